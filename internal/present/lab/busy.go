@@ -50,8 +50,8 @@ func (l *Lab) endWork() {
 
 func (l *Lab) setBusyLocked(what string) {
 	l.busy.what = what
-	l.hub.locked(func() { l.hub.status.Busy, l.hub.status.Doing = what, "" })
+	l.state.locked(func() { l.state.status.Busy, l.state.status.Doing = what, "" })
 }
 
 // doing shows the progress of the work that runs.
-func (l *Lab) doing(line string) { l.hub.locked(func() { l.hub.status.Doing = line }) }
+func (l *Lab) doing(line string) { l.state.locked(func() { l.state.status.Doing = line }) }

@@ -1,9 +1,9 @@
 // Package lab serves the live page. It runs a stack and two instances, sends drivers at a rate or
 // by hand, lets a fault strike one of them, and shows what happens.
 //
-// Begin at Serve. A Lab holds the parts that run. orders.go records what happens, sentences.go
-// describes it, stream.go sends it to the pages, and hub.go connects the three. server.go
-// handles the requests of a page.
+// Begin at Serve. A Lab holds the parts that run. state.go and orders.go record what happens,
+// sentences.go describes it, and pages.go and stream.go send it to the pages, as the ticks of tick.go.
+// server.go handles the requests of a page.
 package lab
 
 import (
@@ -109,7 +109,8 @@ type Lab struct {
 	ctx   context.Context // done when the lab ends
 	url   string
 	token string // required in every request that starts something
-	hub   *hub
+	state *state
+	pages *pages
 
 	op      sync.Mutex // held while something starts or stops
 	stack   *stack.Stack
@@ -145,12 +146,13 @@ func Serve(ctx context.Context, cfg Config) (err error) {
 	if addr, ok := listener.Addr().(*net.TCPAddr); !ok || !addr.IP.IsLoopback() {
 		return errors.Join(fmt.Errorf("lab: %s is not on loopback: use 127.0.0.1, because the page can stop processes of this machine", listener.Addr()), listener.Close())
 	}
-	l := &Lab{cfg: cfg, ctx: ctx, url: "http://" + listener.Addr().String(), token: rand.Text(), hub: newHub()}
+	l := &Lab{cfg: cfg, ctx: ctx, url: "http://" + listener.Addr().String(), token: rand.Text(), state: newState()}
+	l.pages = newPages(l.state)
 	web := &http.Server{Handler: l.handler(), ReadHeaderTimeout: 10 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx }}
 	served := make(chan error, 1)
 	go func() { served <- web.Serve(listener) }()
 	defer func() {
-		l.hub.close() // streams end, so that the server can
+		l.pages.close() // streams end, so that the server can
 		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
 		err = errors.Join(err, web.Shutdown(ending))
@@ -176,7 +178,7 @@ func Serve(ctx context.Context, cfg Config) (err error) {
 func (l *Lab) open(ctx context.Context) error {
 	l.op.Lock()
 	defer l.op.Unlock()
-	l.hub.say(Starting, "starting the "+l.cfg.Stack.Kind+" stack")
+	l.state.say(Starting, "starting the "+l.cfg.Stack.Kind+" stack")
 	l.cfg.Stack.Needs = lock.Redis | lock.RedisQuorum | lock.SQL
 	if l.cfg.Stack.Kind == stack.Local {
 		l.cfg.Stack.Needs |= lock.SQLLocks
@@ -201,11 +203,11 @@ func (l *Lab) open(ctx context.Context) error {
 		c := redis.NewClient(&redis.Options{Addr: addr, Protocol: 2, DisableIdentity: true, MaxRetries: -1, DialTimeout: time.Second, ReadTimeout: time.Second})
 		l.redis, l.closers = append(l.redis, server{name: name, client: c}), append(l.closers, c.Close)
 	}
-	l.hub.say(Starting, "starting two instances")
+	l.state.say(Starting, "starting two instances")
 	if err := l.equip(ctx, first); err != nil {
 		return err
 	}
-	l.hub.settle(first, "")
+	l.state.settle(first, "")
 	return nil
 }
 
@@ -242,7 +244,7 @@ func times(s Settings) fleet.Setup {
 func (l *Lab) equip(ctx context.Context, s Settings) error {
 	l.look.Lock()
 	defer l.look.Unlock()
-	l.hub.clear()
+	l.state.clear()
 	if l.fleet != nil && l.guard != s.Guard {
 		if err := l.fleet.Close(); err != nil {
 			return err
@@ -259,7 +261,7 @@ func (l *Lab) equip(ctx context.Context, s Settings) error {
 	if _, err := l.fleet.Use(ctx, s.Strategy); err != nil {
 		return err
 	}
-	l.hub.instances(l.fleet)
+	l.state.setInstances(l.fleet)
 	return nil
 }
 
@@ -342,13 +344,13 @@ func (l *Lab) Start(ctx context.Context, s Settings) error {
 	if err != nil {
 		return err
 	}
-	l.hub.say(Starting, "switching to "+s.Strategy)
+	l.state.say(Starting, "switching to "+s.Strategy)
 	if err := errors.Join(l.releaseHand(ctx), l.equip(ctx, s)); err != nil {
-		l.hub.settle(s, err.Error())
+		l.state.settle(s, err.Error())
 		release()
 		return err
 	}
-	l.hub.begin(s)
+	l.state.begin(s)
 	l.run(s)
 	stop := l.stop
 	l.stop = func() { stop(); l.running.Wait(); release() }
@@ -366,7 +368,7 @@ func (l *Lab) endRun() {
 	if l.stop != nil {
 		l.stop()
 		l.stop = nil
-		l.hub.end()
+		l.state.end()
 	}
 }
 

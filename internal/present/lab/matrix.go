@@ -119,9 +119,9 @@ func (l *Lab) changeMatrix(change func()) {
 	change()
 	running := l.matrix.stop != nil
 	l.matrix.mu.Unlock()
-	l.hub.locked(func() {
-		l.hub.status.Matrix.N++
-		l.hub.status.Matrix.Running = running
+	l.state.locked(func() {
+		l.state.status.Matrix.N++
+		l.state.status.Matrix.Running = running
 	})
 }
 

@@ -1,10 +1,14 @@
 package lab
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -63,13 +67,13 @@ func (l *Lab) run(s Settings) {
 		for seed := uint64(1); !isEnded(); seed++ {
 			id, err := l.fleet.CreateStock(ctx, ordersAtOnce, s.units())
 			if err != nil {
-				l.hub.fail(ctx, "cannot open orders: "+err.Error())
+				l.state.fail(ctx, "cannot open orders: "+err.Error())
 				if !wait.For(ctx, time.Second) {
 					return
 				}
 				continue
 			}
-			l.hub.orders.open(id, ordersAtOnce)
+			l.state.orders.open(id, ordersAtOnce)
 			next := load.NewPlan(l.fleet.URLs(), id, ordersAtOnce, s.drivers(), seed)
 			mu.Lock()
 			plan = next
@@ -81,18 +85,18 @@ func (l *Lab) run(s Settings) {
 			go func() {
 				defer close(struck)
 				if err := l.strike(ctx, s, id+int64(seed%ordersAtOnce)); err != nil {
-					l.hub.fail(ctx, fmt.Sprintf("%s cannot strike: %v", s.Fault, err))
+					l.state.fail(ctx, fmt.Sprintf("%s cannot strike: %v", s.Fault, err))
 				}
 			}()
 			err = load.Attack(ctx, next, load.Config{
 				Orders: ordersAtOnce, Drivers: s.drivers(), Rate: rate, Timeout: grabTimeout, MaxWorkers: maxConcurrent,
-			}, l.hub.orders.answer)
+			}, l.state.orders.answer)
 			<-struck
 			if err != nil {
-				l.hub.fail(ctx, err.Error())
+				l.state.fail(ctx, err.Error())
 				continue
 			}
-			l.hub.orders.noMore(id, ordersAtOnce)
+			l.state.orders.noMore(id, ordersAtOnce)
 			l.lookAtLedger(ctx)
 		}
 	})
@@ -139,8 +143,8 @@ func (l *Lab) strike(ctx context.Context, s Settings, id int64) (err error) {
 	if err != nil || len(held) == 0 {
 		return err // no driver came there, because the order belongs to another instance
 	}
-	l.hub.strikes(fmt.Sprintf("%s strikes driver %d of order %d at %s, which is about to write", s.Fault, held[0].Driver, id, in.ID), id)
-	defer l.hub.strikes("", 0)
+	l.state.setStrike(fmt.Sprintf("%s strikes driver %d of order %d at %s, which is about to write", s.Fault, held[0].Driver, id, in.ID), id)
+	defer l.state.setStrike("", 0)
 	var heal stack.Heal
 	if do := prepared.Strikes[0].Do; do != nil {
 		if heal, err = do(ctx, lease); err != nil {
@@ -193,7 +197,7 @@ func (l *Lab) ByHand(ctx context.Context, h Hand) error {
 			return err
 		}
 		l.hand = id
-		l.hub.openByHand(id)
+		l.state.openByHand(id)
 		return nil
 	case !known:
 		return fmt.Errorf("%w: there are the drivers a and b", errBad)
@@ -203,16 +207,16 @@ func (l *Lab) ByHand(ctx context.Context, h Hand) error {
 	in, driver := l.fleet.Instances[n], int64(handDriver+n)
 	switch h.Do {
 	case "grab":
-		if !l.hub.handAsks(h.Who) {
+		if !l.state.startGrab(h.Who) {
 			return fmt.Errorf("%w: driver %s is grabbing already", errBad, h.Who)
 		}
 		hold := control.Hold{First: l.hand, Count: 1, Drivers: []int64{driver}, At: beforeClaim}
 		if err := in.SetHold(ctx, handHold(h.Who), hold); err != nil {
-			l.hub.handAnswered(h.Who, err.Error())
+			l.state.setAnswer(h.Who, err.Error())
 			return err
 		}
 		order, url := l.hand, in.URL
-		l.inHand.Go(func() { l.hub.handAnswered(h.Who, grabByHand(url, order, driver)) })
+		l.inHand.Go(func() { l.state.setAnswer(h.Who, grabByHand(url, order, driver)) })
 		return nil
 	case "write":
 		return in.RemoveHold(ctx, handHold(h.Who))
@@ -231,6 +235,25 @@ func grabByHand(url string, id, driver int64) string {
 		return "no answer: " + err.Error()
 	}
 	return answer
+}
+
+// post sends a request and returns the outcome in its answer.
+func post(client *http.Client, url string, body []byte, header http.Header) (string, error) {
+	req, err := http.NewRequest(http.MethodPost, url, bytes.NewReader(body))
+	if err != nil {
+		return "", err
+	}
+	req.Header = header.Clone()
+	resp, err := client.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	var a struct{ Outcome, Reason string }
+	if err := json.NewDecoder(io.LimitReader(resp.Body, 1<<16)).Decode(&a); err != nil {
+		return "", err
+	}
+	return strings.TrimSpace(a.Outcome + " " + a.Reason), nil
 }
 
 // releaseHand lets the drivers by hand continue.

@@ -61,7 +61,7 @@ export function series() {
       if (t.whole || t.began !== began) all = [];
       else if (fresh.length === 0) return;
       began = t.began;
-      all.push(...fresh);
+      all.push(...fresh.filter((s) => all.length === 0 || s.t > all[all.length - 1].t)); // the first message may overlap the next
       draw();
     },
   };

@@ -230,7 +230,7 @@ func (l *Lab) choices(w http.ResponseWriter, _ *http.Request) {
 func (l *Lab) events(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	out := http.NewResponseController(w)
-	now, next, stop := l.hub.subscribe(cmp.Or(r.Header.Get("Last-Event-ID"), r.URL.Query().Get("last")))
+	now, next, stop := l.pages.subscribe(cmp.Or(r.Header.Get("Last-Event-ID"), r.URL.Query().Get("last")))
 	defer stop()
 	write := func(text []byte) bool {
 		_ = out.SetWriteDeadline(time.Now().Add(10 * time.Second))
@@ -264,7 +264,7 @@ func (l *Lab) drawing(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusNotFound, fmt.Sprintf("%.20q is no order", r.PathValue("id")))
 		return
 	}
-	d, ok := l.hub.orders.drawing(id)
+	d, ok := l.state.orders.drawing(id)
 	if !ok {
 		reply(w, nil)
 		return

@@ -46,7 +46,7 @@ func TestTileState(t *testing.T) {
 		{"one unit and no row", 1, 0, []string{refusal}, false, Open, "0 of the last 1 orders are won"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			h := newHub()
+			h := newState()
 			h.begin(Settings{Strategy: "redis-stock", Units: tt.units})
 			h.orders.open(7, 1)
 			for i, body := range tt.answers {
@@ -69,7 +69,7 @@ func TestTileState(t *testing.T) {
 				h.orders.noMore(7, 1)
 				look()
 			}
-			tick := h.makeTick(true)
+			tick, _ := h.tick(time.Now())
 			if got := tick.Tiles[0]; got.State != tt.want || got.Units != tt.units {
 				t.Errorf("it is %s of %d units, want %s", got.State, got.Units, tt.want)
 			}
@@ -89,7 +89,7 @@ func TestTileState(t *testing.T) {
 
 // An order is judged once its own drivers have been answered, whatever others still wait for.
 func TestUndersoldBeforeTheEndOfTheRound(t *testing.T) {
-	h := newHub()
+	h := newState()
 	s := Settings{Strategy: "redis-stock", Units: 3}
 	h.begin(s)
 	h.orders.open(7, 20)
@@ -110,7 +110,7 @@ func TestUndersoldBeforeTheEndOfTheRound(t *testing.T) {
 // Of an order with more events than are kept it is said how many are not drawn, and nothing
 // is drawn as if it went on.
 func TestMoreEventsThanAreKept(t *testing.T) {
-	h := newHub()
+	h := newState()
 	h.begin(Settings{Strategy: "watchdog"})
 	h.orders.open(7, 1)
 	event := func(n int, kind history.Kind, op string) {
@@ -138,27 +138,27 @@ func TestKeysAreDrawn(t *testing.T) {
 	for _, tt := range []struct {
 		strategy, token string
 		lease           time.Duration
-		look            func(*hub)
+		look            func(*state)
 		want            diagram.Span
 	}{
-		{"handoff", "lab/3.1", 0, func(h *hub) {
+		{"handoff", "lab/3.1", 0, func(h *state) {
 			h.orders.key(Key{Server: "redis", Name: "grab:handoff:{7}", TTL: 800, holders: []string{"lab/3+"}}, ms(200))
 			h.orders.keyGone("redis", "grab:handoff:{7}", ms(1050))
 		}, diagram.Span{Kind: diagram.Holds, From: 1, To: 1000}},
-		{"handoff", "lab/3.1", 0, func(h *hub) { // another turn's
+		{"handoff", "lab/3.1", 0, func(h *state) { // another turn's
 			h.orders.key(Key{Server: "redis", Name: "grab:handoff:{7}", TTL: 800, holders: []string{"lab/31"}}, ms(200))
 			h.orders.keyGone("redis", "grab:handoff:{7}", ms(1050))
 		}, diagram.Span{Kind: diagram.Holds, From: 1, To: 2000, Open: true}},
-		{"setnx-nottl", "u", history.Endless, func(h *hub) {
+		{"setnx-nottl", "u", history.Endless, func(h *state) {
 			h.orders.record(history.Event{T: ms(900), Kind: history.Invoke, Op: history.Grab, Order: 8, Driver: 5, Instance: "8004", Incarnation: 2})
 		}, diagram.Span{Kind: diagram.Kept, From: 2, To: 2000, Open: true}},
-		{"setnx-nottl", "u", history.Endless, func(h *hub) {
+		{"setnx-nottl", "u", history.Endless, func(h *state) {
 			h.orders.record(history.Event{T: ms(900), Kind: history.Invoke, Op: history.Grab, Order: 8, Driver: 5, Instance: "8004", Incarnation: 2})
 			h.orders.key(Key{Server: "redis", Name: "grab:setnx-nottl:{7}", TTL: -1, holders: []string{"u"}}, ms(1200))
 			h.orders.key(Key{Server: "redis", Name: "grab:setnx-nottl:{7}", TTL: -1, holders: []string{"v"}}, ms(1450))
 		}, diagram.Span{Kind: diagram.Kept, From: 2, To: 1200, Open: true}},
 	} {
-		h := newHub()
+		h := newState()
 		h.orders.clock = func() time.Duration { return ms(2000) }
 		h.begin(Settings{Strategy: tt.strategy})
 		h.orders.open(7, 2)

@@ -40,7 +40,7 @@ func (l *Lab) watch(ctx context.Context) {
 	every(lookEvery, l.lookAtEvents)
 	every(lookEvery, l.lookAtLedger)
 	every(keysEvery, l.lookAtKeys)
-	every(tickEvery, func(context.Context) { l.hub.tick() })
+	every(tickEvery, func(context.Context) { l.pages.tick() })
 }
 
 func (l *Lab) lookAtEvents(context.Context) {
@@ -49,20 +49,20 @@ func (l *Lab) lookAtEvents(context.Context) {
 	if l.fleet == nil {
 		return
 	}
-	if err := l.fleet.ReadEvents(l.hub.orders.record); err != nil {
-		l.hub.locked(func() { l.hub.lost++ })
+	if err := l.fleet.ReadEvents(l.state.orders.record); err != nil {
+		l.state.locked(func() { l.state.lost++ })
 	}
 }
 
 // lookAtLedger reads the ledger. It settles the orders whose drivers had all been answered before.
 func (l *Lab) lookAtLedger(ctx context.Context) {
-	id, count, answered := l.hub.orders.unsettled()
+	id, count, answered := l.state.orders.unsettled()
 	if count == 0 {
 		return
 	}
 	rows, err := l.store.Ledger(ctx, id, count)
 	if err != nil {
-		l.hub.fail(ctx, "cannot read the ledger: "+err.Error())
+		l.state.fail(ctx, "cannot read the ledger: "+err.Error())
 		return
 	}
 	by := map[int64][]order.Grab{}
@@ -70,9 +70,9 @@ func (l *Lab) lookAtLedger(ctx context.Context) {
 		by[g.Order] = append(by[g.Order], g)
 	}
 	for id, rows := range by {
-		l.hub.orders.ledger(id, rows)
+		l.state.orders.ledger(id, rows)
 	}
-	l.hub.orders.settle(answered)
+	l.state.orders.settle(answered)
 }
 
 // lookAtKeys reads the locks on the Redis servers. It reads a lock that it has seen by its name, until
@@ -94,11 +94,11 @@ func (l *Lab) lookAtKeys(ctx context.Context) {
 			if strings.HasSuffix(name, ":fence") { // a counter, which outlives its lock
 				continue
 			}
-			at := l.hub.orders.clock()
+			at := l.state.orders.clock()
 			k, err := s.look(ctx, name)
 			switch {
 			case err == nil:
-				l.hub.orders.key(k, at)
+				l.state.orders.key(k, at)
 				s.seen = append(s.seen, name)
 				if k.Value = strings.Join(k.holders, " "); len(k.Value) > 60 {
 					k.Value = k.Value[:60] + "…"
@@ -107,13 +107,13 @@ func (l *Lab) lookAtKeys(ctx context.Context) {
 					shown = append(shown, k)
 				}
 			case errors.Is(err, errNoLock):
-				l.hub.orders.keyGone(s.name, name, l.hub.orders.clock())
+				l.state.orders.keyGone(s.name, name, l.state.orders.clock())
 			default: // unknown: look again
 				s.seen = append(s.seen, name)
 			}
 		}
 	}
-	l.hub.locked(func() { l.hub.keys = shown })
+	l.state.locked(func() { l.state.keys = shown })
 }
 
 // errNoLock means that a key is gone or is not a lock.

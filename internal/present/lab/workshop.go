@@ -246,7 +246,7 @@ func (l *Lab) inTurn(r *http.Request, in Lesson, as Job, may func(*workshop.Sess
 	l.lessons.mu.Lock()
 	defer l.lessons.mu.Unlock()
 	ready := false
-	l.hub.locked(func() { ready = l.hub.status.Phase != Starting })
+	l.state.locked(func() { ready = l.state.status.Phase != Starting })
 	if !ready {
 		return nil, fmt.Errorf("%w: the servers of the lab are still being started", errBusy)
 	}

@@ -1,0 +1,84 @@
+package lab
+
+import (
+	"bytes"
+	"encoding/json"
+	"sync"
+	"time"
+)
+
+// tickEvery is the time between two ticks.
+const tickEvery = 100 * time.Millisecond
+
+// pages sends the state to the open pages, as ticks. Its methods may be called concurrently.
+type pages struct {
+	state *state
+
+	mu      sync.Mutex
+	stream  *stream
+	began   int64  // of the run whose first seconds were sent
+	seconds int    // that were sent
+	last    []byte // the last tick without its number; an unchanged tick is not sent again
+}
+
+func newPages(s *state) *pages { return &pages{state: s, stream: newStream()} }
+
+// tick sends what has changed to all pages.
+func (p *pages) tick() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stream.closed {
+		return
+	}
+	t, changed := p.state.tick(time.Now())
+	if t.Tiles = changed; t.Began == p.began {
+		t.Seconds = t.Seconds[min(p.seconds, len(t.Seconds)):]
+	}
+	text, err := json.Marshal(t)
+	if err != nil || bytes.Equal(text, p.last) {
+		return
+	}
+	p.last = text
+	t.N = p.stream.number + 1
+	if text, err = json.Marshal(t); err != nil {
+		return
+	}
+	p.state.orders.published(t.Tiles)
+	if t.Began != p.began {
+		p.began, p.seconds = t.Began, 0
+	}
+	p.seconds += len(t.Seconds)
+	p.stream.send(text)
+}
+
+// subscribe returns what a page needs at once, a channel of what follows, and a function that ends
+// the subscription. id is the id of the page's last message, or "" if it has none.
+func (p *pages) subscribe(id string) (now []byte, next chan []byte, stop func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	next = p.stream.subscribe()
+	stop = func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.stream.drop(next)
+	}
+	if p.stream.closed {
+		return nil, next, stop
+	}
+	now, ok := p.stream.missed(id)
+	if !ok {
+		t, _ := p.state.tick(time.Now())
+		t.N, t.Whole = p.stream.number, true
+		if text, err := json.Marshal(t); err == nil {
+			now = p.stream.event(text)
+		}
+	}
+	return now, next, stop
+}
+
+// close ends the streams of all pages.
+func (p *pages) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stream.close()
+}

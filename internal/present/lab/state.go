@@ -1,0 +1,135 @@
+package lab
+
+import (
+	"maps"
+	"sync"
+	"time"
+
+	"grablab/internal/testbed/fleet"
+)
+
+// state holds what the lab does, and its orders. Its methods may be called concurrently.
+type state struct {
+	orders *orders
+
+	mu     sync.Mutex
+	status Status
+	keys   []Key
+	lost   int // failed attempts to read events
+}
+
+func newState() *state {
+	return &state{orders: newOrders(), status: Status{Phase: Starting, Settings: first, Drivers: map[string]string{"a": "", "b": ""}}}
+}
+
+// tick returns everything that a page shows, and the tiles that changed since the last call of
+// orders.published.
+func (s *state) tick(now time.Time) (all Tick, changed []Tile) {
+	s.locked(func() {
+		o := s.orders.snapshot(now)
+		all = Tick{Status: s.status, Keys: s.keys, Lost: s.lost, Events: o.events, Tiles: o.tiles, Outcomes: o.outcomes, Latency: o.latency, Began: o.began, Seconds: o.seconds}
+		all.Status.Watch, changed = o.watch, o.changed
+	})
+	if all.Status.Phase != Starting {
+		all.Status.Answers, all.Status.Alarm = summary(all.Status.Settings, all.Tiles)
+		all.Status.Answer = all.Status.Answers["en"]
+	}
+	return all, changed
+}
+
+// locked runs f while no other goroutine uses the state.
+func (s *state) locked(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+}
+
+// say sets the phase and its sentence.
+func (s *state) say(p Phase, answer string) {
+	s.locked(func() { s.status.Phase, s.status.Answer, s.status.Error = p, answer, "" })
+}
+
+// settle records that nothing runs any more, and why if there was a problem.
+func (s *state) settle(next Settings, problem string) {
+	s.locked(func() {
+		s.status.Phase, s.status.Settings, s.status.Error = Idle, next, problem
+		s.orders.setSettings(next)
+	})
+}
+
+// fail shows an error, unless the lab is ending.
+func (s *state) fail(ctx interface{ Err() error }, problem string) {
+	if ctx.Err() == nil {
+		s.locked(func() { s.status.Error = problem })
+	}
+}
+
+// clear forgets the orders.
+func (s *state) clear() {
+	s.locked(func() {
+		s.status.Hand, s.status.Fault = 0, ""
+		s.orders.clear()
+	})
+}
+
+// begin records that a run starts.
+func (s *state) begin(next Settings) {
+	s.locked(func() {
+		s.status.Phase, s.status.Settings, s.status.Error = Running, next, ""
+		s.status.LeaseMS = float64(times(next).TTL.Milliseconds())
+		s.orders.begin(next)
+	})
+}
+
+// end records that the run has ended.
+func (s *state) end() { s.locked(func() { s.status.Phase = Idle }) }
+
+// setInstances shows the instances.
+func (s *state) setInstances(f *fleet.Fleet) {
+	s.locked(func() {
+		s.status.Instances = nil
+		for _, in := range f.Instances {
+			s.status.Instances = append(s.status.Instances, in.ID)
+		}
+	})
+}
+
+// setStrike shows the fault that strikes an order now, or "" once it is healed.
+func (s *state) setStrike(what string, id int64) {
+	s.locked(func() {
+		s.status.Fault = what
+		s.orders.strike(id)
+	})
+}
+
+// openByHand shows a new order whose drivers the user sends.
+func (s *state) openByHand(id int64) {
+	s.locked(func() {
+		s.orders.openByHand(id)
+		s.status.Hand = id
+		s.status.Drivers = map[string]string{"a": "", "b": ""}
+	})
+}
+
+// asks is the state of a driver by hand who waits for an answer.
+const asks = "asks"
+
+// startGrab records that a driver grabs. It returns false if the driver is grabbing already.
+func (s *state) startGrab(who string) (ok bool) {
+	s.locked(func() {
+		if ok = s.status.Drivers[who] != asks; ok {
+			s.setDriver(who, asks)
+			s.orders.show(s.status.Hand)
+		}
+	})
+	return ok
+}
+
+// setAnswer shows the answer to a driver by hand.
+func (s *state) setAnswer(who, answer string) { s.locked(func() { s.setDriver(who, answer) }) }
+
+// setDriver copies the map, because a tick may still refer to the old one.
+func (s *state) setDriver(who, state string) {
+	s.status.Drivers = maps.Clone(s.status.Drivers)
+	s.status.Drivers[who] = state
+}
