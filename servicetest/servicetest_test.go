@@ -1,18 +1,25 @@
 package servicetest
 
 import (
+	"bufio"
 	"database/sql"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"grablab/internal/present/report"
+	"grablab/internal/testbed/proc"
 )
+
+const pragmas = "?_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)"
 
 // shop is a service with two instances on one database.
 type shop struct {
@@ -47,7 +54,7 @@ func (s shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func newShop(t *testing.T, right bool) Target {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "shop.db")
-	db, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)")
+	db, err := sql.Open("sqlite", path+pragmas)
 	if err == nil {
 		_, err = db.Exec(`CREATE TABLE wins (order_id INTEGER, driver_id INTEGER)`)
 	}
@@ -93,6 +100,73 @@ func TestOneInstanceIsUnknown(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(cases) != 1 || cases[0].Result != report.Unknown {
+		t.Errorf("%+v", cases)
+	}
+}
+
+// asInstance makes the test binary an instance of a service on the database that it names.
+const asInstance = "SERVICETEST_INSTANCE_OF"
+
+func TestMain(m *testing.M) {
+	if path := os.Getenv(asInstance); path != "" {
+		db, err := sql.Open("sqlite", path+pragmas)
+		if err != nil {
+			panic(err)
+		}
+		s := httptest.NewServer(once{db})
+		fmt.Println(s.URL)
+		select {}
+	}
+	os.Exit(m.Run())
+}
+
+// once is a service in which one statement decides.
+type once struct{ db *sql.DB }
+
+func (s once) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	order, driver := r.URL.Query().Get("order"), r.URL.Query().Get("driver")
+	time.Sleep(50 * time.Millisecond) // work, during which a fault can strike
+	done, err := s.db.Exec(`INSERT INTO wins SELECT ?, ? WHERE NOT EXISTS (SELECT 1 FROM wins WHERE order_id = ?)`, order, driver, order)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	if n, _ := done.RowsAffected(); n == 0 {
+		w.WriteHeader(http.StatusGone)
+		return
+	}
+	fmt.Fprint(w, `{"won":true}`)
+}
+
+// TestProcesses stops a process of a service while it grabs.
+func TestProcesses(t *testing.T) {
+	if !proc.CanStop(runtime.GOOS) {
+		t.Skip("this operating system cannot stop a process")
+	}
+	service := newShop(t, true)
+	service.URLs, service.Faults, service.Orders = nil, []string{"pause"}, 4
+	for range 2 {
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), asInstance+"="+strings.TrimPrefix(service.DB, "sqlite:"))
+		out, err := cmd.StdoutPipe()
+		if err == nil {
+			err = cmd.Start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+		url, err := bufio.NewReader(out).ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		service.URLs, service.PIDs = append(service.URLs, strings.TrimSpace(url)), append(service.PIDs, cmd.Process.Pid)
+	}
+	cases, err := service.run(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(cases) != 2 || cases[1].Name != "foreign/pause" || cases[1].Result == report.NotRun || cases[1].Result == report.Failed || *cases[1].Cell.Struck == 0 {
 		t.Errorf("%+v", cases)
 	}
 }
