@@ -37,7 +37,8 @@ func Portfolio(cfg Config) []Part {
 			catalog.RedisDown, catalog.Partition, catalog.Latency, catalog.ReplyLost),
 		with("three drivers", 0, 1, func(c *Config) { c.Actors, c.Wait = 3, wait }, catalog.Crash, catalog.Slow),
 		with("three drivers of one process", 0, 1, func(c *Config) { c.Actors, c.Instances, c.Wait, c.Work = 3, 1, wait, work }, catalog.Cancel, catalog.MessageLost),
-		with("two units", 0, 2, func(c *Config) { c.Actors, c.Stock = 3, 2 }, catalog.Cancel, catalog.SentTwice, catalog.ReplyLost),
+		with("three drivers and calls sent twice", 0, 2, func(c *Config) { c.Actors, c.Work = 3, work }, catalog.Cancel, catalog.SentTwice),
+		with("two units", 0, 2, func(c *Config) { c.Actors, c.Stock, c.Work = 3, 2, work }, catalog.Cancel, catalog.SentTwice, catalog.ReplyLost),
 		with("a long wait", 0, 0, func(c *Config) { c.Wait, c.Work = 64*time.Second, 61*time.Second }),
 		with("two outages", 0, 2, waiting, catalog.RedisDown),
 	}

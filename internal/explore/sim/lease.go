@@ -238,11 +238,11 @@ func (l *leaseBook) nextLeaseEndLocked() (holder *actor, left time.Duration) {
 	return holder, left
 }
 
-// cleanedUp reports whether an actor has ended without the lock, and the server no longer stores
-// what the actor had asked for.
+// cleanedUp reports whether an actor has ended, and the server no longer stores what the actor had
+// asked for. It may have been released by a call whose reply was lost.
 func (l *leaseBook) cleanedUp(a *actor, n *node) bool {
 	_, stored := n.leaseOf(a.value)
-	return l.cluster.showsToken && a.done && !a.granted && !stored
+	return l.cluster.showsToken && a.done && !stored
 }
 
 // keptAlive reports whether the actor's client keeps its lease alive without calls of the
