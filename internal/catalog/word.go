@@ -24,6 +24,7 @@ var Words = []Word{
 	{"exclusive", nil, "`yes`: no overlap; `no`: there was one; `?`: not known; `-`: there is no lock"},
 	{"belief gap", []string{"belief_gap_ms"}, "the longest time from the moment at which a lease was lost to the moment at which its holder knew"},
 	{"stuck", []string{"stuck_orders"}, "orders on which a new driver got neither `grabbed` nor `taken` within two leases, or got `taken` although the ledger has fewer rows than units"},
+	{"shard", []string{"shards"}, "one of several processes that send one load together, each on a machine of its own. A shard sends its share of the requests, and `loadgen merge` judges all shards as one run"},
 	{"taken, busy", []string{"taken", "busy"}, "answers: another driver has won the order; the driver did not get the lock within the wait"},
 }
 
