@@ -107,6 +107,28 @@ func TestComposeRuns(t *testing.T) {
 		}
 	})
 
+	t.Run("cluster", func(t *testing.T) {
+		t.Setenv("GRABLAB_REDIS", "cluster-1:6379,cluster-2:6379,cluster-3:6379")
+		if _, err := compose(t.Context(), t, "--profile", "cluster", "up", "--wait"); err != nil {
+			t.Fatal("the Cluster and the instances must become healthy")
+		}
+		table, err := compose(t.Context(), t, "run", "--rm", "-T", "load", "loadgen", "run",
+			"-targets=http://grabsvc-8004:8004,http://grabsvc-8005:8005", "-admin-token=only-on-this-host",
+			"-db=grab:grab@tcp(mysql:3306)/grab", "-strategies=none,setnx", "-orders=20", "-rate=40")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := verdictOf(table, "setnx"); got != "safe" {
+			t.Errorf("setnx is %q, want safe", got)
+		}
+	})
+
+	t.Run("observe", func(t *testing.T) {
+		if _, err := compose(t.Context(), t, "--profile", "observe", "up", "--wait"); err != nil {
+			t.Fatal("Prometheus and Grafana must become healthy")
+		}
+	})
+
 	t.Run("consensus", func(t *testing.T) {
 		t.Setenv("GRABLAB_ZK", "zookeeper:2181")
 		t.Setenv("GRABLAB_ETCD", "etcd:2379")

@@ -21,6 +21,7 @@ import (
 type composeFile struct {
 	Name     string
 	Redis    any                `yaml:"x-redis"`
+	Cluster  any                `yaml:"x-cluster"`
 	Instance any                `yaml:"x-instance"`
 	Services map[string]service `yaml:"services"`
 	Volumes  map[string]any
@@ -65,8 +66,14 @@ func TestComposeIsComplete(t *testing.T) {
 		"mysql": "3306", "redis": "6379", "grabsvc-8004": "8004", "grabsvc-8005": "8005",
 		"redlock-1": "7001", "redlock-2": "7002", "redlock-3": "7003", "redlock-4": "7004", "redlock-5": "7005",
 	}
-	inProfile := map[string]string{"zookeeper": "2181", "etcd": "2379"}
-	maps.Copy(published, inProfile)
+	inProfile := map[string]string{
+		"zookeeper": "consensus", "etcd": "consensus", "prometheus": "observe", "grafana": "observe",
+		"cluster": "cluster", "cluster-1": "cluster", "cluster-2": "cluster", "cluster-3": "cluster", "cluster-4": "cluster", "cluster-5": "cluster", "cluster-6": "cluster",
+	}
+	maps.Copy(published, map[string]string{"zookeeper": "2181", "etcd": "2379", "prometheus": "9090", "grafana": "3000"})
+	for name := range inProfile {
+		published[name] += "" // a node of the Cluster publishes nothing: clients are sent to its address in Docker's network
+	}
 	if len(c.Services) != len(published)+1 {
 		t.Errorf("%d services, want %d and load", len(c.Services), len(published))
 	}
@@ -76,13 +83,13 @@ func TestComposeIsComplete(t *testing.T) {
 			t.Errorf("no service %s", name)
 			continue
 		}
-		if len(s.Ports) != 1 || !strings.HasPrefix(s.Ports[0], "127.0.0.1:"+port+":") {
+		if port == "" && s.Ports != nil || port != "" && (len(s.Ports) != 1 || !strings.HasPrefix(s.Ports[0], "127.0.0.1:"+port+":")) {
 			t.Errorf("%s: ports %v, want %s on loopback", name, s.Ports, port)
 		}
 		if h := s.Healthcheck; len(h.Test) < 2 || h.Interval == "" || h.Timeout == "" || h.Retries == 0 {
 			t.Errorf("%s: health check %+v", name, h)
 		}
-		if _, ok := inProfile[name]; ok != slices.Equal(s.Profiles, []string{"consensus"}) || !ok && s.Profiles != nil {
+		if profile, ok := inProfile[name]; ok != slices.Equal(s.Profiles, []string{profile}) || !ok && s.Profiles != nil {
 			t.Errorf("%s: profiles %v", name, s.Profiles)
 		}
 	}
@@ -185,4 +192,17 @@ func dbAddr(dsn string) string {
 	_, rest, _ := strings.Cut(dsn, "tcp(")
 	addr, _, _ := strings.Cut(rest, ")")
 	return addr
+}
+
+// Prometheus scrapes every instance.
+func TestComposeObserves(t *testing.T) {
+	scraped, err := os.ReadFile(filepath.Join(root, "deploy/observe/prometheus.yml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, s := range readCompose(t).Services {
+		if len(s.Command) > 2 && s.Command[0] == "grabsvc" && !strings.Contains(string(scraped), name+s.Command[2]) {
+			t.Errorf("Prometheus does not scrape %s%s", name, s.Command[2])
+		}
+	}
 }

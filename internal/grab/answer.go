@@ -55,6 +55,9 @@ type verdict struct {
 // as allowed. Units may still be left for other drivers.
 const PerDriver = "per_driver"
 
+// LeaseLost is the reason of a grab that wrote nothing because it had lost its lease.
+const LeaseLost = "lease_lost"
+
 // verdicts maps errors to answers. The first entry that matches applies.
 var verdicts = []verdict{
 	{errBadStrategy, http.StatusBadRequest, Failed, "bad_strategy"},
@@ -63,7 +66,7 @@ var verdicts = []verdict{
 	{order.ErrTaken, http.StatusConflict, Taken, ""},
 	{lock.ErrBusy, http.StatusLocked, Busy, ""},
 	{order.ErrNotFound, http.StatusNotFound, Failed, "not_found"},
-	{lock.ErrLost, http.StatusServiceUnavailable, Failed, "lease_lost"},
+	{lock.ErrLost, http.StatusServiceUnavailable, Failed, LeaseLost},
 	{order.ErrStale, http.StatusServiceUnavailable, Failed, "stale"},
 	{context.DeadlineExceeded, http.StatusGatewayTimeout, Timeout, "deadline"},
 	{context.Canceled, http.StatusServiceUnavailable, Failed, "cancelled"},

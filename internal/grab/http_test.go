@@ -540,6 +540,8 @@ func TestMetricsCountGrabs(t *testing.T) {
 		`grab_grabs_total{outcome="grabbed",strategy="setnx"} 1`,
 		`grab_grabs_total{outcome="taken",strategy="setnx"} 2`,
 		`grab_duration_seconds_count{strategy="setnx"} 3`,
+		`grab_lock_wait_seconds_count{strategy="setnx"} 3`,
+		`grab_lock_hold_seconds_count{strategy="setnx"} 3`,
 		`grab_in_flight 0`,
 	} {
 		if !strings.Contains(text, want+"\n") {

@@ -13,9 +13,16 @@ import (
 // metrics there.
 type Metrics struct {
 	*prometheus.Registry
-	grabs    *prometheus.CounterVec
-	duration *prometheus.HistogramVec
-	inFlight prometheus.Gauge
+	grabs, lost              *prometheus.CounterVec
+	duration, waited, locked *prometheus.HistogramVec
+	inFlight                 prometheus.Gauge
+}
+
+// histogram returns a histogram by strategy, from 0.5 ms to 33 s.
+func histogram(name, help string) *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: name, Help: help, Buckets: prometheus.ExponentialBuckets(0.0005, 2, 17),
+	}, []string{"strategy"})
 }
 
 // NewMetrics returns metrics with all counters at zero.
@@ -26,17 +33,19 @@ func NewMetrics() *Metrics {
 			Name: "grab_grabs_total",
 			Help: "Grabs answered, by strategy and outcome.",
 		}, []string{"strategy", "outcome"}),
-		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "grab_duration_seconds",
-			Help:    "Time from request to answer of a grab, by strategy.",
-			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 17), // 0.5 ms to 33 s
+		lost: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "grab_leases_lost_total",
+			Help: "Grabs that ended because their lease was lost, by strategy.",
 		}, []string{"strategy"}),
+		duration: histogram("grab_duration_seconds", "Time from request to answer of a grab, by strategy."),
+		waited:   histogram("grab_lock_wait_seconds", "Time until a grab got the lock, by strategy. Grabs without the lock do not count."),
+		locked:   histogram("grab_lock_hold_seconds", "Time for which a grab held the lock, by strategy."),
 		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "grab_in_flight",
 			Help: "Grabs in progress.",
 		}),
 	}
-	m.MustRegister(m.grabs, m.duration, m.inFlight,
+	m.MustRegister(m.grabs, m.lost, m.duration, m.waited, m.locked, m.inFlight,
 		collectors.NewBuildInfoCollector(), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
@@ -50,6 +59,14 @@ func (m *Metrics) count(grab func() Answer) Answer {
 	ans := grab()
 	m.grabs.WithLabelValues(ans.Strategy, string(ans.Outcome)).Inc()
 	m.duration.WithLabelValues(ans.Strategy).Observe(time.Since(began).Seconds())
+	if ans.Token != "" {
+		m.waited.WithLabelValues(ans.Strategy).Observe(ans.WaitedMS / 1000)
+		m.locked.WithLabelValues(ans.Strategy).Observe(ans.HeldMS / 1000)
+	}
+	lost := m.lost.WithLabelValues(ans.Strategy) // shown as 0 until the first loss
+	if ans.Reason == LeaseLost {
+		lost.Inc()
+	}
 	return ans
 }
 
