@@ -175,7 +175,7 @@ var episodes = []episode{
 var inOrder = episode{"waited for by two processes for minutes", func(s *stage) {
 	lease := s.gets(s.a, 0)
 	first := s.waits(s.b, time.Hour)
-	time.Sleep(10 * time.Second)
+	time.Sleep(10950 * time.Millisecond) // so that it checks its place before the first one does
 	second := s.waits(s.c, time.Hour)
 	time.Sleep(150 * time.Second)
 	s.releases(s.a, lease)
