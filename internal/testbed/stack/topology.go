@@ -110,7 +110,11 @@ func (t *Topology) startEach(ctx context.Context, members []*member, describe fu
 				m.addr, m.info, err = t.s.serve(ctx, describe(m))
 				return err
 			}
-			m.info, err = t.s.serveAt(ctx, describe(m), m.addr)
+			for range portTries { // each time, a node of a Cluster chooses another port for its bus
+				if m.info, err = t.s.serveAt(ctx, describe(m), m.addr); !errors.Is(err, errPortTaken) {
+					break
+				}
+			}
 			return err
 		})
 	}
