@@ -4,17 +4,17 @@ import { picture } from "./diagram.js";
 import { onLanguage, say } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
-const calm = { guard: "", rate: 100, units: 1, slow: false };
+const common = { guard: "", rate: 100, units: 1, slow: false };
 
 // runs holds the two runs of the panel. isOver returns the order to show once the run has shown enough.
 const runs = {
   bug: {
-    settings: { ...calm, strategy: "setnx", fault: "pause" },
+    settings: { ...common, strategy: "setnx", fault: "pause" },
     begins: "Drivers grab orders. A lock in Redis (setnx) protects each order, and a pause stops one holder just before its write.",
     isOver: (t, seen) => seen.double,
   },
   cure: {
-    settings: { ...calm, strategy: "setnx-fenced", fault: "pause" },
+    settings: { ...common, strategy: "setnx-fenced", fault: "pause" },
     begins: "The same drivers, the same lock and the same pause. Each grant now has a number, and the database refuses a write with an older number.",
     isOver: (t, seen) => seen.double || (seen.healed && seen.won && seen.struck),
   },

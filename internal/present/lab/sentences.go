@@ -71,7 +71,7 @@ func phrase(lang, key string, slots ...any) string {
 
 // idleSentence says what Start will do.
 func idleSentence(s Settings, say func(string, ...any) string) string {
-	under, units := say("calm"), ""
+	under, units := say("noFault"), ""
 	if s.Fault != catalog.NoFault {
 		under = say("under", "about", s.Fault.About(), "fault", s.Fault)
 	}

@@ -116,8 +116,8 @@ export function heatMap(root, { find, home = "" }) {
 // Figures of a cell.
 const shown = (x) => (x === null || x === undefined ? "?" : String(x));
 function pointTables(run, c) {
-  const calm = ([, struck, strikes, verdict, , , overlaps, misses]) => run.words[verdict] === "safe" && struck >= strikes && !overlaps && !misses;
-  const eventful = c.points.filter((p) => !calm(p)), rest = c.points.filter(calm);
+  const isUneventful = ([, struck, strikes, verdict, , , overlaps, misses]) => run.words[verdict] === "safe" && struck >= strikes && !overlaps && !misses;
+  const eventful = c.points.filter((p) => !isUneventful(p)), rest = c.points.filter(isUneventful);
   const all = [];
   if (eventful.length > 0) all.push(pointTable(run, eventful));
   if (rest.length > 0) all.push(el("details", {}, el("summary", {}, `${rest.length} ${rest.length === 1 ? "point" : "points"} at which nothing happened`), pointTable(run, rest)));

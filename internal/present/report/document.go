@@ -100,27 +100,27 @@ func tableOf(columns []column, cells []experiment.Cell) table {
 // expected.
 func compose(run *experiment.Run, full bool) document {
 	d := document{Title: run.ID, Head: head(run)}
-	calm, faulty := split(run)
+	plainCells, faultCells := split(run)
 	named := run.Cells
 	if isMatrix(run) {
 		d.add(matrix(run)...)
 		d.add(modesSeen(run))
 		d.add(section{Lines: matrixLegend(run)})
-		shown := faulty
-		if !full && len(faulty) > fewCells {
-			shown = slices.DeleteFunc(slices.Clone(faulty), func(c experiment.Cell) bool { return !surprising(c) })
-			named = slices.Concat(calm, shown)
+		shown := faultCells
+		if !full && len(faultCells) > fewCells {
+			shown = slices.DeleteFunc(slices.Clone(faultCells), func(c experiment.Cell) bool { return !surprising(c) })
+			named = slices.Concat(plainCells, shown)
 		}
-		d.add(section{Title: "Under no fault", Table: tableOf(columnsOf(run, calm), calm)}, section{Lines: legend(run, calm)})
-		d.add(costSections(calm)...)
+		d.add(section{Title: "Under no fault", Table: tableOf(columnsOf(run, plainCells), plainCells)}, section{Lines: legend(run, plainCells)})
+		d.add(costSections(plainCells)...)
 		d.add(section{Title: "Under the faults", Table: tableOf(namedAfter(shown, detailColumns), shown)}, section{Lines: detailLegend(shown)})
 		d.add(points(shown))
 	} else {
 		d.add(section{Table: tableOf(columnsOf(run, run.Cells), withBare(run))}, section{Lines: legend(run, run.Cells)}, section{Lines: limits(run)})
 		d.add(costSections(run.Cells)...)
-		calm = run.Cells
+		plainCells = run.Cells
 	}
-	d.add(section{Lines: notes(named)}, section{Lines: morals(run, calm)})
+	d.add(section{Lines: notes(named)}, section{Lines: morals(run, plainCells)})
 	for _, c := range run.Cells {
 		if c.Timeline != nil && (full || surprising(c)) {
 			d.add(timeline(c))
@@ -149,18 +149,18 @@ func (d *document) add(sections ...section) {
 }
 
 // split separates the cells without a fault from the others. It sorts the others by fault.
-func split(run *experiment.Run) (calm, faulty []experiment.Cell) {
+func split(run *experiment.Run) (plainCells, faultCells []experiment.Cell) {
 	for _, c := range run.Cells {
 		if c.Fault == catalog.NoFault {
-			calm = append(calm, c)
+			plainCells = append(plainCells, c)
 		} else {
-			faulty = append(faulty, c)
+			faultCells = append(faultCells, c)
 		}
 	}
-	slices.SortStableFunc(faulty, func(a, b experiment.Cell) int {
+	slices.SortStableFunc(faultCells, func(a, b experiment.Cell) int {
 		return cmp.Compare(slices.Index(catalog.RunFaults, a.Fault), slices.Index(catalog.RunFaults, b.Fault))
 	})
-	return calm, faulty
+	return plainCells, faultCells
 }
 
 // surprising reports whether a cell is not as expected or has an unknown verdict.

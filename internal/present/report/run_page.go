@@ -421,17 +421,17 @@ func (d *runData) encode(most int) (template.JS, error) {
 func runPage(run *experiment.Run) (pageOf, error) {
 	d := document{Title: run.ID, Answer: answer(run), Head: head(run)}
 	p := pageOf{Map: newHeatMap(run, nil, nil), script: runScript}
-	calm, _ := split(run)
+	plainCells, _ := split(run)
 	if len(run.Cells) > 0 {
 		d.add(section{Title: "What the signs say", Lines: signLegend(run)})
 	}
 	if isMatrix(run) {
 		d.add(modesSeen(run))
 	}
-	if len(calm) > 0 {
-		d.add(section{Title: "Under no fault", Table: tableOf(columnsOf(run, calm), calm)}, section{Lines: legend(run, calm)})
+	if len(plainCells) > 0 {
+		d.add(section{Title: "Under no fault", Table: tableOf(columnsOf(run, plainCells), plainCells)}, section{Lines: legend(run, plainCells)})
 	}
-	d.add(section{Lines: morals(run, calm)})
+	d.add(section{Lines: morals(run, plainCells)})
 	p.document = d
 	var rest bytes.Buffer
 	err := p.write(&rest)
