@@ -248,6 +248,8 @@ func (s *shell) parse(t *testing.T, words []string) {
 		_, err = parseLab(words[1:])
 	case len(words) > 0 && words[0] == "explore":
 		_, err = parseExplore(words[1:])
+	case len(words) > 0 && words[0] == "check":
+		_, err = parseCheck(words[1:])
 	case slices.Contains(words, "-resume"): // what it goes on with is not there; TestResume does it
 	default:
 		_, err = parseRun(slices.DeleteFunc(words, func(w string) bool { return w == "run" }))

@@ -46,6 +46,7 @@ func (s *settings) execute(ctx context.Context, stdout, stderr io.Writer) error 
 		return err
 	}
 	defer s.Trace.Close()
+	s.Inspected = s.inspected
 	run, err := experiment.Execute(ctx, s.Config, out.save)
 	return s.conclude(run, err, out, stdout, stderr)
 }
@@ -106,17 +107,24 @@ func notBegun(err error, unit string, out *folder, stderr io.Writer) error {
 		return exitInterrupted
 	case errors.Is(err, context.Canceled):
 		return failed
-	case errors.Is(err, stack.ErrRefused), errors.Is(err, fleet.ErrRefused), errors.Is(err, ledger.ErrQuery),
-		errors.Is(err, migrations.ErrForeign), errors.Is(err, infile.ErrTooLarge):
-		err = flags.Usage("%w", err)
 	}
-	return errors.Join(err, failed)
+	return errors.Join(refusal(err), failed)
+}
+
+// refusal returns err as bad usage if the caller can correct it.
+func refusal(err error) error {
+	for _, sentinel := range []error{stack.ErrRefused, fleet.ErrRefused, ledger.ErrQuery, migrations.ErrForeign, infile.ErrTooLarge} {
+		if errors.Is(err, sentinel) {
+			return flags.Usage("%w", err)
+		}
+	}
+	return err
 }
 
 // conclude prints the result and returns the error that determines the exit code.
 func (s *settings) conclude(run *experiment.Run, err error, out *folder, stdout, stderr io.Writer) error {
 	if !out.begun {
-		return notBegun(err, "cell", out, stderr)
+		return notBegun(s.refusal(err), "cell", out, stderr)
 	}
 	cases := report.Cases(run, s.baseline, s.asserts)
 	if err := errors.Join(s.print(run, out, stdout), s.tellCI(run, cases, stderr)); err != nil {

@@ -62,6 +62,9 @@ type Config struct {
 	// means one lease, or 2 s if that is longer.
 	Settle      time.Duration
 	settleLimit time.Duration // how much longer it may change; 0 means the default
+	// Inspected gets what a few grabs show about each strategy of a service of others, before the
+	// first cell. Its error ends the run. If it is nil, there are no such grabs.
+	Inspected func(Preflight) error
 	// Warmup is how long grabs are sent and ignored before the load of a cell.
 	Warmup time.Duration
 

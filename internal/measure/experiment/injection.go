@@ -143,7 +143,7 @@ func (in *injection) choosePoints(ctx context.Context) (err error) {
 		return err
 	}
 	if t := in.trail.service; t != nil {
-		if err := in.checkReadable(); err != nil {
+		if err := in.w.checkReadable(in.trail); err != nil {
 			return err
 		}
 		in.strategy.Needs = t.needs

@@ -186,7 +186,10 @@ func (r *runner) openFirst(ctx context.Context) error {
 	}
 	// Instances that cannot run at all are an error of the harness, and no finding
 	// of a cell.
-	return w.fleet.Equip(ctx, r.cfg.setup())
+	if err := w.fleet.Equip(ctx, r.cfg.setup()); err != nil || !r.cfg.attaches() {
+		return err
+	}
+	return r.inspectFirst(ctx, w)
 }
 
 // describe records the environment of the run. It returns an error for a resumed run that

@@ -36,7 +36,7 @@ func (w *worker) startService(ctx context.Context, port int) error {
 		return err
 	}
 	if err := w.fleet.Equip(ctx, w.cfg.setup()); err != nil {
-		return err
+		return &Problem{Key: "service", Text: err.Error()}
 	}
 	t := w.cfg.Target
 	if err := w.fleet.Meet(ctx, t); err != nil {
@@ -79,23 +79,30 @@ func (w *worker) recordService(ctx context.Context, s lock.Strategy) (t trail, e
 	if err := struck.Works(ctx, first, dryStep); err != nil {
 		return t, err
 	}
+	if t, err = w.listTrail(ctx, struck, first+1); err != nil {
+		return t, fmt.Errorf("experiment: dry run of %s: %w", s.Name, err)
+	}
+	t.service.renewal, err = w.listRenewals(ctx, struck, first+1+int64(dryRuns), t, u.TTL)
+	t.renews = len(t.service.renewal) > 0
+	return t, err
+}
+
+// listTrail lists the requests of up to dryRuns grabs, until two in a row make the same ones.
+func (w *worker) listTrail(ctx context.Context, in *fleet.Instance, first int64) (t trail, err error) {
 	var before, last []control.Call
 	late := map[tap.Phase]bool{} // the phases that a grab may finish after its answer
 	for n := range int64(dryRuns) {
-		calls, err := w.listCalls(ctx, struck, first+1+n, late)
+		calls, err := w.listCalls(ctx, in, first+n, late)
 		if err != nil {
-			return t, fmt.Errorf("experiment: dry run of %s: %w", s.Name, err)
+			return t, err
 		}
 		calls, last = onTime(calls, late), onTime(last, late)
 		if n > 0 && slices.Equal(sortedCalls(calls), sortedCalls(last)) {
-			t = trailOf(calls)
-			t.service.renewal, err = w.listRenewals(ctx, struck, first+1+int64(dryRuns), t, u.TTL)
-			t.renews = len(t.service.renewal) > 0
-			return t, err
+			return trailOf(calls), nil
 		}
 		before, last = last, calls
 	}
-	return t, fmt.Errorf("experiment: dry run of %s: of %d grabs, no two in a row make the same requests: %s", s.Name, dryRuns, difference(before, last))
+	return t, fmt.Errorf("of %d grabs, no two in a row make the same requests: %s", dryRuns, difference(before, last))
 }
 
 func callNames(calls []control.Call) string {
@@ -253,13 +260,13 @@ func difference(a, b []control.Call) string {
 }
 
 // checkReadable returns an error if the proxies cannot have seen all calls of a grab.
-func (in *injection) checkReadable() error {
-	if why := in.w.fleet.Unreadable(); why != "" {
+func (w *worker) checkReadable(t trail) error {
+	if why := w.fleet.Unreadable(); why != "" {
 		return fmt.Errorf("%s: %s", unreadable, why)
 	}
-	if in.trail.claim == nil {
+	if t.claim == nil {
 		return fmt.Errorf("a grab makes no write to the database that the proxies see, only %s: the service must write through the address in {db}, and win the order of a dry run",
-			callNames(in.trail.calls[fault.Alone]))
+			callNames(t.calls[fault.Alone]))
 	}
 	return nil
 }

@@ -215,8 +215,8 @@ func TestTrailOf(t *testing.T) {
 // A trail without a write to the database shows that the service writes where no proxy sees it.
 func TestTrailWithoutWrite(t *testing.T) {
 	for phase, wrong := range map[tap.Phase]bool{"mysql SELECT orders": true, "mysql UPDATE orders": false, "mysql CALL grab": false} {
-		in := &injection{w: &worker{fleet: &fleet.Fleet{}}, trail: trailOf([]control.Call{{Phase: phase, N: 1, Target: tap.DB}})}
-		if err := in.checkReadable(); (err != nil) != wrong {
+		w := &worker{fleet: &fleet.Fleet{}}
+		if err := w.checkReadable(trailOf([]control.Call{{Phase: phase, N: 1, Target: tap.DB}})); (err != nil) != wrong {
 			t.Errorf("%s: %v", phase, err)
 		}
 	}

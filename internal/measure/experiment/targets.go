@@ -3,6 +3,7 @@ package experiment
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -52,7 +53,11 @@ func (w *worker) attach(ctx context.Context) (err error) {
 func (w *worker) useTheirOrders(ctx context.Context, t target.Target) (err error) {
 	if t.Database.DSN != "" {
 		if w.theirs, err = ledger.Open(ctx, t.Database.DSN, t.Database.Query, w.fleet.Shape); err != nil {
-			return err
+			key := "ledger-query"
+			if errors.Is(err, ledger.ErrNoAnswer) {
+				key = "db"
+			}
+			return &Problem{Key: key, Text: strings.TrimPrefix(err.Error(), "ledger: ")}
 		}
 	}
 	w.orders = theirOrders{w.fleet, t, w.theirs}

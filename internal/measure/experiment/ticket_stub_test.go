@@ -28,6 +28,7 @@ import (
 //	later       answers 202, and decides afterwards; GET of the Location tells the result
 //	retries     writes the winner twice
 //	takes-back  deletes the row of a driver who is not the first of his order
+//	random-keys uses another key of the lock for each grab
 //	del         releases the lock with DEL, whoever has it
 //	no-expiry   sets no expiry
 //	cancelled   uses the context of the request for the lock
@@ -160,6 +161,9 @@ const unlockTicket = `if redis.call('get', KEYS[1]) == ARGV[1] then return redis
 func (o *ticketOffice) grab(ctx context.Context, id, driver string) int {
 	if !o.is("none") {
 		key, token := "ticket:"+id, driver+"-"+fmt.Sprint(time.Now().UnixNano())
+		if o.is("random-keys") {
+			key += ":" + fmt.Sprint(time.Now().UnixNano()%1_000_000)
+		}
 		for end := time.Now().Add(8 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 			ttl := o.ttl
 			if o.is("no-expiry") {

@@ -101,18 +101,28 @@ func (f *Fleet) Wins(ctx context.Context, id, driver int64) bool {
 // probe sends a grab that does not wait for the lock. It returns an error unless the answer means
 // grabbed, taken or busy.
 func (f *Fleet) probe(ctx context.Context, in *Instance, id, driver int64) (grab.Outcome, error) {
+	a, m, err := in.Ask(ctx, id, driver)
+	if err == nil && (m.Outcome == grab.Failed || m.Outcome == grab.Timeout) {
+		status := statusError(a.Status, a.Body)
+		if len(a.Body) > target.MaxBody {
+			status.Says += fmt.Sprintf(" (%s)", m.Kind)
+		}
+		err = status
+	}
+	return m.Outcome, err
+}
+
+// ProbeDriver returns the driver of the probe with the given index. The load does not use these
+// drivers.
+func (f *Fleet) ProbeDriver(index int64) int64 { return f.probes + index }
+
+// Ask sends a grab that does not wait for the lock. It returns the answer and its meaning.
+func (in *Instance) Ask(ctx context.Context, id, driver int64) (Answer, target.Meaning, error) {
+	f := in.fleet
 	path, body, header := f.Shape.Request(id, driver)
 	a, err := f.send(ctx, f.Shape.Method, load.Request{Target: in.URL, Order: id, Driver: driver}.URL(append(path, f.Shape.TryOnce()...)), body, header)
 	if err != nil {
-		return grab.Failed, err
+		return a, target.Meaning{Outcome: grab.Failed}, err
 	}
-	m := f.Shape.Meaning(a.Status, a.Header, a.Body)
-	if m.Outcome == grab.Failed || m.Outcome == grab.Timeout {
-		err := statusError(a.Status, a.Body)
-		if len(a.Body) > target.MaxBody {
-			err.Says += fmt.Sprintf(" (%s)", m.Kind)
-		}
-		return m.Outcome, err
-	}
-	return m.Outcome, nil
+	return a, f.Shape.Meaning(a.Status, a.Header, a.Body), nil
 }

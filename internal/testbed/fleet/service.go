@@ -209,7 +209,7 @@ func (f *Fleet) IsService() bool { return f.service != nil }
 
 // Grab sends a grab by the probe driver with the given index. The load does not use these drivers.
 func (in *Instance) Grab(ctx context.Context, order, index int64) (grab.Outcome, error) {
-	return in.fleet.probe(ctx, in, order, in.fleet.probes+index)
+	return in.fleet.probe(ctx, in, order, in.fleet.ProbeDriver(index))
 }
 
 // Works returns once the instance answers several grabs of an order that no load uses. By then it

@@ -28,9 +28,11 @@ type DB struct {
 }
 
 // ErrDSN means that a DSN is invalid. ErrQuery means that a query cannot read a ledger.
+// ErrNoAnswer means that the database does not answer.
 var (
-	ErrDSN   = errors.New("ledger: bad database address")
-	ErrQuery = errors.New("ledger: bad query")
+	ErrDSN      = errors.New("ledger: bad database address")
+	ErrQuery    = errors.New("ledger: bad query")
+	ErrNoAnswer = errors.New("ledger: no answer from the database")
 )
 
 // Open connects to the database of dsn, which has one of these forms:
@@ -61,7 +63,7 @@ func Open(ctx context.Context, dsn, query string, ids *target.Shape) (*DB, error
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
 	if err := d.read.PingContext(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("ledger: no answer from the database: %w", err), d.Close())
+		return nil, errors.Join(fmt.Errorf("%w: %w", ErrNoAnswer, err), d.Close())
 	}
 	if d.query != "" {
 		if _, err := d.Ledger(ctx, 1, 1); err != nil {

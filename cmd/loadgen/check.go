@@ -1,0 +1,151 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"grablab/internal/catalog"
+	"grablab/internal/flags"
+	"grablab/internal/measure/experiment"
+)
+
+func checkCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	return invoke(ctx, args, stdout, stderr, parseCheck, checkHelp, (*settings).check)
+}
+
+func parseCheck(args []string) (*settings, error) {
+	s, err := parseRun(args)
+	if err == nil && !s.attaches() {
+		err = flags.Usage("check: no service is named: add -target-file FILE, -service COMMAND or -targets URL,URL")
+	}
+	return s, err
+}
+
+func checkHelp(w io.Writer, _ string) {
+	fmt.Fprint(w, `Usage: loadgen check -target-file FILE [flags]
+
+Starts or reaches a service of your own, makes a few grabs with each strategy, and prints what the
+answers mean, whether the ledger sees the grab, which calls a grab makes, and where faults can
+strike. It lists what to correct. The command run makes the same checks first.
+
+`)
+	flags.Print(w, slices.DeleteFunc(new(settings).targetFlags(), func(f flags.Flag) bool { return f.Name == "probe-drivers" }))
+	fmt.Fprint(w, "\nThe exit code is 0 if there is nothing to correct, and 2 otherwise. loadgen run -h all lists all flags.\n")
+}
+
+// check makes a few grabs and prints what they show.
+func (s *settings) check(ctx context.Context, stdout, stderr io.Writer) error {
+	s.notes.print(stderr)
+	var failed error
+	err := experiment.Inspect(ctx, s.Config, func(p experiment.Preflight) {
+		printPreflight(stdout, p)
+		for _, problem := range p.Problems {
+			fmt.Fprintf(stdout, "  ! %s\n", s.problem(problem))
+			failed = exitUsage
+		}
+		fmt.Fprintln(stdout)
+	})
+	if err != nil {
+		return s.refusal(err)
+	}
+	if failed == nil {
+		fmt.Fprintln(stdout, "nothing to correct")
+	}
+	return failed
+}
+
+// inspected returns an error for the first problem that keeps the run from a verdict.
+func (s *settings) inspected(p experiment.Preflight) error {
+	for _, problem := range p.Problems {
+		if !problem.Faults || s.anyCell(func(f catalog.Fault) bool { return f != catalog.NoFault }) {
+			return &problem
+		}
+	}
+	return nil
+}
+
+// refusal returns err as bad usage if it is a problem that the caller can correct.
+func (s *settings) refusal(err error) error {
+	problem := new(experiment.Problem)
+	if errors.As(err, &problem) {
+		return flags.Usage("%s", s.problem(*problem))
+	}
+	return refusal(err)
+}
+
+// problem returns a problem with the line to correct, or with the missing key or flag.
+func (s *settings) problem(p experiment.Problem) string {
+	switch {
+	case s.places[p.Key] != "":
+		return strings.TrimPrefix(s.line.Label(p.Key), "-target-file: ") + ": " + p.Text
+	case s.targetFile != "" && !s.given(p.Key):
+		return fmt.Sprintf("%s: %s is not set: %s", s.targetFile, p.Key, p.Text)
+	}
+	return "-" + p.Key + ": " + p.Text
+}
+
+// printPreflight prints what the grabs of a strategy show.
+func printPreflight(w io.Writer, p experiment.Preflight) {
+	fmt.Fprintf(w, "%s\n", p.Strategy)
+	var rows [][2]string
+	for _, a := range p.Answers {
+		rows = append(rows, [2]string{a.Question, a.Answer + ": " + a.Meaning})
+	}
+	if p.Ledger != "" {
+		rows = append(rows, [2]string{"ledger", p.Ledger})
+	}
+	for i, c := range p.Calls {
+		rows = append(rows, [2]string{fmt.Sprintf("%3d %s", i+1, c.Role), c.Name})
+	}
+	flags.PrintTable(w, rows)
+	flags.PrintTable(w, reaches(p.Reaches))
+	if p.Output != "" {
+		fmt.Fprintf(w, "  its output ends with\n    %s\n", strings.ReplaceAll(p.Output, "\n", "\n    "))
+	}
+}
+
+// reaches says where faults can strike. Faults that strike at the same calls share a row.
+func reaches(all []experiment.Reach) (rows [][2]string) {
+	for _, r := range all {
+		text := "nowhere: " + r.Why
+		switch {
+		case slices.Equal(r.Before, r.After) && r.Before != nil:
+			text = "before and after " + ranges(r.Before)
+		case r.Before != nil && r.After != nil:
+			text = "before " + ranges(r.Before) + ", after " + ranges(r.After)
+		case r.Before != nil:
+			text = "before " + ranges(r.Before)
+		case r.After != nil:
+			text = "after " + ranges(r.After)
+		}
+		if i := slices.IndexFunc(rows, func(row [2]string) bool { return row[1] == text }); i >= 0 {
+			rows[i][0] += ", " + string(r.Fault)
+		} else {
+			rows = append(rows, [2]string{string(r.Fault), text})
+		}
+	}
+	slices.SortStableFunc(rows, func(a, b [2]string) int { return strings.Compare(a[1][:1], b[1][:1]) }) // nowhere comes last
+	return rows
+}
+
+// ranges writes increasing numbers as ranges, such as 1-3, 5.
+func ranges(numbers []int) string {
+	var words []string
+	for i := 0; i < len(numbers); {
+		end := i
+		for end+1 < len(numbers) && numbers[end+1] == numbers[end]+1 {
+			end++
+		}
+		word := strconv.Itoa(numbers[i])
+		if end > i {
+			word += "-" + strconv.Itoa(numbers[end])
+		}
+		words, i = append(words, word), end+1
+	}
+	return strings.Join(words, ", ")
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"grablab/internal/measure/experiment"
+)
+
+// booth starts two instances of a service of others and returns their URLs. POST /booth/orders opens orders, and POST /booth/ID grabs one.
+func booth(t *testing.T) (targets string) {
+	var mu sync.Mutex
+	next := 1
+	taken := map[string]bool{}
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		id, isGrab := strings.CutPrefix(r.URL.Path, "/booth/")
+		switch {
+		case r.Method != http.MethodPost:
+			http.NotFound(w, r)
+		case id == "orders":
+			fmt.Fprintf(w, `{"id":%d}`, next)
+			next += 1000
+		case isGrab:
+			fmt.Fprintf(w, `{"code":%d}`, map[bool]int{true: 1, false: 0}[taken[id]])
+			taken[id] = true
+		}
+	})
+	var urls []string
+	for range 2 {
+		s := httptest.NewServer(handler)
+		t.Cleanup(s.Close)
+		urls = append(urls, s.URL)
+	}
+	return strings.Join(urls, ",")
+}
+
+// check and run name the line of the target file to correct.
+func TestCheck(t *testing.T) {
+	t.Chdir(t.TempDir())
+	head := fmt.Sprintf("targets: %s\nopen-orders: /booth/orders -> .id\n", booth(t))
+	for i, tt := range []struct {
+		rest string
+		exit exitCode
+		says string
+	}{
+		{"path: /booth/{order}\ngrabbed: json:.code==0\ntaken: json:.code==1\n", exitDone, "nothing to correct"},
+		{"grabbed: 200\npath: /boot/{order}\nmethod: PUT\n", exitUsage, "my.yaml:4:7: path: the first driver of a fresh order was answered with HTTP 404"},
+		{"path: /booth/{order}\n", exitUsage, "my.yaml: grabbed is not set: two drivers of order"},
+		{"path: /booth/{order}\ngrabbed: json:.code==0\ntaken: 409\n", exitUsage, `my.yaml:5:8: taken: the answer to a driver who comes too late matches no rule: HTTP 200 {"code":1}`},
+	} {
+		write(t, "my.yaml", head+tt.rest)
+		for _, command := range [][]string{{"check"}, {"run", "-orders", "3", "-drivers", "4", "-settle", "50ms", "-quiet", "-out", fmt.Sprint(i)}} {
+			var stdout, stderr bytes.Buffer
+			code := exitOf(context.Background(), append(command, "-target-file", "my.yaml"), &stdout, &stderr)
+			says := stdout.String() + stderr.String()
+			if command[0] == "run" && tt.exit == exitDone {
+				if code != int(exitDone) {
+					t.Errorf("run, %q: exit %d\n%s", tt.rest, code, says)
+				}
+				continue
+			}
+			if code != int(tt.exit) || !strings.Contains(says, tt.says) {
+				t.Errorf("%s, %q: exit %d, want %d and …%s…\n%s", command[0], tt.rest, code, tt.exit, tt.says, says)
+			}
+		}
+	}
+}
+
+func TestReaches(t *testing.T) {
+	got := reaches([]experiment.Reach{
+		{Fault: "slow", Why: "it needs a hook"},
+		{Fault: "pause", Before: []int{1, 2, 3, 5}, After: []int{1, 2, 3, 5}},
+		{Fault: "crash", Before: []int{1, 2, 3, 5}, After: []int{1, 2, 3, 5}},
+		{Fault: "latency", Before: []int{1}},
+		{Fault: "hang", After: []int{2}},
+	})
+	want := [][2]string{{"hang", "after 2"}, {"pause, crash", "before and after 1-3, 5"}, {"latency", "before 1"}, {"slow", "nowhere: it needs a hook"}}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

@@ -1,0 +1,344 @@
+package experiment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"grablab/internal/catalog"
+	"grablab/internal/check"
+	"grablab/internal/grab"
+	"grablab/internal/grab/lock"
+	"grablab/internal/order"
+	"grablab/internal/service/control"
+	"grablab/internal/tap"
+	"grablab/internal/testbed/fault"
+	"grablab/internal/testbed/fleet"
+	"grablab/internal/testbed/wait"
+)
+
+// Preflight describes what a few grabs show about a strategy of someone else's service.
+type Preflight struct {
+	Strategy string
+	Answers  []SeenAnswer
+	Ledger   string     // one sentence
+	Calls    []SeenCall // of one grab, in order; empty if the program does not see them
+	Reaches  []Reach
+	Problems []Problem
+	Output   string // the end of the service's output, if it answered with 500 or above
+}
+
+// SeenAnswer is the answer to one grab.
+type SeenAnswer struct {
+	Question string // who asked for what
+	Answer   string // status and body
+	Meaning  string
+}
+
+// SeenCall is one request of a grab to a server.
+type SeenCall struct{ Role, Name string }
+
+// Reach says where a fault can strike.
+type Reach struct {
+	Fault         catalog.Fault
+	Before, After []int  // numbers of calls, from 1
+	Why           string // why it can strike at none of them
+}
+
+// Problem is an error in the description of a service.
+type Problem struct {
+	Key  string // the setting to correct, by its name in a target file
+	Text string // what is wrong and what to do
+	// Faults means that the problem matters only under faults.
+	Faults bool
+}
+
+// Error returns the key and the text.
+func (p *Problem) Error() string { return p.Key + ": " + p.Text }
+
+// roles are the names of the phases of a service's calls.
+var roles = map[tap.Phase]string{
+	tap.Acquire: "acquire", tap.Read: "read", fault.Work: "read, then work", tap.Claim: "write", tap.Release: "release", tap.Renew: "check of the lock",
+}
+
+// Inspect starts or reaches a service of others. It makes a few grabs with each strategy of cfg,
+// and passes what they show to show.
+func Inspect(ctx context.Context, cfg Config, show func(Preflight)) (err error) {
+	cfg.TTL, cfg.Work = dryTTL, injectionWork // those of the dry runs, so that the service starts only once
+	if cfg.Service != nil {
+		cfg.Stack.Needs |= cfg.serviceNeeds()
+	}
+	w, err := openWorker(ctx, cfg, 0, newProgress(cfg), &journal{dir: cfg.Out})
+	defer func() { err = errors.Join(err, w.close()) }()
+	if err != nil {
+		return err
+	}
+	for _, s := range cfg.theirStrategies(w.fleet) {
+		p := w.inspect(ctx, s)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		var t trail
+		if cfg.Service != nil && len(p.Problems) == 0 {
+			t, err = w.recordService(ctx, s)
+			w.inspectTrail(&p, t, err)
+		}
+		for _, f := range catalog.RunFaults {
+			if f != catalog.NoFault && len(p.Problems) == 0 {
+				p.Reaches = append(p.Reaches, w.reach(CellName{s.Name, f}, s, t))
+			}
+		}
+		show(p)
+	}
+	return ctx.Err()
+}
+
+// inspectFirst inspects each strategy of a run before its first cell. It does not use up orders
+// that the program cannot open.
+func (r *runner) inspectFirst(ctx context.Context, w *worker) error {
+	if r.cfg.Inspected == nil || w.fleet.Known() || w.cfg.Target.Open == nil && w.cfg.Target.FirstOrder > 0 {
+		return nil
+	}
+	inspected := map[string]bool{}
+	for _, spec := range append(r.left(true), r.left(false)...) { // one with a fault first, which needs more
+		if inspected[spec.Strategy] {
+			continue
+		}
+		inspected[spec.Strategy] = true
+		p := w.inspect(ctx, spec.strategy)
+		if spec.Fault != catalog.NoFault && r.cfg.Service != nil && len(p.Problems) == 0 {
+			t, err := w.quickTrail(ctx)
+			w.inspectTrail(&p, t, err)
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err := r.cfg.Inspected(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// quickTrail lists the requests of a grab with the current strategy, without those of the
+// background.
+func (w *worker) quickTrail(ctx context.Context) (t trail, err error) {
+	first, err := w.orders.Create(ctx, dryRuns)
+	if err != nil {
+		return t, err
+	}
+	in := w.fleet.Instances[0]
+	defer in.Watch(0, 0)
+	return w.listTrail(ctx, in, first)
+}
+
+func (p *Preflight) add(key, format string, args ...any) {
+	p.Problems = append(p.Problems, Problem{Key: key, Text: fmt.Sprintf(format, args...)})
+}
+
+// inspect sends three grabs of a fresh order: one driver wins, a second one comes too late, and
+// the winner asks again.
+func (w *worker) inspect(ctx context.Context, s lock.Strategy) (p Preflight) {
+	p.Strategy = s.Name
+	if _, err := w.fleet.Use(ctx, s.Name); err != nil {
+		p.add("strategies", "%v: the service must accept PUT /strategy", err)
+		return p
+	}
+	open := "open-orders"
+	if w.cfg.Target.Open == nil && w.cfg.Target.FirstOrder > 0 {
+		open = "first-order"
+	}
+	id, err := w.orders.Create(ctx, 1)
+	if err != nil {
+		p.add(open, "no order could be opened: %v: correct the call or the place of the id in its answer", err)
+		return p
+	}
+	if err := w.lookFirst(ctx, id, 1); err != nil {
+		key := open
+		if strings.HasPrefix(err.Error(), "ledger: ") {
+			key = "ledger-query"
+		}
+		p.add(key, "%s", strings.TrimPrefix(err.Error(), "ledger: "))
+		return p
+	}
+	name := w.fleet.Shape.OrderText(id)
+	winner, late := w.fleet.ProbeDriver(0), w.fleet.ProbeDriver(1)
+	first := w.fleet.Instances[0]
+	m := w.ask(ctx, &p, first, id, winner, "first driver of order "+name)
+	if m.outcome != grab.Grabbed {
+		known := ""
+		if w.cfg.Target.ProbeDrivers == 0 && w.fleet.Shape.TellsDrivers() {
+			known = fmt.Sprintf(". If the service does not know driver %d, name the first of some that it knows with probe-drivers", winner)
+		}
+		p.addLoser(m, open, known)
+		if process := first.Process(); process != nil && m.status >= 500 {
+			p.Output = process.LogTail()
+		}
+		return p
+	}
+	m = w.ask(ctx, &p, w.fleet.Instances[min(1, len(w.fleet.Instances)-1)], id, late, "second driver, too late")
+	rows := w.inspectLedger(ctx, &p, id, winner)
+	switch {
+	case m.outcome == grab.Failed || m.outcome == grab.Timeout:
+		p.add("taken", "the answer to a driver who comes too late matches no rule: %s: say with taken what such an answer looks like", m.said)
+	case m.outcome == grab.Grabbed && w.fleet.Shape.AssumesGrabbed && rows < 2:
+		p.add("grabbed", "two drivers of order %s were both answered with status 200: say how the answer of a winner differs, as in json:.code==0", name)
+	}
+	w.ask(ctx, &p, first, id, winner, "first driver again")
+	return p
+}
+
+// heard is the answer to a grab.
+type heard struct {
+	status  int
+	outcome grab.Outcome
+	said    string
+}
+
+// ask sends a grab and notes the answer.
+func (w *worker) ask(ctx context.Context, p *Preflight, in *fleet.Instance, id, driver int64, question string) heard {
+	a, m, err := in.Ask(ctx, id, driver)
+	h := heard{a.Status, m.Outcome, strings.TrimSpace(fmt.Sprintf("HTTP %d %s", a.Status, fleet.OneLine(string(a.Body))))}
+	rules := w.fleet.Shape.Says()
+	rule := map[grab.Outcome]string{grab.Grabbed: rules.Grabbed, grab.Taken: rules.Taken, grab.Busy: rules.Busy}[m.Outcome]
+	meaning := fmt.Sprintf("%s, by the rule %s", m.Outcome, rule)
+	switch {
+	case err != nil:
+		h.said, meaning = err.Error(), "no answer"
+	case rule == "" && strings.HasPrefix(m.Kind, "both "):
+		meaning = m.Kind
+	case rule == "":
+		meaning = "matches no rule"
+	}
+	p.Answers = append(p.Answers, SeenAnswer{question, h.said, meaning})
+	return h
+}
+
+// addLoser adds the problem of a fresh order whose first driver has not won. open is the key that
+// opens orders, and known is a remark about drivers that the service does not know.
+func (p *Preflight) addLoser(m heard, open, known string) {
+	says := "the first driver of a fresh order was answered with " + m.said
+	switch {
+	case m.outcome == grab.Taken || m.outcome == grab.Busy:
+		key := open
+		if m.outcome == grab.Busy {
+			key = "busy"
+		}
+		p.add(key, "%s, which means %s: open fresh orders, or correct the rules", says, m.outcome)
+	case m.status == 0:
+		p.add("path", "%s: the service must answer", m.said)
+	case m.status == http.StatusNotFound:
+		p.add("path", "%s: correct the path, or the ids of the orders%s", says, known)
+	case m.status == http.StatusMethodNotAllowed:
+		p.add("method", "%s: correct the method", says)
+	case m.status == http.StatusUnauthorized || m.status == http.StatusForbidden:
+		p.add("header", "%s: add the header that the service requires%s", says, known)
+	case m.status >= 400 && m.status < 500:
+		p.add("body", "%s: correct the body%s", says, known)
+	case m.status >= 500:
+		p.add("service", "%s: see the output of the service", says)
+	default:
+		p.add("grabbed", "%s, which matches no rule: say with grabbed what the answer of a winner looks like", says)
+	}
+}
+
+// ledgerArrives bounds how long the row of a grab may come after its answer.
+const ledgerArrives = 2 * time.Second
+
+// inspectLedger compares the ledger with the answers. It returns the number of drivers that have a
+// row of the order.
+func (w *worker) inspectLedger(ctx context.Context, p *Preflight, id, winner int64) int {
+	if !w.ledger {
+		p.Ledger = "unknown: verdicts are counted from the answers"
+		return 0
+	}
+	var rows []order.Grab
+	_, err := wait.Until(ctx, pollInterval, ledgerArrives, func() (_ bool, err error) {
+		rows, err = w.orders.Ledger(ctx, id, 1)
+		return len(rows) > 0, err
+	})
+	drivers := map[int64]bool{}
+	for _, r := range rows {
+		drivers[r.Driver] = true
+	}
+	switch {
+	case err != nil:
+		p.add("ledger-query", "%v", err)
+	case len(rows) == 0:
+		p.Ledger = "has no row of the grab"
+		p.add("ledger-query", "driver %d won order %s, and the ledger has no row of it after %v: read the table to which the winner is added", winner, w.fleet.Shape.OrderText(id), ledgerArrives)
+	case !drivers[winner]:
+		p.Ledger = fmt.Sprintf("has a row of driver %d", rows[0].Driver)
+		p.add("ledger-query", "driver %d won order %s, and the ledger names driver %d: select the column with the driver of the request", winner, w.fleet.Shape.OrderText(id), rows[0].Driver)
+	default:
+		p.Ledger = "has " + check.Plural(len(rows), "row", "rows") + " of the order"
+	}
+	return len(drivers)
+}
+
+// inspectTrail notes the requests of a grab, or why they are not known.
+func (w *worker) inspectTrail(p *Preflight, t trail, err error) {
+	if err == nil {
+		err = w.checkReadable(t)
+	}
+	if err != nil {
+		p.Problems = append(p.Problems, Problem{"service", err.Error(), true})
+	}
+	if t.service == nil {
+		return
+	}
+	for i, c := range t.calls[fault.Alone] {
+		p.Calls = append(p.Calls, SeenCall{roles[t.service.parts[i]], string(c.Phase)})
+	}
+	for _, c := range t.service.renewal {
+		p.Calls = append(p.Calls, SeenCall{"renewal", string(c.Phase)})
+	}
+}
+
+// reach determines where the fault of a cell can strike, if the trail of a service is known.
+func (w *worker) reach(name CellName, s lock.Strategy, t trail) Reach {
+	r := Reach{Fault: name.Fault}
+	f, err := fault.Find(name.Fault)
+	cell := w.cfg.excuse(&cellSpec{CellName: name, strategy: s})
+	untouched := !f.Touches(s) || t.service != nil && f.Hits != 0 && f.Hits&t.service.needs == 0
+	switch {
+	case err != nil:
+		r.Why = err.Error()
+	case f.NotForeign == "" && untouched:
+		r.Why = errUntouched.Error()
+	case cell != nil:
+		r.Why = cell.Reason
+	case w.cfg.byTime():
+		r.Why = "at moments, because the calls of a grab are not known"
+	case w.cfg.Service == nil:
+		r.Why = "the processes are not known: name them with target-pid, or let the program start the service"
+	case t.service == nil:
+		r.Why = "the calls of a grab are not known"
+	case f.Reach != nil:
+		r.Why = f.Reach.Why
+	}
+	if t.service == nil || cell != nil || untouched {
+		return r
+	}
+	alone := t.calls[fault.Alone]
+	for _, p := range t.points() {
+		if !f.Reaches(p) {
+			continue
+		}
+		same := func(c control.Call) bool { return c.Phase == p.Phase && c.N == p.N }
+		n := slices.IndexFunc(alone, same)
+		if p.Background {
+			n = len(alone) + slices.IndexFunc(t.service.renewal, same)
+		}
+		if p.After {
+			r.After = append(r.After, n+1)
+		} else {
+			r.Before = append(r.Before, n+1)
+		}
+	}
+	return r
+}

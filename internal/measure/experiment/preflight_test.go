@@ -1,0 +1,112 @@
+package experiment
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"grablab/internal/catalog"
+	"grablab/internal/testbed/target"
+)
+
+// A few grabs show the calls of a grab, what they are for, and where faults can strike.
+func TestInspect(t *testing.T) {
+	cfg := ticketRun(t, "", target.Spec{}, catalog.NoFault)
+	var shown []Preflight
+	if err := Inspect(t.Context(), cfg, func(p Preflight) { shown = append(shown, p) }); err != nil {
+		t.Fatal(err)
+	}
+	if len(shown) != 1 || len(shown[0].Problems) != 0 {
+		t.Fatalf("%+v", shown)
+	}
+	p := shown[0]
+	var calls, answers []string
+	for _, c := range p.Calls {
+		calls = append(calls, c.Role+" "+c.Name)
+	}
+	for _, a := range p.Answers {
+		answers = append(answers, a.Answer+" "+a.Meaning)
+	}
+	for _, tt := range []struct{ got, want string }{
+		{strings.Join(calls, ", "), "acquire redis SET ticket:* EX NX, read, then work mysql SELECT tickets, read mysql START TRANSACTION, " +
+			"write mysql UPDATE tickets, write mysql INSERT winners, write mysql COMMIT, release redis EVALSHA 2e47b37 ticket:*"},
+		{strings.Join(answers, ", "), "HTTP 200 grabbed, by the rule 200, HTTP 409 taken, by the rule 409, HTTP 409 taken, by the rule 409"},
+		{p.Ledger, "has 1 row of the order"},
+	} {
+		if tt.got != tt.want {
+			t.Errorf("got  %s\nwant %s", tt.got, tt.want)
+		}
+	}
+	wants := map[catalog.Fault]string{
+		catalog.Pause: "[1 2 3 4 5 6 7] [1 2 3 4 5 6 7] ", catalog.Hang: "[] [2] the work lies between the read and the claim",
+		catalog.Amnesia: "[] [] it touches nothing that the service uses in a grab",
+	}
+	for _, r := range p.Reaches {
+		if got := fmt.Sprint(r.Before, r.After, " ", r.Why); wants[r.Fault] != "" && got != wants[r.Fault] {
+			t.Errorf("%s: %s, want %s", r.Fault, got, wants[r.Fault])
+		}
+	}
+	if len(p.Reaches) != len(catalog.RunFaults)-1 {
+		t.Errorf("%d faults", len(p.Reaches))
+	}
+}
+
+// Each mistake in the description of a service is found, and names the setting to correct.
+func TestInspectFindsMistakes(t *testing.T) {
+	for kind, mistakes := range map[string][]struct {
+		spec       target.Spec
+		query      string
+		key, wants string
+	}{
+		"": {
+			{target.Spec{Path: "/ticket/{order}/grab"}, "", "path", "404"},
+			{target.Spec{Path: "/tickets/{order}/grab", Method: "PUT"}, "", "method", "405"},
+			{target.Spec{Path: "/tickets/{order}/grab", Grabbed: "201"}, "", "grabbed", "HTTP 200"},
+			{target.Spec{Path: "/tickets/{order}/grab", Taken: "410"}, "", "taken", "HTTP 409"},
+			{target.Spec{Path: "/tickets/{order}/grab", Grabbed: "409", Taken: "200"}, "", "open-orders", "means taken"},
+			{target.Spec{Path: "/tickets/{order}/grab", OpenOrders: []string{"/tickets -> .id"}}, "", "open-orders", "-open-orders says"},
+			{target.Spec{Path: "/tickets/{order}/grab"}, "SELECT ticket_id, driver FROM winners WHERE n < 0 AND ticket_id BETWEEN ? AND ?", "ledger-query", "no row"},
+			{target.Spec{Path: "/tickets/{order}/grab"}, "SELECT ticket_id, n FROM winners WHERE ticket_id BETWEEN ? AND ?", "ledger-query", "names driver"},
+		},
+		"random-keys": {{target.Spec{Path: "/tickets/{order}/grab"}, "", "service", "no two in a row make the same requests"}},
+	} {
+		cfg := ticketRun(t, kind, target.Spec{}, catalog.NoFault)
+		cfg.Stack.Needs = cfg.serviceNeeds()
+		w, err := openWorker(t.Context(), cfg, 0, newProgress(cfg), &journal{dir: cfg.Out})
+		t.Cleanup(func() { _ = w.close() })
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, tt := range mistakes {
+			if tt.spec.OpenOrders == nil {
+				tt.spec.OpenOrders = []string{"/tickets"}
+			}
+			tt.spec.Body = new(`{"driver":{driver}}`)
+			var at target.Target
+			if at.Shape, at.Open, err = tt.spec.Compile(); err != nil {
+				t.Fatal(err)
+			}
+			at.Database = cfg.Target.Database
+			at.Database.DSN = w.stack.DSN
+			if tt.query != "" {
+				at.Database.Query = tt.query
+			}
+			w.cfg.Target = at
+			if err := w.fleet.Meet(t.Context(), at); err != nil {
+				t.Fatal(err)
+			}
+			_ = w.theirs.Close()
+			if err := w.useTheirOrders(t.Context(), at); err != nil {
+				t.Fatal(err)
+			}
+			p := w.inspect(t.Context(), cfg.theirStrategies(w.fleet)[0])
+			if len(p.Problems) == 0 {
+				trail, err := w.quickTrail(t.Context())
+				w.inspectTrail(&p, trail, err)
+			}
+			if len(p.Problems) != 1 || p.Problems[0].Key != tt.key || !strings.Contains(p.Problems[0].Text, tt.wants) {
+				t.Errorf("%+v %s: %+v, want %s: …%s…", tt.spec, tt.query, p.Problems, tt.key, tt.wants)
+			}
+		}
+	}
+}
