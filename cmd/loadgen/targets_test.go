@@ -18,31 +18,50 @@ import (
 	"grablab/internal/catalog"
 	"grablab/internal/measure/experiment"
 	"grablab/internal/present/report"
+	"grablab/internal/testbed/stack"
 	"grablab/internal/testbed/target"
 )
 
-// The keys of a target file are the flags that describe a target.
+// The keys of a target file are the flags that describe a target, and the flags accept the examples
+// in its schema.
 func TestTargetFileHasTheFlags(t *testing.T) {
 	var schema struct {
-		Properties map[string]any `json:"properties"`
+		Properties map[string]struct{ Examples []any }
 	}
 	if err := json.Unmarshal([]byte(target.FileSchema), &schema); err != nil {
 		t.Fatal(err)
 	}
-	var flags []string
-	for _, o := range new(settings).targetFlags() {
-		if o.Name != "target-file" {
-			flags = append(flags, o.Name)
-		}
+	t.Chdir(t.TempDir())
+	for _, name := range []string{"SHOP_TOKEN", "SHOP_PASSWORD"} {
+		t.Setenv(name, "x")
 	}
-	flags = append(flags, "db")
-	for _, name := range flags {
-		if schema.Properties[name] == nil {
-			t.Errorf("no key %s", name)
+	var names []string
+	for _, o := range slices.Concat(new(settings).targetFlags(), serverFlags(new(stack.Config))[:1]) {
+		property, known := schema.Properties[o.Name]
+		if o.Name == "target-file" {
+			continue
+		}
+		names = append(names, o.Name)
+		if !known || len(property.Examples) == 0 {
+			t.Errorf("%s: not in the schema, or without an example", o.Name)
+		}
+		for _, example := range property.Examples {
+			text, err := json.Marshal(map[string]any{o.Name: example})
+			if err != nil {
+				t.Fatal(err)
+			}
+			write(t, "example.yaml", string(text))
+			lines, err := target.ReadFile("example.yaml")
+			if err == nil {
+				err = o.Value.Set(lines[0].Value)
+			}
+			if err != nil {
+				t.Errorf("%s: %v", text, err)
+			}
 		}
 	}
 	for key := range schema.Properties {
-		if !slices.Contains(flags, key) {
+		if !slices.Contains(names, key) {
 			t.Errorf("no flag -%s", key)
 		}
 	}

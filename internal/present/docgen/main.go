@@ -10,9 +10,13 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+
+	"grablab/internal/measure/experiment"
+	"grablab/internal/testbed/target"
 )
 
 func main() {
@@ -63,6 +67,13 @@ func findRoot() (string, error) {
 // A generator writes documents from the repository at root.
 type generator struct{ root string }
 
+// schemas are the JSON Schemas that editors and other programs read, by their published paths.
+var schemas = map[string]string{
+	"docs/target.schema.json":       target.FileSchema,
+	"docs/expectations.schema.json": target.ExpectationsSchema,
+	"docs/run.schema.json":          experiment.RunSchema,
+}
+
 // factsFile holds the facts of docs/which-lock.md that are built into the program.
 const factsFile = "internal/present/whichlock/facts.json"
 
@@ -83,6 +94,7 @@ func (g generator) generate() (map[string]string, error) {
 		return nil, fmt.Errorf("%s: %w", factsFile, err)
 	}
 	texts[factsFile] = facts
+	maps.Copy(texts, schemas)
 	return texts, g.fillBlocks(texts)
 }
 
