@@ -24,14 +24,14 @@ func booth(t *testing.T) (targets string) {
 		defer mu.Unlock()
 		id, isGrab := strings.CutPrefix(r.URL.Path, "/booth/")
 		switch {
-		case r.Method != http.MethodPost:
-			http.NotFound(w, r)
-		case id == "orders":
+		case r.Method == http.MethodPost && id == "orders":
 			fmt.Fprintf(w, `{"id":%d}`, next)
 			next += 1000
-		case isGrab:
+		case r.Method == http.MethodPost && isGrab:
 			fmt.Fprintf(w, `{"code":%d}`, map[bool]int{true: 1, false: 0}[taken[id]])
 			taken[id] = true
+		default:
+			http.NotFound(w, r)
 		}
 	})
 	var urls []string

@@ -60,6 +60,7 @@ var classes = []struct {
 	{`go run ./cmd/grabsvc -addr .*`, isParsed, int(exitDone)},
 	{`curl .*`, isRun, int(exitDone)}, // to the instance of the same block
 
+	{`go run ./cmd/loadgen init( .*)?`, isParsed, int(exitDone)},
 	{`go run ./cmd/loadgen .*-(stack external|targets|target-file|out|resume) .*`, isParsed, int(exitDone)},
 	{`go run ./cmd/loadgen .*(-faults all|-strategies all|-scenario peak).*`, isParsed, int(exitDone)},
 	{`go run ./cmd/loadgen bench( -format benchstat)?`, isParsed, int(exitDone)},
@@ -250,6 +251,8 @@ func (s *shell) parse(t *testing.T, words []string) {
 		_, err = parseExplore(words[1:])
 	case len(words) > 0 && words[0] == "check":
 		_, err = parseCheck(words[1:])
+	case len(words) > 0 && words[0] == "init":
+		_, err = parseInit(words[1:])
 	case slices.Contains(words, "-resume"): // what it goes on with is not there; TestResume does it
 	default:
 		_, err = parseRun(slices.DeleteFunc(words, func(w string) bool { return w == "run" }))

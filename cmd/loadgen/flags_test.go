@@ -374,7 +374,7 @@ func TestBadUsage(t *testing.T) {
 		"-shard 1/4 -targets http://h:1 -seed 1 -first-order 1 -db x -scenario peak -shard-start " + noon:   "-shard 1/4: the scenario peak searches on one machine: use another scenario",
 		"-shard 1/4 -targets http://h:1 -seed 1 -first-order 1 -db x -assert expected -shard-start " + noon: "-assert expected: a shard only sends its share of one load: leave it out",
 
-		"bogus":                             "there is no command \"bogus\"; there are run, check, explore, bench, report, merge, compare, baseline, explain, lab, workshop",
+		"bogus":                             "there is no command \"bogus\"; there are run, check, init, explore, bench, report, merge, compare, baseline, explain, lab, workshop",
 		"run stray":                         "stray: not a flag: flags begin with -, and -h lists them",
 		"-nosuch":                           "-nosuch: there is no such flag: -h lists them",
 		"-rte 5":                            "did you mean -rate?",

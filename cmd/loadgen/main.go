@@ -85,6 +85,7 @@ func commands() []command {
 	return []command{
 		{"run", "fire at every chosen strategy under every chosen fault, and audit the ledger", runCommand},
 		{"check", "make a few grabs at your own service, and list what to correct in its description", checkCommand},
+		{"init", "write the file that describes your own service, by asking and trying", initCommand},
 		{"explore", "search for the shortest schedule that breaks a strategy", exploreCommand},
 		{"bench", "measure what each lock costs by itself", benchCommand},
 		{"report", "show result folders again", reportCommand},

@@ -46,7 +46,9 @@ func (s *settings) execute(ctx context.Context, stdout, stderr io.Writer) error 
 		return err
 	}
 	defer s.Trace.Close()
-	s.Inspected = s.inspected
+	if s.Shard == nil { // otherwise all shards would grab the same orders
+		s.Inspected = s.inspected
+	}
 	run, err := experiment.Execute(ctx, s.Config, out.save)
 	return s.conclude(run, err, out, stdout, stderr)
 }

@@ -37,6 +37,8 @@ type SeenAnswer struct {
 	Question string // who asked for what
 	Answer   string // status and body
 	Meaning  string
+	Status   int
+	Body     []byte
 }
 
 // SeenCall is one request of a grab to a server.
@@ -214,7 +216,7 @@ func (w *worker) ask(ctx context.Context, p *Preflight, in *fleet.Instance, id, 
 	case rule == "":
 		meaning = "matches no rule"
 	}
-	p.Answers = append(p.Answers, SeenAnswer{question, h.said, meaning})
+	p.Answers = append(p.Answers, SeenAnswer{question, h.said, meaning, a.Status, a.Body})
 	return h
 }
 

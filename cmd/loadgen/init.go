@@ -1,0 +1,318 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"grablab/internal/flags"
+	"grablab/internal/measure/experiment"
+	"grablab/internal/testbed/stack"
+	"grablab/internal/testbed/target"
+
+	"github.com/goccy/go-yaml"
+)
+
+// initSettings are the settings of the command init.
+type initSettings struct {
+	out, openAPI string
+	yes          bool
+	answers      keyValues
+	in           *bufio.Reader
+}
+
+// keyValues holds the values of a target file by key. A key with several values is a list.
+type keyValues map[string][]string
+
+// stdin is replaced by tests.
+var stdin io.Reader = os.Stdin
+
+func initCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	return invoke(ctx, args, stdout, stderr, parseInit, initHelp, (*initSettings).execute)
+}
+
+// describing returns the flags that a target file has as its keys.
+func describing() []flags.Flag {
+	all := append(new(settings).targetFlags(), serverFlags(new(stack.Config))[0])
+	return slices.DeleteFunc(all, func(f flags.Flag) bool { return f.Name == "target-file" })
+}
+
+func (s *initSettings) flags() []flags.Flag {
+	return []flags.Flag{
+		flags.New("out", "FILE", "the target file to write", flags.One(&s.out, flags.NonEmpty)),
+		flags.New("openapi", "FILE", "OpenAPI document of the service, in JSON or YAML, from which init takes the calls", flags.One(&s.openAPI, readable)),
+		flags.New("yes", "", "ask nothing, and use what is given or found", flags.Switch(&s.yes)),
+	}
+}
+
+func parseInit(args []string) (*initSettings, error) {
+	s := &initSettings{out: "target.yaml", answers: keyValues{}, in: bufio.NewReader(stdin)}
+	line, err := flags.ParseFlags(append(s.flags(), describing()...), args)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range describing() {
+		for _, arg := range line.Flags {
+			if value, ok := strings.CutPrefix(arg, "-"+f.Name+"="); ok {
+				s.answers[f.Name] = append(s.answers[f.Name], value)
+			}
+		}
+	}
+	if _, err := os.Stat(s.out); !errors.Is(err, fs.ErrNotExist) {
+		return nil, flags.Usage("-out %s: the file exists already: name another one", s.out)
+	}
+	return s, nil
+}
+
+func initHelp(w io.Writer, _ string) {
+	fmt.Fprint(w, `Usage: loadgen init [flags]
+
+Writes a file that describes your own service, for check and run. It asks for what the flags do
+not say, makes a few grabs, finds out what the answers mean, and asks again for what is wrong.
+
+`)
+	flags.Print(w, append(new(initSettings).flags(), describing()...))
+}
+
+// question asks for one key of a target file.
+type question struct {
+	key, text string
+	preset    string
+	applies   func(keyValues) bool
+}
+
+func given(key string) func(keyValues) bool { return func(a keyValues) bool { return a[key] != nil } }
+
+func lacks(key string) func(keyValues) bool { return func(a keyValues) bool { return a[key] == nil } }
+
+func always(keyValues) bool { return true }
+
+// questions are asked in this order. An empty answer takes the preset, or leaves the key out.
+var questions = []question{
+	{"service", "Command that starts one instance, with {port}, {redis}, {db} and so on (empty if instances run already)", "", lacks("targets")},
+	{"targets", "Base URLs of the running instances, separated by commas", "", lacks("service")},
+	{"ready", "Path that answers 2xx once an instance is ready (empty: once it accepts connections)", "", given("service")},
+	{"method", "Method of the grab", "POST", always},
+	{"path", "Path of the grab, with {order}, and {driver} if it belongs there", "/orders/{order}/grab", always},
+	{"body", "Body of the grab", `{"driver_id":{driver}}`, always},
+	{"header", "Header of the grab, NAME: VALUE (may be empty)", "", always},
+	{"open-orders", "Call that opens fresh orders, METHOD PATH BODY -> FIELD (- if there is none)", `POST /orders {"count":{count}} -> .first_id`, lacks("first-order")},
+	{"first-order", "Id of the first open order", "1", lacks("open-orders")},
+	{"db", "Database with the ledger, user:password@tcp(host:3306)/name (may be empty)", "", lacks("service")},
+	{"ledger-query", "Query that returns order and driver of each grab, WHERE order_id BETWEEN ? AND ? (may be empty)", "", func(a keyValues) bool { return a["service"] != nil || a["db"] != nil }},
+	{"lease", "Lifetime of the lock without renewal", "30s", func(a keyValues) bool { return !strings.Contains(strings.Join(a["service"], ""), "{ttl_ms}") }},
+}
+
+// execute asks, writes the file and tries it, until there is nothing to correct.
+func (s *initSettings) execute(ctx context.Context, stdout, stderr io.Writer) error {
+	presets := map[string]string{}
+	if s.openAPI != "" {
+		var err error
+		if presets, err = readOpenAPI(s.openAPI); err != nil {
+			return flags.Usage("-openapi %s: %w", s.openAPI, err)
+		}
+	}
+	for _, q := range questions {
+		if preset, found := presets[q.key]; found {
+			q.preset = preset
+		}
+		if s.answers[q.key] == nil && q.applies(s.answers) {
+			s.ask(stdout, q)
+		}
+	}
+	for tries := 0; ; tries++ {
+		if err := s.write(); err != nil {
+			return err
+		}
+		found, err := s.try(ctx, stdout)
+		if err != nil {
+			return err
+		}
+		if found == nil {
+			fmt.Fprintf(stdout, "wrote %s; next: loadgen run -target-file %[1]s\n", s.out)
+			return nil
+		}
+		if tries == mostTries || !s.correct(stdout, found) {
+			fmt.Fprintf(stdout, "wrote %s, which needs this correction; then: loadgen check -target-file %[1]s\n", s.out)
+			return exitUsage
+		}
+	}
+}
+
+// mostTries bounds how often init corrects the file.
+const mostTries = 8
+
+// ask sets the answer to a question. It asks again until the answer is valid.
+func (s *initSettings) ask(w io.Writer, q question) {
+	for {
+		reply, ended := "", s.yes
+		if !s.yes {
+			fmt.Fprintf(w, "%s [%s]: ", q.text, q.preset)
+			line, err := s.in.ReadString('\n')
+			reply, ended = strings.TrimSpace(line), err != nil
+		}
+		switch {
+		case reply == "-":
+			return
+		case reply == "":
+			reply = q.preset
+		}
+		if reply == "" {
+			return
+		}
+		i := slices.IndexFunc(describing(), func(f flags.Flag) bool { return f.Name == q.key })
+		err := describing()[i].Value.Set(reply)
+		if err == nil {
+			s.answers[q.key] = []string{reply}
+			return
+		}
+		fmt.Fprintf(w, "  %v\n", err)
+		if ended {
+			return
+		}
+	}
+}
+
+// finding is the first problem of a target file.
+type finding struct {
+	experiment.Problem
+	at   string // the problem with its place in the file
+	seen []experiment.SeenAnswer
+}
+
+// try makes a few grabs as the file says. It returns nil if there is nothing to correct.
+func (s *initSettings) try(ctx context.Context, stdout io.Writer) (found *finding, err error) {
+	run, err := parseCheck([]string{"-target-file", s.out})
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	err = experiment.Inspect(ctx, run.Config, func(p experiment.Preflight) {
+		printPreflight(stdout, p)
+		if len(p.Problems) > 0 && found == nil {
+			found = &finding{p.Problems[0], run.problem(p.Problems[0]), p.Answers}
+			stop()
+		}
+	})
+	problem := new(experiment.Problem)
+	switch {
+	case found != nil:
+		return found, nil
+	case errors.As(err, &problem):
+		return &finding{*problem, run.problem(*problem), nil}, nil
+	case err != nil:
+		return nil, run.refusal(err)
+	}
+	return nil, nil
+}
+
+// correct changes the answers so that the problem may vanish. It returns false if it cannot.
+func (s *initSettings) correct(w io.Writer, found *finding) bool {
+	fmt.Fprintf(w, "  ! %s\n", found.at)
+	before := fmt.Sprint(s.answers)
+	rules := tellApart(found.Key, found.seen)
+	if len(rules) == 0 && !s.yes {
+		rules = map[string]string{found.Key: strings.Join(s.answers[found.Key], ",")}
+	}
+	for _, key := range slices.Sorted(maps.Keys(rules)) {
+		s.ask(w, question{key: key, text: "Correct " + key, preset: rules[key]})
+	}
+	return fmt.Sprint(s.answers) != before
+}
+
+// tellApart returns rules that distinguish the answers of a winner and of a driver who is too late.
+// key is the rule that failed.
+func tellApart(key string, seen []experiment.SeenAnswer) map[string]string {
+	status := func(i int) string { return strconv.Itoa(seen[i].Status) }
+	switch {
+	case key != "grabbed" && key != "taken" || len(seen) == 0:
+		return nil
+	case len(seen) == 1 && seen[0].Status/100 == 2:
+		return map[string]string{"grabbed": status(0)}
+	case len(seen) < 3:
+		return nil
+	case seen[0].Status != seen[1].Status:
+		return map[string]string{"grabbed": status(0), "taken": status(1)}
+	}
+	var won, lost, again any
+	for i, doc := range []*any{&won, &lost, &again} {
+		if json.Unmarshal(seen[i].Body, doc) != nil {
+			return nil
+		}
+	}
+	first, second, third := leaves(".", won), leaves(".", lost), leaves(".", again)
+	for _, path := range slices.Sorted(maps.Keys(first)) {
+		a, b, c := first[path], second[path], third[path]
+		if a != b && b != "" && (c == a || c == b) {
+			return map[string]string{"grabbed": "json:" + path + "==" + a, "taken": "json:" + path + "==" + b}
+		}
+	}
+	return nil
+}
+
+// leaves returns the texts and other simple values of a JSON document by their paths.
+func leaves(path string, doc any) map[string]string {
+	all := map[string]string{}
+	if object, ok := doc.(map[string]any); ok {
+		for name, value := range object {
+			maps.Copy(all, leaves(strings.TrimSuffix(path, ".")+"."+name, value))
+		}
+		return all
+	}
+	if text, err := json.Marshal(doc); err == nil {
+		all[path] = string(text)
+	}
+	return all
+}
+
+// write writes the file with a comment for each key, and the schema for editors beside it.
+func (s *initSettings) write() error {
+	var schema struct {
+		Properties map[string]struct {
+			Description string
+			Type        any
+			Examples    []any
+		}
+	}
+	if err := yaml.Unmarshal([]byte(target.FileSchema), &schema); err != nil {
+		return err
+	}
+	const schemaFile = "target.schema.json"
+	text := "# yaml-language-server: $schema=" + schemaFile + "\n"
+	for _, f := range describing() {
+		about := schema.Properties[f.Name]
+		text += "\n# " + about.Description + "\n"
+		value, mark := about.Examples[0], "# "
+		if values := s.answers[f.Name]; values != nil {
+			value, mark = values, ""
+			if about.Type == "integer" || about.Type == "boolean" || f.Name == "target-pid" {
+				_ = yaml.Unmarshal([]byte("["+values[0]+"]"), &value) // the flag has accepted it
+			}
+			if list, ok := value.([]any); ok && len(list) == 1 {
+				value = list[0]
+			} else if len(values) == 1 && !ok {
+				value = values[0]
+			}
+		}
+		entry, err := yaml.Marshal(map[string]any{f.Name: value})
+		if err != nil {
+			return err
+		}
+		text += mark + strings.ReplaceAll(strings.TrimSpace(string(entry)), "\n", "\n"+mark) + "\n"
+	}
+	if err := os.WriteFile(filepath.Join(filepath.Dir(s.out), schemaFile), []byte(target.FileSchema), 0o644); err != nil {
+		return err
+	}
+	return os.WriteFile(s.out, []byte(text), 0o644)
+}

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"strings"
+	"testing"
+
+	"grablab/internal/measure/experiment"
+)
+
+// init writes a file that check accepts. It finds out what the answers mean.
+func TestInit(t *testing.T) {
+	t.Chdir(t.TempDir())
+	targets := booth(t)
+	calls := []string{"-open-orders", "/booth/orders -> .id", "-path", "/booth/{order}"}
+	for i, tt := range []struct {
+		args  []string
+		input string
+		exit  exitCode
+		says  []string // parts of the output and of the file
+	}{
+		{append(calls, "-targets", targets, "-yes"), "", exitDone, []string{"next: loadgen run", "grabbed: json:.code==0", "taken: json:.code==1", "# busy: "}},
+		{nil, "\n" + targets + "\n\nbooth\n/booth/{order}\n\n\n/booth/orders -> .id\n\n\n\n\n", exitDone, []string{"want a path behind the base URL", "next: loadgen run", "grabbed: json:.code==0", "path: /booth/{order}"}},
+		{[]string{"-targets", targets, "-open-orders", "/booth/orders -> .id"}, "\n/boot/{order}\n\n\n\n\n/booth/{order}\n\n\n", exitDone, []string{"path: the first driver of a fresh order was answered with HTTP 404", "next: loadgen run"}},
+		{[]string{"-targets", targets, "-open-orders", "/booth/orders -> .id", "-yes"}, "", exitUsage, []string{"needs this correction"}},
+		{append(calls[2:4:4], "-targets", targets, "-yes", "-open-orders", "-", "-first-order", "700", "-probe-drivers", "501", "-idempotent"), "", exitUsage, []string{"-open-orders -: "}},
+		{append(calls[2:4:4], "-targets", targets, "-yes", "-first-order", "700", "-probe-drivers", "501", "-idempotent"), "", exitDone, []string{"first-order: 700\n", "idempotent: true\n", "grabbed: json:.code==0"}},
+		{append(calls, "-targets", targets, "-yes", "-out", "0.yaml"), "", exitUsage, []string{"0.yaml: the file exists already"}},
+	} {
+		stdin = strings.NewReader(tt.input)
+		out := string(rune('0'+i)) + ".yaml"
+		var stdout, stderr bytes.Buffer
+		code := exitOf(context.Background(), append([]string{"init", "-out", out}, tt.args...), &stdout, &stderr)
+		text, _ := os.ReadFile(out)
+		all := stdout.String() + stderr.String() + string(text)
+		for _, want := range tt.says {
+			if code != int(tt.exit) || !strings.Contains(all, want) {
+				t.Errorf("%q %q: exit %d, want %d and …%s…\n%s", tt.args, tt.input, code, tt.exit, want, all)
+			}
+		}
+	}
+	stdin = os.Stdin
+}
+
+func TestTellApart(t *testing.T) {
+	answer := func(status int, body string) experiment.SeenAnswer {
+		return experiment.SeenAnswer{Status: status, Body: []byte(body)}
+	}
+	for _, tt := range []struct {
+		key            string
+		first, second  experiment.SeenAnswer
+		third          experiment.SeenAnswer
+		grabbed, taken string
+	}{
+		{"taken", answer(201, ""), answer(422, ""), answer(422, ""), "201", "422"},
+		{"grabbed", answer(200, `{"at":1,"data":{"won":true}}`), answer(200, `{"at":2,"data":{"won":false}}`), answer(200, `{"at":3,"data":{"won":false}}`), "json:.data.won==true", "json:.data.won==false"},
+		{"grabbed", answer(200, `{"s":"ok"}`), answer(200, `{"s":"gone"}`), answer(200, `{"s":"ok"}`), `json:.s=="ok"`, `json:.s=="gone"`},
+		{"grabbed", answer(200, `{"at":1}`), answer(200, `{"at":2}`), answer(200, `{"at":3}`), "", ""},
+		{"grabbed", answer(200, "won"), answer(200, "lost"), answer(200, "lost"), "", ""},
+		{"path", answer(201, ""), answer(422, ""), answer(422, ""), "", ""},
+	} {
+		got := tellApart(tt.key, []experiment.SeenAnswer{tt.first, tt.second, tt.third})
+		if got["grabbed"] != tt.grabbed || got["taken"] != tt.taken {
+			t.Errorf("%s %s: %v, want %s and %s", tt.first.Body, tt.second.Body, got, tt.grabbed, tt.taken)
+		}
+	}
+}
+
+func TestReadOpenAPI(t *testing.T) {
+	got, err := readOpenAPI("../../internal/grab/openapi.json")
+	want := map[string]string{
+		"method": "POST", "path": "/orders/{order}/grab", "body": `{"driver_id":{driver}}`, "open-orders": `POST /orders {"count":{count}} -> .first_id`,
+	}
+	for key, text := range want {
+		if err != nil || got[key] != text {
+			t.Errorf("%s: %q, want %q (%v)", key, got[key], text, err)
+		}
+	}
+	t.Chdir(t.TempDir())
+	write(t, "api.yaml", `
+paths:
+  /v1/rides:
+    post:
+      requestBody: {content: {application/json: {schema: {properties: {city: {type: string}}}}}}
+      responses: {"201": {content: {application/json: {schema: {properties: {rideId: {type: integer}}}}}}}
+  /v1/rides/{rideId}/riders/{riderId}:
+    put: {operationId: acceptRide}
+`)
+	got, err = readOpenAPI("api.yaml")
+	if err != nil || got["path"] != "/v1/rides/{order}/riders/{driver}" || got["method"] != "PUT" || got["open-orders"] != `POST /v1/rides {"city":"1"} -> .rideId` {
+		t.Errorf("%q, %v", got, err)
+	}
+	for _, text := range []string{"{", "paths: {/a: {post: {}}}"} {
+		write(t, "api.yaml", text)
+		if _, err := readOpenAPI("api.yaml"); err == nil {
+			t.Errorf("%s: no error", text)
+		}
+	}
+}

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"errors"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"grablab/internal/testbed/infile"
+
+	"github.com/goccy/go-yaml"
+)
+
+// node is an object of an OpenAPI document.
+type node = map[string]any
+
+// openAPI finds the calls of a service in its OpenAPI document.
+type openAPI struct{ doc node }
+
+var (
+	grabWords   = regexp.MustCompile(`(?i)grab|claim|accept|take|reserve|buy|purchase|assign`)
+	driverWords = regexp.MustCompile(`(?i)driver|rider|user|customer|buyer|client|account|worker`)
+	countWords  = regexp.MustCompile(`(?i)count|number|amount|^n$|size|quantity`)
+	parameter   = regexp.MustCompile(`\{[^}]*\}`)
+)
+
+// readOpenAPI returns the values of a target file that an OpenAPI document suggests: those of the
+// grab, and of the call that opens orders.
+func readOpenAPI(path string) (map[string]string, error) {
+	text, err := infile.Read(path, infile.Small)
+	if err != nil {
+		return nil, err
+	}
+	var api openAPI
+	if err := yaml.Unmarshal(text, &api.doc); err != nil {
+		return nil, errors.New("it is neither JSON nor YAML: check the file")
+	}
+	found := map[string]string{}
+	paths := object(api.doc, "paths")
+	for _, p := range slices.Sorted(maps.Keys(paths)) {
+		for _, method := range []string{"post", "put", "patch"} {
+			op := object(paths, p, method)
+			name, _ := op["operationId"].(string)
+			if op == nil || found["path"] != "" || !grabWords.MatchString(p+" "+name) {
+				continue
+			}
+			found["method"] = strings.ToUpper(method)
+			found["path"] = parameter.ReplaceAllStringFunc(p, func(word string) string {
+				if driverWords.MatchString(word) {
+					return "{driver}"
+				}
+				return "{order}"
+			})
+			found["body"] = api.body(op, func(field string) string {
+				if driverWords.MatchString(field) {
+					return "{driver}"
+				}
+				return "{order}"
+			})
+		}
+	}
+	if found["path"] == "" {
+		return nil, errors.New("no path or operationId contains a word such as grab, claim or reserve: use -path and -body")
+	}
+	for _, p := range slices.Sorted(maps.Keys(paths)) {
+		op := object(paths, p, "post")
+		if op == nil || strings.Contains(p, "{") || !strings.HasPrefix(found["path"], p+"/") {
+			continue
+		}
+		field := api.firstID(op)
+		if field == "" {
+			continue
+		}
+		body := api.body(op, func(field string) string {
+			if countWords.MatchString(field) {
+				return "{count}"
+			}
+			return "1"
+		})
+		found["open-orders"] = strings.Join(strings.Fields("POST "+p+" "+body+" -> ."+field), " ")
+	}
+	return found, nil
+}
+
+// object returns the object at a path of names, or nil.
+func object(n node, names ...string) node {
+	for _, name := range names {
+		n, _ = n[name].(node)
+	}
+	return n
+}
+
+// schema returns the JSON schema in content, and follows a reference.
+func (api openAPI) schema(content node) node {
+	s := object(content, "content", "application/json", "schema")
+	for range 8 { // references may form a circle
+		ref, ok := s["$ref"].(string)
+		if !ok {
+			break
+		}
+		s = object(api.doc, strings.Split(strings.TrimPrefix(ref, "#/"), "/")...)
+	}
+	return s
+}
+
+// body returns a template with the required fields of a request, or all if none is required. value
+// returns the placeholder of a number or an id. Other texts become empty.
+func (api openAPI) body(op node, value func(field string) string) string {
+	s := api.schema(object(op, "requestBody"))
+	properties := object(s, "properties")
+	var fields []string
+	required, _ := s["required"].([]any)
+	for _, name := range slices.Sorted(maps.Keys(properties)) {
+		if len(required) > 0 && !slices.Contains(required, any(name)) {
+			continue
+		}
+		text := value(name)
+		if object(properties, name)["type"] == "string" {
+			text = `"` + text + `"`
+		}
+		fields = append(fields, `"`+name+`":`+text)
+	}
+	if fields == nil {
+		return ""
+	}
+	return "{" + strings.Join(fields, ",") + "}"
+}
+
+// firstID returns the field with the id in the successful answer of a call, or "".
+func (api openAPI) firstID(op node) string {
+	responses := object(op, "responses")
+	for _, status := range []string{"201", "200"} {
+		properties := object(api.schema(object(responses, status)), "properties")
+		for _, name := range slices.Sorted(maps.Keys(properties)) {
+			if strings.HasSuffix(strings.ToLower(name), "id") {
+				return name
+			}
+		}
+	}
+	return ""
+}
