@@ -134,6 +134,30 @@ func TestReferenceMatrixAgrees(t *testing.T) {
 	}
 }
 
+// The reference run behind Sentinels agrees with the registry, too.
+func TestTopologiesAgree(t *testing.T) {
+	for folder, topology := range map[string]catalog.Topology{"reference-sentinel-local": catalog.RedisSentinel} {
+		t.Run(folder, func(t *testing.T) {
+			run, err := loadRun(folder)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var strategies []lock.Strategy
+			for _, s := range slices.Concat(lock.Strategies, lock.Peers) {
+				if slices.ContainsFunc(run.Cells, func(c experiment.Cell) bool { return c.Strategy == s.Name }) {
+					strategies = append(strategies, s)
+				}
+			}
+			if len(strategies) < 7 {
+				t.Errorf("only %d strategies were struck", len(strategies))
+			}
+			matrixAgrees(t, run, strategies, func(f catalog.Fault) bool {
+				return f.Entry().Group == catalog.RedisTopologies && f.OnTopology(topology)
+			})
+		})
+	}
+}
+
 func matrixAgrees(t *testing.T, run *experiment.Run, strategies []lock.Strategy, swept func(catalog.Fault) bool) {
 	cells := map[string]experiment.Cell{}
 	for _, c := range run.Cells {
