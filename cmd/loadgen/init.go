@@ -134,7 +134,7 @@ func (s *initSettings) execute(ctx context.Context, stdout, stderr io.Writer) er
 		if err := s.write(); err != nil {
 			return err
 		}
-		found, err := s.try(ctx, stdout)
+		found, err := s.try(ctx, stdout, tries)
 		if err != nil {
 			return err
 		}
@@ -190,11 +190,15 @@ type finding struct {
 	seen []experiment.SeenAnswer
 }
 
-// try makes a few grabs as the file says. It returns nil if there is nothing to correct.
-func (s *initSettings) try(ctx context.Context, stdout io.Writer) (found *finding, err error) {
+// try makes a few grabs as the file says. It returns nil if there is nothing to correct. Earlier
+// tries have used up orders.
+func (s *initSettings) try(ctx context.Context, stdout io.Writer, earlier int) (found *finding, err error) {
 	run, err := parseCheck([]string{"-target-file", s.out})
 	if err != nil {
 		return nil, err
+	}
+	if run.Target.FirstOrder > 0 {
+		run.Target.FirstOrder += int64(earlier)
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
