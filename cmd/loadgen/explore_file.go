@@ -166,7 +166,7 @@ func buildWith(ctx context.Context, dir, file string, own []ownStrategy) (exe st
 func goCommand(ctx context.Context, dir string, run func(*exec.Cmd) ([]byte, error), args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Env = append(os.Environ(), "GOTMPDIR="+dir)
-	proc.Apart(cmd)
+	proc.NewProcessGroup(cmd)
 	cmd.Cancel = func() error { return proc.Signal(cmd.Process.Pid, syscall.SIGINT) }
 	cmd.WaitDelay = 2 * time.Second
 	out, err := run(cmd)

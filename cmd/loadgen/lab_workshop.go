@@ -70,7 +70,7 @@ func doInChild(ctx context.Context, args []string, stdout, stderr io.Writer) (o 
 	var said strings.Builder
 	cmd := exec.CommandContext(ctx, exe, append([]string{stepCommand, file}, args...)...)
 	cmd.Stdout, cmd.Stderr = stdout, io.MultiWriter(stderr, &said)
-	proc.Apart(cmd) // Ctrl-C must reach only the lab, which then stops the child
+	proc.NewProcessGroup(cmd) // Ctrl-C must reach only the lab, which then stops the child
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return o, err

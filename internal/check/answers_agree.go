@@ -21,7 +21,7 @@ func answersAgree(e Evidence) Verdict {
 			Plural(len(phantom), "grab was promised", "grabs were promised"), p.Driver, p.Order)
 	}
 	// A row without an answer to its client contradicts no answer.
-	if denied := without(unacknowledged, e.Unsure); len(denied) > 0 {
+	if denied := subtract(unacknowledged, e.Unsure); len(denied) > 0 {
 		p := denied[0]
 		return fail("%s to the driver who has it: driver %d stands in the ledger for order %d and was told otherwise",
 			Plural(len(denied), "grab was denied", "grabs were denied"), p.Driver, p.Order)
@@ -39,12 +39,12 @@ func CompareAnswers(told []Pair, ledger []order.Grab) (phantom, unacknowledged [
 	for i, g := range ledger {
 		rows[i] = Pair{g.Order, g.Driver}
 	}
-	return without(told, rows), without(rows, told)
+	return subtract(told, rows), subtract(rows, told)
 }
 
-// without returns the sorted pairs that are not in leaveOut. Each entry of leaveOut removes
+// subtract returns the sorted pairs that are not in leaveOut. Each entry of leaveOut removes
 // one pair: a lost answer excuses one row, not two.
-func without(pairs, leaveOut []Pair) []Pair {
+func subtract(pairs, leaveOut []Pair) []Pair {
 	out := make(map[Pair]int, len(leaveOut))
 	for _, p := range leaveOut {
 		out[p]++

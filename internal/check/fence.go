@@ -44,7 +44,7 @@ func fallsBack(holds []Hold) (before, after Hold, found bool) {
 			return highest, h, true
 		}
 	}
-	return twice(byReturn)
+	return firstRepeat(byReturn)
 }
 
 // earlier reports whether a had returned before b was called, or belongs to an earlier
@@ -53,8 +53,8 @@ func earlier(a, b Hold) bool {
 	return a.Order < b.Order || a.Order == b.Order && a.From < b.Asked
 }
 
-// twice finds a token that two acquisitions of one order got.
-func twice(holds []Hold) (before, after Hold, found bool) {
+// firstRepeat finds a token that two acquisitions of one order got.
+func firstRepeat(holds []Hold) (before, after Hold, found bool) {
 	type token struct {
 		order int64
 		fence uint64

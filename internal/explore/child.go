@@ -97,7 +97,7 @@ func (c *child) start() error {
 	// deepStacks needs adaptivestackstart. GOGC=400 reduces the work of the garbage
 	// collector, because each child has only one processor.
 	c.cmd.Env = append(os.Environ(), "GODEBUG=adaptivestackstart=1", "GOGC=400", "GOMAXPROCS=1")
-	proc.Apart(c.cmd)
+	proc.NewProcessGroup(c.cmd)
 	c.cmd.Stdout, c.cmd.Stderr = &c.printed, &c.printed
 	if err := c.connect(); err != nil {
 		return fmt.Errorf("explore: start a child: %w", err)

@@ -90,7 +90,7 @@ func TestClaimedHidesNothing(t *testing.T) {
 		failure(catalog.OneWinner, schedule.Call), failure(catalog.StuckOrder, schedule.Paused), failure(catalog.StuckOrder, schedule.Call),
 	})
 	want = []string{"stuck by no fault, unclaimed true"}
-	if got := describe(Result{Failures: first}.news(part)); !slices.Equal(got, want) {
+	if got := describe(Result{Failures: first}.newFailures(part)); !slices.Equal(got, want) {
 		t.Errorf("a later part: %q\nwant %q", got, want)
 	}
 }

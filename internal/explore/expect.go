@@ -29,10 +29,10 @@ var Wider = []struct {
 // Claimed returns what the registry claims for the order if a fault may strike anywhere in a
 // search. It never returns [catalog.NA], because a fault that strikes nothing does no harm.
 func Claimed(s lock.Strategy, f catalog.Fault) catalog.Verdict {
-	worst := worse(s.Expected(catalog.NoFault), s.Expected(f))
+	worst := worstFailing(s.Expected(catalog.NoFault), s.Expected(f))
 	for _, w := range Wider {
 		if w.Fault == f && s.Needs&w.Of != 0 {
-			worst = worse(worst, s.Expected(w.As))
+			worst = worstFailing(worst, s.Expected(w.As))
 		}
 	}
 	for _, c := range s.InSearch {
@@ -41,7 +41,7 @@ func Claimed(s lock.Strategy, f catalog.Fault) catalog.Verdict {
 		case c.As == catalog.NoFault:
 			return s.Expected(catalog.NoFault)
 		default:
-			worst = worse(worst, s.Expected(c.As))
+			worst = worstFailing(worst, s.Expected(c.As))
 		}
 	}
 	return worst
@@ -59,7 +59,7 @@ func Expected(s lock.Strategy, guard order.Guard, faults []catalog.Fault) catalo
 	}
 	worst := s.Expected(catalog.NoFault)
 	for _, f := range faults {
-		if worst = worse(worst, Claimed(s, f)); forgets(s, f) || leavesBehind(s, f) {
+		if worst = worstFailing(worst, Claimed(s, f)); losesLease(s, f) || leavesBehind(s, f) {
 			worst = catalog.Unsafe // a property of the lock breaks, even if the order is safe
 		}
 	}
@@ -137,10 +137,10 @@ func leavesBehind(s lock.Strategy, f catalog.Fault) bool {
 	return f == catalog.ReplyLost && slices.Contains(s.Breaks, "F25") || f == catalog.SentTwice && s.RefusesItself
 }
 
-// forgets reports whether, under the fault, the single Redis drops a live lease or ends it early,
+// losesLease reports whether, under the fault, the single Redis drops a live lease or ends it early,
 // so that a second holder gets the lock. No guard prevents that. It returns false if the entry
 // of the strategy says that a search shows no harm.
-func forgets(s lock.Strategy, f catalog.Fault) bool {
+func losesLease(s lock.Strategy, f catalog.Fault) bool {
 	harmless := func(c lock.SearchClaim) bool { return c.As == catalog.NoFault && slices.Contains(c.Faults, f) }
 	if slices.ContainsFunc(s.InSearch, harmless) {
 		return false
@@ -149,8 +149,8 @@ func forgets(s lock.Strategy, f catalog.Fault) bool {
 	return drops && s.Needs&lock.Redis != 0 && s.Excludes != catalog.NoExclusion && !s.ExclusiveUnder(f)
 }
 
-// worse returns the worse of two verdicts.
-func worse(a, b catalog.Verdict) catalog.Verdict {
+// worstFailing returns the worse of two verdicts.
+func worstFailing(a, b catalog.Verdict) catalog.Verdict {
 	for _, v := range []catalog.Verdict{catalog.Unsafe, catalog.Stuck} {
 		if a == v || b == v {
 			return v

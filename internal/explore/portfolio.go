@@ -69,11 +69,11 @@ func searchParts(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting
 		}
 		r, err := searchOne(ctx, bubble, c, set, func(r Result) {
 			if r.Part = part; progress != nil {
-				r.Failures = whole.news(r.Failures)
+				r.Failures = whole.newFailures(r.Failures)
 				progress(r)
 			}
 		})
-		r.Part, r.Failures = part, whole.news(r.Failures)
+		r.Part, r.Failures = part, whole.newFailures(r.Failures)
 		left = max(left-r.Elapsed.Seconds(), 0)
 		return r, err
 	}
@@ -104,9 +104,9 @@ func (r Result) ended() bool {
 	return slices.ContainsFunc(r.Failures, func(f Failure) bool { return f.Property == catalog.Survives })
 }
 
-// news returns the failures of properties that no search of r has broken. A claimed failure hides
+// newFailures returns the failures of properties that no search of r has broken. A claimed failure hides
 // no unclaimed one.
-func (r Result) news(failures []Failure) []Failure {
+func (r Result) newFailures(failures []Failure) []Failure {
 	return slices.DeleteFunc(slices.Clone(failures), func(f Failure) bool {
 		known := func(of Result) bool {
 			return slices.ContainsFunc(of.Failures, func(g Failure) bool {

@@ -38,8 +38,8 @@ func locksRows(e lock.Env) bool {
 	return !errors.Is(err, order.ErrUnsupported)
 }
 
-// lacks names the required backends that env does not have. It returns "" if env has all.
-func lacks(env lock.Env, needs lock.Backend) string {
+// missingBackend names the required backends that env does not have. It returns "" if env has all.
+func missingBackend(env lock.Env, needs lock.Backend) string {
 	var missing []string
 	for _, b := range backends {
 		if needs&b.need != 0 && !b.given(env) {

@@ -254,7 +254,7 @@ func (a api) strategies(context.Context, *gin.Context) (any, error) {
 		for _, f := range catalog.RunFaults {
 			expect[f] = st.Expected(f)
 		}
-		missing := lacks(a.cfg.Lock, st.Needs)
+		missing := missingBackend(a.cfg.Lock, st.Needs)
 		views[i] = StrategyView{st.Name, st.Family, st.Title, st.Source, st.Guard, expect, missing == "", missing}
 	}
 	return views, nil

@@ -60,7 +60,7 @@ func (b *bench) close() { os.RemoveAll(b.dir) }
 func (b *bench) command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	c := exec.CommandContext(ctx, name, args...)
 	c.Dir = b.root
-	proc.Apart(c)
+	proc.NewProcessGroup(c)
 	c.Cancel = func() error { return proc.Signal(c.Process.Pid, syscall.SIGINT) }
 	c.WaitDelay = 10 * time.Second
 	return c

@@ -127,7 +127,7 @@ type memRow struct {
 var errMemLost = errors.New("order: the session was lost")
 
 func (t *memTx) LockRow(ctx context.Context, id int64, wait time.Duration) (bool, error) {
-	return t.lockRow(ctx, id, after(wait))
+	return t.lockRow(ctx, id, timerFor(wait))
 }
 
 func (t *memTx) lockRow(ctx context.Context, id int64, timeout <-chan time.Time) (bool, error) {
@@ -158,7 +158,7 @@ func (t *memTx) LockName(ctx context.Context, name string, wait time.Duration) (
 	if slices.Contains(t.names, l) {
 		return true, nil
 	}
-	ok, err := t.take(ctx, l, after(wait))
+	ok, err := t.take(ctx, l, timerFor(wait))
 	if ok {
 		t.names = append(t.names, l)
 	}
@@ -348,9 +348,9 @@ func (t *memTx) take(ctx context.Context, l *turn, timeout <-chan time.Time) (bo
 	return true, nil
 }
 
-// after returns a channel that delivers once wait is over. If wait is not positive, the
+// timerFor returns a channel that delivers once wait is over. If wait is not positive, the
 // channel is already closed.
-func after(wait time.Duration) <-chan time.Time {
+func timerFor(wait time.Duration) <-chan time.Time {
 	if wait > 0 {
 		return time.After(wait)
 	}

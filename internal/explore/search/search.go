@@ -120,7 +120,7 @@ func (s *Search) Run(ctx context.Context, workers []Worker, progress func(Summar
 	s.levels[0].queue.push(job{})
 	for i, l := range s.levels {
 		s.at = i
-		for l.queue.len > 0 && !s.over(ctx) {
+		for l.queue.len > 0 && !s.mustStop(ctx) {
 			if err := s.round(ctx, workers); err != nil {
 				return Summary{}, err
 			}
@@ -135,7 +135,9 @@ func (s *Search) Run(ctx context.Context, workers []Worker, progress func(Summar
 	return s.summary(ctx), nil
 }
 
-func (s *Search) over(ctx context.Context) bool { return ctx.Err() != nil || s.hung || s.room() == 0 }
+func (s *Search) mustStop(ctx context.Context) bool {
+	return ctx.Err() != nil || s.hung || s.room() == 0
+}
 
 // room returns how many schedules may still be executed.
 func (s *Search) room() int {

@@ -201,7 +201,7 @@ func (m *enabledSteps) heals() {
 		if n.down.Load() {
 			m.add(search.Free, schedule.Step{Kind: schedule.Up, Target: n.name})
 		}
-		if r, ok := n.lockServer.(*redisServer); ok && r.messages.late() > 0 {
+		if r, ok := n.lockServer.(*redisServer); ok && r.messages.lateCount() > 0 {
 			m.add(search.Free, schedule.Step{Kind: schedule.MessagesArrive, Target: n.name})
 		}
 	}

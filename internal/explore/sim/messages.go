@@ -96,7 +96,7 @@ func (m *messages) reset() {
 	m.as, m.held = 0, nil
 }
 
-func (m *messages) late() int {
+func (m *messages) lateCount() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.held)

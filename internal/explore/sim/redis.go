@@ -102,7 +102,7 @@ func (n *redisServer) noteWatchLocked(p *server.Peer, command string) {
 // state adds the pending WATCHes, the number of subscribers and the number of late messages.
 func (n *redisServer) state(f search.Fingerprint) search.Fingerprint {
 	watched, touched := n.watches()
-	return f.Number(int64(watched)).Number(int64(touched)).Number(int64(n.subscriberCount())).Number(int64(n.messages.late()))
+	return f.Number(int64(watched)).Number(int64(touched)).Number(int64(n.subscriberCount())).Number(int64(n.messages.lateCount()))
 }
 
 // watches returns the number of peers with a WATCH, and the number of those whose EXEC may

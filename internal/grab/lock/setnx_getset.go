@@ -32,7 +32,7 @@ var setnxGetSet = variant(setnx, Strategy{
 	Source: "the source articles; redis.io: SETNX, “Design pattern: Locking with SETNX”",
 	Claims: catalog.ClaimsOf("getset"),
 	Breaks: []string{"F9", "F10", "F12", "F25", "F35"},
-	New:    redisKeyLock{set: setStamp(takeOver, time.Millisecond), unset: watchAndDelete(lives), believesLate: true}.New,
+	New:    redisKeyLock{set: setStamp(takeOver, time.Millisecond), unset: watchAndDelete(isAlive), believesLate: true}.New,
 })
 
 // setStamp sets the key if it does not exist, and calls over if the key's stamp has passed.
@@ -79,8 +79,8 @@ func takeOver(ctx context.Context, l *redisKeyLease) (bool, error) {
 	return err == nil && l.passed(held), err
 }
 
-// lives reports whether the key holds a stamp of any client that has not passed.
-func lives(ctx context.Context, r redis.Cmdable, l *redisKeyLease) (bool, error) {
+// isAlive reports whether the key holds a stamp of any client that has not passed.
+func isAlive(ctx context.Context, r redis.Cmdable, l *redisKeyLease) (bool, error) {
 	held, err := get(ctx, r, l.key)
 	return held != "" && !l.passed(held), err
 }

@@ -166,7 +166,7 @@ func (n *zkNode) makeDir(ctx context.Context) error {
 	if errors.Is(err, zk.ErrNoNode) {
 		_, err = receive(ctx, n.l.session, n.l.session.create(ctx, ZooKeeperRoot, zk.FlagPersistent))
 	}
-	return unless(err, zk.ErrNodeExists)
+	return ignoring(err, zk.ErrNodeExists)
 }
 
 // await returns nil once we hold the lock. The node keeps its place as long as the session
@@ -317,11 +317,11 @@ func (n *zkNode) sweep(ctx context.Context) {
 // the node no longer exists.
 func (n *zkNode) remove(ctx context.Context) error {
 	if n.path != "" {
-		return unless(n.l.session.delete(ctx, n.path), zk.ErrNoNode)
+		return ignoring(n.l.session.delete(ctx, n.path), zk.ErrNoNode)
 	}
 	names, err := n.l.session.children(ctx, n.dir)
 	if err != nil {
-		return unless(err, zk.ErrNoNode)
+		return ignoring(err, zk.ErrNoNode)
 	}
 	for _, name := range names {
 		if strings.HasPrefix(name, n.prefix()) {
@@ -330,11 +330,11 @@ func (n *zkNode) remove(ctx context.Context) error {
 		}
 	}
 	// The server only removes containers that have had a child.
-	return unless(n.l.session.delete(ctx, n.dir), zk.ErrNotEmpty, zk.ErrNoNode)
+	return ignoring(n.l.session.delete(ctx, n.dir), zk.ErrNotEmpty, zk.ErrNoNode)
 }
 
-// unless returns err, or nil if err is one of the expected errors.
-func unless(err error, expected ...error) error {
+// ignoring returns err, or nil if err is one of the expected errors.
+func ignoring(err error, expected ...error) error {
 	if slices.ContainsFunc(expected, func(e error) bool { return errors.Is(err, e) }) {
 		return nil
 	}

@@ -136,7 +136,7 @@ func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *work
 	if drained {
 		reasons.add(err, "grabs may still have been in flight")
 	} else if w.fleet.IsService() {
-		drained = w.fleet.Quiet(context.WithoutCancel(ctx), quietFor, auditTimeout/2)
+		drained = w.fleet.AwaitQuiet(context.WithoutCancel(ctx), quietFor, auditTimeout/2)
 	}
 	drained = drained || of.killed
 	c.answers(m.accounting)

@@ -90,7 +90,7 @@ func (s *strike) awaitRecovery(ctx context.Context) error {
 	if s.in.trail.service == nil || !s.in.fault.Severs {
 		return nil
 	}
-	if err := s.in.other.Works(ctx, s.in.spare, s.in.w.lease(s.in.cell)/2); err != nil && ctx.Err() == nil {
+	if err := s.in.other.AwaitGrab(ctx, s.in.spare, s.in.w.lease(s.in.cell)/2); err != nil && ctx.Err() == nil {
 		for _, c := range s.contests {
 			if err := s.giveUp(ctx, c); err != nil {
 				return err

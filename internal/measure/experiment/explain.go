@@ -228,7 +228,7 @@ func (in *injection) row(name string, e check.Evidence, timelines map[int64]chec
 		p.Verdict = catalog.Unsafe
 	case stuck > 0:
 		p.Verdict = catalog.Stuck
-	case missed(p) || !competed || repeated > 0 || p.DoubleGrabs == nil || p.StuckOrders == nil || value(p.Unsold) > 0:
+	case struckTooRarely(p) || !competed || repeated > 0 || p.DoubleGrabs == nil || p.StuckOrders == nil || value(p.Unsold) > 0:
 		p.Verdict = catalog.Unknown
 	default:
 		p.Verdict = catalog.Safe

@@ -61,7 +61,7 @@ type injection struct {
 
 // inject runs a cell under a fault.
 func (w *worker) inject(ctx context.Context, s lock.Strategy, f fault.Fault) Cell {
-	under := w.under(f)
+	under := w.withSettingsFor(f)
 	c := under.blank(s, f.Name, under.cfg.Load)
 	c.Struck = new(0)
 	under.prepareAndStrike(ctx, s, f, &c)
@@ -69,9 +69,9 @@ func (w *worker) inject(ctx context.Context, s lock.Strategy, f fault.Fault) Cel
 	return c
 }
 
-// under returns the worker with the settings that the fault needs. Settings that the user
+// withSettingsFor returns the worker with the settings that the fault needs. Settings that the user
 // has chosen stay.
-func (w *worker) under(f fault.Fault) *worker {
+func (w *worker) withSettingsFor(f fault.Fault) *worker {
 	under, asked := *w, w.cfg.Asked
 	cfg := &under.cfg
 	if !asked.TTL && !cfg.byTime() && (cfg.Service == nil || cfg.Service.Uses("ttl_ms")) {
@@ -242,8 +242,8 @@ func (in *injection) prepareAgain(ctx context.Context) error {
 
 // lead makes the instances of a service reach their servers at these addresses.
 func (in *injection) lead(faulted, contender stack.Addresses) {
-	in.struck.Lead(faulted)
-	in.other.Lead(contender)
+	in.struck.RouteTo(faulted)
+	in.other.RouteTo(contender)
 }
 
 // routes returns the addresses at which the instances reach the servers.

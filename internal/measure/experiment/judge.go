@@ -31,10 +31,10 @@ func judge(c Cell, m measured) (catalog.Verdict, string) {
 		return catalog.Unknown, "double-grabs could not be counted"
 	case c.StuckOrders == nil:
 		return catalog.Unknown, "stuck orders could not be counted"
-	case slices.ContainsFunc(c.Points, missed):
-		return catalog.Unknown, "the fault did not strike" + at(c.Points, missed)
-	case slices.ContainsFunc(c.Points, unsold):
-		return catalog.Unknown, "not sold out: no two drivers competed for the last unit" + at(c.Points, unsold)
+	case slices.ContainsFunc(c.Points, struckTooRarely):
+		return catalog.Unknown, "the fault did not strike" + at(c.Points, struckTooRarely)
+	case slices.ContainsFunc(c.Points, leftUnits):
+		return catalog.Unknown, "not sold out: no two drivers competed for the last unit" + at(c.Points, leftUnits)
 	case slices.ContainsFunc(c.Points, is(catalog.Unknown)):
 		return catalog.Unknown, c.tooFew() + " got as far as the failure requires, past the lock or to it after the lease had ended" + at(c.Points, is(catalog.Unknown))
 	case m.vacuous != "":
@@ -108,11 +108,11 @@ func at(points []Point, holds func(Point) bool) string {
 
 func is(v catalog.Verdict) func(Point) bool { return func(p Point) bool { return p.Verdict == v } }
 
-// missed reports whether the fault failed to strike at the point at least once.
-func missed(p Point) bool { return p.Struck < p.Strikes }
+// struckTooRarely reports whether the fault failed to strike at the point at least once.
+func struckTooRarely(p Point) bool { return p.Struck < p.Strikes }
 
-// unsold reports whether units were left at a point without a worse finding.
-func unsold(p Point) bool { return p.Verdict == catalog.Unknown && value(p.Unsold) > 0 }
+// leftUnits reports whether units were left at a point without a worse finding.
+func leftUnits(p Point) bool { return p.Verdict == catalog.Unknown && value(p.Unsold) > 0 }
 
 // judgeLock returns whether the lock kept its holders apart. It returns nil if that is
 // unknown or there is no lock.
@@ -122,7 +122,7 @@ func judgeLock(c Cell, m measured) *string {
 		return nil
 	case *c.Overlaps > 0:
 		return new(No)
-	case m.invalid != "" || slices.ContainsFunc(c.Points, missed):
+	case m.invalid != "" || slices.ContainsFunc(c.Points, struckTooRarely):
 		return nil
 	default:
 		return new(Yes)

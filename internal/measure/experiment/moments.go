@@ -72,7 +72,7 @@ func (in *injection) chooseMoments(ctx context.Context) error {
 	if in.spare, err = in.w.orders.Create(ctx, 1+1+momentRuns); err != nil {
 		return err
 	}
-	if err := in.struck.Works(ctx, in.spare, dryStep); err != nil {
+	if err := in.struck.AwaitGrab(ctx, in.spare, dryStep); err != nil {
 		return err
 	}
 	took, err := in.timeGrab(ctx, in.spare+1)

@@ -201,7 +201,7 @@ func limitOfBare(p *Peak) (limit, why string) {
 	switch failed := p.failed(); {
 	case failed == nil:
 		return "", unlimited
-	case failed.late(p.P99MS):
+	case failed.isLate(p.P99MS):
 		return ByGenerator, failed.whyLate()
 	default:
 		return ByInstances, fmt.Sprintf("at %.0f/s they answered too late, or not", failed.RPS)
@@ -216,7 +216,7 @@ func limitOf(p, none, bare *Peak, locks bool) (limit, why string) {
 	}
 	above := func(other *Peak) bool { return other.HeldRPS > peakFine*failed.RPS }
 	switch {
-	case failed.late(p.P99MS):
+	case failed.isLate(p.P99MS):
 		return ByGenerator, failed.whyLate()
 	case locks && none != nil && above(none):
 		return ByLock, fmt.Sprintf("without a lock %.0f/s was held, with it %.0f/s was not", none.HeldRPS, failed.RPS)
@@ -247,9 +247,9 @@ func (p *Peak) failed() *PeakStep {
 	return lowest
 }
 
-// late reports whether the step failed only because requests were sent late: all of them
+// isLate reports whether the step failed only because requests were sent late: all of them
 // were answered in time.
-func (s PeakStep) late(bound float64) bool {
+func (s PeakStep) isLate(bound float64) bool {
 	return s.Failed == 0 && s.P99SentMS != nil && *s.P99SentMS <= bound
 }
 

@@ -92,7 +92,7 @@ func TestInspectFindsMistakes(t *testing.T) {
 				at.Database.Query = tt.query
 			}
 			w.cfg.Target = at
-			if err := w.fleet.Meet(t.Context(), at); err != nil {
+			if err := w.fleet.Identify(t.Context(), at); err != nil {
 				t.Fatal(err)
 			}
 			_ = w.theirs.Close()

@@ -130,7 +130,7 @@ func (c Cell) merge(next Cell) Cell {
 		{&sum.DBStatementsPerRequest, func(r Repetition) *float64 { return r.DBStatementsPerRequest }},
 	} {
 		*f.sum = nil
-		if values := Over(sum.Repetitions, f.of); len(values) > 0 {
+		if values := ValuesOf(sum.Repetitions, f.of); len(values) > 0 {
 			*f.sum = new(stat.Median(values).Median)
 		}
 	}
@@ -172,8 +172,8 @@ func added[K comparable](a, b map[K]int) map[K]int {
 	return sum
 }
 
-// Over returns the known values of a figure in all repetitions.
-func Over(repetitions []Repetition, of func(Repetition) *float64) (values []float64) {
+// ValuesOf returns the known values of a figure in all repetitions.
+func ValuesOf(repetitions []Repetition, of func(Repetition) *float64) (values []float64) {
 	for _, r := range repetitions {
 		if x := of(r); x != nil {
 			values = append(values, *x)
@@ -186,7 +186,7 @@ func Over(repetitions []Repetition, of func(Repetition) *float64) (values []floa
 // It returns nil if no request was answered.
 func medianLatency(repetitions []Repetition, of func(Repetition) *load.Latency) *load.Latency {
 	at := func(f func(load.Latency) float64) []float64 {
-		return Over(repetitions, func(r Repetition) *float64 {
+		return ValuesOf(repetitions, func(r Repetition) *float64 {
 			if l := of(r); l != nil {
 				return new(f(*l))
 			}

@@ -103,7 +103,7 @@ func medianOver(repetitions []Repetition, of func(*Sale) *float64) *float64 {
 
 // OverSales returns the known values of a figure in all repetitions.
 func OverSales(repetitions []Repetition, of func(*Sale) *float64) []float64 {
-	return Over(repetitions, func(r Repetition) *float64 {
+	return ValuesOf(repetitions, func(r Repetition) *float64 {
 		if r.Sale == nil {
 			return nil
 		}

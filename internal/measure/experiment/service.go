@@ -39,7 +39,7 @@ func (w *worker) startService(ctx context.Context, port int) error {
 		return &Problem{Key: "service", Text: err.Error()}
 	}
 	t := w.cfg.Target
-	if err := w.fleet.Meet(ctx, t); err != nil {
+	if err := w.fleet.Identify(ctx, t); err != nil {
 		return err
 	}
 	t.Database.DSN = w.stack.DSN
@@ -76,7 +76,7 @@ func (w *worker) recordService(ctx context.Context, s lock.Strategy) (t trail, e
 	}
 	struck := w.fleet.Instances[0]
 	defer struck.Watch(0, 0)
-	if err := struck.Works(ctx, first, dryStep); err != nil {
+	if err := struck.AwaitGrab(ctx, first, dryStep); err != nil {
 		return t, err
 	}
 	if t, err = w.listTrail(ctx, struck, first+1); err != nil {

@@ -238,7 +238,7 @@ func (s *strike) awaitAble(ctx context.Context, all ...*fleet.Instance) error {
 		})
 	}
 	for _, in := range all {
-		if err := in.Works(ctx, s.in.spare, serviceArrives); ctx.Err() != nil {
+		if err := in.AwaitGrab(ctx, s.in.spare, serviceArrives); ctx.Err() != nil {
 			return err
 		}
 	}

@@ -288,7 +288,7 @@ func (w *worker) doubt(ctx context.Context, c *Cell, m *measured, drained bool) 
 	if n := len(a.unsure); c.LowerBound && *c.DoubleGrabs > 0 {
 		m.note += fmt.Sprintf("; at least, for %s may hide more", check.Plural(n, "answer", "answers"))
 	}
-	if m.vacuous = w.vacuous(c, a, m.evidence.Ledger); m.vacuous == "" {
+	if m.vacuous = w.whyNothingShown(c, a, m.evidence.Ledger); m.vacuous == "" {
 		m.vacuous = w.askAgain(ctx, a)
 	}
 	return reason
@@ -309,8 +309,8 @@ func repeatedRows(n int, rows []order.Grab) string {
 		check.Plural(n, "row repeats", "rows repeat"), most.Order, has[most], most.Driver)
 }
 
-// vacuous returns why the targets could not have failed in the cell, or "" if they could.
-func (w *worker) vacuous(c *Cell, a *accounting, rows []order.Grab) string {
+// whyNothingShown returns why the targets could not have failed in the cell, or "" if they could.
+func (w *worker) whyNothingShown(c *Cell, a *accounting, rows []order.Grab) string {
 	has := map[int64]bool{}
 	for _, g := range rows {
 		has[g.Order] = true
@@ -324,7 +324,7 @@ func (w *worker) vacuous(c *Cell, a *accounting, rows []order.Grab) string {
 	reachedLock := a.outcomes[grab.Grabbed] + a.outcomes[grab.Taken] + a.outcomes[grab.Busy]
 	switch {
 	case c.OrdersGrabbed != nil && *c.OrdersGrabbed == 0:
-		return fmt.Sprintf("no order was grabbed at all: %s. Were these orders used before (-first-order), and are the answers read rightly (-grabbed, -taken)?", a.said())
+		return fmt.Sprintf("no order was grabbed at all: %s. Were these orders used before (-first-order), and are the answers read rightly (-grabbed, -taken)?", a.answersSeen())
 	case unclaimed > 0:
 		return fmt.Sprintf("%s reported as taken without a grab: used before, or a winner was told that it had lost", share(unclaimed, c.Orders, "was", "were"))
 	case 2*reachedLock < a.requests:
@@ -348,8 +348,8 @@ func (w *worker) askAgain(ctx context.Context, a *accounting) string {
 		"Read the ledger (-db and -ledger-query), or open fresh orders (-open-orders)", winner.Driver, winner.Order)
 }
 
-// said formats how often each outcome was the answer.
-func (a *accounting) said() string {
+// answersSeen formats how often each outcome was the answer.
+func (a *accounting) answersSeen() string {
 	var words []string
 	for _, o := range grab.Outcomes {
 		if n := a.outcomes[o]; n > 0 && o != grab.Failed {

@@ -35,37 +35,37 @@ var bounds = []struct {
 	BoundRow
 	figure func(r *Result, c Case, strategy string) stat.Interval
 }{
-	{BoundRow{Case: "uncontended", Strategy: "setnx", What: "acquire and release, of the floor's", AtMost: new(1.30)}, over(Floor, p50, p50)},
-	{BoundRow{Case: "uncontended", Strategy: "handoff", What: "acquire and release, of setnx's", AtMost: new(1.08)}, over("setnx", p50, p50)},
-	{BoundRow{Case: "many_keys", Strategy: "handoff", What: "rate, of the floor's", AtLeast: new(1.6)}, over(Floor, opsPerS, opsPerS)},
-	{BoundRow{Case: "waves", Strategy: "handoff", What: "mean gap, of two round trips", AtMost: new(0.30)}, over(Floor, gapMean, p50)},
-	{BoundRow{Case: "waves", Strategy: "handoff", What: "gap at a change of process, of two round trips", AtMost: new(2.3)}, over(Floor, gapAcross, p50)},
-	{BoundRow{Case: "waves", Strategy: "handoff", What: "rate, of rueidislock-1's", AtLeast: new(5.0)}, over("rueidislock-1", opsPerS, opsPerS)},
+	{BoundRow{Case: "uncontended", Strategy: "setnx", What: "acquire and release, of the floor's", AtMost: new(1.30)}, ratioTo(Floor, p50, p50)},
+	{BoundRow{Case: "uncontended", Strategy: "handoff", What: "acquire and release, of setnx's", AtMost: new(1.08)}, ratioTo("setnx", p50, p50)},
+	{BoundRow{Case: "many_keys", Strategy: "handoff", What: "rate, of the floor's", AtLeast: new(1.6)}, ratioTo(Floor, opsPerS, opsPerS)},
+	{BoundRow{Case: "waves", Strategy: "handoff", What: "mean gap, of two round trips", AtMost: new(0.30)}, ratioTo(Floor, gapMean, p50)},
+	{BoundRow{Case: "waves", Strategy: "handoff", What: "gap at a change of process, of two round trips", AtMost: new(2.3)}, ratioTo(Floor, gapAcross, p50)},
+	{BoundRow{Case: "waves", Strategy: "handoff", What: "rate, of rueidislock-1's", AtLeast: new(5.0)}, ratioTo("rueidislock-1", opsPerS, opsPerS)},
 	{BoundRow{Case: "waves", Strategy: "handoff", What: "commands sent per acquisition", AtMost: new(0.6)}, itself(sentPerOp)},
-	{BoundRow{Case: "waves-apart", Strategy: "handoff", What: "hand-off gap, of two round trips", AtMost: new(2.5)}, over(Floor, gapP50, p50)},
-	{BoundRow{Case: "waves-apart", Strategy: "handoff", What: "rate, of rueidislock-1's", AtLeast: new(1.9)}, over("rueidislock-1", opsPerS, opsPerS)},
+	{BoundRow{Case: "waves-apart", Strategy: "handoff", What: "hand-off gap, of two round trips", AtMost: new(2.5)}, ratioTo(Floor, gapP50, p50)},
+	{BoundRow{Case: "waves-apart", Strategy: "handoff", What: "rate, of rueidislock-1's", AtLeast: new(1.9)}, ratioTo("rueidislock-1", opsPerS, opsPerS)},
 	{BoundRow{Case: "waves-apart", Strategy: "handoff", What: "commands sent per acquisition", AtMost: new(2.3)}, itself(sentPerOp)},
 	{BoundRow{Case: "mixed", Strategy: "handoff", What: "Jain's index", AtLeast: new(0.99)}, itself(jainIndex)},
-	{BoundRow{Case: "mixed", Strategy: "handoff", What: "mean gap, of two round trips", AtMost: new(1.1)}, over(Floor, gapMean, p50)},
+	{BoundRow{Case: "mixed", Strategy: "handoff", What: "mean gap, of two round trips", AtMost: new(1.1)}, ratioTo(Floor, gapMean, p50)},
 	{BoundRow{Case: "mixed", Strategy: "handoff", What: "longest wait, turns", AtMost: new(36.0)}, itself(turns)},
-	{BoundRow{Case: "closed_loop", Strategy: "handoff", What: "mean gap, of two round trips", AtMost: new(0.45)}, over(Floor, gapMean, p50)},
+	{BoundRow{Case: "closed_loop", Strategy: "handoff", What: "mean gap, of two round trips", AtMost: new(0.45)}, ratioTo(Floor, gapMean, p50)},
 	{BoundRow{Case: "closed_loop", Strategy: "handoff", What: "commands sent per acquisition", AtMost: new(0.25)}, itself(sentPerOp)},
 	{BoundRow{Case: "closed_loop", Strategy: "handoff", What: "longest wait, turns", AtMost: new(26.0)}, itself(turns)},
-	{BoundRow{Case: "uncontended", Strategy: "setnx", What: "the aim: acquire and release, of the floor's", AtMost: new(1.15)}, over(Floor, p50, p50)},
-	{BoundRow{Case: "uncontended", Strategy: "handoff", What: "the aim: acquire and release, of the floor's", AtMost: new(1.15)}, over(Floor, p50, p50)},
-	{BoundRow{Case: "many_keys", Strategy: "setnx", What: "rate, of redislock's", AtLeast: new(1.0)}, over("redislock", opsPerS, opsPerS)},
-	{BoundRow{Case: "many_keys", Strategy: "handoff", What: "rate, of redislock's", AtLeast: new(1.0)}, over("redislock", opsPerS, opsPerS)},
-	{BoundRow{Case: "waves", Strategy: "handoff", What: "rate, of redsync-5ms's", AtLeast: new(10.0)}, over("redsync-5ms", opsPerS, opsPerS)},
-	{BoundRow{Case: "waves", Strategy: "handoff", What: "rate, of redislock-5ms's", AtLeast: new(10.0)}, over("redislock-5ms", opsPerS, opsPerS)},
+	{BoundRow{Case: "uncontended", Strategy: "setnx", What: "the aim: acquire and release, of the floor's", AtMost: new(1.15)}, ratioTo(Floor, p50, p50)},
+	{BoundRow{Case: "uncontended", Strategy: "handoff", What: "the aim: acquire and release, of the floor's", AtMost: new(1.15)}, ratioTo(Floor, p50, p50)},
+	{BoundRow{Case: "many_keys", Strategy: "setnx", What: "rate, of redislock's", AtLeast: new(1.0)}, ratioTo("redislock", opsPerS, opsPerS)},
+	{BoundRow{Case: "many_keys", Strategy: "handoff", What: "rate, of redislock's", AtLeast: new(1.0)}, ratioTo("redislock", opsPerS, opsPerS)},
+	{BoundRow{Case: "waves", Strategy: "handoff", What: "rate, of redsync-5ms's", AtLeast: new(10.0)}, ratioTo("redsync-5ms", opsPerS, opsPerS)},
+	{BoundRow{Case: "waves", Strategy: "handoff", What: "rate, of redislock-5ms's", AtLeast: new(10.0)}, ratioTo("redislock-5ms", opsPerS, opsPerS)},
 	{BoundRow{Case: "closed_loop", Strategy: "handoff", What: "Jain's index", AtLeast: new(0.99)}, itself(jainIndex)},
 	{BoundRow{Case: "closed_loop", Strategy: "handoff", What: "p99.9 of the wait, of workers x (held + median gap)", AtMost: new(3.0)}, waitOverRotation},
 }
 
-// over returns a function that computes the ratio of the strategy's figure to another
+// ratioTo returns a function that computes the ratio of the strategy's figure to another
 // strategy's figure, within each round.
-func over(other string, mine, theirs figure) func(*Result, Case, string) stat.Interval {
+func ratioTo(other string, mine, theirs figure) func(*Result, Case, string) stat.Interval {
 	return func(r *Result, c Case, strategy string) stat.Interval {
-		return stat.Ratio(within(r.series(strategy, c.Name), r.series(other, c.Name), mine, theirs))
+		return stat.Ratio(pairedValues(r.series(strategy, c.Name), r.series(other, c.Name), mine, theirs))
 	}
 }
 
@@ -94,7 +94,7 @@ func (r *Result) bounds() []BoundRow {
 			continue
 		}
 		x := b.figure(r, r.cases[i], b.Strategy)
-		if median, _, _ := known(x); median == nil {
+		if median, _, _ := knownInterval(x); median == nil {
 			continue
 		}
 		row := b.BoundRow

@@ -100,9 +100,9 @@ func (r *Result) Costs() []Cost {
 			floored = c.forFloor()
 		}
 		own, floors := r.series(row.Strategy, c.Name), r.series(Floor, c.Name)
-		values, _ := within(own, own, cost(floored), cost(floored))
+		values, _ := pairedValues(own, own, cost(floored), cost(floored))
 		x := Cost{Strategy: row.Strategy, Case: c.Name, Figure: costName(c), Values: values, MedianRatio: row.Ratio}
-		over, under := within(own, floors, cost(floored), cost(c.forFloor()))
+		over, under := pairedValues(own, floors, cost(floored), cost(c.forFloor()))
 		for k := range over {
 			x.OverFloor = append(x.OverFloor, over[k]/under[k])
 		}

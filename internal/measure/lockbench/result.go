@@ -140,12 +140,12 @@ func (r *Result) row(subject Subject, c Case, of []Slice) Row {
 	ops := median(of, opsPerS)
 	row.OpsPerS, row.OpsLow, row.OpsHigh = ops.Median, ops.Low, ops.High
 	row.P50US, row.P99US = median(of, p50).Median, median(of, p99).Median
-	row.GapP50US, row.GapLow, row.GapHigh = known(median(of, gapP50))
-	row.GapP99US, _, _ = known(median(of, gapP99))
-	row.GapMeanUS, _, _ = known(median(of, gapMean))
-	row.GapCrossUS, _, _ = known(median(of, gapAcross))
-	row.SentPerOp, _, _ = known(median(of, sentPerOp))
-	row.InsidePerOp, _, _ = known(median(of, insidePerOp))
+	row.GapP50US, row.GapLow, row.GapHigh = knownInterval(median(of, gapP50))
+	row.GapP99US, _, _ = knownInterval(median(of, gapP99))
+	row.GapMeanUS, _, _ = knownInterval(median(of, gapMean))
+	row.GapCrossUS, _, _ = knownInterval(median(of, gapAcross))
+	row.SentPerOp, _, _ = knownInterval(median(of, sentPerOp))
+	row.InsidePerOp, _, _ = knownInterval(median(of, insidePerOp))
 	for _, s := range of {
 		row.Acquisitions += s.Acquisitions
 	}
@@ -153,9 +153,9 @@ func (r *Result) row(subject Subject, c Case, of []Slice) Row {
 		row.Ratio, row.RatioLow, row.RatioHigh = new(1.0), new(1.0), new(1.0)
 		return row
 	}
-	row.Ratio, row.RatioLow, row.RatioHigh = known(stat.Ratio(within(of, r.series(Floor, c.Name), cost(c), cost(c.forFloor()))))
-	row.Jain, _, _ = known(median(of, jainIndex))
-	row.SelfRetake, _, _ = known(median(of, retaken))
+	row.Ratio, row.RatioLow, row.RatioHigh = knownInterval(stat.Ratio(pairedValues(of, r.series(Floor, c.Name), cost(c), cost(c.forFloor()))))
+	row.Jain, _, _ = knownInterval(median(of, jainIndex))
+	row.SelfRetake, _, _ = knownInterval(median(of, retaken))
 	row.GaveUp, row.Violations = new(int), new(int) // every slice of a lock has both counts
 	var waits []float64
 	for _, s := range of {
@@ -221,8 +221,8 @@ func median(of []Slice, f figure) stat.Interval {
 	return stat.Median(values)
 }
 
-// within returns a figure of a and a figure of b for every round in which both are known.
-func within(a, b []Slice, fa, fb figure) (as, bs []float64) {
+// pairedValues returns a figure of a and a figure of b for every round in which both are known.
+func pairedValues(a, b []Slice, fa, fb figure) (as, bs []float64) {
 	other := map[int]*float64{}
 	for _, s := range b {
 		other[s.Round] = fb(s)
@@ -235,8 +235,8 @@ func within(a, b []Slice, fa, fb figure) (as, bs []float64) {
 	return as, bs
 }
 
-// known returns the parts of an interval, or nil if the interval has no values.
-func known(i stat.Interval) (median, low, high *float64) {
+// knownInterval returns the parts of an interval, or nil if the interval has no values.
+func knownInterval(i stat.Interval) (median, low, high *float64) {
 	if math.IsNaN(i.Median) {
 		return nil, nil, nil
 	}

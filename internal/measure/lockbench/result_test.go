@@ -97,7 +97,7 @@ func TestRoundsWithoutAPartner(t *testing.T) {
 	slice := func(round int, p50 float64) Slice { return Slice{Round: round, Figures: Figures{P50US: p50}} }
 	a := []Slice{slice(1, 10), slice(3, 30), slice(4, 40)}
 	b := []Slice{slice(2, 2), slice(3, 3), slice(4, 4)}
-	as, bs := within(a, b, p50, p50)
+	as, bs := pairedValues(a, b, p50, p50)
 	if !slices.Equal(as, []float64{30, 40}) || !slices.Equal(bs, []float64{3, 4}) {
 		t.Errorf("%v and %v", as, bs)
 	}

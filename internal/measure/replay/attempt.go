@@ -63,7 +63,7 @@ type neverError string
 
 func (e neverError) Error() string { return string(e) }
 
-func never(why string, args ...any) error { return neverError(fmt.Sprintf(why, args...)) }
+func impossible(why string, args ...any) error { return neverError(fmt.Sprintf(why, args...)) }
 
 // attempt forces the schedule on a fresh order and judges the result.
 func (r *replayer) attempt(ctx context.Context) (f Result, err error) {
@@ -148,7 +148,7 @@ func (t *attempt) hold(ctx context.Context, n int) error {
 func (t *attempt) step(ctx context.Context, i int, s schedule.Step) error {
 	seen, err := t.do(ctx, i, s)
 	if why := neverError(""); errors.As(err, &why) {
-		if t.own() {
+		if t.usesOwnStrategy() {
 			return t.cannot(i, "%s", why)
 		}
 		t.leftOut++
@@ -165,7 +165,7 @@ func (t *attempt) step(ctx context.Context, i int, s schedule.Step) error {
 func (t *attempt) do(ctx context.Context, i int, s schedule.Step) (seen string, err error) {
 	p := t.named(s.Actor)
 	if s.Target != "" && s.Target != schedule.DB && t.servers[s.Target] == nil {
-		return "", never("%s has no server %s", t.Strategy.Name, s.Target)
+		return "", impossible("%s has no server %s", t.Strategy.Name, s.Target)
 	}
 	if within := awaitAllTimeouts[s.Kind]; within > 0 {
 		if err := t.awaitAll(ctx, within); err != nil {
@@ -313,10 +313,10 @@ func (t *attempt) release(ctx context.Context, i int, p *actor, s schedule.Step,
 // await returns when the call is held.
 func (t *attempt) await(ctx context.Context, p *actor, call control.Call) error {
 	if !p.begun || p.dead {
-		return never("%s is not under way", p.Actor.Name)
+		return impossible("%s is not under way", p.Actor.Name)
 	}
 	if p.stopped {
-		return never("%s is stopped", p.Actor.Name)
+		return impossible("%s is stopped", p.Actor.Name)
 	}
 	for began := time.Now(); ; {
 		over := p.isOver() // read this before the held calls: if the request is over, the list is final
@@ -334,11 +334,11 @@ func (t *attempt) await(ctx context.Context, p *actor, call control.Call) error 
 		waited := time.Since(began)
 		switch {
 		case over:
-			return never("%s has been answered: %s", p.Actor.Name, p.answer)
+			return impossible("%s has been answered: %s", p.Actor.Name, p.answer)
 		case others && waited > t.otherCallTimeout():
-			return never("%s waits at another call", p.Actor.Name)
+			return impossible("%s waits at another call", p.Actor.Name)
 		case waited > arrivalTimeout:
-			return never("no such call of %s came within %v (a subscription, or a timer of its own, cannot be held)", p.Actor.Name, arrivalTimeout)
+			return impossible("no such call of %s came within %v (a subscription, or a timer of its own, cannot be held)", p.Actor.Name, arrivalTimeout)
 		case !wait.For(ctx, pollInterval):
 			return context.Cause(ctx)
 		}
@@ -349,7 +349,7 @@ func (t *attempt) await(ctx context.Context, p *actor, call control.Call) error 
 // is held. An actor may send several calls at once. A strategy other than the
 // schedule's often waits at another call forever.
 func (t *attempt) otherCallTimeout() time.Duration {
-	if t.own() {
+	if t.usesOwnStrategy() {
 		return 2 * time.Second
 	}
 	return 500 * time.Millisecond
@@ -371,7 +371,7 @@ func (t *attempt) held(ctx context.Context, p *actor) ([]control.Held, error) {
 func (t *attempt) deliver(ctx context.Context, p *actor, s schedule.Step) (string, error) {
 	answer, err := p.in.Release(ctx, allCalls, t.call(p, s), control.ReplyDelivered)
 	if answer.Code == control.NotHeld {
-		return "", never("no reply of that call is held")
+		return "", impossible("no reply of that call is held")
 	}
 	return "its reply arrived", err
 }

@@ -182,7 +182,7 @@ func (t *attempt) leaseEnd(ctx context.Context) (string, error) {
 	now := t.clock()
 	running := slices.DeleteFunc(t.latest(now), func(g grant) bool { return g.returned || g.until <= max(now, t.expired) })
 	if len(running) == 0 {
-		return "", never("no lease runs")
+		return "", impossible("no lease runs")
 	}
 	next := slices.MinFunc(running, func(a, b grant) int { return cmp.Compare(a.until, b.until) })
 	// Leases that were granted at the same moment end at the same moment.
@@ -226,7 +226,7 @@ func (t *attempt) nextTimer(ctx context.Context, i int) (string, error) {
 		return slices.ContainsFunc(held, func(c control.Held) bool { return c.Call == call }), err
 	})
 	if err == nil && !came {
-		err = never("no call came")
+		err = impossible("no call came")
 	}
 	return fmt.Sprintf("%s comes to its %s", p.Actor.Name, s.CallName()), err
 }
@@ -248,7 +248,7 @@ func (t *attempt) describe(ctx context.Context, s schedule.Step, as control.Outc
 		return strings.Join(facts, "; "), err
 	}
 	for _, key := range slices.Sorted(maps.Keys(after)) {
-		facts = append(facts, fmt.Sprintf("%s %s", key, lives(after[key].ttl)))
+		facts = append(facts, fmt.Sprintf("%s %s", key, isAlive(after[key].ttl)))
 	}
 	if len(after) == 0 {
 		facts = append(facts, "no key is there")
@@ -256,7 +256,7 @@ func (t *attempt) describe(ctx context.Context, s schedule.Step, as control.Outc
 	return strings.Join(facts, "; "), nil
 }
 
-func lives(ttl time.Duration) string {
+func isAlive(ttl time.Duration) string {
 	if ttl < 0 {
 		return "never expires"
 	}

@@ -150,14 +150,14 @@ func open(ctx context.Context, cfg Config) (_ *replayer, err error) {
 // guard returns the schedule's guard for its own strategy, and otherwise the default of the
 // strategy.
 func (cfg Config) guard() order.Guard {
-	if cfg.own() {
+	if cfg.usesOwnStrategy() {
 		return order.Guard(cfg.Schedule.Guard)
 	}
 	return ""
 }
 
-// own reports whether the schedule was found for the strategy.
-func (cfg Config) own() bool { return cfg.Strategy.Name == cfg.Schedule.Strategy }
+// usesOwnStrategy reports whether the schedule was found for the strategy.
+func (cfg Config) usesOwnStrategy() bool { return cfg.Strategy.Name == cfg.Schedule.Strategy }
 
 // instances returns the number of instances that the schedule uses.
 func (cfg Config) instances() int {

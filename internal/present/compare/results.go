@@ -34,8 +34,8 @@ func Runs(oldPath string, old *experiment.Run, newPath string, now *experiment.R
 			continue
 		}
 		c.Cells++
-		if said(a) != said(*b) {
-			c.Changes = append(c.Changes, Change{nameOf(a), said(a), said(*b), b.Reason})
+		if verdictText(a) != verdictText(*b) {
+			c.Changes = append(c.Changes, Change{nameOf(a), verdictText(a), verdictText(*b), b.Reason})
 		}
 		if a.Fault == catalog.NoFault {
 			c.Costs = append(c.Costs, costsOf(a, *b)...)
@@ -90,7 +90,7 @@ func costOf(a, b lockbench.Cost) Cost {
 	}
 	if len(x.old) == 0 || len(x.new) == 0 { // all that is left are the medians
 		x.Old, x.New = Measured{Median: a.Median}, Measured{Median: b.Median}
-		x.old, x.new = known(a.Median), known(b.Median)
+		x.old, x.new = knownValues(a.Median), knownValues(b.Median)
 		x.Why = fmt.Sprintf("without %s beside both there is nothing to test", lockbench.SlicesFile)
 	}
 	return x
@@ -148,13 +148,13 @@ func latency(of func(load.Latency) float64) func(experiment.Cell) []float64 {
 func repetitions(of func(experiment.Repetition) *float64, once func(experiment.Cell) *float64) func(experiment.Cell) []float64 {
 	return func(c experiment.Cell) []float64 {
 		if len(c.Repetitions) > 0 {
-			return experiment.Over(c.Repetitions, of)
+			return experiment.ValuesOf(c.Repetitions, of)
 		}
-		return known(once(c))
+		return knownValues(once(c))
 	}
 }
 
-func known(x *float64) []float64 {
+func knownValues(x *float64) []float64 {
 	if x == nil {
 		return nil
 	}
@@ -174,8 +174,8 @@ func nameOf(c experiment.Cell) string {
 	return experiment.CellName{Strategy: c.Strategy, Fault: c.Fault}.String()
 }
 
-// said returns both verdicts of a cell. It also says if the verdict on the lock is unknown.
-func said(c experiment.Cell) string {
+// verdictText returns both verdicts of a cell. It also says if the verdict on the lock is unknown.
+func verdictText(c experiment.Cell) string {
 	if c.Exclusive == nil && c.ExpectedExclusive != nil {
 		return c.Said() + ", the lock not known"
 	}

@@ -92,16 +92,16 @@ var costColumns = []column{
 	number("ms, schedule", "p99", latencyOf(func(r experiment.Repetition) *load.Latency { return r.Latency }, func(l load.Latency) float64 { return l.P99 })),
 	number("ms, sent", "p50", latencyOf(func(r experiment.Repetition) *load.Latency { return r.LatencySent }, func(l load.Latency) float64 { return l.P50 })),
 	number("ms, sent", "p99", latencyOf(func(r experiment.Repetition) *load.Latency { return r.LatencySent }, func(l load.Latency) float64 { return l.P99 })),
-	number("per second", "done", over(func(r experiment.Repetition) *float64 { return r.CompletedRPS }, rate)),
-	number("per second", "grabs", over(func(r experiment.Repetition) *float64 { return r.GrabsPerS }, rate)),
-	number("redis", "/req", over(func(r experiment.Repetition) *float64 { return r.RedisCommandsPerRequest }, ratio)),
+	number("per second", "done", overRepetitions(func(r experiment.Repetition) *float64 { return r.CompletedRPS }, rate)),
+	number("per second", "grabs", overRepetitions(func(r experiment.Repetition) *float64 { return r.GrabsPerS }, rate)),
+	number("redis", "/req", overRepetitions(func(r experiment.Repetition) *float64 { return r.RedisCommandsPerRequest }, ratio)),
 }
 
-// over returns the value of a column that shows the median of a figure over the repetitions
+// overRepetitions returns the value of a column that shows the median of a figure over the repetitions
 // of a cell, with its interval.
-func over(of func(experiment.Repetition) *float64, format func(float64) string) func(experiment.Cell) string {
+func overRepetitions(of func(experiment.Repetition) *float64, format func(float64) string) func(experiment.Cell) string {
 	return func(c experiment.Cell) string {
-		values := experiment.Over(c.Repetitions, of)
+		values := experiment.ValuesOf(c.Repetitions, of)
 		if len(values) == 0 {
 			return missing(c)
 		}
@@ -114,7 +114,7 @@ func over(of func(experiment.Repetition) *float64, format func(float64) string) 
 }
 
 func latencyOf(of func(experiment.Repetition) *load.Latency, at func(load.Latency) float64) func(experiment.Cell) string {
-	return over(func(r experiment.Repetition) *float64 {
+	return overRepetitions(func(r experiment.Repetition) *float64 {
 		if l := of(r); l != nil {
 			return new(at(*l))
 		}
@@ -318,7 +318,7 @@ func rate(x float64) string {
 	if x < 100 {
 		return strconv.FormatFloat(x, 'f', 1, 64)
 	}
-	return whole(x)
+	return formatWhole(x)
 }
 
 func ratio(x float64) string { return strconv.FormatFloat(x, 'f', 2, 64) }

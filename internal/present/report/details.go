@@ -26,8 +26,8 @@ var detailColumns = []column{
 	number("ledger", "stuck", func(c experiment.Cell) string { return count(c, c.StuckOrders) }),
 	number("events", "overlaps", func(c experiment.Cell) string { return optional(c.Overlaps, strconv.Itoa) }),
 	number("events", "near misses", func(c experiment.Cell) string { return count(c, c.NearMisses) }),
-	number("ms", "lease", func(c experiment.Cell) string { return figure(c, c.LeaseMS, whole) }),
-	number("ms", "belief gap", func(c experiment.Cell) string { return optional(c.BeliefGapMS, whole) }),
+	number("ms", "lease", func(c experiment.Cell) string { return figure(c, c.LeaseMS, formatWhole) }),
+	number("ms", "belief gap", func(c experiment.Cell) string { return optional(c.BeliefGapMS, formatWhole) }),
 	text("explained by", mode),
 }
 
@@ -98,7 +98,7 @@ func optional[T any](x *T, format func(T) string) string {
 	return format(*x)
 }
 
-func whole(x float64) string { return strconv.FormatFloat(x, 'f', 0, 64) }
+func formatWhole(x float64) string { return strconv.FormatFloat(x, 'f', 0, 64) }
 
 func mode(c experiment.Cell) string {
 	if c.Timeline == nil {

@@ -108,7 +108,7 @@ func compose(run *experiment.Run, full bool) document {
 		d.add(section{Lines: matrixLegend(run)})
 		shown := faultCells
 		if !full && len(faultCells) > fewCells {
-			shown = slices.DeleteFunc(slices.Clone(faultCells), func(c experiment.Cell) bool { return !surprising(c) })
+			shown = slices.DeleteFunc(slices.Clone(faultCells), func(c experiment.Cell) bool { return !isUnexpected(c) })
 			named = slices.Concat(plainCells, shown)
 		}
 		d.add(section{Title: "Under no fault", Table: tableOf(columnsOf(run, plainCells), plainCells)}, section{Lines: legend(run, plainCells)})
@@ -122,7 +122,7 @@ func compose(run *experiment.Run, full bool) document {
 	}
 	d.add(section{Lines: notes(named)}, section{Lines: morals(run, plainCells)})
 	for _, c := range run.Cells {
-		if c.Timeline != nil && (full || surprising(c)) {
+		if c.Timeline != nil && (full || isUnexpected(c)) {
 			d.add(timeline(c))
 		}
 	}
@@ -163,7 +163,7 @@ func split(run *experiment.Run) (plainCells, faultCells []experiment.Cell) {
 	return plainCells, faultCells
 }
 
-// surprising reports whether a cell is not as expected or has an unknown verdict.
-func surprising(c experiment.Cell) bool {
+// isUnexpected reports whether a cell is not as expected or has an unknown verdict.
+func isUnexpected(c experiment.Cell) bool {
 	return differs(c) || c.Verdict == catalog.Unknown
 }

@@ -134,9 +134,9 @@ func stepRow(n int, m, before explore.Moment, actors []schedule.Actor) []field {
 	}
 	did := make([]field, len(actors))
 	if i := slices.IndexFunc(actors, func(a schedule.Actor) bool { return a.Name == m.Step.Actor }); i >= 0 {
-		did[i].Text = wrap(happened(m), actorMost)
+		did[i].Text = wrap(describeMoment(m), actorMost)
 	} else {
-		did[0] = field{Text: wrap(happened(m), len(actors)*(actorLeast+2)-2), runsOn: true}
+		did[0] = field{Text: wrap(describeMoment(m), len(actors)*(actorLeast+2)-2), runsOn: true}
 	}
 	var store []string
 	if n == 1 || !slices.Equal(m.Store, before.Store) {
@@ -148,8 +148,8 @@ func stepRow(n int, m, before explore.Moment, actors []schedule.Actor) []field {
 		field{Text: namesOrDash(m.Believes)}, field{Text: namesOrDash(m.Holds)})
 }
 
-// happened describes a step.
-func happened(m explore.Moment) string {
+// describeMoment describes a step.
+func describeMoment(m explore.Moment) string {
 	text := m.Did
 	if words, ok := deeds[m.Step.Kind]; ok {
 		fill := strings.NewReplacer("CALL", m.Step.CallName(), "TARGET", m.Step.Target,

@@ -66,7 +66,7 @@ var arrows = map[schedule.Kind]string{
 }
 
 func mermaidStep(s schedule.Schedule, m explore.Moment) string {
-	did := mermaidText(happened(m))
+	did := mermaidText(describeMoment(m))
 	server := fmt.Sprintf("S%d", slices.Index(serversOf(s), m.Step.Target)+1)
 	switch {
 	case m.Step.Kind == schedule.Hears && !m.Skipped:

@@ -15,7 +15,7 @@ func (e Exploration) document() document {
 	for _, r := range e.withParts() {
 		if replayed(r) && len(r.Failures) == 0 {
 			title := fmt.Sprintf("%s breaks nothing in this schedule", r.Strategy)
-			drawn := diagram.OfSchedule(title, r.Actors, e.Config.Stock, r.Moments, happened)
+			drawn := diagram.OfSchedule(title, r.Actors, e.Config.Stock, r.Moments, describeMoment)
 			d.add(section{Title: title, Table: stepTable(r.Actors, r.Moments), Drawing: &drawn})
 		}
 		for _, f := range r.Failures {
@@ -63,7 +63,7 @@ func (e Exploration) failure(f explore.Failure) section {
 	}
 	s.Table = stepTable(f.Schedule.Actors, f.Moments)
 	if len(f.Moments) > 0 {
-		drawn := diagram.OfSchedule(s.Title, f.Schedule.Actors, f.Schedule.Stock, f.Moments, happened)
+		drawn := diagram.OfSchedule(s.Title, f.Schedule.Actors, f.Schedule.Stock, f.Moments, describeMoment)
 		s.Drawing = &drawn
 	}
 	return s

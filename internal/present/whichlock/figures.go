@@ -216,7 +216,7 @@ func soldOut(c experiment.Cell) []float64 {
 }
 
 func p99s(c experiment.Cell) []float64 {
-	return experiment.Over(c.Repetitions, func(r experiment.Repetition) *float64 {
+	return experiment.ValuesOf(c.Repetitions, func(r experiment.Repetition) *float64 {
 		if r.Latency == nil {
 			return nil
 		}

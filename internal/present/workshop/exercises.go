@@ -165,7 +165,7 @@ var Exercises = []Exercise{
 	{
 		Number: 12, Minutes: 13, Options: "abc", Right: "b", Hints: 3, Own: true,
 		Questions: []Question{{Points: 3, File: true, Aim: notRefused, Judge: ownLock}},
-		Check:     []Step{{Run: "explore -file {file} " + ownBounds, Measure: own}},
+		Check:     []Step{{Run: "explore -file {file} " + ownBounds, Measure: judgeOwnLock}},
 	},
 }
 

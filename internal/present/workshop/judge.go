@@ -38,8 +38,8 @@ func bare(word string) string {
 	return strings.TrimSpace(word)
 }
 
-// whole parses an answer as a whole number.
-func whole(word string) (int, error) {
+// parseWhole parses an answer as a whole number.
+func parseWhole(word string) (int, error) {
 	n, err := strconv.Atoi(bare(word))
 	if err != nil || n < 0 {
 		return 0, fmt.Errorf("%w: %q is no whole number; want one such as 12", ErrAnswer, word)
@@ -109,7 +109,7 @@ func judgeFigure(points int, answer float64, fact string, f Facts, beliefs ...kn
 
 // doubles judges the question of exercise 1: the number of double-grabs.
 func doubles(words []string, f Facts) (Mark, error) {
-	n, err := whole(words[0])
+	n, err := parseWhole(words[0])
 	if err != nil {
 		return Mark{}, err
 	}
@@ -119,7 +119,7 @@ func doubles(words []string, f Facts) (Mark, error) {
 
 // winners judges the first question of exercise 2: the number of winners.
 func winners(words []string, f Facts) (Mark, error) {
-	n, err := whole(words[0])
+	n, err := parseWhole(words[0])
 	if err != nil {
 		return Mark{}, err
 	}
@@ -191,7 +191,7 @@ func oneLineMore(_ []string, f Facts) (Mark, error) {
 
 // stepOfTwo judges exercise 5: the step after which two drivers hold the lock.
 func stepOfTwo(words []string, f Facts) (Mark, error) {
-	n, err := whole(words[0])
+	n, err := parseWhole(words[0])
 	if err != nil {
 		return Mark{}, err
 	}
@@ -201,7 +201,7 @@ func stepOfTwo(words []string, f Facts) (Mark, error) {
 
 // pausedAfter judges the first question of exercise 6: the step after which A is paused.
 func pausedAfter(words []string, f Facts) (Mark, error) {
-	n, err := whole(words[0])
+	n, err := parseWhole(words[0])
 	if err != nil {
 		return Mark{}, err
 	}
@@ -226,7 +226,7 @@ func pausedAfter(words []string, f Facts) (Mark, error) {
 // releasedOther judges the second question of exercise 6: the number of locks released by a
 // request with the token of another driver.
 func releasedOther(words []string, f Facts) (Mark, error) {
-	n, err := whole(words[0])
+	n, err := parseWhole(words[0])
 	if err != nil {
 		return Mark{}, err
 	}
@@ -253,7 +253,7 @@ func smallestOffset(words []string, f Facts) (Mark, error) {
 }
 
 func offset(words []string) (int, error) {
-	n, err := whole(words[0])
+	n, err := parseWhole(words[0])
 	if err == nil && n > 10000 {
 		err = fmt.Errorf("%w: %d ms; want at most 10000", ErrAnswer, n)
 	}
@@ -294,7 +294,7 @@ func whereStopped(words []string, f Facts) (Mark, error) {
 
 // rowsFenced judges the second question of exercise 8: the ledger rows of a fenced order.
 func rowsFenced(words []string, f Facts) (Mark, error) {
-	n, err := whole(words[0])
+	n, err := parseWhole(words[0])
 	if err != nil {
 		return Mark{}, err
 	}
@@ -426,7 +426,7 @@ func commandsOver(words []string, f Facts) (Mark, error) {
 // prevented judges the second question of exercise 11: the number of double-grabs under
 // mysql-cas.
 func prevented(words []string, f Facts) (Mark, error) {
-	n, err := whole(words[0])
+	n, err := parseWhole(words[0])
 	if err != nil {
 		return Mark{}, err
 	}

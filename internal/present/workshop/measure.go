@@ -227,8 +227,8 @@ func replayed(o Outcome, f Facts) error {
 	return nil
 }
 
-// own stores the properties that the user's lock breaks, with faults and without.
-func own(o Outcome, f Facts) error {
+// judgeOwnLock stores the properties that the user's lock breaks, with faults and without.
+func judgeOwnLock(o Outcome, f Facts) error {
 	r, first, err := explored(o, "")
 	if err != nil {
 		return err

@@ -327,7 +327,7 @@ func (s *Session) look(e Exercise) string { return s.Texts.Say(key(e, "look"), s
 // If a need is missing, it runs the Instead steps.
 func (s *Session) steps(ctx context.Context, steps []Step, f Facts, out io.Writer, quiet bool) error {
 	for _, step := range steps {
-		if why := s.lacks(step.Needs); why != "" {
+		if why := s.missingNeed(step.Needs); why != "" {
 			s.printTo(out, "", s.Texts.Say(why, Facts{"command": s.command(step, f)}))
 			if step.Instead != nil {
 				s.printTo(out, "", s.Texts.Say("ui.instead", nil))
@@ -345,8 +345,8 @@ func (s *Session) steps(ctx context.Context, steps []Step, f Facts, out io.Write
 	return nil
 }
 
-// lacks returns the key of the sentence about a missing need, or "" if nothing is missing.
-func (s *Session) lacks(n Need) string {
+// missingNeed returns the key of the sentence about a missing need, or "" if nothing is missing.
+func (s *Session) missingNeed(n Need) string {
 	switch {
 	case n == Servers && s.Servers != nil:
 		return "ui.noservers"
@@ -383,7 +383,7 @@ func (s *Session) command(step Step, f Facts) string {
 // commands returns the command lines that steps will run.
 func (s *Session) commands(steps []Step, f Facts) (all []string) {
 	for _, step := range steps {
-		if s.lacks(step.Needs) != "" {
+		if s.missingNeed(step.Needs) != "" {
 			all = append(all, s.commands(step.Instead, f)...)
 			continue
 		}
@@ -582,12 +582,12 @@ func (s *Session) mark(e Exercise, i int, given []string, m Mark) {
 	if a.Right = a.Right || isRight; !a.Right && !e.Questions[i].File {
 		a.Wrong++
 	}
-	s.print(sign(isRight), s.said(e, i, m))
+	s.print(sign(isRight), s.markText(e, i, m))
 	s.blank()
 }
 
-// said returns the sentence that explains why an answer was right or wrong.
-func (s *Session) said(e Exercise, i int, m Mark) string {
+// markText returns the sentence that explains why an answer was right or wrong.
+func (s *Session) markText(e Exercise, i int, m Mark) string {
 	f := s.with(e, Facts{"points": strconv.Itoa(m.Points), "of": strconv.Itoa(e.Questions[i].Points)})
 	why := key(e, question(i)+"."+m.Why)
 	if m.Why == other && !s.Texts.Has(why) {

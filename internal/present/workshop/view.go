@@ -131,7 +131,7 @@ func (s *Session) question(e Exercise, i int) (Asked, error) {
 		File: q.File, Given: append([]string{}, a.Given...), Right: a.Right,
 	}
 	if a.Last != nil {
-		asked.Said = s.said(e, i, *a.Last)
+		asked.Said = s.markText(e, i, *a.Last)
 	}
 	switch {
 	case q.Edits != "":

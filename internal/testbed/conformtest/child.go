@@ -144,7 +144,7 @@ func (j job) run(s Subject) (total report) {
 	for w := range childWorkers {
 		workers.Go(func() {
 			for n := w; time.Now().Before(end); n++ {
-				r := j.once(p, n)
+				r := j.runOnce(p, n)
 				mu.Lock()
 				total.Held += r.Held
 				total.Overlaps += r.Overlaps
@@ -164,8 +164,8 @@ func (j job) run(s Subject) (total report) {
 	return total
 }
 
-// once acquires once. In every fourth call, the client hangs up soon.
-func (j job) once(l lock.Locker, n int) (r report) {
+// runOnce acquires once. In every fourth call, the client hangs up soon.
+func (j job) runOnce(l lock.Locker, n int) (r report) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	if n%4 == 3 {

@@ -38,7 +38,7 @@ var partitionDB = Fault{
 	On:         RealServers,
 	Prepare: func(_ context.Context, t Target) (Prepared, error) {
 		return t.onRoutes([]string{"db"}, func(routes stack.Routes) []Strike {
-			return []Strike{{Do: onEach(routes, func(r *stack.Route) (stack.Heal, error) { return r.Still(stack.BothWays) })}}
+			return []Strike{{Do: onEach(routes, func(r *stack.Route) (stack.Heal, error) { return r.Stall(stack.BothWays) })}}
 		})
 	},
 }

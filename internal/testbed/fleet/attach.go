@@ -74,7 +74,7 @@ func Attach(ctx context.Context, t target.Target) (*Fleet, error) {
 	if err := f.identify(t.PIDs); err != nil {
 		return f, err
 	}
-	return f, f.Meet(ctx, t)
+	return f, f.Identify(ctx, t)
 }
 
 // findTimeout limits the time in which a listed instance must answer.
@@ -127,9 +127,9 @@ func (f *Fleet) identify(pids []int) (err error) {
 	return err
 }
 
-// Meet finds out which parts of the API the targets have, and returns ErrRefused if they do
+// Identify finds out which parts of the API the targets have, and returns ErrRefused if they do
 // not fit the flags.
-func (f *Fleet) Meet(ctx context.Context, t target.Target) error {
+func (f *Fleet) Identify(ctx context.Context, t target.Target) error {
 	f.token, f.nextOrder, f.open = t.Token, t.FirstOrder, t.Open
 	f.probes = cmp.Or(t.ProbeDrivers, f.probes)
 	for i, in := range f.Instances {

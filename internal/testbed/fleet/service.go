@@ -212,9 +212,9 @@ func (in *Instance) Grab(ctx context.Context, order, index int64) (grab.Outcome,
 	return in.fleet.probe(ctx, in, order, in.fleet.ProbeDriver(index))
 }
 
-// Works returns once the instance answers several grabs of an order that no load uses. By then it
+// AwaitGrab returns once the instance answers several grabs of an order that no load uses. By then it
 // has replaced the connections that a fault broke. It returns an error if this takes too long.
-func (in *Instance) Works(ctx context.Context, order int64, within time.Duration) error {
+func (in *Instance) AwaitGrab(ctx context.Context, order int64, within time.Duration) error {
 	const atOnce = 4
 	var failed error
 	ok, err := wait.Until(ctx, 20*time.Millisecond, within, func() (bool, error) {

@@ -219,13 +219,13 @@ func (in *Instance) Watch(order, driver int64) {
 	in.wires.watch(order, driver, in.fleet.Shape.OrderText(order))
 }
 
-// Lead routes new connections of a service's instance to other servers.
-func (in *Instance) Lead(to stack.Addresses) { in.wires.lead(to) }
+// RouteTo routes new connections of a service's instance to other servers.
+func (in *Instance) RouteTo(to stack.Addresses) { in.wires.lead(to) }
 
-// Quiet waits until the database has executed no statement of the instances for the time
+// AwaitQuiet waits until the database has executed no statement of the instances for the time
 // long. No further writes are expected then. It returns false if this does not happen within
 // the time within.
-func (f *Fleet) Quiet(ctx context.Context, long, within time.Duration) bool {
+func (f *Fleet) AwaitQuiet(ctx context.Context, long, within time.Duration) bool {
 	quiet, err := wait.Until(ctx, long/10, within, func() (bool, error) {
 		for _, in := range f.Instances {
 			if in.wires.statements.Load() > 0 || time.Since(time.Unix(0, in.wires.lastStatement.Load())) < long {

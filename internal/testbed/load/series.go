@@ -82,8 +82,8 @@ func bucket(d time.Duration) int {
 	return (e-3)*16 + int(us>>(e-4)&15)
 }
 
-// upper returns the longest latency in a bucket, in milliseconds.
-func upper(bucket int) float64 {
+// upperBound returns the longest latency in a bucket, in milliseconds.
+func upperBound(bucket int) float64 {
 	if bucket < 16 {
 		return float64(bucket) / 1000
 	}
@@ -114,7 +114,7 @@ func (s *slice) at(counts *[512]uint32, share float64) *float64 {
 	left := int(math.Ceil(share * float64(s.n)))
 	for b, n := range counts {
 		if left -= int(n); left <= 0 {
-			return new(upper(b))
+			return new(upperBound(b))
 		}
 	}
 	return nil

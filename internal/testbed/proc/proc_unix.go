@@ -15,9 +15,9 @@ const (
 	Continue = syscall.SIGCONT
 )
 
-// Apart makes cmd lead its own process group, so that Ctrl-C in a terminal does not reach
+// NewProcessGroup makes cmd lead its own process group, so that Ctrl-C in a terminal does not reach
 // it.
-func Apart(cmd *exec.Cmd) { attr(cmd).Setpgid = true }
+func NewProcessGroup(cmd *exec.Cmd) { attr(cmd).Setpgid = true }
 
 // Detached makes cmd lead its own session, so that it outlives the terminal.
 func Detached(cmd *exec.Cmd) { attr(cmd).Setsid = true }

@@ -19,8 +19,8 @@ const (
 	Continue = syscall.Signal(18)
 )
 
-// Apart makes cmd start its own console group, so that Ctrl-C does not reach it.
-func Apart(cmd *exec.Cmd) { attr(cmd).CreationFlags |= windows.CREATE_NEW_PROCESS_GROUP }
+// NewProcessGroup makes cmd start its own console group, so that Ctrl-C does not reach it.
+func NewProcessGroup(cmd *exec.Cmd) { attr(cmd).CreationFlags |= windows.CREATE_NEW_PROCESS_GROUP }
 
 // Detached makes cmd run without a console, so that it outlives the console of this process.
 func Detached(cmd *exec.Cmd) { attr(cmd).CreationFlags |= windows.DETACHED_PROCESS }

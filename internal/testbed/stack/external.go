@@ -17,7 +17,7 @@ const pingTimeout = 5 * time.Second
 
 // startExternal checks that every necessary server was named and answers.
 func startExternal(ctx context.Context, s *Stack, cfg Config) error {
-	if err := unnamed(cfg); err != nil {
+	if err := missingAddress(cfg); err != nil {
 		return err
 	}
 	var addrs []string
@@ -112,8 +112,8 @@ func redisAddrs(cfg Config) []string {
 	return addrs
 }
 
-// unnamed returns an error if a necessary server has no address.
-func unnamed(cfg Config) error {
+// missingAddress returns an error if a necessary server has no address.
+func missingAddress(cfg Config) error {
 	switch {
 	case cfg.Needs&lock.Redis != 0 && cfg.Redis == "" && len(cfg.Sentinel) == 0:
 		return fmt.Errorf("%w: a chosen strategy needs a Redis: name it with -redis or -sentinel", ErrRefused)

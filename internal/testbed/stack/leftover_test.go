@@ -17,7 +17,7 @@ import (
 func sleeper(t *testing.T) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("sleep", "60")
-	proc.Apart(cmd)
+	proc.NewProcessGroup(cmd)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

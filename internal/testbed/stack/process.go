@@ -105,7 +105,7 @@ func (p *Process) start(b *proc.Barrier, path string, args, env []string, r *rea
 	}
 	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Stdout, p.cmd.Stderr = log, log
-	proc.Apart(p.cmd)
+	proc.NewProcessGroup(p.cmd)
 	proc.EndWithParent(p.cmd)
 	if err := on.start(p.cmd); err != nil {
 		return err

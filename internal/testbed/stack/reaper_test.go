@@ -119,7 +119,7 @@ func TestReaperEndsChildrenInEveryState(t *testing.T) {
 			t.Parallel()
 			file := filepath.Join(t.TempDir(), "state")
 			cmd := exec.Command("sh", "-c", tt.script, file)
-			proc.Apart(cmd)
+			proc.NewProcessGroup(cmd)
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}

@@ -195,7 +195,7 @@ func (rep *Replica) detour(a *Addresses) {
 }
 
 // Hold holds back what the master sends to the replica from now on. The Heal lets it arrive.
-func (rep *Replica) Hold() (Heal, error) { return rep.way.Still(ToClient) }
+func (rep *Replica) Hold() (Heal, error) { return rep.way.Stall(ToClient) }
 
 // Failover kills the master and promotes the replica.
 func (rep *Replica) Failover(ctx context.Context) error {

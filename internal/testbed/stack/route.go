@@ -81,9 +81,9 @@ func (r *Route) Cut(d Direction) (Heal, error) {
 	return r.inject(func() error { r.rule(d, rule{drop: true}); return nil }, r.endLinks)
 }
 
-// Still has bytes wait, and the ends of connections with them, as TCP has them
+// Stall has bytes wait, and the ends of connections with them, as TCP has them
 // wait on a network that is down. With its heal they arrive.
-func (r *Route) Still(d Direction) (Heal, error) {
+func (r *Route) Stall(d Direction) (Heal, error) {
 	return r.inject(func() error { r.rule(d, rule{hold: true}); return nil }, r.passAll)
 }
 

@@ -180,7 +180,7 @@ func TestStill(t *testing.T) {
 	c.say("PING")
 	c.hears("+PONG\r\n")
 
-	heal := struck(t)(r.Still(stack.ToServer))
+	heal := struck(t)(r.Stall(stack.ToServer))
 	c.say("APPEND " + key + " a")
 	c.say("APPEND " + key + " b")
 	gone.say("SET " + key + "-gone x")
@@ -343,7 +343,7 @@ func TestRefuse(t *testing.T) {
 // no harm.
 func TestARouteBearsOneFault(t *testing.T) {
 	r, straight, key := routeFixture(t)
-	heal := struck(t)(r.Still(stack.BothWays))
+	heal := struck(t)(r.Stall(stack.BothWays))
 	if _, err := r.Refuse(); err == nil || !strings.Contains(err.Error(), "from 8004 to redis: it bears another fault") {
 		t.Errorf("a second fault: %v", err)
 	}
@@ -434,8 +434,8 @@ func TestRoutesEndWithTheStack(t *testing.T) {
 		func(*stack.Route) (stack.Heal, error) { return nil, nil },
 		func(r *stack.Route) (stack.Heal, error) { return r.Cut(stack.BothWays) },
 		func(r *stack.Route) (stack.Heal, error) { return r.Cut(stack.ToClient) },
-		func(r *stack.Route) (stack.Heal, error) { return r.Still(stack.BothWays) },
-		func(r *stack.Route) (stack.Heal, error) { return r.Still(stack.ToClient) },
+		func(r *stack.Route) (stack.Heal, error) { return r.Stall(stack.BothWays) },
+		func(r *stack.Route) (stack.Heal, error) { return r.Stall(stack.ToClient) },
 		func(r *stack.Route) (stack.Heal, error) { return r.Delay(time.Hour, 0, stack.BothWays) },
 		(*stack.Route).LoseReplies,
 		func(r *stack.Route) (stack.Heal, error) { return r.Redirect(r.Addr) },
