@@ -249,7 +249,7 @@ failover-split     Ux    Ux    Ux  Ux     Ux     Ux    Ux       Ux       Ux     
 slow-db            Ux    Ux    Ux  Ux     Ux     ..    ..       ..       ..      ..      ..        .x    .x       ?x
 late-release       .x    .x    Ux  Ux     Ux     ..    ..       ..       ..      ..      ..        Sx    .x       ..
 cancel             ..    ..    ..  ..     ..     ..    ..       ..       ..      ..      ..        Sx    .x       ..
-master-killed      Ux    Ux    Ux  Ux     Ux     Ux    Ux       /.       /.      ..      ..        Ux    Ux       Ux
+master-killed      Ux    Ux    Ux  Ux     Ux     Ux    ?x       /.       /.      ..      ..        Ux    Ux       Ux
 master-partition   Ux    Ux    Ux  Ux     Ux     Ux    Ux       /.       /.      ..      ..        Ux    Ux       Ux
 sentinel-failover  ..    ..    ..  ..     ..     ..    ..       /.       /.      ..      ..        .x    .x       ..
 slot-moves         ..    ..    ..  ..     ..     ..    ..       /.       /.      ..      ..        .x    .x       ..
