@@ -165,7 +165,7 @@ var kept = []string{
 	"Strategy", "Fault", "Expected", "ExpectedExclusive", "Interrupted", "Environment", "Guard", "OnLost",
 	"TTLMS", "LeaseMS", "WorkMS", "WaitMS", "OfferedRPS", "OverTime",
 	"Points", "Struck", "Strikes", // only cells with a fault have them, and these are run once
-	"Peak", // the scenario peak is run once
+	"Peak", "Shard", "Merged", // the scenario peak and a shard run once
 }
 
 // TestEveryFieldIsMerged requires that each field of a cell depends on all repetitions, or is in

@@ -2,6 +2,7 @@
 // questions, runs the commands and judges the answers. The page stores only the language.
 
 import { el, figure } from "./diagram.js";
+import { keep, kept } from "./kept.js";
 import { chooseLanguage, languages as names, onLanguage, spoken } from "./words.js";
 
 const POLL = 150;

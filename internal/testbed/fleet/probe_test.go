@@ -62,7 +62,7 @@ func TestStuckOrders(t *testing.T) {
 					}
 					return tt.answer(time.Since(began))
 				})
-				f.Instances = []*Instance{{ID: "a", URL: "http://a"}, {ID: "b", URL: "http://b"}}
+				f.Instances = []*Instance{{ID: "a", URL: "http://a", fleet: f}, {ID: "b", URL: "http://b", fleet: f}}
 				var probed atomic.Int32
 				stuck, err := f.StuckOrders(t.Context(), 7, 2, lease, func(int64, int64, grab.Outcome) { probed.Add(1) })
 				if n := probed.Load(); err != nil || n != 2 {
@@ -88,7 +88,7 @@ func TestStuckOrdersUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet("")
 		f.client.Transport = byHandler(func(*http.Request) int { return http.StatusServiceUnavailable })
-		f.Instances = []*Instance{{ID: "a", URL: "http://a"}}
+		f.Instances = []*Instance{{ID: "a", URL: "http://a", fleet: f}}
 		if stuck, err := f.StuckOrders(t.Context(), 7, 1, time.Second, func(int64, int64, grab.Outcome) {}); err == nil || len(stuck) > 0 {
 			t.Errorf("got %v and %v, want an error", stuck, err)
 		}
@@ -130,7 +130,7 @@ func TestProbeDrivers(t *testing.T) {
 					}
 					return http.StatusConflict
 				})
-				f.Instances = []*Instance{{ID: "a", URL: "http://a"}, {ID: "b", URL: "http://b"}}
+				f.Instances = []*Instance{{ID: "a", URL: "http://a", fleet: f}, {ID: "b", URL: "http://b", fleet: f}}
 				_, err := f.StuckOrders(t.Context(), 7, 3, time.Second, func(int64, int64, grab.Outcome) {})
 				if fails < math.MaxInt && err != nil {
 					t.Error(err)

@@ -92,7 +92,7 @@ func (t *Topology) start(ctx context.Context) error {
 		return t.formCluster(ctx)
 	}
 	host, port, _ := net.SplitHostPort(t.nodes[0].addr)
-	if err := t.on(t.nodes[1], func(c *redis.Client) error { return c.SlaveOf(ctx, host, port).Err() }); err != nil {
+	if err := t.on(t.nodes[1], func(c *redis.Client) error { return c.ReplicaOf(ctx, host, port).Err() }); err != nil {
 		return err
 	}
 	if err := await(ctx, nil, func() error { return inStep(ctx, t.nodes[0].addr, t.nodes[1].addr) }); err != nil {
