@@ -77,7 +77,7 @@ func TestTrace(t *testing.T) {
 		names[second] = append(names[second], parents[span.Parent.SpanID().String()]+"/"+span.Name)
 		fmt.Fprintf(table, "%.8s\t%s\t%s\t%.1f ms", span.SpanContext.TraceID(), parents[span.Parent.SpanID().String()], span.Name, span.EndTime.Sub(span.StartTime).Seconds()*1000)
 		for _, a := range span.Attributes {
-			fmt.Fprintf(table, "\t%s=%s", a.Key, a.Value.Emit())
+			fmt.Fprintf(table, "\t%s=%s", a.Key, a.Value.String())
 		}
 		fmt.Fprintln(table)
 		if span.Name == trace.Grab && second && span.Parent.SpanID().String() != parentID {
@@ -86,7 +86,7 @@ func TestTrace(t *testing.T) {
 		if span.Name == trace.Grab {
 			got := map[string]string{}
 			for _, a := range span.Attributes {
-				got[string(a.Key)] = a.Value.Emit()
+				got[string(a.Key)] = a.Value.String()
 			}
 			want := map[bool][]string{false: {"1", "1", "grabbed"}, true: {"2", "2", "taken"}}[second]
 			if got := []string{got["driver"], got["fence"], got["outcome"]}; !slices.Equal(got, want) {

@@ -3,6 +3,7 @@ package experiment
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -22,6 +23,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if err := flag.Set("test.parallel", "6"); err != nil { // parallel tests here wait for leases most of the time
+		panic(err)
+	}
 	stacktest.Main(m, stacktest.Command{Name: fleet.Command, Run: instance.Main}, stacktest.Command{Name: stubCommand, Run: serveStub}, stacktest.Command{Name: shopCommand, Run: serveShop},
 		stacktest.Command{Name: ticketCommand, Run: serveTickets})
 }
