@@ -19,7 +19,7 @@ import (
 //   - watchdog, write-after-expiry: the same after a release whose reply was lost.
 func TestFalseAlarms(t *testing.T) {
 	files, err := filepath.Glob("testdata/false-alarms/*.txt")
-	if err != nil || len(files) != 10 {
+	if err != nil || len(files) != 11 {
 		t.Fatalf("%d files, %v", len(files), err)
 	}
 	for _, path := range files {

@@ -97,7 +97,8 @@ func (a *actor) noteAsked(now time.Duration) {
 // noteRenewalLocked records the effect of a renewal. It must run before the leases are
 // updated.
 func (l *leaseBook) noteRenewalLocked(c *call) {
-	_, sessions := c.node.lockServer.(pinged) // each call of an instance renews its session, and so the leases of all its actors
+	// Each call of an instance renews its session, also one whose reply is lost, and no other session.
+	_, sessions := c.node.lockServer.(pinged)
 	for _, a := range l.world.actors {
 		ttl, ok := c.node.leaseOf(a.value)
 		before, until := a.until(c.node), c.node.now().Add(cmp.Or(ttl, l.cluster.TTL))
@@ -106,7 +107,7 @@ func (l *leaseBook) noteRenewalLocked(c *call) {
 			l.strayRenewal = fmt.Sprintf("a renewal of %s was sent after its release", a.name)
 		case own:
 			c.gone = append(c.gone, lookedFor{a, !ok})
-		case sessions && a.inst == c.actor.inst:
+		case sessions:
 		case a != c.actor && ok && !before.IsZero() && until.Sub(before) > time.Millisecond:
 			l.strayRenewal = fmt.Sprintf("a renewal of %s has lengthened the lease of %s", c.actor.name, a.name)
 		}
