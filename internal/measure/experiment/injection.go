@@ -147,7 +147,7 @@ func (in *injection) choosePoints(ctx context.Context) (err error) {
 			return err
 		}
 		in.strategy.Needs = t.needs
-		if in.fault.Hits != 0 && in.fault.Hits&t.needs == 0 {
+		if !in.fault.HitsAny(t.needs) {
 			return errUntouched
 		}
 		if in.spare, err = in.w.orders.Create(ctx, 1); err != nil {

@@ -306,7 +306,7 @@ func (w *worker) reach(name CellName, s lock.Strategy, t trail) Reach {
 	r := Reach{Fault: name.Fault}
 	f, err := fault.Find(name.Fault)
 	cell := w.cfg.excuse(&cellSpec{CellName: name, strategy: s})
-	untouched := !f.Touches(s) || t.service != nil && f.Hits != 0 && f.Hits&t.service.needs == 0
+	untouched := !f.Touches(s) || t.service != nil && !f.HitsAny(t.service.needs)
 	switch {
 	case err != nil:
 		r.Why = err.Error()

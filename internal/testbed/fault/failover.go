@@ -33,7 +33,7 @@ var failover = Fault{
 			Faulted: both, Contender: both,
 			Strikes: []Strike{{
 				Before: func(context.Context, time.Duration) (stack.Heal, error) { return replica.Hold() },
-				Do:     func(ctx context.Context, _ time.Duration) (stack.Heal, error) { return nil, replica.Failover(ctx) },
+				Do:     stepWithoutHeal(replica.Failover),
 			}},
 			Close: replica.Close,
 		}, nil

@@ -130,6 +130,11 @@ type Strike struct {
 // long a lease lives.
 type Step func(ctx context.Context, lease time.Duration) (stack.Heal, error)
 
+// stepWithoutHeal returns a step whose effect needs no healing, or cannot be healed.
+func stepWithoutHeal(do func(context.Context) error) Step {
+	return func(ctx context.Context, _ time.Duration) (stack.Heal, error) { return nil, do(ctx) }
+}
+
 // Faults is the table, in the order of lock.Faults.
 var Faults = []Fault{
 	slow,
@@ -171,8 +176,12 @@ func Find(name catalog.Fault) (Fault, error) {
 
 // Touches reports whether the fault strikes anything that the strategy uses.
 func (f Fault) Touches(s lock.Strategy) bool {
-	return (f.Hits == 0 || f.Hits&s.Needs != 0) && s.Expected(f.Name) != catalog.NA
+	return f.HitsAny(s.Needs) && s.Expected(f.Name) != catalog.NA
 }
+
+// HitsAny reports whether the fault strikes one of these backends, or something that every
+// strategy uses.
+func (f Fault) HitsAny(backends lock.Backend) bool { return f.Hits == 0 || f.Hits&backends != 0 }
 
 // Reaches reports whether the fault can strike at a point.
 func (f Fault) Reaches(p Point) bool { return f.Reach == nil || f.Reach.Meets(p) }

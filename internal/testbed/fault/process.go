@@ -30,11 +30,11 @@ var crash = Fault{
 	TTL:        time.Second,
 	ContendFor: 1.5,
 	Prepare: ready(func(t Target) []Strike {
-		return []Strike{{Do: func(ctx context.Context, _ time.Duration) (stack.Heal, error) {
+		return []Strike{{Do: stepWithoutHeal(func(ctx context.Context) error {
 			if err := t.Faulted.Signal(syscall.SIGKILL); err != nil {
-				return nil, err
+				return err
 			}
-			return nil, t.Faulted.Restart(ctx)
-		}}}
+			return t.Faulted.Restart(ctx)
+		})}}
 	}),
 }

@@ -35,14 +35,14 @@ var redisRestartMost = Fault{
 
 // restart restarts the servers, which lose data that healing cannot restore.
 func (t Target) restart(servers []string) Step {
-	return func(ctx context.Context, _ time.Duration) (stack.Heal, error) {
+	return stepWithoutHeal(func(ctx context.Context) error {
 		for _, server := range servers {
 			if err := t.Stack.Restart(ctx, server); err != nil {
-				return nil, err
+				return err
 			}
 		}
-		return nil, nil
-	}
+		return nil
+	})
 }
 
 // amnesia shows that one restart can be enough. The faulted drivers reach a bare majority of

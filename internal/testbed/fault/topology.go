@@ -29,7 +29,7 @@ var masterKilled = Fault{
 	Severs:     true,
 	NotForeign: aimsAtOurs,
 	Prepare: onTopology(func(_ Target, redis *stack.Topology) Strike {
-		return Strike{Before: lag(redis), Do: func(ctx context.Context, _ time.Duration) (stack.Heal, error) { return nil, redis.Kill(ctx) }}
+		return Strike{Before: stepWithoutHeal(redis.Lag), Do: stepWithoutHeal(redis.Kill)}
 	}),
 }
 
@@ -45,7 +45,7 @@ var masterPartition = Fault{
 	Severs:     true,
 	NotForeign: aimsAtOurs,
 	Prepare: onTopology(func(_ Target, redis *stack.Topology) Strike {
-		return Strike{Before: lag(redis), Do: func(ctx context.Context, _ time.Duration) (stack.Heal, error) { return redis.Freeze(ctx) }}
+		return Strike{Before: stepWithoutHeal(redis.Lag), Do: func(ctx context.Context, _ time.Duration) (stack.Heal, error) { return redis.Freeze(ctx) }}
 	}),
 }
 
@@ -60,7 +60,7 @@ var sentinelFailover = Fault{
 	Severs:     true,
 	NotForeign: aimsAtOurs,
 	Prepare: onTopology(func(_ Target, redis *stack.Topology) Strike {
-		return Strike{Do: func(ctx context.Context, _ time.Duration) (stack.Heal, error) { return nil, redis.SwitchOver(ctx) }}
+		return Strike{Do: stepWithoutHeal(redis.SwitchOver)}
 	}),
 }
 
@@ -73,9 +73,7 @@ var slotMoves = Fault{
 	On:         RealServers,
 	NotForeign: aimsAtOurs,
 	Prepare: onTopology(func(t Target, redis *stack.Topology) Strike {
-		return Strike{Do: func(ctx context.Context, _ time.Duration) (stack.Heal, error) {
-			return nil, redis.MoveSlots(ctx, t.Keys())
-		}}
+		return Strike{Do: stepWithoutHeal(func(ctx context.Context) error { return redis.MoveSlots(ctx, t.Keys()) })}
 	}),
 }
 
@@ -91,9 +89,4 @@ func onTopology(strike func(Target, *stack.Topology) Strike) func(context.Contex
 		}
 		return Prepared{Strikes: []Strike{strike(t, redis)}, Close: redis.Rebuild}, nil
 	}
-}
-
-// lag returns a step after which the replica of the first master gets no writes any more.
-func lag(redis *stack.Topology) Step {
-	return func(ctx context.Context, _ time.Duration) (stack.Heal, error) { return nil, redis.Lag(ctx) }
 }
