@@ -69,8 +69,12 @@ func (r *runner) orderByRisk(cells []*cellSpec) {
 	r.progress.say("the cells in the order of their risk: %s", strings.Join(names, ", "))
 }
 
-// leaveOut gives a result to the cells for which the budget of the run left no time.
+// leaveOut gives a result to the cells for which the budget of the run left no time. If an error
+// ended the run before, the other cells keep none.
 func (r *runner) leaveOut() error {
+	if !r.cfg.isOver() {
+		return nil
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	found := false

@@ -251,6 +251,22 @@ func TestBudgetTotal(t *testing.T) {
 	}
 }
 
+// TestErrorIsNoBudget ends a run by an error. The cells that were not run must not blame a budget.
+func TestErrorIsNoBudget(t *testing.T) {
+	r := matrix(t, "setnx", "cancel,pause,hang", func(_ *worker, _ context.Context, s *cellSpec) Cell { return blankCell(s) })
+	r.workers = r.workers[:1]
+	full := errors.New("no space left")
+	r.save = func(*Run) error { return full }
+	if err := r.fill(t, t.Context()); !errors.Is(err, full) {
+		t.Errorf("error %v", err)
+	}
+	for _, c := range r.run.Cells {
+		if c.Reason != "" {
+			t.Errorf("%s/%s: %s", c.Strategy, c.Fault, c.Reason)
+		}
+	}
+}
+
 // TestBudgetTotalEndsCell ends a cell with a fault at the end of the run's budget.
 func TestBudgetTotalEndsCell(t *testing.T) {
 	cfg := small(t, stack.Embedded, "setnx")
