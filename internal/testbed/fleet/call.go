@@ -15,9 +15,8 @@ import (
 	"time"
 	"unicode"
 
-	"grablab/internal/testbed/wait"
-
 	"grablab/internal/testbed/load"
+	"grablab/internal/testbed/wait"
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"

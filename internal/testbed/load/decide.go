@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"grablab/internal/testbed/target"
+	"grablab/internal/testbed/wait"
 )
 
 // The time between two questions for a result starts at firstPause and doubles up to lastPause.
@@ -36,28 +37,37 @@ func Decide(next http.RoundTripper, shape *target.Shape) http.RoundTripper {
 		if !undecided {
 			return resp, nil
 		}
-		question, e := req.URL.Parse(at)
 		if err == nil {
-			err = e
+			resp, err = askForResult(next, req, at, shape)
 		}
-		for pause := firstPause; err == nil; pause = min(2*pause, lastPause) {
-			select {
-			case <-time.After(pause):
-			case <-req.Context().Done():
-				return nil, req.Context().Err()
-			}
-			q := req.Clone(req.Context())
-			q.Method, q.URL, q.Body, q.ContentLength = http.MethodGet, question, nil, 0
-			q.Header.Del("Content-Type")
-			if resp, body, err = answer(next, q); err == nil && shape.IsResult(resp.StatusCode, resp.Header, body) {
-				return resp, nil
-			}
+		switch ended := req.Context().Err(); {
+		case err == nil:
+			return resp, nil
+		case ended != nil:
+			return nil, ended
+		default:
+			return nil, fmt.Errorf("the result: %v", err) // without its cause, because the grab may have happened
 		}
-		if err := req.Context().Err(); err != nil {
-			return nil, err
-		}
-		return nil, fmt.Errorf("the result: %v", err) // without its cause, because the grab may have happened
 	})
+}
+
+// askForResult asks at a URL, which may be relative to that of the grab, until an answer is the
+// result.
+func askForResult(next http.RoundTripper, grab *http.Request, at string, shape *target.Shape) (*http.Response, error) {
+	question := grab.Clone(grab.Context())
+	question.Method, question.Body, question.ContentLength = http.MethodGet, nil, 0
+	question.Header.Del("Content-Type")
+	var err error
+	if question.URL, err = grab.URL.Parse(at); err != nil {
+		return nil, err
+	}
+	for pause := firstPause; wait.For(grab.Context(), pause); pause = min(2*pause, lastPause) {
+		resp, body, err := answer(next, question)
+		if err != nil || shape.IsResult(resp.StatusCode, resp.Header, body) {
+			return resp, err
+		}
+	}
+	return nil, grab.Context().Err()
 }
 
 // answer sends a request, and reads as much of the body as rules read.

@@ -39,6 +39,10 @@ func ParseLater(text string) (*Later, error) {
 	return l, err
 }
 
+func (l *Later) lacksResult(status int, header http.Header, body []byte) bool {
+	return l.undecided.holds(&reply{status: status, header: header, body: body})
+}
+
 // checkLater returns an error if Later cannot work with the other rules.
 func (s *Shape) checkLater() error {
 	if s.Later == nil {
@@ -59,7 +63,7 @@ func (s *Shape) checkLater() error {
 // relative to that of the grab. It returns false if the answer is the result. An answer that
 // should contain the URL and does not is an error.
 func (s *Shape) ResultURL(order, driver int64, status int, header http.Header, body []byte) (url string, undecided bool, err error) {
-	if s.Later == nil || !s.Later.undecided.holds(&reply{status: status, header: header, body: body}) {
+	if s.Later == nil || !s.Later.lacksResult(status, header, body) {
 		return "", false, nil
 	}
 	if len(s.Later.path.parts) > 0 {
@@ -75,7 +79,7 @@ func (s *Shape) ResultURL(order, driver int64, status int, header http.Header, b
 // IsResult reports whether an answer to the question for a result is one: it means grabbed,
 // taken or busy.
 func (s *Shape) IsResult(status int, header http.Header, body []byte) bool {
-	if s.Later.undecided.holds(&reply{status: status, header: header, body: body}) {
+	if s.Later.lacksResult(status, header, body) {
 		return false
 	}
 	switch s.Meaning(status, header, body).Outcome {
