@@ -154,6 +154,8 @@ const mostTries = 8
 
 // ask sets the answer to a question. It asks again until the answer is valid.
 func (s *initSettings) ask(w io.Writer, q question) {
+	all := describing()
+	value := all[slices.IndexFunc(all, func(f flags.Flag) bool { return f.Name == q.key })].Value
 	for {
 		reply, ended := "", s.yes
 		if !s.yes {
@@ -170,8 +172,7 @@ func (s *initSettings) ask(w io.Writer, q question) {
 		if reply == "" {
 			return
 		}
-		i := slices.IndexFunc(describing(), func(f flags.Flag) bool { return f.Name == q.key })
-		err := describing()[i].Value.Set(reply)
+		err := value.Set(reply)
 		if err == nil {
 			s.answers[q.key] = []string{reply}
 			return
