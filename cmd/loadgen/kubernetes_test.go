@@ -22,7 +22,7 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// manifest is what the tests read of a Kubernetes object.
+// manifest holds the fields of a Kubernetes object that the tests read.
 type manifest struct {
 	Kind     string
 	Metadata struct{ Name string }

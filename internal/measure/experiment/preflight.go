@@ -186,7 +186,7 @@ func (w *worker) inspect(ctx context.Context, s lock.Strategy) (p Preflight) {
 	rows := w.inspectLedger(ctx, &p, id, winner)
 	switch {
 	case m.outcome == grab.Failed || m.outcome == grab.Timeout:
-		p.add("taken", "the answer to a driver who comes too late matches no rule: %s: say with taken what such an answer looks like", m.said)
+		p.add("taken", "the answer to a driver who comes too late matches no rule: %s: say with taken what such an answer looks like", m.text)
 	case m.outcome == grab.Grabbed && w.fleet.Shape.AssumesGrabbed && rows < 2:
 		p.add("grabbed", "two drivers of order %s were both answered with status 200: say how the answer of a winner differs, as in json:.code==0", name)
 	}
@@ -194,36 +194,36 @@ func (w *worker) inspect(ctx context.Context, s lock.Strategy) (p Preflight) {
 	return p
 }
 
-// heard is the answer to a grab.
-type heard struct {
+// reply is the answer to a grab.
+type reply struct {
 	status  int
 	outcome grab.Outcome
-	said    string
+	text    string // status and body, or the error if there is no answer
 }
 
 // ask sends a grab and notes the answer.
-func (w *worker) ask(ctx context.Context, p *Preflight, in *fleet.Instance, id, driver int64, question string) heard {
+func (w *worker) ask(ctx context.Context, p *Preflight, in *fleet.Instance, id, driver int64, question string) reply {
 	a, m, err := in.Ask(ctx, id, driver)
-	h := heard{a.Status, m.Outcome, strings.TrimSpace(fmt.Sprintf("HTTP %d %s", a.Status, fleet.OneLine(string(a.Body))))}
+	h := reply{a.Status, m.Outcome, strings.TrimSpace(fmt.Sprintf("HTTP %d %s", a.Status, fleet.OneLine(string(a.Body))))}
 	rules := w.fleet.Shape.Says()
 	rule := map[grab.Outcome]string{grab.Grabbed: rules.Grabbed, grab.Taken: rules.Taken, grab.Busy: rules.Busy}[m.Outcome]
 	meaning := fmt.Sprintf("%s, by the rule %s", m.Outcome, rule)
 	switch {
 	case err != nil:
-		h.said, meaning = err.Error(), "no answer"
+		h.text, meaning = err.Error(), "no answer"
 	case rule == "" && strings.HasPrefix(m.Kind, "both "):
 		meaning = m.Kind
 	case rule == "":
 		meaning = "matches no rule"
 	}
-	p.Answers = append(p.Answers, SeenAnswer{question, h.said, meaning, a.Status, a.Body})
+	p.Answers = append(p.Answers, SeenAnswer{question, h.text, meaning, a.Status, a.Body})
 	return h
 }
 
 // addLoser adds the problem of a fresh order whose first driver has not won. open is the key that
 // opens orders, and known is a remark about drivers that the service does not know.
-func (p *Preflight) addLoser(m heard, open, known string) {
-	says := "the first driver of a fresh order was answered with " + m.said
+func (p *Preflight) addLoser(m reply, open, known string) {
+	says := "the first driver of a fresh order was answered with " + m.text
 	switch {
 	case m.outcome == grab.Taken || m.outcome == grab.Busy:
 		key := open
@@ -232,7 +232,7 @@ func (p *Preflight) addLoser(m heard, open, known string) {
 		}
 		p.add(key, "%s, which means %s: open fresh orders, or correct the rules", says, m.outcome)
 	case m.status == 0:
-		p.add("path", "%s: the service must answer", m.said)
+		p.add("path", "%s: the service must answer", m.text)
 	case m.status == http.StatusNotFound:
 		p.add("path", "%s: correct the path, or the ids of the orders%s", says, known)
 	case m.status == http.StatusMethodNotAllowed:

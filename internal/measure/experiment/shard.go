@@ -42,7 +42,7 @@ func (w *worker) sendShare(ctx context.Context, c *Cell, p *load.Plan, size Load
 	a, err := w.send(ctx, c, p, size, nil)
 	if a != nil && a.requests > 0 {
 		began := a.lastDue.Add(-p.Due(size, a.lastSeq))
-		c.Shard = &shard.Record{Index: s.Index, Count: s.Count, BeganAt: began.UTC(), ClockMS: float64(ahead) / float64(time.Millisecond)}
+		c.Shard = &shard.Record{Index: s.Index, Count: s.Count, BeganAt: began.UTC(), ClockMS: millis(ahead)}
 	}
 	return a, err
 }

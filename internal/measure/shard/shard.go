@@ -56,7 +56,7 @@ func ParseStart(text string) (time.Time, error) {
 	return t, nil
 }
 
-// Record is what a shard writes about itself.
+// Record describes a shard and its clock. The shard writes it into its result, and the merge reads it.
 type Record struct {
 	Index   int       `json:"index"`
 	Count   int       `json:"count"`

@@ -45,7 +45,7 @@ func (b Baseline) NotRun(cases []Case) (names []string) {
 	return names
 }
 
-// cellRecord is what one or more runs say about a cell.
+// cellRecord summarizes the verdicts on a cell in one or more runs.
 type cellRecord struct {
 	name    experiment.CellName
 	verdict catalog.Verdict // the worst one
