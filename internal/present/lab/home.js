@@ -6,17 +6,20 @@ import { onLanguage, say } from "./words.js";
 const $ = (id) => document.getElementById(id);
 const common = { guard: "", rate: 100, units: 1, slow: false };
 
-// runs holds the two runs of the panel. isOver returns the order to show once the run has shown enough.
+// runs holds the two runs of the panel. isOver returns the order to show once the run has shown enough,
+// and explains tells whether the drawing of that order shows what the run is for.
 const runs = {
   bug: {
     settings: { ...common, strategy: "setnx", fault: "pause" },
     begins: "Drivers grab orders. A lock in Redis (setnx) protects each order, and a pause stops one holder just before its write.",
     isOver: (t, seen) => seen.double,
+    explains: (d) => d.cause,
   },
   cure: {
     settings: { ...common, strategy: "setnx-fenced", fault: "pause" },
     begins: "The same drivers, the same lock and the same pause. Each grant now has a number, and the database refuses a write with an older number.",
     isOver: (t, seen) => seen.double || (seen.healed && seen.won && seen.struck),
+    explains: (d) => d.cause && d.lanes.some((l) => l.rows.some((r) => (r.marks || []).some((m) => m.k === "refused"))),
   },
 };
 
@@ -51,15 +54,21 @@ export function home(choices, ask) {
   $("run-cure").addEventListener("click", () => begin("cure"));
 
   // end stops the run and shows the order. The events of the order may arrive after its ledger rows.
+  // If the paused driver kept its lease, it won and the order shows nothing, so the run goes on to the
+  // next pause.
   async function end(order) {
     ending = true;
     try {
-      await ask("api/stop", {});
       let d;
-      for (let tries = 0; tries < 30 && !(d && d.cause); tries++) {
+      for (let tries = 0; tries < 30 && !(d && runs[run].explains(d)); tries++) {
         if (tries > 0) await new Promise((next) => setTimeout(next, 100));
         d = await ask("api/orders/" + order);
       }
+      if (!runs[run].explains(d) && !seen.double) {
+        [seen.struck, seen.healed, ending] = [undefined, false, false];
+        return;
+      }
+      await ask("api/stop", {});
       show(order, d);
     } catch (e) {
       problem(e.message);
@@ -86,7 +95,7 @@ export function home(choices, ask) {
     tick(t) {
       const busy = t.status.phase === "starting" || Boolean(t.status.busy) || Boolean(run);
       for (const b of buttons) b.disabled = busy;
-      if (!run || ending || t.status.phase !== "running") return;
+      if (!run || t.status.phase !== "running") return;
       if (!seen.tiles || t.whole) seen.tiles = new Map();
       for (const x of t.tiles || []) seen.tiles.set(x.id, x);
       if (t.status.fault) [seen.struck, seen.healed] = [t.status.watch, false];
@@ -95,7 +104,7 @@ export function home(choices, ask) {
       const double = [...seen.tiles.values()].find((x) => x.state === "double" && x.open === 0);
       const struck = seen.tiles.get(seen.struck);
       [seen.double, seen.won] = [double && double.id, struck && struck.state === "won" && struck.open === 0];
-      const order = runs[run].isOver(t, seen);
+      const order = !ending && runs[run].isOver(t, seen);
       if (order) end(order);
     },
   };
