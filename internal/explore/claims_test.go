@@ -16,10 +16,16 @@ func TestMarkUnclaimed(t *testing.T) {
 	paused := schedule.Step{Kind: schedule.Paused, Actor: "A"}
 	dies := schedule.Step{Kind: schedule.Dies, Actor: "A"}
 	call := schedule.Step{Kind: schedule.Call, Actor: "A"}
+	cancelled := schedule.Step{Kind: schedule.Cancelled, Actor: "A"}
+	lost, twice := schedule.Step{Kind: schedule.ReplyLost, Actor: "A"}, schedule.Step{Kind: schedule.SentTwice, Actor: "A"}
+	twoFaults := func(c *Config) {
+		c.Faults, c.FaultCount = []catalog.Fault{catalog.Cancel, catalog.ReplyLost, catalog.SentTwice}, 2
+	}
 	faults := []catalog.Fault{catalog.Slow, catalog.Pause, catalog.Crash}
 	for _, tt := range []struct {
 		name, strategy, property string
 		step                     schedule.Step
+		before                   []schedule.Step
 		change                   func(*Config)
 		unclaimed                bool
 	}{
@@ -32,6 +38,10 @@ func TestMarkUnclaimed(t *testing.T) {
 		{name: "a fenced lock under a pause", strategy: "setnx-fenced", property: catalog.OneWinner, step: paused, unclaimed: true},
 		{name: "work that outlasts the lease", strategy: "setnx", property: catalog.OneWinner, step: call, change: func(c *Config) { c.Work = c.TTL }},
 		{name: "work that outlasts a renewed lease", strategy: "watchdog", property: catalog.OneWinner, step: call, change: func(c *Config) { c.Work = c.TTL }, unclaimed: true},
+		{name: "a hang-up and a lost reply, after a clean-up that heeds the hang-up", strategy: "redsync", property: catalog.NoResidue, before: []schedule.Step{cancelled}, step: lost, change: twoFaults},
+		{name: "a hang-up and a call sent twice, after the same clean-up", strategy: "redsync", property: catalog.NoResidue, before: []schedule.Step{cancelled}, step: twice, change: twoFaults},
+		{name: "only a lost reply", strategy: "redsync", property: catalog.NoResidue, step: lost, change: twoFaults, unclaimed: true},
+		{name: "the same two faults, and a clean-up that heeds no hang-up", strategy: "setnx", property: catalog.NoResidue, before: []schedule.Step{cancelled}, step: lost, change: twoFaults, unclaimed: true},
 		{name: "a known-broken strategy", strategy: "setnx-late-fence", property: catalog.OneWinner, step: call},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -46,7 +56,7 @@ func TestMarkUnclaimed(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			failures := []Failure{{Property: tt.property, Schedule: schedule.Schedule{Steps: []schedule.Step{tt.step}}}}
+			failures := []Failure{{Property: tt.property, Schedule: schedule.Schedule{Steps: append(tt.before, tt.step)}}}
 			markUnclaimed(cfg, sim.Setting{Strategy: s, Guard: s.Guard}, failures)
 			if failures[0].Unclaimed != tt.unclaimed {
 				t.Errorf("unclaimed: %v, want %v", failures[0].Unclaimed, tt.unclaimed)

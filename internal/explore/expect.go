@@ -92,7 +92,11 @@ func claimedUnder(cfg Config, set sim.Setting, faults []catalog.Fault) catalog.V
 	if cfg.Work >= cfg.TTL {
 		faults = append(slices.Clip(faults), catalog.Slow) // work that outlasts a lease is what slow plays
 	}
-	return Expected(set.Strategy, set.Guard, faults)
+	v := Expected(set.Strategy, set.Guard, faults)
+	if v != "" && cfg.FaultCount > 1 && keepsLostGrant(set.Strategy, faults) {
+		return catalog.Unsafe
+	}
+	return v
 }
 
 // markUnclaimed marks the failures that the registry does not claim. Each failure is compared
@@ -135,6 +139,13 @@ func judgeClaims(cfg Config, set sim.Setting, failures []Failure) []Failure {
 // own holder again (F25).
 func leavesBehind(s lock.Strategy, f catalog.Fault) bool {
 	return f == catalog.ReplyLost && slices.Contains(s.Breaks, "F25") || f == catalog.SentTwice && s.RefusesItself
+}
+
+// keepsLostGrant reports whether two of the faults together leave a lock behind. The reply to the
+// request is lost, and the clean-up uses the context of the driver, who has hung up (F22).
+func keepsLostGrant(s lock.Strategy, faults []catalog.Fault) bool {
+	lost := slices.Contains(faults, catalog.ReplyLost) || slices.Contains(faults, catalog.SentTwice)
+	return lost && slices.Contains(faults, catalog.Cancel) && slices.Contains(s.Breaks, "F22")
 }
 
 // losesLease reports whether, under the fault, the single Redis drops a live lease or ends it early,

@@ -16,10 +16,11 @@ import (
 //   - handoff and watchdog-fenced, renews-own: the holder had acquired the lock again.
 //   - zookeeper-fenced, renews-own: two drivers of one process share its session.
 //   - setnx, one-winner: time passed for a lease that a cancelled driver had given back.
+//   - setnx-getset, one-winner: the same, where the next driver had stored the same stamp.
 //   - watchdog, write-after-expiry: the same after a release whose reply was lost.
 func TestFalseAlarms(t *testing.T) {
 	files, err := filepath.Glob("testdata/false-alarms/*.txt")
-	if err != nil || len(files) != 11 {
+	if err != nil || len(files) != 12 {
 		t.Fatalf("%d files, %v", len(files), err)
 	}
 	for _, path := range files {

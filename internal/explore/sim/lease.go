@@ -229,14 +229,23 @@ func (l *leaseBook) leaseLeftBy(a *actor, now func(*node) time.Time) time.Durati
 // runs. It returns nil if no lease will end.
 func (l *leaseBook) nextLeaseEndLocked() (holder *actor, left time.Duration) {
 	for _, a := range l.world.actors {
-		for _, granted := range a.leases {
-			until := granted.node.until(granted.until)
-			if until > 0 && !a.released && (holder == nil || until < left) && !l.keptAlive(a) && !l.cleanedUp(a, granted.node) {
-				holder, left = a, until
-			}
+		if until := l.leaseEndLocked(a); until > 0 && (holder == nil || until < left) {
+			holder, left = a, until
 		}
 	}
 	return holder, left
+}
+
+// leaseEndLocked returns how long it takes until the next lease of the actor ends. It returns 0 if
+// none will end.
+func (l *leaseBook) leaseEndLocked(a *actor) (left time.Duration) {
+	for _, granted := range a.leases {
+		until := granted.node.until(granted.until)
+		if until > 0 && !a.released && (left == 0 || until < left) && !l.keptAlive(a) && !l.cleanedUp(a, granted.node) {
+			left = until
+		}
+	}
+	return left
 }
 
 // cleanedUp reports whether an actor has ended, and the server no longer stores what the actor had

@@ -335,12 +335,20 @@ func (x *execution) nextTimer() bool {
 const horizon = 8
 
 // leaseEnd lets time pass until the next lease has just expired. It returns false if a
-// renewal for the holder arrives first, or if the holder makes progress by itself.
+// renewal arrives first for an actor whose lease expires in this step, or if such an actor makes
+// progress by itself.
 func (x *execution) leaseEnd() bool {
 	x.gate.mu.Lock()
 	holder, left := x.leases.nextLeaseEndLocked()
 	x.oracle.heldUp = x.oracle.heldUp || x.gate.anyEnabledLocked()
-	busy := holder != nil && x.gate.enabledLocked(holder)
+	var ending, resting []*actor // the actors whose leases expire, and those of them who have no call to make
+	for _, a := range x.world.actors {
+		if end := x.leases.leaseEndLocked(a); 0 < end && end <= left+time.Millisecond {
+			if ending = append(ending, a); !x.gate.enabledLocked(a) {
+				resting = append(resting, a)
+			}
+		}
+	}
 	x.gate.mu.Unlock()
 	if holder == nil {
 		return false
@@ -362,7 +370,8 @@ func (x *execution) leaseEnd() bool {
 		case <-x.gate.arrived:
 			x.gate.mu.Lock()
 			x.oracle.heldUp = true // the call that has arrived has to wait
-			goesOn := x.leases.renewalDueLocked(holder.inst) || !busy && x.gate.enabledLocked(holder)
+			goesOn := slices.ContainsFunc(resting, x.gate.enabledLocked) ||
+				slices.ContainsFunc(ending, func(a *actor) bool { return x.leases.renewalDueLocked(a.inst) })
 			x.gate.mu.Unlock()
 			if goesOn {
 				return false
