@@ -9,14 +9,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"grablab/internal/present/report"
-	"grablab/internal/testbed/proc"
 )
 
 const pragmas = "?_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)"
@@ -140,9 +138,6 @@ func (s once) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // TestProcesses stops a process of a service while it grabs.
 func TestProcesses(t *testing.T) {
-	if !proc.CanStop(runtime.GOOS) {
-		t.Skip("this operating system cannot stop a process")
-	}
 	service := newShop(t, true)
 	service.URLs, service.Faults, service.Orders = nil, []string{"pause"}, 4
 	for range 2 {

@@ -1,13 +1,11 @@
 package main
 
 import (
-	"runtime"
 	"slices"
 	"strings"
 
 	"grablab/internal/catalog"
 	"grablab/internal/flags"
-	"grablab/internal/testbed/proc"
 	"grablab/internal/testbed/stack"
 )
 
@@ -73,7 +71,6 @@ var runRules = []flags.Rule{
 	{Flags: "faults only", Excludes: "-targets, a fault", Needs: "-target-pid", Wrong: "loadgen cannot strike processes that it does not know", Do: "name them with -target-pid, or use only the fault none"},
 	{Flags: "target-pid", Needs: "-targets", Wrong: "the targets of these processes are missing", Do: "add -targets URL,URL"},
 	{Flags: "target-pid", Needs: "a fault", Wrong: "has no effect without a fault that strikes a process", Do: "add -faults pause or -faults crash"},
-	{Flags: "target-pid", Needs: "signals", Wrong: "this operating system cannot stop and continue a process", Do: "run loadgen on Linux or macOS"},
 	{Flags: "target-pid", Needs: "a process for each target", Wrong: "the numbers of processes and targets differ", Do: "name one process for each target, in the same order"},
 	{Flags: "target-pid", Needs: "two targets", Wrong: "a fault strikes one target, and another one must go on", Do: "name at least two -targets"},
 	{Flags: "at", Excludes: "-targets", Wrong: "loadgen cannot hold grabs in targets that are running already", Do: "leave it out"},
@@ -116,7 +113,6 @@ func (s *settings) facts() map[string]bool {
 		"a cell without a fault":    s.anyCell(func(f catalog.Fault) bool { return f == catalog.NoFault }),
 		"several units":             s.Stock > 1,
 		"too many units":            s.Stock > maxStruckUnits,
-		"signals":                   proc.CanStop(runtime.GOOS),
 		"a process for each target": len(s.Target.PIDs) == len(s.Target.URLs),
 		"two targets":               len(s.Target.URLs) >= 2,
 		"one strategy":              len(s.Strategies) == 1,

@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,7 +18,6 @@ import (
 	"grablab/internal/grab/lock"
 	"grablab/internal/present/report"
 	"grablab/internal/present/workshop"
-	"grablab/internal/testbed/proc"
 	"grablab/internal/testbed/stack"
 
 	"golang.org/x/term"
@@ -197,7 +195,7 @@ func (w *workshopSettings) session(stdout, stderr io.Writer) (*workshop.Session,
 	}
 	s := &workshop.Session{
 		Texts: texts, Progress: progress, Dir: resultsDir, Program: program(), Out: stdout,
-		Local: w.kind == stack.Local, Signals: proc.CanStop(runtime.GOOS),
+		Local: w.kind == stack.Local,
 		Do: func(ctx context.Context, args []string, out io.Writer) (workshop.Outcome, error) {
 			return doCommand(ctx, args, out, stderr)
 		},

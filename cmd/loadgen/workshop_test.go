@@ -29,7 +29,7 @@ type student struct {
 	out bytes.Buffer
 }
 
-func newStudent(t *testing.T, kind, lang string, signals bool) *student {
+func newStudent(t *testing.T, kind, lang string) *student {
 	t.Helper()
 	t.Setenv(asMain, "1") // of the children
 	c := &student{t: t}
@@ -43,7 +43,7 @@ func newStudent(t *testing.T, kind, lang string, signals bool) *student {
 		t.Fatal(err)
 	}
 	c.Session = &workshop.Session{
-		Texts: texts, Progress: progress, Dir: dir, Program: "loadgen", Out: &c.out, Local: kind == stack.Local, Signals: signals,
+		Texts: texts, Progress: progress, Dir: dir, Program: "loadgen", Out: &c.out, Local: kind == stack.Local,
 		Do: func(ctx context.Context, args []string, out io.Writer) (workshop.Outcome, error) {
 			var errs bytes.Buffer
 			o, err := doCommand(ctx, args, out, &errs)
@@ -74,7 +74,7 @@ func (c *student) play(n int) {
 	}
 	f := c.facts(n)
 	for _, claim := range e.Claims {
-		if got, ok := f[claim.Fact]; !ok && c.Signals && c.Servers == nil || ok && got != claim.Value {
+		if got, ok := f[claim.Fact]; !ok && c.Servers == nil || ok && got != claim.Value {
 			c.t.Errorf("%d: %s is %q, and the text has %q", n, claim.Fact, got, claim.Value)
 		}
 	}
@@ -261,7 +261,7 @@ var allTwelve = []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}
 // Right predictions and answers bring all of the points of an exercise, wrong ones none,
 // and what its sentences take for granted is what its commands come to.
 func TestWorkshop(t *testing.T) {
-	c := newStudent(t, stack.Embedded, "en", true)
+	c := newStudent(t, stack.Embedded, "en")
 	exercises := []int{1, 4, 5}
 	if proving() {
 		exercises = allTwelve
@@ -287,12 +287,11 @@ func (c *student) exercises(numbers []int) {
 	}
 }
 
-// Where processes cannot be stopped, the explorer stands in for what would stop them; in
-// the other languages it is the same workshop.
-func TestWorkshopWithoutSignals(t *testing.T) {
+// In the other languages it is the same workshop.
+func TestWorkshopTranslated(t *testing.T) {
 	for lang, exercises := range map[string][]int{"zh": {3, 4, 10}, "ja": {5, 8, 10}} {
 		t.Run(lang, func(t *testing.T) {
-			c := newStudent(t, stack.Embedded, lang, false)
+			c := newStudent(t, stack.Embedded, lang)
 			c.exercises(exercises)
 		})
 	}
@@ -306,7 +305,7 @@ func TestWorkshopOnServers(t *testing.T) {
 	if err := stack.Installed(lock.Redis); err != nil {
 		t.Fatal(err)
 	}
-	c := newStudent(t, stack.Local, "en", true)
+	c := newStudent(t, stack.Local, "en")
 	c.exercises(allTwelve)
 	if *update && !t.Failed() {
 		c.writeFacts()
@@ -337,7 +336,7 @@ func (c *student) writeFacts() {
 
 // A wrong figure costs a point, and is met without the right one; so does a hint.
 func TestWorkshopCosts(t *testing.T) {
-	c := newStudent(t, stack.Embedded, "en", true)
+	c := newStudent(t, stack.Embedded, "en")
 	e, _ := workshop.Find(5)
 	c.Show(e)
 	if err := errors.Join(c.Predict(e, c.letterOf(e, "b")), c.Run(t.Context(), e)); err != nil {

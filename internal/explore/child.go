@@ -128,10 +128,8 @@ func (c *child) connect() error {
 	defer replies.Close()
 	c.pipes = [2]*os.File{toChild, fromChild}
 	c.out, c.in = gob.NewEncoder(toChild), gob.NewDecoder(fromChild)
-	if err = proc.Pass(c.cmd, requests, replies); err == nil {
-		err = c.cmd.Start()
-	}
-	if err != nil {
+	c.cmd.ExtraFiles = []*os.File{requests, replies}
+	if err := c.cmd.Start(); err != nil {
 		c.disconnect()
 		return err
 	}

@@ -23,10 +23,7 @@ import (
 // Work does not use standard input and output for this. Otherwise, output of a strategy
 // would be mistaken for a reply.
 func Work(bubble sim.Bubble, own ...lock.Strategy) error {
-	pipes, err := proc.Passed(2) // see child.connect
-	if err != nil {
-		return err
-	}
+	pipes := proc.Passed(2) // see child.connect
 	return work(bubble, pipes[0], pipes[1], own)
 }
 

@@ -10,7 +10,6 @@ import (
 	"grablab/internal/catalog"
 	"grablab/internal/grab"
 	"grablab/internal/testbed/load"
-	"grablab/internal/testbed/proc"
 	"grablab/internal/testbed/stack"
 	"grablab/internal/testbed/stack/stacktest"
 )
@@ -82,9 +81,9 @@ func TestStoppedInstanceShowsInTheLatency(t *testing.T) {
 		l := openApart(t, cfg)
 		still := l.fleet.Instances[1].Process()
 		stop := time.AfterFunc(500*time.Millisecond, func() {
-			err := still.Signal(proc.Stop)
+			err := still.Signal(syscall.SIGSTOP)
 			time.Sleep(time.Second)
-			if err := errors.Join(err, still.Signal(proc.Continue)); err != nil {
+			if err := errors.Join(err, still.Signal(syscall.SIGCONT)); err != nil {
 				t.Error(err)
 			}
 		})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"syscall"
 	"time"
 
 	"grablab/internal/catalog"
@@ -13,7 +14,6 @@ import (
 	"grablab/internal/testbed/fault"
 	"grablab/internal/testbed/fleet"
 	"grablab/internal/testbed/load"
-	"grablab/internal/testbed/proc"
 	"grablab/internal/testbed/wait"
 )
 
@@ -133,7 +133,7 @@ func (in *injection) checkServes(ctx context.Context, took time.Duration) error 
 // answersWhileStopped stops the process for a moment, and reports whether a grab is answered
 // before the process continues.
 func (in *injection) answersWhileStopped(ctx context.Context, took time.Duration) (answered bool, err error) {
-	if err := in.struck.Signal(proc.Stop); err != nil {
+	if err := in.struck.Signal(syscall.SIGSTOP); err != nil {
 		return false, err
 	}
 	wait.For(ctx, simultaneous) // until all its threads have stopped
@@ -144,7 +144,7 @@ func (in *injection) answersWhileStopped(ctx context.Context, took time.Duration
 	}()
 	wait.For(ctx, max(3*took, 3*simultaneous))
 	answered = len(grabbed) > 0
-	return answered, errors.Join(in.struck.Signal(proc.Continue), <-grabbed, context.Cause(ctx))
+	return answered, errors.Join(in.struck.Signal(syscall.SIGCONT), <-grabbed, context.Cause(ctx))
 }
 
 // strikeByTime replaces strikeAndMeasure if only processes can be struck.

@@ -2,7 +2,6 @@ package experiment
 
 import (
 	"fmt"
-	"runtime"
 	"slices"
 	"sync"
 
@@ -100,7 +99,7 @@ func (cfg Config) excuse(s *cellSpec) *Cell {
 	if !f.Touches(s.strategy) {
 		return cfg.notRun(s, catalog.NA, fmt.Sprintf("%s touches nothing that %s uses", s.Fault, s.Strategy))
 	}
-	if why := f.Refused(cfg.Stack.Kind, cfg.Stack.RunsRedis(), runtime.GOOS); why != "" {
+	if why := f.Refused(cfg.Stack.Kind, cfg.Stack.RunsRedis()); why != "" {
 		return cfg.notRun(s, catalog.Unknown, "not run: "+why)
 	}
 	return nil

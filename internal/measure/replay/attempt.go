@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,7 +19,6 @@ import (
 	"grablab/internal/service/control"
 	"grablab/internal/tap"
 	"grablab/internal/testbed/fleet"
-	"grablab/internal/testbed/proc"
 	"grablab/internal/testbed/stack"
 	"grablab/internal/testbed/wait"
 )
@@ -418,11 +416,8 @@ func (t *attempt) pause(i int, p *actor) (string, error) {
 			return "its calls stay held, because other actors continue in its process", nil
 		}
 	}
-	if !proc.CanStop(runtime.GOOS) {
-		return "its calls stay held, because " + runtime.GOOS + " has no signal that stops a process", nil
-	}
 	p.stopped = true
-	return "SIGSTOP", p.in.Signal(proc.Stop)
+	return "SIGSTOP", p.in.Signal(syscall.SIGSTOP)
 }
 
 func (t *attempt) resume(p *actor) (string, error) {
@@ -430,7 +425,7 @@ func (t *attempt) resume(p *actor) (string, error) {
 		return "", nil
 	}
 	p.stopped = false
-	return "SIGCONT", p.in.Signal(proc.Continue)
+	return "SIGCONT", p.in.Signal(syscall.SIGCONT)
 }
 
 // cancel makes the client hang up, and returns when the instance has noticed.

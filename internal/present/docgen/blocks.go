@@ -45,7 +45,6 @@ func (g generator) blocks() map[string]func() (string, error) {
 
 		"target-file":  func() (string, error) { return g.fencedFile("docs/target.yaml") },
 		"expectations": func() (string, error) { return g.fencedFile("docs/expectations.yaml") },
-		"spring":       g.compareWithSpring,
 
 		"workshop-times":   g.workshopBlock("workshop-times"),
 		"workshop-answers": g.workshopBlock("workshop-answers"),

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -180,7 +179,7 @@ func (l *Lab) matrixChoices() (strategies, faults []choice) {
 	for _, name := range catalog.RunFaults {
 		c := choice{Name: string(name), About: name.About()}
 		if f, err := fault.Find(name); err == nil {
-			c.Refused = f.Refused(l.cfg.Stack.Kind, l.cfg.Stack.RunsRedis(), runtime.GOOS)
+			c.Refused = f.Refused(l.cfg.Stack.Kind, l.cfg.Stack.RunsRedis())
 		}
 		faults = append(faults, c)
 	}

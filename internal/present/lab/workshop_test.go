@@ -30,7 +30,7 @@ func class(t *testing.T, do workshop.Do) (open func(lang string, progress io.Wri
 			return nil, err
 		}
 		progress, err := workshop.ReadProgress(filepath.Join(dir, "workshop.json"), 7, write)
-		return &workshop.Session{Texts: texts, Progress: progress, Dir: dir, Do: do, Program: "loadgen", Signals: true}, err
+		return &workshop.Session{Texts: texts, Progress: progress, Dir: dir, Do: do, Program: "loadgen"}, err
 	}
 }
 

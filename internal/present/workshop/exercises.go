@@ -36,18 +36,12 @@ var Exercises = []Exercise{
 	{
 		Number: 3, Minutes: 5, Options: "abcd", Right: "c", Draw: figure("ttl", 2, 4), Hints: 1,
 		Show: []Step{
-			{Run: "-strategies setnx-nottl,setnx -faults crash -seed {seed}", Needs: Signals,
-				Measure: all(cell("nottl", "setnx-nottl", "crash"), cell("shown", "setnx", "crash")), Instead: []Step{
-					{Run: "explore -strategies setnx-nottl,setnx -faults crash -property stuck", Measure: all(search("nottl", "setnx-nottl"), search("shown", "setnx"))},
-				}},
+			{Run: "-strategies setnx-nottl,setnx -faults crash -seed {seed}", Measure: all(cell("nottl", "setnx-nottl", "crash"), cell("shown", "setnx", "crash"))},
 		},
 		Claims:    []Claim{{"nottl.verdict", "stuck"}, {"shown.verdict", "safe"}},
 		Questions: []Question{{Points: 2, Judge: longestWait}},
 		Check: []Step{
-			{Run: "-strategies setnx -faults crash -ttl {ttl}s -wait 10s -seed {seed}", Needs: Signals, Measure: cell("check", "setnx", "crash"), Instead: []Step{
-				{Run: "explore -strategies setnx-nottl -faults crash -property stuck -ttl {ttl}s", Measure: search("lost", "setnx-nottl")},
-				{Run: "explore -replay {lost.file} -strategies setnx", Measure: expiry("check")},
-			}},
+			{Run: "-strategies setnx -faults crash -ttl {ttl}s -wait 10s -seed {seed}", Measure: cell("check", "setnx", "crash")},
 		},
 	},
 	{
@@ -105,17 +99,15 @@ var Exercises = []Exercise{
 		Number: 8, Minutes: 8, Options: "abcd", Right: "c", Hints: 1,
 		Show: []Step{
 			{Run: "explore -strategies watchdog -faults pause -property one-winner", Measure: search("search", "watchdog")},
-			{Run: "-strategies watchdog -faults pause -seed {seed}", Needs: Signals, Measure: cell("paused", "watchdog", "pause"), Instead: []Step{
-				{Run: "explore -replay {search.file}", Measure: search("paused", "watchdog")},
-			}},
-			{Run: "run -schedule {search.file} -stack local", Needs: Servers, Measure: forced("forced"), Instead: []Step{
+			{Run: "-strategies watchdog -faults pause -seed {seed}", Measure: cell("paused", "watchdog", "pause")},
+			{Run: "run -schedule {search.file} -stack local", Servers: true, Measure: forced("forced"), Instead: []Step{
 				{Run: "explore -replay {search.file}", Measure: rows("forced")},
 			}},
 		},
 		Claims:    []Claim{{"paused.verdict", "unsafe"}, {"search.verdict", "unsafe"}, {"search.mode", "F11"}, {"forced.rows", "2"}},
 		Questions: []Question{{Points: 1, Choices: pointsOfGrab, Judge: whereStopped}, {Points: 1, Judge: rowsFenced}},
 		Check: []Step{
-			{Run: "run -schedule {search.file} -stack local -strategies watchdog-fenced", Needs: Servers, Measure: forced("check"), Instead: []Step{
+			{Run: "run -schedule {search.file} -stack local -strategies watchdog-fenced", Servers: true, Measure: forced("check"), Instead: []Step{
 				{Run: "explore -replay {search.file} -strategies watchdog-fenced", Measure: rows("check")},
 			}},
 		},
@@ -126,7 +118,7 @@ var Exercises = []Exercise{
 			{Run: nodes + " -faults redis-restart", Measure: threeCells("redis-restart")},
 			{Run: "explore -strategies redlock-miswired -faults redis-restart -property lease-exclusive", Measure: search("twice", "redlock-miswired")},
 			{Run: "explore -replay {twice.file} -strategies redlock", Measure: search("thrice", "redlock")},
-			{Run: "-stack local -only watchdog/failover -only redlock/failover -seed {seed}", Needs: Servers,
+			{Run: "-stack local -only watchdog/failover -only redlock/failover -seed {seed}", Servers: true,
 				Measure: all(cell("failover.watchdog", "watchdog", "failover"), cell("failover.redlock", "redlock", "failover")), Instead: []Step{
 					{Run: "explore -strategies watchdog -faults failover -property one-winner", Measure: search("failover.watchdog", "watchdog")},
 				}},
@@ -142,10 +134,8 @@ var Exercises = []Exercise{
 		Number: 10, Minutes: 8, Options: "abcd", Right: "c", Hints: 1,
 		Show: []Step{
 			{Run: "explore -strategies setnx-fence-write -faults pause -property one-winner", Measure: search("half", "setnx-fence-write")},
-			{Run: "-strategies setnx-fenced,setnx-fence-write -faults pause -seed {seed}", Needs: Signals,
-				Measure: all(cell("fenced", "setnx-fenced", "pause"), cell("write", "setnx-fence-write", "pause")), Instead: []Step{
-					{Run: "explore -replay {half.file} -strategies setnx-fenced", Measure: rows("fenced")},
-				}},
+			{Run: "-strategies setnx-fenced,setnx-fence-write -faults pause -seed {seed}",
+				Measure: all(cell("fenced", "setnx-fenced", "pause"), cell("write", "setnx-fence-write", "pause"))},
 			{Run: "explore -strategies setnx-fenced -faults pause", Measure: search("whole", "setnx-fenced")},
 		},
 		Claims: []Claim{

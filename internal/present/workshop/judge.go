@@ -275,8 +275,8 @@ var pointsOfGrab = []string{"before read 1", "after read 1", "before renew 1", "
 func whereStopped(words []string, f Facts) (Mark, error) {
 	point := strings.ToLower(strings.Join(strings.Fields(words[0]), " "))
 	unsafe, ok := f["paused.unsafe"]
-	if !ok { // without signals there was no run, but the search gives the point
-		unsafe = "before claim 1"
+	if !ok {
+		return missing("paused.unsafe")
 	}
 	_, phase, _ := strings.Cut(strings.TrimPrefix(point, "waiting: "), " ")
 	switch {

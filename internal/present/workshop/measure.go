@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"grablab/internal/catalog"
 	"grablab/internal/explore"
@@ -166,27 +165,6 @@ func forced(prefix string) func(Outcome, Facts) error {
 		}
 		f[prefix+".rows"] = strconv.Itoa(o.Forced.Grabs)
 		return nil
-	}
-}
-
-// expiry returns a function that stores the time in ms at which the first lock in the replay
-// expires.
-func expiry(prefix string) func(Outcome, Facts) error {
-	return func(o Outcome, f Facts) error {
-		r, _, err := explored(o, "")
-		if err != nil {
-			return err
-		}
-		for _, m := range r.Moments {
-			for _, s := range m.Store {
-				if _, until, ok := strings.Cut(s, " until "); ok {
-					d, err := time.ParseDuration(until)
-					f[prefix+".waited"] = strconv.FormatInt(d.Milliseconds(), 10)
-					return err
-				}
-			}
-		}
-		return fmt.Errorf("%w: no lock expires in it", errMeasure)
 	}
 }
 

@@ -24,7 +24,6 @@ type Session struct {
 	Do       Do
 	Local    bool  // true if every run uses real servers
 	Servers  error // the reason why there are no real servers; nil if there are
-	Signals  bool  // true if the system can stop and kill a process
 	Program  string
 	Out      io.Writer // receives the output of the commands
 	Told     io.Writer // receives the sentences; if nil, Out does
@@ -324,11 +323,11 @@ func (s *Session) why(e Exercise) string {
 func (s *Session) look(e Exercise) string { return s.Texts.Say(key(e, "look"), s.with(e, nil)) }
 
 // steps runs the commands of steps, prints their output to out, and adds their facts to f.
-// If a need is missing, it runs the Instead steps.
+// If its servers are missing, it runs the Instead steps.
 func (s *Session) steps(ctx context.Context, steps []Step, f Facts, out io.Writer, quiet bool) error {
 	for _, step := range steps {
-		if why := s.missingNeed(step.Needs); why != "" {
-			s.printTo(out, "", s.Texts.Say(why, Facts{"command": s.command(step, f)}))
+		if step.Servers && s.Servers != nil {
+			s.printTo(out, "", s.Texts.Say("ui.noservers", Facts{"command": s.command(step, f)}))
 			if step.Instead != nil {
 				s.printTo(out, "", s.Texts.Say("ui.instead", nil))
 			}
@@ -343,17 +342,6 @@ func (s *Session) steps(ctx context.Context, steps []Step, f Facts, out io.Write
 		}
 	}
 	return nil
-}
-
-// missingNeed returns the key of the sentence about a missing need, or "" if nothing is missing.
-func (s *Session) missingNeed(n Need) string {
-	switch {
-	case n == Servers && s.Servers != nil:
-		return "ui.noservers"
-	case n == Signals && !s.Signals:
-		return "ui.nosignals"
-	}
-	return ""
 }
 
 func (s *Session) step(ctx context.Context, step Step, f Facts, out io.Writer, quiet bool) error {
@@ -383,7 +371,7 @@ func (s *Session) command(step Step, f Facts) string {
 // commands returns the command lines that steps will run.
 func (s *Session) commands(steps []Step, f Facts) (all []string) {
 	for _, step := range steps {
-		if s.missingNeed(step.Needs) != "" {
+		if step.Servers && s.Servers != nil {
 			all = append(all, s.commands(step.Instead, f)...)
 			continue
 		}

@@ -31,7 +31,7 @@ func paged(t *testing.T, lang string, do Do) *Session {
 			return Outcome{}, nil
 		}
 	}
-	return &Session{Texts: loaded(t, lang), Progress: p, Dir: dir, Do: do, Out: io.Discard, Program: "loadgen", Signals: true}
+	return &Session{Texts: loaded(t, lang), Progress: p, Dir: dir, Do: do, Out: io.Discard, Program: "loadgen"}
 }
 
 func viewed(t *testing.T, s *Session, e Exercise) (v View, text string) {

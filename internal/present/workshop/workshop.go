@@ -60,22 +60,12 @@ func (f Facts) number(name string) (float64, bool) {
 	return x, err == nil
 }
 
-// Need is a requirement of a step.
-type Need int
-
-// The needs.
-const (
-	Nothing Need = iota
-	Servers      // redis-server, and MariaDB or MySQL, for -stack local
-	Signals      // the ability to stop and kill a process
-)
-
 // Step is one command of an exercise. Its slots are filled from the facts.
 type Step struct {
 	Run     string
-	Needs   Need
+	Servers bool // true if it needs redis-server, and MariaDB or MySQL, for -stack local
 	Measure func(Outcome, Facts) error
-	// Instead lists the steps to run if the need is not met. It may be empty.
+	// Instead lists the steps to run if there are no such servers. It may be empty.
 	Instead []Step
 }
 

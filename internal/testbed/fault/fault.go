@@ -15,7 +15,6 @@ import (
 
 	"grablab/internal/catalog"
 	"grablab/internal/grab/lock"
-	"grablab/internal/testbed/proc"
 	"grablab/internal/testbed/stack"
 )
 
@@ -187,11 +186,9 @@ func (f Fault) HitsAny(backends lock.Backend) bool { return f.Hits == 0 || f.Hit
 func (f Fault) Reaches(p Point) bool { return f.Reach == nil || f.Reach.Meets(p) }
 
 // Refused says in one sentence why the fault cannot strike that kind of stack, with its Redis run
-// in that way, on the operating system. It returns "" if it can.
-func (f Fault) Refused(kind string, topology catalog.Topology, goos string) string {
+// in that way. It returns "" if it can.
+func (f Fault) Refused(kind string, topology catalog.Topology) string {
 	switch {
-	case f.Name.Entry().Process == catalog.ProcessStopped && !proc.CanStop(goos):
-		return fmt.Sprintf("%s stops a process by a signal, and %s has none for that; run it on Linux or macOS, or see slow, which holds up the work of a process that lives", f.Name, goos)
 	case !f.Name.OnTopology(topology):
 		return fmt.Sprintf("%s strikes another kind of Redis; use -stack local -redis-topology %s", f.Name, f.Name.Entry().Topologies[0])
 	case kind == stack.External && f.On != Anywhere:

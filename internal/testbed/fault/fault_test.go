@@ -71,13 +71,10 @@ func TestRefused(t *testing.T) {
 		catalog.ReplyLost, catalog.RedisFull, catalog.FailoverSplit, catalog.SlowDB,
 	}
 	topologies := []catalog.Fault{catalog.MasterKilled, catalog.MasterPartition, catalog.SentinelFailover, catalog.SlotMoves}
-	for on, want := range map[struct{ kind, goos string }][]catalog.Fault{
-		{stack.Local, "linux"}:      nil,
-		{stack.Local, "darwin"}:     nil,
-		{stack.Embedded, "linux"}:   embedded,
-		{stack.Embedded, "darwin"}:  embedded,
-		{stack.Embedded, "windows"}: append([]catalog.Fault{catalog.Pause}, embedded...),
-		{stack.External, "linux"}: {
+	for on, want := range map[string][]catalog.Fault{
+		stack.Local:    nil,
+		stack.Embedded: embedded,
+		stack.External: {
 			catalog.RedisRestart, catalog.RedisRestartMost, catalog.RedisDown, catalog.RedisDownMost, catalog.Amnesia, catalog.Failover,
 			catalog.Partition, catalog.PartitionDB, catalog.Latency, catalog.NodeClock, catalog.DBRestart,
 			catalog.ReplyLost, catalog.RedisFull, catalog.FailoverSplit, catalog.SlowDB,
@@ -85,7 +82,7 @@ func TestRefused(t *testing.T) {
 	} {
 		var refused []catalog.Fault
 		for _, f := range fault.Faults {
-			if f.Refused(on.kind, catalog.SingleRedis, on.goos) != "" {
+			if f.Refused(on, catalog.SingleRedis) != "" {
 				refused = append(refused, f.Name)
 			}
 		}
@@ -102,12 +99,12 @@ func TestTopologies(t *testing.T) {
 		catalog.RedisSentinel: {catalog.MasterKilled, catalog.MasterPartition, catalog.SentinelFailover},
 	} {
 		for _, f := range fault.Faults {
-			why := f.Refused(stack.Local, topology, "linux")
+			why := f.Refused(stack.Local, topology)
 			onlyThere := f.Hits == lock.Redis
 			if onlyThere && slices.Contains(want, f.Name) != (why == "") {
 				t.Errorf("%s on %s: %q", f.Name, topology, why)
 			}
-			if alone := f.Refused(stack.Local, catalog.SingleRedis, "linux"); (why != "" || onlyThere) && why+alone == "" || why != "" && !strings.Contains(why, "-redis-topology") {
+			if alone := f.Refused(stack.Local, catalog.SingleRedis); (why != "" || onlyThere) && why+alone == "" || why != "" && !strings.Contains(why, "-redis-topology") {
 				t.Errorf("%s on %s: %q, on a single Redis: %q", f.Name, topology, why, alone)
 			}
 		}

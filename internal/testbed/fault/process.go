@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"grablab/internal/catalog"
-	"grablab/internal/testbed/proc"
 	"grablab/internal/testbed/stack"
 )
 
@@ -18,7 +17,7 @@ var pause = Fault{
 	ContendFor: 1.5,
 	Prepare: ready(func(t Target) []Strike {
 		return []Strike{{Do: func(context.Context, time.Duration) (stack.Heal, error) {
-			return func() error { return t.Faulted.Signal(proc.Continue) }, t.Faulted.Signal(proc.Stop)
+			return func() error { return t.Faulted.Signal(syscall.SIGCONT) }, t.Faulted.Signal(syscall.SIGSTOP)
 		}}}
 	}),
 }

@@ -44,7 +44,7 @@ func listen(addr string) error {
 }
 
 // ephemeral returns the first port that the system assigns by itself. If the system does not
-// say, it returns the default of Linux, which is lower than that of IANA, macOS and Windows
+// say, it returns the default of Linux, which is lower than that of IANA and macOS
 // (49152).
 func ephemeral() int {
 	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")

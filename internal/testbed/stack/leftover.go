@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 
@@ -26,25 +25,15 @@ const (
 )
 
 // makeDir creates the folder of a run in base and locks it. The folder is hidden until it is
-// locked, so no other run finds it before. Windows cannot rename a folder that contains an
-// open file. There, a run that starts at the same moment may take the folder for a leftover,
-// and makeDir fails.
+// locked, so no other run finds it before.
 func makeDir(base string) (dir string, lock *flock.Flock, err error) {
-	hidden := "."
-	if runtime.GOOS == "windows" {
-		hidden = ""
-	}
-	made, err := os.MkdirTemp(base, hidden+dirPrefix)
+	made, err := os.MkdirTemp(base, "."+dirPrefix)
 	if err != nil {
 		return "", nil, err
 	}
 	lock = flock.New(filepath.Join(made, lockFile))
 	dir = filepath.Join(base, strings.TrimPrefix(filepath.Base(made), "."))
-	free, err := lock.TryLock()
-	switch {
-	case err == nil && !free:
-		err = fmt.Errorf("another run took %s for a leftover: try again", made)
-	case err == nil && made != dir:
+	if err = lock.Lock(); err == nil {
 		err = os.Rename(made, dir)
 	}
 	if err != nil {
@@ -109,10 +98,9 @@ func clearLeftover(dir string) error {
 	if err != nil || !free {
 		return nil // its reaper is alive, or another run has just cleared it
 	}
-	defer lock.Close()
 	watched, err := children(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) { // without the file, the run had no children yet
-		return err
+		return errors.Join(err, lock.Close())
 	}
-	return errors.Join(endAll(watched), lock.Close(), removeDir(dir)) // Windows cannot remove open files
+	return errors.Join(endAll(watched), removeDir(dir), lock.Close())
 }

@@ -118,19 +118,3 @@ func TestEnded(t *testing.T) {
 		t.Errorf("got %q, want %q", ended[0], want)
 	}
 }
-
-// Where there are no process groups there is no local stack, and it is said what would do.
-func TestRefusedByOS(t *testing.T) {
-	for _, tt := range []struct {
-		kind, goos string
-		refused    bool
-	}{
-		{Local, "linux", false}, {Local, "darwin", false}, {Local, "windows", true},
-		{Embedded, "windows", false}, {External, "windows", false},
-	} {
-		why := refused(tt.kind, tt.goos)
-		if (why != "") != tt.refused || tt.refused && !(strings.Contains(why, "windows") && strings.Contains(why, "-stack embedded")) {
-			t.Errorf("%s on %s: %q", tt.kind, tt.goos, why)
-		}
-	}
-}

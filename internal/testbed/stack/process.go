@@ -39,7 +39,7 @@ type Process struct {
 //
 // The child starts as this program, which waits at a barrier until the reaper knows its
 // process id, and only then becomes exe. So at no moment can this process die and leave the
-// child behind. Windows has no such barrier; see [proc.Barrier].
+// child behind.
 func (s *Stack) Spawn(ctx context.Context, name, exe string, args, env []string) (*Process, error) {
 	return s.spawn(ctx, false, name, exe, args, env)
 }
@@ -100,9 +100,7 @@ func (p *Process) start(b *proc.Barrier, path string, args, env []string, r *rea
 	}
 	defer log.Close()
 
-	if p.cmd, err = b.Command(self, barrierCommand, path, args); err != nil {
-		return err
-	}
+	p.cmd = b.Command(self, barrierCommand, path, args)
 	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	proc.NewProcessGroup(p.cmd)
@@ -216,7 +214,7 @@ func (s *Stack) Ended() []string {
 func (p *Process) Stop(grace time.Duration) error {
 	if grace > 0 {
 		_ = p.Signal(syscall.SIGTERM)
-		_ = p.Signal(proc.Continue)
+		_ = p.Signal(syscall.SIGCONT)
 		timer := time.NewTimer(grace)
 		defer timer.Stop()
 		select {

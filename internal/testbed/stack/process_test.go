@@ -63,7 +63,7 @@ func TestStop(t *testing.T) {
 	})
 	t.Run("wakes a stopped process", func(t *testing.T) {
 		p := spawn(t, s, "sleep 600")
-		if err := p.Signal(proc.Stop); err != nil {
+		if err := p.Signal(syscall.SIGSTOP); err != nil {
 			t.Fatal(err)
 		}
 		if err := p.Stop(20 * time.Second); err != nil {

@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -186,14 +185,14 @@ func reap(requests io.Reader, answers io.Writer) error {
 		}
 		fmt.Fprintln(answers, "ok")
 	}
-	return errors.Join(cleared, endAll(watched), lock.Close(), removeDir(dir)) // Windows cannot remove open files
+	return errors.Join(cleared, endAll(watched), removeDir(dir), lock.Close())
 }
 
 // tempDir returns the folder for the folders of runs. The path of a socket in it must fit
 // into 103 bytes, so tempDir returns /tmp if the system's temporary folder has a long path.
 func tempDir() string {
 	dir, err := filepath.Abs(os.TempDir())
-	if err != nil || len(dir) > 60 && runtime.GOOS != "windows" {
+	if err != nil || len(dir) > 60 {
 		return "/tmp"
 	}
 	return dir
@@ -208,7 +207,7 @@ const (
 // can outlive its leader.
 func endAll(watched map[int]string) error {
 	signalAll(watched, syscall.SIGTERM)
-	signalAll(watched, proc.Continue) // a stopped process cannot end
+	signalAll(watched, syscall.SIGCONT) // a stopped process cannot end
 	awaitEnd(watched, termTimeout)
 	signalAll(watched, syscall.SIGKILL)
 	if left := awaitEnd(watched, killTimeout); len(left) > 0 {

@@ -17,14 +17,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime"
 	"strings"
 	"sync"
 	"time"
 
 	"grablab/internal/catalog"
 	"grablab/internal/grab/lock"
-	"grablab/internal/testbed/proc"
 
 	"github.com/alicebob/miniredis/v2"
 )
@@ -75,16 +73,6 @@ var starts = map[string]func(context.Context, *Stack, Config) error{
 // redlockNodes is the number of Redlock nodes of an embedded or local stack.
 const redlockNodes = 5
 
-// refused says why the operating system cannot run this kind of stack. It returns "" if it
-// can.
-func refused(kind, goos string) string {
-	if kind == Local && !proc.CanStop(goos) {
-		return "-stack local starts servers that are made for Linux and macOS, and ends them by process groups, which " + goos +
-			" does not have: use -stack embedded, or -stack external with servers that run elsewhere"
-	}
-	return ""
-}
-
 // Kinds returns the names of the kinds, starting with the one that needs least.
 func Kinds() []string { return []string{Embedded, Local, External} }
 
@@ -134,9 +122,6 @@ func Start(ctx context.Context, cfg Config) (*Stack, error) {
 	start, ok := starts[cfg.Kind]
 	if !ok {
 		return nil, fmt.Errorf("%w: unknown stack %q: use one of %s", ErrRefused, cfg.Kind, strings.Join(Kinds(), ", "))
-	}
-	if why := refused(cfg.Kind, runtime.GOOS); why != "" {
-		return nil, fmt.Errorf("%w: %s", ErrRefused, why)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("stack: not ready after %v", startTimeout))
 	defer cancel()

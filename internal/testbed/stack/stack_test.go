@@ -20,7 +20,6 @@ import (
 	"time"
 
 	"grablab/internal/grab/lock"
-	"grablab/internal/testbed/proc"
 	"grablab/internal/testbed/stack"
 	"grablab/internal/testbed/stack/stacktest"
 
@@ -532,7 +531,7 @@ func raiseChildren(ctx context.Context) (parentReport, error) {
 		}
 		pids = append(pids, pid)
 	}
-	return parentReport{s.Dir, pids}, children["stopped"].Signal(proc.Stop)
+	return parentReport{s.Dir, pids}, children["stopped"].Signal(syscall.SIGSTOP)
 }
 
 // However the parent dies, its children and its folder go with it.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"grablab/internal/catalog"
@@ -373,13 +374,13 @@ func (t *Topology) Freeze(ctx context.Context) (Heal, error) {
 	var frozen *Process
 	err := t.takeAway(ctx, func(p *Process) error {
 		frozen = p
-		return p.Signal(proc.Stop)
+		return p.Signal(syscall.SIGSTOP)
 	})
 	return func() error {
 		if frozen == nil {
 			return nil
 		}
-		return frozen.Signal(proc.Continue)
+		return frozen.Signal(syscall.SIGCONT)
 	}, err
 }
 

@@ -1,5 +1,3 @@
-//go:build unix
-
 package proc
 
 import (
@@ -34,9 +32,10 @@ func NewBarrier() (*Barrier, error) {
 // Command returns a child that becomes the program at path. Until then it runs the program
 // self, where the argument command leads to a call of [PassBarrier] with the arguments that
 // follow it.
-func (b *Barrier) Command(self, command, path string, args []string) (*exec.Cmd, error) {
+func (b *Barrier) Command(self, command, path string, args []string) *exec.Cmd {
 	cmd := exec.Command(self, append([]string{command, path}, args...)...)
-	return cmd, Pass(cmd, b.goRead, b.failedWrite)
+	cmd.ExtraFiles = []*os.File{b.goRead, b.failedWrite}
+	return cmd
 }
 
 // Lift lets the child continue. It returns nil once the child has become the program, and
@@ -63,16 +62,13 @@ func (b *Barrier) Close() {
 // PassBarrier waits in the child until the parent lifts the barrier, and then becomes the program. argv is the path of the program and its
 // arguments. PassBarrier returns only if the child cannot become the program.
 func PassBarrier(argv []string) error {
-	files, err := Passed(2)
-	if err != nil {
-		return err
-	}
+	files := Passed(2)
 	goAhead, failed := files[0], files[1]
 	if _, err := io.ReadFull(goAhead, make([]byte, 1)); err != nil {
 		return fmt.Errorf("proc: abandoned at the barrier: %w", err)
 	}
 	goAhead.Close()
-	err = syscall.Exec(argv[0], argv, os.Environ())
+	err := syscall.Exec(argv[0], argv, os.Environ())
 	fmt.Fprintf(failed, "%s: %v", argv[0], err)
 	return err
 }
