@@ -18,6 +18,8 @@ func TestMarkUnclaimed(t *testing.T) {
 	call := schedule.Step{Kind: schedule.Call, Actor: "A"}
 	cancelled := schedule.Step{Kind: schedule.Cancelled, Actor: "A"}
 	lost, twice := schedule.Step{Kind: schedule.ReplyLost, Actor: "A"}, schedule.Step{Kind: schedule.SentTwice, Actor: "A"}
+	restarts := schedule.Step{Kind: schedule.Restarts, Target: "redis"}
+	restart := func(c *Config) { c.Faults = []catalog.Fault{catalog.RedisRestart} }
 	twoFaults := func(c *Config) {
 		c.Faults, c.FaultCount = []catalog.Fault{catalog.Cancel, catalog.ReplyLost, catalog.SentTwice}, 2
 	}
@@ -36,6 +38,10 @@ func TestMarkUnclaimed(t *testing.T) {
 		{name: "stuck, as claimed", strategy: "setnx-nottl", property: catalog.StuckOrder, step: dies},
 		{name: "two winners where stuck is claimed", strategy: "setnx-nottl", property: catalog.OneWinner, step: dies, unclaimed: true},
 		{name: "a fenced lock under a pause", strategy: "setnx-fenced", property: catalog.OneWinner, step: paused, unclaimed: true},
+		{name: "two holders of a fenced lock after a restart", strategy: "setnx-fenced", property: catalog.LeaseExclusive, step: restarts, change: restart},
+		{name: "two winners of a fenced lock after a restart", strategy: "setnx-fenced", property: catalog.OneWinner, step: restarts, change: restart, unclaimed: true},
+		{name: "no winner of a fenced lock after a restart", strategy: "setnx-fenced", property: catalog.StuckOrder, step: restarts, change: restart, unclaimed: true},
+		{name: "two winners of a lock without a fence after a restart", strategy: "setnx", property: catalog.OneWinner, step: restarts, change: restart},
 		{name: "work that outlasts the lease", strategy: "setnx", property: catalog.OneWinner, step: call, change: func(c *Config) { c.Work = c.TTL }},
 		{name: "work that outlasts a renewed lease", strategy: "watchdog", property: catalog.OneWinner, step: call, change: func(c *Config) { c.Work = c.TTL }, unclaimed: true},
 		{name: "a hang-up and a lost reply, after a clean-up that heeds the hang-up", strategy: "redsync", property: catalog.NoResidue, before: []schedule.Step{cancelled}, step: lost, change: twoFaults},

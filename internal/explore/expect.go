@@ -53,15 +53,24 @@ func Claimed(s lock.Strategy, f catalog.Fault) catalog.Verdict {
 // It returns "" if the registry claims nothing. This applies to the known-broken strategies,
 // and to any guard except the strategy's own.
 func Expected(s lock.Strategy, guard order.Guard, faults []catalog.Fault) catalog.Verdict {
+	v := expectedOrder(s, guard, faults)
+	breaksLock := func(f catalog.Fault) bool { return losesLease(s, f) || leavesBehind(s, f) }
+	if v != "" && slices.ContainsFunc(faults, breaksLock) {
+		return catalog.Unsafe // a property of the lock breaks, even if the order is safe
+	}
+	return v
+}
+
+// expectedOrder is like Expected, but only for the order: whether it can get several winners, or
+// none.
+func expectedOrder(s lock.Strategy, guard order.Guard, faults []catalog.Fault) catalog.Verdict {
 	broken := slices.ContainsFunc(lock.KnownBroken, func(o lock.Strategy) bool { return o.Name == s.Name })
 	if broken || s.GuardedBy(guard) != s.Guard {
 		return ""
 	}
 	worst := s.Expected(catalog.NoFault)
 	for _, f := range faults {
-		if worst = worstFailing(worst, Claimed(s, f)); losesLease(s, f) || leavesBehind(s, f) {
-			worst = catalog.Unsafe // a property of the lock breaks, even if the order is safe
-		}
+		worst = worstFailing(worst, Claimed(s, f))
 	}
 	return worst
 }
@@ -73,38 +82,46 @@ func claimed(cfg Config, set sim.Setting) catalog.Verdict {
 	if cfg.FaultCount == 0 {
 		faults = nil
 	}
-	v := claimedUnder(cfg, set, faults)
+	v := claimsUnder(cfg, set, faults).all
 	if v != catalog.Safe && len(cfg.Properties) < len(Properties) {
 		return ""
 	}
 	return v
 }
 
-// claimedUnder returns the verdict that the registry claims for schedules with these faults. It
-// returns "" if it claims nothing.
-func claimedUnder(cfg Config, set sim.Setting, faults []catalog.Fault) catalog.Verdict {
+// claims are the verdicts that the registry claims for schedules with certain faults: for the order,
+// and for all properties. They are empty if it claims nothing.
+type claims struct{ order, all catalog.Verdict }
+
+func claimsUnder(cfg Config, set sim.Setting, faults []catalog.Fault) claims {
 	if cfg.Instances == 1 && set.Strategy.Excludes == catalog.PerProcess {
-		return "" // the claim holds only for several instances
+		return claims{} // the claim holds only for several instances
 	}
 	if slices.ContainsFunc(cfg.Own, func(s lock.Strategy) bool { return s.Name == set.Strategy.Name }) {
-		return ""
+		return claims{}
 	}
 	if cfg.Work >= cfg.TTL {
 		faults = append(slices.Clip(faults), catalog.Slow) // work that outlasts a lease is what slow plays
 	}
-	v := Expected(set.Strategy, set.Guard, faults)
-	if v != "" && cfg.FaultCount > 1 && keepsLostGrant(set.Strategy, faults) {
-		return catalog.Unsafe
+	c := claims{expectedOrder(set.Strategy, set.Guard, faults), Expected(set.Strategy, set.Guard, faults)}
+	if c.all != "" && cfg.FaultCount > 1 && keepsLostGrant(set.Strategy, faults) {
+		c.all = catalog.Unsafe
 	}
-	return v
+	return c
 }
 
 // markUnclaimed marks the failures that the registry does not claim. Each failure is compared
 // with the claims under the faults of its own schedule. So a claim under another fault of the
-// same search does not hide it.
+// same search does not hide it. A claim that only concerns the lock hides no second winner and no
+// order without one.
 func markUnclaimed(cfg Config, set sim.Setting, failures []Failure) {
 	for i, f := range failures {
-		switch claimedUnder(cfg, set, faultsIn(f.Schedule.Steps, cfg.Faults)) {
+		c := claimsUnder(cfg, set, faultsIn(f.Schedule.Steps, cfg.Faults))
+		v := c.all
+		if f.Property == catalog.OneWinner || f.Property == catalog.StuckOrder {
+			v = c.order
+		}
+		switch v {
 		case catalog.Safe:
 			failures[i].Unclaimed = true
 		case catalog.Stuck:

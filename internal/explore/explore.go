@@ -269,7 +269,7 @@ func searchOne(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, 
 	searchCfg := cfg.search()
 	if cfg.byClaim {
 		searchCfg.Kind = func(steps []schedule.Step) string {
-			return string(claimedUnder(cfg, set, faultsIn(steps, cfg.Faults)))
+			return fmt.Sprint(claimsUnder(cfg, set, faultsIn(steps, cfg.Faults)))
 		}
 	}
 	var ended *endedError

@@ -50,7 +50,8 @@ func Portfolio(cfg Config) []Part {
 //
 // The time limit applies to all searches of one strategy together. The first one gets at most two
 // thirds of it, and each of the others an equal share of the rest. A part is left out if the strategy
-// cannot play it, for example with several units. SearchPortfolio returns the same errors as Search.
+// cannot play it, for example with several units. If the first search is cut off before it has found
+// anything, its Result expects no verdict. SearchPortfolio returns the same errors as Search.
 func SearchPortfolio(ctx context.Context, bubble Bubble, cfg Config, progress Watch) ([]Result, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -79,6 +80,9 @@ func searchParts(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting
 	}
 	if whole, err = search("", cfg, set, 2./3); err != nil || whole.ended() {
 		return whole, err
+	}
+	if whole.Verdict == catalog.Unknown && whole.Reason == TimeOver {
+		whole.Expected = "" // its share of the time was too short to compare the verdict
 	}
 	parts := Portfolio(cfg)
 	for i, p := range parts {

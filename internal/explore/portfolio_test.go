@@ -87,3 +87,15 @@ func TestPortfolioLimit(t *testing.T) {
 		t.Errorf("progress of %q", searched)
 	}
 }
+
+// TestPortfolioCutOff checks that a first search whose time is over contradicts no claim.
+func TestPortfolioCutOff(t *testing.T) {
+	cfg := explore.Config{Strategies: []string{"setnx-fenced"}, Preemptions: 2, FaultCount: 1, Seconds: 0.01, Faults: []catalog.Fault{catalog.Slow}}
+	results, err := explore.SearchPortfolio(t.Context(), bubbleOf(t), cfg, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := results[0]; r.Verdict != catalog.Unknown || r.Reason != explore.TimeOver || r.Expected != "" {
+		t.Errorf("verdict %s, because %q, expected %q", r.Verdict, r.Reason, r.Expected)
+	}
+}

@@ -41,7 +41,9 @@ func newLocal(bubble sim.Bubble, cfg Config, set sim.Setting, given []schedule.A
 	switch {
 	case given != nil:
 		cluster.Actors = given
-	case cluster.TokenIsDriver && cfg.Actors > 2 && cfg.Stock <= 1: // with several units, the second attempt of a driver gets none
+	// With several units, the second attempt of a driver gets none. On one instance, its calls look
+	// like those of the first attempt.
+	case cluster.TokenIsDriver && cfg.Actors > 2 && cfg.Stock <= 1 && cfg.Instances > 1:
 		cluster.Actors = doubleTap(cluster.Actors)
 	}
 	limits := &sim.Limits{Bounds: cfg.bounds(), Faults: cfg.Faults, Properties: cfg.Properties, Reduce: !cfg.NoReduce}

@@ -83,3 +83,26 @@ func BenchmarkExecution(b *testing.B) {
 		})
 	}
 }
+
+// TestDoubleTap checks that two attempts of one driver never come to the same instance, because their
+// calls look alike there.
+func TestDoubleTap(t *testing.T) {
+	for instances, want := range map[int]string{1: "", 2: "A"} {
+		cfg, err := Config{Actors: 3, Instances: instances}.withDefaults()
+		if err != nil {
+			t.Fatal(err)
+		}
+		set, err := newSetting(cfg, "setnx-driverid")
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := newLocal(func(f func()) { synctest.Test(t, func(*testing.T) { f() }) }, cfg, set, nil, search.Visited{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.close()
+		if got := l.cluster.Actors[1].As; got != want {
+			t.Errorf("%d instances: the second driver acts as %q, want %q", instances, got, want)
+		}
+	}
+}

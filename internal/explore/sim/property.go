@@ -110,13 +110,16 @@ func (o *oracle) judgeEvent(a *actor, e history.Event) {
 		o.judgeClaim(a)
 	case e.Op == history.Acquire && (e.Code == history.Taken || e.Code == grab.PerDriver): // an answer about the order, not about a lock
 	case e.Op == history.Acquire && e.Code == history.Busy:
-		waited := o.world.elapsed() - a.begin
+		waited, wait := o.world.elapsed()-a.begin, o.cluster.Wait
+		if o.cluster.Strategy.Promises.TriesOnce {
+			wait = 0
+		}
 		alone := !slices.ContainsFunc(o.world.actors, func(b *actor) bool { return b != a && b.begun })
 		if alone && o.nothingInTheWay() {
 			o.breaks(catalog.WaitsAsTold, 0, "%s was told that the lock is taken, and nobody else has come", a.name)
 		}
-		if waited < o.cluster.Wait || !o.heldUp && !o.causes.disturbed() && waited > o.cluster.Wait+o.cluster.TTL/20 {
-			o.breaks(catalog.WaitsAsTold, 0, "%s gave up after %s, and was to wait for %s", a.name, waited.Round(time.Millisecond), o.cluster.Wait)
+		if waited < wait || !o.heldUp && !o.causes.disturbed() && waited > wait+o.cluster.TTL/20 {
+			o.breaks(catalog.WaitsAsTold, 0, "%s gave up after %s, and was to wait for %s", a.name, waited.Round(time.Millisecond), wait)
 		}
 	case e.Op == history.Acquire && e.Kind == history.Fail:
 		if o.nothingInTheWay() {

@@ -271,6 +271,8 @@ type Promises struct {
 	Patience float64
 	// ReleaseRetried means that a failed release is sent again while the lease lasts.
 	ReleaseRetried bool
+	// TriesOnce means that an acquire does not wait for a lock that is taken.
+	TriesOnce bool
 }
 
 // OutlivesHolder reports whether the lock is a key in Redis. Such a key stays when the

@@ -32,6 +32,7 @@ var redislockOnce = lock.Strategy{
 	Waiter:   "is turned away",
 	Breaks:   []string{"F11", "F12", "F17", "F22", "F25", "F38", "F39", "F40"},
 	Lease:    "the ttl of Obtain; never extended",
+	Promises: lock.Promises{TriesOnce: true},
 	Fails: map[string]string{
 		"busy":                    waitsNot,
 		"wakes a waiter":          waitsNot,
@@ -49,6 +50,7 @@ const waitsNot = "its default retry strategy is none"
 var redislock5ms = func() lock.Strategy {
 	s := redislockOnce
 	s.Name, s.Title, s.Waiter = "redislock-5ms", "bsm/redislock; tries every 5 ms", "asks again, after 5 ms"
+	s.Promises.TriesOnce = false
 	s.New = newRedislock(func() redislock.RetryStrategy { return redislock.LinearBackoff(shortDelay) })
 	return s
 }()
