@@ -16,9 +16,9 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// newClient returns a client of one instance for one node. It is created outside of the
-// bubbles and serves all of them. Nothing in it ever waits, so no part of it belongs to a
-// bubble.
+// newClient returns the Redis client of one instance for one node. It is created outside of the
+// synctest bubbles and serves all of them. This works because nothing in the client ever waits, so
+// no part of it belongs to a bubble.
 func newClient(inst *instance, n *redisServer) (*redis.Client, error) {
 	client := redis.NewClient(&redis.Options{
 		Addr: "127.0.0.1:6379", // a literal address needs no DNS lookup
@@ -42,14 +42,14 @@ func newClient(inst *instance, n *redisServer) (*redis.Client, error) {
 	return client, warm(client)
 }
 
-// The pool has more connections than an instance ever has calls to one node at the same
-// time.
+// The pool has more connections than an instance ever has concurrent calls to one node. The first
+// few are opened in advance.
 const (
 	poolSize = 64
 	warmed   = 8
 )
 
-// warm opens connections that all bubbles share.
+// warm opens connections before the first bubble begins, so that all bubbles can share them.
 func warm(client *redis.Client) error {
 	var conns [warmed]*redis.Conn
 	var errs []error
@@ -63,8 +63,7 @@ func warm(client *redis.Client) error {
 	return errors.Join(errs...)
 }
 
-// gateOf returns a hook that sends each call of a client to the gate of the present
-// execution.
+// gateOf returns a hook that makes each call of a client wait at the gate of the running execution.
 func gateOf(inst *instance, n *redisServer) redis.Hook {
 	return tap.Commands(func(ctx context.Context, cmds []redis.Cmder, send func(context.Context) error) error {
 		w := inst.world
@@ -75,8 +74,8 @@ func gateOf(inst *instance, n *redisServer) redis.Hook {
 	})
 }
 
-// refuses reports whether the node will answer NOSCRIPT. The client then sends the whole
-// script, so the first attempt is not a step of its own.
+// refuses reports whether the node will answer a command with NOSCRIPT. Such a command needs no
+// step of its own, because the client then sends the whole script.
 func (n *redisServer) refuses(cmd redis.Cmder) bool {
 	if cmd.Name() != "evalsha" {
 		return false
@@ -114,7 +113,7 @@ func sentBy(cmd redis.Cmder) []any {
 	return args
 }
 
-// textOf returns the text of the commands and their replies.
+// textOf describes the commands and their replies for a replay.
 func textOf(cmds []redis.Cmder) string {
 	var b strings.Builder
 	for i, cmd := range cmds {
@@ -147,7 +146,7 @@ func writeRequest(b *strings.Builder, args []any) {
 	}
 }
 
-// replyOf returns the reply as redis-cli shows it.
+// replyOf returns a reply in the form in which redis-cli shows it.
 func replyOf(cmd redis.Cmder) string {
 	if err := cmd.Err(); err != nil {
 		if errors.Is(err, redis.Nil) {
@@ -156,7 +155,7 @@ func replyOf(cmd redis.Cmder) string {
 		return err.Error()
 	}
 	switch cmd := cmd.(type) {
-	case *redis.Cmd: // its String omits a reply that has not arrived
+	case *redis.Cmd: // String would omit a reply that has not arrived
 		return fmt.Sprint(cmd.Val())
 	case *redis.BoolCmd:
 		switch set := strings.EqualFold(cmd.Name(), "set"); {

@@ -20,20 +20,20 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Setting holds what all schedules of a search have in common.
+// Setting holds the parameters that all schedules of a search share.
 type Setting struct {
 	Strategy lock.Strategy
-	Guard    order.Guard // the guard that the database uses
+	Guard    order.Guard // how the database checks a claim
 	OnLost   grab.OnLost
 	Actors   []schedule.Actor
 	TTL      time.Duration
 	Work     time.Duration
 	Wait     time.Duration
-	Nodes    int // the number of nodes of a Redlock
+	Nodes    int // the number of Redis nodes of a Redlock
 	Stock    int // the units of the order; 0 means 1
 }
 
-// Schedule returns a schedule with the setting and without steps.
+// Schedule returns a schedule with these parameters and without steps.
 func (set Setting) Schedule() schedule.Schedule {
 	return schedule.Schedule{
 		Strategy: set.Strategy.Name, Guard: string(set.Guard), OnLost: string(set.OnLost), Actors: set.Actors,
@@ -42,45 +42,45 @@ func (set Setting) Schedule() schedule.Schedule {
 	}
 }
 
-// locks reports whether the strategy excludes anyone.
+// locks reports whether the strategy provides any mutual exclusion.
 func (set Setting) locks() bool { return set.Strategy.Excludes != catalog.NoExclusion }
 
 // units returns the number of units that the order has.
 func (set Setting) units() int { return max(set.Stock, 1) }
 
-// Bubble runs f in a bubble of testing/synctest. It returns when everything in the bubble
-// has ended.
+// Bubble runs a function in a bubble of testing/synctest. It returns when all goroutines of the
+// bubble have ended.
 type Bubble func(f func())
 
-// Cluster holds the servers and the instances with their clients. It runs one schedule at a
-// time, each in a new bubble. The cluster itself is created outside of the bubbles.
+// Cluster holds the servers, and the instances with their clients. It runs one schedule at a time,
+// each in a new synctest bubble. The cluster itself is created outside of the bubbles.
 type Cluster struct {
 	Setting
-	// TokenIsDriver reports whether the driver's id is the token of a lease. The lock then
-	// cannot distinguish two attempts of one driver.
+	// TokenIsDriver reports whether a lease uses the driver's id as its token. The lock then cannot
+	// distinguish two attempts of one driver.
 	TokenIsDriver bool
 
 	bubble    Bubble
 	present   atomic.Pointer[execution] // nil if no execution is under way
 	nodes     []*node
 	instances []*instance // the instance with number n is at index n-1
-	prober    *instance   // the instance that grabs when all others have ended
+	prober    *instance   // makes the fresh grabs after all other instances have ended
 
-	// learn sets the fields below. They describe a lease of the strategy.
-	renews       bool     // the lock renews the lease by calls of its own
-	notifiesLoss bool     // the holder can be notified of a loss
-	showsToken   bool     // the server stores the token
+	// learn sets the fields below by trying out a lease of the strategy.
+	renews       bool     // the lock renews its lease in the background
+	notifiesLoss bool     // a holder is notified when its lease is lost
+	showsToken   bool     // the server stores the token of a lease
 	residue      []string // the keys that a released lease leaves behind
 	counters     []counter
 
-	// alsoCommutes is a further rule of the reducer. It is nil except in tests, which show with a
-	// wrong rule that they would notice one.
+	// alsoCommutes is an additional rule of the reducer for tests, and nil otherwise. Tests set a
+	// wrong rule to show that they would notice it.
 	alsoCommutes func(last, next *call) bool
 }
 
-// counter is a number that a released lease leaves on a node, such as the last fencing
-// token. Every schedule begins just before the counter gets another digit. This exposes
-// strategies that compare numbers as text.
+// counter is a number that a released lease leaves on a node, such as the last fencing token. Every
+// schedule begins just before the counter gets another digit, which exposes strategies that compare
+// numbers as text.
 type counter struct {
 	server *redisServer
 	key    string
@@ -104,7 +104,7 @@ type instance struct {
 	pausedAs  *actor       // the actor that the pausing step named; nil if the process is not paused
 	service   *grab.Service
 	sessions  []order.Tx
-	ahead     time.Duration   // how far its wall clock is ahead
+	ahead     time.Duration   // how far its wall clock is set ahead
 	askedTime bool            // it has read its wall clock
 	tokens    int             // the number of tokens that it has created
 	cut       map[string]bool // the networks that it is cut off from: [schedule.DB] or [schedule.Locks]
@@ -133,8 +133,8 @@ func (set Setting) nodeNames() []string {
 	return names
 }
 
-// New creates the servers and the instances that a strategy needs. It then holds leases to
-// learn their properties.
+// New creates the servers and the instances that a strategy needs. It then takes leases to learn
+// how the strategy behaves.
 func New(bubble Bubble, set Setting) (*Cluster, error) {
 	c := &Cluster{Setting: set, bubble: bubble}
 	err := c.build()
@@ -195,11 +195,12 @@ func (inst *instance) connect(nodes []*node) error {
 	return nil
 }
 
-// withinSecond is added to the clock of an instance. Virtual time begins at a whole second,
-// so a timestamp truncated to seconds would be exact by chance.
+// withinSecond is added to the clock of an instance. Virtual time begins at a whole second, so
+// without it a timestamp truncated to seconds would be exact by chance.
 const withinSecond = 500 * time.Millisecond
 
-// env returns the environment of a strategy on one instance.
+// env returns what the strategy gets on one instance: its clients, the database, and a clock that a
+// fault can set ahead. Tokens and random numbers are the same in every run.
 func (w *world) env(inst *instance) lock.Env {
 	return lock.Env{
 		Node: strconv.Itoa(inst.number), Redis: inst.redis, Redlock: inst.redlock, ZooKeeper: inst.zooKeeper, Etcd: inst.etcd,
@@ -222,7 +223,7 @@ func (c *Cluster) Close() {
 	}
 }
 
-// execute runs f in a bubble, with the servers in their initial state.
+// execute runs a function in a new bubble, with all servers in their initial state.
 func (c *Cluster) execute(f func(*execution) error) (err error) {
 	c.bubble(func() {
 		x, problem := newExecution(c)
@@ -236,7 +237,7 @@ func (c *Cluster) execute(f func(*execution) error) (err error) {
 	return err
 }
 
-// learn takes two leases of the strategy, one after the other, to learn their properties. No
+// learn finds out how the strategy behaves. It takes two leases, one after the other, while no
 // other actor takes part.
 func (x *execution) learn() error {
 	x.gate.ungated = true
@@ -262,10 +263,10 @@ func (x *execution) learn() error {
 		x.cluster.renews = x.gate.callsPassed() > before
 	})
 	switch {
-	case errors.Is(err, order.ErrTaken): // the first driver has the only unit
+	case errors.Is(err, order.ErrTaken): // not a failure, because the first driver has the only unit
 		err = nil
 	case errors.Is(err, errNotTaken):
-		return nil // the first release freed nothing, and every schedule will show this
+		return nil // the first release did not free the lock, and every schedule will show this
 	}
 	for _, e := range x.world.entries() {
 		x.cluster.residue = append(x.cluster.residue, e.key)
@@ -278,7 +279,7 @@ func (x *execution) learn() error {
 	return err
 }
 
-// beginCounters sets the counters of a node to their initial values.
+// beginCounters sets the counters that a node stores to their initial values.
 func (c *Cluster) beginCounters(n *node) {
 	for _, k := range c.counters {
 		if k.server.node == n {
@@ -309,7 +310,8 @@ func (n *redisServer) counters() (all []counter) {
 	return all
 }
 
-// These values occur nowhere else in the servers' contents.
+// learn uses this token and this driver, because they occur nowhere else in the contents of the
+// servers.
 const (
 	soleToken  = "sole"
 	soleDriver = 904_190_419
@@ -317,7 +319,8 @@ const (
 
 var errNotTaken = errors.New("does not take a lock that is free")
 
-// holdAlone takes the lock for a driver, calls hold, and releases the lock.
+// holdAlone takes the lock for a driver, calls a function while it holds the lock, and releases the
+// lock.
 func (x *execution) holdAlone(l lock.Locker, driver int64, hold func(lock.Lease)) (err error) {
 	ctx := context.Background()
 	var lease lock.Lease

@@ -15,12 +15,12 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 )
 
-// conn is a client's connection to a node. Write runs the commands and prepares their
+// conn is a client's connection to a simulated Redis. Write runs the commands and prepares their
 // replies, so only a subscriber ever waits in Read.
 //
-// A SUBSCRIBE waits for its step after Write has returned, and later commands queue behind
-// it. Write itself must not wait, because go-redis holds a mutex during the write. A bubble
-// cannot come to rest while a goroutine waits for a mutex.
+// A SUBSCRIBE waits for its step after Write has returned, and later commands queue behind it.
+// Write itself must not wait, because go-redis holds a mutex during the write. A synctest bubble
+// cannot become idle while a goroutine waits for a mutex.
 type conn struct {
 	node  *redisServer
 	owner *instance
@@ -30,7 +30,7 @@ type conn struct {
 
 	mu         sync.Mutex
 	out        []byte
-	output     chan struct{} // closed by the next output; nil if no Read waits
+	output     chan struct{} // closed when output arrives; nil unless a Read is waiting
 	deadline   time.Time
 	closed     bool
 	subscribed bool
@@ -45,7 +45,7 @@ func dial(n *redisServer, owner *instance) *conn {
 
 var errProtocol = errors.New("sim: not what a Redis client sends")
 
-// Write runs the complete commands in its input, and keeps the rest for the next call.
+// Write runs the commands that have arrived completely, and keeps the rest for the next call.
 func (c *conn) Write(b []byte) (int, error) {
 	if c.isClosed() {
 		return 0, net.ErrClosed
@@ -90,7 +90,7 @@ func (c *conn) command(args []string) {
 	c.node.dispatch(c.peer, args, c.multi)
 }
 
-// subscribe runs the queued commands. If the node is down, it closes the connection.
+// subscribe runs the queued commands. If the server is down, it closes the connection instead.
 func (c *conn) subscribe() {
 	c.mu.Lock()
 	queue := c.queue
@@ -159,7 +159,7 @@ func (c *conn) notifyLocked() {
 	}
 }
 
-// sink is the writer through which the server sends output to a conn.
+// sink is the writer that the server uses to send output to a conn.
 type sink conn
 
 func (s *sink) Write(b []byte) (int, error) {
@@ -231,7 +231,7 @@ func readCommand(b []byte) (args []string, rest []byte, err error) {
 	return args, b, nil
 }
 
-// readCount reads a line that consists of a mark and a number. It returns -1 if the line is
+// readCount reads a line that consists of the given mark and a number. It returns -1 if the line is
 // incomplete.
 func readCount(b []byte, mark byte) (int, []byte, error) {
 	for i := range b {

@@ -22,8 +22,8 @@ func appendContents(b []byte, m *miniredis.Miniredis, now time.Time) []byte {
 	return b
 }
 
-// appendValue appends the value of a key. If it cannot read the value, it appends the type
-// or the error.
+// appendValue appends the value of a key. If the value cannot be read, it appends the type or the
+// error instead.
 func appendValue(b []byte, m *miniredis.Miniredis, key string) []byte {
 	var value string
 	var values []string
@@ -59,8 +59,8 @@ func appendValue(b []byte, m *miniredis.Miniredis, key string) []byte {
 	return b
 }
 
-// leaseOf finds the string or hash that contains a value, and its remaining TTL. A TTL of 0
-// means that it never expires. Other types are queues, which are not leases.
+// leaseOf finds the string or hash that contains a value, and its remaining TTL. A TTL of 0 means
+// that it never expires. Other types are ignored, because they are queues and not leases.
 func (n *redisServer) leaseOf(value string) (ttl time.Duration, ok bool) {
 	if value == "" {
 		return 0, false

@@ -11,19 +11,19 @@ import (
 	"grablab/internal/tap"
 )
 
-// enabledSteps collects the steps that could come next, while the caller holds the gate's
-// mu. The first free step is one of the actor that moved last, if there is one.
+// enabledSteps collects the steps that could come next, with the calls of the actor that moved last
+// in front. Its methods require that gate.mu is held.
 type enabledSteps struct {
 	x           *execution
 	limits      *Limits
-	left        search.Cost // what the schedule has left of the bounds
+	left        search.Cost // the part of the bounds that the schedule has not used
 	transitions []search.Transition
 	commuted    bool // a call was left out because it commutes with the last step
 }
 
-// transitions returns the steps within the limits that could come next. commuted reports
-// whether it has left out steps because other schedules reach the same states. If there are
-// no steps at all, every actor has ended.
+// transitions returns the steps that could come next within the limits. commuted reports whether
+// steps were left out because other schedules reach the same states. If no step remains and none
+// was left out, every actor has ended.
 func (x *execution) transitions(l *Limits, used search.Cost) (transitions []search.Transition, commuted bool) {
 	m := &enabledSteps{x: x, limits: l, left: l.Bounds.Minus(used)}
 	x.gate.mu.Lock()
@@ -47,14 +47,14 @@ func (m *enabledSteps) add(c search.Cost, s schedule.Step) {
 	}
 }
 
-// fault adds a step that is a fault, if faults of this kind are enabled.
+// fault adds a step that injects a fault, if faults of this kind are enabled.
 func (m *enabledSteps) fault(kind catalog.Fault, s schedule.Step) {
 	if slices.Contains(m.limits.Faults, kind) {
 		m.add(search.Faulty, s)
 	}
 }
 
-// canGo reports whether a call can go through.
+// canGo reports whether a waiting call could go through now.
 func (c *call) canGo() bool {
 	a := c.actor
 	return !a.dead && !a.paused() && (!a.hung || c.phase == tap.Renew) && !a.inst.cut[c.network()] && !c.unsent()
@@ -68,16 +68,16 @@ func (c *call) network() string {
 	return schedule.Locks
 }
 
-// enabledLocked reports whether the actor has a call that can go through.
+// enabledLocked reports whether the actor has a waiting call that can go through.
 func (g *gate) enabledLocked(a *actor) bool {
 	return slices.ContainsFunc(g.waiting, func(c *call) bool { return c.actor == a && c.canGo() })
 }
 
-// anyEnabledLocked reports whether any actor has a call that can go through.
+// anyEnabledLocked reports whether any actor has a waiting call that can go through.
 func (g *gate) anyEnabledLocked() bool { return slices.ContainsFunc(g.world.actors, g.enabledLocked) }
 
-// switchCostLocked returns the cost of continuing with a. If the actor that moved last could
-// continue, the switch preempts it.
+// switchCostLocked returns the cost of letting an actor move next. If the actor that moved last
+// could continue instead, the switch counts as a preemption.
 func (x *execution) switchCostLocked(a *actor) search.Cost {
 	if a != x.current && x.gate.enabledLocked(x.current) {
 		return search.Preempted
@@ -85,8 +85,7 @@ func (x *execution) switchCostLocked(a *actor) search.Cost {
 	return search.Free
 }
 
-// calls adds the calls at the gate that can go through, first those of the actor that moved
-// last.
+// calls adds the waiting calls that can go through. Those of the actor that moved last come first.
 func (m *enabledSteps) calls() {
 	for _, own := range []bool{true, false} {
 		for _, c := range m.x.gate.waiting {
@@ -102,7 +101,7 @@ func (m *enabledSteps) calls() {
 	}
 }
 
-// begins adds the beginning of the next actor. Actors begin in a fixed order, because they
+// begins adds the start of the next actor's grab. Actors begin in a fixed order, because they
 // differ only in their names.
 func (m *enabledSteps) begins() {
 	for _, a := range m.x.world.actors {
@@ -138,9 +137,9 @@ func (m *enabledSteps) resumes() {
 	}
 }
 
-// time adds the steps that let time pass. They are free while no call can go through. If a
-// call could go through, an earlier timer counts as a preemption, and an earlier lease end
-// counts as a fault. No time passes while a renewal could go through.
+// time adds the steps that let time pass. They cost nothing if no call can go through. Otherwise, a
+// timer that fires before the call counts as a preemption, and a lease that ends before it counts
+// as a fault. No time passes while a renewal could go through.
 func (m *enabledSteps) time() {
 	if m.x.world.elapsed()-m.x.progressAt > horizon*m.x.cluster.TTL+m.x.cluster.Wait+m.x.cluster.Work {
 		return // whatever still runs will never end, such as a renewal without a holder
@@ -176,16 +175,16 @@ func (m *enabledSteps) time() {
 	}
 }
 
-// shortDelay is the delay of a late reply that still reaches its caller in time. It is long
-// enough to spoil a lease that the caller counts from the reply.
+// shortDelay is the delay of a late reply that still reaches its caller in time. It is long enough
+// to expose a client that counts its lease from the reply instead of from the request.
 const shortDelay = 10 * time.Millisecond
 
-// cutsLast is the longest time that an instance stays cut off, in TTLs.
+// cutsLast is the longest time, in TTLs, that an instance stays cut off from a network.
 const cutsLast = 2
 
-// sleepersLocked reports whether an actor waits for something other than a step. A holder
-// may have a renewal to make. An actor that asks several servers does not wait for all of
-// them.
+// sleepersLocked reports whether an actor may be waiting for a timer. This includes a holder that
+// renews its lease. It also includes an actor that asks several servers, because it does not wait
+// for all of them.
 func (x *execution) sleepersLocked() bool {
 	return slices.ContainsFunc(x.world.actors, func(a *actor) bool {
 		if !a.begun || a.done || a.dead || a.paused() {
@@ -214,7 +213,7 @@ func (m *enabledSteps) heals() {
 	}
 }
 
-// failures adds every fault that could make a difference.
+// failures adds the faults that could make a difference in the present state.
 func (m *enabledSteps) failures() {
 	if m.left.Faults == 0 {
 		return
@@ -280,8 +279,8 @@ func (m *enabledSteps) actorFailures(a *actor) {
 	}
 }
 
-// networkFailures adds the partitions of an instance that holds a lock or has a call
-// waiting.
+// networkFailures adds the partitions of an instance from the lock servers and from the database.
+// They matter only if the instance holds a lock or has a waiting call.
 func (m *enabledSteps) networkFailures(inst *instance) {
 	waits := func(fits func(*call) bool) bool {
 		return slices.ContainsFunc(m.x.gate.waiting, func(c *call) bool { return c.actor.inst == inst && c.canGo() && fits(c) })
@@ -300,8 +299,8 @@ func (m *enabledSteps) networkFailures(inst *instance) {
 	}
 }
 
-// nodeFailures adds an outage of any server. For a server that can lose its data, it also
-// adds restarts, failovers, evictions and clock jumps.
+// nodeFailures adds an outage of a server. If the server stores a lease and can lose its data, it
+// also adds restarts, failovers, evictions and clock jumps.
 func (m *enabledSteps) nodeFailures(n *node) {
 	_, forgets := n.lockServer.(forgetter)
 	holds := slices.ContainsFunc(m.x.world.actors, func(a *actor) bool {

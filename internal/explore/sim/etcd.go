@@ -20,7 +20,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// etcdServer simulates an etcd of one member without a socket. It refuses requests that no
+// etcdServer simulates an etcd with one member and without a socket. It rejects requests that no
 // lock uses, such as a compaction. Unlike a real server, it ends a lease exactly at its TTL.
 type etcdServer struct {
 	*node
@@ -39,8 +39,8 @@ type etcdLease struct {
 	*expiry
 }
 
-// shortestEtcdLease is the shortest TTL that an etcd with an election timeout of half a
-// second grants.
+// shortestEtcdLease is the shortest TTL that an etcd grants if its election timeout is half a
+// second.
 const shortestEtcdLease = 1 // in seconds
 
 func newEtcdServer(name string) *etcdServer {
@@ -52,8 +52,7 @@ func newEtcdServer(name string) *etcdServer {
 func (s *etcdServer) close()      {}
 func (s *etcdServer) disconnect() {}
 
-// timePassed lets watches send the events that they could not send while the server was
-// down.
+// timePassed sends the watch events that could not be sent while the server was down.
 func (s *etcdServer) timePassed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,7 +148,7 @@ func (s *etcdServer) endLocked(l *etcdLease) {
 	})
 }
 
-// commitLocked calls change, and makes all of its changes in one revision.
+// commitLocked calls a function that changes keys, and commits all of its changes in one revision.
 func (s *etcdServer) commitLocked(change func(revision int64)) {
 	before := len(s.history)
 	change(s.revision + 1)
@@ -185,7 +184,7 @@ func (s *etcdServer) txnLocked(r *pb.TxnRequest) (*pb.TxnResponse, error) {
 	if !done.Succeeded {
 		ops = r.Failure
 	}
-	for _, op := range ops { // check first, because a transaction applies all operations or none
+	for _, op := range ops { // check all operations first, because a transaction applies either all of them or none
 		if err := s.refusedLocked(op); err != nil {
 			return nil, err
 		}
@@ -240,8 +239,8 @@ func (s *etcdServer) applyLocked(op *pb.RequestOp, revision int64) *pb.ResponseO
 	}
 }
 
-// holdsLocked reports whether a comparison holds. For a missing key, all numbers are zero,
-// and a comparison of its value is false.
+// holdsLocked reports whether the condition of a transaction is true. For a missing key, all
+// numbers are zero, and a condition on its value is false.
 func (s *etcdServer) holdsLocked(c *pb.Compare) bool {
 	kv, ok := s.keys[string(c.Key)]
 	if !ok {
@@ -326,11 +325,11 @@ func compareBy(target pb.RangeRequest_SortTarget, a, b *mvccpb.KeyValue) int {
 	}
 }
 
-// within reports whether least <= n <= most. A bound of 0 means that there is no bound.
+// within reports whether n lies between the two bounds. If most is 0, there is no upper bound.
 func within(n, least, most int64) bool { return n >= least && (most == 0 || n <= most) }
 
-// inRange reports whether a key is in [from, end). If end is empty, only from matches. If
-// end is "\x00", the range has no upper end.
+// inRange reports whether a key is in [from, end). If end is empty, the range contains only the key
+// from. If end is "\x00", the range has no upper end.
 func inRange(key string, from, end []byte) bool {
 	switch {
 	case len(end) == 0:
@@ -367,7 +366,7 @@ func (s *etcdServer) contents() string {
 	return b.String()
 }
 
-// state adds the leases without keys, and the watches.
+// state adds what the contents do not show, such as the watches and the leases without keys.
 func (s *etcdServer) state(f search.Fingerprint) search.Fingerprint {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -384,7 +383,8 @@ func (s *etcdServer) state(f search.Fingerprint) search.Fingerprint {
 	return f.Number(int64(watches))
 }
 
-// leaseOf returns the lease of a key, but only if the key is the first in its queue.
+// leaseOf finds the lease of the key that stores a value, but only if this key is the first in its
+// queue.
 func (s *etcdServer) leaseOf(value string) (ttl time.Duration, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,16 +19,16 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// errEtcdLost is the error of gRPC for a broken connection. The client repeats some calls
-// after it.
+// errEtcdLost is the gRPC error for a broken connection. After this error, the etcd client repeats
+// some calls.
 var errEtcdLost = status.Error(codes.Unavailable, errLost.Error())
 
-// client returns the real client of one instance. Its calls end in an interceptor, because
-// gRPC would wait for a connection. It is created outside of the bubbles, as the Redis
-// client is.
+// client returns the real etcd client of one instance. An interceptor answers its calls, because
+// gRPC would wait for a connection. Like the Redis client, it is created outside of the synctest
+// bubbles.
 //
-// client replaces the watcher of the etcd client. The original one has a goroutine that
-// waits on a channel from outside of the bubble, so the bubble would never come to rest.
+// client replaces the watcher of the etcd client. The original watcher has a goroutine that waits
+// on a channel from outside of the bubble, so the bubble would never become idle.
 func (s *etcdServer) client(inst *instance) (*clientv3.Client, error) {
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints:             []string{"127.0.0.1:2379"},
@@ -53,7 +53,7 @@ func (s *etcdServer) client(inst *instance) (*clientv3.Client, error) {
 	return client, nil
 }
 
-// ask sends a request to the gate, and then to the server.
+// ask makes a request wait at the gate, and then sends it to the server.
 func (s *etcdServer) ask(ctx context.Context, inst *instance, request, reply any) error {
 	var refused error
 	send := func(ctx context.Context) error {
@@ -90,11 +90,11 @@ func asStatus(err error) error {
 	return err
 }
 
-// arrive applies a call that its caller has given up.
+// arrive executes a request whose caller has already given up.
 func (s *etcdServer) arrive(c *call) { _, _ = s.answer(c.request) }
 
-// etcdKeepAlive is a stream that answers one request at a time. It sends a request when the
-// client asks for the answer, as it does under the tap.
+// etcdKeepAlive is a keep-alive stream that answers one request at a time. It sends a request only
+// when the client asks for the answer, as the tap in real runs does.
 type etcdKeepAlive struct {
 	ctx     context.Context
 	server  *etcdServer
@@ -113,8 +113,8 @@ func (k *etcdKeepAlive) CloseSend() error             { return nil }
 func (k *etcdKeepAlive) Header() (metadata.MD, error) { return nil, nil }
 func (k *etcdKeepAlive) Trailer() metadata.MD         { return nil }
 
-// etcdWatcher is the watcher of one instance. A new watch waits for its step, as a SUBSCRIBE
-// does. Its events arrive at once.
+// etcdWatcher is the watcher of one instance. Like a SUBSCRIBE, a new watch waits until a step lets
+// it through. Its events then arrive at once.
 type etcdWatcher struct {
 	server *etcdServer
 	inst   *instance
@@ -187,8 +187,8 @@ func (s *etcdServer) unwatch(w *etcdWatch) {
 	s.watches = slices.DeleteFunc(s.watches, func(other *etcdWatch) bool { return other == w })
 }
 
-// tellLocked sends the events that a watch has not sent. It panics if no one reads the
-// watch.
+// tellLocked sends the events that a watch has not received yet. It panics if the client does not
+// read them.
 func (s *etcdServer) tellLocked(w *etcdWatch) {
 	if s.down.Load() {
 		return
@@ -211,8 +211,8 @@ func (s *etcdServer) tellLocked(w *etcdWatch) {
 	}
 }
 
-// subscribes makes a watch wait for its step, unless the gate is open. withdraw removes the
-// waiting watch.
+// subscribes makes a new watch wait until a step lets it through, unless calls need no steps. The
+// returned function removes a watch that is still waiting.
 func (g *gate) subscribes(ctx context.Context, inst *instance, n *node, key string, stands func()) (withdraw func()) {
 	c := &call{
 		ctx: ctx, phase: phaseOf(ctx), target: n.name, node: n, deliver: stands, awaits: true,
@@ -264,7 +264,7 @@ func etcdWords(request any) []any {
 	}
 }
 
-// textOfEtcd returns the text of a request and its answer.
+// textOfEtcd describes a request and its answer for a replay.
 func textOfEtcd(words []any, reply any, refused error) string {
 	text := strings.TrimSuffix(fmt.Sprintln(words...), "\n") + ": "
 	if refused != nil {

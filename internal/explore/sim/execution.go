@@ -18,19 +18,19 @@ import (
 	"grablab/internal/tap"
 )
 
-// Limits say which steps an execution offers at its branch points.
+// Limits restrict which steps an execution offers to the search at its branch points.
 type Limits struct {
 	Bounds     search.Cost
-	Faults     []catalog.Fault // the kinds that may strike
+	Faults     []catalog.Fault // the kinds of faults that may be injected
 	Properties []string        // the properties to check
 	Reduce     bool            // leave out steps that only reorder independent calls
-	// Visited reports whether a state need not be explored again, at this cost and after
-	// this many steps. If nil, every state is explored.
+	// Visited reports whether a state need not be explored again, given the cost and the number of
+	// steps so far. If nil, every state is explored.
 	Visited func(search.Fingerprint, search.Cost, int) bool
 }
 
-// Execute runs one schedule. It makes the steps of the task, and then free steps until every
-// actor has ended.
+// Execute runs one schedule. It makes the steps of the task, and then steps without cost until
+// every actor has ended.
 func (c *Cluster) Execute(l *Limits, task search.Task) (t *search.Trace, err error) {
 	err = c.execute(func(x *execution) error {
 		t = x.run(l, task)
@@ -39,8 +39,8 @@ func (c *Cluster) Execute(l *Limits, task search.Task) (t *search.Trace, err err
 	return t, err
 }
 
-// Retrace executes a task again. Before each step, it calls before with the trace that ends
-// with that step.
+// Retrace executes a task again. Before each step, it calls a function with the trace up to and
+// including that step.
 func (c *Cluster) Retrace(l *Limits, task search.Task, before func(*search.Trace)) error {
 	return c.execute(func(x *execution) error {
 		x.before = before
@@ -49,9 +49,8 @@ func (c *Cluster) Retrace(l *Limits, task search.Task, before func(*search.Trace
 	})
 }
 
-// Begun returns the steps of the schedule under way, including the step that has not ended.
-// It may be called from another goroutine. It returns nil if no schedule runs or the gate is
-// locked.
+// Begun returns the steps of the running schedule, including the current one. It may be called from
+// any goroutine. It returns nil if no schedule is running or the gate is locked.
 func (c *Cluster) Begun() []schedule.Step {
 	x := c.present.Load()
 	if x == nil || !x.gate.mu.TryLock() {
@@ -61,9 +60,9 @@ func (c *Cluster) Begun() []schedule.Step {
 	return slices.Clone(x.begun)
 }
 
-// execution runs one schedule in one bubble. It makes the steps, and asks the world what
-// can happen, the oracle what has broken, and the reducer which steps to leave out.
-// Between two steps all goroutines of the bubble wait, so it can read their state.
+// execution runs one schedule in one synctest bubble. It makes the steps, lets the oracle check the
+// properties, and lets the reducer leave out redundant steps. Between two steps, all goroutines of
+// the bubble are blocked, so it can read their state.
 type execution struct {
 	cluster *Cluster
 	world   *world
@@ -74,16 +73,16 @@ type execution struct {
 	reducer *reducer
 
 	current   *actor        // the actor that moved last
-	stillLate bool          // a short delay has passed while a reply was late
-	cutAt     time.Duration // when an instance was cut off last
+	stillLate bool          // a reply was late when the last short delay passed
+	cutAt     time.Duration // when an instance was last cut off from a network
 
-	// progressAt is the time of the last step other than a renewal or the passing of time. Renewals
-	// do not count, because a holder that hangs renews for ever.
+	// progressAt is the time of the last step that was neither a renewal nor the passing of time.
+	// Renewals do not count, because a hanging holder renews its lease forever.
 	progressAt time.Duration
 
-	begun   []schedule.Step                  // the steps so far, with the one under way
-	before  func(*search.Trace)              // called before each step, if it is not nil
-	observe func(s schedule.Step, made bool) // called after each step of a replay, otherwise nil
+	begun   []schedule.Step                  // the steps so far, including the current one
+	before  func(*search.Trace)              // called before each step, unless it is nil
+	observe func(s schedule.Step, made bool) // called after each step of a replay; nil otherwise
 }
 
 // theOrder is the id of the order that all actors grab.
@@ -97,36 +96,36 @@ type actor struct {
 	inst     *instance
 	cancel   context.CancelFunc
 	counts   map[callName]int
-	observed search.Fingerprint // a hash of everything that its code can have seen
-	before   uint8              // a bit for each actor that had the lock before this one began
+	observed search.Fingerprint // a hash of all replies that it has got from the database
+	before   uint8              // the actors that had got the lock before this actor began, as a bit set
 
 	begun, done, dead, hung, cancelled bool
 
-	// granted and the fields below record what is known of its lease.
+	// granted and the fields below record the progress of its grab and the state of its lease.
 	granted     bool          // its acquire has succeeded
 	releasing   bool          // its release has begun
 	released    bool          // its release has succeeded
 	knowsLoss   bool          // the Lost channel of its lease has closed
 	inside      bool          // it has read an open order and has not begun its release
 	inTime      bool          // its lease was still valid when its release ended
-	gone        []*node       // the nodes on which its renewals have found its lease gone
-	behind      uint8         // a bit for each actor that waited in order when this one began
+	missingOn   []*node       // the nodes that no longer stored its lease when it was last renewed
+	behind      uint8         // the actors that must get the lock before this actor, as a bit set
 	releaseCut  bool          // a call of its release got no reply
 	begin       time.Duration // when it began
-	arrivedLate bool          // a call that it had given up has arrived
+	arrivedLate bool          // a server has applied a call that this actor had given up
 	asked       time.Duration // when it last asked a server for the lock
-	rest        time.Duration // the pause that it owed at that time to keep to one request per askEvery
+	rest        time.Duration // how long it should have paused at that time, at one request per askEvery
 	fence       uint64
 	token       string
-	value       string // what a server stores for its lease
+	value       string // the value that a server stores for its lease
 	leases      []serverLease
 
-	// grant and the fields below only help to name a failure. They decide nothing else.
-	grant     int                      // its acquire was the nth to succeed, or 0 if it has not succeeded
-	got       map[*actor]catalog.Facts // how it got the lock while the other actor still held it
-	freed     catalog.Facts            // how the release of another actor has freed its lock; 0 if none has
-	forgotten int                      // how many times a server has forgotten its lease
-	lostTo    catalog.Facts            // how else a server has lost its lease
+	// grant and the fields below help to name the cause of a violation, and decide nothing else.
+	grant          int                      // the rank of its acquire among those that succeeded, from 1; 0 if it has not succeeded
+	got            map[*actor]catalog.Facts // for each other holder, how this actor got the lock before the holder released it
+	freed          catalog.Facts            // how the release of another actor freed the lock of this one; 0 if none did
+	timesForgotten int                      // how many times a server has lost its lease with all other data
+	lostTo         catalog.Facts            // why a server lost its lease for another reason, such as an eviction
 }
 
 // callName is the key under which the calls of an actor are counted.
@@ -141,11 +140,11 @@ type event struct {
 	actor *actor
 }
 
-// newExecution wires the parts of an execution together and starts the instances. It must
-// be called inside a bubble.
+// newExecution connects the parts of an execution and starts the instances. It must be called
+// inside a synctest bubble.
 func newExecution(c *Cluster) (*execution, error) {
 	w := &world{cluster: c, db: &order.Mem{}, ended: make(chan struct{})}
-	w.gate = &gate{world: w, arrived: make(chan struct{}, 1), ungated: true} // the setup takes no steps
+	w.gate = &gate{world: w, arrived: make(chan struct{}, 1), ungated: true} // calls need no steps during the setup
 	s := &causes{cluster: c, world: w}
 	w.leases = &leaseBook{cluster: c, world: w, gate: w.gate, causes: s}
 	w.gate.leases, s.leases = w.leases, w.leases
@@ -158,7 +157,7 @@ func newExecution(c *Cluster) (*execution, error) {
 	return x, w.begin()
 }
 
-// begin opens the order, and starts all instances except the prober's.
+// begin opens the order and starts all instances except the prober, which starts at the end.
 func (w *world) begin() error {
 	c := w.cluster
 	if _, err := w.db.CreateStock(context.Background(), 1, c.units()); err != nil {
@@ -175,7 +174,7 @@ func (w *world) begin() error {
 	for _, inst := range c.instances {
 		inst.world, inst.ahead, inst.askedTime, inst.tokens, inst.cut = w, 0, false, 0, map[string]bool{}
 		if inst == c.prober {
-			continue // it starts when all others have ended
+			continue // the prober starts when all other instances have ended
 		}
 		if err := w.start(inst); err != nil {
 			return err
@@ -195,8 +194,8 @@ func newActor(name string, index int, driver int64, inst *instance) *actor {
 	}
 }
 
-// driverOf returns the number of an actor's driver, counted from 1. An actor that acts as
-// another one has the same driver.
+// driverOf returns the number of an actor's driver, counted from 1. An actor that acts as another
+// actor has the same driver as that actor.
 func driverOf(actors []schedule.Actor, i int) int64 {
 	for j, a := range actors[:i] {
 		if a.Name == actors[i].As {
@@ -232,8 +231,8 @@ func (w *world) start(inst *instance) error {
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// jitter differs between instances, so that no two of their timers fall due in
-// the same instant.
+// jitter returns the number that an instance uses as its random number. It differs between
+// instances, so that their timers never fire in the same instant.
 func jitter(number int) float64 { return 0.3 + 0.07*float64(number) }
 
 func (w *world) newToken(inst *instance) string {
@@ -243,7 +242,8 @@ func (w *world) newToken(inst *instance) string {
 	return tokenPrefix + strconv.Itoa(inst.number) + "-" + strconv.Itoa(inst.tokens)
 }
 
-// tokenPrefix distinguishes a token from the other arguments of a command.
+// tokenPrefix begins every token, so that tokens can be recognized among the arguments of a
+// command.
 const tokenPrefix = "token-"
 
 // recorder receives the history of one instance.
@@ -251,7 +251,7 @@ type recorder struct{ inst *instance }
 
 func (r recorder) Record(e history.Event) {
 	if e.Op == history.Renew || e.Op == history.Acquire && e.Kind == history.Invoke {
-		return // no property needs these events, and each recorded event prevents a reduction
+		return // no property needs these events, and the reducer leaves out fewer steps if events are recorded
 	}
 	w := r.inst.world
 	w.gate.mu.Lock()
@@ -265,8 +265,8 @@ func (r recorder) Record(e history.Event) {
 // elapsed returns the virtual time since the schedule began.
 func (w *world) elapsed() time.Duration { return time.Since(epoch) }
 
-// run makes the steps of a task and then free steps. A replay skips the steps that it cannot
-// make; any other execution ends there.
+// run makes the steps of a task, and then steps without cost until the schedule ends. If a step
+// cannot be made, a replay skips it, but any other execution ends there.
 func (x *execution) run(l *Limits, task search.Task) *search.Trace {
 	x.reducer.on = l.Reduce
 	t := &search.Trace{Impossible: -1}
@@ -337,7 +337,7 @@ func (x *execution) add(t *search.Trace, s schedule.Step) bool {
 	return made
 }
 
-// reorder adds to the trace the reorderings that the last step requires.
+// reorder adds to the trace the calls that the search must also try before the last step.
 func (x *execution) reorder(l *Limits, t *search.Trace) {
 	if l.Reduce {
 		for _, c := range x.reducer.notCommuting() {
@@ -346,7 +346,7 @@ func (x *execution) reorder(l *Limits, t *search.Trace) {
 	}
 }
 
-// finish heals the servers and checks what is left when every actor has ended.
+// finish brings all servers back up and lets the oracle check what the actors have left behind.
 func (x *execution) finish() {
 	for _, n := range x.cluster.nodes {
 		n.down.Store(false)
@@ -361,7 +361,7 @@ func (x *execution) finish() {
 		}
 	}
 	if err := x.world.start(x.cluster.prober); err != nil {
-		panic(err) // cannot happen, because all servers are up
+		panic(err) // this cannot happen, because all servers are up
 	}
 	x.oracle.judgeEnd()
 }
@@ -389,7 +389,7 @@ func (w *world) stop() {
 	}
 }
 
-// find returns the first element for which fits returns true, or nil.
+// find returns the first element for which the predicate returns true, or nil if there is none.
 func find[T any](list []*T, fits func(*T) bool) *T {
 	if i := slices.IndexFunc(list, fits); i >= 0 {
 		return list[i]

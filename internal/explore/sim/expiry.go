@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// expiry ends something that needs renewal, such as a lease of etcd or a session of
-// ZooKeeper. Callers of its methods must hold the server's mutex.
+// expiry calls a function if something is not renewed in time, such as an etcd lease or a ZooKeeper
+// session. Callers of its methods must hold the server's mutex.
 type expiry struct {
 	ttl   time.Duration
 	until time.Time
@@ -14,11 +14,11 @@ type expiry struct {
 	ended bool
 }
 
-// tick separates the end of a lease from the timers of its client.
+// tick delays the end of a lease a little, so that it never coincides with a timer of the client.
 const tick = 11 * time.Nanosecond
 
-// newExpiry returns an expiry that calls end, with mu held, after ttl has passed without a
-// renewal.
+// newExpiry starts an expiry. If ttl passes without a renewal, it locks mu and calls the function
+// end.
 func newExpiry(ttl time.Duration, mu sync.Locker, end func()) *expiry {
 	e := &expiry{ttl: ttl}
 	e.timer = time.AfterFunc(ttl+tick, func() {

@@ -9,19 +9,19 @@ import (
 	"grablab/internal/tap"
 )
 
-// causes collects the facts that name a failure: how each actor got its lock, and how it
-// lost it. The oracle also uses a few of them to judge properties after a fault.
+// causes collects the facts that explain a violation: how each actor got its lock, and how it lost
+// it. The oracle also uses a few of them to judge properties after a fault.
 type causes struct {
 	cluster *Cluster
 	world   *world
 	leases  *leaseBook
 
-	shown  catalog.Facts // what the steps have shown
-	forgot bool          // a server has restarted empty
-	grants int           // the number of acquires that have succeeded
+	shown    catalog.Facts // the facts that the steps so far have shown
+	dataLost bool          // a server has lost its data
+	grants   int           // the number of acquires that have succeeded
 }
 
-// shown lists the fact that each kind of step shows by itself.
+// shown maps each kind of step to the fact that it establishes by itself.
 var shown = map[schedule.Kind]catalog.Facts{
 	schedule.Dies:         catalog.Died,
 	schedule.InstanceDies: catalog.Died,
@@ -39,11 +39,12 @@ var shown = map[schedule.Kind]catalog.Facts{
 	schedule.CutOff:       catalog.CutOff,
 }
 
-// noteGrant records how an actor got the lock while other actors had not released it.
+// noteGrant records how an actor got the lock although other actors had not released it.
 func (s *causes) noteGrant(a *actor) {
 	s.grants++
-	own := a.forgotten // how many servers forgot the actor's own lease while it collected its majority
-	a.grant, a.freed, a.forgotten, a.lostTo = s.grants, 0, 0, 0
+	// own is the number of servers that lost the actor's own lease before it had a majority.
+	own := a.timesForgotten
+	a.grant, a.freed, a.timesForgotten, a.lostTo = s.grants, 0, 0, 0
 	a.got = map[*actor]catalog.Facts{}
 	for _, b := range s.world.actors {
 		if b == a {
@@ -57,7 +58,7 @@ func (s *causes) noteGrant(a *actor) {
 				a.got[b] |= catalog.ForgottenTwice
 			}
 		}
-		if s.forgot && a.fence != 0 && a.fence <= b.fence {
+		if s.dataLost && a.fence != 0 && a.fence <= b.fence {
 			a.got[b] |= catalog.FenceFell
 		}
 	}
@@ -72,9 +73,9 @@ func (s *causes) lost(b *actor) catalog.Facts {
 		return b.freed
 	case b.lostTo != 0:
 		return b.lostTo
-	case b.forgotten > 1:
+	case b.timesForgotten > 1:
 		return catalog.Forgotten | catalog.ForgottenTwice
-	case b.forgotten == 1:
+	case b.timesForgotten == 1:
 		return catalog.Forgotten
 	case s.leases.leaseLeft(b) > 0:
 		return catalog.TakenOver
@@ -93,9 +94,10 @@ func (s *causes) between(a, b *actor) catalog.Facts {
 	return a.got[b]
 }
 
-// noteForgotten is called before a node loses its data.
+// noteForgotten must be called before a node loses its data. It records which actors lose their
+// leases.
 func (s *causes) noteForgotten(n *node, to catalog.Facts) {
-	s.forgot = true
+	s.dataLost = true
 	if !s.cluster.locks() {
 		s.shown |= to
 	}
@@ -103,15 +105,15 @@ func (s *causes) noteForgotten(n *node, to catalog.Facts) {
 		switch {
 		case !s.leases.runs(a, n):
 		case to == catalog.Forgotten:
-			a.forgotten++
+			a.timesForgotten++
 		default:
 			a.lostTo |= to
 		}
 	}
 }
 
-// noteOverwrittenLocked is called after a node has carried out a call. It applies to
-// strategies whose leases do not name their holders.
+// noteOverwrittenLocked must be called after a node has executed a call. It records whether an
+// acquire has overwritten the lease of another actor. Only strategies that store no token need it.
 func (s *causes) noteOverwrittenLocked(c *call) {
 	r, ok := c.node.lockServer.(*redisServer)
 	if !ok {
@@ -124,8 +126,8 @@ func (s *causes) noteOverwrittenLocked(c *call) {
 	}
 }
 
-// noteFreedLocked is called after a node has carried out a call. If the call is a release,
-// it records which valid leases of other actors the node no longer stores.
+// noteFreedLocked must be called after a node has executed a call. If the call is a release, it
+// records which valid leases of other actors have disappeared from the node.
 func (s *causes) noteFreedLocked(c *call) {
 	if c.phase != tap.Release {
 		return
@@ -142,7 +144,7 @@ func (s *causes) noteFreedLocked(c *call) {
 	}
 }
 
-// runs reports whether the actor has an unexpired lease on a node, by that node's clock.
+// runs reports whether the actor has a lease on a node that is still valid by that node's clock.
 func (l *leaseBook) runs(a *actor, n *node) bool {
 	return !a.released && slices.ContainsFunc(a.leases, func(l serverLease) bool { return l.node == n && l.runs() })
 }

@@ -7,8 +7,8 @@ import (
 	"grablab/internal/explore/search"
 )
 
-// state returns a fingerprint of everything that determines how the execution can continue.
-// It covers the servers, what each actor can know and waits for, and what the properties
+// state returns a fingerprint of everything that determines how the execution can continue. It
+// covers the servers, the actors with their pending calls, and everything that the properties
 // depend on.
 func (x *execution) state() search.Fingerprint {
 	x.gate.mu.Lock()
@@ -34,7 +34,7 @@ func (x *execution) state() search.Fingerprint {
 
 func (a *actor) state(f search.Fingerprint) search.Fingerprint {
 	f = f.Number(int64(a.observed)).Number(int64(a.fence)).Number(int64(a.before))
-	f = f.Number(int64(len(a.gone))).Number(int64(a.behind)).Number(int64(a.begin))
+	f = f.Number(int64(len(a.missingOn))).Number(int64(a.behind)).Number(int64(a.begin))
 	for _, b := range []bool{
 		a.arrivedLate, a.releaseCut, a.begun, a.done, a.dead, a.paused(), a.hung, a.cancelled, a.granted, a.releasing, a.released, a.knowsLoss, a.inside, a.inTime,
 	} {
@@ -43,9 +43,8 @@ func (a *actor) state(f search.Fingerprint) search.Fingerprint {
 	return f
 }
 
-// stateOfLocked returns the fingerprint of a server, with its past replies and its pending
-// calls. It omits the server's name, because states that differ only in the names are
-// equivalent.
+// stateOfLocked returns the fingerprint of a server, including its past replies and its pending
+// calls. It omits the server's name, because states that differ only in names are equivalent.
 func (x *execution) stateOfLocked(n *node) search.Fingerprint {
 	f := n.lockServer.state(search.EmptyFingerprint)
 	f = f.Text(n.contents()).Number(int64(n.ahead)).Flag(n.down.Load())
@@ -56,7 +55,7 @@ func (x *execution) stateOfLocked(n *node) search.Fingerprint {
 			}
 		}
 	}
-	return f.Number(int64(n.replies)).Number(int64(x.reducer.pendingLocked(n)))
+	return f.Number(int64(n.replyHash)).Number(int64(x.reducer.pendingLocked(n)))
 }
 
 // stateOfDB returns the fingerprint of the order and its ledger.

@@ -15,18 +15,18 @@ import (
 	"grablab/internal/tap"
 )
 
-// gate holds every remote call until a step decides its outcome.
+// gate keeps every remote call waiting until a step decides its outcome.
 type gate struct {
 	world  *world
 	leases *leaseBook
 
 	mu           sync.Mutex    // never held while a goroutine waits
 	ungated      bool          // calls pass without a step, except the calls of dead actors
-	starting     bool          // while an ungated instance starts, calls of dead actors pass too
+	starting     bool          // an instance is starting, so the calls of dead actors pass too
 	passed       int           // the number of calls that have passed without a step
 	waiting      []*call       // calls that are not sent yet
-	late         []*call       // calls that a server has applied, and whose reply is late
-	inFlight     []*call       // calls that their callers gave up, and that may still arrive
+	late         []*call       // calls that a server has executed, but whose replies are late
+	inFlight     []*call       // calls that their callers have given up, but that may still arrive
 	arrived      chan struct{} // signals that a call has come or a grab has ended
 	mayLeaveLock bool          // a call was given up or refused, so a lock may rightly stay behind
 	recording    bool          // record the text of each call, for a replay
@@ -57,12 +57,12 @@ type call struct {
 	request   any                // a request to etcd, which may also arrive late
 	awaits    bool               // the client waits for a connection before it sends the call
 	lost      error              // the error that the client reports for a lost reply; nil means errLost
-	gone      []lookedFor        // the leases that a renewal was for
-	releasing bool               // the actor had begun its release before the call
+	renewed   []lookedFor        // the leases that a renewal asked for
+	releasing bool               // the actor had begun its release before this call
 	text      func() string      // returns the request and its answer as text, after the call
 }
 
-// outcome is what a step does to a call.
+// outcome says what a step does to a call.
 type outcome int
 
 const (
@@ -87,7 +87,8 @@ func compareCalls(a, b *call) int {
 	return cmp.Or(a.actor.index-b.actor.index, strings.Compare(string(a.phase), string(b.phase)), strings.Compare(a.target, b.target), a.n-b.n)
 }
 
-// through sends one call when the schedule delivers it, and applies its outcome.
+// through makes a call wait until a step lets it pass, and then sends it. It returns what the
+// caller sees, such as an error for a lost reply.
 func (g *gate) through(ctx context.Context, inst *instance, c *call, send func(context.Context) error) error {
 	c.ctx, c.phase = ctx, phaseOf(ctx)
 	g.mu.Lock()
@@ -105,11 +106,12 @@ func (g *gate) through(ctx context.Context, inst *instance, c *call, send func(c
 		return c.loss()
 	}
 	err := errDown
-	if c.node == nil || !c.node.down.Load() || c.lost != nil { // a client with an error of its own handles a down server itself
+	// The clients of etcd and ZooKeeper notice by themselves that their server is down.
+	if c.node == nil || !c.node.down.Load() || c.lost != nil {
 		if ctx.Err() != nil {
 			ctx = context.WithoutCancel(ctx) // go-redis does not withdraw a request that it has sent
 		}
-		if c.outcome == sentTwice { // the reply to the first one is lost
+		if c.outcome == sentTwice { // send it twice, because the first reply is lost
 			g.leases.applied(c, send(ctx))
 		}
 		err = send(ctx)
@@ -137,19 +139,17 @@ func phaseOf(ctx context.Context) tap.Phase {
 	return cmp.Or(tap.OpFrom(ctx, tap.Op{}).Phase, tap.Renew)
 }
 
-// actorOfLocked returns the actor that a call belongs to. A background call of an instance
-// counts for its first actor. A call of an unknown actor counts for the probe.
+// actorOfLocked returns the actor that a call belongs to. A background call of an instance counts
+// as a call of its first actor, and a call of an unknown driver as a call of the probe.
 func (g *gate) actorOfLocked(inst *instance, driver int64) *actor {
 	return cmp.Or(find(g.world.actors, func(a *actor) bool { return a.inst == inst && (driver == 0 || driver == a.driver) }), g.world.probe)
 }
 
-// numberCalls numbers the calls that have come to the gate in the last step. Calls of one
-// instant arrive in any order, so numberCalls sorts them by their content.
+// numberCalls numbers the calls that have come to the gate in the last step, and returns them. It
+// sorts them by content first, because calls of the same instant arrive in any order.
 //
-// numberCalls also determines their phase again, for the same reason. A renewal that is due
-// at once may arrive before or after its acquire has returned.
-//
-// It returns these calls.
+// numberCalls also determines their phase again. A renewal that is due at once may arrive before or
+// after its acquire has returned.
 func (g *gate) numberCalls() (fresh []*call) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -174,8 +174,8 @@ func (g *gate) numberCalls() (fresh []*call) {
 	return fresh
 }
 
-// forgetReleases clears the mark of the calls whose actors have acquired the lock again in the
-// step in which the calls came. The release under way when they came was an earlier one.
+// forgetReleases corrects calls that are marked as sent during a release. If the actor has acquired
+// the lock again in the same step, that release was an earlier one.
 func (g *gate) forgetReleases(fresh []*call) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -184,7 +184,7 @@ func (g *gate) forgetReleases(fresh []*call) {
 	}
 }
 
-// wait holds a call until a step decides on it or its context ends. A paused process does
+// wait keeps a call waiting until a step decides on it or its context ends. A paused process does
 // not notice that its context ends.
 func (g *gate) wait(c *call, line *[]*call) error {
 	g.mu.Lock()
@@ -257,8 +257,8 @@ func (g *gate) abandon(c *call, line *[]*call) bool {
 	return true
 }
 
-// takeLocked removes the call of a step from its line. It returns nil if the call is not
-// there.
+// takeLocked removes the call of a step from a list of calls. It returns nil if the list does not
+// contain the call.
 func takeLocked(line *[]*call, s schedule.Step) *call {
 	i := slices.IndexFunc(*line, func(c *call) bool { return c.is(s) })
 	if i < 0 {
@@ -269,9 +269,9 @@ func takeLocked(line *[]*call, s schedule.Step) *call {
 	return c
 }
 
-// giveUpLocked lets a call arrive later. A call through a cut network is lost, because its
-// caller has closed the connection. A transaction is lost too, because only its connection
-// knows what it has watched.
+// giveUpLocked keeps a call whose caller has given up, so that it can arrive later. A call through
+// a cut network is lost instead, because its caller has closed the connection. So is a transaction,
+// because only its connection knows which keys it has watched.
 func (g *gate) giveUpLocked(c *call) {
 	if c.sent != nil && !c.actor.inst.cut[c.network()] && !c.isTransaction() {
 		g.inFlight = append(g.inFlight, c)
@@ -282,7 +282,7 @@ func (c *call) isTransaction() bool {
 	return slices.ContainsFunc(c.sent, func(args []any) bool { return strings.EqualFold(fmt.Sprint(args[0]), "exec") })
 }
 
-// decide sets the outcome of a waiting call. It returns false if the call does not wait.
+// decide sets the outcome of a waiting call. It returns false if no such call is waiting.
 func (g *gate) decide(line *[]*call, s schedule.Step, o outcome) bool {
 	g.mu.Lock()
 	c := takeLocked(line, s)
@@ -303,7 +303,7 @@ func (g *gate) decide(line *[]*call, s schedule.Step, o outcome) bool {
 	return true
 }
 
-// isCut reports whether an error means that no reply arrived.
+// isCut reports whether an error means that the caller got no reply.
 func isCut(err error) bool {
 	return errors.Is(err, errLost) || errors.Is(err, errDown) || errors.Is(err, context.DeadlineExceeded)
 }
@@ -316,9 +316,9 @@ func (g *gate) signal() {
 	}
 }
 
-// noteReply adds a reply to the fingerprint of the state. A database reply counts for its
-// actor. A server's reply counts for the server, because all actors may see it. Hashes are
-// summed, because replies of one instant have no order.
+// noteReply adds a reply to the fingerprint of the state. A database reply is added to the actor,
+// and a server's reply to the server, because all actors may see its effect. Hashes are summed,
+// because replies of the same instant have no order.
 func (g *gate) noteReply(c *call, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -337,7 +337,7 @@ func (g *gate) noteReply(c *call, err error) {
 		c.actor.observed += h.Text(text)
 		return
 	}
-	c.node.replies += h.Text(text)
+	c.node.replyHash += h.Text(text)
 }
 
 // fingerprint hashes the call and its commands, without its target.
@@ -348,8 +348,8 @@ func (c *call) fingerprint() search.Fingerprint {
 	return c.commands.Text(c.actor.name).Text(string(c.phase)).Number(int64(c.n))
 }
 
-// subscribing makes a SUBSCRIBE wait for its step. It returns false if the SUBSCRIBE needs
-// no step.
+// subscribing makes a SUBSCRIBE wait until a step lets it through. It returns false if the
+// SUBSCRIBE needs no step.
 func (g *gate) subscribing(inst *instance, n *node, deliver func(), args []string) bool {
 	c := &call{
 		phase: tap.Acquire, target: n.name, deliver: deliver,
@@ -366,8 +366,8 @@ func (g *gate) subscribing(inst *instance, n *node, deliver func(), args []strin
 	return true
 }
 
-// subscriberLocked returns the actor that an instance subscribes for. This is the last of
-// its actors that has begun and waits for the lock.
+// subscriberLocked returns the actor for which an instance subscribes. This is the last of its
+// actors that has begun and waits for the lock.
 func (g *gate) subscriberLocked(inst *instance) *actor {
 	found := g.actorOfLocked(inst, 0)
 	for _, a := range g.world.actors {

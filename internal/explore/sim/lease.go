@@ -15,28 +15,28 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// leaseBook records which leases the servers have granted to which actors. After each call,
-// it checks what the server stores.
+// leaseBook records which actors have leases on which servers. After each call, it reads what the
+// server stores.
 type leaseBook struct {
 	cluster *Cluster
 	world   *world
 	gate    *gate
 	causes  *causes
 
-	strayRenewal string // how a renewal broke the rules, or "" if none did
+	strayRenewal string // describes a renewal that was not allowed; "" if there was none
 }
 
-// serverLease is a lease that one server has granted. until is a time on that server's
-// clock.
+// serverLease is a lease that one server has granted. It ends when that server's clock shows the
+// time until.
 type serverLease struct {
 	node  *node
 	until time.Time
 }
 
-// runs reports whether the lease has not expired, by its server's clock.
+// runs reports whether the lease is still valid by its server's clock.
 func (l serverLease) runs() bool { return l.until.After(l.node.now()) }
 
-// applied is called after a server has carried out a call. If the call failed, err is its
+// applied updates the leases after a server has executed a call. If the call failed, err is its
 // error.
 func (l *leaseBook) applied(c *call, err error) {
 	l.gate.mu.Lock()
@@ -45,15 +45,15 @@ func (l *leaseBook) applied(c *call, err error) {
 		l.world.dbState = 0
 		return
 	}
-	c.node.past = c.node.past.Number(int64(c.fingerprint())).Number(int64(l.world.elapsed())).Number(int64(c.outcome)).Flag(err == nil)
+	c.node.eventHash = c.node.eventHash.Number(int64(c.fingerprint())).Number(int64(l.world.elapsed())).Number(int64(c.outcome)).Flag(err == nil)
 	if err == nil || err == redis.Nil {
 		l.noteLeasesLocked(c)
 	}
 }
 
-// noteLeasesLocked records which leases exist after c. It checks all actors, because a
-// release may have handed a lease to another actor. If the lock stores no token, each
-// acquire and each renewal counts as successful.
+// noteLeasesLocked records which leases exist after a call. It checks all actors, because a release
+// may have handed the lease to another actor. If the strategy stores no token, each acquire and
+// each renewal counts as successful.
 func (l *leaseBook) noteLeasesLocked(c *call) {
 	if !l.cluster.locks() {
 		return
@@ -74,30 +74,31 @@ func (l *leaseBook) noteLeasesLocked(c *call) {
 		c.actor.noteAsked(l.world.elapsed())
 	}
 	if _, ok := c.node.lockServer.(*redisServer); !ok && c.phase != tap.Release {
-		// A lock replaces its queue entry when it has lost it, although the session may
-		// still be alive.
+		// A client that has lost its queue entry creates a new one, although its session may still
+		// be alive.
 		c.actor.leases = nil
 	}
 	l.findLeasesLocked(c.node)
 }
 
-// A waiter may send one request to a server per askEvery on average. Before that limit
-// applies, it may send askAtOnce requests without a pause.
+// A waiter may ask a server for the lock once per askEvery on average. The first askAtOnce requests
+// may follow each other without a pause.
 const (
 	askEvery  = 20 * time.Millisecond
 	askAtOnce = 8
 )
 
-// noteAsked counts a request for the lock, as a leaky bucket does.
+// noteAsked counts a request for the lock in a leaky bucket.
 func (a *actor) noteAsked(now time.Duration) {
 	a.rest = max(0, a.rest-(now-a.asked)) + askEvery
 	a.asked = now
 }
 
-// noteRenewalLocked records the effect of a renewal. It must run before the leases are
-// updated.
+// noteRenewalLocked records the effect of a renewal. It must run before the leases are updated,
+// because it compares them with what the server stores now.
 func (l *leaseBook) noteRenewalLocked(c *call) {
-	// Each call of an instance renews its session, also one whose reply is lost, and no other session.
+	// If the server has sessions, each call of an instance renews the session of that instance and
+	// no other, even if the reply is lost.
 	_, sessions := c.node.lockServer.(pinged)
 	for _, a := range l.world.actors {
 		ttl, ok := c.node.leaseOf(a.value)
@@ -106,7 +107,7 @@ func (l *leaseBook) noteRenewalLocked(c *call) {
 		case own && a == c.actor && c.releasing && !l.causes.disturbed() && l.lengthens(c):
 			l.strayRenewal = fmt.Sprintf("a renewal of %s was sent after its release", a.name)
 		case own:
-			c.gone = append(c.gone, lookedFor{a, !ok})
+			c.renewed = append(c.renewed, lookedFor{a, !ok})
 		case sessions:
 		case a != c.actor && ok && !before.IsZero() && until.Sub(before) > time.Millisecond:
 			l.strayRenewal = fmt.Sprintf("a renewal of %s has lengthened the lease of %s", c.actor.name, a.name)
@@ -114,7 +115,8 @@ func (l *leaseBook) noteRenewalLocked(c *call) {
 	}
 }
 
-// lengthens reports whether a call asks for more lease time, unlike a clean-up.
+// lengthens reports whether a call asks for lease time, which a clean-up does not do. It looks for
+// the TTL among the arguments.
 func (l *leaseBook) lengthens(c *call) bool {
 	if _, ok := c.request.(*pb.LeaseKeepAliveRequest); ok {
 		return true
@@ -131,7 +133,7 @@ func (l *leaseBook) lengthens(c *call) bool {
 	})
 }
 
-// findLeasesLocked records the leases that a server stores.
+// findLeasesLocked records which actors have a lease on a server, according to what it stores.
 func (l *leaseBook) findLeasesLocked(n *node) {
 	for _, a := range l.world.actors {
 		if ttl, ok := n.leaseOf(a.value); ok {
@@ -140,7 +142,7 @@ func (l *leaseBook) findLeasesLocked(n *node) {
 	}
 }
 
-// names reports whether the call has sent a value.
+// names reports whether the arguments of the call contain a value.
 func (c *call) names(value string) bool {
 	return slices.ContainsFunc(c.sent, func(args []any) bool {
 		return slices.ContainsFunc(args, func(arg any) bool {
@@ -166,8 +168,8 @@ func mentions(text, value string) bool {
 	return false
 }
 
-// until returns when the actor's lease on a node ends. It returns the zero Time if the node
-// has granted none.
+// until returns when the actor's lease on a node ends. It returns the zero Time if the node has
+// granted no lease.
 func (a *actor) until(n *node) time.Time {
 	for _, l := range a.leases {
 		if l.node == n {
@@ -204,12 +206,11 @@ func (a *actor) onAnyNode() bool {
 // leased reports whether the strategy's locks are leases on lock servers.
 func (l *leaseBook) leased() bool { return len(l.cluster.nodes) > 0 && l.cluster.locks() }
 
-// quorum returns how many servers have to grant a lease. It returns 0 if there are no lock
-// servers.
+// quorum returns the number of servers that must grant a lease, or 0 if there are no lock servers.
 func (l *leaseBook) quorum() int { return min(len(l.cluster.nodes), len(l.cluster.nodes)/2+1) }
 
-// leaseLeft returns how long the actor's lease remains valid, by the clocks of the servers
-// that granted it. With several servers, a majority of them must agree.
+// leaseLeft returns how long the actor's lease remains valid by the clocks of the servers that
+// granted it. With several servers, it counts how long a majority keeps the lease.
 func (l *leaseBook) leaseLeft(a *actor) time.Duration { return l.leaseLeftBy(a, (*node).now) }
 
 func (l *leaseBook) leaseLeftBy(a *actor, now func(*node) time.Time) time.Duration {
@@ -236,8 +237,8 @@ func (l *leaseBook) nextLeaseEndLocked() (holder *actor, left time.Duration) {
 	return holder, left
 }
 
-// leaseEndLocked returns how long it takes until the next lease of the actor ends. It returns 0 if
-// none will end.
+// leaseEndLocked returns how long it takes until the next lease of the actor ends, or 0 if none
+// will end.
 func (l *leaseBook) leaseEndLocked(a *actor) (left time.Duration) {
 	for _, granted := range a.leases {
 		until := granted.node.until(granted.until)
@@ -248,15 +249,15 @@ func (l *leaseBook) leaseEndLocked(a *actor) (left time.Duration) {
 	return left
 }
 
-// cleanedUp reports whether an actor has ended, and the server no longer stores what the actor had
-// asked for. It may have been released by a call whose reply was lost.
+// cleanedUp reports whether an actor has ended and the server no longer stores its lease. The lease
+// may have been released by a call whose reply was lost.
 func (l *leaseBook) cleanedUp(a *actor, n *node) bool {
 	_, stored := n.leaseOf(a.value)
 	return l.cluster.showsToken && a.done && !stored
 }
 
-// keptAlive reports whether the actor's client keeps its lease alive without calls of the
-// lock.
+// keptAlive reports whether the actor's client keeps its lease alive in the background, without
+// calls of the lock.
 func (l *leaseBook) keptAlive(a *actor) bool {
 	return slices.ContainsFunc(a.leases, func(l serverLease) bool {
 		p, ok := l.node.lockServer.(pinged)
@@ -272,9 +273,9 @@ func (l *leaseBook) renewalDueLocked(from *instance) bool {
 	})
 }
 
-// inherit gives a the lease of a releasing actor on the same instance. This happens if a
-// server still stores that lease and a has none. An instance may pass a lease on to the next
-// waiter without a call.
+// inherit gives actor a the lease of another actor on the same instance, because an instance may
+// pass a lease on to its next waiter without a call. This happens only if actor a has no lease, and
+// a server still stores the other one.
 func (l *leaseBook) inherit(a *actor) {
 	if !l.cluster.showsToken || l.leaseLeft(a) > 0 {
 		return
@@ -291,9 +292,9 @@ func (l *leaseBook) inherit(a *actor) {
 	}
 }
 
-// leasedActors returns a bit for each actor whose lease has not expired.
+// leasedActors returns the actors that have a valid lease, as a bit set.
 func (l *leaseBook) leasedActors() (set uint8) {
-	l.gate.mu.Lock() // a timer may end a session at this moment
+	l.gate.mu.Lock() // needed because a timer may end a session at this moment
 	defer l.gate.mu.Unlock()
 	for i, a := range l.world.actors {
 		if l.leaseLeft(a) > 0 {
@@ -303,7 +304,7 @@ func (l *leaseBook) leasedActors() (set uint8) {
 	return set
 }
 
-// byLeases reports whether the verdict on an event depends on which leases are valid.
+// byLeases reports whether it depends on the valid leases how the oracle judges an event.
 func (e event) byLeases() bool {
 	return e.Op == history.Lost || e.Op == history.Acquire && e.Kind == history.OK ||
 		e.Op == history.Claim && e.Kind == history.OK || e.Op == history.Release && e.Kind != history.Invoke

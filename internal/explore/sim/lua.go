@@ -15,9 +15,9 @@ import (
 	"github.com/yuin/gopher-lua/parse"
 )
 
-// luaHost runs the scripts of a node. It creates its Lua state once. miniredis creates one
-// for each run, which took more than half of the time of a search. If a script needs a
-// feature that luaHost lacks, miniredis runs it.
+// luaHost runs the Lua scripts of a node in a single Lua state. miniredis creates a new state for
+// each run, which took more than half of the time of a search. It still runs the scripts that need
+// a feature that luaHost lacks.
 type luaHost struct {
 	server *server.Server
 	state  *lua.LState
@@ -25,8 +25,8 @@ type luaHost struct {
 	reply  *bytes.Buffer
 	writer *bufio.Writer
 	reader *bufio.Reader                 // reads from reply
-	status *lua.LTable                   // the last reply that was a status
-	bodies map[string]*lua.FunctionProto // by SHA-1; nil if miniredis must run the script
+	status *lua.LTable                   // the table for status replies, reused for each of them
+	bodies map[string]*lua.FunctionProto // the compiled scripts by SHA-1; nil if miniredis must run the script
 }
 
 func newLuaHost(s *server.Server) *luaHost {
@@ -50,7 +50,7 @@ func newLuaHost(s *server.Server) *luaHost {
 	return h
 }
 
-// protect makes access to undefined globals an error, as Redis does. Otherwise, a global
+// protect makes access to undefined globals an error, as Redis does. Otherwise, a global variable
 // would outlive its script.
 func (h *luaHost) protect() {
 	guard := h.state.NewTable()
@@ -63,15 +63,16 @@ func (h *luaHost) protect() {
 	h.state.SetMetatable(h.state.G.Global, guard)
 }
 
-// foreign lists the names that luaHost does not support.
+// foreign lists the names that luaHost does not support. miniredis runs every script that contains
+// one.
 var foreign = []string{
 	"cjson", "cmsgpack", "struct.", "bit.", "os.", "debug", "require", "coroutine", "server.", "_G", "metatable", "rawset",
 	"redis.pcall", "redis.error_reply", "redis.status_reply", "redis.log", "redis.sha1hex", "redis.set",
 	"redis.replicate", "redis.LOG", "redis.breakpoint", "redis.debug",
 }
 
-// learn compiles a script. It returns no error, because miniredis runs any script that does
-// not compile or is not supported.
+// learn compiles a script. It returns no error, because miniredis runs the scripts that luaHost
+// cannot compile or does not support.
 func (h *luaHost) learn(body string) {
 	sha := scriptSHA(body)
 	if _, ok := h.bodies[sha]; ok {
@@ -88,7 +89,7 @@ func (h *luaHost) learn(body string) {
 		return
 	}
 	if proto, err := lua.Compile(chunk, "script"); err == nil {
-		proto.IsVarArg &^= lua.VarArgNeedsArg // avoids a table of arguments in each run, because scripts have no arguments
+		proto.IsVarArg &^= lua.VarArgNeedsArg // scripts have no arguments, so a run needs no table for them
 		h.bodies[sha] = proto
 	}
 }
@@ -170,7 +171,7 @@ func (h *luaHost) call(l *lua.LState) int {
 	return 1
 }
 
-// luaOf converts a reply to a Lua value.
+// luaOf converts the reply of a command to a Lua value.
 func (h *luaHost) luaOf(l *lua.LState, reply any) lua.LValue {
 	switch r := reply.(type) {
 	case nil:
@@ -196,7 +197,7 @@ func (h *luaHost) luaOf(l *lua.LState, reply any) lua.LValue {
 	}
 }
 
-// writeLua writes the result of a script to a client.
+// writeLua sends the result of a script to a client.
 func writeLua(p *server.Peer, value lua.LValue) {
 	switch v := value.(type) {
 	case lua.LBool:

@@ -7,11 +7,11 @@ import (
 	"grablab/internal/explore/schedule"
 )
 
-// messages decides what happens to the messages that a node publishes. A Redis delivers a
+// messages decides what happens to the messages that a Redis node publishes. Redis delivers a
 // message at most once, and does not promise when.
 type messages struct {
 	mu   sync.Mutex
-	as   schedule.Kind // the kind of the step under way; 0 if messages are delivered normally
+	as   schedule.Kind // the kind of the current step; 0 if messages are delivered normally
 	met  int           // the number of messages published in that step
 	held []heldMessage
 }
@@ -21,8 +21,8 @@ type heldMessage struct {
 	text []byte
 }
 
-// begin sets what happens to the messages of the next step: they are lost, held, or
-// delivered twice.
+// begin sets what happens to the messages of the next step: they are lost, delayed, or delivered
+// twice.
 func (m *messages) begin(as schedule.Kind) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -39,8 +39,8 @@ func (m *messages) end() bool {
 
 var messageHead = []byte("*3\r\n$7\r\nmessage\r\n")
 
-// outOf returns how many times the connection receives this output now. It holds a message
-// that must arrive later.
+// outOf returns how many times the connection receives this output now. If a message must arrive
+// later, outOf keeps it and returns 0.
 func (m *messages) outOf(c *conn, text []byte) (times int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -61,13 +61,13 @@ func (m *messages) outOf(c *conn, text []byte) (times int) {
 	}
 }
 
-// arrive delivers the held messages whose receivers are reachable. It returns false if there
-// are none.
+// arrive delivers the kept messages whose receivers are reachable. It returns false if there are
+// none.
 func (m *messages) arrive() bool {
 	return m.arriveWhere(func(c *conn) bool { return !c.owner.cut[schedule.Locks] }) > 0
 }
 
-// arriveAt delivers the held messages of an instance.
+// arriveAt delivers the kept messages of an instance.
 func (m *messages) arriveAt(inst *instance) {
 	m.arriveWhere(func(c *conn) bool { return c.owner == inst })
 }

@@ -19,22 +19,22 @@ type node struct {
 	// Redis clients stop only at a deadline.
 	cancels bool
 
-	drift   float64            // the fraction by which its clock runs faster than the clients' clocks
-	ahead   time.Duration      // how far its clock has jumped, in addition to drift
-	down    atomic.Bool        // it cannot be reached; clients check this when they dial
-	past    search.Fingerprint // a hash of all events on it
-	replies search.Fingerprint // a hash of all its replies
+	drift     float64            // the fraction by which its clock runs faster than the clients' clocks
+	ahead     time.Duration      // how far its clock has jumped, in addition to drift
+	down      atomic.Bool        // it cannot be reached; clients check this when they dial
+	eventHash search.Fingerprint // a hash of all events on it
+	replyHash search.Fingerprint // a hash of all its replies
 }
 
-// lockServer is the server that a node runs. Clients call it from any goroutine. The methods
-// below are called between two steps.
+// lockServer is the simulated server of a node. These methods serve the execution, whereas clients
+// reach the server through their connections.
 type lockServer interface {
 	reset() // restores the initial state
 	close()
 	// contents returns one line for each key, in the form "key = value".
 	contents() string
-	// state adds everything that determines future behaviour and is not part of the
-	// contents.
+	// state adds everything to a fingerprint that determines future behaviour and is not part of
+	// the contents.
 	state(search.Fingerprint) search.Fingerprint
 	// leaseOf finds the lease that stores a value, and its remaining TTL. A TTL of 0 means
 	// that the lease never expires. In a queue, only the first entry is a lease.
@@ -45,14 +45,14 @@ type lockServer interface {
 
 // These interfaces are optional abilities of a lockServer.
 type (
-	// forgetter loses its data when it restarts.
+	// A forgetter loses its data when it restarts.
 	forgetter interface{ restart() }
-	// latecomer applies a call that its caller has given up.
+	// A latecomer can still execute a call whose caller has given up.
 	latecomer interface{ arrive(*call) }
-	// pinged reports whether a client keeps the lease of a value alive without calls of the
-	// lock.
+	// pinged reports whether a client keeps the lease of a value alive in the background, without
+	// calls of the lock.
 	pinged interface{ pinged(value string) bool }
-	// sessioned serves only clients with a session, and reports which instances have one.
+	// sessioned serves only clients that have a session, and reports which instances have one.
 	sessioned interface{ connected(*instance) bool }
 	// settler waits until its clients have recovered from lost connections.
 	settler interface{ settle() }
@@ -75,7 +75,7 @@ func newNode(name string) (*node, error) {
 
 // reset restores the initial state of the node.
 func (n *node) reset() {
-	n.ahead, n.past, n.replies = 0, search.EmptyFingerprint, 0
+	n.ahead, n.eventHash, n.replyHash = 0, search.EmptyFingerprint, 0
 	n.down.Store(false)
 	n.lockServer.reset()
 }
@@ -86,7 +86,8 @@ func (n *node) now() time.Time {
 	return now.Add(n.ahead + time.Duration(n.drift*float64(now.Sub(epoch))))
 }
 
-// until returns the time that is left until then, measured on the clients' clocks.
+// until returns how long it takes, on the clients' clocks, until the node's clock shows the given
+// time.
 func (n *node) until(then time.Time) time.Duration {
 	return time.Duration(float64(then.Sub(n.now())) / (1 + n.drift))
 }

@@ -19,8 +19,8 @@ import (
 	"grablab/internal/tap"
 )
 
-// oracle judges the properties. It receives the events that the instances recorded in a
-// step, and reads the world, but changes nothing in it.
+// oracle checks the properties after each step. It uses the events that the instances recorded in
+// the step and the state of the world, which it does not change.
 type oracle struct {
 	cluster *Cluster
 	world   *world
@@ -28,17 +28,17 @@ type oracle struct {
 	leases  *leaseBook
 	causes  *causes
 
-	heldUp    bool          // time has passed while a call could go through or an actor was paused
-	heldUpFor time.Duration // how much time passed while a call could go through
-	faulted   bool          // a step was neither a call nor the passing of time
-	freeFor   time.Duration // how long actors have waited for a lock that was free
-	steps     int           // the number of steps made
-	probes    int           // the number of fresh drivers that have grabbed at the end
+	heldUp    bool          // time has passed although a call could go through, or a process was paused
+	heldUpFor time.Duration // how much time has passed although a call could go through
+	faulted   bool          // a step was made that happens only with faults
+	freeFor   time.Duration // how long actors have been waiting for a free lock
+	steps     int           // the number of steps made so far
+	probes    int           // the number of grabs tried with fresh drivers at the end
 	broken    []search.Violation
 }
 
-// breaks records a violation, unless the same property was broken before. The facts in shown
-// are added to the facts that the steps and the guard have shown.
+// breaks records that a property was violated, unless this schedule has already violated it. The
+// facts in shown are added to those that the steps and the guard have shown.
 func (o *oracle) breaks(property string, shown catalog.Facts, why string, args ...any) {
 	if slices.ContainsFunc(o.broken, func(v search.Violation) bool { return v.Property == property }) {
 		return
@@ -47,14 +47,14 @@ func (o *oracle) breaks(property string, shown catalog.Facts, why string, args .
 	o.broken = append(o.broken, search.Violation{Property: property, Step: o.steps, Facts: shown, Why: fmt.Sprintf(why, args...)})
 }
 
-// judge checks the properties against what the instances recorded in the last step.
+// judge checks the properties after a step, using the events that the instances recorded in it.
 func (o *oracle) judge() {
 	o.gate.mu.Lock()
 	events := o.world.events
 	o.world.events = o.world.events[len(o.world.events):]
 	o.gate.mu.Unlock()
 	for _, e := range events {
-		if !e.actor.dead { // a dead actor's goroutines still run in this process, but have no effect
+		if !e.actor.dead { // the goroutines of a dead actor still run in this process, but must have no effect
 			o.judgeEvent(e.actor, e.Event)
 		}
 	}
@@ -70,7 +70,7 @@ func (o *oracle) judge() {
 		if !o.cluster.notifiesLoss || !a.granted || a.releasing || a.knowsLoss || a.dead {
 			continue
 		}
-		if !a.paused() && len(a.gone) > len(o.cluster.nodes)-o.leases.quorum() && !o.unanswered(a, tap.Renew) {
+		if !a.paused() && len(a.missingOn) > len(o.cluster.nodes)-o.leases.quorum() && !o.unanswered(a, tap.Renew) {
 			o.breaks(catalog.LossNotified, o.causes.lost(a), "the renewal of %s has found its lease gone, and %s was not told", a.name, a.name)
 		}
 		if !a.inst.stopped.Load() && o.ranOut(a) {
@@ -79,7 +79,7 @@ func (o *oracle) judge() {
 	}
 }
 
-// unanswered reports whether a server has still to answer a call of the actor in this phase.
+// unanswered reports whether the actor has a call in this phase that a server has not answered yet.
 func (o *oracle) unanswered(a *actor, phase tap.Phase) bool {
 	o.gate.mu.Lock()
 	defer o.gate.mu.Unlock()
@@ -88,8 +88,8 @@ func (o *oracle) unanswered(a *actor, phase tap.Phase) bool {
 	})
 }
 
-// ranOut reports whether the actor's lease has expired, rather than been lost in another
-// way.
+// ranOut reports whether the actor's lease ended because its TTL passed, and not for another reason
+// such as lost data.
 func (o *oracle) ranOut(a *actor) bool {
 	return len(a.leases) > 0 && o.causes.lost(a) == catalog.LeaseEnded
 }
@@ -98,7 +98,7 @@ func (o *oracle) judgeEvent(a *actor, e history.Event) {
 	switch {
 	case e.Op == history.Acquire && e.Kind == history.OK:
 		a.granted, a.fence, a.token = true, e.Fence, e.Token
-		a.releasing, a.released, a.knowsLoss, a.gone = false, false, false, nil
+		a.releasing, a.released, a.knowsLoss, a.missingOn = false, false, false, nil
 		o.leases.inherit(a)
 		o.causes.noteGrant(a)
 		o.freeFor = 0
@@ -108,7 +108,7 @@ func (o *oracle) judgeEvent(a *actor, e history.Event) {
 		a.inside = o.world.row().Status == order.Open
 	case e.Op == history.Claim && e.Kind == history.OK:
 		o.judgeClaim(a)
-	case e.Op == history.Acquire && (e.Code == history.Taken || e.Code == grab.PerDriver): // an answer about the order, not about a lock
+	case e.Op == history.Acquire && (e.Code == history.Taken || e.Code == grab.PerDriver): // the answer is about the order and says nothing about the lock
 	case e.Op == history.Acquire && e.Code == history.Busy:
 		waited, wait := o.world.elapsed()-a.begin, o.cluster.Wait
 		if o.cluster.Strategy.Promises.TriesOnce {
@@ -131,9 +131,9 @@ func (o *oracle) judgeEvent(a *actor, e history.Event) {
 		}
 	case e.Op == history.Lost:
 		a.knowsLoss = true
-		// A client counts the lease from before its request. If it was held up or got no
-		// answer, it may report the loss early. After one lost reply, it still has time to
-		// ask again.
+		// A client counts its lease from the moment before it sends the request. It may therefore
+		// report the loss early if it was held up or got no answer. After a single lost reply,
+		// however, it still has time to ask again.
 		if left := o.leases.leaseLeft(a); o.leases.leased() && !o.heldUp && (!o.causes.disturbed() || o.causes.oneReplyLost()) && left > o.cluster.TTL/4 && o.causes.lost(a) == catalog.TakenOver {
 			o.breaks(catalog.LossNotified, 0, "%s was told that its lease is lost, which has %s to run", a.name, left.Round(time.Millisecond))
 		}
@@ -146,13 +146,13 @@ func (o *oracle) judgeEvent(a *actor, e history.Event) {
 }
 
 func (w *world) ledger() []order.Grab {
-	grabs, _ := w.db.Ledger(context.Background(), theOrder, 1) // fails only on a context that has ended
+	grabs, _ := w.db.Ledger(context.Background(), theOrder, 1) // this fails only if the context has ended
 	return grabs
 }
 
-// row returns the order as it is in the database.
+// row reads the order from the database.
 func (w *world) row() order.Order {
-	o, _ := w.db.Read(context.Background(), theOrder, 0) // fails only on a context that has ended
+	o, _ := w.db.Read(context.Background(), theOrder, 0) // this fails only if the context has ended
 	return o
 }
 
@@ -183,16 +183,16 @@ func (o *oracle) judgeGrant(a *actor) {
 	}
 }
 
-// storesNothing reports whether an actor holds a lock that no server stores, although there
-// was no fault. Such a lock excludes no one. Locks of the database are not checked.
+// storesNothing reports whether no server stores the lock of an actor, although there was no fault.
+// Such a lock excludes no one. Database locks are not checked.
 func (o *oracle) storesNothing(a *actor) bool {
 	return o.cluster.Strategy.Excludes == catalog.Global && o.cluster.Strategy.Needs&lock.SQLLocks == 0 && !o.faulted && len(a.leases) == 0
 }
 
-// judgeOrder checks the order of service when an actor gets the lock. Every actor that
-// queued before it must have had the lock or have stopped waiting. After a disturbance, no
-// order is promised. The same applies to a queue on a server if a process was held up, because
-// its session may have ended, and with it its place.
+// judgeOrder checks the order of service when an actor gets the lock: every actor that queued
+// earlier must have had the lock or have stopped waiting. No order is promised after a disturbance.
+// If a process was held up, a queue on a server promises no order either, because the session may
+// have ended and lost its place.
 func (o *oracle) judgeOrder(a *actor) {
 	if o.world.queues() && o.heldUp {
 		return
@@ -205,26 +205,27 @@ func (o *oracle) judgeOrder(a *actor) {
 	}
 }
 
-// nothingInTheWay reports whether every call of an acquire must succeed. That holds if there
-// was no fault, and no delay came within a millisecond of the time that the strategy promises
-// to wait. Its timers may start before the delay, by the few nanoseconds between two steps.
+// nothingInTheWay reports whether every call of an acquire must succeed. This requires that there
+// was no fault, and that delays were shorter than the time that the strategy promises to wait. The
+// margin of a millisecond covers timers that start a few nanoseconds before the delay.
 func (o *oracle) nothingInTheWay() bool {
 	patience := time.Duration(o.cluster.Strategy.Promises.Patience * float64(o.cluster.TTL))
 	return !o.faulted && (!o.heldUp || 0 < o.heldUpFor && o.heldUpFor < patience-time.Millisecond)
 }
 
-// disturbed reports whether a server has lost its data, or a message was delayed or lost.
-func (s *causes) disturbed() bool { return s.forgot || s.shown&disturbances != 0 }
+// disturbed reports whether a server lost its data or was unreachable, or a message was lost or
+// delayed.
+func (s *causes) disturbed() bool { return s.dataLost || s.shown&disturbances != 0 }
 
 const disturbances = catalog.Unreachable | catalog.CutOff | catalog.WakeUpLost | catalog.ReplyWasLost | catalog.Delayed
 
 // oneReplyLost reports whether lost replies were the only disturbance.
 func (s *causes) oneReplyLost() bool {
-	return !s.forgot && s.shown&disturbances == catalog.ReplyWasLost
+	return !s.dataLost && s.shown&disturbances == catalog.ReplyWasLost
 }
 
-// queuesBehind returns a bit for each actor that already waits in order when a begins. An
-// actor with a pending call does not count, because that call may still change its place.
+// queuesBehind returns the actors that must get the lock before a new actor, as a bit set. An actor
+// with a pending call does not count, because that call may still change its place in the queue.
 func (o *oracle) queuesBehind(a *actor) (behind uint8) {
 	among := o.cluster.Strategy.Promises.InOrder
 	for i, b := range o.world.actors {
@@ -232,7 +233,7 @@ func (o *oracle) queuesBehind(a *actor) (behind uint8) {
 			continue
 		}
 		busy := slices.ContainsFunc(slices.Concat(o.gate.waiting, o.gate.late, o.gate.inFlight), func(c *call) bool {
-			return c.actor == b || c.actor.inst == b.inst && c.node != nil // a background call, which may be for b
+			return c.actor == b || c.actor.inst == b.inst && c.node != nil // a background call of its instance, which may be on behalf of b
 		})
 		if b != a && b.begun && !b.granted && !b.done && !b.dead && !b.paused() && !busy {
 			behind |= 1 << i
@@ -241,18 +242,20 @@ func (o *oracle) queuesBehind(a *actor) (behind uint8) {
 	return behind
 }
 
-// lookedFor says whose lease a renewal was for, and whether that lease was gone.
+// lookedFor describes one lease that a renewal asked for: its actor, and whether the server no
+// longer stored it.
 type lookedFor struct {
-	actor *actor
-	gone  bool
+	actor   *actor
+	missing bool
 }
 
-// answerLocked records which leases the reply to a renewal has shown to be gone.
+// answerLocked is called when the reply to a renewal arrives. It records for each lease whether
+// this server still stores it.
 func (c *call) answerLocked() {
-	for _, l := range c.gone {
-		l.actor.gone = slices.DeleteFunc(l.actor.gone, func(n *node) bool { return n == c.node })
-		if l.gone {
-			l.actor.gone = append(l.actor.gone, c.node)
+	for _, l := range c.renewed {
+		l.actor.missingOn = slices.DeleteFunc(l.actor.missingOn, func(n *node) bool { return n == c.node })
+		if l.missing {
+			l.actor.missingOn = append(l.actor.missingOn, c.node)
 		}
 	}
 }
@@ -265,7 +268,8 @@ func (o *oracle) judgeClaim(a *actor) {
 			if b != a && slices.ContainsFunc(ledger, b.won) {
 				shown |= o.causes.between(a, b)
 			}
-			for _, c := range o.world.actors[:i] { // with several units, two other winners may have been inside together
+			// If the order has several units, two earlier winners may have held the lock together.
+			for _, c := range o.world.actors[:i] {
 				if o.cluster.units() > 1 && slices.ContainsFunc(ledger, b.won) && slices.ContainsFunc(ledger, c.won) {
 					shown |= o.causes.between(b, c)
 				}
@@ -289,18 +293,18 @@ func (o *oracle) judgeClaim(a *actor) {
 	}
 }
 
-// never is the number of steps to an event that cannot happen. It is larger than any
-// schedule.
+// never stands for the number of steps to an event that cannot happen. It is larger than the length
+// of any schedule.
 const never = search.MaxSteps + 1
 
-// toGo returns a lower bound on the steps before a property can break. Only one-winner has
-// such a bound: the number of steps until more actors can have won than there are units.
+// toGo returns a lower bound on the number of steps until a property can be violated. Only
+// one-winner has a useful bound: the steps until more actors can have won than the order has units.
 func (o *oracle) toGo(properties []string) int {
 	if !slices.Equal(properties, []string{catalog.OneWinner}) {
 		return 1
 	}
 	ledger := o.world.ledger()
-	toWin := []int{never} // so that two bounds can be added
+	toWin := []int{never} // stands for a winner beyond the last actor
 	for _, a := range o.world.actors {
 		toWin = append(toWin, o.toWin(a, ledger))
 	}
@@ -312,8 +316,8 @@ func (o *oracle) toGo(properties []string) int {
 	return steps
 }
 
-// toWin returns a lower bound on the steps before an actor has won. It returns 0 if the
-// actor has won.
+// toWin returns a lower bound on the number of steps until an actor has won, or 0 if it has won
+// already.
 func (o *oracle) toWin(a *actor, ledger []order.Grab) int {
 	switch {
 	case slices.ContainsFunc(ledger, func(g order.Grab) bool { return g.Driver == a.driver }):
@@ -321,9 +325,9 @@ func (o *oracle) toWin(a *actor, ledger []order.Grab) int {
 	case a.done || a.dead || a.hung || a.releasing:
 		return never
 	case a.inside:
-		return 1 // only its claim is left
+		return 1 // it only has to claim the order
 	case a.granted:
-		return 2 // its read and its claim are left
+		return 2 // it still has to read the order and to claim it
 	}
 	steps := 2 + max(0, o.leases.quorum()-len(a.leases))
 	if !a.begun {
@@ -332,8 +336,8 @@ func (o *oracle) toWin(a *actor, ledger []order.Grab) int {
 	return steps
 }
 
-// winners returns the names of the actors in the ledger. Two actors may share a driver, but
-// not on the same instance.
+// winners returns the names of the actors in the ledger. The driver and the instance together
+// identify an actor, because actors that share a driver run on different instances.
 func (o *oracle) winners(ledger []order.Grab) []string {
 	names := make([]string, len(ledger))
 	for i, g := range ledger {
@@ -342,16 +346,16 @@ func (o *oracle) winners(ledger []order.Grab) []string {
 	return names
 }
 
-// won reports whether a row of the ledger belongs to the actor.
+// won reports whether a row of the ledger was written by the actor.
 func (a *actor) won(g order.Grab) bool {
 	return a.driver == g.Driver && strconv.Itoa(a.inst.number) == g.Instance
 }
 
-// waitersForFreeLocked returns the actors that wait for a free lock. It returns nil if the
-// lock may not be free, or if a pending call could still change that.
+// waitersForFreeLocked returns the actors that wait although the lock is free. It returns nil if
+// the lock may be taken, or if a pending call could still change that.
 func (o *oracle) waitersForFreeLocked() []*actor {
 	if o.world.queues() && o.causes.disturbed() {
-		return nil // a client that was cut off has to resume its session first
+		return nil // because a client that was cut off must first resume its session
 	}
 	up := slices.DeleteFunc(slices.Clone(o.cluster.nodes), func(n *node) bool { return n.down.Load() })
 	if len(up) < o.leases.quorum() || o.lateLockStored() {
@@ -361,11 +365,11 @@ func (o *oracle) waitersForFreeLocked() []*actor {
 	for _, a := range o.world.actors {
 		own := func(c *call) bool { return c.actor == a }
 		if a.paused() || a.hung || len(a.inst.cut) > 0 || !a.dead && slices.ContainsFunc(o.gate.waiting, own) || slices.ContainsFunc(o.gate.late, own) ||
-			a.granted && !a.released || !a.granted && a.dead || o.leases.leaseLeft(a) > 0 && !a.released && !o.isFirst(a) {
+			a.granted && !a.released || !a.granted && a.dead || o.leases.leaseLeft(a) > 0 && !a.released && !o.waitsInQueue(a) {
 			return nil
 		}
 		if a.begun && !a.done && !a.granted && !o.world.hasSession(a.inst) {
-			return nil // its client has to open a session before it can hear of the lock
+			return nil // because its client must open a session before it can learn that the lock is free
 		}
 		if a.begun && !a.done && !a.granted {
 			waiters = append(waiters, a)
@@ -374,14 +378,14 @@ func (o *oracle) waitersForFreeLocked() []*actor {
 	return waiters
 }
 
-// lateLockStored reports whether a server may store the lock of a request that arrived after its
-// caller had given up. Such a lock stays until it expires.
+// lateLockStored reports whether a server may store a lock whose request arrived after the caller
+// had given up. Such a lock stays until it expires.
 func (o *oracle) lateLockStored() bool {
 	return slices.ContainsFunc(o.world.actors, func(a *actor) bool { return a.arrivedLate }) &&
 		slices.ContainsFunc(o.world.entries(), func(e entry) bool { return !slices.Contains(o.cluster.residue, e.key) })
 }
 
-// hasSession reports whether an instance has a session with every server that needs one.
+// hasSession reports whether an instance has a session with every server that requires one.
 func (w *world) hasSession(inst *instance) bool {
 	return !slices.ContainsFunc(w.cluster.nodes, func(n *node) bool {
 		s, ok := n.lockServer.(sessioned)
@@ -389,36 +393,36 @@ func (w *world) hasSession(inst *instance) bool {
 	})
 }
 
-// isFirst reports whether the actor is a waiter of a queueing strategy. If such a waiter has
-// a lease, it is first in the queue and does not know it yet.
-func (o *oracle) isFirst(a *actor) bool {
+// waitsInQueue reports whether the actor is waiting and the strategy keeps a queue on a server. The
+// first waiter in such a queue may have a lease before it knows.
+func (o *oracle) waitsInQueue(a *actor) bool {
 	return a.begun && !a.done && !a.granted && !a.dead && o.world.queues()
 }
 
-// queues reports whether waiters queue on a server. In such a queue, the first entry has the
-// lock.
+// queues reports whether the strategy keeps its waiters in a queue on a server, where the first
+// entry owns the lock.
 func (w *world) queues() bool {
 	return w.cluster.Strategy.Needs&(lock.ZooKeeper|lock.Etcd) != 0
 }
 
-// judgeWait checks how long actors have waited for a lock that was free.
+// judgeWait checks that no actor has waited too long for a lock that was free.
 func (o *oracle) judgeWait(waiters []*actor) {
 	bound := time.Duration(cmp.Or(o.cluster.Strategy.Promises.WakeUp, 0.5) * float64(o.cluster.TTL))
 	if !o.causes.disturbed() && !(o.world.queues() && o.heldUp) { // otherwise a client may first have to resume its session
 		heard := cmp.Or(o.cluster.Strategy.Promises.Heard, 0.1)
 		bound = min(bound, max(longestPause, time.Duration(heard*float64(o.cluster.TTL))))
 	}
-	if len(waiters) > 0 && o.freeFor > bound+time.Millisecond { // a timer may start a few nanoseconds late
+	if len(waiters) > 0 && o.freeFor > bound+time.Millisecond { // the millisecond covers timers that start a few nanoseconds late
 		o.breaks(catalog.NoLostWakeup, 0, "%s waited %s for a lock that was free", waiters[0].name, o.freeFor.Round(time.Millisecond))
 	}
 }
 
-// longestPause is the longest pause between two requests of a strategy that polls.
+// longestPause is the longest time that a polling strategy may sleep between two requests.
 const longestPause = 300 * time.Millisecond
 
-// judgeEnd checks what is left when all actors have ended, and again when all leases have
-// expired. A late or unsent request excuses what it leaves, but only until the leases
-// expire.
+// judgeEnd checks what is left on the servers when all actors have ended, and again after all
+// leases have expired. If a request arrived late or was never sent, it may leave a lock behind, but
+// only until the leases expire.
 func (o *oracle) judgeEnd() {
 	o.judgeReleases()
 	left := 0
@@ -448,9 +452,9 @@ func (o *oracle) judgeEnd() {
 	o.breaks(catalog.StuckOrder, 0, "all leases have run out, and a fresh grab is neither grabbed nor taken")
 }
 
-// judgeReleases looks for locks that a server still stores although their holders released
-// them in time. It counts a failed release only if the strategy promises to retry it. After
-// a server was unreachable, nothing is judged.
+// judgeReleases looks for locks that a server still stores although their holders released them in
+// time. A failed release counts only if the strategy promises to retry it. If a server was
+// unreachable, judgeReleases does nothing.
 func (o *oracle) judgeReleases() {
 	if o.causes.shown&(catalog.Unreachable|catalog.CutOff) != 0 {
 		return
@@ -463,15 +467,16 @@ func (o *oracle) judgeReleases() {
 	}
 }
 
-// leftByCut reports whether an entry may belong to an actor whose release got no reply. A
-// strategy that promises to retry its releases has no such excuse.
+// leftByCut reports whether an entry may be left over from a release that got no reply. If the
+// strategy promises to retry its releases, that is no excuse.
 func (o *oracle) leftByCut(e entry) bool {
 	return !o.cluster.Strategy.Promises.ReleaseRetried && slices.ContainsFunc(o.world.actors, func(a *actor) bool {
 		return a.releaseCut && !a.released && (!o.cluster.showsToken || mentions(e.line, a.token))
 	})
 }
 
-// judgeRemains looks for entries that still name an actor when all leases have expired.
+// judgeRemains looks for entries that still contain the token of an actor after all leases have
+// expired.
 func (o *oracle) judgeRemains() {
 	for _, e := range o.world.entries() {
 		if !slices.Contains(o.cluster.residue, e.key) && strings.Contains(e.line, tokenPrefix) {
@@ -480,12 +485,12 @@ func (o *oracle) judgeRemains() {
 	}
 }
 
-// tries is how many times judgeEnd waits for one TTL and tries a fresh grab again.
+// tries is the number of times that judgeEnd waits for one TTL and then tries a fresh grab.
 const tries = 3
 
-// answered grabs with fresh drivers until one is told that the order is taken. It returns
-// true if that answer is correct, or if each driver has got a unit. If the answer is wrong,
-// left is the number of units that are left.
+// answered grabs the order with fresh drivers until one is told that it is taken. told is true if
+// this answer is correct or every driver got a unit. If the answer is wrong, left is the number of
+// units that are still available.
 func (o *oracle) answered() (told bool, left int) {
 	for range o.cluster.units() {
 		o.probes++
@@ -502,13 +507,14 @@ func (o *oracle) answered() (told bool, left int) {
 	return true, 0
 }
 
-// judgeBusy names the failure when the lock is not available although all actors have ended.
-// Either its holder has not released it, or a waiter has left it behind.
+// judgeBusy records a violation if the lock is not available although all actors have ended. Either
+// its holder has not released it, or a waiter has left it behind.
 func (o *oracle) judgeBusy() {
 	stays, never, dead, cut := false, false, false, false
 	for _, a := range o.world.actors {
 		dead = dead || a.dead
-		cut = cut || a.releaseCut && !a.released && !o.cluster.Strategy.Promises.ReleaseRetried // its driver was told that the release failed
+		// A lock may stay behind if its driver was told that the release failed.
+		cut = cut || a.releaseCut && !a.released && !o.cluster.Strategy.Promises.ReleaseRetried
 		stays = stays || a.granted && a.inTime && (!a.released || o.cluster.showsToken && o.world.stores(a.token))
 		never = never || a.begun && !a.granted
 	}
@@ -521,8 +527,8 @@ func (o *oracle) judgeBusy() {
 	}
 }
 
-// judgeResidue looks for entries that an undisturbed grab does not leave. It does nothing
-// once a lease could have expired, because an actor may leave its entries to their expiry.
+// judgeResidue looks for entries that a released lease normally does not leave behind. It does
+// nothing once a lease could have expired, because an actor may let its entries expire.
 func (o *oracle) judgeResidue() {
 	if o.world.elapsed() >= o.cluster.TTL {
 		return
@@ -535,7 +541,7 @@ func (o *oracle) judgeResidue() {
 	}
 }
 
-// stores reports whether a server stores the token.
+// stores reports whether any server stores the token.
 func (w *world) stores(token string) bool {
 	return slices.ContainsFunc(w.cluster.nodes, func(n *node) bool { return mentions(n.contents(), token) })
 }

@@ -24,9 +24,9 @@ type redisServer struct {
 
 	mu          sync.Mutex // held during one command
 	subscribers []*conn
-	touched     map[*server.Peer]bool // for each peer with a WATCH, whether another may have written since
-	dirty       bool                  // data is out of date
-	seen        string                // the contents after the last call, if noteOverwrittenLocked is used
+	touched     map[*server.Peer]bool // for each peer with a WATCH, whether another peer may have written since
+	dirty       bool                  // data must be read again
+	seen        string                // the contents after the last call, used by noteOverwrittenLocked
 	data        string
 }
 
@@ -48,7 +48,7 @@ func (n *redisServer) close() {
 	n.redis.Close()
 }
 
-// reset deletes all data, and keeps the known scripts.
+// reset deletes all data, but keeps the known scripts.
 func (n *redisServer) reset() {
 	n.redis.FlushAll()
 	n.redis.SetTime(epoch)
@@ -57,7 +57,8 @@ func (n *redisServer) reset() {
 	clear(n.touched)
 }
 
-// dispatch runs one command at the present time. Within a MULTI, miniredis only queues it.
+// dispatch runs one command at the current virtual time. Between MULTI and EXEC, miniredis only
+// queues the command.
 func (n *redisServer) dispatch(p *server.Peer, args []string, multi bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -82,8 +83,8 @@ func (n *redisServer) hasScript(sha string) bool {
 	return ok
 }
 
-// noteWatchLocked records whether an EXEC may fail because another peer has written. The
-// contents do not show that, because a write may leave them unchanged.
+// noteWatchLocked records whether an EXEC may fail because another peer has written. This is not
+// visible in the contents, because a write may leave them unchanged.
 func (n *redisServer) noteWatchLocked(p *server.Peer, command string) {
 	switch command {
 	case "WATCH":
@@ -99,14 +100,13 @@ func (n *redisServer) noteWatchLocked(p *server.Peer, command string) {
 	}
 }
 
-// state adds the pending WATCHes, the number of subscribers and the number of late messages.
+// state adds what the contents do not show: pending WATCH commands, subscribers and late messages.
 func (n *redisServer) state(f search.Fingerprint) search.Fingerprint {
 	watched, touched := n.watches()
 	return f.Number(int64(watched)).Number(int64(touched)).Number(int64(n.subscriberCount())).Number(int64(n.messages.lateCount()))
 }
 
-// watches returns the number of peers with a WATCH, and the number of those whose EXEC may
-// fail.
+// watches returns the number of peers with a WATCH, and how many of them may see their EXEC fail.
 func (n *redisServer) watches() (watched, touched int) {
 	for _, t := range n.touched {
 		if watched++; t {
@@ -123,7 +123,7 @@ func (n *redisServer) timePassed() {
 	n.dirty = true
 }
 
-// restart loses the data and the subscriptions. Connections and scripts stay, because
+// restart deletes the data and the subscriptions. It keeps the connections and the scripts, because
 // clients would restore them at once.
 func (n *redisServer) restart() {
 	n.redis.FlushAll()
@@ -136,7 +136,7 @@ func (n *redisServer) evict() {
 	n.dirty = true
 }
 
-// disconnect closes the connections with subscriptions.
+// disconnect closes the connections that have subscriptions.
 func (n *redisServer) disconnect() {
 	n.mu.Lock()
 	subscribers := n.subscribers
@@ -159,8 +159,8 @@ func (n *redisServer) contents() string {
 	return n.data
 }
 
-// heard reports whether an operation on the server may reach clients other than by replies.
-// A Redis must have subscribers for that. For other servers, heard returns true to be safe.
+// heard reports whether an operation on the server may reach clients in addition to its caller. For
+// a Redis, this is so if it has subscribers. For other servers, heard returns true to be safe.
 func (n *node) heard() bool {
 	r, ok := n.lockServer.(*redisServer)
 	return !ok || r.subscriberCount() > 0
@@ -174,7 +174,7 @@ func (n *redisServer) subscriberCount() int {
 	return len(n.subscribers)
 }
 
-// arrive applies a call that its caller has given up.
+// arrive executes the commands of a call whose caller has already given up.
 func (n *redisServer) arrive(c *call) {
 	peer := server.NewPeer(bufio.NewWriter(io.Discard))
 	for _, args := range c.sent {

@@ -8,28 +8,28 @@ import (
 	"grablab/internal/tap"
 )
 
-// reducer decides which steps the search leaves out because other schedules reach the same
-// states. It remembers which steps could have come in place of the last one.
+// reducer decides which steps the search leaves out because other schedules reach the same states.
+// It remembers which steps could have been made instead of the last one.
 type reducer struct {
 	cluster *Cluster
 	gate    *gate
 	on      bool // leave out steps that only reorder independent calls
 
-	last         *call   // the call that the last step let through, or that arrived late in it
-	quiet        bool    // the last step did nothing that the properties look at
+	last         *call   // the call that was executed in the last step, or that arrived late in it
+	quiet        bool    // the last step changed nothing that a property depends on
 	silent       bool    // the last step changed nothing except its server
-	struck       *node   // the server that the last step failed, or nil
-	alternatives []*call // the calls that could have gone in place of the last step
-	underway     []*call // the calls that could have arrived late in place of the last step
+	struck       *node   // the server that a fault hit in the last step, or nil
+	alternatives []*call // the calls that could have been made instead of the last step
+	underway     []*call // the calls that could have arrived late instead of the last step
 }
 
-// commutes reports whether the call could as well have come before the last step. Another
-// schedule then reaches the same state, because the search explores independent steps in
-// only one order (partial-order reduction).
+// commutes reports whether the call could equally have come before the last step. Such a call is
+// left out here, because the search explores independent steps in only one order (partial-order
+// reduction).
 //
-// In that order, late arrivals come first. Calls to lock servers follow, sorted by
-// compareCalls, then calls to the database, and then faults of a server. docs/explore.md
-// explains why this misses nothing.
+// In that order, late arrivals come first. Calls to lock servers follow, sorted by compareCalls,
+// then calls to the database, and then faults of a server. docs/explore.md explains why this misses
+// nothing.
 func (r *reducer) commutes(c *call) bool {
 	if !r.on || !slices.Contains(r.alternatives, c) {
 		return false
@@ -38,7 +38,8 @@ func (r *reducer) commutes(c *call) bool {
 		return true
 	}
 	if r.struck != nil {
-		// A release is judged by whether the lease still runs when it ends, so it does not commute.
+		// A release does not commute with a fault, because it is judged by whether the lease is
+		// still valid when the release ends.
 		return c.node != nil && c.node != r.struck && c.phase != tap.Release
 	}
 	switch {
@@ -53,9 +54,9 @@ func (r *reducer) commutes(c *call) bool {
 	}
 }
 
-// notCommuting returns the database calls that must also be tried before the last step. The
-// last step was a call of the same actor to a lock server. If its reply had an effect, the
-// two calls do not commute.
+// notCommuting returns the database calls that must also be tried before the last step, a call of
+// the same actor to a lock server. If the reply of that call had an effect, the two calls do not
+// commute.
 func (r *reducer) notCommuting() []*call {
 	if r.last == nil || r.last.node == nil || r.silent {
 		return nil
@@ -69,8 +70,8 @@ func (r *reducer) notCommuting() []*call {
 	return before
 }
 
-// arrivesEarlier reports whether a late call could as well have arrived before the last
-// step. Its arrival must change only its server, and the last step must not touch that
+// arrivesEarlier reports whether a late call could equally have arrived before the last step. For
+// that, its arrival must change only its own server, and the last step must not have touched that
 // server.
 func (r *reducer) arrivesEarlier(c *call) bool {
 	if !r.on || !slices.Contains(r.underway, c) || r.last.target == c.target || c.node.heard() {
@@ -79,24 +80,24 @@ func (r *reducer) arrivesEarlier(c *call) bool {
 	if slices.Contains(r.alternatives, r.last) {
 		return r.quiet
 	}
-	return compareCalls(c, r.last) < 0 // the last call arrived late too
+	return compareCalls(c, r.last) < 0 // the call of the last step arrived late too
 }
 
-// mirrored reports whether an equal server with a smaller name exists. The same call to that
-// server leads to an equivalent state (symmetry reduction).
+// mirrored reports whether there is a server in the same state with a smaller name. The search
+// calls only that server, because both calls lead to equivalent states (symmetry reduction).
 func (r *reducer) mirrored(c *call) bool {
 	return r.on && c.node != nil && slices.ContainsFunc(r.cluster.nodes, func(n *node) bool {
 		return n.name < c.node.name && r.alikeLocked(n, c.node)
 	})
 }
 
-// alikeLocked reports whether two servers have the same past and the same pending calls.
+// alikeLocked reports whether two servers have had the same events and have the same pending calls.
 func (r *reducer) alikeLocked(a, b *node) bool {
-	return a.past == b.past && r.pendingLocked(a) == r.pendingLocked(b)
+	return a.eventHash == b.eventHash && r.pendingLocked(a) == r.pendingLocked(b)
 }
 
-// pendingLocked returns a fingerprint of the calls that a server has still to answer. If n
-// is nil, these are the calls to the database and the SUBSCRIBEs. Hashes are summed, because
+// pendingLocked returns a fingerprint of the calls that a server still has to answer. If n is nil,
+// it covers the calls to the database and the SUBSCRIBE commands. Hashes are summed, because the
 // calls have no order.
 func (r *reducer) pendingLocked(n *node) search.Fingerprint {
 	var all search.Fingerprint
@@ -110,8 +111,8 @@ func (r *reducer) pendingLocked(n *node) search.Fingerprint {
 	return all
 }
 
-// onlyLastIsGone reports whether the last step has removed its own call from the gate and
-// changed no other waiting call.
+// onlyLastIsGone reports whether the last step has removed its own call from the gate and has not
+// changed the other waiting calls.
 func (r *reducer) onlyLastIsGone() bool {
 	r.gate.mu.Lock()
 	defer r.gate.mu.Unlock()

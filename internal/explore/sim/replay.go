@@ -16,16 +16,16 @@ type Moment struct {
 	Did      string        // the command and its reply, in words
 	Store    []string      // the contents of the servers after the step
 	Believes []string      // the actors that believe that they hold the lock
-	Holds    []string      // the actors whose lease still runs, by the servers' clocks
-	Kept     []string      // the dead actors whose value a server still stores
+	Holds    []string      // the actors whose leases are still valid by the servers' clocks
+	Kept     []string      // the dead actors whose leases a server still stores
 	Winners  []string      // the actors in the ledger, in the order of their rows
 	Skipped  bool          // the step could not be made
 	Broken   bool          // the property is broken from here on
 	Made     int           // the number of steps made so far
 }
 
-// Replay runs the given steps, and skips those that cannot be made. It then makes free steps
-// until every actor has ended.
+// Replay runs the given steps, and skips those that cannot be made. It then makes steps without
+// cost until every actor has ended.
 func (c *Cluster) Replay(steps []schedule.Step) (moments []Moment, broken []search.Violation, err error) {
 	err = c.execute(func(x *execution) error {
 		x.gate.recording = true
@@ -38,7 +38,7 @@ func (c *Cluster) Replay(steps []schedule.Step) (moments []Moment, broken []sear
 
 // moment describes the state after a step.
 func (x *execution) moment(s schedule.Step, made bool) Moment {
-	slices.Sort(x.gate.did) // calls of one instant have no order
+	slices.Sort(x.gate.did) // calls of the same instant have no order
 	m := Moment{Step: s, At: x.world.elapsed().Round(time.Millisecond), Did: strings.Join(x.gate.did, ""), Skipped: !made, Made: x.oracle.steps}
 	x.gate.did = nil
 	for _, e := range x.world.entries() {

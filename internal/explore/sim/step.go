@@ -12,7 +12,7 @@ import (
 	"grablab/internal/grab"
 )
 
-// prepare records which calls the step could be exchanged with, and which actor moves. The
+// prepare records which actor moves in this step, and which calls could have been made instead. The
 // reducer uses these calls to find independent steps.
 func (x *execution) prepare(s schedule.Step) {
 	x.gate.mu.Lock()
@@ -29,7 +29,7 @@ func (x *execution) prepare(s schedule.Step) {
 		x.reducer.underway = append(x.reducer.underway, x.gate.inFlight...)
 	case schedule.Restarts, schedule.FailsOver, schedule.Evicts, schedule.NodeClock:
 		if x.reducer.struck = x.world.node(s.Target); x.reducer.struck == nil {
-			break // the target is the database, and no call is reduced
+			break // the target is the database, for which the reducer leaves out nothing
 		}
 		for _, c := range x.gate.waiting {
 			if c.canGo() && x.switchCostLocked(c.actor) == search.Free {
@@ -38,24 +38,24 @@ func (x *execution) prepare(s schedule.Step) {
 		}
 	}
 	x.begun = append(x.begun, s)
-	// An actor that continues after time has passed, or after a server fault, preempts no
-	// other actor. A late arrival is not a move of the actor that sent the call.
+	// A step without an actor, such as a server fault, clears current, so that no actor is
+	// preempted after it. A late arrival is not a move of the actor that sent the call.
 	if s.Kind != schedule.ArrivesLate {
 		x.current = x.world.named(s.Actor)
 	}
 }
 
-// undisturbed lists the steps that also happen without any fault.
+// undisturbed lists the kinds of steps that also happen without any fault.
 var undisturbed = []schedule.Kind{schedule.Begins, schedule.Call, schedule.NextTimer, schedule.LeaseEnd, schedule.Passes}
 
-// passing lists the steps that only let time pass.
+// passing lists the kinds of steps that only let time pass.
 var passing = []schedule.Kind{schedule.NextTimer, schedule.LeaseEnd, schedule.Passes}
 
 // do carries out a step. It returns false if the step cannot be made.
 func (x *execution) do(s schedule.Step) bool {
 	a, n := x.world.named(s.Actor), x.world.node(s.Target)
 	if n != nil {
-		n.past = n.past.Number(int64(s.Kind)).Number(int64(x.world.elapsed()))
+		n.eventHash = n.eventHash.Number(int64(s.Kind)).Number(int64(x.world.elapsed()))
 	}
 	x.causes.shown |= shown[s.Kind]
 	x.oracle.faulted = x.oracle.faulted || !slices.Contains(undisturbed, s.Kind)
@@ -106,7 +106,7 @@ func (x *execution) do(s schedule.Step) bool {
 	case schedule.ClientClock:
 		x.cluster.instances[s.Instance-1].ahead += s.Duration
 	case schedule.Passes:
-		x.gate.mu.Lock() // a caller may be giving up at this moment
+		x.gate.mu.Lock() // needed because a caller may give up at this moment
 		x.stillLate = len(x.gate.late) > 0
 		x.gate.mu.Unlock()
 		time.Sleep(s.Duration)
@@ -157,8 +157,8 @@ func (x *execution) do(s schedule.Step) bool {
 	return true
 }
 
-// reaches reconnects an instance. Messages that were published for it in the meantime arrive
-// now.
+// reaches reconnects an instance to a network. Messages that were published for it in the meantime
+// arrive now.
 func (w *world) reaches(inst *instance, target string) {
 	delete(inst.cut, target)
 	for _, n := range w.cluster.nodes {
@@ -168,8 +168,8 @@ func (w *world) reaches(inst *instance, target string) {
 	}
 }
 
-// messagesEnd reports whether a step that affects messages has affected any. For all other
-// steps it returns true.
+// messagesEnd reports whether a step that disturbs messages has met any message. For all other
+// steps, it returns true.
 func (x *execution) messagesEnd(s schedule.Step) bool {
 	switch s.Kind {
 	case schedule.MessageLost, schedule.MessageTwice, schedule.MessageLate:
@@ -179,8 +179,8 @@ func (x *execution) messagesEnd(s schedule.Step) bool {
 	}
 }
 
-// offset separates the timers of two actors. If both expired in the same instant, a select
-// would pick one at random.
+// offset shifts the timers of two actors apart. If both expired in the same instant, a select would
+// pick one of them at random.
 const offset = 17 * time.Nanosecond
 
 func (x *execution) begin(a *actor) bool {
@@ -209,8 +209,8 @@ func (x *execution) begin(a *actor) bool {
 	return true
 }
 
-// unlessExited calls f, which runs code of a strategy. It panics if f ends its goroutine,
-// because the caller would otherwise wait forever.
+// unlessExited calls a function that runs code of a strategy. If that code ends its goroutine,
+// unlessExited panics, because the caller would otherwise wait forever.
 func unlessExited(f func()) {
 	returned := false
 	defer func() {
@@ -225,8 +225,7 @@ func unlessExited(f func()) {
 	returned = true
 }
 
-// change calls f for an actor that has begun and not ended. It returns false for any other
-// actor.
+// change calls f if the actor has begun and has not ended. Otherwise, it returns false.
 func (w *world) change(a *actor, f func()) bool {
 	w.gate.mu.Lock()
 	defer w.gate.mu.Unlock()
@@ -237,8 +236,8 @@ func (w *world) change(a *actor, f func()) bool {
 	return true
 }
 
-// resume lets a paused process continue, and with it the clients that it stopped. It
-// returns false if the process is not paused.
+// resume lets a paused process and its clients continue. It returns false if the process is not
+// paused.
 func (w *world) resume(inst *instance) bool {
 	if !inst.stopped.Load() {
 		return false
@@ -259,19 +258,19 @@ func (w *world) instanceDies(number int) bool {
 	return ok && w.restart(w.cluster.instances[number-1])
 }
 
-// restart starts a new process in place of one that has died. The database sessions of the
-// old process end with their connections.
+// restart replaces a dead process with a new one. The database sessions of the old process end,
+// because its connections are gone.
 func (w *world) restart(inst *instance) bool {
 	for _, tx := range inst.sessions {
 		_ = tx.Close(context.Background())
 	}
-	w.gate.ungated, w.gate.starting = true, true // no lock is needed: no other goroutine runs, and the setup takes no steps
+	w.gate.ungated, w.gate.starting = true, true // no lock is needed, because no other goroutine runs; the setup takes no steps
 	err := w.start(inst)
 	w.gate.ungated, w.gate.starting = false, false
 	return err == nil
 }
 
-// arriveLate applies a call that its caller has given up.
+// arriveLate lets a server apply a call whose caller has already given up.
 func (x *execution) arriveLate(s schedule.Step) bool {
 	x.gate.mu.Lock()
 	c := takeLocked(&x.gate.inFlight, s)
@@ -287,16 +286,16 @@ func (x *execution) arriveLate(s schedule.Step) bool {
 	x.leases.applied(c, nil)
 	if _, ok := c.node.leaseOf(c.actor.value); !ok {
 		x.gate.mu.Lock()
-		c.actor.value = value // the late call has withdrawn an older value than the one its actor uses now
+		c.actor.value = value // the server does not store the value of the late call, so the actor keeps its present value
 		x.leases.findLeasesLocked(c.node)
 		x.gate.mu.Unlock()
 	}
 	return true
 }
 
-// nextTimer lets time pass until a call comes to the gate or a grab ends. While a call could
-// go through, nextTimer stops before the next lease expires, because an expiry would be a
-// fault.
+// nextTimer lets time pass until a call comes to the gate or a grab ends. If another call could go
+// through meanwhile, nextTimer stops before the next lease expires, because an expiry would then be
+// a fault.
 func (x *execution) nextTimer() bool {
 	x.gate.mu.Lock()
 	most, busy := horizon*x.cluster.TTL, x.gate.anyEnabledLocked()
@@ -331,17 +330,16 @@ func (x *execution) nextTimer() bool {
 	return true
 }
 
-// horizon is the number of TTLs after which more waiting changes nothing.
+// horizon is the number of TTLs after which further waiting changes nothing.
 const horizon = 8
 
-// leaseEnd lets time pass until the next lease has just expired. It returns false if a
-// renewal arrives first for an actor whose lease expires in this step, or if such an actor makes
-// progress by itself.
+// leaseEnd lets time pass until the next lease has just expired. It returns false if an actor whose
+// lease is about to expire renews it first, or makes another call by itself.
 func (x *execution) leaseEnd() bool {
 	x.gate.mu.Lock()
 	holder, left := x.leases.nextLeaseEndLocked()
 	x.oracle.heldUp = x.oracle.heldUp || x.gate.anyEnabledLocked()
-	var ending, resting []*actor // the actors whose leases expire, and those of them who have no call to make
+	var ending, resting []*actor // the actors whose leases expire, and which of them have no call waiting
 	for _, a := range x.world.actors {
 		if end := x.leases.leaseEndLocked(a); 0 < end && end <= left+time.Millisecond {
 			if ending = append(ending, a); !x.gate.enabledLocked(a) {
@@ -369,7 +367,7 @@ func (x *execution) leaseEnd() bool {
 		select {
 		case <-x.gate.arrived:
 			x.gate.mu.Lock()
-			x.oracle.heldUp = true // the call that has arrived has to wait
+			x.oracle.heldUp = true // because the call that has arrived must wait
 			goesOn := slices.ContainsFunc(resting, x.gate.enabledLocked) ||
 				slices.ContainsFunc(ending, func(a *actor) bool { return x.leases.renewalDueLocked(a.inst) })
 			x.gate.mu.Unlock()
@@ -383,8 +381,8 @@ func (x *execution) leaseEnd() bool {
 	}
 }
 
-// timePassed tells all servers that time has passed. It updates the leases that clients keep
-// alive without a call.
+// timePassed tells all servers that time has passed. It also updates the leases that clients keep
+// alive in the background.
 func (w *world) timePassed() {
 	for _, n := range w.cluster.nodes {
 		n.timePassed()

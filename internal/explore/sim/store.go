@@ -10,24 +10,26 @@ import (
 	"grablab/internal/order"
 )
 
-// storeOf returns the database as one instance uses it. Each call is a step.
+// storeOf returns the database for one instance. Each call to it waits until a step lets it
+// through.
 func (w *world) storeOf(inst *instance) order.Store {
 	return order.Intercept(sessions{w.db, inst}, func(ctx context.Context, c *order.Call, send func(context.Context) error) error {
 		text := func() string { return textOfCall(c) }
 		err := w.gate.through(ctx, inst, &call{target: schedule.DB, text: text}, func(ctx context.Context) error {
 			if c.Kind == order.ClaimCall {
-				ctx = context.WithoutCancel(ctx) // like a real database, carry out a request that has arrived
+				ctx = context.WithoutCancel(ctx) // a real database also carries out a request that it has received
 			}
 			return send(ctx)
 		})
 		if c.Over != nil && err != nil && (ctx.Err() != nil || !errors.Is(err, c.Err)) {
-			_ = c.Over.Close(context.WithoutCancel(ctx)) // like a real client, drop a connection whose state is unknown
+			_ = c.Over.Close(context.WithoutCancel(ctx)) // a real client also drops a connection whose state is unknown
 		}
 		return err
 	})
 }
 
-// sessions records the sessions that an instance begins, so that they end with its process.
+// sessions records the database sessions of an instance, so that they can be ended when its process
+// dies.
 type sessions struct {
 	*order.Mem
 	inst *instance
@@ -41,7 +43,7 @@ func (s sessions) Begin(ctx context.Context) (order.Tx, error) {
 	return tx, err
 }
 
-// textOfCall returns the text of a database call and its answer.
+// textOfCall describes a database call and its answer for a replay.
 func textOfCall(c *order.Call) string {
 	switch c.Kind {
 	case order.ReadCall:

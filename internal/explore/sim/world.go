@@ -8,19 +8,19 @@ import (
 	"grablab/internal/order"
 )
 
-// world holds everything that a schedule acts on: the database, the instances and their
-// actors. The lock servers belong to the cluster, because they outlive the bubble.
+// world holds everything that a schedule acts on: the database, the instances and their actors. The
+// lock servers belong to the cluster, because they are reused by all schedules.
 type world struct {
 	cluster *Cluster
 	gate    *gate
 	leases  *leaseBook
 
 	db       *order.Mem
-	dbState  search.Fingerprint // the fingerprint of db, or 0 if db has changed since
+	dbState  search.Fingerprint // the fingerprint of db; 0 if it must be computed again
 	actors   []*actor
-	probe    *actor          // the driver of the prober
-	services []*grab.Service // the services of all instances that were ever started
-	running  sync.WaitGroup  // counts the grabs that run
+	probe    *actor          // the actor that makes the fresh grabs at the end
+	services []*grab.Service // all services that were ever started, to be closed at the end
+	running  sync.WaitGroup  // counts the running grabs
 	ended    chan struct{}   // closed when the schedule is over
-	events   []event         // what the instances recorded in the last step, guarded by gate.mu
+	events   []event         // the history events of the last step, guarded by gate.mu
 }

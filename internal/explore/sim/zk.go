@@ -12,12 +12,12 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// zkServer simulates a ZooKeeper of one server without a socket. It has nodes, sessions that
-// end with their timeouts, and one-time watches. It answers requests that no lock uses with
+// zkServer simulates a single ZooKeeper server without a socket. It has nodes, sessions that end at
+// their timeouts, and one-time watches. It answers requests that no lock uses with
 // errZKUnimplemented.
 //
-// Unlike the real server, it ends a session exactly at its timeout, and it never deletes an
-// empty container.
+// Unlike the real server, it ends a session exactly at its timeout, and it never deletes an empty
+// container.
 type zkServer struct {
 	*node
 
@@ -35,12 +35,12 @@ type zkServer struct {
 	lost    bool               // whether a connection has been lost
 	under   search.Fingerprint // a hash of the calls that are under way in the clients
 	told    search.Fingerprint // a hash of all replies
-	answers map[zkAsked]string // the text of the last reply
+	answers map[zkAsked]string // the text of the last reply to each request
 }
 
 type zkNode struct {
 	czxid, pzxid      int64
-	created, children int32 // the nodes created below it so far, and the nodes there now
+	created, children int32 // the number of children created so far, and the number that exist now
 	owner             int64 // the session of an ephemeral node, otherwise 0
 	bytes             []byte
 }
@@ -51,19 +51,19 @@ type zkSession struct {
 	conn *zkConn // nil if the session has no connection
 }
 
-// zkAsked identifies what was asked: the instance and the path.
+// zkAsked identifies a request by its instance and its path.
 type zkAsked struct {
 	inst *instance
 	path string
 }
 
-// The bounds of a session's timeout are the same as on the real server of a stack.
+// Session timeouts have the same bounds as on the real ZooKeeper that the program starts.
 const (
 	zkShortest = 200 * time.Millisecond
 	zkLongest  = 10 * time.Minute
 )
 
-// These are the request codes and the bits of a node's mode.
+// These are the request codes of the protocol, and the bits of a node's mode.
 const (
 	zkCreate          = 1
 	zkDelete          = 2
@@ -79,7 +79,7 @@ const (
 	zkSequence  = 2
 )
 
-// These are the error codes.
+// These are the error codes of the protocol.
 const (
 	errZKUnimplemented = -6
 	errZKNoNode        = -101
@@ -89,7 +89,7 @@ const (
 	errZKNotEmpty      = -111
 )
 
-// These are the events of a watch.
+// These are the watch events of the protocol.
 const (
 	zkNodeCreated     = 1
 	zkNodeDeleted     = 2
@@ -112,9 +112,9 @@ func (s *zkServer) reset() {
 	s.losing, s.answers = map[*instance]bool{}, map[zkAsked]string{}
 }
 
-// timePassed lets processes that were paused continue. The server handles what they had
-// written, and their clients read again. A connection that closed during the pause also
-// counts, because its client has not noticed yet.
+// timePassed lets processes that were paused continue. The server handles the requests that they
+// had written, and their clients read again. This includes connections that closed during the
+// pause, because their clients have not noticed it yet.
 func (s *zkServer) timePassed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,7 +125,7 @@ func (s *zkServer) timePassed() {
 	s.closedUnread = slices.DeleteFunc(s.closedUnread, func(c *zkConn) bool { return !c.stopped() })
 }
 
-// settle waits until clients that lost their connection have connected again, which they try
+// settle waits until the clients that lost their connections have connected again, which they try
 // once a second. The locks then make the calls that they had postponed.
 func (s *zkServer) settle() {
 	for range 20 {
@@ -157,8 +157,8 @@ func (s *zkServer) disconnect() {
 	}
 }
 
-// connectLocked begins a session or resumes one on a new connection. If the session has
-// expired, the reply has neither an id nor a timeout.
+// connectLocked begins or resumes a session on a new connection. If the session has expired, the
+// reply has neither an id nor a timeout.
 func (s *zkServer) connectLocked(c *zkConn, r *juteReader) {
 	_, _, timeout, id := r.int(), r.long(), time.Duration(r.int())*time.Millisecond, r.long()
 	session, ok := s.sessions[id]
@@ -276,7 +276,7 @@ func (s *zkServer) carryOutLocked(c *zkConn, op int32, path string, r *juteReade
 	}
 }
 
-// zkSaid returns the text of a request and its answer.
+// zkSaid describes a request and its answer for a replay.
 func zkSaid(verb, path string, code int32, answer string) string {
 	if code != 0 {
 		answer = fmt.Sprintf("error %d", code)
@@ -425,7 +425,7 @@ func (s *zkServer) contents() string {
 	return b.String()
 }
 
-// state adds the sessions, the watches, and the bytes under way to and from the clients.
+// state adds the sessions, the watches, and the unread bytes in both directions.
 func (s *zkServer) state(f search.Fingerprint) search.Fingerprint {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -447,8 +447,7 @@ func (s *zkServer) state(f search.Fingerprint) search.Fingerprint {
 	return f.Number(int64(all))
 }
 
-// findLocked finds the node whose path begins with prefix, and its session. The node must be
-// ephemeral.
+// findLocked finds the ephemeral node whose path begins with prefix, and the session that owns it.
 func (s *zkServer) findLocked(prefix string) (path string, session *zkSession) {
 	for path, n := range s.nodes {
 		if session, ok := s.sessions[n.owner]; ok && prefix != "" && strings.HasPrefix(path, prefix) {
@@ -458,7 +457,7 @@ func (s *zkServer) findLocked(prefix string) (path string, session *zkSession) {
 	return "", nil
 }
 
-// leaseOf returns the lease of a node, but only if the node is the first in its queue.
+// leaseOf finds the lease of a node, but only if the node is the first in its queue.
 func (s *zkServer) leaseOf(value string) (ttl time.Duration, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

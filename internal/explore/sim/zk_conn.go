@@ -17,7 +17,7 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// ensemble returns the server as one instance reaches it.
+// ensemble returns what an instance needs to connect to the server.
 func (s *zkServer) ensemble(inst *instance) *lock.Ensemble {
 	return &lock.Ensemble{
 		Servers: []string{"127.0.0.1:2181"}, // a literal address needs no DNS lookup
@@ -29,12 +29,12 @@ func (s *zkServer) ensemble(inst *instance) *lock.Ensemble {
 	}
 }
 
-// zkPath is the path of a request that creates no node. The path does not name the caller's
-// own node.
+// zkPath is the path of a request that creates no node. It has a type of its own, because the
+// lease book must not take it for the caller's lease.
 type zkPath string
 
-// around sends a call to the gate and then into the client. The client ignores contexts, and
-// waits as long as it has no connection.
+// around makes a call wait at the gate, and then passes it to the ZooKeeper client. That client
+// ignores contexts, and waits as long as it has no connection.
 func (s *zkServer) around(ctx context.Context, inst *instance, path string, ask func() error) error {
 	w := inst.world
 	if w == nil {
@@ -69,9 +69,9 @@ func (s *zkServer) around(ctx context.Context, inst *instance, path string, ask 
 	})
 }
 
-// zkConn is a client's connection. While the client's process is stopped or dead, the server
-// handles nothing that it wrote, and the client reads nothing. This ends when the process
-// continues or the schedule ends.
+// zkConn is a client's connection. While the client's process is paused or dead, the server ignores
+// what it has written, and the client reads nothing. This ends when the process continues or the
+// schedule ends.
 type zkConn struct {
 	server  *zkServer
 	owner   *instance // nil if it belongs to no schedule
@@ -160,7 +160,7 @@ func (c *zkConn) Read(b []byte) (int, error) {
 	}
 }
 
-// zkWait holds the channels that a Read waits on. A nil channel is ignored.
+// zkWait holds the channels that a Read waits on. Nil channels never become ready.
 type zkWait struct {
 	news, over <-chan struct{}
 	expired    <-chan time.Time
@@ -206,7 +206,7 @@ func (c *zkConn) sendLocked(message jute) {
 	c.notifyLocked()
 }
 
-// sendEventLocked sends the event of a watch.
+// sendEventLocked sends a client the event of a watch.
 func (c *zkConn) sendEventLocked(event int32, path string) {
 	const connected = 3
 	c.sendLocked(jute{}.int(-1).long(-1).int(0).int(event).int(connected).text(path))
@@ -268,8 +268,8 @@ func (b jute) bytes(v []byte) jute {
 }
 func (b jute) text(s string) jute { return append(b.int(int32(len(s))), s...) }
 
-// juteReader reads a message. It panics if the message is too short, because only the real
-// client writes here.
+// juteReader reads a message. It panics if the message is too short, which the real client never
+// sends.
 type juteReader struct{ rest []byte }
 
 func (r *juteReader) take(n int) []byte {
