@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"unicode"
 
 	"grablab/internal/measure/experiment"
 )
@@ -31,24 +30,6 @@ func (d document) markdown(w io.Writer) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
-}
-
-// Anchor returns the anchor of a cell's timeline in the Markdown report. It returns "" if
-// the cell has no timeline. The anchor follows the rules of GitHub and GitLab.
-func Anchor(c experiment.Cell) string {
-	if c.Timeline == nil {
-		return ""
-	}
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r == ' ':
-			return '-'
-		case r == '-' || r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r):
-			return unicode.ToLower(r)
-		default:
-			return -1
-		}
-	}, timelineTitle(c))
 }
 
 func markdownList(b *strings.Builder, lines []string) {

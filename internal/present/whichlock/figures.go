@@ -4,10 +4,7 @@ import (
 	"fmt"
 	"regexp"
 
-	"grablab/internal/catalog"
-	"grablab/internal/measure/experiment"
 	"grablab/internal/measure/lockbench"
-	"grablab/internal/measure/stat"
 )
 
 // figure formats x with three digits.
@@ -146,21 +143,10 @@ func (p *page) Rate(name, benchCase string) string {
 	return fmt.Sprintf("%.0f times a second (%s commands each)", row.OpsPerS, figureOf(row.SentPerOp))
 }
 
-// manyKeys compares watchdog with redlock when each of 64 workers has a key of its own.
-type manyKeys struct {
-	Watchdog, WatchdogSent, Redlock, RedlockSent string
-	Holds                                        bool // watchdog is faster
-}
-
-// ManyKeys reads the comparison from the benchmark.
-func (p *page) ManyKeys() manyKeys {
-	watchdog, redlock := p.row("watchdog", "many_keys"), p.row("redlock", "many_keys")
-	if watchdog == nil || redlock == nil {
-		p.fail("watchdog or redlock was not measured in many_keys")
-		return manyKeys{}
-	}
-	rate := func(row *lockbench.Row) string { return fmt.Sprintf("%.0f", row.OpsPerS) }
-	return manyKeys{rate(watchdog), figureOf(watchdog.SentPerOp), rate(redlock), figureOf(redlock.SentPerOp), watchdog.OpsPerS > redlock.OpsPerS}
+// IsFaster reports whether a case of the benchmark acquires a lock more often per second than another.
+func (p *page) IsFaster(name, than, benchCase string) bool {
+	a, b := p.row(name, benchCase), p.row(than, benchCase)
+	return a != nil && b != nil && a.OpsPerS > b.OpsPerS
 }
 
 // BenchFolder returns the folder of the benchmark below results/.
@@ -169,67 +155,12 @@ func (p *page) BenchFolder() string { return benchFolder }
 // ClaimsFile returns the file of the claims below results/.
 func (p *page) ClaimsFile() string { return claimsFile }
 
-// claimed returns the submatches of a pattern in the output of .ci/claims.
-func (p *page) claimed(pattern string) []string {
-	re := regexp.MustCompile(pattern)
-	found := re.FindStringSubmatch(p.Claims)
+// Measured returns the first submatch of a pattern in the output of .ci/claims.
+func (p *page) Measured(pattern string) string {
+	found := regexp.MustCompile(pattern).FindStringSubmatch(p.Claims)
 	if found == nil {
 		p.fail("results/%s has no match for %s", claimsFile, pattern)
-		found = make([]string, re.NumSubexp()+1)
-	}
-	return found[1:]
-}
-
-// Measured returns the first submatch of a pattern in the output of .ci/claims.
-func (p *page) Measured(pattern string) string { return p.claimed(pattern)[0] }
-
-// Seconds returns the verdict on a strategy in the run of .ci/claims, and its surplus grabs.
-func (p *page) Seconds(name string) string {
-	found := p.claimed(`(?m)^` + name + ` +([a-z]+)\S*(?: [✓✗])? +(\d+) +(\d+) `)
-	return fmt.Sprintf("%s, with %s grabs too many for 10 orders", found[0], found[2])
-}
-
-// A saleRow is a strategy that sold an item of many units.
-type saleRow struct{ Strategy, Mark, SoldOut, P99, InOrder, Commands, Statements string }
-
-// SaleRows returns the table of the sale.
-func (p *page) SaleRows() (rows []saleRow) {
-	stock := p.Sale.Config.Stock
-	for _, c := range p.Sale.Cells {
-		if c.Sale == nil || c.Verdict != catalog.Safe || c.Grabs == nil || *c.Grabs != stock*max(1, len(c.Repetitions)) {
-			p.fail("%s did not sell exactly %d units each time: %s", c.Strategy, stock, c.Reason)
-			continue
-		}
-		mark := ""
-		if c.LoadHeld != nil && !*c.LoadHeld {
-			mark = "*"
-		}
-		inOrder := experiment.OverSales(c.Repetitions, func(s *experiment.Sale) *float64 { return s.InOrder })
-		rows = append(rows, saleRow{c.Strategy, mark, medianOf(soldOut(c), "%.0f", 1), medianOf(p99s(c), "%.0f", 1),
-			medianOf(inOrder, "%.0f %%", 100), figureOf(c.RedisCommandsPerRequest), figureOf(c.DBStatementsPerRequest)})
-	}
-	return rows
-}
-
-func soldOut(c experiment.Cell) []float64 {
-	return experiment.OverSales(c.Repetitions, func(s *experiment.Sale) *float64 { return s.SoldOutMS })
-}
-
-func p99s(c experiment.Cell) []float64 {
-	return experiment.ValuesOf(c.Repetitions, func(r experiment.Repetition) *float64 {
-		if r.Latency == nil {
-			return nil
-		}
-		return &r.Latency.P99
-	})
-}
-
-// medianOf formats the median of values, times a factor, with its interval.
-func medianOf(values []float64, format string, factor float64) string {
-	if len(values) == 0 {
 		return "?"
 	}
-	m := stat.Median(values)
-	show := func(x float64) string { return fmt.Sprintf(format, x*factor) }
-	return fmt.Sprintf("%s [%s, %s]", show(m.Median), show(m.Low), show(m.High))
+	return found[1]
 }

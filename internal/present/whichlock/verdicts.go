@@ -8,7 +8,6 @@ import (
 	"grablab/internal/catalog"
 	"grablab/internal/grab/lock"
 	"grablab/internal/measure/experiment"
-	"grablab/internal/present/report"
 )
 
 // cells returns the cells of a strategy, from the run that contains it.
@@ -69,24 +68,6 @@ func (p *page) Stuck(name string) []string { return faultsOf(underFaults(p.cells
 
 // Striking returns the faults that can strike a strategy.
 func (p *page) Striking(name string) []string { return faultsOf(underFaults(p.cells(name), isStruck)) }
-
-// StockUnder returns the faults under which a strategy that decides in Redis has a verdict.
-func (p *page) StockUnder(name string, verdict catalog.Verdict) []string {
-	faults := faultsOf(underFaults(cellsOf(p.Stock, name), func(c experiment.Cell) bool { return c.Verdict == verdict }))
-	if len(faults) == 0 {
-		p.fail("no fault makes %s %s any more", name, verdict)
-	}
-	return faults
-}
-
-// StockSafeWithCAS reports whether mysql-cas is safe under all faults that break redis-stock and
-// can strike both.
-func (p *page) StockSafeWithCAS() bool {
-	broken := slices.Concat(p.StockUnder("redis-stock", catalog.Unsafe), p.StockUnder("redis-stock", catalog.Stuck))
-	return !slices.ContainsFunc(p.cells("mysql-cas"), func(c experiment.Cell) bool {
-		return slices.Contains(broken, string(c.Fault)) && c.Verdict != catalog.Safe && c.Verdict != catalog.NA
-	})
-}
 
 // PlainLoad returns the cell of a strategy without a fault.
 func (p *page) PlainLoad(name string) experiment.Cell {
@@ -183,55 +164,6 @@ func (p *page) HangOutcomes() (o hangOutcomes) {
 	return o
 }
 
-// harm describes what faults do to one lock.
-type harm struct {
-	Name  string
-	Modes []string // failure modes that were seen
-	Lists []harmList
-}
-
-// A harmList holds a link for each fault with the same outcome.
-type harmList struct {
-	Outcome string
-	Links   []string
-}
-
-// Harm returns what faults do to a lock, or nil if they do nothing.
-func (p *page) Harm(name string) *harm {
-	run := p.runOf(name)
-	folder := map[*experiment.Run]string{p.Matrix: matrixFolder, p.Unique: uniqueFolder, p.Libraries: librariesFolder}[run]
-	cells := cellsOf(run, name)
-	if unknown := underFaults(cells, isUnknown); len(unknown) > 0 {
-		p.fail("%s: the verdict of %s is unknown under %s", folder, name, quoteNames(faultsOf(unknown)))
-	}
-	h := harm{Name: name, Modes: report.ModesSeen(run, name)}
-	for _, outcome := range []struct {
-		name    string
-		matches func(experiment.Cell) bool
-	}{{"grabbed twice", isTwice}, {"only two inside", onlyTwoIn}, {"stuck", isStuck}} {
-		var links []string
-		for _, c := range underFaults(cells, outcome.matches) {
-			links = append(links, faultLink(c, folder))
-		}
-		if links != nil {
-			h.Lists = append(h.Lists, harmList{outcome.name, links})
-		}
-	}
-	if h.Lists == nil {
-		return nil
-	}
-	return &h
-}
-
-// faultLink returns the fault of a cell, as a link if the report of the run has a timeline of it.
-func faultLink(c experiment.Cell, folder string) string {
-	anchor := report.Anchor(c)
-	if anchor == "" {
-		return string(c.Fault)
-	}
-	return fmt.Sprintf("[%s](../results/%s/report.md#%s)", c.Fault, folder, anchor)
-}
-
 func modeLink(id string) string {
 	return fmt.Sprintf("[%s](failure-modes.md#%s)", id, strings.ToLower(id))
 }
@@ -244,18 +176,17 @@ func quoteNames(names []string) string {
 	return "`" + strings.Join(names, "`, `") + "`"
 }
 
-// A lossDifference compares a strategy under a fault with and without the check for a lost lock:
-// the number of points at which an order was grabbed twice.
-type lossDifference struct {
-	Strategy                   string
-	Fault                      catalog.Fault
-	Link                       string
-	Ignoring, Checking, Points int
-	unsafe                     bool // in both cases
+// lossTotals holds how many points of a grab are unsafe with and without the check for a lost lock,
+// over all cells that the check changes. Helps reports whether the check makes fewer points unsafe
+// and no lock safe.
+type lossTotals struct {
+	Ignoring, Checking int
+	Helps              bool
 }
 
-// LossDifferences returns the cells that the check changes.
-func (p *page) LossDifferences() (all []lossDifference) {
+// LossTotals compares the runs with and without the check.
+func (p *page) LossTotals() (t lossTotals) {
+	t.Helps = true
 	for _, name := range Choices {
 		checking := cellsOf(p.Matrix, name)
 		for _, c := range cellsOf(p.Ignoring, name) {
@@ -264,14 +195,15 @@ func (p *page) LossDifferences() (all []lossDifference) {
 				p.fail("%s has %s under %s, and %s does not", ignoringFolder, name, c.Fault, matrixFolder)
 				continue
 			}
-			d := lossDifference{name, c.Fault, faultLink(c, ignoringFolder), unsafePoints(c), unsafePoints(checking[i]), len(c.Points), false}
-			d.unsafe = isTwice(c) && d.Checking > 0
-			if d.Checking != d.Ignoring || checking[i].Said() != c.Said() {
-				all = append(all, d)
+			ignored, checked := unsafePoints(c), unsafePoints(checking[i])
+			if ignored != checked {
+				t.Ignoring, t.Checking = t.Ignoring+ignored, t.Checking+checked
+				t.Helps = t.Helps && isTwice(c) && checked > 0
 			}
 		}
 	}
-	return all
+	t.Helps = t.Helps && t.Ignoring > t.Checking
+	return t
 }
 
 func unsafePoints(c experiment.Cell) (n int) {
@@ -281,21 +213,4 @@ func unsafePoints(c experiment.Cell) (n int) {
 		}
 	}
 	return n
-}
-
-// lossTotals holds the unsafe points of all differences. Helps reports whether the check makes fewer
-// points unsafe and no lock safe.
-type lossTotals struct {
-	Ignoring, Checking int
-	Helps              bool
-}
-
-// LossTotals adds up LossDifferences.
-func (p *page) LossTotals() (t lossTotals) {
-	all := p.LossDifferences()
-	for _, d := range all {
-		t.Ignoring, t.Checking = t.Ignoring+d.Ignoring, t.Checking+d.Checking
-	}
-	t.Helps = t.Ignoring > t.Checking && !slices.ContainsFunc(all, func(d lossDifference) bool { return !d.unsafe })
-	return t
 }

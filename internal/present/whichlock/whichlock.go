@@ -29,8 +29,6 @@ type Sources struct {
 	Unique    *experiment.Run   // mysql-unique under all faults
 	Libraries *experiment.Run   // the libraries under all faults
 	Ignoring  *experiment.Run   // the strategies that notice a loss, with -on-lost ignore
-	Sale      *experiment.Run   // an item of many units
-	Stock     *experiment.Run   // the strategies that decide in Redis, under all faults
 	Bench     *lockbench.Result // each lock by itself
 	Claims    string            // the output of .ci/claims
 	Versions  map[string]string // of the libraries, by module
@@ -59,8 +57,6 @@ func (s *Sources) Runs() []sourceRun {
 		{"`mysql-unique` under all faults", uniqueFolder, s.Unique},
 		{"the libraries under all faults", librariesFolder, s.Libraries},
 		{"with `-on-lost ignore`", ignoringFolder, s.Ignoring},
-		{"an item of many units", "reference-sale-local", s.Sale},
-		{"decision in Redis, under all faults", "reference-stock-local", s.Stock},
 	}
 }
 
@@ -75,7 +71,7 @@ func Load(root string) (Sources, error) {
 
 func load(root string) (s Sources, err error) {
 	results := filepath.Join(root, "results")
-	targets := []**experiment.Run{&s.Matrix, &s.Unique, &s.Libraries, &s.Ignoring, &s.Sale, &s.Stock} // as Runs
+	targets := []**experiment.Run{&s.Matrix, &s.Unique, &s.Libraries, &s.Ignoring} // as Runs
 	for i, source := range s.Runs() {
 		if *targets[i], err = report.Load(filepath.Join(results, source.Folder)); err != nil {
 			return s, err
@@ -126,6 +122,11 @@ func Write(w io.Writer, s Sources) error {
 	}).Parse(pageTemplate)
 	if err != nil {
 		return fmt.Errorf("whichlock: %w", err)
+	}
+	for _, name := range p.Names() {
+		if unknown := underFaults(p.cells(name), isUnknown); len(unknown) > 0 {
+			p.fail("the verdict of %s is unknown under %s", name, quoteNames(faultsOf(unknown)))
+		}
 	}
 	var b strings.Builder
 	if err := parsed.Execute(&b, p); err != nil {

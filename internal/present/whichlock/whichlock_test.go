@@ -108,9 +108,8 @@ func TestUnknownFigures(t *testing.T) {
 	}
 }
 
-// TestPageShowsAllHarm checks that the page has a link or a name for each fault that did harm, and
-// that its tables fit into 120 columns.
-func TestPageShowsAllHarm(t *testing.T) {
+// TestTablesAreNarrow checks that the tables of the page fit into 120 columns.
+func TestTablesAreNarrow(t *testing.T) {
 	s, err := Load("../../..")
 	if err != nil {
 		t.Fatal(err)
@@ -118,26 +117,6 @@ func TestPageShowsAllHarm(t *testing.T) {
 	var b strings.Builder
 	if err := Write(&b, s); err != nil {
 		t.Fatal(err)
-	}
-	_, breaks, _ := strings.Cut(b.String(), "\n## What breaks it\n")
-	breaks, _, _ = strings.Cut(breaks, "\n## What it costs\n")
-	harmful := 0
-	p := &page{Sources: s}
-	for _, name := range p.Names() {
-		_, section, _ := strings.Cut(breaks, "\n`"+name+"` (failure modes")
-		section, _, _ = strings.Cut(section, "\n`")
-		for _, c := range p.cells(name) {
-			if c.Fault == catalog.NoFault || !isTwice(c) && !isStuck(c) && !letsTwoIn(c) {
-				continue
-			}
-			harmful++
-			if !strings.Contains(section, "  "+string(c.Fault)) && !strings.Contains(section, "  ["+string(c.Fault)+"](") {
-				t.Errorf("%s: the page does not name %s (%s)", name, c.Fault, c.Said())
-			}
-		}
-	}
-	if harmful < 100 {
-		t.Errorf("only %d cells with harm: the test looks at the wrong runs", harmful)
 	}
 	for line := range strings.Lines(b.String()) {
 		if n := utf8.RuneCountInString(strings.TrimSpace(line)); strings.HasPrefix(line, "|") && n > 120 {
