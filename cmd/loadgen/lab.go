@@ -11,9 +11,7 @@ import (
 
 	"grablab/internal/explore"
 	"grablab/internal/flags"
-	"grablab/internal/grab/lock"
 	"grablab/internal/measure/experiment"
-	"grablab/internal/measure/replay"
 	"grablab/internal/order"
 	"grablab/internal/present/lab"
 	"grablab/internal/present/report"
@@ -94,7 +92,7 @@ func (s *labSettings) execute(ctx context.Context, stdout, stderr io.Writer) err
 		worker, cfg.Own = []string{own.exe}, own.names
 	}
 	cfg.Explore = func(ctx context.Context, asked lab.Search) (report.Found, error) { return s.search(ctx, worker, asked) }
-	cfg.Fill, cfg.Replay = s.fill, replayFound
+	cfg.Fill = s.fill
 	cfg.Workshop = s.workshopOf()
 	err = lab.Serve(ctx, cfg)
 	switch {
@@ -147,26 +145,4 @@ func (s *labSettings) fill(ctx context.Context, t lab.Table, to lab.Filling) (er
 		return out.save(run)
 	})
 	return err
-}
-
-// replayFound runs loadgen run -schedule for a schedule that the page shows.
-func replayFound(ctx context.Context, text string, steps io.Writer) (f lab.Forced, err error) {
-	var notes notes
-	cfg, err := configOf("the schedule", []byte(text), &notes)
-	if err != nil {
-		return f, err
-	}
-	if cfg.Strategy, err = lock.Find(cfg.Schedule.Strategy); err != nil {
-		return f, fmt.Errorf("real instances have the strategies of this program alone: %w", err)
-	}
-	if cfg.Exe, err = os.Executable(); err != nil {
-		return f, err
-	}
-	cfg.Out, cfg.Log = steps, steps
-	f.Config = cfg
-	if f.Result, err = replay.Run(ctx, cfg); err != nil {
-		return f, err
-	}
-	f.Says, _ = conclusion(cfg, f.Result)
-	return f, nil
 }

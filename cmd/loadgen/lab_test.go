@@ -77,24 +77,9 @@ func TestLab(t *testing.T) {
 	}
 	var found report.Found
 	if text := ask("/api/explore", `{"strategy":"setnx","actors":2,"faults":["pause"]}`); json.Unmarshal([]byte(text), &found) != nil ||
-		!strings.HasPrefix(found.Answer, "setnx breaks one-winner in 11 steps.") || len(found.Failures) == 0 || found.Failures[0].Drawing == nil ||
-		!strings.Contains(found.Failures[0].Schedule, "property one-winner") {
+		!strings.HasPrefix(found.Answer, "setnx breaks one-winner in 11 steps.") || len(found.Failures) == 0 || found.Failures[0].Drawing == nil {
 		t.Errorf("found %s", text)
 	}
-	for schedule, want := range map[string]string{
-		"strategy mine\nactors A@1\nnodes redis\nttl 3s\nproperty one-winner\n\nA begins\n":  "real instances have the strategies of this program alone",
-		"strategy zookeeper\nactors A@1\nttl 3s\nproperty one-winner\n\nA begins\n":          "the schedule cannot be forced: zookeeper needs servers that no step can name",
-		"strategy setnx\nactors A@1\nnodes redis\nttl 3s\nproperty one-winner\n\nA dances\n": "dances",
-	} {
-		body, err := json.Marshal(map[string]string{"schedule": schedule})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if text := ask("/api/replay", string(body)); !strings.Contains(text, want) {
-			t.Errorf("forcing %q: %s, want %s", schedule, text, want)
-		}
-	}
-
 	// A matrix of one cell, in a result folder as of any run.
 	if text := ask("/api/matrix/start", `{"strategies":["mysql-cas"],"faults":["none"]}`); strings.Contains(text, "error") {
 		t.Fatal(text)

@@ -35,7 +35,6 @@ type workshopSettings struct {
 	hint    bool
 	again   bool
 	reset   bool
-	prepare bool
 
 	scriptFlush bool
 	unlockAs    string
@@ -58,7 +57,6 @@ func (w *workshopSettings) flags() []flags.Flag {
 		flags.New("stack", "KIND", "which servers to use: embedded, local (default: embedded; local if an exercise needs real servers and they are installed)", flags.One(&w.kind, flags.OneOf(stack.Embedded, stack.Local))),
 		flags.New("seed", "N", "determines the figures and the order of options when the progress begins (default: random)", flags.One(&w.seed, flags.Seed)),
 		flags.New("reset", "", "delete the progress and the files of the exercises", flags.Switch(&w.reset)),
-		flags.New("prepare", "", "download and build everything that a class without a network needs, and report what is missing", flags.Switch(&w.prepare)),
 		flags.New("script-flush", "", "lock with the article's scripts, let Redis forget them, and unlock", flags.Switch(&w.scriptFlush)),
 		flags.New("unlock-as", "NAME", "the token with which -script-flush unlocks", flags.One(&w.unlockAs, flags.NonEmpty)),
 	}
@@ -67,7 +65,7 @@ func (w *workshopSettings) flags() []flags.Flag {
 // workshopRules lists what the flags of workshop require and exclude.
 var workshopRules = []flags.Rule{
 	{Flags: "predict answer hint again", Needs: "an exercise", Wrong: "the exercise is missing", Do: "name it, as in workshop 5 -hint"},
-	{Flags: "reset prepare script-flush", Excludes: "an exercise", Wrong: "concerns no single exercise", Do: "leave out the number"},
+	{Flags: "reset script-flush", Excludes: "an exercise", Wrong: "concerns no single exercise", Do: "leave out the number"},
 	{Flags: "unlock-as", Needs: "-script-flush", Wrong: "nothing is unlocked", Do: "add -script-flush"},
 }
 
@@ -148,10 +146,7 @@ func answerError(err error) string {
 }
 
 func (w *workshopSettings) run(ctx context.Context, stdout, stderr io.Writer) error {
-	switch {
-	case w.prepare:
-		return w.prepareClass(ctx, stdout)
-	case w.scriptFlush:
+	if w.scriptFlush {
 		_, err := flushScripts(ctx, cmp.Or(w.kind, stack.Embedded), w.unlockAs, stdout, stderr)
 		return err
 	}

@@ -45,64 +45,10 @@ func (c Cell) contradiction() error {
 	if !slices.Contains(verdictNames, c.Verdict) {
 		return fmt.Errorf("there is no verdict %q", c.Verdict)
 	}
-	answered := 0
-	for outcome, n := range c.Outcomes {
-		if n < 0 {
-			return fmt.Errorf("%d requests were %s", n, outcome)
-		}
-		answered += n
-	}
-	counts := []count{
-		{"orders", &c.Orders, nil, ""},
-		{"requests", &c.Requests, nil, ""},
-		{"outcomes", &answered, &c.Requests, "requests"},
-		{"orders_grabbed", c.OrdersGrabbed, &c.Orders, "orders"},
-		{"orders_grabbed", c.OrdersGrabbed, c.Grabs, "grabs"},
-		{"orders_double_grabbed", c.OrdersDoubleGrabbed, c.OrdersGrabbed, "orders_grabbed"},
-		{"orders_double_grabbed", c.OrdersDoubleGrabbed, c.DoubleGrabs, "double_grabs"},
-		{"double_grabs", c.DoubleGrabs, c.Grabs, "grabs"},
-		{"repeated_rows", c.RepeatedRows, nil, ""},
-		{"stuck_orders", c.StuckOrders, &c.Orders, "orders"},
-		{"contended_orders", c.ContendedOrders, &c.Orders, "orders"},
-		{"phantom_grabs", c.PhantomGrabs, &c.Requests, "requests"},
-		{"unacknowledged_grabs", c.UnacknowledgedGrabs, c.Grabs, "grabs"},
-		{"overlaps", c.Overlaps, nil, ""},
-		{"near_misses", c.NearMisses, nil, ""},
-		{"struck", c.Struck, nil, ""},
-	}
-	for _, p := range c.Points {
-		counts = append(counts, count{"struck of point " + p.Point, &p.Struck, &p.Strikes, "strikes"})
-	}
-	for _, n := range counts {
-		if err := n.contradiction(); err != nil {
-			return err
-		}
-	}
 	if c.Verdict == catalog.Safe && (value(c.DoubleGrabs) > 0 || value(c.StuckOrders) > 0) {
 		return fmt.Errorf("it is safe with %d double_grabs and %d stuck_orders", value(c.DoubleGrabs), value(c.StuckOrders))
 	}
 	return nil
-}
-
-// count is a number that is not negative, and not above another; nil is unknown.
-type count struct {
-	name   string
-	is     *int
-	most   *int
-	mostOf string
-}
-
-func (n count) contradiction() error {
-	switch {
-	case n.is == nil:
-		return nil
-	case *n.is < 0:
-		return fmt.Errorf("%s is %d", n.name, *n.is)
-	case n.most != nil && *n.is > *n.most:
-		return fmt.Errorf("%s is %d, of %d %s", n.name, *n.is, *n.most, n.mostOf)
-	default:
-		return nil
-	}
 }
 
 func value(n *int) int { return *cmp.Or(n, new(0)) }

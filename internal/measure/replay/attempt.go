@@ -36,7 +36,6 @@ type attempt struct {
 	killed  map[int]bool          // instances that are killed and not restarted yet
 	seen    map[string]uint64     // last event of each instance before this attempt
 	events  []history.Event
-	steps   []Step
 	leftOut int // steps that another strategy did not reach
 }
 
@@ -70,10 +69,7 @@ func (r *replayer) attempt(ctx context.Context) (f Result, err error) {
 		return f, err
 	}
 	t.assign()
-	defer func() {
-		err = errors.Join(err, t.clear(context.WithoutCancel(ctx)))
-		t.record(&f)
-	}()
+	defer func() { err = errors.Join(err, t.clear(context.WithoutCancel(ctx))) }()
 	for n := range r.fleet.Instances {
 		if err := t.hold(ctx, n+1); err != nil {
 			return f, err
@@ -86,22 +82,8 @@ func (r *replayer) attempt(ctx context.Context) (f Result, err error) {
 		}
 	}
 	f, err = t.conclude(ctx)
-	f.Until, f.LeftOut = t.clock(), t.leftOut
+	f.LeftOut = t.leftOut
 	return f, err
-}
-
-// record copies the events up to the judgement into the result. It runs last, because an
-// event may be written shortly after its answer.
-func (t *attempt) record(f *Result) {
-	f.Steps = t.steps
-	for _, p := range t.actors {
-		f.Actors = append(f.Actors, Actor{p.Actor, p.in.ID, p.driver})
-	}
-	for _, e := range t.events {
-		if e.Order == t.order && e.T <= f.Until {
-			f.Events = append(f.Events, e)
-		}
-	}
 }
 
 // assign gives every actor a driver, starting with 1, and its instance.
@@ -155,7 +137,6 @@ func (t *attempt) step(ctx context.Context, i int, s schedule.Step) error {
 	if err != nil {
 		return err
 	}
-	t.steps = append(t.steps, Step{s, t.clock(), seen})
 	t.say("%s", strings.TrimRight(fmt.Sprintf("%7d ms  %-32s %s", time.Since(t.began).Milliseconds(), s, seen), " "))
 	return t.inTime(i)
 }

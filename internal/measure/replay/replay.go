@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"grablab/internal/catalog"
-	"grablab/internal/check"
 	"grablab/internal/explore/schedule"
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
@@ -46,27 +45,6 @@ type Result struct {
 	Grabs    int    // number of ledger rows
 	Why      string // a sentence about what was observed, and where
 	LeftOut  int    // number of steps that another strategy did not reach
-
-	// The record of the order up to its judgement.
-	Actors []Actor
-	Steps  []Step // all steps of the schedule
-	Events []history.Event
-	Rows   []check.Row // of the ledger
-	Until  time.Duration
-}
-
-// Actor is an actor of the schedule with the names that events use.
-type Actor struct {
-	schedule.Actor
-	ID     string // of its instance
-	Driver int64
-}
-
-// Step is a step of the schedule as it was forced.
-type Step struct {
-	schedule.Step
-	At   time.Duration // CLOCK_MONOTONIC, as events have it
-	Seen string        // the result; may be empty
 }
 
 var (

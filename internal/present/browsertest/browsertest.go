@@ -267,3 +267,9 @@ func (p *Page) Screenshot(name string) {
 		p.t.Fatal(err)
 	}
 }
+
+// Visible returns the visible part of the page as a PNG.
+func (p *Page) Visible() []byte {
+	p.t.Helper()
+	return within(p, func(ctx context.Context) ([]byte, error) { return chromedp.Run(ctx, chromedp.CaptureScreenshot()) })
+}

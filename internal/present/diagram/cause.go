@@ -50,9 +50,9 @@ type who struct {
 	lane Lane
 }
 
-// FindCause derives the cause from the spans and marks of the diagram, and stores it. There is none if
+// findCause derives the cause from the spans and marks of the diagram, and stores it. There is none if
 // the drawing does not show enough.
-func (d *Diagram) FindCause() {
+func (d *Diagram) findCause() {
 	var all []*who
 	for i, l := range d.Lanes {
 		for j, r := range l.Rows {

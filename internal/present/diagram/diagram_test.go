@@ -182,9 +182,6 @@ func TestDeathsAndKeys(t *testing.T) {
 		{"a key that runs out", diagram.Run{Events: record(t, leased...), Outlives: true, Deaths: anew, Until: ms(2000)}, []string{
 			"waits 1-2", "believes 2-2", "holds 2-2", "dead 2-900 open", "kept 2-1002", "dies 2", "leaseend 1002",
 		}},
-		{"a process that was killed", diagram.Run{Events: record(t, leased...), Outlives: true, Deaths: []diagram.Death{{Instance: "8004", At: ms(40), Killed: true}}, Until: ms(500)}, []string{
-			"waits 1-2", "believes 2-40", "holds 2-40", "dead 40-500 open", "kept 40-500 open", "dies 40",
-		}},
 		{"a lease whose end was seen to come", diagram.Run{Events: record(t, unknown...), Until: ms(2000), Keys: []diagram.Key{{Holders: []string{"x/7"}, Last: ms(700), Until: ms(1000), Gone: ms(1100)}}}, []string{
 			"waits 1-2", "holds 2-1000", "believes 2-2000 open", "gap 1000-2000 open", "read 3", "leaseend 1000",
 		}},

@@ -44,12 +44,10 @@ type Actor struct {
 	Driver     int64
 }
 
-// Death records that a process ended. If Killed is true, the process was killed at At.
-// Otherwise At is the time by which its successor was running.
+// Death records that a process ended. At is the time by which its successor was running.
 type Death struct {
 	Instance string
 	At       time.Duration
-	Killed   bool
 }
 
 // Key summarizes what polling saw of a key on a server. Times are on the clock of the
@@ -98,7 +96,7 @@ func OfRun(r Run) Diagram {
 	die := func(by time.Duration) {
 		for len(deaths) > 0 && deaths[0].At <= by {
 			if b.begun {
-				b.died(deaths[0].Instance, b.at(deaths[0].At), deaths[0].Killed)
+				b.died(deaths[0].Instance, b.at(deaths[0].At))
 			}
 			deaths = deaths[1:]
 		}
@@ -147,10 +145,10 @@ type track struct {
 	weight   int // its importance, if a lane has too many drivers
 	last     float64
 
-	asks, waits, believes, struck, dead float64 // the time when each state began; NaN if the driver is not in it
-	struckAt                            string
-	held                                *held
-	kept                                *held // the lease that stays on the server after the driver's death
+	asks, waits, believes, struck float64 // the time when each state began; NaN if the driver is not in it
+	struckAt                      string
+	held                          *held
+	kept                          *held // the lease that stays on the server after the driver's death
 }
 
 // held is a lease. Its end is NaN if unknown, and infinite if the lease never expires.
@@ -174,7 +172,7 @@ func (b *builder) track(e history.Event) *track {
 			return t
 		}
 	}
-	t := &track{lane: e.Instance, instance: e.Instance, driver: e.Driver, asks: none, waits: none, believes: none, struck: none, dead: none}
+	t := &track{lane: e.Instance, instance: e.Instance, driver: e.Driver, asks: none, waits: none, believes: none, struck: none}
 	t.row.Name = "driver " + strconv.FormatInt(e.Driver, 10)
 	if a := b.actor(e.Driver, e.Instance); a != nil {
 		t.lane, t.row.Name = a.Lane, a.Name
@@ -198,7 +196,7 @@ func (b *builder) locks() bool { return b.Excludes != catalog.NoExclusion }
 func (b *builder) add(e history.Event) {
 	now := b.at(e.T)
 	if was, known := b.incarnation[e.Instance]; known && e.Incarnation > was {
-		b.died(e.Instance, now, false)
+		b.died(e.Instance, now)
 	}
 	b.incarnation[e.Instance] = e.Incarnation
 	t := b.track(e)
@@ -406,35 +404,19 @@ func (b *builder) endFault(t *track, now float64, open bool) {
 	t.struck = none
 }
 
-// died ends every open span of a process. If killed is true, the process was killed at now.
-// Otherwise its successor was running by now.
-func (b *builder) died(instance string, now float64, killed bool) {
-	dead := func(t *track, from float64) {
-		t.row.Spans = append(t.row.Spans, Span{Dead, from, now, true, "its process is dead, and has been started again by the end of this"})
-	}
+// died ends every open span of a process whose successor was running by now.
+func (b *builder) died(instance string, now float64) {
 	for _, t := range b.tracks {
-		if t.instance == instance && is(t.dead) && !killed {
-			dead(t, t.dead)
-			t.dead = none
-		}
 		if t.instance != instance || !is(t.asks) && !is(t.believes) && !is(t.waits) {
 			continue
 		}
 		t.weigh(50)
-		last, text := t.last, "its process dies; this is the last that it recorded"
-		if killed {
-			last, text = now, "its process is killed"
-		}
-		b.endFault(t, last, false)
-		t.endWait(last)
-		b.endBelief(t, last)
-		t.mark(Dies, last, text)
-		b.keep(t, last)
-		if killed {
-			t.dead = now
-		} else {
-			dead(t, last)
-		}
+		b.endFault(t, t.last, false)
+		t.endWait(t.last)
+		b.endBelief(t, t.last)
+		t.mark(Dies, t.last, "its process dies; this is the last that it recorded")
+		b.keep(t, t.last)
+		t.row.Spans = append(t.row.Spans, Span{Dead, t.last, now, true, "its process is dead, and has been started again by the end of this"})
 		t.asks = none
 	}
 }
@@ -573,7 +555,7 @@ func (b *builder) diagram() Diagram {
 	d.End = b.end
 	b.steps(&d)
 	b.notes(&d)
-	d.FindCause()
+	d.findCause()
 	return d
 }
 
@@ -591,9 +573,6 @@ func (b *builder) finish(t *track) {
 			from = t.asks
 		}
 		open(Waits, from, "waits for the lock to the end of this")
-	}
-	if is(t.dead) {
-		open(Dead, t.dead, "its process is dead to the end of this")
 	}
 	if h := t.kept; h != nil {
 		k := b.key(h.token)

@@ -34,7 +34,7 @@ func OfSchedule(title string, actors []schedule.Actor, units int, moments []expl
 		}
 		d.Steps = append(d.Steps, step)
 	}
-	d.FindCause()
+	d.findCause()
 	return d
 }
 

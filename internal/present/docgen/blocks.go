@@ -34,7 +34,6 @@ func (g generator) blocks() map[string]func() (string, error) {
 		"choose":       g.choose,
 		"faults":       g.template("faults"),
 		"properties":   g.template("properties"),
-		"mutants":      g.mutants,
 		"mutate":       func() (string, error) { return g.fencedFile("results/mutate.txt") },
 		"wider":        g.template("wider"),
 		"bench-bounds": g.benchBounds,

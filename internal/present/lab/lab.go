@@ -44,9 +44,6 @@ type Config struct {
 	// Fill runs the cells of a table on a separate stack, until ctx is done. If it is nil, the
 	// page has no such view.
 	Fill func(context.Context, Table, Filling) error
-	// Replay forces a schedule on real servers, and writes its steps as they happen. If it is
-	// nil, the page does not offer it.
-	Replay func(ctx context.Context, schedule string, steps io.Writer) (Forced, error)
 
 	// Workshop opens a session of the workshop in a language. Its commands write their progress
 	// to progress. If it is nil, the page has no such view.

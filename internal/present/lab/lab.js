@@ -107,12 +107,11 @@ if (choices) {
 }
 
 // listen opens the stream of changes. A browser allows only six connections per server for
-// all its pages, so a hidden page closes its stream. A page that returns sends the id of its
-// last message.
+// all its pages, so a hidden page closes its stream. A page that returns gets everything anew.
 function listen() {
-  let source, last = "", away = 0;
+  let source, away = 0;
   const open = () => {
-    source = new EventSource("api/events?last=" + encodeURIComponent(last));
+    source = new EventSource("api/events");
     source.addEventListener("error", () => {
       away = away || performance.now();
       document.body.classList.add("away");
@@ -125,7 +124,6 @@ function listen() {
       away = 0;
     });
     source.addEventListener("tick", (e) => {
-      last = e.lastEventId;
       const t = JSON.parse(e.data);
       $("stack").textContent = `${stack()}${t.lost > 0 ? `; ${t.lost} times events could not be read` : ""}`;
       for (const v of shown) if (v.part && v.part.tick) v.part.tick(t);

@@ -24,7 +24,7 @@ func TestListenersCost(t *testing.T) {
 	}
 	const pairs, slice, listeners = 80, 500 * time.Millisecond, 10
 	url := start(t, lab.Config{})
-	ticks := stream(t, url+"/api/events", "")
+	ticks := stream(t, url+"/api/events")
 	ready := await(t, "ready", ticks, isIdle)
 	tok := map[string]string{"X-Lab-Token": token(t, url)}
 	if status, text := post(t, url+"/api/start", `{"strategy":"setnx","fault":"none","rate":100}`, tok); status != http.StatusOK {

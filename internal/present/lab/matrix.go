@@ -218,3 +218,15 @@ func among(kind, name string, choices []choice) error {
 	}
 	return nil
 }
+
+// lines is an io.Writer that passes each line to a function.
+type lines func(string)
+
+func (l lines) Write(b []byte) (int, error) {
+	for line := range strings.Lines(string(b)) {
+		if line = strings.TrimSpace(line); line != "" {
+			l(line)
+		}
+	}
+	return len(b), nil
+}

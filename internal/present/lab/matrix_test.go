@@ -121,7 +121,7 @@ func testMatrix(t *testing.T, browser *browsertest.Browser) {
 func TestMatrixIsAlone(t *testing.T) {
 	t.Parallel()
 	url := start(t, lab.Config{Fill: fill(t)})
-	ticks := stream(t, url+"/api/events", "")
+	ticks := stream(t, url+"/api/events")
 	await(t, "ready", ticks, isIdle)
 	tok := map[string]string{"X-Lab-Token": token(t, url)}
 	do := func(path, body string, want int, says string) {

@@ -52,8 +52,8 @@ func (p *pages) tick() {
 }
 
 // subscribe returns what a page needs at once, a channel of what follows, and a function that ends
-// the subscription. id is the id of the page's last message, or "" if it has none.
-func (p *pages) subscribe(id string) (now []byte, next chan []byte, stop func()) {
+// the subscription.
+func (p *pages) subscribe() (now []byte, next chan []byte, stop func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	next = p.stream.subscribe()
@@ -65,13 +65,10 @@ func (p *pages) subscribe(id string) (now []byte, next chan []byte, stop func())
 	if p.stream.closed {
 		return nil, next, stop
 	}
-	now, ok := p.stream.missed(id)
-	if !ok {
-		t, _ := p.state.tick(time.Now())
-		t.N, t.Whole = p.stream.number, true
-		if text, err := json.Marshal(t); err == nil {
-			now = p.stream.event(text)
-		}
+	t, _ := p.state.tick(time.Now())
+	t.N, t.Whole = p.stream.number, true
+	if text, err := json.Marshal(t); err == nil {
+		now = event(text)
 	}
 	return now, next, stop
 }

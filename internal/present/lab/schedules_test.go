@@ -3,8 +3,6 @@ package lab_test
 import (
 	"context"
 	"fmt"
-	"io"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -12,14 +10,10 @@ import (
 
 	"grablab/internal/catalog"
 	"grablab/internal/explore"
-	"grablab/internal/explore/schedule"
-	"grablab/internal/grab/lock"
-	"grablab/internal/measure/replay"
 	"grablab/internal/present/browsertest"
 	"grablab/internal/present/diagram"
 	"grablab/internal/present/lab"
 	"grablab/internal/present/report"
-	"grablab/internal/testbed/stack/stacktest"
 
 	"github.com/chromedp/chromedp/kb"
 )
@@ -52,54 +46,19 @@ func explored(t *testing.T, strategy, property string, actors int, f catalog.Fau
 
 // Schedules, and the choice of a lock, in one lab: they change nothing in it.
 func testSchedules(t *testing.T, browser *browsertest.Browser) {
-	text, err := os.ReadFile("../../explore/testdata/F11.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
 	found := map[string]report.Found{}
 	for _, s := range searches {
 		found[s.strategy] = explored(t, s.strategy, s.property, s.actors, s.fault)
-		if s.mode == "F11" && len(found[s.strategy].Failures) > 0 {
-			found[s.strategy].Failures[0].Schedule = string(text) // the same failure; it is pinned, and has its lease of 3 s
-		}
 	}
-	var forced error
-	url := start(t, lab.Config{
-		Explore: func(_ context.Context, s lab.Search) (report.Found, error) { return found[s.Strategy], nil },
-		Replay: func(ctx context.Context, text string, steps io.Writer) (f lab.Forced, err error) {
-			defer func() { forced = err }()
-			return force(ctx, t, text, steps)
-		},
-	})
+	url := start(t, lab.Config{Explore: func(_ context.Context, s lab.Search) (report.Found, error) { return found[s.Strategy], nil }})
 	t.Run("choose", func(t *testing.T) {
 		t.Parallel()
 		testChoose(t, browser, url)
 	})
-	t.Run("steps and servers", func(t *testing.T) { // one after the other, for each search is alone
+	t.Run("steps", func(t *testing.T) {
 		t.Parallel()
 		testSteps(t, browser, url, found)
-		testRunOnServers(t, browser, url, &forced)
 	})
-}
-
-// force forces a schedule as loadgen lab does.
-func force(ctx context.Context, t *testing.T, text string, steps io.Writer) (f lab.Forced, err error) {
-	exe, err := os.Executable()
-	if err != nil {
-		return f, err
-	}
-	s, err := schedule.Parse(text)
-	if err != nil {
-		return f, err
-	}
-	st, err := lock.Find(s.Strategy)
-	if err != nil {
-		return f, err
-	}
-	f.Config = replay.Config{Schedule: s, Lines: schedule.StepLines(text), Strategy: st, Exe: exe, Log: t.Output(), Out: io.MultiWriter(steps, t.Output())}
-	f.Result, err = replay.Run(ctx, f.Config)
-	f.Says = []string{"setnx: " + f.Result.Why}
-	return f, err
 }
 
 // Steps of what the explorer found: where it is lost, and one back, with what each changes.
@@ -163,46 +122,4 @@ func testSteps(t *testing.T, browser *browsertest.Browser, url string, found map
 			at(lost)
 		})
 	}
-}
-
-// A schedule that was found is forced on real servers, and drawn beneath, with the same
-// actors in the same order; both go to the same step.
-func testRunOnServers(t *testing.T, browser *browsertest.Browser, url string, forced *error) {
-	p := browser.Open(t, url+"#schedules", browsertest.Look{})
-	p.Await("the lab", `!document.getElementById("explore").disabled`)
-	p.Click("#explore")
-	p.Await("the button", `document.querySelector(".on-servers")`)
-	p.Focus("#schedules")
-	p.Press("r")
-	p.Await("what came of it", `document.querySelectorAll("#found figure svg[role=img]").length === 2 || document.querySelector("#found .problem")`)
-	stacktest.Check(t, *forced)
-	if got := browsertest.Eval[string](p, `document.querySelector("#found .answer.alarm").textContent`); !strings.Contains(got, "1 order was grabbed more than once") || !strings.Contains(got, "seen in the ledger") {
-		t.Errorf("it says %q", got)
-	}
-	if n := browsertest.Eval[int](p, `document.querySelectorAll("#found figure:nth-of-type(1) svg .second, #found [aria-live] figure svg .second").length`); n == 0 {
-		t.Error("no second winner is drawn")
-	}
-	if n := browsertest.Eval[int](p, `document.querySelectorAll("#found figure")[1].querySelectorAll("svg[role=img] rect.fault").length`); n != 1 {
-		t.Errorf("%d bands of the pause on real servers, want 1", n)
-	}
-	names := func(figure int) string {
-		return browsertest.Eval[string](p, fmt.Sprintf(`[...document.querySelectorAll("#found figure")[%d].querySelectorAll("svg[role=img] text")].map((x) => x.textContent).filter((x) => /^(instance \d|[A-C])$/.test(x)).join(" ")`, figure))
-	}
-	if virtual, real := names(0), names(1); virtual != "instance 1 A instance 2 B" || real != virtual {
-		t.Errorf("lanes are %q, and of the real servers %q", virtual, real)
-	}
-	steps := func() string {
-		return browsertest.Eval[string](p, `[...document.querySelectorAll("#found .stepper output")].map((o) => o.textContent).join("; ")`)
-	}
-	p.Focus("#found .stepper")
-	p.Press(kb.Home)
-	if got := steps(); got != "step 1 of 13; step 1 of 11" {
-		t.Errorf("both are at %s", got)
-	}
-	p.Press(kb.End) // of the virtual one, which shows what comes after the loss, too
-	if got := steps(); got != "step 13 of 13; step 11 of 11" {
-		t.Errorf("both are at %s", got)
-	}
-	p.Screenshot("servers")
-	p.Fits()
 }

@@ -2,7 +2,6 @@ package lab
 
 import (
 	"bytes"
-	"cmp"
 	"embed"
 	"encoding/json"
 	"errors"
@@ -46,7 +45,6 @@ type choices struct {
 	Guards     []string             `json:"guards"`
 	Faults     []choice             `json:"faults"`
 	Explored   []string             `json:"explored"`  // strategies whose schedules can be searched; none: there is no such view
-	Replays    bool                 `json:"replays"`   // found schedules can be forced on real servers
 	Searched   []choice             `json:"searched"`  // faults of a search
 	Table      []choice             `json:"table"`     // strategies that a matrix can have; none: there is no such view
 	Struck     []choice             `json:"struck"`    // faults of a matrix
@@ -101,7 +99,6 @@ func (l *Lab) handler() http.Handler {
 	mux.HandleFunc("POST /api/matrix/start", starts(func(_ *http.Request, t Table) (any, error) { return nil, l.Fill(t) }))
 	mux.HandleFunc("POST /api/matrix/stop", starts(func(*http.Request, struct{}) (any, error) { l.StopFilling(); return nil, nil }))
 	mux.HandleFunc(choosePath(), shows(choose))
-	mux.HandleFunc("POST /api/replay", starts(func(r *http.Request, s Replay) (any, error) { return l.replay(r.Context(), s) }))
 	mux.HandleFunc("POST /api/explore", starts(func(r *http.Request, s Search) (any, error) { return l.explore(r, s) }))
 	l.handleWorkshop(mux)
 	return l.guarded(http.NewCrossOriginProtection().Handler(l.withToken(mux)))
@@ -211,7 +208,7 @@ func starts[In any](do func(*http.Request, In) (any, error)) http.HandlerFunc {
 }
 
 func (l *Lab) choices(w http.ResponseWriter, _ *http.Request) {
-	c := choices{Strategies: l.strategies(), Guards: order.GuardNames(), MaxRate: maxRate, MaxUnits: maxUnits, Drivers: driversEach, Stack: l.cfg.Stack.Kind, Explored: []string{}, Replays: l.cfg.Replay != nil, Workshop: l.cfg.Workshop != nil}
+	c := choices{Strategies: l.strategies(), Guards: order.GuardNames(), MaxRate: maxRate, MaxUnits: maxUnits, Drivers: driversEach, Stack: l.cfg.Stack.Kind, Explored: []string{}, Workshop: l.cfg.Workshop != nil}
 	c.Table, c.Struck = l.matrixChoices()
 	c.Questions = whichlock.Questions
 	for _, f := range Faults {
@@ -226,11 +223,11 @@ func (l *Lab) choices(w http.ResponseWriter, _ *http.Request) {
 	reply(w, c)
 }
 
-// events streams the ticks. A page that reconnects sends the id of its last tick.
+// events streams the ticks. The first one holds everything.
 func (l *Lab) events(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	out := http.NewResponseController(w)
-	now, next, stop := l.pages.subscribe(cmp.Or(r.Header.Get("Last-Event-ID"), r.URL.Query().Get("last")))
+	now, next, stop := l.pages.subscribe()
 	defer stop()
 	write := func(text []byte) bool {
 		_ = out.SetWriteDeadline(time.Now().Add(10 * time.Second))

@@ -67,7 +67,7 @@ func TestWorkshopCalls(t *testing.T) {
 		}
 	})})
 	tok := map[string]string{"X-Lab-Token": token(t, url)}
-	ticks := stream(t, url+"/api/events", "")
+	ticks := stream(t, url+"/api/events")
 	await(t, "the lab", ticks, func(tick lab.Tick) bool { return tick.Status.Phase == lab.Idle })
 	read := func(path string, into any) {
 		t.Helper()
@@ -259,7 +259,7 @@ func TestEndDuringExercise(t *testing.T) {
 			return workshop.Outcome{}, ctx.Err()
 		})})
 		tok := map[string]string{"X-Lab-Token": token(t, url)}
-		await(t, "the lab", stream(t, url+"/api/events", ""), isIdle)
+		await(t, "the lab", stream(t, url+"/api/events"), isIdle)
 		for _, call := range []string{"predict", "run"} {
 			if status, text := post(t, url+"/api/workshop/5/"+call, `{"lang":"en","letter":"a"}`, tok); status != http.StatusOK {
 				t.Fatalf("%s: %d %s", call, status, text)

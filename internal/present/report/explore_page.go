@@ -81,8 +81,6 @@ type FoundPath struct {
 	Title   string           `json:"title"`
 	Lines   []string         `json:"lines"`
 	Drawing *diagram.Diagram `json:"drawing,omitempty"`
-	// Schedule is the text of the schedule in the file format.
-	Schedule string `json:"schedule"`
 }
 
 // Found converts an exploration into the form that the pages show.
@@ -91,7 +89,7 @@ func (e Exploration) Found() Found {
 	for _, r := range e.Results {
 		for _, failure := range r.Failures {
 			s := e.failure(failure)
-			f.Failures = append(f.Failures, FoundPath{s.Title, append(s.Lines, s.After...), s.Drawing, failure.Schedule.String()})
+			f.Failures = append(f.Failures, FoundPath{s.Title, append(s.Lines, s.After...), s.Drawing})
 		}
 	}
 	return f

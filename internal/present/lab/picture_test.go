@@ -1,35 +1,32 @@
-package browsertest
+package lab_test
 
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"image"
 	"image/color"
 	"image/draw"
 	"image/png"
 	"slices"
-
-	"github.com/chromedp/chromedp"
+	"testing"
 )
 
 // mostColours limits the colours of a picture, so that its file is small enough for a
 // document.
 const mostColours = 96
 
-// Picture returns the visible part of the page as a PNG with few colours.
-func (p *Page) Picture() []byte {
-	p.t.Helper()
-	raw := within(p, func(ctx context.Context) ([]byte, error) { return chromedp.Run(ctx, chromedp.CaptureScreenshot()) })
+// fewColours returns a PNG with few colours.
+func fewColours(t *testing.T, raw []byte) []byte {
+	t.Helper()
 	shown, err := png.Decode(bytes.NewReader(raw))
 	if err != nil {
-		p.t.Fatal(err)
+		t.Fatal(err)
 	}
 	few := image.NewPaletted(shown.Bounds(), paletteOf(shown))
 	draw.Draw(few, few.Bounds(), shown, few.Bounds().Min, draw.Src)
 	var b bytes.Buffer
 	if err := (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&b, few); err != nil {
-		p.t.Fatal(err)
+		t.Fatal(err)
 	}
 	return b.Bytes()
 }
