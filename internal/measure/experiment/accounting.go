@@ -15,13 +15,13 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// accounting counts the answers of one attack while they arrive. Its memory grows with the
-// open orders and the grabs, but not with the requests.
+// accounting counts the answers to the load while they arrive. Its memory grows with the number of
+// grabs and of orders with pending answers, but not with the number of requests.
 type accounting struct {
 	drivers int
-	units   int               // units of each order
-	partial bool              // drivers of each order are missing, so orders are not followed
-	names   map[string]string // instance by target; an answer of our own instance names its instance
+	units   int               // units per order
+	partial bool              // only some drivers of each order are counted, so per-order state is not kept
+	names   map[string]string // instance names by target URL; our own instances name themselves in each answer instead
 	shape   *target.Shape
 	began   time.Time
 
@@ -29,56 +29,56 @@ type accounting struct {
 	outcomes map[grab.Outcome]int
 	errors   map[string]int
 	servedBy map[string]int
-	competed map[string]bool // instances with an attempt that reached the lock
+	competed map[string]bool // instances on which at least one grab reached the lock
 
 	scheduled, sent load.Histogram
 	series          *load.Series
 	lastEnd         time.Time
 	lastDue         time.Time
-	lastSeq         uint64         // number of the request that was due last
-	served          load.Histogram // times of the answers to attempts that reached the lock
+	lastSeq         uint64         // sequence number of the request that was due last
+	served          load.Histogram // when each grab that reached the lock was answered
 
-	open      map[int64]*orderState // orders with drivers that have no answer yet
-	contended int
-	tried     int          // orders for which a driver obtained the lock
-	unclaimed []int64      // orders that were reported as taken, and that no driver was told to have
-	told      []check.Pair // drivers that were answered "grabbed"
-	unsure    []check.Pair // drivers that may still have the order
-	again     int          // the number of probes among told; they came when every unit had a winner
-	forgotten []int64      // orders that are taken although they have no winner
+	open       map[int64]*orderState // orders that still wait for the answers of some drivers
+	contended  int
+	tried      int          // orders for which at least one driver got the lock
+	unclaimed  []int64      // orders that were reported as taken although no driver was told that it won
+	told       []check.Pair // drivers that were told that they won
+	unsure     []check.Pair // drivers that may have won although their answer does not say so
+	probeWins  int          // how many of told are probes, which came when every unit had a winner already
+	winnerless []int64      // orders that are reported as taken, although the ledger has no winner
 
-	// Of orders of several units:
-	refusedLast []int64         // orders for which a driver was refused after the last sale
-	soldOut     int             // orders for which every unit was answered for
-	soldOutBy   time.Time       // when the last of them was sold out
-	sales       []time.Duration // time from the beginning until each unit was answered for
-	inOrder     int             // units that went to the first drivers to come, one driver for each unit
+	// These fields are only used if orders have several units:
+	refusedLast []int64         // orders that refused a driver after their last sale
+	soldOut     int             // orders whose units were all confirmed as sold
+	soldOutBy   time.Time       // when the last of these orders was sold out
+	sales       []time.Duration // when each unit was confirmed as sold, since the load began
+	inOrder     int             // units that went to the drivers who came first, counting as many drivers as units
 
-	first *orderState // the first order whose drivers were all answered; nil if there is none
+	first *orderState // the first order whose drivers have all been answered; nil until then
 	// unreadable reports that the answers do not distinguish winners from losers.
 	unreadable bool
-	texts      int               // answers "grabbed" with a body
-	hiding     map[string]int    // answers that may hide a grab, by kind
-	samples    map[string]string // a sample answer of each kind
+	texts      int               // winning answers that have a body
+	hiding     map[string]int    // answers that may hide a win, by kind of answer
+	samples    map[string]string // one example of each kind of answer
 }
 
-// orderState is the state of one order while some of its drivers have not been answered.
+// orderState is the state of one order until all of its drivers have been answered.
 type orderState struct {
 	id      int64
 	left    int
 	spans   []span
 	grabbed int
 	taken   int
-	unsure  int // answers and missing answers that may hide a grab
-	refused int // answers that certainly report a failed grab
+	unsure  int // answers and missing answers that may hide a win
+	refused int // answers that certainly mean that the grab failed
 
-	// Of several units:
+	// These fields are only used if the order has several units:
 	arrivals            []arrival
 	sales               []time.Time
-	lastSale, lastNever time.Time // times of the last answers that a driver got a unit, and that a driver gets none
+	lastSale, lastNever time.Time // the last times at which a driver was told that it got a unit, and that it will never get one
 }
 
-// arrival is a driver and the time at which it came.
+// arrival records when a driver sent its grab, and whether it won.
 type arrival struct {
 	at  time.Time
 	won bool
@@ -97,7 +97,8 @@ func newAccounting(drivers int, names map[string]string, shape *target.Shape) *a
 	}
 }
 
-// noOutcomes returns a count of 0 for every outcome.
+// noOutcomes returns a map with a count of 0 for every outcome, so that each of them appears in
+// the output.
 func noOutcomes() map[grab.Outcome]int {
 	none := make(map[grab.Outcome]int, len(grab.Outcomes))
 	for _, o := range grab.Outcomes {
@@ -106,7 +107,7 @@ func noOutcomes() map[grab.Outcome]int {
 	return none
 }
 
-// add counts one result. due is the time at which the request was due.
+// add counts one result of a request that was scheduled for due.
 func (a *accounting) add(r *vegeta.Result, due time.Time) error {
 	s, err := load.ParseRequest(r.URL)
 	if err != nil {
@@ -115,7 +116,7 @@ func (a *accounting) add(r *vegeta.Result, due time.Time) error {
 	m := classify(r, a.shape)
 	if r.Code != 0 {
 		name := a.names[s.Target]
-		if a.shape == target.Own { // in other services, the field may mean anything
+		if a.shape == target.Own { // other services may use the field for anything
 			name = cmp.Or(field(r.Body, "instance"), name)
 		}
 		a.servedBy[name]++
@@ -161,14 +162,14 @@ func (a *accounting) add(r *vegeta.Result, due time.Time) error {
 }
 
 // addSale counts the result for an order of several units. limited means that the driver was
-// refused because of the units that it already has.
+// refused because it already has as many units as it may.
 func (f *orderState) addSale(m target.Meaning, came, answered time.Time, limited bool) {
 	f.arrivals = append(f.arrivals, arrival{came, m.Outcome == grab.Grabbed})
 	switch {
 	case m.Outcome == grab.Grabbed:
 		f.sales = append(f.sales, answered)
 		f.lastSale = latest(f.lastSale, answered)
-	case m.Outcome == grab.Busy, limited, m.Kind == load.Refused, m.Kind == load.Interrupted: // the driver may ask again, or has never asked
+	case m.Outcome == grab.Busy, limited, m.Kind == load.Refused, m.Kind == load.Interrupted: // the driver may try again, or was never served
 	default:
 		f.lastNever = latest(f.lastNever, answered)
 	}
@@ -181,7 +182,7 @@ func latest(a, b time.Time) time.Time {
 	return a
 }
 
-// closeSale counts a finished order of several units.
+// closeSale adds the totals of a finished order of several units.
 func (a *accounting) closeSale(f *orderState) {
 	if f.lastNever.After(f.lastSale) {
 		a.refusedLast = append(a.refusedLast, f.id)
@@ -202,18 +203,18 @@ func (a *accounting) closeSale(f *orderState) {
 	}
 }
 
-// reached reports whether an attempt got as far as the lock. A failed attempt does not
-// contend.
+// reached reports whether a grab got as far as the lock. A grab that failed before did not compete
+// with the others.
 func reached(o grab.Outcome) bool {
 	return o == grab.Grabbed || o == grab.Taken || o == grab.Busy
 }
 
-// classify returns the meaning of a result. A request that timed out or was cut off may
-// still have had an effect.
+// classify returns what an answer means. A request that timed out or was cut off counts as unsure,
+// because it may still have had an effect.
 func classify(r *vegeta.Result, shape *target.Shape) target.Meaning {
 	if r.Code != 0 {
 		m := shape.Meaning(int(r.Code), r.Headers, r.Body)
-		if m.Kind != "" && shape == target.Own { // in other services, the field may mean anything
+		if m.Kind != "" && shape == target.Own { // other services may use the field for anything
 			m.Kind = cmp.Or(field(r.Body, "reason"), m.Kind)
 		}
 		return m
@@ -225,9 +226,8 @@ func classify(r *vegeta.Result, shape *target.Shape) target.Meaning {
 	return m
 }
 
-// field returns the plain string with that name in an answer, or "". It expects the format
-// that an instance writes, because decoding every answer would double the cost of
-// accounting.
+// field returns the string with that name in a JSON answer, or "". It expects the exact format
+// that our instances write, because decoding every answer would double the cost of accounting.
 func field(body []byte, name string) string {
 	_, rest, _ := bytes.Cut(body, []byte(`"`+name+`":"`))
 	value, _, ok := bytes.Cut(rest, []byte{'"'})
@@ -237,8 +237,8 @@ func field(body []byte, name string) string {
 	return string(value)
 }
 
-// addToOrder counts the result for its order. It closes the order when its last driver has
-// been answered.
+// addToOrder counts the result for its order. It closes the order once the last driver has been
+// answered.
 func (a *accounting) addToOrder(s load.Request, m target.Meaning, sp span, hasText bool) {
 	f := a.stateOf(s.Order)
 	f.left--
@@ -267,7 +267,7 @@ func (a *accounting) addToOrder(s load.Request, m target.Meaning, sp span, hasTe
 	}
 }
 
-// stateOf returns the state of an order that has drivers without an answer.
+// stateOf returns the state of an order, and creates it for the first driver.
 func (a *accounting) stateOf(id int64) *orderState {
 	f := a.open[id]
 	if f == nil {
@@ -293,17 +293,17 @@ func (a *accounting) close(f *orderState) {
 	}
 }
 
-// finish closes the orders that an interruption left open.
+// finish closes the orders that are still open because the load was interrupted.
 func (a *accounting) finish() {
 	for _, f := range a.open {
 		a.close(f)
 	}
 }
 
-// distrust counts the wins as answers that may hide one, if nothing in the answers distinguishes
-// winners from losers: every answer has the default status for grabbed, and no driver has lost. If
-// the answers have no text, a probe that has lost shows that the status does distinguish them.
-// distrust returns whether it changed the counts.
+// distrust treats all wins as unsure if the answers do not distinguish winners from losers. That
+// is the case if every answer has the default status for a win, and no driver lost. However, if
+// the answers have no body and a probe lost, the status does distinguish them. distrust returns
+// whether it changed the counts.
 func (a *accounting) distrust(probeLost bool) bool {
 	won := a.outcomes[grab.Grabbed]
 	lost := a.outcomes[grab.Taken] + a.outcomes[grab.Busy]
@@ -321,11 +321,11 @@ func (a *accounting) distrust(probeLost bool) bool {
 	return true
 }
 
-// overlapping reports whether any two spans share an instant. It sorts the spans.
+// overlapping reports whether any two spans overlap. It sorts the spans.
 func overlapping(spans []span) bool {
 	slices.SortFunc(spans, func(a, b span) int { return a.from.Compare(b.from) })
 	for i := 1; i < len(spans); i++ {
-		if spans[i].from.Before(spans[i-1].to) { // no earlier span ended later, or the loop had returned
+		if spans[i].from.Before(spans[i-1].to) { // no earlier span can end later, or the loop would have returned
 			return true
 		}
 	}

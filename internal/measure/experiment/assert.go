@@ -12,7 +12,7 @@ import (
 	"grablab/internal/catalog"
 )
 
-// Errors of ParseAssert.
+// Errors that ParseAssert wraps.
 var (
 	ErrAssert   = errors.New("experiment: bad assertion")
 	ErrNoFigure = errors.New("experiment: no such figure")
@@ -26,15 +26,15 @@ var (
 // It must hold in every cell that it selects, and it must select at least one. It does not hold in
 // a cell in which the figure was not counted. Cells with the verdict n/a are skipped.
 type Assert struct {
-	Strategy string        // empty means every one
-	Fault    catalog.Fault // empty means every one
+	Strategy string        // empty means all of them
+	Fault    catalog.Fault // empty means all of them
 	Figure   string        // one of Figures; empty means expected
 	Op       string
 	Number   float64
 }
 
 // Figures lists the numbers of a cell that an assertion can name, by their paths in run.json. A
-// path that ends in a dot stands for every key below it.
+// path that ends in a dot stands for all keys below it.
 var Figures = strings.Fields(`
 	orders requests grabs orders_grabbed double_grabs orders_double_grabbed repeated_rows stuck_orders settle_ms
 	phantom_grabs unacknowledged_grabs overlaps near_misses belief_gap_ms struck contended_orders
@@ -45,7 +45,7 @@ var Figures = strings.Fields(`
 	offered_rps completed_rps duration_s redis_commands redis_commands_per_request db_statements_per_request
 	ttl_ms lease_ms work_ms wait_ms peak.held_rps peak.grabs_per_s peak.p99_bound_ms`)
 
-// operators maps each operator to a function that compares an actual figure with a claimed one.
+// operators maps each operator to the comparison of an actual figure with the claimed one.
 var operators = map[string]func(actual, claimed float64) bool{
 	"==": func(a, c float64) bool { return a == c },
 	"!=": func(a, c float64) bool { return a != c },
@@ -57,14 +57,14 @@ var operators = map[string]func(actual, claimed float64) bool{
 
 const allExpected = "expected"
 
-// Foreign is the strategy in the cells of services that have no strategies of this program.
+// Foreign is the strategy name in the cells of a service that has no strategies of this program.
 const Foreign = "foreign"
 
-// ParseAssert reads an assertion. Its errors wrap ErrAssert, or ErrNoFigure if the assertion names
-// no figure of a cell.
+// ParseAssert parses an assertion. Its errors wrap ErrNoFigure if the figure does not exist, and
+// ErrAssert otherwise.
 func ParseAssert(text string) (a Assert, err error) {
 	rest := strings.TrimSpace(text)
-	// A colon may also be part of the address of an instance. Names of strategies have no dots.
+	// A colon can also be part of an instance address, but only addresses contain a dot.
 	if cell, claim, ok := strings.Cut(rest, ":"); ok && !strings.ContainsAny(cell, ".=!<>") {
 		name, fault, hasFault := strings.Cut(strings.TrimSpace(cell), "/")
 		a.Strategy, a.Fault, rest = name, catalog.Fault(fault), strings.TrimSpace(claim)
@@ -103,7 +103,7 @@ func ParseAssert(text string) (a Assert, err error) {
 	return a, nil
 }
 
-// String returns the assertion in the syntax of ParseAssert.
+// String formats the assertion in the syntax that ParseAssert reads.
 func (a Assert) String() string {
 	cell := a.Strategy
 	if a.Fault != "" {
@@ -120,8 +120,8 @@ func (a Assert) String() string {
 
 func number(x float64) string { return strconv.FormatFloat(x, 'f', -1, 64) }
 
-// Misses returns a sentence for each cell in which the assertion does not hold. It returns none if
-// the assertion holds.
+// Misses returns a sentence for each cell in which the assertion does not hold, or for an
+// assertion that selects no cell. It returns nothing if the assertion holds.
 func (a Assert) Misses(run *Run) []string {
 	var misses []string
 	looked := 0
@@ -141,7 +141,7 @@ func (a Assert) Misses(run *Run) []string {
 	return misses
 }
 
-// holds reports whether the assertion holds in a cell. actual says what the cell contains.
+// holds reports whether the assertion holds in a cell. actual describes the value found there.
 func (a Assert) holds(c Cell) (actual string, ok bool) {
 	if a.Figure == "" {
 		return "is " + c.Said() + ", expected " + c.Claimed(), c.AsExpected()
@@ -153,8 +153,8 @@ func (a Assert) holds(c Cell) (actual string, ok bool) {
 	return a.Figure + " is " + number(x), operators[a.Op](x, a.Number)
 }
 
-// figureOf returns the number at a path in the JSON of a cell. If the path names an outcome, an
-// error or an instance that did not occur, the number is 0, provided that requests were counted.
+// figureOf returns the number at a path in the JSON of a cell. An outcome, an error kind or an
+// instance that did not occur counts as 0, provided that any requests were made.
 func figureOf(c Cell, path string) (x float64, counted bool) {
 	b, err := json.Marshal(c)
 	var cell map[string]any

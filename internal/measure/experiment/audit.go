@@ -20,13 +20,13 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// auditTimeout bounds what is done for a cell after its load, also when the
-// run has been interrupted.
+// auditTimeout limits each step of the audit that follows a cell's load. The audit also happens if
+// the run was interrupted.
 const auditTimeout = 30 * time.Second
 
-// audit fills in what the ledger, the instances and the probes tell of the cell, and checks
-// every property. It goes on if the run is interrupted, because its results are kept. drained
-// says that no grab is in flight any more.
+// audit reads the ledger, the events of the instances and the answers to probes, and checks every
+// property of the cell. It continues if the run is interrupted, because the results are kept.
+// drained means that no grab is in flight any more.
 func (w *worker) audit(ctx context.Context, s lock.Strategy, c *Cell, a *accounting, first int64, drained bool, reasons *invalidReasons) check.Evidence {
 	e := check.Evidence{
 		Units: w.cfg.units(), FromAnswers: !w.ledger, Foreign: w.cfg.attaches() && !w.fleet.Known(),
@@ -50,8 +50,8 @@ func (w *worker) audit(ctx context.Context, s lock.Strategy, c *Cell, a *account
 		rows, err = w.settle(ctx, c, a, first, rows, trusted)
 		reasons.add(err, "the ledger did not settle")
 		if err == nil {
-			a.forgotten = p.withoutWinner(rows, a, e)
-			e.Stuck = append(e.Stuck, a.forgotten...)
+			a.winnerless = p.withoutWinner(rows, a, e)
+			e.Stuck = append(e.Stuck, a.winnerless...)
 		}
 	}
 	if e.NoProbe == nil {
@@ -62,15 +62,15 @@ func (w *worker) audit(ctx context.Context, s lock.Strategy, c *Cell, a *account
 	return e
 }
 
-// readLedger reads the rows of the orders of a cell.
+// readLedger reads the ledger rows of count orders.
 func (w *worker) readLedger(ctx context.Context, first int64, count int) ([]order.Grab, error) {
 	ctx, cancel := context.WithTimeout(ctx, auditTimeout)
 	defer cancel()
 	return w.orders.Ledger(ctx, first, count)
 }
 
-// hasRows says whether the ledger has a row of the orders of a cell. Then these orders were open,
-// even if the answers say that every driver has lost.
+// hasRows reports whether the ledger has any row of the cell's orders. If so, the orders were
+// open, even if the answers say that every driver lost.
 func (w *worker) hasRows(ctx context.Context, first int64, count int) bool {
 	if !w.ledger {
 		return false
@@ -79,28 +79,29 @@ func (w *worker) hasRows(ctx context.Context, first int64, count int) bool {
 	return err == nil && len(rows) > 0
 }
 
-// How long the ledger is watched.
+// How long the ledger is watched for late rows.
 const (
-	minSettle    = 2 * time.Second  // the ledger must not change for this time, or for one lease
-	settleLimit  = 30 * time.Second // it may change for this much longer
-	promisedRows = 5 * time.Second  // a row may come this long after the answer that promised it
+	minSettle    = 2 * time.Second  // the ledger must stay unchanged for this time, or for a lease if that is longer
+	settleLimit  = 30 * time.Second // the ledger may keep changing for this much longer
+	promisedRows = 5 * time.Second  // a row may appear this long after the answer that promised it
 )
 
-// settleFor returns how long the ledger must stay unchanged before a verdict.
+// settleFor returns how long the ledger must stay unchanged before the cell is judged.
 func (w *worker) settleFor(c *Cell) time.Duration {
 	return cmp.Or(w.cfg.Settle, max(w.lease(c), minSettle))
 }
 
 // settleInterval returns the time until the next reading of the ledger. It is random, because
-// readings at a steady rate would miss changes that repeat at the same rate.
+// readings at a fixed interval could miss changes that repeat with the same period.
 func settleInterval(quiet time.Duration) time.Duration {
 	mean := min(max(quiet/20, 10*time.Millisecond), time.Second)
 	return mean/2 + rand.N(mean)
 }
 
-// settle reads the ledger until it has stayed unchanged for long enough, and returns its rows. A
-// service may tell a driver that he has lost while his attempt goes on and writes. If trusted, the
-// instances are ours and have no grab in flight: one more reading is enough unless it shows a change.
+// settle reads the ledger until it has stayed unchanged for long enough, and returns its rows.
+// Waiting is necessary because a service may refuse a driver while that driver's grab goes on and
+// writes. trusted means that the instances are ours and idle, so one more reading without a change
+// is enough.
 func (w *worker) settle(ctx context.Context, c *Cell, a *accounting, first int64, rows []order.Grab, trusted bool) ([]order.Grab, error) {
 	began := time.Now()
 	changed, quiet, limit := began, w.settleFor(c), cmp.Or(w.cfg.settleLimit, settleLimit)
@@ -116,17 +117,17 @@ func (w *worker) settle(ctx context.Context, c *Cell, a *accounting, first int64
 			return rows, err
 		}
 		now := time.Now()
-		gone, come := differences(rows, next)
+		deleted, added := differences(rows, next)
 		if trusted {
-			come = slices.DeleteFunc(come, func(p check.Pair) bool { return w.fleet.IsProbe(p.Driver) })
-			if len(gone)+len(come) == 0 {
+			added = slices.DeleteFunc(added, func(p check.Pair) bool { return w.fleet.IsProbe(p.Driver) })
+			if len(deleted)+len(added) == 0 {
 				return next, nil
 			}
 			trusted = false
 		}
-		if len(gone)+len(come) > 0 {
+		if len(deleted)+len(added) > 0 {
 			rows, changed = next, now
-			lost += len(gone)
+			lost += len(deleted)
 		}
 		promised, _ := check.CompareAnswers(a.told, rows)
 		watched := now.Sub(began)
@@ -145,8 +146,9 @@ func (w *worker) settle(ctx context.Context, c *Cell, a *accounting, first int64
 	return rows, context.Cause(ctx)
 }
 
-// differences returns the drivers of the rows that are only in one of two readings of the ledger.
-func differences(before, after []order.Grab) (gone, come []check.Pair) {
+// differences compares two readings of the ledger. It returns the drivers whose rows disappeared
+// and those whose rows are new.
+func differences(before, after []order.Grab) (deleted, added []check.Pair) {
 	pairs := make([]check.Pair, len(before))
 	for i, g := range before {
 		pairs[i] = check.Pair{Order: g.Order, Driver: g.Driver}
@@ -154,8 +156,8 @@ func differences(before, after []order.Grab) (gone, come []check.Pair) {
 	return check.CompareAnswers(pairs, after)
 }
 
-// count counts in the ledger that has settled, or in the answers if there is no ledger. Rows and
-// answers of probes count only for orders that have more winners than units with them.
+// count counts the grabs in the settled ledger, or in the answers if there is no ledger. A grab by
+// a probe counts only if all units of its order already had winners.
 func (w *worker) count(ctx context.Context, c *Cell, a *accounting, first int64, rows []order.Grab, p probes, e *check.Evidence) {
 	repeated := 0
 	if w.cfg.Target.Idempotent {
@@ -168,9 +170,9 @@ func (w *worker) count(ctx context.Context, c *Cell, a *accounting, first int64,
 			loads[g.Order]++
 		}
 	}
-	again := slices.DeleteFunc(p.won, func(p check.Pair) bool { return a.unreadable || max(loads[p.Order], told[p.Order]) < e.Units })
-	a.again = len(again)
-	a.told = append(a.told, again...)
+	probeWins := slices.DeleteFunc(p.won, func(p check.Pair) bool { return a.unreadable || max(loads[p.Order], told[p.Order]) < e.Units })
+	a.probeWins = len(probeWins)
+	a.told = append(a.told, probeWins...)
 	e.Told = a.told
 	if !w.ledger {
 		c.countAnswers(a)
@@ -181,7 +183,7 @@ func (w *worker) count(ctx context.Context, c *Cell, a *accounting, first int64,
 		return
 	}
 	e.Ledger = slices.DeleteFunc(rows, func(g order.Grab) bool {
-		return w.fleet.IsProbe(g.Driver) && all[g.Order] <= e.Units && !slices.Contains(again, check.Pair{Order: g.Order, Driver: g.Driver})
+		return w.fleet.IsProbe(g.Driver) && all[g.Order] <= e.Units && !slices.Contains(probeWins, check.Pair{Order: g.Order, Driver: g.Driver})
 	})
 	grabs := check.CountGrabs(e.Ledger, e.Units)
 	c.Grabs, c.OrdersGrabbed = &grabs.Rows, &grabs.Orders
@@ -196,7 +198,8 @@ func (w *worker) count(ctx context.Context, c *Cell, a *accounting, first int64,
 	c.PhantomGrabs, c.UnacknowledgedGrabs = new(len(phantom)), new(len(unacknowledged))
 }
 
-// readEvents takes over what our instances have recorded, and counts in it.
+// readEvents reads the events that our instances have recorded, and counts overlaps and near
+// misses in them.
 func (w *worker) readEvents(c *Cell, s lock.Strategy, e *check.Evidence) error {
 	if !w.fleet.Ours {
 		return nil
@@ -220,15 +223,17 @@ func (w *worker) readEvents(c *Cell, s lock.Strategy, e *check.Evidence) error {
 	return nil
 }
 
-// probes holds what fresh drivers were told who tried all orders after the load.
+// probes holds the answers to the probes: after the load, a fresh driver tries to grab every
+// order.
 type probes struct {
-	stuck   []int64 // orders for which no probe got a conclusive answer
-	refused []int64 // orders whose probe was told that they are taken
+	stuck   []int64 // orders whose probes got no conclusive answer
+	refused []int64 // orders that the probe was told are taken
 	won     []check.Pair
-	lost    bool // whether the answer to any probe was "taken" or "busy"
+	lost    bool // whether any probe was answered "taken" or "busy"
 }
 
-// probeAll has a fresh driver try every order. The events that the instances record of it are kept.
+// probeAll sends a fresh driver to every order. It stores the events of these probes, but does not
+// count them.
 func (w *worker) probeAll(ctx context.Context, c *Cell, first int64) (p probes, err error) {
 	if ctx.Err() != nil {
 		return p, context.Cause(ctx)
@@ -255,9 +260,9 @@ func (w *worker) probeAll(ctx context.Context, c *Cell, first int64) (p probes, 
 	return p, err
 }
 
-// withoutWinner returns the orders whose probe was told that they are taken although the ledger
-// has fewer rows than units: no driver has the rest, and none can get it. A driver of a service of
-// others who was told that he has won counts as a winner whose row is missing.
+// withoutWinner returns the orders that refuse probes as taken although the ledger has fewer rows
+// than units. The missing units are stuck, because no driver has them and none can get them. If a
+// service of others told a driver that it won, that counts as a missing row.
 func (p probes) withoutWinner(rows []order.Grab, a *accounting, e check.Evidence) []int64 {
 	winners := check.RowsByOrder(rows)
 	if e.Foreign {
@@ -266,7 +271,7 @@ func (p probes) withoutWinner(rows []order.Grab, a *accounting, e check.Evidence
 			winners[p.Order]++
 		}
 	}
-	forgotten := slices.DeleteFunc(slices.Clone(p.refused), func(id int64) bool { return winners[id] >= max(e.Units, 1) })
-	slices.Sort(forgotten)
-	return forgotten
+	winnerless := slices.DeleteFunc(slices.Clone(p.refused), func(id int64) bool { return winners[id] >= max(e.Units, 1) })
+	slices.Sort(winnerless)
+	return winnerless
 }

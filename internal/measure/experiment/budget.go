@@ -13,15 +13,16 @@ import (
 	"grablab/internal/testbed/fault"
 )
 
-// Causes for the end of a cell.
+// Causes that end a cell early.
 var (
 	errBudget      = errors.New("experiment: the cell took longer than -budget allows")
 	errBudgetTotal = errors.New("experiment: the run took longer than -budget-total allows")
 )
 
-// bounded runs a cell under a fault and ends it when its budget or that of the run is used up.
+// bounded runs a cell under a fault. It ends the cell when the budget of the cell or of the whole
+// run is used up.
 func (w *worker) bounded(ctx context.Context, s *cellSpec) Cell {
-	f, _ := fault.Find(s.Fault) // excuse refuses unknown names
+	f, _ := fault.Find(s.Fault) // excuse has already refused unknown names
 	ctx, cancel := context.WithTimeoutCause(ctx, w.cfg.Budget, errBudget)
 	defer cancel()
 	if w.cfg.BudgetTotal > 0 {
@@ -42,17 +43,18 @@ func (w *worker) bounded(ctx context.Context, s *cellSpec) Cell {
 	return c
 }
 
-// budgetOver says what the end of the budget for the run did to a cell.
+// budgetOver returns a reason for a cell that was cut short or skipped, because the run's budget
+// was used up.
 func (cfg Config) budgetOver(what string) string {
 	return fmt.Sprintf("%s, because -budget-total %v was used up", what, cfg.BudgetTotal)
 }
 
-// isOver reports whether no further cell may begin.
+// isOver reports whether the run has used up its budget and must not begin another cell.
 func (cfg Config) isOver() bool { return cfg.BudgetTotal > 0 && !time.Now().Before(cfg.deadline) }
 
-// orderByRisk sorts cells with a fault for a run that may not come to the last of them: first
-// those in which the strategy is known to fail, then by the number of kinds of lock that fail
-// under the fault. It prints the order.
+// orderByRisk sorts the cells with a fault, because a run with a budget may not reach the last
+// ones. Cells in which the strategy is known to fail come first. The others follow by how many
+// kinds of lock fail under the fault. It prints the order.
 func (r *runner) orderByRisk(cells []*cellSpec) {
 	risk := func(s *cellSpec) int {
 		n := catalog.KindsThatFail(s.Fault)
@@ -69,8 +71,8 @@ func (r *runner) orderByRisk(cells []*cellSpec) {
 	r.progress.say("the cells in the order of their risk: %s", strings.Join(names, ", "))
 }
 
-// leaveOut gives a result to the cells for which the budget of the run left no time. If an error
-// ended the run before, the other cells keep none.
+// leaveOut adds a result for each cell that the run's budget left no time for. If the run ended
+// for another reason, these cells get no result.
 func (r *runner) leaveOut() error {
 	if !r.cfg.isOver() {
 		return nil

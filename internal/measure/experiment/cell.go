@@ -17,8 +17,8 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// cell runs one strategy under load: it opens fresh orders, switches the strategy, sends the
-// load, waits for late grabs, audits and judges.
+// cell runs one strategy under load. It opens fresh orders, switches the instances to the
+// strategy, sends the load, waits for late grabs, audits the outcome and judges it.
 func (w *worker) cell(ctx context.Context, s lock.Strategy, size Load) Cell {
 	c := w.blank(s, catalog.NoFault, size)
 	m := w.measure(ctx, s, &c, &workload{setup: w.cfg.setup(), send: func(ctx context.Context, first int64) (*accounting, error) {
@@ -43,22 +43,22 @@ func (w *worker) cell(ctx context.Context, s lock.Strategy, size Load) Cell {
 	return c
 }
 
-// conclude judges the order and the lock of the cell separately.
+// conclude gives the cell its two verdicts: one on the orders and one on the lock.
 func (c *Cell) conclude(m measured) {
 	c.Verdict, c.Reason = judge(*c, m)
 	c.Exclusive = judgeLock(*c, m)
 }
 
-// workload is what a cell sends to its fresh orders.
+// workload says how a cell prepares the instances and what it sends to its fresh orders.
 type workload struct {
 	setup  fleet.Setup
 	warmup func(ctx context.Context) error // may be nil
 	send   func(ctx context.Context, first int64) (*accounting, error)
-	hung   int  // grabs that never end, known after the load
-	killed bool // whether the instance with the unanswered grabs was killed
+	hung   int  // how many grabs will never end; known only after the load
+	killed bool // whether the instance that served the unanswered grabs was killed
 }
 
-// blank returns a cell before its measurement.
+// blank returns a cell that has its settings but no figures yet.
 func (w *worker) blank(s lock.Strategy, f catalog.Fault, size Load) Cell {
 	c := w.cfg.newCell(s, f)
 	c.Orders = size.Orders
@@ -75,17 +75,17 @@ func (w *worker) blank(s lock.Strategy, f catalog.Fault, size Load) Cell {
 	return c
 }
 
-// measured is what is known about a cell in addition to its figures.
+// measured holds what a verdict needs in addition to the figures of the cell.
 type measured struct {
-	*accounting                // nil if the load could not begin
-	evidence    check.Evidence // the evidence for its properties
-	invalid     string         // the first reason not to trust the cell; may be empty
-	vacuous     string         // why targets could not have failed in the cell; empty if they could
-	note        string         // an addition to the sentence about double-grabs
-	repeated    string         // why surplus rows may not name another winner; empty if they do
+	*accounting                // nil if the load could not start
+	evidence    check.Evidence // everything that the property checks need
+	invalid     string         // the first reason to distrust the cell; empty if there is none
+	vacuous     string         // why the cell could not have revealed a broken lock; empty if it could have
+	note        string         // text to add to the sentence about double-grabs
+	repeated    string         // why the surplus rows may not stand for a second winner; empty if they do
 }
 
-// measure fills in every figure of the cell that can be counted.
+// measure runs the workload and fills in every figure of the cell that can be counted.
 func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *workload) (m measured) {
 	if err := w.prepare(ctx, s, c, of.setup); err != nil {
 		m.invalid = fmt.Sprintf("not measured: %v", err)
@@ -140,7 +140,7 @@ func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *work
 	}
 	drained = drained || of.killed
 	c.answers(m.accounting)
-	if w.cfg.Merge == nil { // the load of a merge is over already
+	if w.cfg.Merge == nil { // a merge reads the answers of a load that is over already
 		c.count(before, after, errors.Join(beforeErr, err))
 	}
 	m.evidence = w.audit(ctx, s, c, m.accounting, first, drained, reasons)
@@ -149,7 +149,7 @@ func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *work
 			reasons.first = doubt
 		}
 	}
-	if again := m.accounting.again; again > 0 {
+	if again := m.accounting.probeWins; again > 0 {
 		m.note += fmt.Sprintf(", %d of them also by a driver who came when all others had been answered", again)
 	}
 	if why := w.fleet.Unreadable(); why != "" {
@@ -160,7 +160,7 @@ func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *work
 	return m
 }
 
-// invalidReasons keeps the first reason not to trust a cell.
+// invalidReasons keeps the first reason to distrust a cell, and ignores later ones.
 type invalidReasons struct{ first string }
 
 func (r *invalidReasons) add(err error, what string) {
@@ -169,7 +169,8 @@ func (r *invalidReasons) add(err error, what string) {
 	}
 }
 
-// lease returns how long a lease lasts in the cell, as far as it is known.
+// lease returns how long a lease lasts in the cell. Without information from the instances, it
+// assumes the TTL.
 func (w *worker) lease(c *Cell) time.Duration {
 	if c.LeaseMS == nil {
 		return w.cfg.TTL
@@ -177,8 +178,8 @@ func (w *worker) lease(c *Cell) time.Duration {
 	return time.Duration(*c.LeaseMS * float64(time.Millisecond))
 }
 
-// prepare runs the fleet with the settings u and switches it to the strategy. The servers of
-// the strategy may round the lease.
+// prepare runs the instances with the settings u and switches them to the strategy. It records the
+// lease that the instances report, because some servers round it.
 func (w *worker) prepare(ctx context.Context, s lock.Strategy, c *Cell, u fleet.Setup) error {
 	if err := w.fleet.Equip(ctx, u); err != nil {
 		return err
@@ -190,7 +191,7 @@ func (w *worker) prepare(ctx context.Context, s lock.Strategy, c *Cell, u fleet.
 	return err
 }
 
-// send sends requests and accounts for every answer. It calls answered, which may be nil,
+// send sends the requests and accounts for every answer. If answered is not nil, send calls it
 // with each answer, one at a time.
 func (w *worker) send(ctx context.Context, c *Cell, requests load.Workload, size Load, answered func(*accounting, *vegeta.Result)) (*accounting, error) {
 	raw, err := w.journal.answers(c, w.suffix())
@@ -214,11 +215,11 @@ func (w *worker) send(ctx context.Context, c *Cell, requests load.Workload, size
 	return a, errors.Join(err, accountErr, raw.Close())
 }
 
-// answers fills in what the clients saw.
+// answers fills in the figures that come from the answers of the clients.
 func (c *Cell) answers(a *accounting) {
 	c.Requests, c.Outcomes, c.Errors, c.ServedBy = a.requests, a.outcomes, a.errors, a.servedBy
 	c.ContendedOrders = &a.contended
-	if c.Sale != nil && c.Fault == catalog.NoFault { // under a fault, the program decides when drivers come
+	if c.Sale != nil && c.Fault == catalog.NoFault { // under a fault, the program times the arrivals
 		c.Sale.sold(a, c.Orders)
 	}
 	c.Latency, c.LatencySent, c.OverTime = a.scheduled.Latency(), a.sent.Latency(), a.series.OverTime()
@@ -230,8 +231,8 @@ func (c *Cell) answers(a *accounting) {
 	}
 }
 
-// count fills in what the instances have counted between two readings. Figures stay nil if
-// no instance counts them or an instance was restarted.
+// count fills in the figures that the instances counted between two readings. They stay nil if the
+// instances do not count them, or if an instance was restarted in between.
 func (c *Cell) count(before, after fleet.Counters, err error) {
 	if err != nil || !(before.Epoch == after.Epoch) || c.Requests == 0 {
 		return

@@ -1,10 +1,12 @@
-// Package experiment runs the cells of a table (strategy x load x fault) and judges them.
+// Package experiment runs the cells of a table (strategies, each under several faults) and judges
+// them.
 //
-// Execute takes a Config and returns a Run with one result for each cell, and writes a
-// folder of raw records. A cell opens fresh orders, switches the fleet to the strategy,
-// sends the load (or lets a fault strike a few orders), and audits. The ledger decides what
-// happened; the clients' answers and the instances' events explain it. Start reading at
-// Execute, then see worker.cell for load, injection for faults, and judge for the verdict.
+// Execute takes a Config, returns a Run with one result for each cell, and writes a folder of raw
+// records. For each cell, it opens fresh orders and switches the instances to the strategy. Then
+// it sends the load, or injects a fault into a few orders, and audits the outcome. The ledger
+// decides what happened, while the answers to clients and the events of the instances explain it.
+// To read the code, start at Execute. Continue with worker.cell for load, injection for faults and
+// judge for verdicts.
 package experiment
 
 import (
@@ -23,99 +25,104 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// Config configures a run. NewConfig fills in what a scenario sets.
+// Config configures a run. Scenarios has presets for the most common loads.
 type Config struct {
 	Scenario   string
 	Strategies []lock.Strategy
 	Faults     []catalog.Fault
-	Only       []CellName   // if not empty, runs only these cells
-	At         *fault.Point // the only point at which faults strike; nil means every point
+	Only       []CellName   // if not empty, only these cells run
+	At         *fault.Point // the only point at which faults are injected; nil means every point
 
 	Load
 	Peak PeakConfig
-	// Stock is the number of units of each order, and PerDriver how many of them one driver
-	// may have. 0 means 1.
+	// Stock is the number of units of each order. PerDriver is how many of them one driver may
+	// get. 0 means 1 for both.
 	Stock, PerDriver int
 
 	Work   time.Duration
 	TTL    time.Duration
 	Wait   time.Duration
-	Guard  order.Guard // empty: the default guard of each strategy
+	Guard  order.Guard // empty means the default guard of each strategy
 	OnLost grab.OnLost
-	// Asked says which of these settings the user has set. A fault may change the others.
+	// Asked records which of these settings the user has set, because a fault may change only the
+	// others.
 	Asked Asked
-	// ClockOffset is added to the wall clock of the second instance.
+	// ClockOffset shifts the wall clock of the second instance.
 	ClockOffset time.Duration
 
 	Stack     stack.Config
 	Instances int
-	Exe       string // path of this program, which also runs as instance and reaper
+	Exe       string // path of this program, which also runs as an instance and as the process that cleans up
 
-	// Target is a service that was started elsewhere. If it is set, the run starts no stack.
+	// Target describes a service that is already running. If it has addresses, the run starts no
+	// stack.
 	Target target.Target
-	// Service is a service that the run starts on its own stack; it may be nil. Target
-	// describes its calls too.
+	// Service is a service that the run starts on its own stack. If it is not nil, Target
+	// describes its calls.
 	Service *fleet.Service
-	// Expect replaces the claims of the registry, unless it is nil.
+	// Expect replaces the claims of the registry if it is not nil.
 	Expect []target.Expectation
-	// Settle is how long the ledger of a service of others must not change before a verdict. 0
-	// means one lease, or 2 s if that is longer.
+	// Settle is how long the ledger of a service of others must stay unchanged before a verdict. 0
+	// means one lease, but at least 2 s.
 	Settle      time.Duration
-	settleLimit time.Duration // how much longer it may change; 0 means the default
-	// Inspected gets what a few grabs show about each strategy of a service of others, before the
-	// first cell. Its error ends the run. If it is nil, there are no such grabs.
+	settleLimit time.Duration // how much longer the ledger may keep changing; 0 means the default
+	// Inspected is called before the first cell with what a few test grabs of each strategy
+	// reveal. It applies only to a service of others. If it returns an error, the run ends. If it
+	// is nil, no test grabs are made.
 	Inspected func(Preflight) error
-	// Warmup is how long grabs are sent and ignored before the load of a cell.
+	// Warmup is how long grabs are sent without counting them, before the load of each cell.
 	Warmup time.Duration
 
-	// Shard is the share of the load that this run sends to targets. It is nil for all of it.
+	// Shard describes the share of the load that this run sends to targets. If it is nil, the run
+	// sends everything.
 	Shard *shard.Shard
-	// Merge has the answers of shards, which are judged instead of sending a load. It may be nil.
+	// Merge provides answers that shards have recorded. If it is not nil, the run judges these
+	// answers instead of sending a load.
 	Merge *shard.Merge
 
-	// Repeat is how often cells without a fault run, interleaved over the strategies. 0
-	// means once.
+	// Repeat is how often each cell without a fault runs. Repetitions of different strategies are
+	// interleaved. 0 means once.
 	Repeat int
-	// Budget bounds a cell with a fault, and the search of scenario peak.
+	// Budget limits the time for one cell with a fault, and for one search of the scenario peak.
 	Budget time.Duration
-	// BudgetTotal bounds the run, so that the cells with the highest risk come first. 0 means no
-	// bound.
+	// BudgetTotal limits the time for the whole run. If it is set, the cells with the highest risk
+	// come first. 0 means no limit.
 	BudgetTotal time.Duration
 	deadline    time.Time // when BudgetTotal is used up
-	// Workers is how many cells with a fault run at the same time, each on its own stack. 0
-	// means 1.
+	// Workers is how many cells with a fault run in parallel, each on a stack of its own. 0 means
+	// 1.
 	Workers int
-	// Resume is an earlier run in Out with the same settings; its finished cells are not
+	// Resume is an earlier run with the same settings and the same Out. Its finished cells are not
 	// repeated. It may be nil.
 	Resume *Run
 
-	OTLP  string // URL of the collector for the traces of our instances; empty for none
+	OTLP  string // URL of the collector for the traces of our instances; empty for no traces
 	Seed  uint64
-	Args  []string  // the flags of the run, for the record
-	Out   string    // the result folder, which exists
-	Begin func()    // called before the first write to Out, once the run certainly begins; may be nil
-	Log   io.Writer // progress lines and messages
-	TTY   bool      // whether Log is a terminal, where the progress line may overwrite itself
+	Args  []string  // the command-line flags, recorded in the result
+	Out   string    // the result folder, which must exist
+	Begin func()    // called once the run is certain to begin, before Out is written to; may be nil
+	Log   io.Writer // receives progress lines and messages
+	TTY   bool      // whether Log is a terminal, where each progress line can overwrite the last one
 }
 
-// Asked says which settings the user has set.
+// Asked records which settings the user has set explicitly.
 type Asked struct{ Work, TTL, Wait, Timeout bool }
 
-// Load configures the load of a cell: every driver grabs every order.
+// Load configures the load of a cell, in which every driver grabs every order.
 type Load = load.Config
 
-// PeakConfig configures the search of scenario peak.
+// PeakConfig configures the search of the scenario peak.
 type PeakConfig struct {
-	P99 time.Duration // the bound on the 99th percentile from the schedule
+	P99 time.Duration // limit for the 99th percentile, counted from when requests were due
 }
 
-// Scenario is a named load with the settings that belong to it.
+// Scenario is a named load together with suitable settings.
 type Scenario struct {
 	Name, About string
 	Config      Config
 }
 
-// Scenarios lists the scenarios. The first one is the default.
+// Scenarios lists all scenarios. The first one is the default.
 var Scenarios = []Scenario{
 	{"rush", "100 orders x 20 drivers at 500/s, work 5 ms", Config{
 		Load: Load{Orders: 100, Drivers: 20, Rate: 500, Timeout: 30 * time.Second, MaxWorkers: 10_000},
@@ -136,13 +143,13 @@ var Scenarios = []Scenario{
 	}},
 }
 
-// units returns the number of units of each order.
+// units returns the number of units of each order, which is at least 1.
 func (cfg Config) units() int { return max(cfg.Stock, 1) }
 
-// perDriver returns how many units of an order one driver may have.
+// perDriver returns how many units of an order one driver may get, which is at least 1.
 func (cfg Config) perDriver() int { return max(cfg.PerDriver, 1) }
 
-// asRunning copies the settings of instances that were started elsewhere.
+// asRunning adopts the settings of instances that are already running.
 func (cfg *Config) asRunning(s grab.Settings) {
 	ms := func(x float64) time.Duration { return time.Duration(x * float64(time.Millisecond)) }
 	cfg.Work, cfg.TTL, cfg.Wait = ms(s.WorkMS), ms(s.TTLMS), ms(s.WaitMS)

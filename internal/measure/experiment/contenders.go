@@ -27,7 +27,7 @@ func (s *strike) sendContenders(ctx context.Context) error {
 				return err
 			}
 		}
-		if c.heldSince.IsZero() { // struck by time
+		if c.heldSince.IsZero() { // the fault struck at a moment, without holding a call
 			c.heldSince = time.Now()
 		}
 		s.in.bursts.Send(c.contenders)
@@ -35,24 +35,22 @@ func (s *strike) sendContenders(ctx context.Context) error {
 	return nil
 }
 
-// giveUp cancels a strike and lets the faulted driver continue.
+// giveUp discards a strike that could show nothing, and lets the faulted driver continue.
 func (s *strike) giveUp(ctx context.Context, c *contest) error {
 	s.cancelStrike(c)
 	return s.releaseDriver(ctx, c)
 }
 
-// isTooLate reports whether a strike on a service would show nothing, because a restart took
-// long. The lease of the faulted driver may then end before the contenders have had their
-// time.
+// isTooLate reports whether it is too late for a strike on a service to show anything, because a
+// restart took long. The faulted driver's lease may then end while the contenders still compete.
 func (s *strike) isTooLate(c *contest) bool {
 	held := s.in.fault.Course == fault.AfterHeal || s.in.fault.Course == fault.BeforeHeal
 	return s.in.trail.service != nil && held && s.in.fault.ContendFor < 1 && c.struck &&
 		time.Since(c.heldSince)+s.contendFor() > s.in.w.lease(s.in.cell)*9/10
 }
 
-// awaitExpiry returns when the leases of the faulted drivers have expired. It applies to
-// locks that do not wait, because an earlier driver would be refused at once and show
-// nothing.
+// awaitExpiry waits until the leases of the faulted drivers have expired. It does so only for
+// locks that refuse at once, because earlier contenders would be refused and show nothing.
 func (s *strike) awaitExpiry(ctx context.Context) error {
 	waits := s.in.trail.service != nil || len(s.in.trail.calls[fault.Waiting]) > 0
 	if waits || s.in.strategy.Excludes != catalog.Global || s.in.fault.ContendFor < 1 || wait.For(ctx, s.in.w.lease(s.in.cell)*11/10) {
@@ -61,8 +59,8 @@ func (s *strike) awaitExpiry(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// sendLate sends one driver to every order when its instance reaches all servers again. The
-// driver finds the order open or grabbed.
+// sendLate sends one more driver for every order, after the other instance reaches all servers
+// again. This driver reveals whether the order is open or grabbed.
 func (s *strike) sendLate(ctx context.Context) error {
 	err := s.awaitAble(ctx, s.in.other)
 	for _, c := range s.contests {
@@ -71,8 +69,8 @@ func (s *strike) sendLate(ctx context.Context) error {
 	return err
 }
 
-// sendLast sends the drivers that come for the remaining units, and returns when they are
-// answered. A unit may remain because a driver gave it back after the others were refused.
+// sendLast sends one more driver for each remaining unit, and waits for their answers. A unit can
+// remain if a driver gave it back after the other drivers were refused.
 func (s *strike) sendLast(ctx context.Context) error {
 	if s.in.w.cfg.units() == 1 {
 		return nil
@@ -83,9 +81,9 @@ func (s *strike) sendLast(ctx context.Context) error {
 	return s.awaitAnswers(ctx)
 }
 
-// awaitRecovery waits until the other instance of a service has recovered from a fault that
-// also hit its servers. It waits at most half a lease, because an expiry must not let the
-// contender in. If the recovery takes longer, the point counts as not struck.
+// awaitRecovery waits until the other instance of a service has recovered, if the fault closes its
+// connections too. It waits at most half a lease, because contenders must not win only because a
+// lease expired. If recovery takes longer, the point counts as not struck.
 func (s *strike) awaitRecovery(ctx context.Context) error {
 	if s.in.trail.service == nil || !s.in.fault.Severs {
 		return nil
@@ -100,18 +98,18 @@ func (s *strike) awaitRecovery(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// contendFor returns how long the contenders compete while the fault lasts.
+// contendFor returns how long contenders may compete while the fault is active.
 func (s *strike) contendFor() time.Duration {
 	return time.Duration(s.in.fault.ContendFor * float64(s.in.w.lease(s.in.cell)))
 }
 
-// awaitContenders returns when contenders have claimed every unit of every order, or when one is
-// held before its claim. It also returns when those of the other instance have got as far as the
-// fault requires, because contenders of the struck instance may be stopped together with it. It
-// returns at the latest when their time is over.
+// awaitContenders waits until contenders have claimed every unit of every order, or one is held
+// just before its claim. It also returns when the contenders at the other instance have got as far
+// as the fault requires, or when their time is over. It does not wait for contenders at the struck
+// instance, because the fault may have stopped them too.
 //
-// Refused contenders come again, because a service may not let its drivers wait for the
-// lock. A foreign service may also answer taken while the lock is held.
+// After a refusal, another contender is sent, because not every service lets drivers wait for the
+// lock. A foreign service may also answer "taken" while the lock is held.
 func (s *strike) awaitContenders(ctx context.Context) error {
 	return s.until(ctx, s.contendFor(), func() (bool, error) {
 		claimed := s.claimed(ctx)
@@ -134,19 +132,19 @@ func (s *strike) awaitContenders(ctx context.Context) error {
 	})
 }
 
-// awaitsOther reports whether a contender of the other instance has not been answered.
+// awaitsOther reports whether a contender at the other instance is still unanswered.
 func (s *strike) awaitsOther(c *contest) bool {
 	return slices.ContainsFunc(c.contenders, func(r load.Request) bool { return r.Target == s.in.other.URL && s.isPending(r) })
 }
 
-// noteEarly records that the faulted driver wrote or was answered before its lease ended.
-// The end of the lease then lets no second holder in.
+// noteEarly records that the faulted driver wrote or was answered before its lease ended. The
+// expiry of this lease then cannot let in a second holder.
 func (s *strike) noteEarly(c *contest, claimed func(load.Request) bool) {
 	inTime := time.Since(c.heldSince) < s.in.w.lease(s.in.cell)
 	c.endedInTime = c.endedInTime || inTime && (claimed(c.faulted) || s.isAnswered(c.faulted))
 }
 
-// sendAgain sends another contender some time after the last one was answered.
+// sendAgain sends one more contender, a short time after all others were answered.
 func (s *strike) sendAgain(c *contest) {
 	if c.retriedAt.IsZero() {
 		c.retriedAt = time.Now()
@@ -160,9 +158,9 @@ func (s *strike) sendAgain(c *contest) {
 	s.in.bursts.Send([]load.Request{r})
 }
 
-// freeContenders lets held contenders claim when the faulted driver has claimed or been
-// answered. It also frees them when most of their own lease has passed, because the hold
-// must not outlast it.
+// freeContenders lets contenders continue to their claims once the faulted driver has claimed or
+// been answered. It also does so when two thirds of their own lease have passed, because they must
+// claim before it expires.
 func (s *strike) freeContenders(ctx context.Context, claimed func(load.Request) bool) error {
 	held := s.held(ctx)
 	for _, c := range s.contests {
@@ -189,16 +187,17 @@ func (s *strike) freeContenders(ctx context.Context, claimed func(load.Request) 
 	return nil
 }
 
-// mustClaimFirst reports whether the fault shows something only if the faulted driver claims
-// before any contender. That is the case if it has read the order as open and has the older
+// mustClaimFirst reports whether the cell can only fail if the faulted driver claims before any
+// contender. That is so if the faulted driver has read the order as open and has the older fencing
 // token.
 func (s *strike) mustClaimFirst(c *contest) bool {
 	return s.in.cell.Guard == order.FenceWrite && s.in.fault.Course == fault.AfterHeal && c.point.Role == fault.Alone &&
 		(c.point.Phase == tap.Read && c.point.After || c.point.Phase == tap.Claim && !c.point.After)
 }
 
-// mayFreeContenders reports whether the reason to hold contenders has passed: the faulted driver has
-// claimed, or the third driver and as many others as there are further units.
+// mayFreeContenders reports whether contenders no longer need to be held before their claim.
+// Normally the faulted driver must have claimed or been answered. Under the course Released, later
+// contenders must have claimed all units.
 func (s *strike) mayFreeContenders(c *contest, claimed func(load.Request) bool) bool {
 	if s.in.fault.Course == fault.Released {
 		return s.in.atLeastUnits(c.contenders[1:], claimed)
@@ -206,9 +205,8 @@ func (s *strike) mayFreeContenders(c *contest, claimed func(load.Request) bool) 
 	return claimed(c.faulted) || s.isAnswered(c.faulted)
 }
 
-// awaitQuiet returns when all drivers have been answered, or when the time of the contenders
-// is over. Until then, contenders come again until they have got as far as the fault
-// requires.
+// awaitQuiet waits until all drivers have been answered, or until the time for competing is over.
+// Meanwhile, it sends more contenders until enough have got as far as the fault requires.
 func (s *strike) awaitQuiet(ctx context.Context) error {
 	return s.until(ctx, s.contendFor(), func() (bool, error) {
 		claimed := s.claimed(ctx)
@@ -223,22 +221,22 @@ func (s *strike) awaitQuiet(ctx context.Context) error {
 	})
 }
 
-// releaseContenders returns when all held contenders have been released.
+// releaseContenders waits until every held contender may continue to its claim, and removes the
+// remaining holds.
 func (s *strike) releaseContenders(ctx context.Context) error {
 	err := s.until(ctx, s.in.w.lease(s.in.cell)*2/3, func() (bool, error) {
 		err := s.freeContenders(ctx, s.claimed(ctx))
 		return s.every(func(c *contest) bool { return c.contenderHeldSince.IsZero() || c.contenderFreed }), err
 	})
-	return errors.Join(err, s.remove(ctx, contenderHold)) // also holds that have caught no call yet
+	return errors.Join(err, s.remove(ctx, contenderHold)) // holds that have caught no call yet also end
 }
 
-// sendSecond sends the second driver of each order while the lease of the faulted driver
-// expires.
+// sendSecond sends the second driver of each order when the lease of the faulted driver expires.
 func (s *strike) sendSecond(ctx context.Context) error {
 	if err := s.awaitExpiry(ctx); err != nil {
 		return err
 	}
-	if s.in.trail.service != nil && !wait.For(ctx, s.in.w.lease(s.in.cell)*11/10) { // it may refuse at once
+	if s.in.trail.service != nil && !wait.For(ctx, s.in.w.lease(s.in.cell)*11/10) { // a service may refuse its drivers at once instead of letting them wait
 		return context.Cause(ctx)
 	}
 	for _, c := range s.contests {
@@ -247,8 +245,8 @@ func (s *strike) sendSecond(ctx context.Context) error {
 	return nil
 }
 
-// sendThird sends the drivers that come after the faulted driver has released. They get the
-// time for which the second driver is held.
+// sendThird sends the remaining drivers after the faulted driver has released its lock. They must
+// finish while the second driver is still held before its claim.
 func (s *strike) sendThird(ctx context.Context) error {
 	sent := map[*contest]bool{}
 	err := s.until(ctx, s.in.w.lease(s.in.cell)/2, func() (bool, error) {

@@ -11,36 +11,38 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// contest holds the drivers of one order. The fault strikes one of them at a point.
+// contest contains the drivers that grab one order. The fault hits one of them, the faulted
+// driver, at the given point.
 type contest struct {
 	point fault.Point
 	order int64
-	calls int // the number of calls that are held at the point
+	calls int // how many parallel calls are held at the point
 
-	// The drivers, in the order in which they come.
-	holder      *load.Request  // holds the lock before the faulted driver, at the other instance; may be nil
-	faulted     load.Request   // grabs at the struck instance
-	waiter      *load.Request  // gets the lock from the faulted driver, at the other instance; may be nil
-	contenders  []load.Request // come when the fault has struck, those at the other instance first
-	lateDriver  load.Request   // comes when the fault is healed, at the other instance
-	lastDrivers []load.Request // come when all others are answered, if there are several units
+	// The drivers, in the order in which they are sent.
+	holder      *load.Request  // has the lock before the faulted driver, at the other instance; may be nil
+	faulted     load.Request   // grabs at the instance that the fault hits
+	waiter      *load.Request  // waits for the faulted driver's lock, at the other instance; may be nil
+	contenders  []load.Request // are sent once the fault is active, those at the other instance first
+	lateDriver  load.Request   // is sent to the other instance once the fault is healed
+	lastDrivers []load.Request // are sent after all others were answered, if there are several units
 
 	// What has happened to the holder and to the faulted driver.
 	holderReleased bool
-	lastCallAt     time.Time // when the faulted driver made its last call before it waits
-	heldSince      time.Time // since when a call is held at the point
-	struck         bool      // whether the fault struck it at the point
-	hangs          bool      // whether it will never be answered
-	endedInTime    bool      // whether it wrote or was answered before its lease ended
+	lastCallAt     time.Time // when the waiting driver was first seen to have made its last call before it waits
+	heldSince      time.Time // since when a call is held at the point; zero if none was
+	struck         bool      // whether the fault was injected while the driver was at the point
+	hangs          bool      // whether the driver will never be answered
+	endedInTime    bool      // whether the driver wrote or was answered before its lease ended
 	answeredAt     time.Time
 
 	// What has happened to the contenders.
-	contenderHeldSince time.Time // since when one is held before its claim
-	contenderFreed     bool      // whether that one may continue
-	retriedAt          time.Time // when one came again, or the first ones were answered
+	contenderHeldSince time.Time // since when a contender is held before its claim
+	contenderFreed     bool      // whether the held contenders may continue
+	retriedAt          time.Time // when the wait before the next contender began; zero if there is no such wait
 }
 
-// contest returns the nth contest of the cell. Its drivers are shuffled by the seed.
+// contest returns the contest for the nth order of the cell. The seed determines which driver
+// plays which role.
 func (in *injection) contest(n int, p fault.Point) *contest {
 	c := &contest{point: p, order: in.first + int64(n), calls: in.trail.callsAt(p)}
 	drivers := rand.New(rand.NewPCG(in.w.cfg.Seed, uint64(n))).Perm(in.w.cfg.strikeDrivers())
@@ -67,8 +69,8 @@ func (in *injection) contest(n int, p fault.Point) *contest {
 			c.contenders = append(c.contenders, r)
 		}
 	}
-	// Requests at the struck instance are the faulted driver's: of others they cannot be told
-	// apart, and where several drivers write their calls would be struck, too.
+	// Send all contenders to the other instance if the calls of the struck one cannot be
+	// attributed to a single driver. Otherwise, the fault would hit calls of contenders too.
 	if (!in.w.fleet.Ours || in.w.cfg.units() > 1) && p != (fault.Point{}) {
 		for i := range c.contenders {
 			c.contenders[i].Target = in.other.URL
@@ -81,21 +83,21 @@ func (in *injection) contest(n int, p fault.Point) *contest {
 		c.lastDrivers = append(c.lastDrivers, c.contenders[1:]...)
 		c.contenders = c.contenders[:1:1]
 	}
-	if in.fault.Course == fault.Released { // the same driver again, as after a double tap
+	if in.fault.Course == fault.Released { // the same driver tries again, as after a double tap
 		c.contenders[0].Driver = c.faulted.Driver
 	}
 	return c
 }
 
 // tokensDecide reports whether a waiting driver must continue after only one contender has
-// claimed. If a lock forgets its counter, the waiting driver has a higher token than the
-// first contender. If the fence is compared only at the write, its token is not higher than
-// that of a second contender. With one unit, no second contender claims.
+// claimed. If the lock has forgotten its counter, the waiting driver's token is higher than that
+// of the first contender. However, it is not higher than that of a second one, so the fence would
+// refuse the waiting driver's write.
 func (in *injection) tokensDecide(p fault.Point) bool {
 	return in.w.cfg.units() > 1 && in.cell.Guard == order.FenceWrite && p.Role == fault.Waiting && in.fault.Course != fault.Released
 }
 
-// place returns a sort key for a request. Requests to the struck instance come last.
+// place returns a sort key that puts requests to the struck instance last.
 func (in *injection) place(r load.Request) string {
 	if r.Target == in.struck.URL {
 		return "struck"
@@ -103,10 +105,10 @@ func (in *injection) place(r load.Request) string {
 	return "other"
 }
 
-// all returns the drivers of the order.
+// all returns the requests of all drivers of the order.
 func (c *contest) all() []load.Request { return append(c.others(), c.lastDrivers...) }
 
-// others returns the drivers that do not come last.
+// others returns the requests of all drivers except those that are sent last.
 func (c *contest) others() []load.Request {
 	all := append([]load.Request{c.faulted, c.lateDriver}, c.contenders...)
 	for _, r := range []*load.Request{c.holder, c.waiter} {
@@ -117,8 +119,8 @@ func (c *contest) others() []load.Request {
 	return all
 }
 
-// hasQueued is called after a driver has made its last call before it waits. It reports
-// whether that call has been answered.
+// hasQueued reports whether a waiting driver's last call is old enough to have been answered. The
+// time counts from the first call of hasQueued.
 func (c *contest) hasQueued() bool {
 	if c.lastCallAt.IsZero() {
 		c.lastCallAt = time.Now()
@@ -126,7 +128,7 @@ func (c *contest) hasQueued() bool {
 	return time.Since(c.lastCallAt) > simultaneous
 }
 
-// cancelStrike takes back a strike that has shown nothing.
+// cancelStrike discards a strike that could not show anything, so that it does not count.
 func (s *strike) cancelStrike(c *contest) {
 	if c.struck {
 		c.struck = false

@@ -10,13 +10,14 @@ import (
 	"grablab/internal/history"
 )
 
-// failed is an order on which a property was violated.
+// failed names an order and the property that was violated on it.
 type failed struct {
 	order    int64
 	property string
 }
 
-// failureOf returns the worst failure of an order, or "" if there was none.
+// failureOf returns the worst failure of an order. The property is empty if the order did not
+// fail.
 func failureOf(id int64, s lock.Strategy, e check.Evidence) failed {
 	f := failed{order: id}
 	switch {
@@ -30,11 +31,11 @@ func failureOf(id int64, s lock.Strategy, e check.Evidence) failed {
 	return f
 }
 
-// doubleGrabs returns the grabs of an order beyond its units.
+// doubleGrabs returns how many grabs of an order exceed its units.
 func doubleGrabs(e check.Evidence, id int64) int { return max(0, grabsOf(e, id)-max(e.Units, 1)) }
 
-// onlyRepeats reports whether an order of a foreign service has more rows than drivers, but
-// no more drivers than units.
+// onlyRepeats reports whether the surplus rows of an order only repeat its winners. It applies to
+// foreign services, which may write the row of one driver several times.
 func onlyRepeats(e check.Evidence, id int64) bool {
 	if !e.Foreign || e.FromAnswers {
 		return false
@@ -43,7 +44,7 @@ func onlyRepeats(e check.Evidence, id int64) bool {
 	return doubleGrabs(e, id) == 0
 }
 
-// unsoldOf returns the number of units of an order that were not grabbed.
+// unsoldOf returns how many units of an order were not grabbed.
 func unsoldOf(e check.Evidence, id int64) int { return max(0, max(e.Units, 1)-grabsOf(e, id)) }
 
 func grabsOf(e check.Evidence, id int64) (n int) {
@@ -59,8 +60,8 @@ func grabsOf(e check.Evidence, id int64) (n int) {
 	return n
 }
 
-// overlapsOf returns the overlaps of an order. It returns none if there is no lock or no
-// record.
+// overlapsOf returns the pairs of holders of an order that were inside at the same time. It
+// returns none if there is no lock or nothing was recorded.
 func overlapsOf(e check.Evidence, s lock.Strategy, id int64) []check.Overlap {
 	if e.Record == nil || s.Excludes == catalog.NoExclusion {
 		return nil
@@ -68,7 +69,7 @@ func overlapsOf(e check.Evidence, s lock.Strategy, id int64) []check.Overlap {
 	return check.Overlaps(slices.DeleteFunc(slices.Clone(e.Record.Holds), func(h check.Hold) bool { return h.Order != id }), s.Excludes)
 }
 
-// explain builds the timelines of some orders, as far as their events were recorded.
+// explain builds a timeline for each failed order whose events were recorded.
 func (w *worker) explain(c *Cell, s lock.Strategy, e check.Evidence, failures []failed) (map[int64]check.Timeline, error) {
 	timelines := map[int64]check.Timeline{}
 	if len(failures) == 0 || e.Record == nil {
@@ -97,8 +98,8 @@ func (w *worker) explain(c *Cell, s lock.Strategy, e check.Evidence, failures []
 	return timelines, nil
 }
 
-// keep stores the events of the cell and the timeline of the worst order, which explains the
-// verdict. It returns the timelines of the given failures.
+// keep stores the events of the cell, and the timeline of the order that explains the verdict
+// best. It returns the timelines of all given failures.
 func (w *worker) keep(c *Cell, s lock.Strategy, m *measured, failures []failed) map[int64]check.Timeline {
 	if m.accounting == nil {
 		return nil
@@ -118,11 +119,11 @@ func (w *worker) keep(c *Cell, s lock.Strategy, m *measured, failures []failed) 
 	return timelines
 }
 
-// worstOf chooses the order for the timeline of the cell: one with a double-grab, otherwise
-// one that is stuck, otherwise one whose holders overlapped. Among equals it chooses the
-// first of the given failures. It returns the zero value if there is none.
+// worstOf chooses the failed order whose timeline the cell shows. It prefers a double-grab to a
+// stuck order, and a stuck order to overlapping holders. Among equal failures, it prefers the
+// first of those given. It returns the zero value if no order failed.
 func worstOf(c *Cell, s lock.Strategy, e check.Evidence, failures []failed) (worst failed) {
-	if c.Sale != nil && c.Fault == catalog.NoFault { // with so many drivers, the oversold unit belongs to none in particular
+	if c.Sale != nil && c.Fault == catalog.NoFault { // with so many drivers, no single driver caused the oversell
 		return worst
 	}
 	surprise := c.ExpectedExclusive != nil && *c.ExpectedExclusive == Yes
@@ -144,7 +145,7 @@ func worstOf(c *Cell, s lock.Strategy, e check.Evidence, failures []failed) (wor
 	return worst
 }
 
-// judgePoints adds a row for each point.
+// judgePoints adds a row to the cell for each point at which the fault was injected.
 func (in *injection) judgePoints(m *measured) {
 	if m.accounting == nil {
 		return
@@ -166,8 +167,8 @@ func (in *injection) judgePoints(m *measured) {
 	}
 }
 
-// modeOf returns the failure mode of an order. It infers the mode from the timeline or,
-// without one, from the fault. It returns "" if no known mode fits.
+// modeOf returns the id of the failure mode that explains an order. It takes the mode from the
+// timeline or, without a timeline, infers it from the fault. It returns "" if no known mode fits.
 func (in *injection) modeOf(c *contest, e check.Evidence, timelines map[int64]check.Timeline) string {
 	if mode := timelines[c.order].Mode; mode != "" {
 		return mode
@@ -180,9 +181,9 @@ func (in *injection) modeOf(c *contest, e check.Evidence, timelines map[int64]ch
 	return mode.ID
 }
 
-// row returns the outcome of the orders that the fault struck at one point.
+// row summarizes the orders that the fault struck at one point.
 func (in *injection) row(name string, e check.Evidence, timelines map[int64]check.Timeline) Point {
-	p := Point{Point: name, Strikes: max(1, len(in.prepared.Strikes))} // also if it was interrupted before
+	p := Point{Point: name, Strikes: max(1, len(in.prepared.Strikes))} // at least one, even if the cell was interrupted before
 	var double, repeated, left, stuck, overlaps, misses int
 	competed := true
 	for _, c := range in.contests {

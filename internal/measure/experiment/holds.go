@@ -15,26 +15,26 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// What holds are for. Their names are that and the order.
+// Kinds of holds, by purpose. The name of a hold consists of its kind and the order.
 const (
-	pointHold     = "point"     // the faulted driver, where the fault strikes it
-	workHold      = "work"      // the faulted driver, while a call is held that it does not wait for
-	callsHold     = "calls"     // lists the calls of a waiting driver
-	retryHold     = "retry"     // a waiting driver that polls
-	beforeHold    = "before"    // the driver that holds the lock while another waits
+	pointHold     = "point"     // stops the faulted driver at the point where the fault is injected
+	workHold      = "work"      // stops the faulted driver while a call is held that the grab does not wait for
+	callsHold     = "calls"     // lists the calls of a waiting driver without stopping them
+	retryHold     = "retry"     // stops a driver that polls for the lock, before its second try
+	beforeHold    = "before"    // stops the driver that has the lock while another one waits for it
 	refusalHold   = "refusal"   // refuses the claim of the faulted driver
-	releaseHold   = "release"   // lists the release of the faulted driver
-	contenderHold = "contender" // contenders, before they claim
+	releaseHold   = "release"   // lists the release of the faulted driver without stopping it
+	contenderHold = "contender" // stops contenders just before they claim
 )
 
-// hold is one hold of a contest at an instance.
+// hold is a breakpoint at one instance, for the calls of one contest.
 type hold struct {
 	in   *fleet.Instance
 	kind string
 	control.Hold
 }
 
-// holds returns the holds that a contest needs from its beginning.
+// holds returns the holds that must be set before the drivers of a contest are sent.
 func (s *strike) holds(c *contest) []hold {
 	faulted := []int64{c.faulted.Driver}
 	all := []hold{{s.in.struck, callsHold, control.Hold{Drivers: faulted, Outcome: control.Delivered}}}
@@ -59,7 +59,7 @@ func (s *strike) holds(c *contest) []hold {
 	}
 	if s.in.trail.service != nil {
 		if at := s.in.trail.claim; at != nil && s.holdsContenders(c) {
-			all = append(all, hold{s.in.other, contenderHold, control.Hold{Drivers: []int64{0}, At: *at}}) // the driver of a call is unknown there
+			all = append(all, hold{s.in.other, contenderHold, control.Hold{Drivers: []int64{0}, At: *at}}) // the proxies cannot tell which driver makes a call
 		}
 		return all
 	}
@@ -73,17 +73,16 @@ func (s *strike) holds(c *contest) []hold {
 	return all
 }
 
-// holdsContenders reports whether contenders are held before they claim. If the fence is
-// compared only at the write, both writes pass only if the older token writes first (F34). A
-// driver that has waited gets the token after that of the previous holder, so it must write
-// second.
+// holdsContenders reports whether contenders are held before they claim. If the fence is compared
+// only at the write, an order can be grabbed twice only if the older token writes first (F34). A
+// driver that waited has the newer token, so its contenders must not be held.
 func (s *strike) holdsContenders(c *contest) bool {
 	fenced := s.in.cell.Guard == order.FenceWrite && s.in.fault.Course < fault.Never && c.point.Role == fault.Alone
 	return s.in.fault.HoldContenders || fenced
 }
 
-// heldContenders returns the contenders that are held before they claim. If drivers come one
-// after another, only the first is held.
+// heldContenders returns the contenders that are held before they claim. Under the course
+// Released, drivers come one after another and only the first is held.
 func (s *strike) heldContenders(c *contest) []load.Request {
 	switch {
 	case !s.holdsContenders(c):
@@ -97,7 +96,8 @@ func (s *strike) heldContenders(c *contest) []load.Request {
 
 func holdName(kind string, c *contest) string { return fmt.Sprintf("%s-%d", kind, c.order) }
 
-// name returns the name of the hold. Each contender has a hold of its own.
+// name returns the name of the hold. Each contender has a separate hold, so its name includes the
+// driver.
 func (h hold) name(c *contest) string {
 	if h.kind == contenderHold {
 		return fmt.Sprintf("%s-of-%d", holdName(h.kind, c), h.Drivers[0])
@@ -121,7 +121,7 @@ func (s *strike) setHolds(ctx context.Context) error {
 	return nil
 }
 
-// removeHolds removes the remaining holds, except those of calls that hang.
+// removeHolds removes the remaining holds, except those of calls that must hang.
 func (s *strike) removeHolds(ctx context.Context) error {
 	err := removeAll(ctx, s.in.other)
 	if s.in.fault.Course != fault.Never {
@@ -138,7 +138,7 @@ func removeAll(ctx context.Context, in *fleet.Instance) error {
 	return err
 }
 
-// heldCalls lists the calls that the holds of both instances have caught.
+// heldCalls contains the calls that are held at each instance, by the name of the hold.
 type heldCalls struct{ struck, other map[string][]control.Held }
 
 func (s *strike) heldCalls(ctx context.Context) (m heldCalls, err error) {
@@ -149,11 +149,11 @@ func (s *strike) heldCalls(ctx context.Context) (m heldCalls, err error) {
 	return m, err
 }
 
-// simultaneous is the longest time between calls that count as simultaneous.
+// simultaneous is the longest time between two calls that still count as simultaneous.
 const simultaneous = 100 * time.Millisecond
 
-// isAtPoint reports whether the faulted driver is held at its strike point, with all the
-// calls that it makes there at once.
+// isAtPoint reports whether the faulted driver is held at its point. If it makes several calls in
+// parallel there, all of them must be held, or enough time must have passed.
 func (m heldCalls) isAtPoint(c *contest) bool {
 	n := len(m.struck[holdName(pointHold, c)])
 	if n > 0 && c.heldSince.IsZero() {
@@ -162,7 +162,7 @@ func (m heldCalls) isAtPoint(c *contest) bool {
 	return n >= c.calls || n > 0 && time.Since(c.heldSince) > simultaneous
 }
 
-// releaseDriver lets a faulted driver continue.
+// releaseDriver removes all holds that stop the faulted driver or its companion.
 func (s *strike) releaseDriver(ctx context.Context, c *contest) error {
 	for _, kind := range []string{pointHold, workHold, retryHold, beforeHold} {
 		if err := s.removeOf(ctx, c, kind); err != nil {
@@ -172,8 +172,8 @@ func (s *strike) releaseDriver(ctx context.Context, c *contest) error {
 	return nil
 }
 
-// held returns the holds at which contenders are held. A stopped instance does not answer,
-// and counts as having none.
+// held returns the holds that currently stop contenders. An instance that does not answer, such as
+// a stopped one, counts as holding none.
 func (s *strike) held(ctx context.Context) map[*contest][]hold {
 	all := map[*contest][]hold{}
 	if !slices.ContainsFunc(s.contests, s.holdsContenders) {
@@ -199,7 +199,7 @@ func (s *strike) held(ctx context.Context) map[*contest][]hold {
 	return all
 }
 
-// loseReplies sends the calls that are held at the points, and drops their replies.
+// loseReplies sends the calls that are held at the points to their servers, but drops the replies.
 func (s *strike) loseReplies(ctx context.Context) error {
 	for _, c := range s.contests {
 		held, err := s.in.struck.Held(ctx, holdName(pointHold, c), 0, 0)
@@ -217,7 +217,7 @@ func (s *strike) loseReplies(ctx context.Context) error {
 	return nil
 }
 
-// remove removes the holds of one kind. A hold that no longer exists is no error.
+// remove removes all holds of one kind. It ignores holds that no longer exist.
 func (s *strike) remove(ctx context.Context, kind string) error {
 	for _, c := range s.contests {
 		if err := s.removeOf(ctx, c, kind); err != nil {

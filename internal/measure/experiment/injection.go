@@ -23,14 +23,14 @@ import (
 )
 
 const (
-	injectionDrivers = 5 // drivers of an order of one unit
+	injectionDrivers = 5 // drivers per order if the order has one unit
 	injectionWork    = 5 * time.Millisecond
-	outlasting       = 12 * time.Second // a lease that is longer than a service needs to reconnect
+	outlasting       = 12 * time.Second // a lease long enough for a service to reconnect
 )
 
-// injection is a cell under a fault. It has one order for each point of a grab at which the
-// fault strikes. Holds and the state of the ledger put the steps in order, so that the
-// outcome is the same every time. fault.Fault describes how a fault strikes.
+// injection runs a cell under a fault. It uses a separate order for each point of a grab at which
+// the fault is injected. Calls are held and the ledger is read between the steps, so that the
+// outcome does not depend on timing. fault.Fault describes the steps.
 type injection struct {
 	w        *worker
 	strategy lock.Strategy
@@ -40,26 +40,26 @@ type injection struct {
 	cell     *Cell
 	workload workload
 
-	moments  []time.Duration // moments of the points that are struck by time
+	moments  []time.Duration // when to strike after sending a grab, if its calls cannot be held
 	prepared fault.Prepared
-	loses    bool  // whether the calls at the points lose their replies
-	spare    int64 // an order that no cell counts; a service shows with it that it works
+	loses    bool  // whether the calls held at the points lose their replies
+	spare    int64 // an order that no result includes; grabbing it shows that a service works
 
-	struck, other *fleet.Instance // the instance of the faulted drivers, and the other one
+	struck, other *fleet.Instance // the instance that the fault hits, and the other one
 	bursts        *load.Bursts
-	first         int64      // order
-	next          int        // the index of the next order, counted from the first one
-	contests      []*contest // contests that were struck or should have been
-	aimed         []*contest // the contests whose locks a fault of a topology strikes
+	first         int64      // id of the first order
+	next          int        // how many orders are in use already
+	contests      []*contest // the orders at which the fault was injected, or should have been
+	aimed         []*contest // the orders whose locks a fault of a Redis topology must hit
 	windows       []window
 	undisturbed   []*contest
 
 	mu       sync.Mutex
 	answered map[load.Request]grab.Outcome
-	ended    map[load.Request]time.Time // when it was answered
+	ended    map[load.Request]time.Time // when each request was answered
 }
 
-// inject runs a cell under a fault.
+// inject runs one strategy under a fault and returns the judged cell.
 func (w *worker) inject(ctx context.Context, s lock.Strategy, f fault.Fault) Cell {
 	under := w.withSettingsFor(f)
 	c := under.blank(s, f.Name, under.cfg.Load)
@@ -69,8 +69,8 @@ func (w *worker) inject(ctx context.Context, s lock.Strategy, f fault.Fault) Cel
 	return c
 }
 
-// withSettingsFor returns the worker with the settings that the fault needs. Settings that the user
-// has chosen stay.
+// withSettingsFor returns a copy of the worker with the settings that the fault needs. Settings
+// that the user has chosen stay unchanged.
 func (w *worker) withSettingsFor(f fault.Fault) *worker {
 	under, asked := *w, w.cfg.Asked
 	cfg := &under.cfg
@@ -80,27 +80,27 @@ func (w *worker) withSettingsFor(f fault.Fault) *worker {
 			cfg.TTL = max(f.TTL, outlasting)
 		}
 	}
-	if !asked.Wait { // contenders wait longer than any earlier lease lasts
+	if !asked.Wait { // contenders must wait until any earlier lease has expired
 		cfg.Wait = 2 * cfg.TTL
 	}
 	if !asked.Work {
 		cfg.Work = injectionWork
 	}
 	timeout := max(w.cfg.Timeout, 4*cfg.TTL+cfg.Wait)
-	if f.Course == fault.Never && !asked.Timeout { // only the client's time-out ends a grab that hangs
+	if f.Course == fault.Never && !asked.Timeout { // a grab that hangs ends only by the client's time-out
 		timeout = max(cfg.Wait, 2*cfg.TTL) + time.Second
 	}
 	cfg.Load = Load{Drivers: cfg.strikeDrivers(), Timeout: timeout}
 	return &under
 }
 
-// strikeDrivers returns how many drivers come for each order under a fault. For each unit
-// after the first, one more driver comes during the fault and one more at the end. So an
-// oversell is possible even if earlier drivers have failed.
+// strikeDrivers returns how many drivers grab each order under a fault. Each unit beyond the first
+// needs two more drivers, one during the fault and one at the end. Otherwise, too few could be
+// left for an oversell after earlier drivers have failed.
 func (cfg Config) strikeDrivers() int { return injectionDrivers + 2*(cfg.units()-1) }
 
-// prepareAndStrike prepares the fault, measures the cell while the fault strikes, and judges
-// the cell. It always cleans up.
+// prepareAndStrike prepares the fault, measures the cell while the fault is injected, and judges
+// the result. It cleans up even after an error.
 func (w *worker) prepareAndStrike(ctx context.Context, s lock.Strategy, f fault.Fault, c *Cell) {
 	in := &injection{
 		w: w, strategy: s, fault: f, cell: c,
@@ -109,7 +109,7 @@ func (w *worker) prepareAndStrike(ctx context.Context, s lock.Strategy, f fault.
 	}
 	choose, strike := in.choosePoints, in.strikeAndMeasure
 	if w.cfg.byTime() {
-		in.struck, in.other = in.other, in.struck // the first instance opens orders and may report the ledger
+		in.struck, in.other = in.other, in.struck // the first instance must stay alive, because it opens orders and may report the ledger
 		choose, strike = in.chooseMoments, in.strikeByTime
 	}
 	var m measured
@@ -124,15 +124,15 @@ func (w *worker) prepareAndStrike(ctx context.Context, s lock.Strategy, f fault.
 	case err != nil:
 		m.invalid = fmt.Sprintf("not measured: %v", err)
 	}
-	m.vacuous = "" // each point is judged separately
+	m.vacuous = "" // each point has a verdict of its own
 	in.judgePoints(&m)
 	c.conclude(m)
 }
 
-// choosePoints determines the points at which the fault can strike the strategy.
+// choosePoints determines the points of a grab at which the fault can hit this strategy.
 func (in *injection) choosePoints(ctx context.Context) (err error) {
 	record := in.w.record
-	if in.w.cfg.Service != nil { // the service opens the orders
+	if in.w.cfg.Service != nil { // orders are opened through the service, so it must be running
 		record = in.w.recordService
 		if err := in.w.fleet.Equip(ctx, in.w.cfg.setup()); err != nil {
 			return err
@@ -165,7 +165,8 @@ func (in *injection) choosePoints(ctx context.Context) (err error) {
 	return nil
 }
 
-// errUntouched is the reason to skip a cell once its trail is known.
+// errUntouched means that a cell is skipped, because the recorded calls never reach what the fault
+// breaks.
 var errUntouched = errors.New("it touches nothing that the service uses in a grab")
 
 func names(points []fault.Point) string {
@@ -176,7 +177,8 @@ func names(points []fault.Point) string {
 	return strings.Join(texts, ", ")
 }
 
-// strikeAndMeasure runs the cell. It returns an error if the cell could not begin.
+// strikeAndMeasure injects the fault at every point and measures the cell. It returns an error
+// only if the fault could not be prepared.
 func (in *injection) strikeAndMeasure(ctx context.Context) (m measured, err error) {
 	if err := in.prepareFault(ctx); err != nil {
 		return m, err
@@ -197,7 +199,7 @@ func (in *injection) strikeAndMeasure(ctx context.Context) (m measured, err erro
 	return m, nil
 }
 
-// prepareFault prepares the fault to strike.
+// prepareFault makes the fault ready to be injected, for example by opening proxies.
 func (in *injection) prepareFault(ctx context.Context) (err error) {
 	target := fault.Target{Stack: in.w.stack, Strategy: in.strategy, Faulted: in.struck, Contender: in.other, Keys: in.keys}
 	if t := in.trail.service; t != nil {
@@ -208,7 +210,8 @@ func (in *injection) prepareFault(ctx context.Context) (err error) {
 	return err
 }
 
-// aim makes a fault of a topology strike the locks of the contests.
+// aim makes sure that a fault of a Redis topology hits the locks of these orders. On a Cluster, it
+// moves their slots to the master that will be struck.
 func (in *injection) aim(ctx context.Context, contests []*contest) error {
 	in.aimed = contests
 	if in.w.stack == nil || in.w.stack.Topology == nil {
@@ -224,7 +227,7 @@ func (in *injection) keys() (keys []string) {
 	return keys
 }
 
-// prepareAgain prepares the fault again after it has struck, if it cannot strike twice.
+// prepareAgain prepares the fault once more, because some faults can be injected only once.
 func (in *injection) prepareAgain(ctx context.Context) error {
 	if in.prepared.Close != nil {
 		done := in.prepared.Close
@@ -240,20 +243,21 @@ func (in *injection) prepareAgain(ctx context.Context) error {
 	return nil
 }
 
-// lead makes the instances of a service reach their servers at these addresses.
+// lead makes both instances of a service reach their servers at the given addresses.
 func (in *injection) lead(faulted, contender stack.Addresses) {
 	in.struck.RouteTo(faulted)
 	in.other.RouteTo(contender)
 }
 
-// routes returns the addresses at which the instances reach the servers.
+// routes returns the addresses at which each instance reaches the servers, possibly through
+// proxies.
 func (in *injection) routes() map[int]stack.Addresses {
 	return map[int]stack.Addresses{0: in.w.stack.Via(in.prepared.Faulted...), 1: in.w.stack.Via(in.prepared.Contender...)}
 }
 
-// groups returns groups of points that are struck at the same time. Normally all points
-// are one group. Each point is a group of its own if the driver of a held call is unknown,
-// or if other calls may wait behind a held call.
+// groups returns the points in groups that are struck at the same time. Our own instances need
+// only one group. A service needs a group for each point, because its held calls do not name their
+// driver and may block other calls.
 func (in *injection) groups() [][]fault.Point {
 	if in.trail.service == nil {
 		return [][]fault.Point{in.points}
@@ -265,8 +269,8 @@ func (in *injection) groups() [][]fault.Point {
 	return each
 }
 
-// clear ends the instance whose work hangs. It closes the opened routes when they are no
-// longer used.
+// clear stops the instance whose grabs hang, and closes the proxies of the fault after the
+// instances have stopped using them.
 func (in *injection) clear(ctx context.Context, prepared fault.Prepared) error {
 	var errs []error
 	if in.workload.hung > 0 {
@@ -285,7 +289,7 @@ func (in *injection) clear(ctx context.Context, prepared fault.Prepared) error {
 	return errors.Join(errs...)
 }
 
-// send strikes while it sends its bursts of requests.
+// send injects the fault while the drivers send their requests, and accounts for all answers.
 func (in *injection) send(ctx context.Context, first int64) (*accounting, error) {
 	in.first = first
 	ctx, stop := context.WithCancelCause(ctx)
@@ -298,8 +302,8 @@ func (in *injection) send(ctx context.Context, first int64) (*accounting, error)
 			strike = in.strikeAtMoments
 		}
 		if err := strike(ctx); err != nil {
-			// The calls that the instances hold must not go on in an order that is
-			// no longer controlled.
+			// Stop the instances, because the calls that they still hold would otherwise continue
+			// in an uncontrolled order.
 			if in.w.fleet.Started() {
 				err = errors.Join(err, in.struck.Process().Stop(0), in.other.Process().Stop(0))
 			}
@@ -307,7 +311,7 @@ func (in *injection) send(ctx context.Context, first int64) (*accounting, error)
 		}
 	})
 	size := in.w.cfg.Load
-	size.Drivers = math.MaxInt // the drivers of an order; some come repeatedly
+	size.Drivers = math.MaxInt // the number of requests per order is not limited, because some drivers come repeatedly
 	a, err := in.w.send(ctx, in.cell, in.bursts, size, in.noteAnswer)
 	striking.Wait()
 	if a != nil {
@@ -316,7 +320,7 @@ func (in *injection) send(ctx context.Context, first int64) (*accounting, error)
 	return a, err
 }
 
-// window is the time during which a fault struck. While the fault lasts, to is zero.
+// window is the time during which a fault was active. Its end is zero while the fault lasts.
 type window struct{ from, to time.Time }
 
 func windowsOf(windows []window, began time.Time) (since []Window) {
@@ -333,7 +337,7 @@ func windowsOf(windows []window, began time.Time) (since []Window) {
 func (in *injection) noteAnswer(_ *accounting, r *vegeta.Result) {
 	req, err := load.ParseRequest(r.URL)
 	if err != nil {
-		return // the accounting reports it
+		return // the accounting reports this error
 	}
 	outcome := classify(r, in.w.fleet.Shape).Outcome
 	in.mu.Lock()
@@ -341,10 +345,10 @@ func (in *injection) noteAnswer(_ *accounting, r *vegeta.Result) {
 	in.answered[req], in.ended[req] = outcome, r.End()
 }
 
-// competed reports whether enough contenders could have caused an oversell. Besides the
-// faulted driver, as many drivers as there are units must have reached the lock. If the
-// fault outlasts a lease, they must have won, or have been refused after the lease of the
-// faulted driver ended. An earlier refusal shows nothing.
+// competed reports whether enough contenders got far enough to cause an oversell. Besides the
+// faulted driver, at least as many drivers as there are units must have reached the lock. If the
+// fault outlasts a lease, they must have won, or been refused after the faulted driver's lease
+// ended. An earlier refusal proves nothing.
 func (in *injection) competed(c *contest) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -355,7 +359,7 @@ func (in *injection) competed(c *contest) bool {
 			return false
 		case !in.outlasts() || c.endedInTime || outcome == grab.Grabbed:
 			return true
-		case in.w.fleet.Ours && outcome == grab.Taken: // the answer to a driver that has written
+		case in.w.fleet.Ours && outcome == grab.Taken: // our instances give this answer only after the winner has written
 			return true
 		default:
 			return r != c.lateDriver && in.ended[r].After(c.heldSince.Add(in.w.lease(in.cell)))
@@ -363,13 +367,13 @@ func (in *injection) competed(c *contest) bool {
 	})
 }
 
-// outlasts reports whether the fault delays the write of the faulted driver until its lease
-// has ended, while contenders come.
+// outlasts reports whether the fault delays the faulted driver's write beyond its lease while
+// other drivers compete for the order.
 func (in *injection) outlasts() bool {
 	return in.fault.ContendFor >= 1 && (in.fault.Course < fault.Never || in.fault.Course == fault.Released)
 }
 
-// atLeastUnits reports whether holds is true for at least as many requests as an order has
+// atLeastUnits reports whether the predicate is true for at least as many requests as an order has
 // units.
 func (in *injection) atLeastUnits(requests []load.Request, holds func(load.Request) bool) bool {
 	n := 0
@@ -381,10 +385,10 @@ func (in *injection) atLeastUnits(requests []load.Request, holds func(load.Reque
 	return n >= in.w.cfg.units()
 }
 
-// strikeAll strikes at every point, in each way that the fault can strike. Before each
-// strike, it grabs one order without a fault. This order shows that grabs succeed at all,
-// and it opens the sessions that the previous strike has ended. After the last strike, one
-// more such order must succeed, whatever the fault has left behind.
+// strikeAll injects the fault at every point, in each way that the fault allows. Before each
+// injection, drivers grab one order without a fault. That order proves that grabs succeed at all,
+// and it reopens the sessions that the previous fault closed. After the last injection, one more
+// such order must succeed, whatever the fault has left behind.
 func (in *injection) strikeAll(ctx context.Context) error {
 	struck := false
 	for n := range in.prepared.Strikes {
@@ -414,17 +418,17 @@ func (in *injection) strikeAll(ctx context.Context) error {
 	return in.withoutFault(ctx)
 }
 
-// following returns the contest for the next order.
+// following returns the contest for the next unused order.
 func (in *injection) following(p fault.Point) *contest {
 	in.next++
 	return in.contest(in.next-1, p)
 }
 
-// withoutFault lets the drivers grab the next order undisturbed.
+// withoutFault lets the drivers grab the next unused order while no fault is active.
 func (in *injection) withoutFault(ctx context.Context) error {
 	c := in.following(fault.Point{})
 	in.undisturbed = append(in.undisturbed, c)
-	if len(in.windows) == 0 { // its grabs load the scripts at the master that will be struck
+	if len(in.windows) == 0 { // these grabs load the Lua scripts into the master that will be struck
 		if err := in.aim(ctx, []*contest{c}); err != nil {
 			return err
 		}

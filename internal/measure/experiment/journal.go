@@ -16,9 +16,9 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// journal writes the raw records of a run into its folder: events.jsonl with the events of
-// all instances, and every answer in vegeta's encoding. The events of a cell are contiguous
-// and follow an event of the program that names the cell.
+// journal writes the raw records of a run into its folder. events.jsonl has the events of all
+// instances, and a file for each cell has every answer in vegeta's encoding. The events of a cell
+// are contiguous, and an event that names the cell precedes them.
 type journal struct {
 	dir string
 
@@ -28,11 +28,11 @@ type journal struct {
 
 func (j *journal) path() string { return filepath.Join(j.dir, "events.jsonl") }
 
-// ownName is the instance name in events of this program.
+// ownName is the instance name in events that this program records itself.
 const ownName = "loadgen"
 
-// open creates the file, or continues the file of an earlier part of the run. cut is the
-// number of bytes of an incomplete line that it removed.
+// open creates events.jsonl, or continues it if the run was resumed. If its last line is
+// incomplete, open removes it and returns the number of bytes as cut.
 func (j *journal) open(resumed bool) (cut int64, err error) {
 	mode := os.O_CREATE | os.O_WRONLY | os.O_APPEND
 	if !resumed {
@@ -47,7 +47,7 @@ func (j *journal) open(resumed bool) (cut int64, err error) {
 	return cut, nil
 }
 
-// cutHalfLine removes an incomplete line at the end of a file.
+// cutHalfLine removes an incomplete line from the end of a file.
 func cutHalfLine(path string) (cut int64, err error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -65,7 +65,7 @@ func cutHalfLine(path string) (cut int64, err error) {
 	return info.Size() - end, f.Truncate(end)
 }
 
-// close also accepts a journal that was never opened.
+// close closes the journal. It may be called even if open was not.
 func (j *journal) close() error {
 	if j.file == nil {
 		return nil
@@ -73,11 +73,11 @@ func (j *journal) close() error {
 	return j.file.Close()
 }
 
-// keep appends the events of a cell.
+// keep appends the events of a cell to the journal.
 func (j *journal) keep(strategy string, fault catalog.Fault, events *fleet.Events) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	own, err := history.Create(j.path(), ownName) // for this event only, because no one else may append at the same time
+	own, err := history.Create(j.path(), ownName) // close it right after this event, because no one else may append at the same time
 	if err != nil {
 		return err
 	}
@@ -85,7 +85,8 @@ func (j *journal) keep(strategy string, fault catalog.Fault, events *fleet.Event
 	return errors.Join(own.Close(), events.Keep(j.file))
 }
 
-// suffix returns the end of a cell's file names for its repetition, such as "-2".
+// suffix returns a suffix such as "-2" for the file names of a repetition. It is empty for the
+// first one.
 func (w *worker) suffix() string {
 	if w.repetition <= 1 {
 		return ""
@@ -93,7 +94,7 @@ func (w *worker) suffix() string {
 	return fmt.Sprintf("-%d", w.repetition)
 }
 
-// answers opens the file for the raw results of one cell.
+// answers creates the file for the raw answers of one cell.
 func (j *journal) answers(c *Cell, suffix string) (*answerFile, error) {
 	f, err := os.Create(filepath.Join(j.dir, AnswersFile(c, suffix)))
 	if err != nil {
@@ -103,7 +104,7 @@ func (j *journal) answers(c *Cell, suffix string) (*answerFile, error) {
 	return &answerFile{f, w, vegeta.NewEncoder(w)}, nil
 }
 
-// AnswersFile returns the name of the file with the raw results of a cell.
+// AnswersFile returns the name of the file with the raw answers of a cell.
 func AnswersFile(c *Cell, suffix string) string {
 	return fmt.Sprintf("%s-%s%s.vegeta.bin", url.PathEscape(c.Strategy), c.Fault, suffix)
 }

@@ -11,15 +11,15 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// judge returns the verdict on the orders of a cell, and the reason. It is the first of the
-// verdicts in docs/results.md that applies.
+// judge returns the verdict on the orders of a cell, and its reason. It applies the rules of
+// docs/results.md in order, and the first rule that matches decides.
 func judge(c Cell, m measured) (catalog.Verdict, string) {
 	switch {
 	case m.repeated == "" && value(c.DoubleGrabs) > 0:
 		return catalog.Unsafe, share(*c.OrdersDoubleGrabbed, c.Orders, "was", "were") + c.tooOften() + at(c.Points, is(catalog.Unsafe)) + m.note
 	case m.repeated == "" && c.Sale != nil && value(c.Sale.OverLimit) > 0:
 		return catalog.Unsafe, check.Plural(*c.Sale.OverLimit, "unit was", "units were") + " sold to drivers who had as many as one may have"
-	case c.Sale != nil && len(c.Points) == 0 && value(c.Sale.Undersold) > 0: // the probes show what a fault has left
+	case c.Sale != nil && len(c.Points) == 0 && value(c.Sale.Undersold) > 0: // under a fault, the probes find the units that are stuck
 		return catalog.Stuck, check.Plural(*c.Sale.Undersold, "unit was", "units were") + " left, and drivers were refused after the last sale"
 	case c.StuckOrders != nil && *c.StuckOrders > 0:
 		return catalog.Stuck, share(*c.StuckOrders, c.Orders, "can", "can") + " no longer be grabbed" + at(c.Points, is(catalog.Stuck)) + m.withoutWinner()
@@ -43,31 +43,31 @@ func judge(c Cell, m measured) (catalog.Verdict, string) {
 		return catalog.Unknown, "one instance alone served"
 	case *c.ContendedOrders == 0:
 		return catalog.Unknown, "no order was contended"
-	case len(c.Points) == 0 && m.tried < c.Orders: // the probes have tried the orders that a fault struck
+	case len(c.Points) == 0 && m.tried < c.Orders: // under a fault, the probes have tried every order
 		return catalog.Unknown, fmt.Sprintf("%s not tried: no driver got past the lock", share(c.Orders-m.tried, c.Orders, "was", "were"))
 	case c.Sale != nil && len(c.Points) == 0 && (c.Grabs == nil || *c.Grabs < c.Orders*c.Sale.Stock):
 		return catalog.Unknown, "not sold out: no two drivers competed for the last unit"
-	case len(c.Points) == 0 && c.OrdersGrabbed != nil && *c.OrdersGrabbed == 0: // as if all orders had been taken before
+	case len(c.Points) == 0 && c.OrdersGrabbed != nil && *c.OrdersGrabbed == 0: // perhaps an earlier run had taken all orders
 		return catalog.Unknown, "no order was grabbed at all"
 	default:
 		return catalog.Safe, ""
 	}
 }
 
-// withoutWinner returns a sentence about orders that are taken although the ledger names no
-// winner.
+// withoutWinner returns text about orders that are reported as taken although the ledger names no
+// winner. It is empty if there are none.
 func (m measured) withoutWinner() string {
-	if m.accounting == nil || len(m.forgotten) == 0 {
+	if m.accounting == nil || len(m.winnerless) == 0 {
 		return ""
 	}
-	text := fmt.Sprintf("; of order %d drivers are told that it is taken, and the ledger names no winner", m.forgotten[0])
+	text := fmt.Sprintf("; of order %d drivers are told that it is taken, and the ledger names no winner", m.winnerless[0])
 	if m.evidence.Foreign {
 		text += ". If another table names the winner, read it with -ledger-query too; if the order was used before, name a fresh one with -first-order"
 	}
 	return text
 }
 
-// tooOften describes an oversell in words.
+// tooOften describes what went wrong with an order that was grabbed too often.
 func (c Cell) tooOften() string {
 	if c.Sale != nil {
 		return fmt.Sprintf(" sold more than %d times", c.Sale.Stock)
@@ -75,7 +75,7 @@ func (c Cell) tooOften() string {
 	return " grabbed more than once"
 }
 
-// grabbed describes what happens to an order that no fault strikes.
+// grabbed describes what must happen to an order if no fault is active.
 func (c Cell) grabbed() string {
 	if c.Sale != nil {
 		return "sold out"
@@ -83,7 +83,7 @@ func (c Cell) grabbed() string {
 	return "grabbed"
 }
 
-// tooFew describes how many contenders are too few for an oversell.
+// tooFew describes how many contenders would be too few for an oversell.
 func (c Cell) tooFew() string {
 	if c.Sale != nil {
 		return fmt.Sprintf("fewer than %d contenders", c.Sale.Stock)
@@ -91,8 +91,8 @@ func (c Cell) tooFew() string {
 	return "no contender"
 }
 
-// at lists the names of the points for which holds is true, after a colon. It returns "" if
-// there are none.
+// at returns a colon and the names of the points for which the predicate is true. It returns "" if
+// there are no such points.
 func at(points []Point, holds func(Point) bool) string {
 	var names []string
 	for _, p := range points {
@@ -108,14 +108,14 @@ func at(points []Point, holds func(Point) bool) string {
 
 func is(v catalog.Verdict) func(Point) bool { return func(p Point) bool { return p.Verdict == v } }
 
-// struckTooRarely reports whether the fault failed to strike at the point at least once.
+// struckTooRarely reports whether the fault missed the point at least once.
 func struckTooRarely(p Point) bool { return p.Struck < p.Strikes }
 
-// leftUnits reports whether units were left at a point without a worse finding.
+// leftUnits reports whether units were left unsold at a point that has no worse finding.
 func leftUnits(p Point) bool { return p.Verdict == catalog.Unknown && value(p.Unsold) > 0 }
 
-// judgeLock returns whether the lock kept its holders apart. It returns nil if that is
-// unknown or there is no lock.
+// judgeLock returns the verdict on the lock: whether it kept its holders apart. It returns nil if
+// that is unknown or if there is no lock.
 func judgeLock(c Cell, m measured) *string {
 	switch {
 	case c.Overlaps == nil:
@@ -129,7 +129,7 @@ func judgeLock(c Cell, m measured) *string {
 	}
 }
 
-// share returns a text such as "1 of 5 orders was" or "2 of 5 orders were".
+// share formats a share of the orders, as in "1 of 5 orders was" or "2 of 5 orders were".
 func share(n, of int, one, many string) string {
 	verb := many
 	if n == 1 {
@@ -138,19 +138,19 @@ func share(n, of int, one, many string) string {
 	return fmt.Sprintf("%d of %d orders %s", n, of, verb)
 }
 
-// expected returns what the registry claims about the orders and the lock of a cell. Both
-// are nil if flags have changed the conditions of the claim, or if only one point is struck.
-// The second is also nil if there is no lock.
+// expected returns what the registry claims about the orders and about the lock of a cell. Both
+// are nil if flags differ from the conditions of the claim, or if only one point is struck.
+// exclusive is also nil if there is no lock.
 func (cfg Config) expected(s lock.Strategy, f catalog.Fault) (v *catalog.Verdict, exclusive *string) {
-	// A search for the peak may have no contention.
+	// The claims assume contention, which a search for the peak may not have.
 	asDeclared := cfg.Scenario != "peak" && !(cfg.byTime() && f != catalog.NoFault) && s.GuardedBy(cfg.Guard) == s.Guard && cfg.At == nil &&
 		cfg.OnLost == grab.Abort && cfg.ClockOffset == 0 && cfg.Work < cfg.TTL
 	switch {
-	case s.New == nil || !asDeclared: // without New it is a foreign lock
+	case s.New == nil || !asDeclared: // a strategy without New is a foreign lock
 		return nil, nil
-	case s.Excludes == catalog.PerProcess && cfg.Instances == 1: // the claim is about several processes
+	case s.Excludes == catalog.PerProcess && cfg.Instances == 1: // the lock is only claimed to fail with several processes
 		return nil, nil
-	case s.Expected(f) == catalog.Unknown: // the outcome depends on chance
+	case s.Expected(f) == catalog.Unknown: // the registry claims nothing, because the outcome depends on chance
 		return nil, nil
 	case s.Excludes == catalog.NoExclusion:
 		return new(s.Expected(f)), nil

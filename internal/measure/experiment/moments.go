@@ -17,27 +17,29 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// If the calls of a target cannot be held, faults strike it at moments that are spread over the
-// duration of an undisturbed grab.
+// Settings for faults that strike a process whose calls cannot be held. Such faults strike at
+// several moments, spread over the duration of an undisturbed grab.
 const (
 	momentCount = 8
-	stopTries   = 3 // how often a stopped process may answer before the run refuses it
-	momentTries = 6 // bound on the tries to strike a grab in flight
-	momentRuns  = 5 // dry runs by which the time is measured, after one that warms up
+	stopTries   = 3 // how often a stopped process may still answer before the run gives up
+	momentTries = 6 // how often the run tries to strike while the grab is still running
+	momentRuns  = 5 // dry runs that measure the duration, after one that warms up
 )
 
 const momentPrefix = "moment "
 
-// IsMoment reports whether the point is a time since the grab was sent, instead of a step of
-// the grab.
+// IsMoment reports whether the fault struck a certain time after the grab was sent, instead of at
+// a certain step of the grab.
 func (p Point) IsMoment() bool { return strings.HasPrefix(p.Point, momentPrefix) }
 
-// byTime reports whether faults strike the processes of targets.
+// byTime reports whether faults strike the processes of a running service at moments, because its
+// calls cannot be held.
 func (cfg Config) byTime() bool { return len(cfg.Target.PIDs) > 0 }
 
-// checkMoments returns an error if the strikes cannot be made as requested.
+// checkMoments returns an error if the requested faults cannot strike the processes of the
+// targets.
 func (cfg Config) checkMoments(at *fleet.Fleet) error {
-	process := map[catalog.ProcessEffect]bool{} // what the faults do to a process
+	process := map[catalog.ProcessEffect]bool{} // what the requested faults do to a process
 	for _, s := range cfg.specs(at) {
 		process[s.Fault.Entry().Process] = true
 	}
@@ -55,8 +57,8 @@ func (cfg Config) checkMoments(at *fleet.Fleet) error {
 	return nil
 }
 
-// chooseMoments measures how long an undisturbed grab takes, and checks that the process to
-// be struck serves the target.
+// chooseMoments measures how long an undisturbed grab takes, and spreads the moments over that
+// time. It also checks that the given process is the one that serves.
 func (in *injection) chooseMoments(ctx context.Context) error {
 	lease, err := in.w.fleet.Use(ctx, in.strategy.Name)
 	if err != nil {
@@ -68,7 +70,7 @@ func (in *injection) chooseMoments(ctx context.Context) error {
 	if lease > 0 {
 		in.cell.LeaseMS = &lease
 	}
-	in.w.cfg.Load.Timeout = max(in.w.cfg.Load.Timeout, 4*in.w.lease(in.cell)) // the client must wait longer than a pause
+	in.w.cfg.Load.Timeout = max(in.w.cfg.Load.Timeout, 4*in.w.lease(in.cell)) // the client must wait longer than a pause lasts
 	if in.spare, err = in.w.orders.Create(ctx, 1+1+momentRuns); err != nil {
 		return err
 	}
@@ -86,7 +88,7 @@ func (in *injection) chooseMoments(ctx context.Context) error {
 	}
 	n := momentCount
 	if in.fault.Course == fault.Killed {
-		n = 1 // no one restarts the process
+		n = 1 // the process is not restarted, so it can be killed only once
 	}
 	for i := range n {
 		at := took * time.Duration(2*i+1) / time.Duration(2*n)
@@ -96,8 +98,8 @@ func (in *injection) chooseMoments(ctx context.Context) error {
 	return nil
 }
 
-// timeGrab returns how long an undisturbed grab takes. It uses the shortest of several,
-// because a faster grab would end before the last moments.
+// timeGrab returns how long an undisturbed grab takes. It uses the shortest of several runs,
+// because at later moments a faster grab would have ended already.
 func (in *injection) timeGrab(ctx context.Context, first int64) (time.Duration, error) {
 	shortest := time.Duration(math.MaxInt64)
 	for n := range int64(1 + momentRuns) {
@@ -116,9 +118,9 @@ func (in *injection) timeGrab(ctx context.Context, first int64) (time.Duration, 
 	return shortest, nil
 }
 
-// checkServes checks that the process to be struck serves the target: while it is stopped,
-// nothing may answer. On a busy machine, a process may still answer just after it was told to
-// stop, so checkServes tries several times.
+// checkServes checks that the process to be struck is the one that serves, because nothing may
+// answer while it is stopped. It tries several times, because on a busy machine a process can
+// answer just after it was told to stop.
 func (in *injection) checkServes(ctx context.Context, took time.Duration) error {
 	for range stopTries {
 		answered, err := in.answersWhileStopped(ctx, took)
@@ -136,7 +138,7 @@ func (in *injection) answersWhileStopped(ctx context.Context, took time.Duration
 	if err := in.struck.Signal(syscall.SIGSTOP); err != nil {
 		return false, err
 	}
-	wait.For(ctx, simultaneous) // until all its threads have stopped
+	wait.For(ctx, simultaneous) // give all threads time to stop
 	grabbed := make(chan error, 1)
 	go func() {
 		_, err := in.struck.Grab(ctx, in.spare, 0)
@@ -147,7 +149,8 @@ func (in *injection) answersWhileStopped(ctx context.Context, took time.Duration
 	return answered, errors.Join(in.struck.Signal(syscall.SIGCONT), <-grabbed, context.Cause(ctx))
 }
 
-// strikeByTime replaces strikeAndMeasure if only processes can be struck.
+// strikeByTime injects the fault at each moment and measures the cell. It replaces
+// strikeAndMeasure if only processes can be struck.
 func (in *injection) strikeByTime(ctx context.Context) (m measured, err error) {
 	if in.prepared, err = in.fault.Prepare(ctx, fault.Target{Strategy: in.strategy, Faulted: in.struck, Contender: in.other}); err != nil {
 		return m, err
@@ -159,8 +162,8 @@ func (in *injection) strikeByTime(ctx context.Context) (m measured, err error) {
 	return in.w.measure(ctx, in.strategy, in.cell, &in.workload), nil
 }
 
-// strikeAtMoments strikes at every moment. If the grab has ended before, it tries again with
-// another order.
+// strikeAtMoments injects the fault at every moment. If a grab has ended before its moment, it
+// tries again with another order.
 func (in *injection) strikeAtMoments(ctx context.Context) error {
 	for i, p := range in.points {
 		for try := 1; ; try++ {
@@ -183,11 +186,12 @@ func (in *injection) strikeAtMoments(ctx context.Context) error {
 	if in.fault.Course != fault.Killed {
 		err = in.withoutFault(ctx)
 	}
-	in.cell.Orders = in.next // ignore the orders that were not needed
+	in.cell.Orders = in.next // drop the orders that were not needed
 	return err
 }
 
-// runAt strikes at a moment. It returns true if it has struck or cannot try again.
+// runAt sends a grab and injects the fault after the given time. It returns true if the fault hit
+// the running grab, or if there can be no second try.
 func (s *strike) runAt(ctx context.Context, at time.Duration) (done bool, err error) {
 	defer func() { err = errors.Join(err, s.heal(ctx)) }()
 	c := s.contests[0]
@@ -200,7 +204,7 @@ func (s *strike) runAt(ctx context.Context, at time.Duration) (done bool, err er
 		if err := applying(s.in.prepared.Strikes[0].Do)(s, ctx); err != nil {
 			return false, err
 		}
-		wait.For(ctx, simultaneous) // for an answer that was already sent
+		wait.For(ctx, simultaneous) // wait for an answer that is already on its way
 		done = s.in.fault.Course == fault.Killed
 		if c.struck = s.inFlight(c.faulted); c.struck {
 			*s.in.cell.Struck++
@@ -221,8 +225,8 @@ func (s *strike) runAt(ctx context.Context, at time.Duration) (done bool, err er
 	return done, nil
 }
 
-// inFlight reports whether the grab was still running when its process was struck: it is not
-// answered, or it ended because the process was killed.
+// inFlight reports whether the fault struck while the grab was running. The grab then has no
+// answer, or it failed because its process was killed.
 func (s *strike) inFlight(r load.Request) bool {
 	s.in.mu.Lock()
 	defer s.in.mu.Unlock()

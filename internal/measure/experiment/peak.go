@@ -20,19 +20,19 @@ import (
 )
 
 const (
-	peakFirst = 200.0 // requests per second of the first step
+	peakFirst = 200.0 // rate of the first step, in requests per second
 	peakStep  = 2 * time.Second
-	peakFine  = 1.1 // smallest ratio of two rates that the search distinguishes
+	peakFine  = 1.1 // the search ends when two rates differ by less than this factor
 )
 
-// lockless is the control: the grab without a lock.
+// lockless names the control strategy, which grabs without a lock.
 const lockless = "none"
 
-// peak searches for the highest rate that a strategy holds. The figures of the cell are
-// those of the highest step that was held.
+// peak searches for the highest rate that a strategy can hold. The returned cell has
+// the figures of the highest step that was held.
 func (w *worker) peak(ctx context.Context, s lock.Strategy) Cell {
 	var (
-		best, bad *Cell // bad is the first step that was unsafe or left an order stuck
+		best, bad *Cell // bad is the first step with an unsafe or stuck verdict
 		last      Cell
 	)
 	search := w.search(ctx, func(size Load) Cell {
@@ -57,14 +57,14 @@ func (w *worker) peak(ctx context.Context, s lock.Strategy) Cell {
 	return *best
 }
 
-// search doubles the rate until a step is not held, then halves the interval geometrically
-// until the budget is used up. It tries a failed step once more, because the machine may
-// have been busy.
+// search doubles the rate until a step is not held. Then it halves the interval geometrically
+// until the budget is used up. It tries each failed step twice, because the machine may have been
+// busy.
 func (w *worker) search(ctx context.Context, try func(Load) Cell) *Peak {
 	var (
 		search = &Peak{P99MS: millis(w.cfg.Peak.P99), Steps: []PeakStep{}}
-		low    = 0.0         // the highest rate that held
-		high   = math.Inf(1) // the lowest rate that did not
+		low    = 0.0         // the highest rate that was held
+		high   = math.Inf(1) // the lowest rate that was not held
 		end    = time.Now().Add(w.cfg.Budget)
 		rate   = peakFirst
 		again  bool
@@ -98,8 +98,8 @@ func (w *worker) search(ctx context.Context, try func(Load) Cell) *Peak {
 	return search
 }
 
-// nextRate doubles the rate while nothing has failed, halves it while nothing has held, and
-// otherwise returns the geometric mean.
+// nextRate doubles the rate while every step was held, and halves it while none was. Otherwise, it
+// returns the geometric mean of the two bounds.
 func nextRate(low, high float64) float64 {
 	switch {
 	case math.IsInf(high, 1):
@@ -111,7 +111,8 @@ func nextRate(low, high float64) float64 {
 	}
 }
 
-// bareEndpoint returns a path of the instances that costs only HTTP, or "" if none is known.
+// bareEndpoint returns the path of an endpoint that costs only the HTTP request, or "" if none is
+// known.
 func (w *worker) bareEndpoint() string {
 	switch {
 	case w.cfg.Service != nil:
@@ -123,15 +124,15 @@ func (w *worker) bareEndpoint() string {
 	}
 }
 
-// bare searches for the highest rate of the bare endpoint, which shows the limits of the
-// load generator and HTTP without a grab. It returns nil if there is no such endpoint or the
-// search was interrupted.
+// bare searches for the highest rate of the bare endpoint. This rate shows the limits of the load
+// generator and of HTTP without a grab. It returns nil if there is no such endpoint or the search
+// was interrupted.
 func (w *worker) bare(ctx context.Context) (*Bare, error) {
 	path := w.bareEndpoint()
 	if path == "" {
 		return nil, nil
 	}
-	query := "?{order}" // the shape of a request must name its order
+	query := "?{order}" // the description of a request must contain the order
 	if strings.Contains(path, "?") {
 		query = "&{order}"
 	}
@@ -164,16 +165,15 @@ func (w *worker) bare(ctx context.Context) (*Bare, error) {
 	return &Bare{Endpoint: "GET " + path, Peak: *search}, nil
 }
 
-// What can limit a rate.
+// The possible causes that limit a rate.
 const (
 	ByGenerator = "load generator"
 	ByInstances = "instances"
 	ByLock      = "lock"
 )
 
-// limit fills in what limited each search, as far as the searches of a run show it. The
-// control shows the rate of the same grab without a lock. The bare endpoint shows the rate
-// of the load generator and HTTP without a grab.
+// limit determines what limited each search. It compares a strategy with the control, which makes
+// the same grab without a lock, and with the bare endpoint, which needs only HTTP.
 func (r *Run) limit() {
 	var bare, none *Peak
 	if r.Bare != nil {
@@ -196,7 +196,7 @@ func (r *Run) limit() {
 
 const unlimited = "the search ended before a rate was not held"
 
-// limitOfBare returns what limited the search of the bare endpoint.
+// limitOfBare returns what limited the search of the bare endpoint, and the reason.
 func limitOfBare(p *Peak) (limit, why string) {
 	switch failed := p.failed(); {
 	case failed == nil:
@@ -208,7 +208,8 @@ func limitOfBare(p *Peak) (limit, why string) {
 	}
 }
 
-// limitOf returns what limited a search, and the reason. The limit is "" if it is unknown.
+// limitOf returns what limited the search of a strategy, and the reason. The limit is "" if the
+// other searches do not show it.
 func limitOf(p, none, bare *Peak, locks bool) (limit, why string) {
 	failed := p.failed()
 	if failed == nil {
@@ -235,8 +236,8 @@ func limitOf(p, none, bare *Peak, locks bool) (limit, why string) {
 	}
 }
 
-// failed returns the lowest rate that was not held, or nil. If there were two attempts at
-// that rate, the later one counts.
+// failed returns the lowest rate that was not held, or nil. If that rate was tried twice, the
+// second attempt counts.
 func (p *Peak) failed() *PeakStep {
 	var lowest *PeakStep
 	for i, s := range p.Steps {
@@ -247,8 +248,8 @@ func (p *Peak) failed() *PeakStep {
 	return lowest
 }
 
-// isLate reports whether the step failed only because requests were sent late: all of them
-// were answered in time.
+// isLate reports whether the step failed only because the load generator sent its requests late,
+// while all answers came in time.
 func (s PeakStep) isLate(bound float64) bool {
 	return s.Failed == 0 && s.P99SentMS != nil && *s.P99SentMS <= bound
 }
@@ -257,7 +258,7 @@ func (s PeakStep) whyLate() string {
 	return fmt.Sprintf("at %.0f/s it sent too late: counted from sending, the p99 was %.1f ms", s.RPS, *s.P99SentMS)
 }
 
-// String returns a text such as "400/s: p99 12.3 ms, held".
+// String formats the step, as in "400/s: p99 12.3 ms, held".
 func (s PeakStep) String() string {
 	what := "not held"
 	if s.Held {
@@ -269,12 +270,12 @@ func (s PeakStep) String() string {
 	return fmt.Sprintf("%.0f/s: p99 %.1f ms, %s", s.RPS, *s.P99MS, what)
 }
 
-// timerNoise is the difference in milliseconds between the two histograms that a busy
-// machine causes without any queue.
+// timerNoise is how far apart, in milliseconds, a busy machine may push the latencies counted from
+// schedule and from sending.
 const timerNoise = 2.0
 
-// isHeld reports whether a step held its rate: every request was answered, the load was sent
-// in time as far as timers can tell, and the 99th percentile stayed within its bound.
+// isHeld reports whether a step held its rate. Every request must be answered, the 99th percentile
+// must be within its bound, and requests must be sent on time as far as timers can tell.
 func (w *worker) isHeld(c Cell) bool {
 	return c.Latency != nil &&
 		(*c.LoadHeld || c.Latency.P99-c.LatencySent.P99 < timerNoise) &&

@@ -11,17 +11,17 @@ import (
 	"grablab/internal/testbed/fleet"
 )
 
-// CellName names a cell of the table.
+// CellName identifies a cell of the table by its strategy and its fault.
 type CellName struct {
 	Strategy string
 	Fault    catalog.Fault
 }
 
-// String returns the name in the form strategy/fault.
+// String formats the name as strategy/fault.
 func (n CellName) String() string { return n.Strategy + "/" + string(n.Fault) }
 
-// Plan returns the cells of a run in the order of its table: strategies down and faults
-// across. If Only names cells, Plan returns only these.
+// Plan returns the names of all cells of a run, row by row, with a row for each strategy and a
+// column for each fault. If Only lists cells, Plan returns only these.
 func (cfg Config) Plan() []CellName {
 	var plan []CellName
 	for _, s := range cfg.specs(nil) {
@@ -30,15 +30,15 @@ func (cfg Config) Plan() []CellName {
 	return plan
 }
 
-// cellSpec describes a cell of the table, and holds the cell after it has run.
+// cellSpec describes one cell of the table, and stores its result after it has run.
 type cellSpec struct {
 	CellName
 	strategy lock.Strategy
-	cell     *Cell // nil until it has run
+	cell     *Cell // nil until the cell has run
 }
 
-// specs returns the cells of the run. The strategies of targets are known only after they
-// are attached.
+// specs returns the cells of the run. If the run attaches to targets, their strategies may be
+// unknown while at is nil.
 func (cfg Config) specs(at *fleet.Fleet) []*cellSpec {
 	strategies, faults := cfg.Strategies, cfg.Faults
 	if cfg.attaches() {
@@ -60,8 +60,8 @@ func (cfg Config) specs(at *fleet.Fleet) []*cellSpec {
 	return specs
 }
 
-// withControl adds the control to the strategies of a search for the peak, if it is missing.
-// Targets have it only if they are ours.
+// withControl adds the strategy without a lock to a search for the peak, for comparison. Services
+// of others cannot run it.
 func (cfg Config) withControl(strategies []lock.Strategy, at *fleet.Fleet) []lock.Strategy {
 	has := slices.ContainsFunc(strategies, func(s lock.Strategy) bool { return s.Name == lockless })
 	if cfg.Scenario != "peak" || has || len(cfg.Only) > 0 || cfg.attaches() && (at == nil || !at.Known()) {
@@ -77,8 +77,8 @@ func (cfg Config) withControl(strategies []lock.Strategy, at *fleet.Fleet) []loc
 	return append([]lock.Strategy{s}, strategies...)
 }
 
-// excuse returns the result of a cell that is not run, with the reason. It returns nil if
-// the cell is to be run.
+// excuse returns a result for a cell that is not run, such as n/a, with the reason. It returns nil
+// if the cell must run.
 func (cfg Config) excuse(s *cellSpec) *Cell {
 	if why := s.strategy.GuardedBy(cfg.Guard).RefusesUnits(cfg.units()); s.strategy.New != nil && why != "" {
 		return cfg.notRun(s, catalog.NA, why)
@@ -105,7 +105,7 @@ func (cfg Config) excuse(s *cellSpec) *Cell {
 	return nil
 }
 
-// notRun returns a cell in which nothing was counted.
+// notRun returns the result of a cell that was not run.
 func (cfg Config) notRun(s *cellSpec, v catalog.Verdict, why string) *Cell {
 	c := cfg.newCell(s.strategy, s.Fault)
 	c.Verdict, c.Reason = v, why
@@ -115,8 +115,8 @@ func (cfg Config) notRun(s *cellSpec, v catalog.Verdict, why string) *Cell {
 	return &c
 }
 
-// newCell returns a cell before anything is counted. The settings of a foreign service are
-// unknown, so its strategy has no New.
+// newCell returns a cell without figures. A foreign service's strategy has no New, because the
+// program does not know the settings of its lock.
 func (cfg Config) newCell(s lock.Strategy, f catalog.Fault) Cell {
 	c := Cell{
 		Strategy: s.Name, Fault: f,
@@ -126,7 +126,7 @@ func (cfg Config) newCell(s lock.Strategy, f catalog.Fault) Cell {
 	if cfg.Expect != nil {
 		c.Expected, c.ExpectedExclusive = cfg.wanted(s.Name, f), nil
 	}
-	if cfg.attaches() { // the holders inside such a service cannot be observed
+	if cfg.attaches() { // overlapping holders cannot be observed in a service of others
 		c.ExpectedExclusive = nil
 	}
 	if s.New != nil {
@@ -135,16 +135,16 @@ func (cfg Config) newCell(s lock.Strategy, f catalog.Fault) Cell {
 	return c
 }
 
-// coordinators take long to start and need much memory, so only the first worker has them.
+// coordinators start slowly and need much memory, so only the first worker has them.
 const coordinators = lock.ZooKeeper | lock.Etcd
 
-// queue holds the cells that several workers run. It is safe for concurrent use.
+// queue holds the cells that the workers still have to run. It is safe for concurrent use.
 type queue struct {
 	mu   sync.Mutex
 	left []*cellSpec
 }
 
-// newQueue puts the cells first that only the first worker can run.
+// newQueue returns a queue that starts with the cells that only the first worker can run.
 func newQueue(specs []*cellSpec) *queue {
 	var first, rest []*cellSpec
 	for _, s := range specs {
@@ -157,7 +157,8 @@ func newQueue(specs []*cellSpec) *queue {
 	return &queue{left: append(first, rest...)}
 }
 
-// take returns the next cell for a worker with these servers, or nil.
+// take removes and returns the next cell for a worker with these servers. It returns nil if there
+// is none.
 func (q *queue) take(serves lock.Backend) *cellSpec {
 	q.mu.Lock()
 	defer q.mu.Unlock()

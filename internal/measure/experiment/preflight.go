@@ -21,56 +21,57 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// Preflight describes what a few grabs show about a strategy of someone else's service.
+// Preflight describes what a few test grabs reveal about one strategy of a service of others,
+// before any load is sent.
 type Preflight struct {
 	Strategy string
 	Answers  []SeenAnswer
-	Ledger   string     // one sentence
-	Calls    []SeenCall // of one grab, in order; empty if the program does not see them
+	Ledger   string     // what the ledger shows about the test grabs, in one sentence
+	Calls    []SeenCall // the calls of one grab in order; empty if the program cannot see them
 	Reaches  []Reach
 	Problems []Problem
-	Output   string // the end of the service's output, if it answered with 500 or above
+	Output   string // the end of the service's output, if it answered with status 500 or above
 }
 
-// SeenAnswer is the answer to one grab.
+// SeenAnswer is the answer to one test grab.
 type SeenAnswer struct {
-	Question string // who asked for what
-	Answer   string // status and body
+	Question string // who sent the grab, such as "first driver again"
+	Answer   string // status and body as text
 	Meaning  string
 	Status   int
 	Body     []byte
 }
 
-// SeenCall is one request of a grab to a server.
+// SeenCall is one request that a grab sends to a server.
 type SeenCall struct{ Role, Name string }
 
-// Reach says where a fault can strike.
+// Reach says at which calls of a grab a fault can be injected.
 type Reach struct {
 	Fault         catalog.Fault
-	Before, After []int  // numbers of calls, from 1
-	Why           string // why it can strike at none of them
+	Before, After []int  // the numbers of these calls, counted from 1
+	Why           string // why the fault can hit none of them, or which of them it cannot hit
 }
 
-// Problem is an error in the description of a service.
+// Problem is a mistake in the user's description of a service.
 type Problem struct {
-	Key  string // the setting to correct, by its name in a target file
+	Key  string // the setting to correct, named as in a target file
 	Text string // what is wrong and what to do
-	// Faults means that the problem matters only under faults.
+	// Faults reports that the problem matters only if faults are injected.
 	Faults bool
 }
 
-// Error returns the key and the text.
+// Error returns the setting and the text of the problem.
 func (p *Problem) Error() string { return p.Key + ": " + p.Text }
 
-// roles are the names of the phases of a service's calls.
+// roles maps the inferred phases of a service's calls to the words that the user sees.
 var roles = map[tap.Phase]string{
 	tap.Acquire: "acquire", tap.Read: "read", fault.Work: "read, then work", tap.Claim: "write", tap.Release: "release", tap.Renew: "check of the lock",
 }
 
-// Inspect starts or reaches a service of others. It makes a few grabs with each strategy of cfg,
-// and passes what they show to show.
+// Inspect makes a few test grabs with each strategy of a service of others, and calls show with
+// what they reveal. It starts the service if cfg says so.
 func Inspect(ctx context.Context, cfg Config, show func(Preflight)) (err error) {
-	cfg.TTL, cfg.Work = dryTTL, injectionWork // those of the dry runs, so that the service starts only once
+	cfg.TTL, cfg.Work = dryTTL, injectionWork // the settings of the dry runs, so that the service starts only once
 	if cfg.Service != nil {
 		cfg.Stack.Needs |= cfg.serviceNeeds()
 	}
@@ -99,14 +100,15 @@ func Inspect(ctx context.Context, cfg Config, show func(Preflight)) (err error) 
 	return ctx.Err()
 }
 
-// inspectFirst inspects each strategy of a run before its first cell. It does not use up orders
-// that the program cannot open.
+// inspectFirst inspects each strategy of a service of others before the first cell runs. It does
+// nothing if the user supplied a limited number of orders, because the inspection would use some
+// up.
 func (r *runner) inspectFirst(ctx context.Context, w *worker) error {
 	if r.cfg.Inspected == nil || w.fleet.Known() || w.cfg.Target.Open == nil && w.cfg.Target.FirstOrder > 0 {
 		return nil
 	}
 	inspected := map[string]bool{}
-	for _, spec := range append(r.left(true), r.left(false)...) { // one with a fault first, which needs more
+	for _, spec := range append(r.left(true), r.left(false)...) { // inspect a cell with a fault first, because it has more requirements
 		if inspected[spec.Strategy] {
 			continue
 		}
@@ -126,8 +128,8 @@ func (r *runner) inspectFirst(ctx context.Context, w *worker) error {
 	return nil
 }
 
-// quickTrail lists the requests of a grab with the current strategy, without those of the
-// background.
+// quickTrail records the requests of a grab with the current strategy. To save time, it does not
+// look for background requests.
 func (w *worker) quickTrail(ctx context.Context) (t trail, err error) {
 	first, err := w.orders.Create(ctx, dryRuns)
 	if err != nil {
@@ -142,7 +144,7 @@ func (p *Preflight) add(key, format string, args ...any) {
 	p.Problems = append(p.Problems, Problem{Key: key, Text: fmt.Sprintf(format, args...)})
 }
 
-// inspect sends three grabs of a fresh order: one driver wins, a second one comes too late, and
+// inspect sends three grabs of a fresh order: one driver wins, a second driver comes too late, and
 // the winner asks again.
 func (w *worker) inspect(ctx context.Context, s lock.Strategy) (p Preflight) {
 	p.Strategy = s.Name
@@ -194,14 +196,14 @@ func (w *worker) inspect(ctx context.Context, s lock.Strategy) (p Preflight) {
 	return p
 }
 
-// reply is the answer to a grab.
+// reply is the answer to a test grab.
 type reply struct {
 	status  int
 	outcome grab.Outcome
 	text    string // status and body, or the error if there is no answer
 }
 
-// ask sends a grab and notes the answer.
+// ask sends a test grab and adds the answer to p.
 func (w *worker) ask(ctx context.Context, p *Preflight, in *fleet.Instance, id, driver int64, question string) reply {
 	a, m, err := in.Ask(ctx, id, driver)
 	h := reply{a.Status, m.Outcome, strings.TrimSpace(fmt.Sprintf("HTTP %d %s", a.Status, fleet.OneLine(string(a.Body))))}
@@ -220,8 +222,8 @@ func (w *worker) ask(ctx context.Context, p *Preflight, in *fleet.Instance, id, 
 	return h
 }
 
-// addLoser adds the problem of a fresh order whose first driver has not won. open is the key that
-// opens orders, and known is a remark about drivers that the service does not know.
+// addLoser adds the problem that the first driver of a fresh order did not win. open names the
+// setting that opens orders. known is a remark about drivers that the service may not know.
 func (p *Preflight) addLoser(m reply, open, known string) {
 	says := "the first driver of a fresh order was answered with " + m.text
 	switch {
@@ -248,11 +250,11 @@ func (p *Preflight) addLoser(m reply, open, known string) {
 	}
 }
 
-// ledgerArrives bounds how long the row of a grab may come after its answer.
+// ledgerArrives limits how late a ledger row may appear after the answer to its grab.
 const ledgerArrives = 2 * time.Second
 
-// inspectLedger compares the ledger with the answers. It returns the number of drivers that have a
-// row of the order.
+// inspectLedger compares the ledger with the answers. It returns how many drivers have a ledger
+// row for the order.
 func (w *worker) inspectLedger(ctx context.Context, p *Preflight, id, winner int64) int {
 	if !w.ledger {
 		p.Ledger = "unknown: verdicts are counted from the answers"
@@ -282,7 +284,8 @@ func (w *worker) inspectLedger(ctx context.Context, p *Preflight, id, winner int
 	return len(drivers)
 }
 
-// inspectTrail notes the requests of a grab, or why they are not known.
+// inspectTrail adds the recorded requests of a grab to p. If they could not be recorded, it adds
+// the problem instead.
 func (w *worker) inspectTrail(p *Preflight, t trail, err error) {
 	if err == nil {
 		err = w.checkReadable(t)
@@ -301,7 +304,8 @@ func (w *worker) inspectTrail(p *Preflight, t trail, err error) {
 	}
 }
 
-// reach determines where the fault of a cell can strike, if the trail of a service is known.
+// reach determines at which calls the fault of a cell can be injected. If the calls of the service
+// were not recorded, it says why.
 func (w *worker) reach(name CellName, s lock.Strategy, t trail) Reach {
 	r := Reach{Fault: name.Fault}
 	f, err := fault.Find(name.Fault)

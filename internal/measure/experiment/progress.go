@@ -13,29 +13,29 @@ import (
 	"grablab/internal/measure/status"
 )
 
-// progress shows how far a run has come and how long it may still take.
+// progress shows how many cells have run and how much time the rest may take.
 type progress struct {
 	mu      sync.Mutex
 	line    status.Line
 	total   int
 	begun   int
-	running []*workerProgress // workers with a running cell, in the order of its start
-	pace    [2]pace           // for cells without a fault and cells with one
+	running []*workerProgress // workers that are running a cell, the earliest start first
+	pace    [2]pace           // one for the cells without a fault, and one for those with a fault
 }
 
-// pace is the speed at which the cells of a kind finish.
+// pace measures how fast the cells of one kind finish.
 type pace struct {
 	left, done int
 	atOnce     int
-	took       time.Duration // total time of the finished cells
+	took       time.Duration // total time that the finished cells took
 }
 
-// workerProgress is the progress of one worker.
+// workerProgress shows the progress of one worker.
 type workerProgress struct {
 	*progress
-	cell   string // the name that is shown
-	number int    // of the cell, counted from 1 in the order of the starts
-	pace   *pace  // for cells of its kind
+	cell   string // name of the cell, as shown to the user
+	number int    // number of the cell, counted from 1 in the order in which cells start
+	pace   *pace  // the pace of this kind of cell
 	since  time.Time
 }
 
@@ -43,16 +43,16 @@ func newProgress(cfg Config) *progress {
 	return &progress{line: status.Line{W: cmp.Or(cfg.Log, io.Discard), TTY: cfg.TTY, Every: 5 * time.Second}}
 }
 
-// expect sets the number of cells to come. Cells without a fault run one by one, and cells
-// with a fault run on several workers at once.
-func (p *progress) expect(calm, faulty, workers int) {
+// expect sets how many cells will run. Cells without a fault run one by one, while several workers
+// share the cells with a fault.
+func (p *progress) expect(faultless, faulty, workers int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.total = calm + faulty
-	p.pace = [2]pace{{left: calm, atOnce: 1}, {left: faulty, atOnce: workers}}
+	p.total = faultless + faulty
+	p.pace = [2]pace{{left: faultless, atOnce: 1}, {left: faulty, atOnce: workers}}
 }
 
-// begin records the start of a cell.
+// begin records that the worker starts a cell.
 func (t *workerProgress) begin(s *cellSpec) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -66,7 +66,7 @@ func (t *workerProgress) begin(s *cellSpec) {
 	t.showLocked(t, "")
 }
 
-// step reports the progress of the cell, at a readable rate.
+// step shows the progress within the cell, but not more often than a reader can follow.
 func (t *workerProgress) step(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -75,7 +75,7 @@ func (t *workerProgress) step(format string, args ...any) {
 	}
 }
 
-// end records the end of the cell.
+// end records that the worker has finished its cell.
 func (t *workerProgress) end() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -85,15 +85,15 @@ func (t *workerProgress) end() {
 	t.running = slices.DeleteFunc(t.running, func(o *workerProgress) bool { return o == t })
 }
 
-// say prints a line at once, even in the middle of a progress line.
+// say prints a message at once, even while a progress line is shown.
 func (p *progress) say(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.line.Say(format, args...)
 }
 
-// showLocked prints what a worker is doing. A terminal shows all workers, but only the names
-// of their cells.
+// showLocked shows what a worker is doing. On a terminal, it names the cells of all workers if
+// several are running.
 func (p *progress) showLocked(t *workerProgress, detail string) {
 	line := fmt.Sprintf("[%d/%d] %s", t.number, p.total, t.cell)
 	if p.line.TTY && len(p.running) > 1 {
@@ -109,8 +109,8 @@ func (p *progress) showLocked(t *workerProgress, detail string) {
 	p.line.Show("%s%s", line, detail)
 }
 
-// timeLeftLocked estimates the remaining time from the finished cells. It returns false if
-// no cell is left, or if no cell of a remaining kind has finished.
+// timeLeftLocked estimates the remaining time from the time that finished cells took. It returns
+// false if no cell is left, or if it has no finished cell of a kind to judge by.
 func (p *progress) timeLeftLocked() (left time.Duration, ok bool) {
 	for _, k := range p.pace {
 		if k.left == 0 {

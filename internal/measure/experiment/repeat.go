@@ -13,9 +13,9 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// Repetition holds the figures of one of several runs of a cell without a fault. Two
-// repetitions may differ by a factor of ten, because it matters which drivers wait for
-// which. So a single one does not show the cost of a strategy.
+// Repetition holds the figures of one of several runs of a cell without a fault. Two runs may
+// differ by a factor of ten, depending on which drivers wait for which. So a single run says
+// little about the cost of a strategy.
 type Repetition struct {
 	Verdict                 catalog.Verdict `json:"verdict"`
 	Exclusive               *string         `json:"exclusive"`
@@ -23,10 +23,10 @@ type Repetition struct {
 	LatencySent             *load.Latency   `json:"latency_sent_ms"`
 	LoadHeld                *bool           `json:"load_held"`
 	CompletedRPS            *float64        `json:"completed_rps"`
-	GrabsPerS               *float64        `json:"grabs_per_s"` // ledger rows
+	GrabsPerS               *float64        `json:"grabs_per_s"` // rows in the ledger per second
 	RedisCommandsPerRequest *float64        `json:"redis_commands_per_request"`
 	DBStatementsPerRequest  *float64        `json:"db_statements_per_request"`
-	Sale                    *Sale           `json:"sale,omitempty"` // only for orders of several units
+	Sale                    *Sale           `json:"sale,omitempty"` // set only if orders have several units
 }
 
 func (c Cell) repetition() Repetition {
@@ -40,9 +40,10 @@ func (c Cell) repetition() Repetition {
 	return r
 }
 
-// rounds lists the cells in the order in which they run, each as often as it has still to
-// run. Every round contains each strategy once, in an order that the seed shuffles. So no
-// strategy always runs while the machine is quiet. Cells that run once keep their order.
+// rounds returns the cells in the order in which they run, each as often as it still has to run.
+// Every round runs each strategy once, in an order shuffled by the seed. So a busy phase of the
+// machine does not always affect the same strategy. Without repetitions, the cells keep their
+// order.
 func rounds(specs []*cellSpec, repeat int, seed uint64) (all []*cellSpec) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	for round := range max(1, repeat) {
@@ -59,7 +60,7 @@ func rounds(specs []*cellSpec, repeat int, seed uint64) (all []*cellSpec) {
 	return all
 }
 
-// times returns how often the cell has been run completely.
+// times returns how often the cell has been run to its end.
 func (s *cellSpec) times() int {
 	switch {
 	case s.cell == nil || s.cell.Interrupted:
@@ -85,8 +86,8 @@ func inRepetition(n int, reason string) string {
 	return fmt.Sprintf("in repetition %d: %s", n, reason)
 }
 
-// merge returns the cell with one more repetition. Counts are added up, figures are medians,
-// and the verdict is the worst. An interrupted repetition is ignored.
+// merge returns the cell with the results of one more repetition. It adds up counts, takes the
+// median of figures and keeps the worst verdict. It ignores an interrupted repetition.
 func (c Cell) merge(next Cell) Cell {
 	if next.Interrupted {
 		return c
@@ -139,8 +140,8 @@ func (c Cell) merge(next Cell) Cell {
 	return sum
 }
 
-// bothExclusive combines the verdicts on the lock of two repetitions. One overlap is enough
-// for No, and Yes needs all repetitions.
+// bothExclusive combines the verdicts on the lock of two repetitions. A single No is enough for
+// No, but Yes requires that both are Yes.
 func bothExclusive(a, b *string) *string {
 	switch {
 	case a != nil && *a == No || b != nil && *b == No:
@@ -152,8 +153,8 @@ func bothExclusive(a, b *string) *string {
 	}
 }
 
-// both combines two values. It returns nil if one of them is nil, because a partly unknown
-// value is unknown.
+// both combines two values. It returns nil if either is nil, because then the result is unknown
+// too.
 func both[T any](a, b *T, with func(a, b T) T) *T {
 	if a == nil || b == nil {
 		return nil
@@ -172,7 +173,7 @@ func added[K comparable](a, b map[K]int) map[K]int {
 	return sum
 }
 
-// ValuesOf returns the known values of a figure in all repetitions.
+// ValuesOf returns the values of one figure from all repetitions in which it is known.
 func ValuesOf(repetitions []Repetition, of func(Repetition) *float64) (values []float64) {
 	for _, r := range repetitions {
 		if x := of(r); x != nil {
@@ -182,8 +183,8 @@ func ValuesOf(repetitions []Repetition, of func(Repetition) *float64) (values []
 	return values
 }
 
-// medianLatency returns the median of each percentile and the extremes over all repetitions.
-// It returns nil if no request was answered.
+// medianLatency combines the latencies of all repetitions. It returns the median of each
+// percentile, the lowest minimum and the highest maximum, or nil if no request was answered.
 func medianLatency(repetitions []Repetition, of func(Repetition) *load.Latency) *load.Latency {
 	at := func(f func(load.Latency) float64) []float64 {
 		return ValuesOf(repetitions, func(r Repetition) *float64 {
@@ -206,7 +207,8 @@ func medianLatency(repetitions []Repetition, of func(Repetition) *load.Latency) 
 	}
 }
 
-// worstChecks returns the worse of two verdicts for each property.
+// worstChecks combines the results of two repetitions, and keeps the worse result for each
+// property.
 func worstChecks(a, b []check.Verdict) []check.Verdict {
 	worst := slices.Clone(a)
 	order := []check.Result{check.Pass, check.Unknown, check.Fail}

@@ -16,50 +16,51 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// Schema is the version of run.json.
+// Schema is the version of the format of run.json.
 const Schema = 1
 
-// Run is one run as stored in run.json. A figure that could not be counted is nil, never 0.
+// Run is one run as it is stored in run.json. A figure that could not be counted is nil, never 0.
 type Run struct {
 	Schema      int         `json:"schema"`
 	ID          string      `json:"id"`
-	Complete    bool        `json:"complete"` // false if interrupted or still running
+	Complete    bool        `json:"complete"` // false if the run is still going on or was interrupted
 	StartedAt   time.Time   `json:"started_at"`
 	DurationS   float64     `json:"duration_s"`
 	Environment Environment `json:"environment"`
 	Config      RunConfig   `json:"config"`
 	Cells       []Cell      `json:"cells"`
-	Bare        *Bare       `json:"bare,omitempty"` // only for scenario peak; nil if there is no such endpoint
+	Bare        *Bare       `json:"bare,omitempty"` // only for scenario peak; nil if the service has no such endpoint
 
-	// Ended lists the servers of the stack that ended by themselves, how and when. What they
-	// were needed for could not be measured.
+	// Ended lists the servers of the stack that exited unexpectedly, with the time and the cause
+	// of each exit. Cells that needed such a server could not be measured.
 	Ended []string `json:"-"`
 }
 
-// Measured reports whether at least one cell could be measured.
+// Measured reports whether the run measured at least one cell, or has no cells.
 func (r *Run) Measured() bool {
 	return len(r.Cells) == 0 || slices.ContainsFunc(r.Cells, func(c Cell) bool {
 		return c.Verdict != catalog.Unknown || c.DoubleGrabs != nil || c.Shard != nil
 	})
 }
 
-// Environment describes what a run ran on.
+// Environment describes the machine, the servers and the versions that a run used.
 type Environment struct {
 	Go        string `json:"go"`
 	OS        string `json:"os"`
 	Arch      string `json:"arch"`
 	CPUs      int    `json:"cpus"`
 	Stack     string `json:"stack"`
-	Redis     string `json:"redis"`    // name and version; empty if none was used
-	Database  string `json:"database"` // name and version; empty if none was reached
+	Redis     string `json:"redis"`    // name and version; empty if Redis was not used
+	Database  string `json:"database"` // name and version; empty if no database was reached
 	ZooKeeper string `json:"zookeeper,omitempty"`
 	Etcd      string `json:"etcd,omitempty"`
 	Vegeta    string `json:"vegeta"`
 	Commit    string `json:"commit"`
 }
 
-// Differences describes where two environments differ so that their cells do not belong in
-// one table. An empty value is unknown or unused, and differs from none.
+// Differences describes each difference between two environments that makes their results
+// incomparable. It ignores values that are empty in either of them, because these are unknown or
+// unused.
 func (e Environment) Differences(now Environment) (all []string) {
 	count := func(n int) string { return strings.TrimPrefix(strconv.Itoa(n), "0") }
 	for _, f := range []struct{ name, before, now string }{
@@ -80,51 +81,50 @@ func (e Environment) Differences(now Environment) (all []string) {
 	return all
 }
 
-// RunConfig holds the settings of a run.
+// RunConfig records the settings of a run.
 type RunConfig struct {
 	Scenario  string   `json:"scenario"`
 	Orders    int      `json:"orders"`
 	Drivers   int      `json:"drivers"`
-	Rate      float64  `json:"rate"`               // requests/s; 0 means all at once
-	Together  bool     `json:"together,omitempty"` // the drivers of an order come at once
+	Rate      float64  `json:"rate"`               // requests per second; 0 means all at once
+	Together  bool     `json:"together,omitempty"` // all drivers of an order come at once
 	Instances int      `json:"instances"`
 	Seed      uint64   `json:"seed"`
-	Args      []string `json:"args,omitempty"`       // the flags that make the run what it is, without secrets
-	Stock     int      `json:"stock,omitempty"`      // units of each order; 0 means 1
-	PerDriver int      `json:"per_driver,omitempty"` // units of an order that one driver may have; 0 means 1
-	Repeat    int      `json:"repeat,omitempty"`     // how often cells without a fault run; 0 means once
-	// Rules define how the answers of targets were distinguished. It is nil for our own
-	// instances.
+	Args      []string `json:"args,omitempty"`       // the command-line flags that affect the results, without secrets
+	Stock     int      `json:"stock,omitempty"`      // units per order; 0 means 1
+	PerDriver int      `json:"per_driver,omitempty"` // units that one driver may get of each order; 0 means 1
+	Repeat    int      `json:"repeat,omitempty"`     // how often each cell without a fault is run; 0 means once
+	// Rules define which answers of a service mean that a driver won or lost. It is nil for our
+	// own instances.
 	Rules *target.Rules `json:"rules,omitempty"`
-	// Unreachable maps each instance that a service registry lists, and that does not answer, to the error.
-	// It gets no load.
+	// Unreachable lists the instances that a service registry names but that do not answer, each
+	// with the error. They get no load.
 	Unreachable map[string]string `json:"unreachable,omitempty"`
 }
 
-// Cell is the outcome of one strategy under one fault. docs/results.md defines each counted
-// term.
+// Cell is the outcome of one strategy under one fault. docs/results.md defines each count.
 type Cell struct {
 	Strategy string           `json:"strategy"`
 	Fault    catalog.Fault    `json:"fault"`
 	Verdict  catalog.Verdict  `json:"verdict"`
-	Expected *catalog.Verdict `json:"expected"` // nil if flags change the conditions of the claim
-	Reason   string           `json:"reason"`   // why the verdict is not safe or not known
-	// Exclusive is the verdict on the lock, Yes or No: whether it prevented two holders from
-	// being inside at the same time. It is nil if that could not be observed, or if there is
-	// no lock.
+	Expected *catalog.Verdict `json:"expected"` // nil if the flags differ from the conditions of the claim
+	Reason   string           `json:"reason"`   // why the verdict is something other than safe
+	// Exclusive is the verdict on the lock: Yes if it never let two holders in at the same time,
+	// otherwise No. It is nil if that could not be observed, or if there is no lock.
 	Exclusive         *string `json:"exclusive"`
 	ExpectedExclusive *string `json:"expected_exclusive"`
-	// Points has a row for each point at which the fault should strike.
+	// Points has a row for each point of a grab at which the fault should be injected.
 	Points []Point `json:"points,omitempty"`
-	// Interrupted reports whether the run ended before the cell did.
+	// Interrupted reports that the run ended before this cell was finished.
 	Interrupted bool `json:"interrupted,omitempty"`
-	// Environment describes what the cell ran on. It is nil if the cell was not run, and in files
-	// from before version 0.4.
+	// Environment describes where the cell was measured. It is nil if the cell was not run, and in
+	// files from before version 0.4.
 	Environment *Environment `json:"environment,omitempty"`
 
 	Guard  order.Guard `json:"guard"`   // empty for a foreign service
 	OnLost grab.OnLost `json:"on_lost"` // empty for a foreign service
-	// TTLMS and the settings below are nil for a foreign service, because they are unknown.
+	// TTLMS and the settings below are nil for a foreign service, because the program does not
+	// know them.
 	TTLMS   *float64 `json:"ttl_ms"`
 	LeaseMS *float64 `json:"lease_ms"`
 	WorkMS  *float64 `json:"work_ms"`
@@ -133,19 +133,19 @@ type Cell struct {
 	Orders   int                  `json:"orders"`
 	Requests int                  `json:"requests"`
 	Outcomes map[grab.Outcome]int `json:"outcomes"`
-	Errors   map[string]int       `json:"errors"` // by kind
+	Errors   map[string]int       `json:"errors"` // number of failed requests by kind of error
 
-	CountedFrom         string `json:"counted_from"` // "ledger", "answers"
-	Grabs               *int   `json:"grabs"`        // ledger rows
+	CountedFrom         string `json:"counted_from"` // "ledger" or "answers"
+	Grabs               *int   `json:"grabs"`        // rows in the ledger
 	OrdersGrabbed       *int   `json:"orders_grabbed"`
 	DoubleGrabs         *int   `json:"double_grabs"`
-	LowerBound          bool   `json:"lower_bound,omitempty"` // DoubleGrabs is a lower bound, because some answers may hide a grab
+	LowerBound          bool   `json:"lower_bound,omitempty"` // DoubleGrabs may be too low, because some answers may hide a win
 	OrdersDoubleGrabbed *int   `json:"orders_double_grabbed"`
-	// RepeatedRows counts the rows that repeat an (order, driver) pair. It is nil unless the ledger
-	// of a service of others was read.
+	// RepeatedRows counts ledger rows with the same order and driver as an earlier row. It is nil
+	// unless the program read the ledger of a service of others.
 	RepeatedRows *int `json:"repeated_rows,omitempty"`
-	// SettleMS is how long the ledger was watched after the probes, until it no longer
-	// changed. It is nil if one more reading was enough.
+	// SettleMS is how long the program watched the ledger after the probes, until it stopped
+	// changing. It is nil if a single reading was enough.
 	SettleMS            *float64 `json:"settle_ms,omitempty"`
 	StuckOrders         *int     `json:"stuck_orders"`
 	PhantomGrabs        *int     `json:"phantom_grabs"`
@@ -155,14 +155,14 @@ type Cell struct {
 	BeliefGapMS         *float64 `json:"belief_gap_ms"`
 	Struck              *int     `json:"struck"`
 
-	ServedBy        map[string]int `json:"served_by"` // answers by instance
+	ServedBy        map[string]int `json:"served_by"` // number of answers from each instance
 	ContendedOrders *int           `json:"contended_orders"`
 
-	Latency     *load.Latency `json:"latency_ms"`      // from the schedule
-	LatencySent *load.Latency `json:"latency_sent_ms"` // from sending
+	Latency     *load.Latency `json:"latency_ms"`      // counted from the time at which a request was due
+	LatencySent *load.Latency `json:"latency_sent_ms"` // counted from the time at which a request was sent
 	LoadHeld    *bool         `json:"load_held"`
-	// OverTime shows the load and the answers over time. Strikes shows when the fault
-	// struck, on the same time axis.
+	// OverTime shows the load and the answers over time. Strikes shows when the fault was active,
+	// on the same time axis.
 	OverTime *load.OverTime `json:"over_time,omitempty"`
 	Strikes  []Window       `json:"strikes,omitempty"`
 
@@ -174,32 +174,33 @@ type Cell struct {
 	RedisCommandsPerRequest *float64 `json:"redis_commands_per_request"`
 	DBStatementsPerRequest  *float64 `json:"db_statements_per_request"`
 
-	// Checks holds the verdicts on the recorded events. It is empty if nothing was recorded.
+	// Checks holds the results of checking the recorded events. It is empty if no events were
+	// recorded.
 	Checks   []check.Verdict `json:"checks,omitempty"`
-	Timeline *check.Timeline `json:"story,omitempty"` // the timeline of one order, if the cell failed
+	Timeline *check.Timeline `json:"story,omitempty"` // the timeline of one failed order; nil if none failed
 
-	Shard  *shard.Record `json:"shard,omitempty"`  // only for one of several shards
-	Merged *shard.Merged `json:"merged,omitempty"` // only for the result of several shards
+	Shard  *shard.Record `json:"shard,omitempty"`  // set if the run sent one share of a load that is split over several machines
+	Merged *shard.Merged `json:"merged,omitempty"` // set if the cell combines the results of several shards
 
-	Sale *Sale `json:"sale,omitempty"` // only for orders of several units
-	Peak *Peak `json:"peak,omitempty"` // only for scenario peak
-	// Repetitions holds each run of the cell, and is empty if the cell was run once. Counts
-	// of the cell are then totals, latencies and rates are medians, and the verdict is the
-	// worst.
+	Sale *Sale `json:"sale,omitempty"` // set only if orders have several units
+	Peak *Peak `json:"peak,omitempty"` // set only for the scenario peak
+	// Repetitions holds the figures of each run of the cell, and is empty if it was run once. The
+	// counts above are then totals, latencies and rates are medians, and the verdict is the worst
+	// one.
 	Repetitions []Repetition `json:"repetitions,omitempty"`
 }
 
-// AsExpected reports whether the verdicts on the order and the lock are what the registry
-// claims. It returns true where the registry claims nothing.
+// AsExpected reports whether the verdicts on the orders and on the lock are those that the
+// registry claims. A verdict without a claim is always as expected.
 func (c Cell) AsExpected() bool {
 	return (c.Expected == nil || c.Verdict == *c.Expected) &&
 		(c.ExpectedExclusive == nil || c.Exclusive != nil && *c.Exclusive == *c.ExpectedExclusive)
 }
 
-// Said returns both verdicts in words.
+// Said describes both verdicts of the cell in words.
 func (c Cell) Said() string { return verdicts(c.Verdict, c.Exclusive) }
 
-// Claimed returns the claims of the registry in words, or "nothing".
+// Claimed describes the verdicts that the registry claims in words, or returns "nothing".
 func (c Cell) Claimed() string {
 	if c.Expected == nil {
 		return "nothing"
@@ -218,66 +219,65 @@ func verdicts(order catalog.Verdict, exclusive *string) string {
 	}
 }
 
-// What the lock's own verdict can be.
+// The possible verdicts on the lock: whether it excluded a second holder.
 const (
 	Yes = "yes"
 	No  = "no"
 )
 
-// Window is a span of time since the load of a cell began.
+// Window is a span of time, counted from the beginning of the cell's load.
 type Window struct {
 	FromMS float64  `json:"from_ms"`
-	ToMS   *float64 `json:"to_ms"` // nil if it had not ended when the cell was judged
+	ToMS   *float64 `json:"to_ms"` // nil if the window was still open when the cell was judged
 }
 
-// Point is the outcome of the orders that the fault struck at one point.
+// Point is the outcome of the orders at which the fault was injected at one point of the grab.
 type Point struct {
 	Point       string          `json:"point"`
-	Strikes     int             `json:"strikes"` // how often it should have struck there
-	Struck      int             `json:"struck"`  // how often it struck there
-	Verdict     catalog.Verdict `json:"verdict"` // the verdict on the order
+	Strikes     int             `json:"strikes"` // how often the fault should have been injected
+	Struck      int             `json:"struck"`  // how often it hit a grab at that point
+	Verdict     catalog.Verdict `json:"verdict"` // the verdict on the orders struck at this point
 	Overlaps    *int            `json:"overlaps"`
 	DoubleGrabs *int            `json:"double_grabs"`
 	StuckOrders *int            `json:"stuck_orders"`
-	Unsold      *int            `json:"unsold,omitempty"` // units that were left; only for orders of several units
+	Unsold      *int            `json:"unsold,omitempty"` // units left unsold; nil unless orders have several units
 	NearMisses  *int            `json:"near_misses"`
-	FailureMode string          `json:"failure_mode"` // such as "F11"; empty if there is none or it is unknown
+	FailureMode string          `json:"failure_mode"` // an id such as "F11"; empty if no order failed or no known mode fits
 }
 
-// Sale is the outcome of orders of several units. The cell's Grabs counts the units sold,
-// and its DoubleGrabs those beyond the stock.
+// Sale is the outcome of a cell whose orders have several units. In such a cell, Grabs counts the
+// units sold, and DoubleGrabs counts those sold beyond the stock.
 type Sale struct {
-	Stock int `json:"stock"` // units of each order
-	// Undersold counts the units that were left although drivers were refused after the last
-	// sale.
+	Stock int `json:"stock"` // units per order
+	// Undersold counts the units left unsold although a driver was refused after the last sale.
 	Undersold *int `json:"undersold"`
-	// LostUpdates is how many more rows the ledger has than the counters have decreased.
+	// LostUpdates counts the ledger rows that no decrease of a stock counter accounts for.
 	LostUpdates *int `json:"lost_updates"`
-	OverLimit   *int `json:"over_limit"` // units that drivers have beyond their limit
-	// SoldOutMS is the time from the beginning of the load until the last unit of the last
-	// order was answered for. It is nil if not every order was sold out, or if a fault
-	// determined who came when.
+	OverLimit   *int `json:"over_limit"` // units that drivers got beyond their limit
+	// SoldOutMS is the time from the beginning of the load until the last unit of all orders was
+	// confirmed as sold. It is nil unless every order was sold out, and under a fault, because
+	// there the program times the arrivals.
 	SoldOutMS *float64 `json:"sold_out_ms"`
-	// InOrder is the share of the sold units that went to the first drivers to come, one
-	// driver for each unit. 1 means first come, first served.
+	// InOrder is the share of the sold units that went to the drivers who came first, counting as
+	// many drivers as units. 1 means that drivers were served in the order of their arrival.
 	InOrder *float64 `json:"in_order"`
-	// OverTime shows when the units were answered for. It is nil if none was, or if a fault
-	// determined who came when.
+	// OverTime shows when units were confirmed as sold. It is nil if none was, and under a fault,
+	// because there the program times the arrivals.
 	OverTime *SoldOverTime `json:"over_time,omitempty"`
 }
 
-// SoldOverTime counts the units that were answered for in slices of equal length since the
-// load began. It also resolves requests that are all due at once, which Cell.OverTime shows
-// as a single slice.
+// SoldOverTime counts the confirmed sales in time slices of equal length since the load began. If
+// all requests are due at once, Cell.OverTime has a single slice, but SoldOverTime still shows the
+// course of the sale.
 type SoldOverTime struct {
 	SliceMS float64 `json:"slice_ms"`
 	Sold    []int   `json:"sold"`
 }
 
-// Peak is the outcome of a stepped search for the highest rate that is held.
+// Peak is the result of a search for the highest rate of requests that a strategy can hold.
 type Peak struct {
-	HeldRPS   float64    `json:"held_rps"`    // the highest rate at which load_held and the bound on p99 held; 0 if there is none
-	GrabsPerS *float64   `json:"grabs_per_s"` // ledger rows per second at that rate; nil if not counted or if no rate was held
+	HeldRPS   float64    `json:"held_rps"`    // the highest rate with load_held and p99 within its bound; 0 if none was held
+	GrabsPerS *float64   `json:"grabs_per_s"` // ledger rows per second at that rate; nil if unknown or if no rate was held
 	P99MS     float64    `json:"p99_bound_ms"`
 	Steps     []PeakStep `json:"steps"`
 
@@ -285,17 +285,17 @@ type Peak struct {
 	LimitReason string `json:"limit_reason"`
 }
 
-// Bare is a search for the highest rate that an endpoint without any work holds.
+// Bare is the result of the same search for an endpoint that does no work.
 type Bare struct {
 	Endpoint string `json:"endpoint"`
 	Peak
 }
 
-// PeakStep is one rate of such a search.
+// PeakStep is one rate that the search has tried.
 type PeakStep struct {
 	RPS       float64  `json:"rps"`
-	P99MS     *float64 `json:"p99_ms"` // from the schedule; nil if nothing was answered
+	P99MS     *float64 `json:"p99_ms"` // counted from the time at which a request was due; nil if none was answered
 	P99SentMS *float64 `json:"p99_sent_ms"`
-	Failed    int      `json:"failed"` // requests with an error or a time-out
+	Failed    int      `json:"failed"` // requests that failed or timed out
 	Held      bool     `json:"held"`
 }

@@ -20,10 +20,10 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Execute runs every cell of cfg. It calls save with the results so far after each cell.
-// When ctx ends, it finishes and returns the results so far with the cause. Any other error
-// is an error of the harness. A backend that fails under load is a finding, which the result
-// of its cell reports.
+// Execute runs every cell of cfg, and calls save with the results so far after each of them. When
+// ctx ends, it cleans up and returns the results so far with the cause. Any other error means that
+// the test program itself failed. If a backend fails under load, that is a finding, which the cell
+// reports.
 func Execute(ctx context.Context, cfg Config, save func(*Run) error) (_ *Run, err error) {
 	r := newRunner(cfg, save)
 	defer func() { err = errors.Join(err, r.close()) }()
@@ -34,24 +34,24 @@ func Execute(ctx context.Context, cfg Config, save func(*Run) error) (_ *Run, er
 }
 
 // runner runs the cells of one run. Cells without a fault run one after another and have the
-// machine to themselves, because their figures are measurements. Then several workers run
-// the cells with a fault.
+// machine to themselves, because their figures are measurements. After them, several workers run
+// the cells with a fault in parallel.
 type runner struct {
 	cfg      Config
 	progress *progress
-	runCell  func(*worker, context.Context, *cellSpec) Cell // (*worker).run, unless a test replaces it
+	runCell  func(*worker, context.Context, *cellSpec) Cell // tests may replace (*worker).run
 
 	journal *journal
 	trails  *trails
 	specs   []*cellSpec
-	needs   lock.Backend // the servers that the cells to run need
-	workers []*worker    // nil if not open
+	needs   lock.Backend // the servers that the remaining cells need
+	workers []*worker    // nil until the worker is opened
 
-	mu    sync.Mutex // guards what follows, and the cells of the specs once workers run
+	mu    sync.Mutex // guards the fields below, and the cells of the specs once workers run
 	run   *Run
 	save  func(*Run) error
 	began time.Time
-	ran   float64 // seconds that the run took before it was resumed; 0 for a new run
+	ran   float64 // seconds that the run had taken before it was resumed; 0 for a new run
 }
 
 func newRunner(cfg Config, save func(*Run) error) *runner {
@@ -76,7 +76,7 @@ func newRunner(cfg Config, save func(*Run) error) *runner {
 	return r
 }
 
-// moreThanOne returns n, or 0 if n is the default of 1.
+// moreThanOne returns n, or 0 if n is the default of 1, so that the JSON output omits the default.
 func moreThanOne(n int) int {
 	if n > 1 {
 		return n
@@ -84,7 +84,7 @@ func moreThanOne(n int) int {
 	return 0
 }
 
-// open prepares what the first cell needs, and then the result folder.
+// open starts what the first cell needs, and then opens the result folder.
 func (r *runner) open(ctx context.Context) error {
 	r.layOut(nil)
 	if err := r.openFirst(ctx); err != nil {
@@ -98,14 +98,14 @@ func (r *runner) open(ctx context.Context) error {
 		r.progress.say("events.jsonl ended in half a line, of %d bytes, which is cut off", cut)
 	}
 	if err == nil && r.cfg.Shard != nil {
-		err = r.save(r.run) // so that a merge knows which shard it is if it is killed
+		err = r.save(r.run) // so that a merge can name this shard even if the shard is killed
 	}
 	return err
 }
 
-// layOut creates the specs of the table, after the strategies of targets are known. It fills
-// in the cells that need not run: those with an excuse, and the finished cells of a resumed
-// run.
+// layOut creates the table of cells. It is called again when the strategies of targets are known.
+// It fills in the cells that need not run: those that do not apply, and the finished cells of a
+// resumed run.
 func (r *runner) layOut(at *fleet.Fleet) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -118,7 +118,8 @@ func (r *runner) layOut(at *fleet.Fleet) {
 	r.publishLocked()
 }
 
-// finished returns the cell with that name if the run contains it completely.
+// finished returns the cell with that name, or nil if the run does not contain it or the cell was
+// interrupted.
 func (r *Run) finished(name CellName) *Cell {
 	if r == nil {
 		return nil
@@ -131,8 +132,8 @@ func (r *Run) finished(name CellName) *Cell {
 	return nil
 }
 
-// left returns the cells that have still to run, with or without a fault. A cell without a
-// fault appears as often as it has to run.
+// left returns the cells that still have to run, either those with a fault or those without. If a
+// cell without a fault has to run several times, the result contains it as often.
 func (r *runner) left(faulty bool) []*cellSpec {
 	var left []*cellSpec
 	for _, s := range r.specs {
@@ -153,7 +154,7 @@ func (r *runner) isLeft(s *cellSpec) bool {
 	return s.Fault == catalog.NoFault && s.times() < r.cfg.Repeat
 }
 
-// openFirst opens the first worker if it has any cell to run, and describes its environment.
+// openFirst opens the first worker if any cell remains to be run, and records its environment.
 func (r *runner) openFirst(ctx context.Context) error {
 	all := append(r.left(false), r.left(true)...)
 	if len(all) == 0 && !r.cfg.attaches() {
@@ -184,16 +185,16 @@ func (r *runner) openFirst(ctx context.Context) error {
 	if err := r.describe(ctx, w); err != nil {
 		return err
 	}
-	// Instances that cannot run at all are an error of the harness, and no finding
-	// of a cell.
+	// If the instances cannot run at all, the test program has failed, and no cell should report
+	// that as a finding.
 	if err := w.fleet.Equip(ctx, r.cfg.setup()); err != nil || !r.cfg.attaches() {
 		return err
 	}
 	return r.inspectFirst(ctx, w)
 }
 
-// describe records the environment of the run. It returns an error for a resumed run that
-// was measured in another one.
+// describe records the environment of the run. It returns an error if a resumed run was measured
+// in a different environment before.
 func (r *runner) describe(ctx context.Context, w *worker) (err error) {
 	env := &r.run.Environment
 	if w.stack == nil {
@@ -225,8 +226,8 @@ func (r *runner) describe(ctx context.Context, w *worker) (err error) {
 	return nil
 }
 
-// worker returns the nth worker, and opens it if necessary. If a fault has permanently
-// changed its servers, the worker is closed and opened again.
+// worker returns the nth worker and opens it if necessary. If a fault has permanently changed the
+// worker's servers, it replaces the worker with a fresh one.
 func (r *runner) worker(ctx context.Context, n int) (_ *worker, err error) {
 	if w := r.workers[n]; w != nil {
 		if !w.dirty {
@@ -245,7 +246,8 @@ func (r *runner) worker(ctx context.Context, n int) (_ *worker, err error) {
 	return w, err
 }
 
-// serves returns the servers of the nth worker. The first worker has all that the run needs.
+// serves returns the servers that the nth worker starts. Only the first worker starts everything
+// that the run needs.
 func (r *runner) serves(n int) lock.Backend {
 	if n == 0 {
 		return r.needs
@@ -253,15 +255,15 @@ func (r *runner) serves(n int) lock.Backend {
 	return r.needs &^ coordinators
 }
 
-// runAll runs every cell that has not run yet.
+// runAll runs all remaining cells: first those without a fault, then those with one.
 func (r *runner) runAll(ctx context.Context) error {
-	calm, faulty := r.left(false), r.left(true)
+	faultless, faulty := r.left(false), r.left(true)
 	workers := min(len(r.workers), len(faulty))
-	r.progress.expect(len(calm), len(faulty), workers)
-	if err := r.runBare(ctx, len(calm)); err != nil {
+	r.progress.expect(len(faultless), len(faulty), workers)
+	if err := r.runBare(ctx, len(faultless)); err != nil {
 		return err
 	}
-	if err := r.runWorker(ctx, 0, &queue{left: calm}); err != nil {
+	if err := r.runWorker(ctx, 0, &queue{left: faultless}); err != nil {
 		return err
 	}
 	q := newQueue(faulty)
@@ -280,7 +282,8 @@ func (r *runner) runAll(ctx context.Context) error {
 	return errors.Join(err, r.leaveOut())
 }
 
-// runBare searches for the peak of the bare endpoint, before the peaks of the strategies.
+// runBare measures the peak rate of the bare endpoint, which does no work. It runs before the
+// peaks of the strategies, which are compared with it.
 func (r *runner) runBare(ctx context.Context, strategies int) (err error) {
 	if r.cfg.Resume != nil {
 		r.run.Bare = r.cfg.Resume.Bare
@@ -298,8 +301,8 @@ func (r *runner) runBare(ctx context.Context, strategies int) (err error) {
 	return err
 }
 
-// runWorker makes the nth worker run cells from the queue until it can serve none of those
-// left, or until the budget of the run is used up.
+// runWorker makes the nth worker run cells from the queue. It returns when the worker has no
+// servers for any cell that is left, or when the budget of the run is used up.
 func (r *runner) runWorker(ctx context.Context, n int, q *queue) error {
 	for s := q.take(r.serves(n)); s != nil && !r.cfg.isOver(); s = q.take(r.serves(n)) {
 		w, err := r.worker(ctx, n)
@@ -312,7 +315,7 @@ func (r *runner) runWorker(ctx context.Context, n int, q *queue) error {
 		c.Interrupted = c.Interrupted || ctx.Err() != nil
 		w.progress.end()
 		if ended := w.ended(); len(ended) > 0 {
-			w.dirty = true // the next cell gets fresh servers
+			w.dirty = true // give the next cell fresh servers
 			r.noteEnded(ended)
 		}
 		if err := r.finish(s, c); err != nil {
@@ -331,7 +334,7 @@ func (r *runner) noteEnded(ended []string) {
 	r.run.Ended = append(r.run.Ended, ended...)
 }
 
-// finish stores the cell and saves the run.
+// finish stores the result of a cell, merged with its earlier repetitions, and saves the run.
 func (r *runner) finish(s *cellSpec, c Cell) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -348,8 +351,8 @@ func (r *runner) finish(s *cellSpec, c Cell) error {
 	return r.save(r.run)
 }
 
-// publishLocked updates the run with its cells in the order of the table, whatever the order
-// in which they finished.
+// publishLocked copies the finished cells into the run. They are in the order of the table, even
+// if they finished in another order.
 func (r *runner) publishLocked() {
 	r.run.Cells = []Cell{}
 	r.run.Complete = true
@@ -363,7 +366,7 @@ func (r *runner) publishLocked() {
 	r.run.DurationS = r.ran + time.Since(r.began).Seconds()
 }
 
-// close releases everything that open acquired.
+// close closes all workers and the journal.
 func (r *runner) close() error {
 	errs := make([]error, len(r.workers))
 	var wg sync.WaitGroup
@@ -377,8 +380,8 @@ func (r *runner) close() error {
 	return errors.Join(append(errs, r.journal.close())...)
 }
 
-// NewEnvironment describes this machine and this program with its build. It leaves the
-// servers of the stack to be filled in.
+// NewEnvironment describes this machine and the build of this program. The caller fills in the
+// versions of the servers.
 func NewEnvironment(stackKind string) Environment {
 	e := Environment{
 		Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(),

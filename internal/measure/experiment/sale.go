@@ -10,8 +10,8 @@ import (
 	"grablab/internal/order"
 )
 
-// readSale fills in the figures of orders of several units, from the ledger, the counters
-// and the answers. Figures that could not be counted stay nil.
+// readSale fills in the figures of a cell whose orders have several units. It uses the ledger, the
+// stock counters and the answers. Figures that could not be counted stay nil.
 func (w *worker) readSale(ctx context.Context, c *Cell, a *accounting, first int64, ledger []order.Grab) {
 	rows, held := check.RowsByOrder(ledger), map[check.Pair]int{}
 	over := 0
@@ -31,8 +31,8 @@ func (w *worker) readSale(ctx context.Context, c *Cell, a *accounting, first int
 	}
 }
 
-// lostUpdates returns how many more rows the ledger has than the counters have decreased. It
-// returns nil if there are no counters to read.
+// lostUpdates returns how many ledger rows are not matched by a decrease of a stock counter. It
+// returns nil if the counters cannot be read.
 func (w *worker) lostUpdates(ctx context.Context, first int64, count int, rows map[int64]int) (*int, error) {
 	if w.store == nil {
 		return nil, nil
@@ -48,7 +48,7 @@ func (w *worker) lostUpdates(ctx context.Context, first int64, count int, rows m
 	return &lost, nil
 }
 
-// sold fills in what the clients observed of a sale.
+// sold fills in the figures of a sale that come from the answers to the clients.
 func (s *Sale) sold(a *accounting, orders int) {
 	if a.soldOut == orders {
 		s.SoldOutMS = new(millis(a.soldOutBy.Sub(a.began)))
@@ -59,8 +59,7 @@ func (s *Sale) sold(a *accounting, orders int) {
 	s.OverTime = soldOverTime(a.sales)
 }
 
-// mostSoldSlices is the maximum number of slices of a sale. If there would be more, the
-// slices become twice as long.
+// mostSoldSlices is the maximum number of time slices of a sale. Longer sales get longer slices.
 const mostSoldSlices = 48
 
 func soldOverTime(sales []time.Duration) *SoldOverTime {
@@ -78,7 +77,7 @@ func soldOverTime(sales []time.Duration) *SoldOverTime {
 	return o
 }
 
-// merge returns the sale with one more repetition.
+// merge returns the sale with the figures of one more repetition added.
 func (s *Sale) merge(next *Sale, repetitions []Repetition) *Sale {
 	if s == nil || next == nil {
 		return s
@@ -91,8 +90,8 @@ func (s *Sale) merge(next *Sale, repetitions []Repetition) *Sale {
 	return &sum
 }
 
-// medianOver returns the median of a figure over all repetitions. It returns nil if one
-// repetition has no such figure.
+// medianOver returns the median of a figure over all repetitions, or nil if any repetition lacks
+// the figure.
 func medianOver(repetitions []Repetition, of func(*Sale) *float64) *float64 {
 	values := OverSales(repetitions, of)
 	if len(values) == 0 || len(values) < len(repetitions) {
@@ -101,7 +100,7 @@ func medianOver(repetitions []Repetition, of func(*Sale) *float64) *float64 {
 	return new(stat.Median(values).Median)
 }
 
-// OverSales returns the known values of a figure in all repetitions.
+// OverSales returns the values of one figure of a sale, from all repetitions in which it is known.
 func OverSales(repetitions []Repetition, of func(*Sale) *float64) []float64 {
 	return ValuesOf(repetitions, func(r Repetition) *float64 {
 		if r.Sale == nil {

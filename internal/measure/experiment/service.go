@@ -18,7 +18,7 @@ import (
 	"grablab/internal/testbed/wire"
 )
 
-// serviceNeeds returns the servers that a service gets besides the database.
+// serviceNeeds returns the servers that a service uses besides the database.
 func (cfg Config) serviceNeeds() (needs lock.Backend) {
 	if cfg.Service.Uses("redis") || cfg.Service.Uses("sentinel") {
 		needs |= lock.Redis
@@ -29,7 +29,7 @@ func (cfg Config) serviceNeeds() (needs lock.Backend) {
 	return needs
 }
 
-// startService starts a service once for each instance.
+// startService starts the service once for each instance.
 func (w *worker) startService(ctx context.Context, port int) error {
 	w.fleet = fleet.NewService(fleet.Config{Instances: w.cfg.Instances, Say: w.progress.say}, *w.cfg.Service, w.stack, port)
 	if err := w.fleet.Migrate(ctx, w.cfg.setup()); err != nil {
@@ -46,19 +46,18 @@ func (w *worker) startService(ctx context.Context, port int) error {
 	return w.useTheirOrders(ctx, t)
 }
 
-// serviceTrail holds what the trail of a service has in addition to the trail of our own
-// instances. Its calls have the names that they have on the wire, and their purpose is
-// inferred.
+// serviceTrail has the part of a trail that only a service of others needs. Proxies see the calls
+// of such a service by their names on the wire, so their purpose is inferred.
 type serviceTrail struct {
-	parts   []tap.Phase    // phases of the calls
-	renewal []control.Call // background calls, each listed once
-	needs   lock.Backend   // servers of the calls
-	table   string         // the table that is written to, such as a ledger
+	parts   []tap.Phase    // the inferred phase of each call
+	renewal []control.Call // the calls made in the background, each listed once
+	needs   lock.Backend   // the servers that the calls go to
+	table   string         // the table that a grab writes to, such as a ledger
 }
 
-// recordService makes the dry runs of a service. In some, one driver grabs alone and the
-// proxies list its requests. In another, a grab is held before its work, which shows the
-// renewals.
+// recordService makes the dry runs of a service. First one driver at a time grabs alone, and the
+// proxies record its requests. Then one more grab is held before its work, which reveals the
+// renewals of its lock.
 func (w *worker) recordService(ctx context.Context, s lock.Strategy) (t trail, err error) {
 	u := w.cfg.setup()
 	if u.TTL, u.Work = dryTTL, injectionWork; !w.cfg.Service.Uses("ttl_ms") {
@@ -87,10 +86,11 @@ func (w *worker) recordService(ctx context.Context, s lock.Strategy) (t trail, e
 	return t, err
 }
 
-// listTrail lists the requests of up to dryRuns grabs, until two in a row make the same ones.
+// listTrail records the requests of up to dryRuns grabs, until two grabs in a row make the same
+// requests.
 func (w *worker) listTrail(ctx context.Context, in *fleet.Instance, first int64) (t trail, err error) {
 	var before, last []control.Call
-	late := map[tap.Phase]bool{} // the phases that a grab may finish after its answer
+	late := map[tap.Phase]bool{} // calls that may still be made after a grab was answered
 	for n := range int64(dryRuns) {
 		calls, err := w.listCalls(ctx, in, first+n, late)
 		if err != nil {
@@ -117,14 +117,14 @@ func onTime(calls []control.Call, late map[tap.Phase]bool) []control.Call {
 	return slices.DeleteFunc(calls, func(c control.Call) bool { return late[c.Phase] })
 }
 
-// Names of the holds of a dry run.
+// Names of the holds that a dry run sets at the proxies.
 const (
 	dryList = "dry"
 	dryHold = "dry-at"
 )
 
-// dryGrabOf sends a grab whose requests are listed. If a point is given, the grab is held
-// there. done removes the holds and returns how the grab ended.
+// dryGrabOf sends a grab and records its requests. If at is not nil, the grab is held there. The
+// caller must call done, which removes that hold, waits for the grab and returns its error.
 func (w *worker) dryGrabOf(ctx context.Context, in *fleet.Instance, order int64, at *control.Point) (done func() error, err error) {
 	in.Watch(order, 1)
 	if err := in.SetHold(ctx, dryList, control.Hold{First: order, Count: 1, Outcome: control.Delivered}); err != nil {
@@ -150,7 +150,7 @@ func (w *worker) dryGrabOf(ctx context.Context, in *fleet.Instance, order int64,
 	}, nil
 }
 
-// listed returns the requests of a dry run so far.
+// listed returns the requests that the proxies have recorded so far in a dry run.
 func listed(ctx context.Context, in *fleet.Instance) ([]control.Call, error) {
 	met, err := in.Held(ctx, dryList, 0, 0)
 	calls := make([]control.Call, len(met))
@@ -161,8 +161,8 @@ func listed(ctx context.Context, in *fleet.Instance) ([]control.Call, error) {
 	return calls, err
 }
 
-// listedFor returns the requests of a dry run so far, and those that come within the given
-// time.
+// listedFor returns the requests recorded so far, and separately those that follow within the
+// given time.
 func listedFor(ctx context.Context, in *fleet.Instance, long time.Duration) (before, meanwhile []control.Call, err error) {
 	if before, err = listed(ctx, in); err != nil {
 		return nil, nil, err
@@ -177,7 +177,7 @@ func listedFor(ctx context.Context, in *fleet.Instance, long time.Duration) (bef
 	return before, all[len(before):], nil
 }
 
-// listCalls returns the requests of one grab in order. It marks those after the answer as
+// listCalls returns the requests of one grab in order. It adds those that come after the answer to
 // late.
 func (w *worker) listCalls(ctx context.Context, in *fleet.Instance, order int64, late map[tap.Phase]bool) ([]control.Call, error) {
 	defer func() { _ = removeAll(context.WithoutCancel(ctx), in) }()
@@ -195,9 +195,9 @@ func (w *worker) listCalls(ctx context.Context, in *fleet.Instance, order int64,
 	return calls, err
 }
 
-// listRenewals returns the requests that are made while a grab is held before its work. Its
-// own connection waits, so these come on another one. The grab waits too, so they come from
-// the background.
+// listRenewals returns the requests that are made while a grab is held before its work. They must
+// come from the background on another connection, because the grab and its own connection are
+// waiting.
 func (w *worker) listRenewals(ctx context.Context, in *fleet.Instance, order int64, t trail, lease time.Duration) (once []control.Call, err error) {
 	defer func() { _ = removeAll(context.WithoutCancel(ctx), in) }()
 	done, err := w.dryGrabOf(ctx, in, order, &t.work)
@@ -217,7 +217,7 @@ func (w *worker) listRenewals(ctx context.Context, in *fleet.Instance, order int
 	return once, err
 }
 
-// statements returns the names of the SQL statements in a call.
+// statements returns the SQL statements that a call sends, each as a verb and a table.
 func statements(c control.Call) []string {
 	text, ok := strings.CutPrefix(string(c.Phase), "mysql ")
 	if !ok {
@@ -226,14 +226,15 @@ func statements(c control.Call) []string {
 	return strings.Split(text, wire.Joint)
 }
 
-// reads reports whether a call reads a table, and writes to none.
+// reads reports whether a call reads a table without writing to any.
 func reads(c control.Call) bool {
 	return !writes(c) && slices.ContainsFunc(statements(c), func(s string) bool {
 		return strings.HasPrefix(s, "SELECT ") && !strings.HasSuffix(s, "_LOCK")
 	})
 }
 
-// writeVerbs are the verbs of statements that write, or may do so out of sight.
+// writeVerbs lists the verbs of SQL statements that write, or that may write where the proxies
+// cannot see it.
 var writeVerbs = []string{"INSERT", "UPDATE", "DELETE", "REPLACE", "CALL", "EXECUTE", "LOAD"}
 
 func isWrite(statement string) bool {
@@ -241,12 +242,12 @@ func isWrite(statement string) bool {
 	return slices.Contains(writeVerbs, verb)
 }
 
-// writes reports whether a call writes to the database, as far as its name shows.
+// writes reports whether a call writes to the database, as far as the name of its statement shows.
 func writes(c control.Call) bool {
 	return c.Target == tap.DB && slices.ContainsFunc(statements(c), isWrite)
 }
 
-// difference names a call that only one of two grabs has made, for an error.
+// difference returns a text that names a call which only one of two grabs has made.
 func difference(a, b []control.Call) string {
 	only := func(a, b []control.Call) string {
 		for _, c := range a {
@@ -259,7 +260,8 @@ func difference(a, b []control.Call) string {
 	return fmt.Sprintf("one grab makes %s, and the next one makes %s", only(a, b), only(b, a))
 }
 
-// checkReadable returns an error if the proxies cannot have seen all calls of a grab.
+// checkReadable returns an error if the proxies cannot have seen every call of a grab, because
+// then a fault could miss its point.
 func (w *worker) checkReadable(t trail) error {
 	if why := w.fleet.Unreadable(); why != "" {
 		return fmt.Errorf("%s: %s", unreadable, why)
@@ -271,12 +273,13 @@ func (w *worker) checkReadable(t trail) error {
 	return nil
 }
 
-// unreadable is the reason for a cell whose calls the proxies could not all read.
+// unreadable is the reason to distrust a cell if the proxies could not decode all calls of the
+// service.
 const unreadable = "the proxies could not read all calls of the service"
 
-// trailOf infers the purpose of the calls of a grab. Calls to the lock's servers before the
-// order is read acquire the lock, and those after the write release it. The work begins
-// after the last read before the first write.
+// trailOf infers the purpose of each call of a grab from its position. Calls to the lock's servers
+// acquire the lock if they precede the read of the order, and release it if they follow the write.
+// The work begins after the last read before the first write.
 func trailOf(calls []control.Call) trail {
 	t := &serviceTrail{}
 	all := trail{calls: map[fault.Role][]control.Call{fault.Alone: calls}, service: t}
@@ -306,7 +309,7 @@ func trailOf(calls []control.Call) trail {
 		case c.Target == tap.DB:
 			part = tap.Read
 		case i > work:
-			part = tap.Renew // a last check of the lock
+			part = tap.Renew // a last check of the lock before the write
 		}
 		if part == tap.Release && all.release == nil {
 			all.release = &control.Point{Phase: c.Phase, N: c.N}
@@ -328,8 +331,8 @@ func trailOf(calls []control.Call) trail {
 	return all
 }
 
-// points returns the points of the calls of a grab, and of the background calls during its
-// work.
+// points returns the points before and after each call of a grab, and those around the background
+// calls during its work.
 func (t *serviceTrail) points(calls []control.Call) []fault.Point {
 	var all []fault.Point
 	add := func(c control.Call, part tap.Phase, background bool) {

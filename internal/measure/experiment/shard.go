@@ -13,8 +13,8 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// checkShards returns an error if a shard would run several cells. The shards would not change
-// from one to the next at the same time.
+// checkShards returns an error if a shard would run more than one cell. Shards do not coordinate,
+// so they would not change to the next cell at the same time.
 func (r *runner) checkShards() error {
 	if (r.cfg.Shard != nil || r.cfg.Merge != nil) && len(r.specs) != 1 {
 		return fmt.Errorf("%w: a shard runs one strategy, and these are %d: name one with -strategies", fleet.ErrRefused, len(r.specs))
@@ -22,8 +22,8 @@ func (r *runner) checkShards() error {
 	return nil
 }
 
-// sendShare waits for the common start, and sends the share of the plan that belongs to this
-// shard.
+// sendShare waits for the start time that all shards share, and then sends this shard's part of
+// the load.
 func (w *worker) sendShare(ctx context.Context, c *Cell, p *load.Plan, size Load) (*accounting, error) {
 	s := w.cfg.Shard
 	ahead, err := w.theirs.ClockAhead(ctx)
@@ -47,7 +47,8 @@ func (w *worker) sendShare(ctx context.Context, c *Cell, p *load.Plan, size Load
 	return a, err
 }
 
-// leaveToMerge says in the cell of a shard that only all shards together can be judged.
+// leaveToMerge records that a single shard cannot judge the cell, so its verdict must wait for the
+// merge.
 func (c *Cell) leaveToMerge(m *measured, s *shard.Shard) {
 	c.answers(m.accounting)
 	c.ContendedOrders, c.Sale = nil, nil
@@ -56,8 +57,8 @@ func (c *Cell) leaveToMerge(m *measured, s *shard.Shard) {
 	}
 }
 
-// replay accounts for the answers that the shards have recorded. If it cannot read all of them,
-// a shard is lost.
+// replay accounts for the answers that all shards have recorded. If the answers of a shard cannot
+// be read, it records that shard as lost.
 func (w *worker) replay(c *Cell, p func() *load.Plan, size Load) *accounting {
 	merge := w.cfg.Merge
 	c.Merged = &merge.Merged
@@ -71,15 +72,15 @@ func (w *worker) replay(c *Cell, p func() *load.Plan, size Load) *accounting {
 	return a
 }
 
-// lasted notes how long the load took.
+// lasted records how long the load took.
 func (c *Cell) lasted(a *accounting) {
 	if a.requests > 0 {
 		c.DurationS = new(a.lastEnd.Sub(a.began).Seconds())
 	}
 }
 
-// withhold removes what a merge cannot know if a shard is lost or if clocks are apart. The ledger
-// has the grabs of all shards, so its figures stay.
+// withhold removes the figures that a merge cannot know, because a shard is lost or clocks differ
+// too much. It keeps the figures of the ledger, which contains the grabs of all shards.
 func (c *Cell) withhold(reasons *invalidReasons) {
 	if c.Merged == nil {
 		return

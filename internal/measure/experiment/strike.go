@@ -17,9 +17,9 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// strike is one strike of an injection. Its methods are the steps that lead to it and follow
-// it. holds.go has the holds that keep drivers at their points, contenders.go the drivers that
-// come during the fault.
+// strike is one injection of the fault, for a group of orders. Its methods are the steps before
+// and after the injection. The holds that stop drivers at their points are in holds.go, and the
+// drivers that compete during the fault are in contenders.go.
 type strike struct {
 	in       *injection
 	contests []*contest
@@ -27,13 +27,14 @@ type strike struct {
 }
 
 const (
-	arrivalTimeout = 5 * time.Second // time in addition to a lease for the faulted drivers to reach their points
+	arrivalTimeout = 5 * time.Second // how long the faulted drivers may take to reach their points, in addition to a lease
 	pollInterval   = 10 * time.Millisecond
 )
 
 type step = func(*strike, context.Context) error
 
-// courses lists the steps after a fault was injected. The key says when the fault is healed.
+// courses lists the steps that follow the injection of a fault. The key says when the fault is
+// healed and the faulted drivers continue.
 var courses = map[fault.Course][]step{
 	fault.AfterHeal:  {(*strike).sendContenders, (*strike).awaitContenders, (*strike).heal, (*strike).releaseFaulted, (*strike).releaseContenders},
 	fault.BeforeHeal: {(*strike).sendContenders, (*strike).awaitContenders, (*strike).releaseFaulted, (*strike).releaseContenders, (*strike).awaitReleases, (*strike).heal},
@@ -44,7 +45,7 @@ var courses = map[fault.Course][]step{
 	fault.HungUp:     {(*strike).hangUp, (*strike).releaseFaulted, (*strike).sendContenders},
 }
 
-// run strikes when the faulted drivers are held at their points. It heals everything, even
+// run injects the fault when the faulted drivers are held at their points. It heals the fault even
 // after an error.
 func (s *strike) run(ctx context.Context, of fault.Strike) (err error) {
 	defer func() { err = errors.Join(err, s.heal(ctx)) }()
@@ -59,8 +60,8 @@ func (s *strike) run(ctx context.Context, of fault.Strike) (err error) {
 	return nil
 }
 
-// withoutFault lets all drivers come at once. It requires that both instances reach all
-// servers.
+// withoutFault lets all drivers grab at once without a fault. Before that, it waits until both
+// instances reach all of their servers.
 func (s *strike) withoutFault(ctx context.Context) error {
 	if err := s.awaitAble(ctx, s.in.struck, s.in.other); err != nil {
 		return err
@@ -71,7 +72,8 @@ func (s *strike) withoutFault(ctx context.Context) error {
 	return s.awaitAnswers(ctx)
 }
 
-// openWindow records that the fault strikes from now on, if it has hit any driver.
+// openWindow records that the fault is active from now on. It records nothing if the fault has
+// missed every driver.
 func (s *strike) openWindow(context.Context) error {
 	if slices.ContainsFunc(s.contests, func(c *contest) bool { return c.struck }) {
 		s.in.windows = append(s.in.windows, window{from: time.Now()})
@@ -79,15 +81,16 @@ func (s *strike) openWindow(context.Context) error {
 	return nil
 }
 
-// closeWindow records the end of the fault, unless another part of it has still to end.
+// closeWindow records that the fault has ended. If another part of the fault ends later, the last
+// call wins.
 func (s *strike) closeWindow() {
 	if last := len(s.in.windows) - 1; last >= 0 {
 		s.in.windows[last].to = time.Now()
 	}
 }
 
-// applying returns a step that applies a part of the fault. It keeps the heal function even if
-// the fault fails midway.
+// applying returns a step that applies one part of the fault. It keeps the function that heals the
+// fault even if this part fails midway.
 func applying(of fault.Step) step {
 	return func(s *strike, ctx context.Context) error {
 		if of == nil {
@@ -97,7 +100,7 @@ func applying(of fault.Step) step {
 		if heal != nil {
 			s.heals = append(s.heals, heal)
 		}
-		if errors.Is(err, stack.ErrInUse) { // in use by the faulted driver, at this point of its transaction
+		if errors.Is(err, stack.ErrInUse) { // the faulted driver's open transaction uses what the fault would change
 			for _, c := range s.contests {
 				s.cancelStrike(c)
 			}
@@ -107,7 +110,7 @@ func applying(of fault.Step) step {
 	}
 }
 
-// heal ignores its context, because an interrupted run must heal its faults too.
+// heal undoes the fault. It ignores its context, because an interrupted run must be healed too.
 func (s *strike) heal(context.Context) error {
 	heals := s.heals
 	s.heals = nil
@@ -117,8 +120,8 @@ func (s *strike) heal(context.Context) error {
 	return heals.All()
 }
 
-// sendFaulted sends each faulted driver and the drivers that its role needs. It returns when
-// each faulted driver is held at its point, or has been answered without reaching it.
+// sendFaulted sends each faulted driver, together with the drivers that its role requires. It
+// returns when each faulted driver is held at its point, or has been answered without reaching it.
 func (s *strike) sendFaulted(ctx context.Context) error {
 	for _, c := range s.contests {
 		if c.holder != nil {
@@ -142,7 +145,7 @@ func (s *strike) sendFaulted(ctx context.Context) error {
 		if c.struck {
 			*s.in.cell.Struck++
 		}
-		if c.holder != nil && !sent[c] { // it never had the lock; the cell will report that the point was not struck
+		if c.holder != nil && !sent[c] { // the holder never got the lock, so the cell will report this point as not struck
 			s.in.bursts.Send([]load.Request{c.faulted})
 		}
 		if c.waiter != nil && !sent[c] {
@@ -153,8 +156,8 @@ func (s *strike) sendFaulted(ctx context.Context) error {
 }
 
 // hasPassed reports whether the faulted driver can no longer reach its point, because it was
-// answered some time ago. A client may still make a call around the time of the answer, if
-// its grab does not wait for that call.
+// answered some time ago. For a short time after the answer it still can, because a grab does not
+// wait for all of its calls.
 func (s *strike) hasPassed(c *contest) bool {
 	if s.isAnswered(c.faulted) && c.answeredAt.IsZero() {
 		c.answeredAt = time.Now()
@@ -162,9 +165,9 @@ func (s *strike) hasPassed(c *contest) bool {
 	return !c.answeredAt.IsZero() && time.Since(c.answeredAt) > simultaneous
 }
 
-// arriveFor returns how long the faulted drivers may take to reach their points. If an
-// expiry must not let contenders in, the first to arrive must still have most of its lease
-// then.
+// arriveFor returns how long the faulted drivers may take to reach their points. For some faults,
+// contenders must not get in because a lease expires. Then the first driver to arrive must still
+// have enough of its lease left.
 func (s *strike) arriveFor() time.Duration {
 	lease := s.in.w.lease(s.in.cell)
 	if s.in.fault.ContendFor < 1 {
@@ -173,7 +176,8 @@ func (s *strike) arriveFor() time.Duration {
 	return arrivalTimeout + lease
 }
 
-// leadToPoint brings a faulted driver that has a companion one step closer to its point.
+// leadToPoint takes the next step that brings a faulted driver with a companion to its point. The
+// companion is the driver that it waits for or hands over to.
 func (s *strike) leadToPoint(ctx context.Context, c *contest, m heldCalls, sent map[*contest]bool) error {
 	if c.point.Role == fault.HandingOver {
 		return s.leadToRelease(ctx, c, m, sent)
@@ -186,7 +190,7 @@ func (s *strike) leadToPoint(ctx context.Context, c *contest, m heldCalls, sent 
 		sent[c] = true
 		s.in.bursts.Send([]load.Request{c.faulted})
 		return nil
-	case s.isAnswered(*c.holder): // the faulted driver continues
+	case s.isAnswered(*c.holder): // the faulted driver can now get the lock
 		c.holderReleased = true
 		if s.in.trail.queued == 0 {
 			return s.in.struck.RemoveHold(ctx, holdName(retryHold, c))
@@ -199,8 +203,8 @@ func (s *strike) leadToPoint(ctx context.Context, c *contest, m heldCalls, sent 
 	return nil
 }
 
-// isWaiting reports whether the faulted driver has tried and now waits for the lock: its last
-// call has been answered.
+// isWaiting reports whether the faulted driver has tried to get the lock and now waits for it. The
+// reply to its last call has then arrived.
 func (s *strike) isWaiting(c *contest, m heldCalls) bool {
 	if s.in.trail.queued == 0 {
 		return len(m.struck[holdName(retryHold, c)]) > 0
@@ -208,8 +212,8 @@ func (s *strike) isWaiting(c *contest, m heldCalls) bool {
 	return len(m.struck[holdName(callsHold, c)]) >= s.in.trail.queued && c.hasQueued()
 }
 
-// leadToRelease lets the next holder wait first. Then it lets the faulted driver continue to
-// a claim that is refused, so that it releases the lock.
+// leadToRelease first makes the next holder wait for the lock. Then it lets the faulted driver
+// continue to its claim, which is refused, so that the driver releases the lock.
 func (s *strike) leadToRelease(ctx context.Context, c *contest, m heldCalls, sent map[*contest]bool) error {
 	switch {
 	case c.holderReleased || len(m.struck[holdName(workHold, c)]) == 0:
@@ -229,8 +233,8 @@ func (s *strike) leadToRelease(ctx context.Context, c *contest, m heldCalls, sen
 	return nil
 }
 
-// awaitAble waits until the instances can grab again, as far as this can be observed. If
-// they cannot in time, the answers to the next drivers show it.
+// awaitAble waits until the instances can grab again, as far as that can be observed. If it runs
+// out of time, the answers to the next drivers reveal the problem.
 func (s *strike) awaitAble(ctx context.Context, all ...*fleet.Instance) error {
 	if s.in.w.fleet.Ours {
 		return s.until(ctx, arrivalTimeout, func() (bool, error) {
@@ -245,12 +249,12 @@ func (s *strike) awaitAble(ctx context.Context, all ...*fleet.Instance) error {
 	return nil
 }
 
-// serviceArrives limits the wait until a service has replaced connections that a fault has
-// ended.
+// serviceArrives limits how long a service may take to replace the connections that a fault has
+// closed.
 const serviceArrives = 10 * time.Second
 
-// reachesAll asks an instance whether it reaches all of its servers. Its readiness is not
-// enough, because that needs only a majority of Redlock's nodes.
+// reachesAll reports whether an instance reaches all of its servers. The overall readiness is not
+// enough, because it requires only a majority of the Redlock nodes.
 func reachesAll(ctx context.Context, in *fleet.Instance) bool {
 	var ready grab.Readiness
 	err := in.Call(ctx, http.MethodGet, "/readyz", nil, &ready)
@@ -262,8 +266,8 @@ func reachesAll(ctx context.Context, in *fleet.Instance) bool {
 	return err == nil
 }
 
-// releaseFaulted lets the calls that are held at the points continue, and then the drivers
-// that do not wait for such calls.
+// releaseFaulted lets the calls that are held at the points continue. Then it releases the drivers
+// that do not wait for these calls.
 func (s *strike) releaseFaulted(ctx context.Context) error {
 	if s.in.loses {
 		if err := s.loseReplies(ctx); err != nil {
@@ -276,13 +280,13 @@ func (s *strike) releaseFaulted(ctx context.Context) error {
 		}
 	}
 	s.closeWindow()
-	if s.in.fault.Course == fault.AtOnce && !wait.For(ctx, simultaneous) { // their calls precede those of contenders
+	if s.in.fault.Course == fault.AtOnce && !wait.For(ctx, simultaneous) { // the calls of the faulted drivers must precede those of contenders
 		return context.Cause(ctx)
 	}
 	return nil
 }
 
-// leaveFaulted lets the cell end without answers for the faulted drivers.
+// leaveFaulted marks the faulted drivers as hanging, so that the cell ends without their answers.
 func (s *strike) leaveFaulted(context.Context) error {
 	s.in.workload.hung += len(s.contests)
 	for _, c := range s.contests {
@@ -291,8 +295,8 @@ func (s *strike) leaveFaulted(context.Context) error {
 	return nil
 }
 
-// awaitReleases returns when every faulted driver has sent its release, or was answered
-// without one. It waits at most one lease, because a driver that is cut off cannot release.
+// awaitReleases waits until every faulted driver has sent its release, or was answered without
+// sending one. It waits at most one lease, because a driver that is cut off cannot release.
 func (s *strike) awaitReleases(ctx context.Context) error {
 	return s.until(ctx, s.in.w.lease(s.in.cell), func() (bool, error) {
 		m, err := s.heldCalls(ctx)
@@ -308,8 +312,8 @@ func (s *strike) awaitOthers(ctx context.Context) error {
 	return s.awaitThose(ctx, (*contest).others)
 }
 
-// awaitThose returns when the selected drivers of every order have been answered, except
-// those that never will be.
+// awaitThose waits until the selected drivers of every order have been answered. It does not wait
+// for grabs that hang forever.
 func (s *strike) awaitThose(ctx context.Context, those func(*contest) []load.Request) error {
 	return s.until(ctx, s.in.w.cfg.Load.Timeout, func() (bool, error) {
 		return s.every(func(c *contest) bool {
@@ -320,7 +324,7 @@ func (s *strike) awaitThose(ctx context.Context, those func(*contest) []load.Req
 	})
 }
 
-// hangUp closes the connections of the faulted drivers, and returns when they are closed.
+// hangUp closes the client connections of the faulted drivers, and returns when they are closed.
 func (s *strike) hangUp(ctx context.Context) error {
 	for _, c := range s.contests {
 		s.in.bursts.HangUp(c.faulted)
@@ -328,7 +332,7 @@ func (s *strike) hangUp(ctx context.Context) error {
 	err := s.until(ctx, arrivalTimeout, func() (bool, error) {
 		return s.every(func(c *contest) bool { return s.isAnswered(c.faulted) }), nil
 	})
-	if err == nil && !wait.For(ctx, simultaneous) { // give their instance time to notice
+	if err == nil && !wait.For(ctx, simultaneous) { // give the instance time to notice
 		err = context.Cause(ctx)
 	}
 	for _, c := range s.contests {
@@ -339,7 +343,7 @@ func (s *strike) hangUp(ctx context.Context) error {
 	return err
 }
 
-// every reports whether a condition is true for every order of the strike.
+// every reports whether the predicate is true for every order of the strike.
 func (s *strike) every(holds func(*contest) bool) bool {
 	return !slices.ContainsFunc(s.contests, func(c *contest) bool { return !holds(c) })
 }
@@ -359,24 +363,23 @@ func (s *strike) isAnswered(r load.Request) bool {
 	return ok
 }
 
-// claimed returns a function that reports whether the driver of a request has claimed, by
-// the ledger. If the ledger cannot be read, because the fault struck the database, it shows
-// no claim.
+// claimed reads the ledger and returns a function that reports whether a driver has claimed its
+// order. If a fault makes the ledger unreadable, that function sees no claims.
 func (s *strike) claimed(ctx context.Context) func(load.Request) bool {
 	var rows []order.Grab
-	if s.in.w.ledger && (s.in.trail.service == nil || s.in.w.cfg.Target.Database.Query != "") { // otherwise the struck instance would be asked
+	if s.in.w.ledger && (s.in.trail.service == nil || s.in.w.cfg.Target.Database.Query != "") { // without a query, the read would go to the struck instance
 		rows, _ = s.in.w.orders.Ledger(ctx, s.contests[0].order, len(s.contests))
 	}
 	return func(r load.Request) bool {
-		if !s.in.w.fleet.Ours && s.isGrabbed(r) { // the ledger of a foreign service may be late or missing
+		if !s.in.w.fleet.Ours && s.isGrabbed(r) { // a foreign service may have no ledger, or write it late
 			return true
 		}
 		return slices.ContainsFunc(rows, func(g order.Grab) bool { return g.Order == r.Order && g.Driver == r.Driver })
 	}
 }
 
-// until polls until the condition is true or the time is over. Running out of time is no
-// error.
+// until polls until the condition is true or the time is over. It returns no error if the time
+// runs out.
 func (s *strike) until(ctx context.Context, within time.Duration, condition func() (bool, error)) error {
 	_, err := wait.Until(ctx, pollInterval, within, condition)
 	return err

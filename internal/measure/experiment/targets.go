@@ -24,11 +24,11 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// attaches reports whether the run tests a service that is not ours. The service was started
-// elsewhere, or the run starts it.
+// attaches reports whether the run tests a service that is not ours, whether it is already running
+// or the run starts it.
 func (cfg Config) attaches() bool { return len(cfg.Target.URLs) > 0 || cfg.Service != nil }
 
-// attach connects to instances that were started elsewhere.
+// attach connects to instances that are already running, and adopts their settings.
 func (w *worker) attach(ctx context.Context) (err error) {
 	t := w.cfg.Target
 	if w.fleet, err = fleet.Attach(ctx, t); err != nil {
@@ -48,8 +48,8 @@ func (w *worker) attach(ctx context.Context) (err error) {
 	return w.useTheirOrders(ctx, t)
 }
 
-// useTheirOrders sets how the orders of the targets are opened, and reads their ledger from
-// the database if it is known.
+// useTheirOrders sets how the orders of a service of others are opened, and opens the database
+// with its ledger if there is one.
 func (w *worker) useTheirOrders(ctx context.Context, t target.Target) (err error) {
 	if t.Database.DSN != "" {
 		if w.theirs, err = ledger.Open(ctx, t.Database.DSN, t.Database.Query, w.fleet.Shape); err != nil {
@@ -64,10 +64,10 @@ func (w *worker) useTheirOrders(ctx context.Context, t target.Target) (err error
 	return nil
 }
 
-// theirStrategies returns the strategies of the targets to run: those that the user named,
-// or all of them. For grabsvc, whose strategies are ours, it returns our default. Targets
-// without a control API have a single strategy without a name. Before the targets are
-// attached, their names are unknown too.
+// theirStrategies returns the strategies of the targets to run: those that the user named, or all
+// that are available. For our own grabsvc it returns the default strategies of the run. A service
+// that cannot switch strategies counts as a single strategy. Until the targets are attached, only
+// the names that the user gave are known.
 func (cfg Config) theirStrategies(at *fleet.Fleet) []lock.Strategy {
 	names := cfg.Target.Strategies
 	known := false
@@ -92,7 +92,7 @@ func (cfg Config) theirStrategies(at *fleet.Fleet) []lock.Strategy {
 	for i, name := range names {
 		strategies[i] = lock.Strategy{Name: name, Title: "of the targets", Excludes: catalog.NoExclusion}
 		if s, err := lock.Find(name); err == nil && known {
-			s.Needs = 0 // the targets bring their own servers
+			s.Needs = 0 // the targets have servers of their own
 			strategies[i] = s
 		}
 		if cfg.Service != nil {
@@ -102,7 +102,7 @@ func (cfg Config) theirStrategies(at *fleet.Fleet) []lock.Strategy {
 	return strategies
 }
 
-// wanted returns the verdict that the user expects of a cell, or nil.
+// wanted returns the verdict that the user expects of a cell, or nil if there is none.
 func (cfg Config) wanted(strategy string, f catalog.Fault) *catalog.Verdict {
 	for _, e := range cfg.Expect {
 		if e.Strategy == strategy && e.Fault == f {
@@ -112,8 +112,8 @@ func (cfg Config) wanted(strategy string, f catalog.Fault) *catalog.Verdict {
 	return nil
 }
 
-// checkExpectations returns an error for an expectation about a strategy that the targets do
-// not have.
+// checkExpectations returns an error if the user expects a verdict for a strategy that the targets
+// do not have.
 func (cfg Config) checkExpectations(at *fleet.Fleet) error {
 	known := []string{Foreign}
 	if !at.Foreign {
@@ -128,24 +128,24 @@ func (cfg Config) checkExpectations(at *fleet.Fleet) error {
 	return nil
 }
 
-// theirOrders opens the orders of targets and reads their ledger, by calls or in their
-// database.
+// theirOrders opens orders of a service of others and reads their ledger, through calls to the
+// service or in its database.
 type theirOrders struct {
 	*fleet.Fleet
 	target target.Target
 	db     *ledger.DB
 }
 
-// Create opens orders, or takes the next ones.
+// Create opens orders of one unit, or takes the next unused ones.
 func (o theirOrders) Create(ctx context.Context, count int) (int64, error) {
 	return o.CreateStock(ctx, count, 1)
 }
 
-// CreateStock does the same for orders of several units, if the targets can be told the
-// number.
+// CreateStock is like Create for orders of several units, if the service has a call that sets the
+// number of units.
 func (o theirOrders) CreateStock(ctx context.Context, count, units int) (int64, error) {
 	first, err := o.Fleet.CreateStock(ctx, count, units)
-	if err != nil && o.Fleet.IsService() { // a fault may have left it with dead connections
+	if err != nil && o.Fleet.IsService() { // a fault may have left the service with dead connections
 		_, _ = wait.Until(ctx, pollInterval, serviceArrives, func() (bool, error) {
 			first, err = o.Fleet.CreateStock(ctx, count, units)
 			return err == nil, nil
@@ -157,7 +157,7 @@ func (o theirOrders) CreateStock(ctx context.Context, count, units int) (int64, 
 	return first, err
 }
 
-// Ledger returns the rows of some orders.
+// Ledger returns the ledger rows of count orders.
 func (o theirOrders) Ledger(ctx context.Context, first int64, count int) ([]order.Grab, error) {
 	if o.target.Database.Query != "" {
 		return o.db.Ledger(ctx, first, count)
@@ -165,8 +165,8 @@ func (o theirOrders) Ledger(ctx context.Context, first int64, count int) ([]orde
 	return o.Fleet.Ledger(ctx, first, count)
 }
 
-// lookFirst determines whether the orders have a ledger. It returns an error if the ledger
-// already has rows for them, because rows of another run would count as grabs of this one.
+// lookFirst determines whether the orders have a ledger. It returns an error if the ledger already
+// has rows for them, because rows of an earlier run would count as grabs of this one.
 func (w *worker) lookFirst(ctx context.Context, first int64, count int) error {
 	w.ledger = w.cfg.Target.Database.Query != "" || w.fleet.KeepsLedger(ctx, first)
 	if !w.ledger || w.cfg.Merge != nil {
@@ -180,8 +180,8 @@ func (w *worker) lookFirst(ctx context.Context, first int64, count int) error {
 	return err
 }
 
-// warmUp sends the load to separate orders and ignores the answers, repeatedly until the
-// warm-up time is over.
+// warmUp sends the load of the cell to orders that do not count, and ignores the answers. It
+// repeats the load until the warm-up time is over.
 func (w *worker) warmUp(ctx context.Context, size Load) error {
 	if w.cfg.Warmup == 0 {
 		return nil
@@ -205,8 +205,8 @@ func (w *worker) warmUp(ctx context.Context, size Load) error {
 	return nil
 }
 
-// notOpen returns a message if no driver could grab the first order, and says what to do. It
-// returns "" if a driver could, or if that is not known yet.
+// notOpen returns a message for the user if no driver could grab the first order. It returns "" if
+// a driver could, or if that is not known yet.
 func (a *accounting) notOpen() string {
 	f := a.first
 	switch {
@@ -222,7 +222,8 @@ func (a *accounting) notOpen() string {
 	return ""
 }
 
-// kinds lists errors, the most frequent first, and quotes a sample of the first one.
+// kinds formats the error counts, the most frequent kind first, and quotes one answer of that
+// kind.
 func (a *accounting) kinds(counts map[string]int) string {
 	names := slices.SortedFunc(maps.Keys(counts), func(x, y string) int { return cmp.Or(counts[y]-counts[x], strings.Compare(x, y)) })
 	words := make([]string, len(names))
@@ -244,8 +245,8 @@ func shorten(text string) string {
 	return text
 }
 
-// countAnswers counts double-grabs from the answers. It is for cells without a ledger, or
-// whose ledger lacks rows that answers have promised.
+// countAnswers counts double-grabs from the answers of the service. It is used if there is no
+// ledger, or if the ledger lacks rows that the answers promised.
 func (c *Cell) countAnswers(a *accounting) {
 	promised := check.CountGrabs(check.Rows(a.told), a.units)
 	c.CountedFrom, c.Grabs = fromAnswers, nil
@@ -253,8 +254,8 @@ func (c *Cell) countAnswers(a *accounting) {
 	c.LowerBound = len(a.unsure) > 0
 }
 
-// doubt returns a reason to distrust the figures of targets, which can only be checked by
-// their own word. It returns "" if there is none.
+// doubt returns a reason to distrust the figures of a service of others, or "" if there is none.
+// Nothing but the answers and the ledger can confirm these figures.
 func (w *worker) doubt(ctx context.Context, c *Cell, m *measured, drained bool) (reason string) {
 	a := m.accounting
 	unanswered := a.outcomes[grab.Timeout] + a.errors[load.Reset] + a.errors[load.Other]
@@ -294,7 +295,7 @@ func (w *worker) doubt(ctx context.Context, c *Cell, m *measured, drained bool) 
 	return reason
 }
 
-// repeatedRows returns a question to the user about rows that repeat an order and its
+// repeatedRows returns a question to the user about ledger rows that repeat an order and its
 // driver.
 func repeatedRows(n int, rows []order.Grab) string {
 	has := map[check.Pair]int{}
@@ -309,7 +310,8 @@ func repeatedRows(n int, rows []order.Grab) string {
 		check.Plural(n, "row repeats", "rows repeat"), most.Order, has[most], most.Driver)
 }
 
-// whyNothingShown returns why the targets could not have failed in the cell, or "" if they could.
+// whyNothingShown returns why the cell could not have revealed a broken lock, or "" if it could
+// have.
 func (w *worker) whyNothingShown(c *Cell, a *accounting, rows []order.Grab) string {
 	has := map[int64]bool{}
 	for _, g := range rows {
@@ -333,9 +335,9 @@ func (w *worker) whyNothingShown(c *Cell, a *accounting, rows []order.Grab) stri
 	return a.tooSlow(c)
 }
 
-// askAgain sends the grab of a winner once more. It is for runs in which neither a ledger
-// nor a call that opens orders shows that the orders were fresh. A service that confirms an
-// earlier win would also have confirmed the wins of an earlier run, without any race.
+// askAgain sends the grab of a winner once more, if nothing else shows that the orders were fresh.
+// A service that confirms an old win would also have confirmed the wins of an earlier run. So the
+// answers alone would not prove that any drivers competed.
 func (w *worker) askAgain(ctx context.Context, a *accounting) string {
 	if w.ledger || w.cfg.Target.FirstOrder == 0 || w.cfg.Target.Open != nil || len(a.told) == 0 {
 		return ""
@@ -348,7 +350,7 @@ func (w *worker) askAgain(ctx context.Context, a *accounting) string {
 		"Read the ledger (-db and -ledger-query), or open fresh orders (-open-orders)", winner.Driver, winner.Order)
 }
 
-// answersSeen formats how often each outcome was the answer.
+// answersSeen formats how often each outcome was the answer, for a message.
 func (a *accounting) answersSeen() string {
 	var words []string
 	for _, o := range grab.Outcomes {
@@ -362,12 +364,12 @@ func (a *accounting) answersSeen() string {
 	return strings.Join(words, ", ")
 }
 
-// hiccup is how long a busy machine may delay a service.
+// hiccup is the longest delay that a busy machine may cause.
 const hiccup = 100 * time.Millisecond
 
-// tooSlow returns why the targets were too slow for a race. They were if they had served less
-// than half of the load when its last request was due and could have been served. Drivers who
-// came one by one may then never have met.
+// tooSlow returns why the targets were too slow to show a race, or "" if they were fast enough.
+// They are too slow if half of the load was still unserved when its last request was due. Drivers
+// that are served one by one may never have competed.
 func (a *accounting) tooSlow(c *Cell) string {
 	if c.OfferedRPS == nil || c.Latency == nil {
 		return ""

@@ -21,45 +21,46 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// trail lists the remote calls that the grabs of a strategy make without a fault, in order,
-// for each role of the driver.
+// trail is the record of the remote calls that a strategy's grabs make without a fault. It keeps
+// them in order, for each role that a driver can play.
 type trail struct {
 	calls map[fault.Role][]control.Call
-	// queued is how many calls a driver makes before it waits for a message that the lock is
-	// free. It is 0 if the driver polls or does not wait.
+	// queued is the number of calls a driver makes before it waits to be notified that the lock is
+	// free. It is 0 if drivers poll or do not wait at all.
 	queued int
-	// renews says whether renewals are made in the background.
+	// renews reports whether the lease is renewed in the background.
 	renews  bool
-	service *serviceTrail  // nil for our own instances
-	work    control.Point  // the point where the work begins
+	service *serviceTrail  // only for a service of others; nil for our own instances
+	work    control.Point  // the point in a grab where the work begins
 	claim   *control.Point // the point before the first write; nil if unknown
 	release *control.Point // the point before the first call that releases the lock; nil if unknown
-	// shares says whether one renewal may serve the grabs of several orders. Holding it then
-	// holds it for all of them, and only once.
+	// shares reports whether one renewal may serve the grabs of several orders. Holding such a
+	// renewal delays all of these grabs at once.
 	shares bool
 }
 
-// ourTrail returns the trail of our own instances, which name the phases of a grab.
+// ourTrail returns the trail for our own instances. They report the phase of each call, so the
+// points below are known in advance.
 func ourTrail(calls map[fault.Role][]control.Call) trail {
 	return trail{calls: calls, work: fault.AfterRead, claim: &beforeClaim, release: &beforeRelease}
 }
 
-// trails keeps the trail of each strategy. It is safe for concurrent use.
+// trails caches the recorded calls of each strategy. It is safe for concurrent use.
 type trails struct {
 	mu sync.Mutex
-	by map[string]*recording // by the name of the strategy
+	by map[string]*recording // recordings by strategy name
 }
 
 type recording struct {
-	sync.Mutex // held during the recording
+	sync.Mutex // locked while the calls are being recorded
 	trail
 	done bool
 }
 
 func newTrails() *trails { return &trails{by: map[string]*recording{}} }
 
-// get records the trail of the strategy if it is not recorded yet. Two workers never record
-// the same trail at the same time.
+// get returns the recorded calls of a strategy. It records them first if no earlier call has, and
+// makes concurrent callers wait for the result.
 func (t *trails) get(strategy string, record func() (trail, error)) (trail, error) {
 	r := t.of(strategy)
 	r.Lock()
@@ -82,9 +83,9 @@ func (t *trails) of(strategy string) *recording {
 	return t.by[strategy]
 }
 
-// Trails returns the remote calls that the grabs of each strategy of cfg make without a fault. They
-// are in order, by the name of the strategy and the role of the driver. It records them
-// on its own stack.
+// Trails returns the remote calls that the grabs of each strategy make without a fault, in order.
+// The maps are keyed by strategy name and by the role of the driver. To record them, Trails starts
+// a stack and instances of its own.
 func Trails(ctx context.Context, cfg Config) (_ map[string]map[fault.Role][]control.Call, err error) {
 	for _, s := range cfg.Strategies {
 		cfg.Stack.Needs |= s.Needs
@@ -105,17 +106,19 @@ func Trails(ctx context.Context, cfg Config) (_ map[string]map[fault.Role][]cont
 	return calls, nil
 }
 
-// Settings and bounds of a dry run.
+// Settings and limits of a dry run, which grabs a few orders without a fault to record the calls.
 const (
 	dryTTL    = 3 * time.Second
-	dryRuns   = 6 // the maximum
+	dryRuns   = 6 // the most attempts to get the same calls twice in a row
 	dryOrders = 2 + 5*dryRuns
-	dryStep   = 10 * time.Second       // the limit for each expected event
-	quietFor  = 300 * time.Millisecond // no call for so long: a driver waits to be told. Pollers pause for half as long
-	askFor    = 4 * quietFor           // calls for so long: it asks again and again
+	dryStep   = 10 * time.Second // how long to wait for each expected event
+	// A driver that makes no call for this long is waiting to be notified. Drivers that poll pause
+	// for at most half as long.
+	quietFor = 300 * time.Millisecond
+	askFor   = 4 * quietFor // a driver that is still making calls after this time is polling
 )
 
-// dryRun records a trail on orders of its own.
+// dryRun records the calls of one strategy, on orders that nothing else uses.
 type dryRun struct {
 	w             *worker
 	struck, other *fleet.Instance
@@ -123,8 +126,8 @@ type dryRun struct {
 	next          int64 // order
 }
 
-// record makes the dry runs of a strategy: a driver alone, a driver that waits for another
-// one, and a driver that hands over to another one.
+// record makes the dry runs of a strategy. One driver grabs alone, one waits for another driver,
+// and one hands its lock over to a waiting driver.
 func (w *worker) record(ctx context.Context, s lock.Strategy) (t trail, err error) {
 	u := w.cfg.setup()
 	u.Control, u.TTL, u.Wait, u.Work = true, dryTTL, 2*dryTTL, injectionWork
@@ -149,11 +152,11 @@ func (w *worker) record(ctx context.Context, s lock.Strategy) (t trail, err erro
 		return t, fmt.Errorf("experiment: dry run of %s: %w", s.Name, err)
 	}
 	err = errors.Join(removeAll(ctx, d.struck), removeAll(ctx, d.other))
-	return t, errors.Join(err, w.fleet.ReadEvents(func(history.Event) {})) // the events of dry runs count in no figure
+	return t, errors.Join(err, w.fleet.ReadEvents(func(history.Event) {})) // discard the events, because no figure may include a dry run
 }
 
-// aim gives the locks of all dry runs to one master of a Cluster. Otherwise, a call of a script
-// would fail and be repeated on each master that does not know the script yet.
+// aim makes one master of a Redis Cluster keep the locks of all dry runs. Otherwise, each master
+// would reject a script at first use, and that call would be recorded twice.
 func (d *dryRun) aim(ctx context.Context, strategy string) error {
 	if d.w.stack.Topology == nil {
 		return nil
@@ -165,8 +168,8 @@ func (d *dryRun) aim(ctx context.Context, strategy string) error {
 	return d.w.stack.Topology.Aim(ctx, keys)
 }
 
-// repeat makes the dry runs until two in a row give the same trail. The first may differ,
-// because a driver may have to subscribe or a server may be slow for a moment.
+// repeat makes the dry runs until two in a row record the same calls. The first may differ,
+// because a driver has to subscribe or a server is slow for a moment.
 func (d *dryRun) repeat(ctx context.Context) (trail, error) {
 	var last trail
 	for i := range dryRuns {
@@ -185,15 +188,16 @@ func (d *dryRun) repeat(ctx context.Context) (trail, error) {
 	return last, fmt.Errorf("%d of them, and no two in a row make the same calls", dryRuns)
 }
 
-// renewOnce keeps only the first background renewal, because their number depends on timing.
+// renewOnce drops all background renewals except the first, because their number depends on
+// timing.
 func (t trail) renewOnce() {
 	for role, calls := range t.calls {
 		t.calls[role] = slices.DeleteFunc(calls, func(c control.Call) bool { return t.renews && c.Phase == tap.Renew && c.N > 1 })
 	}
 }
 
-// equals reports whether the same calls were made. Simultaneous calls to a quorum have no
-// order.
+// equals reports whether both trails contain the same calls. It ignores their order, because calls
+// that go to the nodes of a quorum at the same time have none.
 func (t trail) equals(o trail) bool {
 	return maps.EqualFunc(t.calls, o.calls, func(a, b []control.Call) bool { return slices.Equal(sortedCalls(a), sortedCalls(b)) }) &&
 		t.queued == o.queued && t.renews == o.renews && t.shares == o.shares
@@ -205,7 +209,8 @@ func sortedCalls(calls []control.Call) []control.Call {
 	})
 }
 
-// warmUp makes both instances create what they create only once, such as sessions and nodes.
+// warmUp lets both instances create what they create only once, such as sessions and ZooKeeper
+// nodes.
 func (d *dryRun) warmUp(ctx context.Context) error {
 	for _, in := range []*fleet.Instance{d.struck, d.other} {
 		g := d.grab(d.order(), in, 1)
@@ -219,8 +224,9 @@ func (d *dryRun) warmUp(ctx context.Context) error {
 	return nil
 }
 
-// alone holds the grab after its read until a renewal has come, if any does. It also holds
-// the grab of another order, because one renewal may serve both.
+// alone records a driver that has no competitor. It holds the grab after its read until a renewal
+// occurs, or for two thirds of a lease. It holds a second order's grab as well, because one
+// renewal may serve both.
 func (d *dryRun) alone(ctx context.Context, t *trail) error {
 	g, another := d.grab(d.order(), d.struck, 1), d.grab(d.order(), d.struck, 1)
 	for _, g := range []*dryGrab{g, another} {
@@ -244,7 +250,7 @@ func (d *dryRun) alone(ctx context.Context, t *trail) error {
 	return err
 }
 
-// Points at which a grab is held so that another one can be observed.
+// Points at which one grab is held while the calls of another are recorded.
 var (
 	beforeRead    = control.Point{Phase: tap.Read, N: 1}
 	beforeClaim   = control.Point{Phase: tap.Claim, N: 1}
@@ -252,9 +258,9 @@ var (
 	secondTry     = control.Point{Phase: tap.Acquire, N: 2}
 )
 
-// waiting lets a driver come while another one has the lock. The holder's read is then
-// refused, so that it releases without a write. A driver that polls is held before its
-// second call, so that the number of its calls is known.
+// waiting records a driver that arrives while another one has the lock. The holder's read is
+// refused, so it releases the lock without writing. A driver that polls is held before its second
+// attempt, because otherwise the number of its calls would vary.
 func (d *dryRun) waiting(ctx context.Context, t *trail) error {
 	holder, waiter := d.pair()
 	if err := holder.startUntil(ctx, beforeRead); err != nil {
@@ -267,11 +273,11 @@ func (d *dryRun) waiting(ctx context.Context, t *trail) error {
 	switch {
 	case err != nil:
 		return err
-	case !waits: // there is no lock across instances
+	case !waits: // no lock is shared between the instances
 		return holder.finish(ctx)
 	}
 	t.queued = n
-	if n == 0 { // it polls
+	if n == 0 { // the driver polls
 		err = errors.Join(holder.fail(ctx), waiter.await(ctx))
 		holder, waiter = d.pair()
 		err = errors.Join(err, holder.startUntil(ctx, beforeRead), waiter.startUntil(ctx, secondTry))
@@ -289,8 +295,8 @@ func (d *dryRun) waiting(ctx context.Context, t *trail) error {
 	return err
 }
 
-// handingOver records the release of a driver whose claim was refused while another driver
-// waits.
+// handingOver records the calls with which a driver releases its lock to a waiting driver. The
+// releasing driver's claim is refused first.
 func (d *dryRun) handingOver(ctx context.Context, t *trail) error {
 	if len(t.calls[fault.Waiting]) == 0 {
 		return nil
@@ -322,8 +328,8 @@ func (d *dryRun) order() int64 {
 	return d.next - 1
 }
 
-// pair returns a driver at the other instance and a driver at the struck one, for the same
-// order.
+// pair returns two grabs of the same order: the holder's at the other instance and the waiter's at
+// the struck one.
 func (d *dryRun) pair() (holder, waiter *dryGrab) {
 	id := d.order()
 	return d.grab(id, d.other, 1), d.grab(id, d.struck, 2)
@@ -334,9 +340,9 @@ type dryGrab struct {
 	in            *fleet.Instance
 	order, driver int64
 	ended         chan struct{}
-	heldAt        string        // the name of the hold that stops it; may be empty
-	at            control.Point // the point of that hold
-	shares        bool          // whether one of its calls may have served other grabs
+	heldAt        string        // the name of the hold that stops the grab; empty if none does
+	at            control.Point // where that hold stops the grab
+	shares        bool          // whether one of the grab's calls may have served other grabs too
 }
 
 func (d *dryRun) grab(order int64, in *fleet.Instance, driver int64) *dryGrab {
@@ -350,7 +356,7 @@ func (g *dryGrab) hold(ctx context.Context, name string, h control.Hold) error {
 	return g.in.SetHold(ctx, name, h)
 }
 
-// start sends the grab. Its calls are listed.
+// start sends the grab in the background and records its calls.
 func (g *dryGrab) start(ctx context.Context) error {
 	if err := g.hold(ctx, g.listed(), control.Hold{Outcome: control.Delivered}); err != nil {
 		return err
@@ -362,13 +368,13 @@ func (g *dryGrab) start(ctx context.Context) error {
 	}
 	go func() {
 		defer close(g.ended)
-		// Only the calls matter here, not the outcome.
+		// Ignore the outcome, because a dry run is only interested in the calls.
 		_ = g.in.Call(ctx, http.MethodPost, fmt.Sprintf("/orders/%d/grab", g.order), map[string]int64{"driver_id": g.driver}, nil)
 	}()
 	return nil
 }
 
-// startUntil sends the grab and returns when it is held at a point.
+// startUntil sends the grab and returns when it is held at the given point.
 func (g *dryGrab) startUntil(ctx context.Context, at control.Point) error {
 	g.heldAt, g.at = g.listed()+"-at", at
 	if err := g.start(ctx); err != nil {
@@ -393,7 +399,7 @@ func (g *dryGrab) calls(ctx context.Context) ([]control.Call, error) {
 	return calls, err
 }
 
-// awaitCalls returns when the grab has made n calls.
+// awaitCalls waits until the grab has made n calls.
 func (g *dryGrab) awaitCalls(ctx context.Context, n int) error {
 	held, err := g.in.Held(ctx, g.listed(), n, dryStep)
 	if err == nil && len(held) < n {
@@ -402,8 +408,8 @@ func (g *dryGrab) awaitCalls(ctx context.Context, n int) error {
 	return err
 }
 
-// awaitQuiet returns the number of calls that the grab has made when it makes no more, or 0
-// if it continues. waits is false if the grab has ended.
+// awaitQuiet waits until the grab makes no more calls, and returns how many it has made. It
+// returns 0 if the calls do not stop, and waits is false if the grab has ended.
 func (g *dryGrab) awaitQuiet(ctx context.Context) (n int, waits bool, err error) {
 	since, last, ended := time.Now(), 0, false
 	quiet, err := wait.Until(ctx, pollInterval, askFor, func() (bool, error) {
@@ -429,7 +435,7 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// fail refuses the call before which the grab is held, and returns when the grab has ended.
+// fail refuses the call at which the grab is held, and waits until the grab has ended.
 func (g *dryGrab) fail(ctx context.Context) error {
 	held, err := g.in.Held(ctx, g.heldAt, 1, 0)
 	if err != nil {
@@ -443,7 +449,7 @@ func (g *dryGrab) fail(ctx context.Context) error {
 	return g.await(ctx)
 }
 
-// finish lets the grab continue if it is held, and returns when it has ended.
+// finish lets the grab continue if it is held, and waits until it has ended.
 func (g *dryGrab) finish(ctx context.Context) error {
 	if g.heldAt != "" {
 		if err := g.in.RemoveHold(ctx, g.heldAt); err != nil {
@@ -461,8 +467,8 @@ func (g *dryGrab) await(ctx context.Context) error {
 	return err
 }
 
-// points returns all strike points, in the order in which a driver of each role reaches
-// them.
+// points returns every point at which a fault can be injected, in the order in which a driver of
+// each role reaches it.
 func (t trail) points() []fault.Point {
 	if t.service != nil {
 		return t.service.points(t.calls[fault.Alone])
@@ -488,12 +494,13 @@ func (t trail) points() []fault.Point {
 	return all
 }
 
-// callsAt returns how many calls are made at once at a point.
+// callsAt returns how many calls a grab makes in parallel at a point, such as one to each node of
+// a quorum.
 func (t trail) callsAt(p fault.Point) (n int) {
 	for _, c := range t.calls[p.Role] {
 		if c.Phase == p.Phase && c.N == p.N {
 			n++
 		}
 	}
-	return max(n, 1) // the end of a phase is a point without a call
+	return max(n, 1) // the end of a phase is a point too, but without a call
 }

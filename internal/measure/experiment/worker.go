@@ -11,42 +11,42 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// worker runs cells one after another on its own stack and fleet, so that the cells of two
-// workers never meet.
+// worker runs cells one after another on its own stack and instances, so that the cells of
+// different workers cannot affect each other.
 type worker struct {
 	cfg      Config
 	progress *workerProgress
 	journal  *journal
 	trails   *trails // shared by all workers
 
-	stack  *stack.Stack // nil with -targets
+	stack  *stack.Stack // nil if the flag -targets names a running service
 	fleet  *fleet.Fleet
 	store  *order.SQL // nil if the database is not ours
 	orders orders
-	theirs *ledger.DB // the ledger of targets; nil if unknown
-	// ledger says whether the orders of the cell have a ledger.
+	theirs *ledger.DB // the ledger of a service of others; nil if unknown
+	// ledger reports whether the cell's orders have a ledger.
 	ledger bool
 
-	// repetition counts the repetitions of the current cell, from 1.
+	// repetition is the number of the current repetition of the cell, counted from 1.
 	repetition int
-	// dirty means that a fault has left the servers in another state.
+	// dirty reports that a fault has changed the servers, so the next cell needs fresh ones.
 	dirty bool
 }
 
-// orders opens orders and reads the ledger. It is the database itself or the API of an
-// instance.
+// orders opens orders and reads their ledger. It is implemented by the database and by the API of
+// an instance.
 type orders interface {
 	Create(ctx context.Context, count int) (first int64, err error)
 	CreateStock(ctx context.Context, count, units int) (first int64, err error)
 	Ledger(ctx context.Context, first int64, count int) ([]order.Grab, error)
 }
 
-// setup returns the settings of the instances that the flags ask for.
+// setup returns the settings with which the instances start.
 func (cfg Config) setup() fleet.Setup {
 	return fleet.Setup{Work: cfg.Work, TTL: cfg.TTL, Wait: cfg.Wait, Timeout: cfg.Timeout}
 }
 
-// openWorker starts a stack and names the instances of the nth worker. They start when a
+// openWorker starts the stack of the nth worker and configures its instances, which start when a
 // cell needs them. The caller must close the worker even after an error.
 func openWorker(ctx context.Context, cfg Config, n int, p *progress, j *journal) (*worker, error) {
 	w := &worker{cfg: cfg, progress: &workerProgress{progress: p}, journal: j, trails: newTrails()}
@@ -82,7 +82,7 @@ func (w *worker) openStore(ctx context.Context, dsn string) (err error) {
 	return w.store.Migrate(ctx)
 }
 
-// close ends everything that openWorker started. Instances come first, so that they can
+// close stops everything that openWorker started. It stops the instances first, so that they can
 // still release their locks.
 func (w *worker) close() error {
 	var errs []error
@@ -101,7 +101,7 @@ func (w *worker) close() error {
 	return errors.Join(errs...)
 }
 
-// ended lists the servers of the stack that have ended by themselves.
+// ended returns the servers of the stack that have exited unexpectedly.
 func (w *worker) ended() []string {
 	if w.stack == nil {
 		return nil
@@ -109,7 +109,7 @@ func (w *worker) ended() []string {
 	return w.stack.Ended()
 }
 
-// run runs one cell.
+// run runs one cell, in the way that its fault and scenario require.
 func (w *worker) run(ctx context.Context, s *cellSpec) Cell {
 	switch {
 	case s.Fault != catalog.NoFault:
