@@ -80,7 +80,7 @@ func DialEtcd(endpoints []string, opts ...grpc.DialOption) (*clientv3.Client, er
 type etcdLocker struct {
 	env      Env
 	leases   pb.LeaseClient
-	lease    time.Duration // granted
+	lease    time.Duration // the TTL that the server grants
 	queue    keyedMutex
 	renewers renewers
 }
@@ -151,7 +151,7 @@ type etcdLease struct {
 	id          clientv3.LeaseID
 	token       string
 	prefix, key string
-	revision    int64 // in which the key was created
+	revision    int64 // the revision in which the key was created
 	released    atomic.Bool
 }
 
@@ -190,8 +190,8 @@ func (e *etcdLease) renew(ctx context.Context) (time.Time, error) {
 	return end, err
 }
 
-// enqueue puts the key and returns the key ahead of it. Even if the call fails, the key
-// disappears with the lease.
+// enqueue writes the key and returns the key ahead of it. If the call fails but the key was
+// written, the key disappears with the lease.
 func (e *etcdLease) enqueue(ctx context.Context, key string) (ahead string, err error) {
 	e.prefix = key + "/"
 	e.key = fmt.Sprintf("%s%x", e.prefix, e.id)
@@ -239,7 +239,7 @@ func (e *etcdLease) ahead(found []*mvccpb.KeyValue) (string, error) {
 	}
 }
 
-// await returns nil once no key is before ours.
+// await returns nil once no other key is ahead of ours.
 func (e *etcdLease) await(ctx context.Context, ahead string, giveUp time.Time) (err error) {
 	waiting, cancel := context.WithDeadline(clientv3.WithRequireLeader(ctx), giveUp)
 	defer cancel()
@@ -266,7 +266,7 @@ func (e *etcdLease) awaitEnd(ctx, waiting context.Context, key string, giveUp ti
 		}
 		select {
 		case _, stands = <-events:
-			if !stands { // perhaps no server is reachable at the moment
+			if !stands { // the watch has ended, perhaps because no server is reachable
 				sleep(waiting, reconnectPause)
 			}
 		case <-e.Lost():

@@ -21,8 +21,8 @@ type slot struct {
 	users int // holder and waiters; guarded by keyedMutex.mu
 }
 
-// lock locks the mutex of key. It waits at most wait, then returns ErrBusy. The holder must
-// call unlock exactly once.
+// lock locks the mutex of a key. If the mutex does not become free within the given wait, lock
+// returns ErrBusy. The holder must call unlock exactly once.
 func (m *keyedMutex) lock(ctx context.Context, key string, wait time.Duration) (unlock func(), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -38,9 +38,9 @@ func (m *keyedMutex) lock(ctx context.Context, key string, wait time.Duration) (
 	}, nil
 }
 
-// lockToWait locks the mutex of key for a client that polls servers for as long as wait.
-// Only one such client of the process polls at a time. left is the rest of the wait. A
-// client that tries only once (wait <= 0) does not queue behind the others.
+// lockToWait locks the mutex of a key for a client that is about to poll servers. Only one client
+// of the process polls for a key at a time. left is the part of the wait that remains. A client
+// that tries only once (wait <= 0) does not queue behind the others.
 func (m *keyedMutex) lockToWait(ctx context.Context, key string, wait time.Duration) (left time.Duration, unlock func(), err error) {
 	if wait <= 0 {
 		return 0, func() {}, nil

@@ -10,11 +10,10 @@ import (
 	"grablab/internal/catalog"
 )
 
-// getsetBlindTakeover deletes a stamp that has passed and sets its own. C2 and C3 both see
-// that A's stamp has passed. C2 sends DEL and SETNX. C3's DEL then deletes C2's lock, and
-// C3's SETNX succeeds, so both hold the lock (F7, internal/explore/testdata/F7.txt). GETSET
-// exists to prevent this. Wherever a stamp is left to pass, chance decides whether two
-// clients race.
+// getsetBlindTakeover takes over an expired lock with DEL and SETNX instead of GETSET. C2 and C3
+// both see that A's stamp has passed. C2 sends DEL and SETNX. C3's DEL then deletes C2's lock, and
+// C3's SETNX succeeds, so both hold the lock (F7, internal/explore/testdata/F7.txt). GETSET exists
+// to prevent this. If a holder leaves a stamp behind, chance decides whether two clients race.
 var getsetBlindTakeover = variant(setnxGetSet, Strategy{
 	Name:  "getset-blind-takeover",
 	Title: "setnx-getset, taking over by DEL and SETNX",
@@ -32,10 +31,10 @@ func deleteAndSet(ctx context.Context, l *redisKeyLease) (bool, error) {
 	return setForever(ctx, l)
 }
 
-// getsetNilBusy treats a nil reply of GETSET as a failure. Its own stamp is in the key, but
-// it believes that another client has the lock. So no client holds the lock until the stamp
-// passes (F8, internal/explore/testdata/F8.txt). That costs time, but admits no more clients
-// than setnx-getset.
+// getsetNilBusy takes a nil reply of GETSET for a failure. Its own stamp is then in the key, but it
+// believes that another client has the lock. So no client holds the lock until the stamp passes
+// (F8, internal/explore/testdata/F8.txt). This costs time, but does not let more clients in than
+// setnx-getset does.
 var getsetNilBusy = variant(setnxGetSet, Strategy{
 	Name:   "getset-nil-busy",
 	Title:  "setnx-getset, taking the nil of GETSET for busy",

@@ -96,5 +96,6 @@ func (l splitLocker) Acquire(ctx context.Context, key string) (Lease, error) {
 	return splitLease{lease}, nil
 }
 
-// A splitLease hides the TxLease inside it.
+// A splitLease hides that the lease inside it is a TxLease, so reads and claims use other
+// connections.
 type splitLease struct{ Lease }

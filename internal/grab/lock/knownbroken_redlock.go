@@ -27,9 +27,9 @@ var redlockLongTTL = variant(redlock, Strategy{
 	Name:   "redlock-long-ttl",
 	Title:  "redlock, with a TTL of a day",
 	Breaks: []string{"F3", "F15", "F18", "F21", "F39"},
-	// A request that comes after its own clean-up stays, too, and so does a lock whose release
-	// had no time left: chance decides where requests or replies are late, and how long the
-	// database takes to start.
+	// A lock also stays if its request arrives after its own clean-up, or if its release has no
+	// time left. If requests are late or the database starts slowly, chance decides whether this
+	// happens.
 	Claims: catalog.ClaimsOf("redlock").
 		But(catalog.GetsStuck, catalog.Crash, catalog.RedisDownMost, catalog.Partition). // the release fails
 		But(catalog.Claim{Order: catalog.Unknown, Exclusive: true}, catalog.Slow, catalog.Pause, catalog.Failover, catalog.Latency, catalog.DBRestart, catalog.LateRelease),

@@ -50,9 +50,9 @@ func cancelled(ctx context.Context) (context.Context, context.CancelFunc) {
 	return ctx, cancel
 }
 
-// setnxLateFence reads the counter after it has taken the lock. A locks, A's lease expires,
-// and B locks. A reads B's token and raises the row with it before B does. The database then
-// refuses B, the real holder (F26, internal/explore/testdata/F26.txt).
+// setnxLateFence takes the lock first and reads the fencing token in a second step. A locks, A's
+// lease expires, and B locks. A reads B's token and raises the row with it before B does. The
+// database then refuses B, the real holder (F26, internal/explore/testdata/F26.txt).
 var setnxLateFence = variant(setnxFenced, Strategy{
 	Name:   "setnx-late-fence",
 	Title:  "setnx-fenced, reading the token after the lock",

@@ -82,8 +82,8 @@ func (l lateSubscribeLocker) Acquire(ctx context.Context, key string) (Lease, er
 	}
 }
 
-// listen waits for a message for at most most. It ignores errors of the subscription,
-// because the next check of the lock fails too.
+// listen waits for a message, but no longer than the given time. It ignores errors of the
+// subscription, because the next check of the lock fails too.
 func (l lateSubscribeLocker) listen(ctx context.Context, channel string, most time.Duration) error {
 	listening, cancel := context.WithTimeout(ctx, most)
 	defer cancel()

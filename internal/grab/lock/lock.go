@@ -31,16 +31,15 @@ import (
 )
 
 var (
-	// ErrBusy means that the lock was not obtained within the wait.
+	// ErrBusy means that the lock could not be acquired within the allowed wait.
 	ErrBusy = errors.New("lock: busy")
-	// ErrLost means that the client had lost the lease before it released it.
+	// ErrLost means that the client had lost its lease before it released the lock.
 	ErrLost = errors.New("lock: lease lost")
-	// ErrUnreachable means that a Locker could not be made because its servers do not
-	// answer.
+	// ErrUnreachable means that a Locker could not be created because its servers do not answer.
 	ErrUnreachable = errors.New("lock: no answer")
 )
 
-// A Locker takes the locks of orders. It is safe for concurrent use.
+// A Locker acquires locks by key. It is safe for concurrent use.
 type Locker interface {
 	// Acquire waits at most Env.Wait for the lock of key, then returns ErrBusy. If Wait is
 	// 0, or under TryOnce, it tries once. It returns the context's error once ctx is done.
@@ -66,13 +65,13 @@ type Lease interface {
 	// Lost returns a channel that closes when the loss of the lease is known. It returns nil
 	// if the lock cannot detect a loss, like setnx and its variants.
 	Lost() <-chan struct{}
-	// Release gives the lock back. It returns ErrLost if the client no longer held the lock.
-	// After any other error, that is unknown. Call it exactly once, with a context that is
-	// not yet done.
+	// Release gives the lock back. It returns ErrLost if the client no longer held the lock. After
+	// any other error, it is unknown whether the lock was released. Call Release exactly once, with
+	// a context that is not yet done.
 	Release(ctx context.Context) error
 }
 
-// Bounded is a Lease whose holder knows when it ends.
+// Bounded is a Lease whose holder knows when the lease ends.
 type Bounded interface {
 	// Until returns when the lease ends if it is not renewed. The time is on the monotonic
 	// clock and counts from before the request was sent. The zero Time means that the lease
@@ -82,8 +81,8 @@ type Bounded interface {
 
 // Checker is a Lease that can ask its servers whether it is still held.
 type Checker interface {
-	// Check returns ErrLost if the lease is no longer held, and any other error if that
-	// could not be found out. The answer may be outdated by the time the reply arrives.
+	// Check returns ErrLost if the lease is no longer held, and another error if the servers gave
+	// no answer. The result may be outdated by the time the reply arrives.
 	Check(ctx context.Context) error
 }
 
@@ -95,7 +94,7 @@ type TxLease interface {
 	Rows() order.Rows
 }
 
-// Reservation is a lease that reserves a unit instead of holding a lock.
+// Reservation is a lease that reserves a unit of an order instead of holding a lock.
 type Reservation interface {
 	// Sold records, before the release, that the claim was written. A release without Sold
 	// means that the claim was not written or that the result is unknown.
@@ -123,7 +122,8 @@ type Leaser interface {
 	Lease() time.Duration
 }
 
-// LeaseOf returns how long a lease of l lives without renewal if Env.TTL is ttl.
+// LeaseOf returns how long a lease of a locker lives without renewal. This is ttl, unless the
+// servers of the locker enforce their own bounds.
 func LeaseOf(l Locker, ttl time.Duration) time.Duration {
 	if leaser, ok := l.(Leaser); ok {
 		return leaser.Lease()
@@ -158,16 +158,17 @@ type Env struct {
 
 type waitKey struct{}
 
-// WaitAtMost limits the wait of acquires with the returned context to d, whatever Env.Wait
-// is.
+// WaitAtMost returns a context with which acquires wait no longer than d, even if Env.Wait is
+// longer.
 func WaitAtMost(ctx context.Context, d time.Duration) context.Context {
 	return context.WithValue(ctx, waitKey{}, d)
 }
 
-// TryOnce makes acquires with the returned context try only once.
+// TryOnce returns a context with which acquires try only once.
 func TryOnce(ctx context.Context) context.Context { return WaitAtMost(ctx, 0) }
 
-// WaitIn returns how long an acquire with ctx waits if Env.Wait is d.
+// WaitIn returns how long an acquire may wait: d, or the limit that WaitAtMost has set in the
+// context if that is shorter.
 func WaitIn(ctx context.Context, d time.Duration) time.Duration {
 	if most, ok := ctx.Value(waitKey{}).(time.Duration); ok {
 		return min(most, d)
@@ -177,8 +178,8 @@ func WaitIn(ctx context.Context, d time.Duration) time.Duration {
 
 type renewalKey struct{}
 
-// OnRenewal makes every background renewal of a lease acquired with the returned context
-// call renewed with the new end of the lease. The function renewed must not block.
+// OnRenewal returns a context for acquiring leases. Every background renewal of such a lease calls
+// the function with the new end of the lease. The function must not block.
 func OnRenewal(ctx context.Context, renewed func(until time.Time)) context.Context {
 	return context.WithValue(ctx, renewalKey{}, renewed)
 }
@@ -205,17 +206,17 @@ type Strategy struct {
 	Name   string
 	Title  string // one line for tables
 	Family string // the kind of lock: none, process, redis, redlock, database or consensus
-	Source string // the description of the algorithm
+	Source string // where the algorithm is described
 
 	Needs Backend     // 0 means nothing
 	Guard order.Guard // the default guard
-	// FixedGuard means that -guard does not change the guard, because the guard is the
-	// strategy (none, mysql-cas).
+	// FixedGuard means that the flag -guard has no effect, because the guard itself is the strategy
+	// (none, mysql-cas).
 	FixedGuard bool
 	Fences     bool // whether its leases carry fencing tokens
 
-	// Claims holds the expected effect of each fault of a run on the order and on the lock,
-	// with the default guard and -on-lost abort.
+	// Claims says for each fault of a run what is expected to happen to the order and to the lock.
+	// It applies to the default guard and -on-lost abort.
 	Claims catalog.Claims
 	// InSearch lists the faults that affect this lock differently in a search than in a run.
 	InSearch []SearchClaim
@@ -224,9 +225,9 @@ type Strategy struct {
 	// UntilClaim means that the claim releases the lock. The next holder may enter before
 	// the winner has left, so the lock separates the two only until the claim.
 	UntilClaim bool
-	// RefusesItself means that an acquire that the client sends twice is refused because of its
-	// own first request. The caller is told that the lock is taken, and the lock stays behind
-	// until it expires.
+	// RefusesItself means that an acquire fails if it is sent twice, because the second request
+	// meets the lock of the first one. The caller is told that the lock is taken, and the lock
+	// stays behind until it expires.
 	RefusesItself bool
 	// Waiter says in a few words how a client waits while the lock is taken. It is empty if
 	// there is no lock.
@@ -237,11 +238,11 @@ type Strategy struct {
 	// The remaining fields apply only to the locks of libraries (Peers), except New.
 	Module string // the Go module of the library
 	Lease  string // the meaning of Env.TTL for this lock, in a sentence
-	// Fails maps the checks of package conformtest that the lock fails to the reason. Its
-	// author promises less than Locker does, or the lock does not keep its promise.
+	// Fails gives the reason for each check of package conformtest that the lock does not pass.
+	// Either its author promises less than Locker does, or the lock does not keep a promise.
 	Fails map[string]string
-	// Flaky maps the checks that the lock fails only sometimes, by chance or under load, to
-	// the reason.
+	// Flaky gives the reason for each check that the lock fails only sometimes, by chance or under
+	// load.
 	Flaky map[string]string
 	// Unexplorable says why the lock cannot run in virtual time. It is empty if it can.
 	Unexplorable string
@@ -279,8 +280,8 @@ type Promises struct {
 // process of its holder dies, until the lease ends or, without a lease, forever.
 func (s Strategy) OutlivesHolder() bool { return s.Needs&(Redis|RedisQuorum) != 0 }
 
-// GuardedBy returns the guard that the strategy uses if the caller asks for asked. An empty
-// asked selects the default guard.
+// GuardedBy returns the guard that the strategy uses if the caller requests the guard asked. An
+// empty request selects the default guard.
 func (s Strategy) GuardedBy(asked order.Guard) order.Guard {
 	if asked == "" || s.FixedGuard {
 		return s.Guard
@@ -288,16 +289,16 @@ func (s Strategy) GuardedBy(asked order.Guard) order.Guard {
 	return asked
 }
 
-// Expected returns what the registry claims for the order under a fault.
+// Expected returns the verdict on the order that the registry claims under a fault.
 func (s Strategy) Expected(f catalog.Fault) catalog.Verdict { return s.Claims.Order(f) }
 
 // ExclusiveUnder reports whether the registry claims that no two holders are inside at once
 // under a fault.
 func (s Strategy) ExclusiveUnder(f catalog.Fault) bool { return s.Claims[f].Exclusive }
 
-// A SearchClaim records that faults affect a lock differently in a search than in a run. The
-// claims under As apply in addition to the fault's own claims. If As is NoFault, they
-// replace them.
+// A SearchClaim records that faults affect a lock differently in a search than in a run. In a
+// search, the claims for the fault As apply in addition to those for the fault itself. If As is
+// NoFault, only the claims for NoFault apply.
 type SearchClaim struct {
 	Faults []catalog.Fault
 	As     catalog.Fault

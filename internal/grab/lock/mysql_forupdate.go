@@ -22,7 +22,7 @@ var mysqlForUpdate = Strategy{
 	Claims:   catalog.ClaimsOf("session"),
 	Excludes: catalog.Global,
 	Waiter:   "waits in the database",
-	// The commit releases the row, and the next holder reads the claim.
+	// The commit of the claim releases the row lock, and the next holder reads the claim.
 	UntilClaim: true,
 	Breaks:     []string{"F15", "F32"},
 	Promises:   Promises{InOrder: catalog.PerProcess},

@@ -27,7 +27,7 @@ const serverWait = time.Second
 type sessionLocker struct {
 	env   Env
 	queue keyedMutex
-	// take takes the lock of key for the session. It waits for whole seconds or not at all,
+	// take tries to take the lock of a key for a session. It waits for whole seconds or not at all,
 	// and returns false if another client held the lock the whole time.
 	take func(ctx context.Context, tx order.Tx, key string, wait time.Duration) (bool, error)
 }
@@ -79,7 +79,7 @@ func (l *sessionLocker) begin(ctx context.Context, giveUp time.Time) (order.Tx, 
 		return nil, ctx.Err()
 	case errors.Is(err, order.ErrExhausted):
 		return nil, fmt.Errorf("%w: %v", ErrBusy, err)
-	default: // only the text, because a deadline in err is ours and not the caller's
+	default: // use only the text, because a deadline in err is ours and not the caller's
 		return nil, fmt.Errorf("lock: no session: %v", err)
 	}
 }
@@ -107,7 +107,8 @@ type sessionLease struct {
 	released atomic.Bool
 }
 
-// Rows returns the session, so that reads and claims use it.
+// Rows returns the session that holds the lock, because reads and claims must go through this
+// session.
 func (l *sessionLease) Rows() order.Rows { return l.tx }
 
 func (l *sessionLease) Release(ctx context.Context) error {

@@ -16,7 +16,7 @@ const (
 	// waiter's subscription is not yet acknowledged, because no message can arrive before
 	// that.
 	unsubscribedWait = time.Second
-	// reconnectPause is the pause before another attempt to reconnect after a failed one.
+	// reconnectPause is the pause after a failed attempt to reconnect.
 	reconnectPause = 100 * time.Millisecond
 )
 
@@ -59,8 +59,8 @@ func newNotifier(client redis.UniversalClient) *notifier {
 }
 
 // join adds a waiter to the channel. The waiter's first wait ends once the subscription is
-// acknowledged, or at once if it already is. Only after that is every release of the lock
-// sure to be followed by a message.
+// acknowledged, or at once if it already is. From then on, every release of the lock is followed by
+// a message.
 func (n *notifier) join(name string) *waiter {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -90,8 +90,8 @@ func (n *notifier) changeLocked(name string) {
 	}
 }
 
-// changes returns the channels that have gained waiters since the last call, and those that
-// have lost all of theirs.
+// changes returns the channels that have got their first waiter since the last call, and those that
+// have lost their last waiter.
 func (n *notifier) changes() (come, gone []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -152,7 +152,7 @@ func (n *notifier) listen(pubsub *redis.PubSub) {
 	}
 }
 
-// deliver wakes the waiters that a message or an acknowledgement is for.
+// deliver wakes the waiters that a message or an acknowledgement concerns.
 func (n *notifier) deliver(msg any) {
 	switch msg := msg.(type) {
 	case *redis.Message:
@@ -192,7 +192,7 @@ func (c *channel) wakeOneLocked() {
 	}
 }
 
-// close closes the connection. No client may wait any more when it is called.
+// close closes the connection. It must not be called while a client waits.
 func (n *notifier) close() {
 	n.cancel()
 	n.running.Wait()
@@ -217,8 +217,8 @@ func (w *waiter) wake() bool {
 	}
 }
 
-// wait returns nil when the lock was published as free or after at most most. It returns the
-// context's error if ctx ends first.
+// wait returns nil when the lock was published as free, or when the given time has passed. It
+// returns the context's error if ctx ends first.
 func (w *waiter) wait(ctx context.Context, most time.Duration) error {
 	if !w.subscribed() {
 		most = min(most, unsubscribedWait)
@@ -242,7 +242,7 @@ func (w *waiter) subscribed() bool {
 	return w.channel.subscribed
 }
 
-// looked records that the waiter has checked the lock since the last wait.
+// looked records that the waiter has checked the lock since it was last woken.
 func (w *waiter) looked() { w.woken = false }
 
 // leave ends the waiting. It passes an unused wake-up to the next waiter.

@@ -22,8 +22,8 @@ func (b backoff) pause(n int, random float64) time.Duration {
 	return d/2 + time.Duration(random*float64(d))
 }
 
-// poll calls try until it returns true or an error. After wait it makes a last try, and then
-// returns ErrBusy.
+// poll calls a function until it returns true or an error. After the wait, poll calls it a last
+// time, and then returns ErrBusy.
 func poll(ctx context.Context, wait time.Duration, b backoff, random func() float64, try func() (bool, error)) error {
 	if err := ctx.Err(); err != nil {
 		return err

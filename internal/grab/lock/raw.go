@@ -8,8 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Raw is the pair of scripts from the article without anything around them: it does not
-// wait, renew or clean up.
+// Raw is the bare pair of lock and unlock scripts from the source article. It does not wait, renew
+// or clean up.
 type Raw struct{ Redis redis.UniversalClient }
 
 //go:embed raw_lock.lua
@@ -17,12 +17,12 @@ var rawLockLua string
 
 var rawLock = redis.NewScript(rawLockLua)
 
-// Lock takes key for token and for ttl if the key is free.
+// Lock sets the key to the token for the time ttl, if the key is free.
 func (r Raw) Lock(ctx context.Context, key, token string, ttl time.Duration) (locked bool, err error) {
 	return r.run(ctx, rawLock, key, token, ttl.Milliseconds())
 }
 
-// Unlock frees key if token holds it.
+// Unlock deletes the key if it contains the token.
 func (r Raw) Unlock(ctx context.Context, key, token string) (released bool, err error) {
 	return r.run(ctx, setnxRelease, key, token)
 }

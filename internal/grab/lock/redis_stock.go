@@ -38,7 +38,7 @@ var redisStock = Strategy{
 	New:      func(env Env) (Locker, error) { return newStockLocker(env, false) },
 }
 
-// stockKeep is how long Redis keeps an item that no one asks for.
+// stockKeep is how long Redis keeps the units of an order after the last request for them.
 const stockKeep = 24 * time.Hour
 
 //go:embed redis_stock.lua
@@ -89,8 +89,8 @@ type stockLease struct {
 	sold bool
 }
 
-// take asks Redis for a unit. If Redis does not know the item, take asks again with the
-// number of units that the database has left.
+// take asks Redis for a unit. If Redis does not know the order, take asks again and passes the
+// number of units that are left in the database.
 func (l *stockLease) take(ctx context.Context) error {
 	reply, err := l.ask(ctx, "")
 	if err == nil && reply < 0 {

@@ -105,9 +105,9 @@ func (l *redisKeyLease) try(ctx context.Context) (bool, error) {
 	return false, err
 }
 
-// undo deletes the key only if it holds our value, even if the variant's release does not
-// compare, because the key may belong to another client. It draws a new token for the next
-// try, so that a late clean-up cannot hit it. If the clean-up fails, the key expires.
+// undo deletes the key only if it holds our value, even if the variant's release does not compare,
+// because the key may belong to another client. It draws a new token for the next try, which a late
+// clean-up therefore cannot affect. If the clean-up fails, the key expires.
 func (l *redisKeyLease) undo(ctx context.Context) {
 	ctx, cancel := l.cleanup(ctx)
 	defer cancel()

@@ -47,7 +47,8 @@ const (
 	// redlockDrift is the allowed clock drift as a share of the TTL, as redsync
 	// documents it.
 	redlockDrift = 0.01
-	// redlockMin is the smallest number of nodes of which one may fail.
+	// redlockMin is the smallest number of nodes with which a Redlock survives the failure of one
+	// node.
 	redlockMin = 3
 )
 
@@ -60,7 +61,7 @@ var errNoQuorum = errors.New("lock: fewer than a quorum of the nodes answered")
 type redlockLocker struct {
 	env     Env
 	nodes   []redis.UniversalClient
-	options []redsync.Option // in addition to those that mutex sets
+	options []redsync.Option // options for redsync, in addition to those that mutex sets
 	quorum  int
 	timeout time.Duration
 
@@ -100,8 +101,8 @@ func (l *redlockLocker) Acquire(ctx context.Context, key string) (Lease, error) 
 	return nil, err
 }
 
-// await tries for as long as wait. It returns ErrBusy only if some try met another client.
-// Otherwise it returns the cause of the failure.
+// await tries to get the lock for as long as wait. It returns ErrBusy only if at least one try met
+// another client. Otherwise, it returns the cause of the last failure.
 func (l *redlockLocker) await(ctx context.Context, key string, wait time.Duration) (lease Lease, err error) {
 	var last error
 	taken := false
@@ -127,9 +128,9 @@ func (l *redlockLocker) Close() error {
 	return nil
 }
 
-// try asks all nodes for the lock once. redsync cleans up on the context that it was given,
-// so try passes one that the caller cannot cancel. The locker's timeout bounds each step of
-// redsync. Each try has its own token, so a late clean-up of an earlier try cannot hit it.
+// try asks all nodes for the lock once. redsync cleans up on the context that it was given, so try
+// passes one that the caller cannot cancel. The locker's timeout bounds each step of redsync. Each
+// try has its own token, so a late clean-up of an earlier try cannot delete its keys.
 func (l *redlockLocker) try(ctx context.Context, key string) (Lease, error) {
 	lease := &redlockLease{locker: l, key: key, token: l.env.Token()}
 	mutex := l.mutex(lease, false)

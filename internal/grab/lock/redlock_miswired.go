@@ -21,7 +21,7 @@ var redlockMiswired = variant(redlock, Strategy{
 	Name:   "redlock-miswired",
 	Title:  "three re-entrant locks, two of them on one node",
 	Source: "the source articles: their Redisson listing",
-	// A fault on one node hits the node that counts twice.
+	// A fault on one node hits the node that has two of the three locks.
 	Claims: catalog.ClaimsOf("miswired"),
 	Breaks: []string{"F11", "F13", "F15", "F20", "F41"},
 	New: func(env Env) (Locker, error) {
@@ -116,8 +116,8 @@ func (l *miswiredLease) Release(ctx context.Context) error {
 	return l.ask(ctx, ErrLost, entry.leave)
 }
 
-// ask returns nil if a quorum of the locks agrees, and no if a quorum is no longer possible.
-// Other causes are added as text only, because a deadline among them is ours and not the
+// ask returns nil if a quorum of the locks agrees, and the error no if a quorum has become
+// impossible. It adds other causes as text only, because a deadline among them is ours and not the
 // caller's.
 func (l *miswiredLease) ask(ctx context.Context, no error, do func(entry, context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, min(redlockTimeout, l.entries[0].ttl/redlockShare))

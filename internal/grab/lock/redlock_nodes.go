@@ -19,7 +19,7 @@ import (
 // redsync therefore wait in two steps: up to redlockTimeout for a quorum of answers, and
 // then only RedlockGrace for the rest.
 const (
-	// RedlockGrace is how long a silent node delays a call while the others answer.
+	// RedlockGrace is how long a call waits for a silent node after a quorum has answered.
 	RedlockGrace = 50 * time.Millisecond
 	// redlockTimeout bounds the wait for a quorum, unless its share of the TTL
 	// (1/redlockShare) is shorter. The Redis clients of the nodes must respect a context's
@@ -30,9 +30,9 @@ const (
 
 var errSilent = errors.New("no answer when a quorum had given theirs")
 
-// A question is one command sent to all nodes. Without decide, a quorum of any answers ends
-// it. With decide, it ends with a quorum of positive answers, or once so many are negative
-// that a quorum is impossible.
+// A question is one command that is sent to all nodes. Without decide, it ends after a quorum of
+// answers of any kind. With decide, it ends after a quorum of positive answers, or once so many
+// answers are negative that a quorum is impossible.
 type question struct {
 	decide  bool
 	yes, no atomic.Int32 // the number of answers still missing
@@ -56,8 +56,8 @@ func (q *question) answered(yes bool) {
 	}
 }
 
-// put asks one node. If it stops waiting for the answer, it calls late when the answer
-// arrives.
+// put asks one node. If it stops waiting before the answer arrives, it calls late once the answer
+// is there.
 func put[T comparable](q *question, yes T, running *sync.WaitGroup, call func() (T, error), late func()) (T, error) {
 	type reply struct {
 		value T

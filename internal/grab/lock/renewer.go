@@ -17,13 +17,13 @@ func untilRenewal(now, end time.Time, ttl time.Duration, confirmed bool) time.Du
 	return max(end.Add(-ttl*2/3).Sub(now), 0)
 }
 
-// A renewal renews a lease once. It returns the new end of the lease, counted from before
-// the request was sent. It returns ErrLost if the lock is no longer ours. After any other
-// error, that is unknown.
+// A renewal is a function that renews a lease once. It returns the new end of the lease, counted
+// from before the request was sent, or ErrLost if the lock is no longer ours. After any other
+// error, it is unknown whether the lease was renewed.
 type renewal func(context.Context) (end time.Time, err error)
 
-// A renewer renews one lease until it is stopped or the lease is lost. A lease is lost if a
-// renewal finds it gone, or if no renewal is confirmed before its end.
+// A renewer keeps one lease alive until it is stopped or the lease is lost. A lease is lost if a
+// server no longer stores it, or if no renewal is confirmed before its end.
 type renewer struct {
 	ctx    context.Context // has the acquire's values, but not its cancellation
 	cancel context.CancelFunc
@@ -179,7 +179,8 @@ func (rs *renewers) each(f func(*renewer)) {
 	}
 }
 
-// lose marks every lease as lost, after the loss of something that all of them depend on.
+// lose marks every lease as lost. It is called when they all depend on something that is lost, such
+// as a session.
 func (rs *renewers) lose() { rs.each((*renewer).loseLocked) }
 
 // any reports whether at least one lease is still being renewed.

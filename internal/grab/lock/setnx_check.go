@@ -17,8 +17,8 @@ var setnxCheck = variant(setnx, Strategy{
 	Name:   "setnx-check",
 	Title:  "setnx, and asks once more before the write",
 	Source: "the source articles: CHECK",
-	// The last check detects every loss before it, such as work that outlasts the
-	// lease or an unreachable Redis. The pause fault strikes after that check.
+	// The check before the write detects every earlier loss, such as work that outlasts the lease.
+	// The pause fault stops the process after that check.
 	Claims: catalog.ClaimsOf("check"),
 	Breaks: []string{"F12", "F37"},
 	New: func(env Env) (Locker, error) {

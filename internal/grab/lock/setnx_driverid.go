@@ -23,8 +23,8 @@ var setnxDriverID = variant(setnx, Strategy{
 
 type driverKey struct{}
 
-// WithDriver sets the driver for acquires with the returned context. Without it, each
-// acquire counts as a different driver.
+// WithDriver returns a context that tells acquires the driver's id. Without it, each acquire counts
+// as a different driver.
 func WithDriver(ctx context.Context, driver int64) context.Context {
 	return context.WithValue(ctx, driverKey{}, driver)
 }

@@ -20,8 +20,8 @@ var setnxExpire = variant(setnx, Strategy{
 	New:      redisKeyLock{set: setThenExpire, unset: del, believesLate: true}.New,
 })
 
-// setThenExpire also returns false if the key has gone before the second command. It uses
-// PEXPIRE because leases are not measured in whole seconds.
+// setThenExpire also returns false if the key disappears between the two commands. It uses PEXPIRE,
+// because leases are not measured in whole seconds.
 func setThenExpire(ctx context.Context, l *redisKeyLease) (bool, error) {
 	if ok, err := setForever(ctx, l); !ok {
 		return false, err

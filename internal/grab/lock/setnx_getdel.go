@@ -30,7 +30,7 @@ func getThenDel(ctx context.Context, l *redisKeyLease) (bool, error) {
 	return del(ctx, l)
 }
 
-// holds reports whether Redis holds our value in the key.
+// holds reports whether the key in Redis still contains our value.
 func holds(ctx context.Context, r redis.Cmdable, l *redisKeyLease) (bool, error) {
 	value, err := get(ctx, r, l.key)
 	return err == nil && value == l.value, err

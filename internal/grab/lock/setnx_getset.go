@@ -35,9 +35,9 @@ var setnxGetSet = variant(setnx, Strategy{
 	New:    redisKeyLock{set: setStamp(takeOver, time.Millisecond), unset: watchAndDelete(isAlive), believesLate: true}.New,
 })
 
-// setStamp sets the key if it does not exist, and calls over if the key's stamp has passed.
-// Stamps are rounded down to unit. After an error nothing is undone, because the stamp in
-// the key may be another client's stamp of the same ms.
+// setStamp returns a function that sets the key if it does not exist. If the time stamp in the key
+// has passed, the function calls over instead. Stamps are rounded down to unit. After an error,
+// nothing is undone, because the key may contain another client's stamp of the same millisecond.
 func setStamp(over redisKeyCall, unit time.Duration) redisKeyCall {
 	return func(ctx context.Context, l *redisKeyLease) (bool, error) {
 		l.value = strconv.FormatInt(l.env.Now().Add(l.env.TTL).Truncate(unit).UnixMilli(), 10)
@@ -68,9 +68,8 @@ func (l *redisKeyLease) stamp(ctx context.Context, over redisKeyCall) (bool, err
 	}
 }
 
-// takeOver returns true for only one of the clients that found the stamp to have passed: the
-// one whose GETSET comes first. If GETSET returns nil, the lock had been released and is now
-// ours.
+// takeOver succeeds for only one of the clients that found the stamp to have passed: the one whose
+// GETSET comes first. If GETSET returns nil, the lock had been released and is now ours.
 func takeOver(ctx context.Context, l *redisKeyLease) (bool, error) {
 	held, err := l.env.Redis.GetSet(ctx, l.key, l.value).Result()
 	if errors.Is(err, redis.Nil) {
@@ -79,14 +78,14 @@ func takeOver(ctx context.Context, l *redisKeyLease) (bool, error) {
 	return err == nil && l.passed(held), err
 }
 
-// isAlive reports whether the key holds a stamp of any client that has not passed.
+// isAlive reports whether the key contains a stamp, of any client, that has not passed yet.
 func isAlive(ctx context.Context, r redis.Cmdable, l *redisKeyLease) (bool, error) {
 	held, err := get(ctx, r, l.key)
 	return held != "" && !l.passed(held), err
 }
 
-// passed compares the stamp with this client's clock. A value that is not a stamp never
-// passes.
+// passed reports whether a stamp has passed on this client's clock. A value that is not a stamp
+// never passes.
 func (l *redisKeyLease) passed(stamp string) bool {
 	end, err := strconv.ParseInt(stamp, 10, 64)
 	return err == nil && end <= l.env.Now().UnixMilli()

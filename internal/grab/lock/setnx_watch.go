@@ -20,8 +20,8 @@ var setnxWatch = variant(setnx, Strategy{
 	New:    redisKeyLock{set: setPX, unset: watchAndDelete(holds)}.New,
 })
 
-// watchAndDelete deletes the key if may returns true and no client has changed the key
-// since.
+// watchAndDelete returns a function that deletes the key if the check may returns true. The
+// function does nothing if another client has changed the key after the check.
 func watchAndDelete(may func(context.Context, redis.Cmdable, *redisKeyLease) (bool, error)) redisKeyCall {
 	return func(ctx context.Context, l *redisKeyLease) (deleted bool, err error) {
 		err = l.env.Redis.Watch(ctx, func(tx *redis.Tx) error {

@@ -39,7 +39,7 @@ var Strategies = []Strategy{
 	redisStockReturned,
 }
 
-// Peers are the locks of third-party libraries. Package peers sets it, so it is empty in a
+// Peers lists the locks of third-party libraries. Package peers fills it, so it is empty in a
 // program that does not link that package, such as a deployed instance.
 var Peers []Strategy
 
@@ -62,8 +62,8 @@ var KnownBroken = []Strategy{
 	mysqlGetLockSplit,
 }
 
-// variant returns a copy of base with the name, title and failure modes of own, and with
-// every other field that own sets.
+// variant returns a copy of base with a name, a title and failure modes of its own. The other
+// fields that own sets replace those of base.
 func variant(base, own Strategy) Strategy {
 	v := base
 	v.Name, v.Title, v.Breaks = own.Name, own.Title, own.Breaks

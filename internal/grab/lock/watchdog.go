@@ -133,8 +133,8 @@ func (l *watchdogLease) try(ctx context.Context) (left time.Duration, err error)
 	return time.Millisecond, err
 }
 
-// undo removes the entry and draws a new token for the next try, so that a late clean-up
-// cannot hit it.
+// undo removes the entry and draws a new token for the next try, which a late clean-up of this try
+// therefore cannot affect.
 func (l *watchdogLease) undo(ctx context.Context) {
 	cleanUp(ctx, l.leave)
 	l.entry = l.locker.lease(l.keys[0]).entry

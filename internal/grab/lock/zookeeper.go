@@ -54,8 +54,8 @@ var zooKeeper = Strategy{
 	},
 }
 
-// ZooKeeperRoot is the parent node of all locks. Each lock has a container node below it.
-// The server removes a container some time after its last child has gone.
+// ZooKeeperRoot is the parent node of all locks. Each lock has a container node below it, which the
+// server removes some time after its last child has gone.
 const ZooKeeperRoot = "/grablab"
 
 // errExpired means that the session expired, and with it our node, before we got the lock.
@@ -249,7 +249,7 @@ func (n *zkNode) take(ctx context.Context) error {
 		_, end, err := n.look(ctx)
 		return end, err
 	})
-	if n.l.expiries.Load() != n.expiry { // an expiry before the renewer existed did not stop it
+	if n.l.expiries.Load() != n.expiry { // a session that expired before the renewer existed could not stop it
 		return errExpired
 	}
 	n.l.sweeping.Go(n.yield)
@@ -297,8 +297,8 @@ func (n *zkNode) abandon(ctx context.Context) {
 	<-expired.Done()
 }
 
-// sweep deletes the node once its create has ended, however long that takes. The first
-// attempt belongs to the grab of ctx. Later attempts use the context of the locker.
+// sweep deletes the node after the request to create it has ended, however long that takes. The
+// first attempt uses ctx and so belongs to the grab. Later attempts use the context of the locker.
 func (n *zkNode) sweep(ctx context.Context) {
 	if n.made != nil {
 		select {
@@ -329,7 +329,7 @@ func (n *zkNode) remove(ctx context.Context) error {
 			return n.remove(ctx)
 		}
 	}
-	// The server only removes containers that have had a child.
+	// The server removes only containers that have had a child, so delete an unused one here.
 	return ignoring(n.l.session.delete(ctx, n.dir), zk.ErrNotEmpty, zk.ErrNoNode)
 }
 

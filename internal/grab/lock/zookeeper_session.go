@@ -128,9 +128,9 @@ func (e *Ensemble) Connect(ctx context.Context, timeout time.Duration, expired f
 // cannot be named here.
 func list[T any](elements ...T) []T { return elements }
 
-// close ends the session and removes its nodes if nodes is true. Otherwise it only stops
-// sending, so that the session ends by its time-out. Ending a session deletes its nodes, and
-// some of them may hold locks.
+// close ends the session, which removes its nodes, if nodes is true. Otherwise, it only stops
+// sending, and the session ends by its time-out. Nodes of the session may hold locks that must not
+// end early.
 func (s *zkSession) close(nodes bool) {
 	s.silent.Store(!nodes)
 	s.conn.Close()

@@ -41,7 +41,7 @@ func init() { lock.Peers = Strategies }
 
 const (
 	shortDelay  = 5 * time.Millisecond
-	longestWait = 10 * time.Second // for a peer that counts its tries
+	longestWait = 10 * time.Second // for a library that counts its tries
 )
 
 // A lease is a held lock of a library.
@@ -57,8 +57,8 @@ func (l *lease) Fence() uint64                     { return l.fence }
 func (l *lease) Lost() <-chan struct{}             { return l.lost }
 func (l *lease) Release(ctx context.Context) error { return l.release(ctx) }
 
-// notAcquired converts the error of a failed acquire. taken says whether the library
-// reported that the lock was taken, and waiting is ctx with the end of the wait.
+// notAcquired converts the error of a failed acquire. taken says whether the library reported that
+// the lock was taken. The context waiting is ctx with the deadline of the wait.
 func notAcquired(ctx, waiting context.Context, taken bool, err error) error {
 	switch {
 	case ctx.Err() != nil:
@@ -70,7 +70,7 @@ func notAcquired(ctx, waiting context.Context, taken bool, err error) error {
 	}
 }
 
-// lostIf turns the error of a release into lock.ErrLost if lost is true.
+// lostIf wraps the error of a release in lock.ErrLost if lost is true.
 func lostIf(lost bool, err error) error {
 	if !lost {
 		return err

@@ -55,8 +55,8 @@ var redislock5ms = func() lock.Strategy {
 	return s
 }()
 
-// newRedislock uses the retry strategy that retry returns. If retry is nil, it never
-// retries, which is the library's default.
+// newRedislock returns a constructor for lockers that use the given retry strategy. If retry is
+// nil, they never retry, which is the library's default.
 func newRedislock(retry func() redislock.RetryStrategy) func(lock.Env) (lock.Locker, error) {
 	return func(env lock.Env) (lock.Locker, error) {
 		if env.Redis == nil {

@@ -67,10 +67,10 @@ var rueidislockOne = func() lock.Strategy {
 	return s
 }()
 
-// newRueidislock requires majority of a lock's keys, or the library's default if majority is
-// 0. The library has its own client, which connects through the dialer of the client in Env.
-// It therefore reaches the same server or Cluster and is counted in the same way. Behind
-// Sentinel, that dialer connects to the master for any address.
+// newRueidislock returns a constructor for locks that need the given majority of their keys, or the
+// library's default if majority is 0. The library has its own client, which connects through the
+// dialer of the client in Env. It therefore reaches the same server or Cluster and is counted in
+// the same way. Behind Sentinel, that dialer connects to the master for any address.
 func newRueidislock(majority int32) func(lock.Env) (lock.Locker, error) {
 	return func(env lock.Env) (lock.Locker, error) {
 		var addrs []string
@@ -116,7 +116,7 @@ func (l rueidisLocker) Close() error {
 	return nil
 }
 
-// Acquire does not put the deadline of the wait on the context, because the library ends the
+// Acquire does not put the deadline of the wait on the context, because the library would end the
 // lock with that context.
 func (l rueidisLocker) Acquire(ctx context.Context, key string) (lock.Lease, error) {
 	waiting, giveUp := context.WithCancel(context.WithValue(ctx, ofLease{}, true))
@@ -132,11 +132,11 @@ func (l rueidisLocker) Acquire(ctx context.Context, key string) (lock.Lease, err
 	}
 	return &lease{token: l.env.Token(), lost: held.Done(), release: func(ctx context.Context) error {
 		defer giveUp()
-		r := &releasing{ctx: ctx}
+		r := &pendingRelease{ctx: ctx}
 		l.releasing.Store(key, r)
 		defer l.releasing.CompareAndDelete(key, r) // the next holder may already be releasing
 		err := lostIf(held.Err() != nil, held.Err())
-		release() // which returns once the keys are gone, and cannot fail
+		release() // this returns once the keys are gone, and cannot fail
 		if err == nil && r.found.Load() == 0 {
 			err = lostIf(true, errNoKey)
 		}
@@ -146,9 +146,9 @@ func (l rueidisLocker) Acquire(ctx context.Context, key string) (lock.Lease, err
 
 var errNoKey = errors.New("rueidislock: the release found no key of its own")
 
-// A releasing is a release under way. The library does not report whether it found the keys,
-// but the replies to its scripts do.
-type releasing struct {
+// A pendingRelease is a release that is in progress. The library does not report whether the
+// release found the keys, but the replies to its scripts do.
+type pendingRelease struct {
 	ctx   context.Context
 	found atomic.Int32
 }
@@ -200,12 +200,13 @@ func (c rueidisClient) Do(ctx context.Context, cmd rueidis.Completed) (resp ruei
 // ofLease is a context key that marks acquires and their renewals.
 type ofLease struct{}
 
-// releaseOf returns the release that sends a script for a Redis key, or nil if none does.
-func (c rueidisClient) releaseOf(ctx context.Context, redisKey string) *releasing {
-	_, key, _ := strings.Cut(strings.TrimPrefix(redisKey, "rueidislock:"), ":") // behind its number
+// releaseOf returns the release that a script for a Redis key belongs to. It returns nil if the
+// script belongs to an acquire or a renewal.
+func (c rueidisClient) releaseOf(ctx context.Context, redisKey string) *pendingRelease {
+	_, key, _ := strings.Cut(strings.TrimPrefix(redisKey, "rueidislock:"), ":") // the name of the lock follows the number of the key
 	r, ok := c.releasing.Load(key)
 	if !ok || ctx.Value(ofLease{}) != nil {
 		return nil
 	}
-	return r.(*releasing)
+	return r.(*pendingRelease)
 }

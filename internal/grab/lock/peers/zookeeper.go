@@ -88,8 +88,8 @@ func (l *zkLocker) session() <-chan struct{} {
 	return l.lost
 }
 
-// oneTry is how long an acquire waits if it should try only once. Lock cannot do that
-// itself.
+// oneTry is how long an acquire waits if it should try only once, which Lock of the library cannot
+// do.
 const oneTry = time.Second
 
 func (l *zkLocker) Acquire(ctx context.Context, key string) (lock.Lease, error) {
@@ -109,8 +109,8 @@ func (l *zkLocker) Acquire(ctx context.Context, key string) (lock.Lease, error) 
 	}}, nil
 }
 
-// call runs a call that takes no context, and stops waiting when until ends. If the call
-// succeeds later, it runs undo.
+// call runs a function that takes no context, and stops waiting for it when until ends. If the
+// function succeeds later, call runs undo.
 func (l *zkLocker) call(until, ctx context.Context, path string, call func() error, undo func()) error {
 	around := l.env.ZooKeeper.Around
 	if around == nil {
