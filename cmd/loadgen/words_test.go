@@ -76,11 +76,13 @@ func textTables(text string, heading *regexp.Regexp) (tables []tableOf) {
 // numeric entries need no word.
 var numeric = regexp.MustCompile(`^[\d\s.,\[\]%+–-]*\d[\d\s.,\[\]%+–-]*(ms|s|µs|m)?$`)
 
-// asker asks explain, each word once.
+// asker asks explain for each word of its tables. explained holds the words of all askers, so that
+// each word is explained only once.
 type asker struct {
-	t     *testing.T
-	where string
-	asked map[string]bool
+	t         *testing.T
+	where     string
+	asked     map[string]bool
+	explained map[string]bool
 }
 
 func (a *asker) ask(what, entry string) {
@@ -88,6 +90,10 @@ func (a *asker) ask(what, entry string) {
 		return
 	}
 	a.asked[entry] = true
+	if a.explained[entry] {
+		return
+	}
+	a.explained[entry] = true
 	if _, err := explain(entry); err != nil {
 		a.t.Errorf("%s: %s %q: %v", a.where, what, entry, err)
 	}
@@ -165,6 +171,7 @@ func loadRun(t *testing.T, name string) *experiment.Run {
 
 // Every heading, entry and mark of every table can be asked for.
 func TestExplainAnswersForEveryWord(t *testing.T) {
+	explained := map[string]bool{}
 	matrix, rush := loadRun(t, "reference-matrix-local"), loadRun(t, "reference-rush-local")
 	repeated := loadRun(t, "reference-rush-local")
 	for i := range repeated.Cells {
@@ -190,7 +197,7 @@ func TestExplainAnswersForEveryWord(t *testing.T) {
 		if len(tables) == 0 {
 			t.Errorf("%s: no table", name)
 		}
-		a := &asker{t, name, map[string]bool{}}
+		a := &asker{t, name, map[string]bool{}, explained}
 		a.tables(tables)
 		a.legends(items)
 		if name == "matrix" && len(a.asked) < 100 {
@@ -218,7 +225,7 @@ func TestExplainAnswersForEveryWord(t *testing.T) {
 		"compare once": compare.Runs("a", rush, "b", loadRun(t, "reference-rush-embedded")), "compare benches": compare.Benches("a", bench, "b", bench),
 	} {
 		tables, items := markdownTables(rendered(t, func(w *bytes.Buffer, c *compare.Comparison) error { return report.ComparedMarkdown(w, c) }, c))
-		a := &asker{t, name, map[string]bool{}}
+		a := &asker{t, name, map[string]bool{}, explained}
 		for i := range tables { // what changed is told in sentences
 			if slices.Contains(tables[i].headings, "cell") {
 				for k, row := range tables[i].rows {
@@ -243,7 +250,7 @@ func TestExplainAnswersForEveryWord(t *testing.T) {
 	if len(tables) != len(bench.Config.Cases) {
 		t.Errorf("%d tables of %d cases", len(tables), len(bench.Config.Cases))
 	}
-	a := &asker{t, "bench", map[string]bool{}}
+	a := &asker{t, "bench", map[string]bool{}, explained}
 	a.tables(tables)
 	for _, b := range bench.Bounds {
 		a.ask("verdict of a bound", b.Verdict)
@@ -264,7 +271,7 @@ func TestExplainAnswersForEveryWord(t *testing.T) {
 	if len(tables) != 1 || len(steps) == 0 || len(tables[0].rows) < 2 {
 		t.Errorf("no tables in\n%s", text)
 	}
-	a = &asker{t, "explore", map[string]bool{}}
+	a = &asker{t, "explore", map[string]bool{}, explained}
 	a.tables(tables)
 	for _, s := range steps { // whose entries are sentences
 		a.tables([]tableOf{{headings: s.headings}})

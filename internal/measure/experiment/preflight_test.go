@@ -11,6 +11,7 @@ import (
 
 // A few grabs show the calls of a grab, what they are for, and where faults can strike.
 func TestInspect(t *testing.T) {
+	t.Parallel()
 	cfg := ticketRun(t, "", target.Spec{}, catalog.NoFault)
 	var shown []Preflight
 	if err := Inspect(t.Context(), cfg, func(p Preflight) { shown = append(shown, p) }); err != nil {
@@ -53,6 +54,7 @@ func TestInspect(t *testing.T) {
 
 // Each mistake in the description of a service is found, and names the setting to correct.
 func TestInspectFindsMistakes(t *testing.T) {
+	t.Parallel()
 	for kind, mistakes := range map[string][]struct {
 		spec       target.Spec
 		query      string

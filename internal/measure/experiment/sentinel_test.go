@@ -14,6 +14,7 @@ import (
 // A service that asks a Sentinel for its Redis is struck like one that knows the address. Here our
 // own instance stands in for a foreign service, with go-redis's failover client.
 func TestSentinelService(t *testing.T) {
+	t.Parallel()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

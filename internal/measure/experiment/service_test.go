@@ -75,6 +75,7 @@ func pythonRun(t *testing.T, redis string, strategies []string, faults ...catalo
 
 // A service in another language is started, driven and stopped as our own instances are.
 func TestPythonService(t *testing.T) {
+	t.Parallel()
 	cfg := pythonRun(t, "--redis {redis}", nil, catalog.NoFault)
 	cfg.Rate, cfg.Together = 0, true
 	run, err := execute(t, t.Context(), cfg)

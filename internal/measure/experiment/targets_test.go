@@ -228,6 +228,7 @@ func TestTargetsThatCannotBeUsed(t *testing.T) {
 // Our own instances, started elsewhere: all that they have is run, by their ledger, as the
 // registry expects of the orders; what their events would tell of the lock is not known.
 func TestTargetsOfOurs(t *testing.T) {
+	t.Parallel()
 	st, err := stack.Start(t.Context(), stack.Config{Kind: stack.Embedded, Needs: lock.Redis})
 	stacktest.Check(t, err)
 	defer st.Close()

@@ -87,6 +87,7 @@ func checkTickets(t *testing.T, cfg Config, want ...catalog.Verdict) *Run {
 
 // The database of a service is prepared by statements, by a command, or by one of its instances.
 func TestMigrations(t *testing.T) {
+	t.Parallel()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
