@@ -19,11 +19,11 @@ import (
 	"grablab/internal/testbed/proc"
 )
 
-// defaultPatience is how long one schedule may take in real time. A schedule that takes
-// longer hangs, or sleeps outside of the bubble.
+// defaultPatience is how long one schedule may take in real time. A schedule that takes longer
+// hangs, or sleeps in real time instead of virtual time.
 const defaultPatience = 5 * time.Second
 
-// grace is the extra time that a process has to end by itself.
+// grace is the extra time that a hanging process has to end by itself.
 const grace = 2 * time.Second
 
 // child is a worker in a separate process, because a strategy may end its process.
@@ -71,13 +71,13 @@ type reply struct {
 	Hang       *hang // the schedule hangs, and the process ends
 }
 
-// hang describes where a process was when its patience ended.
+// hang describes where a process was when the time for its schedule ran out.
 type hang struct {
 	Steps []schedule.Step
 	Stack string
 }
 
-// wireTask and wireTrace contain numbers of the table instead of steps.
+// wireTask and wireTrace contain the numbers of steps in a StepTable instead of the steps.
 type wireTask struct {
 	Steps []search.StepID
 	Cost  search.Cost
@@ -90,7 +90,7 @@ func startChild(command []string, o opening, visited search.Visited) (*child, er
 	return c, c.start()
 }
 
-// start starts the process and sends it everything that is known so far.
+// start starts the process, and sends it the Config and all visited states.
 func (c *child) start() error {
 	c.printed = head{}
 	c.cmd = exec.Command(c.command[0], c.command[1:]...)
@@ -300,7 +300,7 @@ func Describe(command []string, names []string) ([]lock.Strategy, error) {
 	return c.ready.Strategies, c.close()
 }
 
-// head keeps the first part of what is written. Of the stacks of a panic, the first one
+// head is a writer that keeps only the beginning of the output, because the first stack of a panic
 // matters most.
 type head struct{ b bytes.Buffer }
 

@@ -80,7 +80,7 @@ func deepStacks() (end func()) {
 	return func() { close(ended) }
 }
 
-// server is the other end of a child, in the child process.
+// server executes the requests of a child. It runs in the child process.
 type server struct {
 	local    *local
 	patience time.Duration
@@ -97,8 +97,8 @@ func (s *server) send(r reply) error {
 	return s.out.Encode(r)
 }
 
-// timed calls f. If f takes longer than the patience for one schedule, timed reports where
-// it hangs and ends the process.
+// timed calls a function. If the function takes longer than one schedule may take, timed reports
+// where it hangs and ends the process.
 func (s *server) timed(f func() error) error {
 	defer time.AfterFunc(s.patience, s.hang).Stop()
 	return f()

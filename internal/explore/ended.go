@@ -37,7 +37,7 @@ func StackOf(err error) string {
 	return ""
 }
 
-// endedBy waits until the process has ended, and returns an error that describes how.
+// endedBy waits until the process has ended, and returns an error that describes how it ended.
 func (c *child) endedBy(cause error) error {
 	_ = c.close() // ProcessState has the exit status
 	printed := c.printed.b.String()
@@ -66,7 +66,7 @@ func (c *child) hungAt(h *hang) error {
 	if h == nil {
 		h = &hang{Stack: c.printed.b.String()}
 	}
-	end.steps, end.stack = h.Steps, tidyStack(bubbled(h.Stack))
+	end.steps, end.stack = h.Steps, tidyStack(scheduleStacks(h.Stack))
 	return end
 }
 
@@ -88,9 +88,9 @@ func panicIn(printed string) string {
 
 var waits = regexp.MustCompile(`(?m)^(testing/synctest\.Wait|testing/synctest\.testingSynctestTest|internal/synctest\.Run)\(`)
 
-// bubbled keeps the stacks of the goroutines that belong to the schedule. It drops the
+// scheduleStacks keeps the stacks of the goroutines that belong to the schedule. It drops the
 // goroutines that make the steps and wait for them.
-func bubbled(stacks string) string {
+func scheduleStacks(stacks string) string {
 	var kept []string
 	for s := range strings.SplitSeq(strings.TrimSpace(stacks), "\n\n") {
 		header, _, _ := strings.Cut(s, "\n")
@@ -138,7 +138,7 @@ func endedAlone(r Result, set sim.Setting, end *endedError) Result {
 	return r
 }
 
-// momentsOf returns moments that contain only the steps.
+// momentsOf returns moments that contain the steps, but no states.
 func momentsOf(steps []schedule.Step) []Moment {
 	moments := make([]Moment, len(steps))
 	for i, s := range steps {

@@ -10,11 +10,11 @@ import (
 	"grablab/internal/order"
 )
 
-// Wider lists the faults that do more in a search than the fault of run with the same name. The
-// claims under As apply too. Strategies list further exceptions in their entries (InSearch).
+// Wider lists the faults that do more harm in a search than in a run. In a search, the claims for
+// the fault As apply in addition. Strategies list further exceptions in their entries (InSearch).
 var Wider = []struct {
 	Fault catalog.Fault
-	Of    lock.Backend // applies to the strategies that keep their locks there
+	Of    lock.Backend // the entry applies to strategies that keep their locks on this backend
 	As    catalog.Fault
 	Why   string // the reason, as one sentence
 }{
@@ -26,8 +26,8 @@ var Wider = []struct {
 	{catalog.Latency, lock.Redis, catalog.Crash, "a request can also be delayed until its caller has given up, and to the server that caller looks dead; `run` delays only replies"},
 }
 
-// Claimed returns what the registry claims for the order if a fault may strike anywhere in a
-// search. It never returns [catalog.NA], because a fault that strikes nothing does no harm.
+// Claimed returns the verdict on the order that the registry claims if a search may inject a fault
+// at any point. It never returns [catalog.NA], because a fault that affects nothing does no harm.
 func Claimed(s lock.Strategy, f catalog.Fault) catalog.Verdict {
 	worst := worstFailing(s.Expected(catalog.NoFault), s.Expected(f))
 	for _, w := range Wider {
@@ -47,11 +47,11 @@ func Claimed(s lock.Strategy, f catalog.Fault) catalog.Verdict {
 	return worst
 }
 
-// Expected returns the verdict that the registry claims for a strategy if these faults may
-// happen. This is the worst verdict under any of them and under no fault.
+// Expected returns the verdict that the registry claims for a strategy if these faults may happen.
+// This is the worst of the verdicts under each of them and under no fault.
 //
-// It returns "" if the registry claims nothing. This applies to the known-broken strategies,
-// and to any guard except the strategy's own.
+// It returns "" if the registry claims nothing. This applies to the known-broken strategies, and to
+// any guard except the strategy's own.
 func Expected(s lock.Strategy, guard order.Guard, faults []catalog.Fault) catalog.Verdict {
 	v := expectedOrder(s, guard, faults)
 	breaksLock := func(f catalog.Fault) bool { return losesLease(s, f) || leavesBehind(s, f) }
@@ -61,7 +61,7 @@ func Expected(s lock.Strategy, guard order.Guard, faults []catalog.Fault) catalo
 	return v
 }
 
-// expectedOrder is like Expected, but only for the order: whether it can get several winners, or
+// expectedOrder is like Expected, but considers only the order, which may get several winners or
 // none.
 func expectedOrder(s lock.Strategy, guard order.Guard, faults []catalog.Fault) catalog.Verdict {
 	broken := slices.ContainsFunc(lock.KnownBroken, func(o lock.Strategy) bool { return o.Name == s.Name })
@@ -89,8 +89,8 @@ func claimed(cfg Config, set sim.Setting) catalog.Verdict {
 	return v
 }
 
-// claims are the verdicts that the registry claims for schedules with certain faults: for the order,
-// and for all properties. They are empty if it claims nothing.
+// claims holds the verdicts that the registry claims for schedules with certain faults: one for the
+// order alone, and one for all properties. They are empty if the registry claims nothing.
 type claims struct{ order, all catalog.Verdict }
 
 func claimsUnder(cfg Config, set sim.Setting, faults []catalog.Fault) claims {
@@ -101,7 +101,7 @@ func claimsUnder(cfg Config, set sim.Setting, faults []catalog.Fault) claims {
 		return claims{}
 	}
 	if cfg.Work >= cfg.TTL {
-		faults = append(slices.Clip(faults), catalog.Slow) // work that outlasts a lease is what slow plays
+		faults = append(slices.Clip(faults), catalog.Slow) // work that outlasts a lease has the same effect as the fault slow
 	}
 	c := claims{expectedOrder(set.Strategy, set.Guard, faults), Expected(set.Strategy, set.Guard, faults)}
 	if c.all != "" && cfg.FaultCount > 1 && keepsLostGrant(set.Strategy, faults) {
@@ -110,10 +110,9 @@ func claimsUnder(cfg Config, set sim.Setting, faults []catalog.Fault) claims {
 	return c
 }
 
-// markUnclaimed marks the failures that the registry does not claim. Each failure is compared
-// with the claims under the faults of its own schedule. So a claim under another fault of the
-// same search does not hide it. A claim that only concerns the lock hides no second winner and no
-// order without one.
+// markUnclaimed marks the failures that the registry does not claim. It compares each failure with
+// the claims for the faults of its own schedule, so a claim for another fault does not hide it. A
+// claim that concerns only the lock does not hide a second winner, or an order without a winner.
 func markUnclaimed(cfg Config, set sim.Setting, failures []Failure) {
 	for i, f := range failures {
 		c := claimsUnder(cfg, set, faultsIn(f.Schedule.Steps, cfg.Faults))
@@ -131,8 +130,8 @@ func markUnclaimed(cfg Config, set sim.Setting, failures []Failure) {
 }
 
 // judgeClaims marks the failures that the registry does not claim. If the search looked for them
-// separately, it keeps the shortest failure of each property, and the shortest unclaimed one too
-// if that is another. The failures of one property are sorted by length.
+// separately, it keeps at most two failures of each property: the shortest one, and the shortest
+// unclaimed one. The failures of one property must be sorted by length.
 func judgeClaims(cfg Config, set sim.Setting, failures []Failure) []Failure {
 	markUnclaimed(cfg, set, failures)
 	if !cfg.byClaim {
@@ -152,22 +151,23 @@ func judgeClaims(cfg Config, set sim.Setting, failures []Failure) []Failure {
 	return kept
 }
 
-// leavesBehind reports whether, under the fault, a lock stays behind because it does not know its
-// own holder again (F25).
+// leavesBehind reports whether the fault makes a strategy leave its lock behind. This happens if it
+// does not recognize its own lock after a lost reply or a repeated request (F25).
 func leavesBehind(s lock.Strategy, f catalog.Fault) bool {
 	return f == catalog.ReplyLost && slices.Contains(s.Breaks, "F25") || f == catalog.SentTwice && s.RefusesItself
 }
 
 // keepsLostGrant reports whether two of the faults together leave a lock behind. The reply to the
-// request is lost, and the clean-up uses the context of the driver, who has hung up (F22).
+// request is lost, and the clean-up fails because its context was cancelled with the driver's
+// request (F22).
 func keepsLostGrant(s lock.Strategy, faults []catalog.Fault) bool {
 	lost := slices.Contains(faults, catalog.ReplyLost) || slices.Contains(faults, catalog.SentTwice)
 	return lost && slices.Contains(faults, catalog.Cancel) && slices.Contains(s.Breaks, "F22")
 }
 
-// losesLease reports whether, under the fault, the single Redis drops a live lease or ends it early,
-// so that a second holder gets the lock. No guard prevents that. It returns false if the entry
-// of the strategy says that a search shows no harm.
+// losesLease reports whether the fault makes the single Redis drop a live lease or end it early. A
+// second holder then gets the lock, and no guard prevents that. It returns false if the entry of
+// the strategy says that the fault does no harm in a search.
 func losesLease(s lock.Strategy, f catalog.Fault) bool {
 	harmless := func(c lock.SearchClaim) bool { return c.As == catalog.NoFault && slices.Contains(c.Faults, f) }
 	if slices.ContainsFunc(s.InSearch, harmless) {

@@ -38,8 +38,8 @@ type Config struct {
 	Own         []lock.Strategy // further strategies, which are not in the registry
 	Actors      int             // default: 2
 	Preemptions int             // how often a schedule may preempt an actor; default: 0
-	Faults      []catalog.Fault // the kinds of faults that may strike; default: none
-	FaultCount  int             // how many faults may strike in one schedule; default: 0
+	Faults      []catalog.Fault // the kinds of faults that may be injected; default: none
+	FaultCount  int             // how many faults one schedule may contain; default: 0
 	Properties  []string        // the properties to check; default: all
 
 	Guard  order.Guard // default: the strategy's own guard
@@ -54,12 +54,13 @@ type Config struct {
 
 	Seconds   float64 // the time limit for each strategy; default: no limit
 	Schedules int     // the largest number of schedules for each strategy; default: no limit
-	// Command starts a child process that calls Work. The search starts as many children as
-	// Workers says. If nil, everything runs in this process, and a strategy may then end it.
+	// Command is the command line of a child process that calls Work. The search starts as many
+	// children as Workers says. If nil, everything runs in this process, which a strategy may then
+	// end.
 	Command []string
 	Workers int // default: 1
-	// Patience is how long one schedule may take in real time. A schedule that takes longer
-	// hangs. The default is 5 s.
+	// Patience is how long one schedule may take in real time before it counts as hanging. The
+	// default is 5 s.
 	Patience time.Duration
 	// First makes the search stop at the first failure of any property.
 	First bool
@@ -67,7 +68,8 @@ type Config struct {
 	// keeps the shortest failure of each property for each combination of faults.
 	Everything bool
 
-	// NoMerge and NoReduce switch off the reductions, to show that these change no verdict.
+	// NoMerge and NoReduce switch off the two reductions of the search. Tests use them to show that
+	// the reductions change no verdict.
 	NoMerge  bool // equal states are not merged
 	NoReduce bool // independent calls are made in every order
 
@@ -92,7 +94,7 @@ const (
 	MaxFaultCount  = search.MaxFaults
 )
 
-// ErrConfig is the error for a Config that makes no sense.
+// ErrConfig is the error for a Config that is not valid.
 var ErrConfig = errors.New("explore: bad search")
 
 func (c Config) withDefaults() (Config, error) {
@@ -152,8 +154,8 @@ func (c Config) bounds() search.Cost {
 	return search.Cost{Preemptions: int8(c.Preemptions), Faults: int8(c.FaultCount)}
 }
 
-// TimeOver is the Reason of a Result that ran out of time. Such a result differs from run to
-// run.
+// TimeOver is the Reason of a Result whose search ran out of time. Such a result may differ from
+// run to run.
 const TimeOver = search.TimeOver
 
 // Level says how many schedules of one cost were executed.
@@ -170,7 +172,7 @@ type Result struct {
 	Strategy  string
 	Guard     order.Guard
 	Verdict   catalog.Verdict
-	Expected  catalog.Verdict // the claim of the registry; empty if it claims nothing
+	Expected  catalog.Verdict // the verdict that the registry claims, or empty if it claims none
 	Complete  bool            // everything within the bounds was executed
 	Reason    string          // why the search is incomplete or the verdict is unknown, or empty
 	Levels    []Level
@@ -181,7 +183,7 @@ type Result struct {
 	Parts     []Result  // the results of the parts, after SearchPortfolio
 	Failures  []Failure // the shortest failure of each property; while the search runs, only those that are final
 
-	// The fields below describe a replay, whatever its verdict.
+	// The fields below are set only for a replay.
 	Replay  bool
 	Actors  []schedule.Actor
 	Moments []Moment
@@ -194,9 +196,9 @@ type Failure struct {
 	Why      string
 	Schedule schedule.Schedule // its last step breaks the property
 	Moments  []Moment
-	Stack    string // the stack at which the process ended, or empty
-	Kind     string // with Everything, the faults that it needs, or empty
-	Shortest bool   // no schedule that costs no more breaks the property in fewer steps
+	Stack    string // the stack with which the process ended, or empty
+	Kind     string // the faults in the schedule if failures are grouped by them, otherwise empty
+	Shortest bool   // no schedule of the same or a lower cost breaks the property in fewer steps
 
 	// Unclaimed reports that the registry does not claim this failure under the faults of its
 	// schedule. It is false if the registry claims nothing about the search, and in a replay.
@@ -292,7 +294,7 @@ func searchOne(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, 
 	confirmed := confirmer{set: set, worker: workers[0], known: map[findingID]confirmation{}}
 	summary, err := search.New(searchCfg, visited).Run(ctx, searchers, func(s search.Summary) {
 		if r := result(s); progress != nil {
-			r.Failures, _ = confirmed.failures(s, true) // an error occurs again at the end
+			r.Failures, _ = confirmed.failures(s, true) // ignore the error, because it occurs again at the end
 			r.Failures = judgeClaims(cfg, set, r.Failures)
 			progress(r)
 		}
@@ -319,8 +321,8 @@ func closeAll(workers []worker) {
 	}
 }
 
-// startWorkers starts the children, or creates one worker in this process. It also returns
-// the actors that take part. If given is nil, their number comes from cfg.
+// startWorkers starts the child processes, or creates one worker in this process. It also returns
+// the actors that take part: those in given, or as many as cfg says if given is nil.
 func startWorkers(bubble Bubble, cfg Config, set sim.Setting, given []schedule.Actor, visited search.Visited) (workers []worker, actors []schedule.Actor, err error) {
 	if len(cfg.Command) == 0 {
 		l, err := newLocal(bubble, cfg, set, given, visited)
@@ -366,8 +368,8 @@ func verdict(s search.Summary) catalog.Verdict {
 	return v
 }
 
-// verdictOf returns the verdict for the broken properties. It is stuck only if no other
-// property is broken.
+// verdictOf returns the verdict for the broken properties. The verdict is stuck if StuckOrder is
+// the only one of them.
 func verdictOf(broken func(property string) bool) catalog.Verdict {
 	for _, p := range append([]string{catalog.Survives}, Properties...) {
 		if p != catalog.StuckOrder && broken(p) {
@@ -388,7 +390,7 @@ func (c Config) find(name string) (lock.Strategy, error) {
 	return lock.Find(name)
 }
 
-// newSetting returns what all schedules of one strategy have in common.
+// newSetting returns the parameters that all schedules of one strategy share.
 func newSetting(cfg Config, name string) (sim.Setting, error) {
 	var set sim.Setting
 	st, err := cfg.find(name)

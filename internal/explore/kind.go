@@ -30,13 +30,13 @@ var faultOf = map[schedule.Kind]catalog.Fault{
 	schedule.MessageLate:  catalog.MessageLost,
 }
 
-// standsFor returns the faults that a step may represent. A step can stand for several, because
-// a partition of the database looks the same as a slow database, for example. It returns nil if
-// the step is no fault.
+// standsFor returns the faults that a step may represent. A step can represent several faults. For
+// example, a partition of the database looks the same as a slow database. It returns nil if the
+// step is no fault.
 func standsFor(s schedule.Step) []catalog.Fault {
 	switch {
 	case s.Kind == schedule.LeaseEnd:
-		return []catalog.Fault{catalog.Slow} // unless no call could go through: then the step costs nothing
+		return []catalog.Fault{catalog.Slow} // if no call could go through, the step costs nothing and is no fault
 	case s.Kind == schedule.CutOff && s.Target == schedule.DB:
 		return []catalog.Fault{catalog.PartitionDB, catalog.SlowDB}
 	case s.Kind == schedule.Restarts && s.Target == schedule.DB:

@@ -9,15 +9,15 @@ import (
 	"grablab/internal/explore/sim"
 )
 
-// Part is one search of a portfolio.
+// Part is one search of a portfolio, with its own bounds.
 type Part struct {
 	Name   string
 	Config Config
 }
 
-// Portfolio returns the searches that follow a search of cfg if the user has chosen no bounds.
-// Each of them reaches schedules that a short search of two drivers does not reach. Their bounds
-// are narrow, so that all of them are searched completely within seconds.
+// Portfolio returns the searches that follow a search of cfg if the user has chosen no bounds. Each
+// of them reaches schedules that a short search of two drivers does not reach. Their bounds are
+// narrow enough for each search to be complete within seconds.
 func Portfolio(cfg Config) []Part {
 	const wait, work = 600 * time.Millisecond, 100 * time.Millisecond
 	with := func(name string, preemptions, faultCount int, change func(*Config), faults ...catalog.Fault) Part {
@@ -44,14 +44,15 @@ func Portfolio(cfg Config) []Part {
 	}
 }
 
-// SearchPortfolio searches cfg for each strategy, and then the parts. Each Result has those of
-// the parts in Parts. A part reports only the properties that no earlier one has broken, and
-// failures that the registry does not claim.
+// SearchPortfolio searches cfg for each strategy, and then the parts. Each Result contains the
+// results of the parts in Parts. A part reports only failures of properties that no earlier search
+// has broken, and failures that the registry does not claim.
 //
-// The time limit applies to all searches of one strategy together. The first one gets at most two
-// thirds of it, and each of the others an equal share of the rest. A part is left out if the strategy
-// cannot play it, for example with several units. If the first search is cut off before it has found
-// anything, its Result expects no verdict. SearchPortfolio returns the same errors as Search.
+// The time limit applies to all searches of one strategy together. The first search gets at most
+// two thirds of it, and each of the others an equal share of the rest. A part is left out if the
+// strategy does not support it, for example several units. If the first search is cut off before it
+// has found anything, its Result expects no verdict. SearchPortfolio returns the same errors as
+// Search.
 func SearchPortfolio(ctx context.Context, bubble Bubble, cfg Config, progress Watch) ([]Result, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -82,7 +83,7 @@ func searchParts(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting
 		return whole, err
 	}
 	if whole.Verdict == catalog.Unknown && whole.Reason == TimeOver {
-		whole.Expected = "" // its share of the time was too short to compare the verdict
+		whole.Expected = "" // because its share of the time was too short to compare the verdict
 	}
 	parts := Portfolio(cfg)
 	for i, p := range parts {
@@ -102,14 +103,14 @@ func searchParts(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting
 	return whole, nil
 }
 
-// ended reports whether the strategy has ended its process. A further search would only end it
-// again.
+// ended reports whether the strategy has ended its process. A further search would only end the
+// process again.
 func (r Result) ended() bool {
 	return slices.ContainsFunc(r.Failures, func(f Failure) bool { return f.Property == catalog.Survives })
 }
 
-// newFailures returns the failures of properties that no search of r has broken. A claimed failure hides
-// no unclaimed one.
+// newFailures returns the failures of properties that the searches of r have not broken. An
+// unclaimed failure is also new if only claimed failures of its property are known.
 func (r Result) newFailures(failures []Failure) []Failure {
 	return slices.DeleteFunc(slices.Clone(failures), func(f Failure) bool {
 		known := func(of Result) bool {

@@ -22,7 +22,7 @@ const replays = 20
 
 var errDiffers = errors.New("not deterministic")
 
-// confirmer executes each failure again, to verify it and to record its moments.
+// confirmer executes each failure again, to verify it and to record the state after each step.
 type confirmer struct {
 	set    sim.Setting
 	worker worker
@@ -87,7 +87,7 @@ func kindOf(steps []schedule.Step) string {
 	return strings.Join(slices.Compact(kinds), ", ")
 }
 
-// reproduce replays a failure. It does not replay one that ended its process.
+// reproduce replays a failure several times, unless the failure has ended its process.
 func reproduce(set sim.Setting, f search.Finding, w worker) (Failure, error) {
 	sched := set.Schedule()
 	sched.Property, sched.Steps = f.Property, f.Steps
@@ -121,7 +121,7 @@ func modeOf(set sim.Setting, v search.Violation) string {
 	return mode.ID
 }
 
-// mark marks the moments from which on the property is broken.
+// mark marks the moments in which the property is already broken.
 func mark(moments []Moment, step int) {
 	for i := range moments {
 		moments[i].Broken = moments[i].Made >= step
@@ -152,9 +152,9 @@ func replayConfig(sched schedule.Schedule, strategy string) (Config, error) {
 	return cfg.withDefaults()
 }
 
-// Replay executes one schedule in a bubble. It uses the given strategy or, if strategy is
-// empty, the one that the schedule names. That one should break the same property again. A
-// replay that breaks nothing does not show that a strategy is safe.
+// Replay executes one schedule in a bubble. If strategy is empty, it uses the strategy that the
+// schedule names, which should break the same property again. A replay that breaks nothing does not
+// show that a strategy is safe.
 func Replay(ctx context.Context, bubble Bubble, sched schedule.Schedule, strategy string) (Result, error) {
 	return replayOne(ctx, bubble, nil, sched, strategy)
 }

@@ -31,8 +31,9 @@ type local struct {
 	visited search.Visited
 }
 
-// newLocal creates a worker for one strategy. If given is nil, the number of actors comes
-// from cfg. Executions end at visited states. The worker may share visited with the search.
+// newLocal creates a worker for one strategy. It uses the actors in given, or as many as cfg says
+// if given is nil. Executions end at visited states. The worker may share the map of these states
+// with the search.
 func newLocal(bubble sim.Bubble, cfg Config, set sim.Setting, given []schedule.Actor, visited search.Visited) (*local, error) {
 	cluster, err := sim.New(bubble, set)
 	if err != nil {
@@ -41,8 +42,8 @@ func newLocal(bubble sim.Bubble, cfg Config, set sim.Setting, given []schedule.A
 	switch {
 	case given != nil:
 		cluster.Actors = given
-	// With several units, the second attempt of a driver gets none. On one instance, its calls look
-	// like those of the first attempt.
+	// A second attempt of a driver gets nothing if the order has several units. On a single
+	// instance, its calls would look like those of the first attempt.
 	case cluster.TokenIsDriver && cfg.Actors > 2 && cfg.Stock <= 1 && cfg.Instances > 1:
 		cluster.Actors = doubleTap(cluster.Actors)
 	}

@@ -125,7 +125,7 @@ func ParseStep(line string) (Step, error) {
 	return Step{}, fmt.Errorf("no such step; a step is one of %s", strings.Join(examples(), ", "))
 }
 
-// errForm means that a line does not have this form.
+// errForm means that a line does not have the form that it was compared with.
 var errForm = errors.New("another form")
 
 func (f form) parse(words []string) (Step, error) {

@@ -35,7 +35,7 @@ type Schedule struct {
 	Actors   []Actor
 	Nodes    []string // the lock servers; the database is always there, and is named db
 	TTL      time.Duration
-	Work     time.Duration // between the read and the claim
+	Work     time.Duration // how long an actor works between its read and its claim
 	Wait     time.Duration // how long an acquire waits; 0 tries once
 	Stock    int           // the units of the order; 0 means 1
 	Property string        // the property that the schedule breaks, or empty
@@ -64,20 +64,20 @@ type Kind int
 const (
 	Begins         Kind = iota + 1 // the actor's request arrives at its instance
 	Call                           // a call is sent, applied and answered
-	ReplyLost                      // a call is sent and applied; its caller is told of an error
+	ReplyLost                      // a call is sent and applied, but its caller gets an error
 	SentTwice                      // a call is sent and applied, its reply is lost, and the client sends it again by itself
-	ReplyLate                      // a call is sent and applied; its caller hears later
+	ReplyLate                      // a call is sent and applied, but its reply is late
 	Hears                          // the late reply arrives
-	GivenUp                        // a call's caller is told of an error while it is still on its way
+	GivenUp                        // the caller of a call gets an error while the call is still on its way
 	ArrivesLate                    // a call that its caller has given up is applied after all
-	MessageLost                    // a call is sent, applied and answered; the messages that it publishes reach no subscriber
-	MessageTwice                   // a call is sent, applied and answered; the messages that it publishes come twice
-	MessageLate                    // a call is sent, applied and answered; the messages that it publishes are held
+	MessageLost                    // a call is sent, applied and answered, but the messages that it publishes reach no subscriber
+	MessageTwice                   // a call is sent, applied and answered, but the messages that it publishes arrive twice
+	MessageLate                    // a call is sent, applied and answered, but the messages that it publishes are delayed
 	Paused                         // the actor's process stops, as by SIGSTOP
 	Resumes                        // the paused process continues
 	Hangs                          // the actor's work does not return; its process and its renewals continue
-	Dies                           // nothing of the actor is sent any more
-	Cancelled                      // the actor's client hangs up
+	Dies                           // the actor's process dies and sends nothing more
+	Cancelled                      // the client that sent the actor's request disconnects
 	InstanceDies                   // every actor on the instance dies
 	ClientClock                    // the wall clock of an instance jumps by a duration
 	Passes                         // a duration of time passes
@@ -88,9 +88,9 @@ const (
 	Evicts                         // a server that is out of memory drops all keys
 	Down                           // a server cannot be reached
 	Up                             // a server can be reached again
-	MessagesArrive                 // the messages that a server has held reach its subscribers
+	MessagesArrive                 // the delayed messages of a server reach its subscribers
 	CutOff                         // an instance cannot reach the database, or all other servers ("locks")
-	Reaches                        // an instance can reach them again
+	Reaches                        // an instance can reach these servers again
 	NodeClock                      // the clock of a server jumps by a duration
 )
 
@@ -105,7 +105,7 @@ type Step struct {
 	Duration time.Duration
 }
 
-// IsCall reports whether a step of this kind is about one call.
+// IsCall reports whether steps of this kind decide the outcome of one call.
 func (k Kind) IsCall() bool { return k >= Call && k <= MessageLate }
 
 // CallName returns the name of the step's call without its actor, such as "acquire 1 redis".

@@ -1,6 +1,6 @@
 package search
 
-// Cost is how much of the bounds a step or a schedule uses.
+// Cost counts the preemptions and the faults in a step or a schedule.
 type Cost struct{ Preemptions, Faults int8 }
 
 // One step has one of these costs.
@@ -10,7 +10,7 @@ var (
 	Faulty    = Cost{Faults: 1}
 )
 
-// These are the largest bounds of a search, because Visit has a bit for each cost within them.
+// These are the costs that a single step can have.
 const (
 	MaxPreemptions = 7
 	MaxFaults      = 3
@@ -19,7 +19,7 @@ const (
 // Plus returns the sum of c and d.
 func (c Cost) Plus(d Cost) Cost { return Cost{c.Preemptions + d.Preemptions, c.Faults + d.Faults} }
 
-// Minus returns what is left of c after d was spent.
+// Minus returns the part of c that remains after d has been spent.
 func (c Cost) Minus(d Cost) Cost { return Cost{c.Preemptions - d.Preemptions, c.Faults - d.Faults} }
 
 // Within reports whether neither part of c exceeds limit.

@@ -8,7 +8,7 @@ const EmptyFingerprint Fingerprint = 14695981039346656037
 
 const fnvPrime Fingerprint = 1099511628211
 
-// Text adds t and a terminator.
+// Text adds a text and a terminator to the hash.
 func (f Fingerprint) Text(t string) Fingerprint {
 	for i := range len(t) {
 		f = (f ^ Fingerprint(t[i])) * fnvPrime
@@ -16,7 +16,7 @@ func (f Fingerprint) Text(t string) Fingerprint {
 	return (f ^ 0xff) * fnvPrime
 }
 
-// Number adds n.
+// Number adds a number to the hash.
 func (f Fingerprint) Number(n int64) Fingerprint {
 	for range 8 {
 		f = (f ^ Fingerprint(n&0xff)) * fnvPrime
@@ -25,7 +25,7 @@ func (f Fingerprint) Number(n int64) Fingerprint {
 	return f
 }
 
-// Flag adds b as a number, 0 or 1.
+// Flag adds a boolean to the hash, as the number 0 or 1.
 func (f Fingerprint) Flag(b bool) Fingerprint {
 	if b {
 		return f.Number(1)

@@ -43,7 +43,8 @@ func (q *queue) push(j job) {
 	q.least[min(int(j.least), len(q.least)-1)]++
 }
 
-// shorter reports whether a job can break a property in fewer steps.
+// shorter reports whether a waiting job could break a property in fewer than the given number of
+// steps.
 func (q *queue) shorter(steps int) bool {
 	return slices.ContainsFunc(q.least[:min(steps, len(q.least))], func(n int) bool { return n > 0 })
 }

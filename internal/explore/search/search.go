@@ -33,9 +33,9 @@ type Config struct {
 	NoMerge    bool     // explore a state each time it is reached, even if it was visited before
 	Schedules  int      // the largest number of schedules to execute; 0 means no limit
 
-	// Kind, if not nil, groups the failures of one property by their steps. The search then
-	// keeps the shortest failure of each group. It also continues when it cannot find a
-	// shorter one.
+	// Kind, if not nil, groups the failures of one property by their steps. The search then keeps
+	// the shortest failure of each group. It also continues after it has found the shortest
+	// failures.
 	Kind func([]schedule.Step) string
 }
 
@@ -54,7 +54,7 @@ type Search struct {
 	cut     bool // an execution did not end within MaxSteps
 	ended   bool // an execution ended its process
 	hung    bool
-	dropped bool // schedules that could not break anything sooner were not executed
+	dropped bool // schedules that could not lead to a shorter failure were not executed
 }
 
 // failure is the key of a Finding.
@@ -80,7 +80,7 @@ type Finding struct {
 	Violation
 	Steps    []schedule.Step
 	Kind     string
-	Shortest bool // no schedule that costs no more breaks the property in fewer steps
+	Shortest bool // no schedule of the same or a lower cost breaks the property in fewer steps
 	level    int
 }
 
@@ -94,11 +94,10 @@ type Summary struct {
 	Findings  []Finding // in the order of Config.Properties, the shortest first
 }
 
-// TimeOver is the reason of a search that ran out of time. Such a result differs from run to
-// run.
+// TimeOver is the reason of a search that ran out of time. Its result may differ from run to run.
 const TimeOver = "the time was over"
 
-// New creates a search. A worker in this process may share visited with it.
+// New creates a search. A worker in this process may share the map visited with it.
 func New(cfg Config, visited Visited) *Search {
 	s := &Search{cfg: cfg, visited: visited, news: Visited{}, found: map[failure]Finding{}}
 	for total := range cfg.Bounds.Preemptions + cfg.Bounds.Faults + 1 {
@@ -111,11 +110,11 @@ func New(cfg Config, visited Visited) *Search {
 	return s
 }
 
-// Run searches until it has executed everything within the bounds, or ctx ends. It calls
-// progress, if not nil, after each batch.
+// Run searches until it has executed everything within the bounds, or ctx ends. It calls progress,
+// if not nil, after each batch.
 //
-// A schedule starts with given steps. The worker then continues with free steps. Each branch
-// point on the way offers other steps, and each of them gives a new schedule.
+// A schedule starts with given steps. The worker then continues with steps that cost nothing. Each
+// branch point on the way offers other steps, and each of these gives a new schedule.
 func (s *Search) Run(ctx context.Context, workers []Worker, progress func(Summary)) (Summary, error) {
 	s.levels[0].queue.push(job{})
 	for i, l := range s.levels {
@@ -219,9 +218,9 @@ func (s *Search) executeAll(ctx context.Context, jobs []job, c Cost, workers []W
 	return traces, group.Wait()
 }
 
-// pointless reports whether a schedule need not be executed, because every property that it
-// could break is broken in no more steps already. Once a strategy has ended its process, all
-// other schedules are pointless.
+// pointless reports whether a schedule need not be executed, because it cannot break any property
+// in fewer steps than a known failure. Once a strategy has ended its process, all other schedules
+// are pointless.
 func (s *Search) pointless(j job) bool {
 	if s.cfg.Kind != nil {
 		return false
@@ -239,7 +238,7 @@ func (s *Search) pointless(j job) bool {
 	return !slices.ContainsFunc(s.cfg.Properties, func(p string) bool { _, is := shortest(p); return !is })
 }
 
-// settled reports whether no waiting schedule can make a finding shorter.
+// settled reports whether no waiting schedule can lead to a shorter failure than the finding.
 func (s *Search) settled(f Finding) bool {
 	return f.level < s.at || !s.levels[f.level].queue.shorter(f.Step)
 }
@@ -262,8 +261,8 @@ func (s *Search) visit(state Fingerprint, c Cost, steps int) bool {
 	return true
 }
 
-// learn processes a trace. It adds the new schedules from its branch points, and the
-// properties that it broke.
+// learn processes a trace. It queues the new schedules that branch off from the trace, and records
+// the properties that the trace has broken.
 func (s *Search) learn(j job, t *Trace) {
 	l := s.levels[s.at]
 	if t.Impossible >= 0 && t.Impossible < j.steps() {

@@ -7,12 +7,12 @@ import (
 	"grablab/internal/explore/schedule"
 )
 
-// MaxSteps is the number of steps after which an execution is cut off. No normal grab takes
-// as many.
+// MaxSteps is the number of steps after which an execution is cut off. Grabs normally take fewer
+// steps.
 const MaxSteps = 300
 
 // Task is a schedule to execute: its given steps and their cost. After these, the execution
-// continues with free steps.
+// continues with steps that cost nothing.
 type Task struct {
 	Steps []schedule.Step
 	Cost  Cost
@@ -37,11 +37,11 @@ type Transition = TransitionOf[schedule.Step]
 // BranchPoint is a state of an execution in which several steps may be possible.
 type BranchPoint = BranchPointOf[schedule.Step]
 
-// Reorder is the opposite order of two steps, which must be explored too.
+// Reorder says that two steps must also be explored in the opposite order.
 type Reorder = ReorderOf[schedule.Step]
 
-// ReorderOf is a Reorder with steps of type S. First comes before the step at index At,
-// which is executed next.
+// ReorderOf is a Reorder with steps of type S. The step First must also be tried before the step at
+// index At.
 type ReorderOf[S any] struct {
 	At    int
 	First S
@@ -53,7 +53,7 @@ type TraceOf[S any] struct {
 	Points   []BranchPointOf[S] // the branch points after the given steps
 	Broken   []Violation
 	Reorders []ReorderOf[S]
-	// Impossible is the index of the step that could not be made, or -1 if there was none.
+	// Impossible is the index of the step that could not be made, or -1 if all steps could be made.
 	Impossible int
 	Cut        bool // it did not end within MaxSteps
 	Hung       bool // it did not end within the allowed real time
@@ -75,10 +75,10 @@ type BranchPointOf[S any] struct {
 // A Violation is a property that an execution has broken.
 type Violation struct {
 	Property string
-	Step     int           // the number of steps made by then
-	Facts    catalog.Facts // the facts that the schedule has shown by then
+	Step     int           // the number of steps up to the violation
+	Facts    catalog.Facts // the facts that the schedule had shown up to the violation
 	Why      string
-	Stack    string // the stack at which the process ended, or empty
+	Stack    string // the stack with which the process ended, or empty
 }
 
 // ConvertTrace returns a copy of t with its steps converted to another type.

@@ -6,7 +6,7 @@ type Visited map[Fingerprint]Visit
 
 // Visit records at which costs a state was reached, and in how few steps.
 type Visit struct {
-	Costs uint32 // a bit for each cost at which it need not be explored again
+	Costs uint32 // a bit for each cost at which the state need not be explored again
 	Steps uint16
 }
 
