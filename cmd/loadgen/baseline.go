@@ -14,7 +14,8 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// readBaseline reads the result folder, run.json or file of verdicts that -baseline names.
+// readBaseline reads the earlier result that -baseline names, which is a result folder, a run.json
+// or a file of verdicts.
 func (s *settings) readBaseline() error {
 	if s.baselinePath == "" {
 		return nil
@@ -37,7 +38,8 @@ func (s *settings) readBaseline() error {
 	return nil
 }
 
-// checkBaseline prints what became worse than the baseline. It returns exitAssert if anything did.
+// checkBaseline prints every verdict that is worse than in the baseline. It returns exitAssert if
+// there is one.
 func (s *settings) checkBaseline(cases []report.Case, stderr io.Writer) (err error) {
 	if s.baseline == nil {
 		return nil

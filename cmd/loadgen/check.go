@@ -38,7 +38,7 @@ strike. It lists what to correct. The command run makes the same checks first.
 	fmt.Fprint(w, "\nThe exit code is 0 if there is nothing to correct, and 2 otherwise. loadgen run -h all lists all flags.\n")
 }
 
-// check makes a few grabs and prints what they show.
+// check makes a few test grabs and prints what they reveal about the service.
 func (s *settings) check(ctx context.Context, stdout, stderr io.Writer) error {
 	s.notes.print(stderr)
 	var failed error
@@ -59,7 +59,8 @@ func (s *settings) check(ctx context.Context, stdout, stderr io.Writer) error {
 	return failed
 }
 
-// inspected returns an error for the first problem that keeps the run from a verdict.
+// inspected returns an error for the first problem that would keep the run from reaching a
+// verdict. It ignores problems that matter only under faults if there are none.
 func (s *settings) inspected(p experiment.Preflight) error {
 	for _, problem := range p.Problems {
 		if !problem.Faults || s.anyCell(func(f catalog.Fault) bool { return f != catalog.NoFault }) {
@@ -69,7 +70,7 @@ func (s *settings) inspected(p experiment.Preflight) error {
 	return nil
 }
 
-// refusal returns err as bad usage if it is a problem that the caller can correct.
+// refusal turns err into a usage error if the user can correct the problem.
 func (s *settings) refusal(err error) error {
 	problem := new(experiment.Problem)
 	if errors.As(err, &problem) {
@@ -78,7 +79,8 @@ func (s *settings) refusal(err error) error {
 	return refusal(err)
 }
 
-// problem returns a problem with the line to correct, or with the missing key or flag.
+// problem describes a problem for the user. It names the line of the target file to correct, or
+// else the missing key or flag.
 func (s *settings) problem(p experiment.Problem) string {
 	switch {
 	case s.places[p.Key] != "":
@@ -89,7 +91,7 @@ func (s *settings) problem(p experiment.Problem) string {
 	return "-" + p.Key + ": " + p.Text
 }
 
-// printPreflight prints what the grabs of a strategy show.
+// printPreflight prints what the test grabs with one strategy have revealed.
 func printPreflight(w io.Writer, p experiment.Preflight) {
 	fmt.Fprintf(w, "%s\n", p.Strategy)
 	var rows [][2]string
@@ -109,7 +111,8 @@ func printPreflight(w io.Writer, p experiment.Preflight) {
 	}
 }
 
-// reaches says where faults can strike. Faults that strike at the same calls share a row.
+// reaches returns a table of the calls at which each fault can be injected. Faults with the same
+// calls share a row.
 func reaches(all []experiment.Reach) (rows [][2]string) {
 	for _, r := range all {
 		text := "nowhere: " + r.Why
@@ -129,11 +132,11 @@ func reaches(all []experiment.Reach) (rows [][2]string) {
 			rows = append(rows, [2]string{string(r.Fault), text})
 		}
 	}
-	slices.SortStableFunc(rows, func(a, b [2]string) int { return strings.Compare(a[1][:1], b[1][:1]) }) // nowhere comes last
+	slices.SortStableFunc(rows, func(a, b [2]string) int { return strings.Compare(a[1][:1], b[1][:1]) }) // sort rows that begin with "nowhere" last
 	return rows
 }
 
-// ranges writes increasing numbers as ranges, such as 1-3, 5.
+// ranges formats increasing numbers as ranges, as in "1-3, 5".
 func ranges(numbers []int) string {
 	var words []string
 	for i := 0; i < len(numbers); {

@@ -12,8 +12,8 @@ import (
 	"grablab/internal/present/report"
 )
 
-// tellCI writes the results in the forms that CI systems read: the file of -junit, and in GitHub
-// Actions the summary and the annotations of the step.
+// tellCI writes the results in forms that CI systems read: the file of -junit and, in GitHub
+// Actions, a summary and annotations of the step.
 func (s *settings) tellCI(run *experiment.Run, cases []report.Case, stderr io.Writer) error {
 	var errs []error
 	if s.junit != "" {
@@ -43,7 +43,8 @@ func writeJUnit(path string, run *experiment.Run, cases []report.Case) error {
 	return nil
 }
 
-// appendSummary adds to a file that earlier commands of the same step may have written.
+// appendSummary appends to the summary file, which may contain output of earlier commands in the
+// same step.
 func appendSummary(path string, run *experiment.Run, cases []report.Case) error {
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 	if err == nil {

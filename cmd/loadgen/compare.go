@@ -16,7 +16,7 @@ import (
 	"grablab/internal/testbed/infile"
 )
 
-// compareFormats lists the formats of compare. The first one is the default.
+// compareFormats lists the output formats of compare. The first one is the default.
 var compareFormats = []format[*compare.Comparison]{
 	{"text", report.ComparedText},
 	{"markdown", report.ComparedMarkdown},
@@ -35,8 +35,8 @@ func compareCommand(ctx context.Context, args []string, stdout, stderr io.Writer
 	return invoke(ctx, args, stdout, stderr, parseCompare, compareHelp, showSettings.compare)
 }
 
-// compare prints a comparison of each result with the first one. It returns exitAssert if
-// any of them got worse.
+// compare compares each result with the first one and prints the differences. It returns
+// exitAssert if any result is worse.
 func (s showSettings) compare(_ context.Context, stdout, _ io.Writer) error {
 	var all []*compare.Comparison
 	for _, path := range s.paths[1:] {
@@ -102,7 +102,7 @@ func comparison(old, now string) (*compare.Comparison, error) {
 }
 
 // loadResult reads a result folder or a single result file. It returns either a run or a
-// benchmark, and nil for the other.
+// benchmark. The other value is nil.
 func loadResult(path string) (*experiment.Run, *lockbench.Result, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -127,8 +127,8 @@ func loadResult(path string) (*experiment.Run, *lockbench.Result, error) {
 	return r, nil, withoutPrefix(err, report.ErrNoRun)
 }
 
-// holdsBench reports whether the file at path contains a benchmark. It returns an error if
-// the file contains neither a benchmark nor a run.
+// holdsBench reports whether the file contains a benchmark rather than a run. It returns an error
+// if it contains neither.
 func holdsBench(path string) (bool, error) {
 	b, err := infile.Read(path, infile.Record)
 	if err != nil {

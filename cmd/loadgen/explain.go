@@ -20,21 +20,20 @@ import (
 	"grablab/internal/testbed/fault"
 )
 
-// explanation describes one name: a headline, and lines that each consist of a label and a
-// text.
+// explanation explains one name in a headline and several labelled lines.
 type explanation struct {
 	head  string
 	lines [][2]string
 }
 
-// explainer can list the names of a catalogue, and find one of them.
+// explainer lists the names in one catalogue, and finds the explanation of one of them.
 type explainer struct {
 	what string
 	all  func() []string
 	find func(name string) (explanation, bool)
 }
 
-// explainers returns one explainer for each catalogue.
+// explainers returns an explainer for each catalogue of names.
 func explainers() []explainer {
 	return []explainer{
 		{"failure mode", func() []string { return namesOf(catalog.Modes, func(m catalog.Mode) string { return m.ID }) }, explainMode},
@@ -70,7 +69,7 @@ func explainCommand(ctx context.Context, args []string, stdout, stderr io.Writer
 	return invoke(ctx, args, stdout, stderr, parseExplain, explainHelp, explainAll)
 }
 
-// explainAll prints what each name means, with an empty line between explanations.
+// explainAll prints the explanation of each name, separated by empty lines.
 func explainAll(names []string, _ context.Context, stdout, _ io.Writer) error {
 	var all []explanation
 	for _, name := range names {
@@ -104,9 +103,8 @@ entry of a table, such as 'unsafe 3/11·2 ✗safe', part by part.
 	}
 }
 
-// explain returns the explanations of name from all catalogues. If there are none, it
-// explains name as the entry of a table. Otherwise it returns an error that suggests a
-// similar name.
+// explain returns the explanations of a name from all catalogues. If no catalogue has the name, it
+// is explained as the entry of a table. If that fails too, the error suggests a similar name.
 func explain(name string) (found []explanation, err error) {
 	var known []string
 	for _, k := range explainers() {
@@ -128,7 +126,7 @@ func explain(name string) (found []explanation, err error) {
 	return found, nil
 }
 
-// cellPart matches one part of a table entry: a mark, a fraction or a word.
+// cellPart matches one part of a table entry, which is a mark, a fraction or a word.
 var (
 	cellPart = regexp.MustCompile(`·\?|[·✗✓°*≥▶~?<→]|\d+/\d+|[\pL/][^\s·✗✓°*≥▶~?<→]*|\S+`)
 	modeID   = regexp.MustCompile(`^[fF]\d+$`)
@@ -136,8 +134,8 @@ var (
 	number   = regexp.MustCompile(`^\d[\d.,]*$`)
 )
 
-// explainParts explains a table entry part by part. At each position it takes the longest
-// run of parts that has a name. It returns nil if a part has no explanation.
+// explainParts explains a table entry part by part. At each position it takes the longest sequence
+// of parts that has an explanation. It returns nil if a part has none.
 func explainParts(parts []string) (found []explanation) {
 	parts = slices.DeleteFunc(parts, func(part string) bool { return number.MatchString(part) })
 	for len(parts) > 0 {
@@ -198,7 +196,7 @@ func explainMode(name string) (e explanation, ok bool) {
 	}}, true
 }
 
-// shownCommands returns the commands that the help shows.
+// shownCommands returns the commands that appear in the help.
 func shownCommands() []command {
 	return slices.DeleteFunc(commands(), func(c command) bool { return c.about == "" })
 }
@@ -286,8 +284,8 @@ func explainStrategy(name string) (e explanation, ok bool) {
 	}}, true
 }
 
-// checks returns the failing checks of package conformtest as one text, each with the reason
-// why it fails.
+// checks formats the checks that a strategy is expected to fail in the conformance suite, each
+// with the reason.
 func checks(failing map[string]string) string {
 	var all []string
 	for _, check := range slices.Sorted(maps.Keys(failing)) {
@@ -335,8 +333,8 @@ func wordNames(words []catalog.Word) func() []string {
 
 func optionNames() []string { return namesOf(peers.WithOptions, nameOf) }
 
-// explainOptions explains a library's lock with options. Only the benchmark measures such
-// locks.
+// explainOptions explains a library's lock that is configured with options. Only the benchmark
+// measures such locks.
 func explainOptions(name string) (e explanation, ok bool) {
 	i := slices.IndexFunc(peers.WithOptions, func(s lock.Strategy) bool { return s.Name == name })
 	if i < 0 {

@@ -18,24 +18,24 @@ import (
 	"grablab/internal/present/report"
 )
 
-// exploreSettings holds the values of the flags of explore.
+// exploreSettings holds the flags of the command explore.
 type exploreSettings struct {
 	explore.Config
 	seed     uint64
-	names    []string // the strategies; nil means those in -file, or core without -file
+	names    []string // strategies to explore; nil means those in -file, or the core strategies without -file
 	replay   string
-	course   schedule.Schedule // the schedule in the file of -replay
+	course   schedule.Schedule // the schedule to replay, from the file of -replay
 	file     string
 	out      string
 	format   string
 	noTiming bool
 	quiet    bool
 	shortest bool
-	bounded  bool // the user has chosen bounds, so only these are searched
+	bounded  bool // whether the user has set bounds, so that only one search with these bounds runs
 	notes    notes
 }
 
-// exploreFormats lists the formats of explore. The first one is the default.
+// exploreFormats lists the output formats of explore. The first one is the default.
 var exploreFormats = []format[report.Exploration]{
 	{"text", report.Explored},
 	{"mermaid", firstDiagram},
@@ -73,11 +73,11 @@ func (s *exploreSettings) flags() []flags.Flag {
 	}
 }
 
-// boundFlags lists the flags after which explore makes one search with these bounds, instead of
-// a portfolio.
+// boundFlags lists the flags that set bounds. If one is given, explore makes a single search with
+// these bounds instead of its default series of searches.
 var boundFlags = []string{"actors", "preemptions", "faults", "fault-count", "wait", "work", "everything", "shortest"}
 
-// exploreRules lists what the flags of explore exclude.
+// exploreRules lists which flags of explore exclude each other.
 var exploreRules = []flags.Rule{
 	{
 		Flags:    "actors preemptions faults fault-count property guard on-lost ttl work nodes stock wait shortest everything seconds schedules seed out",
@@ -96,7 +96,7 @@ func newExploreSettings() *exploreSettings {
 	return s
 }
 
-// parseExplore reads the flags of explore. Its errors wrap flags.ErrUsage, or are a
+// parseExplore parses the flags of explore. Its errors wrap flags.ErrUsage or are a
 // flags.HelpError.
 func parseExplore(args []string) (*exploreSettings, error) {
 	s := newExploreSettings()
@@ -111,8 +111,7 @@ func parseExplore(args []string) (*exploreSettings, error) {
 	return s, nil
 }
 
-// choose sets the strategies to explore. The caller has already registered the strategies in
-// -file.
+// choose determines the strategies to explore. The strategies in -file must be registered already.
 func (s *exploreSettings) choose() error {
 	names := s.names
 	if names == nil {
@@ -147,7 +146,7 @@ the faults of its own schedule.
 	flags.Print(w, newExploreSettings().flags())
 }
 
-// parseFaults accepts names of faults, none and all.
+// parseFaults parses a list of faults, or one of the words none and all.
 func (s *exploreSettings) parseFaults(text string) ([]catalog.Fault, error) {
 	switch text {
 	case "none":
@@ -168,8 +167,8 @@ func (s *exploreSettings) parseProperties(text string) ([]string, error) {
 	})
 }
 
-// parseNames accepts the names in all, and other names that find maps to one of them. It
-// keeps the notes that find returns, so that explore can print them.
+// parseNames parses a list of names. It accepts those in all, and asks find for any other. The
+// notes that find returns are kept, and explore prints them later.
 func parseNames[S ~string](s *exploreSettings, text string, all []S, find func(string) (name S, note string)) ([]S, error) {
 	return flags.Each(text, func(a, b S) bool { return a == b }, func(given string) ([]S, error) {
 		name, note := find(given)
@@ -181,7 +180,7 @@ func parseNames[S ~string](s *exploreSettings, text string, all []S, find func(s
 	})
 }
 
-// parseSeconds accepts a number of seconds such as "30", or a duration such as "30s".
+// parseSeconds parses a number of seconds such as "30", or a duration such as "30s".
 func parseSeconds(text string) (float64, error) {
 	if _, err := strconv.ParseFloat(text, 64); err == nil {
 		text += "s"

@@ -27,24 +27,22 @@ import (
 	"grablab/internal/testbed/proc"
 )
 
-// ownStrategy names a variable in the user's file that declares a strategy, and the
-// strategy's Name.
+// ownStrategy names a variable in the user's file that declares a strategy, and the name of that
+// strategy.
 type ownStrategy struct{ variable, name string }
 
-// ownBuild is a worker program that contains the strategies in the user's file.
+// ownBuild describes a worker program that was built with the strategies in the user's file.
 type ownBuild struct {
 	dir, exe string
-	names    []string // the names of the strategies in the file
+	names    []string // names of the strategies that the file declares
 }
 
 func (b ownBuild) remove() { _ = os.RemoveAll(b.dir) }
 
 // takeIn builds a worker program that contains the strategies in file, and registers them in
-// lock.Strategies. A build overlay adds the file to package lock, so the source tree does
-// not change.
-//
-// The search starts the worker as its child process. This process never runs the user's
-// code. It asks a worker for the descriptions of the strategies instead.
+// lock.Strategies. A build overlay adds the file to package lock, so the source tree does not
+// change. The user's code runs only in the worker, which the search starts as a child process.
+// Therefore, takeIn asks a worker for the descriptions of the strategies.
 func takeIn(ctx context.Context, file string) (b ownBuild, err error) {
 	own, err := declared(file)
 	if err != nil {
@@ -63,7 +61,7 @@ func takeIn(ctx context.Context, file string) (b ownBuild, err error) {
 	return b, err
 }
 
-// register appends the strategies of the worker to lock.Strategies. It asks a worker process
+// register appends the strategies of the worker to lock.Strategies, after asking a worker process
 // for their descriptions.
 func (b ownBuild) register(file string) error {
 	described, err := explore.Describe([]string{b.exe}, b.names)
@@ -74,8 +72,8 @@ func (b ownBuild) register(file string) error {
 	return err
 }
 
-// declared returns the strategies in a file: package variables with a literal Strategy that
-// has a literal Name.
+// declared returns the strategies that a file declares. Each must be a package variable that is
+// initialized with a Strategy literal and a literal Name.
 func declared(file string) ([]ownStrategy, error) {
 	if strings.HasSuffix(file, "_test.go") || !strings.HasSuffix(file, ".go") {
 		return nil, fmt.Errorf("%s: want a Go file that is no test", file)
@@ -118,8 +116,7 @@ func declared(file string) ([]ownStrategy, error) {
 	return own, nil
 }
 
-// strategyName returns the Name in a literal Strategy. It returns "" for any other
-// expression.
+// strategyName returns the Name in a Strategy literal, or "" for any other expression.
 func strategyName(e ast.Expr) string {
 	literal, ok := e.(*ast.CompositeLit)
 	if !ok || fmt.Sprint(literal.Type) != "Strategy" {
@@ -140,9 +137,8 @@ const modulePath = "grablab"
 
 var errNoTree = errors.New("-file is compiled together with the locks that are here: call loadgen in its source tree, where go is installed")
 
-// buildWith builds the worker in dir and returns its path. It omits the debug information,
-// which makes the build a fifth faster. If the build fails, the error contains the
-// compiler's output.
+// buildWith builds the worker in dir and returns its path. It omits debug information, which makes
+// the build a fifth faster. If the build fails, the error contains the compiler's output.
 func buildWith(ctx context.Context, dir, file string, own []ownStrategy) (exe string, err error) {
 	out, err := goCommand(ctx, dir, (*exec.Cmd).Output, "list", "-f", "{{.Dir}}", modulePath+"/internal/grab/lock")
 	if err != nil {
@@ -160,9 +156,9 @@ func buildWith(ctx context.Context, dir, file string, own []ownStrategy) (exe st
 	return exe, nil
 }
 
-// goCommand runs the go command with its temporary files in dir. The command runs in its own
-// process group, so a Ctrl-C in the terminal does not reach it. If ctx ends, goCommand
-// therefore stops the command and its children.
+// goCommand runs the go command with its temporary files in dir. The command has its own process
+// group, so a Ctrl-C in the terminal does not reach it. When ctx ends, goCommand therefore stops
+// the command and its children itself.
 func goCommand(ctx context.Context, dir string, run func(*exec.Cmd) ([]byte, error), args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Env = append(os.Environ(), "GOTMPDIR="+dir)
@@ -176,10 +172,10 @@ func goCommand(ctx context.Context, dir string, run func(*exec.Cmd) ([]byte, err
 	return out, err
 }
 
-// writeOverlay writes a build overlay that adds two files to package lock, and returns its
-// path. One is a copy of the user's file. The other registers the strategies that the file
-// declares. A //line directive makes the compiler report the user's path. A file that is
-// already in lockDir needs no copy.
+// writeOverlay writes a build overlay that adds two files to package lock, and returns its path.
+// The first file is a copy of the user's file, with a //line directive so that compiler errors
+// show the user's path. The second file registers the strategies of the first. No copy is made if
+// the user's file is already in lockDir.
 func writeOverlay(dir, lockDir, file string, own []ownStrategy) (path string, err error) {
 	abs, err := filepath.Abs(file)
 	if err != nil {
@@ -193,7 +189,7 @@ func writeOverlay(dir, lockDir, file string, own []ownStrategy) (path string, er
 	files := map[string]string{
 		"explore_register.go": fmt.Sprintf("package lock\n\nfunc init() { Strategies = append(Strategies, %s) }\n", strings.Join(variables, ", ")),
 	}
-	if filepath.Dir(abs) != lockDir { // otherwise it is already part of the package
+	if filepath.Dir(abs) != lockDir { // otherwise the file is already part of the package
 		files["explore_own.go"] = fmt.Sprintf("//line %s:1\n%s", abs, text)
 	}
 	replace := map[string]string{}
@@ -211,9 +207,9 @@ func writeOverlay(dir, lockDir, file string, own []ownStrategy) (path string, er
 	return path, os.WriteFile(path, overlay, 0o600)
 }
 
-// program returns the command that started this program, for the commands that it prints.
+// program returns how the user started this program, for use in the commands that it prints.
 func program() string {
-	if strings.Contains(os.Args[0], "/go-build") { // started by go run
+	if strings.Contains(os.Args[0], "/go-build") { // the program was started by go run
 		return "go run ./cmd/loadgen"
 	}
 	return os.Args[0]

@@ -18,8 +18,8 @@ import (
 	"grablab/internal/testbed/infile"
 )
 
-// exploreCommand runs loadgen explore: it parses the flags, searches, and prints and saves
-// the results.
+// exploreCommand runs the command explore: it parses the flags, searches, and prints and saves the
+// results.
 func exploreCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return invoke(ctx, args, stdout, stderr, parseExplore, exploreHelp, (*exploreSettings).execute)
 }
@@ -32,8 +32,8 @@ func (s *exploreSettings) execute(ctx context.Context, stdout, stderr io.Writer)
 	return s.conclude(results, err, stdout, stderr)
 }
 
-// explore runs the search, or a replay with -replay. If it returns an error without results,
-// no schedule has run.
+// explore searches for failing schedules, or replays one if -replay is given. If it returns an
+// error without results, no schedule has run.
 func (s *exploreSettings) explore(ctx context.Context, stderr io.Writer) ([]explore.Result, error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -68,7 +68,7 @@ func (s *exploreSettings) explore(ctx context.Context, stderr io.Writer) ([]expl
 	return explore.SearchPortfolio(ctx, nil, s.Config, s.progress(stderr))
 }
 
-// notSearched prints why explore ran no schedule, and returns the error for the exit code.
+// notSearched prints why no schedule has run. It returns the error for the exit code.
 func notSearched(err error, stderr io.Writer) error {
 	if errors.Is(err, context.Canceled) {
 		fmt.Fprintln(stderr, "interrupted before the first schedule")
@@ -83,8 +83,8 @@ func notSearched(err error, stderr io.Writer) error {
 	return err
 }
 
-// conclude writes the schedules, prints the results, and returns the error for the exit
-// code. It prints the results even if it cannot write the schedules.
+// conclude saves the failing schedules, prints the results, and returns the error for the exit
+// code. It prints the results even if saving fails.
 func (s *exploreSettings) conclude(results []explore.Result, err error, stdout, stderr io.Writer) error {
 	interrupted := errors.Is(err, context.Canceled)
 	if err != nil && !interrupted {
@@ -107,9 +107,9 @@ func (s *exploreSettings) conclude(results []explore.Result, err error, stdout, 
 	return nil
 }
 
-// unexpected reports whether the verdict or a single failure differs from what the registry
-// claims. In the parts of a portfolio, only the failures count, because their bounds may be too
-// narrow for a claimed failure.
+// unexpected reports whether the verdict or any failure differs from what the registry claims. For
+// the single searches of a series, only failures count, because the bounds of one search may be
+// too narrow to find a claimed failure.
 func unexpected(r explore.Result) bool {
 	unclaimed := func(r explore.Result) bool {
 		return slices.ContainsFunc(r.Failures, func(f explore.Failure) bool { return f.Unclaimed })
@@ -117,7 +117,7 @@ func unexpected(r explore.Result) bool {
 	return r.Expected != "" && r.Expected != r.Verdict || unclaimed(r) || slices.ContainsFunc(r.Parts, unclaimed)
 }
 
-// save writes the schedule of every failure.
+// save saves the schedule of every failure.
 func (s *exploreSettings) save(results []explore.Result) error {
 	for _, r := range results {
 		for _, f := range r.Failures {
@@ -132,7 +132,7 @@ func (s *exploreSettings) save(results []explore.Result) error {
 	return nil
 }
 
-// write saves the schedule of a failure. It replaces the file atomically.
+// write saves the schedule of a failure to its file, which it replaces atomically.
 func (s *exploreSettings) write(f explore.Failure) error {
 	path := s.fileOf(f)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -144,8 +144,8 @@ func (s *exploreSettings) write(f explore.Failure) error {
 	return nil
 }
 
-// fileOf returns the path of the file for the schedule of a failure. The kind of a failure
-// is part of the name, because -everything finds several failures of one property.
+// fileOf returns the path for the schedule of a failure. The name contains the kind of the
+// failure, because with -everything one property may fail in several ways.
 func (s *exploreSettings) fileOf(f explore.Failure) string {
 	name := f.Schedule.Strategy + "-" + f.Property
 	if f.Kind != "" {
@@ -162,7 +162,7 @@ func (s *exploreSettings) render(w io.Writer, results []explore.Result) error {
 	return renderAs(w, exploreFormats, s.format, e)
 }
 
-// replayWith returns the command that replays a failure.
+// replayWith returns the command with which the user can replay a failure.
 func (s *exploreSettings) replayWith(f explore.Failure) string {
 	command := program() + " explore"
 	if s.file != "" {
@@ -174,7 +174,7 @@ func (s *exploreSettings) replayWith(f explore.Failure) string {
 	return command + " -replay " + s.fileOf(f)
 }
 
-// readReplay reads the schedule in the file of -replay. Without -replay it does nothing.
+// readReplay reads the schedule in the file of -replay. It does nothing if the flag is missing.
 func (s *exploreSettings) readReplay() error {
 	if s.replay == "" {
 		return nil
@@ -192,7 +192,7 @@ func (s *exploreSettings) readReplay() error {
 	return nil
 }
 
-// replayAll replays the schedule once with each chosen strategy.
+// replayAll replays the schedule with each chosen strategy.
 func (s *exploreSettings) replayAll(ctx context.Context) (results []explore.Result, err error) {
 	for _, name := range s.Strategies {
 		r, err := explore.ReplayBy(ctx, s.Command, s.course, name)
@@ -204,8 +204,7 @@ func (s *exploreSettings) replayAll(ctx context.Context) (results []explore.Resu
 	return results, nil
 }
 
-// firstDiagram draws the first failure in the results. It prints nothing if there is no
-// failure.
+// firstDiagram draws a diagram of the first failure. It prints nothing if nothing failed.
 func firstDiagram(w io.Writer, e report.Exploration) error {
 	for _, r := range e.Results {
 		if len(r.Failures) > 0 {
@@ -215,22 +214,21 @@ func firstDiagram(w io.Writer, e report.Exploration) error {
 	return nil
 }
 
-// progress returns a function that reports the search on w. It reports and saves a failure
-// as soon as it is known to be the shortest. It prints a progress line at most once per
-// progressEvery.
+// progress returns a function that reports the progress of a search on w. It saves a failure once
+// no shorter schedule for it can be found. It prints a line at most once per progressEvery.
 func (s *exploreSettings) progress(w io.Writer) explore.Watch {
 	if s.quiet {
 		w = io.Discard
 	}
 	var last time.Time
-	said := map[string]bool{}
+	reported := map[string]bool{}
 	return func(r explore.Result) {
 		for _, f := range r.Failures {
 			path := s.fileOf(f)
-			if said[path] || s.write(f) != nil { // conclude tries to write it again
+			if reported[path] || s.write(f) != nil { // conclude will try again to write it
 				continue
 			}
-			said[path] = true
+			reported[path] = true
 			fmt.Fprintf(w, "%s breaks %s in %d steps, and in none fewer that cost no more: %s\n", r.Strategy, f.Property, len(f.Schedule.Steps), path)
 		}
 		if time.Since(last) < progressEvery {

@@ -17,50 +17,50 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// settings holds everything that the command line of run says.
+// settings holds the command line of run, after parsing.
 type settings struct {
 	experiment.Config
 	asserts []experiment.Assert
 	format  string
 	quiet   bool
-	junit   string // the file for the test results in JUnit's format; empty for none
-	resume  string // the result folder to continue in; empty for a new run
+	junit   string // file for the results in JUnit's format; empty for none
+	resume  string // result folder of the run to continue; empty for a new run
 
 	baselinePath string
-	baseline     report.Baseline // what baselinePath holds
+	baseline     report.Baseline // the contents of baselinePath
 
-	shard shard.Shard // the share of the load to send, if -shard is given
+	shard shard.Shard // the share of the load to send; set by -shard
 
-	schedule string // the schedule to force instead of running a table
+	schedule string // file with a schedule to replay instead of running a table
 
 	migrations    []fleet.Migration
-	ready         string      // the path at which an instance of -service reports that it is ready
-	spec          target.Spec // the calls of the targets
+	ready         string      // path that answers once an instance of -service is ready
+	spec          target.Spec // how to call the service under test
 	targetFile    string
 	ledgerQuery   string
-	expectations  string // the file that replaces the registry's expectations
+	expectations  string // file with verdicts that replace the claims of the registry
 	strategyWords []string
-	allFaults     bool // whether -faults names all
-	// unknownStrategy is the error for a strategy that the registry lacks. It counts only
-	// without targets, because targets may have strategies of their own.
+	allFaults     bool // whether -faults contains the word all
+	// unknownStrategy is the error for a strategy that this program does not have. It is ignored
+	// with targets, because they may have strategies of their own.
 	unknownStrategy error
 
 	line       *flags.Line
-	places     map[string]string // where the target file sets each flag
-	unrecorded []string          // the given flags that run.json does not record
+	places     map[string]string // file and line of each flag that the target file sets
+	unrecorded []string          // flags of this command line that run.json does not record
 	notes      notes
 }
 
-// given reports whether the flag is on the command line or in the target file.
+// given reports whether the command line or the target file sets the flag.
 func (s *settings) given(name string) bool { return s.line.Given(name) }
 
-// flagGroup is one topic of the help.
+// flagGroup is a group of flags that the help shows under one heading.
 type flagGroup struct {
 	title string
 	flags []flags.Flag
 }
 
-// groups returns every flag of run.
+// groups returns every flag of run, in the groups of the help.
 func (s *settings) groups() []flagGroup {
 	return []flagGroup{
 		{"What to run", []flags.Flag{
@@ -77,7 +77,7 @@ func (s *settings) groups() []flagGroup {
 			flags.New("redis-topology", "NAME", "how -stack local runs the one Redis: single; cluster, with three masters and a replica each; or sentinel, with a master, a replica and three Sentinels (default single)", flags.One(&s.Stack.Topology, flags.OneOf(catalog.Topologies...))),
 		}, serverFlags(&s.Stack), []flags.Flag{
 			flags.New("instances", "N", "number of instances to start", flags.One(&s.Instances, flags.WholeNumber(1, 64))),
-			flags.New("worker-stacks", "N", "", flags.One(&s.Workers, flags.WholeNumber(1, 16))), // for tests
+			flags.New("worker-stacks", "N", "", flags.One(&s.Workers, flags.WholeNumber(1, 16))), // only tests use this flag, so the help hides it
 		})},
 		{"Your own service, in any language (docs/your-service.md)", s.targetFlags()},
 		{"Load (defaults of the scenario rush)", []flags.Flag{
@@ -120,7 +120,7 @@ func (s *settings) groups() []flagGroup {
 	}
 }
 
-// flags returns every flag of run without the groups.
+// flags returns every flag of run as a single list.
 func (s *settings) flags() (all []flags.Flag) {
 	for _, g := range s.groups() {
 		all = append(all, g.flags...)
@@ -128,8 +128,8 @@ func (s *settings) flags() (all []flags.Flag) {
 	return all
 }
 
-// targetFlags returns the flags that describe someone else's service. A target file has them as
-// its keys, and target.FileSchema lists them.
+// targetFlags returns the flags that describe a service of others. They are also the keys of a
+// target file, which target.FileSchema lists.
 func (s *settings) targetFlags() []flags.Flag {
 	return []flags.Flag{
 		flags.New("service", "COMMAND", "start a service with this command, as often as -instances says, behind proxies, on the servers of -stack local. The command may contain "+fleet.Placeholders(), flags.One(&s.Service, parseService)),
@@ -156,7 +156,7 @@ func (s *settings) targetFlags() []flags.Flag {
 	}
 }
 
-// serverFlags returns the flags that name servers which loadgen does not start.
+// serverFlags returns the flags with the addresses of servers that loadgen does not start itself.
 func serverFlags(c *stack.Config) []flags.Flag {
 	return []flags.Flag{
 		flags.New("db", "DSN", "database of -stack external or of the targets. A service that is not ours also needs -ledger-query", flags.One(&c.DSN, flags.NonEmpty)),
@@ -169,14 +169,14 @@ func serverFlags(c *stack.Config) []flags.Flag {
 	}
 }
 
-// core lists the default strategies.
+// core lists the strategies that run by default.
 var core = []string{"none", "mutex", "setnx", "watchdog", "redlock"}
 
-// defaultWorkers is the default number of cells with a fault that run at a time. These cells
-// wait more than they compute.
+// defaultWorkers is the default number of cells with a fault that run in parallel. These cells
+// wait most of the time, so the number may exceed that of the CPUs.
 const defaultWorkers = 4
 
-// defaults returns a run of the named scenario without other flags.
+// defaults returns the settings of the named scenario, before any flags.
 func defaults(scenario string) *settings {
 	s := &settings{format: "text", line: new(flags.Line), places: map[string]string{}}
 	for _, sc := range experiment.Scenarios {

@@ -17,7 +17,7 @@ import (
 	"github.com/peterbourgon/ff/v3"
 )
 
-// parseRun reads the flags of run. Its errors wrap flags.ErrUsage, or are a flags.HelpError.
+// parseRun parses the flags of run. Its errors wrap flags.ErrUsage or are a flags.HelpError.
 func parseRun(args []string) (*settings, error) {
 	if share := shard.FromEnv(os.Getenv); share != "" {
 		args = append([]string{"-shard=" + share}, args...)
@@ -44,7 +44,8 @@ func parseRun(args []string) (*settings, error) {
 	return s, nil
 }
 
-// parseWithScenario parses twice: first to learn the scenario, then to override its values.
+// parseWithScenario parses the flags twice: first to learn the scenario, then to override the
+// values that the scenario sets.
 func parseWithScenario(args []string) (*settings, error) {
 	s := defaults(experiment.Scenarios[0].Name)
 	if err := s.parse(args); err != nil {
@@ -54,7 +55,7 @@ func parseWithScenario(args []string) (*settings, error) {
 	return s, s.parse(args)
 }
 
-// parse sets s from the command line, and from the target file if there is one.
+// parse sets s from the command line and from the target file, if there is one.
 func (s *settings) parse(args []string) (err error) {
 	s.line, err = flags.ParseFlags(s.flags(), args, ff.WithConfigFileVia(&s.targetFile), ff.WithConfigFileParser(s.readTargetFile))
 	if err != nil {
@@ -70,18 +71,19 @@ func (s *settings) parse(args []string) (err error) {
 			s.Args = append(s.Args, arg)
 		}
 	}
-	// If drivers came one by one, a service that is slow to answer would hide its races.
+	// Send all drivers of an order at once. If they came one by one, a service that answers slowly
+	// would hide its races.
 	s.Together = s.attaches() && !s.given("rate") && s.Rate > 0
 	return nil
 }
 
-// unrecorded are the flags that run.json does not record. They hold secrets, or do not change
-// what is measured, so -resume accepts new values for them.
+// unrecorded lists the flags that run.json does not record, because they hold secrets or do not
+// affect the results. -resume accepts new values for them.
 var unrecorded = []string{"out", "resume", "format", "assert", "baseline", "budget-total", "junit", "quiet", "schedule", "db", "admin-token", "header"}
 
-// readTargetFile passes the flags in the target file to set, which ignores flags that the
-// command line sets. It opens the file by name, because its errors contain the file and the
-// line.
+// readTargetFile passes the flags in the target file to set, which ignores those that the command
+// line sets. It opens the file by name instead of using the reader, because its errors contain the
+// file and the line.
 func (s *settings) readTargetFile(_ io.Reader, set func(name, value string) error) error {
 	lines, err := target.ReadFile(s.targetFile)
 	if err != nil {

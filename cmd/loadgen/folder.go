@@ -19,20 +19,20 @@ import (
 	"github.com/gofrs/flock"
 )
 
-// folder is the result folder of a run.
+// folder is the result folder of a run, which only one process may write to.
 type folder struct {
 	path string       // absolute path
-	made bool         // this process created the folder, so discard may remove it
-	link string       // symbolic link that save points at the folder; empty for no link
-	lock *flock.Flock // held while this process writes in the folder; nil once released
+	made bool         // whether this process created the folder, so that discard may remove it
+	link string       // symbolic link that save points at the folder; empty if there is none
+	lock *flock.Flock // locked while this process writes to the folder; nil once released
 
-	begun bool // the run has started, so the folder is kept
+	begun bool // whether the run has started, so that the folder must be kept
 }
 
 const resultsDir = "results"
 
-// newFolder creates and locks the result folder. Without out, it creates a folder in
-// results/ whose name contains the time and the scenario.
+// newFolder creates and locks the result folder. If out is empty, it creates a folder in results/
+// that is named after the time and the scenario.
 func newFolder(out, scenario string, now time.Time) (*folder, error) {
 	if out != "" {
 		return namedFolder(out)
@@ -44,7 +44,7 @@ func newFolder(out, scenario string, now time.Time) (*folder, error) {
 	id := now.UTC().Format("20060102T150405Z") + "-" + scenario
 	path := filepath.Join(root, id)
 	err = os.Mkdir(path, 0o755)
-	for n := 2; errors.Is(err, fs.ErrExist); n++ { // two runs may start in the same second
+	for n := 2; errors.Is(err, fs.ErrExist); n++ { // another run may have started in the same second
 		path = filepath.Join(root, fmt.Sprintf("%s-%d", id, n))
 		err = os.Mkdir(path, 0o755)
 	}
@@ -55,8 +55,8 @@ func newFolder(out, scenario string, now time.Time) (*folder, error) {
 	return f, f.claim()
 }
 
-// namedFolder creates or takes the folder out. It returns an error if the folder already
-// contains results.
+// namedFolder opens the folder out, and creates it if necessary. It returns an error if the folder
+// already contains results.
 func namedFolder(out string) (*folder, error) {
 	f, err := takeFolder(out)
 	if err != nil {
@@ -75,7 +75,8 @@ func namedFolder(out string) (*folder, error) {
 	return f, nil
 }
 
-// takeFolder creates the folder if necessary and locks it. The folder may contain results.
+// takeFolder creates the folder if necessary, and locks it. Unlike namedFolder, it accepts a
+// folder that contains results.
 func takeFolder(out string) (*folder, error) {
 	path, made, err := makeFolder(out)
 	if err != nil {
@@ -85,8 +86,8 @@ func takeFolder(out string) (*folder, error) {
 	return f, f.claim()
 }
 
-// makeFolder creates the folder if necessary. It returns the absolute path, and whether the
-// folder is new.
+// makeFolder creates the folder if necessary. It returns the absolute path and whether it has
+// created the folder.
 func makeFolder(out string) (path string, made bool, err error) {
 	if path, err = filepath.Abs(out); err == nil {
 		_, statErr := os.Stat(path)
@@ -99,12 +100,12 @@ func makeFolder(out string) (path string, made bool, err error) {
 	return path, made, nil
 }
 
-// lockName is the lock file in a result folder. It keeps other processes from writing there,
-// and contains the id of the process that holds it.
+// lockName is the name of the lock file in a result folder, which keeps other processes from
+// writing there. The file contains the process id of its owner.
 const lockName = ".loadgen.lock"
 
-// claim locks the folder, or returns an error if another process writes in it. It also finds
-// a folder that is not writable before the run starts.
+// claim locks the folder. It returns an error if another process writes to the folder, or if the
+// folder is not writable, so that the run can stop before it starts.
 func (f *folder) claim() error {
 	for {
 		name := filepath.Join(f.path, lockName)
@@ -114,11 +115,11 @@ func (f *folder) claim() error {
 			return fmt.Errorf("result folder: %w", err)
 		}
 		if !free {
-			owner, _ := os.ReadFile(name) // empty if the owner has not written it yet
+			owner, _ := os.ReadFile(name) // empty if the owner has not written its id yet
 			return fmt.Errorf("result folder: %s is in use by %s", f.path, cmp.Or(strings.TrimSpace(string(owner)), "another run"))
 		}
 		f.lock = lock
-		if current, err := f.isCurrent(name); err != nil || !current { // the previous owner has removed the file: lock the new one
+		if current, err := f.isCurrent(name); err != nil || !current { // the previous owner has removed the file, so lock the new one
 			if err := errors.Join(err, lock.Close()); err != nil {
 				return fmt.Errorf("result folder: %w", err)
 			}
@@ -130,7 +131,7 @@ func (f *folder) claim() error {
 	}
 }
 
-// isCurrent reports whether the locked file is still the one at path name.
+// isCurrent reports whether the path still leads to the file that is locked.
 func (f *folder) isCurrent(name string) (bool, error) {
 	found, err := os.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -140,7 +141,7 @@ func (f *folder) isCurrent(name string) (bool, error) {
 	return os.SameFile(found, locked), errors.Join(err, lockErr)
 }
 
-// release unlocks the folder. A second call does nothing.
+// release unlocks the folder. Calling it again does nothing.
 func (f *folder) release() error {
 	if f.lock == nil {
 		return nil
@@ -149,7 +150,7 @@ func (f *folder) release() error {
 	return removeLocked(filepath.Join(f.path, lockName), f.lock)
 }
 
-// begin marks the run as started. From then on, the folder is kept.
+// begin marks the run as started, so that discard keeps the folder.
 func (f *folder) begin() { f.begun = true }
 
 const (
@@ -157,8 +158,7 @@ const (
 	htmlFile     = "report.html"
 )
 
-// save writes run.json and the reports, and updates the link. It replaces each file
-// atomically.
+// save writes run.json and the reports, and updates the link. It replaces each file atomically.
 func (f *folder) save(run *experiment.Run) error {
 	err := writeFiles(f, []format[*experiment.Run]{{report.File, report.JSON}, {markdownFile, report.Markdown}, {htmlFile, report.HTML}}, run)
 	if err != nil {
@@ -173,7 +173,7 @@ func (f *folder) save(run *experiment.Run) error {
 	return nil
 }
 
-// writeFiles writes a result in several formats. It replaces each file atomically.
+// writeFiles writes a result in each of several formats. It replaces each file atomically.
 func writeFiles[T any](f *folder, files []format[T], result T) error {
 	for _, file := range files {
 		var b bytes.Buffer
@@ -187,8 +187,8 @@ func writeFiles[T any](f *folder, files []format[T], result T) error {
 	return nil
 }
 
-// discard removes the folder of a run that did not start. It only unlocks a folder that
-// existed before.
+// discard removes the folder if the run has not started. If the folder existed before, discard
+// only unlocks it.
 func (f *folder) discard() error {
 	if !f.made {
 		return f.release()

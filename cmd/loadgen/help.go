@@ -11,7 +11,7 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// overview prints a short description of loadgen, with examples and the commands.
+// overview prints what loadgen does, with examples and a list of its commands.
 func overview(w io.Writer) {
 	fmt.Fprint(w, `loadgen lets drivers fight for orders and counts in the database how often an order was
 grabbed twice. Without flags, it compares five strategies on an embedded stack.
@@ -40,10 +40,10 @@ docs/your-service.md how to test a service of your own. loadgen -version prints 
 `)
 }
 
-// commonFlags lists the most used flags of run. The short help shows only these.
+// commonFlags lists the most common flags of run, which are the only ones in the short help.
 var commonFlags = []string{"scenario", "strategies", "faults", "stack", "targets", "orders", "rate", "repeat", "assert", "out"}
 
-// runHelp prints the most used flags of run. For the topic "all", it prints every flag by group,
+// runHelp prints the most common flags of run. For the topic "all", it prints every flag by group,
 // and the names that flags accept.
 func runHelp(w io.Writer, topic string) {
 	s := defaults(experiment.Scenarios[0].Name)

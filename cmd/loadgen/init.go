@@ -23,7 +23,7 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// initSettings are the settings of the command init.
+// initSettings holds the flags of the command init.
 type initSettings struct {
 	out, openAPI string
 	yes          bool
@@ -31,17 +31,18 @@ type initSettings struct {
 	in           *bufio.Reader
 }
 
-// keyValues holds the values of a target file by key. A key with several values is a list.
+// keyValues maps each key of a target file to its values. A key that takes a list has several
+// values.
 type keyValues map[string][]string
 
-// stdin is replaced by tests.
+// stdin is the source of the user's answers. Tests replace it.
 var stdin io.Reader = os.Stdin
 
 func initCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return invoke(ctx, args, stdout, stderr, parseInit, initHelp, (*initSettings).execute)
 }
 
-// describing returns the flags that a target file has as its keys.
+// describing returns the flags that are also keys of a target file.
 func describing() []flags.Flag {
 	all := append(new(settings).targetFlags(), serverFlags(new(stack.Config))[0])
 	return slices.DeleteFunc(all, func(f flags.Flag) bool { return f.Name == "target-file" })
@@ -84,7 +85,7 @@ not say, makes a few grabs, finds out what the answers mean, and asks again for 
 	flags.Print(w, append(new(initSettings).flags(), describing()...))
 }
 
-// question asks for one key of a target file.
+// question asks the user for the value of one key in the target file.
 type question struct {
 	key, text string
 	preset    string
@@ -97,7 +98,8 @@ func lacks(key string) func(keyValues) bool { return func(a keyValues) bool { re
 
 func always(keyValues) bool { return true }
 
-// questions are asked in this order. An empty answer takes the preset, or leaves the key out.
+// questions lists the questions in the order in which they are asked. If the answer is empty, the
+// preset applies, or the key stays unset if there is no preset.
 var questions = []question{
 	{"service", "Command that starts one instance, with {port}, {redis}, {db} and so on (empty if instances run already)", "", lacks("targets")},
 	{"targets", "Base URLs of the running instances, separated by commas", "", lacks("service")},
@@ -113,7 +115,8 @@ var questions = []question{
 	{"lease", "Lifetime of the lock without renewal", "30s", func(a keyValues) bool { return !strings.Contains(strings.Join(a["service"], ""), "{ttl_ms}") }},
 }
 
-// execute asks, writes the file and tries it, until there is nothing to correct.
+// execute asks the questions, writes the target file and tries it with a few grabs. It repeats the
+// last two steps until no problem is left or the user cannot correct it.
 func (s *initSettings) execute(ctx context.Context, stdout, stderr io.Writer) error {
 	presets := map[string]string{}
 	if s.openAPI != "" {
@@ -149,10 +152,11 @@ func (s *initSettings) execute(ctx context.Context, stdout, stderr io.Writer) er
 	}
 }
 
-// mostTries bounds how often init corrects the file.
+// mostTries limits how often init corrects the file.
 const mostTries = 8
 
-// ask sets the answer to a question. It asks again until the answer is valid.
+// ask asks a question and stores the answer. It repeats the question until the answer is valid or
+// the input ends.
 func (s *initSettings) ask(w io.Writer, q question) {
 	all := describing()
 	value := all[slices.IndexFunc(all, func(f flags.Flag) bool { return f.Name == q.key })].Value
@@ -184,15 +188,15 @@ func (s *initSettings) ask(w io.Writer, q question) {
 	}
 }
 
-// finding is the first problem of a target file.
+// finding is the first problem that a trial of the target file has revealed.
 type finding struct {
 	experiment.Problem
-	at   string // the problem with its place in the file
+	at   string // the problem as text, with its place in the file
 	seen []experiment.SeenAnswer
 }
 
-// try makes a few grabs as the file says. It returns nil if there is nothing to correct. Earlier
-// tries have used up orders.
+// try makes a few grabs as the target file describes them. It returns nil if they reveal no
+// problem. earlier is the number of previous tries, each of which has used up an order.
 func (s *initSettings) try(ctx context.Context, stdout io.Writer, earlier int) (found *finding, err error) {
 	run, err := parseCheck([]string{"-target-file", s.out})
 	if err != nil {
@@ -222,7 +226,8 @@ func (s *initSettings) try(ctx context.Context, stdout io.Writer, earlier int) (
 	return nil, nil
 }
 
-// correct changes the answers so that the problem may vanish. It returns false if it cannot.
+// correct changes the answers so that the problem may disappear. It returns false if nothing has
+// changed.
 func (s *initSettings) correct(w io.Writer, found *finding) bool {
 	fmt.Fprintf(w, "  ! %s\n", found.at)
 	before := fmt.Sprint(s.answers)
@@ -236,8 +241,8 @@ func (s *initSettings) correct(w io.Writer, found *finding) bool {
 	return fmt.Sprint(s.answers) != before
 }
 
-// tellApart returns rules that distinguish the answers of a winner and of a driver who is too late.
-// key is the rule that failed.
+// tellApart returns rules that distinguish the answer of a winner from that of a driver who is too
+// late. key is the rule that failed. It returns nil if the answers show no clear difference.
 func tellApart(key string, seen []experiment.SeenAnswer) map[string]string {
 	status := func(i int) string { return strconv.Itoa(seen[i].Status) }
 	switch {
@@ -266,7 +271,7 @@ func tellApart(key string, seen []experiment.SeenAnswer) map[string]string {
 	return nil
 }
 
-// leaves returns the texts and other simple values of a JSON document by their paths.
+// leaves returns the simple values in a JSON document, such as texts and numbers, by their paths.
 func leaves(path string, doc any) map[string]string {
 	all := map[string]string{}
 	if object, ok := doc.(map[string]any); ok {
@@ -281,7 +286,8 @@ func leaves(path string, doc any) map[string]string {
 	return all
 }
 
-// write writes the file with a comment for each key, and the schema for editors beside it.
+// write writes the target file with a comment for each key, and next to it the schema that editors
+// use.
 func (s *initSettings) write() error {
 	var schema struct {
 		Properties map[string]struct {
@@ -302,7 +308,7 @@ func (s *initSettings) write() error {
 		if values := s.answers[f.Name]; values != nil {
 			value, mark = values, ""
 			if about.Type == "integer" || about.Type == "boolean" || f.Name == "target-pid" {
-				_ = yaml.Unmarshal([]byte("["+values[0]+"]"), &value) // the flag has accepted it
+				_ = yaml.Unmarshal([]byte("["+values[0]+"]"), &value) // the value is valid, because the flag has parsed it already
 			}
 			if list, ok := value.([]any); ok && len(list) == 1 {
 				value = list[0]

@@ -18,10 +18,10 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// labSettings holds the command line of lab.
+// labSettings holds the flags of the command lab.
 type labSettings struct {
-	kind string // kind of the stack
-	addr string // address of the page
+	kind string // kind of stack: embedded or local
+	addr string // address at which the page is served
 	file string // Go file with strategies of the user; empty for none
 }
 
@@ -36,7 +36,7 @@ func (s *labSettings) flags() []flags.Flag {
 	}
 }
 
-// parseLab reads the flags of lab and the file. Its errors wrap flags.ErrUsage, or are a
+// parseLab parses the flags of lab and the optional file. Its errors wrap flags.ErrUsage or are a
 // flags.HelpError.
 func parseLab(args []string) (*labSettings, error) {
 	s := newLabSettings()
@@ -69,7 +69,7 @@ func labCommand(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	return invoke(ctx, args, stdout, stderr, parseLab, labHelp, (*labSettings).execute)
 }
 
-// searchFor limits a search that the page starts, in seconds.
+// searchFor limits the duration of a search that the page starts, in seconds.
 const searchFor = 20.0
 
 func (s *labSettings) execute(ctx context.Context, stdout, stderr io.Writer) error {
@@ -104,7 +104,7 @@ func (s *labSettings) execute(ctx context.Context, stdout, stderr io.Writer) err
 	return nil
 }
 
-// search explores one strategy for the page.
+// search explores one strategy, when the page asks for it.
 func (s *labSettings) search(ctx context.Context, worker []string, asked lab.Search) (report.Found, error) {
 	of := newExploreSettings()
 	of.Config.Strategies, of.Config.Actors, of.Config.Faults = []string{asked.Strategy}, asked.Actors, asked.Faults
@@ -118,7 +118,7 @@ func (s *labSettings) search(ctx context.Context, worker []string, asked lab.Sea
 	}}.Found(), nil
 }
 
-// fill runs loadgen run for a table of the page. It passes each finished cell to the page.
+// fill runs the cells of a table in the page, and passes each finished cell to the page.
 func (s *labSettings) fill(ctx context.Context, t lab.Table, to lab.Filling) (err error) {
 	var faults []string
 	for _, f := range t.Faults {

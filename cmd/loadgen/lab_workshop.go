@@ -18,23 +18,21 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// stepCommand is a hidden subcommand that runs one command of an exercise. The lab starts it
-// as a child process.
+// stepCommand is a hidden subcommand that runs one command of an exercise. The lab starts it as a
+// child process.
 const stepCommand = "workshop-step"
 
-// stepDone is the result that a child process writes to its outcome file.
+// stepDone is the result that a child process leaves in its outcome file.
 type stepDone struct {
 	Outcome workshop.Outcome
-	Refused string // why the user's lock was rejected; empty if it was not
+	Refused string // why the user's lock was rejected; empty if it was accepted
 }
 
-// workshopOf returns a function that opens a workshop session for the page. The session
-// shares its progress with loadgen workshop.
-//
-// Each command of a session runs in a child process. There, the user's lock cannot collide
-// with the lab's strategies, and a crash cannot stop the lab.
+// workshopOf returns a function that opens a workshop session for the page. The session shares its
+// progress with the command workshop. Each command of a session runs in a child process. So the
+// user's lock cannot collide with the lab's strategies, and a crash cannot stop the lab.
 func (s *labSettings) workshopOf() func(lang string, progress io.Writer) (*workshop.Session, error) {
-	seed := newWorkshopSettings().seed // every session uses the same seed until the progress is saved
+	seed := newWorkshopSettings().seed // use one seed for all sessions until the progress is saved
 	return func(lang string, progress io.Writer) (*workshop.Session, error) {
 		w := newWorkshopSettings()
 		if w.lang, w.seed = lang, seed; s.kind == stack.Local {
@@ -51,11 +49,11 @@ func (s *labSettings) workshopOf() func(lang string, progress io.Writer) (*works
 	}
 }
 
-// cleanUpTime limits how long a stopped command may clean up what it has started.
+// cleanUpTime limits how long a stopped command may take to clean up.
 const cleanUpTime = 30 * time.Second
 
-// doInChild runs a command of this program in a child process. To stop the child, it closes
-// the child's standard input. This happens when ctx ends, and also when this process dies.
+// doInChild runs a command of this program in a child process. It stops the child by closing the
+// child's standard input. That happens when ctx ends, and also if this process dies.
 func doInChild(ctx context.Context, args []string, stdout, stderr io.Writer) (o workshop.Outcome, err error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -70,7 +68,7 @@ func doInChild(ctx context.Context, args []string, stdout, stderr io.Writer) (o 
 	var said strings.Builder
 	cmd := exec.CommandContext(ctx, exe, append([]string{stepCommand, file}, args...)...)
 	cmd.Stdout, cmd.Stderr = stdout, io.MultiWriter(stderr, &said)
-	proc.NewProcessGroup(cmd) // Ctrl-C must reach only the lab, which then stops the child
+	proc.NewProcessGroup(cmd) // Ctrl-C must reach only the lab, which then stops the child itself
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return o, err

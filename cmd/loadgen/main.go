@@ -1,9 +1,9 @@
 // Command loadgen generates load for the order-grabbing service and judges the results. It also
-// explores schedules, measures locks, and shows and compares results.
+// explores schedules, benchmarks locks, and shows and compares results.
 //
-// Start at commands and run. Most commands have three steps: they parse flags into settings,
-// check that the flags fit together, and call the package that does the work. flags.go and
-// rules.go hold the flags of the command run and the rules between them.
+// To read the code, start at commands and run. Most commands have three steps: they parse flags
+// into settings, check that the flags fit together, and call the package that does the work. For
+// the command run, flags.go has the flags and rules.go the rules between them.
 package main
 
 import (
@@ -28,26 +28,29 @@ import (
 
 func main() {
 	stack.BeHelper()
-	logging.Disable() // go-redis would report the servers that a fault has stopped
+	logging.Disable() // otherwise, go-redis logs errors about servers that a fault has stopped
 	err := run(context.Background(), os.Args[1:], os.Stdout, os.Stderr)
 	os.Exit(conclude(err, os.Stderr))
 }
 
-// exitCode is the error of a command that has already printed why it fails.
+// exitCode is an error that sets the exit code of a command. The command has already printed why
+// it fails.
 type exitCode int
 
 func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
 
-// The exit codes. Errors without a code of their own mean exitFailed or exitUsage.
+// The exit codes. For any other error, the code is exitUsage if it is a usage error, and
+// exitFailed otherwise.
 const (
 	exitDone        exitCode = 0
 	exitFailed      exitCode = 1 // loadgen itself failed
 	exitUsage       exitCode = 2
-	exitAssert      exitCode = 3 // an -assert did not hold, or the result is not the expected one
+	exitAssert      exitCode = 3 // an -assert did not hold, or the result is not as expected
 	exitInterrupted exitCode = 130
 )
 
-// conclude prints err in one line if it is bad usage, and returns the exit code for it.
+// conclude returns the exit code for err, and prints err unless the command has done so already. A
+// usage error is printed in one line.
 func conclude(err error, stderr io.Writer) int {
 	var code exitCode
 	switch {
@@ -64,7 +67,7 @@ func conclude(err error, stderr io.Writer) int {
 	return int(exitFailed)
 }
 
-// withoutPrefix returns err without the text of a sentinel error at its beginning.
+// withoutPrefix returns err without the text of the sentinel error that it begins with.
 func withoutPrefix(err, sentinel error) error {
 	if err == nil {
 		return nil
@@ -72,15 +75,15 @@ func withoutPrefix(err, sentinel error) error {
 	return errors.New(strings.TrimPrefix(err.Error(), sentinel.Error()+": "))
 }
 
-// command is a subcommand.
+// command is a subcommand of loadgen.
 type command struct {
 	name  string
-	about string // a command without it is hidden from the help
-	// run gets the arguments after the name.
+	about string // one line for the help; a command without one is hidden
+	// run executes the command with the arguments after its name.
 	run func(ctx context.Context, args []string, stdout, stderr io.Writer) error
 }
 
-// commands returns every subcommand. The first one is the default.
+// commands returns all subcommands. The first one is the default.
 func commands() []command {
 	return []command{
 		{"run", "fire at every chosen strategy under every chosen fault, and audit the ledger", runCommand},
@@ -102,14 +105,15 @@ func commands() []command {
 	}
 }
 
-// asCommand adapts the main function of another package.
+// asCommand turns the main function of another package, which returns an exit code, into a
+// command.
 func asCommand(main func(context.Context, []string, io.Writer, io.Writer) int) func(context.Context, []string, io.Writer, io.Writer) error {
 	return func(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return exitCode(main(ctx, args, stdout, stderr))
 	}
 }
 
-// run runs the command that args begin with.
+// run runs the command named by the first argument.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	switch line := strings.Join(args, " "); {
 	case slices.Contains([]string{"-version", "--version"}, line):
@@ -135,8 +139,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return flags.Usage("%w", flags.Unknown("command", args[0], visible))
 }
 
-// invoke parses the arguments of a command and executes it until a signal arrives. If the
-// arguments ask for help, it prints that instead.
+// invoke parses the arguments of a command and executes it until it ends or a signal arrives. If
+// the arguments ask for help, it prints the help instead.
 func invoke[S any](ctx context.Context, args []string, stdout, stderr io.Writer,
 	parse func([]string) (S, error), help func(w io.Writer, topic string),
 	execute func(S, context.Context, io.Writer, io.Writer) error,

@@ -16,11 +16,11 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// mergeFlags are the flags of run that merge takes too. Everything else is in the results of the
-// shards.
+// mergeFlags lists the flags of run that merge accepts. All other settings come from the results
+// of the shards.
 var mergeFlags = []string{"db", "admin-token", "header", "ledger-query", "target-file", "expectations", "assert", "baseline", "junit", "out", "format", "quiet"}
 
-// flagsOfMerge returns the flags of run that merge takes.
+// flagsOfMerge returns the flags that merge accepts.
 func (s *settings) flagsOfMerge() []flags.Flag {
 	return slices.DeleteFunc(s.flags(), func(f flags.Flag) bool { return !slices.Contains(mergeFlags, f.Name) })
 }
@@ -40,7 +40,8 @@ func mergeCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 	return invoke(ctx, args, stdout, stderr, parseMerge, mergeHelp, (*settings).merge)
 }
 
-// parseMerge reads the results of the shards, and returns the settings of the run that they share.
+// parseMerge parses the flags and reads the results of the shards. It returns the settings of the
+// run that the shards belong to.
 func parseMerge(args []string) (*settings, error) {
 	line, err := flags.Parse(defaults(experiment.Scenarios[0].Name).flagsOfMerge(), args)
 	switch {
@@ -61,16 +62,16 @@ func parseMerge(args []string) (*settings, error) {
 	return s, nil
 }
 
-// mergeFolders returns the settings that the shards in the folders have recorded, with the flags
-// of line, and with the answers of the shards as the merge.
+// mergeFolders reads the result folders of the shards. It returns the settings that they have
+// recorded, extended by the flags in line. The answers of the shards become the data to judge.
 func mergeFolders(line *flags.Line) (*settings, error) {
 	var (
-		recorded []string // the flags that all shards have
+		recorded []string // flags that all shards have in common
 		count    int
 		parts    []shard.Part
-		broken   []string // folders without a result
+		broken   []string // folders that have no result
 		lost     = map[int]string{}
-		from     = map[int]string{} // the folder of each shard
+		from     = map[int]string{} // the folder of each shard, by its number
 	)
 	for _, dir := range line.Args {
 		run, err := report.Load(dir)
@@ -119,7 +120,7 @@ func mergeFolders(line *flags.Line) (*settings, error) {
 	return s, nil
 }
 
-// shareOf returns the share of a shard, and its flags without the share.
+// shareOf returns which share of the load a shard has sent, and its other flags.
 func shareOf(run *experiment.Run) (share load.Share, args []string, err error) {
 	err = errors.New("it is not the result of a shard: name folders of loadgen run -shard")
 	for _, arg := range run.Config.Args {
@@ -135,7 +136,7 @@ func shareOf(run *experiment.Run) (share load.Share, args []string, err error) {
 	return share, args, err
 }
 
-// merge judges the shards, and fails if one is lost.
+// merge judges all shards together. It fails if the answers of a shard are missing.
 func (s *settings) merge(ctx context.Context, stdout, stderr io.Writer) error {
 	err := s.execute(ctx, stdout, stderr)
 	if err == nil || errors.Is(err, exitAssert) {

@@ -21,11 +21,11 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// These bounds keep a cell feasible. Opening a million orders and reading their ledger takes a
+// Limits that keep a cell feasible. Even opening a million orders and reading their ledger takes a
 // minute.
 const (
 	maxOrders   = 1_000_000
-	maxRequests = 100_000_000 // orders x drivers
+	maxRequests = 100_000_000 // number of orders times number of drivers
 	minRate     = 0.001       // requests per second
 	maxRate     = 1e6
 )
@@ -59,7 +59,7 @@ func parseAt(text string) (*fault.Point, error) {
 	return &p, err
 }
 
-// readable accepts the name of a file that can be opened.
+// readable returns the name of a file if the file can be opened.
 func readable(name string) (string, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -68,7 +68,7 @@ func readable(name string) (string, error) {
 	return name, f.Close()
 }
 
-// bearer accepts a token that an HTTP header can hold.
+// bearer returns a token if it can be sent in an HTTP header.
 func bearer(text string) (string, error) {
 	text, err := flags.NonEmpty(text)
 	if err == nil {
@@ -94,7 +94,7 @@ func parseID(text string) (int64, error) {
 }
 
 func parseProbeDrivers(text string) (int64, error) {
-	const most = 1 << 53 // numbers up to here survive JSON
+	const most = 1 << 53 // JSON preserves integers up to this number
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 2 || n > most {
 		return 0, fmt.Errorf("must be the id of a driver, from 2 to %d", most)
@@ -126,7 +126,8 @@ func scenarioNames() []string {
 	return namesOf(experiment.Scenarios, func(s experiment.Scenario) string { return s.Name })
 }
 
-// chooseStrategies is like parseStrategies, but also accepts names that targets may have.
+// chooseStrategies is like parseStrategies, but also accepts unknown names, because targets may
+// have strategies of their own.
 func (s *settings) chooseStrategies(text string) ([]lock.Strategy, error) {
 	words, err := flags.List(text)
 	if err != nil {
@@ -145,7 +146,7 @@ func (s *settings) chooseStrategies(text string) ([]lock.Strategy, error) {
 	return list, nil
 }
 
-// parseStrategies accepts names, core, all and peers.
+// parseStrategies parses a list of names, or one of the words core, all and peers.
 func parseStrategies(text string) ([]lock.Strategy, error) {
 	same := func(a, b lock.Strategy) bool { return a.Name == b.Name }
 	return flags.Each(text, same, func(word string) ([]lock.Strategy, error) {
@@ -172,8 +173,8 @@ func findStrategy(name string) (lock.Strategy, error) {
 	return s, nil
 }
 
-// parseFaults accepts names and all, and returns the faults in the order of the catalog. From all,
-// chooseCells removes the faults of other topologies.
+// parseFaults parses a list of faults or the word all, and returns the faults in the order of the
+// catalog. If all was given, chooseCells later removes faults that need another kind of Redis.
 func (s *settings) parseFaults(text string) ([]catalog.Fault, error) {
 	same := func(a, b catalog.Fault) bool { return a == b }
 	chosen, err := flags.Each(text, same, func(word string) ([]catalog.Fault, error) {
@@ -190,7 +191,8 @@ func (s *settings) parseFaults(text string) ([]catalog.Fault, error) {
 	return slices.DeleteFunc(slices.Clone(catalog.RunFaults), func(f catalog.Fault) bool { return !slices.Contains(chosen, f) }), nil
 }
 
-// findFault finds a fault of run. For an old name it notes the present one.
+// findFault returns the fault with that name. If the name is outdated, it also notes the current
+// name for the user.
 func (s *settings) findFault(name string) (catalog.Fault, error) {
 	found, note, _ := catalog.FindFault(name)
 	if slices.Contains(catalog.RunFaults, found.Name) {
@@ -258,7 +260,7 @@ func parseTargets(text string) ([]string, error) {
 	return list, nil
 }
 
-// namesOf returns the name of each element.
+// namesOf returns the name of each element of the list.
 func namesOf[T any](list []T, name func(T) string) []string {
 	names := make([]string, len(list))
 	for i, x := range list {

@@ -12,10 +12,10 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// node is an object of an OpenAPI document.
+// node is a JSON object in an OpenAPI document.
 type node = map[string]any
 
-// openAPI finds the calls of a service in its OpenAPI document.
+// openAPI looks up the calls of a service in its OpenAPI document.
 type openAPI struct{ doc node }
 
 var (
@@ -25,8 +25,8 @@ var (
 	parameter   = regexp.MustCompile(`\{[^}]*\}`)
 )
 
-// readOpenAPI returns the values of a target file that an OpenAPI document suggests: those of the
-// grab, and of the call that opens orders.
+// readOpenAPI suggests values for a target file, based on an OpenAPI document. They describe the
+// grab and the call that opens orders.
 func readOpenAPI(path string) (map[string]string, error) {
 	text, err := infile.Read(path, infile.Small)
 	if err != nil {
@@ -83,7 +83,7 @@ func readOpenAPI(path string) (map[string]string, error) {
 	return found, nil
 }
 
-// object returns the object at a path of names, or nil.
+// object returns the object that a path of names leads to, or nil.
 func object(n node, names ...string) node {
 	for _, name := range names {
 		n, _ = n[name].(node)
@@ -91,10 +91,10 @@ func object(n node, names ...string) node {
 	return n
 }
 
-// schema returns the JSON schema in content, and follows a reference.
+// schema returns the JSON schema in the content of a request or an answer. It follows references.
 func (api openAPI) schema(content node) node {
 	s := object(content, "content", "application/json", "schema")
-	for range 8 { // references may form a circle
+	for range 8 { // limit the steps, because references can form a cycle
 		ref, ok := s["$ref"].(string)
 		if !ok {
 			break
@@ -104,8 +104,9 @@ func (api openAPI) schema(content node) node {
 	return s
 }
 
-// body returns a template with the required fields of a request, or all if none is required. value
-// returns the placeholder of a number or an id. Other texts become empty.
+// body returns a template for the body of a request. It has the required fields, or all fields if
+// none is required. Numbers and ids get the placeholder that value returns, and other texts stay
+// empty.
 func (api openAPI) body(op node, value func(field string) string) string {
 	s := api.schema(object(op, "requestBody"))
 	properties := object(s, "properties")
@@ -127,7 +128,8 @@ func (api openAPI) body(op node, value func(field string) string) string {
 	return "{" + strings.Join(fields, ",") + "}"
 }
 
-// firstID returns the field with the id in the successful answer of a call, or "".
+// firstID returns the name of the field that contains an id in the successful answer to a call. It
+// returns "" if there is none.
 func (api openAPI) firstID(op node) string {
 	responses := object(op, "responses")
 	for _, status := range []string{"201", "200"} {

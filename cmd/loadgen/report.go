@@ -10,7 +10,7 @@ import (
 	"grablab/internal/present/report"
 )
 
-// runFormats lists the formats of report. The first one is the default.
+// runFormats lists the output formats of report. The first one is the default.
 var runFormats = []format[*experiment.Run]{
 	{"text", report.Text},
 	{"markdown", report.Markdown},
@@ -18,13 +18,13 @@ var runFormats = []format[*experiment.Run]{
 	{"json", report.JSON},
 }
 
-// showSettings holds the arguments and the format of report or compare.
+// showSettings holds the arguments of the commands report and compare.
 type showSettings struct {
 	paths  []string
 	format string
 }
 
-// parseShow reads the flag -format and the paths.
+// parseShow parses the flag -format and the paths of the results.
 func parseShow[T any](formats []format[T], args []string) (s showSettings, err error) {
 	line, err := flags.Parse([]flags.Flag{formatFlag(&s.format, formats)}, args)
 	if err == nil {
@@ -50,7 +50,7 @@ func reportCommand(ctx context.Context, args []string, stdout, stderr io.Writer)
 	return invoke(ctx, args, stdout, stderr, parseReport, reportHelp, showSettings.report)
 }
 
-// report prints each run, with an empty line between two runs.
+// report prints each run, separated by empty lines.
 func (s showSettings) report(_ context.Context, stdout, _ io.Writer) error {
 	for i, dir := range s.paths {
 		run, err := report.Load(dir)

@@ -11,7 +11,8 @@ import (
 	"grablab/internal/present/report"
 )
 
-// resumed returns the settings of the run that -resume names, with the unrecorded flags of s.
+// resumed returns the settings of the run that -resume names. It adds the flags of the current
+// command line that run.json does not record.
 func (s *settings) resumed() (*settings, error) {
 	run, err := report.Load(s.resume)
 	if err != nil {
@@ -29,19 +30,20 @@ func (s *settings) resumed() (*settings, error) {
 	return r, err
 }
 
-// runsCommands are the flags whose values run as commands or SQL, or name a file with such
-// flags. -resume does not take them from a folder, which may come from someone else.
+// runsCommands lists the flags whose values are run as commands or SQL, or name a file with such
+// values. -resume refuses to take them from a result folder unless the user repeats them, because
+// the folder may come from someone else.
 var runsCommands = []string{"service", "open-orders", "ledger-query", "target-file"}
 
-// untrusted reports whether a recorded flag must be repeated, and is not in the given ones.
+// untrusted reports whether a recorded flag is dangerous and the user has not repeated it.
 func untrusted(arg string, given []string) bool {
 	name, _, _ := strings.Cut(strings.TrimPrefix(arg, "-"), "=")
 	return slices.Contains(runsCommands, name) && !slices.Contains(given, arg)
 }
 
-// contradicts returns an error if the run cannot be resumed with the flags of s.
+// contradicts returns an error if the run cannot be resumed by this program with the given flags.
 func (s *settings) contradicts(run *experiment.Run) error {
-	recorded := run.Config.Args // as "-name=value"
+	recorded := run.Config.Args // each has the form "-name=value"
 	here := experiment.NewEnvironment("")
 	switch commit := here.Commit; {
 	case s.given("out"):

@@ -29,7 +29,7 @@ func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	return invoke(ctx, args, stdout, stderr, parseRun, runHelp, (*settings).execute)
 }
 
-// execute runs the table of cells. With -schedule, it replays that schedule instead.
+// execute runs all cells of the table, or replays the schedule if -schedule is given.
 func (s *settings) execute(ctx context.Context, stdout, stderr io.Writer) error {
 	if s.schedule != "" {
 		return s.runSchedule(ctx, stdout, stderr)
@@ -46,14 +46,14 @@ func (s *settings) execute(ctx context.Context, stdout, stderr io.Writer) error 
 		return err
 	}
 	defer s.Trace.Close()
-	if s.Shard == nil { // otherwise all shards would grab the same orders
+	if s.Shard == nil { // test grabs by each shard would use up the orders that all shards share
 		s.Inspected = s.inspected
 	}
 	run, err := experiment.Execute(ctx, s.Config, out.save)
 	return s.conclude(run, err, out, stdout, stderr)
 }
 
-// open prepares the result folder. The caller must release it.
+// open prepares the result folder, which the caller must release.
 func (s *settings) open() (*folder, error) {
 	out, err := s.folder()
 	if err != nil {
@@ -68,7 +68,7 @@ func (s *settings) open() (*folder, error) {
 	return out, nil
 }
 
-// folder returns a new result folder, or the folder of the run to resume.
+// folder returns a new result folder, or that of the run to resume.
 func (s *settings) folder() (*folder, error) {
 	if s.Resume == nil {
 		return newFolder(s.Out, s.Scenario, time.Now())
@@ -76,16 +76,16 @@ func (s *settings) folder() (*folder, error) {
 	return takeFolder(s.Out)
 }
 
-// untilSignal returns a context that ends at the first signal, so that the command can clean
-// up. The second signal kills the process.
+// untilSignal returns a context that ends at the first signal, so that the command can clean up. A
+// second signal kills the process.
 func untilSignal(ctx context.Context) (context.Context, func()) {
 	ctx, stop := signal.NotifyContext(ctx, instance.EndSignals()...)
 	forget := context.AfterFunc(ctx, stop)
 	return ctx, func() { forget(); stop() }
 }
 
-// announce prints the seed. It returns the writer for progress, and whether that writer is a
-// terminal. If standard output is for programs, the seed goes to the log instead.
+// announce prints the seed and returns the writer for progress lines, and whether that writer is a
+// terminal. If other programs read standard output, it prints the seed to the log instead.
 func announce(seed uint64, forPrograms, quiet bool, stdout, stderr io.Writer) (log io.Writer, tty bool) {
 	f, ok := stderr.(*os.File)
 	log, tty = stderr, ok && term.IsTerminal(int(f.Fd()))
@@ -99,7 +99,7 @@ func announce(seed uint64, forPrograms, quiet bool, stdout, stderr io.Writer) (l
 	return log, tty
 }
 
-// notBegun removes the folder of a command that ended before its first unit, which is "cell" or
+// notBegun removes the folder of a command that ended before its first unit of work, a "cell" or a
 // "round". It returns the error that determines the exit code.
 func notBegun(err error, unit string, out *folder, stderr io.Writer) error {
 	failed := out.discard()
@@ -113,7 +113,7 @@ func notBegun(err error, unit string, out *folder, stderr io.Writer) error {
 	return errors.Join(refusal(err), failed)
 }
 
-// refusal returns err as bad usage if the caller can correct it.
+// refusal turns err into a usage error if the user can correct it.
 func refusal(err error) error {
 	for _, sentinel := range []error{stack.ErrRefused, fleet.ErrRefused, ledger.ErrQuery, migrations.ErrForeign, infile.ErrTooLarge} {
 		if errors.Is(err, sentinel) {
@@ -123,7 +123,7 @@ func refusal(err error) error {
 	return err
 }
 
-// conclude prints the result and returns the error that determines the exit code.
+// conclude prints the result. It returns the error that determines the exit code.
 func (s *settings) conclude(run *experiment.Run, err error, out *folder, stdout, stderr io.Writer) error {
 	if !out.begun {
 		return notBegun(s.refusal(err), "cell", out, stderr)
@@ -166,13 +166,13 @@ func (s *settings) print(run *experiment.Run, out *folder, stdout io.Writer) err
 		return err
 	}
 	if _, err := os.Stat(filepath.Join(out.path, report.File)); err != nil {
-		return nil // writing it failed, and the caller reports why
+		return nil // writing the file failed, which the caller reports
 	}
 	_, err := fmt.Fprintf(stdout, "\nresults in %s\n", relative(out.path))
 	return err
 }
 
-// relative shortens a path below the working directory.
+// relative returns a path relative to the working directory if it lies below that.
 func relative(path string) string {
 	dir, err := os.Getwd()
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"grablab/internal/testbed/infile"
 )
 
-// runSchedule replays the schedule of -schedule on real servers, and prints whether the
-// strategy violates the property. It writes no result folder.
+// runSchedule replays the schedule of -schedule on real servers, and prints whether the strategy
+// violates the property. It creates no result folder.
 func (s *settings) runSchedule(ctx context.Context, stdout, stderr io.Writer) error {
 	cfg, forced, err := s.force(ctx, stdout, stderr)
 	switch {
@@ -30,7 +30,7 @@ func (s *settings) runSchedule(ctx context.Context, stdout, stderr io.Writer) er
 	return concludeSchedule(stdout, cfg, forced)
 }
 
-// force replays the schedule and prints each step as it happens.
+// force replays the schedule on real servers and prints each step as it happens.
 func (s *settings) force(ctx context.Context, stdout, stderr io.Writer) (cfg replay.Config, forced replay.Result, err error) {
 	if cfg, err = s.replayConfig(); err != nil {
 		return cfg, forced, flags.Usage("-schedule: %w", err)
@@ -48,8 +48,8 @@ func (s *settings) force(ctx context.Context, stdout, stderr io.Writer) (cfg rep
 	return cfg, forced, err
 }
 
-// parseSchedule parses a schedule file. If the property has an old name, it replaces the
-// name and adds a note.
+// parseSchedule parses a schedule file. If the property in the file has an outdated name, it uses
+// the current one and adds a note for the user.
 func parseSchedule(file string, text []byte, notes *notes) (s schedule.Schedule, err error) {
 	if s, err = schedule.Parse(string(text)); err != nil {
 		return s, fmt.Errorf("%s: %w", file, withoutPrefix(err, schedule.ErrSyntax))
@@ -70,7 +70,7 @@ func parseSchedule(file string, text []byte, notes *notes) (s schedule.Schedule,
 	return s, nil
 }
 
-// replayConfig reads the schedule file and finds the strategy to replay it with.
+// replayConfig reads the schedule file, and finds the strategy with which to replay it.
 func (s *settings) replayConfig() (cfg replay.Config, err error) {
 	text, err := infile.Read(s.schedule, infile.Small)
 	if err != nil {
@@ -87,16 +87,15 @@ func (s *settings) replayConfig() (cfg replay.Config, err error) {
 	return cfg, err
 }
 
-// configOf returns the configuration for a replay of the schedule in text. The caller sets
-// the strategy.
+// configOf returns the configuration to replay the schedule in text. The caller adds the strategy.
 func configOf(file string, text []byte, notes *notes) (cfg replay.Config, err error) {
 	cfg.Schedule, err = parseSchedule(file, text, notes)
 	cfg.Lines = schedule.StepLines(string(text))
 	return cfg, err
 }
 
-// concludeSchedule prints the result. It returns exitAssert if the schedule's own strategy
-// keeps the property, or if another strategy violates it.
+// concludeSchedule prints the result of a replay. The strategy in the file should violate the
+// property, and any other strategy should not. Otherwise, concludeSchedule returns exitAssert.
 func concludeSchedule(w io.Writer, cfg replay.Config, f replay.Result) error {
 	sentences, asExpected := conclusion(cfg, f)
 	fmt.Fprintf(w, "\n%s\n", strings.Join(sentences, "\n"))
@@ -106,8 +105,8 @@ func concludeSchedule(w io.Writer, cfg replay.Config, f replay.Result) error {
 	return nil
 }
 
-// conclusion describes the result in sentences, and reports whether it is the one that the
-// schedule expects.
+// conclusion describes the result of a replay in sentences, and reports whether the schedule
+// predicts this result.
 func conclusion(cfg replay.Config, f replay.Result) (sentences []string, asExpected bool) {
 	sameStrategy := cfg.Strategy.Name == cfg.Schedule.Strategy
 	verb := "keeps"

@@ -17,7 +17,7 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// validate checks that the flags fit together, and sets what follows from them.
+// validate checks that the flags fit together, and derives settings from them.
 func (s *settings) validate() error {
 	for _, step := range []func() error{
 		s.chooseNames, s.chooseCells, s.checkRules, s.readExpectations, s.readBaseline, s.describeTarget, s.sizeLoad, s.checkProbes, s.checkGuard, s.checkServers, s.checkAsserts,
@@ -29,11 +29,11 @@ func (s *settings) validate() error {
 	return nil
 }
 
-// checkRules returns the error of the first broken rule.
+// checkRules returns an error for the first rule that the flags break.
 func (s *settings) checkRules() error { return flags.Check(runRules, s.line, s.facts()) }
 
-// chooseNames sets the names of the targets' strategies. The program learns whether they exist
-// once the targets answer. Without targets, it refuses unknown strategies.
+// chooseNames sets the names of the targets' strategies, which are checked once the targets
+// answer. Without targets, it returns an error for unknown strategies.
 func (s *settings) chooseNames() error {
 	if !s.attaches() {
 		return s.unknownStrategy
@@ -60,12 +60,12 @@ func (s *settings) chooseNames() error {
 	return nil
 }
 
-// chooseCells lets -only determine the strategies and faults that have no flag of their own. It
-// also notes which settings a fault must not change.
+// chooseCells derives the strategies and the faults from -only, unless their own flags are given.
+// It also records which settings the user has set, because a fault must not change these.
 func (s *settings) chooseCells() error {
 	s.Asked = experiment.Asked{Work: s.given("work"), TTL: s.given("ttl"), Wait: s.given("wait"), Timeout: s.given("timeout")}
 	if s.Stack.Kind == stack.External && !s.given("worker-stacks") {
-		s.Workers = 1 // there is only one stack
+		s.Workers = 1 // an external stack exists only once
 	}
 	if s.allFaults {
 		s.Faults = slices.DeleteFunc(slices.Clone(s.Faults), func(f catalog.Fault) bool { return !f.OnTopology(s.Stack.RunsRedis()) })
@@ -76,7 +76,7 @@ func (s *settings) chooseCells() error {
 	if !s.given("faults") {
 		s.Faults = catalog.RunFaults
 	}
-	if s.attaches() { // the strategies are not known yet
+	if s.attaches() { // the strategies of targets are not known yet
 		if !s.given("faults") {
 			s.keepFaults(s.Only)
 		}
@@ -107,15 +107,15 @@ func (s *settings) chooseCells() error {
 	return nil
 }
 
-// keepFaults removes the faults that no cell has.
+// keepFaults removes the faults that occur in none of these cells.
 func (s *settings) keepFaults(cells []experiment.CellName) {
 	s.Faults = slices.DeleteFunc(slices.Clone(s.Faults), func(f catalog.Fault) bool {
 		return !slices.ContainsFunc(cells, func(c experiment.CellName) bool { return c.Fault == f })
 	})
 }
 
-// anyCell reports whether the fault of any cell satisfies has. The cells of targets are not
-// known yet, so all faults that the flags name count.
+// anyCell reports whether the predicate is true for the fault of any cell. The cells of targets
+// are not known yet, so all faults in the flags count for them.
 func (s *settings) anyCell(has func(catalog.Fault) bool) bool {
 	cellHas := func(c experiment.CellName) bool { return has(c.Fault) }
 	if s.attaches() {
@@ -124,7 +124,7 @@ func (s *settings) anyCell(has func(catalog.Fault) bool) bool {
 	return slices.ContainsFunc(s.Plan(), cellHas)
 }
 
-// readExpectations reads the file of -expectations.
+// readExpectations reads the file with expected verdicts that -expectations names.
 func (s *settings) readExpectations() (err error) {
 	if s.expectations == "" {
 		return nil
@@ -140,7 +140,7 @@ func (s *settings) readExpectations() (err error) {
 	return nil
 }
 
-// describeTarget compiles what the flags say about someone else's service.
+// describeTarget checks and compiles the flags that describe a service of others.
 func (s *settings) describeTarget() error {
 	if !s.attaches() {
 		return nil
@@ -157,7 +157,7 @@ func (s *settings) describeTarget() error {
 		s.Target.Shape = shape
 	}
 	if s.Target.PIDs != nil {
-		s.Workers = 1 // there is only one fleet
+		s.Workers = 1 // there is only one set of instances to test
 		s.lengthenBudget()
 	}
 	if !shape.TellsDrivers() {
@@ -166,7 +166,7 @@ func (s *settings) describeTarget() error {
 	dsn := s.Stack.DSN
 	if s.Service != nil {
 		s.startService()
-		dsn = "grablab@tcp(127.0.0.1:3306)/grablab" // stands for the database that the stack will start
+		dsn = "grablab@tcp(127.0.0.1:3306)/grablab" // placeholder for the database that the stack will start
 	}
 	if dsn == "" {
 		return nil
@@ -184,7 +184,8 @@ func (s *settings) describeTarget() error {
 	return nil
 }
 
-// nameOf returns a flag without its value, or the place in the target file that sets it.
+// nameOf names a flag in a message: as the line of the target file that sets it, or else as the
+// flag.
 func (s *settings) nameOf(flag string) string {
 	if s.places[flag] != "" {
 		return s.line.Label(flag)
@@ -192,17 +193,18 @@ func (s *settings) nameOf(flag string) string {
 	return "-" + flag
 }
 
-// serviceBudget is the default budget of a cell whose points are struck one after the other.
+// serviceBudget is the default budget of a cell with a fault for a service. It is long, because
+// the points are struck one after the other.
 const serviceBudget = 15 * time.Minute
 
-// startService sets what follows from -service.
+// startService derives settings that a service started by -service needs.
 func (s *settings) startService() {
 	s.Service.Ready, s.Service.Migrations, s.Stack.Kind = s.ready, s.migrations, stack.Local
 	if !s.Service.Uses("ttl_ms") {
 		s.TTL = cmp.Or(s.Target.Lease, target.DefaultLease)
 	}
 	if !s.given("worker-stacks") {
-		s.Workers = 2 // the instances of a service may be large
+		s.Workers = 2 // instances of other services may need much memory
 	}
 	s.lengthenBudget()
 }
@@ -213,7 +215,7 @@ func (s *settings) lengthenBudget() {
 	}
 }
 
-// sizeLoad converts -duration into a number of orders, and limits the number of requests.
+// sizeLoad derives the number of orders from -duration, and limits the number of requests.
 func (s *settings) sizeLoad() error {
 	if s.Duration > 0 {
 		requests := s.Rate * s.Duration.Seconds()
@@ -228,10 +230,10 @@ func (s *settings) sizeLoad() error {
 	return nil
 }
 
-// faultDrivers bounds the drivers of a cell with a fault.
+// faultDrivers is an upper bound for the drivers of a cell with a fault.
 const faultDrivers = 1000
 
-// checkProbes requires that no driver of the load is a probe.
+// checkProbes returns an error if a driver that probes orders could also be part of the load.
 func (s *settings) checkProbes() error {
 	last := s.Drivers
 	if s.anyCell(func(f catalog.Fault) bool { return f != catalog.NoFault }) {
@@ -252,8 +254,8 @@ func (s *settings) checkGuard() error {
 	return nil
 }
 
-// checkServers notes which servers the strategies need. For -stack external, it requires their
-// addresses.
+// checkServers records which servers the strategies need. For -stack external, it returns an error
+// if the address of such a server is missing.
 func (s *settings) checkServers() error {
 	for _, strategy := range s.Strategies {
 		s.Stack.Needs |= strategy.Needs
@@ -287,8 +289,8 @@ func (s *settings) checkServers() error {
 	return nil
 }
 
-// checkAsserts requires each -assert to name a cell of the run. Which strategies targets have is
-// not known yet, so any strategy without a fault passes.
+// checkAsserts returns an error if an -assert names no cell of the run. The strategies of targets
+// are not known yet, so any strategy is accepted for them without a fault.
 func (s *settings) checkAsserts() error {
 	plan := s.Plan()
 	for _, a := range s.asserts {

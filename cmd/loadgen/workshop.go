@@ -23,14 +23,14 @@ import (
 	"golang.org/x/term"
 )
 
-// workshopSettings holds the command line of workshop.
+// workshopSettings holds the arguments of the command workshop.
 type workshopSettings struct {
-	number  int    // number of the exercise; 0 lists the exercises
-	file    string // file with an answer: a schedule or a lock
+	number  int    // number of the exercise; 0 means to list all exercises
+	file    string // file with an answer, which is a schedule or a lock
 	predict string
 	answer  string
 	lang    string
-	kind    string // kind of the stack; if empty, only exercises that need real servers use them
+	kind    string // kind of stack; if empty, only exercises that need real servers start them
 	seed    uint64
 	hint    bool
 	again   bool
@@ -40,7 +40,7 @@ type workshopSettings struct {
 	unlockAs    string
 
 	line  *flags.Line
-	stdin io.Reader // nil if no one can answer questions
+	stdin io.Reader // where answers are read from; nil if no one can answer
 }
 
 func newWorkshopSettings() *workshopSettings {
@@ -62,20 +62,20 @@ func (w *workshopSettings) flags() []flags.Flag {
 	}
 }
 
-// workshopRules lists what the flags of workshop require and exclude.
+// workshopRules lists which flags of workshop require or exclude each other.
 var workshopRules = []flags.Rule{
 	{Flags: "predict answer hint again", Needs: "an exercise", Wrong: "the exercise is missing", Do: "name it, as in workshop 5 -hint"},
 	{Flags: "reset script-flush", Excludes: "an exercise", Wrong: "concerns no single exercise", Do: "leave out the number"},
 	{Flags: "unlock-as", Needs: "-script-flush", Wrong: "nothing is unlocked", Do: "add -script-flush"},
 }
 
-// localeLanguage returns the language of the texts for the locale in the environment.
+// localeLanguage returns the language for texts, according to the locale in the environment.
 func localeLanguage(getenv func(string) string) string {
 	return workshop.FromLocale(cmp.Or(getenv("LC_ALL"), getenv("LC_MESSAGES"), getenv("LANG")))
 }
 
-// parseWorkshop reads the flags, the exercise number and the file. Its errors wrap
-// flags.ErrUsage, or are a flags.HelpError.
+// parseWorkshop parses the flags, the number of the exercise and the file. Its errors wrap
+// flags.ErrUsage or are a flags.HelpError.
 func parseWorkshop(args []string) (w *workshopSettings, err error) {
 	w = newWorkshopSettings()
 	if w.line, err = flags.Parse(w.flags(), args); err != nil {
@@ -117,7 +117,7 @@ an answer that is a file: a schedule, or your own lock.
 
 const progressFile = "workshop.json"
 
-// workshopCommand runs loadgen workshop.
+// workshopCommand runs the command workshop.
 func workshopCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return invoke(ctx, args, stdout, stderr, parseWorkshop, workshopHelp, (*workshopSettings).execute)
 }
@@ -140,7 +140,7 @@ func (w *workshopSettings) execute(ctx context.Context, stdout, stderr io.Writer
 	return nil
 }
 
-// answerError returns the text of an error for an answer that cannot be judged.
+// answerError returns the message for an answer that cannot be judged.
 func answerError(err error) string {
 	return strings.TrimPrefix(err.Error(), workshop.ErrAnswer.Error()+": ")
 }
@@ -154,7 +154,7 @@ func (w *workshopSettings) run(ctx context.Context, stdout, stderr io.Writer) er
 	if err != nil {
 		return err
 	}
-	if err := s.Progress.Save(); err != nil { // keep the random choices
+	if err := s.Progress.Save(); err != nil { // save the random choices, so that the next command makes the same ones
 		return err
 	}
 	if w.number == 0 {
@@ -168,7 +168,7 @@ func (w *workshopSettings) run(ctx context.Context, stdout, stderr io.Writer) er
 	return w.exercise(ctx, s, e)
 }
 
-// session reads the progress, or starts a new one. With -reset, it first removes the old
+// session loads the user's progress, or starts a new one. With -reset, it first removes the old
 // progress and the files of the exercises.
 func (w *workshopSettings) session(stdout, stderr io.Writer) (*workshop.Session, error) {
 	path := filepath.Join(resultsDir, progressFile)
@@ -211,8 +211,8 @@ func removeFile(path string) error {
 	return nil
 }
 
-// exercise continues an exercise. It takes the prediction, runs the commands and takes the
-// answers. It stops early if an input is missing and no one can be asked.
+// exercise continues an exercise: it takes the prediction, runs the commands and takes the
+// answers. It stops early if an input is missing and the user cannot be asked.
 func (w *workshopSettings) exercise(ctx context.Context, s *workshop.Session, e workshop.Exercise) error {
 	answers := w.answer != "" || w.file != ""
 	if !answers || !s.Ran(e) {
@@ -262,8 +262,8 @@ func (w *workshopSettings) exercise(ctx context.Context, s *workshop.Session, e 
 	}
 }
 
-// answers returns the answers in the flags, or asks for them. It returns nil if there are
-// none.
+// answers returns the answers in the flags or, if there are none, asks the user. It returns nil if
+// no answers are available.
 func (w *workshopSettings) answers(ctx context.Context, s *workshop.Session, e workshop.Exercise) ([][]string, error) {
 	if w.answer != "" || w.file != "" {
 		return w.split(e)
@@ -295,7 +295,7 @@ func (w *workshopSettings) answers(ctx context.Context, s *workshop.Session, e w
 	return all, nil
 }
 
-// splitWords splits a line at commas, including Chinese and Japanese commas.
+// splitWords splits a line at commas, including Chinese and Japanese ones.
 func splitWords(line string) []string {
 	words := strings.Split(strings.NewReplacer("，", ",", "、", ",").Replace(line), ",")
 	for i := range words {
@@ -304,8 +304,8 @@ func splitWords(line string) []string {
 	return words
 }
 
-// split distributes the answers in the flags over the questions. The file answers the
-// question that asks for a file. Without -answer, it skips the other questions.
+// split assigns the answers in the flags to the questions. The file answers the question that
+// requires a file. Without -answer, the other questions are skipped.
 func (w *workshopSettings) split(e workshop.Exercise) ([][]string, error) {
 	var words []string
 	if w.answer != "" {
@@ -344,7 +344,7 @@ func ask(ctx context.Context, in io.Reader, question string, out io.Writer) (str
 		err  error
 	}
 	read := make(chan answer, 1)
-	go func() { // a read from a terminal cannot be cancelled, so the goroutine may outlive ask
+	go func() { // a read from a terminal cannot be cancelled, so this goroutine may outlive ask
 		line, err := readLine(in)
 		read <- answer{line, err}
 	}()
@@ -358,7 +358,7 @@ func ask(ctx context.Context, in io.Reader, question string, out io.Writer) (str
 	}
 }
 
-// readLine reads one line, byte by byte. It consumes nothing after the line, because the
+// readLine reads one line byte by byte. It must not read past the end of the line, because the
 // rest belongs to the next answer.
 func readLine(in io.Reader) (string, error) {
 	var line []byte
@@ -372,14 +372,14 @@ func readLine(in io.Reader) (string, error) {
 		case errors.Is(err, io.EOF) && len(line) > 0:
 			return string(line), nil
 		case errors.Is(err, io.EOF):
-			return "", context.Canceled // Ctrl-D
+			return "", context.Canceled // the user has pressed Ctrl-D
 		case err != nil:
 			return "", err
 		}
 	}
 }
 
-// doCommand runs a command of this program in this process and returns its outcome.
+// doCommand runs a command of this program within this process, and returns its outcome.
 func doCommand(ctx context.Context, args []string, stdout, stderr io.Writer) (o workshop.Outcome, err error) {
 	switch args[0] {
 	case "explore":
@@ -418,7 +418,7 @@ func doExplore(ctx context.Context, args []string, stdout, stderr io.Writer) (o 
 	if err != nil {
 		return o, err
 	}
-	defer func(strategies []lock.Strategy) { lock.Strategies = strategies }(lock.Strategies) // -file adds strategies
+	defer func(strategies []lock.Strategy) { lock.Strategies = strategies }(lock.Strategies) // restore the strategies, because -file adds some
 	o.Explored, err = s.explore(ctx, stderr)
 	if err != nil {
 		if s.file != "" && ctx.Err() == nil {

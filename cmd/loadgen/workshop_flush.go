@@ -20,8 +20,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// flushScripts locks and unlocks with the article's scripts on one instance. In between, it
-// makes Redis forget all scripts. It prints each step.
+// flushScripts shows what happens to a lock when Redis forgets its scripts between locking and
+// unlocking. It starts one instance, uses the scripts of the article, and prints each step.
 func flushScripts(ctx context.Context, kind, unlockAs string, stdout, stderr io.Writer) (_ *workshop.Scripts, err error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -46,22 +46,23 @@ func flushScripts(ctx context.Context, kind, unlockAs string, stdout, stderr io.
 	return (&flush{url: instances.URLs()[0], redis: client, out: stdout}).play(ctx, unlockAs)
 }
 
-// flush holds the connections for the steps of -script-flush.
+// flush holds the connections that the steps of -script-flush need.
 type flush struct {
-	url   string // base URL of the instance
+	url   string // base URL of the instance under test
 	redis *redis.Client
 	out   io.Writer
 }
 
-// play locks two keys, sends SCRIPT FLUSH, and unlocks the first key.
+// play locks and unlocks key k for user u0, locks it for u1, sends SCRIPT FLUSH, and then unlocks
+// it for unlockAs.
 func (f *flush) play(ctx context.Context, unlockAs string) (*workshop.Scripts, error) {
 	var first, locked grab.Locked
 	var before, released grab.Released
-	known, err := f.redis.ScriptLoad(ctx, "return 1").Result()
+	sha, err := f.redis.ScriptLoad(ctx, "return 1").Result()
 	if err != nil {
 		return nil, err
 	}
-	fmt.Fprintf(f.out, "SCRIPT LOAD \"return 1\"         %s\n", known)
+	fmt.Fprintf(f.out, "SCRIPT LOAD \"return 1\"         %s\n", sha)
 	for _, call := range []struct {
 		path   string
 		answer any
@@ -74,18 +75,18 @@ func (f *flush) play(ctx context.Context, unlockAs string) (*workshop.Scripts, e
 		return nil, err
 	}
 	fmt.Fprintf(f.out, "SCRIPT FLUSH                   OK\n")
-	said := f.redis.EvalSha(ctx, known, nil).Err()
-	if said == nil {
+	reply := f.redis.EvalSha(ctx, sha, nil).Err()
+	if reply == nil {
 		return nil, errors.New("EVALSHA found a script after SCRIPT FLUSH")
 	}
-	fmt.Fprintf(f.out, "EVALSHA %.8s… 0            %v\n", known, said)
+	fmt.Fprintf(f.out, "EVALSHA %.8s… 0            %v\n", sha, reply)
 	if err := f.post(ctx, "/distrUnlock/k/"+unlockAs, &released); err != nil {
 		return nil, err
 	}
-	return &workshop.Scripts{Locked: locked.Locked, NoScript: said.Error(), Released: released.Released}, nil
+	return &workshop.Scripts{Locked: locked.Locked, NoScript: reply.Error(), Released: released.Released}, nil
 }
 
-// post sends a request to the instance, prints the reply and decodes it into answer.
+// post sends a request to the instance, prints the answer and decodes it.
 func (f *flush) post(ctx context.Context, path string, answer any) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, f.url+path, nil)
 	if err != nil {
