@@ -14,7 +14,7 @@ import (
 type Addresses struct {
 	DSN       string   // the database: "sqlite:PATH" or a DSN of go-sql-driver/mysql; may be empty
 	Redis     string   // one address, or several separated by commas; empty if not needed or if Sentinel is set
-	Redlock   []string // addresses of the Redlock nodes; NAME@ADDR is the master NAME of the Sentinel at ADDR
+	Redlock   []string // addresses of the Redlock nodes; NAME@ADDR means the master that the Sentinel at ADDR calls NAME
 	ZooKeeper []string // addresses of the ensemble; nil if not needed
 	Etcd      []string // addresses of the members; nil if not needed
 
@@ -26,7 +26,7 @@ type Addresses struct {
 // proxy.
 type Detour interface{ detour(*Addresses) }
 
-// Via returns the addresses with the detours applied.
+// Via returns a copy of the addresses in which each detour has replaced the address of its server.
 func (a Addresses) Via(detours ...Detour) Addresses {
 	a.Redlock, a.ZooKeeper, a.Etcd = slices.Clone(a.Redlock), slices.Clone(a.ZooKeeper), slices.Clone(a.Etcd)
 	for _, d := range detours {
@@ -35,7 +35,7 @@ func (a Addresses) Via(detours ...Detour) Addresses {
 	return a
 }
 
-// Way is a Detour through the proxy at Addr.
+// Way is a Detour that replaces the address of Server with Addr, the address of a proxy.
 type Way struct{ Server, Addr string }
 
 func (w Way) detour(a *Addresses) {
@@ -50,8 +50,8 @@ func (w Way) detour(a *Addresses) {
 	}
 }
 
-// Of returns the address of the named server. It returns NAME@ADDR for the master NAME of
-// the Sentinel at ADDR, and "" if the stack does not have the server.
+// Of returns the address of the named server, or "" if the stack does not have it. If a Sentinel at
+// ADDR knows the server as the master NAME, Of returns NAME@ADDR.
 func (a Addresses) Of(server string) string {
 	if server == "redis" && len(a.Sentinel) > 0 {
 		return watched(a.SentinelMaster, a.Sentinel[0])
@@ -68,7 +68,8 @@ func (a Addresses) Of(server string) string {
 	return ""
 }
 
-// Dial connects to the named server, or to the master that its Sentinel names.
+// Dial connects to the named server. If a Sentinel watches the server, Dial first asks the Sentinel
+// for the address of the master.
 func (a Addresses) Dial(ctx context.Context, server string) (net.Conn, error) {
 	addr := a.Of(server)
 	if master, sentinel, ok := strings.Cut(addr, "@"); ok {
@@ -84,14 +85,14 @@ func (a Addresses) Dial(ctx context.Context, server string) (net.Conn, error) {
 	return d.DialContext(ctx, "tcp", addr)
 }
 
-// place points to the address of one server.
+// place names a server and points to its address, so that callers can replace the address.
 type place struct {
 	server string
 	addr   *string
 }
 
-// places returns the servers that are one process each, in the order in which a stack lists
-// them. The address of the database is a part of its DSN.
+// places returns the servers that consist of a single process, in the order in which a stack lists
+// them. For the database, the place points to the whole DSN, which contains the address.
 func (a *Addresses) places() []place {
 	var all []place
 	if a.Redis != "" {
@@ -119,8 +120,8 @@ func isRedis(server string) bool {
 	return server == "redis" || strings.HasPrefix(server, "redlock-")
 }
 
-// Servers returns the names of the servers that the stack has started and that faults can
-// strike: "redis", "redlock-1", …, "db", "zookeeper", "etcd".
+// Servers returns the names of the servers that this stack has started and that faults can hit:
+// "redis", "redlock-1", …, "db", "zookeeper", "etcd".
 func (s *Stack) Servers() []string {
 	if s.Kind == External {
 		return nil
@@ -132,7 +133,8 @@ func (s *Stack) Servers() []string {
 	return names
 }
 
-// address returns the address of a server of this stack, or an error if it cannot be struck.
+// address returns the address of a server of this stack. It returns an error if no fault can be
+// injected into the server.
 func (s *Stack) address(server string) (string, error) {
 	if s.Kind == External {
 		return "", fmt.Errorf("%w: faults never strike servers of the external stack: use -stack local", ErrRefused)
@@ -155,7 +157,7 @@ func (s *Stack) address(server string) (string, error) {
 	return "", fmt.Errorf("%w: the %s stack has no server %q", ErrRefused, s.Kind, server)
 }
 
-// dsnAddr returns the address in the DSN of a server that a stack has started.
+// dsnAddr returns the address of the database server from a DSN that a stack has made.
 func dsnAddr(dsn string) string {
 	_, rest, _ := strings.Cut(dsn, "@tcp(")
 	addr, _, _ := strings.Cut(rest, ")")

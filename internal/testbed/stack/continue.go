@@ -9,8 +9,8 @@ import (
 )
 
 // ContinueAtEnd starts a helper process that continues the given stopped processes when this
-// process ends, however it ends. The helper is a shell, which notices the end because its
-// standard input closes. done makes it continue them at once.
+// process ends, however it ends. The helper is a shell, which notices the end because its standard
+// input closes. The function done makes the helper continue the processes at once.
 func ContinueAtEnd(pids []int) (done func() error, err error) {
 	cmd := exec.Command("sh", "-c", `trap "" INT TERM HUP; cat >/dev/null; kill -CONT "$@" 2>/dev/null; exit 0`, "sh")
 	for _, pid := range pids {

@@ -16,10 +16,11 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// databaseName is the name of the database and of its user, who may use only this database.
+// databaseName is the name of the database and of its only user, who may use no other database.
 const databaseName = "grablab"
 
-// initSQL runs before the server accepts clients. MySQL requires one statement on each line.
+// initSQL contains statements that the server runs before it accepts clients. Each of them is on
+// one line, because MySQL requires that.
 const initSQL = `CREATE DATABASE IF NOT EXISTS grablab;
 CREATE USER IF NOT EXISTS 'grablab'@'127.0.0.1';
 GRANT ALL ON grablab.* TO 'grablab'@'127.0.0.1';
@@ -55,13 +56,13 @@ func (s *Stack) serveDatabase(ctx context.Context, prog databaseProgram) (dsn, v
 
 func dsnAt(addr string) string { return databaseName + "@tcp(" + addr + ")/" + databaseName }
 
-// ErrInUse means that an open transaction has written to a table that was to be locked.
+// ErrInUse means that a table could not be locked because an open transaction had written to it.
 var ErrInUse = errors.New("the table is in use")
 
-// LockTable blocks all writes to a table, because a session of its own holds a read lock.
-// Reads continue. Writes wait until the heal, and so does everything that waits for the
-// locks of their transactions. LockTable itself waits at most lockTableWait for open
-// transactions that have written to the table.
+// LockTable blocks all writes to a table by holding a read lock in a separate session. Reads
+// continue. Writes wait until the heal, and so do transactions that need the locks of a blocked
+// one. LockTable itself waits at most lockTableWait for open transactions that have written to the
+// table.
 func (s *Stack) LockTable(ctx context.Context, table string) (Heal, error) {
 	if _, err := s.address("db"); err != nil {
 		return nil, err
@@ -97,7 +98,7 @@ func (s *Stack) LockTable(ctx context.Context, table string) (Heal, error) {
 
 const lockTableWait = 5 * time.Second
 
-// askDatabase queries the database of dsn once.
+// askDatabase connects once to the database of dsn and returns its version.
 func askDatabase(ctx context.Context, dsn string) (info serverInfo, err error) {
 	db, err := order.Connect(ctx, dsn, order.Options{MaxConns: 1})
 	if err != nil {
@@ -108,8 +109,8 @@ func askDatabase(ctx context.Context, dsn string) (info serverInfo, err error) {
 	return info, err
 }
 
-// askOwnDatabase also checks that the server is process pid, which wrote its id into our pid
-// file.
+// askOwnDatabase works like askDatabase, but also checks that the server is the process pid that
+// this stack started. Another server may have taken the port in the meantime.
 func askOwnDatabase(ctx context.Context, dsn, pidFile string, pid int) (info serverInfo, err error) {
 	db, err := order.Connect(ctx, dsn, order.Options{MaxConns: 1})
 	if err != nil {
@@ -131,8 +132,8 @@ func askOwnDatabase(ctx context.Context, dsn, pidFile string, pid int) (info ser
 	return info, err
 }
 
-// installArgs returns the arguments of the program that creates the system tables. These can
-// be created again, so nothing is synced to the disk.
+// installArgs returns the arguments of the program that creates the system tables. MySQL need not
+// sync these tables to disk, because a lost table can simply be created again.
 func (p databaseProgram) installArgs(data string) []string {
 	if p.mariadb {
 		return append(p.common(data), "--skip-test-db", "--skip-name-resolve")
@@ -141,13 +142,13 @@ func (p databaseProgram) installArgs(data string) []string {
 		"--auto-generate-certs=OFF", "--caching-sha2-password-auto-generate-rsa-keys=OFF")
 }
 
-// common returns the arguments that the server and the installer share. --no-defaults must
-// be the first; it excludes the configuration of this machine. At its start, MariaDB removes
-// temporary tables from its tmpdir, even those of other servers, so each server has its own.
+// common returns the arguments that the server and the installer share. --no-defaults must come
+// first and excludes the configuration of this machine. Each server has its own tmpdir, because a
+// MariaDB that starts removes all temporary tables there, even those of other servers.
 func (p databaseProgram) common(data string) []string {
 	args := []string{"--no-defaults", "--datadir=" + data, "--tmpdir=" + filepath.Dir(data)}
 	if os.Geteuid() == 0 {
-		args = append(args, "--user=root") // both refuse to run as root without this
+		args = append(args, "--user=root") // both programs refuse to run as root without this
 	}
 	return args
 }

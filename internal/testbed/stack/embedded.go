@@ -12,7 +12,8 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
-// notEmbedded lists what an embedded stack refuses.
+// notEmbedded lists the backends that the embedded stack lacks. It refuses strategies that need one
+// of them.
 var notEmbedded = []struct {
 	backend lock.Backend
 	name    string
@@ -23,7 +24,7 @@ var notEmbedded = []struct {
 	{lock.RedisTracking, "CLIENT TRACKING in its Redis (miniredis)"},
 }
 
-// startEmbedded runs miniredis in this process and chooses a file for SQLite.
+// startEmbedded runs miniredis in this process and uses an SQLite file as the database.
 func startEmbedded(ctx context.Context, s *Stack, cfg Config) error {
 	for _, b := range notEmbedded {
 		if cfg.Needs&b.backend != 0 {
@@ -47,8 +48,8 @@ func startEmbedded(ctx context.Context, s *Stack, cfg Config) error {
 	return err
 }
 
-// serveMini starts one empty node. ClockTTL makes its keys expire in real time, as in a real
-// server.
+// serveMini starts an empty miniredis server. ClockTTL makes its keys expire in real time, as in a
+// real Redis.
 func (s *Stack) serveMini(name, at string) (addr string, err error) {
 	m := miniredis.NewMiniRedis()
 	m.ClockTTL(true)
@@ -69,8 +70,8 @@ func (s *Stack) mini(server string) *miniredis.Miniredis {
 	return s.minis[server]
 }
 
-// miniVersion reads the version from the build info, because miniredis does not report it.
-// Test binaries lack this information.
+// miniVersion reads the version of miniredis from the build info, because miniredis does not report
+// it. Test binaries have no such info, so miniVersion then returns only the name.
 func miniVersion() string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, m := range info.Deps {

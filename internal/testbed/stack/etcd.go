@@ -13,9 +13,9 @@ import (
 	"go.uber.org/zap"
 )
 
-// etcdServer returns a cluster of one member. Its election timeout is short, because a lease
-// must be at least one and a half times as long, in whole seconds. With these settings the
-// minimum is 1 s.
+// etcdServer describes a cluster of one member. etcd grants no lease shorter than one and a half
+// election timeouts, rounded up to whole seconds. The short election timeout therefore allows
+// leases of 1 s.
 func etcdServer(exe, dir string) server {
 	name := filepath.Base(dir)
 	return server{
@@ -42,11 +42,11 @@ func etcdServer(exe, dir string) server {
 	}
 }
 
-// etcdAnswer bounds the answer of a member.
+// etcdAnswer is how long askEtcd waits for the answer of a member.
 const etcdAnswer = time.Second
 
-// askEtcd queries a member once, including a read that needs a leader. The id is the
-// member's name. It does not wait for a server that is not listening yet.
+// askEtcd queries a member once and also reads a key, which succeeds only if there is a leader. The
+// returned id is the member's name. If no server listens at addr yet, askEtcd fails at once.
 func askEtcd(ctx context.Context, addr string) (info serverInfo, err error) {
 	defer func() {
 		if err != nil {

@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// pingTimeout bounds the answers of external servers.
+// pingTimeout is how long startExternal waits for all external servers to answer.
 const pingTimeout = 5 * time.Second
 
-// startExternal checks that every necessary server was named and answers.
+// startExternal checks that the user named every necessary server and that each of them answers.
 func startExternal(ctx context.Context, s *Stack, cfg Config) error {
 	if err := missingAddress(cfg); err != nil {
 		return err
@@ -69,9 +69,9 @@ func startExternal(ctx context.Context, s *Stack, cfg Config) error {
 	return independent(s.Redlock, redis[first:])
 }
 
-// clustered returns the address or addresses of a Redis. If the user named one node of a
-// Cluster, it returns the addresses of all masters. A client with a single address would
-// take that node for the whole Redis and fail for keys on other nodes.
+// clustered returns the address or addresses of a Redis. If the user named one node of a Cluster,
+// it returns the addresses of all masters. Otherwise a client would take the named node for the
+// whole Redis and fail for keys on other nodes.
 func clustered(ctx context.Context, named string, nodes []serverInfo) (string, error) {
 	addrs := strings.Split(named, ",")
 	for i, node := range nodes {
@@ -100,7 +100,8 @@ func clustered(ctx context.Context, named string, nodes []serverInfo) (string, e
 	return strings.Join(slices.Compact(masters), ","), nil
 }
 
-// redisAddrs returns the nodes of a Cluster, or the master as each Sentinel knows it.
+// redisAddrs returns the addresses that the user gave for Redis. With Sentinels, it returns one
+// NAME@ADDR entry for each Sentinel, because all of them must know the master.
 func redisAddrs(cfg Config) []string {
 	if len(cfg.Sentinel) == 0 {
 		return strings.Split(cfg.Redis, ",")
@@ -112,7 +113,7 @@ func redisAddrs(cfg Config) []string {
 	return addrs
 }
 
-// missingAddress returns an error if a necessary server has no address.
+// missingAddress returns an error if the user gave no address for a server that is needed.
 func missingAddress(cfg Config) error {
 	switch {
 	case cfg.Needs&lock.Redis != 0 && cfg.Redis == "" && len(cfg.Sentinel) == 0:
@@ -133,8 +134,8 @@ func missingAddress(cfg Config) error {
 	return nil
 }
 
-// independent returns an error if two Redlock nodes are the same server, because they cannot
-// form a quorum.
+// independent returns an error if a Redlock node belongs to a Cluster or if two nodes are the same
+// server, because such nodes cannot form a quorum.
 func independent(addrs []string, nodes []serverInfo) error {
 	for i, a := range nodes {
 		if a.cluster {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Direction of the bytes that a fault of a route strikes.
+// Direction says which bytes of a route a fault affects: requests, replies or both.
 type Direction int
 
 // The directions.
@@ -18,24 +18,25 @@ const (
 	ToClient           // replies
 )
 
-// rule says what befalls bytes. The zero rule lets them pass.
+// rule says what happens to bytes in one direction of a route. The zero rule lets them pass.
 type rule struct {
-	drop            bool // they are lost; the end of a connection is not
-	hold            bool // they wait until the rule changes, and so does the end
+	drop            bool // bytes are lost, but the end of a connection still arrives
+	hold            bool // bytes and the end of a connection wait until the rule changes
 	latency, jitter time.Duration
 
-	// lose: a reply is lost, and its connection reset. Not before such a request has
-	// passed on that connection; nil: the second one.
+	// If lose is set, a reply is lost and its connection is reset. This begins once the connection
+	// has carried a request for which after returns true. If after is nil, it begins with the
+	// second request.
 	lose  bool
 	after func(request []byte) bool
 }
 
-// flow is one direction of a route, with the rule that all of its connections
-// are under. The zero flow is ready.
+// flow copies the bytes in one direction of a route. One rule applies to all connections of the
+// route. The zero flow is ready to use.
 type flow struct {
 	mu      sync.Mutex
 	rule    rule
-	changed chan struct{} // closes with the next change; nil: no one waits for it
+	changed chan struct{} // closes when the rule changes; nil if nothing waits for a change
 }
 
 func (f *flow) set(to rule) {
@@ -57,8 +58,8 @@ func (f *flow) get() (now rule, changed <-chan struct{}) {
 	return f.rule, f.changed
 }
 
-// pass returns once it is settled what becomes of bytes that came in at some time,
-// with the rule that says it.
+// pass waits until the rule allows a decision about bytes that arrived at the given time. It
+// returns the rule that then applies to them.
 func (f *flow) pass(came time.Time) rule {
 	for {
 		now, changed := f.get()
@@ -79,17 +80,18 @@ func (f *flow) pass(came time.Time) rule {
 	}
 }
 
-// chunk is what one read has returned.
+// chunk holds the bytes that one read has returned, and the time when they arrived.
 type chunk struct {
 	data []byte
 	came time.Time
 }
 
-// backlog is how many chunks of a connection may be under way.
+// backlog is the number of chunks of a connection that can wait to be written before reading stops.
 const backlog = 1024
 
-// carry brings what comes from one connection to the other, and then its end. lost
-// says of bytes that are not dropped whether they are lost with both connections.
+// carry copies bytes from one connection to the other, and closes the latter at the end. It calls
+// lost for each chunk that the rule does not drop. If lost returns true, carry resets both
+// connections.
 func (f *flow) carry(from, to net.Conn, lost func(rule, []byte) bool) {
 	chunks := make(chan chunk, backlog)
 	go func() {
@@ -116,7 +118,7 @@ func (f *flow) carry(from, to net.Conn, lost func(rule, []byte) bool) {
 			continue
 		}
 		if _, err := to.Write(c.data); err != nil {
-			_ = from.Close() // and with it the reads
+			_ = from.Close() // ends the reads too
 		}
 	}
 	f.pass(time.Now())

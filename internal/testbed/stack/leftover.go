@@ -15,17 +15,17 @@ import (
 	"github.com/gofrs/flock"
 )
 
-// A reaper holds the lock file in the folder of its run as long as it lives, and writes down the
-// processes that it watches. A later run can therefore tell that a reaper was killed, and do
-// its work.
+// A living reaper holds the lock file in the folder of its run. It also keeps a list there of the
+// processes that it watches. If a reaper was killed, a later run finds the lock free and ends those
+// processes.
 const (
 	dirPrefix    = "grablab-"
 	lockFile     = "reaper.lock"
 	childrenFile = "children"
 )
 
-// makeDir creates the folder of a run in base and locks it. The folder is hidden until it is
-// locked, so no other run finds it before.
+// makeDir creates the folder of a run in base and locks it. The folder has a hidden name until it
+// is locked, so no other run can find it unlocked.
 func makeDir(base string) (dir string, lock *flock.Flock, err error) {
 	made, err := os.MkdirTemp(base, "."+dirPrefix)
 	if err != nil {
@@ -42,7 +42,7 @@ func makeDir(base string) (dir string, lock *flock.Flock, err error) {
 	return dir, lock, nil
 }
 
-// noteChildren writes down which processes the reaper of the folder watches.
+// noteChildren writes the list of watched processes to the folder of the reaper's run.
 func noteChildren(dir string, watched map[int]string) error {
 	var text strings.Builder
 	fmt.Fprintln(&text, proc.BootID())
@@ -52,7 +52,8 @@ func noteChildren(dir string, watched map[int]string) error {
 	return os.WriteFile(filepath.Join(dir, childrenFile), []byte(text.String()), 0o600)
 }
 
-// children reads the file of noteChildren. It returns none if the system has booted since.
+// children reads the list that noteChildren wrote. If the system has booted since then, children
+// returns nil, because the process ids may belong to other processes now.
 func children(dir string) (map[int]string, error) {
 	f, err := os.Open(filepath.Join(dir, childrenFile))
 	if err != nil {
@@ -73,9 +74,9 @@ func children(dir string) (map[int]string, error) {
 	return watched, lines.Err()
 }
 
-// clearLeftovers ends processes and removes folders of runs that were killed together with
-// their reapers. The lock files tell which runs those are. Files of other users are not
-// touched.
+// clearLeftovers ends the processes and removes the folders of runs that were killed together with
+// their reapers. It recognizes such runs by lock files that no process holds. Files of other users
+// are not touched.
 func clearLeftovers(base string) error {
 	dirs, err := fs.Glob(os.DirFS(base), dirPrefix+"*")
 	if err != nil {
@@ -96,7 +97,7 @@ func clearLeftover(dir string) error {
 	lock := flock.New(filepath.Join(dir, lockFile), flock.SetFlag(os.O_RDWR))
 	free, err := lock.TryLock()
 	if err != nil || !free {
-		return nil // its reaper is alive, or another run has just cleared it
+		return nil // the reaper is alive, or another run has just cleared this one
 	}
 	watched, err := children(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) { // without the file, the run had no children yet

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// startLocal starts private servers in parallel.
+// startLocal starts all needed servers in parallel, as private processes of this stack.
 func startLocal(ctx context.Context, s *Stack, cfg Config) error {
 	progs, err := findPrograms(cfg.Needs)
 	if err != nil {
@@ -63,8 +63,8 @@ func startLocal(ctx context.Context, s *Stack, cfg Config) error {
 	return nil
 }
 
-// redisServer returns a Redis that keeps nothing on disk. A restart loses all keys, which is
-// the worst case for a lock.
+// redisServer describes a Redis that keeps nothing on disk. A restart therefore loses all keys,
+// which is the worst case for a lock.
 func redisServer(exe, dir, name string) server {
 	return server{
 		name: name,
@@ -80,7 +80,7 @@ func redisServer(exe, dir, name string) server {
 	}
 }
 
-// server is a program that listens on a port.
+// server describes a program that listens on a port, and how to start it.
 type server struct {
 	name string
 	exe  string
@@ -90,11 +90,11 @@ type server struct {
 	ask func(ctx context.Context, addr string, pid int) (serverInfo, error)
 }
 
-// portTries is how often a server is started again because another process has taken its
-// port.
+// portTries is how many times serve tries to start a server if another process takes the chosen
+// port first.
 const portTries = 5
 
-// serve starts a server of the stack and returns once it is ready.
+// serve starts a server of the stack at a free address and returns once the server is ready.
 func (s *Stack) serve(ctx context.Context, srv server) (addr string, info serverInfo, err error) {
 	for range portTries {
 		if addr, err = proc.FreeAddr(); err != nil {
@@ -144,8 +144,8 @@ const pollInterval = 5 * time.Millisecond
 
 var errEnded = errors.New("ended before it was ready")
 
-// await calls ask until it returns nil or errPortTaken, the process has ended, or ctx is
-// done. ended may be nil.
+// await calls ask repeatedly until it returns nil or errPortTaken, the process has ended, or ctx is
+// done. The channel ended closes at the end of the process, and may be nil.
 func await(ctx context.Context, ended <-chan struct{}, ask func() error) error {
 	for {
 		err := ask()
@@ -162,7 +162,8 @@ func await(ctx context.Context, ended <-chan struct{}, ask func() error) error {
 	}
 }
 
-// run runs a program until it ends.
+// run starts a program that ends by itself, and waits for its end. It returns an error if the
+// program fails.
 func (s *Stack) run(ctx context.Context, name, exe string, args []string) error {
 	p, err := s.spawn(ctx, true, name, exe, args, nil)
 	if err != nil {

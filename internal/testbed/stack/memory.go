@@ -10,14 +10,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Fill leaves the named Redis without free memory. It then evicts nothing and refuses with
-// OOM every command that needs memory. The heal restores the old limit.
+// Fill leaves the named Redis without free memory. The server then evicts nothing, but refuses
+// every command that needs memory with an OOM error. The heal restores the old limit.
 func (s *Stack) Fill(ctx context.Context, server string) (Heal, error) {
 	return s.exhaust(ctx, server, "noeviction")
 }
 
-// Evict leaves the named Redis without free memory, under a policy that may evict any key,
-// until all keys are gone. The server keeps running with its connections and scripts.
+// Evict makes the named Redis evict all its keys, because it leaves the server no free memory and
+// sets a policy that may evict any key. The server keeps running, with its connections and scripts.
 func (s *Stack) Evict(ctx context.Context, server string) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -37,8 +37,8 @@ func (s *Stack) Evict(ctx context.Context, server string) error {
 	return errors.Join(err, heal())
 }
 
-// exhaust sets the memory limit of a Redis below its use. A cache that grows beside the
-// locks has the same effect, only later.
+// exhaust sets the memory limit of a Redis below its current use. In production, a growing cache in
+// the same Redis has the same effect, but more slowly.
 func (s *Stack) exhaust(ctx context.Context, server, policy string) (Heal, error) {
 	var was memory
 	err := s.withRedis(server, func(client *redis.Client) (err error) {
@@ -60,7 +60,8 @@ func (s *Stack) exhaust(ctx context.Context, server, policy string) (Heal, error
 	}), nil
 }
 
-// withRedis calls do with a client of a Redis that has a memory limit.
+// withRedis calls do with a client of the named Redis. It returns an error if the server has no
+// memory limit that can be set.
 func (s *Stack) withRedis(server string, do func(*redis.Client) error) error {
 	addr, err := s.address(server)
 	switch {
@@ -95,8 +96,8 @@ func memoryOf(ctx context.Context, client *redis.Client) (m memory, err error) {
 	return m, err
 }
 
-// set applies the configuration. The policy comes first, because a limit takes effect at
-// once.
+// set applies the configuration. It sets the policy first, because a new limit takes effect at once
+// and must not meet the old policy.
 func (m memory) set(ctx context.Context, client *redis.Client) error {
 	if err := client.ConfigSet(ctx, "maxmemory-policy", m.policy).Err(); err != nil {
 		return err

@@ -16,7 +16,7 @@ import (
 	"grablab/internal/testbed/proc"
 )
 
-// Process is a child that leads its own process group and that the reaper watches. Its
+// Process is a child process that leads its own process group and is watched by the reaper. Its
 // methods are safe for concurrent use.
 type Process struct {
 	Name string
@@ -25,20 +25,19 @@ type Process struct {
 	log    string
 	server bool // whether it is a server of the stack
 
-	mu    sync.Mutex // prevents signals to a later process with the same pid
-	asked bool       // whether it was asked to end
+	mu    sync.Mutex // held while signaling, so that no signal reaches a later process with the same pid
+	asked bool       // whether the process was asked to end
 	ended bool
 	at    time.Time // when it ended
 	err   error
 	done  chan struct{}
 }
 
-// Spawn starts exe with args. env extends the environment of this process. The output goes
-// to NAME.log in Config.Logs. ctx bounds only the start: the process runs until Stop or
-// Close.
+// Spawn starts exe with args. env extends the environment of this process. The output goes to
+// NAME.log in Config.Logs. ctx bounds only the start, because the process runs until Stop or Close.
 //
-// The child starts as this program, which waits at a barrier until the reaper knows its
-// process id, and only then becomes exe. So at no moment can this process die and leave the
+// The child first runs this program, which waits at a barrier until the reaper knows the child's
+// process id. Only then does it become exe. So this process can die at any time without leaving the
 // child behind.
 func (s *Stack) Spawn(ctx context.Context, name, exe string, args, env []string) (*Process, error) {
 	return s.spawn(ctx, false, name, exe, args, env)
@@ -79,7 +78,7 @@ func (s *Stack) spawn(ctx context.Context, server bool, name, exe string, args, 
 	return p, nil
 }
 
-// adopt makes Close and the reaper responsible for p.
+// adopt makes Close and the reaper responsible for ending p.
 func (s *Stack) adopt(p *Process) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,9 +122,9 @@ func (p *Process) await(r *reaper) {
 	r.forget(p.Pid())
 }
 
-// Process returns the newest process of that name, which is a server of the local stack
-// ("redis", "redlock-1", …, "db", "zookeeper", "etcd") or was started by Spawn. It returns
-// nil if there is none.
+// Process returns the newest process of that name. This is a server of the local stack ("redis",
+// "redlock-1", …, "db", "zookeeper", "etcd") or a process that Spawn started. It returns nil if
+// there is none.
 func (s *Stack) Process(name string) *Process {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -173,15 +172,15 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	return proc.Signal(p.Pid(), sig)
 }
 
-// wasToEnd records that the process ended because its work was done.
+// wasToEnd records that the end of the process was expected because its work was done.
 func (p *Process) wasToEnd() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.asked = true
 }
 
-// byItself describes how and when the process ended without being asked to. It returns "" if
-// it did not.
+// byItself describes how and when the process ended. It returns "" if the process is still running
+// or was asked to end.
 func (p *Process) byItself() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -195,7 +194,8 @@ func (p *Process) byItself() string {
 	return fmt.Sprintf("%s ended at %s: %s", p.Name, p.at.Format(time.TimeOnly), how)
 }
 
-// Ended describes the servers of the stack that have ended by themselves.
+// Ended describes the servers of the stack that ended without being asked to, with the reason and
+// the time.
 func (s *Stack) Ended() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -208,9 +208,9 @@ func (s *Stack) Ended() []string {
 	return ended
 }
 
-// Stop asks the process to end, and continues it first if it is stopped. If the process
-// still runs after grace, Stop kills it and returns an error. With a grace of 0, Stop kills
-// it at once. Stop returns when the process has ended.
+// Stop asks the process to end, and continues it in case a signal has stopped it. If the process
+// still runs after grace, Stop kills it and returns an error. With a grace of 0, Stop kills it at
+// once. Stop returns when the process has ended.
 func (p *Process) Stop(grace time.Duration) error {
 	if grace > 0 {
 		_ = p.Signal(syscall.SIGTERM)
@@ -233,7 +233,7 @@ func (p *Process) Stop(grace time.Duration) error {
 
 const tailBytes = 4 << 10
 
-// LogTail returns the last whole lines that the process has printed.
+// LogTail returns the last whole lines that the process has printed, at most tailBytes.
 func (p *Process) LogTail() string {
 	tail, _ := os.ReadFile(p.log) // without the file, the process has printed nothing
 	if before := len(tail) - tailBytes; before > 0 {

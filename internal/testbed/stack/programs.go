@@ -9,14 +9,15 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// programDirs are folders with servers that are not on an ordinary user's PATH.
+// programDirs lists folders in which servers may be installed although an ordinary user's PATH
+// lacks them.
 var programDirs = []string{
 	"/usr/sbin", "/usr/local/sbin", "/usr/local/bin", "/usr/libexec", "/usr/local/mysql/bin",
 	"/opt/homebrew/bin", "/opt/homebrew/opt/redis/bin", "/opt/homebrew/opt/mariadb/bin", "/opt/homebrew/opt/mysql/bin",
 	"/usr/local/opt/redis/bin", "/usr/local/opt/mariadb/bin", "/usr/local/opt/mysql/bin",
 }
 
-// programs are the programs that the local stack runs.
+// programs holds the paths of the programs that the local stack runs.
 type programs struct {
 	redis     string
 	database  databaseProgram
@@ -24,7 +25,7 @@ type programs struct {
 	etcd      string
 }
 
-// databaseProgram is a MariaDB or a MySQL.
+// databaseProgram holds the paths of the programs of MariaDB or MySQL.
 type databaseProgram struct {
 	server  string
 	install string // the program that creates the system tables; for MySQL, the server itself
@@ -71,14 +72,14 @@ func findPrograms(needs lock.Backend) (programs, error) {
 		ErrMissing, strings.Join(missing, " and no "), strings.Join(debian, " "), strings.Join(mac, " "))
 }
 
-// findDatabase finds a database server and the program that creates its system tables. A
-// field is empty if its program is missing.
+// findDatabase finds a database server and the program that creates its system tables. It leaves
+// the field of a missing program empty.
 func findDatabase() databaseProgram {
 	db := databaseProgram{server: find("mariadbd", "mysqld")}
 	if db.server == "" {
 		return db
 	}
-	// MariaDB's server may have the name of MySQL's.
+	// MariaDB may install its server under the name of MySQL's, so ask the program what it is.
 	banner, _ := exec.Command(db.server, "--no-defaults", "--version").Output()
 	if db.mariadb = strings.Contains(string(banner), "MariaDB"); !db.mariadb {
 		db.install = db.server
@@ -88,7 +89,8 @@ func findDatabase() databaseProgram {
 	return db
 }
 
-// find searches for a program by each of its names, first on PATH and then in programDirs.
+// find searches for a program by each of its names, first on PATH and then in programDirs. It
+// returns "" if it finds none.
 func find(names ...string) string {
 	for _, name := range names {
 		if path, err := exec.LookPath(name); err == nil {

@@ -18,7 +18,7 @@ import (
 	"grablab/internal/testbed/proc"
 )
 
-// Hidden first arguments that make a program a helper of a stack.
+// Hidden first arguments that make this program run as a helper of a stack.
 const (
 	reaperCommand  = "stack-reaper"
 	barrierCommand = "stack-barrier"
@@ -31,9 +31,9 @@ var (
 	errNot = errors.New("stack: call stack.BeHelper at the start of main")
 )
 
-// BeHelper turns this process into a helper of a stack if it was started as one, and then
-// does not return. Every program that starts stacks calls it first in main, and every test
-// binary in TestMain.
+// BeHelper checks whether this process was started as a helper of a stack. If so, it does the
+// helper's work and then exits. Every program that starts stacks must call it first in main, and
+// every test binary in TestMain.
 func BeHelper() {
 	exe, err := os.Executable()
 	if err == nil {
@@ -44,7 +44,7 @@ func BeHelper() {
 	}
 	switch os.Args[1] {
 	case reaperCommand:
-		_ = proc.SetTitle(reaperTitle) // without it, pkill may end the reaper too, and a later run clears up
+		_ = proc.SetTitle(reaperTitle) // if this fails, pkill may end the reaper too, but a later run clears up
 		err = reap(os.Stdin, os.Stdout)
 	case barrierCommand:
 		err = proc.PassBarrier(os.Args[2:])
@@ -58,9 +58,9 @@ func BeHelper() {
 	os.Exit(0)
 }
 
-// reaper is a helper process that outlives this process only to end its children and remove
-// its folder. It notices the end of this process because its standard input closes, even if
-// this process is killed.
+// reaper is a helper process that lives a little longer than this process, to end its children and
+// remove its folder. It notices the end of this process even after a SIGKILL, because its standard
+// input closes.
 type reaper struct {
 	dir string // created by the reaper, so that a process is always there to remove it
 
@@ -101,11 +101,11 @@ func startReaper() (r *reaper, err error) {
 	return r, nil
 }
 
-// watch makes the reaper end the group of the process after this process has died. It
-// returns once the reaper knows the process.
+// watch makes the reaper end the process group of pid after this process has died. It returns once
+// the reaper has noted the pid.
 func (r *reaper) watch(pid int) error { return r.request("watch", pid) }
 
-// forget tells the reaper that a process has ended.
+// forget tells the reaper that a process has ended and must not be ended any more.
 func (r *reaper) forget(pid int) { _ = r.request("forget", pid) }
 
 func (r *reaper) request(verb string, pid int) error {
@@ -121,7 +121,7 @@ func (r *reaper) request(verb string, pid int) error {
 	return err
 }
 
-// answer reads one answer: "ok" and a word, or "error" and the reason.
+// answer reads one answer of the reaper, which is "ok" with a value or "error" with the reason.
 func (r *reaper) answer() (string, error) {
 	line, err := r.answers.ReadString('\n')
 	if err != nil {
@@ -134,7 +134,7 @@ func (r *reaper) answer() (string, error) {
 	return rest, nil
 }
 
-// close makes the reaper end the remaining processes and remove the folder.
+// close makes the reaper end the remaining processes and remove the folder, and waits for that.
 func (r *reaper) close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -145,9 +145,10 @@ func (r *reaper) close() error {
 	return nil
 }
 
-// reap runs the reaper until its parent has ended.
+// reap does the work of the reaper. It notes which processes to watch until its parent has ended,
+// and then ends those that are left.
 func reap(requests io.Reader, answers io.Writer) error {
-	// Ignore signals that are meant for the parent but go to all processes of its name.
+	// Ignore signals that are meant for the parent but are sent to every process of its name.
 	// Ignore SIGPIPE too, because the parent may die before it reads an answer.
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 
@@ -188,8 +189,9 @@ func reap(requests io.Reader, answers io.Writer) error {
 	return errors.Join(cleared, endAll(watched), removeDir(dir), lock.Close())
 }
 
-// tempDir returns the folder for the folders of runs. The path of a socket in it must fit
-// into 103 bytes, so tempDir returns /tmp if the system's temporary folder has a long path.
+// tempDir returns the folder in which runs create their own folders. The path of a socket there
+// must fit into 103 bytes, so tempDir returns /tmp if the system's temporary folder has a long
+// path.
 func tempDir() string {
 	dir, err := filepath.Abs(os.TempDir())
 	if err != nil || len(dir) > 60 {
@@ -203,8 +205,8 @@ const (
 	killTimeout = 5 * time.Second // time for a slow disk
 )
 
-// endAll ends the groups of the processes: first with SIGTERM, then with SIGKILL. A group
-// can outlive its leader.
+// endAll ends process groups, first with SIGTERM and then with SIGKILL. It signals the groups
+// instead of single processes, because a group can outlive its leader.
 func endAll(watched map[int]string) error {
 	signalAll(watched, syscall.SIGTERM)
 	signalAll(watched, syscall.SIGCONT) // a stopped process cannot end
@@ -216,7 +218,8 @@ func endAll(watched map[int]string) error {
 	return nil
 }
 
-// signalAll signals the groups, except those whose number now belongs to another process.
+// signalAll signals the process groups, except those whose leader's pid now belongs to another
+// process.
 func signalAll(watched map[int]string, sig syscall.Signal) {
 	for pid, began := range watched {
 		if now, ok := proc.StartTime(pid); !ok || now == began {
@@ -225,7 +228,7 @@ func signalAll(watched map[int]string, sig syscall.Signal) {
 	}
 }
 
-// awaitEnd returns the processes that still run after timeout.
+// awaitEnd waits until the processes have ended, and returns those that still run after timeout.
 func awaitEnd(watched map[int]string, timeout time.Duration) []int {
 	for deadline := time.Now().Add(timeout); ; time.Sleep(5 * time.Millisecond) {
 		var left []int
@@ -240,8 +243,8 @@ func awaitEnd(watched map[int]string, timeout time.Duration) []int {
 	}
 }
 
-// removeDir removes a folder. It tries repeatedly, because a killed process may still create
-// its last files.
+// removeDir removes a folder. It tries repeatedly, because a process that is being killed may still
+// create files there.
 func removeDir(dir string) error {
 	var err error
 	for range 50 {

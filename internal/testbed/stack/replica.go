@@ -14,10 +14,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Replica is a second Redis that follows a server of the local stack, with a Sentinel that
-// promotes it when its master has died. Its methods are not safe for concurrent use.
+// Replica is a second Redis that replicates a server of the local stack, together with a Sentinel
+// that promotes it if the master dies. Its methods are not safe for concurrent use.
 type Replica struct {
-	Server   string // the server that it follows
+	Server   string // the server that the replica follows
 	Addr     string // address of the replica
 	Sentinel string // address of the Sentinel
 	Master   string // the name under which the Sentinel knows the master
@@ -25,22 +25,23 @@ type Replica struct {
 	s      *Stack
 	master string // address
 	way    *Route // from the replica to its master
-	watch  *Route // from the Sentinel, and from those who ask it, to the master
+	watch  *Route // from the Sentinel, and from clients that ask it for the master, to the master
 	killed bool   // whether the master was killed
 }
 
-// The Sentinel's time limits: how long its master may be silent (downAfter), and how long each step
-// of a failover may take (failover). It repeats a failed failover after twice that time, and for as
-// long it accepts a replica that follows its master over a route. On a busy machine, a server can
-// be silent without any fault. So the Sentinel is patient, except during a failover.
+// The time limits of the Sentinel. downAfter is how long its master may be silent, and failover is
+// how long each step of a failover may take. For the latter time, the Sentinel also accepts a
+// replica that follows its master over a route. On a busy machine, a server can be silent without
+// any fault, so the Sentinel is patient except during a failover.
 const (
-	patient   = time.Hour // both
+	patient   = time.Hour // for both limits
 	downAfter = 300 * time.Millisecond
 	failover  = 2 * time.Second
 )
 
-// Replicate adds a replica and a Sentinel to a running Redis of the local stack. It returns
-// when both are in step. Until Close, only Failover may kill the server.
+// Replicate adds a replica and a Sentinel to a running Redis of the local stack. It returns once
+// the replica has the master's data and the Sentinel knows the replica. Until Close, only Failover
+// may kill the server.
 func (s *Stack) Replicate(ctx context.Context, server string) (*Replica, error) {
 	addr, err := s.address(server)
 	switch {
@@ -63,7 +64,7 @@ func (s *Stack) Replicate(ctx context.Context, server string) (*Replica, error) 
 func (rep *Replica) begin(ctx context.Context) (err error) {
 	master := newRedis(rep.master)
 	defer master.Close()
-	// Otherwise the master waits five seconds for a second replica.
+	// By default, the master would wait five seconds for a second replica before it sends its data.
 	if err := master.ConfigSet(ctx, "repl-diskless-sync-delay", "0").Err(); err != nil {
 		return err
 	}
@@ -84,7 +85,8 @@ func (rep *Replica) begin(ctx context.Context) (err error) {
 func (rep *Replica) replicaName() string  { return rep.Server + "-replica" }
 func (rep *Replica) sentinelName() string { return rep.Server + "-sentinel" }
 
-// replica returns the server that is ready when it has the data of its master.
+// replica describes the server of the replica, which counts as ready once it has the data of its
+// master.
 func (rep *Replica) replica(exe string) server {
 	srv := redisServer(exe, rep.s.Dir, rep.replicaName())
 	alone, ask := srv.args, srv.ask
@@ -104,8 +106,9 @@ func (rep *Replica) replica(exe string) server {
 
 var errNotInStep = errors.New("not in step with its master")
 
-// inStep returns nil if both sides agree. The master tells the Sentinel only about replicas
-// that it considers online.
+// inStep returns nil if the replica and the master both report that the replica is connected.
+// Asking the master is necessary, because it tells the Sentinel only about replicas that it
+// considers online.
 func inStep(ctx context.Context, master, addr string) error {
 	theirs, err := replication(ctx, master)
 	if err != nil {
@@ -121,7 +124,8 @@ func inStep(ctx context.Context, master, addr string) error {
 	return nil
 }
 
-// sentinel returns the server that is ready when it knows the replica and would promote it.
+// sentinel describes the server of the Sentinel, which counts as ready once it knows the replica
+// well enough to promote it.
 func (rep *Replica) sentinel(exe string) server {
 	return sentinelServer(exe, rep.s.Dir, rep.sentinelName(), rep.Master, rep.watch.Addr, 1, func(ctx context.Context, addr string) error {
 		client := newSentinel(addr)
@@ -130,8 +134,9 @@ func (rep *Replica) sentinel(exe string) server {
 	})
 }
 
-// sentinelServer returns a patient Sentinel that watches a master under a name. A failover needs
-// the votes of quorum Sentinels. The Sentinel is ready once known returns nil.
+// sentinelServer describes a Sentinel that watches the master at addr and at first tolerates an
+// hour of silence. A failover needs the votes of quorum Sentinels. The Sentinel counts as ready
+// once known returns nil.
 func sentinelServer(exe, dir, name, master, addr string, quorum int, known func(ctx context.Context, addr string) error) server {
 	host, port, _ := net.SplitHostPort(addr)
 	return server{
@@ -157,7 +162,8 @@ sentinel failover-timeout %[3]s %[7]d
 	}
 }
 
-// behave sets the time limits of a Sentinel.
+// behave tells a Sentinel how long its master may be silent and how long each step of a failover
+// may take.
 func behave(ctx context.Context, sentinel, master string, downAfter, failover time.Duration) error {
 	client := newSentinel(sentinel)
 	defer client.Close()
@@ -167,8 +173,8 @@ func behave(ctx context.Context, sentinel, master string, downAfter, failover ti
 	)
 }
 
-// knowsReplica asks a Sentinel whether the replica has reported its own state. A replica that
-// the Sentinel knows only by name cannot be promoted.
+// knowsReplica returns nil if the replica has reported its state to the Sentinel. A Sentinel cannot
+// promote a replica that it knows only by name.
 func knowsReplica(ctx context.Context, client *redis.SentinelClient, master, replica string) error {
 	replicas, err := client.Replicas(ctx, master).Result()
 	if err != nil {
@@ -194,10 +200,10 @@ func (rep *Replica) detour(a *Addresses) {
 	}
 }
 
-// Hold holds back what the master sends to the replica from now on. The Heal lets it arrive.
+// Hold delays everything that the master sends to the replica from now on. The Heal lets it arrive.
 func (rep *Replica) Hold() (Heal, error) { return rep.way.Stall(ToClient) }
 
-// Failover kills the master and promotes the replica.
+// Failover kills the master and returns once the Sentinel has promoted the replica.
 func (rep *Replica) Failover(ctx context.Context) error {
 	return rep.promote(ctx, func() error {
 		rep.killed = true
@@ -205,15 +211,16 @@ func (rep *Replica) Failover(ctx context.Context) error {
 	})
 }
 
-// Split cuts the master off from its replica, from the Sentinel and from those who ask the
-// Sentinel. Then it promotes the replica. The master continues to serve clients that know
-// its address.
+// Split cuts the master off from its replica, from the Sentinel and from clients that ask the
+// Sentinel. The Sentinel then promotes the replica, but the old master continues to serve clients
+// that know its address.
 func (rep *Replica) Split(ctx context.Context) error { return rep.promote(ctx, rep.watch.Close) }
 
-// promote removes the master and the data that was held back. It returns when the Sentinel,
-// which allows a silent master 300 ms, has promoted the replica and names it.
+// promote discards the data that was held back and removes the master with masterGoes. It returns
+// once the Sentinel, which then allows the master only 300 ms of silence, names the promoted
+// replica.
 func (rep *Replica) promote(ctx context.Context, masterGoes func() error) error {
-	// Close the route first, so that the last messages of the master do not arrive.
+	// Close the route first, so that the last messages of the master do not reach the replica.
 	if err := rep.way.Close(); err != nil {
 		return err
 	}
@@ -229,7 +236,7 @@ func (rep *Replica) promote(ctx context.Context, masterGoes func() error) error 
 	return behave(ctx, rep.Sentinel, rep.Master, patient, patient)
 }
 
-// isPromoted returns nil if the Redis at addr is the master and the Sentinel names it.
+// isPromoted returns nil if the Sentinel names addr as the master and the Redis there agrees.
 func isPromoted(ctx context.Context, sentinel, master, addr string) error {
 	named, err := masterOf(ctx, sentinel, master)
 	if err != nil {
@@ -245,8 +252,8 @@ func isPromoted(ctx context.Context, sentinel, master, addr string) error {
 	return err
 }
 
-// Close ends the Sentinel and the replica. A master that was killed restarts empty at its
-// own address, and any other master keeps its data.
+// Close ends the Sentinel and the replica. If the master was killed, Close restarts it empty at its
+// own address. Otherwise the master keeps its data.
 func (rep *Replica) Close(ctx context.Context) error {
 	for _, name := range []string{rep.sentinelName(), rep.replicaName()} {
 		if p := rep.s.Process(name); p != nil {

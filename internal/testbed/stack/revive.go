@@ -5,16 +5,16 @@ import (
 	"fmt"
 )
 
-// started returns the description of a server of the local stack, which is needed to start the
-// server again.
+// started returns the description of a server that the local stack has started, so that the server
+// can be started again after Kill.
 func (s *Stack) started(name string) server {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.servers[name]
 }
 
-// Kill ends the named server as a loss of power would. It returns once the server has ended and
-// its connections are closed. It does nothing if the server has already ended.
+// Kill ends the named server abruptly, as a power failure would. It returns once the server has
+// ended and its connections are closed. It does nothing if the server has already ended.
 func (s *Stack) Kill(server string) error {
 	if _, err := s.address(server); err != nil {
 		return err
@@ -26,8 +26,9 @@ func (s *Stack) Kill(server string) error {
 	return s.Process(server).Stop(0)
 }
 
-// Revive starts the named server again after Kill. The server gets the same address and the data
-// that it had on disk, which is none for a Redis. Revive returns once the server is ready.
+// Revive starts the named server again after Kill. The server gets its old address and the data
+// that it had on disk. A Redis keeps nothing on disk, so it starts empty. Revive returns once the
+// server is ready.
 func (s *Stack) Revive(ctx context.Context, server string) error {
 	addr, err := s.address(server)
 	if err != nil {

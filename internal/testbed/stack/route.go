@@ -12,13 +12,13 @@ import (
 	"time"
 )
 
-// Heal undoes a fault. Further calls do nothing and return the same.
+// Heal undoes a fault. Further calls do nothing and return the same error.
 type Heal func() error
 
-// Heals undo several faults.
+// Heals collects the functions that undo several faults.
 type Heals []Heal
 
-// All undoes each of them, also if one fails.
+// All undoes all faults, even if undoing one of them fails.
 func (h Heals) All() error {
 	var errs []error
 	for _, heal := range h {
@@ -27,28 +27,28 @@ func (h Heals) All() error {
 	return errors.Join(errs...)
 }
 
-// Route is a proxy in this process between one instance and one server. It
-// has one fault at a time. Its methods are safe for concurrent use.
+// Route is a proxy in this process between one instance and one server. It can have only one fault
+// at a time. Its methods are safe for concurrent use.
 type Route struct {
 	From, Server string // the instance and the server
-	Addr         string // where it listens
+	Addr         string // where the route listens
 
 	upstream           string // the server's address
-	target             string // where connections are made to: upstream, unless redirected
+	target             string // address to which connections are made: upstream, unless redirected
 	toServer, toClient flow
 
 	mu         sync.Mutex // one fault, heal or close at a time
 	faulted    bool
 	closed     bool
 	listener   net.Listener
-	acceptDone chan struct{} // closes when no connection is accepted any more
+	acceptDone chan struct{} // closes once no more connections are accepted
 
 	linksMu sync.Mutex
 	links   []*link
 }
 
-// Route opens a route from an instance, whose name is for messages alone, to a
-// server of the stack. It lives until its Close or that of the stack.
+// Route opens a route from an instance to a server of the stack. The name of the instance appears
+// only in messages. The route lives until it or the stack is closed.
 func (s *Stack) Route(from, server string) (*Route, error) {
 	upstream, err := s.address(server)
 	if err != nil {
@@ -75,54 +75,53 @@ func (r *Route) detour(a *Addresses) {
 	}
 }
 
-// Cut drops all bytes of a direction. Its heal ends the connections of the
-// route, for bytes are missing from them.
+// Cut drops all bytes of a direction. The heal ends the connections of the route, because bytes are
+// missing from them.
 func (r *Route) Cut(d Direction) (Heal, error) {
 	return r.inject(func() error { r.rule(d, rule{drop: true}); return nil }, r.endLinks)
 }
 
-// Stall has bytes wait, and the ends of connections with them, as TCP has them
-// wait on a network that is down. With its heal they arrive.
+// Stall makes bytes and the ends of connections wait, just as TCP does if the network is down.
+// After the heal, they arrive.
 func (r *Route) Stall(d Direction) (Heal, error) {
 	return r.inject(func() error { r.rule(d, rule{hold: true}); return nil }, r.passAll)
 }
 
-// Delay has bytes arrive later, by latency give or take jitter. With its heal
-// those arrive that are under way.
+// Delay makes bytes arrive later by latency, plus or minus up to jitter. After the heal, bytes that
+// are still under way arrive at once.
 func (r *Route) Delay(latency, jitter time.Duration, d Direction) (Heal, error) {
 	return r.inject(func() error { r.rule(d, rule{latency: latency, jitter: jitter}); return nil }, r.passAll)
 }
 
-// LoseReplies lets requests through, and whatever the server says next on a
-// connection is lost: the connection is reset instead, so that the client learns
-// at once that it gets no reply. The first request of a connection, by which Redis
-// and ZooKeeper have it opened, is answered: else no other would be sent on it.
+// LoseReplies lets requests through, but loses the next reply on each connection. It resets the
+// connection instead, so the client learns at once that no reply will come. The first reply on a
+// connection passes, because Redis and ZooKeeper clients send no other request before it.
 func (r *Route) LoseReplies() (Heal, error) {
 	return r.inject(func() error { r.rule(BothWays, rule{lose: true}); return nil }, r.passAll)
 }
 
-// LoseCommits does so on those connections alone on which MySQL, or what speaks
-// like it, has been asked for a COMMIT.
+// LoseCommits works like LoseReplies, but only on connections on which the client of a
+// MySQL-compatible server has sent a COMMIT.
 func (r *Route) LoseCommits() (Heal, error) {
 	return r.inject(func() error { r.rule(BothWays, rule{lose: true, after: isCommit}); return nil }, r.passAll)
 }
 
-// isCommit says whether the bytes are a packet of MySQL that asks for a COMMIT: its
-// length and number, the command, the text. A client sends nothing more before the
-// reply has come, and so its packet is all that a read returns.
+// isCommit reports whether the bytes are a MySQL packet with a COMMIT: its length and number, the
+// command and the text. A client sends nothing more before the reply arrives, so a read returns
+// exactly one packet.
 func isCommit(request []byte) bool {
 	const header, query = 4, 0x03
 	return len(request) > header && request[header] == query &&
 		bytes.EqualFold(bytes.Trim(request[header+1:], " ;"), []byte("COMMIT"))
 }
 
-// Redirect ends the connections of the route, and has new ones begin at another
-// server.
+// Redirect ends the connections of the route and connects new ones to another server.
 func (r *Route) Redirect(addr string) (Heal, error) {
 	return r.inject(func() error { return r.leadTo(addr) }, func() error { return r.leadTo(r.upstream) })
 }
 
-// leadTo does not listen meanwhile, so that no connection is made to the old target.
+// leadTo changes the target of the route. Meanwhile it does not listen, so that no connection is
+// made to the old target.
 func (r *Route) leadTo(addr string) error {
 	if err := r.hangUp(); err != nil {
 		return err
@@ -131,7 +130,7 @@ func (r *Route) leadTo(addr string) error {
 	return r.listen(r.Addr)
 }
 
-// rule sets the fault on the bytes of a direction.
+// rule sets the rule for the bytes of one direction or of both.
 func (r *Route) rule(d Direction, to rule) {
 	if d != ToClient {
 		r.toServer.set(to)
@@ -141,7 +140,7 @@ func (r *Route) rule(d Direction, to rule) {
 	}
 }
 
-// passAll lets all bytes pass again, those that were held first.
+// passAll lets all bytes pass again, starting with those that were held back.
 func (r *Route) passAll() error {
 	r.rule(BothWays, rule{})
 	return nil
@@ -152,7 +151,7 @@ func (r *Route) Refuse() (Heal, error) {
 	return r.inject(r.hangUp, func() error { return r.listen(r.Addr) })
 }
 
-// Close ends the route and its connections. What a fault has held back is lost.
+// Close ends the route and its connections. Bytes that a fault has held back are lost.
 func (r *Route) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -163,10 +162,11 @@ func (r *Route) Close() error {
 	return r.hangUp()
 }
 
-// Routes are several, to be struck as one.
+// Routes are several routes that get the same fault at the same time.
 type Routes []*Route
 
-// Each has a fault strike all of them. What has struck is undone if one fails.
+// Each injects a fault into all routes. If that fails for one route, Each undoes the faults on the
+// previous ones.
 func (w Routes) Each(strike func(*Route) (Heal, error)) (Heal, error) {
 	var done Heals
 	for _, r := range w {
@@ -188,7 +188,7 @@ func (w Routes) Detours() []Detour {
 	return detours
 }
 
-// Close closes all of them.
+// Close closes all routes, even if closing one of them fails.
 func (w Routes) Close() error {
 	var errs []error
 	for _, r := range w {
@@ -197,7 +197,7 @@ func (w Routes) Close() error {
 	return errors.Join(errs...)
 }
 
-// inject lets a fault strike, and returns what undoes it.
+// inject applies a fault to the route and returns the function that undoes it.
 func (r *Route) inject(strike, undo func() error) (Heal, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -222,8 +222,7 @@ func (r *Route) inject(strike, undo func() error) (Heal, error) {
 	}), nil
 }
 
-// listenTimeout is for how long to retry while the port of the previous listener
-// is still in use.
+// listenTimeout is how long listen retries while the port of the previous listener is still in use.
 const listenTimeout = 2 * time.Second
 
 func (r *Route) listen(addr string) error {
@@ -241,7 +240,7 @@ func (r *Route) listen(addr string) error {
 	return nil
 }
 
-// hangUp stops listening, and ends the connections with a reset.
+// hangUp stops listening and resets all connections of the route.
 func (r *Route) hangUp() error {
 	if !closed(r.acceptDone) {
 		_ = r.listener.Close()
@@ -250,7 +249,8 @@ func (r *Route) hangUp() error {
 	return r.endLinks()
 }
 
-// dialTimeout is for a stopped server whose accept backlog is full.
+// dialTimeout limits the time to connect, because a stopped server with a full accept backlog never
+// answers.
 const dialTimeout = time.Second
 
 func (r *Route) accept(l net.Listener, done chan<- struct{}) {
@@ -269,8 +269,7 @@ func (r *Route) accept(l net.Listener, done chan<- struct{}) {
 	}
 }
 
-// connect makes one link of a client and a server connection, and copies bytes in
-// both directions.
+// connect links a client connection to a server connection and copies bytes in both directions.
 func (r *Route) connect(client, server net.Conn) {
 	r.linksMu.Lock()
 	defer r.linksMu.Unlock()
@@ -283,9 +282,8 @@ func (r *Route) connect(client, server net.Conn) {
 	go func() { both.Wait(); close(k.done) }()
 }
 
-// endLinks ends the connections and then lets bytes pass again, so that what was
-// held arrives nowhere. No connection begins meanwhile: bytes would be missing
-// from it.
+// endLinks ends the connections and then lets bytes pass again, so bytes that were held back arrive
+// nowhere. It holds linksMu, because a connection that begins meanwhile would lack bytes.
 func (r *Route) endLinks() error {
 	r.linksMu.Lock()
 	defer r.linksMu.Unlock()
@@ -301,15 +299,17 @@ func (r *Route) endLinks() error {
 	return nil
 }
 
-// link is a connection through a route: one from the client, one to the server.
+// link is one connection through a route. It consists of a connection from the client and another
+// to the server.
 type link struct {
 	client, server net.Conn
-	requests       atomic.Int64  // reads of what the client has sent
-	asked          atomic.Bool   // a request after which replies are to be lost has passed
+	requests       atomic.Int64  // number of reads from the client
+	asked          atomic.Bool   // whether a request has passed after which replies are lost
 	done           chan struct{} // closes when both directions have ended
 }
 
-// noteRequest sees a request before the server does. None is lost.
+// noteRequest examines a request before it reaches the server. It always returns false, because no
+// request is lost.
 func (k *link) noteRequest(now rule, request []byte) bool {
 	k.requests.Add(1)
 	if now.after != nil && now.after(request) {
@@ -318,8 +318,8 @@ func (k *link) noteRequest(now rule, request []byte) bool {
 	return false
 }
 
-// losesReply lets a Redis say that it does not know a script: it has carried out
-// nothing, and the client sends the whole of it.
+// losesReply reports whether to lose a reply. A NOSCRIPT reply always passes: the server has
+// executed nothing, and the client then sends the whole script.
 func (k *link) losesReply(now rule, reply []byte) bool {
 	lost := k.requests.Load() > 1
 	if now.after != nil {
@@ -337,7 +337,7 @@ func closed(done <-chan struct{}) bool {
 	}
 }
 
-// reset closes a connection by a RST: what was not yet sent is lost.
+// reset closes a connection with a RST, so bytes that were not yet sent are lost.
 func reset(conn net.Conn) {
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0)

@@ -1,14 +1,14 @@
-// Package stack provides the servers below the instances: Redis, the Redlock nodes, the
-// database, ZooKeeper and etcd. Start takes the needs of the chosen strategies and returns a
-// Stack once all servers answer. The Stack knows their addresses and versions, and offers
-// what faults may do to them. Close ends everything.
+// Package stack provides the servers that the instances use: Redis, the Redlock nodes, the
+// database, ZooKeeper and etcd. Start takes the needs of the chosen strategies and returns a Stack
+// once all servers answer. The Stack knows their addresses and versions, and its methods inject
+// faults into them. Close ends everything.
 //
-// There are three kinds. The embedded stack runs in this process, the local stack starts
+// There are three kinds of stack. The embedded stack runs in this process, the local stack starts
 // private servers, and the external stack uses servers that others run.
 //
-// A reaper (reaper.go) knows every process that a stack starts. It is a process in its own
-// session that ends them however this process dies. A proxy (route.go) between an instance
-// and a server plays network faults.
+// A reaper (reaper.go) watches every process that a stack starts. It is a process in its own
+// session, and ends the others no matter how this process dies. A proxy (route.go) between an
+// instance and a server simulates network faults.
 package stack
 
 import (
@@ -39,13 +39,13 @@ var (
 // Config configures a stack. The zero value of an optional field means its default.
 type Config struct {
 	Kind string // Embedded, Local or External
-	// Needs are the backends of the chosen strategies. Besides these, the stack starts only
-	// the database, which keeps the ledger.
+	// Needs holds the backends of the chosen strategies. In addition to these, the stack starts
+	// only the database, which keeps the ledger.
 	Needs lock.Backend
-	// Topology is how a local stack runs the one Redis. If it is empty, that is a single server.
+	// Topology says how a local stack runs the one Redis. If it is empty, Redis is a single server.
 	Topology catalog.Topology
 
-	Addresses // for external: the servers to use; others are not contacted
+	Addresses // for External: the servers to use; no others are contacted
 
 	// Logs is the directory for the output of child processes. If it is empty, the output
 	// goes to Dir, which is removed at the end.
@@ -54,7 +54,7 @@ type Config struct {
 	Log *slog.Logger // nil logs nothing
 }
 
-// RunsRedis returns how the stack runs the one Redis.
+// RunsRedis returns the topology of the one Redis, which is a single server by default.
 func (c Config) RunsRedis() catalog.Topology { return cmp.Or(c.Topology, catalog.SingleRedis) }
 
 // The kinds of stack.
@@ -73,7 +73,7 @@ var starts = map[string]func(context.Context, *Stack, Config) error{
 // redlockNodes is the number of Redlock nodes of an embedded or local stack.
 const redlockNodes = 5
 
-// Kinds returns the names of the kinds, starting with the one that needs least.
+// Kinds returns the names of the kinds, starting with the kind that needs the fewest programs.
 func Kinds() []string { return []string{Embedded, Local, External} }
 
 // Stack is a running stack. Its exported fields do not change. Its methods are safe for
@@ -82,16 +82,17 @@ type Stack struct {
 	Kind string
 	Addresses
 
-	// Versions as reported by the servers; empty for servers that do not run.
+	// The versions that the servers report; empty for servers that do not run.
 	RedisVersion     string // "Redis 7.0.15", "miniredis 2.40.0 (embedded)"
 	DatabaseVersion  string // "MariaDB 10.11.19", "SQLite 3.53.0 (embedded)"
 	ZooKeeperVersion string // "ZooKeeper 3.8.0"
 	EtcdVersion      string // "etcd 3.4.23"
 
-	// Topology is the Redis that consists of several servers. It is nil for a single server.
+	// Topology manages the one Redis if it consists of several servers. It is nil for a single
+	// server.
 	Topology *Topology
 
-	// Dir is a private folder that Close removes.
+	// Dir is a private folder, which Close removes.
 	Dir string
 
 	log    *slog.Logger
@@ -113,8 +114,8 @@ const (
 	stopTimeout  = 5 * time.Second
 )
 
-// Start starts what cfg needs and returns once all servers answer. The stack runs until
-// Close, even if ctx ends. After an error, nothing remains.
+// Start starts what cfg needs and returns once all servers answer. The stack runs until Close, even
+// if ctx ends. If Start fails, it leaves no process or folder behind.
 func Start(ctx context.Context, cfg Config) (*Stack, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -139,8 +140,8 @@ func Start(ctx context.Context, cfg Config) (*Stack, error) {
 	return s, nil
 }
 
-// redisNames returns the names of the Redis servers that cfg needs, starting with the single
-// one.
+// redisNames returns the names of the Redis servers that cfg needs: first the single Redis, then
+// the Redlock nodes.
 func redisNames(cfg Config) []string {
 	var names []string
 	if cfg.Needs&lock.Redis != 0 {
@@ -154,8 +155,8 @@ func redisNames(cfg Config) []string {
 	return names
 }
 
-// useRedis records the addresses of the started servers, which are in the order of
-// redisNames.
+// useRedis records the addresses and versions of the started Redis servers. Both slices must be in
+// the order of redisNames.
 func (s *Stack) useRedis(cfg Config, addrs []string, infos []serverInfo) {
 	if cfg.Needs&lock.Redis != 0 {
 		s.Redis, addrs = addrs[0], addrs[1:]
@@ -166,8 +167,8 @@ func (s *Stack) useRedis(cfg Config, addrs []string, infos []serverInfo) {
 	s.RedisVersion = versions(infos)
 }
 
-// atClose makes Close call f after the processes have ended. If the stack is closed, atClose
-// calls f at once.
+// atClose makes Close call f after the processes have ended. If the stack is already closed,
+// atClose calls f at once.
 func (s *Stack) atClose(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -178,8 +179,8 @@ func (s *Stack) atClose(f func()) {
 	s.halt = append(s.halt, f)
 }
 
-// Close ends every process of the stack and removes its folder. It returns once they are
-// gone. Further calls return the same error.
+// Close ends every process of the stack and removes its folder. It returns once the processes have
+// ended. Further calls return the same error.
 func (s *Stack) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -188,8 +189,8 @@ func (s *Stack) Close() error {
 	}
 	s.closed = true
 
-	// Servers are killed without a grace period, because they have no clients left and their
-	// folder is removed.
+	// Kill the servers without a grace period, because they have no clients left and their folder
+	// will be removed.
 	s.stopLocked(false, stopTimeout)
 	s.stopLocked(true, 0)
 	for _, mini := range s.minis {
@@ -203,7 +204,7 @@ func (s *Stack) Close() error {
 	return s.err
 }
 
-// stopLocked ends processes in parallel: either the servers or all others.
+// stopLocked ends either the servers or all other processes, in parallel.
 func (s *Stack) stopLocked(servers bool, grace time.Duration) {
 	var wg sync.WaitGroup
 	for _, p := range s.procs {

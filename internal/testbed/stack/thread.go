@@ -6,8 +6,9 @@ import (
 	"runtime"
 )
 
-// thread is a thread of this process that lives until it is closed. The system can end a
-// child when the thread that started it ends; see [proc.EndWithParent].
+// thread is a thread of the operating system that lives until it is closed. It starts the children,
+// because the system can end a child together with the thread that started it; see
+// [proc.EndWithParent].
 type thread struct {
 	work   chan func()
 	closed chan struct{}

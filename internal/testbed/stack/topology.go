@@ -20,15 +20,15 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Topology is the one Redis of a local stack that consists of several servers. It is a Cluster
+// Topology is the one Redis of a local stack if it consists of several servers. These are a Cluster
 // of three masters with a replica each, or a master with a replica and three Sentinels. Faults
-// strike the first master. Its methods are not safe for concurrent use.
+// always hit the first master. Its methods are not safe for concurrent use.
 type Topology struct {
 	Kind catalog.Topology
 
 	s         *Stack
 	exe       string
-	nodes     []*member // the masters, and then the replica of each in the same order
+	nodes     []*member // all masters, followed by their replicas in the same order
 	sentinels []*member
 }
 
@@ -39,11 +39,13 @@ type member struct {
 	info       serverInfo
 }
 
-// The names of servers, and the time limits while a master is taken away. Otherwise the servers
-// are patient, because on a busy machine a server can be silent without any fault.
+// Names, numbers and time limits of a topology. The limits apply only while a master is taken away.
+// Otherwise the servers are patient, because on a busy machine a server can be silent without any
+// fault.
 const (
-	topologyMaster   = "redis"
-	masterDown       = time.Second // a Sentinel promotes a replica that has been cut off for ten times as long
+	topologyMaster = "redis"
+	// A Sentinel promotes only a replica that was cut off for at most about ten times as long.
+	masterDown       = time.Second
 	nodeDown         = 500 * time.Millisecond
 	clusterPatience  = 15 * time.Second
 	clusterMasters   = 3
@@ -52,7 +54,7 @@ const (
 	sentinelMajority = 2
 )
 
-// startTopology starts a Cluster, or a master with Sentinels, instead of the one Redis.
+// startTopology starts a Cluster, or a master with Sentinels, instead of a single Redis.
 func (s *Stack) startTopology(ctx context.Context, exe string, kind catalog.Topology) error {
 	t := &Topology{Kind: kind, s: s, exe: exe}
 	masters, sentinels := clusterMasters, 0
@@ -84,7 +86,7 @@ func addrsOf(members []*member) (addrs []string) {
 	return addrs
 }
 
-// start starts every server and returns when they work together.
+// start starts every server, connects them to each other, and returns once they work together.
 func (t *Topology) start(ctx context.Context) error {
 	if err := t.startEach(ctx, t.nodes, t.node); err != nil {
 		return err
@@ -102,7 +104,8 @@ func (t *Topology) start(ctx context.Context) error {
 	return t.startEach(ctx, t.sentinels, t.sentinel)
 }
 
-// startEach starts servers at their addresses, or at free addresses the first time.
+// startEach starts servers in parallel: at free addresses the first time, and later at the same
+// addresses.
 func (t *Topology) startEach(ctx context.Context, members []*member, describe func(*member) server) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, m := range members {
@@ -128,7 +131,7 @@ func (t *Topology) node(m *member) server {
 	srv.args = func(addr string) ([]string, error) {
 		args, err := plain(addr)
 		args = append(args, "--repl-diskless-sync-delay", "0")
-		_ = os.Remove(filepath.Join(t.s.Dir, m.name+".rdb")) // a master that became a replica has written it
+		_ = os.Remove(filepath.Join(t.s.Dir, m.name+".rdb")) // left by a master that became a replica
 		if err != nil || t.Kind != catalog.RedisCluster {
 			return args, err
 		}
@@ -155,7 +158,7 @@ func (t *Topology) sentinel(m *member) server {
 	})
 }
 
-// on calls f with a client of the server.
+// on calls f with a client of one server, and adds the server's name to the error.
 func (t *Topology) on(m *member, f func(*redis.Client) error) error {
 	client := newRedis(m.addr)
 	defer client.Close()
@@ -165,7 +168,7 @@ func (t *Topology) on(m *member, f func(*redis.Client) error) error {
 	return nil
 }
 
-// onEach calls f with a client of each server.
+// onEach calls f with a client of each server in turn, and stops at the first error.
 func (t *Topology) onEach(members []*member, f func(i int, c *redis.Client) error) error {
 	for i, m := range members {
 		if err := t.on(m, func(c *redis.Client) error { return f(i, c) }); err != nil {
@@ -175,7 +178,8 @@ func (t *Topology) onEach(members []*member, f func(i int, c *redis.Client) erro
 	return nil
 }
 
-// formCluster divides the slots among the masters and gives each a replica.
+// formCluster turns the nodes into a Cluster. It divides the slots among the masters and gives each
+// master a replica.
 func (t *Topology) formCluster(ctx context.Context) error {
 	ids := make([]string, len(t.nodes))
 	err := t.onEach(t.nodes, func(i int, c *redis.Client) (err error) {
@@ -222,8 +226,8 @@ func (t *Topology) formCluster(ctx context.Context) error {
 	})
 }
 
-// awaitCluster returns when the nodes report that the Cluster works, and accept is true of
-// the answer of each to CLUSTER NODES.
+// awaitCluster returns once every node reports that the Cluster works, and accept returns true for
+// the node's answer to CLUSTER NODES.
 func (t *Topology) awaitCluster(ctx context.Context, nodes []*member, accept func(string) bool) error {
 	return await(ctx, nil, func() error {
 		return t.onEach(nodes, func(_ int, c *redis.Client) error {
@@ -240,8 +244,8 @@ func (t *Topology) awaitCluster(ctx context.Context, nodes []*member, accept fun
 	})
 }
 
-// Aim gives the slots of the keys to the first master, whose replica knows this when Aim
-// returns. With Sentinels, the first master has every key anyway.
+// Aim moves the slots of the keys to the first master, because faults hit that one. It returns once
+// all nodes know this. With Sentinels, the first master has every key anyway.
 func (t *Topology) Aim(ctx context.Context, keys []string) error {
 	if t.Kind != catalog.RedisCluster {
 		return nil
@@ -249,7 +253,7 @@ func (t *Topology) Aim(ctx context.Context, keys []string) error {
 	return t.moveSlots(ctx, keys, t.nodes[0])
 }
 
-// MoveSlots gives the slots of the keys to the second master, with the keys in them.
+// MoveSlots moves the slots of the keys, together with the keys in them, to the second master.
 func (t *Topology) MoveSlots(ctx context.Context, keys []string) error {
 	return t.moveSlots(ctx, keys, t.nodes[1])
 }
@@ -286,7 +290,7 @@ func (t *Topology) moveSlots(ctx context.Context, keys []string, to *member) err
 	})
 }
 
-// moveSlot moves one slot in the steps that redis-cli --cluster reshard takes.
+// moveSlot moves one slot in the same steps as redis-cli --cluster reshard.
 func (t *Topology) moveSlot(ctx context.Context, slot int, to *member) error {
 	masters := t.nodes[:clusterMasters]
 	ids, owner := make([]string, clusterMasters), ""
@@ -331,13 +335,14 @@ func (t *Topology) moveSlot(ctx context.Context, slot int, to *member) error {
 	if err != nil {
 		return err
 	}
-	inform := append([]*member{to, from}, masters...) // the new owner must know first
+	inform := append([]*member{to, from}, masters...) // the new owner must be the first to know
 	return t.onEach(inform, func(_ int, c *redis.Client) error {
 		return c.Do(ctx, "cluster", "setslot", slot, "node", toID).Err()
 	})
 }
 
-// ownerOf returns the address of the master that has the slot, as this node knows it.
+// ownerOf returns the address of the master that owns the slot, according to the node that c is
+// connected to.
 func ownerOf(ctx context.Context, c *redis.Client, slot int) (string, error) {
 	//lint:ignore SA1019 Redis has CLUSTER SHARDS from 7.0 on
 	ranges, err := c.ClusterSlots(ctx).Result()
@@ -352,8 +357,8 @@ func ownerOf(ctx context.Context, c *redis.Client, slot int) (string, error) {
 // replica returns the replica of the first master.
 func (t *Topology) replica() *member { return t.nodes[len(t.nodes)/2] }
 
-// Lag keeps the writes of the first master from its replica from now on. The replica fails to log
-// in at the master, which has no password, and tries again and again.
+// Lag stops replication from the first master to its replica. It gives the replica a password that
+// the master, which has none, rejects. The replica then retries in vain.
 func (t *Topology) Lag(ctx context.Context) error {
 	return t.on(t.replica(), func(c *redis.Client) error {
 		if err := c.ConfigSet(ctx, "masterauth", "wrong").Err(); err != nil {
@@ -363,13 +368,13 @@ func (t *Topology) Lag(ctx context.Context) error {
 	})
 }
 
-// Kill kills the first master. It returns when the other servers have promoted its replica.
+// Kill kills the first master and returns once the other servers have promoted its replica.
 func (t *Topology) Kill(ctx context.Context) error {
 	return t.takeAway(ctx, func(p *Process) error { return p.Stop(0) })
 }
 
 // Freeze stops the first master, so that it answers neither clients nor other servers. It returns
-// when these have promoted its replica. The Heal lets the master continue.
+// once the other servers have promoted the replica. The Heal lets the old master continue.
 func (t *Topology) Freeze(ctx context.Context) (Heal, error) {
 	var frozen *Process
 	err := t.takeAway(ctx, func(p *Process) error {
@@ -397,8 +402,8 @@ func (t *Topology) takeAway(ctx context.Context, strike func(*Process) error) er
 	return t.behave(ctx, t.nodes[1:], patient, patient, clusterPatience)
 }
 
-// behave sets how long a master may be silent for Sentinels (down) and for nodes of a Cluster, and
-// how long each step of a failover by Sentinels may take.
+// behave sets how long a master may be silent: down for Sentinels, and node for nodes of a Cluster.
+// The duration step limits each step of a failover by Sentinels.
 func (t *Topology) behave(ctx context.Context, nodes []*member, down, step, node time.Duration) error {
 	for _, m := range t.sentinels {
 		if err := behave(ctx, m.addr, topologyMaster, down, step); err != nil {
@@ -413,7 +418,7 @@ func (t *Topology) behave(ctx context.Context, nodes []*member, down, step, node
 	})
 }
 
-// awaitPromotion returns when every other server knows the replica of the first master as a
+// awaitPromotion returns once every other server regards the replica of the first master as a
 // master.
 func (t *Topology) awaitPromotion(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("stack: no replica was promoted within %v", startTimeout))
@@ -436,8 +441,9 @@ func (t *Topology) awaitPromotion(ctx context.Context) error {
 	})
 }
 
-// SwitchOver asks a Sentinel to promote the replica once this has all writes of its master, which
-// stays alive. It returns when all Sentinels name the new master.
+// SwitchOver waits until the replica has all writes of its master, and then asks a Sentinel to
+// promote it. The old master stays alive. SwitchOver returns once all Sentinels name the new
+// master.
 func (t *Topology) SwitchOver(ctx context.Context) error {
 	err := t.on(t.nodes[0], func(c *redis.Client) error {
 		if err := c.Set(ctx, "grablab:in-step", "1", time.Minute).Err(); err != nil {
@@ -460,7 +466,7 @@ func (t *Topology) SwitchOver(ctx context.Context) error {
 	return t.awaitPromotion(ctx)
 }
 
-// Rebuild replaces all servers by new ones without data at the same addresses.
+// Rebuild replaces all servers with new, empty ones at the same addresses.
 func (t *Topology) Rebuild(ctx context.Context) error {
 	for _, m := range slices.Concat(t.sentinels, t.nodes) {
 		_ = t.s.Process(m.name).Stop(0)
@@ -471,7 +477,7 @@ func (t *Topology) Rebuild(ctx context.Context) error {
 	return nil
 }
 
-// version returns the version of the servers with their number and kind.
+// version returns the version of the servers, followed by their kind and number.
 func (t *Topology) version() string {
 	var infos []serverInfo
 	for _, m := range t.nodes {

@@ -13,15 +13,15 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// serverInfo is what a server reports about itself.
+// serverInfo holds what a server reports about itself.
 type serverInfo struct {
 	version string // "Redis 7.0.15"
 	id      string // identifies a Redis or an etcd; empty if unknown
-	pid     string // of a Redis
-	cluster bool   // whether it is a node of a Redis Cluster
+	pid     string // process id; only for a Redis
+	cluster bool   // whether the server is a node of a Redis Cluster
 }
 
-// versions lists the different versions, separated by commas.
+// versions returns the distinct versions of the servers, separated by commas.
 func versions(infos []serverInfo) string {
 	all := make([]string, len(infos))
 	for i, info := range infos {
@@ -31,8 +31,8 @@ func versions(infos []serverInfo) string {
 	return strings.Join(slices.Compact(all), ", ")
 }
 
-// listens returns nil if a server accepts connections at addr. It is called before clients
-// that would print an error, or wait, if they cannot connect.
+// listens returns nil if a server accepts connections at addr. Call it before you use a client that
+// would wait or print an error if it cannot connect.
 func listens(ctx context.Context, addr string) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 	if err != nil {
@@ -41,8 +41,8 @@ func listens(ctx context.Context, addr string) error {
 	return conn.Close()
 }
 
-// askRedis queries a server once and does not wait for one that is not listening yet. The id
-// identifies the run of the server.
+// askRedis queries a server once, and fails at once if nothing listens at addr yet. The returned id
+// changes whenever the server restarts.
 func askRedis(ctx context.Context, addr string) (serverInfo, error) {
 	client := newRedis(addr)
 	defer client.Close()
@@ -57,7 +57,7 @@ func askRedis(ctx context.Context, addr string) (serverInfo, error) {
 	return parseInfo(text), nil
 }
 
-// askOwnRedis also checks that the server is process pid.
+// askOwnRedis works like askRedis, but also checks that the server is process pid.
 func askOwnRedis(ctx context.Context, addr string, pid int) (serverInfo, error) {
 	info, err := askRedis(ctx, addr)
 	if err == nil && info.pid != strconv.Itoa(pid) {
@@ -66,11 +66,11 @@ func askOwnRedis(ctx context.Context, addr string, pid int) (serverInfo, error) 
 	return info, err
 }
 
-// watched returns the address of a Redis that a Sentinel knows by name, in the form of an
-// entry of -redlock.
+// watched returns NAME@ADDR, the form in which -redlock names a master that a Sentinel watches.
 func watched(master, sentinel string) string { return master + "@" + sentinel }
 
-// askNode queries a Redis at its address, or the Redis that a Sentinel names.
+// askNode queries a Redis. The entry is its address, or NAME@ADDR for a master that a Sentinel
+// watches.
 func askNode(ctx context.Context, entry string) (serverInfo, error) {
 	master, sentinel, ok := strings.Cut(entry, "@")
 	if !ok {

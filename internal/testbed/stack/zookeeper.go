@@ -11,15 +11,15 @@ import (
 	"time"
 )
 
-// zooKeeperProgram is a Java and the jars of ZooKeeper. The start scripts differ between
-// distributions, so they are not used.
+// zooKeeperProgram holds the paths of Java and of the jars of ZooKeeper. The stack runs Java
+// directly, because the start scripts of ZooKeeper differ between distributions.
 type zooKeeperProgram struct {
 	java      string
 	classPath string
 }
 
-// zooKeeperPaths lists where the jars may be. Debian's main jar names the jars that it
-// needs, except for the one that prints errors.
+// zooKeeperPaths lists where the jars may be. Debian's main jar loads all jars that it needs,
+// except for the one that prints errors.
 var zooKeeperPaths = []struct{ jar, classPath string }{
 	{"/usr/share/java/zookeeper.jar", "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar"},
 	{"/opt/homebrew/opt/zookeeper/libexec/lib", "/opt/homebrew/opt/zookeeper/libexec/lib/*"},
@@ -38,8 +38,8 @@ func findZooKeeper() zooKeeperProgram {
 	return prog
 }
 
-// zooCfg allows the session timeouts that locks need. By default they are limited to 4 s to
-// 40 s. A session lasts at most one tick longer than granted.
+// zooCfg allows the short session timeouts that locks need. By default, ZooKeeper allows only 4 s
+// to 40 s. Because the tick is short, a session lasts at most 100 ms longer than granted.
 const zooCfg = `tickTime=100
 minSessionTimeout=200
 maxSessionTimeout=600000
@@ -60,7 +60,7 @@ func zooKeeperServer(prog zooKeeperProgram, dir string) server {
 				"-Xmx256m", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Djava.io.tmpdir=" + dir,
 				"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 				"-Dzookeeper.preAllocSize=4096",          // KiB
-				"-Dznode.container.checkIntervalMs=5000", // how long an empty lock node remains
+				"-Dznode.container.checkIntervalMs=5000", // how often empty lock nodes are removed
 				"-cp", prog.classPath, "org.apache.zookeeper.server.ZooKeeperServerMain", cfg,
 			}, os.WriteFile(cfg, []byte(text), 0o600)
 		},
@@ -77,11 +77,11 @@ func zooKeeperServer(prog zooKeeperProgram, dir string) server {
 	}
 }
 
-// zooKeeperAnswer bounds the answer of a server, because a server that is starting may never
+// zooKeeperAnswer limits the wait for an answer, because a server that is still starting may never
 // answer.
 const zooKeeperAnswer = 500 * time.Millisecond
 
-// zooKeeperCommand sends one of the server's four-letter commands.
+// zooKeeperCommand sends one of ZooKeeper's four-letter commands and returns the answer.
 func zooKeeperCommand(ctx context.Context, addr, command string) (answer string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, zooKeeperAnswer)
 	defer cancel()
@@ -100,7 +100,7 @@ func zooKeeperCommand(ctx context.Context, addr, command string) (answer string,
 	return string(text), nil
 }
 
-// askZooKeeper returns an error until the server is ready.
+// askZooKeeper returns the server's version, or an error as long as the server is not ready.
 func askZooKeeper(ctx context.Context, addr string) (serverInfo, error) {
 	answer, err := zooKeeperCommand(ctx, addr, "srvr")
 	if err != nil {

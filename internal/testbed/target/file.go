@@ -33,14 +33,14 @@ var FileSchema string
 //go:embed expectations.schema.json
 var ExpectationsSchema string
 
-// Setting is one line of a target file: a flag of run, and a value.
+// Setting is one flag of the run command and its value, as a line of a target file sets it.
 type Setting struct {
 	Key, Value   string
 	Line, Column int
 }
 
-// ReadFile reads a target file in YAML or JSON. Its keys are flags of run without the
-// hyphen. A key with several values produces one setting for each value.
+// ReadFile reads a target file in YAML or JSON. Its keys are the flags of the run command without
+// the hyphen. A key with several values produces one setting for each value.
 func ReadFile(path string) ([]Setting, error) {
 	text, err := infile.Read(path, infile.Small)
 	if err != nil {
@@ -118,13 +118,13 @@ func compile(text string) *jsonschema.Schema {
 	return c.MustCompile("schema.json")
 }
 
-// place is a line and a column of a file, both from 1.
+// place is a line and a column of a file, both counted from 1.
 type place struct{ line, column int }
 
-// String returns the place as it appears at the start of a message.
+// String returns LINE:COLUMN, which is how error messages begin.
 func (p place) String() string { return fmt.Sprintf("%d:%d", p.line, p.column) }
 
-// value is a YAML value with its place.
+// value is a YAML value together with its place in the file.
 type value struct {
 	at      place
 	key     place             // of the key, in a mapping
@@ -149,7 +149,7 @@ func (v *value) text() string {
 	return fmt.Sprint(v.scalar)
 }
 
-// plain converts the value for the validation with a schema.
+// plain converts the value into maps, slices and scalars, so that the schema can validate it.
 func (v *value) plain() any {
 	switch {
 	case v.members != nil:
@@ -168,8 +168,8 @@ func (v *value) plain() any {
 	return v.scalar
 }
 
-// at returns the value at a location that the schema package reports. If a part of the
-// location is missing, it returns the last value before it.
+// find returns the value at a location that the schema package reports. If the file lacks a part of
+// the location, find returns the last value before it.
 func (v *value) find(location []string) *value {
 	for _, word := range location {
 		next := v.members[word]
@@ -207,7 +207,7 @@ func parseYAML(text []byte, schema *jsonschema.Schema) (*value, error) {
 
 var yamlPosition = regexp.MustCompile(`^\[(\d+:\d+)\] (.*)`)
 
-// syntaxError returns the place and the first line of the parser's error.
+// syntaxError shortens the parser's error to its place and its first line.
 func syntaxError(err error) error {
 	if m := yamlPosition.FindStringSubmatch(err.Error()); m != nil {
 		return fmt.Errorf("%s: %s", m[1], m[2])
@@ -275,7 +275,7 @@ func (v *value) add(pair *ast.MappingValueNode, depth int) error {
 	if err != nil {
 		return err
 	}
-	if member.at.line != key.at.line { // a text in several lines
+	if member.at.line != key.at.line { // the text spans several lines, so report its key
 		member.at = key.at
 	}
 	member.key = key.at
@@ -285,8 +285,8 @@ func (v *value) add(pair *ast.MappingValueNode, depth int) error {
 
 var printer = message.NewPrinter(language.English)
 
-// explain converts a validation error into a sentence. For an unknown key, it suggests a
-// similar one.
+// explain converts a validation error into a sentence that starts with the place. For an unknown
+// key, it suggests a similar one.
 func explain(root *value, schema *jsonschema.Schema, err *jsonschema.ValidationError) error {
 	for len(err.Causes) > 0 {
 		err = err.Causes[0]

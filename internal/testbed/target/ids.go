@@ -11,19 +11,19 @@ import (
 	"sync"
 )
 
-// IDs translates between the numbers that this program gives to orders, and the ids that a
-// service gives to them. An order whose id is not known has a UUID that contains its number.
-// IDs is safe for concurrent use.
+// IDs translates between the order numbers of this program and the order ids of a service. If the
+// id of an order is not known, its id is a UUID that contains its number. IDs is safe for
+// concurrent use.
 type IDs struct {
 	mu      sync.RWMutex
 	texts   map[int64]string
 	numbers map[string]int64
 }
 
-// validID matches the ids that paths, JSON and SQL accept without escapes.
+// validID matches ids that need no escaping in paths, JSON and SQL.
 var validID = regexp.MustCompile(`^[\w.~:@=+-]{1,200}$`)
 
-// Add gives consecutive numbers to new orders with these ids, and returns the first number.
+// Add assigns consecutive numbers to new orders with these ids, and returns the first number.
 func (s *IDs) Add(ids []string) (first int64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -43,7 +43,7 @@ func (s *IDs) Add(ids []string) (first int64, err error) {
 	return first, nil
 }
 
-// Order returns the id of an order.
+// Order returns the service's id of the order with this number.
 func (s *IDs) Order(number int64) string {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -53,7 +53,8 @@ func (s *IDs) Order(number int64) string {
 	return uuidOf(orderUUIDs, number)
 }
 
-// NumberOf returns the number of an order with this id. It returns false if there is none.
+// NumberOf returns the number of the order with this id. It returns false if there is no such
+// order.
 func (s *IDs) NumberOf(id string) (int64, bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -65,7 +66,7 @@ func (s *IDs) NumberOf(id string) (int64, bool) {
 
 var anyUUID = regexp.MustCompile(`^[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}$`)
 
-// folded returns an id in the form in which equal ids have equal texts.
+// folded normalizes an id, so that equal ids have equal texts. Only UUIDs change: to lower case.
 func folded(id string) string {
 	if anyUUID.MatchString(id) {
 		return strings.ToLower(id)
@@ -73,8 +74,8 @@ func folded(id string) string {
 	return id
 }
 
-// The UUIDs of orders and drivers begin with the letters "order" and "driver" in ASCII, and
-// end with the number.
+// The UUIDs that this program makes up for orders and drivers. They begin with the letters "order"
+// and "driver" in ASCII, and end with the number.
 const (
 	orderUUIDs  = "6f726465-7200-4000-8000-"
 	driverUUIDs = "64726976-6572-4000-8000-"
@@ -89,7 +90,8 @@ func numberIn(prefix, id string) (int64, bool) {
 	return number, ok && err == nil
 }
 
-// DriverOf returns the number of the driver that a ledger names by a number, a UUID or a name.
+// DriverOf returns the number of a driver. A ledger may name the driver by that number, a UUID or a
+// name.
 func DriverOf(id string) (int64, bool) {
 	if number, ok := numberIn(driverUUIDs, id); ok {
 		return number, true
@@ -98,7 +100,8 @@ func DriverOf(id string) (int64, bool) {
 	return number, err == nil
 }
 
-// OrderText returns the id by which requests name an order.
+// OrderText returns the id that requests use for an order, which is its number or an id of the
+// service.
 func (s *Shape) OrderText(number int64) string {
 	if !s.NamesOrders() {
 		return strconv.FormatInt(number, 10)
@@ -106,7 +109,7 @@ func (s *Shape) OrderText(number int64) string {
 	return s.IDs.Order(number)
 }
 
-// NumberOf returns the number of the order that has this id in a ledger.
+// NumberOf returns the number of the order that a ledger names by this id.
 func (s *Shape) NumberOf(id string) (int64, bool) {
 	if s.NamesOrders() {
 		return s.IDs.NumberOf(id)
@@ -115,12 +118,12 @@ func (s *Shape) NumberOf(id string) (int64, bool) {
 	return number, err == nil
 }
 
-// NamesOrders reports whether requests name orders by ids of the service, and not by numbers
-// of this program.
+// NamesOrders reports whether requests name orders by ids of the service instead of numbers of this
+// program.
 func (s *Shape) NamesOrders() bool { return s != nil && s.has(orderUUID) }
 
 // Source says where an answer contains an id: in a field of JSON or XML, in the text, or in a
-// header. A regular expression may select a part.
+// header. A regular expression may select a part of that.
 type Source struct{ test }
 
 // ParseSource parses a source such as .data.id, .orders[*].id, header:Location~"/orders/(.+)$"
@@ -143,7 +146,7 @@ func ParseSource(text string) (Source, error) {
 	return s, err
 }
 
-// In returns the ids in an answer.
+// In returns the ids that an answer contains at the source.
 func (s Source) In(header http.Header, body []byte) (ids []string) {
 	got, _ := (&reply{header: header, body: body}).part(s.test)
 	list, isList := got.([]any)

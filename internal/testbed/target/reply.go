@@ -10,19 +10,19 @@ import (
 	"golang.org/x/net/html/charset"
 )
 
-// reply is the answer to a request, as rules read it.
+// reply is the answer to a request. It decodes a JSON body only once, when the first rule needs it.
 type reply struct {
 	status int
 	header http.Header
 	body   []byte
 
-	cut     bool // the body is incomplete, so that no rule about it matches
-	decoded bool // doc and isJSON are set
+	cut     bool // whether the body is incomplete, so that no rule about it matches
+	decoded bool // whether doc and isJSON are set
 	doc     any
 	isJSON  bool
 }
 
-// part returns the part of the reply that a test reads. It returns false if the reply lacks it.
+// part returns the part of the reply that a test reads, and false if the reply lacks that part.
 func (a *reply) part(t test) (got any, ok bool) {
 	switch {
 	case t.source == fromHeader:
@@ -46,7 +46,7 @@ func (a *reply) part(t test) (got any, ok bool) {
 }
 
 // inXML returns the text of the first element or attribute at a path. It returns false if the
-// path is missing or the document is not well-formed.
+// document has no such path or is not well-formed.
 func inXML(body []byte, path string) (any, bool) {
 	d := xml.NewDecoder(bytes.NewReader(body))
 	d.CharsetReader = charset.NewReaderLabel
@@ -90,7 +90,7 @@ func inXML(body []byte, path string) (any, bool) {
 	}
 }
 
-// isAt reports whether an element with these names of its ancestors and itself is at a path.
+// isAt reports whether an element is at a path. The names lead from the root to the element.
 func isAt(names []string, path string) bool {
 	whole := "/" + strings.Join(names, "/")
 	if anywhere, ok := strings.CutPrefix(path, "//"); ok {

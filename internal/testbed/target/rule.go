@@ -31,9 +31,9 @@ import (
 // dot is the whole reply. An XML path starts with / at the root element, or with // at any
 // depth, and ignores namespaces. If several elements have the path, the first one counts.
 //
-// The operators == and != compare with a JSON string, a number, true, false or null. The
-// operators ~ and !~ search for a regular expression, which is a string in double quotes or, without
-// escapes, in backquotes. What is missing in the reply matches no operator.
+// The operators == and != compare with a JSON string, a number, true, false or null. The operators
+// ~ and !~ search for a regular expression, which is a string in double quotes or, without escapes,
+// in backquotes. If the reply lacks the part, no operator matches.
 type Rule struct {
 	terms []term
 }
@@ -44,7 +44,7 @@ type term struct {
 	tests     []test
 }
 
-// test compares a part of a reply.
+// test compares one part of a reply with a value or a regular expression.
 type test struct {
 	source   source
 	path     []step // of a JSON field
@@ -55,7 +55,8 @@ type test struct {
 	text     string // source text, with the prefix
 }
 
-// source is the part of a reply that a test reads. It is also the prefix of the test.
+// source names the part of a reply that a test reads. Its text is also the prefix of the test in a
+// rule.
 type source string
 
 const (
@@ -67,16 +68,16 @@ const (
 
 var sources = []source{fromJSON, fromXML, fromText, fromHeader}
 
-// step leads to a member of an object or to an element of an array.
+// step leads from a JSON value to a member of an object or to an element of an array.
 type step struct {
 	name  string
-	index int // -1 if the step uses the name, or everyElement
+	index int // -1 if the step uses the name; may be everyElement
 }
 
 // everyElement is the index of the step [*], which leads to all elements of an array.
 const everyElement = -2
 
-// ParseRule parses a rule.
+// ParseRule parses a rule. The comment of Rule describes the format.
 func ParseRule(text string) (Rule, error) {
 	var r Rule
 	rest := text
@@ -104,11 +105,11 @@ func mustRule(text string) Rule {
 	return r
 }
 
-// errRule describes the form of a term.
+// errRule says which forms a term may have. It is returned for a term that has none of them.
 var errRule = errors.New("want statuses and fields, as in 200, 4xx, 409,410, json:.code==0, 200&json:.ok==true, " +
 	`xml:/grab/code==0, text:~"sold out" or header:Location~"/sold$"`)
 
-// sourceOf returns the source that a test begins with, and the text after the prefix.
+// sourceOf returns the source that the prefix of a test names, and the text after the prefix.
 func sourceOf(text string) (source, string, bool) {
 	for _, s := range sources {
 		if rest, ok := strings.CutPrefix(text, string(s)); ok {
@@ -163,7 +164,7 @@ func parseStatus(text string) (t term, rest string, err error) {
 	return t, rest, nil
 }
 
-// parseTest parses a test with its prefix.
+// parseTest parses one test, including the prefix that names its source.
 func parseTest(text string) (t test, rest string, err error) {
 	if rest, err = t.parsePart(text); err != nil {
 		return t, "", err
@@ -176,7 +177,7 @@ func parseTest(text string) (t test, rest string, err error) {
 	return t, rest, err
 }
 
-// parsePart parses the part of the reply that a test reads.
+// parsePart parses the beginning of a test, which says what part of the reply to read.
 func (t *test) parsePart(text string) (rest string, err error) {
 	var ok bool
 	if t.source, rest, ok = sourceOf(text); !ok {
@@ -199,7 +200,7 @@ func (t *test) parsePart(text string) (rest string, err error) {
 	return rest, err
 }
 
-// beforeOperator cuts text before the first operator.
+// beforeOperator splits the text where its first operator begins.
 func beforeOperator(text string) (name, rest string) {
 	n := strings.IndexAny(text, "=!~")
 	if n < 0 {
@@ -208,7 +209,7 @@ func beforeOperator(text string) (name, rest string) {
 	return strings.TrimSpace(text[:n]), text[n:]
 }
 
-// parseComparison parses the operator and the value of a test.
+// parseComparison parses the operator of a test and the value behind it.
 func (t *test) parseComparison(text, rest string) (after string, err error) {
 	operator, search := "", false
 	for _, o := range []string{"==", "!=", "!~", "~"} {
@@ -297,7 +298,8 @@ func parseStep(text string) (s step, rest string, err error) {
 	return s, "", errors.New("want .NAME or [N]")
 }
 
-// decode decodes a reply that consists of one JSON value.
+// decode parses a body that consists of exactly one JSON value. It returns false for any other
+// body.
 func decode(body []byte) (doc any, ok bool) {
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.UseNumber()
@@ -334,7 +336,7 @@ func follow(at any, path []step) (any, bool) {
 	return at, true
 }
 
-// reads reports whether the rule reads one of these parts of a reply.
+// reads reports whether a test of the rule reads one of these parts of a reply.
 func (r Rule) reads(from ...source) bool {
 	for _, t := range r.terms {
 		if slices.ContainsFunc(t.tests, func(t test) bool { return slices.Contains(from, t.source) }) {
@@ -376,8 +378,8 @@ func (t test) holds(a *reply) bool {
 	return (got == fmt.Sprint(t.want)) != t.negated
 }
 
-// same reports whether two JSON values are equal. It compares numbers by value. An object or
-// an array is equal to nothing.
+// same reports whether two JSON values are equal. It compares numbers by value. An object or an
+// array equals nothing.
 func same(a, b any) bool {
 	x, isNumber := a.(json.Number)
 	y, areNumbers := b.(json.Number)
@@ -398,7 +400,8 @@ func same(a, b any) bool {
 	return x == y || errX == nil && errY == nil && f == g
 }
 
-// overlaps returns a status for which every reply matches both rules, if there is one.
+// overlaps returns a status for which every reply matches both rules. It returns false if there is
+// none.
 func (r Rule) overlaps(other Rule) (status int, ok bool) {
 	for _, a := range r.terms {
 		for _, b := range other.terms {

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// Spec describes the calls of a service, as flags or a file give them. An empty field has
-// the default, which suits grabsvc.
+// Spec describes the calls of a service, as flags or a file specify them. An empty field means the
+// default, which suits grabsvc.
 type Spec struct {
 	Method               string
 	Path                 string
@@ -21,8 +21,8 @@ type Spec struct {
 	OpenOrders           []string // one call, or SQL statements
 }
 
-// Compile returns the shape of a grab and the way to open orders, which is nil if OpenOrders
-// is empty. Its errors are *FieldError.
+// Compile returns the shape of a grab and the way to open orders. The latter is nil if OpenOrders
+// is empty. Every error that Compile returns is a *FieldError.
 func (spec Spec) Compile() (*Shape, *Opening, error) {
 	s, err := spec.shape()
 	if err != nil || len(spec.OpenOrders) == 0 {
@@ -35,7 +35,7 @@ func (spec Spec) Compile() (*Shape, *Opening, error) {
 	return s, open, nil
 }
 
-// IsOwn reports whether the spec leaves the shape of a grab at its default, that of grabsvc.
+// IsOwn reports whether the spec keeps all defaults for a grab, which suit grabsvc.
 func (spec Spec) IsOwn() bool {
 	return spec.Method == "" && spec.Path == "" && spec.Body == nil && spec.Headers == nil &&
 		spec.Grabbed == "" && spec.Taken == "" && spec.Busy == "" && spec.Later == ""
@@ -87,7 +87,7 @@ func parseHeaders(texts []string) ([]Header, error) {
 		name, value, ok := strings.Cut(text, ":")
 		value = strings.TrimSpace(value)
 		if !ok || !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) {
-			return nil, errors.New("want NAME: VALUE, as in 'X-User: {driver}'") // the value may be a secret
+			return nil, errors.New("want NAME: VALUE, as in 'X-User: {driver}'") // without the value, which may be a secret
 		}
 		t, err := ParseTemplate(value, grabSlots...)
 		if err != nil {
@@ -99,7 +99,7 @@ func parseHeaders(texts []string) ([]Header, error) {
 }
 
 const (
-	// SQLPrefix is the prefix of a statement where a call or a command may stand too.
+	// SQLPrefix marks a statement in places where a call or a command is possible too.
 	SQLPrefix    = "sql:"
 	ownOpenBody  = `{"count":{count}}`
 	ownFirstID   = ".first_id"
@@ -109,8 +109,8 @@ const (
 var errOpening = errors.New(`want a call, as in '/orders' or 'POST /api/orders {"n":{count}} -> .data.firstId', ` +
 	`or a statement, as in 'sql: UPDATE orders SET status = 0 WHERE id BETWEEN {first} AND {last}'`)
 
-// parseOpening parses one call or several statements. A call has the form METHOD PATH BODY
-// -> FIELD, and everything except the path has a default. A statement starts with sql:.
+// parseOpening parses one call or several statements. A call has the form METHOD PATH BODY ->
+// FIELD, in which everything except the path has a default. A statement starts with sql:.
 func parseOpening(texts []string) (*Opening, error) {
 	open := &Opening{}
 	for _, text := range texts {
@@ -165,10 +165,10 @@ func (o *Opening) call(text string) (err error) {
 	return err
 }
 
-// OpensMany reports whether one call opens as many orders as it is told.
+// OpensMany reports whether one call can open several orders, because the call contains {count}.
 func (o *Opening) OpensMany() bool { return o.Path.Has(count) || o.Body.Has(count) }
 
-// ByCall reports whether a call opens orders. Otherwise, statements open them.
+// ByCall reports whether a call opens the orders. Otherwise, SQL statements open them.
 func (o *Opening) ByCall() bool { return len(o.SQL) == 0 }
 
 // Call returns the path and the body of the call that opens n orders.
@@ -177,7 +177,7 @@ func (o *Opening) Call(n int) (path string, body []byte) {
 	return o.Path.Fill(v), []byte(o.Body.Fill(v))
 }
 
-// Statements returns the statements that open n orders, whose ids start at first.
+// Statements returns the SQL statements that open n orders with consecutive ids, starting at first.
 func (o *Opening) Statements(first int64, n int) []string {
 	var all []string
 	for _, t := range o.SQL {

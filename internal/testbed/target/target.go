@@ -1,9 +1,9 @@
-// Package target describes a service under test: where the program sends grabs, what they
-// look like, and what the replies mean.
+// Package target describes a service under test: where the program sends grabs, what they look
+// like, and what the replies mean.
 //
-// A Spec contains the calls of a service, as flags or a target file (ReadFile) give them.
-// Compile turns it into a Shape, which builds requests and interprets replies. Own is the
-// shape of grabsvc. Start at Shape.
+// A Spec contains the calls of a service, as flags or a target file (ReadFile) specify them.
+// Compile turns it into a Shape, which builds requests and interprets replies. Own is the shape of
+// grabsvc. To read this package, start at Shape.
 package target
 
 import (
@@ -15,22 +15,22 @@ import (
 	"grablab/internal/grab"
 )
 
-// Target is a service that was started elsewhere.
+// Target is a service that this program tests but did not start.
 type Target struct {
 	URLs  []string // base URLs of its instances, or one source that lists them; empty if there is no target
 	PIDs  []int    // process id of each instance, for faults; nil if they are unknown
 	Shape *Shape   // nil means Own
 	Token string   // bearer token for its control calls
-	// FirstOrder is the first order id if no call opens orders. Cells take consecutive ids
-	// from it. It is 0 if a call opens orders.
+	// FirstOrder is the id of the first order if no call opens orders. The cells of a run then take
+	// consecutive ids from there. It is 0 if a call opens orders.
 	FirstOrder int64
-	// ProbeDrivers is the first of the drivers who try the orders after the load. If it is 0,
-	// probes use the drivers from history.ProbeDriver on.
+	// ProbeDrivers is the number of the first driver that tries to grab the orders after the load.
+	// If it is 0, these probes use the drivers from history.ProbeDriver on.
 	ProbeDrivers int64
 	Open         *Opening // how to open orders; nil means POST /orders, or not at all
 	Database     Database
-	Lease        time.Duration // lifetime of a lock without renewal; 0 means DefaultLease
-	// Idempotent means that ledger rows with the same order and driver are one grab.
+	Lease        time.Duration // assumed lifetime of a lock without renewal; 0 means DefaultLease
+	// Idempotent means that several ledger rows with the same order and driver count as one grab.
 	Idempotent bool
 	// Strategies lists the chosen strategies, by the target's own names. Nil means all.
 	Strategies []string
@@ -39,7 +39,7 @@ type Target struct {
 // Database is the database with the target's ledger.
 type Database struct {
 	DSN   string // empty if unknown
-	Query string // reads the ledger; empty if the program must not read it
+	Query string // SQL that reads the ledger; empty if the program must not read it
 }
 
 // Opening describes how to open orders: with a call, or with SQL statements.
@@ -47,30 +47,30 @@ type Opening struct {
 	Method string
 	Path   Template // empty for statements
 	Body   Template
-	ID     Source     // where the reply contains the id of the first order, or the ids of all
+	ID     Source     // where the reply contains the id of the first order, or the ids of all orders
 	SQL    []Template // statements; they replace the call
 }
 
-// Shape describes the request for a grab, and the meaning of the replies.
+// Shape describes how to request a grab and how to interpret the replies.
 type Shape struct {
 	Method string
 	Path   Template // follows the base URL
 	Body   Template
 	Header []Header
-	IDs    *IDs // ids of the orders; {order_uuid} stands for them
+	IDs    *IDs // ids of the orders, which replace {order_uuid}
 
 	Grabbed, Taken, Busy Rule
-	// Later describes answers that come before the result; nil means that there are none.
+	// Later describes answers that arrive before the result. It is nil if every answer is a result.
 	Later *Later
-	// AssumesGrabbed reports whether Grabbed is the default rule.
+	// AssumesGrabbed reports whether Grabbed is the default rule because the user gave none.
 	AssumesGrabbed bool
 	// ReadsHeaders reports whether a rule reads a header of the reply.
 	ReadsHeaders bool
-	// sure matches replies which mean that the grab failed and wrote nothing.
+	// sure matches replies that prove that the grab failed and wrote nothing.
 	sure Rule
 
 	fixed  http.Header // headers that are the same in every request
-	reads  bool        // a rule reads the body of the reply
+	reads  bool        // whether a rule reads the body of the reply
 	probes string      // query string for a grab that does not wait for the lock
 }
 
@@ -87,8 +87,8 @@ const (
 	ownGrabbed, ownTaken, ownBusy = "200", "409", "423"
 )
 
-// Plain is the default shape for a service that is not grabsvc. It expects the same calls,
-// but treats no failure as certain.
+// Plain is the default shape for a service that is not grabsvc. It makes the same calls, but a
+// reply of 503 does not prove that the grab wrote nothing.
 var Plain = func() *Shape {
 	s, err := Spec{}.shape()
 	if err != nil {
@@ -97,14 +97,14 @@ var Plain = func() *Shape {
 	return s
 }()
 
-// Own is the shape of grabsvc. It returns 503 only if it wrote nothing.
+// Own is the shape of grabsvc, which replies 503 only if it wrote nothing.
 var Own = func() *Shape {
 	s := *Plain
 	s.sure, s.probes = mustRule("503"), "?wait=0"
 	return &s
 }()
 
-// prepare sets the unexported fields that depend on the others.
+// prepare computes the unexported fields from the templates and rules.
 func (s *Shape) prepare() {
 	s.fixed = http.Header{}
 	if len(s.Body.parts) > 0 {
@@ -126,8 +126,8 @@ func (s *Shape) prepare() {
 
 func (h Header) varies() bool { return h.Value.Has(grabSlots...) }
 
-// Request returns the path, the body and the header for a driver's grab of an order. The
-// header may be shared, so the caller must not change it.
+// Request returns the path, the body and the header with which a driver grabs an order. The header
+// may be shared, so the caller must not change it.
 func (s *Shape) Request(order, driver int64) (path, body []byte, header http.Header) {
 	header = s.fixed
 	for _, h := range s.Header {
@@ -142,28 +142,28 @@ func (s *Shape) Request(order, driver int64) (path, body []byte, header http.Hea
 	return s.Path.grab(nil, order, driver, s.IDs), s.Body.grab(nil, order, driver, s.IDs), header
 }
 
-// Fixed returns a copy of the headers that do not depend on the grab.
+// Fixed returns a copy of the headers that are the same for every grab.
 func (s *Shape) Fixed() http.Header { return s.fixed.Clone() }
 
-// TryOnce returns the query string for a grab that does not wait for the lock. It is empty
-// if the service has none.
+// TryOnce returns the query string that tells the service not to wait for the lock. It is empty if
+// the service has no such option.
 func (s *Shape) TryOnce() string { return s.probes }
 
-// MaxBody is the number of bytes of an answer that rules read. A longer answer is cut, and no
-// rule about a field matches it.
+// MaxBody is the number of bytes of an answer that the program reads. A longer answer is cut, and
+// no rule about its body matches.
 const MaxBody = 16 << 10
 
-// Meaning is the result of a grab, as its reply describes it.
+// Meaning is the result of a grab, according to its reply.
 type Meaning struct {
 	Outcome grab.Outcome
-	// Unsure reports whether the grab may have happened anyway.
+	// Unsure reports whether the grab may have happened although the reply reports a failure.
 	Unsure bool
 	Kind   string // kind of the error, if any
 }
 
-// Meaning returns the meaning of a reply. A reply that matches no rule, or more than one, is
-// an error. The grab has certainly failed if no rule matches and the status is from 400 to
-// 499, or if sure matches. Any other error may occur after the service has written the grab.
+// Meaning interprets a reply. If it matches no rule, or more than one, the outcome is a failure,
+// but the grab may have happened anyway. The failure is certain only if no rule matches and either
+// the status is from 400 to 499 or the rule sure matches.
 func (s *Shape) Meaning(status int, header http.Header, body []byte) Meaning {
 	kind := fmt.Sprintf("http %d", status)
 	a := &reply{status: status, header: header, body: body, cut: len(body) > MaxBody}
@@ -190,13 +190,13 @@ func (s *Shape) Meaning(status int, header http.Header, body []byte) Meaning {
 	return Meaning{grab.Failed, !refused, kind}
 }
 
-// reading is a rule with the outcome that it stands for.
+// reading pairs a rule with the outcome of the replies that match it.
 type reading struct {
 	outcome grab.Outcome
 	rule    Rule
 }
 
-// Says returns the rules of the shape for a report.
+// Says returns the rules of the shape as text, for a report.
 func (s *Shape) Says() Rules {
 	return Rules{s.Grabbed.String(), s.Taken.String(), s.Busy.String()}
 }
@@ -208,7 +208,7 @@ type Rules struct {
 	Busy    string `json:"busy"`
 }
 
-// shape compiles the calls of the spec.
+// shape compiles the part of the spec that describes a grab.
 func (spec Spec) shape() (*Shape, error) {
 	s := &Shape{IDs: &IDs{}, Method: cmp.Or(spec.Method, http.MethodPost), AssumesGrabbed: spec.Grabbed == ""}
 	body := ownBody
@@ -250,8 +250,8 @@ func (spec Spec) shape() (*Shape, error) {
 	return s, nil
 }
 
-// check returns an error if the rules contradict each other or the request lacks the order.
-// A default rule gives way to a rule that the user wrote.
+// check returns an error if two rules of the user contradict each other, or if the request lacks
+// the order. A default rule that contradicts a rule of the user is removed.
 func (s *Shape) check(spec Spec) error {
 	rules := []struct {
 		key   string
@@ -299,7 +299,7 @@ func (s *Shape) has(names ...string) bool {
 	return false
 }
 
-// TellsDrivers reports whether a request contains the driver.
+// TellsDrivers reports whether a request names the driver.
 func (s *Shape) TellsDrivers() bool { return s.has(driverID, driverUUID, driverName) }
 
 // FieldError is an error in one field of a Spec.
@@ -314,5 +314,5 @@ func (e *FieldError) Error() string { return e.Field + ": " + e.Err.Error() }
 // Unwrap returns Err.
 func (e *FieldError) Unwrap() error { return e.Err }
 
-// DefaultLease is the assumed lease time of a target that does not report one.
+// DefaultLease is the lease time that the program assumes if a target does not report one.
 const DefaultLease = 30 * time.Second

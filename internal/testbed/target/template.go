@@ -37,12 +37,12 @@ const (
 // grabSlots are the placeholders in the request for a grab.
 var grabSlots = []string{orderID, orderUUID, driverID, driverUUID, driverName}
 
-// Values maps placeholders to their values.
+// Values maps the names of placeholders to their values.
 type Values map[string]int64
 
 var placeholder = regexp.MustCompile(`\{[A-Za-z_]+(_[0-9]+)?\}`)
 
-// ParseTemplate parses a template. It accepts only placeholders with these names.
+// ParseTemplate parses a template. It accepts only placeholders with the given names.
 func ParseTemplate(text string, names ...string) (Template, error) {
 	var t Template
 	from := 0
@@ -84,7 +84,7 @@ func (t Template) String() string {
 	return b.String()
 }
 
-// Fill returns the text with the values in place of the placeholders.
+// Fill returns the text with every placeholder replaced by its value.
 func (t Template) Fill(v Values) string {
 	return string(t.append(nil, func(b []byte, name string) []byte {
 		if name == orderUUID {
@@ -94,7 +94,7 @@ func (t Template) Fill(v Values) string {
 	}))
 }
 
-// grab appends the text for a driver's grab of an order to b.
+// grab appends the filled-in text for one driver's grab of an order to b.
 func (t Template) grab(b []byte, order, driver int64, ids *IDs) []byte {
 	return t.append(b, func(b []byte, name string) []byte {
 		switch name {

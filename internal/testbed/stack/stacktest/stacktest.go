@@ -1,5 +1,4 @@
-// Package stacktest gives tests a stack of real servers, one for the whole test
-// binary.
+// Package stacktest provides stacks of real servers, which all tests of a binary share.
 package stacktest
 
 import (
@@ -15,8 +14,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// RequireEnv is an environment variable. If it is 1, tests fail instead of being skipped when
-// programs of the local stack are missing.
+// RequireEnv is the name of an environment variable. If it is set to 1, tests fail instead of being
+// skipped when programs of the local stack are missing.
 const RequireEnv = "GRABLAB_REQUIRE_SERVERS"
 
 var (
@@ -29,14 +28,14 @@ type result struct {
 	err   error
 }
 
-// Command is a function that a test binary runs instead of its tests if its first argument is
-// Name. loadgen has the same as hidden subcommands.
+// Command is a function that a test binary runs instead of its tests if its first argument is Name.
+// In loadgen, the same functions are hidden subcommands.
 type Command struct {
 	Name string
 	Run  func(ctx context.Context, args []string, stdout, stderr io.Writer) int
 }
 
-// Main runs the tests of a package that use stacks, or one of the commands. Call it in TestMain.
+// Main runs the tests of a package that uses stacks, or one of the commands. Call it in TestMain.
 // It does not return.
 func Main(m *testing.M, commands ...Command) {
 	stack.BeHelper() // must be first, because a helper has its own arguments
@@ -64,8 +63,9 @@ func Local(tb testing.TB) *stack.Stack {
 	return With(tb, lock.Redis|lock.RedisQuorum|lock.SQL)
 }
 
-// With returns a local stack with the needed servers. All tests of the binary with the same needs
-// share it, and Main ends it. A test must not write data there that could disturb other tests.
+// With returns a local stack with the needed servers. All tests of the binary that have the same
+// needs share the stack, and Main ends it. A test must not write data there that could disturb
+// other tests.
 func With(tb testing.TB, needs lock.Backend) *stack.Stack {
 	tb.Helper()
 	mu.Lock()
