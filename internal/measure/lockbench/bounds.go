@@ -7,30 +7,30 @@ import (
 	"grablab/internal/measure/stat"
 )
 
-// BoundRow is a bound that a lock must keep, with the measured figure.
+// BoundRow compares a measured figure of a lock with a bound that the lock must keep.
 type BoundRow struct {
 	Case     string   `json:"case"`
 	Strategy string   `json:"strategy"`
 	What     string   `json:"what"`
-	AtMost   *float64 `json:"at_most"` // either AtMost or AtLeast is set
+	AtMost   *float64 `json:"at_most"` // only one of AtMost and AtLeast is set
 	AtLeast  *float64 `json:"at_least"`
-	Figure   float64  `json:"figure"` // Low and High are its 95 % interval
+	Figure   float64  `json:"figure"` // Low and High are the ends of the 95 % interval of Figure
 	Low      float64  `json:"low"`
 	High     float64  `json:"high"`
-	// Verdict is "kept", "missed" if the whole interval lies beyond the bound, or otherwise
-	// "open".
+	// Verdict is "kept", or "missed" if the whole 95 % interval violates the bound. Otherwise it
+	// is "open".
 	Verdict string `json:"verdict"`
 }
 
-// The verdicts on a bound.
+// The possible verdicts on a bound.
 const (
 	Kept   = "kept"
 	Missed = "missed"
 	Open   = "open"
 )
 
-// bounds lists the bounds of our own locks and how to compute each figure. A bound that
-// compares with another subject is left out if that subject was not measured.
+// bounds lists the bounds that our own locks must keep, and how to compute each figure. If a bound
+// compares two locks, it is skipped unless both were measured.
 var bounds = []struct {
 	BoundRow
 	figure func(r *Result, c Case, strategy string) stat.Interval
@@ -61,21 +61,21 @@ var bounds = []struct {
 	{BoundRow{Case: "closed_loop", Strategy: "handoff", What: "p99.9 of the wait, of workers x (held + median gap)", AtMost: new(3.0)}, waitOverRotation},
 }
 
-// ratioTo returns a function that computes the ratio of the strategy's figure to another
-// strategy's figure, within each round.
+// ratioTo returns a function that divides the strategy's figure by that of another strategy,
+// separately in each round.
 func ratioTo(other string, mine, theirs figure) func(*Result, Case, string) stat.Interval {
 	return func(r *Result, c Case, strategy string) stat.Interval {
 		return stat.Ratio(pairedValues(r.series(strategy, c.Name), r.series(other, c.Name), mine, theirs))
 	}
 }
 
-// itself returns a function that computes the strategy's own figure.
+// itself returns a function that computes a figure of the strategy alone, without a comparison.
 func itself(f figure) func(*Result, Case, string) stat.Interval {
 	return func(r *Result, c Case, strategy string) stat.Interval { return median(r.series(strategy, c.Name), f) }
 }
 
-// waitOverRotation divides the longest waits by the time of one rotation, in which every
-// worker could have had the lock once.
+// waitOverRotation divides the longest waits by the time of a rotation, in which every worker
+// could get the lock once. The result is close to 1 for a fair lock.
 func waitOverRotation(r *Result, c Case, strategy string) stat.Interval {
 	return median(r.series(strategy, c.Name), func(s Slice) *float64 {
 		if s.GapP50US == nil {
@@ -85,7 +85,7 @@ func waitOverRotation(r *Result, c Case, strategy string) stat.Interval {
 	})
 }
 
-// bounds checks whether the locks keep their bounds.
+// bounds compares the figures of our own locks with their bounds.
 func (r *Result) bounds() []BoundRow {
 	rows := []BoundRow{}
 	for _, b := range bounds {
@@ -117,7 +117,7 @@ func (b BoundRow) keeps(figure float64) bool {
 	return figure >= *b.AtLeast
 }
 
-// limit formats the bound.
+// limit formats the bound as text.
 func (b BoundRow) limit() string {
 	if b.AtMost != nil {
 		return fmt.Sprintf("at most %g", *b.AtMost)

@@ -2,20 +2,20 @@ package lockbench
 
 import "time"
 
-// Case defines how many workers compete for how many locks, and when they arrive.
+// Case is a workload: it defines how many workers compete for how many keys, and when they arrive.
 type Case struct {
 	Name      string
 	About     string
 	Workers   int
-	Processes int           // the workers are spread evenly over them, unless Spread is set
-	Spread    []int         // the number of workers of each process
-	Keys      int           // worker n takes the lock of key n modulo Keys
-	Held      time.Duration // spent in a busy loop, because such a short sleep would take a millisecond
-	Wave      int           // acquisitions per worker in a wave, in which all arrive at once; if 0, workers loop until the slice ends
-	Parts     int           // parts of a slice, spread over the round to average out changes of the machine; 0 means one, which allows long waits
+	Processes int           // number of processes, over which the workers are spread evenly unless Spread is set
+	Spread    []int         // number of workers in each process
+	Keys      int           // number of keys; worker n takes the lock of key n modulo Keys
+	Held      time.Duration // how long each lock is held, in a busy loop, because such a short sleep would take a millisecond
+	Wave      int           // acquisitions per worker in a wave that starts with all workers at once; 0 means that workers loop until the slice ends
+	Parts     int           // number of parts into which a time slice is split, to average out changes of the machine; 0 means one, which allows long waits
 }
 
-// Cases lists every case. If workers share a key, the comparison uses the time from one
+// Cases lists every case. If workers share a key, subjects are compared by the time from one
 // holder to the next.
 var Cases = []Case{
 	{Name: "uncontended", About: "one worker, one key", Workers: 1, Processes: 1, Keys: 1, Parts: 5},
@@ -27,7 +27,7 @@ var Cases = []Case{
 		Spread: []int{8, 8, 1, 1, 1, 1, 1, 1, 1, 1}, Keys: 1, Held: 200 * time.Microsecond},
 }
 
-// workersOf returns the number of workers of process i, and the number of its first worker.
+// workersOf returns how many workers process i has, and the number of the first one.
 func (c Case) workersOf(i int) (workers, first int) {
 	if c.Spread == nil {
 		each := c.Workers / c.Processes
@@ -39,7 +39,7 @@ func (c Case) workersOf(i int) (workers, first int) {
 	return c.Spread[i], first
 }
 
-// processOf returns the process of a worker.
+// processOf returns the number of the process that a worker belongs to.
 func (c Case) processOf(worker int) int {
 	for i := range c.Processes {
 		if workers, first := c.workersOf(i); worker < first+workers {
@@ -49,12 +49,12 @@ func (c Case) processOf(worker int) int {
 	return c.Processes
 }
 
-// contended reports whether workers share a key.
+// contended reports whether several workers share a key.
 func (c Case) contended() bool { return c.Workers > c.Keys }
 
-// forFloor returns the case for the floor. If workers share a key, one worker makes the
-// round trips of all of them. Holders follow one another, so a lock needs at least two round
-// trips for each.
+// forFloor returns the case in which the floor, the lower limit for a lock, is measured. If
+// workers share a key, one worker makes all of their round trips in sequence. That is the best any
+// lock can do, because each holder must acquire after the last one releases.
 func (c Case) forFloor() Case {
 	if c.contended() {
 		c.Wave *= c.Workers

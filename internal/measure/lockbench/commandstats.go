@@ -12,12 +12,12 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// commandStats reads from the Redis servers how many commands they have run. Only the
-// servers count the commands inside a script.
+// commandStats asks the Redis servers how many commands they have run. Only the servers can count
+// the commands that a script runs.
 type commandStats []*redis.Client
 
-// newCommandStats connects to the servers of a local stack. It ignores an external stack,
-// because other programs may use it.
+// newCommandStats connects to the Redis servers of a local stack. It skips an external stack,
+// where other programs may send commands too.
 func newCommandStats(st *stack.Stack) (s commandStats) {
 	if st.Kind != stack.Local {
 		return nil
@@ -25,7 +25,7 @@ func newCommandStats(st *stack.Stack) (s commandStats) {
 	for _, addr := range append([]string{st.Redis}, st.Redlock...) {
 		if addr != "" {
 			s = append(s, redis.NewClient(&redis.Options{
-				Addr: addr, Protocol: 2, DisableIdentity: true, // no commands of its own that would be counted
+				Addr: addr, Protocol: 2, DisableIdentity: true, // the client must not send commands that would be counted
 				MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 			}))
 		}
@@ -33,7 +33,7 @@ func newCommandStats(st *stack.Stack) (s commandStats) {
 	return s
 }
 
-// calls returns the number of commands that the servers have run since they started.
+// calls returns how many commands the servers have run since they started.
 func (s commandStats) calls(ctx context.Context) (n uint64, err error) {
 	for _, server := range s {
 		text, err := server.Info(ctx, "commandstats").Result()
@@ -45,10 +45,10 @@ func (s commandStats) calls(ctx context.Context) (n uint64, err error) {
 	return n, nil
 }
 
-// cmdstat matches lines such as cmdstat_get:calls=12,usec=34,….
+// cmdstat matches lines such as "cmdstat_get:calls=12,usec=34,…".
 var cmdstat = regexp.MustCompile(`(?m)^cmdstat_(.+?):calls=(\d+)`)
 
-// parseCalls sums the calls of all commands except INFO, which calls itself sends.
+// parseCalls adds up the calls of all commands except INFO, which this program itself sends.
 func parseCalls(text string) (n uint64) {
 	for _, line := range cmdstat.FindAllStringSubmatch(text, -1) {
 		if c, err := strconv.ParseUint(line[2], 10, 64); err == nil && line[1] != "info" {

@@ -14,18 +14,18 @@ import (
 	"grablab/internal/testbed/infile"
 )
 
-// The names of a benchmark's records in its result folder: the result, and the slices
-// that it is computed from, one a line.
+// The names of the files in a benchmark's result folder: the result, and the raw measurements with
+// one time slice per line.
 const (
 	File       = "bench.json"
 	SlicesFile = "slices.jsonl"
 )
 
-// ErrNoBench means that there is no readable benchmark.
+// ErrNoBench is the error for a path that contains no readable benchmark.
 var ErrNoBench = errors.New("lockbench: no benchmark")
 
-// Load reads a benchmark from its folder or its bench.json, with the slices from the same
-// folder. Without a slices file, the result has no slices. Its errors wrap ErrNoBench.
+// Load reads a benchmark from its folder or from its bench.json. It also reads the raw
+// measurements from the same folder if they exist. Its errors wrap ErrNoBench.
 func Load(path string) (*Result, error) {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		path = filepath.Join(path, File)
@@ -75,24 +75,24 @@ func loadSlices(path string) (of []Slice, err error) {
 	}
 }
 
-// Cost is the figure by which subjects are compared in a case, with one value per round.
-// Without slices it has only the stored median.
+// Cost is the figure by which locks are compared in a case. It has one value per round, or only
+// the median if the raw measurements are missing.
 type Cost struct {
 	Strategy, Case string
-	Figure         string // the name and the unit
+	Figure         string // name and unit of the figure
 	Values         []float64
-	OverFloor      []float64 // the ratio to the floor, within each round
+	OverFloor      []float64 // ratio to the floor, computed within each round
 	Median         *float64
 	MedianRatio    *float64
 }
 
-// Costs returns the cost of every subject in every case, sorted by case.
+// Costs returns the cost of every lock in every case, sorted by case.
 func (r *Result) Costs() []Cost {
 	var all []Cost
 	for _, row := range r.Rows {
 		i := slices.IndexFunc(Cases, func(c Case) bool { return c.Name == row.Case })
 		if i < 0 {
-			continue // of another version, which had it
+			continue // the file was written by another version, which had this case
 		}
 		c := Cases[i]
 		floored := c
@@ -112,7 +112,7 @@ func (r *Result) Costs() []Cost {
 	return all
 }
 
-// costName names the figure that cost returns for a case.
+// costName returns the name and the unit of the figure that cost returns for a case.
 func costName(c Case) string {
 	switch {
 	case c.contended():

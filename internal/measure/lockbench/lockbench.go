@@ -1,19 +1,20 @@
-// Package lockbench measures the cost of a lock by itself, without HTTP and without a grab around
-// it. It compares our own locks with libraries, and all of them with two PINGs. Two PINGs are the
-// lowest possible cost of taking and releasing a lock in Redis.
+// Package lockbench measures the cost of a lock by itself, without HTTP and without a grab. It
+// compares our own locks with libraries. It also compares all of them with two PINGs, the lowest
+// possible cost of taking and releasing a lock in Redis.
 //
-// The input is a Config: subjects (the locks), cases (how many workers compete for how many keys)
-// and rounds. The output is a Result: a Row for each subject in each case, and a verdict on each
-// bound that our own locks must keep. Text, JSON and Benchstat write it.
+// The input is a Config. It names the subjects (locks), the cases (how many workers compete for
+// how many keys) and the number of rounds. The output is a Result. It has a Row for each subject
+// in each case, and a verdict on each bound that our own locks must keep. Text, JSON and Benchstat
+// write it.
 //
-// In every round, each subject gets one short slice of time in each case, in an order that the
-// seed shuffles. Figures are compared only within a round, so a machine whose speed drifts favours
-// no subject.
+// In every round, each subject gets one short slice of time in each case. The seed shuffles the
+// order of the subjects. Figures are only compared within a round, so a machine whose speed drifts
+// favors no subject.
 //
-// The workers run in two processes, because the benchmark measures a lock between processes. For
-// one acquisition, pool.run tells a worker process what to do and when to begin. worker.loop takes
-// the lock, releases it and reports a Hold. measure computes the figures of a slice from its holds,
-// and Result.row combines the slices of all rounds into a row.
+// The workers run in two processes, because the benchmark measures locks between processes. For
+// one slice, pool.run tells each worker process what to do and when to begin. worker.loop takes
+// and releases the lock, and reports each acquisition as a Hold. measure computes the figures of
+// the slice, and Result.row combines the slices of all rounds.
 package lockbench
 
 import (
@@ -32,27 +33,27 @@ import (
 
 // Config configures a benchmark.
 type Config struct {
-	Subjects []Subject // the floor is always measured
+	Subjects []Subject // locks to measure; the floor is always measured too
 	Cases    []Case
-	LeftOut  []LeftOut // subjects that are not measured, with the reason
+	LeftOut  []LeftOut // locks that are skipped, with the reason
 
 	Rounds int
-	Slice  time.Duration // the time for each subject in each case and round
+	Slice  time.Duration // measuring time per subject, case and round
 	Seed   uint64
 
-	Stack stack.Config // Local or External; Needs is filled in
-	Exe   string       // this program, which is also the worker
+	Stack stack.Config // kind Local or External; Run sets Needs
+	Exe   string       // path of this program, which is also the worker
 
-	Log io.Writer // progress
-	TTY bool      // Log is a terminal: the progress line may overwrite itself
+	Log io.Writer // receives progress lines
+	TTY bool      // whether Log is a terminal, where each progress line can overwrite the last one
 }
 
-// ErrNothing means that every subject failed.
+// ErrNothing is the error for a benchmark in which every subject failed.
 var ErrNothing = errors.New("lockbench: nothing could be measured")
 
-// Run runs a benchmark. It passes the result so far to save after every round. If ctx ends
-// or a worker process dies, it returns that result with the cause. A subject that fails
-// three times is not measured any more, and the result gives the reason.
+// Run runs a benchmark, and calls save with the result so far after every round. If ctx ends or a
+// worker process dies, it returns that result with the cause. A subject that fails three times is
+// left out, and the result gives the reason.
 func Run(ctx context.Context, cfg Config, save func(*Result) error) (res *Result, err error) {
 	b := &benchmark{cfg: cfg, progress: status.Line{W: cfg.Log, TTY: cfg.TTY, Every: 10 * time.Second}, random: rand.New(rand.NewPCG(cfg.Seed, 0))}
 	defer func() { err = errors.Join(err, b.close()) }()
@@ -61,7 +62,7 @@ func Run(ctx context.Context, cfg Config, save func(*Result) error) (res *Result
 	if err := b.open(ctx, res); err != nil {
 		return res, err
 	}
-	// Round 0 opens every connection and loads every script. It is not counted.
+	// Round 0 warms up: it opens connections and loads scripts, and does not count.
 	for round := range cfg.Rounds + 1 {
 		measured, err := b.round(ctx, round, res)
 		if round > 0 {
@@ -79,7 +80,7 @@ func Run(ctx context.Context, cfg Config, save func(*Result) error) (res *Result
 	return res, save(res)
 }
 
-// benchmark is a running benchmark.
+// benchmark is the state of a running benchmark.
 type benchmark struct {
 	cfg      Config
 	progress status.Line
@@ -88,7 +89,7 @@ type benchmark struct {
 	stack *stack.Stack
 	pool  *pool
 	redis commandStats
-	ids   []int64 // the orders whose locks the workers take
+	ids   []int64 // order ids; the workers take the locks of these orders
 }
 
 func (b *benchmark) open(ctx context.Context, res *Result) (err error) {
@@ -113,8 +114,8 @@ func (b *benchmark) open(ctx context.Context, res *Result) (err error) {
 	return err
 }
 
-// orders returns an order id for each key. It creates orders in the database only if a lock
-// is a database row.
+// orders returns an order id for each key. It creates orders in the database only if some lock is
+// a row there.
 func (b *benchmark) orders(ctx context.Context) (ids []int64, err error) {
 	keys := 0
 	for _, c := range b.cfg.Cases {
@@ -140,8 +141,8 @@ func (b *benchmark) orders(ctx context.Context) (ids []int64, err error) {
 	return ids, nil
 }
 
-// round measures one slice of every subject in every case. If it fails, it also returns the
-// slices measured so far.
+// round measures one slice of every subject in every case. If it fails, it also returns the slices
+// measured before.
 func (b *benchmark) round(ctx context.Context, round int, res *Result) (measured []Slice, err error) {
 	for _, i := range b.random.Perm(len(b.cfg.Cases)) {
 		c := b.cfg.Cases[i]
@@ -153,7 +154,8 @@ func (b *benchmark) round(ctx context.Context, round int, res *Result) (measured
 			}
 		}
 		for _, s := range res.subjects {
-			// A slice without an acquisition does not count: the machine stalled, or the lock is too slow.
+			// Ignore a slice without any acquisition, because the machine stalled or the lock is
+			// too slow.
 			if t := traces[s.Name]; t != nil && t.counted > 0 {
 				measured = append(measured, measure(round, *t, s))
 			}
@@ -162,7 +164,7 @@ func (b *benchmark) round(ctx context.Context, round int, res *Result) (measured
 	return measured, nil
 }
 
-// parts runs one part of every subject's slice in c and adds the results to the traces.
+// parts measures one part of every subject's slice, and adds the results to the traces.
 func (b *benchmark) parts(ctx context.Context, c Case, res *Result, traces map[string]*trace) error {
 	for _, i := range b.random.Perm(len(res.subjects)) {
 		s := res.subjects[i]
@@ -188,7 +190,7 @@ func (b *benchmark) parts(ctx context.Context, c Case, res *Result, traces map[s
 	return nil
 }
 
-// part runs one part of a subject's slice.
+// part measures one part of the slice of one subject.
 func (b *benchmark) part(ctx context.Context, c Case, s Subject) (trace, error) {
 	if s.Name == Floor {
 		c = c.forFloor()

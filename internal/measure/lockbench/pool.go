@@ -19,29 +19,29 @@ import (
 
 const (
 	joinTimeout = 30 * time.Second
-	// ahead is the time between sending a job and its start. The job reaches every process
-	// in that time, and no process falls asleep again.
+	// ahead is how long before its start a job is sent. In that time the job reaches every
+	// process, but no process falls asleep again.
 	ahead = 2 * time.Millisecond
-	// grace is the extra time for a worker process to answer after the end of a job.
+	// grace is how long after the end of a job a worker process may take to answer.
 	grace = 10 * time.Second
 )
 
-// errProcess means that a worker process has ended or does not answer.
+// errProcess is the error for a worker process that has ended or does not answer.
 var errProcess = errors.New("lockbench: worker process")
 
-// pool holds the worker processes.
+// pool controls the worker processes.
 type pool struct {
 	processes []*process
 	clock     func() time.Duration
 }
 
-// process is a worker process with an RPC client for it.
+// process is one worker process, with an RPC client for it.
 type process struct {
 	*stack.Process
 	*rpc.Client
 }
 
-// newPool starts exe as the given number of worker processes and waits until they answer.
+// newPool starts the worker processes, and waits until all of them answer.
 func newPool(ctx context.Context, st *stack.Stack, exe string, processes int) (*pool, error) {
 	p := &pool{clock: history.Clock()}
 	for i := range processes {
@@ -72,7 +72,7 @@ func startProcess(ctx context.Context, st *stack.Stack, exe, name string) (*proc
 	return p, nil
 }
 
-// dial connects to the socket as soon as child listens on it.
+// dial connects to the socket as soon as the child process listens on it.
 func dial(ctx context.Context, child *stack.Process, socket string) (conn net.Conn, err error) {
 	_, _ = wait.Until(ctx, 5*time.Millisecond, joinTimeout, func() (bool, error) {
 		conn, err = net.Dial("unix", socket)
@@ -86,8 +86,8 @@ func dial(ctx context.Context, child *stack.Process, socket string) (conn net.Co
 	return conn, err
 }
 
-// failed adds the exit status of the process to err. It waits a moment, because the process
-// may be about to end.
+// failed adds the exit status of the process to err. It waits a moment for the status, because the
+// process may be about to end.
 func (p *process) failed(err error) error {
 	select {
 	case <-p.Done():
@@ -101,18 +101,18 @@ func (p *process) failed(err error) error {
 	return err
 }
 
-// trace records the actions of a subject's workers in a slice or in parts of one.
+// trace records what the workers of a subject did in a slice, or in parts of one.
 type trace struct {
 	Case
 	holds    []Hold
-	span     time.Duration // how long the workers ran
-	counted  int           // acquisitions within span, without those that ended later
-	sent     uint64        // commands and statements of the clients
-	ran      uint64        // commands that the Redis servers ran, if ranKnown
+	span     time.Duration // total time for which the workers ran
+	counted  int           // acquisitions within span; later ones do not count
+	sent     uint64        // commands and statements that the clients sent
+	ran      uint64        // commands that the Redis servers ran; valid if ranKnown
 	ranKnown bool
 }
 
-// add adds another part of the same slice.
+// add adds the record of another part of the same slice.
 func (t *trace) add(u trace) {
 	t.holds = append(t.holds, u.holds...)
 	t.span += u.span
@@ -121,9 +121,8 @@ func (t *trace) add(u trace) {
 	t.ran += u.ran
 }
 
-// run lets the workers of c take the subject's locks on the orders for the given time. In a
-// case with waves, it runs at least one wave. Its error is errProcess or an error of the
-// subject.
+// run makes the workers of a case take and release the subject's locks for the given time. If the
+// case has waves, it runs at least one of them. The error is errProcess or comes from the subject.
 func (p *pool) run(c Case, subject string, orders []int64, long time.Duration) (trace, error) {
 	t := trace{Case: c}
 	idle := func(int) Job { return Job{Subject: subject} }
@@ -145,7 +144,7 @@ func (p *pool) run(c Case, subject string, orders []int64, long time.Duration) (
 		if err != nil {
 			return t, err
 		}
-		if c.Wave > 0 { // a wave lasts until its last release
+		if c.Wave > 0 { // a wave ends with its last release
 			until = slices.MaxFunc(r.Holds, func(a, b Hold) int { return cmp.Compare(a.Released, b.Released) }).Released
 		}
 		for _, h := range r.Holds {
@@ -161,8 +160,8 @@ func (p *pool) run(c Case, subject string, orders []int64, long time.Duration) (
 	return t, err
 }
 
-// do runs a job in each of the first n processes at the same time and adds up their reports.
-// Its error is errProcess or an error of the subject.
+// do runs a job in the first n processes at the same time, and adds up their reports. The error is
+// errProcess or comes from the subject.
 func (p *pool) do(n int, jobOf func(i int) Job) (sum Report, err error) {
 	calls := make([]*rpc.Call, n)
 	reports := make([]Report, n)
@@ -194,8 +193,8 @@ func (p *pool) do(n int, jobOf func(i int) Job) (sum Report, err error) {
 	return sum, failed
 }
 
-// close closes the connections, so that the worker processes end. The stack waits for their
-// end.
+// close closes the connections, which makes the worker processes exit. The stack waits until they
+// have done so.
 func (p *pool) close() error {
 	var errs []error
 	for _, proc := range p.processes {

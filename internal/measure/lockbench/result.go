@@ -13,19 +13,19 @@ import (
 	"grablab/internal/measure/stat"
 )
 
-// Schema is the version of bench.json.
+// Schema is the version of the format of bench.json.
 const Schema = 1
 
-// Result is the content of bench.json. A figure is nil, never 0, if it is undefined or could
-// not be counted.
+// Result is the content of bench.json. A figure that is undefined or could not be counted is nil,
+// never 0.
 type Result struct {
 	Schema      int                    `json:"schema"`
-	Complete    bool                   `json:"complete"` // false if the benchmark was interrupted or still runs
+	Complete    bool                   `json:"complete"` // false if the benchmark is still running or was interrupted
 	StartedAt   time.Time              `json:"started_at"`
 	DurationS   float64                `json:"duration_s"`
 	Environment experiment.Environment `json:"environment"`
 	Config      ResultConfig           `json:"config"`
-	Rounds      int                    `json:"rounds"` // the number of complete rounds
+	Rounds      int                    `json:"rounds"` // number of complete rounds
 	Rows        []Row                  `json:"rows"`
 	Bounds      []BoundRow             `json:"bounds"`
 	LeftOut     []LeftOut              `json:"left_out"`
@@ -34,10 +34,10 @@ type Result struct {
 
 	subjects []Subject
 	cases    []Case
-	failures map[string]int // by the subject's name
+	failures map[string]int // number of failures of each subject
 }
 
-// ResultConfig is the part of the configuration that the result keeps.
+// ResultConfig records the configuration of the benchmark.
 type ResultConfig struct {
 	Rounds  int      `json:"rounds"`
 	SliceMS float64  `json:"slice_ms"`
@@ -45,13 +45,13 @@ type ResultConfig struct {
 	Cases   []string `json:"cases"`
 }
 
-// LeftOut is a subject that was not measured, or not any more, with the reason.
+// LeftOut names a subject that was left out, from the start or after failures, and the reason.
 type LeftOut struct {
 	Strategy string `json:"strategy"`
 	Reason   string `json:"reason"`
 }
 
-// Row holds the figures of one subject in one case. Most are medians over the rounds with
+// Row holds the figures of one subject in one case. Most of them are medians over the rounds, with
 // their 95 % intervals. Counts and waits cover all rounds together.
 type Row struct {
 	Figures
@@ -60,9 +60,9 @@ type Row struct {
 	OpsLow  float64 `json:"ops_low"`
 	OpsHigh float64 `json:"ops_high"`
 
-	// Ratio is the ratio of P50US to the floor's. In many_keys it compares 1/OpsPerS, the
-	// machine time per acquisition. If workers share a key, it compares the hand-off gap
-	// with the floor's P50US.
+	// Ratio compares the subject with the floor. Normally it is the ratio of their P50US. In the
+	// case many_keys, it is the ratio of the machine time per acquisition, 1/OpsPerS. If workers
+	// share a key, it divides the hand-off gap by the floor's P50US.
 	Ratio     *float64 `json:"ratio_to_floor"`
 	RatioLow  *float64 `json:"ratio_low"`
 	RatioHigh *float64 `json:"ratio_high"`
@@ -72,7 +72,7 @@ type Row struct {
 	WaitP999MS *float64 `json:"wait_p999_ms"`
 	LongestMS  *float64 `json:"longest_wait_ms"`
 	Turns      *int     `json:"longest_wait_turns"`
-	GaveUp     *int     `json:"gave_up"` // acquire calls that gave up and were repeated at once
+	GaveUp     *int     `json:"gave_up"` // failed Acquire calls, each repeated at once
 }
 
 func newResult(cfg Config) *Result {
@@ -95,8 +95,8 @@ func newResult(cfg Config) *Result {
 	return res
 }
 
-// maxFailures is the number of failures after which a subject is left out. One failure is
-// not enough, because the machine may have stalled.
+// maxFailures is the number of failures after which a subject is left out. It is above one,
+// because the machine may have stalled.
 const maxFailures = 3
 
 func (r *Result) failed(name string, err error) {
@@ -107,7 +107,7 @@ func (r *Result) failed(name string, err error) {
 
 func (r *Result) isLeftOut(name string) bool { return r.failures[name] >= maxFailures }
 
-// add adds the slices of a round and computes rows and bounds again.
+// add adds the slices of a round, and computes the rows and the bounds again.
 func (r *Result) add(measured []Slice, whole bool) {
 	r.Slices = append(r.Slices, measured...)
 	if whole {
@@ -125,7 +125,7 @@ func (r *Result) add(measured []Slice, whole bool) {
 	r.Bounds = r.bounds()
 }
 
-// series returns the slices of a strategy in a case, in the order of the rounds.
+// series returns the slices of a strategy in a case, ordered by round.
 func (r *Result) series(strategy, name string) (of []Slice) {
 	for _, s := range r.Slices {
 		if s.Strategy == strategy && s.Case == name {
@@ -156,7 +156,7 @@ func (r *Result) row(subject Subject, c Case, of []Slice) Row {
 	row.Ratio, row.RatioLow, row.RatioHigh = knownInterval(stat.Ratio(pairedValues(of, r.series(Floor, c.Name), cost(c), cost(c.forFloor()))))
 	row.Jain, _, _ = knownInterval(median(of, jainIndex))
 	row.SelfRetake, _, _ = knownInterval(median(of, retaken))
-	row.GaveUp, row.Violations = new(int), new(int) // every slice of a lock has both counts
+	row.GaveUp, row.Violations = new(int), new(int) // every slice of a lock has both of these counts
 	var waits []float64
 	for _, s := range of {
 		waits = append(waits, s.waits...)
@@ -171,7 +171,7 @@ func (r *Result) row(subject Subject, c Case, of []Slice) Row {
 	return row
 }
 
-// figure returns a figure of a slice, or nil if it is unknown.
+// figure is a function that returns a figure of a slice, or nil if it is unknown.
 type figure = func(Slice) *float64
 
 func opsPerS(s Slice) *float64     { return &s.OpsPerS }
@@ -193,12 +193,13 @@ func turns(s Slice) *float64 {
 	return new(float64(*s.Turns))
 }
 
-// timePerOp returns the time per acquisition of all workers together.
+// timePerOp returns the time per acquisition in µs, counting the acquisitions of all workers
+// together.
 func timePerOp(s Slice) *float64 { return new(1e6 / s.OpsPerS) }
 
-// cost returns the figure by which subjects are compared in a case. With one worker, it is
-// the time of an acquire and its release. With many keys, it is the time per acquisition. If
-// workers share a key, it is the hand-off gap, and the floor counts as in c.forFloor.
+// cost returns the figure by which subjects are compared in a case. With one worker, it is the
+// time of an acquire and a release. With many keys, it is the time per acquisition. If workers
+// share a key, it is the hand-off gap. The floor then counts as described at forFloor.
 func cost(c Case) figure {
 	switch {
 	case c.contended():
@@ -210,7 +211,7 @@ func cost(c Case) figure {
 	}
 }
 
-// median returns the median of a figure over the rounds that have it.
+// median returns the median and interval of a figure, over the rounds in which it is known.
 func median(of []Slice, f figure) stat.Interval {
 	var values []float64
 	for _, s := range of {
@@ -221,7 +222,8 @@ func median(of []Slice, f figure) stat.Interval {
 	return stat.Median(values)
 }
 
-// pairedValues returns a figure of a and a figure of b for every round in which both are known.
+// pairedValues returns two figures, one of a and one of b, for every round in which both are
+// known.
 func pairedValues(a, b []Slice, fa, fb figure) (as, bs []float64) {
 	other := map[int]*float64{}
 	for _, s := range b {
@@ -235,7 +237,8 @@ func pairedValues(a, b []Slice, fa, fb figure) (as, bs []float64) {
 	return as, bs
 }
 
-// knownInterval returns the parts of an interval, or nil if the interval has no values.
+// knownInterval returns the median and the ends of an interval. All are nil if the interval has no
+// values.
 func knownInterval(i stat.Interval) (median, low, high *float64) {
 	if math.IsNaN(i.Median) {
 		return nil, nil, nil
@@ -243,7 +246,8 @@ func knownInterval(i stat.Interval) (median, low, high *float64) {
 	return &i.Median, &i.Low, &i.High
 }
 
-// Wrong returns one sentence for each missed bound and for each lock that had two holders.
+// Wrong returns a sentence for each bound that was missed, and for each lock that let two holders
+// in.
 func (r *Result) Wrong() (wrong []string) {
 	for _, b := range r.Bounds {
 		if b.Verdict == Missed {
@@ -258,14 +262,14 @@ func (r *Result) Wrong() (wrong []string) {
 	return wrong
 }
 
-// JSON writes bench.json.
+// JSON writes the result as bench.json.
 func JSON(w io.Writer, r *Result) error {
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
 	return enc.Encode(r)
 }
 
-// JSONLines writes every slice as one line of JSON.
+// JSONLines writes each slice as one line of JSON.
 func JSONLines(w io.Writer, r *Result) error {
 	enc := json.NewEncoder(w)
 	for _, s := range r.Slices {

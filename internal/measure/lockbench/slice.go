@@ -10,24 +10,24 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// Figures holds the figures of a slice, or their medians for a row of the result. A figure
-// is nil if it is undefined or could not be counted.
+// Figures holds the figures of a slice or, in a row of the result, their medians. A figure that is
+// undefined or could not be counted is nil.
 type Figures struct {
 	Strategy     string   `json:"strategy"`
 	Case         string   `json:"case"`
 	Acquisitions int      `json:"acquisitions"`
-	OpsPerS      float64  `json:"ops_per_s"` // acquisitions of all workers together
-	P50US        float64  `json:"p50_us"`    // an acquire and its release, without the time between them
+	OpsPerS      float64  `json:"ops_per_s"` // acquisitions per second of all workers together
+	P50US        float64  `json:"p50_us"`    // median time of an acquire and a release, without the time between them
 	P99US        float64  `json:"p99_us"`
-	GapP50US     *float64 `json:"handoff_gap_p50_us"` // from a release call to the next acquire's return, while a worker waited
+	GapP50US     *float64 `json:"handoff_gap_p50_us"` // median time from a release call to the return of the next acquire, if a worker was waiting
 	GapP99US     *float64 `json:"handoff_gap_p99_us"`
 	GapMeanUS    *float64 `json:"handoff_gap_mean_us"`
-	GapCrossUS   *float64 `json:"handoff_gap_across_p50_us"` // only gaps from one process to another
-	SentPerOp    *float64 `json:"commands_per_op"`           // commands or statements that clients sent
-	InsidePerOp  *float64 `json:"script_commands_per_op"`    // commands that scripts ran inside of Redis
-	Jain         *float64 `json:"jain"`                      // fairness over the workers: 1 if all got the same
+	GapCrossUS   *float64 `json:"handoff_gap_across_p50_us"` // the same, only between workers of different processes
+	SentPerOp    *float64 `json:"commands_per_op"`           // commands or statements that clients sent per acquisition
+	InsidePerOp  *float64 `json:"script_commands_per_op"`    // commands that scripts ran inside Redis per acquisition
+	Jain         *float64 `json:"jain"`                      // Jain's fairness index; 1 if all workers got the lock equally often
 	SelfRetake   *float64 `json:"self_retake"`               // share of acquisitions by the worker that released last
-	Violations   *int     `json:"violations"`                // holders that entered while another one was inside
+	Violations   *int     `json:"violations"`                // number of holders that entered while another one was inside
 }
 
 // Slice holds the measurements of one subject in one case and one round.
@@ -38,12 +38,12 @@ type Slice struct {
 	GaveUp     int     `json:"gave_up"`
 	WaitP999MS float64 `json:"wait_p999_ms"`
 	LongestMS  float64 `json:"longest_wait_ms"`
-	Turns      *int    `json:"longest_wait_turns"` // how many others had the lock meanwhile
+	Turns      *int    `json:"longest_wait_turns"` // the most acquisitions by other workers during one wait
 
-	waits []float64 // the wait of every acquisition, in ms
+	waits []float64 // the wait before each acquisition, in ms
 }
 
-// measure computes the figures of a slice from a trace.
+// measure computes the figures of a slice from the record of its workers.
 func measure(round int, t trace, subject Subject) Slice {
 	holds := slices.SortedFunc(slices.Values(t.holds), func(a, b Hold) int { return cmp.Compare(a.Acquired, b.Acquired) })
 	s := Slice{Round: round, Seconds: t.span.Seconds(), Figures: Figures{Strategy: subject.Name, Case: t.Name, Acquisitions: len(holds)}}
@@ -84,7 +84,7 @@ func measure(round int, t trace, subject Subject) Slice {
 	if subject.Excludes != catalog.NoExclusion {
 		s.Violations = new(violations(holds, t.Case, subject.Excludes))
 	}
-	if subject.Needs&(lock.ZooKeeper|lock.Etcd) == 0 { // clients of ZooKeeper and etcd have no counters
+	if subject.Needs&(lock.ZooKeeper|lock.Etcd) == 0 { // the clients of ZooKeeper and etcd do not count their requests
 		ops := float64(len(holds))
 		s.SentPerOp = new(float64(t.sent) / ops)
 		if t.ranKnown && subject.Needs&(lock.Redis|lock.RedisQuorum) != 0 {
@@ -94,9 +94,9 @@ func measure(round int, t trace, subject Subject) Slice {
 	return s
 }
 
-// handoffGaps returns the times in µs from a release call to the return of the next acquire.
-// It counts only releases for which a worker was waiting. across has only the gaps between
-// processes. All holds must be of one key, in the order of their acquires.
+// handoffGaps returns the times in µs from a release call to the return of the next acquire. It
+// counts only releases for which a worker was waiting. across contains only the gaps between
+// workers of different processes. All holds must be of one key, ordered by acquisition.
 func handoffGaps(holds []Hold, c Case) (gaps, across []float64) {
 	asked := make([]time.Duration, len(holds))
 	for i, h := range holds {
@@ -106,7 +106,7 @@ func handoffGaps(holds []Hold, c Case) (gaps, across []float64) {
 	for i := range len(holds) - 1 {
 		freed := holds[i].Released
 		wanted, _ := slices.BinarySearch(asked, freed+1)
-		if wanted > i+1 { // another worker has asked for the lock and not got it yet
+		if wanted > i+1 { // another worker has requested the lock and is still waiting
 			gap := us(max(0, holds[i+1].Acquired-freed))
 			gaps = append(gaps, gap)
 			if c.processOf(holds[i].Worker) != c.processOf(holds[i+1].Worker) {
@@ -117,8 +117,8 @@ func handoffGaps(holds []Hold, c Case) (gaps, across []float64) {
 	return gaps, across
 }
 
-// longestTurns returns the maximum number of other acquisitions between a request for the
-// lock and its grant. All holds must be of one key, in the order of their acquires.
+// longestTurns returns how many other acquisitions happened at most between a request for the lock
+// and its grant. All holds must be of one key, ordered by acquisition.
 func longestTurns(holds []Hold) (longest int) {
 	for i, h := range holds {
 		had, _ := slices.BinarySearchFunc(holds, h.Asked, func(h Hold, asked time.Duration) int { return cmp.Compare(h.Acquired, asked) })
@@ -127,7 +127,7 @@ func longestTurns(holds []Hold) (longest int) {
 	return longest
 }
 
-// selfRetake returns the share of acquisitions by the worker that released last.
+// selfRetake returns the share of acquisitions by the worker that released the lock last.
 func selfRetake(holds []Hold) float64 {
 	n := 0
 	for i := range len(holds) - 1 {
@@ -138,8 +138,8 @@ func selfRetake(holds []Hold) float64 {
 	return float64(n) / float64(max(len(holds)-1, 1))
 }
 
-// jain returns the fairness index of Jain, Chiu and Hawe (1984). It is 1 if all values are
-// equal, and 1/n if only one of n values is not zero.
+// jain returns the fairness index of Jain, Chiu and Hawe (1984). It is 1 if all n values are
+// equal, and 1/n if all but one are zero.
 func jain(x []float64) float64 {
 	var sum, squares float64
 	for _, v := range x {
@@ -149,12 +149,12 @@ func jain(x []float64) float64 {
 	return sum * sum / (float64(len(x)) * squares)
 }
 
-// violations counts the holders that entered while another one was inside. For a lock inside
-// a process, only holders of the same process count. A hold lasts from the return of acquire
-// to the call of release, so every counted violation is certain.
+// violations counts the holders that entered while another one was inside. For a lock that works
+// only within a process, it compares only holders of the same process. A hold lasts from the
+// return of acquire to the call of release, so every counted violation is certain.
 func violations(holds []Hold, c Case, excludes catalog.Exclusion) int {
 	type scope struct{ key, process int }
-	free := map[scope]time.Duration{} // the latest release so far
+	free := map[scope]time.Duration{} // time of the latest release so far
 	n := 0
 	for _, h := range holds {
 		s := scope{key: h.Key}
@@ -177,7 +177,7 @@ func mean(x []float64) float64 {
 	return sum / float64(len(x))
 }
 
-// percentile returns a percentile of sorted values by nearest rank.
+// percentile returns a percentile of sorted values, by the nearest-rank method.
 func percentile(sorted []float64, p float64) float64 {
 	i := int(math.Ceil(p*float64(len(sorted)))) - 1
 	return sorted[min(max(i, 0), len(sorted)-1)]

@@ -11,23 +11,23 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Subject is a lock to measure.
+// Subject is a lock that the benchmark can measure.
 type Subject struct {
 	lock.Strategy
-	Peer bool // true for a lock of a library
+	Peer bool // whether the lock comes from a library
 }
 
-// Floor is the name of the subject that sets the lower limit for all locks in Redis.
+// Floor is the name of the subject that shows the lower limit for all locks in Redis.
 const Floor = "floor"
 
-// floor sends two PINGs on the client of the strategies. This costs one round trip for
-// taking a lock and one for releasing it.
+// floor is a subject that sends two PINGs. They take two round trips, the minimum for acquiring
+// and releasing a lock.
 var floor = Subject{Strategy: lock.Strategy{
 	Name: Floor, Title: "two PINGs on the same client", Needs: lock.Redis, Excludes: catalog.NoExclusion,
 	New: func(env lock.Env) (lock.Locker, error) { return pings{env.Redis}, nil },
 }}
 
-// pings implements the floor's Locker and its Lease.
+// pings implements both Locker and Lease for the floor.
 type pings struct{ client redis.UniversalClient }
 
 func (p pings) ping(ctx context.Context) error                            { return p.client.Ping(ctx).Err() }
@@ -38,8 +38,8 @@ func (pings) Token() string                                               { retu
 func (pings) Fence() uint64                                               { return 0 }
 func (pings) Lost() <-chan struct{}                                       { return nil }
 
-// Subjects returns every subject except the floor: the strategies that are locks, followed
-// by the peers with their defaults and with options.
+// Subjects returns every subject except the floor: the strategies that are locks, and then the
+// libraries with their defaults and with options.
 func Subjects() []Subject {
 	var all []Subject
 	for _, s := range lock.Strategies {
@@ -53,9 +53,8 @@ func Subjects() []Subject {
 	return all
 }
 
-// Find returns the subject with a name. It also finds the floor and the strategies without a
-// lock. The benchmark counts the holders of the latter like those of a lock, to show that it
-// sees overlaps.
+// Find returns the subject with that name. It also finds the floor and strategies without a lock.
+// The latter show that the benchmark detects holders that overlap.
 func Find(name string) (Subject, error) {
 	for _, s := range append(Subjects(), floor) {
 		if s.Name == name {
@@ -69,7 +68,7 @@ func Find(name string) (Subject, error) {
 	return Subject{Strategy: s}, err
 }
 
-// Names lists the names of Subjects.
+// Names returns the names of all Subjects.
 func Names() []string {
 	var names []string
 	for _, s := range Subjects() {

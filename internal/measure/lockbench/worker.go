@@ -21,67 +21,67 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// WorkerCommand is the hidden subcommand that starts this program as a worker process.
+// WorkerCommand is the hidden subcommand that runs this program as a worker process.
 const WorkerCommand = "bench-worker"
 
 const (
 	leaseTTL = 30 * time.Second
-	// acquireTimeout limits an acquire that starts within a slice.
+	// acquireTimeout limits an Acquire call that starts within a slice.
 	acquireTimeout = 10 * time.Second
-	// early is the time before a start at which a process stops sleeping and polls the
-	// clock.
+	// early is how long before the start of a job a process stops sleeping and polls the clock, so
+	// that it starts on time.
 	early = 2 * time.Millisecond
-	// settling is the time for commands that a lock sends after its release has returned.
+	// settling is how long a lock may take to send commands after its release has returned.
 	settling = 2 * time.Millisecond
-	// sqlConns is enough for each worker of a process to have its own connection. Locks may
-	// keep up to three quarters of the connections.
+	// sqlConns is the size of a connection pool. It is large enough for each worker of a process
+	// to have its own connection, because locks may occupy three quarters of the pool.
 	sqlConns = 44
 )
 
-// The messages between Run and the worker processes, which use net/rpc over a Unix socket. All
-// times are CLOCK_MONOTONIC, which is the same for all processes.
+// The following types are the messages between Run and the worker processes, which use net/rpc
+// over a Unix socket. All times in them are CLOCK_MONOTONIC, which all processes share.
 
-// Servers is the first message to a worker process: its name and the addresses of the
-// servers.
+// Servers is the first message to a worker process. It contains the name of the process and the
+// addresses of the servers.
 type Servers struct {
 	Node string
 	stack.Addresses
 }
 
-// Job is each following message.
+// Job tells a worker process what to do. It follows after Servers.
 type Job struct {
 	Subject string
-	// Workers is the number of workers. If it is 0, the job only reports the commands sent
-	// so far.
+	// Workers is the number of workers. If it is 0, the job only reports how many commands were
+	// sent so far.
 	Workers int
-	First   int // the number of the first of these workers among all processes
+	First   int // number of the first of these workers, counted over all processes
 	Keys    []string
 	Held    time.Duration
-	At      time.Duration // the start time
-	// Times is the number of acquisitions per worker. If it is 0, workers take the lock
-	// until Until.
+	At      time.Duration // when the workers start
+	// Times is the number of acquisitions per worker. If it is 0, the workers take the lock
+	// repeatedly until the time Until.
 	Times int
 	Until time.Duration
 }
 
-// Report answers a Job.
+// Report is the answer to a Job.
 type Report struct {
 	Holds []Hold
-	Sent  uint64 // commands and statements since the subject was opened
+	Sent  uint64 // commands and statements sent since the subject was opened
 }
 
-// Hold is one acquisition.
+// Hold records one acquisition of a lock by a worker.
 type Hold struct {
 	Worker, Key int
-	GaveUp      int           // acquire calls that gave up before and were repeated at once
+	GaveUp      int           // failed Acquire calls before this one, each repeated at once
 	Asked       time.Duration // when the worker first called Acquire
 	Acquired    time.Duration // when Acquire had returned
 	Released    time.Duration // when Release was called
 	Done        time.Duration // when Release had returned
 }
 
-// WorkerMain runs a worker process. It listens on the socket named by its one argument and
-// serves its only client until the client disconnects.
+// WorkerMain runs a worker process. It listens on the socket that its argument names, and serves a
+// single client until that client disconnects.
 func WorkerMain(_ context.Context, args []string, _, stderr io.Writer) int {
 	if len(args) != 1 {
 		fmt.Fprintln(stderr, "lockbench: want a socket")
@@ -100,7 +100,7 @@ func serve(socket string) error {
 		return err
 	}
 	conn, err := l.Accept()
-	_ = l.Close() // no other client may come; it also removes the socket's file
+	_ = l.Close() // refuse any other client; this also removes the socket's file
 	if err != nil {
 		return err
 	}
@@ -114,27 +114,27 @@ func serve(socket string) error {
 	return nil
 }
 
-// worker serves the jobs of one process. It handles one call at a time.
+// worker executes the jobs of one process, one at a time.
 type worker struct {
 	servers Servers
 	clock   func() time.Duration
-	open    map[string]*opened // indexed by the subject's name
+	open    map[string]*opened // opened locks, by the name of the subject
 }
 
-// opened is a subject's lock with its own clients, whose commands are counted.
+// opened is a subject's lock with clients of its own, so that their commands can be counted.
 type opened struct {
 	lock.Locker
 	sent     instance.Sent
 	closeEnv func() error
 }
 
-// Serve stores the addresses of the servers.
+// Serve receives the addresses of the servers. It is called before the first job.
 func (w *worker) Serve(s Servers, _ *struct{}) error {
 	w.servers = s
 	return nil
 }
 
-// Do runs a job.
+// Do executes a job and fills in the report.
 func (w *worker) Do(j Job, r *Report) error {
 	o, err := w.subject(j.Subject)
 	if err != nil {
@@ -149,7 +149,7 @@ func (w *worker) Do(j Job, r *Report) error {
 	return nil
 }
 
-// subject returns an opened subject. It opens each subject only once.
+// subject returns the lock of a subject, which it opens at the first use.
 func (w *worker) subject(name string) (*opened, error) {
 	if o, ok := w.open[name]; ok {
 		return o, nil
@@ -171,14 +171,15 @@ func (w *worker) subject(name string) (*opened, error) {
 	return o, nil
 }
 
-// config returns the configuration of an instance with the given needs.
+// config returns the configuration of an instance that can reach the given kinds of servers.
 func (s Servers) config(needs lock.Backend) instance.Config {
-	// All subjects of all processes are open at once, and Redis takes 10,000 connections.
+	// Keep few idle connections: all subjects of all processes are open at once, and Redis accepts
+	// only 10,000 connections.
 	cfg := instance.Config{Instance: s.Node, TTL: leaseTTL, Wait: acquireTimeout, MinIdle: 1}
 	if needs&lock.Redis != 0 {
 		cfg.Sentinel, cfg.SentinelMaster = s.Sentinel, s.SentinelMaster
 		if s.Redis != "" {
-			cfg.Redis = strings.Split(s.Redis, ",") // several addresses are nodes of one Cluster
+			cfg.Redis = strings.Split(s.Redis, ",") // several addresses belong to the nodes of one Cluster
 		}
 	}
 	if needs&lock.RedisQuorum != 0 {
@@ -196,11 +197,11 @@ func (s Servers) config(needs lock.Backend) instance.Config {
 	return cfg
 }
 
-// work lets j.Workers workers take the lock concurrently, and returns their holds.
+// work makes j.Workers workers take the lock concurrently, and returns their holds.
 func (w *worker) work(l lock.Locker, j Job) ([]Hold, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), max(j.At, j.Until)-w.clock()+acquireTimeout)
 	defer cancel()
-	g, ctx := errgroup.WithContext(ctx) // if one worker fails, all stop waiting
+	g, ctx := errgroup.WithContext(ctx) // if one worker fails, ctx ends and stops the others
 	begin := make(chan struct{})
 	holds := make([][]Hold, j.Workers)
 	for i := range holds {
@@ -216,7 +217,7 @@ func (w *worker) work(l lock.Locker, j Job) ([]Hold, error) {
 	return slices.Concat(holds...), err
 }
 
-// loop runs worker n of a job.
+// loop makes worker n acquire and release the lock as the job says, and returns its holds.
 func (w *worker) loop(ctx context.Context, l lock.Locker, j Job, n int) (holds []Hold, err error) {
 	key := n % len(j.Keys)
 	for {
@@ -231,7 +232,7 @@ func (w *worker) loop(ctx context.Context, l lock.Locker, j Job, n int) (holds [
 	}
 }
 
-// hold takes the lock, holds it and releases it.
+// hold acquires the lock, keeps it for the given time and releases it.
 func (w *worker) hold(ctx context.Context, l lock.Locker, key string, held time.Duration, h *Hold) error {
 	h.Asked = w.clock()
 	lease, err := l.Acquire(ctx, key)
@@ -250,7 +251,7 @@ func (w *worker) hold(ctx context.Context, l lock.Locker, key string, held time.
 	return err
 }
 
-// await waits until t.
+// await waits until the monotonic clock reaches t.
 func (w *worker) await(t time.Duration) {
 	time.Sleep(t - early - w.clock())
 	for w.clock() < t {
@@ -258,7 +259,7 @@ func (w *worker) await(t time.Duration) {
 	}
 }
 
-// close closes the opened subjects. It ignores errors, because the process ends.
+// close closes all opened locks. It ignores errors, because the process is about to end.
 func (w *worker) close() {
 	for _, o := range w.open {
 		_ = o.Close()
