@@ -23,46 +23,48 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// attempt forces a schedule once, on an order of its own.
+// attempt replays the schedule once, on an order of its own.
 type attempt struct {
 	*replayer
-	order   int64
-	began   time.Time
-	actors  []*actor
-	grants  []grant
-	expired time.Duration // leases that ended before this time ended because the schedule let time pass
+	order  int64
+	began  time.Time
+	actors []*actor
+	grants []grant
+	// expired is a time up to which leases may have ended because the schedule let time pass. A
+	// lease that ended later shows that the machine was too slow.
+	expired time.Duration
 	down    map[string]stack.Heal
-	ahead   map[int]time.Duration // how far the clock of an instance is ahead
-	killed  map[int]bool          // instances that are killed and not restarted yet
-	seen    map[string]uint64     // last event of each instance before this attempt
+	ahead   map[int]time.Duration // how far the clock of each instance is ahead
+	killed  map[int]bool          // instances that were killed and not restarted yet
+	seen    map[string]uint64     // number of each instance's last event before this attempt
 	events  []history.Event
-	leftOut int // steps that another strategy did not reach
+	leftOut int // steps that were skipped, because another strategy than the schedule's does not reach them
 }
 
-// actor is an actor of the schedule on a real instance.
+// actor plays one actor of the schedule, which sends a grab to a real instance.
 type actor struct {
 	schedule.Actor
 	in            *fleet.Instance
 	driver        int64
 	begun         bool
 	dead, stopped bool
-	asked         time.Duration // when its last call for a lease was released (CLOCK_MONOTONIC)
+	asked         time.Duration // when its last call to get or renew a lease was released (CLOCK_MONOTONIC)
 	hangUp        context.CancelFunc
-	over          chan struct{} // closed when the request has ended, with or without an answer
-	answer        string        // valid after over is closed
+	ended         chan struct{} // closed when the request has ended, with or without an answer
+	answer        string        // valid once ended is closed
 }
 
-// clearTimeout bounds the clean-up after an attempt.
+// clearTimeout limits the clean-up after an attempt.
 const clearTimeout = 30 * time.Second
 
-// neverError says why a strategy cannot reach a step.
+// neverError is the reason why a strategy cannot reach a step of the schedule.
 type neverError string
 
 func (e neverError) Error() string { return string(e) }
 
 func impossible(why string, args ...any) error { return neverError(fmt.Sprintf(why, args...)) }
 
-// attempt forces the schedule on a fresh order and judges the result.
+// attempt replays the schedule on a fresh order and judges the result.
 func (r *replayer) attempt(ctx context.Context) (f Result, err error) {
 	t := &attempt{replayer: r, down: map[string]stack.Heal{}, ahead: map[int]time.Duration{}, killed: map[int]bool{}, seen: r.fleet.Events.Seen()}
 	if t.order, err = r.store.CreateStock(ctx, 1, max(r.Schedule.Stock, 1)); err != nil {
@@ -86,10 +88,10 @@ func (r *replayer) attempt(ctx context.Context) (f Result, err error) {
 	return f, err
 }
 
-// assign gives every actor a driver, starting with 1, and its instance.
+// assign creates the actors, and gives each of them its instance and a driver id.
 func (t *attempt) assign() {
 	for i, a := range t.Schedule.Actors {
-		p := &actor{Actor: a, in: t.fleet.Instances[a.Instance-1], driver: int64(i) + 1, over: make(chan struct{})}
+		p := &actor{Actor: a, in: t.fleet.Instances[a.Instance-1], driver: int64(i) + 1, ended: make(chan struct{})}
 		if same := t.named(a.As); same != nil {
 			p.driver = same.driver
 		}
@@ -105,16 +107,16 @@ func (t *attempt) named(name string) *actor {
 	return t.actors[i]
 }
 
-// on returns the actors of an instance.
+// on returns the actors that send their grabs to instance n.
 func (t *attempt) on(n int) []*actor {
 	return slices.DeleteFunc(slices.Clone(t.actors), func(p *actor) bool { return p.Instance != n })
 }
 
-// allCalls is the name of the hold that covers every call of a schedule.
+// allCalls is the name of the hold that stops every call of the schedule's actors.
 const allCalls = "all"
 
-// hold holds every call of the actors of instance n. Background calls that belong to no
-// single grab count as calls of its first actor, as in the explorer.
+// hold makes instance n stop every call of its actors. A background call that serves several grabs
+// counts as a call of its first actor, as in the explorer.
 func (t *attempt) hold(ctx context.Context, n int) error {
 	var hold control.Hold
 	for _, a := range t.on(n) {
@@ -124,7 +126,7 @@ func (t *attempt) hold(ctx context.Context, n int) error {
 	return t.fleet.Instances[n-1].SetHold(ctx, allCalls, hold)
 }
 
-// step forces one step and prints what was observed.
+// step performs one step of the schedule and prints what was observed.
 func (t *attempt) step(ctx context.Context, i int, s schedule.Step) error {
 	seen, err := t.do(ctx, i, s)
 	if why := neverError(""); errors.As(err, &why) {
@@ -189,14 +191,14 @@ func (t *attempt) do(ctx context.Context, i int, s schedule.Step) (seen string, 
 	case schedule.Up:
 		return t.bringUp(s.Target)
 	case schedule.NodeClock:
-		t.jumped(s.Target, s.Duration)
+		t.moveExpiries(s.Target, s.Duration)
 		return "every expiry there moved", t.stack.Jump(ctx, s.Target, s.Duration)
 	default:
 		return "", t.cannot(i, "such a step is not known")
 	}
 }
 
-// setClock advances the wall clock of instance n by the given duration.
+// setClock moves the wall clock of instance n forward, as far as its strategies see it.
 func (t *attempt) setClock(ctx context.Context, n int, by time.Duration) (string, error) {
 	if err := t.restart(ctx, n); err != nil {
 		return "", err
@@ -205,7 +207,7 @@ func (t *attempt) setClock(ctx context.Context, n int, by time.Duration) (string
 	return "as its strategies see it", t.fleet.Instances[n-1].SetClock(ctx, t.ahead[n])
 }
 
-// begin sends the actor's request and does not wait for the answer.
+// begin sends the actor's grab, without waiting for the answer.
 func (t *attempt) begin(ctx context.Context, p *actor) error {
 	if err := t.restart(ctx, p.Instance); err != nil {
 		return err
@@ -219,13 +221,13 @@ func (t *attempt) begin(ctx context.Context, p *actor) error {
 	req.Header.Set("Content-Type", "application/json")
 	p.begun = true
 	go func() {
-		defer close(p.over)
+		defer close(p.ended)
 		p.answer = ask(req)
 	}()
 	return nil
 }
 
-// ask sends a grab and describes the outcome as its client sees it.
+// ask sends a grab and returns the outcome as text, as the client sees it.
 func ask(req *http.Request) string {
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := client.Do(req)
@@ -240,14 +242,14 @@ func ask(req *http.Request) string {
 	return fmt.Sprintf("%d %s", resp.StatusCode, answer.Outcome)
 }
 
-// call returns the call that a step names.
+// call returns the call of the instance that a step of the schedule refers to.
 func (t *attempt) call(p *actor, s schedule.Step) control.Call {
 	return control.Call{Order: t.order, Driver: p.driver, Phase: tap.Phase(s.Phase), N: s.N, Target: s.Target}
 }
 
-func (p *actor) isOver() bool {
+func (p *actor) hasEnded() bool {
 	select {
-	case <-p.over:
+	case <-p.ended:
 		return true
 	default:
 		return p.dead
@@ -255,11 +257,11 @@ func (p *actor) isOver() bool {
 }
 
 const (
-	arrivalTimeout = 15 * time.Second // for a call to arrive
+	arrivalTimeout = 15 * time.Second // how long a call may take to arrive at its hold
 	pollInterval   = 3 * time.Millisecond
 )
 
-// release releases one call when it is held, and returns when the call has been answered.
+// release waits until a call is held, releases it, and waits until its server has answered.
 func (t *attempt) release(ctx context.Context, i int, p *actor, s schedule.Step, as control.Outcome) (string, error) {
 	call := t.call(p, s)
 	if err := t.await(ctx, p, call); err != nil {
@@ -289,7 +291,8 @@ func (t *attempt) release(ctx context.Context, i int, p *actor, s schedule.Step,
 	return t.describe(ctx, s, as, answer.Error, after)
 }
 
-// await returns when the call is held.
+// await waits until the call is held. It returns a neverError if the actor cannot reach the call
+// any more.
 func (t *attempt) await(ctx context.Context, p *actor, call control.Call) error {
 	if !p.begun || p.dead {
 		return impossible("%s is not under way", p.Actor.Name)
@@ -298,7 +301,7 @@ func (t *attempt) await(ctx context.Context, p *actor, call control.Call) error 
 		return impossible("%s is stopped", p.Actor.Name)
 	}
 	for began := time.Now(); ; {
-		over := p.isOver() // read this before the held calls: if the request is over, the list is final
+		over := p.hasEnded() // read this first, because the list of held calls is final only if the request has ended
 		held, err := t.held(ctx, p)
 		if err != nil {
 			return err
@@ -324,9 +327,9 @@ func (t *attempt) await(ctx context.Context, p *actor, call control.Call) error 
 	}
 }
 
-// otherCallTimeout returns how long await waits for a call while another call of the same actor
-// is held. An actor may send several calls at once. A strategy other than the
-// schedule's often waits at another call forever.
+// otherCallTimeout returns how long await waits for a call while the same actor is held at another
+// one. The wait is not zero, because an actor may send several calls at once. It is shorter if the
+// strategy differs from the schedule's, because such an actor often stays at another call forever.
 func (t *attempt) otherCallTimeout() time.Duration {
 	if t.usesOwnStrategy() {
 		return 2 * time.Second
@@ -334,9 +337,9 @@ func (t *attempt) otherCallTimeout() time.Duration {
 	return 500 * time.Millisecond
 }
 
-// held returns the calls and replies that are held on the actor's instance. It returns
-// ErrTooSlow if the deadline of a call has passed although the schedule let no time pass.
-// Missed renewals do not count, because the end of the lease shows in another way.
+// held returns the calls and replies that are held on the actor's instance. It returns ErrTooSlow
+// if a held call missed its deadline before the schedule let any time pass. It ignores missed
+// renewals, because their effect, an expired lease, is detected elsewhere.
 func (t *attempt) held(ctx context.Context, p *actor) ([]control.Held, error) {
 	calls, err := p.in.Held(ctx, allCalls, 0, 0)
 	missed := func(c control.Held) bool { return c.State == control.Expired && c.Phase != tap.Renew }
@@ -346,7 +349,7 @@ func (t *attempt) held(ctx context.Context, p *actor) ([]control.Held, error) {
 	return slices.DeleteFunc(calls, func(c control.Held) bool { return c.State != control.Waiting && c.State != control.Replied }), err
 }
 
-// deliver releases the held reply of a call.
+// deliver releases a reply that is held, so that it reaches the actor.
 func (t *attempt) deliver(ctx context.Context, p *actor, s schedule.Step) (string, error) {
 	answer, err := p.in.Release(ctx, allCalls, t.call(p, s), control.ReplyDelivered)
 	if answer.Code == control.NotHeld {
@@ -355,13 +358,13 @@ func (t *attempt) deliver(ctx context.Context, p *actor, s schedule.Step) (strin
 	return "its reply arrived", err
 }
 
-// awaitAll returns when every actor that has begun has a held call or an answer. After
-// within it returns anyway, because an actor may wait for something else.
+// awaitAll waits until every active actor is held at a call or has ended. It also returns after
+// the given time, because an actor may wait for something that cannot be held.
 func (t *attempt) awaitAll(ctx context.Context, within time.Duration) error {
 	_, err := wait.Until(ctx, pollInterval, within, func() (bool, error) {
 		all := true
 		for _, p := range t.actors {
-			if !p.begun || p.stopped || p.isOver() {
+			if !p.begun || p.stopped || p.hasEnded() {
 				continue
 			}
 			held, err := t.held(ctx, p)
@@ -375,8 +378,8 @@ func (t *attempt) awaitAll(ctx context.Context, within time.Duration) error {
 	return err
 }
 
-// awaitAllTimeouts lists the steps that need awaitAll first. Before time passes, actors
-// often wait for something else, so the timeout is short there.
+// awaitAllTimeouts lists the steps that require awaitAll first, with its time limit. The limit is
+// short for steps that let time pass, because actors often wait just for that.
 var awaitAllTimeouts = map[schedule.Kind]time.Duration{
 	schedule.Paused:       arrivalTimeout,
 	schedule.Cancelled:    arrivalTimeout,
@@ -386,8 +389,8 @@ var awaitAllTimeouts = map[schedule.Kind]time.Duration{
 	schedule.LeaseEnd:     300 * time.Millisecond,
 }
 
-// pause stops the process if no other actor in it has a step before the actor resumes.
-// Otherwise it only holds the actor's calls.
+// pause stops the process of an actor. If another actor needs the process before this one resumes,
+// pause leaves only the calls of this actor held.
 func (t *attempt) pause(i int, p *actor) (string, error) {
 	for _, s := range t.Schedule.Steps[i+1:] {
 		if s.Kind == schedule.Resumes && s.Actor == p.Actor.Name {
@@ -409,7 +412,7 @@ func (t *attempt) resume(p *actor) (string, error) {
 	return "SIGCONT", p.in.Signal(syscall.SIGCONT)
 }
 
-// cancel makes the client hang up, and returns when the instance has noticed.
+// cancel closes the connection of an actor's client, and waits until the instance has noticed.
 func (t *attempt) cancel(ctx context.Context, p *actor) (string, error) {
 	p.hangUp()
 	knows, err := wait.Until(ctx, pollInterval, arrivalTimeout, func() (bool, error) {
@@ -424,16 +427,16 @@ func (t *attempt) cancel(ctx context.Context, p *actor) (string, error) {
 	return "its client hung up", err
 }
 
-// cancellable reports whether a client that hangs up ends the phase. A write and a release
-// always run to their end.
+// cancellable reports whether a grab ends early if its client hangs up in this phase. A write and
+// a release always finish.
 func cancellable(p tap.Phase) bool { return p == tap.Acquire || p == tap.Read }
 
-// kill ends the process of instance n and with it every actor there. If only is not nil, it
-// must be the only active actor there.
+// kill kills the process of instance n, together with every actor there. If only is not nil, no
+// other actor may be active there.
 func (t *attempt) kill(i, n int, only *actor) (string, error) {
 	here := t.on(n)
 	for _, p := range here {
-		if p.begun && !p.isOver() {
+		if p.begun && !p.hasEnded() {
 			if only != nil && p != only {
 				return "", t.cannot(i, "%s is under way in the same process", p.Actor.Name)
 			}
@@ -447,8 +450,8 @@ func (t *attempt) kill(i, n int, only *actor) (string, error) {
 	return "SIGKILL", nil
 }
 
-// restart starts instance n again if it was killed. This happens when the instance is
-// needed, because leases keep running while it starts.
+// restart starts instance n again if it was killed. It is called only when a step needs the
+// instance, because leases run on during the restart.
 func (t *attempt) restart(ctx context.Context, n int) error {
 	if !t.killed[n] {
 		return nil
@@ -460,7 +463,7 @@ func (t *attempt) restart(ctx context.Context, n int) error {
 	return t.hold(ctx, n)
 }
 
-// takeDown makes a server refuse every client. The server keeps its data.
+// takeDown makes a server refuse all clients, without losing its data.
 func (t *attempt) takeDown(server string) (string, error) {
 	if t.down[server] != nil {
 		return "was down already", nil
@@ -483,7 +486,7 @@ func (t *attempt) bringUp(server string) (string, error) {
 	return "the routes to it are open", heal()
 }
 
-// clear resets the instances and servers for the next attempt.
+// clear resets the instances and the servers, so that another attempt can follow.
 func (t *attempt) clear(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, clearTimeout)
 	defer cancel()
@@ -491,7 +494,7 @@ func (t *attempt) clear(ctx context.Context) error {
 	for _, p := range t.actors {
 		if p.begun {
 			p.hangUp()
-			<-p.over
+			<-p.ended
 		}
 	}
 	_, err := t.fleet.Drain(ctx, 0, clearTimeout/2)
@@ -504,7 +507,7 @@ func (t *attempt) clear(ctx context.Context) error {
 	return errors.Join(append(errs, t.fleet.ReadEvents(t.keep))...)
 }
 
-// releaseAll heals all faults, continues every process and releases every call.
+// releaseAll heals all faults, continues stopped processes and releases all held calls.
 func (t *attempt) releaseAll(ctx context.Context) error {
 	var errs []error
 	for server := range t.down {
@@ -521,7 +524,7 @@ func (t *attempt) releaseAll(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// end lets every actor continue to its end.
+// end lets every actor continue without holds, and waits until all have ended.
 func (t *attempt) end(ctx context.Context) error {
 	if err := t.releaseAll(ctx); err != nil {
 		return err
@@ -531,7 +534,7 @@ func (t *attempt) end(ctx context.Context) error {
 			continue
 		}
 		select {
-		case <-p.over:
+		case <-p.ended:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

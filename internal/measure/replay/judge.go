@@ -13,7 +13,8 @@ import (
 	"grablab/internal/order"
 )
 
-// proofs says how each property that a replay can check shows on real servers.
+// proofs maps each property that a replay can judge to the function that checks it on real
+// servers.
 var proofs = map[string]func(*attempt, context.Context, check.Evidence) (broken bool, why string, err error){
 	catalog.OneWinner:        byChecker(catalog.OneWinner, "the ledger"),
 	catalog.LeaseExclusive:   (*attempt).leaseExclusive,
@@ -23,7 +24,8 @@ var proofs = map[string]func(*attempt, context.Context, check.Evidence) (broken 
 	catalog.StuckOrder:       (*attempt).stuck,
 }
 
-// conclude judges after the last step, and again when every actor has ended.
+// conclude judges the attempt after the last step. If the property is not violated yet, it judges
+// again after every actor has ended.
 func (t *attempt) conclude(ctx context.Context) (Result, error) {
 	if err := t.awaitAll(ctx, arrivalTimeout); err != nil {
 		return Result{}, err
@@ -52,7 +54,7 @@ func (t *attempt) judge(ctx context.Context, when string) (Result, error) {
 
 func (t *attempt) keep(e history.Event) { t.events = append(t.events, e) }
 
-// evidence collects what the ledger and the events say about the order so far.
+// evidence collects what the ledger and the recorded events show about the order so far.
 func (t *attempt) evidence(ctx context.Context) (check.Evidence, error) {
 	e := check.Evidence{Units: t.Schedule.Stock, Excludes: t.Strategy.Excludes, Guard: t.Strategy.GuardedBy(t.guard())}
 	if err := t.fleet.ReadEvents(t.keep); err != nil {
@@ -71,7 +73,8 @@ func (t *attempt) evidence(ctx context.Context) (check.Evidence, error) {
 	return e, err
 }
 
-// byChecker judges by the checker of a property. by names the source that the checker reads.
+// byChecker returns a function that judges by the checker of a property. by names the data that
+// the checker reads.
 func byChecker(property, by string) func(*attempt, context.Context, check.Evidence) (bool, string, error) {
 	return func(_ *attempt, _ context.Context, e check.Evidence) (bool, string, error) {
 		v := check.Judge(e, property)[0]
@@ -79,7 +82,7 @@ func byChecker(property, by string) func(*attempt, context.Context, check.Eviden
 	}
 }
 
-// holder returns the actor of a hold.
+// holder returns the actor that was inside during the hold.
 func (t *attempt) holder(h check.Hold) *actor { return t.who(h.Driver, h.Instance) }
 
 func (t *attempt) who(driver int64, instance string) *actor {
@@ -91,8 +94,8 @@ func (t *attempt) who(driver int64, instance string) *actor {
 	return nil
 }
 
-// leaseExclusive reports whether a lock was granted while another holder was inside, and
-// both leases were running according to the servers that granted them.
+// leaseExclusive reports whether a lock was granted while another holder was inside and the leases
+// of both were valid. The servers that granted the leases decide whether they were.
 func (t *attempt) leaseExclusive(_ context.Context, e check.Evidence) (bool, string, error) {
 	for _, second := range e.Record.Holds {
 		for _, first := range e.Record.Holds {
@@ -110,8 +113,8 @@ func (t *attempt) leaseExclusive(_ context.Context, e check.Evidence) (bool, str
 	return false, "the lock was not granted while the lease of a holder ran (seen in the events and by PTTL)", nil
 }
 
-// writeAfterExpiry reports whether a claim was written after the writer's lease had expired,
-// while another actor was inside.
+// writeAfterExpiry reports whether an actor wrote its claim after its lease had expired, while
+// another actor was inside.
 func (t *attempt) writeAfterExpiry(_ context.Context, e check.Evidence) (bool, string, error) {
 	for _, effect := range e.Record.Effects {
 		a := t.who(effect.Driver, effect.Instance)
@@ -128,7 +131,7 @@ func (t *attempt) writeAfterExpiry(_ context.Context, e check.Evidence) (bool, s
 	return false, "no actor wrote after its lease while another was inside (seen in the events and by PTTL)", nil
 }
 
-// stuck lets all actors end, and then tries to grab the order as a fresh driver.
+// stuck waits until all actors have ended, and then lets a fresh driver try to grab the order.
 func (t *attempt) stuck(ctx context.Context, _ check.Evidence) (bool, string, error) {
 	if err := t.end(ctx); err != nil {
 		return false, "", err
@@ -147,7 +150,7 @@ func (t *attempt) stuck(ctx context.Context, _ check.Evidence) (bool, string, er
 	return false, "a fresh grab was answered (seen by probes)", err
 }
 
-// winners names the actors in the ledger, in the order of its rows.
+// winners returns the names of the actors in the ledger, in the order of its rows.
 func (t *attempt) winners(rows []order.Grab) string {
 	names := make([]string, len(rows))
 	for i, g := range rows {

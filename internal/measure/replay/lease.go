@@ -17,28 +17,28 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// grant is a lease that a server granted or renewed for an actor, with the lifetime that the
+// grant is a lease that a server has granted or renewed, with the remaining lifetime that the
 // server reports.
 type grant struct {
 	*actor
 	server string
 	key    string
-	dump   string        // the value of the key at that time
-	at     time.Duration // a lower bound of the time of the grant (CLOCK_MONOTONIC)
-	until  time.Duration // a lower bound of its end
-	// kept means that the server does not expire the key. The lease then lasts one TTL from
-	// the call.
-	kept     bool
-	returned bool // whether its holder has released it
+	dump   string        // value of the key after the grant
+	at     time.Duration // earliest possible time of the grant (CLOCK_MONOTONIC)
+	until  time.Duration // earliest possible end of the lease
+	// lacksExpiry means that the key has no expiry on the server. The lease is then assumed to
+	// last one TTL.
+	lacksExpiry bool
+	released    bool // whether the holder has released the lease
 }
 
-// entry is a key of the order on a server.
+// entry is the state of one key of the order on a server.
 type entry struct {
 	dump string
 	ttl  time.Duration // -1 if the key does not expire
 }
 
-// look reads what a lock server stores about the order. It reads nothing from the database.
+// look reads everything that a lock server stores about the order. It skips the database.
 func (t *attempt) look(ctx context.Context, server string) (map[string]entry, error) {
 	if server == schedule.DB {
 		return nil, nil
@@ -50,7 +50,7 @@ func (t *attempt) look(ctx context.Context, server string) (map[string]entry, er
 	}
 	held := map[string]entry{}
 	for _, key := range keys {
-		// A key may disappear between the commands.
+		// A key may expire between these commands, so ignore missing keys.
 		ttl, err := client.PTTL(ctx, key).Result()
 		if err != nil {
 			return nil, fmt.Errorf("replay: %s: %w", server, err)
@@ -62,13 +62,13 @@ func (t *attempt) look(ctx context.Context, server string) (map[string]entry, er
 	return held, nil
 }
 
-// note records what a call has changed on its server. since is the time at which the call
-// was released.
+// note records which lease a call has granted, renewed or released, judging by the keys on its
+// server. since is the time at which the call was sent.
 func (t *attempt) note(p *actor, s schedule.Step, since time.Duration, before, after map[string]entry) {
 	switch tap.Phase(s.Phase) {
 	case tap.Release:
 		if !maps.EqualFunc(before, after, func(a, b entry) bool { return a.dump == b.dump }) {
-			t.returned(p, s.Target)
+			t.markReleased(p, s.Target)
 		}
 	case tap.Acquire, tap.Renew:
 		if s.Target != schedule.DB {
@@ -80,8 +80,8 @@ func (t *attempt) note(p *actor, s schedule.Step, since time.Duration, before, a
 	}
 }
 
-// granted finds the key of a lease that was granted or renewed. It prefers the key of the
-// lock itself.
+// granted returns the key of a lease that was granted or renewed between two readings. If several
+// keys changed, it prefers the key of the lock itself.
 func (t *attempt) granted(before, after map[string]entry) (key string, e entry, ok bool) {
 	for _, k := range slices.Sorted(maps.Keys(after)) {
 		was, there := before[k]
@@ -98,26 +98,26 @@ func (t *attempt) granted(before, after map[string]entry) (key string, e entry, 
 }
 
 func (t *attempt) grant(p *actor, server, key string, e entry, since time.Duration) {
-	g := grant{actor: p, server: server, key: key, dump: e.dump, at: since, until: since + e.ttl, kept: e.ttl <= 0}
-	if g.kept {
+	g := grant{actor: p, server: server, key: key, dump: e.dump, at: since, until: since + e.ttl, lacksExpiry: e.ttl <= 0}
+	if g.lacksExpiry {
 		g.until = since + t.Schedule.TTL
 	}
 	t.grants = append(t.grants, g)
 }
 
-func (t *attempt) returned(p *actor, server string) {
+func (t *attempt) markReleased(p *actor, server string) {
 	for i := range t.grants {
 		if g := &t.grants[i]; g.actor == p && g.server == server {
-			g.returned = true
+			g.released = true
 		}
 	}
 }
 
-// jumped moves the end of every lease of a server.
-func (t *attempt) jumped(server string, d time.Duration) {
+// moveExpiries moves the end of every lease on a server whose clock has jumped.
+func (t *attempt) moveExpiries(server string, d time.Duration) {
 	now := t.clock()
 	for _, g := range t.grants {
-		if g.server == server && !g.kept && !g.returned {
+		if g.server == server && !g.lacksExpiry && !g.released {
 			g.at, g.until = now, g.until-d
 			t.grants = append(t.grants, g)
 		}
@@ -125,7 +125,7 @@ func (t *attempt) jumped(server string, d time.Duration) {
 	t.expired = max(t.expired, now)
 }
 
-// latest returns the last grant before a time for each actor and server.
+// latest returns the last grant of each actor on each server, up to the given time.
 func (t *attempt) latest(at time.Duration) []grant {
 	var last []grant
 	for _, g := range t.grants {
@@ -138,9 +138,9 @@ func (t *attempt) latest(at time.Duration) []grant {
 	return last
 }
 
-// leaseLeft returns how long the actor's lease lasts from the given time, according to the
-// server or the majority of servers that granted it. If a key was written again in the same
-// millisecond, no grant was seen, and the lease counts from the last call.
+// leaseLeft returns how long an actor's lease lasts after the given time, according to the servers
+// that granted it. For Redlock, a majority of them decides. If no grant was seen because a key
+// changed twice within a millisecond, the lease counts from the actor's last call.
 func (t *attempt) leaseLeft(p *actor, at time.Duration) time.Duration {
 	var left []time.Duration
 	for _, g := range t.latest(at) {
@@ -156,18 +156,18 @@ func (t *attempt) leaseLeft(p *actor, at time.Duration) time.Duration {
 	return left[quorum-1]
 }
 
-// inTime returns ErrTooSlow if a lease has expired although the schedule let no time pass.
+// inTime returns ErrTooSlow if a lease has expired before the schedule let enough time pass.
 func (t *attempt) inTime(i int) error {
 	now := t.clock()
 	for _, g := range t.latest(now) {
-		if !g.returned && g.until < now && g.until > t.expired {
+		if !g.released && g.until < now && g.until > t.expired {
 			return fmt.Errorf("%w: at line %d, %q, the lease of %s on %s had run out", ErrTooSlow, t.Lines[i], t.Schedule.Steps[i], g.Actor.Name, g.server)
 		}
 	}
 	return nil
 }
 
-// pass waits for d.
+// pass waits for the given time, during which leases may expire.
 func (t *attempt) pass(ctx context.Context, d time.Duration) (string, error) {
 	end := t.clock() + d
 	t.expired = max(t.expired, end)
@@ -177,26 +177,26 @@ func (t *attempt) pass(ctx context.Context, d time.Duration) (string, error) {
 	return "by the real clock", nil
 }
 
-// leaseEnd waits until the next lease has expired on its server.
+// leaseEnd waits until the lease that ends next has expired on its server.
 func (t *attempt) leaseEnd(ctx context.Context) (string, error) {
 	now := t.clock()
-	running := slices.DeleteFunc(t.latest(now), func(g grant) bool { return g.returned || g.until <= max(now, t.expired) })
+	running := slices.DeleteFunc(t.latest(now), func(g grant) bool { return g.released || g.until <= max(now, t.expired) })
 	if len(running) == 0 {
 		return "", impossible("no lease runs")
 	}
 	next := slices.MinFunc(running, func(a, b grant) int { return cmp.Compare(a.until, b.until) })
-	// Leases that were granted at the same moment end at the same moment.
+	// Leases granted at the same moment may end together, so allow for a small difference.
 	t.expired = next.until + t.Schedule.TTL/100
 	if !wait.For(ctx, next.until-now+time.Millisecond) {
 		return "", context.Cause(ctx)
 	}
-	if next.kept {
+	if next.lacksExpiry {
 		return fmt.Sprintf("%s expires nothing: a TTL has passed since %s took the lock", next.server, next.Actor.Name), nil
 	}
 	return t.awaitEnd(ctx, next)
 }
 
-// awaitEnd waits until the server no longer has the lease.
+// awaitEnd waits until the lease has disappeared from its server.
 func (t *attempt) awaitEnd(ctx context.Context, g grant) (string, error) {
 	ended, err := wait.Until(ctx, pollInterval, arrivalTimeout, func() (bool, error) {
 		held, err := t.look(ctx, g.server)
@@ -208,11 +208,11 @@ func (t *attempt) awaitEnd(ctx context.Context, g grant) (string, error) {
 	return fmt.Sprintf("the lease of %s has run out on %s", g.Actor.Name, g.server), err
 }
 
-// timerLeases bounds the wait for a timer, in TTLs.
+// timerLeases limits the wait for a timer, in multiples of the TTL.
 const timerLeases = 8
 
-// nextTimer waits until the call of the next step is held. If the next step is not a call,
-// the timer cannot be observed.
+// nextTimer waits for a timer of the strategy to fire. It can observe that only if the next step
+// is the call that the timer causes.
 func (t *attempt) nextTimer(ctx context.Context, i int) (string, error) {
 	if i+1 == len(t.Schedule.Steps) || t.Schedule.Steps[i+1].Kind != schedule.Call {
 		return "", t.cannot(i, "what the timer is for cannot be held")
@@ -231,7 +231,7 @@ func (t *attempt) nextTimer(ctx context.Context, i int) (string, error) {
 	return fmt.Sprintf("%s comes to its %s", p.Actor.Name, s.CallName()), err
 }
 
-// describe says how a call was answered and what its server stores afterwards.
+// describe describes how a call was answered and what its server stores now.
 func (t *attempt) describe(ctx context.Context, s schedule.Step, as control.Outcome, answer string, after map[string]entry) (string, error) {
 	var facts []string
 	if as != control.Delivered {

@@ -1,10 +1,9 @@
-// Package replay forces a schedule of the explorer on real instances, real Redis servers and
-// the real database, and judges the result.
+// Package replay executes a schedule, which the explorer has found, on real instances, real Redis
+// servers and the real database. It then judges whether the property in the schedule was violated.
 //
-// Every call of the schedule's actors on their order is held in its instance and released
-// when the schedule names it. The ledger, the events and the lock servers then decide
-// whether the property of the schedule was violated. Start reading at Run, and continue with
-// attempt.go.
+// Every call that the schedule's actors make is held in its instance, and released when the
+// schedule names that call. The ledger, the recorded events and the lock servers decide the
+// result. Start reading at Run, and continue with attempt.go.
 package replay
 
 import (
@@ -29,39 +28,39 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Config is a schedule and the environment in which it is forced.
+// Config is a schedule and the environment in which it is replayed.
 type Config struct {
 	Schedule schedule.Schedule
-	Lines    []int         // the lines of its steps in the file, for messages
-	Strategy lock.Strategy // the schedule's strategy, or another one to try
-	Exe      string        // this program, which is also the instance
-	Log      io.Writer     // messages about servers and instances
-	Out      io.Writer     // the steps, as they happen
+	Lines    []int         // line of each step in the schedule file, for messages
+	Strategy lock.Strategy // the strategy of the schedule, or another one to try with it
+	Exe      string        // path of this program, which also runs as an instance
+	Log      io.Writer     // receives messages about servers and instances
+	Out      io.Writer     // receives the steps as they happen
 }
 
-// Result is the outcome of a schedule on real servers.
+// Result is the outcome of a replay.
 type Result struct {
 	Violated bool
-	Grabs    int    // number of ledger rows
-	Why      string // a sentence about what was observed, and where
-	LeftOut  int    // number of steps that another strategy did not reach
+	Grabs    int    // number of rows in the ledger
+	Why      string // what was observed and where, in one sentence
+	LeftOut  int    // number of steps that were skipped, because another strategy than the schedule's does not reach them
 }
 
 var (
-	// ErrCannotForce says which step cannot be forced and why. The replay then claims
-	// nothing about the schedule.
+	// ErrCannotForce is wrapped by errors about a step that real servers cannot be made to take.
+	// The replay then says nothing about the schedule.
 	ErrCannotForce = errors.New("replay: the schedule cannot be forced")
-	// ErrTooSlow means that a lease expired, or a deadline passed, although the schedule let
-	// no time pass. So another schedule was executed.
+	// ErrTooSlow means that a lease or a deadline ended before the schedule let time pass. So
+	// something other than the schedule was executed.
 	ErrTooSlow = errors.New("replay: the machine was too slow for the schedule")
 )
 
-// maxAttempts bounds how often a schedule starts again on a fresh order because the machine
-// was too slow.
+// maxAttempts limits how often a schedule is replayed, each time on a fresh order, if the machine
+// is too slow.
 const maxAttempts = 10
 
-// Run forces the schedule on its own local stack. It returns errors of the stack,
-// ErrCannotForce, and ErrTooSlow.
+// Run replays the schedule on a local stack that it starts. Besides errors of the stack, it
+// returns errors that wrap ErrCannotForce or ErrTooSlow.
 func Run(ctx context.Context, cfg Config) (res Result, err error) {
 	if err := cfg.check(); err != nil {
 		return res, err
@@ -74,7 +73,7 @@ func Run(ctx context.Context, cfg Config) (res Result, err error) {
 	return r.run(ctx)
 }
 
-// run repeats the attempt while the machine is too slow.
+// run replays the schedule, and tries again if the machine was too slow.
 func (r *replayer) run(ctx context.Context) (res Result, err error) {
 	for n := 1; ; n++ {
 		res, err = r.attempt(ctx)
@@ -85,18 +84,18 @@ func (r *replayer) run(ctx context.Context) (res Result, err error) {
 	}
 }
 
-// replayer holds the servers and instances that the schedule names.
+// replayer has the servers and instances on which the schedule is replayed.
 type replayer struct {
 	Config
 	stack   *stack.Stack
 	store   *order.SQL
 	fleet   *fleet.Fleet
 	servers map[string]*redis.Client
-	routes  map[string]stack.Routes // routes from each instance to the servers that the schedule makes unreachable
-	clock   func() time.Duration    // CLOCK_MONOTONIC, as events have it
+	routes  map[string]stack.Routes // routes to each server that the schedule takes down, one route for each instance
+	clock   func() time.Duration    // CLOCK_MONOTONIC, the clock that events use too
 }
 
-// grabTimeout is longer than any schedule.
+// grabTimeout is longer than any schedule lasts.
 const grabTimeout = 10 * time.Minute
 
 func open(ctx context.Context, cfg Config) (_ *replayer, err error) {
@@ -125,8 +124,8 @@ func open(ctx context.Context, cfg Config) (_ *replayer, err error) {
 	return r, err
 }
 
-// guard returns the schedule's guard for its own strategy, and otherwise the default of the
-// strategy.
+// guard returns the guard in the schedule or, for another strategy than the schedule's, that
+// strategy's default.
 func (cfg Config) guard() order.Guard {
 	if cfg.usesOwnStrategy() {
 		return order.Guard(cfg.Schedule.Guard)
@@ -134,10 +133,10 @@ func (cfg Config) guard() order.Guard {
 	return ""
 }
 
-// usesOwnStrategy reports whether the schedule was found for the strategy.
+// usesOwnStrategy reports whether the replay uses the strategy for which the schedule was found.
 func (cfg Config) usesOwnStrategy() bool { return cfg.Strategy.Name == cfg.Schedule.Strategy }
 
-// instances returns the number of instances that the schedule uses.
+// instances returns how many instances the schedule needs.
 func (cfg Config) instances() int {
 	most := 0
 	for _, a := range cfg.Schedule.Actors {
@@ -146,9 +145,9 @@ func (cfg Config) instances() int {
 	return most
 }
 
-// connect opens clients of the lock servers, and routes to those that the schedule makes
-// unreachable. It returns the setup of the instances. For Redlock, they know as many nodes
-// as the schedule names.
+// connect opens clients for the lock servers, and routes to those that the schedule takes down. It
+// returns the settings with which the instances start. The instances get only as many Redlock
+// nodes as the schedule has.
 func (r *replayer) connect() (fleet.Setup, error) {
 	s := r.Schedule
 	to := r.stack.Addresses
@@ -179,14 +178,13 @@ func (r *replayer) connect() (fleet.Setup, error) {
 	return setup, nil
 }
 
-// quorumNodes returns the number of Redlock nodes in the schedule. For the nodes of another
-// strategy it returns the smallest sensible number.
+// quorumNodes returns the number of Redlock nodes in the schedule, but at least 3.
 func (cfg Config) quorumNodes() int {
 	nodes := slices.DeleteFunc(slices.Clone(cfg.Schedule.Nodes), func(name string) bool { return name == "redis" })
 	return max(len(nodes), 3)
 }
 
-// close also closes a replayer that was only partly opened.
+// close stops everything that open started, even if open failed halfway.
 func (r *replayer) close() error {
 	var errs []error
 	for _, client := range r.servers {
@@ -206,7 +204,7 @@ func (r *replayer) close() error {
 
 func (r *replayer) say(format string, args ...any) { fmt.Fprintf(r.Out, format+"\n", args...) }
 
-// check finds what cannot be forced before anything is started.
+// check returns an error for a schedule that cannot be replayed, before any server is started.
 func (cfg Config) check() error {
 	if proofs[cfg.Schedule.Property] == nil {
 		return fmt.Errorf("%w: its property is %q; on real servers these can be judged: %v",
@@ -238,7 +236,7 @@ func (cfg Config) check() error {
 	return nil
 }
 
-// cannot says why step i cannot be forced.
+// cannot returns an error that says why step i cannot be replayed.
 func (cfg Config) cannot(i int, why string, args ...any) error {
 	return fmt.Errorf("%w: line %d, %q: %s", ErrCannotForce, cfg.Lines[i], cfg.Schedule.Steps[i], fmt.Sprintf(why, args...))
 }

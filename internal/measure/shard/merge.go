@@ -13,22 +13,24 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// Part is the result of one shard.
+// Part is the result of one shard, a process that sent a share of the load.
 type Part struct {
 	Record
-	Answers string // the file with its answers, in vegeta's encoding
+	Answers string // file with the answers to the shard's requests, in vegeta's encoding
 }
 
-// maxApart is the largest difference between two clocks for which times are compared.
+// maxApart is how far two clocks may differ before times of different shards are no longer
+// compared.
 const maxApart = time.Second
 
-// Merge holds the results of the shards of one run.
+// Merge combines the results of all shards of one run.
 type Merge struct {
 	Merged
 	Parts []Part
 }
 
-// New returns the merge of the parts. lost says why shards without a part have none, by index.
+// New returns the merge of the given parts. For each shard without a part, lost gives the reason
+// by the shard's index.
 func New(count int, parts []Part, lost map[int]string) *Merge {
 	m := &Merge{Merged{Count: count}, parts}
 	has := map[int]bool{}
@@ -49,8 +51,8 @@ func New(count int, parts []Part, lost map[int]string) *Merge {
 	return m
 }
 
-// Apart returns a message if the clocks of two shards differ so much that their times cannot be
-// compared. It returns "" if they can.
+// Apart returns a message if the clocks of two shards differ too much to compare their times, and
+// "" otherwise.
 func (m Merged) Apart() string {
 	if m.ClocksApartMS <= float64(maxApart.Milliseconds()) {
 		return ""
@@ -58,7 +60,7 @@ func (m Merged) Apart() string {
 	return fmt.Sprintf("the clocks of two shards differ by %.1f s, so latencies and the order of requests are unknown: set the clocks", m.ClocksApartMS/1000)
 }
 
-// Began returns the time at which the first shard began, by the clock of the database.
+// Began returns when the first shard began, by the clock of the database.
 func (m *Merge) Began() (first time.Time) {
 	for i, p := range m.Parts {
 		if began := p.BeganAt.Add(-p.ahead()); i == 0 || began.Before(first) {
@@ -70,9 +72,9 @@ func (m *Merge) Began() (first time.Time) {
 
 func (r Record) ahead() time.Duration { return time.Duration(r.ClockMS * float64(time.Millisecond)) }
 
-// Replay calls each with every answer and its due time, by the clock of the database. It takes
-// the shards in turn, so that the answers for one order come close together. newPlan returns the
-// plan of the whole run.
+// Replay calls each with every recorded answer and the time at which its request was due, by the
+// clock of the database. It alternates between the shards, so that the answers for one order come
+// close together. newPlan returns the plan of the whole run.
 func (m *Merge) Replay(cfg load.Config, newPlan func() *load.Plan, each func(r *vegeta.Result, due time.Time) error) error {
 	readers := make([]*reader, len(m.Parts))
 	for i, p := range m.Parts {
@@ -105,7 +107,7 @@ func (m *Merge) Replay(cfg load.Config, newPlan func() *load.Plan, each func(r *
 	return nil
 }
 
-// reader reads the answers of one shard.
+// reader reads the recorded answers of one shard.
 type reader struct {
 	Part
 	plan   *load.Plan
@@ -113,8 +115,8 @@ type reader struct {
 	count  int
 }
 
-// next returns the next answer, with its time by the clock of the database. It returns io.EOF
-// after the last one, and another error if answers are missing.
+// next returns the next answer, with its time converted to the clock of the database. It returns
+// io.EOF at the end, or another error if the file is incomplete.
 func (r *reader) next() (*vegeta.Result, error) {
 	result := new(vegeta.Result)
 	err := r.decode(result)

@@ -1,10 +1,10 @@
-// Package shard splits the load of a run over several processes or machines, and brings their
-// results together.
+// Package shard splits the load of a run over several processes or machines, and combines their
+// results.
 //
-// Every shard makes the same plan from the same seed and sends its share of it. It keeps the
-// answers as they came. A merge reads the answers of all shards as if one process had sent the
-// whole plan, so it can count and judge them like those of a single run. Start at Shard for the
-// split, and at Merge for the rest.
+// Every shard makes the same plan from the same seed, sends its share of the plan and records the
+// answers. A merge reads the answers of all shards as if a single process had sent the whole plan.
+// So it can count and judge them like the answers of a single run. Start at Shard for the split,
+// and at Merge for the rest.
 package shard
 
 import (
@@ -17,16 +17,16 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// Shard is one share of a load, and the time at which all shards begin.
+// Shard is one share of a load, with the time at which all shards begin.
 type Shard struct {
 	load.Share
 	Start time.Time
 }
 
-// maxCount bounds the number of shards.
+// maxCount is the largest number of shards.
 const maxCount = 1000
 
-// Parse reads a share in the form I/N, where I is from 0 to N-1.
+// Parse parses a share in the form I/N, where I counts from 0 to N-1.
 func Parse(text string) (load.Share, error) {
 	index, count, _ := strings.Cut(text, "/")
 	i, err1 := strconv.Atoi(index)
@@ -37,7 +37,7 @@ func Parse(text string) (load.Share, error) {
 	return load.Share{Index: i, Count: n}, nil
 }
 
-// FromEnv returns the share that the environment names in the form I/N, or "". Kubernetes sets
+// FromEnv returns the share in the form I/N that the environment names, or "". Kubernetes sets
 // JOB_COMPLETION_INDEX in each pod of an indexed Job.
 func FromEnv(getenv func(string) string) string {
 	index, count := getenv("JOB_COMPLETION_INDEX"), getenv("GRABLAB_SHARDS")
@@ -47,7 +47,7 @@ func FromEnv(getenv func(string) string) string {
 	return index + "/" + count
 }
 
-// ParseStart reads the common start.
+// ParseStart parses the time at which all shards begin.
 func ParseStart(text string) (time.Time, error) {
 	t, err := time.Parse(time.RFC3339, text)
 	if err != nil {
@@ -56,18 +56,19 @@ func ParseStart(text string) (time.Time, error) {
 	return t, nil
 }
 
-// Record describes a shard and its clock. The shard writes it into its result, and the merge reads it.
+// Record describes a shard and its clock. The shard stores it in its result for the merge.
 type Record struct {
 	Index   int       `json:"index"`
 	Count   int       `json:"count"`
-	BeganAt time.Time `json:"began_at"` // when its plan began, by the clock of the shard
-	ClockMS float64   `json:"clock_ms"` // how far that clock is ahead of the database's
+	BeganAt time.Time `json:"began_at"` // when the shard's plan began, by the clock of the shard
+	ClockMS float64   `json:"clock_ms"` // how far that clock is ahead of the database's clock
 }
 
-// Merged describes the shards of a merged result.
+// Merged describes the shards in a merged result.
 type Merged struct {
 	Count int `json:"count"`
-	// Lost says which shards have no result, and why. The result is complete without it.
+	// Lost lists the shards without a result, with the reasons. If it is empty, the merged result
+	// is complete.
 	Lost []string `json:"lost,omitempty"`
 	// ClocksApartMS is the largest difference between the clocks of two shards.
 	ClocksApartMS float64 `json:"clocks_apart_ms"`

@@ -1,5 +1,5 @@
-// Package stat calculates how reliable a few noisy measurements are. It uses only medians
-// and ranks, so it assumes nothing about their distribution.
+// Package stat computes how reliable a few noisy measurements are. It uses only medians and ranks,
+// so it assumes nothing about the distribution of the values.
 package stat
 
 import (
@@ -8,16 +8,16 @@ import (
 	"slices"
 )
 
-// Interval is a median with its 95 % confidence interval.
+// Interval is a median with the ends of its 95 % confidence interval.
 type Interval struct{ Median, Low, High float64 }
 
-// Enough is the number of values that an interval of 95 % needs.
+// Enough is the least number of values for which a 95 % interval exists.
 const Enough = 6
 
-// Median returns the median of the values with a 95 % confidence interval. The interval ends
-// at order statistics and follows from the sign test (Hahn and Meeker, Statistical
-// Intervals, 5.2). For fewer than Enough values, the interval is their whole range. Without
-// values, the result is NaN.
+// Median returns the median of the values with a 95 % confidence interval. The ends of the
+// interval are two of the values, chosen by the sign test (Hahn and Meeker, Statistical Intervals,
+// 5.2). For fewer than Enough values, the interval is their whole range. For no values, the result
+// is NaN.
 func Median(values []float64) Interval {
 	n := len(values)
 	if n == 0 {
@@ -32,11 +32,11 @@ func Median(values []float64) Interval {
 	return Interval{median, v[k], v[n-1-k]}
 }
 
-// tail returns how many of n values lie outside the interval on either side: the largest k
-// such that n throws of a fair coin show k heads or fewer with a probability of at most 2.5
-// %.
+// tail returns how many of n values lie below the interval, and as many lie above it. It is the
+// largest k such that n throws of a fair coin show k heads or fewer with a probability of at most
+// 2.5 %.
 func tail(n int) int {
-	p := math.Pow(0.5, float64(n)) // the probability of exactly i heads
+	p := math.Pow(0.5, float64(n)) // probability of exactly i heads
 	sum := 0.0
 	for i := 0; ; i++ {
 		if sum += p; sum > 0.025 {
@@ -46,8 +46,8 @@ func tail(n int) int {
 	}
 }
 
-// Ratio returns the median of a[i]/b[i]. Comparing measurements of the same round cancels
-// drifts of the machine's speed.
+// Ratio returns the median of a[i]/b[i]. Dividing measurements of the same round cancels changes
+// in the machine's speed.
 func Ratio(a, b []float64) Interval {
 	ratios := make([]float64, min(len(a), len(b)))
 	for i := range ratios {
@@ -59,7 +59,7 @@ func Ratio(a, b []float64) Interval {
 // Misses reports whether the whole interval lies above the bound.
 func (i Interval) Misses(atMost float64) bool { return i.Low > atMost }
 
-// String returns the interval in the form "1.046 [1.010, 1.093]".
+// String formats the interval, as in "1.046 [1.010, 1.093]".
 func (i Interval) String() string {
 	return fmt.Sprintf("%.3f [%.3f, %.3f]", i.Median, i.Low, i.High)
 }

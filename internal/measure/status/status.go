@@ -1,5 +1,5 @@
-// Package status shows the progress of long work. On a terminal it overwrites one line;
-// elsewhere it prints a plain line from time to time. Start reading at Line.Step.
+// Package status shows the progress of long work. On a terminal, it overwrites one line.
+// Elsewhere, it prints a plain line from time to time. Start reading at Line.Step.
 package status
 
 import (
@@ -11,15 +11,15 @@ import (
 // Line is a progress line. It is not safe for concurrent use.
 type Line struct {
 	W     io.Writer
-	TTY   bool          // W is a terminal
-	Every time.Duration // minimum time between two plain lines
+	TTY   bool          // whether W is a terminal
+	Every time.Duration // least time between two plain lines
 
 	shown time.Time
 }
 
 const ttyEvery = 100 * time.Millisecond
 
-// Due reports whether enough time has passed to show another line.
+// Due reports whether enough time has passed since the last line.
 func (l *Line) Due() bool {
 	if l.TTY {
 		return time.Since(l.shown) >= ttyEvery
@@ -27,14 +27,14 @@ func (l *Line) Due() bool {
 	return time.Since(l.shown) >= l.Every
 }
 
-// Step shows a line if one is due.
+// Step shows a progress line if one is due.
 func (l *Line) Step(format string, args ...any) {
 	if l.Due() {
 		l.Show(format, args...)
 	}
 }
 
-// Show replaces the current line.
+// Show shows a progress line at once. On a terminal, the line replaces the previous one.
 func (l *Line) Show(format string, args ...any) {
 	l.shown = time.Now()
 	l.Clear()
@@ -44,13 +44,13 @@ func (l *Line) Show(format string, args ...any) {
 	}
 }
 
-// Say prints a line that remains visible.
+// Say prints a line that progress lines do not overwrite.
 func (l *Line) Say(format string, args ...any) {
 	l.Clear()
 	fmt.Fprintf(l.W, format+"\n", args...)
 }
 
-// Clear erases the current line of a terminal.
+// Clear erases the progress line on a terminal.
 func (l *Line) Clear() {
 	if l.TTY {
 		fmt.Fprint(l.W, "\r\x1b[K")
