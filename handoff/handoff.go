@@ -60,7 +60,7 @@ var (
 	ErrLost = errors.New("handoff: lease lost")
 	// ErrClosed means that the Locker is closed.
 	ErrClosed = errors.New("handoff: closed")
-	// ErrProtocol means that the key holds something else than a lease of this version of the
+	// ErrProtocol means that the key holds something other than a lease of this version of the
 	// protocol: the lease of a newer version, the lock of another library, or data.
 	ErrProtocol = errors.New("handoff: the key holds no lease of protocol version 1: use another key, or the same version of handoff in all processes")
 	// ErrOptions means that a Locker cannot be created with these arguments.
@@ -69,12 +69,12 @@ var (
 	errReleased = errors.New("handoff: released")
 )
 
-// maxCheck is how often a waiter looks at the lock, unless a third of the TTL is shorter.
-// The actual interval is slightly shorter, so that a look does not coincide with a caller's
+// maxCheck is how often a waiter looks at the lock in Redis, unless a third of the TTL is shorter.
+// The actual interval is slightly shorter, because a look should not coincide with a caller's
 // timeout in whole seconds.
 const maxCheck = time.Second
 
-// maxIdle is how many queues of unused keys are kept.
+// maxIdle is how many queues of unused keys are kept in memory.
 const maxIdle = 256
 
 // DefaultTTL is the default of Options.TTL.
@@ -98,9 +98,8 @@ type Options struct {
 
 // Hooks are called on events. They must not block. Each may be nil.
 type Hooks struct {
-	// Acquired is called when a caller gets the lock of key. waited is how long the caller
-	// waited. local means that the lock came from another caller of this Locker without a
-	// request.
+	// Acquired is called when a caller gets the lock of key. waited is how long the caller waited.
+	// local means that the lock came from another caller of this Locker without a request to Redis.
 	Acquired func(key string, waited time.Duration, local bool)
 	// Released is called when a caller has released the lock. held is how long the caller
 	// had it.
@@ -202,7 +201,7 @@ func (l *Locker) AcquireWithin(ctx context.Context, key string, wait time.Durati
 		q.ask()
 		l.mu.Lock()
 	} else {
-		l.openLocked() // a message will say if other processes wait too
+		l.openLocked() // the subscription is needed, because a message says if other processes wait too
 	}
 	if le.decided {
 		l.mu.Unlock()
@@ -288,7 +287,7 @@ func (l *Locker) retireLocked(q *queue) {
 	l.idle[q.key] = q
 }
 
-// background runs f in a goroutine unless the Locker is closed. The caller holds mu.
+// background runs a function in a goroutine, unless the Locker is closed. The caller must hold mu.
 func (l *Locker) background(f func()) {
 	if !l.closed {
 		l.running.Go(f)
@@ -299,14 +298,14 @@ func (l *Locker) background(f func()) {
 type Lease struct {
 	queue *queue
 	ctx   context.Context // the values of the acquire's context, without its cancellation
-	try   bool            // whether the caller does not wait
+	try   bool            // whether the caller tries only once
 
 	// Guarded by the Locker's mu until decided is true.
 	decided bool
 	done    chan struct{} // closed when decided becomes true; may be nil
 	err     error         // why the caller did not get the lock
-	turn    string        // its name in Redis
-	nth     int64         // number within the turn, from 0
+	turn    string        // the name of the turn in Redis
+	nth     int64         // the number of the acquisition within the turn, from 0
 	fence   int64
 	since   time.Time // start of the wait, then of the hold
 	waited  time.Duration

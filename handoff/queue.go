@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// cleanupTimeout bounds the undoing of a request that may have taken effect.
+// cleanupTimeout is the longest time for undoing a request that may have taken effect.
 const cleanupTimeout = time.Second
 
 // queue is the state of one key in this process: the callers that wait for its lock, in the
@@ -21,26 +21,26 @@ type queue struct {
 	// Guarded by the Locker's mu.
 	waiters []*Lease
 	state   state
-	turn    string          // the name of the turn in Redis; each turn has another
+	turn    string          // the name of the turn in Redis, different for each turn
 	past    string          // the name of the last turn that was released or lost
 	ctx     context.Context // the context of the caller for whom requests are sent
-	since   time.Time       // a lease that the turn gets by message is not older than this
+	since   time.Time       // if a message grants the lease, the lease began after this time
 	others  bool            // whether other processes wait for the lease
 	doubt   bool            // whether a request of the turn got no reply and may take effect at any time
 	grant   *message        // a grant that arrived before the turn was known to be queued, or whose age is not known
-	looking bool            // whether a look is in progress
+	looking bool            // whether the process is asking Redis about the turn
 	due     time.Time       // the time of the next look, request or renewal
 	alarm   time.Time       // when the timer fires; zero if it is stopped
 	timer   *time.Timer
 
-	// Of the lease.
+	// The state of the lease, while the turn has it.
 	holder     *Lease
 	end        time.Time // when the lease counts as lost
 	next, last int64     // the range of unused tokens
 	budget     int       // how many more callers may hold the lock in this turn if others wait
 	renewing   bool
 
-	// For the fast path, which expects the lock to be free and its counter to exist.
+	// For the fast path, which expects that the lock is free and its counter exists.
 	leftFree bool      // whether this process released the lock while no one waited
 	counted  time.Time // when a script last set the expiry of the counter
 }
@@ -49,9 +49,9 @@ type state int
 
 const (
 	idle   state = iota // no caller waits, and Redis has nothing of this process
-	asking              // the reply to a request decides what is next
-	apart               // another client has the lease, and no message can arrive: ask again
-	queued              // the turn stands in the queue
+	asking              // a request is in progress, and its reply decides what comes next
+	apart               // another client has the lease, and no message can arrive, so ask again later
+	queued              // the turn waits in the queue in Redis
 	held                // the turn has the lease
 )
 
@@ -62,7 +62,7 @@ func (q *queue) startLocked() {
 	q.ctx, q.others, q.doubt, q.grant, q.looking = q.waiters[0].ctx, false, false, nil, false
 }
 
-// proceedLocked continues after the process has nothing left in Redis: it starts a turn if
+// proceedLocked is called when nothing of this process is left in Redis. It starts a new turn if
 // callers wait.
 func (q *queue) proceedLocked() {
 	if len(q.waiters) == 0 {
@@ -89,9 +89,9 @@ func (q *queue) abandon(ctx context.Context, turn string) {
 	q.proceedLocked()
 }
 
-// undo removes a name from Redis. If it had a place in the queue, the place is gone; if it
-// had the lease, the next in the queue gets it. If undo fails, a later message for the name
-// undoes it, or the lease expires.
+// undo removes the name of a turn from Redis. If the turn had a place in the queue, the place is
+// gone; if it had the lease, the next in the queue gets it. If undo fails, a later message for the
+// name causes another attempt, or the lease expires.
 func (q *queue) undo(ctx context.Context, turn string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
@@ -151,7 +151,8 @@ func (q *queue) ask() {
 	}
 }
 
-// failLocked fails all waiting callers, or with tries only those that do not want to wait.
+// failLocked ends the wait of all callers with an error. If tries is set, it does so only for the
+// callers that try once.
 func (q *queue) failLocked(err error, tries bool) {
 	q.waiters = slices.DeleteFunc(q.waiters, func(le *Lease) bool {
 		if tries && !le.try {
@@ -185,8 +186,8 @@ func (q *queue) script(ctx context.Context, turn, mode, fast string) (int64, err
 	return q.run(ctx, q.scripts.acquire, q.keys, &argument{text: turn}, q.ttl, mode, fast)
 }
 
-// request asks for the lease. If that fails, it asks once more, because a name may ask
-// repeatedly.
+// request asks for the lease. If that fails, it asks once more, which is safe because a turn may
+// ask repeatedly.
 func (q *queue) request(ctx context.Context, turn, mode, fast string, plain bool) (n int64, err error) {
 	if plain {
 		n, err = q.take(ctx, turn)
@@ -220,7 +221,7 @@ func (q *queue) take(ctx context.Context, turn string) (int64, error) {
 // hundredth of the TTL before its expiry, because clocks run at slightly different rates.
 func (l *Locker) endOf(since time.Time) time.Time { return since.Add(l.opt.TTL - l.opt.TTL/100) }
 
-// queuedLocked records that the turn is in the queue, and was not granted before since.
+// queuedLocked records that the turn is in the queue, and did not have the lease before since.
 func (q *queue) queuedLocked(since time.Time) {
 	if len(q.waiters) == 0 {
 		q.dropLocked()
@@ -234,9 +235,9 @@ func (q *queue) queuedLocked(since time.Time) {
 	}
 }
 
-// acceptLocked accepts a lease that a message grants, if the lease is certainly young: it
-// was granted after the last request that found the turn in the queue. If the lease may be
-// old, acceptLocked looks first.
+// acceptLocked accepts a lease that a message grants. The lease cannot be older than the last
+// request that found the turn in the queue. If that request was too long ago, acceptLocked asks
+// Redis first.
 func (q *queue) acceptLocked(m message) {
 	if time.Since(q.since) <= q.opt.TTL/2 {
 		q.holdLocked(q.since, m.n)
@@ -323,7 +324,7 @@ func (q *queue) release(ctx context.Context, now time.Time) error {
 	if q.past = turn.text; q.doubt {
 		q.past = ""
 	}
-	if len(q.waiters) > 0 && (q.subscribed || !q.others) { // otherwise the turn would be skipped
+	if len(q.waiters) > 0 && (q.subscribed || !q.others) { // otherwise the new turn would be skipped
 		q.startLocked()
 		next = q.turn
 	}
@@ -362,7 +363,7 @@ func (q *queue) pass(ctx context.Context, end time.Time, turn *argument, next st
 		if free {
 			n, err = q.run(request, q.scripts.free, q.keys[:1], turn)
 			if free = err != nil; !free {
-				turn.sent.Add(-1) // the outcome of this one is known
+				turn.sent.Add(-1) // the outcome of this request is known
 			}
 		}
 		if !free && n != replyBusy {
@@ -375,7 +376,7 @@ func (q *queue) pass(ctx context.Context, end time.Time, turn *argument, next st
 	}
 }
 
-// expireLocked gives up a lease whose time is over.
+// expireLocked gives up the lease if its time is over.
 func (q *queue) expireLocked(now time.Time) {
 	if q.state == held && !now.Before(q.end) {
 		q.loseLocked("it could not be renewed in time")
@@ -388,7 +389,7 @@ func (q *queue) loseLocked(why string) {
 	if f := q.opt.Hooks.Lost; f != nil {
 		go f(q.key)
 	}
-	q.holder, q.past = nil, q.turn // the rest of the lease's time lets the holder notice the loss
+	q.holder, q.past = nil, q.turn // the lease stays in Redis until it expires, which gives the holder time to notice the loss
 	q.proceedLocked()
 }
 
@@ -481,7 +482,8 @@ func (q *queue) fire() {
 	}
 }
 
-// attendLocked does what is due.
+// attendLocked does what is due by now: it renews the lease, asks Redis about the turn, or starts a
+// new turn.
 func (q *queue) attendLocked(now time.Time) {
 	q.expireLocked(now)
 	due := !now.Before(q.due)

@@ -43,11 +43,11 @@ const (
 	replyQueued = 0 // reply to a release: another client has the lease
 	replyBusy   = 1 // reply to a release: no one has the lease; to a renewal: done
 	replyGone   = 2
-	replyAlien  = 3 // the key holds something else than a lease of this version
+	replyAlien  = 3 // the key holds something other than a lease of this version
 )
 
-// granted reports whether a reply is the last token of a block. It is negative if other
-// clients wait.
+// granted reports whether a reply is the last token of a block, which means that the lease was
+// granted. The reply is negative if other clients wait.
 func granted(n int64) bool { return n >= firstToken || n <= -firstToken }
 
 var (
@@ -74,8 +74,8 @@ type (
 	scripts struct{ acquire, free, release, renew, raise *script }
 )
 
-// newScripts returns the scripts for a server. counts means that PUBLISH counts all
-// subscribers.
+// newScripts returns the scripts for a server. counts says whether the reply to PUBLISH counts all
+// subscribers, which is not so in a Cluster.
 func newScripts(counts bool) scripts {
 	constants := fmt.Sprintf("local block, first, queueTTL, counterTTL, prefix, counts = %d, %d, %d, %d, %q, %t",
 		blockSize, firstToken, queueTTL.Milliseconds(), counterTTL.Milliseconds(), prefix, counts)
@@ -258,7 +258,7 @@ func (l *Locker) openLocked() {
 
 func (l *Locker) listen() {
 	for l.closing.Err() == nil {
-		pubsub := l.client.Subscribe(l.closing, l.channel) // Receive returns its error again
+		pubsub := l.client.Subscribe(l.closing, l.channel) // if this fails, Receive returns the error
 		unsubscribe := context.AfterFunc(l.closing, func() { _ = pubsub.Close() })
 		err := l.receive(pubsub)
 		unsubscribe()

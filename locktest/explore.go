@@ -22,7 +22,7 @@ type Bounds struct {
 	Actors      int      // actors that compete for the lock; default 2, at most 4
 	Instances   int      // instances of the service on which they run; default 2, at most 2
 	Preemptions int      // switches away from an actor that could continue; default 0
-	Faults      []string // faults that may strike, named as in docs/faults.md; default none
+	Faults      []string // faults that may be injected, named as in docs/faults.md; default none
 	FaultCount  int      // faults in one schedule; default 1 if Faults is not empty
 
 	// Properties lists the properties that must hold, named as in docs/explore.md. The

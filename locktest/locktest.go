@@ -1,20 +1,20 @@
 // Package locktest tests your own Redis lock from your own module with go test.
 //
-// [Explore] runs the lock under a scheduler that decides the order in which commands reach
-// simulated servers, and when which fault strikes. It fails with the shortest schedule that
-// breaks the lock. It passes after it has searched everything within its bounds. [Conform]
-// checks the contract of the lock on real servers: waiting, loss, renewal, cancelled
-// clients, lost or late replies, and several processes.
+// [Explore] runs the lock under a scheduler that decides in which order commands reach the
+// simulated servers, and when a fault is injected. It fails with the shortest schedule that breaks
+// the lock. It passes after it has searched everything within its bounds. [Conform] checks the
+// contract of the lock on real servers: waiting, loss, renewal, cancelled clients, lost or late
+// replies, and several processes.
 //
-// Both take a [New], which creates the lock from an [Env]. The client is a go-redis
-// client, so the test runs the code that you ship.
+// Both take a [New], which creates the lock from an [Env]. The client is a go-redis client, so the
+// test runs the code that you ship.
 //
 //	func TestExplore(t *testing.T) {
 //		locktest.Explore(t, locktest.Bounds{Preemptions: 2, Faults: []string{"crash", "slow"}}, newLock)
 //	}
 //
-// Both start the test binary again as child processes, because a lock may crash its process.
-// A child runs the same test up to the call, so the code before the call should be fast.
+// Both start the test binary again as child processes, because a lock may crash its process. A
+// child runs the same test up to the call, so the code before the call should be fast.
 package locktest
 
 import (
@@ -131,8 +131,8 @@ func (n New) strategy(t *testing.T, nodes int) lock.Strategy {
 	}
 }
 
-// childArgument is the first argument of a child process. The second is the call that it
-// serves.
+// childArgument is the first argument of a child process. The second argument is the id of the call
+// that the child serves.
 const childArgument = "locktest-child"
 
 var calls = struct {
@@ -140,8 +140,8 @@ var calls = struct {
 	of map[string]int // by the test's name
 }{of: map[string]int{}}
 
-// callID returns the id of a call of this package: the test, and the number of its calls so
-// far.
+// callID returns the id of a call to this package. It consists of the name of the test and the
+// number of its calls so far.
 func callID(t *testing.T) string {
 	calls.Lock()
 	defer calls.Unlock()

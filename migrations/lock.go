@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	lockWait    = 60 * time.Second // for another instance's migration
+	lockWait    = 60 * time.Second // the longest wait for the migration of another instance
 	lockPoll    = 10 * time.Millisecond
 	unlockLimit = 5 * time.Second
 )
@@ -27,7 +27,7 @@ func lock(ctx context.Context, db *sql.DB, d Dialect) (unlock func() error, err 
 	return lockName(ctx, db)
 }
 
-// lockFile locks a file next to the database. It never removes the file. Otherwise two
+// lockFile locks a file next to the database. It never removes the file, because otherwise two
 // instances could lock different files with the same name.
 func lockFile(ctx context.Context, db *sql.DB) (func() error, error) {
 	var path string

@@ -42,7 +42,8 @@ func Up(ctx context.Context, db *sql.DB, d Dialect) (err error) {
 	for _, source := range p.ListSources() {
 		known = append(known, source.Version)
 	}
-	if d == SQLite { // its lock is a file beside the database, which must not appear beside another program's
+	// The lock of SQLite is a file, which must not appear next to the database of another program.
+	if d == SQLite {
 		if err := checkOwner(ctx, db, d, known); err != nil {
 			return err
 		}

@@ -12,19 +12,20 @@ import (
 	"github.com/pressly/goose/v3"
 )
 
-// ErrForeign says that the database belongs to another program. Nothing in it was changed.
+// ErrForeign means that the database belongs to another program. Nothing in it was changed.
 var ErrForeign = errors.New("the database belongs to another program")
 
 // recordTable is the table in which goose keeps the versions that were applied.
 const recordTable = goose.DefaultTablename
 
-// firstTables is the version that creates the first tables, and grantsTable the one that adds grants.
+// firstTables is the version that creates the first tables, and grantsTable is the version that
+// adds the table grants.
 var (
 	firstTables = map[Dialect]int64{MySQL: 1, SQLite: 2}
 	grantsTable = map[Dialect]int64{MySQL: 3, SQLite: 4}
 )
 
-// ourTables lists our tables.
+// ourTables describes the tables of this program by their names.
 var ourTables = map[string]table{
 	"orders": {firstTables, []string{"id", "status", "driver_id", "fence", "created_at", "grabbed_at"}, []string{"units", "stock"}},
 	"grabs":  {firstTables, []string{"id", "order_id", "driver_id", "instance", "strategy", "token", "fence", "grabbed_at"}, nil},
@@ -38,7 +39,7 @@ type table struct {
 	required, optional []string
 }
 
-// match reports whether a table with these columns can be ours.
+// match reports whether a table with these columns can be one of ours.
 func (s table) match(columns []string) bool {
 	required := 0
 	for _, c := range columns {
@@ -78,7 +79,8 @@ func checkOwner(ctx context.Context, db *sql.DB, d Dialect, known []int64) error
 	if err != nil {
 		return refuse(fmt.Sprintf("its migration record cannot be read (%v)", err))
 	}
-	// Another instance may migrate meanwhile. Every table of the record read above is there now.
+	// Read the columns again, because another instance may migrate meanwhile. Every table in the
+	// record that was just read exists by now.
 	if tables, err = readColumns(ctx, db, d); err != nil {
 		return err
 	}

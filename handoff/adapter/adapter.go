@@ -14,16 +14,16 @@ import (
 	"grablab/handoff"
 )
 
-// ErrNotHeld means that an unlock has no lock to give back.
+// ErrNotHeld means that an unlock was called while the lock was not held.
 var ErrNotHeld = errors.New("adapter: the lock is not held")
 
-// Locker is a sync.Locker for one key. That interface cannot report errors, so use it only if a
+// Locker is a sync.Locker for one key. Because sync.Locker cannot report errors, use it only if a
 // rare second holder does no harm. It is safe for concurrent use.
 type Locker struct {
 	Locks *handoff.Locker
 	Key   string
 
-	lease *handoff.Lease // guarded by the lock itself
+	lease *handoff.Lease // written only by the holder of the lock
 }
 
 // Lock waits for the lock. It panics if Redis cannot be reached.
@@ -128,7 +128,7 @@ type Names struct {
 	leases map[string]*handoff.Lease
 }
 
-// NewNames returns Names that take their locks from locks.
+// NewNames returns a Names that takes its locks from the given Locker.
 func NewNames(locks *handoff.Locker) *Names {
 	return &Names{locks: locks, leases: map[string]*handoff.Lease{}}
 }

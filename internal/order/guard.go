@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// condition returns what the guard adds to the WHERE of the write, with its arguments. The
-// condition decides whether the claim is written. judge only explains a claim that was not
-// written.
+// condition returns the SQL that the guard adds to the WHERE clause of the write, with its
+// arguments. In SQL, this condition decides whether the claim is written. judge then only explains
+// why it was not written.
 func (c Claim) condition(g Guard) (string, []any) {
 	switch g {
 	case Guarded:
@@ -29,9 +29,9 @@ func (c Claim) condition(g Guard) (string, []any) {
 	}
 }
 
-// sold returns what the write sets for the order's status and counter, with its arguments.
-// The status comes first, because MySQL evaluates assignments from left to right and the
-// status depends on the old counter.
+// sold returns the SQL that sets the order's status and counter, with its arguments. The status
+// comes first, because MySQL evaluates assignments from left to right and the status depends on the
+// old counter.
 func (c Claim) sold(g Guard) (string, []any) {
 	switch {
 	case c.Stock == 0:
@@ -43,7 +43,7 @@ func (c Claim) sold(g Guard) (string, []any) {
 	}
 }
 
-// statusOf returns the status of an order of several units that has stock units left.
+// statusOf returns the status of an order of several units, of which stock units are left.
 func statusOf(stock int64) int {
 	if stock > 0 {
 		return Open
@@ -51,7 +51,7 @@ func statusOf(stock int64) int {
 	return Grabbed
 }
 
-// sell does to a row in memory what sold does in SQL.
+// sell makes the same changes to a row in memory as sold does in SQL.
 func (o *Order) sell(c Claim, g Guard) {
 	switch {
 	case o.Units == 0:
@@ -65,8 +65,8 @@ func (o *Order) sell(c Claim, g Guard) {
 	o.Status = statusOf(o.Stock)
 }
 
-// judge returns nil if the guard lets the claim write over the order in its present state,
-// and otherwise an error that says why not.
+// judge returns nil if the guard lets the claim write, given the present state of the order.
+// Otherwise, it returns an error that says why not.
 func (c Claim) judge(o Order, g Guard) error {
 	same := o.Status == Grabbed && o.Fence == c.Fence
 	switch {
@@ -89,15 +89,15 @@ func (c Claim) judge(o Order, g Guard) error {
 	}
 }
 
-// writesAnyway reports whether the guard updates the order's row in whatever state it is.
+// writesAnyway reports whether the guard updates the order's row regardless of its state.
 func (g Guard) writesAnyway() bool { return g == Naive || g == Decrement || g == Unique }
 
 // limits reports whether the write checks how many units the driver already has.
 func (c Claim) limits(g Guard) bool { return c.Stock > 0 && !g.LooksFirst() && g != Decrement }
 
-// judgeLimit returns nil if the driver may have one more unit. held are the driver's ledger
-// rows. It returns ErrTaken if one of them belongs to this claim, which is then a blind
-// retry (F33), and ErrLimit if the driver has enough units.
+// judgeLimit returns nil if the driver may have one more unit. held contains the driver's ledger
+// rows. If one of them belongs to this claim, the claim is a blind retry, and judgeLimit returns
+// ErrTaken (F33). It returns ErrLimit if the driver has enough units.
 func (c Claim) judgeLimit(held []Grab) error {
 	if slices.ContainsFunc(held, func(g Grab) bool { return g.Token == c.Token }) {
 		return ErrTaken
@@ -108,7 +108,8 @@ func (c Claim) judgeLimit(held []Grab) error {
 	return nil
 }
 
-// validate returns an error for a claim that no guard could judge.
+// validate returns an error if the claim is not valid under the guard, for example because it has
+// no fencing token.
 func (c Claim) validate(g Guard) error {
 	if _, err := ParseGuard(string(g)); err != nil {
 		return notWritten(err)
@@ -125,15 +126,15 @@ func (c Claim) validate(g Guard) error {
 	return nil
 }
 
-// maxToken is the size of the ledger's column in bytes. A server that is not strict would
-// truncate a longer token, and lookAgain could not find the claim.
+// maxToken is the size of the token column in the ledger, in bytes. A server that is not strict
+// would truncate a longer token, and lookAgain could then not find the claim.
 const maxToken = 255
 
 // notWritten marks err as the error of a claim that certainly wrote nothing.
 func notWritten(err error) error { return fmt.Errorf("%w: %w", ErrNotWritten, err) }
 
-// MaxCreate is the highest number of orders that one Create can open. One statement must
-// hold them, and servers accept 16 MiB by default.
+// MaxCreate is the highest number of orders that one Create can open. They must fit into one
+// statement, and servers accept 16 MiB by default.
 const MaxCreate = 500_000
 
 // MaxStock is the highest number of units of one order.

@@ -38,8 +38,8 @@ type Call struct {
 	Err    error
 }
 
-// Around is called in place of a store's method. send makes the call and fills in the
-// result. The caller gets the error that Around returns.
+// Around is a function that is called in place of a store's method. Its argument send makes the
+// call and fills in the result. The caller gets the error that Around returns.
 type Around func(ctx context.Context, c *Call, send func(context.Context) error) error
 
 // Intercept returns a Store whose reads and claims go through around, as do all calls of the

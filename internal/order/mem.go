@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// Mem is a Store in memory for the explorer. It answers like the databases. Its clock counts
-// its own writes. A caller that waits for a lock waits on a channel, where a controlled
-// scheduler can see it, and locks are granted in the order of arrival. The zero value is
+// Mem is a Store in memory for the explorer. It gives the same answers as the databases, but its
+// clock only counts its own writes. A caller that waits for a lock waits on a channel, where a
+// controlled scheduler can see it, and locks are granted in the order of arrival. The zero value is
 // ready for use.
 type Mem struct {
 	mu       sync.Mutex // never held while waiting
@@ -285,7 +285,7 @@ func (t *memTx) Close(context.Context) error {
 		return errMemLost
 	}
 	t.m.sessions = slices.Delete(t.m.sessions, i, i+1)
-	close(t.lost) // also for a statement of it that still waits
+	close(t.lost) // this also wakes a statement of the session that still waits
 	t.release()
 	return nil
 }
@@ -315,8 +315,8 @@ func (t *memTx) alive(ctx context.Context) error {
 	}
 }
 
-// take waits for l until timeout, or without limit if timeout is nil. The caller holds the
-// store's mutex; take releases it while it waits.
+// take waits for a lock until the timeout, or without limit if timeout is nil. The caller must hold
+// the store's mutex, which take releases while it waits.
 func (t *memTx) take(ctx context.Context, l *turn, timeout <-chan time.Time) (bool, error) {
 	if err := t.alive(ctx); err != nil {
 		return false, err
@@ -374,7 +374,8 @@ func (l *turn) join() chan struct{} {
 
 func (l *turn) first(c chan struct{}) bool { return l.queue[0] == c }
 
-// leave removes c from the queue. If c held the lock, the next in the queue gets it.
+// leave removes a waiter's channel from the queue. If the waiter held the lock, the next in the
+// queue gets it.
 func (l *turn) leave(c chan struct{}) {
 	i := slices.Index(l.queue, c)
 	l.queue = slices.Delete(l.queue, i, i+1)

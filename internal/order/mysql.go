@@ -62,8 +62,8 @@ func mysqlConfig(dsn string) (*mysql.Config, error) {
 	// Count changed rows instead of matched rows. If a write is repeated after it succeeded,
 	// the repetition must not count (F33).
 	cfg.ClientFoundRows = false
-	// A statement then takes one round trip. A prepared statement that is new to its
-	// connection takes three. See BenchmarkGrab.
+	// With this option, a statement takes one round trip. A prepared statement that is new to its
+	// connection would take three. See BenchmarkGrab.
 	cfg.InterpolateParams = true
 	cfg.MultiStatements = false
 	// A server that died silently must not block a caller forever, even one without a
@@ -109,7 +109,8 @@ func createMySQL(ctx context.Context, tx *sql.Conn, count, units int) (int64, er
 	return first, nil
 }
 
-// ProductOf returns the product name and number for a server's version text.
+// ProductOf returns the name and number of a database product, given the version text of its
+// server.
 func ProductOf(text string) string {
 	// Older MariaDB versions put a MySQL number before their own.
 	number, _, _ := strings.Cut(strings.TrimPrefix(text, "5.5.5-"), "-")

@@ -69,7 +69,7 @@ func (o Order) Left() int64 {
 // the ledger records what really happened.
 type Grab struct {
 	ID       int64     `json:"grab_id"`
-	Order    int64     `gorm:"column:order_id" json:"-"` // the enclosing order names it
+	Order    int64     `gorm:"column:order_id" json:"-"` // omitted, because the enclosing order names it
 	Driver   int64     `gorm:"column:driver_id" json:"driver_id"`
 	Instance string    `json:"instance"`
 	Strategy string    `json:"strategy"`
@@ -101,23 +101,23 @@ func (c Claim) limit() int { return max(c.PerDriver, 1) }
 type Guard string
 
 // The guards, from the article's to the one that stops a paused holder. For an order of several
-// units, a guard that compares only tokens writes the counter that was read, less one.
+// units, a guard that compares only tokens writes the counter that was read, minus one.
 const (
-	// Naive writes by primary key alone, as in the source article. For an order of several
-	// units, it writes the counter that was read less one, and so may overwrite another
-	// driver's update.
+	// Naive writes by primary key alone, as in the source article. For an order of several units,
+	// it writes the counter that was read, minus one. It may therefore overwrite another driver's
+	// update.
 	Naive Guard = "naive"
-	// Guarded writes only while the order is open. For several units, it takes one off if
-	// one is left.
+	// Guarded writes only while the order is open. For an order of several units, it decrements the
+	// counter if a unit is left.
 	Guarded Guard = "guarded"
 	// FenceWrite compares the token only at the write. It looks fenced but is not: if the
 	// read does not raise the fence, only blind writes are protected.
 	FenceWrite Guard = "fence-write"
 	// Fenced raises the row's token before the read and compares it at the write.
 	Fenced Guard = "fenced"
-	// Decrement takes one off the counter, whatever it says. It loses no update and refuses
-	// nothing. It does not check how many units the driver has, so it suits strategies that
-	// have decided before. For an order of one unit it equals Naive.
+	// Decrement decrements the counter without any condition, so it loses no update but also
+	// refuses none. It does not check how many units the driver has, so it suits strategies that
+	// have decided before. For an order of one unit, it equals Naive.
 	Decrement Guard = "decrement"
 	// Unique inserts the order into a table whose key allows one row for each order. If the
 	// key is a duplicate, another driver has the order. It suits orders of one unit only.
@@ -147,8 +147,8 @@ func ParseGuard(name string) (Guard, error) {
 // NeedsFence reports whether the guard works only with a fencing token.
 func (g Guard) NeedsFence() bool { return g == FenceWrite || g == Fenced }
 
-// RefusesUnits says why the guard cannot sell an order of that many units. It returns "" if it
-// can. A key of order and unit would need to know which unit is free, and one statement cannot.
+// RefusesUnits says why the guard cannot sell an order of that many units, or returns "" if it can.
+// Unique would need a key of order and unit, but one statement cannot know which unit is free.
 func (g Guard) RefusesUnits(units int) string {
 	if g != Unique || units <= 1 {
 		return ""
@@ -160,7 +160,7 @@ func (g Guard) RefusesUnits(units int) string {
 // of in the transaction that writes. Two requests of one driver may then both find none.
 func (g Guard) LooksFirst() bool { return g == Naive }
 
-// absolute reports whether the guard writes the counter that was read, less one.
+// absolute reports whether the guard writes the counter that was read, minus one.
 func (g Guard) absolute() bool { return g != Decrement && g != Guarded }
 
 // Shows returns the facts that follow from the guard if an order failed under it.

@@ -33,7 +33,7 @@ func (s *SQL) session(ctx context.Context) (*session, error) {
 }
 
 // close returns the connection to the pool.
-func (x *session) close() { _ = x.conn.Close() } // fails only if the connection is closed
+func (x *session) close() { _ = x.conn.Close() } // this fails only if the connection is closed
 
 // discard closes the connection, and so ends everything that the server keeps for it.
 func (x *session) discard(why error) {
@@ -209,8 +209,8 @@ func (x *session) grant(tx *gorm.DB, c Claim) error {
 	return nil
 }
 
-// LookAgain bounds the search for a claim whose commit was not confirmed. It counts in
-// addition to the deadline of the claim's context.
+// LookAgain is the longest time for the search for a claim whose commit was not confirmed. It
+// counts in addition to the deadline of the claim's context.
 const LookAgain = 5 * time.Second
 
 // lookAgain finds out whether a claim with an unconfirmed commit was written. It looks for

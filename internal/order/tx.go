@@ -131,7 +131,7 @@ func seconds(d time.Duration) int64 { return int64((max(d, 0) + time.Second - 1)
 
 func (t *sqlTx) Read(ctx context.Context, id int64, fence uint64) (Order, error) {
 	switch {
-	case t.begun && fence != 0: // the claim will commit it
+	case t.begun && fence != 0: // the claim will commit the raised fence
 		return t.inTx(raise(t.db(ctx), id, fence))
 	case t.begun:
 		return t.inTx(find(t.db(ctx).Clauses(forUpdate), id))
@@ -160,7 +160,8 @@ func (t *sqlTx) Close(ctx context.Context) error {
 	return nil
 }
 
-// release ends everything in the session that must not reach the pool.
+// release ends the transaction and the locks of the session, because the connection returns to the
+// pool.
 func (t *sqlTx) release(ctx context.Context) error {
 	if err := t.rollback(ctx); err != nil {
 		return err

@@ -1,5 +1,5 @@
-// Package outside is of another module, with a lock that is right and three
-// that are not.
+// Package outside stands for another module. It contains a correct lock and three wrong variants of
+// it.
 package outside
 
 import (
@@ -11,13 +11,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// locker is a lock that is one key in Redis, with a counter of fencing tokens. What
-// the three others get wrong is a flag.
+// locker is a lock that consists of one key in Redis and a counter of fencing tokens. Each of its
+// flags makes one mistake.
 type locker struct {
 	env     locktest.Env
-	forever bool // the key does not expire
-	looks   bool // it looks whether the key is there, and then sets it
-	blind   bool // the release does not compare
+	forever bool // the key never expires
+	looks   bool // it checks whether the key exists, and sets it in a second step
+	blind   bool // the release deletes the key without comparing the token
 }
 
 func fenced(env locktest.Env) (locktest.Locker, error)  { return &locker{env: env}, nil }
@@ -80,7 +80,7 @@ type lease struct {
 	fence      uint64
 }
 
-// take asks once. A grant that has come too late to be of use is an error.
+// take tries to take the lock once. A grant that arrives after the TTL counts as an error.
 func (l *lease) take(ctx context.Context) (taken bool, err error) {
 	began, env := time.Now(), l.locker.env
 	keys := []string{l.key, l.key + ":fence"}
@@ -107,7 +107,7 @@ func (l *lease) take(ctx context.Context) (taken bool, err error) {
 	return l.fence > 0, err
 }
 
-// undo gives back what may have been taken.
+// undo releases the lock, because it may have been taken.
 func (l *lease) undo(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
