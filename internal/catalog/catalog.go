@@ -13,7 +13,7 @@ import (
 	"slices"
 )
 
-// Programs is a set of programs that can play a fault or check a property.
+// Programs is a set of programs that can inject a fault or check a property.
 type Programs uint
 
 // The programs.
@@ -24,7 +24,7 @@ const (
 	Lab                          // loadgen lab: needs no route between an instance and its servers
 )
 
-// Verdict is the outcome of a cell of a run or of a search, or the outcome that the registry
+// Verdict is the outcome of a search or of one cell of a run, or the outcome that the registry
 // claims.
 type Verdict string
 

@@ -13,7 +13,7 @@ type Claim struct {
 	Exclusive bool    // at most one holder is inside at a time
 }
 
-// The claims that exceptions to claimTable use most often.
+// These are the most frequent exceptions to claimTable.
 var (
 	Holds        = Claim{Safe, true}
 	TwoInside    = Claim{Safe, false} // two holders can be inside, but only one can win
@@ -47,7 +47,7 @@ func Always(c Claim) Claims {
 	return claims
 }
 
-// But returns a copy of the claims that claims c under the given faults.
+// But returns a copy of the claims with the claim c for the given faults.
 func (claims Claims) But(c Claim, under ...Fault) Claims {
 	changed := maps.Clone(claims)
 	for _, f := range under {
@@ -77,8 +77,8 @@ func (claims Claims) Order(f Fault) Verdict {
 	return Safe
 }
 
-// KindsThatFail returns how many kinds of lock let an order be grabbed twice or get stuck under a
-// fault, by claimTable.
+// KindsThatFail returns how many kinds of locks fail under a fault, which are the columns of
+// claimTable with the verdict unsafe or stuck.
 func KindsThatFail(f Fault) (n int) {
 	for _, claims := range table {
 		if v := claims.Order(f); v == Unsafe || v == Stuck {

@@ -52,7 +52,8 @@ const (
 // FaultGroups lists the groups in the order in which tables show them.
 var FaultGroups = []FaultGroup{Clients, RedisServers, NetworkAndDatabase, RedisTopologies}
 
-// Topology is how the one Redis of a stack is run.
+// Topology says how the Redis of a stack is set up: as a single server, as a Cluster, or with
+// Sentinels.
 type Topology string
 
 // The topologies.
@@ -75,17 +76,17 @@ const (
 	ProcessKilled                       // SIGKILL
 )
 
-// FaultEntry describes a fault. How a fault strikes real servers is in package fault, in the
-// entry with the same name. What the fault does to each strategy is in its row of claimTable.
+// FaultEntry describes a fault. The entry with the same name in package fault injects it into real
+// servers, and its row of claimTable says what it does to each strategy.
 type FaultEntry struct {
 	Name    Fault
 	Aliases []string   // old names, which command lines may still use
 	About   string     // what happens, in one line
-	By      Programs   // the programs that can play it
+	By      Programs   // the programs that can inject it
 	Group   FaultGroup // the heading in tables
-	Shows   Facts      // what is known about a grab that the fault has struck
+	Shows   Facts      // what is known about a grab that the fault has hit
 	Process ProcessEffect
-	// Topologies lists how the one Redis must be run. Nil means that it does not matter.
+	// Topologies lists the Redis topologies to which the fault applies. Nil means all of them.
 	Topologies []Topology
 }
 
@@ -196,7 +197,7 @@ var Faults = []FaultEntry{
 		Name: SentTwice, Group: NetworkAndDatabase, By: Explore, Shows: ReplyWasLost,
 		About: "a Redis client gets no reply and sends the same call again by itself, as most clients do by default; the server carries out both",
 	},
-	// The explorer simulates a single Redis, so it does not play these.
+	// The explorer simulates a single Redis, so it cannot inject the faults below.
 	{
 		Name: MasterKilled, Group: RedisTopologies, By: Run, Shows: Forgotten, Topologies: withReplicas,
 		About: "the master of the locks dies before it has replicated them, and the Cluster or the Sentinels promote its replica",
@@ -261,7 +262,7 @@ func FindFault(name string) (f FaultEntry, note string, ok bool) {
 	return find(Faults, name, func(f FaultEntry) (string, []string) { return string(f.Name), f.Aliases })
 }
 
-// FaultsBy lists the faults that a program can play, in the order of tables.
+// FaultsBy lists the faults that a program can inject, in the order of tables.
 func FaultsBy(program Programs) []Fault {
 	var names []Fault
 	for _, f := range Faults {
@@ -272,11 +273,11 @@ func FaultsBy(program Programs) []Fault {
 	return slices.Clip(names)
 }
 
-// RunFaults lists the faults that loadgen run can play, in the order of tables. NoFault is the
+// RunFaults lists the faults that loadgen run can inject, in the order of tables. NoFault is the
 // first of them.
 var RunFaults = FaultsBy(Run)
 
-// OnTopology reports whether the fault can strike a stack that runs the one Redis in this way.
+// OnTopology reports whether the fault can be injected into a stack with this Redis topology.
 func (f Fault) OnTopology(t Topology) bool {
 	on := f.Entry().Topologies
 	return on == nil || slices.Contains(on, t)
@@ -291,5 +292,5 @@ func (f Fault) Entry() FaultEntry {
 // About returns the description of the fault in one line.
 func (f Fault) About() string { return f.Entry().About }
 
-// Shows returns what is known about a grab that the fault has struck.
+// Shows returns what is known about a grab that the fault has hit.
 func (f Fault) Shows() Facts { return f.Entry().Shows }

@@ -5,7 +5,7 @@ import "slices"
 // Facts is a set of facts about a failure that a schedule or the record of a run shows.
 type Facts uint32
 
-// The facts. The first say how a second driver got in while one was inside.
+// The facts. The first group says how a second driver got in while another driver was inside.
 const (
 	LeaseEnded     Facts = 1 << iota // the lease ended, by its server's clock
 	GrantLate                        // the reply that granted the lock came when the lease had ended
@@ -33,39 +33,39 @@ const (
 	Delayed      // a request arrived when its caller had given up
 	ReleasedLate // a holder released when its lease had ended
 	WakeUpLost   // a message to waiters was lost or late
-	AskedFirst   // the release that freed another's lock had asked whose it is
+	AskedFirst   // a release checked the owner, and then freed another holder's lock
 )
 
 // inference is one line of the table that maps facts to a failure mode. It applies if all of
 // its conditions are met.
 type inference struct {
-	properties []string // one of these is broken; nil means any
-	shown      Facts    // all of these hold
-	not        Facts    // none of these holds
+	properties []string // the broken property must be one of these; nil means any
+	shown      Facts    // all of these facts must hold
+	not        Facts    // none of these facts may hold
 
-	known     []string // the first of these that the strategy is known to break by
-	otherwise string   // the mode if there is none; if empty, the next line is tried
+	known     []string // the answer is the first of these modes by which the strategy is known to break
+	otherwise string   // the answer if there is no such mode; if empty, the next line is tried
 }
 
 // Groups that many lines use.
 var (
 	exclusion = []string{OneWinner, HoldersExclusive}
 	exclusive = []string{OneWinner, HoldersExclusive, LeaseExclusive}
-	blind     = []string{"F5", "F6", "F35", "F36"} // releases that free another's lock
+	blind     = []string{"F5", "F6", "F35", "F36"} // modes in which a release frees another holder's lock
 )
 
 // inferences lists the lines in order. The first one that applies and names a mode decides.
 var inferences = []inference{
 	{shown: FreedAnother, known: blind},
 	{shown: ReleasedLate, known: blind},
-	// Units that Redis has set aside and that the database does not know yet.
+	// The next lines concern units that Redis has reserved but the database has not recorded yet.
 	{properties: []string{StuckOrder}, known: []string{"F42"}},
 	{properties: []string{OneWinner}, shown: ReplyWasLost, known: []string{"F44"}},
 	{properties: []string{OneWinner}, shown: CutOff, known: []string{"F44"}},
 	{properties: []string{OneWinner}, shown: Forgotten, known: []string{"F43"}},
 	{properties: []string{OneWinner}, shown: Evicted, known: []string{"F43"}},
 	{properties: []string{OneWinner}, shown: TwoMasters, known: []string{"F43"}},
-	// Without a lock that reaches across processes, no fault is needed.
+	// Without a lock that all processes share, the order breaks without any fault.
 	{properties: exclusion, known: []string{"F1", "F2"}},
 	{properties: exclusion, shown: SessionClosed, known: []string{"F32", "F33"}},
 	{properties: exclusion, known: []string{"F31"}}, // two drivers of one process are enough

@@ -18,8 +18,8 @@ type Mode struct {
 	Source  string // where it is described; empty if it follows from the algorithm
 }
 
-// Modes lists every failure mode by which a strategy breaks, including known-broken
-// strategies, or that a fault can show.
+// Modes lists every failure mode that a strategy has, including the known-broken strategies, or
+// that a fault can show.
 var Modes = []Mode{
 	{"F1", "check-then-act: two drivers read that the order is open before either writes",
 		"a lock that all processes share, or a write that checks the status", "mysql-cas",

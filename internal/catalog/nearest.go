@@ -20,7 +20,8 @@ func Hint(word string, known []string, otherwise string) string {
 	return otherwise
 }
 
-// distance returns the number of bytes to insert, remove, change, or exchange with the next one.
+// distance returns the number of edits that turn one word into the other. An edit inserts, removes
+// or changes one byte, or swaps two adjacent bytes.
 func distance(a, b string) int {
 	rows := make([][]int, len(a)+1)
 	for i := range rows {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Plural returns n with the form of a word that fits it: "1 order", "2 orders".
+// Plural returns a number with the matching form of a word, such as "1 order" or "2 orders".
 func Plural(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one

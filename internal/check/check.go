@@ -61,7 +61,7 @@ func Judge(e Evidence, properties ...string) []Verdict {
 	return verdicts
 }
 
-// Pair is the attempt of one driver on one order.
+// Pair identifies the attempt of one driver to grab one order.
 type Pair struct{ Order, Driver int64 }
 
 // Evidence is everything that is known about some orders after their load. It does not
@@ -80,15 +80,15 @@ type Evidence struct {
 	Told   []Pair // attempts that were answered "grabbed"
 	Unsure []Pair // attempts with an unknown outcome
 
-	Record   *Record           // what the instances recorded; nil if nothing
+	Record   *Record           // what the instances recorded; nil if they recorded nothing
 	Excludes catalog.Exclusion // the scope of the lock's exclusion
 	Guard    order.Guard       // the guard of the writes
-	Units    int               // of each order; 0 means 1
-	// UntilClaim means that a claim releases the lock before it is answered.
+	Units    int               // the number of units of each order; 0 means 1
+	// UntilClaim means that a claim releases the lock before the claim is answered.
 	UntilClaim bool
 
 	Stuck []int64 // orders for which a probe got no answer
-	// NoProbe says why the probes were inconclusive. It is nil otherwise.
+	// NoProbe says why the probes were inconclusive. It is nil if they were conclusive.
 	NoProbe error
 }
 
@@ -105,7 +105,7 @@ func unknown(why string, args ...any) Verdict {
 	return Verdict{Result: Unknown, Why: fmt.Sprintf(why, args...)}
 }
 
-// eventsLost returns the verdict for a property that holds in a record with gaps.
+// eventsLost returns the verdict on a property that seems to hold in a record with missing events.
 func eventsLost(r *Record) Verdict {
 	return unknown("%s", Plural(r.MissingEvents, "event was lost", "events were lost"))
 }
@@ -113,5 +113,5 @@ func eventsLost(r *Record) Verdict {
 // noLedger returns the verdict for a property that needs the ledger.
 func noLedger(e Evidence) Verdict { return unknown("the ledger could not be read: %v", e.NoLedger) }
 
-// Plural returns n with the form of the word that fits it, as [catalog.Plural] does.
+// Plural returns a number with the matching form of a word, as [catalog.Plural] does.
 func Plural(n int, one, many string) string { return catalog.Plural(n, one, many) }

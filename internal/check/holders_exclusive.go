@@ -35,7 +35,7 @@ func holdersExclusive(e Evidence) Verdict {
 	}
 }
 
-// Overlap is a span that began during an earlier span of the same order.
+// Overlap consists of two spans of the same order, of which the second began during the first.
 type Overlap struct{ First, Second Span }
 
 // Overlaps returns an entry for every hold that began during another hold of its order. n

@@ -32,7 +32,7 @@ func oneWinner(e Evidence) Verdict {
 	return pass("%s grabbed, each by one driver", Plural(c.Orders, "order was", "orders were"))
 }
 
-// oneWinnerTold judges by the answers to the clients.
+// oneWinnerTold judges the property by the answers that the clients got.
 func oneWinnerTold(e Evidence) Verdict {
 	c := CountGrabs(Rows(e.Told), e.Units)
 	if e.Units > 1 && c.DoubleGrabs > 0 {
@@ -67,7 +67,7 @@ func oversold(e Evidence, c Grabs, done string) Verdict {
 	return pass("%s %s, none more often than its %d units", Plural(c.Orders, "order was", "orders were"), done, e.Units)
 }
 
-// Rows returns the ledger that the answers describe.
+// Rows returns the rows that the ledger would have according to the answers.
 func Rows(told []Pair) []order.Grab {
 	rows := make([]order.Grab, len(told))
 	for i, p := range told {
@@ -76,8 +76,8 @@ func Rows(told []Pair) []order.Grab {
 	return rows
 }
 
-// WithoutRepeats returns the ledger without the rows by which a driver has more than perDriver
-// rows of one order.
+// WithoutRepeats returns the ledger with at most perDriver rows for each order and driver. It
+// leaves out the other rows.
 func (e Evidence) WithoutRepeats(perDriver int) []order.Grab {
 	has := map[Pair]int{}
 	return slices.DeleteFunc(slices.Clone(e.Ledger), func(g order.Grab) bool {
@@ -99,9 +99,9 @@ func RowsByOrder(ledger []order.Grab) map[int64]int {
 // Grabs are the figures of a ledger.
 type Grabs struct {
 	Rows         int
-	Orders       int // with at least one row
+	Orders       int // the number of orders with at least one row
 	DoubleGrabs  int // rows in excess of the units of their order
-	OrdersDouble int // with more rows than units
+	OrdersDouble int // the number of orders with more rows than units
 
 	Most     int64 // the first order with the most rows; 0 if the ledger is empty
 	MostRows int

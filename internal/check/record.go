@@ -8,7 +8,7 @@ import (
 	"grablab/internal/history"
 )
 
-// Span is an interval in a driver's attempt on an order.
+// Span is a period of time within a driver's attempt to grab an order.
 type Span struct {
 	Order, Driver   int64
 	Instance, Token string
@@ -19,7 +19,7 @@ type Span struct {
 // endUnseen is the end of a span whose end was not recorded.
 const endUnseen = time.Duration(math.MaxInt64)
 
-// spanOf returns a span of the attempt that e belongs to.
+// spanOf returns a span of the attempt to which an event belongs.
 func spanOf(e history.Event, from, to time.Duration) Span {
 	return Span{Order: e.Order, Driver: e.Driver, Instance: e.Instance, Token: e.Token, Fence: e.Fence, From: from, To: to}
 }
@@ -46,7 +46,7 @@ type Effect struct {
 	Sure bool // whether it certainly wrote
 }
 
-// Outcome is what a grab tells about its order.
+// Outcome says what the result of a grab reveals about its order.
 type Outcome string
 
 // The outcomes. A grab that certainly had no effect, and says nothing about its order, has none.

@@ -29,14 +29,14 @@ type Scan struct {
 	end    time.Duration
 }
 
-// attempt identifies which events begin and end the same span. If a token repeats, the first
-// to begin is the first to end.
+// attempt identifies the events that begin and end the same span. If several spans have the same
+// token, they end in the order in which they began.
 type attempt struct {
 	Pair
 	instance, token string
 }
 
-// pending holds what attempts have called and what has not returned, the oldest first.
+// pending holds the calls of each attempt that have not returned yet, the oldest first.
 type pending[T any] map[attempt][]T
 
 // pop removes and returns the oldest entry of an attempt, if there is one.
@@ -173,7 +173,7 @@ func (s *Scan) claim(a attempt, e history.Event) {
 	}
 }
 
-// grab records the grabs that tell something about their order.
+// grab records the grabs whose results reveal something about their orders.
 func (s *Scan) grab(a attempt, e history.Event) {
 	a.token = ""
 	if e.Kind == history.Invoke {
@@ -198,7 +198,7 @@ func (s *Scan) grab(a attempt, e history.Event) {
 	}
 }
 
-// abandon closes what a dead process had open. Requests that it had sent may still take
+// abandon ends the open spans of a dead process. Requests that the process had sent may still take
 // effect.
 func (s *Scan) abandon(instance string, at time.Duration) {
 	for _, i := range s.holds.of(instance) {

@@ -12,7 +12,7 @@ import (
 	"grablab/internal/order"
 )
 
-// Case is the subject of a timeline: one order of a cell and the property that broke on it.
+// Case is the subject of a timeline: one order and the property that was broken on it.
 type Case struct {
 	Order    int64
 	Property string        // its name in the catalogue
@@ -41,9 +41,9 @@ type Timeline struct {
 	Cure     string `json:"cure,omitempty"`
 	Steps    []Step `json:"steps"`
 
-	// The following fields are for a drawing of the order. They hold its events by time, without
-	// their strategy, the number of events that were left out, the time of the first step, and
-	// its rows in the ledger.
+	// The following fields are for a drawing of the order: its events in order of time, the number
+	// of events that were left out, the time of the first step, and its rows in the ledger. The
+	// strategy is removed from the events.
 	Events  []history.Event `json:"events,omitempty"`
 	Further int             `json:"further_events,omitempty"`
 	Begins  time.Duration   `json:"begins_ns,omitempty"`
@@ -58,8 +58,8 @@ type Row struct {
 	Token    string `json:"token,omitempty"`
 }
 
-// mostEvents bounds the events of a timeline. It is three times what twenty drivers need
-// that try once.
+// mostEvents is the largest number of events in a timeline. This is three times as many as twenty
+// drivers need that try only once.
 const mostEvents = 480
 
 // Step is one fact of a timeline.
@@ -114,9 +114,9 @@ func Explain(events []history.Event, ledger []order.Grab, c Case) (t Timeline, o
 	return t, true
 }
 
-// kept returns the events of the order. If there are too many, it leaves some out and returns
-// their number. It keeps the events of the actors in shown, and then the first events of the
-// others.
+// kept returns the events of the order. If there are too many, it leaves some out and returns their
+// number. It keeps the events of the actors in shown, and then the first events of the other
+// actors.
 func (b *builder) kept(shown []history.Event) (events []history.Event, further int) {
 	left := mostEvents
 	acts := func(e history.Event) bool {
@@ -170,8 +170,8 @@ func newBuilder(events []history.Event, ledger []order.Grab, c Case) *builder {
 	return b
 }
 
-// writeOf returns the claim that wrote a ledger row. If the answer of the claim was not
-// recorded, it returns its call.
+// writeOf returns the event of the claim that wrote a ledger row: its answer, or its call if no
+// answer was recorded.
 func (b *builder) writeOf(g order.Grab) (write history.Event, ok bool) {
 	for _, e := range b.events {
 		if g.Order == b.Order && e.Op == history.Claim && e.Driver == g.Driver && e.Token == g.Token && e.Kind != history.Fail {
@@ -207,7 +207,8 @@ func (b *builder) tooManyWinners() (shortest []history.Event) {
 	return shortest
 }
 
-// begin returns when the attempt of e got the lock, or read the order if there is no lock.
+// begin returns when the attempt of an event got the lock. If there is no lock, it returns when the
+// attempt read the order.
 func (b *builder) begin(e history.Event) time.Duration {
 	opens := history.Acquire
 	if b.Excludes == catalog.NoExclusion {
@@ -241,9 +242,9 @@ func (b *builder) between(from time.Duration, last history.Event, who ...actor) 
 	return withoutEmptyCalls(shown)
 }
 
-// freesAnother reports whether e is a release that freed the lock of a later holder among
-// who. A lock may be handed on before its release is answered. So the later holder must have
-// entered before the release was called, or after the lease had ended.
+// freesAnother reports whether an event is a release that freed the lock of a later holder, which
+// must be one of the given actors. A lock may be handed on before its release is answered. So the
+// later holder must have entered before the release was called, or after the lease had ended.
 func (b *builder) freesAnother(e history.Event, who ...actor) bool {
 	if e.Op != history.Release || e.Kind != history.OK {
 		return false
@@ -258,7 +259,7 @@ func (b *builder) freesAnother(e history.Event, who ...actor) bool {
 	})
 }
 
-// called returns when the call was made that e answers, or 0 if it was not recorded.
+// called returns the time of the call that an event answers, or 0 if the call was not recorded.
 func (b *builder) called(e history.Event) (at time.Duration) {
 	for _, x := range b.events {
 		if x.T <= e.T && actorOf(x) == actorOf(e) && x.Token == e.Token && x.Op == e.Op && x.Kind == history.Invoke {
@@ -268,7 +269,7 @@ func (b *builder) called(e history.Event) (at time.Duration) {
 	return at
 }
 
-// matters reports whether a timeline shows events like e.
+// matters reports whether a timeline shows events of this kind.
 func (b *builder) matters(e history.Event) bool {
 	switch e.Op {
 	case history.Renew:

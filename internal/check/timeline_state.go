@@ -46,8 +46,8 @@ func (s *state) next(e history.Event) {
 	}
 }
 
-// belief returns what e lets its actor believe. It returns "" if the actor's belief does not
-// change.
+// belief returns what an event makes its actor believe. It returns "" if the event does not change
+// the belief.
 func (s *state) belief(e history.Event) string {
 	locks := s.Excludes != catalog.NoExclusion
 	switch {
@@ -76,8 +76,8 @@ func (s *state) belief(e history.Event) string {
 	}
 }
 
-// readBelief returns what a read lets its actor believe. The record does not say how many
-// units the actor read. If it then sends a write, it must have read that one is left.
+// readBelief returns what a read makes its actor believe. The record does not say how many units
+// the actor read. If the actor then sends a write, it must have read that a unit is left.
 func (s *state) readBelief(e history.Event, locks bool) string {
 	left, open, taken := len(s.winners) < s.units(), "the order is open", "the order is taken"
 	if s.units() > 1 {
@@ -93,7 +93,7 @@ func (s *state) readBelief(e history.Event, locks bool) string {
 	}
 }
 
-// writesAfter reports whether the attempt of e later sent its write.
+// writesAfter reports whether the attempt to which an event belongs later sent its write.
 func (b *builder) writesAfter(e history.Event) bool {
 	return slices.ContainsFunc(b.events, func(x history.Event) bool {
 		return x.T >= e.T && x.Op == history.Claim && x.Kind == history.Invoke && actorOf(x) == actorOf(e) && x.Token == e.Token

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// recover answers a panic with status 500 and writes it to the log. It passes on
+// recover answers a panic with status 500 and writes it to the log. It panics again with
 // http.ErrAbortHandler, which net/http handles.
 func (a api) recover(c *gin.Context) {
 	defer func() {

@@ -23,8 +23,8 @@ var backends = []struct {
 	{lock.Etcd, "etcd (-etcd)", func(e lock.Env) bool { return e.Etcd != nil }},
 }
 
-// locksRows reports whether the database has sessions with row locks and named locks. It
-// returns true for a database that does not answer, because that one may have them.
+// locksRows reports whether the database has sessions with row locks and named locks. If the
+// database does not answer, locksRows returns true, because it may have them.
 func locksRows(e lock.Env) bool {
 	if e.Orders == nil {
 		return false
@@ -38,7 +38,8 @@ func locksRows(e lock.Env) bool {
 	return !errors.Is(err, order.ErrUnsupported)
 }
 
-// missingBackend names the required backends that env does not have. It returns "" if env has all.
+// missingBackend names the required backends that env does not have. It returns "" if none is
+// missing.
 func missingBackend(env lock.Env, needs lock.Backend) string {
 	var missing []string
 	for _, b := range backends {

@@ -17,7 +17,7 @@ const (
 	distrTTL     = 50_000 * time.Millisecond
 	distrTimeout = 5 * time.Second
 	maxDistrName = 128 // bytes of a key or a uuid
-	// distrPrefix separates these keys from those of the strategies.
+	// distrPrefix separates the keys of raw locks from those of the strategies.
 	distrPrefix = "distr:"
 )
 

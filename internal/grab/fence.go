@@ -21,8 +21,7 @@ type behindError struct {
 func (e *behindError) Error() string { return e.cause.Error() }
 func (e *behindError) Unwrap() error { return e.cause }
 
-// judgeStale returns the error for a read with a stale token. row is the order in the
-// database.
+// judgeStale returns the error for a read with a stale token. row is the order that was read.
 func (a *attempt) judgeStale(row order.Order, stale error) error {
 	if row.Status != order.Open {
 		return order.ErrTaken

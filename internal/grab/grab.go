@@ -51,8 +51,8 @@ func (s *Service) Grab(ctx context.Context, req Request) Answer {
 	return answer
 }
 
-// enter starts a phase, and its span. It returns a context for the phase, and a function that
-// ends it.
+// enter starts a phase of the grab and its trace span. It returns a context for the phase, and a
+// function that ends the phase.
 func (a *attempt) enter(ctx context.Context, phase tap.Phase) (context.Context, func()) {
 	ctx, end := a.scope.Enter(ctx, phase)
 	if a.cfg.Trace == nil {
@@ -103,8 +103,8 @@ type attempt struct {
 	span *trace.Span // the span of the current phase; nil without a Tracer
 }
 
-// maxRepairs bounds how often one grab repairs its lock's counter. A further repair is
-// needed only if Redis loses the counter again or another driver is faster.
+// maxRepairs is how often one grab may raise its lock's counter of fencing tokens. A further
+// attempt is needed only if Redis loses the counter again or another driver is faster.
 const maxRepairs = 3
 
 // repairing runs underLock, and repeats it if the lock's counter of fencing tokens was
@@ -203,7 +203,7 @@ func (a *attempt) renewed() func(until time.Time) {
 	}
 }
 
-// leaseLeft converts the end of a lease into the value that an event holds.
+// leaseLeft returns the time until the end of a lease, in the form in which an event records it.
 func leaseLeft(until time.Time) time.Duration {
 	if until.IsZero() {
 		return history.Endless
@@ -289,9 +289,9 @@ func (a *attempt) mayHave(ctx context.Context, rows order.Rows, row order.Order)
 	return err
 }
 
-// claim checks the lease once more and then writes the winner. Neither the loss of the lease
-// nor a client that hangs up cancels the write, because its outcome would then be unknown.
-// stock is the number of units left when an order of several units was read.
+// claim checks the lease once more and then writes the winner. Neither the loss of the lease nor a
+// client that disconnects cancels the write, because its outcome would then be unknown. stock is
+// the number of units left when an order of several units was read.
 func (a *attempt) claim(ctx context.Context, rows order.Rows, lease lock.Lease, stock int64) error {
 	if err := a.lastLook(ctx, lease); err != nil {
 		return err

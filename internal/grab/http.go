@@ -29,7 +29,8 @@ type HTTPConfig struct {
 	// AdminToken. If AdminToken is empty, they are refused.
 	Public     bool
 	AdminToken string
-	// Ready checks each dependency by name. ready says whether the working ones suffice.
+	// Ready checks all dependencies. checks maps each name to an error, and ready says whether the
+	// dependencies that work suffice.
 	Ready   func(context.Context) (checks map[string]error, ready bool)
 	Metrics *Metrics
 	Log     *slog.Logger
@@ -240,8 +241,8 @@ type StrategyView struct {
 	Source string                            `json:"source"`
 	Guard  order.Guard                       `json:"guard"`
 	Expect map[catalog.Fault]catalog.Verdict `json:"expect"` // the expected verdict under every fault
-	// Available says whether this instance has the servers that the strategy needs. Missing
-	// names those that it lacks.
+	// Available says whether this instance has the servers that the strategy needs. Missing names
+	// the servers that the instance lacks.
 	Available bool   `json:"available"`
 	Missing   string `json:"missing,omitempty"`
 }
@@ -377,7 +378,7 @@ func orderID(c *gin.Context) (int64, error) {
 // end, because only then does net/http notice that the client has hung up.
 func readBody(c *gin.Context, v any) error {
 	conn := http.NewResponseController(c.Writer)
-	_ = conn.SetReadDeadline(time.Now().Add(bodyTimeout)) // fails only for the recorder of a test, which has no deadline
+	_ = conn.SetReadDeadline(time.Now().Add(bodyTimeout)) // this fails only in tests, whose response recorder has no deadline
 	b, err := io.ReadAll(http.MaxBytesReader(c.Writer, c.Request.Body, maxBody))
 	_ = conn.SetReadDeadline(time.Time{}) // a deadline would cancel the request before it is answered
 	var tooLarge *http.MaxBytesError

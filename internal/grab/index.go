@@ -42,5 +42,5 @@ func (a api) index(c *gin.Context) {
 	c.Header("Content-Security-Policy", "default-src 'none'; img-src data:")
 	c.Header("Content-Type", "text/html; charset=utf-8")
 	c.Status(http.StatusOK)
-	_ = indexPage.Execute(c.Writer, i) // fails only if the client has gone
+	_ = indexPage.Execute(c.Writer, i) // this fails only if the client has disconnected
 }

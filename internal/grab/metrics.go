@@ -63,7 +63,7 @@ func (m *Metrics) count(grab func() Answer) Answer {
 		m.waited.WithLabelValues(ans.Strategy).Observe(ans.WaitedMS / 1000)
 		m.locked.WithLabelValues(ans.Strategy).Observe(ans.HeldMS / 1000)
 	}
-	lost := m.lost.WithLabelValues(ans.Strategy) // shown as 0 until the first loss
+	lost := m.lost.WithLabelValues(ans.Strategy) // this shows the counter as 0 until the first loss
 	if ans.Reason == LeaseLost {
 		lost.Inc()
 	}

@@ -27,7 +27,7 @@ type Config struct {
 	Instance string
 	Orders   order.Store
 	Lock     lock.Env
-	Strategy string           // the strategy at the start
+	Strategy string           // the strategy until Switch is called
 	Work     time.Duration    // duration of a driver's work between the read and the write
 	Guard    order.Guard      // empty: the default guard of each strategy
 	OnLost   OnLost           // empty: Abort

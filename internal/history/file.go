@@ -70,8 +70,8 @@ func (f *File) Close() error {
 	return errors.Join(f.err, f.file.Close())
 }
 
-// mend adds the missing newline after a torn line, so that Decode reports that line. It
-// returns the number of the last incarnation that wrote to the file, or 0 if there is none.
+// mend adds the missing newline after an incomplete last line, and Decode then reports that line.
+// It returns the number of the last incarnation that wrote to the file, or 0 if there is none.
 func mend(f *os.File) (incarnation int, err error) {
 	tail, _, err := readTail(f)
 	if err != nil || len(tail) == 0 {
@@ -92,7 +92,7 @@ func End(f *os.File) (int64, error) {
 	return size - int64(len(tail)-bytes.LastIndexByte(tail, '\n')-1), err
 }
 
-// readTail reads the end of a file, which is longer than one line.
+// readTail reads the last part of a file, which is longer than any single line.
 func readTail(f *os.File) (tail []byte, size int64, err error) {
 	info, err := f.Stat()
 	if err != nil {

@@ -4,8 +4,8 @@ package history
 
 import "time"
 
-// ProbeDriver is the first driver id that no load uses. With these drivers, a harness finds
-// out whether an order can still be grabbed.
+// ProbeDriver is the first of the driver ids that no load uses. Grabs of these drivers find out
+// whether an order can still be grabbed.
 const ProbeDriver = 1_000_000_000
 
 // Kind says how far the operation of an event has come, in the terms of Jepsen.
@@ -22,21 +22,21 @@ const (
 // The operations of events.
 const (
 	Grab    = "grab"    // a whole grab, from request to answer
-	Acquire = "acquire" // of the lock; its OK starts the hold
-	Renew   = "renew"   // of the lease, by background work; only confirmed renewals are recorded
-	Read    = "read"    // of the order
+	Acquire = "acquire" // the acquire of the lock; its OK begins the hold
+	Renew   = "renew"   // a renewal of the lease in the background; only confirmed renewals are recorded
+	Read    = "read"    // the read of the order
 	Claim   = "claim"   // the write of the winner
-	Release = "release" // of the lock; its Invoke ends the hold
+	Release = "release" // the release of the lock; its Invoke ends the hold
 	Lost    = "lost"    // the holder learns that it has lost its lease
-	Cell    = "cell"    // in the file of a run: the start of a cell; the note names its fault
-	Strike  = "strike"  // a fault holds or hits a grab, and the note says where; OK means that the grab continues
+	Cell    = "cell"    // the start of a cell in the file of a run; the note names the fault of the cell
+	Strike  = "strike"  // a fault stops or hits a grab, and the note says where; OK means that the grab continues
 )
 
-// Code says for programs why an operation did not succeed; the note says it for people. It is
-// the reason that the client got, or the outcome of the grab.
+// Code tells programs why an operation did not succeed, whereas the note tells people. It is the
+// reason that the client got, or the outcome of the grab.
 type Code string
 
-// The codes that a judge of events needs. Every failure has a code, except in files that are
+// The codes that are needed to judge events. Every failure has a code, except in files that are
 // older than this field.
 const (
 	Busy      Code = "busy"       // the lock was not obtained within the wait
@@ -61,7 +61,7 @@ type Event struct {
 	Order       int64  `json:"order"`
 	Driver      int64  `json:"driver"`
 	Strategy    string `json:"strategy,omitempty"`
-	Token       string `json:"token,omitempty"` // of the attempt
+	Token       string `json:"token,omitempty"` // the token of the attempt
 	Fence       uint64 `json:"fence,omitempty"`
 	Code        Code   `json:"code,omitempty"`
 	// Lease is how long the lease lasts from T without renewal, as its holder

@@ -62,9 +62,9 @@ func CheckURL(text string) error {
 	return nil
 }
 
-// Dial returns a Tracer that sends spans to a collector by OTLP over HTTP. Without a path, the
-// URL gets the path /v1/traces. If it is empty, Dial returns nil. The caller must close the Tracer.
-// warn gets the errors of the collector.
+// Dial returns a Tracer that sends spans to a collector by OTLP over HTTP. Without a path, the URL
+// gets the path /v1/traces. If the URL is empty, Dial returns nil. The caller must close the
+// Tracer. warn receives the errors of the collector.
 func Dial(ctx context.Context, url, service, instance string, warn func(error)) (*Tracer, error) {
 	if url == "" {
 		return nil, nil
@@ -119,13 +119,13 @@ func (t *Tracer) Inject(ctx context.Context, header http.Header) {
 // Span is one running span. A nil Span does nothing.
 type Span struct {
 	span  trace.Span
-	waits *waits // of the phase acquire
+	waits *waits // the waiting times within the phase acquire; nil for other spans
 }
 
 // kinds holds the kinds of the spans that talk to another process.
 var kinds = map[string]trace.SpanKind{Driver: trace.SpanKindClient, Grab: trace.SpanKindServer}
 
-// Begin starts a span below the one in ctx. It returns a context for its children.
+// Begin starts a span below the span in ctx. It returns a context for the children of the new span.
 func (t *Tracer) Begin(ctx context.Context, name string) (context.Context, *Span) {
 	if t == nil {
 		return ctx, nil
@@ -231,7 +231,7 @@ func (w *waits) end() {
 	w.ended = true
 }
 
-// waitedLocked makes a span of the time since the last call.
+// waitedLocked makes a span of the time that has passed since the last call.
 func (w *waits) waitedLocked() {
 	now := time.Now()
 	if w.ended || w.calls > 0 || now.Sub(w.since) < minWait {

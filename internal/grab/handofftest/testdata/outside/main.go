@@ -1,4 +1,4 @@
-// A module of its own that takes a lock.
+// Command outside takes a lock with package handoff from a module of its own.
 package main
 
 import (
