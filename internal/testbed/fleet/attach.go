@@ -27,10 +27,10 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// ErrRefused means that the targets cannot do what the flags ask for.
+// ErrRefused means that the targets cannot do what the flags demand.
 var ErrRefused = errors.New("the targets cannot be used so")
 
-// Strategy is a strategy that targets can switch to, as listed by GET /strategies.
+// Strategy is a strategy to which targets can switch, as GET /strategies lists it.
 type Strategy struct {
 	Name      string
 	Available bool
@@ -54,8 +54,8 @@ func (s *Strategy) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// Attach returns a fleet of instances that were started elsewhere. It finds out which parts
-// of the API they have.
+// Attach returns a fleet of instances that were started elsewhere. It finds out which parts of the
+// API they support.
 func Attach(ctx context.Context, t target.Target) (*Fleet, error) {
 	f := newFleet(t.Token)
 	urls := t.URLs
@@ -77,11 +77,11 @@ func Attach(ctx context.Context, t target.Target) (*Fleet, error) {
 	return f, f.Identify(ctx, t)
 }
 
-// findTimeout limits the time in which a listed instance must answer.
+// findTimeout is how long an instance from a registry may take to answer.
 const findTimeout = 5 * time.Second
 
-// find returns the base URLs of the instances that a source lists and that answer. It keeps the
-// others in f.Unreachable.
+// find returns the base URLs of the instances that a registry lists and that answer. It records the
+// other instances in f.Unreachable.
 func (f *Fleet) find(ctx context.Context, text string) (urls []string, err error) {
 	source, err := registry.Parse(text)
 	if err != nil {
@@ -113,8 +113,8 @@ func (f *Fleet) find(ctx context.Context, text string) (urls []string, err error
 	return urls, nil
 }
 
-// identify finds the process of each instance by its id. It also makes sure that a stopped
-// process continues when this program ends.
+// identify finds the processes of the instances by their ids. It also makes sure that processes
+// stopped by a fault continue when this program ends.
 func (f *Fleet) identify(pids []int) (err error) {
 	for i, pid := range pids {
 		if f.Instances[i].theirs, err = proc.Find(pid); err != nil {
@@ -127,8 +127,8 @@ func (f *Fleet) identify(pids []int) (err error) {
 	return err
 }
 
-// Identify finds out which parts of the API the targets have, and returns ErrRefused if they do
-// not fit the flags.
+// Identify finds out which parts of the API the targets support. It returns ErrRefused if the flags
+// demand something else.
 func (f *Fleet) Identify(ctx context.Context, t target.Target) error {
 	f.token, f.nextOrder, f.open = t.Token, t.FirstOrder, t.Open
 	f.probes = cmp.Or(t.ProbeDrivers, f.probes)
@@ -160,7 +160,7 @@ func (f *Fleet) Identify(ctx context.Context, t target.Target) error {
 	return nil
 }
 
-// meet asks one instance.
+// meet asks one instance for its id, its settings and its strategies.
 func (f *Fleet) meet(ctx context.Context, index int, in *Instance) error {
 	var health grab.Health
 	err := f.call(in.traceAddress(ctx), http.MethodGet, in.URL+"/healthz", nil, &health)
@@ -189,7 +189,7 @@ func byName(strategies []Strategy) []Strategy {
 	return slices.SortedFunc(slices.Values(strategies), func(a, b Strategy) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// strategiesOf returns the strategies that a target lists. If it lists none, it returns the
+// strategiesOf returns the strategies that a target lists. If the target lists none, it returns the
 // current strategy.
 func (f *Fleet) strategiesOf(ctx context.Context, base string) (strategies []Strategy, listed bool) {
 	if f.call(ctx, http.MethodGet, base+"/strategies", nil, &strategies) == nil && len(strategies) > 0 {
@@ -205,7 +205,7 @@ func (f *Fleet) strategiesOf(ctx context.Context, base string) (strategies []Str
 // Known reports whether the targets are instances of grabsvc, which report their settings.
 func (f *Fleet) Known() bool { return !f.Ours && !f.Foreign && f.Settings.OnLost != "" }
 
-// checkStrategies returns an error if the targets lack one of these strategies.
+// checkStrategies returns an error if the targets lack one of the named strategies.
 func (f *Fleet) checkStrategies(names []string) error {
 	if len(names) == 0 || f.unlisted && !f.Foreign {
 		return nil
@@ -222,7 +222,7 @@ func (f *Fleet) checkStrategies(names []string) error {
 	return nil
 }
 
-// Names returns the names of the targets' strategies.
+// Names returns the names of the strategies that the targets have.
 func (f *Fleet) Names() []string {
 	names := make([]string, len(f.Strategies))
 	for i, s := range f.Strategies {
@@ -231,7 +231,7 @@ func (f *Fleet) Names() []string {
 	return names
 }
 
-// openByCall opens orders with the call in -open-orders, and returns the first id.
+// openByCall opens orders with the call that -open-orders describes, and returns the first id.
 func (f *Fleet) openByCall(ctx context.Context, count int) (int64, error) {
 	if f.Shape.NamesOrders() {
 		return f.openNamed(ctx, count)
@@ -247,7 +247,8 @@ func (f *Fleet) openByCall(ctx context.Context, count int) (int64, error) {
 	return id, nil
 }
 
-// openNamed opens orders whose ids the service chooses, with one call for all or for each.
+// openNamed opens orders whose ids the service chooses. It makes one call for all orders, or one
+// for each order if a call can open only one.
 func (f *Fleet) openNamed(ctx context.Context, count int) (int64, error) {
 	calls, each := 1, count
 	if !f.open.OpensMany() {
@@ -277,7 +278,7 @@ func (f *Fleet) openNamed(ctx context.Context, count int) (int64, error) {
 }
 
 // callToOpen makes the call that opens count orders. It returns the ids in the answer, and the
-// answer as one line.
+// whole answer as one line for messages.
 func (f *Fleet) callToOpen(ctx context.Context, count int) (ids []string, says string, err error) {
 	path, body := f.open.Call(count)
 	header := f.Shape.Fixed()
@@ -294,8 +295,8 @@ func (f *Fleet) callToOpen(ctx context.Context, count int) (ids []string, says s
 	return f.open.ID.In(a.Header, a.Body), OneLine(string(a.Body)), nil
 }
 
-// KeepsLedger reports whether the targets list the drivers that have grabbed an existing
-// order.
+// KeepsLedger reports whether the targets list the drivers that have grabbed an order. The order
+// with this id must exist.
 func (f *Fleet) KeepsLedger(ctx context.Context, id int64) bool {
 	if f.Foreign {
 		return false

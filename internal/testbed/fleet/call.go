@@ -32,7 +32,8 @@ type StatusError struct {
 // Error returns the status and the text of the reply.
 func (e *StatusError) Error() string { return fmt.Sprintf("HTTP %d: %s", e.Code, e.Says) }
 
-// call makes one API call with JSON. body and answer may be nil.
+// call makes one API call. It sends body as JSON and decodes the reply into answer. Both may be
+// nil.
 func (f *Fleet) call(ctx context.Context, method, url string, body, answer any) error {
 	var sent []byte
 	if body != nil {
@@ -124,20 +125,20 @@ func OneLine(text string) string {
 	}, strings.ToValidUTF8(text, "")) + ellipsis
 }
 
-// Counters holds the sums of the instances' counters since their start. A sum is NaN if an
-// instance does not have the counter.
+// Counters holds counters of the instances since their start, each summed over all instances. A sum
+// is NaN if an instance does not have the counter.
 type Counters struct {
 	RedisCommands, DBStatements float64
 	InFlight                    float64
-	// Epoch is the sum of the start times. It changes if an instance restarts, because its
-	// counters then start from zero.
+	// Epoch is the sum of the instances' start times. If it changes, an instance has restarted, and
+	// its counters have started from zero.
 	Epoch float64
 }
 
-// ErrNoMetrics means that the targets do not count their grabs in flight.
+// ErrNoMetrics means that the targets do not report how many grabs are in flight.
 var ErrNoMetrics = errors.New("fleet: the targets count nothing")
 
-// Counters reads the metrics of every running instance.
+// Counters reads the metrics of every running instance and adds them up.
 func (f *Fleet) Counters(ctx context.Context) (Counters, error) {
 	var sum Counters
 	if f.Foreign {
@@ -145,7 +146,7 @@ func (f *Fleet) Counters(ctx context.Context) (Counters, error) {
 	}
 	for _, in := range f.Instances {
 		if !in.alive() {
-			continue // its start time is then missing in Epoch
+			continue // so its start time is missing in Epoch
 		}
 		families, err := f.scrape(ctx, in)
 		if unsent := (*url.Error)(nil); err != nil && !f.Ours && !errors.As(err, &unsent) {
@@ -162,8 +163,8 @@ func (f *Fleet) Counters(ctx context.Context) (Counters, error) {
 	return sum, nil
 }
 
-// Drain waits until at most hung grabs are in flight, but no longer than within. hung is the
-// number of grabs that clients have given up. It returns the last counters.
+// Drain waits until at most hung grabs are in flight, where hung is the number of grabs that
+// clients have given up on. It waits no longer than within, and returns the last counters.
 func (f *Fleet) Drain(ctx context.Context, hung int, within time.Duration) (Counters, error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -190,7 +191,7 @@ func (f *Fleet) scrape(ctx context.Context, in *Instance) (map[string]*dto.Metri
 	return parser.TextToMetricFamilies(bytes.NewReader(text))
 }
 
-// total returns the sum of a metric, or NaN if f is nil.
+// total returns the sum of a metric over all its labels, or NaN if f is nil.
 func total(f *dto.MetricFamily) float64 {
 	if f == nil {
 		return math.NaN()

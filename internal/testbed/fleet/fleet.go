@@ -1,9 +1,9 @@
-// Package fleet starts and controls the instances under test. They are processes of this
-// program, processes of another service, or targets that were started elsewhere.
+// Package fleet starts and controls the instances under test. They are processes of this program,
+// processes of another service, or targets that were started elsewhere.
 //
-// The fleet can do more with its own instances. It starts them with the settings of a cell
-// (Equip), kills and restarts them, holds their calls, sets their clocks, and reads their
-// event files. Start at Fleet.
+// The fleet can do most with instances of this program. It starts them with given settings (Equip),
+// kills and restarts them, holds their calls, sets their clocks, and reads their event files. To
+// read this package, start at Fleet.
 package fleet
 
 import (
@@ -23,34 +23,34 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// FirstPort is the first of the two ports in the article. Further instances and worker
+// FirstPort is the first of the two ports that the article uses. Further instances and further
 // stacks use the next ports.
 const FirstPort = 8004
 
 // Fleet holds the instances under test.
 type Fleet struct {
 	Instances []*Instance
-	Ours      bool          // the instances are processes of this program
-	Shape     *target.Shape // shape of a grab
+	Ours      bool          // whether the instances are processes of this program
+	Shape     *target.Shape // how to send a grab and interpret the reply
 	Events    Events
 
-	// These fields describe targets.
-	Foreign    bool          // the targets have no control API
-	Strategies []Strategy    // strategies in the control API
+	// These fields describe targets, which were started elsewhere.
+	Foreign    bool          // whether the targets have no control API
+	Strategies []Strategy    // strategies that the control API lists
 	Settings   grab.Settings // settings of the first target; zero if it does not report them
-	// Unreachable holds the instances that a service registry lists although they do not answer. It maps
-	// base URLs to errors.
+	// Unreachable contains the instances that a service registry lists but that do not answer. It
+	// maps their base URLs to errors.
 	Unreachable map[string]string
 
 	client    *http.Client
-	probes    int64 // the first driver of the probes
+	probes    int64 // number of the first driver for probes
 	token     string
-	unlisted  bool            // targets have a control API that does not list their strategies
+	unlisted  bool            // whether targets have a control API that does not list their strategies
 	open      *target.Opening // how targets open orders; nil means POST /orders
 	nextOrder int64           // next order id; 0 if a call opens orders
 
-	// restored continues the stopped processes of targets. It is nil if no process can be
-	// stopped.
+	// restored continues the stopped processes of targets. It is nil if the processes are unknown,
+	// so that no fault can stop them.
 	restored func() error
 
 	// These fields describe instances that the fleet starts.
@@ -61,9 +61,9 @@ type Fleet struct {
 
 // Config holds the settings that all started instances share.
 type Config struct {
-	Exe         string // this program, which is also the instance
+	Exe         string // path of this program, which also runs as an instance
 	Instances   int
-	Guard       order.Guard // the default is the strategy's own guard
+	Guard       order.Guard // empty means the strategy's own guard
 	OnLost      grab.OnLost
 	PerDriver   int                  // largest number of units of one order that a driver may have; 0 means 1
 	ClockOffset time.Duration        // added to the wall clock of the second instance
@@ -72,12 +72,12 @@ type Config struct {
 	Say         func(string, ...any) // prints messages for the user
 }
 
-// Setup holds the settings with which the instances start for a cell.
+// Setup holds the settings with which instances start for a part of the run.
 type Setup struct {
 	Work, TTL, Wait time.Duration
 	Timeout         time.Duration           // limit for one grab
 	Control         bool                    // serve the control API
-	Routes          map[int]stack.Addresses // servers of an instance that does not reach the stack directly, by index
+	Routes          map[int]stack.Addresses // addresses for instances that reach the stack through routes, by index of the instance
 }
 
 func newFleet(token string) *Fleet {
@@ -90,8 +90,8 @@ func newFleet(token string) *Fleet {
 	}
 }
 
-// New returns a fleet of cfg.Instances instances over st. They use consecutive ports from
-// port, or any ports if port is 0. Equip starts them.
+// New returns a fleet of cfg.Instances instances that use the servers of st. They use consecutive
+// ports from port, or any ports if port is 0. Equip starts them.
 func New(cfg Config, st *stack.Stack, port int) *Fleet {
 	f := newFleet("")
 	f.Ours, f.cfg, f.stack = true, cfg, st
@@ -105,8 +105,8 @@ func New(cfg Config, st *stack.Stack, port int) *Fleet {
 	return f
 }
 
-// Equip makes every instance that the fleet starts run with the settings u. It restarts
-// instances that have ended or run with other settings.
+// Equip makes every instance that the fleet starts run with the settings u. It restarts instances
+// that have ended or that run with other settings.
 func (f *Fleet) Equip(ctx context.Context, u Setup) error {
 	if !f.Started() {
 		return nil
@@ -118,7 +118,7 @@ func (f *Fleet) Equip(ctx context.Context, u Setup) error {
 	return g.Wait()
 }
 
-// Stop stops the started instances gracefully. Equip starts them again.
+// Stop stops the started instances gracefully. Equip can start them again.
 func (f *Fleet) Stop() error {
 	var errs []error
 	for _, in := range f.Instances {
@@ -160,7 +160,7 @@ func (f *Fleet) URLs() []string {
 	return urls
 }
 
-// IDs returns the ids of the instances by base URL.
+// IDs returns a map from the base URL of each instance to its id.
 func (f *Fleet) IDs() map[string]string {
 	ids := map[string]string{}
 	for _, in := range f.Instances {
@@ -169,9 +169,9 @@ func (f *Fleet) IDs() map[string]string {
 	return ids
 }
 
-// Use switches every instance to a strategy. It returns the longest lease time in
-// milliseconds, or 0 if the instances do not report one. It does nothing if the targets have
-// no control API.
+// Use switches every instance to a strategy. It returns the longest lease time that an instance
+// reports, in milliseconds, or 0 if none reports one. It does nothing if the targets have no
+// control API.
 func (f *Fleet) Use(ctx context.Context, strategy string) (leaseMS float64, err error) {
 	if f.Foreign {
 		return 0, nil
@@ -186,14 +186,14 @@ func (f *Fleet) Use(ctx context.Context, strategy string) (leaseMS float64, err 
 	return leaseMS, nil
 }
 
-// Create opens orders and returns the first id. If no call opens orders, it takes the next
-// ids.
+// Create opens orders and returns the first id. If no call can open orders, it uses the next ids
+// that the user has reserved with -first-order.
 func (f *Fleet) Create(ctx context.Context, count int) (first int64, err error) {
 	return f.CreateStock(ctx, count, 1)
 }
 
-// CreateStock is like Create for orders with this number of units. Only POST /orders can set
-// the number.
+// CreateStock is like Create, but opens orders with several units each. Only POST /orders supports
+// this.
 func (f *Fleet) CreateStock(ctx context.Context, count, units int) (first int64, err error) {
 	switch {
 	case f.open != nil && f.open.ByCall():
@@ -217,7 +217,7 @@ func (f *Fleet) CreateStock(ctx context.Context, count, units int) (first int64,
 	return made.FirstID, err
 }
 
-// Ledger returns the ledger rows of each order, as the first instance reports them.
+// Ledger returns the ledger rows of the given orders, as the first instance reports them.
 func (f *Fleet) Ledger(ctx context.Context, first int64, count int) ([]order.Grab, error) {
 	var rows []order.Grab
 	for id := first; id < first+int64(count); id++ {

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// traceAddress returns a context that records the address which a call to the instance reaches.
+// traceAddress returns a context that records which address a call to the instance reaches.
 func (in *Instance) traceAddress(ctx context.Context) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) {
 		if addr, err := netip.ParseAddrPort(c.Conn.RemoteAddr().String()); err == nil {
@@ -20,8 +20,8 @@ func (in *Instance) traceAddress(ctx context.Context) context.Context {
 	}})
 }
 
-// addresses returns every address that the name in the instance's URL stands for, and the
-// one that was reached.
+// addresses returns the address that was reached, and every other address to which the host name in
+// the instance's URL resolves.
 func (in *Instance) addresses(ctx context.Context) []netip.Addr {
 	all := []netip.Addr{in.reached.Addr()}
 	if u, err := url.Parse(in.URL); err == nil {
@@ -33,8 +33,8 @@ func (in *Instance) addresses(ctx context.Context) []netip.Addr {
 	return all
 }
 
-// distinguish puts targets that may be one instance into one group. Only addresses count: a
-// name in an answer of someone else's service proves nothing.
+// distinguish puts targets that may be the same instance into one group. It compares only
+// addresses, because a name in the answer of a foreign service proves nothing.
 func (f *Fleet) distinguish(ctx context.Context) {
 	for i, b := range f.Instances {
 		b.group = i
@@ -56,8 +56,8 @@ func (f *Fleet) distinguish(ctx context.Context) {
 	}
 }
 
-// mayBeOne returns why two URLs may lead to one instance. It returns "" if their ports, or the
-// machines behind their addresses, differ.
+// mayBeOne returns why two URLs may lead to the same instance. It returns "" if their ports differ
+// or their addresses belong to different machines.
 func mayBeOne(ctx context.Context, a, b *Instance) string {
 	names := fmt.Sprintf("%s and %s", hostOf(a.URL), hostOf(b.URL))
 	if a.reached == b.reached {
@@ -89,8 +89,8 @@ func isHere(addr netip.Addr) bool {
 	})
 }
 
-// OneInstance returns why the targets of these IDs may all be one instance. It returns "" if
-// at least two instances are among them, or if only one URL is.
+// OneInstance returns why all targets with these IDs may be a single instance. It returns "" if two
+// of them certainly differ, or if nothing suggests that they are the same.
 func (f *Fleet) OneInstance(ids map[string]bool) string {
 	var among []*Instance
 	var why []string

@@ -36,16 +36,16 @@ type Instance struct {
 	fleet    *Fleet
 	index    int
 	reached  netip.AddrPort // address that the first call to a target reached
-	group    int            // targets with the same group may be one instance
-	sameAs   []string       // why it may be the same as an earlier target
-	strategy string         // the last strategy that use selected
+	group    int            // number of the group; targets of one group may be the same instance
+	sameAs   []string       // why the target may be the same instance as earlier ones
+	strategy string         // the last strategy to which use switched
 	port     int            // wanted port; 0 for any
 	reserved net.Listener   // reserves the wanted port; nil if it is not reserved
 	addr     string         // chosen address
 	events   string         // path of the event file
 	proc     *stack.Process // nil before the first start
-	theirs   *os.Process    // process of a target; nil if it is not known
-	killed   bool           // Signal has killed theirs
+	theirs   *os.Process    // process of a target; nil if unknown
+	killed   bool           // whether Signal has killed theirs
 	wires    *wires         // proxies of a service; nil before connect
 	exe      string         // command of the last start
 	args     []string
@@ -58,11 +58,11 @@ func (f *Fleet) newInstance(index int) *Instance {
 	return in
 }
 
-// Name returns a name such as "instance 1", which also names the routes from the instance.
-// The name is known before the port.
+// Name returns a name such as "instance 1", which is known before the port. Routes from the
+// instance have this name too.
 func (in *Instance) Name() string { return fmt.Sprintf("instance %d", in.index+1) }
 
-// Process returns the process, or nil before the first start.
+// Process returns the process of the instance, or nil before the first start.
 func (in *Instance) Process() *stack.Process { return in.proc }
 
 func (in *Instance) equip(ctx context.Context, u Setup) error {
@@ -98,7 +98,7 @@ func (in *Instance) equip(ctx context.Context, u Setup) error {
 	}
 }
 
-// connect opens the proxies of a service's instance and routes them as u requires.
+// connect opens the proxies of a service's instance and routes them to the servers that u names.
 func (in *Instance) connect(u Setup) (err error) {
 	if in.fleet.service == nil {
 		return nil
@@ -120,8 +120,8 @@ func (in *Instance) connect(u Setup) (err error) {
 	return nil
 }
 
-// end stops the process. It ignores the error of a service's process, which may be slow and
-// get killed.
+// end stops the process. It ignores the error for a process of a service, which may end so slowly
+// that it must be killed.
 func (in *Instance) end() error {
 	err := in.proc.Stop(stopGrace)
 	if in.fleet.service != nil {
@@ -138,14 +138,14 @@ func (in *Instance) command(u Setup) (exe string, args, env []string, err error)
 	return in.fleet.cfg.Exe, in.arguments(u), nil, nil
 }
 
-// portTries limits the starts of an instance if another process takes its port between the
+// portTries is how often to try to start an instance if another process takes its port between the
 // check and the start.
 const portTries = 5
 
 var errPortTaken = errors.New("its port is taken")
 
-// chooseAddr sets the address of the instance, and its ID, URL and event file, which depend
-// on the port.
+// chooseAddr sets the address of the instance. It also sets the ID, the URL and the event file,
+// because they depend on the port.
 func (in *Instance) chooseAddr() error {
 	addr, err := in.pickAddr()
 	if err != nil {
@@ -184,10 +184,10 @@ func (in *Instance) reserve() bool {
 	return true
 }
 
-// unreserve gives the reserved port up.
+// unreserve lets other runs of this program use the port again.
 func (in *Instance) unreserve() {
 	if in.reserved != nil {
-		_ = in.reserved.Close() // nothing was sent through it
+		_ = in.reserved.Close() // nothing was sent through the socket
 		in.reserved = nil
 	}
 }
@@ -201,8 +201,8 @@ func isTaken(addr string) bool {
 	return false
 }
 
-// saysTaken reports whether the log of a service says that its port was taken. The port may
-// be free again by now, because a client connection may have used it only for a moment.
+// saysTaken reports whether the log of a service says that its port was taken. It is not enough to
+// test the port, because a client connection may have used the port only for a moment.
 func saysTaken(log string) bool {
 	log = strings.ToLower(log)
 	return strings.Contains(log, "address already in use") || strings.Contains(log, "eaddrinuse")
@@ -211,11 +211,10 @@ func saysTaken(log string) bool {
 // Command is a hidden subcommand that runs this program as an instance.
 const Command = "instance"
 
-// firstStrategy is the strategy of an instance before its first cell. Every stack supports
-// it.
+// firstStrategy is the strategy with which an instance starts. Every stack supports it.
 const firstStrategy = "none"
 
-// arguments returns the arguments that start the instance.
+// arguments returns the command-line arguments that start an instance of this program.
 func (in *Instance) arguments(u Setup) []string {
 	to, routed := u.Routes[in.index]
 	if !routed {
@@ -267,8 +266,8 @@ func (in *Instance) start(ctx context.Context) error {
 	return nil
 }
 
-// alive reports whether the instance runs. For a target with an unknown state, it returns
-// true unless Signal has killed it.
+// alive reports whether the instance runs. The state of a target is unknown, so alive returns true
+// for a target unless Signal has killed it.
 func (in *Instance) alive() bool {
 	if in.proc == nil {
 		return !in.killed
@@ -286,8 +285,8 @@ const (
 	readyTimeout = 30 * time.Second
 )
 
-// awaitReady waits until the instance is ready. It does not accept a reply from another
-// program on the same port.
+// awaitReady waits until the instance is ready. It does not accept replies from another program
+// that listens on the same port.
 func (in *Instance) awaitReady(ctx context.Context) error {
 	within := readyTimeout
 	if in.fleet.service != nil {
@@ -319,7 +318,8 @@ func (in *Instance) awaitReady(ctx context.Context) error {
 	}
 }
 
-// askReady returns nil if the instance is ready.
+// askReady returns nil if the instance is ready. It returns errPortTaken if another process answers
+// on its port.
 func (in *Instance) askReady(ctx context.Context) error {
 	if in.fleet.service != nil {
 		return in.answers(ctx)
@@ -345,7 +345,7 @@ func (in *Instance) use(ctx context.Context, strategy string) (leaseMS float64, 
 	return now.LeaseMS, err
 }
 
-// Signal sends sig to the process.
+// Signal sends sig to the process of the instance.
 func (in *Instance) Signal(sig syscall.Signal) error {
 	if in.theirs == nil {
 		return in.proc.Signal(sig)
@@ -355,8 +355,8 @@ func (in *Instance) Signal(sig syscall.Signal) error {
 	return err
 }
 
-// Restart starts the instance again once it has died, with the strategy that it had. It tries
-// up to three times, because another program may have the port for a moment, and a start may
+// Restart waits until the instance has died, and then starts it again with its last strategy. It
+// tries up to three times, because another program may use the port for a moment, and a start may
 // be slow. A target that runs elsewhere stays dead, because its command is unknown.
 func (in *Instance) Restart(ctx context.Context) error {
 	if in.theirs != nil {
@@ -382,10 +382,10 @@ func (in *Instance) Restart(ctx context.Context) error {
 
 const (
 	restartTries = 3
-	portFreed    = 2 * time.Second // time in which another program usually releases a port
+	portFreed    = 2 * time.Second // time within which another program usually releases a port
 )
 
-// startAgain starts the instance at its address once the port is free.
+// startAgain waits until the port of the instance is free, and then starts the instance there.
 func (in *Instance) startAgain(ctx context.Context) error {
 	free, err := wait.Until(ctx, 50*time.Millisecond, portFreed, func() (bool, error) { return !isTaken(in.addr), nil })
 	if err == nil && !free {
@@ -401,8 +401,8 @@ func (in *Instance) startAgain(ctx context.Context) error {
 	return err
 }
 
-// withStrategy returns args with this strategy. An instance that restarts under load then
-// uses it from the first grab.
+// withStrategy returns args with the given strategy, so that an instance that restarts under load
+// uses it from the first grab on.
 func withStrategy(args []string, strategy string) []string {
 	i := slices.Index(args, "-strategy")
 	if i < 0 || strategy == "" {
@@ -413,7 +413,8 @@ func withStrategy(args []string, strategy string) []string {
 	return args
 }
 
-// Call makes one call to the instance's API. body and answer may be nil.
+// Call makes one call to the instance's API. It sends body as JSON and decodes the reply into
+// answer. Both may be nil.
 func (in *Instance) Call(ctx context.Context, method, path string, body, answer any) error {
 	if err := in.fleet.call(ctx, method, in.URL+path, body, answer); err != nil {
 		return fmt.Errorf("%s: %w", in.Name(), err)

@@ -8,37 +8,38 @@ import (
 	"grablab/internal/testbed/wire"
 )
 
-// Noise is a request that cannot change how a grab ends: a ping, the set-up of a session, or
-// a write to statistics. It is no call of a grab, and no fault strikes at it.
+// Noise is a request that cannot change how a grab ends: a ping, the set-up of a session, or a
+// write to statistics. It does not count as a call of a grab, so no fault is injected there.
 
-// redisNoise are the verbs of Redis commands that neither read nor write data of a grab.
+// redisNoise lists the verbs of Redis commands that neither read nor write data of a grab.
 var redisNoise = []string{
 	"ACL", "ASKING", "AUTH", "CLIENT", "CLUSTER", "COMMAND", "CONFIG", "DBSIZE", "ECHO", "FUNCTION", "HELLO", "INFO", "LASTSAVE", "LATENCY",
 	"MEMORY", "MODULE", "PING", "PUBSUB", "QUIT", "READONLY", "READWRITE", "RESET", "ROLE", "SCRIPT", "SELECT", "SLOWLOG",
 	"SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "UNSUBSCRIBE", "PUNSUBSCRIBE", "SUNSUBSCRIBE",
 }
 
-// mysqlNoise are the verbs of such MySQL statements and commands.
+// mysqlNoise lists the verbs of MySQL statements and commands that neither read nor write data of a
+// grab.
 var mysqlNoise = []string{
 	"CHANGE", "DEBUG", "DESC", "DESCRIBE", wire.EmptyStatement, "EXPLAIN", "FIELDS", "HELP", "PING", "PREPARE", "PROCESSES", "RESET", "SET", "SHOW",
 	"STATISTICS", "USE",
 }
 
-// selectNoise is what a SELECT without data of a grab reads: nothing, system tables, or a
-// function about the session or the time.
+// selectNoise lists what a SELECT may read that does not touch the data of a grab: nothing, system
+// tables, or a function about the session or the time.
 var selectNoise = []string{
 	"", "DUAL", "information_schema", "performance_schema", "mysql", "sys", "CONNECTION_ID", "CURRENT_TIMESTAMP", "CURRENT_USER", "DATABASE", "FOUND_ROWS",
 	"LAST_INSERT_ID", "NOW", "ROW_COUNT", "SCHEMA", "SYSDATE", "UNIX_TIMESTAMP", "USER", "UUID", "VERSION",
 }
 
-// Words in the names of keys and tables that tell statistics from the data of a grab.
+// Words in the names of keys and tables that distinguish statistics from the data of a grab.
 var (
 	statistics = []string{"metric", "metrics", "monitoring", "prometheus", "stat", "stats", "statistic", "statistics", "statsd", "telemetry"}
-	// counters count requests, unless the name also has one of businessWords.
+	// Names with one of these words count requests, unless they also have one of businessWords.
 	counters      = []string{"counter", "counters", "hits", "visits"}
-	totals        = []string{"count", "requests", "total"} // like counters, but only of INCR and the like
+	totals        = []string{"count", "requests", "total"} // like counters, but only for INCR and similar commands
 	businessWords = []string{"driver", "drivers", "grab", "grabs", "order", "orders"}
-	// guardWords are never part of a name of statistics.
+	// A name with one of guardWords is never the name of statistics.
 	guardWords = []string{
 		"claim", "claims", "fence", "fencing", "lease", "leases", "ledger", "lock", "locks", "mutex", "seq", "sequence", "sold", "stock", "token", "tokens",
 		"win", "winner", "winners", "wins",
@@ -46,14 +47,14 @@ var (
 	nameWords = regexp.MustCompile(`[a-z]+`)
 )
 
-// statisticsVerbs are the verbs of requests that write statistics.
+// statisticsVerbs lists the verbs of requests that can write statistics.
 var statisticsVerbs = []string{
 	"EXPIRE", "HINCRBY", "HINCRBYFLOAT", "HMSET", "HSET", "INCR", "INCRBY", "INCRBYFLOAT", "INSERT", "LPUSH", "LTRIM", "PEXPIRE", "PFADD", "PUBLISH", "RPUSH",
 	"TS.ADD", "TS.INCRBY", "UPDATE", "XADD", "ZADD", "ZINCRBY",
 }
 
-// isNoise reports whether a request with this text is noise. The text has a star in place of
-// the order's id.
+// isNoise reports whether a request with this text cannot change how a grab ends. The text has a
+// star in place of the order's id.
 func isNoise(kind, text string) bool {
 	verb, name, _ := strings.Cut(text, " ")
 	switch {

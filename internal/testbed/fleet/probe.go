@@ -17,16 +17,18 @@ import (
 
 const (
 	probesAtOnce = 256
-	probeGivesUp = 3 * time.Second // after so long with errors only, a probe gives up
+	probeGivesUp = 3 * time.Second // a probe gives up if it gets only errors for this long
 )
 
-// IsProbe reports whether the driver is one of those who try the orders after the load.
+// IsProbe reports whether the driver is used only by probes, which try to grab the orders after the
+// load.
 func (f *Fleet) IsProbe(driver int64) bool { return driver >= f.probes }
 
-// StuckOrders returns the orders on which no fresh driver is told grabbed or taken until two
-// leases have passed. It calls probed after each order with the last driver who asked, and with
-// the outcome if it is one of these two. Several goroutines may call probed at a time. An error
-// means that the instances answered with errors, so that nothing is known.
+// StuckOrders returns the orders that seem locked forever: within two leases, no new driver is told
+// grabbed or taken. It calls probed after each order with the last driver who asked, and with the
+// outcome if it is one of these two. Several goroutines may call probed at the same time.
+// StuckOrders returns an error if the instances answered only with errors, because then nothing is
+// known.
 func (f *Fleet) StuckOrders(ctx context.Context, first int64, count int, lease time.Duration, probed func(id, driver int64, outcome grab.Outcome)) ([]int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*lease+readyTimeout)
 	defer cancel()
@@ -52,10 +54,11 @@ func (f *Fleet) StuckOrders(ctx context.Context, first int64, count int, lease t
 	return stuck, err
 }
 
-// askUntilTold asks the instances in turn for the order until a driver is told grabbed or taken,
-// or until two leases have passed. Each try has a driver of its own, step after the last one: a
-// service may write a driver who is then told an error. The outcome is empty if the lock is still
-// held. If the tries end in errors only, nothing is known of the lock.
+// askUntilTold asks the instances in turn for the order until a driver is told grabbed or taken, or
+// until two leases have passed. Each try uses a new driver, whose number is the last one plus step.
+// This is necessary because a service may record a driver and still report an error. The outcome is
+// empty if the lock is still held. If the last tries ended only in errors, nothing is known about
+// the lock, and askUntilTold returns the error.
 func (f *Fleet) askUntilTold(ctx context.Context, id, driver, step int64, lease time.Duration) (last int64, told grab.Outcome, err error) {
 	every := max(lease/20, 10*time.Millisecond)
 	deadline := time.Now().Add(2 * lease)
@@ -82,8 +85,8 @@ func (f *Fleet) askUntilTold(ctx context.Context, id, driver, step int64, lease 
 	}
 }
 
-// probeError names the driver of a probe that got no verdict. Someone else's service may refuse a
-// driver whom it does not know.
+// probeError describes a probe that got no clear answer, and names its driver. A foreign service
+// may refuse a driver that it does not know.
 func (f *Fleet) probeError(id, driver int64, err error) error {
 	hint := ""
 	if !f.Ours && !f.Known() && f.Shape.TellsDrivers() {
@@ -92,7 +95,7 @@ func (f *Fleet) probeError(id, driver int64, err error) error {
 	return fmt.Errorf("fleet: probe of order %d by driver %d: %w%s", id, driver, err, hint)
 }
 
-// Wins reports whether the first instance tells the driver that he has won the order.
+// Wins reports whether the driver has won the order, according to the first instance.
 func (f *Fleet) Wins(ctx context.Context, id, driver int64) bool {
 	outcome, err := f.probe(ctx, f.Instances[0], id, driver)
 	return err == nil && outcome == grab.Grabbed
@@ -112,11 +115,12 @@ func (f *Fleet) probe(ctx context.Context, in *Instance, id, driver int64) (grab
 	return m.Outcome, err
 }
 
-// ProbeDriver returns the driver of the probe with the given index. The load does not use these
-// drivers.
+// ProbeDriver returns the number of the driver that the probe with the given index uses. The load
+// does not use these drivers.
 func (f *Fleet) ProbeDriver(index int64) int64 { return f.probes + index }
 
-// Ask sends a grab that does not wait for the lock. It returns the answer and its meaning.
+// Ask sends a grab that does not wait for the lock, and returns the answer together with its
+// meaning.
 func (in *Instance) Ask(ctx context.Context, id, driver int64) (Answer, target.Meaning, error) {
 	f := in.fleet
 	path, body, header := f.Shape.Request(id, driver)

@@ -21,8 +21,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Service is the command of a program in any language. Each instance of it has its own
-// proxies to its servers.
+// Service is the command that starts a service, which may be written in any language. Each instance
+// of the service has its own proxies to its servers.
 type Service struct {
 	env, words []string // environment variables and words of the command, with placeholders
 	// Ready is a path that returns 2xx once an instance is ready. If it is empty, an
@@ -32,18 +32,18 @@ type Service struct {
 	Migrations []Migration
 }
 
-// placeholders lists the names that a command may contain in braces.
+// placeholders lists the names that a command may contain in braces, such as {port}.
 var placeholders = []string{
 	"port", "instance", "redis", "redis_host", "redis_port", "sentinel", "sentinel_host", "sentinel_port", "redlock",
 	"redlock_1", "redlock_2", "redlock_3", "redlock_4", "redlock_5",
 	"db", "db_host", "db_port", "db_user", "db_password", "db_name", "ttl_ms", "work_ms",
 }
 
-// Placeholders returns the placeholders as one text for messages and the help.
+// Placeholders returns all placeholders as one text, for messages and the help.
 func Placeholders() string { return "{" + strings.Join(placeholders, "} {") + "}" }
 
-// ParseService parses the command of a service, which is quoted as in a shell. The first
-// words may set environment variables, as in PORT={port}.
+// ParseService parses the command of a service, which is quoted as in a shell. The first words of
+// the command may set environment variables, as in PORT={port}.
 func ParseService(text string) (s Service, err error) {
 	s, err = parseCommand(text, placeholders)
 	switch {
@@ -57,8 +57,8 @@ func ParseService(text string) (s Service, err error) {
 	return s, nil
 }
 
-// parseCommand parses a command that may contain the placeholders with these names. The
-// result has no words if the text contains no command.
+// parseCommand parses a command that may contain the placeholders with these names. If the text
+// contains no command, the result has no words.
 func parseCommand(text string, names []string) (s Service, err error) {
 	words, err := splitWords(text)
 	if err != nil {
@@ -80,7 +80,7 @@ func isName(text string) bool {
 	return text != "" && strings.Trim(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_") == ""
 }
 
-// splitWords splits a command like a shell, but expands nothing.
+// splitWords splits a command into words as a shell does, but expands no variables or patterns.
 func splitWords(text string) (words []string, err error) {
 	var word strings.Builder
 	var quote rune
@@ -118,16 +118,16 @@ func splitWords(text string) (words []string, err error) {
 	return words, nil
 }
 
-// Uses reports whether the command contains a placeholder, or one that starts with the same
-// name and a "_".
+// Uses reports whether the command contains the placeholder of this name, or one whose name
+// continues with "_", such as redis_host for redis.
 func (s Service) Uses(name string) bool {
 	return slices.ContainsFunc(slices.Concat(s.env, s.words), func(w string) bool {
 		return strings.Contains(w, "{"+name+"}") || strings.Contains(w, "{"+name+"_")
 	})
 }
 
-// fill returns the command for the instance with this port, which reaches its servers at these
-// addresses.
+// fill returns the command with its placeholders filled in. The instance listens on port, and
+// reaches its servers at the given addresses.
 func (s Service) fill(port string, at stack.Addresses, u Setup) (exe string, args, env []string, err error) {
 	db, err := mysql.ParseDSN(at.DSN)
 	if err != nil {
@@ -163,14 +163,14 @@ func (s Service) fill(port string, at stack.Addresses, u Setup) (exe string, arg
 	return words[0], words[1:], filled(s.env), nil
 }
 
-// NewService returns a fleet of instances of a service over st. It is like New otherwise.
+// NewService is like New, but returns a fleet of instances of the service s.
 func NewService(cfg Config, s Service, st *stack.Stack, port int) *Fleet {
 	f := New(cfg, st, port)
 	f.Ours, f.service = false, &s
 	return f
 }
 
-// Started reports whether the fleet starts its instances.
+// Started reports whether the fleet itself starts its instances.
 func (f *Fleet) Started() bool { return f.stack != nil }
 
 // serviceTimeout limits the start of a service. It is longer than readyTimeout, because a
@@ -207,13 +207,14 @@ func (in *Instance) asked(ctx context.Context) error {
 // IsService reports whether the fleet starts instances of a service.
 func (f *Fleet) IsService() bool { return f.service != nil }
 
-// Grab sends a grab by the probe driver with the given index. The load does not use these drivers.
+// Grab sends a grab by the probe driver with the given index. The load does not use probe drivers.
 func (in *Instance) Grab(ctx context.Context, order, index int64) (grab.Outcome, error) {
 	return in.fleet.probe(ctx, in, order, in.fleet.ProbeDriver(index))
 }
 
-// AwaitGrab returns once the instance answers several grabs of an order that no load uses. By then it
-// has replaced the connections that a fault broke. It returns an error if this takes too long.
+// AwaitGrab returns once the instance answers several concurrent grabs of an order that the load
+// does not use. By then, the instance has replaced the connections that a fault broke. AwaitGrab
+// returns an error if this takes too long.
 func (in *Instance) AwaitGrab(ctx context.Context, order int64, within time.Duration) error {
 	const atOnce = 4
 	var failed error

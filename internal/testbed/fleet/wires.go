@@ -23,21 +23,21 @@ import (
 // when the instance restarts or its routes change.
 type wires struct {
 	proxies   []*wire.Proxy
-	sentinels *wire.Sentinels // name the proxy to Redis; nil if the service uses no Sentinel
+	sentinels *wire.Sentinels // name the proxy to Redis as the master; nil if the service uses no Sentinel
 	at        stack.Addresses // addresses of the proxies and of a Sentinel
 	holds     *control.Server // holds requests that pass through the proxies
 
-	statements    atomic.Int64 // number of statements that the database is executing
-	lastStatement atomic.Int64 // time of its last reply, in Unix nanoseconds
+	statements    atomic.Int64 // number of statements that the database is now executing
+	lastStatement atomic.Int64 // when the database last replied, in Unix nanoseconds
 
 	mu            sync.Mutex
 	to            stack.Addresses // servers behind the proxies
-	order, driver int64           // the grab that the requests belong to; 0 if none
+	order, driver int64           // the grab to which the requests belong; 0 if none
 	id            string          // id of the order in requests
 }
 
-// newWires opens the proxies. If the service asks a Sentinel for its Redis, it also starts
-// Sentinels that name the proxy.
+// newWires opens the proxies. If the service asks a Sentinel for the address of Redis, newWires
+// also starts Sentinels that name the proxy.
 func newWires(st *stack.Stack, name string, sentinels bool, say func(string, ...any)) (*wires, error) {
 	tell := func(text string) { say("%s: %s", name, text) }
 	w := &wires{to: st.Addresses, holds: control.NewServer(name, 0, history.Discard)}
@@ -78,8 +78,8 @@ func (w *wires) leadsTo() stack.Addresses {
 	return w.to
 }
 
-// lead routes new connections to other servers. It closes the connections of every proxy
-// whose server changes.
+// lead makes the proxies connect to other servers from now on. It closes the connections of each
+// proxy whose server changes.
 func (w *wires) lead(to stack.Addresses) {
 	w.mu.Lock()
 	was := w.to
@@ -104,15 +104,16 @@ func (w *wires) close() error {
 	return errors.Join(errs...)
 }
 
-// watch assigns later requests to the grab of this order by this driver. Driver 0 stands for
-// any driver. Order 0 assigns requests to no grab.
+// watch assigns all later requests to the grab of the given order by the given driver. Driver 0
+// stands for any driver. With order 0, requests belong to no grab.
 func (w *wires) watch(order, driver int64, id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.order, w.driver, w.id = order, driver, id
 }
 
-// tap passes a request of the watched grab to the holds as a call.
+// tap handles a request of an instance. A request of the watched grab becomes a call, which w.holds
+// can hold.
 func (w *wires) tap(ctx context.Context, e wire.Event, send func(context.Context) error) error {
 	if e.Server == tap.DB {
 		send = w.counted(send)
@@ -124,7 +125,8 @@ func (w *wires) tap(ctx context.Context, e wire.Event, send func(context.Context
 	return w.holds.Do(ctx, op, send)
 }
 
-// counted returns a function that calls send and counts the statement.
+// counted returns a function that calls send and counts the statement as running until send
+// returns.
 func (w *wires) counted(send func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		w.statements.Add(1)
@@ -145,12 +147,12 @@ var (
 	hexDigits = regexp.MustCompile(`[0-9a-fA-F]+`)
 )
 
-// withoutIDs returns a text with a star in place of the order's id, and with # in place of
-// random parts. The id counts wherever no digit stands beside it, as in order_61, x61a or
-// {00061}. It does not count within a random part or a hexadecimal number, which has at least
-// 7 digits with letters between them.
+// withoutIDs returns a text with a star in place of the order's id, and with # in place of random
+// parts. The id counts wherever no digit stands beside it, as in order_61, x61a or {00061}. It does
+// not count within a random part or a hexadecimal number, which has at least 7 digits with letters
+// between them.
 //
-// An id that is no number counts wherever it stands.
+// An id that is not a number is replaced everywhere.
 func withoutIDs(text, order string) string {
 	if strings.Trim(order, "0123456789") != "" {
 		return random.ReplaceAllString(strings.ReplaceAll(text, order, "*"), "#")
@@ -169,14 +171,15 @@ func withoutIDs(text, order string) string {
 	})
 }
 
-// call returns the call that a request is in the watched grab. Its phase is the text of the
-// request without ids. ok is false if no grab is watched, or if the request is noise.
+// call converts a request into a call of the watched grab. The phase of the call is the text of the
+// request without ids. ok is false if no grab is watched, or if the request cannot change how the
+// grab ends.
 func (w *wires) call(e wire.Event) (op tap.Op, ok bool) {
 	name, kind := e.Server, "redis"
 	if name == tap.DB {
 		name, kind = "mysql", "mysql"
 	}
-	name, _, _ = strings.Cut(name, "-") // a grab asks the nodes of a quorum at once
+	name, _, _ = strings.Cut(name, "-") // the nodes of a quorum get one name, because a grab asks them at the same time
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.order == 0 {
@@ -213,18 +216,18 @@ func (f *Fleet) Unreadable() string {
 	return ""
 }
 
-// Watch assigns the later requests of a service's instance to the grab of this order by this
-// driver. Driver 0 stands for any driver. Order 0 assigns requests to no grab.
+// Watch assigns all later requests of a service's instance to the grab of the given order by the
+// given driver. Driver 0 stands for any driver. With order 0, requests belong to no grab.
 func (in *Instance) Watch(order, driver int64) {
 	in.wires.watch(order, driver, in.fleet.Shape.OrderText(order))
 }
 
-// RouteTo routes new connections of a service's instance to other servers.
+// RouteTo makes the proxies of a service's instance connect to other servers from now on.
 func (in *Instance) RouteTo(to stack.Addresses) { in.wires.lead(to) }
 
-// AwaitQuiet waits until the database has executed no statement of the instances for the time
-// long. No further writes are expected then. It returns false if this does not happen within
-// the time within.
+// AwaitQuiet waits until the database has executed no statement of the instances for the duration
+// long. After that, no further writes are expected. AwaitQuiet returns false if this takes longer
+// than the duration within.
 func (f *Fleet) AwaitQuiet(ctx context.Context, long, within time.Duration) bool {
 	quiet, err := wait.Until(ctx, long/10, within, func() (bool, error) {
 		for _, in := range f.Instances {

@@ -25,8 +25,8 @@ type link struct {
 	ended  bool     // reset was called
 
 	session  session
-	plain    atomic.Bool // the proxy copies bytes only, because it could not read something
-	requests uint64      // number of requests that went through a tap
+	plain    atomic.Bool // the proxy only copies bytes, because it could not read a message
+	requests uint64      // number of requests that passed through a tap
 }
 
 // reset ends both connections at once.
@@ -79,7 +79,8 @@ func (l *link) run() {
 	_ = l.server.Close()
 }
 
-// abandon tells the taps that wait for replies that the proxy will not see any.
+// abandon tells the taps that wait for replies that none will come, because the proxy no longer
+// reads the link.
 func (l *link) abandon() {
 	for _, r := range l.session.abandon() {
 		if r.tap != nil {
@@ -88,7 +89,7 @@ func (l *link) abandon() {
 	}
 }
 
-// tapped is a request that goes through a tap.
+// tapped is a request that passes through a tap.
 type tapped struct {
 	sent      chan struct{} // closes when the tap calls send
 	replied   chan error    // takes the result of send
@@ -98,7 +99,7 @@ type tapped struct {
 	replyOnce sync.Once
 }
 
-// reply lets send return err. Only the first call has an effect.
+// reply makes send return err. Only the first call has an effect.
 func (t *tapped) reply(err error) { t.replyOnce.Do(func() { t.replied <- err }) }
 
 // isSent reports whether the tap has called send.
@@ -111,7 +112,7 @@ func (t *tapped) isSent() bool {
 	}
 }
 
-// start calls the tap in a goroutine.
+// start calls the tap for a request in a new goroutine.
 func (l *link) start(tap Tap, e Event) *tapped {
 	t := &tapped{sent: make(chan struct{}), replied: make(chan error, 1), ended: make(chan struct{})}
 	var send sync.Once
@@ -149,8 +150,8 @@ func fateOf(err error) fate {
 	return fateCut
 }
 
-// send decides about a request before any of it is sent. flush sends what came before it,
-// and present reports whether the client is still connected.
+// send decides the fate of a request before any of it is sent. flush sends the data in front of the
+// request, and present reports whether the client is still connected.
 func (l *link) send(m message, flush func() error, present func() bool) (fate, error) {
 	tap := l.proxy.tap.Load()
 	if tap != nil && m.kind == asks {
@@ -170,8 +171,9 @@ func (l *link) send(m message, flush func() error, present func() bool) (fate, e
 	return fatePass, nil
 }
 
-// awaitSend returns when the tap calls send, or returns the tap's error if it does not. It
-// also returns if the client disconnects, so that the server learns of a killed process at once.
+// awaitSend waits until the tap calls send. If the tap returns without that, awaitSend returns the
+// tap's error. It also returns if the client disconnects, so that the server learns at once of a
+// client that was killed.
 func (l *link) awaitSend(t *tapped, present func() bool) (sent bool, err error) {
 	const interval = 10 * time.Millisecond
 	held := time.NewTimer(interval)
@@ -193,7 +195,7 @@ func (l *link) awaitSend(t *tapped, present func() bool) (sent bool, err error) 
 	}
 }
 
-// deliver decides about a reply before any of it is delivered.
+// deliver decides the fate of a reply before any of it reaches the client.
 func (l *link) deliver(m message, flush func() error, _ func() bool) (fate, error) {
 	t := m.request.tap
 	if t == nil {
@@ -222,13 +224,14 @@ type carrier struct {
 	decide   func(m message, flush func() error, present func() bool) (fate, error)
 
 	buf        []byte
-	sent, r, w int // buf up to sent is sent, up to r is scanned, and up to w is filled
+	sent, r, w int // buf[:sent] was sent, buf[:r] was scanned, and buf[:w] was received
 }
 
-// window is the largest part of a message that a scanner sees.
+// window is the size of a carrier's buffer, and so the largest part of a message that a scanner
+// sees.
 const window = 64 << 10
 
-// run copies bytes up to the end of the stream, and then passes the end on.
+// run copies bytes up to the end of the stream, and then ends the stream to the receiver too.
 func (c *carrier) run() {
 	if c.buf == nil {
 		c.buf = make([]byte, window)
@@ -302,7 +305,7 @@ func (c *carrier) forward() bool {
 
 var errLong = errors.New("the proxy cannot read a message by its first 64 KB")
 
-// flush sends what has been scanned.
+// flush sends the bytes that were scanned but not sent yet.
 func (c *carrier) flush() error {
 	if c.sent == c.r {
 		return nil
@@ -315,7 +318,8 @@ func (c *carrier) flush() error {
 	return err
 }
 
-// present reports whether the sender is still connected. It keeps what the sender has sent.
+// present reports whether the sender is still connected. It reads for a millisecond to find out,
+// and keeps what arrives.
 func (c *carrier) present() bool {
 	if c.w == len(c.buf) {
 		return true
@@ -327,8 +331,8 @@ func (c *carrier) present() bool {
 	return err == nil || errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// giveUp stops reading the link, which passes as bytes from now on. It returns false if it
-// has ended the link instead, because err is a refusal.
+// giveUp stops reading messages on the link, which only copies bytes from now on. If err is a
+// refusal, giveUp instead tells the client, ends the link and returns false.
 func (c *carrier) giveUp(err error) bool {
 	c.noteUnreadable(err)
 	var refused *refusal
@@ -344,13 +348,14 @@ func (c *carrier) giveUp(err error) bool {
 	return true
 }
 
-// drain discards the rest of the stream.
+// drain discards the rest of the stream and then closes the receiver's connection.
 func (c *carrier) drain() {
 	_, _ = io.Copy(io.Discard, c.from)
 	_ = c.to.Close()
 }
 
-// end passes the end of a stream on, a reset as a reset.
+// end ends the stream to the receiver. If the stream ended with an error, such as a reset, it
+// resets the link.
 func (c *carrier) end(err error) {
 	c.r = c.w
 	if c.flush() != nil || err != nil && !errors.Is(err, io.EOF) {

@@ -20,8 +20,8 @@ const (
 	clientQueryAttrs   = 1 << 27 // attributes may precede a statement
 	clientProgress     = 1 << 29 // MariaDB: progress reports that look like error packets
 
-	// unreadable capabilities hide statements or results. The proxy removes them from the
-	// server's greeting.
+	// unreadable lists capabilities that hide statements or results from the proxy. The proxy
+	// therefore removes them from the server's greeting.
 	unreadable = clientCompress | clientSSL | clientOptionalMeta | clientZstd
 )
 
@@ -41,7 +41,7 @@ const (
 	comBulkExecute = 0xfa
 )
 
-// commands names the other commands that the proxy can read.
+// commands maps the other commands that the proxy can read to their names.
 var commands = map[byte]string{
 	0x02: "USE", comFieldList: "FIELDS", 0x05: "CREATE DB", 0x06: "DROP DB", 0x07: "REFRESH", 0x08: "SHUTDOWN",
 	comStatistics: "STATISTICS", comProcessInfo: "PROCESSES", 0x0c: "KILL", 0x0d: "DEBUG", 0x0e: "PING",
@@ -50,13 +50,13 @@ var commands = map[byte]string{
 
 // mysqlSession holds the state that both directions of a MySQL connection share.
 type mysqlSession struct {
-	offered  atomic.Uint32 // capabilities in the server's greeting, before the proxy removes any
-	loggedIn atomic.Bool   // the client has sent its login packet
-	caps     atomic.Uint32 // capabilities that both ends have: those in effect
-	inFile   atomic.Bool   // the client is sending a file for LOAD DATA LOCAL
+	offered  atomic.Uint32 // capabilities in the server's greeting, including those that the proxy removes
+	loggedIn atomic.Bool   // whether the client has sent its login packet
+	caps     atomic.Uint32 // capabilities in effect, which both ends have
+	inFile   atomic.Bool   // whether the client is sending a file for LOAD DATA LOCAL
 
 	mu         sync.Mutex
-	statements map[uint32]string // name of each prepared statement, by its number
+	statements map[uint32]string // names of the prepared statements, by their numbers
 	prepared   string            // name of the statement that was prepared last
 }
 
@@ -72,22 +72,22 @@ const (
 
 // packets splits one direction of a connection into packets.
 type packets struct {
-	rest      int  // bytes of the current payload that have not come yet
-	continued bool // the next packet continues the current one
+	rest      int  // bytes of the current payload that have not arrived yet
+	continued bool // whether the next packet continues the current one
 }
 
 var errMySQL = errors.New("not the MySQL protocol")
 
-// packet is the beginning of a packet.
+// packet is a packet of which at least the beginning has arrived.
 type packet struct {
 	seq       byte
 	size      int
-	payload   []byte // the part that has come
-	continues bool   // it continues the packet before
+	payload   []byte // the part that has arrived
+	continues bool   // whether the packet continues the previous one
 }
 
-// next returns the packet at the beginning of data. ok is false while fewer bytes of the
-// payload have come than want, or than the whole payload if that is shorter.
+// next returns the packet at the beginning of data. ok is false until want bytes of the payload
+// have arrived, or the whole payload if it is shorter.
 func (p *packets) next(data []byte, want int) (k packet, ok bool) {
 	if len(data) < headerSize {
 		return k, false
@@ -98,22 +98,22 @@ func (p *packets) next(data []byte, want int) (k packet, ok bool) {
 	return k, p.continued || len(k.payload) >= min(want, k.size)
 }
 
-// take consumes the part of the packet that has come, and returns its length.
+// take consumes the part of the packet that has arrived, and returns its length.
 func (p *packets) take(k packet) int {
 	p.rest = k.size - len(k.payload)
 	p.continued = k.size == maxPacket
 	return headerSize + len(k.payload)
 }
 
-// skip consumes more bytes of a packet that take has consumed in part.
+// skip consumes further bytes of a packet of which take has consumed only a part.
 func (p *packets) skip(data []byte) int {
 	n := min(p.rest, len(data))
 	p.rest -= n
 	return n
 }
 
-// mysqlRequests finds the commands of a client. It reads a command when the whole packet,
-// or as much of it as fits into the buffer, has come.
+// mysqlRequests finds the commands of a client. It reads a command once the whole packet has
+// arrived, or as much of it as fits into the buffer.
 type mysqlRequests struct {
 	*session
 	packets
@@ -149,7 +149,7 @@ func (s *mysqlRequests) scan(data []byte, full bool) (n int, m message, err erro
 	return s.take(k), m, nil
 }
 
-// login reads the login packet of a client.
+// login reads the login packet of a client, which contains the client's capabilities.
 func (s *mysqlRequests) login(k packet) error {
 	if len(k.payload) < 32 {
 		return fmt.Errorf("%w: the login packet has %d bytes, want at least 32", errMySQL, k.size)
@@ -158,7 +158,7 @@ func (s *mysqlRequests) login(k packet) error {
 	if asked&clientSSL != 0 {
 		return refuseTLS(k.seq + 1)
 	}
-	caps := asked & s.mysql.offered.Load() // the server ignores the rest
+	caps := asked & s.mysql.offered.Load() // the server ignores the capabilities that it did not offer
 	switch {
 	case asked&clientProtocol41 == 0:
 		return fmt.Errorf("%w: the client speaks the protocol from before version 4.1", errMySQL)
@@ -172,8 +172,8 @@ func (s *mysqlRequests) login(k packet) error {
 	return nil
 }
 
-// refuseTLS returns the error packet for a client that begins TLS although the proxy did
-// not offer it.
+// refuseTLS returns a refusal for a client that begins TLS although the proxy did not offer it. The
+// refusal contains a MySQL error packet.
 func refuseTLS(seq byte) *refusal {
 	const why = "the client insists on TLS, and the proxy cannot read statements through TLS: connect without it (sslMode=DISABLED, ssl-mode=DISABLED, tls=false)"
 	payload := append([]byte{0xff}, binary.LittleEndian.AppendUint16(nil, 2026)...) // CR_SSL_CONNECTION_ERROR
@@ -181,7 +181,7 @@ func refuseTLS(seq byte) *refusal {
 	return &refusal{why, append([]byte{byte(len(payload)), byte(len(payload) >> 8), 0, seq}, payload...)}
 }
 
-// command reads a command packet.
+// command reads a command packet and returns the request in it.
 func (s *mysqlRequests) command(payload []byte) (m message, err error) {
 	if len(payload) == 0 {
 		return m, fmt.Errorf("%w: a command packet is empty", errMySQL)
@@ -214,12 +214,12 @@ func (s *mysqlRequests) command(payload []byte) (m message, err error) {
 	return m, err
 }
 
-// errAttributes is the error for query attributes that end too early, have an unknown
-// type, or do not fit into the proxy's buffer.
+// errAttributes is the error for query attributes that end too early, have an unknown type, or do
+// not fit into the proxy's buffer.
 var errAttributes = fmt.Errorf("%w: the query attributes of a statement cannot be read", errMySQL)
 
-// skipAttributes returns the statement behind the attributes in a COM_QUERY packet. The
-// attributes of a prepared statement follow its number, so they need no skipping.
+// skipAttributes returns the statement that follows the attributes in a COM_QUERY packet. Prepared
+// statements do not need this, because their number comes before the attributes.
 func skipAttributes(p []byte) (statement []byte, err error) {
 	count, size := lengthIn(p)
 	sets, more := lengthIn(p[min(size, len(p)):])
@@ -262,7 +262,7 @@ func skipAttributes(p []byte) (statement []byte, err error) {
 // maxAttributes is the largest number of attributes that skipAttributes accepts.
 const maxAttributes = 1 << 16
 
-// valueSize returns the size of the binary value of a type at the beginning of p.
+// valueSize returns the size of the binary value of the given type at the beginning of p.
 func valueSize(kind byte, p []byte) (size uint64, ok bool) {
 	switch kind {
 	case 0x06: // NULL
@@ -290,8 +290,7 @@ func valueSize(kind byte, p []byte) (size uint64, ok bool) {
 	return n + uint64(prefix), prefix > 0 && n <= uint64(len(p))
 }
 
-// statement returns the name of the prepared statement whose number is at the beginning of
-// payload.
+// statement returns the name of the prepared statement whose number is at the beginning of payload.
 func (s *mysqlSession) statement(payload []byte) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -308,7 +307,7 @@ func (s *mysqlSession) statement(payload []byte) string {
 	return "EXECUTE"
 }
 
-// state says what the next packet of the server is.
+// state says what the next packet of the server contains.
 type state int
 
 const (
@@ -323,19 +322,19 @@ const (
 	afterFile                 // the answer to a file of LOAD DATA LOCAL
 )
 
-// mysqlReplies finds the replies of a server.
+// mysqlReplies finds where the replies of a server begin.
 type mysqlReplies struct {
 	*session
 	packets
 	state   state
-	columns int   // column definitions that have not come yet
+	columns int   // number of column definitions that have not arrived yet
 	then    []int // sizes of the next groups of definitions: parameters, then columns
-	inRows  bool  // rows follow the column definitions
+	inRows  bool  // whether rows follow the column definitions
 }
 
 const (
-	endBytes   = 32  // bytes of a packet that show an end of rows or an OK
-	errorBytes = 512 // bytes of a reply's first packet, which may be an error
+	endBytes   = 32  // bytes of a packet that suffice to recognize an OK or the end of the rows
+	errorBytes = 512 // bytes to wait for in a reply's first packet, which may be an error
 )
 
 func (s *mysqlReplies) scan(data []byte, _ bool) (n int, m message, err error) {
@@ -374,7 +373,7 @@ const (
 	isError  = 0xff
 )
 
-// packet reads a packet. It returns a message if a reply begins with the packet.
+// packet reads a packet. If a reply begins with the packet, it returns the message for that reply.
 func (s *mysqlReplies) packet(k packet) (m message, err error) {
 	p := k.payload[:min(len(k.payload), errorBytes)]
 	if len(p) == 0 && s.state != rows {
@@ -385,7 +384,7 @@ func (s *mysqlReplies) packet(k packet) (m message, err error) {
 		return m, s.greet(p)
 	case between:
 		r, ok := s.pop()
-		if !ok { // the server says why it closes the connection
+		if !ok { // no request waits, so the server says why it closes the connection
 			return m, nil
 		}
 		m = message{kind: replies, request: r}
@@ -411,8 +410,8 @@ func (s *mysqlReplies) packet(k packet) (m message, err error) {
 	return m, nil
 }
 
-// greet reads the server's greeting, and removes the capabilities that the proxy cannot
-// read.
+// greet reads the server's greeting. It removes capabilities that would hide statements or results
+// from the proxy.
 func (s *mysqlReplies) greet(p []byte) error {
 	s.state = signingIn
 	if p[0] == isError {
@@ -433,7 +432,7 @@ func (s *mysqlReplies) greet(p []byte) error {
 	return nil
 }
 
-// begin reads the first packet of a reply.
+// begin reads the first packet of the reply to r, and sets the state for the next packet.
 func (s *mysqlReplies) begin(r request, k packet) error {
 	p := k.payload
 	switch r.kind {
@@ -465,7 +464,7 @@ func (s *mysqlReplies) begin(r request, k packet) error {
 	return nil
 }
 
-// result reads the first packet of a result.
+// result reads the first packet of a result, which may also be an OK or an error.
 func (s *mysqlReplies) result(k packet) error {
 	p := k.payload
 	switch {
@@ -491,15 +490,15 @@ func (s *mysqlReplies) result(k packet) error {
 	return nil
 }
 
-// progress reports whether an error packet is a progress report.
+// progress reports whether an error packet is in fact a progress report from MariaDB.
 func (s *mysqlReplies) progress(p []byte) bool {
 	return len(p) >= 3 && p[1] == 0xff && p[2] == 0xff && s.mysql.caps.Load()&clientProgress != 0
 }
 
-// deprecatesEOF reports whether no EOF packet follows column definitions.
+// deprecatesEOF reports whether the server sends no EOF packet after column definitions.
 func (s *mysqlReplies) deprecatesEOF() bool { return s.mysql.caps.Load()&clientDeprecateEOF != 0 }
 
-// afterColumns sets the state behind a column definition.
+// afterColumns sets the state after a column definition.
 func (s *mysqlReplies) afterColumns() {
 	switch {
 	case s.columns > 0:
@@ -511,7 +510,7 @@ func (s *mysqlReplies) afterColumns() {
 	}
 }
 
-// endColumns sets the state behind a group of definitions.
+// endColumns sets the state after a group of column definitions.
 func (s *mysqlReplies) endColumns(status uint16) {
 	const cursor = 0x0040 // the client fetches the rows later
 	switch {
@@ -524,7 +523,7 @@ func (s *mysqlReplies) endColumns(status uint16) {
 	}
 }
 
-// nextColumns begins the next group of definitions of a prepared statement.
+// nextColumns prepares for the next group of definitions of a prepared statement.
 func (s *mysqlReplies) nextColumns() {
 	for len(s.then) > 0 {
 		s.columns, s.then = s.then[0], s.then[1:]
@@ -553,7 +552,7 @@ func (s *mysqlReplies) row(k packet) {
 	}
 }
 
-// end sets the state behind a result with this status.
+// end sets the state after a result with this status.
 func (s *mysqlReplies) end(status uint16) {
 	const more = 0x0008 // another result follows
 	if status&more != 0 && s.state != fields {
@@ -571,7 +570,7 @@ func status(p []byte) uint16 {
 	return binary.LittleEndian.Uint16(p[3:])
 }
 
-// okStatus returns the status in an OK packet, which follows two numbers.
+// okStatus returns the status in an OK packet, in which two numbers precede it.
 func okStatus(p []byte) uint16 {
 	at := 1
 	for range 2 {
@@ -584,8 +583,8 @@ func okStatus(p []byte) uint16 {
 	return binary.LittleEndian.Uint16(p[at:])
 }
 
-// lengthIn returns the length-encoded number at the beginning of p and its size. The size
-// is 0 if there is no number.
+// lengthIn decodes the length-encoded number at the beginning of p. It also returns the size of the
+// encoded number, which is 0 if there is none.
 func lengthIn(p []byte) (n uint64, size int) {
 	if len(p) == 0 {
 		return 0, 0
@@ -611,7 +610,7 @@ func lengthIn(p []byte) (n uint64, size int) {
 	return n, 1 + size
 }
 
-// errorIn returns the number and the text in an error packet.
+// errorIn returns the error number and the text of an error packet.
 func errorIn(p []byte) *ReplyError {
 	if len(p) < 3 {
 		return &ReplyError{"error"}

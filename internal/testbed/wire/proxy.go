@@ -18,8 +18,8 @@ type Config struct {
 	Say  func(text string) // takes messages for the user; nil discards them
 }
 
-// Proxy listens on a port of the loopback interface and leads to one server. Its methods
-// are safe for concurrent use.
+// Proxy listens on a port of the loopback interface and forwards connections to one server. Its
+// methods are safe for concurrent use.
 type Proxy struct {
 	cfg        Config
 	listener   net.Listener
@@ -30,10 +30,10 @@ type Proxy struct {
 	mu     sync.Mutex
 	links  map[*link]bool
 	closed bool
-	unread string // why the proxy could not read a connection; empty if it could read all
+	unread string // why the first unreadable connection could not be read; empty if the proxy could read all
 }
 
-// Listen opens a proxy. It stays open until Close.
+// Listen opens a proxy, which stays open until Close.
 func Listen(cfg Config) (*Proxy, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -50,18 +50,18 @@ func Listen(cfg Config) (*Proxy, error) {
 // Addr returns the address at which the proxy listens.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// Server returns the name of the server in events.
+// Server returns the name that the server has in events.
 func (p *Proxy) Server() string { return p.cfg.Server }
 
-// Unreadable returns why the proxy could not read a connection, of the first such
-// connection since Listen. It returns the empty string if it could read all of them.
+// Unreadable returns why the proxy could not read the first unreadable connection since Listen. It
+// returns the empty string if the proxy could read all connections.
 func (p *Proxy) Unreadable() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.unread
 }
 
-// Use sends requests through a tap from now on, or through none if t is nil.
+// Use makes requests pass through t from now on. If t is nil, they pass through no tap.
 func (p *Proxy) Use(t Tap) {
 	if t == nil {
 		p.tap.Store(nil)
@@ -78,7 +78,7 @@ func (p *Proxy) HangUp() {
 	}
 }
 
-// Close ends the proxy and its connections, and with them the contexts of waiting taps.
+// Close ends the proxy and its connections. The contexts of waiting taps end too.
 func (p *Proxy) Close() error {
 	p.mu.Lock()
 	p.closed = true
@@ -115,7 +115,7 @@ func (p *Proxy) accept() {
 	}
 }
 
-// serve starts the link of a client.
+// serve starts a link for a client that has connected.
 func (p *Proxy) serve(client net.Conn) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	l := &link{proxy: p, client: client, number: p.conns.Add(1), ctx: ctx, cancel: cancel, done: make(chan struct{})}
@@ -136,7 +136,7 @@ func (p *Proxy) serve(client net.Conn) {
 	}()
 }
 
-// noteUnreadable records and tells why the proxy cannot read the link.
+// noteUnreadable records why the proxy cannot read the link, and tells the user.
 func (l *link) noteUnreadable(err error) {
 	why := fmt.Sprintf("connection %d to %s: %v", l.number, l.proxy.cfg.Server, err)
 	l.proxy.mu.Lock()

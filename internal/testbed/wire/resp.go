@@ -18,17 +18,17 @@ func scanRESP(s *session) (up, down scanner) {
 	return &respRequests{session: s}, &respReplies{session: s}
 }
 
-// values counts how much of some RESP values has not come yet. The elements of an array
+// values counts how much of the current RESP values has not arrived yet. The elements of an array
 // count as values too.
 type values struct {
 	left   int  // values that have not begun
-	skip   int  // bytes of a string and its line end
-	inLine bool // the line of a one-line value continues
+	skip   int  // remaining bytes of a string and its line end
+	inLine bool // whether the line of a one-line value has begun but not ended
 }
 
 var errRESP = errors.New("not the Redis protocol")
 
-// take consumes whole lines and parts of strings, at most to the end of the last value.
+// take consumes whole lines and parts of strings, but nothing after the last value.
 func (v *values) take(data []byte) (n int, err error) {
 	for v.left > 0 || v.skip > 0 {
 		if v.skip > 0 {
@@ -61,11 +61,11 @@ func (v *values) take(data []byte) (n int, err error) {
 	return n, nil
 }
 
-// isLine reports whether a value of this kind is one line: simple strings, errors, numbers,
-// null, doubles, booleans and big numbers.
+// isLine reports whether a value of this kind is a single line. Such values are simple strings,
+// errors, numbers, null, doubles, booleans and big numbers.
 func isLine(kind byte) bool { return strings.IndexByte("+-:_,#(", kind) >= 0 }
 
-// open reads the first line of a string, or of a value with elements.
+// open reads the first line of a string or of a value with elements, and notes what must follow.
 func (v *values) open(line []byte) error {
 	size, ok := sizeIn(line)
 	if !ok {
@@ -89,10 +89,10 @@ func (v *values) open(line []byte) error {
 	return nil
 }
 
-// maxSize keeps sums of sizes from overflowing.
+// maxSize limits the sizes that the proxy accepts, so that sums of sizes cannot overflow.
 const maxSize = 1 << 40
 
-// sizeIn returns the number behind the first byte of a line.
+// sizeIn returns the number that follows the first byte of a line.
 func sizeIn(line []byte) (n int, ok bool) {
 	if len(line) == 0 {
 		return 0, false
@@ -112,8 +112,8 @@ func sizeIn(line []byte) (n int, ok bool) {
 	return n, len(digits) > 0
 }
 
-// respRequests finds commands. It reads a command when the whole of it, or as much as fits
-// into the buffer, has come.
+// respRequests finds the commands of a client. It reads a command once the whole command has
+// arrived, or as much of it as fits into the buffer.
 type respRequests struct {
 	*session
 	values
@@ -141,7 +141,7 @@ func (s *respRequests) scan(data []byte, full bool) (n int, m message, err error
 		return 0, m, errNoEnd
 	}
 	first, second := firstArgs(data[:n])
-	if whole && first == nil { // Redis ignores it
+	if whole && first == nil { // Redis ignores an empty command
 		return n, m, nil
 	}
 	m, err = s.command(first, second, countIn(data)-1)
@@ -151,7 +151,7 @@ func (s *respRequests) scan(data []byte, full bool) (n int, m message, err error
 
 var errNoEnd = fmt.Errorf("%w: a line is longer than 64 KB", errRESP)
 
-// arrayText and inlineText name a command that was sent as an array or as a line.
+// arrayText and inlineText name a command that was sent as an array or as a line of words.
 func arrayText(raw []byte) string  { return commandText(argsIn(raw, maxArgs)) }
 func inlineText(raw []byte) string { return commandText(bytes.Fields(raw)) }
 
@@ -182,7 +182,8 @@ func (s *respRequests) inline(data []byte, full bool) (n int, m message, err err
 // tlsHandshake is the first byte of a TLS connection.
 const tlsHandshake = 0x16
 
-// command reads how a command changes the replies that follow.
+// command reads how many replies a command will get. It returns an error for a command after which
+// replies can no longer be matched to requests.
 func (s *respRequests) command(name, arg []byte, count int) (m message, err error) {
 	m.kind = asks
 	is := func(word string) bool { return bytes.EqualFold(name, []byte(word)) }
@@ -203,7 +204,7 @@ func (s *respRequests) command(name, arg []byte, count int) (m message, err erro
 	return m, nil
 }
 
-// countIn returns the number of arguments in the first line of a command.
+// countIn returns the number of arguments that the first line of a command announces.
 func countIn(data []byte) int {
 	end := bytes.IndexByte(data, '\n')
 	if end < 0 {
@@ -213,8 +214,8 @@ func countIn(data []byte) int {
 	return n
 }
 
-// argIn returns the argument at the beginning of data, and what follows it. The argument is
-// nil if only a part of it has come.
+// argIn returns the argument at the beginning of data, and the data after the argument. The
+// argument is nil if only a part of it has arrived.
 func argIn(data []byte) (arg, rest []byte) {
 	if len(data) == 0 || data[0] != '$' {
 		return nil, nil
@@ -231,7 +232,7 @@ func argIn(data []byte) (arg, rest []byte) {
 	return rest[:n:n], rest[min(n+len("\r\n"), len(rest)):]
 }
 
-// behindLine returns the data behind its first line.
+// behindLine returns the data after its first line.
 func behindLine(data []byte) []byte { return data[bytes.IndexByte(data, '\n')+1:] }
 
 // firstArgs returns the first two arguments of a command.
@@ -241,10 +242,10 @@ func firstArgs(data []byte) (first, second []byte) {
 	return first, second
 }
 
-// maxArgs is the number of arguments that the text of a command depends on.
+// maxArgs is the number of arguments that can influence the text of a command.
 const maxArgs = 16
 
-// argsIn returns the first arguments of a command, as far as they have come.
+// argsIn returns at most the given number of arguments of a command, as far as they have arrived.
 func argsIn(data []byte, most int) (args [][]byte) {
 	for rest := behindLine(data); len(args) < most; {
 		var arg []byte
@@ -256,7 +257,7 @@ func argsIn(data []byte, most int) (args [][]byte) {
 	return args
 }
 
-// respReplies finds replies, and tells them from push messages.
+// respReplies finds the replies of a server and distinguishes them from push messages.
 type respReplies struct {
 	*session
 	values
@@ -265,7 +266,7 @@ type respReplies struct {
 	subscribed bool
 }
 
-const replyLine = 512 // bytes of a reply's first line that scan waits for
+const replyLine = 512 // number of bytes of a reply's first line that scan waits for
 
 func (s *respReplies) scan(data []byte, full bool) (n int, m message, err error) {
 	if s.left == 0 && s.skip == 0 {
@@ -289,7 +290,8 @@ func (s *respReplies) scan(data []byte, full bool) (n int, m message, err error)
 	return n, m, err
 }
 
-// begin returns the reply that begins with data, if any. known is false if it needs more data.
+// begin returns the reply that starts at the beginning of data, or no message if there is none.
+// known is false if begin needs more data to decide.
 func (s *respReplies) begin(data []byte, end int) (m message, known bool) {
 	first, waits := s.first()
 	if data[0] == '>' || data[0] == '*' && (s.subscribed || first.kind != plainCommand) {
@@ -320,8 +322,8 @@ func (s *respReplies) begin(data []byte, end int) (m message, known bool) {
 	return m, true
 }
 
-// kindOf returns the first element of an array in lower case, or the empty string if no
-// caller needs it. known is false if the element has not come yet.
+// kindOf returns the first element of an array in lower case, or the empty string if the element
+// cannot be the kind of a push message. known is false if the element has not arrived yet.
 func kindOf(data []byte) (kind string, known bool) {
 	line, rest, ok := bytes.Cut(data, []byte("\n"))
 	if !ok {

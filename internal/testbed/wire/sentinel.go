@@ -12,18 +12,17 @@ import (
 	"sync"
 )
 
-// SentinelMaster is the name of the only master that the Sentinels know. It is the name in
-// Redis's own sentinel.conf, so most services use it.
+// SentinelMaster is the name of the only master that the Sentinels know. Redis's own sentinel.conf
+// has this name, so most services use it too.
 const SentinelMaster = "mymaster"
 
-// sentinelCount is the number of Sentinels. Some clients reject a Sentinel that knows no
-// other.
+// sentinelCount is the number of Sentinels. There are several, because some clients reject a
+// Sentinel that knows no other.
 const sentinelCount = 3
 
-// Sentinels answer the requests that clients send to Redis Sentinels. They always name the
-// same master address, which belongs to a Proxy. They list no replicas, because a client
-// could reach a replica without the proxy. The address never changes, so they publish no
-// events.
+// Sentinels imitate Redis Sentinels. They always name the same master address, which belongs to a
+// Proxy. They list no replicas, because a client could bypass the proxy through a replica. They
+// publish no events, because the address never changes.
 type Sentinels struct {
 	host, port string // address of the master
 	say        func(text string)
@@ -55,7 +54,7 @@ func ListenSentinels(master string, say func(text string)) (s *Sentinels, err er
 	return s, nil
 }
 
-// Addr returns the address of the first Sentinel, which lists the others.
+// Addr returns the address of the first Sentinel, from which clients learn the others.
 func (s *Sentinels) Addr() string { return s.proxies[0].Addr() }
 
 // Close stops the Sentinels and closes their connections.
@@ -68,10 +67,11 @@ func (s *Sentinels) Close() error {
 	return errors.Join(errs...)
 }
 
-// longestAsked is the largest request that a Sentinel reads, in bytes.
+// longestAsked is the size of the largest request that a Sentinel reads, in bytes.
 const longestAsked = 16 << 10
 
-// serve answers the requests on one connection to the Sentinel with this number.
+// serve answers requests on one connection. The number says which Sentinel the client has connected
+// to.
 func (s *Sentinels) serve(number int, conn net.Conn) {
 	defer conn.Close()
 	c := &sentinelConn{Sentinels: s, number: number, channels: map[string]bool{}}
@@ -120,12 +120,12 @@ func allArgs(raw []byte) (args []string) {
 	return args
 }
 
-// sentinelConn is a client's connection to a Sentinel.
+// sentinelConn is the connection of a client to one of the Sentinels.
 type sentinelConn struct {
 	*Sentinels
 	respWriter
 	number   int
-	channels map[string]bool // subscribed channels and patterns, each with the command before it
+	channels map[string]bool // subscribed channels and patterns, each preceded by its command
 	over     bool
 }
 
@@ -256,7 +256,7 @@ func (c *sentinelConn) sentinel(sub, name string) {
 	}
 }
 
-// sentinelID returns the id of a Sentinel, which is as long as a Redis run id.
+// sentinelID returns the id of a Sentinel, which has the length of a Redis run id.
 func sentinelID(number int) string { return fmt.Sprintf("%040x", number+1) }
 
 func (c *sentinelConn) master() {
@@ -266,7 +266,7 @@ func (c *sentinelConn) master() {
 		"num-slaves", "0", "num-other-sentinels", strconv.Itoa(sentinelCount-1), "quorum", "2", "failover-timeout", "180000", "parallel-syncs", "1")
 }
 
-// listen handles the commands that subscribe and unsubscribe. It confirms each channel with
+// listen handles the commands that subscribe and unsubscribe. It confirms each channel and reports
 // the number of subscriptions that remain.
 func (c *sentinelConn) listen(command string, names []string) {
 	kind := strings.Replace(command, "UNSUB", "SUB", 1)

@@ -23,7 +23,8 @@ func (s *session) push(r request) {
 	s.pending = append(s.pending, r)
 }
 
-// first returns the oldest request that waits for its reply.
+// first returns the oldest request that waits for its reply, without removing it. It returns false
+// if there is none.
 func (s *session) first() (r request, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -33,7 +34,8 @@ func (s *session) first() (r request, ok bool) {
 	return s.pending[s.head], true
 }
 
-// pop removes and returns the oldest request.
+// pop removes the oldest request that waits for its reply, and returns it. It returns false if
+// there is none.
 func (s *session) pop() (r request, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -44,7 +46,7 @@ func (s *session) pop() (r request, ok bool) {
 	return s.pending[s.head-1], true
 }
 
-// confirm counts one reply to the oldest request, and reports whether it was the last.
+// confirm counts one confirmation of the oldest request, and reports whether that was the last one.
 func (s *session) confirm() (last bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -52,7 +54,7 @@ func (s *session) confirm() (last bool) {
 	return s.pending[s.head].left <= 0
 }
 
-// abandon removes and returns all requests.
+// abandon removes all waiting requests and returns them.
 func (s *session) abandon() []request {
 	s.mu.Lock()
 	defer s.mu.Unlock()

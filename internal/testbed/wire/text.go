@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// longest is the length at which short cuts a word.
+// longest is the length at which short cuts a text, in bytes.
 const longest = 80
 
-// short returns b up to its first control character, as valid UTF-8.
+// short returns b as valid UTF-8. It cuts b before the first control character and after 80 bytes.
 func short(b []byte) string {
 	for i, c := range b {
 		if c < ' ' || c == 0x7f || i == longest {
@@ -21,16 +21,16 @@ func short(b []byte) string {
 	return strings.ToValidUTF8(string(b), "?")
 }
 
-// setOptions are the options of SET that its text shows, without their values.
+// setOptions lists the options of SET that appear in the text of the command, without their values.
 var setOptions = []string{"NX", "XX", "PX", "EX", "PXAT", "EXAT", "GET", "KEEPTTL"}
 
-// withSubcommand are the commands whose first argument is a subcommand and not a key.
+// withSubcommand lists the commands whose first argument is a subcommand instead of a key.
 var withSubcommand = []string{"CLIENT", "CONFIG", "SCRIPT", "COMMAND", "CLUSTER", "SENTINEL", "FUNCTION", "ACL"}
 
-// withoutKey are the commands whose arguments are secrets or data, and not keys.
+// withoutKey lists the commands whose arguments are secrets or data instead of keys.
 var withoutKey = []string{"AUTH", "HELLO", "ECHO", "PING", "EXEC", "MULTI"}
 
-// commandText names a Redis command by its verb, its first key and the options of a SET.
+// commandText names a Redis command by its verb and its first key. For SET, it adds the options.
 func commandText(args [][]byte) string {
 	if len(args) == 0 {
 		return "?"
@@ -57,7 +57,8 @@ func commandText(args [][]byte) string {
 	return strings.Join(words, " ")
 }
 
-// scriptName returns the name of a function, or the beginning of a script's digest.
+// scriptName returns the name of a function. For a script, it returns the beginning of the script's
+// SHA-1 digest.
 func scriptName(command string, arg []byte) string {
 	if !strings.HasPrefix(command, "EVAL") {
 		return short(arg)
@@ -68,13 +69,13 @@ func scriptName(command string, arg []byte) string {
 	return strings.ToLower(short(arg[:min(len(arg), 7)]))
 }
 
-// Joint separates the names of statements that a client sends in one request.
+// Joint separates the names of several statements that a client sends in one request.
 const Joint = " + "
 
-// maxStatements is the number of statements in one request that statementText names.
+// maxStatements is the maximum number of statements that statementText names in one request.
 const maxStatements = 16
 
-// EmptyStatement is the text of a request that holds nothing but comments.
+// EmptyStatement is the text of a request that contains only comments.
 const EmptyStatement = "EMPTY"
 
 // statementText names each SQL statement in a request by its verb and its first table.
@@ -96,7 +97,7 @@ func statementText(sql []byte) string {
 	return strings.Join(names, Joint)
 }
 
-// statementName names one statement, of which words are the first words and signs.
+// statementName names one statement, given its first words and signs.
 func statementName(words []string) string {
 	for len(words) > 1 && words[0] == "(" {
 		words = words[1:]
@@ -138,8 +139,8 @@ func statementName(words []string) string {
 	return verb + " " + table
 }
 
-// mainStatement returns the words of the statement behind the common table expressions of a
-// WITH. It returns nil if they are longer than the words.
+// mainStatement returns the words of the main statement of a WITH, which follows the common table
+// expressions. It returns nil if the given words do not reach that far.
 func mainStatement(words []string) []string {
 	depth := 0
 	for i, w := range words {
@@ -155,11 +156,12 @@ func mainStatement(words []string) []string {
 	return nil
 }
 
-// systemSchemas are the schemas that after returns in place of their tables.
+// systemSchemas lists the schemas whose tables need not be told apart, so that after returns only
+// the schema.
 var systemSchemas = []string{"information_schema", "performance_schema", "mysql", "sys"}
 
-// after returns the table that follows a word. If the word is empty, it returns the table
-// that follows the modifiers of a verb.
+// after returns the table that follows the given word. If the word is empty, after returns the
+// first table, skipping modifiers such as IGNORE.
 func after(words []string, word string) string {
 	for i, w := range words {
 		switch {
@@ -177,11 +179,11 @@ func after(words []string, word string) string {
 	return ""
 }
 
-// maxWords is the number of words of a statement that nextStatement returns.
+// maxWords is the maximum number of words of a statement that nextStatement returns.
 const maxWords = 64
 
-// nextStatement returns the first words and signs of the statement at the beginning of sql
-// without its comments, and what follows its semicolon. The rest is nil if there is none.
+// nextStatement returns the first words and signs of the first statement in sql, without comments.
+// It also returns what follows the semicolon, or nil if there is no semicolon.
 func nextStatement(sql []byte) (words []string, rest []byte) {
 	for {
 		sql = bytes.TrimLeft(sql, " \t\r\n")
@@ -191,15 +193,15 @@ func nextStatement(sql []byte) (words []string, rest []byte) {
 			return words, nil
 		case sql[0] == ';':
 			return words, sql[1:]
-		case bytes.HasPrefix(sql, []byte("/*!")), bytes.HasPrefix(sql, []byte("/*M!")): // the server executes it
+		case bytes.HasPrefix(sql, []byte("/*!")), bytes.HasPrefix(sql, []byte("/*M!")): // the server executes such a comment
 			sql = bytes.TrimLeft(sql[2:], "M!0123456789")
 			continue
-		case bytes.HasPrefix(sql, []byte("*/")): // its end
+		case bytes.HasPrefix(sql, []byte("*/")): // the end of an executed comment
 			sql = sql[2:]
 			continue
 		case bytes.HasPrefix(sql, []byte("/*")):
 			end := bytes.Index(sql[2:], []byte("*/"))
-			if end < 0 { // cut off, and a statement may follow
+			if end < 0 { // the comment is cut off, and a statement may follow it
 				return append(words, "?"), nil
 			}
 			sql = sql[2+end+2:]
@@ -219,7 +221,7 @@ func nextStatement(sql []byte) (words []string, rest []byte) {
 	}
 }
 
-// wordLen returns the length of the word at the beginning of sql, which may have quoted parts.
+// wordLen returns the length of the word at the beginning of sql. Parts of the word may be quoted.
 func wordLen(sql []byte) int {
 	for i := 0; i < len(sql); i++ {
 		switch c := sql[i]; {
@@ -232,7 +234,7 @@ func wordLen(sql []byte) int {
 	return len(sql)
 }
 
-// quotedLen returns the length of the string or name in quotes at the beginning of sql.
+// quotedLen returns the length of the quoted string or name at the beginning of sql.
 func quotedLen(sql []byte) int {
 	quote := sql[0]
 	for i := 1; i < len(sql); i++ {
@@ -246,5 +248,5 @@ func quotedLen(sql []byte) int {
 	return len(sql)
 }
 
-// isSign reports whether a byte is part of neither a name nor a number.
+// isSign reports whether a byte can be part of neither a name nor a number.
 func isSign(b byte) bool { return strings.IndexByte(" \t\r\n;,()=+-*/<>!?'#|&%", b) >= 0 }

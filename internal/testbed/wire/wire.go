@@ -1,15 +1,14 @@
-// Package wire has proxies that read what passes through them: the Redis protocol (RESP)
-// and the protocol of MySQL and MariaDB.
+// Package wire provides proxies that read the traffic between a program and a server. They
+// understand the Redis protocol (RESP) and the protocol of MySQL and MariaDB.
 //
-// A Proxy stands between a program, in any language, and one server. Each request is an
-// Event. A Tap can hold a request before the proxy sends it or after its reply has come,
-// can discard it, or can lose its reply. The bytes pass unchanged, with one exception: the
-// proxy removes offers from a MySQL server's greeting that would hide statements, such as
-// TLS and compression. If the proxy cannot read a connection, its bytes still pass, and
-// Proxy.Unreadable says why.
+// A Proxy stands between a program, in any language, and one server. Each request is an Event. A
+// Tap can hold a request before the proxy sends it or after its reply has come, can discard it, or
+// can lose its reply. The bytes pass unchanged, with one exception: the proxy removes offers from a
+// MySQL server's greeting that would hide statements, such as TLS and compression. If the proxy
+// cannot read a connection, its bytes still pass, and Proxy.Unreadable says why.
 //
-// Begin at Listen. proxy.go and link.go copy bytes. resp.go and mysql.go find the
-// beginnings and ends of requests and replies. text.go names requests. sentinel.go has
+// To read this package, begin at Listen. proxy.go and link.go copy bytes. resp.go and mysql.go find
+// the beginnings and ends of requests and replies. text.go names requests. sentinel.go imitates
 // Sentinels that lead clients to a proxy.
 package wire
 
@@ -22,36 +21,39 @@ import (
 // Event is one request of a client.
 type Event struct {
 	Server string    // Config.Server
-	Conn   uint64    // number of the client's connection, from 1 in each proxy
-	N      uint64    // number of the request on its connection, from 1; only tapped ones count
+	Conn   uint64    // number of the client's connection to the proxy, from 1
+	N      uint64    // number of the request on its connection, from 1; requests without a tap do not count
 	Text   string    // for example "SET grab:7 NX PX" or "UPDATE orders"
-	At     time.Time // when the proxy had received the request, or the part that it reads
+	At     time.Time // when the proxy had received the request, or as much of it as it reads
 }
 
-// Tap decides about a request. It calls send to send the request. It may wait before and
-// after that, or not call send at all. send returns when the server's reply begins to come:
-// nil, a *ReplyError, or another error if there will be no reply. The proxy resets the
-// client's connection if the tap does not send, or returns another error than send has
-// returned. ErrDropped is the exception. ctx ends with the connection.
+// Tap decides what happens to a request. It calls send to send the request to the server. It may
+// wait before and after that, or not call send at all.
 //
-// The proxy calls the tap of each request in a new goroutine. Later data in the same
-// direction of the connection waits for the tap.
+// send returns when the server's reply begins to arrive: nil, or a *ReplyError if the reply is an
+// error. It returns another error if there will be no reply.
+//
+// The proxy resets the client's connection if the tap does not send the request, or returns an
+// error that did not come from send. ErrDropped is the exception. ctx ends with the connection.
+//
+// The proxy calls the tap of each request in a new goroutine. Later data in the same direction of
+// the connection waits until the tap allows the request to pass.
 type Tap func(ctx context.Context, e Event, send func(context.Context) error) error
 
-// ErrDropped is the error with which a tap lets a client wait in vain. The proxy discards the
-// request, or the reply if the request was sent, and later data in that direction too.
+// ErrDropped is the error with which a tap makes a client wait in vain. The proxy then discards the
+// request, or its reply if the request was sent. It also discards all later data in that direction.
 var ErrDropped = errors.New("wire: dropped")
 
-// ErrGone is the error of send if the connection has ended without a reply.
+// ErrGone is the error that send returns if the connection has ended without a reply.
 var ErrGone = errors.New("wire: the connection has ended")
 
-// ReplyError is an error in the reply of a server.
+// ReplyError is an error that a server has sent as its reply.
 type ReplyError struct{ Text string }
 
-// Error returns the text of the server.
+// Error returns the text of the server's error.
 func (e *ReplyError) Error() string { return e.Text }
 
-// Protocol makes the scanners for a new connection.
+// Protocol returns the scanners for the two directions of a new connection.
 type Protocol func(*session) (requests, replies scanner)
 
 // The protocols.
@@ -60,7 +62,7 @@ var (
 	MySQL Protocol = scanMySQL
 )
 
-// scanner finds the messages in one direction of a connection.
+// scanner finds where the messages in one direction of a connection begin and end.
 type scanner interface {
 	// scan reads data, which follows the bytes that it has consumed before. It consumes n
 	// bytes, at most to the end of a message, and returns the message that begins with them.
@@ -70,36 +72,36 @@ type scanner interface {
 	scan(data []byte, full bool) (n int, m message, err error)
 }
 
-// message is a request or a reply.
+// message is a request or a reply that a scanner has found.
 type message struct {
 	kind    messageKind
 	request request             // the request, or the request that the reply answers
 	failed  error               // the server's error in a reply
-	raw     []byte              // the part of a request that has come
+	raw     []byte              // the part of a request that has arrived
 	text    func([]byte) string // returns Event.Text for raw
 }
 
 type messageKind byte
 
 const (
-	noMessage messageKind = iota // no message begins, or none that matters
+	noMessage messageKind = iota // no message begins, or none that needs a decision
 	asks                         // a request
-	tells                        // a request without a reply
+	tells                        // a request that gets no reply
 	replies
 )
 
-// request is a request that waits for its reply.
+// request holds what the proxy must remember about a request until its reply arrives.
 type request struct {
 	kind byte // kind of the command, which each protocol defines
-	left int  // confirmations that have not come yet
+	left int  // confirmations that have not arrived yet
 	text string
-	tap  *tapped // nil if there was no tap when it was sent
+	tap  *tapped // nil if there was no tap when the request was sent
 }
 
 // refusal is the error for a client that the proxy cannot serve.
 type refusal struct {
 	why    string
-	answer []byte // tells the client
+	answer []byte // reply that tells the client why
 }
 
 func (r *refusal) Error() string { return r.why }
