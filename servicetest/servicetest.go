@@ -1,9 +1,9 @@
-// Package servicetest tests with go test whether a service lets an order be grabbed twice.
+// Package servicetest lets go test check whether a service lets an order be grabbed twice.
 //
-// [Run] sends the grabs of many drivers for every order to all instances of the service at once,
-// and lets faults strike its processes. It fails with the reason if an order was grabbed more than
-// once or can no longer be grabbed, and if that could not be judged. Two servers of
-// [net/http/httptest] are enough as instances:
+// [Run] makes many drivers grab every order at once, spread over all instances of the service. It
+// can also inject faults into the processes. The test fails if an order was grabbed more than once
+// or can no longer be grabbed, and also if no verdict was possible. It then prints the reason. Two
+// servers of [net/http/httptest] are enough as instances:
 //
 //	func TestOrders(t *testing.T) {
 //		one, two := httptest.NewServer(newService(db)), httptest.NewServer(newService(db))
@@ -12,8 +12,8 @@
 //		servicetest.Run(t, servicetest.Target{URLs: []string{one.URL, two.URL}, FirstOrder: 1})
 //	}
 //
-// The page docs/your-service.md explains rules, calls and ledgers. The command loadgen can also
-// start a service behind proxies, so that faults strike at every step of a grab.
+// docs/your-service.md explains how to describe the calls, the answers and the ledger. The command
+// loadgen can also start a service behind proxies, and inject faults at every step of a grab.
 package servicetest
 
 import (
@@ -30,40 +30,46 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// Target describes a running service. Empty fields have the defaults of the flags of loadgen run
-// with the same names.
+// Target describes a running service. An empty field has the default of the loadgen flag with the
+// same name.
 type Target struct {
-	// URLs are the base URLs of the instances. With fewer than two, no verdict is safe.
+	// URLs are the base URLs of the instances. With fewer than two instances, Run cannot find a
+	// service safe.
 	URLs []string
-	// Method, Path and Body are the call of a grab, with {order} and {driver}. The default is
-	// POST /orders/{order}/grab with {"driver_id":{driver}}.
+	// Method, Path and Body describe the HTTP request for a grab. Path and Body may contain
+	// {order} and {driver}. The default is POST /orders/{order}/grab with the body
+	// {"driver_id":{driver}}.
 	Method, Path, Body string
-	// Grabbed, Taken and Busy are rules for the answers. The defaults are 200, 409 and 423.
+	// Grabbed, Taken and Busy are rules that say what an answer means. The defaults are the status
+	// codes 200, 409 and 423.
 	Grabbed, Taken, Busy string
-	// FirstOrder is the id of the first of the orders that are open. OpenOrders opens orders
-	// instead, with one call or several SQL statements.
+	// FirstOrder is the id of the first open order. Alternatively, OpenOrders opens new orders,
+	// with one HTTP request or several SQL statements.
 	FirstOrder int64
 	OpenOrders []string
-	// DB and LedgerQuery read the grabs from the database, and not only from the answers.
+	// DB and LedgerQuery say where to read the recorded grabs. Without them, Run judges only by
+	// the answers of the service.
 	DB, LedgerQuery string
-	// Lease is the lifetime of the service's lock without renewal. An order is stuck only if it
-	// cannot be grabbed for longer.
+	// Lease is how long the service's lock lasts without renewal. An order counts as stuck only if
+	// it cannot be grabbed for longer than that.
 	Lease time.Duration
 
-	// Faults strike the processes in PIDs, one for each URL: "pause" and "crash". Each needs fresh
-	// orders. The load without a fault is always sent first.
+	// Faults lists the faults to inject into the processes: "pause" and "crash". PIDs has a
+	// process id for each URL. Each fault needs fresh orders. The load without a fault always runs
+	// first.
 	Faults []string
 	PIDs   []int
 
-	// Orders is the number of orders, and Drivers the number of drivers for each. The defaults are
-	// 50 and 10. Rate is the number of grabs per second, by default 500. A driver gives up a grab
-	// after Timeout, by default 30 s.
+	// Orders is the number of orders, and Drivers is the number of drivers that grab each of them.
+	// The defaults are 50 and 10. Rate is the number of grabs per second, by default 500. A driver
+	// gives up after Timeout, by default 30 s.
 	Orders, Drivers int
 	Rate            float64
 	Timeout         time.Duration
 }
 
-// Run tests the service, with a subtest for each fault. It skips a fault that cannot strike.
+// Run tests the service, with a subtest for the plain load and for each fault. A fault that cannot
+// be injected is skipped.
 func Run(t *testing.T, service Target) {
 	t.Helper()
 	cases, err := service.run(t.Context(), t.TempDir())
@@ -85,7 +91,7 @@ func Run(t *testing.T, service Target) {
 	}
 }
 
-// run sends the load and lets the faults strike. It writes its records to dir.
+// run sends the load, injects the faults, and writes its records to dir.
 func (service Target) run(ctx context.Context, dir string) ([]report.Case, error) {
 	cfg, err := service.config()
 	if err != nil {
@@ -99,7 +105,7 @@ func (service Target) run(ctx context.Context, dir string) ([]report.Case, error
 	return report.Cases(run, nil, nil), nil
 }
 
-// config returns the run that tests the service.
+// config translates the description of the service into the configuration of a run.
 func (service Target) config() (experiment.Config, error) {
 	cfg := experiment.Scenarios[0].Config
 	cfg.Scenario, cfg.Workers, cfg.OnLost, cfg.Stock, cfg.PerDriver = experiment.Scenarios[0].Name, 1, grab.Abort, 1, 1

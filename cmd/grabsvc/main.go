@@ -1,4 +1,4 @@
-// Command grabsvc runs one instance of the order-grabbing service.
+// Command grabsvc runs one instance of the order-grabbing service. Package instance has its code.
 package main
 
 import (

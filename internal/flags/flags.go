@@ -1,9 +1,9 @@
-// Package flags describes the flags of a command as data: how each is parsed, what the help
-// says about it, and what it needs or excludes. Both programs use it. It parses with package
-// ff, which adds environment variables and configuration files to package flag.
+// Package flags describes the flags of a command as data: how to parse each flag, its help text,
+// and what it requires or excludes. Both programs use it.
 //
-// Start at Flag and Parse. value.go has the parsers, rule.go the rules between flags, and
-// help.go prints the help.
+// It parses with package ff, which adds environment variables and configuration files to the
+// standard package flag. Start reading at Flag and Parse. value.go has the parsers for values,
+// rule.go the rules between flags, and help.go the help.
 package flags
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/peterbourgon/ff/v3"
 )
 
-// ErrUsage marks an error that the caller can correct by calling the program differently.
+// ErrUsage is wrapped by errors that the user can correct by calling the program differently.
 var ErrUsage = errors.New("bad usage")
 
 // Usage returns an error that wraps ErrUsage.
@@ -27,11 +27,11 @@ func Usage(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrUsage, fmt.Errorf(format, args...))
 }
 
-// Flag is one flag of a command.
+// Flag describes one flag of a command.
 type Flag struct {
 	Name  string
-	Arg   string // placeholder for the value in the help; empty for a switch
-	About string // describes the flag in the help; a flag with an empty About is hidden
+	Arg   string // placeholder for the value in the help, such as N; empty for a switch
+	About string // text for the help; the help hides a flag without it
 	Value flag.Value
 }
 
@@ -40,11 +40,11 @@ func New(name, arg, about string, value flag.Value) Flag {
 	return Flag{Name: name, Arg: arg, About: about, Value: value}
 }
 
-// secrets are the flags whose values never appear in a message.
+// secrets lists the flags whose values must never appear in a message.
 var secrets = []string{"admin-token", "db", "header"}
 
-// Label returns the flag with its value, as it appears at the start of a message: "-ttl 0s".
-// It shortens a long value and omits a secret.
+// Label formats a flag with its value for the beginning of a message, as in "-ttl 0s". It shortens
+// a long value and omits a secret one.
 func Label(name, value string) string {
 	const longest = 40
 	if slices.Contains(secrets, name) {
@@ -56,9 +56,9 @@ func Label(name, value string) string {
 	return strings.TrimSpace("-" + name + " " + value)
 }
 
-// HelpError is the error for -h. It wraps flag.ErrHelp.
+// HelpError is the error that Parse returns for -h. It wraps flag.ErrHelp.
 type HelpError struct {
-	Topic string // the argument after -h, or empty
+	Topic string // the argument after -h; may be empty
 }
 
 // Error returns the text of flag.ErrHelp.
@@ -69,24 +69,24 @@ func (HelpError) Unwrap() error { return flag.ErrHelp }
 
 // Line is a parsed command line.
 type Line struct {
-	Args  []string // the arguments that are not flags
-	Flags []string // the flags of the command line as -name=value, in their order
+	Args  []string // arguments that are not flags
+	Flags []string // flags on the command line in their order, each as -name=value
 
-	// Places says where a file sets a flag, such as "my.yaml:3:7".
+	// Places maps each flag that a file sets to its place, such as "my.yaml:3:7".
 	Places map[string]string
 
-	values map[string]string // the last value of each flag, also from the environment or a file
-	failed error             // the error for the last value that a flag rejected
+	values map[string]string // last value of each flag, whether from the command line, the environment or a file
+	failed error             // error for the last value that a flag rejected
 }
 
-// Given reports whether a flag has a value from the command line, the environment or a file.
+// Given reports whether a flag has a value, from the command line, the environment or a file.
 func (l *Line) Given(name string) bool {
 	_, given := l.values[name]
 	return given
 }
 
-// Label returns the flag with its value, as it appears at the start of a message.
-// If a file sets the flag, Label returns the place in the file and the name.
+// Label formats a flag with its value for the beginning of a message. If a file sets the flag,
+// Label names the place in the file instead of the value.
 func (l *Line) Label(name string) string {
 	if place := l.Places[name]; place != "" {
 		return place + ": " + name
@@ -97,13 +97,13 @@ func (l *Line) Label(name string) string {
 	return "-" + name
 }
 
-// Parse reads args. Flags may stand before, between and after the other arguments. With
-// options, environment variables or a file set the flags that are missing in args. Errors
-// wrap ErrUsage, or are a HelpError.
+// Parse parses args. Flags may precede, follow and mix with other arguments. The options can name
+// environment variables or a file that set flags missing from args. Errors wrap ErrUsage or are a
+// HelpError.
 func Parse(flags []Flag, args []string, options ...ff.Option) (*Line, error) {
 	line := &Line{values: map[string]string{}}
 	fs := flag.NewFlagSet("", flag.ContinueOnError)
-	fs.SetOutput(io.Discard) // the caller prints errors and help
+	fs.SetOutput(io.Discard) // discard its output, because the caller prints errors and help
 	for _, f := range flags {
 		fs.Var(recorder{f.Value, f.Name, line}, f.Name, f.About)
 	}
@@ -126,7 +126,7 @@ func Parse(flags []Flag, args []string, options ...ff.Option) (*Line, error) {
 	return line, nil
 }
 
-// ParseFlags is like Parse for a command that takes only flags.
+// ParseFlags is like Parse, for a command that accepts only flags.
 func ParseFlags(flags []Flag, args []string, options ...ff.Option) (*Line, error) {
 	line, err := Parse(flags, args, options...)
 	if err == nil && len(line.Args) > 0 {
@@ -135,9 +135,9 @@ func ParseFlags(flags []Flag, args []string, options ...ff.Option) (*Line, error
 	return line, err
 }
 
-// explain returns a clearer text for an error of the command line. For an unknown flag, it
-// suggests a flag with a similar name. Package flag reports an unknown flag only in the text
-// of its error.
+// explain makes the error of package flag easier to understand. For an unknown flag, it suggests
+// one with a similar name. It has to search the text of the error, because package flag has no
+// type for it.
 func (l *Line) explain(err error, flags []Flag) error {
 	if l.failed != nil {
 		return l.failed
@@ -159,8 +159,7 @@ func (l *Line) explain(err error, flags []Flag) error {
 	return errors.New(text)
 }
 
-// withoutContext removes the text that package ff adds to an error of the command line or the
-// environment.
+// withoutContext removes what package ff adds to errors in the command line or the environment.
 func withoutContext(err error) error {
 	text := err.Error()
 	for _, added := range []string{"error parsing commandline arguments: ", "error parsing environment variables: "} {
@@ -172,14 +171,14 @@ func withoutContext(err error) error {
 	return errors.New(text)
 }
 
-// recorder is a flag that also stores each value in line.
+// recorder is a flag.Value that also records each value in a Line.
 type recorder struct {
 	flag.Value
 	name string
 	line *Line
 }
 
-// Set parses text and records it in the line.
+// Set parses the value and records it.
 func (r recorder) Set(text string) error {
 	if err := r.Value.Set(text); err != nil {
 		r.line.failed = fmt.Errorf("%s: %w", Label(r.name, text), err)
@@ -190,13 +189,14 @@ func (r recorder) Set(text string) error {
 	return nil
 }
 
-// IsBoolFlag reports whether the flag is a switch.
+// IsBoolFlag reports whether the flag is a switch, which takes no value.
 func (r recorder) IsBoolFlag() bool {
 	_, ok := r.Value.(toggle)
 	return ok
 }
 
-// String returns the current value. Package flag also calls it on a zero recorder.
+// String returns the current value. It must work on a zero recorder, because package flag calls it
+// on one.
 func (r recorder) String() string {
 	if r.Value == nil {
 		return ""

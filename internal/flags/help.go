@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// lineWidth is the longest line of a help text.
+// lineWidth is the maximum length of a line in the help.
 const lineWidth = 100
 
-// Print lists the flags that are not hidden, with their defaults.
+// Print prints all flags that are not hidden, with their help texts and defaults.
 func Print(w io.Writer, flags []Flag) {
 	var rows [][2]string
 	for _, f := range flags {
@@ -25,8 +25,8 @@ func Print(w io.Writer, flags []Flag) {
 	PrintTable(w, rows)
 }
 
-// PrintTable prints names with their descriptions. A long description continues on the next
-// line, and a long name has a line of its own.
+// PrintTable prints names with their descriptions in two columns. It wraps long descriptions, and
+// puts a long name on a line of its own.
 func PrintTable(w io.Writer, rows [][2]string) {
 	const widest = 28
 	column := 0
@@ -48,7 +48,7 @@ func PrintTable(w io.Writer, rows [][2]string) {
 	}
 }
 
-// wrap splits text into lines of at most width characters.
+// wrap splits text at spaces into lines of at most width characters.
 func wrap(text string, width int) (lines []string) {
 	line := ""
 	for word := range strings.FieldsSeq(text) {

@@ -6,19 +6,19 @@ import (
 	"strings"
 )
 
-// Rule says what a flag requires or excludes. Excludes and Needs are lists of facts,
-// separated by commas. A fact is a name such as "a fault", which the command defines, or a
-// flag such as "-db". A flag is true as a fact if it has a value.
+// Rule says what a flag requires or excludes. Excludes and Needs are lists of conditions,
+// separated by commas. A condition is a name such as "a fault", which the command defines, or a
+// flag such as "-db". A flag is true as a condition if it has a value.
 type Rule struct {
-	Flags    string // the flags that the rule applies to, separated by spaces
-	Excludes string // the rule is broken if all of these facts are true
-	Needs    string // … unless at least one of these facts is true
-	Wrong    string // first part of the error message: what is wrong
-	Do       string // second part of the error message: how to correct it
+	Flags    string // flags to which the rule applies, separated by spaces
+	Excludes string // conditions that must not all be true together with the flag
+	Needs    string // conditions of which one must be true; otherwise the rule is broken
+	Wrong    string // what is wrong, for the error message
+	Do       string // how to correct it, for the error message
 }
 
-// Check returns the error of the first broken rule, or nil. It panics if a rule names an
-// unknown fact.
+// Check returns an error for the first rule that the flags break. It panics if a rule names an
+// unknown condition.
 func Check(rules []Rule, line *Line, facts map[string]bool) error {
 	for _, rule := range rules {
 		for name := range strings.FieldsSeq(rule.Flags) {
@@ -30,7 +30,7 @@ func Check(rules []Rule, line *Line, facts map[string]bool) error {
 	return nil
 }
 
-// broken reports whether the facts break the rule.
+// broken reports whether the rule is broken, provided that its flag is given.
 func (r Rule) broken(line *Line, facts map[string]bool) bool {
 	holds := func(fact string) bool {
 		if name, ok := strings.CutPrefix(fact, "-"); ok {
@@ -46,7 +46,7 @@ func (r Rule) broken(line *Line, facts map[string]bool) bool {
 		!slices.ContainsFunc(split(r.Needs), holds)
 }
 
-// split splits a list of facts. An empty list has no facts.
+// split splits a list of conditions. An empty text means no conditions.
 func split(facts string) []string {
 	if facts == "" {
 		return nil

@@ -14,35 +14,34 @@ import (
 	"grablab/internal/catalog"
 )
 
-// A Parser converts the text of a flag. Its error says what the value must be.
+// A Parser converts the text of a flag into a value. Its error says what the value must be.
 type Parser[T any] func(text string) (T, error)
 
-// value is a flag with a Parser.
+// value is a flag.Value that uses a Parser.
 type value[T any] struct {
 	parse Parser[T]
 	set   func(T)
-	get   func() T // nil if the help shows no default
+	get   func() T // returns the default for the help; nil if there is none to show
 }
 
-// One returns a flag that sets *p. If the command line repeats the flag, the last value
-// counts.
+// One returns a flag that stores its value in *p. If the flag is repeated, the last value counts.
 func One[T any](p *T, parse Parser[T]) flag.Value {
 	return value[T]{parse, func(v T) { *p = v }, func() T { return *p }}
 }
 
-// Many returns a flag that appends to *p each time it is given.
+// Many returns a flag that appends a value to *p each time it is given.
 func Many[T any](p *[]T, parse Parser[T]) flag.Value {
 	return value[T]{parse, func(v T) { *p = append(*p, v) }, nil}
 }
 
-// Switch returns a flag without a value, which sets *on.
+// Switch returns a flag that takes no value and sets *on.
 func Switch(on *bool) flag.Value {
 	return toggle{value[bool]{parseSwitch, func(v bool) { *on = v }, nil}}
 }
 
 type toggle struct{ value[bool] }
 
-// IsBoolFlag lets package flag accept the flag without a value.
+// IsBoolFlag tells package flag that the flag takes no value.
 func (toggle) IsBoolFlag() bool { return true }
 
 func parseSwitch(text string) (bool, error) {
@@ -53,7 +52,7 @@ func parseSwitch(text string) (bool, error) {
 	return on, nil
 }
 
-// Set parses text and stores the result.
+// Set parses the value and stores the result.
 func (v value[T]) Set(text string) error {
 	parsed, err := v.parse(text)
 	if err == nil {
@@ -85,12 +84,12 @@ func NonEmpty(text string) (string, error) {
 	return text, nil
 }
 
-// Checked accepts text in which check finds no error.
+// Checked returns a Parser that accepts text for which check returns no error.
 func Checked(check func(string) error) Parser[string] {
 	return func(text string) (string, error) { return text, check(text) }
 }
 
-// OneOf accepts only these names.
+// OneOf returns a Parser that accepts only the given names.
 func OneOf[S ~string](names ...S) Parser[S] {
 	return func(text string) (S, error) {
 		if !slices.Contains(names, S(text)) {
@@ -100,7 +99,7 @@ func OneOf[S ~string](names ...S) Parser[S] {
 	}
 }
 
-// Join separates names by commas.
+// Join joins names with commas.
 func Join[S ~string](names []S) string {
 	texts := make([]string, len(names))
 	for i, name := range names {
@@ -109,7 +108,7 @@ func Join[S ~string](names []S) string {
 	return strings.Join(texts, ", ")
 }
 
-// Duration accepts any duration.
+// Duration parses any duration.
 func Duration(text string) (time.Duration, error) {
 	d, err := time.ParseDuration(text)
 	if err != nil {
@@ -118,10 +117,10 @@ func Duration(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// AtLeast accepts durations of at least least.
+// AtLeast returns a Parser that accepts durations from least upward.
 func AtLeast(least time.Duration) Parser[time.Duration] { return Between(least, math.MaxInt64) }
 
-// Between accepts durations from least to most.
+// Between returns a Parser that accepts durations from least to most.
 func Between(least, most time.Duration) Parser[time.Duration] {
 	return func(text string) (time.Duration, error) {
 		d, err := Duration(text)
@@ -137,7 +136,7 @@ func Between(least, most time.Duration) Parser[time.Duration] {
 	}
 }
 
-// WholeNumber accepts numbers from least to most.
+// WholeNumber returns a Parser that accepts integers from least to most.
 func WholeNumber(least, most int) Parser[int] {
 	return func(text string) (int, error) {
 		n, err := strconv.Atoi(text)
@@ -148,7 +147,7 @@ func WholeNumber(least, most int) Parser[int] {
 	}
 }
 
-// Seed accepts a seed for random numbers.
+// Seed parses a seed for random numbers.
 func Seed(text string) (uint64, error) {
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
@@ -157,7 +156,7 @@ func Seed(text string) (uint64, error) {
 	return n, nil
 }
 
-// List splits text at commas. No element may be empty.
+// List parses a list with commas between its elements, none of which may be empty.
 func List(text string) ([]string, error) {
 	list := strings.Split(text, ",")
 	for i := range list {
@@ -168,9 +167,10 @@ func List(text string) ([]string, error) {
 	return list, nil
 }
 
-// Each reads a list of words and returns the values that they stand for. find returns the values
-// for a word; groups such as "all" have several. A value that two groups share is returned once,
-// and a word that is given twice is an error. same reports whether two values are equal.
+// Each parses a list of words and returns the values that they stand for. find returns the values
+// for a word. There may be several of them, as for the group "all". A value that belongs to two
+// groups is returned once, but a repeated word is an error. same reports whether two values are
+// equal.
 func Each[T any](text string, same func(a, b T) bool, find func(word string) ([]T, error)) (chosen []T, err error) {
 	list, err := List(text)
 	if err != nil {
@@ -193,8 +193,8 @@ func Each[T any](text string, same func(a, b T) bool, find func(word string) ([]
 	return chosen, nil
 }
 
-// Unknown returns the error for a name that is not in known. It suggests a similar name from
-// known, or from groups such as "all".
+// Unknown returns an error for a name that is not in known. It suggests a similar name from known
+// or from groups, which are words such as "all".
 func Unknown[S ~string](kind, name string, known []S, groups ...string) error {
 	names := slices.Clone(groups)
 	for _, k := range known {

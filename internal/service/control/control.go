@@ -1,11 +1,12 @@
-// Package control lets a harness control a running instance. The harness can hold calls of a
-// grab, decide their outcome, and set the wall clock of the instance. Scenarios hold a grab
-// at a point while a fault strikes. Replays release the calls in the order of a schedule.
+// Package control lets a test harness control a running instance. The harness can stop the calls
+// of a grab, decide their outcome, and set the wall clock of the instance. Runs with a fault stop
+// a grab at a point while the fault is active. Replays release the calls in the order of a
+// schedule.
 //
-// The package has both ends of the control API. An instance mounts a Server under /lab/ and
-// passes its calls through it. A harness uses a Client. Both share the requests, the replies
-// and the table of routes in this file. Holds implements the mechanism without HTTP. Start
-// at Hold, and continue with Holds.Do.
+// The package contains both ends of the control API. An instance mounts a Server under /lab/ and
+// passes its calls through it. A harness uses a Client. Both share the messages and the table of
+// routes in this file. Holds implements the mechanism without HTTP. Start reading at Hold, and
+// continue with Holds.Do.
 package control
 
 import (
@@ -47,26 +48,26 @@ type releaseRequest struct {
 	Outcome Outcome `json:"outcome"`
 }
 
-// Answer is the result of a released call, as its server replied.
+// Answer is how the server of a released call replied to it.
 type Answer struct {
 	Error string `json:"error,omitempty"` // empty if the call succeeded
 	Code  Code   `json:"code,omitempty"`
 }
 
-// Code identifies the errors that a harness handles.
+// Code identifies an error that the harness handles specially.
 type Code string
 
-// The codes of an Answer.
+// The possible codes of an Answer.
 const (
-	NotHeld  Code = "not-held" // no such call is held
-	Deadline Code = "deadline" // the call ended because its deadline passed
+	NotHeld  Code = "not-held" // the hold has stopped no such call
+	Deadline Code = "deadline" // the call missed its deadline
 )
 
 type clockRequest struct {
 	AheadMS float64 `json:"ahead_ms"`
 }
 
-// answerOf returns the Answer for err.
+// answerOf returns the Answer that describes err.
 func answerOf(err error) (a Answer) {
 	if err == nil {
 		return a
@@ -79,11 +80,12 @@ func answerOf(err error) (a Answer) {
 	return a
 }
 
-// route describes one call of the API: its method, its path, and the types of its request
-// and its reply. Server and Client both use it.
+// route describes one request of the API by its method, its path, and the types of its body and
+// reply. Server and Client both use it.
 type route[Request, Reply any] struct{ method, path string }
 
-// serve registers a handler that decodes the request, calls do and encodes its reply.
+// serve registers a handler for the route, which decodes the request, calls do and encodes the
+// reply.
 func (r route[Request, Reply]) serve(mux *http.ServeMux, do func(ctx context.Context, name string, in Request) (Reply, error)) {
 	mux.HandleFunc(r.method+" "+r.path, func(w http.ResponseWriter, req *http.Request) {
 		var body any
@@ -104,7 +106,7 @@ func (r route[Request, Reply]) serve(mux *http.ServeMux, do func(ctx context.Con
 		if err != nil {
 			body = Answer{Error: err.Error()}
 		}
-		_ = json.NewEncoder(w).Encode(body) // the harness may have closed the connection
+		_ = json.NewEncoder(w).Encode(body) // ignore the error, because the harness may have closed the connection
 	})
 }
 
@@ -113,43 +115,43 @@ func (r route[Request, Reply]) call(ctx context.Context, c Client, name string, 
 	return out, err
 }
 
-// Client makes one call to the control API of an instance. It sends body as JSON to path,
-// and decodes the reply into answer. It returns an error for every status other than 2xx.
+// Client sends a request to the control API of an instance. It sends body as JSON to path, and
+// decodes the reply into answer. It returns an error for every status other than 2xx.
 type Client func(ctx context.Context, method, path string, body, answer any) error
 
-// SetHold sets a hold. If a hold with this name exists, it replaces it and releases its
-// calls.
+// SetHold sets a hold. It replaces an existing hold of that name and releases the calls which that
+// hold has stopped.
 func (c Client) SetHold(ctx context.Context, name string, h Hold) error {
 	_, err := setHold.call(ctx, c, name, h)
 	return err
 }
 
-// Held returns the calls that a hold has met, as Holds.Await does. It waits until there are
-// n calls, or until within has elapsed.
+// Held returns the calls that a hold has met so far, including released ones. It waits until there
+// are n calls, or until the given time has passed.
 func (c Client) Held(ctx context.Context, name string, n int, within time.Duration) ([]Held, error) {
 	answer, err := awaitHeld.call(ctx, c, name, awaitRequest{n, millis(within)})
 	return answer.Held, err
 }
 
-// Holds returns the calls that each hold has met, by the name of the hold.
+// Holds returns the calls that every hold has met so far, by the name of the hold.
 func (c Client) Holds(ctx context.Context) (map[string][]Held, error) {
 	answer, err := listHolds.call(ctx, c, "", struct{}{})
 	return answer.Holds, err
 }
 
-// Release releases one call and returns its answer. The answer has the code NotHeld if the
-// hold does not hold the call.
+// Release lets one held call continue, and returns how its server answered. The answer has the
+// code NotHeld if the call is not held.
 func (c Client) Release(ctx context.Context, name string, call Call, as Outcome) (Answer, error) {
 	return release.call(ctx, c, name, releaseRequest{call, as})
 }
 
-// RemoveHold removes a hold and releases its calls.
+// RemoveHold removes a hold and releases the calls that it holds.
 func (c Client) RemoveHold(ctx context.Context, name string) error {
 	_, err := removeHold.call(ctx, c, name, struct{}{})
 	return err
 }
 
-// SetClock sets how far ahead of the true time the strategies' wall clock is.
+// SetClock sets how far the wall clock that strategies see is ahead of the true time.
 func (c Client) SetClock(ctx context.Context, ahead time.Duration) error {
 	_, err := setClock.call(ctx, c, "", clockRequest{millis(ahead)})
 	return err
@@ -159,7 +161,7 @@ func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisec
 
 func fromMillis(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
 
-// Client returns a Client for a server in the same process.
+// Client returns a Client that calls the server directly, within the same process.
 func (s *Server) Client() Client {
 	handler := s.Handler(http.NotFoundHandler())
 	return func(ctx context.Context, method, path string, body, answer any) error {

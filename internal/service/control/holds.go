@@ -12,34 +12,34 @@ import (
 	"grablab/internal/tap"
 )
 
-// Hold is a breakpoint: it says which calls stop, and at which point. A batched renewal
-// belongs to no single grab, and has the ids of its orders in braces in its keys. It counts
-// as a call of each of these orders.
+// Hold is a breakpoint, which says which calls to stop and at which point. A renewal that serves
+// several orders belongs to no single grab. Its keys contain the ids of the orders in braces, so
+// it counts as a call of each of them.
 type Hold struct {
-	First   int64   `json:"first"`             // id of the first order
+	First   int64   `json:"first"`             // id of the first order whose calls stop
 	Count   int     `json:"count"`             // number of consecutive orders
 	Drivers []int64 `json:"drivers,omitempty"` // drivers whose calls stop; empty for all drivers
-	// At is the point at which calls are held. The zero Point is before every call, and a
-	// call held there returns when its deadline passes. At any other point, a held call
-	// ignores its context, like a stopped process.
+	// At is the point at which calls stop. The zero Point stops them before they are sent, and a
+	// stopped call returns when its deadline passes. At any other point, a stopped call ignores
+	// its context, as in a stopped process.
 	At Point `json:"at"`
-	// Outcome, if set, is Delivered or Refused. The hold then lists its calls and gives them
-	// this outcome at once, instead of holding them.
+	// Outcome may be Delivered or Refused. In that case the hold does not stop its calls. It lists
+	// them and gives them this outcome at once.
 	Outcome Outcome `json:"outcome,omitempty"`
-	// Strike marks the held calls as struck by a fault. Note records each of them before it
-	// is held.
+	// Strike marks the held calls as hit by a fault. Holds.Note is called for each of them before
+	// it stops.
 	Strike bool `json:"strike,omitempty"`
 }
 
-// Point is a place in a grab: before a call is sent, after its reply has arrived, or after a
-// whole phase.
+// Point is a place in a grab: before a call is sent, after its reply has arrived, or at the end of
+// a phase.
 type Point struct {
 	Phase tap.Phase `json:"phase,omitempty"`
 	N     int       `json:"n,omitempty"` // number of the call; 0 with After means the end of the phase
 	After bool      `json:"after,omitempty"`
 }
 
-// String returns a text such as "before claim 1" or "after read".
+// String formats the point, as in "before claim 1" or "after read".
 func (p Point) String() string {
 	text := "before " + string(p.Phase)
 	if p.After {
@@ -51,7 +51,7 @@ func (p Point) String() string {
 	return text
 }
 
-// ParsePoint parses the text that String returns.
+// ParsePoint parses the output of String.
 func ParsePoint(text string) (p Point, err error) {
 	side, rest, _ := strings.Cut(text, " ")
 	bad := fmt.Errorf("control: %q is no point of a grab; one is \"before claim 1\", or \"after read\", or of a service \"before mysql UPDATE orders 1\"", text)
@@ -75,9 +75,9 @@ func ParsePoint(text string) (p Point, err error) {
 	return p, nil
 }
 
-// Call identifies one call of a driver on an order. N counts the calls of the same phase to
-// the same target from 1, while a hold covers the order. A script that is sent again because
-// the server did not know it counts as one call. The end of a phase has N 0 and no target.
+// Call identifies one call of a driver on an order. N counts the calls of the same phase to the
+// same target, starting at 1, while a hold covers the order. If a script is sent again because the
+// server did not know it, that is the same call. The end of a phase has N 0 and no target.
 type Call struct {
 	Order  int64     `json:"order"`
 	Driver int64     `json:"driver"`
@@ -86,68 +86,68 @@ type Call struct {
 	Target string    `json:"target"`
 }
 
-// Held is a call that a hold has met.
+// Held is a call that a hold has met, whether or not it is still held.
 type Held struct {
 	Call
 	State State `json:"state"`
-	// Cancelled reports whether the caller's context has ended.
+	// Cancelled reports whether the context of the call's caller has ended.
 	Cancelled bool `json:"cancelled,omitempty"`
-	// Shared reports whether the call belongs to no single grab, and may serve several.
+	// Shared reports whether the call belongs to no single grab and may serve several.
 	Shared bool `json:"shared,omitempty"`
 }
 
-// State is the progress of a call.
+// State says how far a call has got.
 type State string
 
 // The states of a call.
 const (
-	Waiting  State = "waiting"  // it is held, and not sent
-	Replied  State = "replied"  // it was sent, and its reply is held
-	Released State = "released" // it continued, or its caller withdrew it
-	Expired  State = "expired"  // its deadline passed while it was held
+	Waiting  State = "waiting"  // held before it is sent
+	Replied  State = "replied"  // sent, and its reply is held
+	Released State = "released" // released, or given up by its caller
+	Expired  State = "expired"  // missed its deadline while it was held
 )
 
-// Outcome says what happens to a released call.
+// Outcome says what happens to a call when it is released.
 type Outcome string
 
-// The outcomes. Release takes ReplyDelivered for a held reply, and the others for a
-// call that was not sent. Remove and Close give Delivered and Refused to both: the
-// caller of a refused reply gets an error.
+// The possible outcomes. Release accepts ReplyDelivered for a held reply, and the other outcomes
+// for a call that was not sent yet. Remove applies Delivered and Close applies Refused to both.
+// The caller of a refused reply gets an error.
 const (
-	Delivered      Outcome = "delivered"       // it is sent, and its caller gets the reply
-	ReplyLost      Outcome = "reply lost"      // it is sent, and its caller gets an error
-	ReplyDelayed   Outcome = "reply delayed"   // it is sent, and its reply is held
-	Refused        Outcome = "refused"         // it is not sent, and its caller gets an error
-	ReplyDelivered Outcome = "reply delivered" // its caller gets the held reply
+	Delivered      Outcome = "delivered"       // the call is sent, and its caller gets the reply
+	ReplyLost      Outcome = "reply lost"      // the call is sent, and its caller gets an error
+	ReplyDelayed   Outcome = "reply delayed"   // the call is sent, and its reply is held
+	Refused        Outcome = "refused"         // the call is not sent, and its caller gets an error
+	ReplyDelivered Outcome = "reply delivered" // the caller gets the reply that was held
 )
 
 var (
-	// ErrNoHold means that no hold has this name.
+	// ErrNoHold is the error for an unknown name of a hold.
 	ErrNoHold = errors.New("control: no such hold")
-	// ErrNotHeld means that the hold does not hold this call.
+	// ErrNotHeld is the error for releasing a call that the hold does not hold.
 	ErrNotHeld = errors.New("control: no such call is held")
-	// ErrRefused is the error of a call with the outcome Refused.
+	// ErrRefused is the error that the caller of a refused call gets.
 	ErrRefused = errors.New("control: refused")
-	// ErrReplyLost is the error of a call with the outcome ReplyLost.
+	// ErrReplyLost is the error that the caller of a call with a lost reply gets.
 	ErrReplyLost = errors.New("control: the reply is lost")
-	// ErrExpired is the error of a held call whose deadline passes.
+	// ErrExpired is the error of a call that missed its deadline while it was held.
 	ErrExpired = errors.New("control: the deadline passed while the call was held")
 )
 
-// Holds is a set of holds. Its method Do is the tap of an instance. The zero value is an
-// empty set.
+// Holds is a set of breakpoints. An instance passes all of its remote calls through Do. The zero
+// value is an empty set.
 type Holds struct {
-	// Note, if not nil, is called for each call that a hold with Strike meets, before the
-	// call is held. Calls to Note do not overlap.
+	// Note is called before a hold with Strike stops a call. It may be nil. Calls of Note do not
+	// overlap.
 	Note func(Call, Point)
-	// Ended, if not nil, is called when such a call is released, unless it is refused. Calls
-	// to Ended do not overlap.
+	// Ended is called when such a call is released, unless the call is refused. It may be nil.
+	// Calls of Ended do not overlap.
 	Ended func(Call, Point)
 
 	mu     sync.Mutex
 	set    []*hold
-	counts map[Call]int   // number of calls to covered orders, by Call with N 0
-	resent map[Call]*call // calls whose script will be sent again, by Call with N 0
+	counts map[Call]int   // number of calls so far on covered orders; in the keys, N is 0
+	resent map[Call]*call // calls whose script will be sent again; in the keys, N is 0
 }
 
 type hold struct {
@@ -155,22 +155,23 @@ type hold struct {
 	name    string
 	ended   func(Call, Point) // Holds.Ended; may be nil
 	calls   []*call
-	changed chan struct{} // closed when another call arrives, or the hold is removed
+	changed chan struct{} // closed when the hold meets another call or is removed
 }
 
 type call struct {
 	Held
-	orders   []int64 // covered orders that the call belongs to
+	orders   []int64 // the orders of the call that a hold covers
 	ctx      context.Context
-	by       *hold // the hold that holds the call; nil for none
+	by       *hold // the hold that stops the call; nil if none does
 	outcome  Outcome
-	refused  bool          // a hold with the outcome Refused matched
-	released chan struct{} // closed when the held call, or later its held reply, is released
+	refused  bool          // whether a hold with the outcome Refused matched the call
+	released chan struct{} // closed when the call is released; a new channel if its reply is held later
 	answered chan struct{} // closed once answer is set
 	answer   error
 }
 
-// Set sets a hold. If a hold with this name exists, it replaces it and releases its calls.
+// Set sets a hold. It replaces an existing hold of that name and releases the calls which that
+// hold has stopped.
 func (h *Holds) Set(name string, what Hold) {
 	_ = h.Remove(name)
 	h.mu.Lock()
@@ -181,13 +182,13 @@ func (h *Holds) Set(name string, what Hold) {
 	h.set = append(h.set, &hold{Hold: what, name: name, ended: h.Ended, changed: make(chan struct{})})
 }
 
-// Remove removes a hold and delivers its held calls. It returns ErrNoHold if there is no
-// such hold.
+// Remove removes a hold and lets the calls that it holds continue. It returns ErrNoHold if there
+// is no such hold.
 func (h *Holds) Remove(name string) error {
 	return h.with(name, func(l *hold) { h.removeLocked(l, Delivered) })
 }
 
-// Close removes every hold and refuses the held calls, so that the instance can stop.
+// Close removes every hold and refuses the calls that are held, so that the instance can stop.
 func (h *Holds) Close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -208,8 +209,8 @@ func (h *Holds) removeLocked(l *hold, as Outcome) {
 	}
 }
 
-// with calls do with the named hold and h.mu locked. It returns ErrNoHold if there is no
-// such hold.
+// with calls do on the named hold while h.mu is locked. It returns ErrNoHold if there is no such
+// hold.
 func (h *Holds) with(name string, do func(*hold)) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -222,8 +223,8 @@ func (h *Holds) with(name string, do func(*hold)) error {
 	return fmt.Errorf("%w: %q", ErrNoHold, name)
 }
 
-// Await returns the calls that a hold has met, including released ones. It waits until there
-// are n calls or ctx ends. It returns ErrNoHold if there is no such hold.
+// Await returns the calls that a hold has met so far, including released ones. It waits until
+// there are n calls or ctx ends. It returns ErrNoHold if there is no such hold.
 func (h *Holds) Await(ctx context.Context, name string, n int) (met []Held, err error) {
 	for {
 		var changed chan struct{}
@@ -240,7 +241,7 @@ func (h *Holds) Await(ctx context.Context, name string, n int) (met []Held, err 
 	}
 }
 
-// All returns the calls that each hold has met, by the name of the hold.
+// All returns the calls that every hold has met so far, by the name of the hold.
 func (h *Holds) All() map[string][]Held {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -251,7 +252,7 @@ func (h *Holds) All() map[string][]Held {
 	return all
 }
 
-// metLocked returns the calls that the hold has met. The caller holds the mutex.
+// metLocked returns the calls that the hold has met so far. The caller must have locked the mutex.
 func (l *hold) metLocked() (met []Held) {
 	for _, c := range l.calls {
 		c.Cancelled = c.ctx.Err() != nil
@@ -260,8 +261,8 @@ func (l *hold) metLocked() (met []Held) {
 	return met
 }
 
-// Release releases a held call or a held reply, and waits for the answer of the server. It
-// returns this answer. err is ErrNoHold, ErrNotHeld or the error of ctx.
+// Release lets a held call or a held reply continue, waits for the answer of the call's server and
+// returns it. err is ErrNoHold, ErrNotHeld or the error of ctx.
 func (h *Holds) Release(ctx context.Context, name string, which Call, as Outcome) (answer, err error) {
 	var released *call
 	err = h.with(name, func(l *hold) {
@@ -285,7 +286,7 @@ func (h *Holds) Release(ctx context.Context, name string, which Call, as Outcome
 	}
 }
 
-// releaseLocked releases the call. It returns false if the hold by does not hold the call.
+// releaseLocked releases the call. It returns false if the call is not held, or by another hold.
 func (c *call) releaseLocked(by *hold, as Outcome) bool {
 	if c.by != by || c.State != Waiting && c.State != Replied {
 		return false
@@ -298,7 +299,7 @@ func (c *call) releaseLocked(by *hold, as Outcome) bool {
 	return true
 }
 
-// Do implements tap.Tap. It sends a call at the time and with the outcome that the holds
+// Do implements tap.Tap. It sends a call when the holds allow it, and with the outcome that they
 // determine.
 func (h *Holds) Do(ctx context.Context, op tap.Op, send func(context.Context) error) error {
 	c := h.begin(ctx, op)
@@ -322,19 +323,19 @@ func (h *Holds) Do(ctx context.Context, op tap.Op, send func(context.Context) er
 	return h.awaitReply(ctx, c, err)
 }
 
-// PhaseEnded reports that a phase of a grab succeeded. It returns once no hold stops the
-// grab.
+// PhaseEnded must be called when a phase of a grab has succeeded. It returns when no hold stops
+// the grab there.
 func (h *Holds) PhaseEnded(phase tap.Phase, order, driver int64) {
 	c := newCall(context.Background(), Call{Order: order, Driver: driver, Phase: phase}, order)
-	_ = h.awaitReply(context.Background(), c, nil) // a finished phase cannot be refused
+	_ = h.awaitReply(context.Background(), c, nil) // ignore the error, because a finished phase cannot be refused
 }
 
 func newCall(ctx context.Context, name Call, orders ...int64) *call {
 	return &call{Held: Held{Call: name, State: Released}, orders: orders, ctx: ctx, answered: make(chan struct{})}
 }
 
-// begin counts a call and, if a hold matches, marks it as held. It returns nil if no hold
-// covers the call's orders.
+// begin counts a call and marks it as held if a hold matches. It returns nil if no hold covers any
+// of the call's orders.
 func (h *Holds) begin(ctx context.Context, op tap.Op) *call {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -355,9 +356,8 @@ func (h *Holds) begin(ctx context.Context, op tap.Op) *call {
 	return c
 }
 
-// nameLocked returns the name of a call without its number, and those of its orders that a
-// hold covers. A call with several orders gets the name of the first one. If no hold covers
-// an order, orders is empty.
+// nameLocked returns the identity of a call without its number, and those of its orders that a
+// hold covers. A call on several orders is identified by the first covered one.
 func (h *Holds) nameLocked(op tap.Op) (c Call, orders []int64) {
 	c = Call{Order: op.Order, Driver: op.Driver, Phase: op.Phase, Target: op.Target}
 	if op.Order != 0 {
@@ -382,7 +382,7 @@ func (h *Holds) nameLocked(op tap.Op) (c Call, orders []int64) {
 	return c, orders
 }
 
-// coveringLocked returns the first hold that covers an order, or nil.
+// coveringLocked returns the first hold that covers an order, or nil if there is none.
 func (h *Holds) coveringLocked(order int64) *hold {
 	for _, l := range h.set {
 		if l.covers(order) {
@@ -392,7 +392,7 @@ func (h *Holds) coveringLocked(order int64) *hold {
 	return nil
 }
 
-// orderIn returns the order id in braces in a key, or 0.
+// orderIn returns the order id that a key contains in braces, or 0.
 func orderIn(key string) int64 {
 	_, rest, _ := strings.Cut(key, "{")
 	digits, _, _ := strings.Cut(rest, "}")
@@ -402,8 +402,8 @@ func orderIn(key string) int64 {
 
 func (h *Hold) covers(order int64) bool { return order >= h.First && order < h.First+int64(h.Count) }
 
-// meetLocked adds a call to the holds that match it, and reports whether one of them holds
-// it. after is true once the call has a reply.
+// meetLocked adds a call to the holds that match it, and reports whether one of them stops the
+// call. after reports whether the call has its reply already.
 func (h *Holds) meetLocked(c *call, after bool) bool {
 	for _, l := range h.set {
 		if !l.At.matches(c.Call, after) || !l.takes(c) {
@@ -428,7 +428,8 @@ func (p Point) matches(c Call, after bool) bool {
 	return p == Point{c.Phase, c.N, after} || p == Point{} && !after
 }
 
-// takes reports whether the hold applies to the call's orders and driver, at any point.
+// takes reports whether the hold applies to the orders and the driver of the call, whatever its
+// point.
 func (l *hold) takes(c *call) bool {
 	if !slices.ContainsFunc(c.orders, l.covers) {
 		return false
@@ -436,7 +437,7 @@ func (l *hold) takes(c *call) bool {
 	return c.Shared || len(l.Drivers) == 0 || slices.Contains(l.Drivers, c.Driver)
 }
 
-// awaitRelease waits until a call may be sent. It returns the context for sending it.
+// awaitRelease waits until a call may be sent. It returns the context with which to send it.
 func (h *Holds) awaitRelease(ctx context.Context, c *call) (context.Context, error) {
 	if c.released == nil {
 		return ctx, nil
@@ -450,13 +451,13 @@ func (h *Holds) awaitRelease(ctx context.Context, c *call) (context.Context, err
 		<-c.released
 	}
 	if !c.ignoresContext() && errors.Is(ctx.Err(), context.Canceled) {
-		ctx = context.WithoutCancel(ctx) // the call counts as sent before its caller cancelled it
+		ctx = context.WithoutCancel(ctx) // treat the call as if it had been sent before its caller cancelled it
 	}
 	return ctx, nil
 }
 
-// done returns a channel that is closed when the caller's context ends. It returns nil if
-// the held call ignores its context.
+// done returns a channel that is closed when the caller's context ends. It returns nil if the call
+// ignores its context while it is held.
 func (c *call) done(ctx context.Context) <-chan struct{} {
 	if c.ignoresContext() {
 		return nil
@@ -466,10 +467,9 @@ func (c *call) done(ctx context.Context) <-chan struct{} {
 
 func (c *call) ignoresContext() bool { return c.by.At != Point{} }
 
-// leave handles the end of the context of a held call. It returns nil if the call stays
-// held. A passed deadline withdraws every call that was not sent. A cancelled caller
-// withdraws only a database statement, because a command to another server may already be on
-// its way.
+// leave decides what happens when the context of a held call ends. It returns nil if the call
+// stays held. After a deadline, every unsent call is given up. After a cancellation, only an
+// unsent database statement is, because a command to another server may already be on its way.
 func (h *Holds) leave(ctx context.Context, c *call) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -486,7 +486,8 @@ func (h *Holds) leave(ctx context.Context, c *call) error {
 	}
 }
 
-// sendAgain keeps the number and the outcome of a call for its next attempt.
+// sendAgain remembers a call whose script will be sent again, so that the next attempt has the
+// same number and outcome.
 func (h *Holds) sendAgain(c *call) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -495,12 +496,12 @@ func (h *Holds) sendAgain(c *call) {
 	h.resent[name] = c
 }
 
-// gaveUp reports whether a call failed because its caller stopped waiting. Other errors may
-// be replies, such as go-redis's Nil or ZooKeeper's "no node".
+// gaveUp reports whether a call failed because its caller stopped waiting. Other errors may be
+// regular replies, such as go-redis's Nil or ZooKeeper's "no node".
 func gaveUp(ctx context.Context, err error) bool { return err != nil && ctx.Err() != nil }
 
-// awaitReply stores the answer to a call, waits while a hold delays the reply, and returns
-// the error for the caller.
+// awaitReply stores the answer of a call's server, waits while a hold delays it, and returns the
+// error for the caller.
 func (h *Holds) awaitReply(ctx context.Context, c *call, answer error) error {
 	h.mu.Lock()
 	c.answer = answer

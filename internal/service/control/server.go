@@ -12,17 +12,17 @@ import (
 	"grablab/internal/tap"
 )
 
-// Server is the part of the control API inside an instance. The instance passes its calls,
-// orders, events and clock through it, and mounts its Handler.
+// Server is the end of the control API that runs inside an instance. The instance passes its
+// calls, orders, events and clock through the Server, and mounts its Handler.
 type Server struct {
 	Holds
 	instance string
 	recorder history.Recorder
-	ahead    atomic.Int64 // offset of the clock in nanoseconds
+	ahead    atomic.Int64 // how far the clock is ahead, in nanoseconds
 }
 
-// NewServer returns a Server for the named instance. ahead is the initial offset of its
-// clock. The server records a strike before it holds the call that a fault will strike.
+// NewServer returns a Server for the named instance. ahead is the initial offset of the clock.
+// When a fault hits a call, the server records that before it holds the call.
 func NewServer(instance string, ahead time.Duration, r history.Recorder) *Server {
 	s := &Server{instance: instance, recorder: r}
 	s.ahead.Store(int64(ahead))
@@ -35,18 +35,20 @@ func NewServer(instance string, ahead time.Duration, r history.Recorder) *Server
 	return s
 }
 
-// Now returns the time on the wall clock that strategies see.
+// Now returns the wall-clock time that strategies see.
 func (s *Server) Now() time.Time { return time.Now().Add(time.Duration(s.ahead.Load())) }
 
-// Record records an event. At the end of a phase, it returns once no hold stops the grab.
+// Record records an event. If the event ends a phase of a grab, Record returns when no hold stops
+// the grab there.
 func (s *Server) Record(e history.Event) {
 	s.recorder.Record(e)
-	if e.Kind == history.OK && e.Op != history.Renew { // a renewal is not a phase of the grab
+	if e.Kind == history.OK && e.Op != history.Renew { // a renewal is no phase of a grab
 		s.PhaseEnded(tap.Phase(e.Op), e.Order, e.Driver)
 	}
 }
 
-// Orders returns a Store whose calls can be held. Each call of store counts as one call.
+// Orders returns a Store whose calls can be held. Each method call on the store counts as a single
+// call.
 func (s *Server) Orders(store order.Store) order.Store {
 	return order.Intercept(store, func(ctx context.Context, c *order.Call, send func(context.Context) error) error {
 		err := s.Do(ctx, tap.OpFrom(ctx, tap.Op{Instance: s.instance, Target: tap.DB}), send)
@@ -57,7 +59,7 @@ func (s *Server) Orders(store order.Store) order.Store {
 	})
 }
 
-// Handler serves the control API under /lab/, and passes all other requests to next.
+// Handler serves the control API under /lab/ and passes all other requests to next.
 func (s *Server) Handler(next http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	setHold.serve(mux, func(_ context.Context, name string, h Hold) (none struct{}, err error) {

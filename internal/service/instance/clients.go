@@ -19,10 +19,10 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// The settings of the clients.
+// Settings of the clients for Redis.
 const (
-	// The pool is large enough that no command of a burst waits for a connection. Some
-	// connections open before the first command.
+	// The pool is large enough that no command in a burst waits for a connection. Some connections
+	// are opened in advance.
 	poolSize     = 512
 	minIdle      = 32
 	minIdleNode  = 16
@@ -30,15 +30,15 @@ const (
 	keepAlive    = 15 * time.Second
 )
 
-// clients holds the clients of an instance, except for the database client. Each client
-// sends its calls through the tap. The Redis clients also count their commands.
+// clients contains all clients of an instance except that of the database. They send their calls
+// through cfg.tap, and the Redis clients count their commands.
 type clients struct {
-	redis     redis.UniversalClient // nil without -redis and -sentinel
+	redis     redis.UniversalClient // nil unless -redis or -sentinel is given
 	redlock   []redis.UniversalClient
 	zooKeeper *lock.Ensemble
 	etcd      *clientv3.Client
 
-	pings   map[string]func(context.Context) error // pings each server, by name
+	pings   map[string]func(context.Context) error // functions that ping each server, by the server's name
 	closers []func() error
 }
 
@@ -77,9 +77,9 @@ func newClients(cfg Config, sent *atomic.Uint64) (*clients, error) {
 	return c, nil
 }
 
-// dialRedis fills in opts and returns a client. The client does not retry commands, because
-// a second SET NX would find the key of the first. It does not redial either, because a dead
-// node would then cost several timeouts.
+// dialRedis completes opts and returns a client. The client never retries a command, because a
+// repeated SET NX would find the key that the first one set. It does not redial either, because a
+// dead node would then cost several timeouts.
 func (c *clients) dialRedis(cfg Config, target string, opts redis.UniversalOptions, sent *atomic.Uint64) redis.UniversalClient {
 	dialer := &net.Dialer{Timeout: redisTimeout, KeepAlive: keepAlive}
 	opts.Dialer = tap.CountRedis(dialer.DialContext, sent)
@@ -89,7 +89,7 @@ func (c *clients) dialRedis(cfg Config, target string, opts redis.UniversalOptio
 	opts.DialerRetries = 1
 	opts.PoolSize = poolSize
 	opts.PipelinePoolSize = -1
-	opts.ReadBufferSize, opts.WriteBufferSize = 4<<10, 4<<10 // commands are short
+	opts.ReadBufferSize, opts.WriteBufferSize = 4<<10, 4<<10 // small buffers suffice, because commands are short
 	opts.Protocol = 2
 	opts.DisableIdentity = true
 	opts.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
@@ -103,8 +103,8 @@ func (c *clients) dialRedis(cfg Config, target string, opts redis.UniversalOptio
 	return client
 }
 
-// newRedis returns a client. A Cluster client looks for promoted replicas every second. By default
-// it does so every minute, and for so long the slots of a dead master cannot be reached.
+// newRedis returns a client. A Cluster client checks every second whether a replica was promoted.
+// With the default of a minute, the slots of a dead master would stay unreachable for that long.
 func newRedis(opts *redis.UniversalOptions) redis.UniversalClient {
 	if opts.MasterName != "" || len(opts.Addrs) < 2 {
 		return redis.NewUniversalClient(opts)
@@ -114,8 +114,8 @@ func newRedis(opts *redis.UniversalOptions) redis.UniversalClient {
 	return redis.NewClusterClient(cluster)
 }
 
-// warm opens n connections of each Redis client, except for a Cluster client. Otherwise, a
-// hold on the first call would also delay the set-up of its connection. It ignores errors.
+// warm opens n connections of each Redis client, except for a Cluster client. Without them, a hold
+// on the first call would also delay the set-up of its connection. It ignores errors.
 func (c *clients) warm(ctx context.Context, n int) {
 	for _, client := range append([]redis.UniversalClient{c.redis}, c.redlock...) {
 		single, ok := client.(*redis.Client)
@@ -125,7 +125,7 @@ func (c *clients) warm(ctx context.Context, n int) {
 		conns := make([]*redis.Conn, n)
 		for i := range conns {
 			conns[i] = single.Conn()
-			_ = conns[i].Ping(ctx).Err() // a grab that needs the connection reports the error
+			_ = conns[i].Ping(ctx).Err() // a grab that needs this connection will report the error
 		}
 		for _, conn := range conns {
 			_ = conn.Close()

@@ -20,60 +20,60 @@ import (
 	"github.com/peterbourgon/ff/v3"
 )
 
-// ErrUsage marks an error in the command line or the environment.
+// ErrUsage is wrapped by errors in the command line or the environment.
 var ErrUsage = flags.ErrUsage
 
 // Config holds the settings of an instance.
 type Config struct {
 	Addr     string // address to listen on; port 0 takes any free port
-	Instance string // name; the default is the port
-	DB       string // DSN for order.Connect
-	MaxConns int    // largest number of connections to the database
-	// MinIdle is the number of idle connections that each Redis client keeps open. 0 means
-	// enough for a burst.
+	Instance string // name of the instance; empty means the port number
+	DB       string // database, in the form that order.Connect accepts
+	MaxConns int    // most connections to the database
+	// MinIdle is how many idle connections each Redis client keeps open. 0 means enough for a
+	// burst.
 	MinIdle int
 
-	Redis          []string // one server, or several nodes of one Cluster
-	Sentinel       []string // Sentinels that name the Redis master, instead of Redis
+	Redis          []string // addresses of one server, or of several nodes of one Cluster
+	Sentinel       []string // addresses of Sentinels that know the Redis master; used instead of Redis
 	SentinelMaster string
-	Redlock        []string // independent nodes; NAME@ADDR means the master NAME that the Sentinel at ADDR names
-	ZooKeeper      []string // servers of one ensemble
-	Etcd           []string // members of one cluster
+	Redlock        []string // addresses of independent nodes; NAME@ADDR means the master NAME that the Sentinel at ADDR knows
+	ZooKeeper      []string // addresses of the servers of one ensemble
+	Etcd           []string // addresses of the members of one cluster
 
 	Strategy    string
 	Work        time.Duration
 	TTL         time.Duration
 	Wait        time.Duration
-	Timeout     time.Duration // deadline of a request
-	Guard       order.Guard   // the default is the strategy's own guard
+	Timeout     time.Duration // time limit of a request
+	Guard       order.Guard   // guard of the ledger; empty means the default guard of each strategy
 	OnLost      grab.OnLost
-	PerDriver   int           // largest number of units of one order that a driver may have
-	ClockOffset time.Duration // how far ahead the strategies' wall clock is
+	PerDriver   int           // most units of one order that a driver may have
+	ClockOffset time.Duration // how far the clock that strategies see is ahead of the true time
 
-	Events     string // file for events; empty for none
+	Events     string // file to which events are appended; empty for none
 	AdminToken string
-	Lab        string           // URL of the lab page that shows the instance; empty for none
-	Registry   *registry.Eureka // lists the instance while it serves; nil for none
-	OTLP       string           // URL of the collector that gets a trace of each grab; empty for none
-	Control    bool             // serve the control API on loopback
+	Lab        string           // URL of the lab page that shows this instance; empty for none
+	Registry   *registry.Eureka // registry that lists the instance while it serves; nil for none
+	OTLP       string           // URL of the collector that receives a trace of each grab; empty for none
+	Control    bool             // whether to serve the control API, which is possible only on loopback
 
-	tap   tap.Tap       // intercepts the calls of the clients; nil for none
-	trace *trace.Tracer // traces grabs; nil for none
+	tap   tap.Tap       // intercepts all calls of the clients; nil for none
+	trace *trace.Tracer // records traces of grabs; nil for none
 }
 
-// now returns the time on the wall clock that strategies see.
+// now returns the wall-clock time that strategies see.
 func (cfg Config) now() time.Time { return time.Now().Add(cfg.ClockOffset) }
 
-// DefaultDB is the DSN of the database that docker compose starts.
+// DefaultDB is the address of the database that docker compose starts.
 const DefaultDB = "grab:grab@tcp(127.0.0.1:3306)/grab"
 
-// maxName is the longest name that fits in the ledger, in bytes.
+// maxName is the longest instance name that fits in the ledger, in bytes.
 const maxName = 64
 
-// hidden is the name of the only flag that usage does not list. Only loadgen sets it.
+// hidden is the name of the only flag that the help does not show, because only loadgen sets it.
 const hidden = "control"
 
-// newFlags sets cfg to the defaults and returns the flags that change it.
+// newFlags sets cfg to the defaults, and returns the flags that can change it.
 func newFlags(cfg *Config) []flags.Flag {
 	*cfg = Config{
 		Addr: "127.0.0.1:8004", DB: DefaultDB, MaxConns: 64, Strategy: "setnx",
@@ -109,8 +109,8 @@ func newFlags(cfg *Config) []flags.Flag {
 	}
 }
 
-// Parse reads flags, and environment variables for flags that are not given. Its errors are
-// one line each. They wrap ErrUsage or flag.ErrHelp.
+// Parse parses the flags of an instance. Environment variables replace flags that are not given.
+// The errors are one line each, and wrap ErrUsage or flag.ErrHelp.
 func Parse(args []string) (Config, error) {
 	var cfg Config
 	if _, err := flags.ParseFlags(newFlags(&cfg), args, ff.WithEnvVarPrefix("GRABSVC")); err != nil {
@@ -143,7 +143,8 @@ func checkStrategy(name string) error {
 	return err
 }
 
-// parseGuard accepts an empty name, which stands for the guard of the strategy.
+// parseGuard returns the guard with that name. An empty name stands for the default guard of the
+// strategy.
 func parseGuard(name string) (order.Guard, error) {
 	if name == "" {
 		return "", nil
@@ -183,7 +184,8 @@ func checkNode(node string) error {
 	return nil
 }
 
-// addrs parses a list of addresses, separated by commas. An empty list is like a missing flag.
+// addrs returns a parser for a list of addresses, separated by commas. An empty list counts as a
+// missing flag.
 func addrs(check func(addr string) error) flags.Parser[[]string] {
 	return func(text string) ([]string, error) {
 		if text == "" {
@@ -199,7 +201,7 @@ func addrs(check func(addr string) error) flags.Parser[[]string] {
 	}
 }
 
-// usage prints the help text.
+// usage prints the help.
 func usage(w io.Writer) {
 	fmt.Fprint(w, `grabsvc is one instance of the order-grabbing service: it answers
 POST /orders/{order_id}/grab, and GET /openapi.json tells the rest.

@@ -1,10 +1,10 @@
-// Package instance runs one instance of the service. It reads flags and environment
-// variables, creates the clients and a grab.Service, and serves HTTP. cmd/grabsvc only calls
-// Main. loadgen starts itself as an instance through Main too, so both programs measure the
-// same code.
+// Package instance runs one instance of the service. It reads flags and environment variables,
+// creates the clients and a grab.Service, and serves HTTP. The program grabsvc only calls Main.
+// loadgen also starts itself as an instance through Main, so both programs run the same code.
+// Start reading at Run, which connects the parts.
 //
-// Start at Run, which puts the parts together. With the hidden flag -control, an instance
-// also serves the control API to a harness on the same host (package control).
+// With the hidden flag -control, an instance also serves the control API (package control), but
+// only to a harness on the same host.
 package instance
 
 import (
@@ -45,7 +45,7 @@ import (
 	"golang.org/x/term"
 )
 
-// ExitAddrInUse is the exit code if another process listens on the address. The parent
+// ExitAddrInUse is the exit code if another process already listens on the address. The parent
 // process can then try another port.
 const ExitAddrInUse = 98
 
@@ -83,8 +83,8 @@ func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 1
 }
 
-// EndSignals returns the signals that ask a program to stop. They include SIGHUP, unless the
-// process ignores it because it was started with nohup.
+// EndSignals returns the signals that ask a program to stop. They include SIGHUP unless the
+// process was started with nohup.
 func EndSignals() []os.Signal {
 	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) {
@@ -93,7 +93,7 @@ func EndSignals() []os.Signal {
 	return signals
 }
 
-// newLogger returns a logger that writes text to a terminal, and JSON to any other writer.
+// newLogger returns a logger that writes text to a terminal and JSON to anything else.
 func newLogger(w io.Writer) *slog.Logger {
 	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		return slog.New(slog.NewTextHandler(w, nil))
@@ -101,11 +101,11 @@ func newLogger(w io.Writer) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(w, nil))
 }
 
-// Run prints its address on stdout and serves until ctx ends. Then it accepts no more
-// requests, finishes those in flight, which release their locks, and closes everything. Its
-// error wraps ErrUsage if cfg is wrong.
+// Run runs an instance until ctx ends. It prints its address on stdout and serves requests. At the
+// end, it finishes the running requests, so that they release their locks, and closes everything.
+// The error wraps ErrUsage if cfg is wrong.
 func Run(ctx context.Context, cfg Config, stdout io.Writer, log *slog.Logger) (err error) {
-	redis.SetLogger(toSlog{log}) // the logger of go-redis is global
+	redis.SetLogger(toSlog{log}) // go-redis has only one global logger
 
 	listener, err := listen(&cfg)
 	if err != nil {
@@ -180,8 +180,8 @@ func Run(ctx context.Context, cfg Config, stdout io.Writer, log *slog.Logger) (e
 // appName is the name of the service in a registry and in traces.
 const appName = "grabsvc"
 
-// announce keeps an instance registered until ctx ends or the returned function is called. The
-// function waits until the registration is removed.
+// announce keeps an instance registered until ctx ends or stop is called. stop waits until the
+// registration is removed.
 func announce(ctx context.Context, server *registry.Eureka, addr net.Addr, log *slog.Logger) (stop func()) {
 	tcp, ok := addr.(*net.TCPAddr)
 	if server == nil || !ok {
@@ -196,7 +196,7 @@ func announce(ctx context.Context, server *registry.Eureka, addr net.Addr, log *
 	}
 }
 
-// listen listens on cfg.Addr. If the instance has no name, it takes the port as its name.
+// listen listens on cfg.Addr. If the instance has no name yet, the port becomes its name.
 func listen(cfg *Config) (net.Listener, error) {
 	listener, err := net.Listen("tcp", cfg.Addr)
 	if err != nil {
@@ -212,8 +212,8 @@ func listen(cfg *Config) (net.Listener, error) {
 	return listener, nil
 }
 
-// pooled is a Store that also exposes its connection pool. The strategy mysql-getlock-pooled
-// needs the pool, because it locks on any of its connections.
+// pooled is a Store that gives access to its connection pool. The strategy mysql-getlock-pooled
+// needs the pool, because it locks on any connection.
 type pooled struct {
 	order.Store
 	pool interface{ DB() *sql.DB }
@@ -222,12 +222,12 @@ type pooled struct {
 // DB returns the connection pool.
 func (p pooled) DB() *sql.DB { return p.pool.DB() }
 
-// closing calls close and joins its error to *err. Functions with a named error result defer
-// it.
+// closing calls close and adds its error to *err. It is meant for defer in functions with a named
+// error result.
 func closing(err *error, close func() error) { *err = errors.Join(*err, close()) }
 
-// newRecorder returns a recorder that appends to cfg.Events, and a function that closes it.
-// If cfg.Events is empty, the recorder discards all events.
+// newRecorder returns a recorder that appends events to the file cfg.Events, and a function that
+// closes it. If there is no such file, the recorder discards all events.
 func newRecorder(cfg Config) (history.Recorder, func() error, error) {
 	if cfg.Events == "" {
 		return history.Discard, func() error { return nil }, nil
@@ -239,8 +239,8 @@ func newRecorder(cfg Config) (history.Recorder, func() error, error) {
 	return events, events.Close, nil
 }
 
-// connectTimeout limits the wait for the database's first reply. migrateTimeout limits the
-// creation of the tables, including the wait for another instance that creates them.
+// connectTimeout limits the wait for the first reply of the database. migrateTimeout limits the
+// creation of tables, including the wait for another instance that is creating them.
 const (
 	connectTimeout = 10 * time.Second
 	migrateTimeout = 2 * time.Minute
@@ -296,8 +296,8 @@ func newMetrics(sent *Sent) *grab.Metrics {
 	return m
 }
 
-// readiness returns a function that pings all dependencies at the same time. The instance is
-// ready if all of them respond, except for a minority of the Redlock nodes.
+// readiness returns a function that pings all servers in parallel. The instance is ready if all of
+// them respond, but a minority of the Redlock nodes may be down.
 func readiness(store *order.SQL, c *clients) func(context.Context) (map[string]error, bool) {
 	c.pings["db"] = store.Ping
 	return func(ctx context.Context) (map[string]error, bool) {
@@ -334,15 +334,15 @@ func isLoopback(addr net.Addr) bool {
 	return ok && tcp.IP.IsLoopback()
 }
 
-// unlockTimeout limits how long a request may run after its deadline. A claim and a release
-// then still have their own deadlines.
+// unlockTimeout is how long a request may run beyond its deadline, because a claim and a release
+// have deadlines of their own.
 const unlockTimeout = 20 * time.Second
 
 func serve(ctx context.Context, cfg Config, l net.Listener, h http.Handler, log *slog.Logger) error {
 	server := &http.Server{
 		Handler:           h,
 		ReadHeaderTimeout: 10 * time.Second,
-		ReadTimeout:       cfg.Timeout + unlockTimeout, // a shorter timeout would cancel requests in progress
+		ReadTimeout:       cfg.Timeout + unlockTimeout, // a shorter timeout would cancel running requests
 		IdleTimeout:       2 * time.Minute,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
@@ -357,7 +357,7 @@ func serve(ctx context.Context, cfg Config, l net.Listener, h http.Handler, log 
 	finish, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.Timeout+unlockTimeout)
 	defer cancel()
 	err := server.Shutdown(finish)
-	<-ended // Serve returns http.ErrServerClosed
+	<-ended // wait until Serve has returned http.ErrServerClosed
 	if err != nil {
 		err = errors.Join(fmt.Errorf("requests in flight did not end: %w", err), server.Close())
 	}
@@ -365,7 +365,7 @@ func serve(ctx context.Context, cfg Config, l net.Listener, h http.Handler, log 
 	return err
 }
 
-// toSlog logs the messages of go-redis at debug level. Callers also get the cause in an
+// toSlog logs the messages of go-redis at debug level, because callers also get the cause as an
 // error.
 type toSlog struct{ log *slog.Logger }
 

@@ -16,36 +16,36 @@ import (
 	"time"
 )
 
-// DefaultEureka is the address at which a Eureka server listens by default.
+// DefaultEureka is the default address of a Eureka server.
 const DefaultEureka = "http://127.0.0.1:8761/eureka"
 
-// DefaultRenew is the interval at which instances renew their registration. A Eureka server
-// expects this interval when it counts renewals to protect itself.
+// DefaultRenew is how often instances renew their registration. A Eureka server assumes this
+// interval when it decides whether too many renewals are missing.
 const DefaultRenew = 30 * time.Second
 
 const (
-	// leaseFactor is the lifetime of a registration in intervals of renewal.
+	// leaseFactor is how many renewal intervals a registration lasts.
 	leaseFactor = 3
-	// callTimeout limits one call to the server.
+	// callTimeout limits a single call to the server.
 	callTimeout = 5 * time.Second
-	// retryAfter is the longest pause after a failed registration.
+	// retryAfter is the longest pause before a failed registration is repeated.
 	retryAfter = 5 * time.Second
-	// maxReply is the longest reply that the client reads.
+	// maxReply is the largest reply that the client reads, in bytes.
 	maxReply = 16 << 20
 )
 
-// up is the status of an instance that takes requests.
+// up is the status of an instance that accepts requests.
 const up = "UP"
 
 var errUnknown = errors.New("the server does not know it")
 
-// client opens a connection for each call, because instances call once in half a minute.
+// client opens a new connection for each call, because calls are only made every half a minute.
 var client = &http.Client{Timeout: callTimeout, Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true}}
 
-// Eureka is the client of a Eureka server. It is safe for concurrent use.
+// Eureka is a client of a Eureka server. It is safe for concurrent use.
 type Eureka struct{ base *url.URL }
 
-// ParseEureka returns the client of the server at a URL. Without a path, the URL gets the path
+// ParseEureka returns a client of the server at a URL. If the URL has no path, ParseEureka adds
 // /eureka.
 func ParseEureka(text string) (*Eureka, error) {
 	u, err := url.Parse(text)
@@ -56,14 +56,14 @@ func ParseEureka(text string) (*Eureka, error) {
 	return &Eureka{u}, nil
 }
 
-// Self describes an instance that registers itself.
+// Self describes the instance that registers itself.
 type Self struct {
 	App   string
-	Addr  *net.TCPAddr  // the address at which it listens
-	Renew time.Duration // interval of renewals; 0 means DefaultRenew
+	Addr  *net.TCPAddr  // address at which the instance listens
+	Renew time.Duration // interval between renewals; 0 means DefaultRenew
 }
 
-// registration is an instance in the JSON of Eureka.
+// registration describes an instance in Eureka's JSON format.
 type registration struct {
 	ID         string `json:"instanceId"`
 	Host       string `json:"hostName"`
@@ -83,18 +83,18 @@ type registration struct {
 	} `json:"leaseInfo"`
 }
 
-// port is a port in the JSON of Eureka.
+// port describes a port in Eureka's JSON format.
 type port struct {
 	Number  int    `json:"$"`
 	Enabled string `json:"@enabled"`
 }
 
-// registration returns the registration of the instance. If the instance listens on all
-// addresses, the registration has the one from which this machine reaches the server.
+// registration returns what the instance registers. If it listens on all addresses, it registers
+// the address from which this machine reaches the server.
 func (s Self) registration(server *url.URL) (registration, error) {
 	ip := s.Addr.IP
 	if len(ip) == 0 || ip.IsUnspecified() {
-		route, err := net.Dial("udp", net.JoinHostPort(server.Hostname(), cmp.Or(server.Port(), "80"))) // sends nothing
+		route, err := net.Dial("udp", net.JoinHostPort(server.Hostname(), cmp.Or(server.Port(), "80"))) // determines the route without sending anything
 		if err != nil {
 			return registration{}, err
 		}
@@ -114,8 +114,8 @@ func (s Self) registration(server *url.URL) (registration, error) {
 func (s Self) renew() time.Duration { return cmp.Or(s.Renew, DefaultRenew) }
 
 // Announce registers an instance and renews the registration until ctx ends. Then it removes the
-// registration. If the server does not answer or has forgotten the instance, Announce
-// registers it again.
+// registration. If a call fails, Announce repeats it after a pause. If the server has forgotten
+// the instance, it registers the instance again.
 func (e *Eureka) Announce(ctx context.Context, self Self, log *slog.Logger) {
 	var registered *registration
 	for ctx.Err() == nil {
@@ -157,7 +157,7 @@ func (e *Eureka) register(ctx context.Context, self Self, log *slog.Logger) (*re
 	return &r, nil
 }
 
-// Instances returns the base URLs of the instances of an application that take requests.
+// Instances returns the base URLs of all instances of an application that accept requests.
 func (e *Eureka) Instances(ctx context.Context, app string) ([]string, error) {
 	var reply struct {
 		Application struct {
@@ -181,7 +181,7 @@ func (e *Eureka) Instances(ctx context.Context, app string) ([]string, error) {
 	return urls, nil
 }
 
-// call makes a call about an instance, or about its application if the instance has no id. It
+// call sends a request about an instance, or about its application if the instance has no id. It
 // returns errUnknown for status 404.
 func (e *Eureka) call(ctx context.Context, method string, of *registration, body, reply any) error {
 	var text bytes.Buffer

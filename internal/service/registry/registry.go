@@ -1,8 +1,6 @@
 // Package registry lets an instance announce itself to a service registry, and lets loadgen find
-// the instances that a registry or DNS lists.
-//
-// An Eureka is the client of a Eureka server. Announce keeps an instance registered. Find
-// returns the base URLs of the instances of a Source.
+// the instances that a registry or DNS lists. Eureka is a client of a Eureka server, and its
+// method Announce keeps an instance registered. Source.Find returns the base URLs of instances.
 package registry
 
 import (
@@ -15,23 +13,23 @@ import (
 	"strings"
 )
 
-// portName is the name of the port that a Kubernetes service gives the grabs. DNS has SRV
-// records only for named ports.
+// portName is the name of the port for grabs in a Kubernetes service. It needs a name because DNS
+// has SRV records only for named ports.
 const portName = "http"
 
-// A Source is a place that lists instances, such as eureka:GRABSVC. Its zero value is none.
+// A Source is a place that lists instances, such as eureka:GRABSVC. The zero value lists none.
 type Source struct {
 	text string
-	find func(context.Context) ([]string, error) // returns base URLs
+	find func(context.Context) ([]string, error) // returns the base URLs of the instances
 }
 
-// IsSource reports whether text has the prefix of a source.
+// IsSource reports whether text begins like a source, as in "eureka:".
 func IsSource(text string) bool {
 	kind, _, named := strings.Cut(text, ":")
 	return named && slices.Contains([]string{"eureka", "dns", "k8s"}, kind)
 }
 
-// Parse parses a source: eureka:APP or eureka:APP@URL, dns:NAME or dns:HOST:PORT, or
+// Parse parses a source. It has the form eureka:APP, eureka:APP@URL, dns:NAME, dns:HOST:PORT or
 // k8s:SERVICE.
 func Parse(text string) (Source, error) {
 	kind, name, _ := strings.Cut(text, ":")
@@ -64,8 +62,8 @@ func Parse(text string) (Source, error) {
 	return s, nil
 }
 
-// Find returns the base URLs of the instances that the source lists, in order and each once. An
-// empty list is an error.
+// Find returns the base URLs of all instances that the source lists, sorted and without
+// duplicates. It returns an error if there are none.
 func (s Source) Find(ctx context.Context) ([]string, error) {
 	urls, err := s.find(ctx)
 	if err == nil && len(urls) == 0 {
@@ -78,8 +76,8 @@ func (s Source) Find(ctx context.Context) ([]string, error) {
 	return slices.Compact(urls), nil
 }
 
-// lookupSRV returns the base URLs in the SRV records of a name. Without a service and a
-// protocol, name is the complete name of the records.
+// lookupSRV returns the base URLs in the SRV records of a name. If service and protocol are empty,
+// name is the full name of the records.
 func lookupSRV(ctx context.Context, service, protocol, name string) ([]string, error) {
 	_, records, err := net.DefaultResolver.LookupSRV(ctx, service, protocol, name)
 	urls := make([]string, len(records))
@@ -89,7 +87,7 @@ func lookupSRV(ctx context.Context, service, protocol, name string) ([]string, e
 	return urls, err
 }
 
-// lookupHost returns a base URL for each address of a host.
+// lookupHost returns a base URL for each IP address of a host.
 func lookupHost(ctx context.Context, host, port string) ([]string, error) {
 	addrs, err := net.DefaultResolver.LookupHost(ctx, host)
 	urls := make([]string, len(addrs))

@@ -1,5 +1,5 @@
-// Package version says which version of Grab Lab a program is: the newest release in
-// CHANGELOG.md and the commit of the source.
+// Package version determines the version of a program: the newest release in CHANGELOG.md and the
+// commit of the source code.
 package version
 
 import (
@@ -16,10 +16,10 @@ import (
 // Release is the newest release in CHANGELOG.md.
 const Release = "0.3.0"
 
-// Unknown stands for a commit that cannot be determined.
+// Unknown stands for a commit that could not be determined.
 const Unknown = "unknown"
 
-// Line returns what the flag -version of the named program prints.
+// Line returns the output of the flag -version.
 func Line(program string) string {
 	info, _ := debug.ReadBuildInfo()
 	return line(program, info, Commit())
@@ -33,14 +33,14 @@ func line(program string, info *debug.BuildInfo, commit string) string {
 	return fmt.Sprintf("%s %s, module %s, commit %s, %s %s/%s", program, Release, module, commit, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
-// Commit returns the commit of the source. It comes from the build info, or from git if the
-// working directory is in this project. It ends in "-dirty" if the tree had changes.
+// Commit returns the commit of the source code. It takes it from the build information or, inside
+// this project, from git. The commit ends in "-dirty" if files had changed.
 func Commit() string {
 	info, _ := debug.ReadBuildInfo()
 	return cmp.Or(stamped(info), fromGit(), Unknown)
 }
 
-// stamped returns the commit that go build wrote into the program, or "".
+// stamped returns the commit that go build has stored in the program, or "".
 func stamped(info *debug.BuildInfo) string {
 	settings := map[string]string{}
 	if info != nil {
@@ -58,8 +58,8 @@ func stamped(info *debug.BuildInfo) string {
 	return rev[:7]
 }
 
-// fromGit returns the commit of the working directory, which "go run" needs. It returns ""
-// outside this project.
+// fromGit returns the commit of the working directory, because go run stores none in the program.
+// It returns "" outside this project.
 func fromGit() string {
 	top, err := exec.Command("git", "rev-parse", "--show-toplevel").Output()
 	if err != nil {
