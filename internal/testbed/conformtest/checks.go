@@ -12,16 +12,17 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// Times of the checks. The slack allows for a busy machine. It measures nothing, and only
-// distinguishes a slow answer from a hang.
+// Times of the checks. The slack allows for a busy machine. It serves only to distinguish a slow
+// answer from a hang.
 const (
 	longTTL  = 20 * time.Second
 	shortTTL = time.Second
 	slack    = 2 * time.Second
-	settling = shortTTL / 2 // a key that stays for longer was forgotten
+	settling = shortTTL / 2 // a key that stays longer counts as forgotten
 )
 
-// busy checks that another client gets ErrBusy while one has the lock, at once or after the wait.
+// busy checks that a contender gets ErrBusy while another client has the lock, at once or after the
+// contender's wait.
 func busy(t *trial) {
 	for _, wait := range []time.Duration{0, 300 * time.Millisecond} {
 		holder, contender := t.pair(longTTL, wait)
@@ -37,7 +38,7 @@ func busy(t *trial) {
 	}
 }
 
-// triesOnce checks that an acquire under TryOnce does not wait.
+// triesOnce checks that an acquire with lock.TryOnce does not wait for the lock.
 func triesOnce(t *trial) {
 	holder, contender := t.pair(longTTL, 2*slack)
 	once := lock.TryOnce(t.ctx)
@@ -49,7 +50,7 @@ func triesOnce(t *trial) {
 	t.release(lease)
 }
 
-// wakes checks that a waiter gets the lock soon after its release.
+// wakes checks that a waiter gets the lock soon after the holder has released it.
 func wakes(t *trial) {
 	holder, contender := t.pair(longTTL, longTTL)
 	lease := t.acquire(holder)
@@ -78,8 +79,8 @@ func releaseOnce(t *trial) {
 	t.release(b)
 }
 
-// releaseLost checks the release of a lease that another client has by now. It must return
-// ErrLost and must not free the other client's lock.
+// releaseLost checks the release of a lease if another client has acquired the lock in the
+// meantime. The release must return ErrLost and must not free the other client's lock.
 func releaseLost(t *trial) {
 	first, second := t.pair(longTTL, 0)
 	a := t.acquire(first)
@@ -99,7 +100,7 @@ func expiry(t *trial) {
 	t.release(t.acquire(t.start(shortTTL, shortTTL+slack)))
 }
 
-// kept checks that a lease outlives its TTL while it is held.
+// kept checks that a lease lasts longer than its TTL if the holder keeps it.
 func kept(t *trial) {
 	holder, contender := t.pair(shortTTL, 0)
 	lease := t.acquire(holder)
@@ -112,7 +113,8 @@ func kept(t *trial) {
 	t.release(lease)
 }
 
-// lossKnown checks that the holder is notified once the next renewal finds the lock gone.
+// lossKnown checks that the holder learns that its lock is gone, at the latest with the next
+// renewal.
 func lossKnown(t *trial) {
 	const ttl = 3 * shortTTL
 	holder, contender := t.pair(ttl, 0)
@@ -129,8 +131,8 @@ func lossKnown(t *trial) {
 
 var errCut = errors.New("conformtest: the reply is lost")
 
-// unconfirmed checks a lease whose renewals get no answer. It counts as lost once it has expired,
-// and not after the first missing answer.
+// unconfirmed checks a lease whose renewals get no answer. The lease must count as lost once it has
+// expired, but not after the first missing answer.
 func unconfirmed(t *trial) {
 	holder, contender := t.pair(shortTTL, 0)
 	var cut atomic.Bool
@@ -163,8 +165,8 @@ func unconfirmed(t *trial) {
 	}
 }
 
-// cancelledWaiting checks that a waiter returns when its client hangs up, and that it leaves
-// nothing behind.
+// cancelledWaiting checks that a waiter returns when its client hangs up, and that the waiter
+// leaves nothing behind.
 func cancelledWaiting(t *trial) {
 	holder, contender := t.pair(longTTL, longTTL)
 	lease := t.acquire(holder)
@@ -184,7 +186,7 @@ func cancelledWaiting(t *trial) {
 	t.want("an acquire for a client that has gone", err, context.Canceled)
 }
 
-// cancelledMidway checks a client that hangs up while the lock is being granted.
+// cancelledMidway checks an acquire whose client hangs up while the lock is being granted.
 func cancelledMidway(t *trial) {
 	waiting, hangUp := context.WithCancel(t.ctx)
 	defer hangUp()
@@ -192,8 +194,8 @@ func cancelledMidway(t *trial) {
 	t.want("the acquire", err, context.Canceled)
 }
 
-// lostReply checks a grant whose reply gets lost. No client has the lock then, so ErrBusy
-// would be a wrong answer.
+// lostReply checks a grant whose reply is lost. ErrBusy would be a wrong result, because no other
+// client has the lock.
 func lostReply(t *trial) {
 	if err := t.disturbed(t.ctx, longTTL, func() error { return errCut }); errors.Is(err, lock.ErrBusy) {
 		t.fatalf("it came to %v", err)
@@ -209,11 +211,11 @@ func lateReply(t *trial) {
 	})
 }
 
-// disturbed acquires while a disturbance affects each reply. The acquire must return an
-// error and leave the key free at once.
+// disturbed acquires a lock while the function reply delays or replaces every reply of the servers.
+// The acquire must return an error and leave the key free at once.
 func (t *trial) disturbed(ctx context.Context, ttl time.Duration, reply func() error) error {
 	p := t.start(ttl, 0)
-	t.release(t.acquire(p)) // undisturbed: now its scripts are loaded, and its connections open
+	t.release(t.acquire(p)) // without disturbance, so that scripts are loaded and connections open
 	var replies atomic.Int32
 	lease, err := p.Acquire(onReply(ctx, func() error { replies.Add(1); return reply() }), t.key)
 	if err == nil {
@@ -233,13 +235,13 @@ const (
 	contendedWait = 5 * time.Second
 )
 
-// contendedHold returns how long the ith acquirer holds its key. All 20 acquirers of one key
-// can be served within the wait, and no two keys run in step.
+// contendedHold returns how long the ith client holds its key. The times are short, so that all 20
+// clients of a key can be served within their wait. They differ, so that no two keys run in step.
 func contendedHold(i int) time.Duration { return time.Duration(20+i*37%60) * time.Millisecond }
 
-// contention checks many acquirers of few keys at the same time, in two processes. Each must
-// get a lease or ErrBusy at most a second after its wait. No two may hold one key, and every
-// key must be acquired.
+// contention checks many clients that acquire few keys at the same time, in two processes. Each
+// must get a lease or ErrBusy, at most a second after its wait. No two clients may hold the same
+// key, and every key must be acquired at least once.
 func contention(t *trial) {
 	var lockers [2]lock.Locker
 	lockers[0], lockers[1] = t.pair(longTTL, contendedWait)
@@ -278,7 +280,7 @@ func contention(t *trial) {
 		all.Go(func() { errs[i] = acquireOnce(i) })
 	}
 	all.Wait()
-	t.stopAll() // what a lock still has to undo, it has undone now
+	t.stopAll() // makes the locks undo what they still have to undo
 	if failed := slices.DeleteFunc(errs, func(err error) bool { return err == nil }); len(failed) > 0 {
 		t.fatalf("%d of %d acquirers; one: %w", len(failed), contenders, failed[0])
 	}

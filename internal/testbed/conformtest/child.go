@@ -20,14 +20,14 @@ import (
 	"go.uber.org/goleak"
 )
 
-// childEnv names the environment variable that holds the job of a child process.
+// childEnv names the environment variable that contains the job of a child process.
 const childEnv = "GRABLAB_CONFORMTEST_CHILD"
 
-// job describes the work of a child process: it contends for keys with several workers,
-// cancels some acquires, and then ends.
+// job describes the work of a child process, which contends for keys with several workers, cancels
+// some acquires, and then ends.
 type job struct {
 	Strategy, Spec string
-	Dir            string // where holders leave their marks
+	Dir            string // where each holder leaves a mark while it has a lock
 	Keys           []string
 	Args           []string // arguments of the child
 }
@@ -40,22 +40,21 @@ const (
 // report holds what a child has observed.
 type report struct {
 	Held     int    // acquired leases
-	Overlaps int    // leases acquired while another process or worker was inside
+	Overlaps int    // leases acquired while another worker held the same lock
 	HungUp   int    // acquires that were cancelled
 	Error    string // any error other than ErrBusy
 	Leaked   string // goroutines that outlived the locker
 }
 
-// Main is called by the TestMain of a package that runs the suite. The suite starts the test
-// binary again as another process, which finds its strategy by name and its servers through
-// open.
+// Main is for the TestMain of a package that runs the suite. The suite starts the test binary again
+// as a child process, which finds its strategy by name and connects to its servers with open.
 func Main(m *testing.M, open Opener, find func(name string) (lock.Strategy, error)) {
 	BeChild(open, find)
 	os.Exit(m.Run())
 }
 
-// BeChild is for a TestMain that does more than Main. It returns if this process is not a
-// child.
+// BeChild does the work of a child process and exits if this process is one. Otherwise it returns.
+// Call it in a TestMain that does more than Main.
 func BeChild(open Opener, find func(name string) (lock.Strategy, error)) {
 	text, ok := os.LookupEnv(childEnv)
 	if !ok {
@@ -76,8 +75,8 @@ func BeChild(open Opener, find func(name string) (lock.Strategy, error)) {
 	os.Exit(0)
 }
 
-// processes checks that the lock excludes a second holder in another process of the
-// operating system, and that a process has no goroutine left after it has closed its locker.
+// processes checks that the lock excludes holders in other processes of the operating system. It
+// also checks that a process has no goroutine left after it has closed its locker.
 func processes(t *trial) {
 	dir, err := os.MkdirTemp("", "conformtest")
 	t.must("a folder", err)
@@ -164,7 +163,8 @@ func (j job) run(s Subject) (total report) {
 	return total
 }
 
-// runOnce acquires once. In every fourth call, the client hangs up soon.
+// runOnce acquires a lock once and releases it. In every fourth call, the client hangs up after a
+// millisecond.
 func (j job) runOnce(l lock.Locker, n int) (r report) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -183,7 +183,8 @@ func (j job) runOnce(l lock.Locker, n int) (r report) {
 		return report{Error: err.Error()}
 	}
 	r.Held = 1
-	// The file system is independent of every lock, so it can judge them.
+	// Record the holder in the file system, which is independent of every lock and so can judge all
+	// of them.
 	mark := filepath.Join(j.Dir, fmt.Sprint(key))
 	if err := os.Mkdir(mark, 0o700); errors.Is(err, os.ErrExist) {
 		r.Overlaps = 1

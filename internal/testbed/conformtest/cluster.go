@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// RedisCluster starts a Cluster of two masters with half of the slots each, and returns
-// their addresses. See RedisServer.
+// RedisCluster starts a Cluster of two masters, each with half of the slots, and returns their
+// addresses. Like RedisServer, it skips the test if redis-server is missing.
 func RedisCluster(tb testing.TB) (addrs []string) {
 	tb.Helper()
 	check := func(err error) {

@@ -1,14 +1,14 @@
-// Package conformtest checks a lock against its contract. The same checks run against any
-// strategy on any kind of server.
+// Package conformtest checks a lock against its contract. The same checks run against any strategy
+// on any kind of server.
 //
-// The entry point is Conform. It takes Subjects, each with a strategy, its servers, and a
-// function that opens clients. The claims in the registry determine which checks apply. Some
-// checks start the test binary again as another process, so the TestMain of a package that
-// calls Conform must first call Main or BeChild. For locks in Redis, Embedded and Servers
-// start the servers, and Nodes.Subject makes a Subject of a strategy.
+// The entry point is Conform. It takes Subjects, each with a strategy, its servers, and a function
+// that opens clients. The claims in the registry determine which checks apply. Some checks start
+// the test binary again as another process. Therefore the TestMain of a package that calls Conform
+// must first call Main or BeChild. For locks in Redis, Embedded and Servers start the servers, and
+// Nodes.Subject makes a Subject of a strategy.
 //
-// The suite has tests of its own: a lock that does nothing fails every check, and each known
-// flaw is found by the checks for it.
+// The suite has its own tests. They show that a lock that does nothing fails every check, and that
+// the checks find each known flaw.
 package conformtest
 
 import (
@@ -23,42 +23,42 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// Opener connects one process to the servers that spec describes. The Env needs no TTL and
-// no Wait. Its clients call Replied after every reply of a server.
+// Opener connects one process to the servers that spec describes. The Env that it returns needs no
+// TTL and no Wait, but its clients must call Replied after every reply of a server.
 type Opener func(spec string) (env lock.Env, disconnect func(), err error)
 
 // Subject is one strategy with one set of servers.
 type Subject struct {
 	Strategy lock.Strategy
-	Spec     string // handed to Open, also in child processes
+	Spec     string // passed to Open, also in child processes
 	Open     Opener
 
-	// Child holds the arguments that turn the test binary into a child, if its TestMain
-	// needs any.
+	// Child holds the arguments that make the test binary run as a child, if its TestMain requires
+	// any.
 	Child []string
 	// Drop takes the lock of key away from its holder, as an expiry would. It is nil if that
 	// is impossible.
 	Drop func(ctx context.Context, key string) error
-	// Left lists what the servers still store for key. It is nil if locks leave nothing that
-	// could be observed.
+	// Left lists what the servers still store for key. It is nil if the locks leave nothing that
+	// can be observed.
 	Left func(ctx context.Context, key string) ([]string, error)
-	// Settling is how long leftovers may exist before they disappear, because a server may
-	// notice late that a client has gone. 0 means half a second.
+	// Settling is how long leftovers may exist before they disappear, because a server may be slow
+	// to notice that a client has gone. 0 means half a second.
 	Settling time.Duration
-	// Unseen means that the calls that keep a lease alive bypass Replied. They can neither
-	// be cut nor delayed.
+	// Unseen means that the calls that keep a lease alive bypass Replied. A check can then neither
+	// lose nor delay their replies.
 	Unseen bool
 }
 
-// check is one property of a lock.
+// check is one property that a lock may have, and the function that checks it.
 type check struct {
 	name    string
 	applies func(Subject) bool
 	does    func(*trial)
-	alone   bool // it needs the machine to itself
+	alone   bool // whether the check needs the machine to itself
 }
 
-// checks lists all properties, the simple ones first. Each check has its own keys.
+// checks lists all checks, starting with the simple ones. Each check has its own keys.
 var checks = []check{
 	{"busy", locks, busy, false},
 	{"tries once", locks, triesOnce, false},
@@ -77,8 +77,8 @@ var checks = []check{
 	{"contention", locks, contention, true},
 }
 
-// Conform runs every check that applies to a subject as a subtest. A check must fail if the
-// registry says that the lock fails it. If the registry says that the lock fails it
+// Conform runs every check that applies to a subject as a subtest. If the registry says that the
+// lock fails a check, the check must fail. If the registry says that the lock fails it only
 // sometimes, the result is ignored.
 func Conform(t *testing.T, subjects ...Subject) {
 	results := runAll(t.Context(), subjects, 2, func(Subject, check) bool { return true })
@@ -104,7 +104,7 @@ func Conform(t *testing.T, subjects ...Subject) {
 	}
 }
 
-// against returns nil if the result agrees with the registry.
+// against returns nil if the result agrees with the failures that the registry lists.
 func (r result) against(fails map[string]string) error {
 	why, said := fails[r.name]
 	switch {
@@ -123,13 +123,13 @@ type result struct {
 	took time.Duration
 }
 
-// stagger separates the starts of simultaneous checks. Their first connections and acquires
-// have short TTLs, and must not slow each other down.
+// stagger is the time between the starts of concurrent checks. Without it, their first connections
+// and acquires would slow each other down, which is a problem for short TTLs.
 const stagger = 20 * time.Millisecond
 
-// runAll runs the selected checks that apply. For a few subjects at a time, it runs all
-// checks concurrently, because they mostly wait. Then it runs the checks that need the whole
-// machine one by one.
+// runAll runs the wanted checks that apply to each subject. It runs all checks of a few subjects
+// concurrently, because they mostly wait. Then it runs the checks that need the whole machine one
+// by one.
 func runAll(ctx context.Context, subjects []Subject, atOnce int, wanted func(Subject, check) bool) [][]result {
 	results := make([][]result, len(subjects))
 	each := func(i int, run func(*result)) {
@@ -178,12 +178,12 @@ func (r *result) run(ctx context.Context, s Subject) {
 // locks reports whether the strategy excludes a second holder.
 func locks(s Subject) bool { return s.Strategy.Excludes != catalog.NoExclusion }
 
-// expires reports whether a key becomes free after its holder has died.
+// expires reports whether a key should become free after its holder has died.
 func expires(s Subject) bool {
 	return s.Strategy.Excludes == catalog.Global && s.Strategy.Expected(catalog.Crash) != catalog.Stuck
 }
 
-// outlasts reports whether a lease lasts as long as the work.
+// outlasts reports whether a lease should last as long as the work, even if the work is slow.
 func outlasts(s Subject) bool {
 	return expires(s) && s.Strategy.ExclusiveUnder(catalog.Slow)
 }
@@ -195,13 +195,14 @@ func timed(s Subject) bool { return s.Strategy.Needs&lock.SQLLocks == 0 }
 // renews reports whether the lease is renewed, so that its loss is noticed.
 func renews(s Subject) bool { return outlasts(s) && timed(s) }
 
-// spares reports whether a late release leaves the lock of the next client alone.
+// spares reports whether a late release leaves the lock alone if another client has acquired it.
 func spares(s Subject) bool { return !s.breaks("F5") && !s.breaks("F35") }
 
-// undoes reports whether the lock gives back what it has acquired without knowing.
+// undoes reports whether the strategy releases a lock that it has acquired without getting the
+// reply.
 func undoes(s Subject) bool { return locks(s) && !s.breaks("F25") }
 
-// doubts reports whether the lock checks a grant that arrives late.
+// doubts reports whether the strategy rejects a grant that arrives after the lease has expired.
 func doubts(s Subject) bool { return !s.breaks("F12") }
 
 func (s Subject) breaks(id string) bool { return slices.Contains(s.Strategy.Breaks, id) }

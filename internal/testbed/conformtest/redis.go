@@ -20,13 +20,13 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// Nodes holds the addresses of the Redis servers of a test: a single one, and five for
-// Redlock.
+// Nodes holds the addresses of the Redis servers of a test. There is a single one, and five more
+// for Redlock.
 type Nodes []string // addresses; the single Redis first
 
 const redlockNodes = 5
 
-// Embedded starts nodes inside the test.
+// Embedded starts the nodes inside the test process, as miniredis servers.
 func Embedded(tb testing.TB) (nodes Nodes) {
 	tb.Helper()
 	for range 1 + redlockNodes {
@@ -37,7 +37,8 @@ func Embedded(tb testing.TB) (nodes Nodes) {
 	return nodes
 }
 
-// Servers starts redis-server processes as nodes. See RedisServer.
+// Servers starts the nodes as redis-server processes. If redis-server is missing, it behaves like
+// RedisServer.
 func Servers(tb testing.TB) (nodes Nodes) {
 	tb.Helper()
 	for range 1 + redlockNodes {
@@ -46,9 +47,9 @@ func Servers(tb testing.TB) (nodes Nodes) {
 	return nodes
 }
 
-// RedisServer starts a redis-server process for this test and returns its address. It
-// appends args to the options that prevent writes to disk. If redis-server is not on PATH,
-// it skips the test, or fails it if GRABLAB_REQUIRE_SERVERS=1.
+// RedisServer starts a redis-server process for this test and returns its address. It appends args
+// to options that prevent writes to disk. If redis-server is not on PATH, it skips the test, or
+// fails it if GRABLAB_REQUIRE_SERVERS=1.
 func RedisServer(tb testing.TB, args ...string) (addr string) {
 	tb.Helper()
 	path, err := exec.LookPath("redis-server")
@@ -78,8 +79,8 @@ func RedisServer(tb testing.TB, args ...string) (addr string) {
 	return ""
 }
 
-// answers reports whether the server answers and is the process that was started here.
-// Another process may have taken the port first.
+// answers reports whether the server at addr answers and is process pid. Another process may have
+// taken the port first.
 func answers(addr string, pid int) bool {
 	client := redis.NewClient(options(addr))
 	defer client.Close()
@@ -109,7 +110,7 @@ func options(addr string) *redis.Options {
 // Single returns the address of the single Redis.
 func (n Nodes) Single() string { return n[0] }
 
-// NewClient opens a client as OpenRedis does.
+// NewClient returns a client with the same options and hooks as those that OpenRedis uses.
 func NewClient(addr string) *redis.Client {
 	client := redis.NewClient(options(addr))
 	client.AddHook(redisReplies)
@@ -135,7 +136,7 @@ func OpenRedis(spec string) (lock.Env, func(), error) {
 	return EnvOf(clients[0], clients[1:]...), disconnect, nil
 }
 
-// EnvOf returns an Env with the clients. The caller sets TTL and Wait.
+// EnvOf returns an Env with the given clients. The caller must set TTL and Wait.
 func EnvOf(single redis.UniversalClient, redlock ...redis.UniversalClient) lock.Env {
 	return lock.Env{
 		Redis:       single,
@@ -147,7 +148,7 @@ func EnvOf(single redis.UniversalClient, redlock ...redis.UniversalClient) lock.
 	}
 }
 
-// aroundRedis calls Replied for other Redis clients.
+// aroundRedis calls Replied after each call of a Redis client other than go-redis.
 func aroundRedis(ctx context.Context, _ string, call func() error) error {
 	err := call()
 	if lost := Replied(ctx); lost != nil {
@@ -156,17 +157,17 @@ func aroundRedis(ctx context.Context, _ string, call func() error) error {
 	return err
 }
 
-// Token returns a name that was never used before, for Env.
+// Token returns a name that no lease has had before. It is used as Env.Token.
 func Token() string { return fmt.Sprintf("%x-%d", run, tokens.Add(1)) }
 
-// Subject returns the strategy on these nodes as a Subject.
+// Subject returns a Subject that runs the strategy on these nodes.
 func (n Nodes) Subject(st lock.Strategy) Subject {
 	s := Subject{Strategy: st, Spec: strings.Join(n, ","), Open: OpenRedis, Left: n.left}
 	if st.Needs&(lock.Redis|lock.RedisQuorum) != 0 {
 		s.Drop = func(ctx context.Context, key string) error {
 			return n.each(func(c *redis.Client) error {
 				keys := []string{key}
-				for i := range 3 { // as rueidislock calls them
+				for i := range 3 { // the names that rueidislock gives its keys
 					keys = append(keys, fmt.Sprintf("rueidislock:%d:%s", i, key))
 				}
 				return c.Del(ctx, keys...).Err()

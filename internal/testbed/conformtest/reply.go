@@ -17,7 +17,7 @@ func onReply(ctx context.Context, f func() error) context.Context {
 	return context.WithValue(ctx, replyKey{}, f)
 }
 
-// Replied must be called by a client after a reply has arrived for ctx. It may block. If it
+// Replied must be called by every client after a reply for ctx has arrived. It may block. If it
 // returns an error, the client must return that error instead of the reply.
 func Replied(ctx context.Context) error {
 	if f, ok := ctx.Value(replyKey{}).(func() error); ok {
@@ -26,7 +26,7 @@ func Replied(ctx context.Context) error {
 	return nil
 }
 
-// redisReplies calls Replied for a Redis client.
+// redisReplies is a hook that calls Replied for a go-redis client.
 var redisReplies = redishook.Hook(func(ctx context.Context, _ []redis.Cmder, send func(context.Context) error) error {
 	err := send(ctx)
 	if lost := Replied(ctx); lost != nil {

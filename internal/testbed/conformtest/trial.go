@@ -13,18 +13,18 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// trial is one run of a check. As in testing.T, fatalf ends the check. Everything that the
-// check has started is then stopped.
+// trial is one run of a check. As in testing.T, fatalf ends the check. Everything that the check
+// has started is stopped at its end.
 type trial struct {
 	Subject
 	ctx  context.Context
-	keys []string // keys of which nothing may be left at the end
-	key  string   // the first of them
+	keys []string // keys for which the servers must store nothing at the end
+	key  string   // the first of keys
 	err  error
 	stop []func()
 }
 
-// hangTimeout limits a check that hangs.
+// hangTimeout is the time after which a check counts as hanging and is cancelled.
 const hangTimeout = time.Minute
 
 // run returns nil if the lock passes the check.
@@ -46,7 +46,7 @@ func (c check) run(ctx context.Context, s Subject) error {
 	return t.err
 }
 
-// addKey returns a key that no other check and no other subject uses.
+// addKey returns a new key, which no other check and no other subject uses.
 func (t *trial) addKey(name string) string {
 	key := fmt.Sprintf("conformtest:%s:{%s}", t.Strategy.Name, name)
 	t.keys = append(t.keys, key)
@@ -64,17 +64,17 @@ func (t *trial) must(what string, err error) {
 	}
 }
 
-// want ends the check if err is not the wanted error.
+// want ends the check with a failure unless got is the wanted error.
 func (t *trial) want(what string, got, wanted error) {
 	if !errors.Is(got, wanted) {
 		t.fatalf("%s: %v; want %v", what, got, wanted)
 	}
 }
 
-// process is one locker with its own clients, like a separate process.
+// process is one locker with its own clients. It stands for a separate process.
 type process struct {
 	lock.Locker
-	stop func() error // like a clean exit; releases no lease
+	stop func() error // ends the process cleanly, but releases no lease
 }
 
 func (s Subject) start(ttl, wait time.Duration) (*process, error) {
@@ -102,8 +102,8 @@ func (t *trial) start(ttl, wait time.Duration) *process {
 	return p
 }
 
-// pair starts a holder and a contending process. For a lock that works only within one
-// process, both are the same.
+// pair starts the process of a holder and that of a contender. If a lock works only within one
+// process, both are the same process.
 func (t *trial) pair(ttl, wait time.Duration) (holder, contender *process) {
 	holder = t.start(ttl, wait)
 	if t.Strategy.Excludes == catalog.PerProcess {
@@ -126,8 +126,8 @@ func (t *trial) acquire(l lock.Locker) lock.Lease {
 
 func (t *trial) release(lease lock.Lease) { t.must("release", lease.Release(t.ctx)) }
 
-// excluded checks that the contender cannot take the key now. It returns how long the
-// contender took to report that.
+// excluded checks that the contender cannot acquire the key now. It returns how long the contender
+// took to report ErrBusy.
 func (t *trial) excluded(ctx context.Context, by string, contender lock.Locker) time.Duration {
 	began := time.Now()
 	lease, err := contender.Acquire(ctx, t.key)
@@ -145,7 +145,8 @@ type acquired struct {
 	err   error
 }
 
-// waiter acquires in the background. It ends the check if the acquire does not have to wait.
+// waiter acquires the key in the background. It ends the check with a failure if the acquire does
+// not have to wait.
 func (t *trial) waiter(ctx context.Context, l lock.Locker) <-chan acquired {
 	done := make(chan acquired, 1)
 	go func() {
@@ -160,7 +161,7 @@ func (t *trial) waiter(ctx context.Context, l lock.Locker) <-chan acquired {
 	return done
 }
 
-// drop takes the lock away from its holder.
+// drop takes the lock away from its holder, as an expiry would.
 func (t *trial) drop() { t.must("drop", t.Drop(t.ctx, t.key)) }
 
 // nothingLeft checks that the servers store nothing for the key. It allows some time,

@@ -9,9 +9,9 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// clientClock sets the wall clocks of the instances apart by two leases (F9). It does not
-// strike the locks themselves. The leases are long enough to outlast any stall of the
-// machine.
+// clientClock sets the wall clock of one instance wrong by two leases: that of the contenders
+// forward, or that of the faulted drivers back (F9). It does not affect the locks themselves. The
+// leases are long enough to outlast any stall of the machine.
 var clientClock = Fault{
 	Name:       catalog.ClientClock,
 	NotForeign: "the clock of a process cannot be set from outside",
@@ -26,7 +26,8 @@ var clientClock = Fault{
 	}),
 }
 
-// skew sets the clock of an instance ahead by n leases until it is healed.
+// skew returns a step that sets the clock of an instance ahead by n leases. The heal corrects the
+// clock.
 func skew(in Instance, n float64) Step {
 	return func(ctx context.Context, lease time.Duration) (stack.Heal, error) {
 		heal := func() error { return in.SetClock(context.WithoutCancel(ctx), 0) }
@@ -34,8 +35,8 @@ func skew(in Instance, n float64) Step {
 	}
 }
 
-// nodeClock makes the clock of the one Redis, or of as many Redlock nodes as Redlock can
-// lose, jump past the end of every lease (F19). It cannot be healed.
+// nodeClock makes the clock of the one Redis jump past the end of every lease (F19). With Redlock,
+// it does this to as many nodes as Redlock can lose. The jump cannot be healed.
 var nodeClock = Fault{
 	Name:       catalog.NodeClock,
 	Hits:       lock.Redis | lock.RedisQuorum,

@@ -11,9 +11,9 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// failover loses the writes that the master has not yet sent to its replica. The master
-// dies, and Sentinel promotes the replica (F17). For Redlock, it strikes one node. The
-// leases last much longer, so a contender gets in through the loss and not through an
+// failover loses the writes that the master has not yet sent to its replica: the master dies, and
+// Sentinel promotes the replica (F17). With Redlock, this happens to one node. The leases last much
+// longer than the failover, so a contender can get in only through the loss and not through an
 // expiry.
 var failover = Fault{
 	Name:       catalog.Failover,
@@ -40,12 +40,13 @@ var failover = Fault{
 	},
 }
 
-// failoverSplit creates two masters (F39). The old one is cut off from its replica and from
-// Sentinel, and still serves the faulted drivers. The promoted replica lacks their locks,
-// and serves the clients that ask Sentinel. After healing, only the promoted master remains.
+// failoverSplit creates two masters (F39). The old master is cut off from its replica and from
+// Sentinel, but still serves the faulted drivers. The promoted replica lacks their locks, and
+// serves the clients that ask Sentinel. After the heal, only the promoted master remains.
 //
-// For Redlock, it strikes one node. The faulted drivers reach only enough other nodes for a
-// bare majority, so both sides of the split count that node. The leases last much longer.
+// With Redlock, this happens to one node. The faulted drivers reach only enough other nodes for a
+// bare majority, so both sides of the split count that node. The leases last much longer than the
+// failover.
 var failoverSplit = Fault{
 	Name:       catalog.FailoverSplit,
 	Hits:       lock.Redis | lock.RedisQuorum,

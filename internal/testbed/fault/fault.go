@@ -1,6 +1,6 @@
-// Package fault defines the faults that can strike a lock on real servers. Faults is the
-// table. A fault strikes while a grab is held at an exact point, and returns the function
-// that heals it. Package experiment starts the instances, sends and holds the grabs, and
+// Package fault defines the faults that can be injected into a lock on real servers. The table
+// Faults lists them. A fault is injected while a grab is held at an exact point, and returns the
+// function that heals it. Package experiment starts the instances, sends and holds the grabs, and
 // judges the result.
 package fault
 
@@ -20,60 +20,62 @@ import (
 
 // A Fault is one entry of the table.
 //
-// On each of a few orders, one driver (the faulted driver) grabs at the faulted instance and
-// is held at a point that differs between orders. Then the fault strikes, and the other
-// drivers of the order (the contenders) arrive. Once a contender has claimed, or ContendFor
+// For each of a few orders, one driver (the faulted driver) sends a grab to the faulted instance.
+// This grab is held at a point that differs between orders. Then the fault is injected, and the
+// other drivers of the order (the contenders) arrive. Once a contender has claimed, or ContendFor
 // is over, the faulted drivers continue as Course says.
 type Fault struct {
 	Name catalog.Fault
-	// Hits names the backends that the fault strikes. 0 means the instance or the database,
-	// which every strategy uses.
+	// Hits names the backends that the fault affects. 0 means the instance or the database, which
+	// every strategy uses.
 	Hits lock.Backend
-	// Reach says at which points of a grab the fault can strike. If it is nil, it can strike
-	// at all points.
+	// Reach says at which points of a grab the fault can be injected. If it is nil, all points are
+	// possible.
 	Reach  *Reach
 	Course Course
-	// TTL is the TTL of the leases, unless the user sets another.
+	// TTL is the TTL of the leases, unless the user chooses another.
 	TTL time.Duration
-	// ContendFor is how long contenders may take to claim, in leases. It is below one for a
-	// fault that loses a lock, because otherwise the contenders would win by its expiry.
+	// ContendFor is how many leases the contenders have in which to claim. It is less than one for
+	// a fault that loses a lock, because otherwise contenders could win through the expiry of that
+	// lock.
 	ContendFor float64
-	// Lasts means that the fault is healed only after ContendFor is over.
+	// Lasts means that the fault is not healed before ContendFor is over, even if a contender has
+	// claimed earlier.
 	Lasts bool
-	// HoldContenders holds the contenders before their claim until the faulted drivers have
-	// claimed or, under the course Released, until the third driver has. If a fence is
-	// compared only at the write, contenders are always held.
+	// HoldContenders means that the contenders are held before their claim until the faulted
+	// drivers have claimed. Under the course Released, they are held until the third driver has
+	// claimed. If a fence is compared only at the write, contenders are always held.
 	HoldContenders bool
 	On             Ground
 	Severs         bool // both instances lose their connections and need a moment to reconnect
-	Once           bool // it must be prepared again before it can strike again
-	// NotForeign says why the fault cannot strike a service that is not ours. It is empty if the
+	Once           bool // the fault must be prepared again before it can be injected again
+	// NotForeign says why the fault cannot be injected into a foreign service. It is empty if the
 	// fault can.
 	NotForeign string
 
-	// Prepare prepares the fault before the instances start. Prepared.Close closes
-	// everything that Prepare has opened. If Prepare fails, it has already closed that.
+	// Prepare prepares the fault before the instances start. Prepared.Close closes everything that
+	// Prepare has opened. If Prepare fails, it leaves nothing open.
 	Prepare func(context.Context, Target) (Prepared, error)
 }
 
-// Course says when the faulted drivers continue.
+// Course says when the faulted drivers continue after the fault was injected.
 type Course int
 
 // The courses.
 const (
 	AfterHeal  Course = iota // once the fault is healed
 	BeforeHeal               // while the fault lasts; it is healed once their releases are under way
-	AtOnce                   // together with the strike
+	AtOnce                   // at the moment when the fault is injected
 	Never                    // not before the cell has been judged
-	Killed                   // their process is gone
-	// Released has nothing to heal. A second driver arrives while the leases of the faulted
-	// drivers expire. A third one arrives after their claims were refused and they have
+	Killed                   // not at all, because their process was killed
+	// Released means that there is nothing to heal. A second driver arrives while the leases of the
+	// faulted drivers expire. A third one arrives after their claims were refused and they have
 	// released.
 	Released
 	HungUp // their clients have hung up
 )
 
-// Ground says which stacks a fault can strike.
+// Ground says on which stacks a fault can be injected.
 type Ground int
 
 // The grounds.
@@ -83,17 +85,17 @@ const (
 	RealServers        // servers of the stack that are processes
 )
 
-// A Target is what a fault strikes.
+// A Target contains everything that a fault may affect.
 type Target struct {
 	Stack     *stack.Stack
 	Strategy  lock.Strategy
 	Faulted   Instance // where the faulted drivers grab
 	Contender Instance
-	// Wire means that the calls of the faulted drivers are held on the wire, where each
-	// reply can be lost separately.
+	// Wire means that the calls of the faulted drivers are held in proxies, where each reply can be
+	// lost separately.
 	Wire bool
-	// Keys returns the keys of the locks that are struck. The first master of a Cluster has their
-	// slots. Other keys of the same lock are in the same slot.
+	// Keys returns the keys of the locks that the fault affects. The first master of a Cluster has
+	// the slots of these keys. Other keys of the same lock are in the same slot.
 	Keys func() []string
 	// Ledger is the table to which a claim is written.
 	Ledger string
@@ -105,36 +107,36 @@ type Instance interface {
 	Signal(syscall.Signal) error
 	// Restart starts the instance again once it has died.
 	Restart(context.Context) error
-	// SetClock sets the wall clock that the instance's strategies see ahead by the given
-	// time.
+	// SetClock sets the wall clock that the strategies of the instance see. The clock then runs
+	// ahead by the given time.
 	SetClock(ctx context.Context, ahead time.Duration) error
 }
 
-// A Prepared fault is ready to strike.
+// A Prepared fault is ready to be injected.
 type Prepared struct {
-	Faulted, Contender []stack.Detour // by which the instances reach the servers
-	Strikes            []Strike       // each is for a share of the orders
-	Loses              bool           // the calls that are held at the points lose their replies
+	Faulted, Contender []stack.Detour // proxies through which the instances reach the servers
+	Strikes            []Strike       // each is used for a share of the orders
+	Loses              bool           // whether the calls that are held at the points lose their replies
 	Close              func(context.Context) error
 }
 
-// A Strike is one way in which a fault strikes. Both steps and the functions that heal them
-// may be nil.
+// A Strike is one way to inject a fault. Both steps may be nil, and so may the functions that heal
+// them.
 type Strike struct {
 	Before Step // runs before the faulted drivers grab
 	Do     Step // runs while the faulted drivers are held at their points
 }
 
-// A Step does something to the target and returns the function that undoes it. lease is how
-// long a lease lives.
+// A Step does something to the target and returns the function that undoes it. lease is the
+// lifetime of a lease.
 type Step func(ctx context.Context, lease time.Duration) (stack.Heal, error)
 
-// stepWithoutHeal returns a step whose effect needs no healing, or cannot be healed.
+// stepWithoutHeal returns a step that has nothing to heal, or whose effect cannot be healed.
 func stepWithoutHeal(do func(context.Context) error) Step {
 	return func(ctx context.Context, _ time.Duration) (stack.Heal, error) { return nil, do(ctx) }
 }
 
-// Faults is the table, in the order of lock.Faults.
+// Faults lists all faults, in the order of lock.Faults.
 var Faults = []Fault{
 	slow,
 	pause,
@@ -173,20 +175,20 @@ func Find(name catalog.Fault) (Fault, error) {
 	return Faults[i], nil
 }
 
-// Touches reports whether the fault strikes anything that the strategy uses.
+// Touches reports whether the fault affects anything that the strategy uses.
 func (f Fault) Touches(s lock.Strategy) bool {
 	return f.HitsAny(s.Needs) && s.Expected(f.Name) != catalog.NA
 }
 
-// HitsAny reports whether the fault strikes one of these backends, or something that every
-// strategy uses.
+// HitsAny reports whether the fault affects one of these backends, or something that every strategy
+// uses.
 func (f Fault) HitsAny(backends lock.Backend) bool { return f.Hits == 0 || f.Hits&backends != 0 }
 
-// Reaches reports whether the fault can strike at a point.
+// Reaches reports whether the fault can be injected at the given point.
 func (f Fault) Reaches(p Point) bool { return f.Reach == nil || f.Reach.Meets(p) }
 
-// Refused says in one sentence why the fault cannot strike that kind of stack, with its Redis run
-// in that way. It returns "" if it can.
+// Refused says in one sentence why the fault cannot be injected on this kind of stack, or with a
+// Redis of this topology. It returns "" if the fault can.
 func (f Fault) Refused(kind string, topology catalog.Topology) string {
 	switch {
 	case !f.Name.OnTopology(topology):
@@ -203,7 +205,8 @@ func (f Fault) Refused(kind string, topology catalog.Topology) string {
 // locks is the set of backends that store locks outside of the instances.
 const locks = lock.Redis | lock.RedisQuorum | lock.SQLLocks | lock.ZooKeeper | lock.Etcd
 
-// ready returns a Prepare function for faults that only need their strikes.
+// ready returns a Prepare function for faults that need no preparation and consist only of their
+// strikes.
 func ready(strikes func(Target) []Strike) func(context.Context, Target) (Prepared, error) {
 	return func(_ context.Context, t Target) (Prepared, error) { return Prepared{Strikes: strikes(t)}, nil }
 }
@@ -229,8 +232,8 @@ var backends = map[string]lock.Backend{
 	"etcd":      lock.Etcd,
 }
 
-// minority returns the one Redis, or as many Redlock nodes as Redlock can lose. The first
-// node is among them, because redlock-miswired counts it twice.
+// minority returns the one Redis or, with Redlock, as many nodes as Redlock can lose. These always
+// include the first node, because redlock-miswired counts it twice.
 func (t Target) minority() []string {
 	nodes := t.servers()
 	if len(nodes) < 3 {
@@ -239,19 +242,19 @@ func (t Target) minority() []string {
 	return append(nodes[:1:1], nodes[len(nodes)-(len(nodes)-1)/2+1:]...)
 }
 
-// majority returns one node more than minority.
+// majority returns one node more than minority, which is too many for Redlock to lose.
 func (t Target) majority() []string {
 	nodes := t.servers()
 	return append(nodes[:1:1], nodes[len(nodes)-len(nodes)/2:]...)
 }
 
-// beyondBare returns the nodes that are not in the bare majority of the first nodes.
+// beyondBare returns the nodes that remain after the first nodes, which form a bare majority.
 func (t Target) beyondBare() []string {
 	nodes := t.servers()
 	return nodes[len(nodes)/2+1:]
 }
 
-// routes returns the routes from an instance to some servers.
+// routes opens routes from an instance to the named servers.
 func (t Target) routes(from Instance, servers []string) (stack.Routes, error) {
 	var routes stack.Routes
 	for _, server := range servers {
@@ -264,8 +267,7 @@ func (t Target) routes(from Instance, servers []string) (stack.Routes, error) {
 	return routes, nil
 }
 
-// onRoutes prepares a fault that strikes the routes from the faulted drivers to some
-// servers.
+// onRoutes prepares a fault that affects the routes from the faulted drivers to some servers.
 func (t Target) onRoutes(servers []string, strikes func(stack.Routes) []Strike) (Prepared, error) {
 	routes, err := t.routes(t.Faulted, servers)
 	if err != nil {
@@ -278,7 +280,7 @@ func closing(routes stack.Routes) func(context.Context) error {
 	return func(context.Context) error { return routes.Close() }
 }
 
-// onEach returns a step that strikes every route.
+// onEach returns a step that injects the same fault into every route.
 func onEach(routes stack.Routes, strike func(*stack.Route) (stack.Heal, error)) Step {
 	return func(context.Context, time.Duration) (stack.Heal, error) { return routes.Each(strike) }
 }

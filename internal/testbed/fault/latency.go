@@ -9,9 +9,9 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// latency delays the reply of a grant until its lease has expired and a contender is inside
-// (F12). Requests arrive in time, and only replies are late. A contender gets its own
-// replies well within its lease.
+// latency delays the reply to a grant until its lease has expired and a contender has the lock
+// (F12). Only replies are late, while requests arrive in time. A contender gets its own replies
+// well within its lease.
 var latency = Fault{
 	Name:           catalog.Latency,
 	Hits:           lock.Redis | lock.RedisQuorum,

@@ -9,8 +9,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// partition cuts one instance off from the servers of its locks. It lasts longer than the
-// lease, and also covers the release of the faulted drivers (F13, F29, F30).
+// partition cuts one instance off from the servers of its locks. The partition lasts longer than
+// the lease, and the faulted drivers also release during it (F13, F29, F30).
 var partition = Fault{
 	Name:       catalog.Partition,
 	Hits:       locks &^ lock.SQLLocks,
@@ -28,8 +28,8 @@ var partition = Fault{
 	},
 }
 
-// partitionDB delays the claims of one instance until their leases have expired. No pause is
-// needed, because TCP resends lost data.
+// partitionDB delays the claims of one instance until their leases have expired. It only needs to
+// hold up the network, because TCP resends the claims afterwards.
 var partitionDB = Fault{
 	Name:       catalog.PartitionDB,
 	Course:     AtOnce,

@@ -9,7 +9,7 @@ import (
 	"grablab/internal/tap"
 )
 
-// Role describes the activity of a driver and the state of its order when a fault strikes.
+// Role describes what a driver is doing, and in which state its order is, when a fault is injected.
 type Role string
 
 // The roles.
@@ -19,30 +19,31 @@ const (
 	// Waiting means that the driver arrived while another driver held the lock, which has
 	// since released it without a write.
 	Waiting Role = "waiting"
-	// HandingOver means that the driver's claim was refused, and that it releases to a
+	// HandingOver means that the driver's claim was refused, and that it is releasing the lock to a
 	// waiting driver.
 	HandingOver Role = "handing over"
 )
 
-// A Point is a place in a grab at which a fault strikes. A driver with that role is held
-// there. Parallel calls of a grab to the nodes of a quorum are one point.
+// A Point is a place in a grab at which a fault is injected, while a driver with the given role is
+// held there. Parallel calls of a grab to the nodes of a quorum count as one point.
 type Point struct {
 	Role Role
 	control.Point
-	// Background means that the grab does not wait for the call, such as a renewal.
+	// Background means that the grab does not wait for the call. For example, this is true of a
+	// renewal.
 	Background bool
-	// Part is the phase to which a call of a service seems to belong. The call itself is
-	// known by its name on the wire. If Part is empty, the phase of the point counts.
+	// Part is the phase to which a call of a service seems to belong. The phase of the point itself
+	// is then only the name of the call on the wire. If Part is empty, that phase counts.
 	Part tap.Phase
-	// Moment is a time since the grab was sent, used if the calls of the grab are unknown.
-	// It is empty for a point.
+	// Moment is a time since the grab was sent. It replaces the point if the calls of the grab are
+	// unknown, and is otherwise empty.
 	Moment string
 }
 
-// part returns the phase of the grab that contains the point.
+// part returns the phase of the grab to which the point belongs.
 func (p Point) part() tap.Phase { return cmp.Or(p.Part, p.Phase) }
 
-// Work is the phase between the read and the claim. Only a service has it as a separate
+// Work is the phase between the read and the claim. Only grabs of a service have it as a separate
 // phase.
 const Work tap.Phase = "work"
 
@@ -57,7 +58,7 @@ func (p Point) String() string {
 	return string(p.Role) + ": " + p.Point.String()
 }
 
-// ParsePoint parses the output of String.
+// ParsePoint parses a text that Point.String returned.
 func ParsePoint(text string) (p Point, err error) {
 	if role, rest, ok := strings.Cut(text, ": "); ok {
 		if p.Role = Role(role); p.Role != Waiting && p.Role != HandingOver {
@@ -73,7 +74,7 @@ func ParsePoint(text string) (p Point, err error) {
 // After any other phase, the next call follows directly.
 var AfterRead = control.Point{Phase: tap.Read, After: true}
 
-// A Reach says which points a fault can strike, and why it cannot strike the others.
+// A Reach says at which points a fault can be injected, and why it cannot be injected elsewhere.
 type Reach struct {
 	Meets func(Point) bool
 	Why   string // part of a sentence, without a full stop

@@ -11,8 +11,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// redisDown makes the one Redis, or as many Redlock nodes as Redlock can lose, unreachable
-// for a while. They keep their data. The faulted drivers release during the outage.
+// redisDown makes the one Redis unreachable for a while or, with Redlock, as many nodes as Redlock
+// can lose. The servers keep their data. The faulted drivers release during the outage.
 var redisDown = Fault{
 	Name:       catalog.RedisDown,
 	Hits:       lock.Redis | lock.RedisQuorum,
@@ -24,7 +24,7 @@ var redisDown = Fault{
 	Prepare:    func(_ context.Context, t Target) (Prepared, error) { return t.refuse(t.minority()) },
 }
 
-// redisDownMost makes a majority of Redlock's nodes unreachable.
+// redisDownMost makes a majority of Redlock's nodes unreachable for a while.
 var redisDownMost = Fault{
 	Name:       catalog.RedisDownMost,
 	Hits:       lock.RedisQuorum,
@@ -36,7 +36,7 @@ var redisDownMost = Fault{
 	Prepare:    func(_ context.Context, t Target) (Prepared, error) { return t.refuse(t.majority()) },
 }
 
-// refuse makes the servers refuse both instances.
+// refuse prepares a fault during which the servers refuse connections from both instances.
 func (t Target) refuse(servers []string) (Prepared, error) {
 	faulted, err := t.routes(t.Faulted, servers)
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// redisFull makes the one Redis, or as many Redlock nodes as Redlock can lose, run out of
-// memory (F38). Redis either evicts all its data, or it evicts nothing and refuses commands
-// that need memory. It loses no connection and no script.
+// redisFull makes the one Redis run out of memory or, with Redlock, as many nodes as Redlock can
+// lose (F38). Redis either evicts all its data, or it evicts nothing and refuses commands that need
+// memory. It keeps its connections and scripts.
 var redisFull = Fault{
 	Name:       catalog.RedisFull,
 	Hits:       lock.Redis | lock.RedisQuorum,
@@ -24,7 +24,7 @@ var redisFull = Fault{
 	}),
 }
 
-// evict makes the servers evict their data, which healing cannot restore.
+// evict returns a step that makes the servers evict all their data. No heal can restore it.
 func (t Target) evict(servers []string) Step {
 	return func(ctx context.Context, _ time.Duration) (stack.Heal, error) {
 		var errs []error
@@ -35,7 +35,7 @@ func (t Target) evict(servers []string) Step {
 	}
 }
 
-// fill makes the servers refuse commands that need memory.
+// fill returns a step that makes the servers refuse commands that need memory.
 func (t Target) fill(servers []string) Step {
 	return func(ctx context.Context, _ time.Duration) (stack.Heal, error) {
 		var done stack.Heals

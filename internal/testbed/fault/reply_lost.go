@@ -8,9 +8,9 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// replyLost makes servers execute a request while the client gets an error instead of the
-// reply. It affects the reply to a COMMIT of the database (F33) and every reply of the lock
-// servers (F25). The leases outlast it.
+// replyLost makes servers execute a request, but the client gets an error instead of the reply. It
+// affects the reply to a COMMIT of the database (F33) and every reply of the lock servers (F25).
+// The leases outlast the fault.
 var replyLost = Fault{
 	Name:       catalog.ReplyLost,
 	Reach:      replies,
@@ -25,7 +25,7 @@ var replyLost = Fault{
 		return t.onRoutes(append([]string{"db"}, t.servers()...), func(routes stack.Routes) []Strike {
 			db, locks := routes[:1], routes[1:]
 			strikes := []Strike{{Do: onEach(db, (*stack.Route).LoseCommits)}}
-			if len(locks) > 0 { // last, because sessions take a while to be restored
+			if len(locks) > 0 { // last, because restoring sessions takes a while
 				strikes = append(strikes, Strike{Do: onEach(locks, (*stack.Route).LoseReplies)})
 			}
 			return strikes

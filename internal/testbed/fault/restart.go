@@ -10,8 +10,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// redisRestart makes the one Redis, or as many Redlock nodes as Redlock can lose, forget all
-// locks (F20).
+// redisRestart restarts the one Redis, which then has forgotten all locks (F20). With Redlock, it
+// restarts as many nodes as Redlock can lose.
 var redisRestart = Fault{
 	Name:       catalog.RedisRestart,
 	Hits:       lock.Redis | lock.RedisQuorum,
@@ -22,7 +22,7 @@ var redisRestart = Fault{
 	Prepare:    ready(func(t Target) []Strike { return []Strike{{Do: t.restart(t.minority())}} }),
 }
 
-// redisRestartMost makes a majority of Redlock's nodes forget.
+// redisRestartMost restarts a majority of Redlock's nodes, which then have forgotten all locks.
 var redisRestartMost = Fault{
 	Name:       catalog.RedisRestartMost,
 	Hits:       lock.RedisQuorum,
@@ -33,7 +33,7 @@ var redisRestartMost = Fault{
 	Prepare:    ready(func(t Target) []Strike { return []Strike{{Do: t.restart(t.majority())}} }),
 }
 
-// restart restarts the servers, which lose data that healing cannot restore.
+// restart returns a step that restarts the servers. They lose data that no heal can restore.
 func (t Target) restart(servers []string) Step {
 	return stepWithoutHeal(func(ctx context.Context) error {
 		for _, server := range servers {
@@ -45,8 +45,8 @@ func (t Target) restart(servers []string) Step {
 	})
 }
 
-// amnesia shows that one restart can be enough. The faulted drivers reach a bare majority of
-// Redlock's nodes, and one of those loses its data (F18).
+// amnesia shows that the restart of a single node can be enough. The faulted drivers reach only a
+// bare majority of Redlock's nodes, and one of those loses its data (F18).
 var amnesia = Fault{
 	Name:       catalog.Amnesia,
 	Hits:       lock.RedisQuorum,
@@ -66,8 +66,8 @@ var amnesia = Fault{
 	},
 }
 
-// dbRestart ends every session of the database, including the locks bound to a session
-// (F32). Committed data survives.
+// dbRestart ends every session of the database, and so every lock that is bound to a session (F32).
+// Committed data survives.
 var dbRestart = Fault{
 	Name:       catalog.DBRestart,
 	TTL:        10 * time.Second,

@@ -6,8 +6,8 @@ import (
 	"grablab/internal/catalog"
 )
 
-// slow makes the work or a call last longer than the lease (F11). The process is alive, so
-// it can renew in time or learn that it has lost the lease.
+// slow makes the work of a grab, or one of its calls, last longer than the lease (F11). The process
+// keeps running, so it can renew in time or learn that it has lost the lease.
 var slow = Fault{
 	Name:       catalog.Slow,
 	Reach:      foreground,
@@ -17,7 +17,7 @@ var slow = Fault{
 	Prepare:    ready(func(Target) []Strike { return []Strike{{}} }),
 }
 
-// hang makes the work never return while its process lives (F15).
+// hang makes the work of a grab never end, while its process keeps running (F15).
 var hang = Fault{
 	Name:       catalog.Hang,
 	Reach:      work,

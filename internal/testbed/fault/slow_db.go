@@ -9,8 +9,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// slowDB makes every claim wait at the ledger until its lease has expired (F40). The request
-// was sent in time, and nothing is lost.
+// slowDB makes every claim wait at the ledger until its lease has expired (F40). The claim was sent
+// in time, and nothing is lost.
 var slowDB = Fault{
 	Name:       catalog.SlowDB,
 	Course:     AtOnce,

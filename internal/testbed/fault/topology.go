@@ -10,16 +10,16 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// The leases of masterKilled and masterPartition live so long that no expiry lets a contender in
-// before the clients have found the new master.
+// The leases of masterKilled and masterPartition last very long. No contender can get in through an
+// expiry before the clients have found the new master.
 const (
 	outlastsPromotion = 24 * time.Second
 	findMaster        = 0.4
 )
 
-// masterKilled loses the writes that the master has not yet sent to its replica (F17). Unlike
-// failover, it needs no help: the Cluster or the Sentinels notice the loss and promote the
-// replica.
+// masterKilled loses the writes that the master has not yet sent to its replica (F17). Unlike in
+// failover, the Cluster or the Sentinels notice by themselves that the master is gone, and promote
+// the replica.
 var masterKilled = Fault{
 	Name:       catalog.MasterKilled,
 	Hits:       lock.Redis,
@@ -49,8 +49,8 @@ var masterPartition = Fault{
 	}),
 }
 
-// sentinelFailover is the planned way to replace a master. A replica that has all writes keeps
-// the locks.
+// sentinelFailover replaces the master in a planned way. Locks survive this, because the promoted
+// replica has all writes.
 var sentinelFailover = Fault{
 	Name:       catalog.SentinelFailover,
 	Hits:       lock.Redis,
@@ -64,7 +64,7 @@ var sentinelFailover = Fault{
 	}),
 }
 
-// slotMoves reshards a Cluster: the locks of all struck orders get another master.
+// slotMoves reshards a Cluster, so that the locks of all affected orders move to another master.
 var slotMoves = Fault{
 	Name:       catalog.SlotMoves,
 	Hits:       lock.Redis,
@@ -80,7 +80,7 @@ var slotMoves = Fault{
 const aimsAtOurs = "it strikes the master of the locks, and the keys of another service's locks are unknown"
 
 // onTopology returns a Prepare function for a fault of a Redis that consists of several servers.
-// Afterwards, all of them are replaced.
+// Prepared.Close replaces all of these servers.
 func onTopology(strike func(Target, *stack.Topology) Strike) func(context.Context, Target) (Prepared, error) {
 	return func(_ context.Context, t Target) (Prepared, error) {
 		redis := t.Stack.Topology

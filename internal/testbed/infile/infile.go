@@ -1,4 +1,4 @@
-// Package infile reads files that come from outside the program, up to a limit.
+// Package infile reads files that come from outside the program, and limits their size.
 package infile
 
 import (
@@ -12,14 +12,14 @@ import (
 // Limits for Read, in bytes.
 const (
 	Small  int64 = 16 << 20 // files that people write
-	Record int64 = 1 << 30  // run.json and what else a run records
+	Record int64 = 1 << 30  // run.json and other files that a run records
 )
 
-// ErrTooLarge says that a file exceeds its limit.
+// ErrTooLarge means that a file exceeds its size limit.
 var ErrTooLarge = errors.New("the file is too large")
 
-// Read returns the content of a file that has at most limit bytes. Of devices, which may
-// have no end, it reads at most Small. Its errors name the path.
+// Read returns the content of a file that has at most limit bytes. A device may have no end, so
+// Read accepts at most Small bytes from it. The errors of Read name the path.
 func Read(path string, limit int64) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {

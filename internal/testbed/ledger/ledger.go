@@ -1,5 +1,5 @@
-// Package ledger reads which driver grabbed which order from the database of a tested
-// service. The owner of the service writes the query. The package reads in a read-only
+// Package ledger reads the ledger of a tested service from its database: which driver has grabbed
+// which order. The owner of the service writes the query for this. The package reads in a read-only
 // transaction, and neither creates nor migrates tables. Start at Open.
 package ledger
 
@@ -18,7 +18,7 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// DB is the database of a tested service.
+// DB reads the ledger in the database of a tested service. It can also execute statements there.
 type DB struct {
 	kind  kind
 	query string
@@ -41,10 +41,10 @@ var (
 //	postgres://user:password@host:5432/name
 //	sqlite:/path/file.db
 //
-// It runs the query once to check it. The query has two placeholders: the first and the last
-// order; or {orders}, which stands for a list of orders. Each row of the result has an order
-// and a driver. ids translates their ids into numbers; if it is nil, the ids are numbers. If
-// the query is empty, the caller may only use Exec and Version.
+// It runs the query once to check it. The query has either two placeholders, for the first and the
+// last order, or {orders}, which stands for a list of orders. Each row of the result has an order
+// and a driver. ids translates their ids into numbers. If it is nil, the ids are numbers. If the
+// query is empty, only Exec and Version may be called.
 func Open(ctx context.Context, dsn, query string, ids *target.Shape) (*DB, error) {
 	k, err := kindOf(dsn)
 	if err != nil {
@@ -75,8 +75,8 @@ func Open(ctx context.Context, dsn, query string, ids *target.Shape) (*DB, error
 
 const openTimeout = 10 * time.Second
 
-// Check returns an error if dsn or query is invalid. It does not connect to the database. An
-// empty query is valid.
+// Check returns an error if dsn or query is invalid, but does not connect to the database. An empty
+// query is valid.
 func Check(dsn, query string) error {
 	k, err := kindOf(dsn)
 	if err == nil && query != "" {
@@ -97,8 +97,9 @@ func (d *DB) Version(ctx context.Context) (string, error) {
 	return d.kind.product(text), nil
 }
 
-// ClockAhead returns how far the clock of this machine is ahead of the database's. It trusts the
-// quickest of several readings, because its error is at most half of the time that it took.
+// ClockAhead returns how far the clock of this machine is ahead of the database's clock. It uses
+// the quickest of several readings, because the error of a reading is at most half of the time that
+// it took.
 func (d *DB) ClockAhead(ctx context.Context) (ahead time.Duration, err error) {
 	for quickest, n := time.Duration(math.MaxInt64), 0; n < 8; n++ {
 		var now float64
@@ -114,7 +115,7 @@ func (d *DB) ClockAhead(ctx context.Context) (ahead time.Duration, err error) {
 	return ahead, nil
 }
 
-// Ledger returns the ledger rows of count orders with consecutive ids from first.
+// Ledger returns the ledger rows of count orders with consecutive ids, starting at first.
 func (d *DB) Ledger(ctx context.Context, first int64, count int) ([]order.Grab, error) {
 	tx, err := d.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
@@ -142,11 +143,11 @@ func (d *DB) Ledger(ctx context.Context, first int64, count int) ([]order.Grab, 
 	return grabs, nil
 }
 
-// mostListed is the largest number of orders in one query. Databases limit the parameters of
-// a statement.
+// mostListed is the maximum number of orders in one query, because databases limit the number of
+// parameters of a statement.
 const mostListed = 500
 
-// rows returns the rows of a query about the orders from first to last.
+// rows runs a query about the orders from first to last, and returns the ledger rows of its result.
 func (d *DB) rows(ctx context.Context, tx *sql.Tx, query string, first, last int64, args ...any) ([]order.Grab, error) {
 	rows, err := tx.QueryContext(ctx, query, args...)
 	if err != nil {
@@ -182,8 +183,8 @@ func (d *DB) rows(ctx context.Context, tx *sql.Tx, query string, first, last int
 	return grabs, nil
 }
 
-// Exec runs statements of the service's owner in one transaction, such as those that open
-// orders.
+// Exec runs SQL statements in one transaction. The owner of the service has written them, for
+// example to open orders.
 func (d *DB) Exec(ctx context.Context, statements []string) (err error) {
 	db, err := d.write()
 	if err != nil {
@@ -208,5 +209,5 @@ func (d *DB) Exec(ctx context.Context, statements []string) (err error) {
 	return nil
 }
 
-// silent discards the messages of a driver. The driver also returns these errors.
+// silent discards the log messages of a driver, because the driver also returns these errors.
 var silent = log.New(io.Discard, "", 0)

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// orderList stands for the ids of all orders in a query.
+// orderList is the placeholder that stands for the ids of all orders in a query.
 const orderList = "{orders}"
 
-// mark returns the nth parameter of a statement.
+// mark returns the placeholder of the nth parameter of a statement.
 func (k kind) mark(n int) string {
 	if k.dollar {
 		return "$" + strconv.Itoa(n)
@@ -18,10 +18,9 @@ func (k kind) mark(n int) string {
 	return "?"
 }
 
-// prepare checks that a query is one SELECT or WITH statement with two placeholders, or with
-// one orderList. It
-// returns the query with placeholders in the database's own form. The read-only transaction
-// around the query prevents any writes.
+// prepare checks that a query is one SELECT or WITH statement with either two placeholders or one
+// orderList. It returns the query with placeholders in the database's own form. It need not reject
+// writes, because the query runs in a read-only transaction.
 func (k kind) prepare(query string) (string, error) {
 	var out strings.Builder
 	placeholders, lists, numbered := 0, 0, k.dollar && strings.Contains(query, "$1")
@@ -75,15 +74,15 @@ func (k kind) prepare(query string) (string, error) {
 	return strings.TrimSpace(out.String()), nil
 }
 
-// merging lists the words that can make a query return fewer rows than the table has. The
-// second grab of an order may then be missing.
+// merging lists words that can make a query return fewer rows than the table has. Such a query
+// could hide the second grab of an order.
 var merging = []string{"DISTINCT", "DISTINCTROW", "GROUP", "HAVING", "LIMIT", "FETCH", "OFFSET", "TOP", "INTERSECT", "EXCEPT", "MINUS", "UNION", "OVER", "QUALIFY", "TABLESAMPLE"}
 
 // aggregates lists the functions that combine many rows into one, even without GROUP BY.
 var aggregates = []string{"COUNT", "MIN", "MAX", "SUM", "AVG", "ANY_VALUE", "GROUP_CONCAT", "STRING_AGG", "ARRAY_AGG"}
 
-// refuseMerging returns an error for a word that lets a query hide rows. before is the word before
-// it, and rest is the text after it.
+// refuseMerging returns an error for a word that lets a query hide rows. before is the previous
+// word, and rest is the text after word.
 func refuseMerging(before, word, rest string) error {
 	word = strings.ToUpper(word)
 	next := strings.ToUpper(strings.TrimSpace(rest))
@@ -92,7 +91,7 @@ func refuseMerging(before, word, rest string) error {
 		word += "()"
 	case !slices.Contains(merging, word), word == "UNION" && strings.HasPrefix(next, "ALL"):
 		return nil
-	case before == "AS", word == "OFFSET" && before == ",", word == "TOP" && before != "SELECT": // the name of a column
+	case before == "AS", word == "OFFSET" && before == ",", word == "TOP" && before != "SELECT": // here it is the name of a column
 		return nil
 	case word == "GROUP":
 		word = "GROUP BY"
@@ -104,8 +103,8 @@ const exampleOfList = "SELECT order_id, driver_id FROM wins WHERE order_id IN ({
 
 const example = "SELECT order_id, driver_id FROM wins WHERE order_id BETWEEN ? AND ?"
 
-// token returns the length of the first token: a word, a blank, a comment, a string or a
-// sign. The length exceeds the text if the token does not end.
+// token returns the length of the first token, which is a word, a blank, a comment, a string or a
+// sign. If the token does not end, the length exceeds that of the text.
 func (k kind) token(text string) int {
 	never := len(text) + 1
 	end := func(from int, mark string) int {

@@ -44,7 +44,7 @@ type Request struct {
 	Driver int64
 }
 
-// Workload is the source of requests for an attack: *Plan or *Bursts.
+// Workload is the source of requests for an attack. It is a *Plan or a *Bursts.
 type Workload interface {
 	// Requests returns the number of requests that are planned so far.
 	Requests() int
@@ -60,7 +60,8 @@ type pacer interface {
 	due(n uint64) time.Duration // due time of request n, since the start of the attack
 }
 
-// noRate implements the method Rate of vegeta.Pacer, which vegeta uses only for plots.
+// noRate implements the method Rate of vegeta.Pacer. vegeta uses that method only for plots, so the
+// result does not matter.
 type noRate struct{}
 
 // Rate returns 0.
@@ -95,22 +96,22 @@ func Attack(ctx context.Context, w Workload, cfg Config, each func(r *vegeta.Res
 	}
 	defer timer.close()
 	pacer := w.pacer(ctx, cfg, timer)
-	began := time.Now() // within microseconds of vegeta's own reading
+	began := time.Now() // vegeta reads the clock within microseconds of this line
 	for r := range attacker.Attack(targeter(w, cmp.Or(cfg.Shape, target.Own)), pacer, 0, "") {
 		if r.URL == "" {
 			continue // this worker found no request to send
 		}
 		if cfg.Shape == nil || !cfg.Shape.ReadsHeaders {
-			r.Headers = nil // they double the size of the record
+			r.Headers = nil // headers would double the size of the record
 		}
 		each(r, began.Add(pacer.due(r.Seq)))
 	}
 	return context.Cause(ctx)
 }
 
-// targeter returns the workload as a vegeta.Targeter. The fragment of each URL contains the
-// order, the driver and the length of the base URL. Clients do not send fragments, but
-// vegeta records them, so ParseRequest can read them even if there was no reply.
+// targeter turns the workload into a vegeta.Targeter. The fragment of each URL contains the order,
+// the driver and the length of the base URL. Clients do not send fragments, but vegeta records
+// them, so ParseRequest can read them even if there was no reply.
 func targeter(w Workload, shape *target.Shape) vegeta.Targeter {
 	return func(t *vegeta.Target) error {
 		r, ok := w.take()
@@ -124,7 +125,8 @@ func targeter(w Workload, shape *target.Shape) vegeta.Targeter {
 	}
 }
 
-// URL returns the URL of the grab, with this path. ParseRequest can read the request from it.
+// URL returns the URL of the grab at the given path. Its fragment allows ParseRequest to restore
+// the request.
 func (r Request) URL(path []byte) string {
 	url := append(append(make([]byte, 0, len(r.Target)+len(path)+32), r.Target...), path...)
 	url = strconv.AppendInt(append(url, '#'), r.Order, 10)
@@ -150,7 +152,8 @@ func ParseRequest(url string) (Request, error) {
 	return r, nil
 }
 
-// traced returns a transport that starts a trace with each grab, and passes it on in the header.
+// traced returns a transport that starts a trace for each grab and passes the trace on in the
+// header of the request.
 func traced(t *trace.Tracer, next http.RoundTripper) http.RoundTripper {
 	if t == nil {
 		return next

@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// Bursts is a workload that grows during the attack. Each call of Send sends one burst, all
-// requests at once. Bursts is safe for concurrent use.
+// Bursts is a workload that grows during the attack. Each call of Send sends one burst of requests.
+// Bursts is safe for concurrent use.
 type Bursts struct {
 	mu       sync.Mutex
 	requests []Request
 	sent     []time.Time // when each request was due
 	next     int
 	ended    bool
-	change   chan struct{}                  // closed at the next burst, and at the end
+	change   chan struct{}                  // closed and replaced by each Send, and by End
 	hangUps  map[Request]context.CancelFunc // cancels each sent request
 }
 
@@ -24,7 +24,7 @@ func NewBursts() *Bursts {
 	return &Bursts{change: make(chan struct{}), hangUps: map[Request]context.CancelFunc{}}
 }
 
-// Send sends one burst.
+// Send sends all requests at once, as one burst.
 func (b *Bursts) Send(requests []Request) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -45,14 +45,14 @@ func (b *Bursts) HangUp(r Request) {
 	}
 }
 
-// through returns a RoundTripper over next that lets HangUp cancel each request.
+// through returns a RoundTripper that sends requests with next and lets HangUp cancel each of them.
 func (b *Bursts) through(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(req *http.Request) (*http.Response, error) {
 		r, err := ParseRequest(req.URL.String())
 		if err != nil {
 			return nil, err
 		}
-		ctx, hangUp := context.WithCancel(req.Context()) // the client's timeout ends req.Context
+		ctx, hangUp := context.WithCancel(req.Context()) // not leaked, because the client's timeout ends req.Context
 		b.mu.Lock()
 		b.hangUps[r] = hangUp
 		b.mu.Unlock()
@@ -65,7 +65,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 // RoundTrip calls f.
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// End marks the last burst as sent.
+// End tells the attack that no further burst follows.
 func (b *Bursts) End() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -106,7 +106,7 @@ type burstPacer struct {
 	began time.Time // start of the attack
 }
 
-// Pace waits for the burst that contains the next request.
+// Pace waits until the burst that contains the next request has been sent.
 func (p burstPacer) Pace(_ time.Duration, hits uint64) (time.Duration, bool) {
 	for {
 		p.mu.Lock()

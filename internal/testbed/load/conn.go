@@ -23,8 +23,8 @@ const (
 	Other       = "other"
 )
 
-// failureNamer adds the reason of a failure before the text of its error, because vegeta
-// keeps only this text.
+// failureNamer puts the reason of a failure in front of the error text, because vegeta keeps only
+// this text.
 type failureNamer struct {
 	attack context.Context
 	http.RoundTripper
@@ -56,8 +56,8 @@ func failureOf(attack context.Context, err error) string {
 	}
 }
 
-// FailureOf returns the reason in the error text of a result. RoundTrip puts it between the
-// URL and the cause.
+// FailureOf returns the reason that the error text of a result contains. RoundTrip puts the reason
+// between the URL and the cause.
 func FailureOf(text string) string {
 	for _, f := range []string{Interrupted, Timeout, Refused, Reset} {
 		if strings.Contains(text, `": `+f+": ") {
@@ -70,8 +70,8 @@ func FailureOf(text string) string {
 	return Other
 }
 
-// conns tracks the connections of one attack, so that cut can close all of them. A context
-// for each request would cost more than all other work on its reply.
+// conns tracks the connections of one attack, so that cut can close all of them. A context for each
+// request would be more expensive than all other work on the reply.
 type conns struct {
 	mu    sync.Mutex
 	open  map[net.Conn]struct{}
@@ -93,7 +93,7 @@ func (c *conns) dial(ctx context.Context, network, addr string) (net.Conn, error
 	return &trackedConn{conn, c}, nil
 }
 
-// cut closes all connections, including those that are opened later.
+// cut closes all connections, and makes dial refuse new ones.
 func (c *conns) cut() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

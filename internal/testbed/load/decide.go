@@ -11,15 +11,16 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// The time between two questions for a result starts at firstPause and doubles up to lastPause.
+// The pause between two requests for a result starts at firstPause and doubles up to lastPause.
 const (
 	firstPause = 10 * time.Millisecond
 	lastPause  = 250 * time.Millisecond
 )
 
-// Decide returns a RoundTripper over next for services that decide a grab after their answer. It
-// asks for the result as shape says, and returns the answer with the result. The context of the
-// grab limits the time. The URL of a grab must come from Request.URL; other requests are passed on.
+// Decide returns a RoundTripper over next for services that answer before they have decided a grab.
+// It asks for the result as shape describes, and returns the answer with the result. The context of
+// the grab limits how long this may take. The URL of a grab must come from Request.URL. Other
+// requests pass unchanged.
 func Decide(next http.RoundTripper, shape *target.Shape) http.RoundTripper {
 	if shape == nil || shape.Later == nil {
 		return next
@@ -46,13 +47,13 @@ func Decide(next http.RoundTripper, shape *target.Shape) http.RoundTripper {
 		case ended != nil:
 			return nil, ended
 		default:
-			return nil, fmt.Errorf("the result: %v", err) // without its cause, because the grab may have happened
+			return nil, fmt.Errorf("the result: %v", err) // hide the cause, which could wrongly mean that the grab did not happen
 		}
 	})
 }
 
-// askForResult asks at a URL, which may be relative to that of the grab, until an answer is the
-// result.
+// askForResult requests the URL at until an answer contains the result. The URL may be relative to
+// that of the grab.
 func askForResult(next http.RoundTripper, grab *http.Request, at string, shape *target.Shape) (*http.Response, error) {
 	question := grab.Clone(grab.Context())
 	question.Method, question.Body, question.ContentLength = http.MethodGet, nil, 0
@@ -70,7 +71,7 @@ func askForResult(next http.RoundTripper, grab *http.Request, at string, shape *
 	return nil, grab.Context().Err()
 }
 
-// answer sends a request, and reads as much of the body as rules read.
+// answer sends a request, and reads as much of the body as rules can use.
 func answer(next http.RoundTripper, req *http.Request) (*http.Response, []byte, error) {
 	resp, err := next.RoundTrip(req)
 	if err != nil {

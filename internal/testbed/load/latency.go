@@ -17,8 +17,8 @@ type Latency struct {
 	Max  float64 `json:"max"`
 }
 
-// Histogram collects latencies with a fixed memory size. It covers one microsecond to one
-// hour, with three significant digits.
+// Histogram collects latencies in a fixed amount of memory. It covers one microsecond to one hour,
+// with three significant digits.
 type Histogram struct{ h *hdrhistogram.Histogram }
 
 // NewHistogram returns an empty Histogram.
@@ -26,7 +26,8 @@ func NewHistogram() Histogram {
 	return Histogram{hdrhistogram.New(1, time.Hour.Microseconds(), 3)}
 }
 
-// Add adds one latency. The range covers every timeout that a run accepts.
+// Add adds one latency. Values beyond the range count as its limit, but no run accepts a timeout
+// that long.
 func (l Histogram) Add(d time.Duration) {
 	_ = l.h.RecordValue(min(max(d.Microseconds(), 0), time.Hour.Microseconds()))
 }
@@ -43,12 +44,12 @@ func (l Histogram) Latency() *Latency {
 	}
 }
 
-// Held reports whether the load kept its schedule. This is the case if the 99th percentile
-// counted from the schedule exceeds the one counted from sending by at most 10 %.
+// Held reports whether the load kept its schedule. It compares the 99th percentile of the latency
+// from the schedule with that from sending. The former may be at most 10 % larger.
 func Held(scheduled, sent *Latency) bool { return scheduled.P99 <= 1.1*sent.P99 }
 
-// At returns the value that the n smallest latencies do not exceed. It returns 0 if the
-// histogram is empty.
+// At returns the latency that the n shortest latencies do not exceed. It returns 0 if the histogram
+// is empty.
 func (l Histogram) At(n float64) time.Duration {
 	if l.h.TotalCount() == 0 {
 		return 0

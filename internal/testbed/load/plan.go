@@ -22,14 +22,14 @@ type Plan struct {
 	mu     sync.Mutex
 	ended  bool
 	sent   int
-	queue  []int // drivers of the order at queued, permuted
-	queued int   // index of an order; -1 at first
+	queue  []int // shuffled drivers of the order at index queued
+	queued int   // index of the order whose drivers are in queue; -1 at first
 }
 
 // Share selects the requests Index, Index+Count, Index+2·Count and so on of a plan.
 type Share struct{ Index, Count int }
 
-// at returns the place of the nth request of the share in the whole plan.
+// at returns the index that the nth request of the share has in the whole plan.
 func (s Share) at(n int) int { return s.Index + n*s.Count }
 
 // NewPlan returns a plan in which drivers 1 to drivers grab each order. The orders have
@@ -87,12 +87,12 @@ func (p *Plan) take() (Request, bool) {
 	}, true
 }
 
-// Due returns the due time of the nth request of the share, since the start of the attack.
+// Due returns when the nth request of the share is due, counted from the start of the attack.
 func (p *Plan) Due(cfg Config, n uint64) time.Duration {
 	return p.pacer(context.Background(), cfg, nil).due(n)
 }
 
-// pacer returns a pacer that sends the share of the plan. All shares together have cfg.Rate.
+// pacer returns a pacer for the share of the plan. All shares together have the rate cfg.Rate.
 func (p *Plan) pacer(ctx context.Context, cfg Config, timer *timer) pacer {
 	interval := time.Duration(0)
 	if cfg.Rate > 0 {
@@ -132,8 +132,8 @@ func (p openLoop) due(n uint64) time.Duration {
 	return d
 }
 
-// Pace sleeps until the next request is due. vegeta's own sleep may end a millisecond late,
-// and this delay would count as latency.
+// Pace sleeps until the next request is due. It does not leave this to vegeta, whose own sleep may
+// end a millisecond late, because the delay would count as latency.
 func (p openLoop) Pace(elapsed time.Duration, hits uint64) (time.Duration, bool) {
 	if hits >= p.total || p.ctx.Err() != nil || p.ended() {
 		return 0, true

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// OverTime holds latencies over time, in slices of equal length. A request belongs to the
-// slice in which it was due. A slice without requests has no latency.
+// OverTime holds latencies over the course of a load, in time slices of equal length. A request
+// belongs to the slice in which it was due. A slice without requests has no latency.
 type OverTime struct {
 	SliceMS float64    `json:"slice_ms"`
 	N       []int      `json:"n"` // number of requests
@@ -17,18 +17,19 @@ type OverTime struct {
 	SentP99 []*float64 `json:"sent_p99"`
 }
 
-// mostSlices is the largest number of slices in a series. If there were more, the slices
-// double in length.
+// mostSlices is the maximum number of slices in a series. When a longer series needs more, all
+// slices become twice as long.
 const mostSlices = 48
 
-// Series collects latencies over time with a fixed memory size. Its relative error is at
-// most 1/16.
+// Series collects latencies over time in a fixed amount of memory. Its relative error is at most
+// 1/16.
 type Series struct {
 	slice  time.Duration
 	slices []slice
 }
 
-// slice counts the latencies in one slice of time, from the schedule and from sending.
+// slice counts the latencies of the requests in one slice of time, both from the schedule and from
+// sending.
 type slice struct {
 	n               int
 	scheduled, sent [512]uint32
@@ -37,7 +38,7 @@ type slice struct {
 // NewSeries returns an empty Series.
 func NewSeries() *Series { return &Series{slice: 10 * time.Millisecond} }
 
-// Add adds the latencies of a request that was due at this time after the start.
+// Add adds the latencies of a request that was due at the given time after the start.
 func (s *Series) Add(at, scheduled, sent time.Duration) {
 	at = max(at, 0)
 	for at/s.slice >= mostSlices {
@@ -53,7 +54,7 @@ func (s *Series) Add(at, scheduled, sent time.Duration) {
 	here.sent[bucket(sent)]++
 }
 
-// halve merges each pair of neighbouring slices.
+// halve merges each pair of neighbouring slices, so that half as many remain.
 func (s *Series) halve() {
 	s.slice *= 2
 	for i := range s.slices {
@@ -106,7 +107,8 @@ func (s *Series) OverTime() *OverTime {
 	return o
 }
 
-// at returns the quantile for share. It returns nil if the slice has no requests.
+// at returns the latency that the given share of requests does not exceed. It returns nil if the
+// slice has no requests.
 func (s *slice) at(counts *[512]uint32, share float64) *float64 {
 	if s.n == 0 {
 		return nil

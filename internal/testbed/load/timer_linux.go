@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// timer sleeps with a precision of tens of microseconds. The timers of the Go runtime may be
-// a millisecond late. It uses a timerfd, which the runtime polls like a network connection,
-// so that no thread blocks.
+// timer sleeps with a precision of tens of microseconds, whereas the timers of the Go runtime may
+// be a millisecond late. It uses a timerfd, which the runtime polls like a network connection, so
+// no thread blocks.
 type timer struct {
 	fd   int
 	file *os.File
@@ -35,7 +35,7 @@ func (t *timer) sleep(ctx context.Context, d time.Duration) bool {
 		return wait.For(ctx, d)
 	}
 	stop := func() bool { return true }
-	if d > 100*time.Millisecond { // a shorter sleep is over soon anyway
+	if d > 100*time.Millisecond { // a shorter sleep ends soon anyway
 		stop = context.AfterFunc(ctx, func() { t.file.SetReadDeadline(time.Now()) })
 	}
 	defer stop()

@@ -29,17 +29,17 @@ func NewBarrier() (*Barrier, error) {
 	return &b, nil
 }
 
-// Command returns a child that becomes the program at path. Until then it runs the program
-// self, where the argument command leads to a call of [PassBarrier] with the arguments that
-// follow it.
+// Command returns the command of a child that later becomes the program at path. Until then, the
+// child runs the program self with the argument command. With this argument, self must call
+// [PassBarrier] and pass the arguments that follow.
 func (b *Barrier) Command(self, command, path string, args []string) *exec.Cmd {
 	cmd := exec.Command(self, append([]string{command, path}, args...)...)
 	cmd.ExtraFiles = []*os.File{b.goRead, b.failedWrite}
 	return cmd
 }
 
-// Lift lets the child continue. It returns nil once the child has become the program, and
-// otherwise the reason why it could not.
+// Lift lets the child continue. It returns nil once the child has become the program, and an error
+// if the child could not.
 func (b *Barrier) Lift() error {
 	if _, err := b.goWrite.Write([]byte{'\n'}); err != nil {
 		return err
@@ -59,8 +59,9 @@ func (b *Barrier) Close() {
 	}
 }
 
-// PassBarrier waits in the child until the parent lifts the barrier, and then becomes the program. argv is the path of the program and its
-// arguments. PassBarrier returns only if the child cannot become the program.
+// PassBarrier waits in the child until the parent lifts the barrier, and then becomes the program.
+// argv contains the path of the program and its arguments. PassBarrier returns only if the child
+// cannot become the program.
 func PassBarrier(argv []string) error {
 	files := Passed(2)
 	goAhead, failed := files[0], files[1]

@@ -13,8 +13,8 @@ var (
 	ErrSelf    = errors.New("the process is this program itself")
 )
 
-// Find returns a running process that this process may signal. If the system supports it,
-// the result stands for this process only, and not for a later one with the same id.
+// Find returns a running process that this process may signal. If the system supports it, the
+// result refers only to this process and never to a later one with the same id.
 func Find(pid int) (*os.Process, error) {
 	if pid == os.Getpid() {
 		return nil, ErrSelf

@@ -10,13 +10,13 @@ import (
 
 const (
 	lowest  = 10_000
-	atLeast = 1_000 // the least number of ports below the system's range; otherwise that range is used
+	atLeast = 1_000 // FreeAddr uses the system's own range if fewer ports than this are below it
 	tries   = 100
 )
 
-// FreeAddr returns a loopback address with a free port. The port lies below the range from
-// which the system takes ports by itself. Therefore no connection occupies it while a killed
-// server is started again on it. Two callers can get the same port if neither listens yet.
+// FreeAddr returns a loopback address with a free port. The port lies below the range from which
+// the system assigns ports to connections. Therefore no connection can occupy the port while a
+// killed server is started again there. Two callers can get the same port if neither listens yet.
 func FreeAddr() (string, error) {
 	if below := ephemeral(); below >= lowest+atLeast {
 		for range tries {
@@ -34,7 +34,7 @@ func FreeAddr() (string, error) {
 	return l.Addr().String(), nil
 }
 
-// listen returns an error if no one can listen on addr.
+// listen returns an error if this process cannot listen on addr.
 func listen(addr string) error {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
@@ -43,8 +43,8 @@ func listen(addr string) error {
 	return l.Close()
 }
 
-// ephemeral returns the first port that the system assigns by itself. If the system does not
-// say, it returns the default of Linux, which is lower than that of IANA and macOS
+// ephemeral returns the first of the ports that the system assigns by itself. If the system does
+// not report it, ephemeral returns the default of Linux, which is lower than that of IANA and macOS
 // (49152).
 func ephemeral() int {
 	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")

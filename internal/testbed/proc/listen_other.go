@@ -2,6 +2,6 @@
 
 package proc
 
-// Listens reports whether a process of the group listens on a TCP port. known is false,
-// because only Linux tells.
+// Listens reports whether a process of the group listens on a TCP port. known is always false here,
+// because only Linux provides this information.
 func Listens(group, port int) (listens, known bool) { return false, false }

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// EndWithParent makes the system end cmd when this process ends, or earlier, when the thread
-// that started cmd ends.
+// EndWithParent makes the system end cmd when the thread that started it ends, which is at the
+// latest when this process ends.
 func EndWithParent(cmd *exec.Cmd) { attr(cmd).Pdeathsig = syscall.SIGTERM }
 
 // SetTitle changes the name under which tools such as ps and pkill find this process.

@@ -10,5 +10,5 @@ func EndWithParent(*exec.Cmd) {}
 // SetTitle does nothing, because a process of this system cannot change its name.
 func SetTitle(string) error { return nil }
 
-// BootID returns "", because this system does not tell.
+// BootID returns "", because this system provides no such id.
 func BootID() string { return "" }

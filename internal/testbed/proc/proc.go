@@ -27,8 +27,8 @@ func attr(cmd *exec.Cmd) *syscall.SysProcAttr {
 // Signal sends sig to the group that process pid leads.
 func Signal(pid int, sig syscall.Signal) error { return syscall.Kill(-pid, sig) }
 
-// KillRest kills the remaining processes of a group whose leader has ended. While one of
-// them lives, no other group gets the same number.
+// KillRest kills the remaining processes of a group whose leader has ended. As long as one of them
+// lives, no other group can get the same number.
 func KillRest(pid int) { _ = syscall.Kill(-pid, syscall.SIGKILL) }
 
 // IsOwn reports whether the file belongs to the user of this process.
@@ -49,8 +49,8 @@ func CPUTime() time.Duration {
 // firstPassed is the file descriptor of the first of a command's ExtraFiles.
 const firstPassed = 3
 
-// Passed returns the n files that this process inherited as ExtraFiles of its command. Its own
-// children do not inherit them.
+// Passed returns the n files that this process has inherited as ExtraFiles of its command. It makes
+// sure that children of this process do not inherit them.
 func Passed(n int) []*os.File {
 	files := make([]*os.File, n)
 	for i := range files {

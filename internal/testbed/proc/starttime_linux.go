@@ -6,9 +6,9 @@ import (
 	"strconv"
 )
 
-// StartTime returns the time at which a process was started, in a form that can be compared.
-// It returns false if the process does not exist, or has ended and only waits for its
-// parent.
+// StartTime returns the time at which a process was started, in a form that can be compared. It
+// returns false if the process does not exist, or if it has ended and its parent has not noticed
+// yet.
 func StartTime(pid int) (string, bool) {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {

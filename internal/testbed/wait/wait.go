@@ -1,4 +1,4 @@
-// Package wait sleeps and polls under a context.
+// Package wait provides sleeping and polling that end early if a context ends.
 package wait
 
 import (
@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// For sleeps for d. It returns false if ctx ended first.
+// For sleeps for the duration d. It returns false if ctx ends first.
 func For(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -18,9 +18,9 @@ func For(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Until checks the condition at the given interval until it holds, it fails, or the time
-// within has passed. It returns the last result. It checks at least once. The error is the
-// condition's error or the cause of ctx.
+// Until calls condition at the given interval until it returns true or an error, or until the time
+// within has passed. It calls condition at least once, and returns the last result. The error is
+// that of condition, or the cause of ctx.
 func Until(ctx context.Context, interval, within time.Duration, condition func() (bool, error)) (bool, error) {
 	for end := time.Now().Add(within); ; {
 		ok, err := condition()
