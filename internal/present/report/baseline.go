@@ -12,11 +12,11 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// Baseline holds the worst verdict that each cell had in earlier runs. Cells that were not run are
-// missing. It is nil if there is no baseline.
+// Baseline holds the worst verdict that each cell had in earlier runs. It lacks cells that were not
+// run. It is nil if the user gave no baseline.
 type Baseline map[experiment.CellName]catalog.Verdict
 
-// NewBaseline returns the baseline that a file lists.
+// NewBaseline returns the baseline for the verdicts that a file lists.
 func NewBaseline(verdicts []target.Expectation) Baseline {
 	b := Baseline{}
 	for _, v := range verdicts {
@@ -25,7 +25,7 @@ func NewBaseline(verdicts []target.Expectation) Baseline {
 	return b
 }
 
-// BaselineOf returns the verdicts of a run.
+// BaselineOf returns a baseline with the verdicts of one run.
 func BaselineOf(run *experiment.Run) Baseline {
 	b := Baseline{}
 	for _, r := range recordsOf([]*experiment.Run{run}) {
@@ -34,7 +34,7 @@ func BaselineOf(run *experiment.Run) Baseline {
 	return b
 }
 
-// NotRun lists the cells of the baseline that have no case, or one that was not run.
+// NotRun lists the cells of the baseline that this time have no case, or whose case was not run.
 func (b Baseline) NotRun(cases []Case) (names []string) {
 	for name := range b {
 		if !slices.ContainsFunc(cases, func(c Case) bool { return c.Name == name.String() && c.Result != NotRun }) {
@@ -45,16 +45,16 @@ func (b Baseline) NotRun(cases []Case) (names []string) {
 	return names
 }
 
-// cellRecord summarizes the verdicts on a cell in one or more runs.
+// cellRecord summarizes the verdicts that a cell got in one or more runs.
 type cellRecord struct {
 	name    experiment.CellName
 	verdict catalog.Verdict // the worst one
-	reason  string          // for that verdict
-	all     []string        // the different verdicts
+	reason  string          // the reason for the worst verdict
+	all     []string        // the distinct verdicts
 }
 
-// recordsOf returns a record for each cell that was run, in the order in which the cells first
-// appear.
+// recordsOf returns a record for each cell that was run. The records are in the order in which the
+// cells first appear.
 func recordsOf(runs []*experiment.Run) (records []*cellRecord) {
 	for _, run := range runs {
 		for _, c := range Cases(run, nil, nil) {
@@ -79,7 +79,7 @@ func recordsOf(runs []*experiment.Run) (records []*cellRecord) {
 }
 
 // WriteBaseline writes the worst verdict of each cell in the runs, in the format of -expectations.
-// Comments give the reasons, and say which verdicts differ between the runs.
+// Comments in the output give the reasons, and mark verdicts that differ between the runs.
 func WriteBaseline(w io.Writer, runs []*experiment.Run) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# The worst verdicts of %s, for loadgen run -baseline.\n", catalog.Plural(len(runs), "run", "runs"))
@@ -92,7 +92,7 @@ func WriteBaseline(w io.Writer, runs []*experiment.Run) error {
 		lines[r.name.Strategy] += fmt.Sprintf("  %s: %s%s\n", r.name.Fault, r.verdict, r.comment())
 	}
 	for _, s := range strategies {
-		key, err := json.Marshal(s) // a string of JSON is one of YAML
+		key, err := json.Marshal(s) // a JSON string is also a valid YAML string
 		if err != nil {
 			return err
 		}
@@ -104,7 +104,7 @@ func WriteBaseline(w io.Writer, runs []*experiment.Run) error {
 
 const longestComment = 100
 
-// comment explains the verdict of a cell that is not safe in every run.
+// comment explains the verdict of a cell. It returns "" for a cell that is safe in every run.
 func (r *cellRecord) comment() string {
 	text := r.reason
 	if len(r.all) > 1 {

@@ -19,7 +19,7 @@ const (
 	NotRun  Result = "not run"
 )
 
-// Case is a cell, or a claim about a run, as a test of a CI system.
+// Case presents a cell, or a claim about a run, as a test case of a CI system.
 type Case struct {
 	Name   string // strategy/fault, or the text of an -assert
 	Result Result
@@ -28,7 +28,7 @@ type Case struct {
 }
 
 // Cases returns a test case for each cell and for each claim of the run. A cell in the baseline
-// fails only if it is worse there.
+// fails only if its verdict is now worse than there.
 func Cases(run *experiment.Run, baseline Baseline, claims []experiment.Assert) []Case {
 	var cases []Case
 	for i := range run.Cells {
@@ -50,8 +50,8 @@ func Cases(run *experiment.Run, baseline Baseline, claims []experiment.Assert) [
 	return cases
 }
 
-// judgeCase judges a cell. It passes if it is as expected. If nothing is expected, it passes only
-// if it is safe.
+// judgeCase judges a cell that is not in the baseline. The cell passes if it is as expected. If
+// nothing is expected, it passes only if it is safe.
 func judgeCase(c experiment.Cell) (Result, string) {
 	why := string(c.Verdict)
 	if c.Expected != nil {
@@ -74,7 +74,7 @@ func judgeCase(c experiment.Cell) (Result, string) {
 	}
 }
 
-// compareCase judges a cell that is in the baseline.
+// compareCase judges a cell by its earlier verdict in the baseline.
 func compareCase(c experiment.Cell, before catalog.Verdict) (Result, string) {
 	why := fmt.Sprintf("%s, and %s in the baseline: %s", c.Verdict, before, c.Reason)
 	switch {
@@ -87,7 +87,8 @@ func compareCase(c experiment.Cell, before catalog.Verdict) (Result, string) {
 	}
 }
 
-// Details returns the strike points and the timeline of a cell as text.
+// Details returns the points at which the fault was injected, and the timeline of the cell, as
+// text.
 func (c Case) Details() (string, error) {
 	if c.Cell == nil {
 		return "", nil
@@ -102,7 +103,7 @@ func (c Case) Details() (string, error) {
 	return strings.TrimSpace(b.String()), err
 }
 
-// countCases summarizes the results in a sentence, such as "2 of 5 failed, 1 not run".
+// countCases summarizes the results of all cases, for example as "4 of 5 passed, 1 failed".
 func countCases(cases []Case) string {
 	n := map[Result]int{}
 	for _, c := range cases {

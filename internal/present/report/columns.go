@@ -29,8 +29,8 @@ func number(group, name string, value func(experiment.Cell) string) column {
 	return column{heading{Group: group, Name: name}, value}
 }
 
-// loadColumns shows the results of a load without its costs. Costs of a single run may
-// differ by a factor of ten in the next run.
+// loadColumns shows the results of a load, but not its costs. In a single run, costs are not
+// reliable, because they may differ by a factor of ten in the next run.
 var loadColumns = []column{
 	text("strategy", func(c experiment.Cell) string { return c.Strategy + heldMark(c) }),
 	text("verdict", verdict),
@@ -45,8 +45,7 @@ var loadColumns = []column{
 	number("answers", "timeout", outcome("timeout")),
 }
 
-// saleColumns shows the results of orders with several units. The times come from a single
-// run.
+// saleColumns shows the results for orders with several units. Its times come from a single run.
 var saleColumns = []column{
 	loadColumns[0],
 	loadColumns[1],
@@ -66,7 +65,7 @@ var saleColumns = []column{
 	number("answers", "timeout", outcome("timeout")),
 }
 
-// sale returns the value of a column that shows a figure of orders with several units.
+// sale returns the function for a column that shows a figure about orders with several units.
 func sale[T any](of func(*experiment.Sale) *T, format func(T) string) func(experiment.Cell) string {
 	return func(c experiment.Cell) string {
 		if c.Sale == nil {
@@ -83,7 +82,7 @@ func isSale(run *experiment.Run) bool {
 	return slices.ContainsFunc(run.Cells, func(c experiment.Cell) bool { return c.Sale != nil })
 }
 
-// costColumns shows the costs of a load over the repetitions of its cell.
+// costColumns shows the costs of a load, measured over several repetitions of a cell.
 var costColumns = []column{
 	strategyColumn,
 	text("verdict", verdict),
@@ -97,8 +96,8 @@ var costColumns = []column{
 	number("redis", "/req", overRepetitions(func(r experiment.Repetition) *float64 { return r.RedisCommandsPerRequest }, ratio)),
 }
 
-// overRepetitions returns the value of a column that shows the median of a figure over the repetitions
-// of a cell, with its interval.
+// overRepetitions returns the function for a column that shows the median of a figure over the
+// repetitions of a cell, with its confidence interval.
 func overRepetitions(of func(experiment.Repetition) *float64, format func(float64) string) func(experiment.Cell) string {
 	return func(c experiment.Cell) string {
 		values := experiment.ValuesOf(c.Repetitions, of)
@@ -122,12 +121,12 @@ func latencyOf(of func(experiment.Repetition) *load.Latency, at func(load.Latenc
 	}, millis)
 }
 
-// repeated returns the cells that ran more than once.
+// repeated returns those cells that ran more than once.
 func repeated(cells []experiment.Cell) []experiment.Cell {
 	return slices.DeleteFunc(slices.Clone(cells), func(c experiment.Cell) bool { return len(c.Repetitions) < 2 })
 }
 
-// peakColumns shows the results of a search for the highest rate.
+// peakColumns shows the results of a search for the highest rate that a strategy can sustain.
 var peakColumns = []column{
 	strategyColumn,
 	text("verdict", verdict),
@@ -152,7 +151,7 @@ var (
 	faultColumn    = text("fault", func(c experiment.Cell) string { return string(c.Fault) })
 )
 
-// columnsOf returns the columns for the cells of a run without a fault.
+// columnsOf returns the columns for the cells without a fault, which depend on the kind of run.
 func columnsOf(run *experiment.Run, cells []experiment.Cell) []column {
 	columns := loadColumns
 	switch {
@@ -164,8 +163,8 @@ func columnsOf(run *experiment.Run, cells []experiment.Cell) []column {
 	return namedAfter(cells, columns)
 }
 
-// namedAfter adapts the columns to cells without a ledger: they name the answers as the
-// source of the figures.
+// namedAfter adapts the columns to cells without a ledger. Their headings then say that the figures
+// come from the answers.
 func namedAfter(cells []experiment.Cell, columns []column) []column {
 	if !answersAlone(cells) {
 		return columns
@@ -183,8 +182,8 @@ func namedAfter(cells []experiment.Cell, columns []column) []column {
 
 const fromAnswers = "answers"
 
-// answersAlone reports whether at least one cell was counted from the answers and no cell
-// from a ledger.
+// answersAlone reports whether at least one cell was counted from the answers, and no cell from a
+// ledger.
 func answersAlone(cells []experiment.Cell) bool {
 	return slices.ContainsFunc(cells, countedFromAnswers) &&
 		!slices.ContainsFunc(cells, func(c experiment.Cell) bool { return c.CountedFrom != fromAnswers && c.Verdict != catalog.NA })
@@ -194,7 +193,8 @@ func countedFromAnswers(c experiment.Cell) bool {
 	return c.CountedFrom == fromAnswers && c.DoubleGrabs != nil
 }
 
-// double returns the number of double-grabs, marked as a lower bound if there may be more.
+// double returns the number of double-grabs. It marks the number as a lower bound if there may be
+// more.
 func double(c experiment.Cell) string {
 	if c.LowerBound && c.DoubleGrabs != nil {
 		return atLeast + strconv.Itoa(*c.DoubleGrabs)
@@ -216,13 +216,14 @@ const (
 	atLeast     = "≥"
 )
 
-// verdict returns the verdict on the orders, followed by the mark for the lock.
+// verdict returns the verdict on the orders, followed by the marks for the lock and for the
+// expectation.
 func verdict(c experiment.Cell) string {
 	return judged(string(c.Verdict)+lockMark(c), c.Expected != nil, !differs(c))
 }
 
-// judged returns a verdict followed by a mark. The mark says whether the verdict is as
-// expected, and is left out if nothing was expected.
+// judged returns a verdict followed by a mark, which says whether the verdict is as expected. The
+// mark is missing if nothing was expected.
 func judged(verdict string, expected, as bool) string {
 	switch {
 	case !expected:
@@ -234,7 +235,7 @@ func judged(verdict string, expected, as bool) string {
 	}
 }
 
-// differs reports whether the verdict on the orders or on the lock is not the expected one.
+// differs reports whether the verdict on the orders or the one on the lock is not as expected.
 func differs(c experiment.Cell) bool { return !c.AsExpected() }
 
 func heldMark(c experiment.Cell) string {
@@ -244,7 +245,7 @@ func heldMark(c experiment.Cell) string {
 	return ""
 }
 
-// missing returns the placeholder for a figure that could not be counted.
+// missing returns the placeholder for a figure that the cell lacks.
 func missing(c experiment.Cell) string {
 	if c.Verdict == catalog.NA || c.Verdict == "" { // the row of the bare endpoint has no verdict
 		return "-"
@@ -252,7 +253,7 @@ func missing(c experiment.Cell) string {
 	return "?"
 }
 
-// figure formats a figure, or returns the placeholder if x is nil.
+// figure formats the figure x, or returns a placeholder if x is nil.
 func figure[T any](c experiment.Cell, x *T, format func(T) string) string {
 	if x == nil {
 		return missing(c)
@@ -271,7 +272,7 @@ func outcome(o grab.Outcome) func(experiment.Cell) string {
 	}
 }
 
-// withBare returns the cells of a run after a row for the bare endpoint, if there is one.
+// withBare returns the cells of a run. If the bare endpoint was measured too, its row comes first.
 func withBare(run *experiment.Run) []experiment.Cell {
 	if run.Bare == nil {
 		return run.Cells
@@ -305,7 +306,8 @@ func steps(c experiment.Cell) string {
 	return strings.Join(tried, " ")
 }
 
-// millis formats a time in ms: below 10 ms with two decimals, otherwise like rate.
+// millis formats a time in milliseconds. It shows two decimals below 10 ms, and otherwise works
+// like rate.
 func millis(ms float64) string {
 	if ms < 10 {
 		return strconv.FormatFloat(ms, 'f', 2, 64)
@@ -313,7 +315,7 @@ func millis(ms float64) string {
 	return rate(ms)
 }
 
-// rate formats a number with one decimal below 100, and without decimals from 100.
+// rate formats a number with one decimal if it is below 100, and without decimals otherwise.
 func rate(x float64) string {
 	if x < 100 {
 		return strconv.FormatFloat(x, 'f', 1, 64)

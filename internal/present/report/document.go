@@ -12,7 +12,7 @@ import (
 // document is the content of a report, independent of its format.
 type document struct {
 	Title    string
-	Answer   string // the result in a sentence; a page starts with it
+	Answer   string // the result in a sentence, with which a page starts
 	Head     []string
 	Sections []section
 }
@@ -22,7 +22,7 @@ type section struct {
 	Title string // empty if the section continues the previous one
 	Table table
 	Lines []string
-	// Drawing shows the content of the table as a diagram. It may be nil.
+	// Drawing shows the content of the table as a diagram. It is nil if there is none.
 	Drawing *diagram.Diagram
 	drawn   int // the number of the drawing in the page
 	After   []string
@@ -32,30 +32,30 @@ type section struct {
 type table struct {
 	Headings []heading
 	Rows     [][]field
-	stacked  bool // a terminal may break a heading at its hyphens
+	stacked  bool // whether a terminal may break a heading at its hyphens
 }
 
 type heading struct {
-	Group string // a heading above neighbouring columns of the same group; may be empty
+	Group string // heading above neighbouring columns of the same group; may be empty
 	Name  string
-	Left  bool // aligned to the left
-	least int  // the minimum width of the column on a terminal
+	Left  bool // whether the column is aligned to the left
+	least int  // minimum width of the column on a terminal
 }
 
-// field is one entry of a table. On a terminal it may have several lines. Class is a CSS
-// class for the kind of verdict.
+// field is one entry of a table. On a terminal, its text may have several lines. In a page, Class
+// is the CSS class for the kind of verdict.
 type field struct {
 	Text, Class string
-	runsOn      bool // true if the text may extend over the columns to its right
+	runsOn      bool // whether the text may extend over the columns to its right
 }
 
-// group is a heading above neighbouring columns.
+// group is a heading that spans neighbouring columns.
 type group struct {
 	Text string
 	Span int
 }
 
-// Groups returns the group headings from left to right.
+// Groups returns the headings of the column groups from left to right.
 func (t table) Groups() []group {
 	var groups []group
 	for _, h := range t.Headings {
@@ -95,8 +95,8 @@ func tableOf(columns []column, cells []experiment.Cell) table {
 	return t
 }
 
-// compose builds the document of a run. If full is true, it includes every timeline and
-// every detail. Otherwise, if there are many cells, it details only those that are not as
+// compose builds the document of a run. If full is true, it includes every timeline and every
+// detail. Otherwise, if there are many cells, it shows details only for cells that are not as
 // expected.
 func compose(run *experiment.Run, full bool) document {
 	d := document{Title: run.ID, Head: head(run)}
@@ -129,17 +129,17 @@ func compose(run *experiment.Run, full bool) document {
 	return d
 }
 
-// costSections shows the costs of the cells that ran more than once.
+// costSections returns the table of costs and its legend, for the cells that ran more than once.
 func costSections(cells []experiment.Cell) []section {
 	cells = repeated(cells)
 	return []section{{Title: "Costs", Table: tableOf(costColumns, cells)}, {Lines: costLegend(cells)}}
 }
 
-// fewCells is the number of cells under faults up to which even a short report details each
-// one.
+// fewCells is the maximum number of cells under faults for which even a short report shows all
+// details.
 const fewCells = 24
 
-// add appends the sections that are not empty.
+// add appends the given sections, but leaves out empty ones.
 func (d *document) add(sections ...section) {
 	for _, s := range sections {
 		if len(s.Lines) > 0 || len(s.Table.Rows) > 0 {
@@ -148,7 +148,7 @@ func (d *document) add(sections ...section) {
 	}
 }
 
-// split separates the cells without a fault from the others. It sorts the others by fault.
+// split separates the cells without a fault from those under a fault. It sorts the latter by fault.
 func split(run *experiment.Run) (plainCells, faultCells []experiment.Cell) {
 	for _, c := range run.Cells {
 		if c.Fault == catalog.NoFault {
@@ -163,7 +163,7 @@ func split(run *experiment.Run) (plainCells, faultCells []experiment.Cell) {
 	return plainCells, faultCells
 }
 
-// isUnexpected reports whether a cell is not as expected or has an unknown verdict.
+// isUnexpected reports whether the verdict of a cell differs from the expected one or is unknown.
 func isUnexpected(c experiment.Cell) bool {
 	return differs(c) || c.Verdict == catalog.Unknown
 }

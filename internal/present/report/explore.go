@@ -13,19 +13,19 @@ import (
 	"grablab/internal/explore"
 )
 
-// Exploration is the result of a search, with options for its report.
+// Exploration is the result of a search through schedules, with options for its report.
 type Exploration struct {
 	Config  explore.Config
 	Results []explore.Result
-	Parts   []explore.Part // the parts of the portfolio, if it was one
-	Timing  bool           // true to show the elapsed time, which differs from search to search
+	Parts   []explore.Part // the searches of the portfolio, if the search was one
+	Timing  bool           // whether to show the elapsed time, which differs between searches
 
 	// Replay returns the command that reproduces a failure.
 	Replay func(explore.Failure) string
 }
 
-// Explored renders one line per strategy, the extent of each search, and the steps of each
-// strategy's most important failure. For a replay, it shows only the steps.
+// Explored renders one line per strategy, how far each search got, and the steps of each strategy's
+// most important failure. For a replay, it shows only the steps.
 func Explored(w io.Writer, e Exploration) error {
 	var b strings.Builder
 	if !slices.ContainsFunc(e.Results, replayed) {
@@ -40,7 +40,7 @@ func Explored(w io.Writer, e Exploration) error {
 
 func replayed(r explore.Result) bool { return r.Replay }
 
-// account shows the bounds, the table of strategies, and how far each search got.
+// account shows the limits of the search, the table of strategies, and how far each search got.
 func (e Exploration) account(b *strings.Builder) {
 	fmt.Fprintf(b, "%s\n%s\n\n", strings.Join(e.bounds(), "\n"), catalog.Footnote)
 	e.table().text(b, 2)
@@ -61,7 +61,7 @@ func (e Exploration) searched() (lines []string) {
 }
 
 // searchedParts describes how far the parts of a portfolio got. Parts that got equally far share
-// a line.
+// one line.
 func searchedParts(parts []explore.Result) (lines []string) {
 	var extents []string
 	names := map[string][]string{}
@@ -78,7 +78,7 @@ func searchedParts(parts []explore.Result) (lines []string) {
 	return lines
 }
 
-// bounds describes the limits of the search, or of each search of a portfolio.
+// bounds describes the limits of the search. For a portfolio, it also describes those of each part.
 func (e Exploration) bounds() []string {
 	lines := []string{bounds(e.Config)}
 	if len(e.Parts) > 0 {
@@ -90,7 +90,7 @@ func (e Exploration) bounds() []string {
 	return lines
 }
 
-// bounds describes the limits of one search.
+// bounds describes the limits of one search, such as the numbers of actors, preemptions and faults.
 func bounds(c explore.Config) string {
 	actors := catalog.Plural(c.Actors, "actor", "actors")
 	if c.Wait > 0 {
@@ -112,8 +112,8 @@ func bounds(c explore.Config) string {
 	return line + fmt.Sprintf("up to %s of %s", catalog.Plural(c.FaultCount, "fault", "faults"), strings.Join(list(c.Faults), ", "))
 }
 
-// table has one row per strategy with its most important failure. A row below it shows each
-// other property that fails. Rows for the parts of a portfolio follow, if they found anything.
+// table returns a table with one row per strategy, which shows the most important failure. Further
+// rows show the other properties that fail, and the parts of a portfolio that found anything.
 func (e Exploration) table() table {
 	t := table{Headings: []heading{
 		{Name: "strategy", Left: true}, {Name: "verdict", Left: true}, {Name: "steps"}, {Name: "mode", Left: true},
@@ -144,13 +144,14 @@ func (e Exploration) table() table {
 	return t
 }
 
-// withParts returns the results, each followed by those of its parts that found anything.
+// withParts returns the results of all strategies. Each is followed by the results of those parts
+// of the portfolio that found anything.
 func (e Exploration) withParts() (all []explore.Result) {
 	for _, r := range e.Results {
 		all = append(all, r)
 		for _, p := range r.Parts {
 			if len(p.Failures) > 0 {
-				p.Expected = "" // the bounds of a part may be too narrow for the worst claim
+				p.Expected = "" // the limits of a part may be too narrow to find what is expected
 				all = append(all, p)
 			}
 		}
@@ -158,8 +159,8 @@ func (e Exploration) withParts() (all []explore.Result) {
 	return all
 }
 
-// propertyOf names the property that a failure breaks, and marks a failure that the registry
-// does not claim.
+// propertyOf returns the name of the property that a failure breaks. It adds a mark if the registry
+// does not claim this failure.
 func propertyOf(f explore.Failure) string {
 	if f.Unclaimed {
 		return f.Property + " " + notExpected + " not claimed"
@@ -167,7 +168,8 @@ func propertyOf(f explore.Failure) string {
 	return f.Property
 }
 
-// against marks a verdict as expected, or appends the expected verdict.
+// against returns a verdict with a mark that says whether it is the expected one. If it is not, the
+// expected verdict follows.
 func against(v, expected catalog.Verdict) string {
 	switch expected {
 	case "":
@@ -179,7 +181,7 @@ func against(v, expected catalog.Verdict) string {
 	}
 }
 
-// searched describes how far the search of a strategy got, without rounding up.
+// searched describes how far the search of a strategy got. It claims no more than was searched.
 func searched(r explore.Result) string {
 	var parts []string
 	if r.Reason != "" {
@@ -197,10 +199,11 @@ func searched(r explore.Result) string {
 	return strings.Join(parts, "; ")
 }
 
-// reached describes which levels were searched completely and which ones in part.
+// reached describes which levels were searched completely, and which of them only in part. A level
+// consists of the schedules with the same numbers of preemptions and faults.
 func reached(levels []explore.Level) []string {
 	var parts []string
-	most := -1 // the preemptions that were searched completely with one fault fewer
+	most := -1 // the number of preemptions that was searched completely with one fault fewer
 	for faults := 0; ; faults++ {
 		all := -1
 		for _, l := range levels {
@@ -230,8 +233,9 @@ func reached(levels []explore.Level) []string {
 	return parts
 }
 
-// exhausted reports whether a level and all cheaper levels were searched completely. A
-// cheaper schedule that still waits can lead to more schedules of this level.
+// exhausted reports whether a level and all cheaper levels were searched completely. The cheaper
+// ones matter, because a cheaper schedule that still waits can lead to more schedules of this
+// level.
 func exhausted(levels []explore.Level, of explore.Level) bool {
 	return !slices.ContainsFunc(levels, func(l explore.Level) bool {
 		return l.Preemptions <= of.Preemptions && l.Faults <= of.Faults && l.Waiting > 0

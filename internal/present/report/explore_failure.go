@@ -23,8 +23,8 @@ const (
 
 const lostMark = "▶"
 
-// failures explains the most important failure of a strategy and names the others. If a
-// replay breaks nothing, it shows the steps.
+// failures explains the most important failure of a strategy and names the others. If a replay
+// breaks no property, it shows the steps.
 func (e Exploration) failures(b *strings.Builder, r explore.Result) {
 	if len(r.Failures) == 0 && replayed(r) {
 		fmt.Fprintf(b, "%s breaks nothing in this schedule\n\n", r.Strategy)
@@ -46,8 +46,8 @@ func (e Exploration) failures(b *strings.Builder, r explore.Result) {
 	}
 }
 
-// alsoOf names a property. If the property fails in several ways, it adds the kind of
-// failure and the number of steps.
+// alsoOf names the property that a failure breaks. If the property fails in several ways, alsoOf
+// adds the kind of failure and the number of steps.
 func alsoOf(f explore.Failure) string {
 	if f.Kind == "" {
 		return f.Property
@@ -55,8 +55,8 @@ func alsoOf(f explore.Failure) string {
 	return fmt.Sprintf("%s by %s, in %s", f.Property, f.Kind, catalog.Plural(len(f.Schedule.Steps), "step", "steps"))
 }
 
-// explain shows the steps of a failure, the step that breaks the property, the failure mode,
-// and the cure.
+// explain shows the steps of a failure, the step that breaks the property, the failure mode and its
+// cure, and how to replay the failure.
 func (e Exploration) explain(b *strings.Builder, f explore.Failure) {
 	if f.Property == catalog.Survives {
 		e.explainEnd(b, f)
@@ -71,7 +71,7 @@ func (e Exploration) explain(b *strings.Builder, f explore.Failure) {
 	fmt.Fprintf(b, "again: %s\n", e.Replay(f))
 }
 
-// explainEnd shows how a strategy ended its process: the steps and the stack.
+// explainEnd shows how a strategy made its process crash: the steps that led to it, and the stack.
 func (e Exploration) explainEnd(b *strings.Builder, f explore.Failure) {
 	fmt.Fprintf(b, "%s takes its process down: %s\n\n", f.Schedule.Strategy, f.Why)
 	for i, s := range f.Schedule.Steps {
@@ -93,7 +93,7 @@ func (e Exploration) explainEnd(b *strings.Builder, f explore.Failure) {
 	}
 }
 
-// remedy names the failure mode, the cure, and a strategy that has the cure.
+// remedy returns the name of the failure mode, its cure, and a strategy that has this cure.
 func remedy(f explore.Failure) []string {
 	mode, ok := catalog.FindMode(f.Mode)
 	if !ok {
@@ -102,7 +102,7 @@ func remedy(f explore.Failure) []string {
 	return []string{mode.ID + ": " + mode.Name, fmt.Sprintf("cure: %s (%s)", mode.Cure, mode.In)}
 }
 
-// contradiction states the promise of the property and what happened instead.
+// contradiction says what the property promises and what happened instead.
 func contradiction(f explore.Failure) string {
 	promise, _, _ := catalog.FindProperty(f.Property)
 	return fmt.Sprintf("Promised: %s. But %s.", promise.Promise(f.Schedule.Stock), f.Why)
@@ -125,8 +125,8 @@ func stepTable(actors []schedule.Actor, moments []explore.Moment) table {
 	return t
 }
 
-// stepRow returns the row of step n. A step that concerns no single actor extends over the
-// columns of all actors. The stores are shown only if they changed.
+// stepRow returns the row of step n. A step that concerns no single actor extends over the columns
+// of all actors. The row shows the content of the stores only if it changed.
 func stepRow(n int, m, before explore.Moment, actors []schedule.Actor) []field {
 	row := []field{{}, {Text: strconv.Itoa(n)}, {Text: m.At.String()}}
 	if m.Broken && !before.Broken {
@@ -148,7 +148,7 @@ func stepRow(n int, m, before explore.Moment, actors []schedule.Actor) []field {
 		field{Text: namesOrDash(m.Believes)}, field{Text: namesOrDash(m.Holds)})
 }
 
-// describeMoment describes a step.
+// describeMoment says in words what happened in a step.
 func describeMoment(m explore.Moment) string {
 	text := m.Did
 	if words, ok := deeds[m.Step.Kind]; ok {
@@ -162,7 +162,7 @@ func describeMoment(m explore.Moment) string {
 	return text
 }
 
-// deeds describes every kind of step except an ordinary call. Words in capitals are
+// deeds maps every kind of step, except an ordinary call, to its description. Words in capitals are
 // placeholders.
 var deeds = map[schedule.Kind]string{
 	schedule.Begins:         "wants the order",

@@ -15,7 +15,7 @@ import (
 //go:embed explore.schema.json
 var ExploreSchema string
 
-// exploreSchema is the version of the JSON format.
+// exploreSchema is the version of the JSON format that ExploredJSON writes.
 const exploreSchema = 1
 
 type explorationJSON struct {
@@ -32,8 +32,8 @@ type boundsJSON struct {
 	FaultCount  int      `json:"fault_count"`
 }
 
-// exploredJSON is the result for one strategy. Steps, FailureMode, Property and Schedule
-// belong to its first failure.
+// exploredJSON is the result for one strategy. Steps, FailureMode, Property and Schedule describe
+// its first failure.
 type exploredJSON struct {
 	Strategy    string          `json:"strategy"`
 	Guard       order.Guard     `json:"guard"`
@@ -53,7 +53,7 @@ type exploredJSON struct {
 	Parts       []partJSON      `json:"parts,omitempty"`
 }
 
-// partJSON is the result of one part of a portfolio. Its failures break properties that no
+// partJSON is the result of one part of a portfolio. It lists only failures of properties that no
 // earlier search of the strategy has broken.
 type partJSON struct {
 	Name      string          `json:"name"`
@@ -73,15 +73,15 @@ type levelJSON struct {
 	Waiting     int `json:"waiting"`
 }
 
-// failureJSON is one failure of a property. Shortest is true if the search proved that no
-// failure is shorter. Text is the schedule as a file for -replay, and Stack is the stack of
-// a dead process.
+// failureJSON describes how a property fails. Shortest is true if the search proved that no failure
+// is shorter. Text is the schedule in the format of -replay, and Stack is the stack of a crashed
+// process.
 type failureJSON struct {
 	Property    string       `json:"property"`
 	FailureMode *string      `json:"failure_mode"`
 	Why         string       `json:"why"`
 	Shortest    bool         `json:"shortest"`
-	Unclaimed   bool         `json:"unclaimed"` // the registry does not claim it
+	Unclaimed   bool         `json:"unclaimed"` // whether the registry does not claim this failure
 	Stack       string       `json:"stack"`
 	Text        string       `json:"text"`
 	Moments     []momentJSON `json:"moments"`
@@ -89,7 +89,7 @@ type failureJSON struct {
 
 type momentJSON struct {
 	Step     string   `json:"step"`
-	AtNS     int64    `json:"at_ns"` // virtual time
+	AtNS     int64    `json:"at_ns"` // virtual time since the start
 	Actor    string   `json:"actor"`
 	Did      string   `json:"did"`
 	Stores   []string `json:"stores"`
@@ -98,7 +98,7 @@ type momentJSON struct {
 	Broken   bool     `json:"broken"`
 }
 
-// stock returns the number of units of the order, or 0 if there is only one.
+// stock returns the number of units of the order, or 0 if the order has only one unit.
 func stock(c explore.Config) int {
 	if c.Stock > 1 {
 		return c.Stock
@@ -147,7 +147,8 @@ func failureToJSON(f explore.Failure) failureJSON {
 	})}
 }
 
-// mapped applies f to each element. The result is never nil, so that JSON has no null.
+// mapped applies f to each element. It never returns nil, so that JSON has an empty list instead of
+// null.
 func mapped[S, T any](list []S, f func(S) T) []T {
 	all := make([]T, len(list))
 	for i, x := range list {
@@ -156,7 +157,7 @@ func mapped[S, T any](list []S, f func(S) T) []T {
 	return all
 }
 
-// list converts the names to strings.
+// list converts names of any string type to plain strings.
 func list[S ~string](names []S) []string {
 	return mapped(names, func(s S) string { return string(s) })
 }

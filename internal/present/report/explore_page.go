@@ -8,8 +8,8 @@ import (
 	"grablab/internal/present/diagram"
 )
 
-// document returns the report of the exploration: the failures with their steps, and the
-// extent of the search.
+// document returns the report of the exploration. It has the failures with their steps, and says
+// how far the search got.
 func (e Exploration) document() document {
 	d := document{Title: "Schedules", Answer: e.answer()}
 	for _, r := range e.withParts() {
@@ -31,7 +31,7 @@ func (e Exploration) document() document {
 
 func (e Exploration) replays() bool { return len(e.Results) > 0 && replayed(e.Results[0]) }
 
-// answer summarizes the result of the exploration.
+// answer summarizes the result of the exploration in a few sentences.
 func (e Exploration) answer() string {
 	var said sayings
 	for _, r := range e.Results {
@@ -69,21 +69,21 @@ func (e Exploration) failure(f explore.Failure) section {
 	return s
 }
 
-// Found is the result of an exploration for a page that draws it itself.
+// Found is the result of an exploration in the form that a page needs to draw it.
 type Found struct {
 	Answer   string      `json:"answer"`
 	Failures []FoundPath `json:"failures"` // the most important failure first
 	Searched []string    `json:"searched"`
 }
 
-// FoundPath is one failure in a Found.
+// FoundPath describes one failure in a Found.
 type FoundPath struct {
 	Title   string           `json:"title"`
 	Lines   []string         `json:"lines"`
 	Drawing *diagram.Diagram `json:"drawing,omitempty"`
 }
 
-// Found converts an exploration into the form that the pages show.
+// Found converts the exploration into the form that a page needs to draw it.
 func (e Exploration) Found() Found {
 	f := Found{Answer: e.answer(), Failures: []FoundPath{}, Searched: append(e.bounds(), e.searched()...)}
 	for _, r := range e.Results {

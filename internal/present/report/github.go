@@ -10,11 +10,12 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// summaryLimit is the size up to which a summary has details. GitHub drops one above 1 MiB.
+// summaryLimit is the size beyond which a summary gets no more details. GitHub drops summaries
+// above 1 MiB.
 const summaryLimit = 900_000
 
-// StepSummary writes the cases of a run as Markdown for the page of a GitHub Actions step. Those
-// that did not pass come first, each with its details.
+// StepSummary writes the cases of a run as Markdown for the page of a GitHub Actions step. Cases
+// that did not pass come first, and those that failed or could not be judged have details.
 func StepSummary(w io.Writer, run *experiment.Run, cases []Case) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "## loadgen: %s\n\n", countCases(cases))
@@ -43,8 +44,8 @@ func StepSummary(w io.Writer, run *experiment.Run, cases []Case) error {
 	return err
 }
 
-// Annotations writes a workflow command of GitHub Actions for each case that did not pass: an
-// error if it failed, and a warning if it could not be judged.
+// Annotations writes a workflow command of GitHub Actions for each case that did not pass. The
+// command reports an error if the case failed, and a warning if it could not be judged.
 func Annotations(w io.Writer, cases []Case) error {
 	for _, c := range worstFirst(cases) {
 		level := map[Result]string{Failed: "error", Unknown: "warning"}[c.Result]

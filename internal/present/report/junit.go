@@ -10,7 +10,7 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// junitSuite and the types below are the part of JUnit's XML format that CI systems read.
+// junitSuite and the types below describe the part of JUnit's XML format that CI systems read.
 type junitSuite struct {
 	XMLName   xml.Name    `xml:"testsuite"`
 	Name      string      `xml:"name,attr"`
@@ -33,15 +33,15 @@ type junitCase struct {
 	Skipped *junitCause `xml:"skipped"`
 }
 
-// junitCause says why a test did not pass.
+// junitCause says why a test case did not pass.
 type junitCause struct {
 	Message string `xml:"message,attr"`
 	Type    string `xml:"type,attr,omitempty"`
 	Text    string `xml:",chardata"`
 }
 
-// JUnit writes the cases of a run in JUnit's XML format. A cell that could not be judged is an
-// error, and a cell that was not run is skipped.
+// JUnit writes the cases of a run in JUnit's XML format. A cell that could not be judged counts as
+// an error, and a cell that was not run counts as skipped.
 func JUnit(w io.Writer, run *experiment.Run, cases []Case) error {
 	suite := junitSuite{
 		Name: "loadgen " + run.ID, Tests: len(cases),

@@ -1,11 +1,10 @@
-// Package report renders results. A run becomes text for a terminal, Markdown or an HTML
-// page. A result of the explorer becomes text, JSON, an HTML page or a mermaid diagram.
+// Package report renders results. A run becomes text for a terminal, Markdown or an HTML page. A
+// result of the explorer becomes text, JSON, an HTML page or a mermaid diagram.
 //
-// Every report of a run is made from run.json (see Load), so it can be made again at any
-// time. compose turns a run into a document of sections, lines and tables, and Text and
-// Markdown print that document. columns.go, details.go and points.go define the columns. To
-// read the code, start at compose for text, at runPage for the page of a run, and at
-// Explored for the explorer.
+// Every report of a run is made from run.json (see Load), so it can be made again at any time.
+// compose turns a run into a document of sections, lines and tables, which Text and Markdown print.
+// columns.go, details.go and points.go define the columns. To read the code, start at compose for
+// text, at runPage for the page of a run, and at Explored for the explorer.
 package report
 
 import (
@@ -21,13 +20,13 @@ import (
 	"grablab/internal/testbed/infile"
 )
 
-// File is the name of a run's record in its result folder.
+// File is the name of the file in a result folder that contains the record of the run.
 const File = "run.json"
 
 // ErrNoRun means that a folder does not contain a valid run.
 var ErrNoRun = errors.New("report: no run")
 
-// Load reads a run from a result folder or from a run.json file. Its errors wrap ErrNoRun.
+// Load reads a run from a result folder or directly from a run.json file. Its errors wrap ErrNoRun.
 func Load(dir string) (*experiment.Run, error) {
 	path := filepath.Join(dir, File)
 	if info, err := os.Stat(dir); err == nil && info.Mode().IsRegular() {
@@ -63,7 +62,7 @@ func JSON(w io.Writer, run *experiment.Run) error { return encode(w, run) }
 func encode(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
-	e.SetEscapeHTML(false) // people read the reasons too
+	e.SetEscapeHTML(false) // do not escape <, > and &, because people read the reasons too
 	if err := e.Encode(v); err != nil {
 		return fmt.Errorf("report: %w", err)
 	}

@@ -18,20 +18,20 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// heatMap is the matrix of a page, with one row per strategy, one column per fault, and a
-// link in each cell.
+// heatMap is the matrix of verdicts on a page. It has one row per strategy and one column per
+// fault, and each cell is a link.
 type heatMap struct {
 	Prefix  string // the prefix of the cells' addresses
 	Faults  []catalog.Fault
 	Rows    []heatRow
 	Filters []filter
-	Legend  []mark // the marks that occur
+	Legend  []mark // the marks that occur in the map
 }
 
-// mark explains one mark of a cell.
+// mark is a sign that can occur in a cell of the heat map, with its explanation.
 type mark struct{ Sign, Class, Text string }
 
-// marks explains all marks of the heat map, in the order of the legend.
+// marks lists all signs of the heat map, in the order in which the legend explains them.
 var marks = []mark{
 	{"✓", "safe", "each order went to one driver"},
 	{"✗", "unsafe", "an order was grabbed twice; the number counts the points of a grab, or without a fault the grabs that were too many"},
@@ -46,11 +46,11 @@ var marks = []mark{
 
 type heatRow struct {
 	Strategy string
-	Broken   bool        // true for a known-broken variant
+	Broken   bool        // whether the strategy is known to be broken
 	Cells    []*heatCell // one per fault; nil if the cell has not run
 }
 
-// heatCell shows the result for the orders and, below it, the result for the lock.
+// heatCell shows the verdict on the orders and, below it, the verdict on the lock.
 type heatCell struct {
 	ID          string
 	N           int // the index of the cell in the page's data
@@ -60,13 +60,14 @@ type heatCell struct {
 	Label       string // for screen readers
 }
 
-// filter is a button that shows only the cells of one class.
+// filter is a button of the page that shows only the cells of one class.
 type filter struct {
 	Class, Text string
 	N           int
 }
 
-// signs are the symbols of the verdicts. They repeat the information that the colours give.
+// signs maps each verdict to its symbol. The symbols repeat what the colours say, for people who
+// cannot see these.
 var signs = map[catalog.Verdict]string{
 	catalog.Safe: "✓", catalog.Unsafe: "✗", catalog.Stuck: "∞", catalog.Unknown: "?", catalog.NA: "–",
 }
@@ -77,8 +78,8 @@ const (
 	unexpected = "≠"
 )
 
-// newHeatMap returns the heat map of a run. It also contains the given strategies and faults
-// that have not run yet.
+// newHeatMap returns the heat map of a run. It also includes the given strategies and faults, even
+// if they have not run yet.
 func newHeatMap(run *experiment.Run, strategies []string, faults []catalog.Fault) heatMap {
 	m := heatMap{Faults: slices.Clone(faults)}
 	for _, f := range faultsOf(run.Cells) {
@@ -90,7 +91,7 @@ func newHeatMap(run *experiment.Run, strategies []string, faults []catalog.Fault
 		m.Rows = append(m.Rows, heatRow{Strategy: name, Broken: isKnownBroken(name), Cells: make([]*heatCell, len(m.Faults))})
 	}
 	for _, c := range run.Cells {
-		if !slices.Contains(m.Faults, c.Fault) { // a fault that this program does not know
+		if !slices.Contains(m.Faults, c.Fault) { // a fault that this version of the program does not know
 			m.Faults = append(m.Faults, c.Fault)
 		}
 	}
@@ -127,7 +128,7 @@ func newHeatMap(run *experiment.Run, strategies []string, faults []catalog.Fault
 	return m
 }
 
-// has reports whether a mark occurs in a cell.
+// has reports whether the sign occurs in any cell of the map.
 func (m heatMap) has(sign string) bool {
 	return slices.ContainsFunc(m.Rows, func(r heatRow) bool {
 		return slices.ContainsFunc(r.Cells, func(c *heatCell) bool {
@@ -178,10 +179,10 @@ func newHeatCell(n int, c experiment.Cell) *heatCell {
 	return h
 }
 
-// id returns the address of a cell within the page.
+// id returns the id of a cell, which is also its address within the page.
 func id(c experiment.Cell) string { return c.Strategy + "/" + string(c.Fault) }
 
-// sentence describes the result of a cell for the orders and for the lock.
+// sentence describes the result of a cell in one sentence, both for the orders and for the lock.
 func sentence(c experiment.Cell) string {
 	if c.Verdict == catalog.NA {
 		return "not run: " + cmp.Or(c.Reason, "the fault touches nothing that the strategy uses")
@@ -215,7 +216,7 @@ func sentence(c experiment.Cell) string {
 	}
 }
 
-// cellData is the data of a cell for the page's script. Repeated words are stored as indexes
+// cellData is the data of a cell that the page's script needs. It stores repeated words as indexes
 // into runData.Words.
 type cellData struct {
 	ID       string                   `json:"id"`
@@ -224,31 +225,31 @@ type cellData struct {
 	Reason   string                   `json:"reason,omitempty"`
 	Figures  []string                 `json:"figures"` // in the order of runData.Figures
 	Facts    []string                 `json:"facts,omitempty"`
-	Checks   []string                 `json:"checks,omitempty"` // the properties that were violated
+	Checks   []string                 `json:"checks,omitempty"` // the properties that were violated, with the reasons
 	Points   [][]any                  `json:"points,omitempty"` // name, struck, strikes, verdict, double, stuck, overlaps, near misses, failure mode
-	Latency  [2]*load.Latency         `json:"latency"`          // from the schedule, from sending
+	Latency  [2]*load.Latency         `json:"latency"`          // measured from the schedule, and from sending
 	Over     *load.OverTime           `json:"over,omitempty"`
 	Strikes  [][2]*float64            `json:"strikes,omitempty"`
 	Sold     *experiment.SoldOverTime `json:"sold,omitempty"`
 	Mode     string                   `json:"mode,omitempty"`
-	Explains string                   `json:"explains,omitempty"` // the subject of the drawing, or why there is none
+	Explains string                   `json:"explains,omitempty"` // what the drawing shows, or why there is none
 	Drawing  *diagram.Diagram         `json:"drawing,omitempty"`
 	Command  string                   `json:"command"`
 	expected bool
 }
 
-// runData is the data of a run's cells for the page's script.
+// runData is the data of all cells of a run that the page's script needs.
 type runData struct {
 	Cells   []cellData          `json:"cells"`
 	Figures []string            `json:"figures"`
-	Words   []string            `json:"words"` // names of points, and verdicts
+	Words   []string            `json:"words"` // the words that cells refer to by index: names of points, and verdicts
 	Modes   map[string][]string `json:"modes"` // name, steps, cure, who has it, shown by, source
 	LeftOut []string            `json:"left_out,omitempty"`
 
 	numbers map[string]int // the index of each word in Words
 }
 
-// figureColumns lists all columns of figures that any table shows for a cell.
+// figureColumns lists the columns of figures that the page shows for a cell, without duplicates.
 var figureColumns = slices.Concat(
 	slices.DeleteFunc(slices.Clone(detailColumns), isWords),
 	slices.DeleteFunc(slices.Clone(loadColumns), func(c column) bool {
@@ -332,7 +333,7 @@ func (d *runData) cell(run *experiment.Run, c experiment.Cell) cellData {
 		}
 		if drawn, ok := diagram.OfTimeline(t, fmt.Sprintf("%s: order %d", name(c), t.Order), c.Fault, known.Excludes, known.OutlivesHolder()); ok {
 			data.Drawing = &drawn
-		} else { // an older run has only the steps
+		} else { // an older run recorded only the steps
 			data.Explains += " Its events were not kept, so that its steps are in the table alone."
 			drawn := diagram.OfRun(diagram.Run{Title: name(c), Property: t.Property, Steps: t.Steps})
 			data.Drawing = &drawn
@@ -341,10 +342,10 @@ func (d *runData) cell(run *experiment.Run, c experiment.Cell) cellData {
 	return data
 }
 
-// plain matches words that a shell needs no quotes for.
+// plain matches words that need no quotes in a shell.
 var plain = regexp.MustCompile(`^[A-Za-z0-9@%+=:,./_-]+$`)
 
-// command returns the command that runs a cell again.
+// command returns the command line that runs a cell again.
 func command(run *experiment.Run, c experiment.Cell) string {
 	words := []string{"loadgen", "run"}
 	for _, arg := range run.Config.Args {
@@ -364,14 +365,14 @@ func command(run *experiment.Run, c experiment.Cell) string {
 	return strings.Join(words, " ")
 }
 
-// mostBytes is the maximum size of a page.
+// mostBytes is the maximum size of a page, in bytes.
 const mostBytes = 3_000_000
 
-// leaveOut lists the parts to remove from a page that would be too large, the least
-// important first.
+// leaveOut lists the parts that are removed from a page if it would be too large. The least
+// important parts come first.
 var leaveOut = []struct {
 	what string
-	of   func(*cellData) bool // removes the part and reports whether it was there
+	of   func(*cellData) bool // removes the part, and reports whether the cell had it
 }{
 	{"the latency over time of cells that are safe", func(c *cellData) bool { return c.Verdict == catalog.Safe && drop(&c.Over) }},
 	{"the points of cells that are safe", func(c *cellData) bool { return c.Verdict == catalog.Safe && dropAll(&c.Points) }},
@@ -395,8 +396,8 @@ func dropAll[T any](x *[]T) bool {
 	return had
 }
 
-// encode encodes the data as JSON. If the text is longer than most bytes, encode removes the
-// parts in leaveOut one after another, and records in LeftOut what it removed.
+// encode encodes the data as JSON. If the text would be longer than most bytes, it removes the
+// parts in leaveOut one after another. LeftOut then says what is missing.
 func (d *runData) encode(most int) (template.JS, error) {
 	text, err := encodeData(d)
 	for _, l := range leaveOut {
@@ -417,7 +418,7 @@ func (d *runData) encode(most int) (template.JS, error) {
 	return text, err
 }
 
-// runPage builds the page of a run.
+// runPage builds the page of a run. It leaves out details if the page would be too large.
 func runPage(run *experiment.Run) (pageOf, error) {
 	d := document{Title: run.ID, Answer: answer(run), Head: head(run)}
 	p := pageOf{Map: newHeatMap(run, nil, nil), script: runScript}
@@ -441,7 +442,7 @@ func runPage(run *experiment.Run) (pageOf, error) {
 	return p, err
 }
 
-// signLegend explains the symbols of the heat map.
+// signLegend explains the symbols of the heat map in whole sentences.
 func signLegend(run *experiment.Run) []string {
 	lines := []string{
 		"first line of a cell, the orders: ✓ safe; ✗ unsafe, with the number of points of a grab or of grabs too many; ∞ stuck: no driver can grab an order any more; ? unknown; – the fault touches nothing that the strategy uses",

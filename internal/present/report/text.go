@@ -10,9 +10,9 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// Text renders the run for a terminal: the environment, a table, the reasons for the
-// verdicts, and their meaning. If a run has many cells, it details only those that are not
-// as expected.
+// Text renders the run for a terminal. It shows the environment, a table, the reasons for the
+// verdicts, and their meaning. If a run has many cells, it shows details only for those that are
+// not as expected.
 func Text(w io.Writer, run *experiment.Run) error {
 	return compose(run, false).text(w)
 }
@@ -36,11 +36,12 @@ func (d document) text(w io.Writer) error {
 	return err
 }
 
-// widest is the maximum width of a stacked table, which fits on a wide terminal.
+// widest is the maximum width of a stacked table, in characters. Such a table still fits on a wide
+// terminal.
 const widest = 200
 
-// text prints the table with aligned columns, gap spaces apart, under the group headings. If
-// a stacked table is too wide, it prints it in several parts.
+// text prints the table with aligned columns under their group headings. gap is the number of
+// spaces between columns. A stacked table that is too wide is printed in several parts.
 func (t table) text(b *strings.Builder, gap int) {
 	if len(t.Rows) == 0 {
 		return
@@ -53,8 +54,8 @@ func (t table) text(b *strings.Builder, gap int) {
 	}
 }
 
-// parts splits a stacked table into tables that are narrow enough. Each part repeats the
-// first column.
+// parts splits a stacked table into tables that are narrow enough. Each of them repeats the first
+// column.
 func (t table) parts(gap int) []table {
 	if !t.stacked {
 		return []table{t}
@@ -76,7 +77,7 @@ func (t table) parts(gap int) []table {
 	return parts
 }
 
-// widths returns the widths of the columns, without the group headings.
+// widths returns the width that each column needs, without regard to the group headings.
 func (t table) widths() []int {
 	widths := make([]int, len(t.Headings))
 	for j, h := range t.Headings {
@@ -126,7 +127,8 @@ func (t table) textRow(b *strings.Builder, row []field, widths []int, gap int) {
 	}
 }
 
-// head returns the names of the columns. Names with fewer lines are aligned at the bottom.
+// head returns the names of the columns as a row. Names with fewer lines than others are aligned at
+// the bottom.
 func (t table) head() []field {
 	head := make([]field, len(t.Headings))
 	height := 0
@@ -143,7 +145,7 @@ func (t table) head() []field {
 	return head
 }
 
-// groupLine returns the line of group headings. If a heading is wider than its columns, it
+// groupLine returns the line of group headings. If a heading is wider than its columns together, it
 // widens the first of them.
 func (t table) groupLine(widths []int, gap int) string {
 	line, from := "", 0
@@ -168,15 +170,15 @@ func (t table) groupLine(widths []int, gap int) string {
 	return line
 }
 
-// pad appends spaces to text up to a width.
+// pad appends spaces to text until it has the given width.
 func pad(text string, to int) string {
 	return text + strings.Repeat(" ", max(0, to-width(text)))
 }
 
 func width(s string) int { return utf8.RuneCountInString(s) }
 
-// wrap breaks text into lines of at most the given width, at spaces if possible. Empty text
-// becomes one empty line.
+// wrap breaks text into lines of at most the given width. It breaks at spaces if possible. Empty
+// text becomes one empty line.
 func wrap(text string, most int) string {
 	var lines []string
 	line := ""

@@ -14,7 +14,7 @@ import (
 	"grablab/internal/measure/stat"
 )
 
-// head describes the run, its environment and its load.
+// head returns lines that describe the run, its environment and its load.
 func head(run *experiment.Run) []string {
 	e, c := run.Environment, run.Config
 	lines := []string{
@@ -91,12 +91,13 @@ func loadLine(run *experiment.Run) string {
 	return line
 }
 
-// settings returns the durations that determine how long a driver holds and awaits the lock.
+// settings describes the durations that determine how long a driver holds the lock and waits for
+// it.
 func settings(c experiment.Cell) string {
 	return fmt.Sprintf("work %s, TTL %s, wait %s", ofMillis(*c.WorkMS), ofMillis(*c.TTLMS), ofMillis(*c.WaitMS))
 }
 
-// limits explains what limited each search for the highest rate.
+// limits explains what limited each strategy in the search for the highest rate.
 func limits(run *experiment.Run) []string {
 	if !isPeak(run) {
 		return nil
@@ -111,7 +112,7 @@ func limits(run *experiment.Run) []string {
 	return append(lines, said.lines(": ")...)
 }
 
-// costLegend explains the costs of repeated cells.
+// costLegend explains the figures in the table of costs.
 func costLegend(cells []experiment.Cell) []string {
 	if len(cells) == 0 {
 		return nil
@@ -123,7 +124,7 @@ func costLegend(cells []experiment.Cell) []string {
 	return lines
 }
 
-// legend explains the marks that occur in the table of the given cells.
+// legend explains the headings and marks that occur in the table of the given cells.
 func legend(run *experiment.Run, cells []experiment.Cell) []string {
 	var lines []string
 	switch {
@@ -165,7 +166,7 @@ func legend(run *experiment.Run, cells []experiment.Cell) []string {
 
 func orNone(rule string) string { return cmp.Or(rule, "by none") }
 
-// notes explains the verdict of each cell and adds facts that have no column in the table.
+// notes gives the reason for the verdict of each cell, and facts that have no column in the table.
 func notes(cells []experiment.Cell) []string {
 	var said sayings
 	for _, c := range cells {
@@ -201,8 +202,7 @@ func facts(c experiment.Cell) []string {
 	return facts
 }
 
-// sayings groups cells for which the report says the same, so that one line names all of
-// them.
+// sayings groups cells about which the report says the same, so that one line can name all of them.
 type sayings struct {
 	order []string
 	names map[string][]string
@@ -226,7 +226,7 @@ func (s *sayings) lines(between string) []string {
 	return lines
 }
 
-// morals describes the meaning of the figures in plain words.
+// morals says in plain words what the figures of the cells mean.
 func morals(run *experiment.Run, cells []experiment.Cell) []string {
 	var said sayings
 	for _, c := range cells {
@@ -237,7 +237,8 @@ func morals(run *experiment.Run, cells []experiment.Cell) []string {
 	return said.lines(": ")
 }
 
-// findings returns what the figures of one cell show, and for how long its ledger was watched.
+// findings returns sentences about one cell: what its figures show, and how long its ledger was
+// watched.
 func findings(c experiment.Cell, cfg experiment.RunConfig) (texts []string) {
 	if m := moral(c, cfg); m != "" {
 		texts = append(texts, m)
@@ -248,7 +249,7 @@ func findings(c experiment.Cell, cfg experiment.RunConfig) (texts []string) {
 	return texts
 }
 
-// moral describes what the counts of one cell show. It returns "" if they show nothing.
+// moral says in one sentence what the counts of a cell show. It returns "" if they show nothing.
 func moral(c experiment.Cell, cfg experiment.RunConfig) string {
 	if c.DoubleGrabs == nil || c.OrdersDoubleGrabbed == nil || c.OrdersGrabbed == nil {
 		return ""
@@ -266,7 +267,7 @@ func moral(c experiment.Cell, cfg experiment.RunConfig) string {
 		return fmt.Sprintf("%s won by exactly %d drivers, one for each instance: the lock reaches no further than its own process.", each(c.Orders), cfg.Instances)
 	case *c.DoubleGrabs > 0:
 		cause := causeOf(c)
-		if c.Strategy == experiment.Foreign || cfg.Rules != nil { // what a service of others does is not known
+		if c.Strategy == experiment.Foreign || cfg.Rules != nil { // what a foreign service does is not known
 			cause = "."
 			if len(c.ServedBy) == 2 && *c.OrdersDoubleGrabbed == c.Orders && *c.DoubleGrabs == c.Orders && c.CountedFrom == "answers" {
 				cause = ": each order has one winner for each of the two instances. Either an instance locks only within its own process, or the instances use two databases."
@@ -285,7 +286,7 @@ func moral(c experiment.Cell, cfg experiment.RunConfig) string {
 	}
 }
 
-// saleMoral returns the moral of a cell whose orders have several units.
+// saleMoral is like moral, but for a cell whose orders have several units.
 func saleMoral(c experiment.Cell) string {
 	units := c.Orders * c.Sale.Stock
 	lost := ""
@@ -319,7 +320,7 @@ func ofAll(n, orders int) string {
 	return fmt.Sprintf("%d of %s %s", n, catalog.Plural(orders, "order", "orders"), verb)
 }
 
-// name returns the strategy of a cell, followed by its fault if there is one.
+// name returns the name of a cell, which is its strategy and, if it has one, its fault.
 func name(c experiment.Cell) string {
 	if c.Fault == catalog.NoFault {
 		return c.Strategy
@@ -327,7 +328,7 @@ func name(c experiment.Cell) string {
 	return c.Strategy + "/" + string(c.Fault)
 }
 
-// counts formats counts as a list, the largest first.
+// counts formats a map of counts as a list that starts with the largest count.
 func counts(of map[string]int) string {
 	kinds := slices.SortedFunc(maps.Keys(of), func(a, b string) int {
 		return cmp.Or(of[b]-of[a], strings.Compare(a, b))
@@ -344,9 +345,9 @@ func ofMillis(ms float64) string {
 	return time.Duration(ms * float64(time.Millisecond)).String()
 }
 
-// causeOf names the failure mode by which a cell lost orders. Without a fault and without a mode,
-// two drivers read an order as open before either has written. If nothing is known, it returns a
-// full stop.
+// causeOf names the failure mode that explains the double-grabs of a cell. Without a fault and
+// without a known mode, the cause is that two drivers read an order as open before either has
+// written. If nothing is known, causeOf returns only a full stop.
 func causeOf(c experiment.Cell) string {
 	id := mode(c)
 	for _, p := range c.Points {
