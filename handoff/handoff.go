@@ -300,14 +300,14 @@ type Lease struct {
 	ctx   context.Context // the values of the acquire's context, without its cancellation
 	try   bool            // whether the caller tries only once
 
-	// Guarded by the Locker's mu until decided is true.
+	// These fields are guarded by the Locker's mu until decided is true.
 	decided bool
 	done    chan struct{} // closed when decided becomes true; may be nil
 	err     error         // why the caller did not get the lock
 	turn    string        // the name of the turn in Redis
 	nth     int64         // the number of the acquisition within the turn, from 0
 	fence   int64
-	since   time.Time // start of the wait, then of the hold
+	since   time.Time // when the wait began, and later when the hold began
 	waited  time.Duration
 	local   bool
 
@@ -370,7 +370,7 @@ func (le *Lease) Context() context.Context {
 	return le.own
 }
 
-// endLocked ends the lease. It is called once.
+// endLocked ends the lease. It must be called only once.
 func (le *Lease) endLocked(why error) {
 	le.ended = why
 	if le.cancel != nil {

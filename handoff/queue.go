@@ -33,14 +33,14 @@ type queue struct {
 	alarm   time.Time       // when the timer fires; zero if it is stopped
 	timer   *time.Timer
 
-	// The state of the lease, while the turn has it.
+	// These fields describe the lease while the turn has it.
 	holder     *Lease
 	end        time.Time // when the lease counts as lost
 	next, last int64     // the range of unused tokens
 	budget     int       // how many more callers may hold the lock in this turn if others wait
 	renewing   bool
 
-	// For the fast path, which expects that the lock is free and its counter exists.
+	// These fields serve the fast path, which expects that the lock is free and its counter exists.
 	leftFree bool      // whether this process released the lock while no one waited
 	counted  time.Time // when a script last set the expiry of the counter
 }
@@ -335,7 +335,7 @@ func (q *queue) release(ctx context.Context, now time.Time) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if n == replyGone && turn.sent.Load() > 1 && time.Now().Before(end) {
-		n = replyQueued // an earlier copy of the request did it, but its reply was lost
+		n = replyQueued // an earlier copy of the request has passed the lease on, but its reply was lost
 	}
 	switch {
 	case err != nil:

@@ -17,7 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Constants of the protocol, which clients in other languages must share.
+// These constants belong to the protocol, so clients in other languages must use the same values.
 const (
 	// blockSize is the number of fencing tokens in a lease, and so the number of callers of
 	// a process that can have the lease in one turn. A lost counter continues from the clock
@@ -38,7 +38,7 @@ const (
 	prefix = "handoff:"
 )
 
-// Replies of the scripts that are not tokens.
+// These are the replies of the scripts that are not fencing tokens.
 const (
 	replyQueued = 0 // reply to a release: another client has the lease
 	replyBusy   = 1 // reply to a release: no one has the lease; to a renewal: done

@@ -34,7 +34,7 @@ const (
 	Unsafe  Verdict = "unsafe" // an order was grabbed more than once
 	Stuck   Verdict = "stuck"  // an order can no longer be grabbed
 	Unknown Verdict = "unknown"
-	NA      Verdict = "n/a" // the fault touches nothing that the strategy uses, or it cannot sell several units
+	NA      Verdict = "n/a" // the fault touches nothing that the strategy uses, or the strategy cannot sell several units
 )
 
 // severity lists the verdicts of a cell from the best to the worst.

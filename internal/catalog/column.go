@@ -3,8 +3,8 @@ package catalog
 // Footnote tells the reader of a table how to look up its words.
 const Footnote = "loadgen explain WORD explains every word and mark of these tables, and also whole entries, as in loadgen explain 'unsafe 3/11·2'"
 
-// Columns explains the headings of tables and the words in their cells. A reader who knows
-// the tables can guess these, but must learn the [Words].
+// Columns explains the headings of tables and the words in their cells. Readers can guess these
+// words from the tables, whereas they must learn the [Words].
 var Columns = []Word{
 	// A run.
 	{"strategy", nil, "the lock around a grab, and how the winner is written. loadgen explain also explains the names in such a column"},

@@ -8,11 +8,11 @@ type Facts uint32
 // The facts. The first group says how a second driver got in while another driver was inside.
 const (
 	LeaseEnded     Facts = 1 << iota // the lease ended, by its server's clock
-	GrantLate                        // the reply that granted the lock came when the lease had ended
+	GrantLate                        // the reply that granted the lock came after the lease had ended
 	FreedAnother                     // a release freed the lock of another holder
-	TakenOver                        // an acquire took a lock whose lease ran
+	TakenOver                        // an acquire took a lock whose lease was still valid
 	Overwritten                      // a failed acquire changed what a holder had set
-	Forgotten                        // a server forgot a lease that ran
+	Forgotten                        // a server forgot a lease that was still valid
 	ForgottenTwice                   // a server forgot a lease for the second time
 	Evicted                          // a server that was out of memory dropped the lock
 	TwoMasters                       // two servers acted as master
@@ -30,8 +30,8 @@ const (
 	Unreachable  // no client could reach a server
 	ReplyWasLost // a call was executed, and its caller got an error
 	Cancelled    // a client hung up
-	Delayed      // a request arrived when its caller had given up
-	ReleasedLate // a holder released when its lease had ended
+	Delayed      // a request arrived after its caller had given up
+	ReleasedLate // a holder released after its lease had ended
 	WakeUpLost   // a message to waiters was lost or late
 	AskedFirst   // a release checked the owner, and then freed another holder's lock
 )

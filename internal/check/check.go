@@ -70,8 +70,8 @@ type Evidence struct {
 	Ledger []order.Grab // in the order of writing
 	// NoLedger says why the ledger could not be read. It is nil if it was read.
 	NoLedger error
-	// FromAnswers means that no ledger exists, as for a service of others. Winners are then
-	// counted from Told.
+	// FromAnswers means that there is no ledger, which may be so for a service of the user's own.
+	// Winners are then counted from Told.
 	FromAnswers bool
 	// Foreign means that the owner of a service wrote the query that reads the ledger. A row that
 	// repeats an order and its driver may then come from the query, such as from a JOIN.

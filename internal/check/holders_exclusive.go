@@ -39,8 +39,8 @@ func holdersExclusive(e Evidence) Verdict {
 type Overlap struct{ First, Second Span }
 
 // Overlaps returns an entry for every hold that began during another hold of its order. n
-// simultaneous holders are n-1 overlaps, as n ledger rows are n-1 double-grabs. excludes
-// says which holds are compared: for [catalog.PerProcess] only holds of the same instance,
+// simultaneous holders count as n-1 overlaps, just as n ledger rows count as n-1 double-grabs.
+// excludes says which holds are compared: for [catalog.PerProcess] only holds of the same instance,
 // and without a lock none. The result is sorted by order and time.
 func Overlaps(holds []Hold, excludes catalog.Exclusion) []Overlap {
 	if excludes == catalog.NoExclusion {

@@ -12,8 +12,8 @@ func oneWinner(e Evidence) Verdict {
 	case e.FromAnswers:
 		return oneWinnerTold(e)
 	case e.NoLedger != nil:
-		// Answers can prove a failure but not a success, because a row may have lost its
-		// answer.
+		// Answers can prove a failure but not a success, because the answer to a grab in the ledger
+		// may have been lost.
 		if v := oneWinnerTold(e); v.Result == Fail {
 			return v
 		}

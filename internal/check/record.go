@@ -49,7 +49,8 @@ type Effect struct {
 // Outcome says what the result of a grab reveals about its order.
 type Outcome string
 
-// The outcomes. A grab that certainly had no effect, and says nothing about its order, has none.
+// The outcomes. A grab that certainly had no effect, and says nothing about its order, has no
+// outcome.
 const (
 	Won     Outcome = "won"
 	Taken   Outcome = "taken"   // another driver has the order
@@ -66,9 +67,8 @@ type Op struct {
 type Record struct {
 	Holds   []Hold
 	Effects []Effect
-	// Ops contains all grabs of each order that won or may have won. Of the drivers who were
-	// told that the order is taken, it contains only the first, because the later ones
-	// follow from it.
+	// Ops contains all grabs of each order that won or may have won. Of the grabs that were told
+	// that the order is taken, it contains only the first, because the later ones add nothing.
 	Ops           []Op
 	NearMisses    map[int64]int // for each order, the stale or second writes that a guard or a fence refused
 	MissingEvents int           // events that are known to be missing or incomplete

@@ -36,7 +36,7 @@ func (c Case) units() int { return max(c.Units, 1) }
 type Timeline struct {
 	Order    int64  `json:"order"`
 	Property string `json:"property"`               // the property that broke
-	Mode     string `json:"failure_mode,omitempty"` // such as F1; empty if no known one explains it
+	Mode     string `json:"failure_mode,omitempty"` // such as F1; empty if no known failure mode explains the failure
 	Name     string `json:"name,omitempty"`         // of the failure mode
 	Cure     string `json:"cure,omitempty"`
 	Steps    []Step `json:"steps"`

@@ -100,7 +100,7 @@ func (b *builder) writesAfter(e history.Event) bool {
 	})
 }
 
-// truth says who is inside and who is in the ledger.
+// truth describes which holders are inside and which drivers are in the ledger.
 func (s *state) truth(now time.Duration) string {
 	var facts []string
 	if s.Excludes != catalog.NoExclusion {

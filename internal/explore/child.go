@@ -52,10 +52,10 @@ type opening struct {
 // A request asks a child for the traces of tasks or for a replay. It also tells the child
 // which states have been visited.
 type request struct {
-	Steps   []schedule.Step // the steps that are new in the table
+	Steps   []schedule.Step // the steps of the table that the child does not have yet
 	Visited search.Visited
 	Tasks   []wireTask
-	Retrace bool // send the trace of the only task before each of its steps
+	Retrace bool // send the trace of the only task before each of its steps, because the process may end
 	Replay  bool // replay the steps in Given
 	Given   []schedule.Step
 }
@@ -65,7 +65,7 @@ type reply struct {
 	Err        string
 	Strategies []lock.Strategy  // the described strategies, without their functions
 	Actors     []schedule.Actor // in the first reply, the actors that take part
-	Steps      []schedule.Step  // the steps that are new in the table
+	Steps      []schedule.Step  // the steps of the table that the parent does not have yet
 	Trace      *wireTrace
 	Replayed   *replayed
 	Hang       *hang // the schedule hangs, and the process ends
@@ -113,8 +113,8 @@ func (c *child) start() error {
 	return c.Update(c.visited)
 }
 
-// connect starts the process with two extra pipes. The strategy owns standard input and
-// output, see Work.
+// connect starts the process with two extra pipes, because the strategy may use standard input and
+// output.
 func (c *child) connect() error {
 	requests, toChild, err := os.Pipe()
 	if err != nil {
@@ -160,7 +160,7 @@ func (c *child) receive() (reply, error) {
 	process, hung := c.cmd.Process, make(chan struct{})
 	patience := time.AfterFunc(c.opening.Config.patience()+grace, func() {
 		close(hung)
-		_ = process.Signal(syscall.SIGQUIT) // the process did not report the hang itself
+		_ = process.Signal(syscall.SIGQUIT) // make the process print its stacks, because it did not report the hang itself
 		time.AfterFunc(grace, func() { _ = process.Kill() })
 	})
 	var r reply
@@ -181,7 +181,7 @@ func (c *child) receive() (reply, error) {
 	return r, nil
 }
 
-// Execute starts another process if a strategy ends this one. It stops if a schedule hangs,
+// Execute starts another process if a strategy ends the present one. It stops if a schedule hangs,
 // because each further hang would take the full patience.
 func (c *child) Execute(ctx context.Context, tasks []search.Task, done func(int, *search.Trace)) error {
 	for next := 0; next < len(tasks) && ctx.Err() == nil; {

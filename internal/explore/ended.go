@@ -21,7 +21,7 @@ type endedError struct {
 	how   string // a description for the user
 	stack string // empty if there is none
 	hung  bool
-	steps []schedule.Step // the steps that were made before it hung
+	steps []schedule.Step // the steps that were made before the process hung
 }
 
 func (e *endedError) Error() string { return e.how }

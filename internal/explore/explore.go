@@ -85,7 +85,7 @@ const (
 	DefaultNodes  = 3
 )
 
-// These are the largest bounds that the tables of a search support.
+// These are the largest values that a Config may have.
 const (
 	MaxActors      = 4
 	MaxNodes       = 7
@@ -181,7 +181,7 @@ type Result struct {
 	Elapsed   time.Duration
 	Part      string    // the name of a part of a portfolio; empty for its first search, and outside of portfolios
 	Parts     []Result  // the results of the parts, after SearchPortfolio
-	Failures  []Failure // the shortest failure of each property; while the search runs, only those that are final
+	Failures  []Failure // the shortest failure of each property; during the search, only failures that are final
 
 	// The fields below are set only for a replay.
 	Replay  bool

@@ -12,7 +12,7 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-// The limits of the source article's raw lock.
+// These limits apply to the raw lock of the source article.
 const (
 	distrTTL     = 50_000 * time.Millisecond
 	distrTimeout = 5 * time.Second

@@ -157,8 +157,8 @@ func (a *attempt) underLock(ctx context.Context) error {
 	return err
 }
 
-// Time limits for two steps that a client must not interrupt: the release of a lock, and a
-// write whose outcome would otherwise be unknown.
+// These are the time limits of two steps that a client must not interrupt: the release of a lock,
+// and a write whose outcome would otherwise be unknown.
 const (
 	releaseTimeout = 5 * time.Second
 	claimTimeout   = 10 * time.Second

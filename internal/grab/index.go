@@ -16,7 +16,7 @@ type Index struct {
 	Lab      string `json:"lab,omitempty"` // the page that shows this instance
 }
 
-// indexPage is the same content for a browser.
+// indexPage shows the content of Index to a browser.
 var indexPage = template.Must(template.New("index").Parse(`<!DOCTYPE html>
 <html lang="en">
 <meta charset="utf-8">

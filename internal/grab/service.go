@@ -48,7 +48,7 @@ type Service struct {
 	locks map[string]*building // by strategy; each is built on first use
 }
 
-// building is a lock that is being built or has been built.
+// building holds a lock that is being built or has been built.
 type building struct {
 	done chan struct{}
 	lock *guardedLock // nil if it could not be built

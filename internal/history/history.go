@@ -50,7 +50,7 @@ const Endless time.Duration = -1
 
 // Event is one fact.
 type Event struct {
-	Seq      uint64        `json:"seq"`  // counts the events of an instance; a gap is a lost event
+	Seq      uint64        `json:"seq"`  // counts the events of an instance; a gap means that an event was lost
 	T        time.Duration `json:"t_ns"` // CLOCK_MONOTONIC of the host
 	Instance string        `json:"instance"`
 	// Incarnation counts the starts of an instance that appends to one file.

@@ -109,8 +109,8 @@ func (m *Mem) find(id int64) (*memOrder, error) {
 	return m.orders[id-1], nil
 }
 
-// memTx is a session. The store also uses one with only m set for a single statement
-// or transaction.
+// memTx is a session. For a single statement or transaction, the store uses a memTx in which only m
+// is set.
 type memTx struct {
 	m     *Mem
 	lost  chan struct{} // closed when the session ends

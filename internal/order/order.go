@@ -64,9 +64,9 @@ func (o Order) Left() int64 {
 	}
 }
 
-// Grab is one row of the ledger, which stands for one unit of an order. If an order has more
-// rows than units, the surplus rows are double-grabs. No unique key prevents them, so that
-// the ledger records what really happened.
+// Grab is one row of the ledger, which stands for one unit of an order. If an order has more rows
+// than units, the surplus rows are double-grabs. No unique key prevents them, because the ledger
+// must record what really happened.
 type Grab struct {
 	ID       int64     `json:"grab_id"`
 	Order    int64     `gorm:"column:order_id" json:"-"` // omitted, because the enclosing order names it
@@ -156,8 +156,8 @@ func (g Guard) RefusesUnits(units int) string {
 	return "the guard unique allows one row for each order, so it cannot sell several units"
 }
 
-// LooksFirst reports whether the driver's units are counted when the order is read instead
-// of in the transaction that writes. Two requests of one driver may then both find none.
+// LooksFirst reports whether the driver's units are counted when the order is read instead of in
+// the transaction that writes. Two requests of one driver may then both count no units.
 func (g Guard) LooksFirst() bool { return g == Naive }
 
 // absolute reports whether the guard writes the counter that was read, minus one.

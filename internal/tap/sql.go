@@ -27,7 +27,7 @@ type connector struct {
 	statements *atomic.Uint64
 }
 
-// Connect opens a connection. The tap does not see this.
+// Connect opens a connection. This does not go through the tap.
 func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	inner, err := c.Connector.Connect(ctx)
 	if err != nil {

@@ -42,10 +42,9 @@ type Op struct {
 	Keys     []string // the keys that the call names, if any
 }
 
-// Tap is called in place of a remote call, and makes the call with send. It may wait before
-// and after the call, or not send it. The caller gets the error that Tap returns, even if
-// send returned another one. Many goroutines call a Tap at the same time. A nil Tap only
-// sends.
+// Tap is called in place of a remote call, and makes the call with send. It may wait before and
+// after the call, or not send it at all. The caller gets the error that Tap returns, even if send
+// returned another one. Many goroutines call a Tap at the same time. A nil Tap only sends.
 type Tap func(ctx context.Context, op Op, send func(context.Context) error) error
 
 // do makes one call through t.

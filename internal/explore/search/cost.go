@@ -3,14 +3,15 @@ package search
 // Cost counts the preemptions and the faults in a step or a schedule.
 type Cost struct{ Preemptions, Faults int8 }
 
-// One step has one of these costs.
+// These are the costs that a single step can have.
 var (
 	Free      = Cost{}
 	Preempted = Cost{Preemptions: 1}
 	Faulty    = Cost{Faults: 1}
 )
 
-// These are the costs that a single step can have.
+// MaxPreemptions and MaxFaults are the largest bounds of a search, because a Visit stores one bit
+// for each possible cost.
 const (
 	MaxPreemptions = 7
 	MaxFaults      = 3

@@ -90,7 +90,7 @@ type Summary struct {
 	Schedules int
 	States    int
 	Complete  bool      // everything within the bounds was executed
-	Reason    string    // why it is not complete; empty if the search is complete or could still become so
+	Reason    string    // why the search is not complete; empty if it is complete or may still become complete
 	Findings  []Finding // in the order of Config.Properties, the shortest first
 }
 
@@ -150,9 +150,9 @@ func (s *Search) room() int {
 // does not depend on the number of workers, so neither does the result.
 const batch = 256
 
-// round executes the next schedules of the present level. It processes their traces in the
-// order of the queue, whichever worker finished first. If a schedule hangs, round puts the
-// ones after it back into the queue.
+// round executes the next schedules of the present level. It processes their traces in the order of
+// the queue, whichever worker finished first. If a schedule hangs, round puts the schedules after
+// it back into the queue.
 func (s *Search) round(ctx context.Context, workers []Worker) error {
 	l := s.levels[s.at]
 	jobs := l.queue.take(min(batch, s.room()))

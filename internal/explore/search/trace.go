@@ -117,7 +117,7 @@ type StepID uint16
 type StepTable struct {
 	steps []schedule.Step
 	ids   map[schedule.Step]StepID
-	sent  int // how many of the steps the other end has
+	sent  int // the number of steps that the other end already has
 }
 
 // ID returns the number of a step. It adds the step if it is new.

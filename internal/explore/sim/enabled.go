@@ -11,8 +11,8 @@ import (
 	"grablab/internal/tap"
 )
 
-// enabledSteps collects the steps that could come next, with the calls of the actor that moved last
-// in front. Its methods require that gate.mu is held.
+// enabledSteps collects the steps that could come next. The calls of the actor that moved last come
+// first. Its methods require that gate.mu is held.
 type enabledSteps struct {
 	x           *execution
 	limits      *Limits
@@ -60,7 +60,8 @@ func (c *call) canGo() bool {
 	return !a.dead && !a.paused() && (!a.hung || c.phase == tap.Renew) && !a.inst.cut[c.network()] && !c.unsent()
 }
 
-// network returns the network that the call uses.
+// network returns which network the call uses: the one to the database or the one to the lock
+// servers.
 func (c *call) network() string {
 	if c.target == schedule.DB {
 		return schedule.DB

@@ -30,7 +30,7 @@ type gate struct {
 	arrived      chan struct{} // signals that a call has come or a grab has ended
 	mayLeaveLock bool          // a call was given up or refused, so a lock may rightly stay behind
 	recording    bool          // record the text of each call, for a replay
-	did          []string      // the texts of the last calls, if recording
+	did          []string      // the texts of the calls in the last step, if recording is set
 }
 
 var (

@@ -30,7 +30,7 @@ type oracle struct {
 
 	heldUp    bool          // time has passed although a call could go through, or a process was paused
 	heldUpFor time.Duration // how much time has passed although a call could go through
-	faulted   bool          // a step was made that happens only with faults
+	faulted   bool          // the schedule contains a step that happens only with faults
 	freeFor   time.Duration // how long actors have been waiting for a free lock
 	steps     int           // the number of steps made so far
 	probes    int           // the number of grabs tried with fresh drivers at the end
@@ -304,7 +304,7 @@ func (o *oracle) toGo(properties []string) int {
 		return 1
 	}
 	ledger := o.world.ledger()
-	toWin := []int{never} // stands for a winner beyond the last actor
+	toWin := []int{never} // stands for a winner that does not exist, beyond the last actor
 	for _, a := range o.world.actors {
 		toWin = append(toWin, o.toWin(a, ledger))
 	}
@@ -352,7 +352,7 @@ func (a *actor) won(g order.Grab) bool {
 }
 
 // waitersForFreeLocked returns the actors that wait although the lock is free. It returns nil if
-// the lock may be taken, or if a pending call could still change that.
+// another actor may hold the lock, or if a pending call could still change that.
 func (o *oracle) waitersForFreeLocked() []*actor {
 	if o.world.queues() && o.causes.disturbed() {
 		return nil // because a client that was cut off must first resume its session

@@ -168,7 +168,7 @@ func (w *world) reaches(inst *instance, target string) {
 	}
 }
 
-// messagesEnd reports whether a step that disturbs messages has met any message. For all other
+// messagesEnd reports whether a step that disturbs messages has affected any message. For all other
 // steps, it returns true.
 func (x *execution) messagesEnd(s schedule.Step) bool {
 	switch s.Kind {
@@ -264,7 +264,7 @@ func (w *world) restart(inst *instance) bool {
 	for _, tx := range inst.sessions {
 		_ = tx.Close(context.Background())
 	}
-	w.gate.ungated, w.gate.starting = true, true // no lock is needed, because no other goroutine runs; the setup takes no steps
+	w.gate.ungated, w.gate.starting = true, true // calls need no steps during the setup; no lock is needed, because no other goroutine runs
 	err := w.start(inst)
 	w.gate.ungated, w.gate.starting = false, false
 	return err == nil

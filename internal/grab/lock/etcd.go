@@ -47,7 +47,7 @@ var etcd = Strategy{
 	Excludes: catalog.Global,
 	Waiter:   "watches the key before its own",
 	Breaks:   []string{"F15", "F29", "F41"},
-	Promises: Promises{InOrder: catalog.PerProcess}, // the clients of one process queue in the process first
+	Promises: Promises{InOrder: catalog.PerProcess}, // the clients of one process first queue inside the process
 	New: func(env Env) (Locker, error) {
 		if env.Etcd == nil {
 			return nil, errors.New("lock: this strategy needs an etcd")

@@ -90,7 +90,7 @@ func put[T comparable](q *question, yes T, running *sync.WaitGroup, call func() 
 	}
 }
 
-// A redlockNode is one node as one redsync.Mutex uses it.
+// A redlockNode represents one Redis node for one redsync.Mutex.
 type redlockNode struct {
 	client      redis.UniversalClient
 	running     *sync.WaitGroup

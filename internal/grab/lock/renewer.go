@@ -25,7 +25,7 @@ type renewal func(context.Context) (end time.Time, err error)
 // A renewer keeps one lease alive until it is stopped or the lease is lost. A lease is lost if a
 // server no longer stores it, or if no renewal is confirmed before its end.
 type renewer struct {
-	ctx    context.Context // has the acquire's values, but not its cancellation
+	ctx    context.Context // the context of the acquire without its cancellation
 	cancel context.CancelFunc
 	lost   chan struct{}
 

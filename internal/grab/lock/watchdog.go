@@ -75,7 +75,7 @@ func (l *watchdogLocker) lease(key string) *watchdogLease {
 	return &watchdogLease{locker: l, entry: entry{l.env.Redis, l.env.TTL, l.keys(key), token, token}}
 }
 
-// A watchdogLease is renewed once it has been taken.
+// A watchdogLease is a lease that is renewed once it has been taken.
 type watchdogLease struct {
 	*renewer
 	entry

@@ -358,7 +358,7 @@ func (n *zkNode) Release(ctx context.Context) error {
 	}
 	n.abandon(ctx)
 	select {
-	case <-n.Lost(): // the loss outweighs the error of the delete
+	case <-n.Lost(): // report the loss, because it matters more than the error of the delete
 		return ErrLost
 	default:
 		return err

@@ -23,7 +23,7 @@ const (
 		" VALUES (?, ?, ?, ?, ?, ?, UTC_TIMESTAMP(6))"
 )
 
-// BareDB opens a pool of database/sql with the given size and nothing around it.
+// BareDB opens a pool of database/sql with the given size and without any wrapper.
 func BareDB(b testing.TB, dsn string, size int, interpolate bool) *sql.DB {
 	cfg, err := mysql.ParseDSN(dsn)
 	if err != nil {
@@ -68,7 +68,7 @@ func BareGrab(b testing.TB, dsn string, size int) func(context.Context, int64) e
 	}
 }
 
-// GrabAll makes the workers grab the orders between them, and returns how long that took.
+// GrabAll divides the orders among the workers, lets them grab, and returns how long that took.
 func GrabAll(b testing.TB, grab func(context.Context, int64) error, first int64, count, workers int) time.Duration {
 	began := time.Now()
 	var all sync.WaitGroup
