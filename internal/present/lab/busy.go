@@ -6,20 +6,20 @@ import (
 	"sync"
 )
 
-// errBusy means that something else runs.
+// errBusy means that the lab cannot start this work, because other work is running.
 var errBusy = errors.New("not now")
 
-// occupation names the work that runs now. Only one such work may run, because two would disturb
-// each other without showing it.
+// occupation describes the work that is running now. Only one such work may run at a time, because
+// two of them would disturb each other, which no result would show.
 type occupation struct {
 	mu     sync.Mutex
 	what   string // empty if nothing runs
-	closed bool   // true once the lab ends, so that no more work may begin
+	closed bool   // whether the lab is ending, so that no more work may begin
 	work   sync.WaitGroup
 }
 
-// occupy reserves the machine for work with a name such as "a live run (view Live)". If other work
-// runs, the error wraps errBusy. The caller may call release more than once.
+// occupy reserves the machine for some work, with a name such as "a live run (view Live)". If other
+// work is running, the error wraps errBusy. The caller may call release more than once.
 func (l *Lab) occupy(what string) (release func(), err error) {
 	l.busy.mu.Lock()
 	defer l.busy.mu.Unlock()
@@ -39,8 +39,8 @@ func (l *Lab) occupy(what string) (release func(), err error) {
 	}), nil
 }
 
-// endWork lets no more work begin, and waits until the work that runs has ended. The context of
-// that work must be done.
+// endWork prevents new work and waits until the current work has ended. The context of that work
+// must already be done.
 func (l *Lab) endWork() {
 	l.busy.mu.Lock()
 	l.busy.closed = true
@@ -53,5 +53,5 @@ func (l *Lab) setBusyLocked(what string) {
 	l.state.locked(func() { l.state.status.Busy, l.state.status.Doing = what, "" })
 }
 
-// doing shows the progress of the work that runs.
+// doing shows a line about the progress of the current work.
 func (l *Lab) doing(line string) { l.state.locked(func() { l.state.status.Doing = line }) }

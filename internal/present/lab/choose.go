@@ -10,7 +10,7 @@ import (
 	"grablab/internal/present/whichlock"
 )
 
-// chooseView holds the locks that fit some answers, for the page.
+// chooseView holds the locks that fit the user's answers, as the page shows them.
 type chooseView struct {
 	Answer  string           `json:"answer"`
 	Options []optionView     `json:"options"`
@@ -20,10 +20,10 @@ type chooseView struct {
 
 type optionView struct {
 	whichlock.Option
-	But   string     `json:"but,omitempty"` // the requirements that it does not meet
-	Named []modeName `json:"named"`         // the failure modes that were seen
+	But   string     `json:"but,omitempty"` // the requirements that the lock does not meet
+	Named []modeName `json:"named"`         // the failure modes that were seen with the lock
 	Again string     `json:"again"`
-	How   string     `json:"how"` // its counterpart in the stack, or ""
+	How   string     `json:"how"` // the counterpart of the lock in the user's stack; may be empty
 }
 
 type modeName struct {
@@ -31,7 +31,7 @@ type modeName struct {
 	Name string `json:"name"`
 }
 
-// choose returns the locks that fit the answers in the path of a request.
+// choose returns the locks that fit the answers that the path of the request contains.
 func choose(r *http.Request) (any, error) {
 	var answers []string
 	for _, q := range whichlock.Questions {
@@ -68,7 +68,7 @@ func choose(r *http.Request) (any, error) {
 	return v, nil
 }
 
-// choosePath returns the path that choose serves.
+// choosePath returns the route of choose, which has one path segment for each question.
 func choosePath() string {
 	var path strings.Builder
 	path.WriteString("GET /api/choose")

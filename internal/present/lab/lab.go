@@ -1,9 +1,9 @@
-// Package lab serves the live page. It runs a stack and two instances, sends drivers at a rate or
-// by hand, lets a fault strike one of them, and shows what happens.
+// Package lab serves the live page. It runs a stack and two instances, and lets drivers grab orders
+// at a given rate or by hand. It injects a fault into one instance, and shows what happens.
 //
-// Begin at Serve. A Lab holds the parts that run. state.go and orders.go record what happens,
-// sentences.go describes it, and pages.go and stream.go send it to the pages, as the ticks of tick.go.
-// server.go handles the requests of a page.
+// To read the package, begin at Serve. A Lab holds the parts that run. state.go and orders.go
+// record what happens, and sentences.go describes it. pages.go and stream.go send this to the
+// pages, as the ticks of tick.go. server.go handles the requests of a page.
 package lab
 
 import (
@@ -34,56 +34,57 @@ import (
 
 // Config configures a lab.
 type Config struct {
-	Exe   string // this program, which is also the instances
+	Exe   string // path of this program, which also runs as the instances
 	Stack stack.Config
-	Addr  string // that the page listens on, on loopback
+	Addr  string // loopback address on which the page is served
 
-	// Explore searches the schedules of a strategy. If it is nil, the page has no such view.
+	// Explore searches through the schedules of a strategy. If it is nil, the page has no view for
+	// this.
 	Explore func(context.Context, Search) (report.Found, error)
-	Own     []string // strategies of the user's own, which can be explored alone
-	// Fill runs the cells of a table on a separate stack, until ctx is done. If it is nil, the
-	// page has no such view.
+	Own     []string // names of the user's own strategies, which can only be explored
+	// Fill runs the cells of a table on a separate stack until ctx is done. If it is nil, the page
+	// has no view for this.
 	Fill func(context.Context, Table, Filling) error
 
-	// Workshop opens a session of the workshop in a language. Its commands write their progress
-	// to progress. If it is nil, the page has no such view.
+	// Workshop opens a session of the workshop in the given language. Its commands write their
+	// progress to progress. If Workshop is nil, the page has no view for this.
 	Workshop func(lang string, progress io.Writer) (*workshop.Session, error)
 
 	Ready func(url string)              // called once the page is served
 	Say   func(format string, a ...any) // shows a message to the user
 }
 
-// Search describes a search for schedules.
+// Search describes a search through the schedules of a strategy.
 type Search struct {
 	Strategy string          `json:"strategy"`
 	Actors   int             `json:"actors"`
 	Faults   []catalog.Fault `json:"faults"`
 }
 
-// Settings holds the choices of the page.
+// Settings holds the choices that the user makes on the page.
 type Settings struct {
 	Strategy string        `json:"strategy"`
-	Guard    order.Guard   `json:"guard"` // if empty, the strategy's default guard
+	Guard    order.Guard   `json:"guard"` // if empty, the default guard of the strategy
 	Fault    catalog.Fault `json:"fault"`
 	Rate     float64       `json:"rate"`            // grabs a second
 	Units    int           `json:"units,omitempty"` // units of an order; 0 means 1
-	Slow     bool          `json:"slow"`            // true to run everything ten times slower
+	Slow     bool          `json:"slow"`            // whether everything runs ten times slower
 }
 
-// Faults lists the faults that can strike in a lab. They need no route of their own between an
-// instance and its servers.
+// Faults lists the faults that a lab can inject. They need no special route between an instance and
+// its servers.
 var Faults = catalog.FaultsBy(catalog.Lab)
 
-// units returns the units of an order.
+// units returns the number of units that each order has.
 func (s Settings) units() int { return max(s.Units, 1) }
 
-// drivers returns the drivers of an order: four more than its units.
+// drivers returns the number of drivers for each order, which is four more than its units.
 func (s Settings) drivers() int { return s.units() - 1 + driversEach }
 
-// The size of a run, and the times of its instances.
+// The size of a run, and the durations with which its instances work.
 const (
 	ordersAtOnce  = 20
-	driversEach   = 5 // where an order has one unit
+	driversEach   = 5 // if an order has one unit
 	maxUnits      = 20
 	maxRate       = 1000
 	slowFactor    = 10
@@ -91,13 +92,13 @@ const (
 	workFor       = 20 * time.Millisecond
 	waitFor       = 2 * time.Second
 	grabTimeout   = 2 * time.Minute
-	handDriver    = 9001 // and the next: drivers by hand
+	handDriver    = 9001 // number of the first driver by hand; the others follow
 	maxConcurrent = 2000
 )
 
 var first = Settings{Strategy: "setnx", Fault: catalog.Pause, Rate: 100, Units: 1}
 
-// errBad marks a bad request of the page.
+// errBad means that a request of the page is invalid.
 var errBad = errors.New("bad request")
 
 // Lab holds the parts that run behind the page.
@@ -105,24 +106,24 @@ type Lab struct {
 	cfg   Config
 	ctx   context.Context // done when the lab ends
 	url   string
-	token string // required in every request that starts something
+	token string // secret that a request must contain if it starts something
 	state *state
 	pages *pages
 
-	op      sync.Mutex // held while something starts or stops
+	op      sync.Mutex // held while something is started or stopped
 	stack   *stack.Stack
 	store   order.Store
 	closers []func() error
 	redis   []server
 	look    sync.Mutex // held while the instances are replaced or their events are read
 	fleet   *fleet.Fleet
-	guard   order.Guard // the guard of the fleet
+	guard   order.Guard // the guard that the instances use
 	stop    func()      // ends the run; nil if there is none
 	busy    occupation
 	matrix  matrix
 	lessons lessons
 	running sync.WaitGroup
-	hand    int64 // the order for drivers by hand, or 0
+	hand    int64 // the order for drivers by hand; 0 if there is none
 	inHand  sync.WaitGroup
 }
 
@@ -130,11 +131,11 @@ type Lab struct {
 type server struct {
 	name   string
 	client *redis.Client
-	seen   []string // names of its locks at the last look
+	seen   []string // names of the locks that the last look found
 }
 
-// Serve runs a lab until ctx is done, and leaves nothing behind. It serves the page before the
-// servers have started.
+// Serve runs a lab until ctx is done, and leaves no process or file behind. It serves the page even
+// before the servers have started.
 func Serve(ctx context.Context, cfg Config) (err error) {
 	listener, err := net.Listen("tcp", cfg.Addr)
 	if err != nil {
@@ -149,7 +150,7 @@ func Serve(ctx context.Context, cfg Config) (err error) {
 	served := make(chan error, 1)
 	go func() { served <- web.Serve(listener) }()
 	defer func() {
-		l.pages.close() // streams end, so that the server can
+		l.pages.close() // end the streams, so that the server can shut down
 		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
 		err = errors.Join(err, web.Shutdown(ending))
@@ -208,7 +209,8 @@ func (l *Lab) open(ctx context.Context) error {
 	return nil
 }
 
-// close stops everything. Instances stop first, so that they can still release their locks.
+// close stops everything. It stops the instances first, while the servers still run, so that they
+// can release their locks.
 func (l *Lab) close() error {
 	l.op.Lock()
 	defer l.op.Unlock()
@@ -228,7 +230,8 @@ func (l *Lab) close() error {
 	return errors.Join(errs...)
 }
 
-// times returns the settings of the instances.
+// times returns the durations for the instances, which are longer if the user wants everything
+// slow.
 func times(s Settings) fleet.Setup {
 	factor := time.Duration(1)
 	if s.Slow {
@@ -237,7 +240,7 @@ func times(s Settings) fleet.Setup {
 	return fleet.Setup{Work: workFor * factor, TTL: leaseFor * factor, Wait: waitFor * factor, Timeout: grabTimeout, Control: true}
 }
 
-// equip applies the settings to the instances.
+// equip restarts the instances if necessary, so that they use the settings.
 func (l *Lab) equip(ctx context.Context, s Settings) error {
 	l.look.Lock()
 	defer l.look.Unlock()
@@ -262,7 +265,7 @@ func (l *Lab) equip(ctx context.Context, s Settings) error {
 	return nil
 }
 
-// Choice is a strategy in the page's list. Refused says why the page cannot select it.
+// Choice is a strategy in the list of the page. Refused says why the user cannot select it.
 type Choice struct {
 	Name    string      `json:"name"`
 	Title   string      `json:"title"`
@@ -289,7 +292,7 @@ func (l *Lab) strategies() (all []Choice) {
 	return all
 }
 
-// check validates settings. Its errors wrap errBad.
+// check returns an error if the settings are invalid. The error wraps errBad.
 func (l *Lab) check(s Settings) error {
 	i := slices.IndexFunc(l.strategies(), func(c Choice) bool { return c.Name == s.Strategy })
 	if i < 0 {
@@ -326,7 +329,7 @@ func (l *Lab) check(s Settings) error {
 	return nil
 }
 
-// Start ends the run and starts another one with the settings.
+// Start ends the current run and starts another one with the given settings.
 func (l *Lab) Start(ctx context.Context, s Settings) error {
 	if err := l.check(s); err != nil {
 		return err
@@ -354,7 +357,7 @@ func (l *Lab) Start(ctx context.Context, s Settings) error {
 	return nil
 }
 
-// Stop sends no more grabs and waits for the grabs that are under way.
+// Stop ends the current run. It sends no more grabs and waits for those that are under way.
 func (l *Lab) Stop() {
 	l.op.Lock()
 	defer l.op.Unlock()
@@ -369,7 +372,7 @@ func (l *Lab) endRun() {
 	}
 }
 
-// guardOf returns the guard of the strategy's write.
+// guardOf returns the guard that the strategy uses for its write under these settings.
 func guardOf(s Settings) order.Guard {
 	st, err := lock.Find(s.Strategy)
 	if err != nil {

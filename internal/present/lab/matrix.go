@@ -18,13 +18,13 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// Table lists the strategies and faults of a matrix. Each strategy runs under each fault.
+// Table lists the strategies and faults of a matrix. Every strategy runs under every fault.
 type Table struct {
 	Strategies []string        `json:"strategies"`
 	Faults     []catalog.Fault `json:"faults"`
 }
 
-// Filling receives the progress while a table is filled.
+// Filling receives the progress while the cells of a table are run.
 type Filling struct {
 	Cell     func(folder string, run *experiment.Run) // called after each cell with the run so far and its folder
 	Progress io.Writer                                // receives progress lines
@@ -33,24 +33,24 @@ type Filling struct {
 // mostCells is the maximum number of cells in a table.
 const mostCells = 200
 
-// matrix is the state of the last table that was filled.
+// matrix is the state of the table whose cells were run last.
 type matrix struct {
 	ended sync.WaitGroup
 
 	mu      sync.Mutex
-	stop    context.CancelFunc // nil if nothing runs
+	stop    context.CancelFunc // stops the run of the cells; nil if none is running
 	heat    report.Heat
 	folder  string
 	problem string
 }
 
-// MatrixStatus tells the page when to load the matrix again.
+// MatrixStatus tells the page when it should load the matrix again.
 type MatrixStatus struct {
 	N       int  `json:"n"` // the number of changes so far
 	Running bool `json:"running"`
 }
 
-// matrixView is the matrix as the page shows it.
+// matrixView is the matrix in the form that the page shows.
 type matrixView struct {
 	Table
 	Answer  string `json:"answer"` // empty if no table was filled yet
@@ -59,7 +59,7 @@ type matrixView struct {
 	Heat    string `json:"heat"` // HTML from report.Heat
 }
 
-// Fill starts to fill a table. It refuses if other work runs.
+// Fill starts to run the cells of a table in the background. It refuses if other work is running.
 func (l *Lab) Fill(t Table) error {
 	if l.cfg.Fill == nil {
 		return fmt.Errorf("%w: this lab fills no matrix", errBad)
@@ -100,7 +100,7 @@ func (l *Lab) Fill(t Table) error {
 	return nil
 }
 
-// StopFilling stops filling the table and keeps the cells that are done.
+// StopFilling stops the run of the cells. Cells that are done remain in the table.
 func (l *Lab) StopFilling() {
 	l.matrix.mu.Lock()
 	stop := l.matrix.stop
@@ -112,7 +112,7 @@ func (l *Lab) StopFilling() {
 	l.matrix.ended.Wait()
 }
 
-// changeMatrix applies a change and notifies the pages.
+// changeMatrix applies a change to the matrix and notifies the pages.
 func (l *Lab) changeMatrix(change func()) {
 	l.matrix.mu.Lock()
 	change()
@@ -151,7 +151,7 @@ func (l *Lab) matrixView() (v matrixView, err error) {
 	return v, err
 }
 
-// matrixCell returns the data of a cell with a name such as "setnx/pause".
+// matrixCell returns the data of the cell with the given name, for example "setnx/pause".
 func (l *Lab) matrixCell(name string) (any, bool) {
 	l.matrix.mu.Lock()
 	heat := l.matrix.heat
@@ -164,7 +164,7 @@ func (l *Lab) matrixCell(name string) (any, bool) {
 	}))
 }
 
-// matrixChoices returns the strategies and faults that a table can have.
+// matrixChoices returns the strategies and faults that the user can choose for a table.
 func (l *Lab) matrixChoices() (strategies, faults []choice) {
 	if l.cfg.Fill == nil {
 		return nil, nil
@@ -186,7 +186,7 @@ func (l *Lab) matrixChoices() (strategies, faults []choice) {
 	return strategies, faults
 }
 
-// checkTable validates a table. Its errors wrap errBad.
+// checkTable returns an error if the table is invalid. The error wraps errBad.
 func (l *Lab) checkTable(t Table) error {
 	strategies, faults := l.matrixChoices()
 	if len(t.Strategies) == 0 || len(t.Faults) == 0 {
@@ -219,7 +219,7 @@ func among(kind, name string, choices []choice) error {
 	return nil
 }
 
-// lines is an io.Writer that passes each line to a function.
+// lines is an io.Writer that calls a function for each line.
 type lines func(string)
 
 func (l lines) Write(b []byte) (int, error) {

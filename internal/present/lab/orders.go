@@ -22,13 +22,13 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// Limits on what orders keeps.
+// Limits on what the type orders keeps.
 const (
 	maxTiles      = 60
 	latencyFor    = 5 * time.Second
-	maxTileEvents = 2000                   // of one order
-	maxSeconds    = 600                    // of a run
-	lateFor       = 300 * time.Millisecond // until the last answer of a second is counted
+	maxTileEvents = 2000                   // events kept for one order
+	maxSeconds    = 600                    // seconds recorded for one run
+	lateFor       = 300 * time.Millisecond // how long to wait for late answers after the end of a second
 )
 
 // orders records what happens to the orders of a lab: answers, events, ledger rows and keys. Its
@@ -39,21 +39,21 @@ type orders struct {
 	mu       sync.Mutex
 	settings Settings
 	tiles    []*tile        // the oldest first
-	watch    int64          // the order that the page should show, or 0
-	started  map[string]int // incarnations of the instances
+	watch    int64          // the order that the page should show; 0 if there is none
+	started  map[string]int // current incarnation of each instance, by its name
 	deaths   []diagram.Death
 	events   int
 	outcomes map[string]int
 	answers  []answered
-	began    time.Time // of the run
-	seconds  []second  // of the run
+	began    time.Time // when the run began
+	seconds  []second  // the seconds of the run
 
-	summaries []Second // of the seconds that have ended
+	summaries []Second // summaries of the seconds that have ended
 }
 
 // second collects what happens in one second of a run.
 type second struct {
-	latencies []time.Duration // from the schedule
+	latencies []time.Duration // latencies measured from the schedule
 	doubles   int
 }
 
@@ -63,28 +63,28 @@ type tile struct {
 	strategy    lock.Strategy
 	fault       catalog.Fault
 	events      []history.Event
-	dropped     int // events beyond maxTileEvents
+	dropped     int // number of events beyond maxTileEvents, which were not kept
 	seen        []seenKey
 	rows        []order.Grab
-	invoked     int // grabs that were called
-	returned    int // grabs that have returned
-	drivers     int // drivers that the load generator sends
-	answers     int // drivers that were answered
+	invoked     int // number of grabs that were called
+	returned    int // number of grabs that have returned
+	drivers     int // number of drivers that the load generator sends
+	answers     int // number of drivers that got an answer
 	changed     bool
 	struck      bool
 	allAnswered bool
 
-	// The times of the last answer with a unit, and of the last final refusal.
+	// The times of the last answer that gave a driver a unit, and of the last final refusal.
 	sold, refused time.Time
 }
 
-// seenKey is a lock that was seen on a server.
+// seenKey is a lock that the lab has seen on a server.
 type seenKey struct {
 	server, name string
 	diagram.Key
 }
 
-// answered holds the latencies of an answer, from the schedule and from sending.
+// answered holds the latencies of one answer, measured from the schedule and from sending.
 type answered struct {
 	at              time.Time
 	scheduled, sent time.Duration
@@ -100,7 +100,8 @@ func (o *orders) locked(f func()) {
 	f()
 }
 
-// judge sets the state of the order from its rows and the answers to its drivers.
+// judge sets the state of the order. It depends on the order's ledger rows and on the answers to
+// its drivers.
 func (t *tile) judge() {
 	switch {
 	case len(t.rows) > t.Units:
@@ -114,7 +115,7 @@ func (t *tile) judge() {
 	}
 }
 
-// clear forgets the orders and the instances.
+// clear forgets all orders, and all starts and deaths of instances.
 func (o *orders) clear() {
 	o.locked(func() {
 		o.tiles, o.watch = nil, 0
@@ -122,7 +123,7 @@ func (o *orders) clear() {
 	})
 }
 
-// begin forgets the orders and answers of the last run.
+// begin forgets the orders and answers of the last run and starts a new one.
 func (o *orders) begin(s Settings) {
 	o.locked(func() {
 		o.settings, o.watch = s, 0
@@ -131,10 +132,10 @@ func (o *orders) begin(s Settings) {
 	})
 }
 
-// setSettings changes the settings of the orders that are opened from now on.
+// setSettings sets the settings that apply to orders opened from now on.
 func (o *orders) setSettings(s Settings) { o.locked(func() { o.settings = s }) }
 
-// strike marks the order that the fault strikes.
+// strike marks the order that the fault affects, and makes the page show it.
 func (o *orders) strike(id int64) {
 	o.locked(func() {
 		if t := o.find(id); t != nil {
@@ -144,7 +145,7 @@ func (o *orders) strike(id int64) {
 	})
 }
 
-// open adds count orders that the load generator will send drivers to.
+// open adds orders to which the load generator will send drivers.
 func (o *orders) open(id int64, count int) {
 	o.locked(func() {
 		for i := range int64(count) {
@@ -153,7 +154,7 @@ func (o *orders) open(id int64, count int) {
 	})
 }
 
-// openByHand adds an order whose drivers the user sends.
+// openByHand adds an order whose drivers the user controls, and makes the page show it.
 func (o *orders) openByHand(id int64) {
 	o.locked(func() {
 		o.add(id, true)
@@ -179,7 +180,7 @@ func (o *orders) add(id int64, byHand bool) {
 	}
 }
 
-// answer counts an answer to a driver.
+// answer records the answer to a driver's grab.
 func (o *orders) answer(r *vegeta.Result, due time.Time) {
 	end := r.Timestamp.Add(r.Latency)
 	o.locked(func() {
@@ -203,7 +204,8 @@ func (o *orders) answer(r *vegeta.Result, due time.Time) {
 	})
 }
 
-// isRefusal reports whether the driver has no unit and should not ask again.
+// isRefusal reports whether the answer tells the driver that he gets no unit and should not ask
+// again.
 func isRefusal(r *vegeta.Result) bool {
 	if r.Code != 0 {
 		return outcomeOf(r) != string(grab.Busy)
@@ -213,7 +215,8 @@ func isRefusal(r *vegeta.Result) bool {
 	return kind != load.Refused && kind != load.Interrupted
 }
 
-// noMore records that the load has ended for count orders: their drivers have been answered.
+// noMore records that the load for some orders has ended. It expects no answers beyond those that
+// have arrived.
 func (o *orders) noMore(id int64, count int) {
 	o.locked(func() {
 		for _, t := range o.tiles {
@@ -224,7 +227,8 @@ func (o *orders) noMore(id int64, count int) {
 	})
 }
 
-// settle judges orders after all their drivers were answered and the ledger was read since then.
+// settle judges orders whose drivers all got an answer. The ledger must have been read after the
+// last answer.
 func (o *orders) settle(ids []int64) {
 	o.locked(func() {
 		for _, id := range ids {
@@ -240,7 +244,7 @@ func (o *orders) settle(ids []int64) {
 	})
 }
 
-// find returns the tile of an order, or nil if it is not shown any more.
+// find returns the tile of an order, or nil if the page no longer shows the order.
 func (o *orders) find(id int64) *tile {
 	i := slices.IndexFunc(o.tiles, func(t *tile) bool { return t.ID == id })
 	if i < 0 {
@@ -249,7 +253,8 @@ func (o *orders) find(id int64) *tile {
 	return o.tiles[i]
 }
 
-// record adds an event of an instance.
+// record adds an event that an instance has written. It also notices when an instance has
+// restarted.
 func (o *orders) record(e history.Event) {
 	o.locked(func() {
 		if last, known := o.started[e.Instance]; known && e.Incarnation > last {
@@ -279,7 +284,7 @@ func (o *orders) record(e history.Event) {
 	})
 }
 
-// key records that a lock was seen on a server.
+// key records that the lab has seen a lock on a server, with its holders and its expiry.
 func (o *orders) key(k Key, at time.Duration) {
 	o.locked(func() {
 		t := o.find(orderOf(k.Name))
@@ -295,14 +300,14 @@ func (o *orders) key(k Key, at time.Duration) {
 		case i >= 0 && slices.Equal(t.seen[i].Holders, seen.Holders):
 			t.seen[i].Key = seen
 			return
-		case i >= 0: // another holder has it now
+		case i >= 0: // another holder has the lock now
 			t.seen[i].Gone = at
 		}
 		t.seen = append(t.seen, seenKey{k.Server, k.Name, seen})
 	})
 }
 
-// keyGone records that a lock is no longer on a server.
+// keyGone records that the lab no longer finds a lock on a server.
 func (o *orders) keyGone(server, name string, at time.Duration) {
 	o.locked(func() {
 		if t := o.find(orderOf(name)); t != nil {
@@ -315,8 +320,8 @@ func (o *orders) keyGone(server, name string, at time.Duration) {
 	})
 }
 
-// orderOf returns the order that a lock belongs to: 7 for grab:setnx:{7}. It returns 0 if the name
-// has no such part.
+// orderOf returns the order to which a lock belongs, for example 7 for grab:setnx:{7}. It returns 0
+// if the name contains no order in braces.
 func orderOf(name string) int64 {
 	_, rest, _ := strings.Cut(name, "{")
 	number, _, _ := strings.Cut(rest, "}")
@@ -327,7 +332,7 @@ func orderOf(name string) int64 {
 	return id
 }
 
-// tokensOf removes the "+" with which handoff marks that others wait.
+// tokensOf removes the "+" with which the strategy handoff marks that other drivers wait.
 func tokensOf(holders []string) (all []string) {
 	for _, h := range holders {
 		all = append(all, strings.TrimSuffix(h, "+"))
@@ -335,8 +340,8 @@ func tokensOf(holders []string) (all []string) {
 	return all
 }
 
-// ledger records the rows of an order. Two readers may overlap, so it ignores an older reading
-// with fewer rows.
+// ledger records the ledger rows of an order. Two readers may overlap, so it ignores a reading with
+// no more rows than before, which may be older.
 func (o *orders) ledger(id int64, rows []order.Grab) {
 	o.locked(func() {
 		t := o.find(id)
@@ -357,7 +362,8 @@ func (o *orders) ledger(id int64, rows []order.Grab) {
 	})
 }
 
-// second returns the second of the run that contains a time, or nil if it is not in the run.
+// second returns the record of the second of the run that contains a time. It returns nil if the
+// time is outside of the run.
 func (o *orders) second(at time.Time) *second {
 	i := int(at.Sub(o.began) / time.Second)
 	if o.began.IsZero() || at.Before(o.began) || i >= maxSeconds {
@@ -369,7 +375,7 @@ func (o *orders) second(at time.Time) *second {
 	return &o.seconds[i]
 }
 
-// ended summarises the seconds that have ended.
+// ended returns a summary of each second that has ended.
 func (o *orders) ended(now time.Time) []Second {
 	for i := len(o.summaries); i < len(o.seconds); i++ {
 		s := &o.seconds[i]
@@ -388,8 +394,8 @@ func (o *orders) ended(now time.Time) []Second {
 	return slices.Clip(o.summaries)
 }
 
-// percentile returns a percentile of sorted latencies in ms. It returns nil if there are too few for
-// it: the 99th needs 100.
+// percentile returns a percentile of sorted latencies, in milliseconds. It returns nil if there are
+// too few of them. For example, the 99th percentile needs 100.
 func percentile(sorted []time.Duration, share float64) *float64 {
 	n := float64(len(sorted))
 	if n == 0 || n*(1-share) < 1-1e-9 && share > 0.5 {
@@ -399,8 +405,9 @@ func percentile(sorted []time.Duration, share float64) *float64 {
 	return &ms
 }
 
-// unsettled returns the range of orders whose ledger may still change: the first order and their
-// number, which is 0 if there are none. All drivers of the orders in answered were answered.
+// unsettled returns the range of orders whose ledger rows may still change, as the first order and
+// the number of orders. The latter is 0 if there are none. It also returns which orders have had an
+// answer for each driver.
 func (o *orders) unsettled() (id int64, count int, answered []int64) {
 	o.locked(func() {
 		if len(o.tiles) == 0 {
@@ -417,7 +424,8 @@ func (o *orders) unsettled() (id int64, count int, answered []int64) {
 	return id, count, answered
 }
 
-// drawing returns the diagram of an order. While a grab is under way, it extends to the present.
+// drawing returns the diagram of an order. While a grab of the order is under way, the diagram
+// extends to the present.
 func (o *orders) drawing(id int64) (d diagram.Diagram, ok bool) {
 	var r diagram.Run
 	o.locked(func() {
@@ -442,7 +450,7 @@ func (o *orders) drawing(id int64) (d diagram.Diagram, ok bool) {
 		if t.struck {
 			r.Fault = t.fault
 		}
-		if t.Open > 0 && t.dropped == 0 { // otherwise the last events are missing
+		if t.Open > 0 && t.dropped == 0 { // after a dropped event, the last events are missing
 			r.Until = o.clock()
 		}
 		for _, g := range t.rows {
@@ -455,7 +463,7 @@ func (o *orders) drawing(id int64) (d diagram.Diagram, ok bool) {
 	return diagram.OfRun(r), true
 }
 
-// driverName returns the name of a driver in all texts of the page.
+// driverName returns the name that a driver has in all texts of the page.
 func driverName(id int64) string {
 	if id >= handDriver {
 		return "driver " + string(rune('A'+id-handDriver))
@@ -463,7 +471,7 @@ func driverName(id int64) string {
 	return fmt.Sprintf("driver %d", id)
 }
 
-// actors names the drivers by hand in a drawing.
+// actors returns the drivers by hand with their names, for a drawing.
 func actors(events []history.Event) (all []diagram.Actor) {
 	for _, e := range events {
 		a := diagram.Actor{Name: driverName(e.Driver), Lane: e.Instance, Instance: e.Instance, Driver: e.Driver}
@@ -474,11 +482,11 @@ func actors(events []history.Event) (all []diagram.Actor) {
 	return all
 }
 
-// snapshot is a copy of what orders knows at one moment.
+// snapshot is a copy of everything that orders knows at one moment.
 type snapshot struct {
 	settings Settings
 	tiles    []Tile
-	changed  []Tile // since the last call of published
+	changed  []Tile // tiles that changed since the last call of published
 	watch    int64
 	events   int
 	outcomes map[string]int
@@ -499,7 +507,8 @@ func (o *orders) snapshot(now time.Time) (s snapshot) {
 	return s
 }
 
-// published records that the pages got these tiles. A tile that changed since then stays changed.
+// published records that the pages have received these tiles. Tiles that have changed again in the
+// meantime remain marked as changed.
 func (o *orders) published(tiles []Tile) {
 	o.locked(func() {
 		for _, p := range tiles {
@@ -510,7 +519,8 @@ func (o *orders) published(tiles []Tile) {
 	})
 }
 
-// latency returns the percentiles of the last seconds, or nil if there was no answer.
+// latency returns the percentiles of the latencies in the last seconds. It returns nil if there was
+// no answer.
 func (o *orders) latency(now time.Time) *Latency {
 	since := now.Add(-latencyFor)
 	o.answers = slices.DeleteFunc(o.answers, func(a answered) bool { return a.at.Before(since) })

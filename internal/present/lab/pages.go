@@ -10,20 +10,21 @@ import (
 // tickEvery is the time between two ticks.
 const tickEvery = 100 * time.Millisecond
 
-// pages sends the state to the open pages, as ticks. Its methods may be called concurrently.
+// pages sends the state of the lab to all open pages, as ticks. Its methods may be called
+// concurrently.
 type pages struct {
 	state *state
 
 	mu      sync.Mutex
 	stream  *stream
-	began   int64  // of the run whose first seconds were sent
-	seconds int    // that were sent
+	began   int64  // start of the run to which seconds refers
+	seconds int    // number of seconds of the run that were sent
 	last    []byte // the last tick without its number; an unchanged tick is not sent again
 }
 
 func newPages(s *state) *pages { return &pages{state: s, stream: newStream()} }
 
-// tick sends what has changed to all pages.
+// tick sends everything that has changed to all pages.
 func (p *pages) tick() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -51,8 +52,8 @@ func (p *pages) tick() {
 	p.stream.send(text)
 }
 
-// subscribe returns what a page needs at once, a channel of what follows, and a function that ends
-// the subscription.
+// subscribe returns a first message with the whole state, a channel for the messages that follow,
+// and a function that ends the subscription.
 func (p *pages) subscribe() (now []byte, next chan []byte, stop func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -73,7 +74,7 @@ func (p *pages) subscribe() (now []byte, next chan []byte, stop func()) {
 	return now, next, stop
 }
 
-// close ends the streams of all pages.
+// close ends the streams to all pages.
 func (p *pages) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -27,16 +27,16 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// run sends drivers to orders in rounds, until it is stopped. In each round, the fault strikes a
-// holder of one order.
+// run sends drivers to orders in rounds until it is stopped. In each round, it injects the fault
+// while a driver holds the lock of one order.
 func (l *Lab) run(s Settings) {
 	ctx, cancel := context.WithCancel(l.ctx)
 	ended := make(chan struct{})
 	var (
 		mu   sync.Mutex
-		plan *load.Plan // that is being sent
+		plan *load.Plan // the plan whose requests are now being sent
 	)
-	l.stop = func() { // what is under way ends by itself, within a grab's time
+	l.stop = func() { // grabs under way end by themselves after some time
 		close(ended)
 		mu.Lock()
 		defer mu.Unlock()
@@ -102,11 +102,12 @@ func (l *Lab) run(s Settings) {
 	})
 }
 
-// beforeClaim is the point after a holder's last check of its lease.
+// beforeClaim is the point of a grab after the holder's last check of its lease and before its
+// write.
 var beforeClaim = control.Point{Phase: tap.Claim, N: 1}
 
-// strike lets the fault strike the first driver of an order that is about to write at the first
-// instance. It heals the fault after other drivers had time to get the lock.
+// strike injects the fault while the first driver of an order is about to write at the first
+// instance. It heals the fault after other drivers have had time to get the lock.
 func (l *Lab) strike(ctx context.Context, s Settings, id int64) (err error) {
 	if s.Fault == catalog.NoFault {
 		return nil
@@ -133,7 +134,7 @@ func (l *Lab) strike(ctx context.Context, s Settings, id int64) (err error) {
 	}
 	defer func() {
 		if f.Course == fault.Killed {
-			return // with the process
+			return // the hold ended with the process
 		}
 		if gone := in.RemoveHold(context.WithoutCancel(ctx), name); gone != nil && err == nil && ctx.Err() == nil {
 			err = gone
@@ -141,7 +142,7 @@ func (l *Lab) strike(ctx context.Context, s Settings, id int64) (err error) {
 	}()
 	held, err := in.Held(ctx, name, 1, times(s).Wait+lease)
 	if err != nil || len(held) == 0 {
-		return err // no driver came there, because the order belongs to another instance
+		return err // no driver came to this point, because the order was taken at the other instance
 	}
 	l.state.setStrike(fmt.Sprintf("%s strikes driver %d of order %d at %s, which is about to write", s.Fault, held[0].Driver, id, in.ID), id)
 	defer l.state.setStrike("", 0)
@@ -160,7 +161,7 @@ func (l *Lab) strike(ctx context.Context, s Settings, id int64) (err error) {
 	return err
 }
 
-// outcomeOf returns the outcome of an answer, as the page counts it.
+// outcomeOf returns the outcome under which the page counts an answer.
 func outcomeOf(r *vegeta.Result) string {
 	if r.Code == 0 {
 		return string(grab.Failed)
@@ -168,19 +169,20 @@ func outcomeOf(r *vegeta.Result) string {
 	return string(target.Own.Meaning(int(r.Code), nil, r.Body).Outcome)
 }
 
-// Hand is an action of the user: open a new order, let driver a or b grab it, or let that driver
-// continue to its write.
+// Hand is an action of the user. It opens a new order, lets driver a or b grab the order, or lets
+// that driver continue to its write.
 type Hand struct {
 	Do  string `json:"do"`  // "order", "grab", "write"
 	Who string `json:"who"` // "a", "b"
 }
 
-// handDrivers maps the drivers by hand to their instances.
+// handDrivers maps the drivers by hand to the indexes of their instances.
 var handDrivers = map[string]int{"a": 0, "b": 1}
 
 func handHold(who string) string { return "hand-" + who }
 
-// ByHand performs an action of the user. A driver stops before its write until the user continues it.
+// ByHand performs an action of the user. A driver that grabs is held before its write until the
+// user lets it continue.
 func (l *Lab) ByHand(ctx context.Context, h Hand) error {
 	n, known := handDrivers[h.Who]
 	l.op.Lock()
@@ -227,7 +229,7 @@ func (l *Lab) ByHand(ctx context.Context, h Hand) error {
 
 var handClient = &http.Client{Timeout: grabTimeout}
 
-// grabByHand returns the answer of the instance.
+// grabByHand sends a grab and returns the answer of the instance as text.
 func grabByHand(url string, id, driver int64) string {
 	path, body, header := target.Own.Request(id, driver)
 	answer, err := post(handClient, url+string(path), body, header)
@@ -237,7 +239,7 @@ func grabByHand(url string, id, driver int64) string {
 	return answer
 }
 
-// post sends a request and returns the outcome in its answer.
+// post sends a request and returns the outcome and the reason from the answer.
 func post(client *http.Client, url string, body []byte, header http.Header) (string, error) {
 	req, err := http.NewRequest(http.MethodPost, url, bytes.NewReader(body))
 	if err != nil {
@@ -256,7 +258,7 @@ func post(client *http.Client, url string, body []byte, header http.Header) (str
 	return strings.TrimSpace(a.Outcome + " " + a.Reason), nil
 }
 
-// releaseHand lets the drivers by hand continue.
+// releaseHand lets the drivers by hand continue to their writes, and forgets their order.
 func (l *Lab) releaseHand(ctx context.Context) error {
 	for who, n := range handDrivers {
 		if l.hand == 0 || n >= len(l.fleet.Instances) {

@@ -10,10 +10,10 @@ import (
 	"grablab/internal/catalog"
 )
 
-// sentences holds the parts of the answer by language and key.
+// sentences holds the phrases of the answer at the top of the page, by language and key.
 var sentences = func() (all map[string]map[string]string) {
 	if err := json.Unmarshal([]byte(sentencesJSON), &all); err != nil {
-		panic(err) // it is embedded
+		panic(err) // cannot fail, because the text is embedded
 	}
 	return all
 }()
@@ -21,10 +21,11 @@ var sentences = func() (all map[string]map[string]string) {
 //go:embed sentences.json
 var sentencesJSON string
 
-// summary describes the orders in each language. It sets alarm if an order has more rows than units.
+// summary describes the state of the orders in each language. It returns alarm if an order has more
+// ledger rows than units.
 func summary(s Settings, tiles []Tile) (texts map[string]string, alarm bool) {
 	doubles, won, several := 0, 0, false
-	var double, under *Tile // the last of each
+	var double, under *Tile // the last tile with each state
 	for i, t := range tiles {
 		switch t.State {
 		case Won:
@@ -60,7 +61,8 @@ func summary(s Settings, tiles []Tile) (texts map[string]string, alarm bool) {
 	return texts, double != nil
 }
 
-// phrase returns a part of the answer with its slots filled in. Slots are names and values by turns.
+// phrase returns the phrase for key with its slots filled in. The arguments slots alternate between
+// names and values.
 func phrase(lang, key string, slots ...any) string {
 	var pairs []string
 	for i := 0; i < len(slots); i += 2 {
@@ -69,7 +71,7 @@ func phrase(lang, key string, slots ...any) string {
 	return strings.NewReplacer(pairs...).Replace(sentences[lang][key])
 }
 
-// idleSentence says what Start will do.
+// idleSentence says what a click on Start will do.
 func idleSentence(s Settings, say func(string, ...any) string) string {
 	under, units := say("noFault"), ""
 	if s.Fault != catalog.NoFault {
@@ -82,7 +84,7 @@ func idleSentence(s Settings, say func(string, ...any) string) string {
 	return say("idle", "drivers", s.drivers(), "units", units, "rate", rate, "strategy", s.Strategy, "guard", guardOf(s), "under", under)
 }
 
-// oversoldSentence names the winners of an order with more rows than units.
+// oversoldSentence names the winners of an order that has more ledger rows than units.
 func oversoldSentence(t Tile, say func(string, ...any) string) string {
 	ids := make([]string, len(t.Rows))
 	for i, row := range t.Rows {
@@ -97,7 +99,7 @@ func oversoldSentence(t Tile, say func(string, ...any) string) string {
 	return say("double", "id", t.ID, "rows", len(t.Rows), "who", join(ids, say))
 }
 
-// join joins names with commas and a final "and".
+// join joins names with commas and, before the last name, with "and".
 func join(names []string, say func(string, ...any) string) string {
 	if len(names) < 2 {
 		return strings.Join(names, "")

@@ -30,26 +30,26 @@ var (
 	index = template.Must(template.ParseFS(files, "index.html"))
 )
 
-// kinds maps the extension of a file to its content type.
+// kinds maps the extension of a file name to its content type.
 var kinds = map[string]string{".css": "text/css", ".js": "text/javascript"}
 
-// policy is the Content-Security-Policy. The page may load files only from this server.
+// policy is the Content-Security-Policy. It allows the page to load files only from this server.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 // tokenHeader carries the page's token in requests that start something.
 const tokenHeader = "X-Lab-Token"
 
-// choices holds the options that the page offers.
+// choices holds the options that the page offers to the user.
 type choices struct {
 	Strategies []Choice             `json:"strategies"`
 	Guards     []string             `json:"guards"`
 	Faults     []choice             `json:"faults"`
-	Explored   []string             `json:"explored"`  // strategies whose schedules can be searched; none: there is no such view
-	Searched   []choice             `json:"searched"`  // faults of a search
-	Table      []choice             `json:"table"`     // strategies that a matrix can have; none: there is no such view
-	Struck     []choice             `json:"struck"`    // faults of a matrix
-	Questions  []whichlock.Question `json:"questions"` // that lead to a lock
-	Workshop   bool                 `json:"workshop"`  // there is one
+	Explored   []string             `json:"explored"`  // strategies whose schedules can be searched; if there are none, the page has no view for this
+	Searched   []choice             `json:"searched"`  // faults that a search can use
+	Table      []choice             `json:"table"`     // strategies that a matrix can have; if there are none, the page has no view for this
+	Struck     []choice             `json:"struck"`    // faults that a matrix can have
+	Questions  []whichlock.Question `json:"questions"` // questions whose answers lead to a lock
+	Workshop   bool                 `json:"workshop"`  // whether there is a workshop
 	MaxRate    int                  `json:"max_rate"`
 	MaxUnits   int                  `json:"max_units"` // of an order
 	Drivers    int                  `json:"drivers"`
@@ -59,10 +59,10 @@ type choices struct {
 type choice struct {
 	Name    string `json:"name"`
 	About   string `json:"about"`
-	Refused string `json:"refused,omitempty"` // why it cannot be chosen
+	Refused string `json:"refused,omitempty"` // why the user cannot choose the option
 }
 
-// handler serves the page and its requests.
+// handler returns the handler for the page, its files and its requests.
 func (l *Lab) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", l.page)
@@ -73,7 +73,7 @@ func (l *Lab) handler() http.Handler {
 	for _, name := range names {
 		text, err := files.ReadFile(name)
 		if err != nil {
-			panic(err) // it is embedded
+			panic(err) // cannot fail, because the file is embedded
 		}
 		mux.HandleFunc("GET /"+name, asset(kinds[path.Ext(name)], text))
 	}
@@ -104,8 +104,8 @@ func (l *Lab) handler() http.Handler {
 	return l.guarded(http.NewCrossOriginProtection().Handler(l.withToken(mux)))
 }
 
-// withToken refuses every request that may change something and does not have the token of the
-// page. It stands before all routes, so that no route can lack it.
+// withToken refuses every request that may change something and lacks the token of the page. It
+// wraps all routes, so no route can forget the check.
 func (l *Lab) withToken(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead && r.Header.Get(tokenHeader) != l.token {
@@ -116,8 +116,8 @@ func (l *Lab) withToken(next http.Handler) http.Handler {
 	})
 }
 
-// guarded refuses requests that do not come from a page of this host. A request of another web site
-// has that site's name in Host or Origin.
+// guarded refuses requests that do not come from a page of this host. Requests from another web
+// site have the name of that site in the header Host or Origin.
 func (l *Lab) guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host, port, err := net.SplitHostPort(r.Host)
@@ -150,7 +150,7 @@ func (l *Lab) page(w http.ResponseWriter, _ *http.Request) {
 	asset("text/html", b.Bytes())(w, nil)
 }
 
-// refuse answers with an error.
+// refuse answers a request with an error.
 func refuse(w http.ResponseWriter, status int, why string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
@@ -162,10 +162,10 @@ func reply(w http.ResponseWriter, body any) {
 	_ = json.NewEncoder(w).Encode(body)
 }
 
-// errNone means that the requested thing does not exist.
+// errNone means that the thing that a request asks for does not exist.
 var errNone = errors.New("there is none")
 
-// answer writes the answer to a request.
+// answer writes the answer to a request. The kind of err determines the HTTP status.
 func answer(w http.ResponseWriter, body any, err error) {
 	switch {
 	case errors.Is(err, errBad):
@@ -181,7 +181,7 @@ func answer(w http.ResponseWriter, body any, err error) {
 	}
 }
 
-// shows handles a request that changes nothing.
+// shows returns a handler for requests that change nothing.
 func shows(do func(*http.Request) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, err := do(r)
@@ -189,10 +189,12 @@ func shows(do func(*http.Request) (any, error)) http.HandlerFunc {
 	}
 }
 
-// mostAsked is a limit on a request. Schedules and the user's own locks are smaller.
+// mostAsked is the maximum size of a request in bytes. Schedules and the user's own locks are
+// smaller.
 const mostAsked = 64 << 10
 
-// starts handles a request that starts something. The request needs the page's token and has a body of type In.
+// starts returns a handler for requests that start something. Such a request needs the page's token
+// and has a JSON body of type In.
 func starts[In any](do func(*http.Request, In) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var in In
@@ -223,7 +225,7 @@ func (l *Lab) choices(w http.ResponseWriter, _ *http.Request) {
 	reply(w, c)
 }
 
-// events streams the ticks. The first one holds everything.
+// events streams the ticks to a page. The first tick contains the whole state.
 func (l *Lab) events(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	out := http.NewResponseController(w)
@@ -253,8 +255,8 @@ func (l *Lab) events(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// drawing answers null for an order that the lab has dropped. The page cannot know that yet, and a
-// browser reports every 404 as an error.
+// drawing sends the diagram of an order. For an order that the lab has dropped, it sends null,
+// because the page cannot know that yet and a browser reports every 404 as an error.
 func (l *Lab) drawing(w http.ResponseWriter, r *http.Request) {
 	id, err := strconv.ParseInt(r.PathValue("id"), 10, 64)
 	if err != nil {

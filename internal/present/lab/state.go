@@ -8,22 +8,22 @@ import (
 	"grablab/internal/testbed/fleet"
 )
 
-// state holds what the lab does, and its orders. Its methods may be called concurrently.
+// state holds what the lab is doing, and its orders. Its methods may be called concurrently.
 type state struct {
 	orders *orders
 
 	mu     sync.Mutex
 	status Status
 	keys   []Key
-	lost   int // failed attempts to read events
+	lost   int // number of failed attempts to read events
 }
 
 func newState() *state {
 	return &state{orders: newOrders(), status: Status{Phase: Starting, Settings: first, Drivers: map[string]string{"a": "", "b": ""}}}
 }
 
-// tick returns everything that a page shows, and the tiles that changed since the last call of
-// orders.published.
+// tick returns everything that a page shows. It also returns the tiles that have changed since the
+// last call of orders.published.
 func (s *state) tick(now time.Time) (all Tick, changed []Tile) {
 	s.locked(func() {
 		o := s.orders.snapshot(now)
@@ -37,19 +37,19 @@ func (s *state) tick(now time.Time) (all Tick, changed []Tile) {
 	return all, changed
 }
 
-// locked runs f while no other goroutine uses the state.
+// locked calls f while no other goroutine uses the state.
 func (s *state) locked(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f()
 }
 
-// say sets the phase and its sentence.
+// say sets the phase of the lab and the sentence that the page shows.
 func (s *state) say(p Phase, answer string) {
 	s.locked(func() { s.status.Phase, s.status.Answer, s.status.Error = p, answer, "" })
 }
 
-// settle records that nothing runs any more, and why if there was a problem.
+// settle records that no run is active any more. If there was a problem, the page shows it.
 func (s *state) settle(next Settings, problem string) {
 	s.locked(func() {
 		s.status.Phase, s.status.Settings, s.status.Error = Idle, next, problem
@@ -57,14 +57,14 @@ func (s *state) settle(next Settings, problem string) {
 	})
 }
 
-// fail shows an error, unless the lab is ending.
+// fail shows an error on the page, unless the lab is ending anyway.
 func (s *state) fail(ctx interface{ Err() error }, problem string) {
 	if ctx.Err() == nil {
 		s.locked(func() { s.status.Error = problem })
 	}
 }
 
-// clear forgets the orders.
+// clear forgets the orders of the last run.
 func (s *state) clear() {
 	s.locked(func() {
 		s.status.Hand, s.status.Fault = 0, ""
@@ -72,7 +72,7 @@ func (s *state) clear() {
 	})
 }
 
-// begin records that a run starts.
+// begin records that a run starts with the given settings.
 func (s *state) begin(next Settings) {
 	s.locked(func() {
 		s.status.Phase, s.status.Settings, s.status.Error = Running, next, ""
@@ -84,7 +84,7 @@ func (s *state) begin(next Settings) {
 // end records that the run has ended.
 func (s *state) end() { s.locked(func() { s.status.Phase = Idle }) }
 
-// setInstances shows the instances.
+// setInstances records the names of the instances, so that the page can show them.
 func (s *state) setInstances(f *fleet.Fleet) {
 	s.locked(func() {
 		s.status.Instances = nil
@@ -94,7 +94,7 @@ func (s *state) setInstances(f *fleet.Fleet) {
 	})
 }
 
-// setStrike shows the fault that strikes an order now, or "" once it is healed.
+// setStrike shows that a fault now affects an order, or hides this if what is empty.
 func (s *state) setStrike(what string, id int64) {
 	s.locked(func() {
 		s.status.Fault = what
@@ -102,7 +102,7 @@ func (s *state) setStrike(what string, id int64) {
 	})
 }
 
-// openByHand shows a new order whose drivers the user sends.
+// openByHand shows a new order whose drivers the user controls.
 func (s *state) openByHand(id int64) {
 	s.locked(func() {
 		s.orders.openByHand(id)
@@ -111,10 +111,11 @@ func (s *state) openByHand(id int64) {
 	})
 }
 
-// asks is the state of a driver by hand who waits for an answer.
+// asks is the state of a driver by hand that is waiting for its answer.
 const asks = "asks"
 
-// startGrab records that a driver grabs. It returns false if the driver is grabbing already.
+// startGrab records that a driver has begun a grab. It returns false if the driver is already
+// grabbing.
 func (s *state) startGrab(who string) (ok bool) {
 	s.locked(func() {
 		if ok = s.status.Drivers[who] != asks; ok {
@@ -125,10 +126,11 @@ func (s *state) startGrab(who string) (ok bool) {
 	return ok
 }
 
-// setAnswer shows the answer to a driver by hand.
+// setAnswer shows the answer that a driver by hand has got.
 func (s *state) setAnswer(who, answer string) { s.locked(func() { s.setDriver(who, answer) }) }
 
-// setDriver copies the map, because a tick may still refer to the old one.
+// setDriver sets the state of a driver in a copy of the map, because a tick may still use the old
+// map.
 func (s *state) setDriver(who, state string) {
 	s.status.Drivers = maps.Clone(s.status.Drivers)
 	s.status.Drivers[who] = state

@@ -13,14 +13,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// How often the lab reads events, rows and keys.
+// How often the lab reads events, rows and keys, and how many keys it shows.
 const (
 	lookEvery = 100 * time.Millisecond // events and the ledger
 	keysEvery = 250 * time.Millisecond
 	mostKeys  = 24
 )
 
-// watch reads events, the ledger and keys, and updates the pages, until ctx is done.
+// watch repeatedly reads events, the ledger and keys, and updates the pages, until ctx is done.
 func (l *Lab) watch(ctx context.Context) {
 	var looking sync.WaitGroup
 	defer looking.Wait()
@@ -54,7 +54,8 @@ func (l *Lab) lookAtEvents(context.Context) {
 	}
 }
 
-// lookAtLedger reads the ledger. It settles the orders whose drivers had all been answered before.
+// lookAtLedger reads the ledger. It then settles the orders whose drivers had all got an answer
+// before the reading.
 func (l *Lab) lookAtLedger(ctx context.Context) {
 	id, count, answered := l.state.orders.unsettled()
 	if count == 0 {
@@ -75,8 +76,8 @@ func (l *Lab) lookAtLedger(ctx context.Context) {
 	l.state.orders.settle(answered)
 }
 
-// lookAtKeys reads the locks on the Redis servers. It reads a lock that it has seen by its name, until
-// the lock is gone.
+// lookAtKeys reads the locks on the Redis servers. A lock that it has found once is read by name
+// from then on, until the lock is gone.
 func (l *Lab) lookAtKeys(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -91,7 +92,7 @@ func (l *Lab) lookAtKeys(ctx context.Context) {
 		slices.Sort(found)
 		s.seen = s.seen[:0]
 		for _, name := range slices.Compact(found) {
-			if strings.HasSuffix(name, ":fence") { // a counter, which outlives its lock
+			if strings.HasSuffix(name, ":fence") { // a counter of fencing tokens, which outlives its lock
 				continue
 			}
 			at := l.state.orders.clock()
@@ -108,7 +109,7 @@ func (l *Lab) lookAtKeys(ctx context.Context) {
 				}
 			case errors.Is(err, errNoLock):
 				l.state.orders.keyGone(s.name, name, l.state.orders.clock())
-			default: // unknown: look again
+			default: // the state is unknown, so look again
 				s.seen = append(s.seen, name)
 			}
 		}
@@ -116,20 +117,20 @@ func (l *Lab) lookAtKeys(ctx context.Context) {
 	l.state.locked(func() { l.state.keys = shown })
 }
 
-// errNoLock means that a key is gone or is not a lock.
+// errNoLock means that a key does not exist or is not a lock.
 var errNoLock = errors.New("there is no such lock")
 
-// look reads a key atomically. Its error is errNoLock or an error of the server.
+// look reads a key in one transaction. Its error is errNoLock or an error of the server.
 func (s *server) look(ctx context.Context, name string) (k Key, err error) {
 	all := s.client.TxPipeline()
-	ttl, text, fields := all.PTTL(ctx, name), all.Get(ctx, name), all.HKeys(ctx, name) // of a hash they are the owners
-	_, _ = all.Exec(ctx)                                                               // each says what became of it
+	ttl, text, fields := all.PTTL(ctx, name), all.Get(ctx, name), all.HKeys(ctx, name) // the fields of a hash are the owners
+	_, _ = all.Exec(ctx)                                                               // each command has its own error
 	other := func(err error) bool { return redis.HasErrorPrefix(err, "WRONGTYPE") }
 	k = Key{Server: s.name, Name: name, TTL: -1}
 	switch {
 	case ttl.Err() != nil:
 		return k, ttl.Err()
-	case ttl.Val() == -2, other(text.Err()) && other(fields.Err()): // a queue, if it is there
+	case ttl.Val() == -2, other(text.Err()) && other(fields.Err()): // if the key exists, it is a queue
 		return k, errNoLock
 	case text.Err() == nil:
 		k.holders = []string{text.Val()}

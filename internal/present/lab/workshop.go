@@ -30,20 +30,20 @@ type lessons struct {
 	ending sync.WaitGroup
 }
 
-// Job is the state of an exercise's commands, as the page shows it.
+// Job is the state of the commands of an exercise, in the form that the page shows.
 type Job struct {
-	Number   int                `json:"number"` // the number of the exercise
-	Checks   bool               `json:"checks"` // true if the job checks an answer or tries a figure
+	Number   int                `json:"number"` // number of the exercise
+	Checks   bool               `json:"checks"` // whether the job checks an answer or tries a figure
 	Tries    bool               `json:"tries"`
 	Running  bool               `json:"running"`
 	Seconds  float64            `json:"seconds"`
-	Step     int                `json:"step"` // the number of the current command
-	Of       int                `json:"of"`   // the number of commands; 0 if unknown
+	Step     int                `json:"step"` // number of the current command
+	Of       int                `json:"of"`   // number of commands; 0 if unknown
 	Progress string             `json:"progress"`
 	Printed  string             `json:"printed"`
 	Stopped  bool               `json:"stopped"`
 	Problem  string             `json:"problem"`
-	Problems []workshop.Problem `json:"problems"` // errors in the file that was handed in
+	Problems []workshop.Problem `json:"problems"` // errors in the file that the user handed in
 }
 
 // job runs the commands of an exercise.
@@ -56,7 +56,7 @@ type job struct {
 	drawings []diagram.Diagram
 }
 
-// mostPrinted limits how many bytes of the commands' output a job keeps.
+// mostPrinted is the maximum number of bytes that a job keeps of the commands' output.
 const mostPrinted = 256 << 10
 
 func (j *job) locked(f func()) {
@@ -74,7 +74,7 @@ func (j *job) look() (seen Job) {
 	return seen
 }
 
-// writer is an io.Writer that passes each write to a function.
+// writer is an io.Writer that calls a function with the text of each write.
 type writer func(text string)
 
 func (w writer) Write(b []byte) (int, error) {
@@ -90,14 +90,14 @@ func (j *job) print(text string) {
 	})
 }
 
-// progress keeps the last line.
+// progress keeps only the last line of the text, because the page shows one line.
 func (j *job) progress(text string) {
 	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
 	j.locked(func() { j.seen.Progress = lines[len(lines)-1] })
 }
 
-// session opens a workshop session with the saved progress. Its errors wrap errBad if the
-// exercise or the language does not exist.
+// session opens a workshop session with the saved progress. Its error wraps errBad if the exercise
+// or the language does not exist.
 func (l *Lab) session(lang, number string, progress io.Writer) (s *workshop.Session, e workshop.Exercise, err error) {
 	if l.cfg.Workshop == nil {
 		return nil, e, fmt.Errorf("%w: this lab has no workshop", errBad)
@@ -117,7 +117,7 @@ func (l *Lab) session(lang, number string, progress io.Writer) (s *workshop.Sess
 	return s, e, err
 }
 
-// classroom is the part of the view above the exercise.
+// classroom holds what the page shows above an exercise.
 type classroom struct {
 	workshop.Overview
 	Languages []string          `json:"languages"`
@@ -126,7 +126,7 @@ type classroom struct {
 }
 
 func (l *Lab) overview(r *http.Request) (any, error) {
-	j := l.lastJob() // read it before the progress, so that the points of a finished job are included
+	j := l.lastJob() // before the progress, so that the points of a finished job are included
 	s, _, err := l.session(r.FormValue("lang"), "", io.Discard)
 	if err != nil {
 		return nil, err
@@ -134,7 +134,7 @@ func (l *Lab) overview(r *http.Request) (any, error) {
 	return classroom{s.Overview(), workshop.Languages, s.Texts.Under("ui."), j}, nil
 }
 
-// lesson is the visible part of an exercise with its diagrams.
+// lesson holds the part of an exercise that the user may see, with its diagrams.
 type lesson struct {
 	workshop.View
 	Drawings []drawing `json:"drawings"`
@@ -142,7 +142,7 @@ type lesson struct {
 
 type drawing struct {
 	diagram.Diagram
-	Handed bool `json:"handed"` // true if it shows the file that was handed in
+	Handed bool `json:"handed"` // whether the diagram shows the file that the user handed in
 }
 
 func (l *Lab) lesson(r *http.Request) (any, error) {
@@ -161,7 +161,7 @@ func (l *Lab) lesson(r *http.Request) (any, error) {
 // drawingsFile is the name of the file with the diagrams of an exercise or of an answer.
 const drawingsFile = "drawings.json"
 
-// drawingsOf returns the diagrams of the file that was handed in, followed by those of the
+// drawingsOf returns the diagrams of the file that the user handed in, followed by those of the
 // exercise.
 func drawingsOf(s *workshop.Session, e workshop.Exercise) ([]drawing, error) {
 	all := []drawing{}
@@ -191,16 +191,16 @@ func (l *Lab) lastJob() *Job {
 	return &seen
 }
 
-// Lesson is the request of a page about an exercise.
+// Lesson is a request of the page that concerns an exercise.
 type Lesson struct {
 	Lang    string     `json:"lang"`
-	Letter  string     `json:"letter"`  // the predicted option
-	Answers [][]string `json:"answers"` // one for each question; an empty answer skips the question
-	Text    string     `json:"text"`    // the text of the file that is handed in
-	Try     string     `json:"try"`     // a figure to try
+	Letter  string     `json:"letter"`  // letter of the predicted option
+	Answers [][]string `json:"answers"` // one answer for each question; an empty answer skips the question
+	Text    string     `json:"text"`    // content of the file that is handed in
+	Try     string     `json:"try"`     // figure to try
 }
 
-// asLesson makes an error of the workshop wrap errBad if the request was invalid.
+// asLesson converts an error of the workshop. The result wraps errBad if the request was invalid.
 func asLesson(err error) error {
 	for _, e := range []error{workshop.ErrAnswer, workshop.ErrEarly} {
 		if errors.Is(err, e) {
@@ -210,8 +210,8 @@ func asLesson(err error) error {
 	return err
 }
 
-// atOnce changes the progress immediately. It refuses while a command runs, because the
-// command changes the progress too.
+// atOnce changes the progress of an exercise immediately. It refuses while a command is running,
+// because the command changes the progress too.
 func (l *Lab) atOnce(r *http.Request, in Lesson, do func(*workshop.Session, workshop.Exercise) error) (any, error) {
 	l.lessons.mu.Lock()
 	defer l.lessons.mu.Unlock()
@@ -240,8 +240,7 @@ func (l *Lab) hint(r *http.Request, in Lesson) (any, error) {
 	return l.atOnce(r, in, func(s *workshop.Session, e workshop.Exercise) error { return s.Hint(e) })
 }
 
-// inTurn starts the commands of an exercise and returns at once. It refuses if other work
-// runs.
+// inTurn starts the commands of an exercise in the background. It refuses if other work is running.
 func (l *Lab) inTurn(r *http.Request, in Lesson, as Job, may func(*workshop.Session, workshop.Exercise) error, do func(context.Context, *workshop.Session, workshop.Exercise) error) (any, error) {
 	l.lessons.mu.Lock()
 	defer l.lessons.mu.Unlock()
@@ -295,13 +294,13 @@ func (l *Lab) inTurn(r *http.Request, in Lesson, as Job, may func(*workshop.Sess
 	return nil, nil
 }
 
-// handsIn reports whether an answer is a file. The diagrams of a file do not reveal the
-// answer.
+// handsIn reports whether an answer to the exercise is a file. The page may show the diagrams of
+// such a file, because they do not reveal the answer.
 func handsIn(e workshop.Exercise) bool {
 	return slices.ContainsFunc(e.Questions, func(q workshop.Question) bool { return q.File })
 }
 
-// keep writes the diagrams next to the output of the commands.
+// keep writes the diagrams of the job next to the output of its commands.
 func (j *job) keep(s *workshop.Session, e workshop.Exercise) error {
 	var b []byte
 	var err error
@@ -321,7 +320,7 @@ func (j *job) keep(s *workshop.Session, e workshop.Exercise) error {
 	return errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, b, 0o644))
 }
 
-// ended records the result of the job.
+// ended records the result of the job, so that the page can show it.
 func (j *job) ended(ctx context.Context, err error) {
 	j.locked(func() {
 		j.seen.Running, j.seen.Seconds, j.seen.Progress = false, time.Since(j.began).Seconds(), ""
@@ -366,7 +365,7 @@ func (l *Lab) tryExercise(r *http.Request, in Lesson) (any, error) {
 	})
 }
 
-// stopExercise stops the current job and waits for its end.
+// stopExercise stops the current job and waits until it has ended.
 func (l *Lab) stopExercise(*http.Request, struct{}) (any, error) {
 	l.lessons.mu.Lock()
 	j := l.lessons.job
@@ -378,7 +377,7 @@ func (l *Lab) stopExercise(*http.Request, struct{}) (any, error) {
 	return nil, nil
 }
 
-// looks handles a request that only reads.
+// looks returns a handler for requests that only read.
 func looks(do func(*http.Request) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, err := do(r)

@@ -5,16 +5,17 @@ import (
 	"strconv"
 )
 
-// figure returns a function that draws a random whole number from low to high for a slot.
+// figure returns a function that draws a random whole number from low to high and stores it as a
+// fact.
 func figure(name string, low, high int) func(*rand.Rand, Facts) {
 	return func(r *rand.Rand, f Facts) { f[name] = strconv.Itoa(low + r.IntN(high-low+1)) }
 }
 
-// ownBounds holds the flags that limit the search with the user's lock.
+// ownBounds holds the flags that limit the search for flaws in the user's own lock.
 const ownBounds = "-actors 3 -faults slow,pause,crash,cancel -everything -seconds 40 " +
 	"-property one-winner,lease-exclusive,stale-write,fence,stuck,release-effective"
 
-// Exercises lists the twelve exercises in order.
+// Exercises lists the twelve exercises in their order.
 var Exercises = []Exercise{
 	{
 		Number: 1, Minutes: 4, Options: "abcd", Right: "d", Draw: figure("drivers", 8, 18), Hints: 1,
@@ -159,9 +160,8 @@ var Exercises = []Exercise{
 	},
 }
 
-// clocks holds the flags of a load whose result depends on the clock offset and not on
-// chance. The clock of the second instance is ahead, and the first of two drivers uses the
-// first instance.
+// clocks holds the flags of a load whose result depends only on the clock offset and not on chance.
+// The clock of the second instance is ahead, and the first of two drivers uses the first instance.
 const clocks = "-ttl 500ms -work 20ms -orders 10 -drivers 10 -rate 200 -seed {seed}"
 
 const nodes = "-strategies watchdog,redlock,redlock-miswired -seed {seed}"

@@ -11,24 +11,24 @@ import (
 	"grablab/internal/explore/schedule"
 )
 
-// The reasons that several questions share.
+// The keys of reasons that several questions share.
 const (
 	right = "right"
-	other = "other" // wrong, for no known mistaken belief
+	other = "other" // wrong, but not because of a known mistaken belief
 )
 
-// Tolerances for figures that vary from machine to machine. An answer within the tolerance of
-// the measured figure is right.
+// Tolerances for figures that vary from machine to machine. An answer is right if it differs from
+// the measured figure by at most the tolerance.
 const (
 	waitTolerance     = 0.15
 	commandsTolerance = 0.20
-	offsetTolerance   = 60 // ms, to each side
+	offsetTolerance   = 60 // in ms, in both directions
 )
 
 func rightFor(points int) (Mark, error)   { return Mark{points, right}, nil }
 func wrongBy(belief string) (Mark, error) { return Mark{0, belief}, nil }
 
-// bare removes the words and units around a figure. It returns 10 for "step 10", 4000 for
+// bare removes words and units around a figure. For example, it returns 10 for "step 10", 4000 for
 // "4000 ms", and 3.4 for "3.4x".
 func bare(word string) string {
 	word = strings.TrimPrefix(strings.ToLower(strings.TrimSpace(word)), "step")
@@ -38,7 +38,7 @@ func bare(word string) string {
 	return strings.TrimSpace(word)
 }
 
-// parseWhole parses an answer as a whole number.
+// parseWhole parses an answer that must be a whole number and not negative.
 func parseWhole(word string) (int, error) {
 	n, err := strconv.Atoi(bare(word))
 	if err != nil || n < 0 {
@@ -47,7 +47,7 @@ func parseWhole(word string) (int, error) {
 	return n, nil
 }
 
-// decimal parses an answer as a number that is not negative.
+// decimal parses an answer that must be a number and not negative.
 func decimal(word string) (float64, error) {
 	x, err := strconv.ParseFloat(bare(word), 64)
 	if err != nil || x < 0 || math.IsInf(x, 0) || math.IsNaN(x) {
@@ -56,7 +56,7 @@ func decimal(word string) (float64, error) {
 	return x, nil
 }
 
-// oneOf returns the answer in lower case. It fails unless the answer is one of words.
+// oneOf returns the answer in lower case. It returns an error unless the answer is one of words.
 func oneOf(word string, words ...string) (string, error) {
 	word = strings.ToLower(strings.TrimSpace(word))
 	if !slices.Contains(words, word) {
@@ -65,7 +65,7 @@ func oneOf(word string, words ...string) (string, error) {
 	return word, nil
 }
 
-// yesOrNo returns "yes" or "no" for an answer in any of the languages.
+// yesOrNo returns "yes" or "no" for an answer in any language of the workshop.
 func yesOrNo(word string) (string, error) {
 	switch strings.ToLower(strings.TrimSpace(word)) {
 	case "y", "是", "はい":
@@ -78,19 +78,19 @@ func yesOrNo(word string) (string, error) {
 
 var yesNo = []string{"yes", "no"}
 
-// missing returns the error for a fact that the run has not measured.
+// missing returns the error for a fact that the commands of the exercise have not measured.
 func missing(fact string) (Mark, error) {
 	return Mark{}, fmt.Errorf("%w: %s", errMeasure, fact)
 }
 
-// known is a wrong figure and the mistaken belief that leads to it.
+// known is a wrong figure together with the mistaken belief that leads to it.
 type known struct {
 	figure float64
 	belief string
 }
 
-// judgeFigure compares an answer with a measured fact. If the answer is wrong, it looks for
-// a mistaken belief that leads to the same figure.
+// judgeFigure compares an answer with a measured fact. If the answer is wrong, judgeFigure looks
+// for a mistaken belief that leads to the same figure.
 func judgeFigure(points int, answer float64, fact string, f Facts, beliefs ...known) (Mark, error) {
 	want, ok := f.number(fact)
 	if !ok {
@@ -107,7 +107,7 @@ func judgeFigure(points int, answer float64, fact string, f Facts, beliefs ...kn
 	return wrongBy(other)
 }
 
-// doubles judges the question of exercise 1: the number of double-grabs.
+// doubles judges the question of exercise 1, which asks for the number of double-grabs.
 func doubles(words []string, f Facts) (Mark, error) {
 	n, err := parseWhole(words[0])
 	if err != nil {
@@ -117,7 +117,7 @@ func doubles(words []string, f Facts) (Mark, error) {
 	return judgeFigure(2, float64(n), "check.double", f, known{drivers, "winners"}, known{0, "checked"}, known{1, "pair"})
 }
 
-// winners judges the first question of exercise 2: the number of winners.
+// winners judges the first question of exercise 2, which asks for the number of winners.
 func winners(words []string, f Facts) (Mark, error) {
 	n, err := parseWhole(words[0])
 	if err != nil {
@@ -126,7 +126,7 @@ func winners(words []string, f Facts) (Mark, error) {
 	return judgeFigure(1, float64(n), "check.grabs", f, known{1, "lock"}, known{2, "pair"}, known{20, "useless"})
 }
 
-// provesNothing judges the second question of exercise 2: whether the first run is safe.
+// provesNothing judges the second question of exercise 2, which asks whether the first run is safe.
 func provesNothing(words []string, f Facts) (Mark, error) {
 	word, err := yesOrNo(words[0])
 	switch {
@@ -140,7 +140,7 @@ func provesNothing(words []string, f Facts) (Mark, error) {
 	return wrongBy("passed")
 }
 
-// longestWait judges exercise 3: the longest wait for the lock of a dead driver.
+// longestWait judges exercise 3, which asks for the longest wait for the lock of a dead driver.
 func longestWait(words []string, f Facts) (Mark, error) {
 	ms, err := decimal(words[0])
 	if err != nil {
@@ -167,7 +167,7 @@ func longestWait(words []string, f Facts) (Mark, error) {
 	return wrongBy(other)
 }
 
-// oneLineMore judges exercise 4: the schedule with one more line.
+// oneLineMore judges exercise 4, in which the user adds one line to a schedule.
 func oneLineMore(_ []string, f Facts) (Mark, error) {
 	was, is, err := handedIn(f, "expire.schedule")
 	switch {
@@ -189,7 +189,7 @@ func oneLineMore(_ []string, f Facts) (Mark, error) {
 	return rightFor(2)
 }
 
-// stepOfTwo judges exercise 5: the step after which two drivers hold the lock.
+// stepOfTwo judges exercise 5, which asks for the step after which two drivers hold the lock.
 func stepOfTwo(words []string, f Facts) (Mark, error) {
 	n, err := parseWhole(words[0])
 	if err != nil {
@@ -199,7 +199,8 @@ func stepOfTwo(words []string, f Facts) (Mark, error) {
 	return judgeFigure(2, float64(n), "three.steps", f, known{del, "deleted"}, known{5, "second"})
 }
 
-// pausedAfter judges the first question of exercise 6: the step after which A is paused.
+// pausedAfter judges the first question of exercise 6, which asks for the step after which driver A
+// is paused.
 func pausedAfter(words []string, f Facts) (Mark, error) {
 	n, err := parseWhole(words[0])
 	if err != nil {
@@ -223,8 +224,8 @@ func pausedAfter(words []string, f Facts) (Mark, error) {
 	return wrongBy(other)
 }
 
-// releasedOther judges the second question of exercise 6: the number of locks released by a
-// request with the token of another driver.
+// releasedOther judges the second question of exercise 6. It asks how many locks a request releases
+// that has the token of another driver.
 func releasedOther(words []string, f Facts) (Mark, error) {
 	n, err := parseWhole(words[0])
 	if err != nil {
@@ -233,8 +234,8 @@ func releasedOther(words []string, f Facts) (Mark, error) {
 	return judgeFigure(1, float64(n), "check.released", f, known{1, "anyone"})
 }
 
-// smallestOffset judges exercise 7: the smallest clock offset in ms that breaks the lock.
-// The answer is right if a run slightly below it is safe and a run slightly above it is
+// smallestOffset judges exercise 7, which asks for the smallest clock offset in ms that breaks the
+// lock. The answer is right if a run slightly below it is safe and a run slightly above it is
 // unsafe.
 func smallestOffset(words []string, f Facts) (Mark, error) {
 	if _, err := offset(words); err != nil {
@@ -260,18 +261,19 @@ func offset(words []string) (int, error) {
 	return n, err
 }
 
-// around sets the two offsets, one below and one above the answer, that the check runs with.
+// around stores two offsets, one below and one above the answer. The check runs the load with both
+// of them.
 func around(words []string, f Facts) error {
 	n, err := offset(words)
 	f["below"], f["above"] = strconv.Itoa(max(0, n-offsetTolerance)), strconv.Itoa(n+offsetTolerance)
 	return err
 }
 
-// pointsOfGrab lists the points at which exercise 8 may stop the holder.
+// pointsOfGrab lists the points of a grab from which the user can choose in exercise 8.
 var pointsOfGrab = []string{"before read 1", "after read 1", "before renew 1", "before claim 1", "after claim 1"}
 
-// whereStopped judges the first question of exercise 8: the point at which the holder was
-// stopped.
+// whereStopped judges the first question of exercise 8, which asks for the point at which the
+// holder was stopped.
 func whereStopped(words []string, f Facts) (Mark, error) {
 	point := strings.ToLower(strings.Join(strings.Fields(words[0]), " "))
 	unsafe, ok := f["paused.unsafe"]
@@ -292,7 +294,8 @@ func whereStopped(words []string, f Facts) (Mark, error) {
 	return Mark{}, fmt.Errorf("%w: %q is no point of a grab; such as %q is", ErrAnswer, words[0], "after read 1")
 }
 
-// rowsFenced judges the second question of exercise 8: the ledger rows of a fenced order.
+// rowsFenced judges the second question of exercise 8, which asks how many ledger rows an order
+// gets with a fence.
 func rowsFenced(words []string, f Facts) (Mark, error) {
 	n, err := parseWhole(words[0])
 	if err != nil {
@@ -301,7 +304,7 @@ func rowsFenced(words []string, f Facts) (Mark, error) {
 	return judgeFigure(1, float64(n), "check.rows", f, known{2, "same"}, known{0, "nobody"})
 }
 
-// The six cells of exercise 9 and the verdicts that each can have.
+// The six cells of exercise 9, and the verdicts from which the user can choose.
 var (
 	nineFaults   = []string{"redis-restart", "amnesia"}
 	nineVerdicts = []string{string(catalog.Safe), string(catalog.Unsafe), string(catalog.NA)}
@@ -317,8 +320,8 @@ func cellsOfNine() (all []string) {
 	return all
 }
 
-// sixCells judges exercise 9: the verdicts of six cells, with those under redis-restart
-// first.
+// sixCells judges exercise 9, which asks for the verdicts of six cells. The cells under
+// redis-restart come first.
 func sixCells(words []string, f Facts) (Mark, error) {
 	var cells [2][3]string
 	wrong := ""
@@ -357,8 +360,8 @@ func sixCells(words []string, f Facts) (Mark, error) {
 	return wrongBy(other)
 }
 
-// linesMoved judges the first question of exercise 10: the schedule with its lines in
-// another order.
+// linesMoved judges the first question of exercise 10, in which the user reorders the lines of a
+// schedule.
 func linesMoved(_ []string, f Facts) (Mark, error) {
 	was, is, err := handedIn(f, "half.schedule")
 	if err != nil {
@@ -380,7 +383,7 @@ func linesMoved(_ []string, f Facts) (Mark, error) {
 	return rightFor(1)
 }
 
-// overlapsRemain judges the second question of exercise 10: whether a fence prevents
+// overlapsRemain judges the second question of exercise 10, which asks whether a fence prevents
 // overlaps.
 func overlapsRemain(words []string, f Facts) (Mark, error) {
 	word, err := yesOrNo(words[0])
@@ -397,7 +400,7 @@ func overlapsRemain(words []string, f Facts) (Mark, error) {
 	return wrongBy("outside")
 }
 
-// commandsOver judges the first question of exercise 11: how many times as many commands
+// commandsOver judges the first question of exercise 11, which asks how many times as many commands
 // redlock needs as setnx.
 func commandsOver(words []string, f Facts) (Mark, error) {
 	x, err := decimal(words[0])
@@ -423,8 +426,8 @@ func commandsOver(words []string, f Facts) (Mark, error) {
 	return wrongBy(other)
 }
 
-// prevented judges the second question of exercise 11: the number of double-grabs under
-// mysql-cas.
+// prevented judges the second question of exercise 11, which asks for the number of double-grabs
+// under mysql-cas.
 func prevented(words []string, f Facts) (Mark, error) {
 	n, err := parseWhole(words[0])
 	if err != nil {
@@ -435,18 +438,18 @@ func prevented(words []string, f Facts) (Mark, error) {
 	return judgeFigure(1, float64(n), "cas.double", f, known{near, "work"}, known{double, "guard"})
 }
 
-// ownScored lists the properties that decide the lock's point of exercise 12 under faults.
-// The ledger decides the point for the order.
+// ownScored lists properties that the user's lock must keep under faults in exercise 12. They
+// decide about one of the points. The ledger decides about another.
 var ownScored = []string{catalog.LeaseExclusive, catalog.StuckOrder, catalog.ReleaseEffective}
 
-// notRefused clears the reason why an earlier lock was refused.
+// notRefused forgets why an earlier version of the user's lock was refused.
 func notRefused(_ []string, f Facts) error {
 	f["own.refused"] = ""
 	return nil
 }
 
-// ownLock judges exercise 12. It gives one point if the lock breaks nothing without faults,
-// one if it keeps the properties of ownScored, and one if it keeps one-winner.
+// ownLock judges exercise 12. It gives one point if the lock breaks no property without faults, one
+// if the lock keeps the properties in ownScored, and one if it keeps one-winner.
 func ownLock(_ []string, f Facts) (Mark, error) {
 	faultless, faulted := strings.Fields(f["own.faultless"]), strings.Fields(f["own.faulted"])
 	broken := slices.Concat(faultless, faulted)
@@ -479,20 +482,19 @@ func ownLock(_ []string, f Facts) (Mark, error) {
 	return Mark{points, "lock"}, nil
 }
 
-// handed is a schedule together with its steps as lines of text.
+// handed is a schedule together with the text of its steps, one line for each.
 type handed struct {
 	schedule.Schedule
 	lines []string
 }
 
-// Header returns the text above the steps.
+// Header returns the text of the schedule above the steps.
 func (h handed) Header() string {
 	h.Steps, h.Mode = nil, ""
 	return h.Schedule.String()
 }
 
-// handedIn returns the schedule that the search found and the schedule that the user handed
-// in.
+// handedIn returns the schedule that the search found, and the schedule that the user handed in.
 func handedIn(f Facts, fact string) (was, is handed, err error) {
 	if f[fact] == "" {
 		return was, is, fmt.Errorf("%w: %s", errMeasure, fact)
@@ -513,7 +515,7 @@ func readHanded(text string) (h handed, err error) {
 	return h, nil
 }
 
-// isSubsequence reports whether long contains all lines of short in the same order.
+// isSubsequence reports whether long contains all lines of short, in the same order.
 func isSubsequence(short, long []string) bool {
 	i := 0
 	for _, s := range long {

@@ -18,7 +18,7 @@ import (
 // errMeasure means that a command did not produce a result that the exercise needs.
 var errMeasure = errors.New("workshop: not measured")
 
-// all returns a function that calls all measures and joins their errors.
+// all combines several measures into one function, which calls all of them and joins their errors.
 func all(measures ...func(Outcome, Facts) error) func(Outcome, Facts) error {
 	return func(o Outcome, f Facts) error {
 		var err error
@@ -29,7 +29,7 @@ func all(measures ...func(Outcome, Facts) error) func(Outcome, Facts) error {
 	}
 }
 
-// cell returns a function that stores the figures of one cell of a run.
+// cell returns a function that stores the figures of one cell of a run as facts.
 func cell(prefix, strategy, fault string) func(Outcome, Facts) error {
 	return func(o Outcome, f Facts) error {
 		if o.Run == nil {
@@ -74,7 +74,8 @@ func noteFigure(set func(name, value string), name string, n *int) {
 	}
 }
 
-// threeCells returns a function that stores the verdicts of exercise 9 under a fault.
+// threeCells returns a function that stores the verdicts of the three strategies of exercise 9
+// under a fault.
 func threeCells(fault string) func(Outcome, Facts) error {
 	var each []func(Outcome, Facts) error
 	for _, strategy := range nineStrategies {
@@ -85,8 +86,8 @@ func threeCells(fault string) func(Outcome, Facts) error {
 
 var nineStrategies = []string{"watchdog", "redlock", "redlock-miswired"}
 
-// explored returns the result for a strategy and its first failure, or nil if there is none.
-// If strategy is empty, it returns the first result.
+// explored returns the result for a strategy, and its first failure or nil. If strategy is empty,
+// it returns the first result.
 func explored(o Outcome, strategy string) (r explore.Result, first *explore.Failure, err error) {
 	i := slices.IndexFunc(o.Explored, func(r explore.Result) bool { return strategy == "" || r.Strategy == strategy })
 	if i < 0 {
@@ -99,7 +100,7 @@ func explored(o Outcome, strategy string) (r explore.Result, first *explore.Fail
 	return r, first, nil
 }
 
-// search returns a function that stores the result of a search or a replay for one strategy.
+// search returns a function that stores the result that a search or a replay had for one strategy.
 func search(prefix, strategy string) func(Outcome, Facts) error {
 	return func(o Outcome, f Facts) error {
 		r, first, err := explored(o, strategy)
@@ -129,8 +130,8 @@ func search(prefix, strategy string) func(Outcome, Facts) error {
 	}
 }
 
-// rows returns a function that stores the number of winners in the ledger after a replay. It
-// also stores in how many moments two drivers believed to hold the lock.
+// rows returns a function that stores how many winners the ledger has after a replay. It also
+// stores in how many moments two drivers believed to hold the lock.
 func rows(prefix string) func(Outcome, Facts) error {
 	return func(o Outcome, f Facts) error {
 		r, _, err := explored(o, "")
@@ -156,8 +157,8 @@ func rows(prefix string) func(Outcome, Facts) error {
 	}
 }
 
-// forced returns a function that stores the number of grabs in a real ledger after a forced
-// schedule.
+// forced returns a function that stores how many grabs a real ledger has after a run that was
+// forced to follow a schedule.
 func forced(prefix string) func(Outcome, Facts) error {
 	return func(o Outcome, f Facts) error {
 		if o.Forced == nil {
@@ -168,7 +169,7 @@ func forced(prefix string) func(Outcome, Facts) error {
 	}
 }
 
-// scripts returns a function that stores the replies of an instance after Redis forgot its
+// scripts returns a function that stores how an instance replied after Redis had forgotten its
 // scripts.
 func scripts(prefix string) func(Outcome, Facts) error {
 	return func(o Outcome, f Facts) error {
@@ -181,7 +182,7 @@ func scripts(prefix string) func(Outcome, Facts) error {
 	}
 }
 
-// replayed stores the result of a schedule that the user handed in.
+// replayed stores what happened in a replay of the schedule that the user handed in.
 func replayed(o Outcome, f Facts) error {
 	r, first, err := explored(o, "")
 	if err != nil {
@@ -205,7 +206,7 @@ func replayed(o Outcome, f Facts) error {
 	return nil
 }
 
-// judgeOwnLock stores the properties that the user's lock breaks, with faults and without.
+// judgeOwnLock stores which properties the user's lock breaks, separately with faults and without.
 func judgeOwnLock(o Outcome, f Facts) error {
 	r, first, err := explored(o, "")
 	if err != nil {

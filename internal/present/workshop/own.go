@@ -9,16 +9,16 @@ import (
 	"path/filepath"
 )
 
-// OwnLock is the lock from which exercise 12 starts: setnx with a release by DEL and a
-// blind write.
+// OwnLock is the source of the lock from which exercise 12 starts. It is setnx with two flaws: a
+// release by a plain DEL, and a blind write.
 //
 //go:embed own_lock.go.txt
 var OwnLock string
 
-// ownFile is the name of the user's lock in the folder of its exercise.
+// ownFile is the name of the file with the user's own lock, in the folder of the exercise.
 const ownFile = "my.go"
 
-// template writes OwnLock as the file to start from, unless the file exists.
+// template writes OwnLock to the user's file as a starting point, unless the file already exists.
 func (s *Session) template(e Exercise, f Facts) error {
 	path := s.Path(e, ownFile)
 	f["template"] = path

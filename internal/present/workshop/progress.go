@@ -11,10 +11,10 @@ import (
 	"grablab/internal/testbed/infile"
 )
 
-// progressSchema is the version of the file format.
+// progressSchema is the version of the format of the progress file.
 const progressSchema = 1
 
-// Progress is the state of all exercises. It is kept in one file in the results folder.
+// Progress is the state of all exercises. It is stored in one file in the results folder.
 type Progress struct {
 	Schema    int            `json:"schema"`
 	Seed      uint64         `json:"seed"`
@@ -26,24 +26,24 @@ type Progress struct {
 
 // State is the progress of one exercise.
 type State struct {
-	Predicted string   `json:"predicted"` // the option that was predicted first, as the texts name it; empty if there is none yet
+	Predicted string   `json:"predicted"` // the option that was predicted first, by its letter in the texts; empty if there is none yet
 	Ran       bool     `json:"ran"`
 	Facts     Facts    `json:"facts"`
 	Answers   []Answer `json:"answers"` // one per question
-	Hints     int      `json:"hints"`   // the number of hints shown so far
+	Hints     int      `json:"hints"`   // number of hints shown so far
 }
 
 // Answer is the state of one question.
 type Answer struct {
 	Right bool     `json:"right"`
 	Best  int      `json:"best"`            // the most points that an answer has earned so far
-	Wrong int      `json:"wrong"`           // the number of wrong answers, without files
+	Wrong int      `json:"wrong"`           // number of wrong answers, except for files
 	Given []string `json:"given,omitempty"` // the last answer
 	Last  *Mark    `json:"last,omitempty"`  // the mark for the last answer; nil if there was none
 }
 
-// ReadProgress reads the file at path. If there is none, it returns a new Progress with the
-// given seed. write must replace a file atomically.
+// ReadProgress reads the progress file at path. If the file does not exist, ReadProgress returns a
+// new Progress with the given seed. The function write must replace a file atomically.
 func ReadProgress(path string, seed uint64, write func(path string, data []byte) error) (*Progress, error) {
 	p := &Progress{Schema: progressSchema, Seed: seed, Exercises: map[int]*State{}, path: path, write: write}
 	b, err := infile.Read(path, infile.Small)
@@ -77,8 +77,8 @@ func (p *Progress) Save() error {
 	return nil
 }
 
-// of returns the state of an exercise. A new state starts with the facts that the seed
-// draws.
+// of returns the state of an exercise. If the exercise is new, its state contains only the facts
+// that are drawn at random from the seed.
 func (p *Progress) of(e Exercise) *State {
 	s := p.Exercises[e.Number]
 	if s == nil {
@@ -92,7 +92,7 @@ func (p *Progress) of(e Exercise) *State {
 	return s
 }
 
-// done reports whether the prediction is made and every answer is right.
+// done reports whether the user has made a prediction and answered every question right.
 func (s *State) done() bool {
 	for _, a := range s.Answers {
 		if !a.Right {
@@ -102,7 +102,7 @@ func (s *State) done() bool {
 	return s.Predicted != ""
 }
 
-// word returns the progress as one word: done, begun or todo.
+// word describes the progress in one word, which is done, begun or todo.
 func (s *State) word() string {
 	switch {
 	case s.done():
@@ -113,8 +113,8 @@ func (s *State) word() string {
 	return "todo"
 }
 
-// points returns the points of an exercise so far. A right first prediction earns one point.
-// Each wrong answer and each hint costs one point.
+// points returns the points that the user has earned in an exercise so far. A right first
+// prediction earns one point. Each wrong answer and each hint costs one.
 func (s *State) points(e Exercise) int {
 	points := 0
 	for i := range e.Questions {
@@ -127,7 +127,7 @@ func (s *State) points(e Exercise) int {
 	return points
 }
 
-// Points returns the points of all exercises so far, and the maximum.
+// Points returns the points that the user has earned in all exercises so far, and the maximum.
 func (p *Progress) Points() (points, of int) {
 	for _, e := range Exercises {
 		points += p.of(e).points(e)
@@ -136,7 +136,7 @@ func (p *Progress) Points() (points, of int) {
 	return points, of
 }
 
-// Next returns the number of the first exercise that is not done, or 0 if all are done.
+// Next returns the number of the first exercise that is not done yet, or 0 if all are done.
 func (p *Progress) Next() int {
 	for _, e := range Exercises {
 		if !p.of(e).done() {
@@ -146,5 +146,6 @@ func (p *Progress) Next() int {
 	return 0
 }
 
-// settled reports whether an answer is not judged again. A file is, because it may be another one.
+// settled reports whether a right answer need not be judged again. A file always is, because the
+// user may hand in another one.
 func (s *State) settled(i int, q Question) bool { return s.Answers[i].Right && !q.File }

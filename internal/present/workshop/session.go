@@ -16,25 +16,25 @@ import (
 	"grablab/internal/testbed/infile"
 )
 
-// Session leads a user through the exercises. It prints them on a terminal, or returns a
-// [View] to a page.
+// Session guides a user through the exercises. It prints them on a terminal, or returns a [View] of
+// an exercise to a page.
 type Session struct {
 	Texts    *Texts
 	Dir      string // the results folder; the commands write to a subfolder
 	Do       Do
-	Local    bool  // true if every run uses real servers
-	Servers  error // the reason why there are no real servers; nil if there are
+	Local    bool  // whether every run uses real servers
+	Servers  error // the reason why there are no real servers; nil if there are some
 	Program  string
 	Out      io.Writer // receives the output of the commands
-	Told     io.Writer // receives the sentences; if nil, Out does
+	Told     io.Writer // receives the sentences; if nil, they go to Out
 	Progress *Progress
-	Loud     bool // true if the commands of Run show their progress
+	Loud     bool // whether the commands of Run show their progress
 }
 
-// columns is the width to which text is wrapped.
+// columns is the width at which text is wrapped.
 const columns = 90
 
-// say prints the sentence for a key.
+// say prints the sentence for a key, with its slots filled in from f.
 func (s *Session) say(key string, f Facts) { s.print("", s.Texts.Say(key, f)) }
 
 func (s *Session) print(indent, text string) { s.printTo(cmp.Or(s.Told, s.Out), indent, text) }
@@ -48,11 +48,11 @@ func (s *Session) printTo(w io.Writer, indent, text string) {
 	}
 }
 
-// labelled prints a text after a label.
+// labelled prints a text after the label for a key.
 func (s *Session) labelled(label, text string) { s.print("", join(s.Texts.Say(label, nil), text)) }
 
-// join concatenates two sentences. It adds a space unless the first one ends in a wide
-// character, because wide punctuation already includes one.
+// join concatenates two sentences. It puts a space between them unless the first one ends in a wide
+// character, because wide punctuation already includes space.
 func join(first, second string) string {
 	if last := []rune(first); Width(string(last[len(last)-1])) == 1 {
 		first += " "
@@ -62,10 +62,10 @@ func join(first, second string) string {
 
 func (s *Session) blank() { s.print("", "") }
 
-// key returns the key of a text that belongs to an exercise.
+// key returns the key of one of the texts for an exercise.
 func key(e Exercise, rest string) string { return strconv.Itoa(e.Number) + "." + rest }
 
-// with returns the facts of an exercise together with more.
+// with returns the facts of an exercise together with those in more.
 func (s *Session) with(e Exercise, more Facts) Facts {
 	f := Facts{"n": strconv.Itoa(e.Number), "program": s.Program}
 	for _, facts := range []Facts{s.Progress.of(e).Facts, more} {
@@ -76,7 +76,7 @@ func (s *Session) with(e Exercise, more Facts) Facts {
 	return f
 }
 
-// List prints the exercises, the score, and the next exercise to do.
+// List prints the exercises, the score, and which exercise to do next.
 func (s *Session) List() {
 	titles, widest := make([]string, len(Exercises)), 0
 	for i, e := range Exercises {
@@ -109,7 +109,7 @@ func padLeft(text string, columns int) string {
 	return strings.Repeat(" ", max(0, columns-Width(text))) + text
 }
 
-// Show prints the exercise and its options.
+// Show prints the text of an exercise and its options.
 func (s *Session) Show(e Exercise) {
 	f := s.with(e, Facts{"minutes": strconv.Itoa(e.Minutes), "of": strconv.Itoa(e.Points())})
 	fmt.Fprintf(s.Out, "%d  %s\n", e.Number, s.Texts.Say(key(e, "title"), f))
@@ -126,10 +126,10 @@ func (s *Session) Show(e Exercise) {
 	s.blank()
 }
 
-// letter returns the letter that labels the option at a place.
+// letter returns the letter that labels the option at the given place.
 func letter(place int) string { return string(rune('a' + place)) }
 
-// Predicted reports whether the user has made a prediction.
+// Predicted reports whether the user has already made a prediction.
 func (s *Session) Predicted(e Exercise) bool { return s.Progress.of(e).Predicted != "" }
 
 // MayRun returns an error that wraps ErrEarly if the exercise has no prediction yet.
@@ -148,8 +148,8 @@ func (s *Session) MayAnswer(e Exercise) error {
 	return fmt.Errorf("%w: exercise %d is answered after its commands have run", ErrEarly, e.Number)
 }
 
-// MayTry returns an error that wraps ErrEarly if the exercise has not run yet. The error
-// wraps ErrAnswer if the exercise has nothing to try.
+// MayTry returns an error that wraps ErrEarly if the exercise has not run yet. If the exercise has
+// nothing to try, the error wraps ErrAnswer.
 func (s *Session) MayTry(e Exercise) error {
 	if e.Try == nil {
 		return fmt.Errorf("%w: nothing of exercise %d is to be tried", ErrAnswer, e.Number)
@@ -157,8 +157,8 @@ func (s *Session) MayTry(e Exercise) error {
 	return s.MayAnswer(e)
 }
 
-// Try runs the command of an exercise with a figure that the user chooses, and keeps the
-// verdict. It does not change the score.
+// Try runs a command of the exercise with a figure that the user chooses, and stores the verdict.
+// It does not affect the score.
 func (s *Session) Try(ctx context.Context, e Exercise, word string) error {
 	if err := s.MayTry(e); err != nil {
 		return err
@@ -179,17 +179,17 @@ func (s *Session) Try(ctx context.Context, e Exercise, word string) error {
 	return s.Progress.Save()
 }
 
-// Done reports whether the prediction is made and every answer is right.
+// Done reports whether the user has made a prediction and answered every question right.
 func (s *Session) Done(e Exercise) bool { return s.Progress.of(e).done() }
 
 // Ran reports whether the commands of an exercise have run.
 func (s *Session) Ran(e Exercise) bool { return s.Progress.of(e).Ran }
 
-// AskPrediction returns the sentence that asks for a prediction.
+// AskPrediction returns the sentence that asks the user for a prediction.
 func (s *Session) AskPrediction() string { return s.Texts.Say("ui.predict", nil) }
 
-// HowTo prints the command that continues the exercise. It is for runs without a user to
-// ask.
+// HowTo prints the command that continues the exercise. It is used if the program cannot ask the
+// user directly.
 func (s *Session) HowTo(e Exercise, what string) { s.say("ui.how."+what, s.with(e, nil)) }
 
 // predicted returns the letter of the first prediction, or "" if there is none.
@@ -201,8 +201,7 @@ func (s *Session) predicted(e Exercise) string {
 	return ""
 }
 
-// Predict keeps the first prediction. shown is the letter of an option as it appears on the
-// screen.
+// Predict stores the first prediction. shown is the letter that the option has on the screen.
 func (s *Session) Predict(e Exercise, shown string) error {
 	options, _ := e.drawn(s.Progress.Seed)
 	shown = strings.ToLower(strings.TrimSpace(shown))
@@ -218,8 +217,8 @@ func (s *Session) Predict(e Exercise, shown string) error {
 	return s.Progress.Save()
 }
 
-// Folder is the subfolder of the results folder that the exercises write to. The underscore
-// makes the go command ignore it, so that a lock in it is not a package of this module.
+// Folder is the subfolder of the results folder to which the exercises write. The go command
+// ignores it because of the underscore, so a lock in it is not a package of this module.
 const Folder = "_workshop"
 
 // Path returns the path of an exercise's folder, or of a file in it.
@@ -227,15 +226,15 @@ func (s *Session) Path(e Exercise, names ...string) string {
 	return filepath.Join(append([]string{s.Dir, Folder, strconv.Itoa(e.Number)}, names...)...)
 }
 
-// The subfolders of an exercise's folder.
+// The subfolders in the folder of an exercise.
 const (
 	Shown   = "show"  // results of the commands that the exercise shows
 	Checked = "check" // results of the commands that check an answer
-	tried   = "try"   // results of the last Try
+	tried   = "try"   // results of the last call of Try
 )
 
-// Run runs the commands of an exercise. It then prints whether the prediction was right and
-// what to look at. Its error wraps ErrEarly if there is no prediction.
+// Run runs the commands of an exercise. It then prints whether the prediction was right, and what
+// to look at. Its error wraps ErrEarly if the user has made no prediction.
 func (s *Session) Run(ctx context.Context, e Exercise) error {
 	state := s.Progress.of(e)
 	if err := s.MayRun(e); err != nil {
@@ -265,7 +264,7 @@ func (s *Session) Run(ctx context.Context, e Exercise) error {
 	return nil
 }
 
-// differs returns a sentence for each fact that the run measured differently from the texts.
+// differs returns a sentence for each fact whose measured value differs from what the texts say.
 func (s *Session) differs(e Exercise) (all []string) {
 	facts := s.Progress.of(e).Facts
 	for _, c := range e.Claims {
@@ -276,8 +275,8 @@ func (s *Session) differs(e Exercise) (all []string) {
 	return all
 }
 
-// show runs the commands of an exercise and keeps their output in a file. The output does
-// not fit on a terminal, and the questions are about it.
+// show runs the commands of an exercise. It also stores their output in a file, because the
+// questions are about the output and it does not fit on a terminal.
 func (s *Session) show(ctx context.Context, e Exercise, f Facts) (err error) {
 	if len(e.Show) == 0 {
 		return nil
@@ -293,10 +292,10 @@ func (s *Session) show(ctx context.Context, e Exercise, f Facts) (err error) {
 	return s.steps(ctx, e.Show, f, io.MultiWriter(s.Out, printed), !s.Loud)
 }
 
-// printedFile is the name of the file with the output of an exercise's commands.
+// printedFile is the name of the file with the output of the commands of an exercise.
 const printedFile = "printed.txt"
 
-// Recall prints whether the prediction was right and what to look at.
+// Recall prints whether the prediction was right, and what the user should look at.
 func (s *Session) Recall(e Exercise) {
 	state := s.Progress.of(e)
 	s.print(sign(state.Predicted == e.Right), s.why(e))
@@ -322,8 +321,8 @@ func (s *Session) why(e Exercise) string {
 
 func (s *Session) look(e Exercise) string { return s.Texts.Say(key(e, "look"), s.with(e, nil)) }
 
-// steps runs the commands of steps, prints their output to out, and adds their facts to f.
-// If its servers are missing, it runs the Instead steps.
+// steps runs the commands of the given steps, prints their output to out, and adds their facts to
+// f. If a step needs servers that are missing, its Instead steps run.
 func (s *Session) steps(ctx context.Context, steps []Step, f Facts, out io.Writer, quiet bool) error {
 	for _, step := range steps {
 		if step.Servers && s.Servers != nil {
@@ -358,17 +357,17 @@ func (s *Session) step(ctx context.Context, step Step, f Facts, out io.Writer, q
 	return step.Measure(o, f)
 }
 
-// Prompt is printed before each command in the output.
+// Prompt is printed in front of each command.
 const Prompt = "$ "
 
-// command returns the command line of a step. Slots whose value comes from an earlier
-// command are shown as "…".
+// command returns the command line of a step. A slot is shown as "…" if its value comes from a
+// command that has not run yet.
 func (s *Session) command(step Step, f Facts) string {
 	text := strings.Join(append([]string{s.Program}, s.words(step, f)...), " ")
 	return slots.ReplaceAllString(text, "…")
 }
 
-// commands returns the command lines that steps will run.
+// commands returns the command lines of the steps that will run.
 func (s *Session) commands(steps []Step, f Facts) (all []string) {
 	for _, step := range steps {
 		if step.Servers && s.Servers != nil {
@@ -380,7 +379,7 @@ func (s *Session) commands(steps []Step, f Facts) (all []string) {
 	return all
 }
 
-// words returns the words of a command, including the flag for real servers.
+// words returns the words of a command. They include -stack local if the user wants real servers.
 func (s *Session) words(step Step, f Facts) []string {
 	args := arguments(step.Run, f)
 	if s.Local && !slices.Contains([]string{"explore", "run"}, args[0]) && !slices.Contains(args, "-stack") {
@@ -389,7 +388,7 @@ func (s *Session) words(step Step, f Facts) []string {
 	return args
 }
 
-// arguments returns the words of a command, including its output folder.
+// arguments returns the words of a command, with the folder for its output.
 func (s *Session) arguments(step Step, f Facts) []string {
 	args := s.words(step, f)
 	switch args[0] {
@@ -405,7 +404,7 @@ func (s *Session) arguments(step Step, f Facts) []string {
 	}
 }
 
-// fresh returns the path of a folder in dir that does not exist yet.
+// fresh returns the path of a new folder in dir, which does not exist yet.
 func (s *Session) fresh(dir string) string {
 	for n := 1; ; n++ {
 		path := filepath.Join(dir, "run-"+strconv.Itoa(n))
@@ -415,7 +414,7 @@ func (s *Session) fresh(dir string) string {
 	}
 }
 
-// Questions returns the text of each question. The text is empty if the answer is already
+// Questions returns the text of each question. The text is empty if the user has already answered
 // right.
 func (s *Session) Questions(e Exercise) []string {
 	var asked []string
@@ -436,17 +435,17 @@ func (s *Session) asks(e Exercise, i int) string {
 	return s.Texts.Say(key(e, question(i)+".ask"), s.with(e, nil))
 }
 
-// Print prints a text that Questions returned and wraps its lines.
+// Print prints a text that Questions has returned, with its lines wrapped.
 func (s *Session) Print(text string) { s.print("", text) }
 
 func question(i int) string { return "q" + strconv.Itoa(i+1) }
 
-// Leave is the answer that skips a question.
+// Leave is the answer with which the user skips a question.
 const Leave = "-"
 
-// Answer judges the answers and prints the reasons. There must be one answer, or [Leave],
-// for each question. Its errors wrap ErrAnswer if an answer is invalid, and ErrEarly if
-// nothing has run.
+// Answer judges the answers and prints the reasons. There must be one answer for each question,
+// which may be [Leave]. Its error wraps ErrAnswer if an answer is invalid, and ErrEarly if the
+// exercise has not run yet.
 func (s *Session) Answer(ctx context.Context, e Exercise, answers [][]string) error {
 	state := s.Progress.of(e)
 	if err := s.MayAnswer(e); err != nil {
@@ -460,7 +459,8 @@ func (s *Session) Answer(ctx context.Context, e Exercise, answers [][]string) er
 			return fmt.Errorf("%w: %d words in place of %d, with commas between them", ErrAnswer, len(answers[i]), q.Words())
 		}
 	}
-	var shown bytes.Buffer // the output reveals the right answers, so it is held back until all are right
+	// The output reveals the right answers, so hold it back until all answers are right.
+	var shown bytes.Buffer
 	if err := s.check(ctx, e, answers, &shown); err != nil {
 		return err
 	}
@@ -494,8 +494,8 @@ func (s *Session) Answer(ctx context.Context, e Exercise, answers [][]string) er
 
 func left(words []string) bool { return len(words) == 1 && (words[0] == Leave || words[0] == "") }
 
-// check runs the commands that the answers are judged by. Their output goes to shown, except
-// for a file that was handed in, whose output appears at once.
+// check runs the commands whose results decide whether the answers are right. Their output goes to
+// shown. If a file was handed in, the output appears at once.
 func (s *Session) check(ctx context.Context, e Exercise, answers [][]string, shown io.Writer) error {
 	f := s.Progress.of(e).Facts
 	f["dir"] = s.Path(e, Checked)
@@ -540,7 +540,7 @@ func (s *Session) check(ctx context.Context, e Exercise, answers [][]string, sho
 	return s.steps(ctx, e.Check, f, shown, true)
 }
 
-// handedIn runs the check with a file that was handed in.
+// handedIn runs the check commands with a file that the user handed in.
 func (s *Session) handedIn(ctx context.Context, e Exercise, f Facts) error {
 	if e.Own {
 		s.say("ui.building", nil)
@@ -556,13 +556,13 @@ func (s *Session) handedIn(ctx context.Context, e Exercise, f Facts) error {
 	return err
 }
 
-// RefusedError gives the reason why a user's lock was refused.
+// RefusedError says why the user's own lock was refused.
 type RefusedError struct{ Why string }
 
 // Error implements error.
 func (e RefusedError) Error() string { return e.Why }
 
-// mark stores the mark for an answer and prints the reason.
+// mark stores the mark for an answer and prints why the answer is right or wrong.
 func (s *Session) mark(e Exercise, i int, given []string, m Mark) {
 	a := &s.Progress.of(e).Answers[i]
 	a.Best, a.Given, a.Last = max(a.Best, m.Points), given, &m
@@ -574,7 +574,7 @@ func (s *Session) mark(e Exercise, i int, given []string, m Mark) {
 	s.blank()
 }
 
-// markText returns the sentence that explains why an answer was right or wrong.
+// markText returns the sentence that explains why an answer is right or wrong.
 func (s *Session) markText(e Exercise, i int, m Mark) string {
 	f := s.with(e, Facts{"points": strconv.Itoa(m.Points), "of": strconv.Itoa(e.Questions[i].Points)})
 	why := key(e, question(i)+"."+m.Why)
@@ -584,7 +584,7 @@ func (s *Session) markText(e Exercise, i int, m Mark) string {
 	return s.Texts.Say(why, f)
 }
 
-// Conclude prints the moral and the score if the exercise is done. Otherwise it prints how
+// Conclude prints the moral and the score if the exercise is done. Otherwise it tells the user how
 // to answer again.
 func (s *Session) Conclude(e Exercise) {
 	state := s.Progress.of(e)
@@ -605,7 +605,7 @@ func (s *Session) Conclude(e Exercise) {
 
 func (s *Session) moral(e Exercise) string { return s.Texts.Say(key(e, "moral"), s.with(e, nil)) }
 
-// Hint prints all hints so far and the next one, which costs a point.
+// Hint prints all earlier hints and the next one, which costs a point.
 func (s *Session) Hint(e Exercise) error {
 	state := s.Progress.of(e)
 	switch {
@@ -627,7 +627,7 @@ func (s *Session) Hint(e Exercise) error {
 	return s.Progress.Save()
 }
 
-// hints returns the hints that the user has asked for.
+// hints returns the hints that the user has asked for so far.
 func (s *Session) hints(e Exercise) (all []string) {
 	for i := range s.Progress.of(e).Hints {
 		all = append(all, s.Texts.Say(key(e, "hint"+strconv.Itoa(i+1)), s.with(e, nil)))

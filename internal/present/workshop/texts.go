@@ -19,7 +19,7 @@ var files embed.FS
 // Languages lists the languages of the texts. The first one is the default.
 var Languages = []string{"en", "zh", "ja"}
 
-// Texts holds the sentences of one language by key. A sentence may have named slots such as
+// Texts holds the sentences of one language by key. A sentence may have named slots, for example
 // {double}.
 type Texts struct {
 	Language string
@@ -58,10 +58,11 @@ func (t *Texts) flatten(prefix string, tree map[string]any) error {
 	return nil
 }
 
-// Keys returns the sorted keys of all sentences.
+// Keys returns the keys of all sentences in sorted order.
 func (t *Texts) Keys() []string { return slices.Sorted(maps.Keys(t.byKey)) }
 
-// Under returns the sentences whose keys start with prefix, indexed by the rest of the key.
+// Under returns all sentences whose keys start with prefix. The result is indexed by the rest of
+// the key.
 func (t *Texts) Under(prefix string) map[string]string {
 	all := map[string]string{}
 	for key, text := range t.byKey {
@@ -85,7 +86,7 @@ func (t *Texts) Say(key string, f Facts) string {
 	return f.fill(text)
 }
 
-// fill replaces the slots of a text by facts. Slots without a value stay visible.
+// fill replaces the slots in a text with facts. Slots without a value stay visible.
 func (f Facts) fill(text string) string {
 	return slots.ReplaceAllStringFunc(text, func(slot string) string {
 		if value, ok := f[strings.Trim(slot, "{}")]; ok {
@@ -95,8 +96,8 @@ func (f Facts) fill(text string) string {
 	})
 }
 
-// FromLocale returns the language that best fits a locale such as zh_CN.UTF-8. If none fits,
-// it returns the default.
+// FromLocale returns the language that fits best to a locale such as zh_CN.UTF-8. If none fits, it
+// returns the default language.
 func FromLocale(locale string) string {
 	locale, _, _ = strings.Cut(locale, ".")
 	locale, _, _ = strings.Cut(locale, "@")
@@ -115,7 +116,7 @@ func FromLocale(locale string) string {
 	return Languages[i]
 }
 
-// Width returns the number of terminal columns that a text takes. Wide characters take two.
+// Width returns the number of terminal columns that a text occupies. Wide characters occupy two.
 func Width(text string) int {
 	n := 0
 	for _, r := range text {
@@ -127,7 +128,7 @@ func Width(text string) int {
 	return n
 }
 
-// pad appends spaces to a text up to a width.
+// pad appends spaces to a text until it has the given width.
 func pad(text string, columns int) string {
 	return text + strings.Repeat(" ", max(0, columns-Width(text)))
 }
@@ -150,10 +151,10 @@ func Wrap(text string, columns int) []string {
 	return lines
 }
 
-// noStart lists the characters that must not start a line.
+// noStart lists the characters that must not be the first in a line.
 const noStart = "。、，．：；？！）」』】〉》”’…ー々ゃゅょっャュョッァィゥェォ%"
 
-// pieces splits a text at the places where a line break is allowed.
+// pieces splits a text at all places where a line break is allowed.
 func pieces(text string) []string {
 	var all []string
 	var piece strings.Builder

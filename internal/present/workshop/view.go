@@ -14,7 +14,7 @@ import (
 	"grablab/internal/testbed/infile"
 )
 
-// Overview lists the exercises and the score.
+// Overview lists the exercises and the score of the user.
 type Overview struct {
 	Exercises []Line `json:"exercises"`
 	Points    int    `json:"points"`
@@ -22,7 +22,7 @@ type Overview struct {
 	Next      int    `json:"next"` // the first exercise that is not done; 0 if all are done
 }
 
-// Line is one exercise in an Overview.
+// Line describes one exercise in an Overview.
 type Line struct {
 	Number  int    `json:"number"`
 	Title   string `json:"title"`
@@ -43,47 +43,47 @@ func (s *Session) Overview() (o Overview) {
 	return o
 }
 
-// View is the part of an exercise that a user may see at this point. Later parts are left
-// out.
+// View contains the parts of an exercise that the user may see now. It leaves out parts that come
+// later.
 type View struct {
 	Line
 	Ask       string   `json:"ask"`
 	Words     string   `json:"words"`
 	Options   []string `json:"options"`           // in the drawn order; their letters are a, b and so on
-	Predicted string   `json:"predicted"`         // the letter of the first prediction; empty if there is none
-	Commands  []string `json:"commands"`          // the command lines that run after the prediction
-	Own       bool     `json:"own"`               // true if the answer is a lock that the program builds
-	Ran       bool     `json:"ran"`               // true after the run; the fields below are empty before
-	Right     bool     `json:"right"`             // true if the prediction was right
-	Why       string   `json:"why,omitempty"`     // the reason why the prediction was right or wrong
+	Predicted string   `json:"predicted"`         // letter of the first prediction; empty if there is none
+	Commands  []string `json:"commands"`          // command lines that run after the prediction
+	Own       bool     `json:"own"`               // whether the answer is a lock that the program builds
+	Ran       bool     `json:"ran"`               // whether the commands have run; if not, the fields below are empty
+	Right     bool     `json:"right"`             // whether the prediction was right
+	Why       string   `json:"why,omitempty"`     // why the prediction was right or wrong
 	Differs   []string `json:"differs,omitempty"` // results that differ from the texts
 	Printed   string   `json:"printed,omitempty"` // the output of the commands
 	Look      string   `json:"look,omitempty"`    // what to look at in the output
 	Questions []Asked  `json:"questions"`
-	Try       string   `json:"try,omitempty"`   // a command with a figure that the user chooses; empty if there is none
+	Try       string   `json:"try,omitempty"`   // command with a figure that the user chooses; empty if there is none
 	Tried     string   `json:"tried,omitempty"` // the figures tried so far, each with its verdict
 	Hints     []string `json:"hints"`           // the hints that the user asked for
-	More      bool     `json:"more"`            // true if there are more hints
+	More      bool     `json:"more"`            // whether there are more hints
 	Moral     string   `json:"moral,omitempty"` // empty until the exercise is done
 }
 
-// Asked is a question with the last answer to it.
+// Asked is a question together with the user's last answer.
 type Asked struct {
 	Ask      string    `json:"ask"`
 	Points   int       `json:"points"`
-	Fields   []string  `json:"fields"`  // labels of the words of an answer; empty if the answer is one word
+	Fields   []string  `json:"fields"`  // labels for the words of an answer; empty if the answer is one word
 	Choices  []string  `json:"choices"` // the allowed words; empty if the answer is a figure or a file
 	File     bool      `json:"file"`
-	Begin    string    `json:"begin,omitempty"` // the file to start from
-	Text     string    `json:"text,omitempty"`  // the file after the last edit
+	Begin    string    `json:"begin,omitempty"` // the file with which the user starts
+	Text     string    `json:"text,omitempty"`  // the file as the user has last edited it
 	Given    []string  `json:"given"`
 	Right    bool      `json:"right"`
-	Said     string    `json:"said,omitempty"` // the reason why the answer was right or wrong; empty without an answer
+	Said     string    `json:"said,omitempty"` // why the last answer was right or wrong; empty if there is none
 	Refused  string    `json:"refused,omitempty"`
-	Problems []Problem `json:"problems,omitempty"` // the errors by line of the file
+	Problems []Problem `json:"problems,omitempty"` // errors in the file, by line
 }
 
-// View returns the part of an exercise that the user may see at this point.
+// View returns the parts of an exercise that the user may see now.
 func (s *Session) View(e Exercise) (View, error) {
 	state := s.Progress.of(e)
 	f := s.with(e, nil)
@@ -149,8 +149,8 @@ func (s *Session) question(e Exercise, i int) (Asked, error) {
 	return asked, nil
 }
 
-// Keep saves a file that was edited in a page, so that it can be handed in or edited again.
-// It returns the path of the file.
+// Keep saves a file that the user has edited in a page, so that it can be handed in or edited
+// again. It returns the path of the file.
 func (s *Session) Keep(e Exercise, text string) (string, error) {
 	path := s.Path(e, "schedule.txt")
 	if e.Own {
@@ -166,17 +166,16 @@ func (s *Session) Keep(e Exercise, text string) (string, error) {
 	return path, nil
 }
 
-// Problem is an error at a line of a file.
+// Problem is an error at one line of a file.
 type Problem struct {
 	Line int    `json:"line"`
 	Text string `json:"text"`
 }
 
-// located matches the line numbers in messages of the Go compiler and of the schedule
-// parser.
+// located matches line numbers in messages of the Go compiler and of the schedule parser.
 var located = regexp.MustCompile(`(?m)(?:\S*` + regexp.QuoteMeta(ownFile) + `:(\d+)(?::\d+)?|\bline (\d+)): (.*)$`)
 
-// Located returns the errors in a text that name a line of a file.
+// Located returns those errors in a text that name a line of a file.
 func Located(text string) (all []Problem) {
 	for _, m := range located.FindAllStringSubmatch(text, -1) {
 		line, err := strconv.Atoi(m[1] + m[2])
