@@ -1,4 +1,4 @@
-// Package browsertest lets tests use pages in a real Chromium.
+// Package browsertest lets tests open pages in a real Chromium and use them.
 package browsertest
 
 import (
@@ -19,13 +19,13 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// programs lists the names under which Chromium may be installed.
+// programs lists the names and paths under which Chromium may be installed.
 var programs = []string{"chromium", "chromium-browser", "google-chrome", "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome"}
 
 // Browser is a headless Chromium that runs until its test ends.
 type Browser struct{ ctx context.Context }
 
-// New starts a Browser. If there is no Chromium, it skips the test, or fails it if
+// New starts a Browser. If Chromium is not installed, New skips the test, or fails it if
 // GRABLAB_REQUIRE_SERVERS=1.
 func New(t *testing.T) *Browser {
 	t.Helper()
@@ -62,14 +62,14 @@ func New(t *testing.T) *Browser {
 	return &Browser{ctx}
 }
 
-// Look holds the window size and the preferences with which a page is opened.
+// Look holds the size of the window and the preferences of the user with which a page is opened.
 type Look struct {
 	Width, Height int  // the default is 1280 x 900
 	Dark          bool // the user prefers dark colours
 	Calm          bool // the user prefers reduced motion
 }
 
-// Page is an open page.
+// Page is a page that a test has opened in a Browser.
 type Page struct {
 	ctx context.Context
 	t   *testing.T
@@ -78,11 +78,11 @@ type Page struct {
 	said []string
 }
 
-// actionTimeout limits every action and every wait on a page.
+// actionTimeout is how long an action or a wait on a page may take.
 const actionTimeout = 30 * time.Second
 
-// Open opens a page. The test fails if the page writes to the console, throws an error, or
-// sends a request to another origin.
+// Open opens a page. The test fails if the page writes to the console, throws an error, or sends a
+// request to another origin.
 func (b *Browser) Open(t *testing.T, url string, look Look) *Page {
 	t.Helper()
 	ctx, closePage := chromedp.NewContext(b.ctx)
@@ -135,7 +135,7 @@ func (b *Browser) Open(t *testing.T, url string, look Look) *Page {
 	call(p, network.Enable, network.EnableParams{})
 	call(p, runtime.Enable, cdp.Empty{})
 	call(p, log.Enable, cdp.Empty{})
-	call(p, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true}) // other pages are open beside it
+	call(p, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true}) // needed because other pages are open at the same time
 	call(p, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: int64(look.Width), Height: int64(look.Height), DeviceScaleFactor: 1})
 	call(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
 		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: motion}},
@@ -155,7 +155,7 @@ func call[P, R any](p *Page, command cdp.Command[P, R], params P) {
 	within(p, func(ctx context.Context) (R, error) { return chromedp.Call(ctx, command, params) })
 }
 
-// within runs do with a deadline of actionTimeout.
+// within calls do with a deadline of actionTimeout. It ends the test if do fails.
 func within[T any](p *Page, do func(context.Context) (T, error)) T {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.ctx, actionTimeout)
@@ -167,27 +167,27 @@ func within[T any](p *Page, do func(context.Context) (T, error)) T {
 	return got
 }
 
-// Do runs actions one after the other.
+// Do runs actions one after the other. It ends the test if one of them fails.
 func (p *Page) Do(actions ...chromedp.Action[chromedp.Void]) {
 	p.t.Helper()
 	within(p, func(ctx context.Context) (none struct{}, err error) { return none, chromedp.Do(ctx, actions...) })
 }
 
-// Focus gives the keyboard focus to the element that a CSS selector matches.
+// Focus gives the keyboard focus to the element that the CSS selector matches.
 func (p *Page) Focus(selector string) {
 	p.t.Helper()
 	p.find(func() chromedp.Action[chromedp.Void] { return chromedp.Focus(chromedp.CSS(selector)) })
 }
 
-// Click clicks the element that a CSS selector matches.
+// Click clicks the element that the CSS selector matches.
 func (p *Page) Click(selector string) {
 	p.t.Helper()
 	p.find(func() chromedp.Action[chromedp.Void] { return chromedp.Click(chromedp.CSS(selector)) })
 }
 
-// find runs an action that looks up an element first. The page may replace the element between
-// the lookup and the use, for example when an event arrives. The action did nothing then, and
-// find runs it again.
+// find runs an action that first looks up an element. Between the lookup and the use, the page may
+// replace the element, for example when an event arrives. The action has done nothing then, so find
+// runs it again.
 func (p *Page) find(action func() chromedp.Action[chromedp.Void]) {
 	p.t.Helper()
 	within(p, func(ctx context.Context) (none struct{}, err error) {
@@ -216,7 +216,7 @@ func isReplacedElement(err error) bool {
 	return false
 }
 
-// Eval evaluates an expression in the page and returns its value.
+// Eval evaluates a JavaScript expression in the page and returns its value.
 func Eval[T any](p *Page, expression string) T {
 	p.t.Helper()
 	return within(p, func(ctx context.Context) (T, error) {
@@ -224,8 +224,8 @@ func Eval[T any](p *Page, expression string) T {
 	})
 }
 
-// Await waits until an expression is true in the page. what describes the condition in the
-// error.
+// Await waits until a JavaScript expression is true in the page. If that takes too long, the test
+// ends, and what describes the condition in its error.
 func (p *Page) Await(what, expression string) {
 	p.t.Helper()
 	for end := time.Now().Add(actionTimeout); ; time.Sleep(20 * time.Millisecond) {
@@ -238,13 +238,13 @@ func (p *Page) Await(what, expression string) {
 	}
 }
 
-// Press presses keys, named as in chromedp's package kb.
+// Press presses keys. Their names are those in chromedp's package kb.
 func (p *Page) Press(keys string) {
 	p.t.Helper()
 	p.Do(chromedp.KeyEvent(keys))
 }
 
-// Fits fails the test if the page can be scrolled sideways.
+// Fits fails the test if the page is wider than its window and so can be scrolled sideways.
 func (p *Page) Fits() {
 	p.t.Helper()
 	if wide := Eval[string](p, `(() => { const w = document.documentElement; if (w.scrollWidth <= w.clientWidth) return "";
@@ -254,8 +254,8 @@ func (p *Page) Fits() {
 	}
 }
 
-// Screenshot saves an image of the whole page to the folder in GRABLAB_SCREENSHOTS, if it is
-// set.
+// Screenshot saves an image of the whole page to the folder that GRABLAB_SCREENSHOTS names. It does
+// nothing if the variable is not set.
 func (p *Page) Screenshot(name string) {
 	p.t.Helper()
 	dir := os.Getenv("GRABLAB_SCREENSHOTS")
@@ -268,7 +268,7 @@ func (p *Page) Screenshot(name string) {
 	}
 }
 
-// Visible returns the visible part of the page as a PNG.
+// Visible returns an image of the visible part of the page in PNG format.
 func (p *Page) Visible() []byte {
 	p.t.Helper()
 	return within(p, func(ctx context.Context) ([]byte, error) { return chromedp.Run(ctx, chromedp.CaptureScreenshot()) })

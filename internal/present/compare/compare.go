@@ -1,11 +1,11 @@
-// Package compare compares two results of the same kind: two runs cell by cell, or two
-// benchmarks lock by lock.
+// Package compare compares two results of the same kind: two runs cell by cell, or two benchmarks
+// lock by lock.
 //
 // It turns an old and a new result into a Comparison. The Comparison lists the verdicts that
-// changed, and says for every cost whether it is slower, with the statistics of benchstat.
-// With many costs, one in twenty would look slower by chance. Holm's method prevents that:
-// the error probability holds for all answers together. To read the code, start at Runs and
-// Benches, then judge.
+// changed. It also says for every cost whether it has become slower, with the statistics of
+// benchstat. With many costs, one in twenty would look slower by chance. Holm's method prevents
+// this, because its error probability holds for all answers together. To read the code, start at
+// Runs and Benches, and continue with judge.
 package compare
 
 import (
@@ -25,21 +25,21 @@ type Comparison struct {
 	Kind   string `json:"kind"` // "run", "bench"
 	Old    Side   `json:"old"`
 	New    Side   `json:"new"`
-	// Unlike lists differences in environment and configuration, which may explain different
-	// figures.
+	// Unlike lists differences between the environments and configurations of the two results. They
+	// may be the reason for different figures.
 	Unlike  []string `json:"unlike"`
-	Cells   int      `json:"cells"`   // that both have, of runs
-	Changes []Change `json:"changes"` // of verdicts
+	Cells   int      `json:"cells"`   // for runs: the number of cells that both have
+	Changes []Change `json:"changes"` // the verdicts that differ
 	OnlyOld []string `json:"only_old"`
 	OnlyNew []string `json:"only_new"`
-	Alpha   float64  `json:"alpha"` // the probability that any answer "slower" or "faster" is wrong
+	Alpha   float64  `json:"alpha"` // the probability that at least one answer "slower" or "faster" is wrong
 	Costs   []Cost   `json:"costs"`
 }
 
-// Schema is the version of a Comparison as JSON.
+// Schema is the version of the JSON format of a Comparison.
 const Schema = 1
 
-// Side is one of the two results.
+// Side describes one of the two results.
 type Side struct {
 	Path      string    `json:"path"`
 	StartedAt time.Time `json:"started_at"`
@@ -47,7 +47,7 @@ type Side struct {
 	Complete  bool      `json:"complete"`
 }
 
-// Change is a cell whose verdict on the orders or on the lock has changed.
+// Change describes a cell whose verdict on the orders or on the lock has changed.
 type Change struct {
 	Cell string `json:"cell"` // strategy/fault
 	Old  string `json:"old"`
@@ -55,27 +55,27 @@ type Change struct {
 	Why  string `json:"why"` // the reason for the new verdict; may be empty
 }
 
-// Cost is a figure that both results have.
+// Cost is a figure that is compared between the two results, such as a latency.
 type Cost struct {
-	Name   string   `json:"name"`   // of the cell or the lock
-	Where  string   `json:"where"`  // the benchmark's case; "": of runs
-	Figure string   `json:"figure"` // with its unit
+	Name   string   `json:"name"`   // name of the cell or of the lock
+	Where  string   `json:"where"`  // case of the benchmark; empty for runs
+	Figure string   `json:"figure"` // name of the figure, with its unit
 	Old    Measured `json:"old"`
 	New    Measured `json:"new"`
-	// Benchmarks compare the ratios to the floor within each round, so a slower machine does
-	// not count.
+	// Benchmarks compare ratios to the floor (the bare requests, without a lock) within each round.
+	// So a slower machine does not look like a slower lock.
 	OldRatio *float64 `json:"old_ratio_to_floor"`
 	NewRatio *float64 `json:"new_ratio_to_floor"`
-	Change   *float64 `json:"change"` // new divided by old; nil if a value is unknown or 0
-	P        *float64 `json:"p"`      // nil if no test was possible
+	Change   *float64 `json:"change"` // the new value divided by the old one; nil if a value is unknown or 0
+	P        *float64 `json:"p"`      // probability from the test; nil if no test was possible
 	Answer   Answer   `json:"answer"`
-	Why      string   `json:"why"` // the reason if there is no answer
+	Why      string   `json:"why"` // why there is no answer, if there is none
 
 	old, new []float64 // the values that are compared
-	more     bool      // true if a larger value is better
+	more     bool      // whether a larger value is better
 }
 
-// Measured is a median over repetitions or rounds, with its 95 % interval.
+// Measured is the median of a figure over repetitions or rounds, with its 95 % confidence interval.
 type Measured struct {
 	N      int      `json:"n"`
 	Median *float64 `json:"median"`
@@ -83,7 +83,7 @@ type Measured struct {
 	High   *float64 `json:"high"`
 }
 
-// Answer is the result of comparing a cost.
+// Answer says how a cost has changed.
 type Answer string
 
 // The answers.
@@ -91,16 +91,16 @@ const (
 	Slower   Answer = "slower"
 	Faster   Answer = "faster"
 	Same     Answer = "no difference"
-	NotShown Answer = "none shown" // there may be a difference
+	NotShown Answer = "none shown" // there may be a difference, but the test does not prove it
 	NotKnown Answer = "not known"
 )
 
 const (
 	alpha      = 0.05
-	noticeable = 0.01 // smaller changes are ignored
+	noticeable = 0.01 // smaller relative changes are ignored
 )
 
-// Worse reports whether a verdict changed or a cost is slower.
+// Worse reports whether any verdict has changed or any cost has become slower.
 func (c *Comparison) Worse() bool {
 	return len(c.Changes) > 0 || c.count(Slower) > 0
 }
@@ -114,7 +114,7 @@ func (c *Comparison) count(a Answer) (n int) {
 	return n
 }
 
-// Summary summarizes the comparison in a sentence.
+// Summary returns the result of the comparison in one sentence.
 func (c *Comparison) Summary() string {
 	slower, faster, unknown := c.count(Slower), c.count(Faster), c.count(NotKnown)
 	var parts []string
@@ -147,8 +147,8 @@ func (c *Comparison) Summary() string {
 	return strings.Join(parts, "; ")
 }
 
-// judge sets the answer for every cost. It compares the smallest p with alpha divided by the
-// number of tests, the next with alpha divided by one less, and so on (Holm 1979).
+// judge sets the answer for every cost. It compares the smallest p with alpha divided by the number
+// of tests, the second smallest with alpha divided by one test fewer, and so on (Holm 1979).
 func (c *Comparison) judge() {
 	c.Alpha = alpha
 	var tested []*Cost
@@ -191,8 +191,8 @@ func (c *Comparison) judge() {
 	}
 }
 
-// leastP returns the smallest p that the test can give for samples of these sizes. Samples
-// that do not overlap have this p.
+// leastP returns the smallest p that the test can give for samples of these sizes. It occurs if the
+// samples do not overlap.
 func leastP(n, m int) float64 {
 	ways := 1.0 // binomial(n+m, n)
 	for i := 1; i <= n; i++ {
@@ -201,8 +201,8 @@ func leastP(n, m int) float64 {
 	return 2 / ways
 }
 
-// enough returns the number of measurements that each side needs for the given number of
-// tests.
+// enough returns how many measurements each side needs at least, so that a difference can be shown
+// with this number of tests.
 func enough(tests int) int {
 	n := 1
 	for leastP(n, n) > alpha/float64(tests) {
@@ -219,7 +219,8 @@ func medianOf(values []float64) float64 {
 	return benchmath.AssumeNothing.Summary(sample(values), 0.95).Center
 }
 
-// measure returns the median and interval of values. For no values, the result is empty.
+// measure returns the median and the confidence interval of the values. If there are no values, the
+// result is empty.
 func measure(values []float64) Measured {
 	if len(values) == 0 {
 		return Measured{}

@@ -10,24 +10,25 @@ import (
 	"strings"
 )
 
-// Cause says why the order ended as it did.
+// Cause explains in words and arrows why the order ended as it did.
 type Cause struct {
 	Text map[string]string `json:"text"` // one sentence for each language: en, zh, ja
-	// Arrows connect facts in the drawing. The second fact of an arrow is because of the first.
+	// Arrows connect facts in the drawing. The fact at the end of an arrow happened because of the
+	// fact at its start.
 	Arrows [][2]Point `json:"arrows,omitempty"`
 }
 
-// A Point is a position in the drawing: a row of a lane, and the time.
+// A Point is a position in the drawing. It consists of a lane, a row in the lane, and a time.
 type Point struct {
 	Lane int     `json:"lane"`
 	Row  int     `json:"row"`
 	At   float64 `json:"at"`
 }
 
-// phrases holds the parts of a sentence for each language and fact.
+// phrases maps each language and each kind of fact to the phrase for it.
 var phrases = func() (all map[string]map[string]string) {
 	if err := json.Unmarshal([]byte(causeJSON), &all); err != nil {
-		panic(err) // it is embedded
+		panic(err) // cannot fail, because the text is embedded
 	}
 	return all
 }()
@@ -35,7 +36,7 @@ var phrases = func() (all map[string]map[string]string) {
 //go:embed cause.json
 var causeJSON string
 
-// fact is one part of a cause. what is its key in phrases.
+// fact is one part of the explanation. Its field what is a key of phrases.
 type fact struct {
 	what       string
 	who, other *who // nil if the fact concerns no driver
@@ -43,15 +44,15 @@ type fact struct {
 	fault      string
 }
 
-// who is a row of the diagram and its place.
+// who is a row of the diagram together with its place. It stands for one driver.
 type who struct {
 	Row
 	Point
 	lane Lane
 }
 
-// findCause derives the cause from the spans and marks of the diagram, and stores it. There is none if
-// the drawing does not show enough.
+// findCause derives the cause from the spans and marks of the diagram, and stores it in the
+// diagram. If the diagram does not show enough, it stores no cause.
 func (d *Diagram) findCause() {
 	var all []*who
 	for i, l := range d.Lanes {
@@ -69,7 +70,7 @@ func (d *Diagram) findCause() {
 	}
 }
 
-// written returns the writes in the order of the ledger.
+// written returns all writes that reached the ledger, in their order there.
 func written(all []*who) (writes []fact) {
 	for _, w := range all {
 		for _, m := range w.Marks {
@@ -84,7 +85,7 @@ func written(all []*who) (writes []fact) {
 
 func byTime(a, b fact) int { return cmp.Compare(a.at, b.at) }
 
-// tooManyWrites explains the first write beyond the units of the order.
+// tooManyWrites explains how the first write happened that exceeded the units of the order.
 func (d *Diagram) tooManyWrites(all []*who) []fact {
 	writes := written(all)
 	i := slices.IndexFunc(writes, func(f fact) bool { return f.what == string(Second) })
@@ -100,7 +101,7 @@ func (d *Diagram) tooManyWrites(all []*who) []fact {
 	case d.Units > 1:
 		two.what = "oversold"
 	}
-	a, b := one.who, two.who // a came in first
+	a, b := one.who, two.who // a got the lock first
 	inA, lockedA := a.inside(one.at)
 	inB, lockedB := b.inside(two.at)
 	if inB.From < inA.From {
@@ -122,7 +123,7 @@ func (d *Diagram) tooManyWrites(all []*who) []fact {
 	return append(facts, one, two)
 }
 
-// readsBefore returns the reads of two drivers, if both read before either wrote.
+// readsBefore returns the reads of two drivers if both drivers read the order before either wrote.
 func readsBefore(one, two fact) []fact {
 	a, okA := one.who.last(Read, one.at)
 	b, okB := two.who.last(Read, two.at)
@@ -135,10 +136,11 @@ func readsBefore(one, two fact) []fact {
 	return reads
 }
 
-// secondGrant explains how b got in after a. It returns nil if the drawing does not show it.
+// secondGrant explains how b got the lock after a. It returns nil if the drawing does not show
+// this.
 func (d *Diagram) secondGrant(all []*who, a, b *who, inA, inB Span) (facts []fact) {
 	if released, ok := a.last(Released, inB.From); ok && released.At >= inA.From || inA.To < inB.From && !a.in(inB.From, Fault) {
-		return nil // a had left, so its grant is not the reason
+		return nil // a had already left, so its grant is not the reason
 	}
 	if f, ok := d.faultOn(a, inA.From, inB.From); ok {
 		facts = append(facts, f)
@@ -165,8 +167,8 @@ func (d *Diagram) secondGrant(all []*who, a, b *who, inA, inB Span) (facts []fac
 	return append(facts, fact{what: "got", who: b, at: inB.From})
 }
 
-// faultOn returns the first fault that struck the driver, its process or all, and that lasted until
-// the second grant or began between the two.
+// faultOn returns the first fault that could explain the second grant. It must have hit the driver,
+// its process or all drivers, between the two grants or until the second one.
 func (d *Diagram) faultOn(a *who, from, to float64) (found fact, ok bool) {
 	strikes := func(s Span) bool {
 		return s.Kind == Fault && s.From <= to && s.To >= from && (!ok || s.From < found.at)
@@ -184,7 +186,8 @@ func (d *Diagram) faultOn(a *who, from, to float64) (found fact, ok bool) {
 	return found, ok
 }
 
-// faultOf names the fault of a span. The text of the span begins with the fault, or with the driver.
+// faultOf names the fault that a span shows. The text of the span begins with the fault or with the
+// name of the driver.
 func faultOf(a *who, s Span) fact {
 	name, _, _ := strings.Cut(s.Text, " ")
 	f := fact{what: "struck", who: a, at: s.From, fault: name}
@@ -201,7 +204,7 @@ func faultOf(a *who, s Span) fact {
 	return f
 }
 
-// twoInside explains the position at which a second holder came in.
+// twoInside explains how a second holder could enter while the first one was still inside.
 func (d *Diagram) twoInside(all []*who) []fact {
 	if d.Lost == nil {
 		return nil
@@ -224,7 +227,8 @@ func (d *Diagram) twoInside(all []*who) []fact {
 	return nil
 }
 
-// refusal explains an order with one winner whose lock another driver had lost.
+// refusal explains an order with only one winner, in which another driver lost its lock and was
+// then refused.
 func (d *Diagram) refusal(all []*who) []fact {
 	writes := written(all)
 	if len(writes) != 1 || d.Lost != nil {
@@ -248,7 +252,7 @@ func (d *Diagram) refusal(all []*who) []fact {
 	return nil
 }
 
-// noWinner explains an order that no one gets after a driver died or hung.
+// noWinner explains why no driver gets an order after another driver has died or hung.
 func (d *Diagram) noWinner(all []*who) (facts []fact) {
 	if len(written(all)) > 0 {
 		return nil
@@ -277,7 +281,7 @@ func (d *Diagram) noWinner(all []*who) (facts []fact) {
 	return nil
 }
 
-// span returns the last span of a kind that began by then.
+// span returns the last span of a kind that began at or before the time by.
 func (w *who) span(by float64, kind SpanKind) (found Span, ok bool) {
 	for _, s := range w.Spans {
 		if s.Kind == kind && s.From <= by && (!ok || s.From >= found.From) {
@@ -287,7 +291,7 @@ func (w *who) span(by float64, kind SpanKind) (found Span, ok bool) {
 	return found, ok
 }
 
-// in reports whether the driver or its process was in that state at that time.
+// in reports whether the driver or its process was in a state of this kind at the given time.
 func (w *who) in(at float64, kind SpanKind) bool {
 	return covers(w.Spans, at, kind) || covers(w.lane.Spans, at, kind)
 }
@@ -296,7 +300,8 @@ func covers(spans []Span, at float64, kind SpanKind) bool {
 	return slices.ContainsFunc(spans, func(s Span) bool { return s.Kind == kind && s.From <= at && s.To >= at })
 }
 
-// inside returns when the driver was in the critical section, and whether it had a lock for that.
+// inside returns when the driver was in the critical section, and whether it believed to hold a
+// lock then.
 func (w *who) inside(by float64) (s Span, locked bool) {
 	if s, locked = w.span(by, Believes); !locked {
 		s, _ = w.span(by, Inside)
@@ -304,7 +309,7 @@ func (w *who) inside(by float64) (s Span, locked bool) {
 	return s, locked
 }
 
-// last returns the last mark of a kind by then.
+// last returns the last mark of a kind at or before the time by.
 func (w *who) last(kind MarkKind, by float64) (found Mark, ok bool) {
 	for _, m := range w.Marks {
 		if m.Kind == kind && m.At <= by && (!ok || m.At >= found.At) {
@@ -314,7 +319,8 @@ func (w *who) last(kind MarkKind, by float64) (found Mark, ok bool) {
 	return found, ok
 }
 
-// arrows connects the facts. Without a lock, each write is because of both reads.
+// arrows connects each fact with the next one. If there was no lock, each write is instead
+// connected with the read of the other driver.
 func arrows(facts []fact) (all [][2]Point) {
 	add := func(a, b fact) {
 		if a.who != nil && b.who != nil {
@@ -322,7 +328,7 @@ func arrows(facts []fact) (all [][2]Point) {
 		}
 	}
 	switch {
-	case len(facts) == 2 && facts[0].what == "won": // why is not known
+	case len(facts) == 2 && facts[0].what == "won": // the drawing does not show why
 	case facts[0].what == "read":
 		add(facts[0], facts[3])
 		add(facts[1], facts[2])
@@ -336,7 +342,7 @@ func arrows(facts []fact) (all [][2]Point) {
 
 func (f fact) point() Point { return Point{f.who.Lane, f.who.Point.Row, f.at} }
 
-// sentences writes the facts in each language.
+// sentences puts the facts into a sentence in each language.
 func (d *Diagram) sentences(facts []fact) map[string]string {
 	texts := map[string]string{}
 	for lang, words := range phrases {
@@ -370,7 +376,7 @@ func (d *Diagram) sentences(facts []fact) map[string]string {
 	return texts
 }
 
-// drawnTwice reports whether a driver came to several instances, so that its name is not enough.
+// drawnTwice reports whether a driver came to several instances. Its name alone is then ambiguous.
 func (d *Diagram) drawnTwice(name string) bool {
 	n := 0
 	for _, l := range d.Lanes {

@@ -1,17 +1,17 @@
-// Package diagram draws the space-time diagram of one order. It shows what each driver did,
-// who believed to hold the lock, who held it, where a fault struck, and where a property
-// broke.
+// Package diagram draws the space-time diagram of one order. The diagram shows what each driver
+// did, who believed to hold the lock, and who held it. It also shows where a fault was injected and
+// where a property broke.
 //
-// OfRun makes a Diagram from the events of a run, and OfSchedule makes one from the moments
-// of a schedule. A Diagram lists what to show at which position, in ms or in steps. Script
-// draws it with the same code on every page. If the record does not contain the end of a
-// lease or of a fault, the diagram leaves that end open and does not guess it.
+// OfRun makes a Diagram from the events of a run, and OfSchedule makes one from the moments of a
+// schedule. A Diagram lists what to show at which position, in ms or in steps. Script draws it with
+// the same code on every page. If the record does not contain the end of a lease or of a fault, the
+// diagram leaves that end open and does not guess it.
 package diagram
 
 import _ "embed"
 
-// Script is an ES module that draws a Diagram as SVG. Its function figure returns an HTML
-// element. Style is the style sheet for it, and it also names the colours of all pages.
+// Script is an ES module that draws a Diagram as SVG. Its function figure returns an HTML element.
+// Style is the style sheet for this element, and also defines the colours of all pages.
 var (
 	//go:embed diagram.js
 	Script string
@@ -19,28 +19,28 @@ var (
 	Style string
 )
 
-// Diagram is the content of one drawing. Script reads it as JSON.
+// Diagram is the content of one drawing, which Script reads as JSON.
 type Diagram struct {
-	Title string `json:"title"` // one sentence
+	Title string `json:"title"` // title of the drawing, in one sentence
 	Scale Scale  `json:"scale"`
 	// End is the last position of the diagram. The first position is 0.
 	End   float64  `json:"end"`
-	Units int      `json:"units,omitempty"` // the number of units of the order; 0 means 1
+	Units int      `json:"units,omitempty"` // number of units of the order; 0 means 1
 	Lanes []Lane   `json:"lanes"`
 	Bands []Span   `json:"bands,omitempty"` // spans across all lanes
-	Lost  *float64 `json:"lost,omitempty"`  // the position at which the property broke; nil if it did not break or the position is unknown
+	Lost  *float64 `json:"lost,omitempty"`  // position at which the property broke; nil if it did not break or the position is unknown
 	Steps []Step   `json:"steps,omitempty"`
 	Cause *Cause   `json:"cause,omitempty"` // why the order ended as it did; nil if the drawing does not show it
 	Notes []string `json:"notes,omitempty"` // remarks about omitted and unknown data
 }
 
-// Scale is the unit of positions.
+// Scale is the unit in which positions are measured.
 type Scale string
 
 // The scales.
 const (
 	Milliseconds Scale = "ms"
-	InSteps      Scale = "steps" // steps at equal distances
+	InSteps      Scale = "steps" // all steps have the same distance
 )
 
 // Lane shows one instance.
@@ -48,18 +48,18 @@ type Lane struct {
 	Name    string `json:"name"`
 	Rows    []Row  `json:"rows"`
 	Spans   []Span `json:"spans,omitempty"`   // spans across all rows of the lane
-	Further int    `json:"further,omitempty"` // the number of drivers without a row
+	Further int    `json:"further,omitempty"` // number of drivers that have no row
 }
 
-// Row shows one driver.
+// Row shows one driver at one instance.
 type Row struct {
 	Name  string `json:"name"`
 	Spans []Span `json:"spans,omitempty"`
 	Marks []Mark `json:"marks,omitempty"`
 }
 
-// Span lasts from one position to another. If Open is true, the real end is unknown, and To
-// is the last position that it can have.
+// Span is a state that lasts from one position to another. If Open is true, the real end is
+// unknown, and To is the last position at which it can be.
 type Span struct {
 	Kind SpanKind `json:"k"`
 	From float64  `json:"f"`
@@ -68,31 +68,31 @@ type Span struct {
 	Text string   `json:"x,omitempty"`
 }
 
-// SpanKind is the state or the fault that a span shows.
+// SpanKind says which state or fault a span shows.
 type SpanKind string
 
 // The kinds of spans.
 const (
 	Waits    SpanKind = "waits"
-	Inside   SpanKind = "inside" // in the critical section, without a lock
+	Inside   SpanKind = "inside" // the driver is in the critical section without a lock
 	Believes SpanKind = "believes"
 	Holds    SpanKind = "holds"
-	Gap      SpanKind = "gap" // believes to hold the lock, but does not
+	Gap      SpanKind = "gap" // the driver believes to hold the lock, but does not hold it
 	Fault    SpanKind = "fault"
 	Dead     SpanKind = "dead"
 	Kept     SpanKind = "kept"   // the key of a dead driver is still on the server
 	Passes   SpanKind = "passes" // time passes in a schedule
 )
 
-// Mark is an event at one position.
+// Mark shows an event at one position.
 type Mark struct {
 	Kind MarkKind `json:"k"`
 	At   float64  `json:"a"`
-	N    int      `json:"n,omitempty"` // for a ledger row, its number among the rows of the order
+	N    int      `json:"n,omitempty"` // for a ledger row: its number among the rows of the order
 	Text string   `json:"x,omitempty"`
 }
 
-// MarkKind is the kind of event that a mark shows.
+// MarkKind says which kind of event a mark shows.
 type MarkKind string
 
 // The kinds of marks.
@@ -112,18 +112,19 @@ const (
 	Call     MarkKind = "call"
 )
 
-// Step describes one event in words. Steps are in the order in which they happened.
+// Step describes one event in words. The steps of a Diagram are in the order in which they
+// happened.
 type Step struct {
 	At    float64 `json:"at"`
 	Clock string  `json:"clock"`
 	Who   string  `json:"who,omitempty"`
 	Text  string  `json:"text"`
-	Lost  bool    `json:"lost,omitempty"` // the property breaks at this step
+	Lost  bool    `json:"lost,omitempty"` // whether the property breaks at this step
 
-	// Only for a run: what the driver believes after this step, and what is true.
+	// Only for a run: what the driver believes after this step, and what is actually true.
 	Believed string `json:"believed,omitempty"`
 	True     string `json:"true,omitempty"`
-	// Only for a schedule: the actors that believe to hold the lock, those that hold it, and
+	// Only for a schedule: the actors that believe to hold the lock, the actors that hold it, and
 	// the contents of the servers.
 	Believes []string `json:"believes,omitempty"`
 	Holds    []string `json:"holds,omitempty"`

@@ -14,52 +14,52 @@ import (
 	"grablab/internal/history"
 )
 
-// Run holds the recorded data of one order, from which OfRun makes a diagram.
+// Run holds everything that was recorded about one order. OfRun makes a diagram from it.
 type Run struct {
 	Title     string
-	Fault     catalog.Fault     // the fault that struck, if any
-	Excludes  catalog.Exclusion // the drivers between which the lock excludes, for example those of one process
+	Fault     catalog.Fault     // the fault that was injected, if any
+	Excludes  catalog.Exclusion // between which drivers the lock excludes, for example those of one process
 	Property  string            // the property that broke; empty if none is known to have broken
 	Events    []history.Event   // the events of the order
-	Further   int               // the number of events that Events leaves out
-	Elsewhere string            // the file that contains the omitted events, if there is one
+	Further   int               // number of events that Events leaves out
+	Elsewhere string            // name of the file with the omitted events, if there is one
 	Rows      []check.Row       // the ledger rows of the order
-	Units     int               // the number of units that the order has; 0 means 1
-	Begins    time.Duration     // the time from which the steps count
+	Units     int               // number of units that the order has; 0 means 1
+	Begins    time.Duration     // time from which the times of the steps count
 	Steps     []check.Step
-	Until     time.Duration // the end of the part recorded so far; 0 if the record is complete
-	Outlives  bool          // true if the lock is a key on a server, which survives the death of its holder
-	Deaths    []Death       // process deaths that do not show in the events of the order
-	Keys      []Key         // the keys observed on the servers
+	Until     time.Duration // end of what was recorded so far; 0 if the record is complete
+	Outlives  bool          // whether the lock is a key on a server, which survives the death of its holder
+	Deaths    []Death       // deaths of processes that the events of the order do not show
+	Keys      []Key         // keys that were seen on the servers
 
-	// Actors gives the drivers other names and the order of their rows. If it is nil, the
-	// diagram takes names and order from the events.
+	// Actors gives the drivers other names and determines the order of their rows. If it is nil,
+	// names and order come from the events.
 	Actors []Actor
 }
 
-// Actor gives a driver of one instance its name and its lane.
+// Actor gives a name and a lane to a driver of one instance.
 type Actor struct {
 	Name, Lane string
 	Instance   string
 	Driver     int64
 }
 
-// Death records that a process ended. At is the time by which its successor was running.
+// Death records that a process ended. At is a time at which its successor was already running.
 type Death struct {
 	Instance string
 	At       time.Duration
 }
 
-// Key summarizes what polling saw of a key on a server. Times are on the clock of the
-// events.
+// Key summarizes how a key on a server looked whenever it was polled. Its times are on the same
+// clock as the events.
 type Key struct {
-	Holders []string      // the tokens stored in the key, or the prefix before the dot in all tokens of the holder
-	Last    time.Duration // the last time that the key was seen
-	Until   time.Duration // the expiry seen at Last; history.Endless if the key had none
-	Gone    time.Duration // the first time that the key was missing; 0 if that was never seen
+	Holders []string      // tokens stored in the key, or the part before the dot that all tokens of the holder share
+	Last    time.Duration // when the key was last seen
+	Until   time.Duration // when the key would expire, as seen at Last; history.Endless if never
+	Gone    time.Duration // when the key was first missing; 0 if it never was
 }
 
-// isOf reports whether the key belongs to the acquisition with this token.
+// isOf reports whether the key belongs to the lease with this token.
 func (k Key) isOf(token string) bool {
 	return token != "" && slices.ContainsFunc(k.Holders, func(h string) bool { return h == token || strings.HasPrefix(token, h+".") })
 }
@@ -67,8 +67,8 @@ func (k Key) isOf(token string) bool {
 // removed reports whether the key disappeared before it was due to expire.
 func (k Key) removed() bool { return k.Gone > 0 && (k.Until == history.Endless || k.Gone < k.Until) }
 
-// OfTimeline makes the diagram of a cell's timeline. It returns false if the events were not
-// kept.
+// OfTimeline makes the diagram for the timeline of a cell. It returns false if an older run did not
+// record the events.
 func OfTimeline(t *check.Timeline, title string, fault catalog.Fault, excludes catalog.Exclusion, outlives bool) (Diagram, bool) {
 	if t == nil || len(t.Events) == 0 {
 		return Diagram{}, false
@@ -79,11 +79,11 @@ func OfTimeline(t *check.Timeline, title string, fault catalog.Fault, excludes c
 	}), true
 }
 
-// most is the maximum number of rows in a lane. It is large enough to show a service with
-// ten users completely.
+// most is the maximum number of rows in a lane. This is enough to show all drivers of a service
+// with ten users.
 const most = 10
 
-// OfRun makes the diagram of a run.
+// OfRun makes the diagram of one order from the record of a run.
 func OfRun(r Run) Diagram {
 	b := &builder{Run: r, incarnation: map[string]int{}}
 	b.Events = slices.Clone(r.Events)
@@ -120,13 +120,14 @@ func OfRun(r Run) Diagram {
 	return b.diagram()
 }
 
-// builder follows each driver through the events of the order and collects the rows.
+// builder follows each driver through the events of the order, and collects the rows of the
+// diagram.
 type builder struct {
 	Run
 	origin      time.Duration
-	begun       bool // true after the first event
+	begun       bool // whether there was an event
 	end         float64
-	ends        bool // true if the record contains the ends of strikes
+	ends        bool // whether the record contains the ends of faults
 	tracks      []*track
 	incarnation map[string]int
 	winners     int
@@ -136,22 +137,23 @@ type builder struct {
 	openFaults  bool
 }
 
-// track holds the state of one driver at one instance.
+// track holds the current state of one driver at one instance, and the row drawn so far.
 type track struct {
 	lane     string
 	instance string
 	driver   int64
 	row      Row
-	weight   int // its importance, if a lane has too many drivers
+	weight   int // importance of the driver if its lane has too many drivers
 	last     float64
 
-	asks, waits, believes, struck float64 // the time when each state began; NaN if the driver is not in it
+	// Each of these is the time when a state began, or NaN if the driver is not in that state.
+	asks, waits, believes, struck float64
 	struckAt                      string
 	held                          *held
-	kept                          *held // the lease that stays on the server after the driver's death
+	kept                          *held // the lease that stays on the server after the driver has died
 }
 
-// held is a lease. Its end is NaN if unknown, and infinite if the lease never expires.
+// held is a lease. Its end is NaN if it is unknown, and infinite if the lease never expires.
 type held struct {
 	from, end float64
 	token     string
@@ -161,7 +163,7 @@ var none = math.NaN()
 
 func is(since float64) bool { return !math.IsNaN(since) }
 
-// at converts a time to a position in ms, rounded to a microsecond.
+// at converts a time to a position in ms, rounded to whole microseconds.
 func (b *builder) at(t time.Duration) float64 {
 	return math.Round(float64(t-b.origin)/float64(time.Microsecond)) / 1000
 }
@@ -181,7 +183,7 @@ func (b *builder) track(e history.Event) *track {
 	return t
 }
 
-// actor returns the Actor for a driver at an instance, or nil if there is none.
+// actor returns the Actor for a driver at an instance, or nil if the run defines none.
 func (b *builder) actor(driver int64, instance string) *Actor {
 	i := slices.IndexFunc(b.Actors, func(a Actor) bool { return a.Driver == driver && a.Instance == instance })
 	if i < 0 {
@@ -192,7 +194,7 @@ func (b *builder) actor(driver int64, instance string) *Actor {
 
 func (b *builder) locks() bool { return b.Excludes != catalog.NoExclusion }
 
-// add updates the state with one event.
+// add processes one event: it updates the state of the driver and draws spans and marks.
 func (b *builder) add(e history.Event) {
 	now := b.at(e.T)
 	if was, known := b.incarnation[e.Instance]; known && e.Incarnation > was {
@@ -259,7 +261,7 @@ func (b *builder) acquire(t *track, e history.Event, now float64) {
 	if !b.locks() {
 		return
 	}
-	for _, o := range b.tracks { // this grant ends the hold of every driver that the lock excludes
+	for _, o := range b.tracks { // this grant ends the hold of all drivers that the lock excludes
 		if o != t && (b.Excludes != catalog.PerProcess || o.instance == t.instance) {
 			b.endHold(o, now, false)
 			b.endKept(o, now)
@@ -271,9 +273,8 @@ func (b *builder) acquire(t *track, e history.Event, now float64) {
 	}
 }
 
-// seenEnd returns the end of a lease according to its key on the server. It returns NaN if
-// the end is unknown, because the lease may have been renewed or removed after the last
-// look.
+// seenEnd returns the end of a lease according to its key on the server. It returns NaN if the end
+// is unknown, because the lease may have been renewed or removed after the key was last seen.
 func (b *builder) seenEnd(token string) float64 {
 	k := b.key(token)
 	switch {
@@ -288,8 +289,8 @@ func (b *builder) seenEnd(token string) float64 {
 	}
 }
 
-// key returns the key that belongs to an acquisition. It returns nil if no key was seen, or
-// if several servers had one.
+// key returns the key with this token. It returns nil if no such key was seen, or if several
+// servers had one.
 func (b *builder) key(token string) (found *Key) {
 	for i, k := range b.Keys {
 		switch {
@@ -303,7 +304,7 @@ func (b *builder) key(token string) (found *Key) {
 	return found
 }
 
-// leaseEnd returns the end of the lease that e reports, or NaN if e reports none.
+// leaseEnd returns the end of the lease that the event reports, or NaN if it reports none.
 func (b *builder) leaseEnd(e history.Event, now float64) float64 {
 	switch {
 	case e.Lease > 0:
@@ -387,7 +388,7 @@ func (b *builder) strike(t *track, e history.Event, now float64) {
 		b.endFault(t, now, false)
 		return
 	}
-	b.endFault(t, now, true) // an earlier fault whose end is not recorded
+	b.endFault(t, now, true) // an earlier fault whose end was not recorded
 	t.struck, t.struckAt = now, e.Note
 }
 
@@ -404,7 +405,8 @@ func (b *builder) endFault(t *track, now float64, open bool) {
 	t.struck = none
 }
 
-// died ends every open span of a process whose successor was running by now.
+// died ends every open span of an instance whose process has died. A new process was running at the
+// time now.
 func (b *builder) died(instance string, now float64) {
 	for _, t := range b.tracks {
 		if t.instance != instance || !is(t.asks) && !is(t.believes) && !is(t.waits) {
@@ -421,9 +423,9 @@ func (b *builder) died(instance string, now float64) {
 	}
 }
 
-// keep updates the lock of a driver that has died. A key on a server stays until its lease
-// ends. A lock inside the process ends with the process. The fate of any other lock is
-// unknown.
+// keep decides what happens to the lock of a driver that has died. A key on a server stays until
+// its lease ends. A lock inside the process ends together with the process. In other cases, the end
+// is unknown.
 func (b *builder) keep(t *track, now float64) {
 	h := t.held
 	switch {
@@ -439,8 +441,8 @@ func (b *builder) keep(t *track, now float64) {
 	}
 }
 
-// endKept ends the key of a dead driver when its lease runs out, or at now if that is
-// earlier.
+// endKept ends the span of a key that a dead driver has left. The span ends when the lease runs
+// out, or at now if that is earlier.
 func (b *builder) endKept(t *track, now float64) {
 	h := t.kept
 	if h == nil {
@@ -472,8 +474,8 @@ func (t *track) endWait(now float64) {
 	t.waits, t.asks = none, none
 }
 
-// endBelief ends the time in which a driver believes to hold the lock. It marks the part in
-// which the driver no longer held the lock as a gap.
+// endBelief ends the span in which a driver believes to hold the lock. The part in which the driver
+// no longer held the lock is marked as a gap.
 func (b *builder) endBelief(t *track, now float64) {
 	if !is(t.believes) {
 		return
@@ -491,8 +493,8 @@ func (b *builder) endBelief(t *track, now float64) {
 	t.gap(from, now, false)
 }
 
-// gap marks the time in which a driver still believed to hold the lock after it had lost it.
-// from is the time of the grant.
+// gap draws the span in which a driver still believed to hold the lock although it had lost the
+// lock. from is the time of the grant.
 func (t *track) gap(from, now float64, open bool) {
 	for _, s := range t.row.Spans {
 		if s.Kind == Holds && s.From == from && s.To < now {
@@ -502,7 +504,7 @@ func (t *track) gap(from, now float64, open bool) {
 	}
 }
 
-// endHold ends a lease when it runs out, or at now if that is earlier.
+// endHold ends the span of a lease when the lease runs out, or at now if that is earlier.
 func (b *builder) endHold(t *track, now float64, released bool) {
 	h := t.held
 	if h == nil {
@@ -515,14 +517,14 @@ func (b *builder) endHold(t *track, now float64, released bool) {
 		t.mark(LeaseEnd, h.end, "its lease runs out")
 	case released:
 		t.row.Spans = append(t.row.Spans, Span{Holds, h.from, now, false, "holds the lock, " + forMS(now-h.from)})
-	default: // the lease was lost at an unknown earlier time
+	default: // the lease was lost earlier, but it is unknown when
 		t.row.Spans = append(t.row.Spans, Span{Holds, h.from, now, true, "holds the lock until some time before this"})
 		b.unknownEnds = b.unknownEnds || !is(h.end)
 		t.weigh(40)
 	}
 }
 
-// diagram closes the open spans and puts the rows into their lanes.
+// diagram ends all open spans, sorts the rows into lanes, and returns the diagram.
 func (b *builder) diagram() Diagram {
 	d := Diagram{Title: b.Title, Scale: Milliseconds, Lost: b.lost, Units: b.Units}
 	for _, t := range b.tracks {
@@ -539,7 +541,7 @@ func (b *builder) diagram() Diagram {
 			lane.Further++
 			continue
 		}
-		if b.Fault.Entry().Process == catalog.ProcessStopped { // the lane shows the pause, not its rows
+		if b.Fault.Entry().Process == catalog.ProcessStopped { // the lane shows the pause once for all its rows
 			t.row.Spans = slices.DeleteFunc(t.row.Spans, func(s Span) bool {
 				if s.Kind == Fault {
 					lane.Spans = append(lane.Spans, s)
@@ -559,7 +561,7 @@ func (b *builder) diagram() Diagram {
 	return d
 }
 
-// finish draws every span that is still open up to the end of the diagram.
+// finish extends every span that is still open to the end of the diagram.
 func (b *builder) finish(t *track) {
 	open := func(k SpanKind, from float64, text string) {
 		t.row.Spans = append(t.row.Spans, Span{k, from, b.end, true, text})
@@ -610,8 +612,8 @@ func (b *builder) finish(t *track) {
 	}
 }
 
-// shown reports whether a driver gets a row. If a lane has too many drivers, those with the
-// highest weight get the rows, and earlier drivers come before later ones.
+// shown reports whether a driver gets a row. If a lane has too many drivers, the rows go to those
+// with the highest weight. Among equal weights, earlier drivers come first.
 func (b *builder) shown(t *track) bool {
 	before, seen := 0, false
 	for _, o := range b.tracks {
@@ -643,7 +645,7 @@ func (b *builder) steps(d *Diagram) {
 		step.Lost = d.Lost != nil && last && math.Abs(step.At-*d.Lost) < 0.01 // otherwise an earlier pair of drivers broke the property
 		d.Steps = append(d.Steps, step)
 	}
-	if b.Actors != nil && d.Lost != nil { // the record shows the loss just before the reply to its step
+	if b.Actors != nil && d.Lost != nil { // the record shows the loss shortly before the reply to its step
 		if i := slices.IndexFunc(d.Steps, func(s Step) bool { return s.At >= *d.Lost }); i >= 0 {
 			d.Steps[i].Lost = true
 		}
@@ -701,7 +703,7 @@ func nth(n int) string {
 
 func round(ms float64) float64 { return math.Round(ms*1000) / 1000 }
 
-// forMS formats a time in ms: below 10 ms with two decimals, otherwise without decimals.
+// forMS formats a time in ms. It shows two decimals below 10 ms, and none otherwise.
 func forMS(ms float64) string {
 	if ms < 10 {
 		return strconv.FormatFloat(ms, 'f', 2, 64) + " ms"

@@ -9,8 +9,8 @@ import (
 	"grablab/internal/tap"
 )
 
-// OfSchedule makes the diagram of a schedule, with one step for each moment. units is the
-// number of units of the order, and 0 means 1. say describes a moment in words.
+// OfSchedule makes the diagram of a schedule, with one step for each moment. units is the number of
+// units of the order, where 0 means 1. The function say describes a moment in words.
 func OfSchedule(title string, actors []schedule.Actor, units int, moments []explore.Moment, say func(explore.Moment) string) Diagram {
 	d := Diagram{Title: title, Scale: InSteps, End: float64(len(moments)), Units: units}
 	for _, a := range actors {
@@ -38,10 +38,10 @@ func OfSchedule(title string, actors []schedule.Actor, units int, moments []expl
 	return d
 }
 
-// at returns the position of moment i.
+// at returns the position of the moment with index i.
 func at(i int) float64 { return float64(i) + 0.5 }
 
-// rowOf returns the row of one actor.
+// rowOf returns the row of one actor with all its spans and marks.
 func rowOf(a schedule.Actor, units int, moments []explore.Moment, say func(explore.Moment) string) Row {
 	r := Row{Name: a.Name}
 	if a.As != "" {
@@ -77,8 +77,8 @@ func rowOf(a schedule.Actor, units int, moments []explore.Moment, say func(explo
 	return r
 }
 
-// stretches returns the start and the end of every unbroken stretch of moments for which is
-// returns true.
+// stretches returns the start and the end of every unbroken stretch of moments for which the
+// predicate returns true.
 func stretches(moments []explore.Moment, is func(explore.Moment) bool) (all [][2]float64) {
 	from := -1
 	for i, m := range moments {
@@ -96,8 +96,8 @@ func stretches(moments []explore.Moment, is func(explore.Moment) bool) (all [][2
 	return all
 }
 
-// waitOf returns the span in which the actor waits for the lock. It lasts until the actor
-// has the lock, or until its last call to acquire it.
+// waitOf returns the span in which the actor waits for the lock. The span ends when the actor gets
+// the lock, or with its last call to acquire it.
 func waitOf(a schedule.Actor, moments []explore.Moment) (s Span, ok bool) {
 	from, to := -1, -1
 	for i, m := range moments {
@@ -136,7 +136,8 @@ func struckOf(a schedule.Actor, moments []explore.Moment) (spans []Span) {
 	return spans
 }
 
-// markOf returns the mark for a moment in the row of an actor, or false if there is none.
+// markOf returns the mark that a moment adds to the row of an actor. It returns false if it adds
+// none.
 func markOf(a schedule.Actor, units int, m, before explore.Moment) (k MarkKind, ok bool) {
 	dies := m.Step.Kind == schedule.InstanceDies && m.Step.Instance == a.Instance
 	if m.Step.Actor != a.Name && !dies {
@@ -168,10 +169,10 @@ func markOf(a schedule.Actor, units int, m, before explore.Moment) (k MarkKind, 
 	}
 }
 
-// ends maps a kind of step that begins a fault to the kind that ends it.
+// ends maps a kind of step that begins a fault to the kind of step that ends the fault.
 var ends = map[schedule.Kind]schedule.Kind{schedule.Down: schedule.Up, schedule.CutOff: schedule.Reaches}
 
-// bands returns the spans of the steps that concern no single actor.
+// bands returns the spans for steps that concern no single actor, such as the passing of time.
 func bands(moments []explore.Moment, say func(explore.Moment) string) (spans []Span) {
 	for i, m := range moments {
 		switch k := m.Step.Kind; {

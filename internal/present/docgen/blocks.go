@@ -13,7 +13,7 @@ import (
 	"grablab/internal/present/whichlock"
 )
 
-// files returns the documents that consist of generated text only.
+// files returns the generators of documents that consist only of generated text.
 func (g generator) files() map[string]func() (string, error) {
 	return map[string]func() (string, error){
 		"docs/failure-modes.md": g.template("failure-modes"),
@@ -25,7 +25,7 @@ func (g generator) files() map[string]func() (string, error) {
 	}
 }
 
-// blocks returns the generators of the blocks that documents contain between marks.
+// blocks returns the generators of blocks that handwritten documents contain between marks.
 func (g generator) blocks() map[string]func() (string, error) {
 	return map[string]func() (string, error){
 		"rush":         func() (string, error) { return g.runText("reference-rush-embedded") },
@@ -66,7 +66,7 @@ func (g generator) loadRun(folder string) (*experiment.Run, error) {
 	return report.Load(filepath.Join(g.root, "results", folder))
 }
 
-// runText returns a reference run as loadgen prints it.
+// runText returns the report of a reference run as loadgen prints it.
 func (g generator) runText(folder string) (string, error) {
 	run, err := g.loadRun(folder)
 	if err != nil {
@@ -77,7 +77,7 @@ func (g generator) runText(folder string) (string, error) {
 	return fenced(b.String()), err
 }
 
-// matrix returns the table of verdicts and its legend, which are a part of what loadgen prints.
+// matrix returns the table of verdicts with its legend, cut from what loadgen prints.
 func (g generator) matrix() (string, error) {
 	text, err := g.runText("reference-matrix-local")
 	if err != nil {
@@ -91,7 +91,7 @@ func (g generator) matrix() (string, error) {
 	return fenced(text), nil
 }
 
-// choose returns the table of the README, with a row for each recommended strategy.
+// choose returns the table in the README, which has a row for each recommended strategy.
 func (g generator) choose() (string, error) {
 	sources, err := whichlock.Load(g.root)
 	if err != nil {
@@ -100,7 +100,7 @@ func (g generator) choose() (string, error) {
 	return whichlock.Short(sources), nil
 }
 
-// facts returns the contents of factsFile.
+// facts returns the content of factsFile, computed from the reference runs.
 func (g generator) facts() (string, error) {
 	sources, err := whichlock.Load(g.root)
 	if err != nil {
@@ -120,7 +120,7 @@ func (g generator) whichLock() (string, error) {
 	return b.String(), err
 }
 
-// benchBounds returns what loadgen bench printed about its bounds.
+// benchBounds returns the part of the benchmark's report that lists its bounds.
 func (g generator) benchBounds() (string, error) {
 	const report = "results/reference-bench-local/report.txt"
 	text, err := g.read(report)
@@ -135,11 +135,11 @@ func (g generator) benchBounds() (string, error) {
 	return fenced("Bounds " + text), nil
 }
 
-// A cost is a figure that make prove measures, and its bound.
+// A cost is a figure that make prove measures, together with its bound.
 type cost struct{ What, pattern, Bound, Measured string }
 
-// costs reads the figures from results/prove.txt. If a pattern matches several times, the last
-// match counts.
+// costs reads the measured figures from results/prove.txt. If a pattern matches several times, the
+// last match counts.
 func (g generator) costs() ([]cost, error) {
 	costs := []cost{
 		{What: "`setnx` acquire + release, over the same two commands sent raw", pattern: `setnx/raw ([\d.]+ \[[^]]+\])`, Bound: "1.05"},

@@ -1,5 +1,5 @@
-// Docgen writes the generated documents: whole files such as docs/strategies.md, and the
-// blocks between "generated" and "end" in the other documents. All text comes from the
+// Docgen writes the generated documents. These are whole files, such as docs/strategies.md, and
+// blocks between the marks "generated" and "end" in other documents. All text comes from the
 // catalogues, the registry of strategies and the reference runs in results/.
 //
 // Run it with go generate or make generate. Its test fails if a document is stale.
@@ -26,7 +26,7 @@ func main() {
 	}
 }
 
-// run writes every stale document and prints its path.
+// run writes every document whose text has changed, and prints its path.
 func run() error {
 	root, err := findRoot()
 	if err != nil {
@@ -49,7 +49,8 @@ func run() error {
 	return nil
 }
 
-// findRoot returns the folder of go.mod: the working directory or one above it.
+// findRoot returns the folder that contains go.mod. It searches the working directory and all
+// folders above.
 func findRoot() (string, error) {
 	dir, err := os.Getwd()
 	for err == nil {
@@ -64,22 +65,23 @@ func findRoot() (string, error) {
 	return "", err
 }
 
-// A generator writes documents from the repository at root.
+// A generator writes the documents of the repository at root.
 type generator struct{ root string }
 
-// schemas are the JSON Schemas that editors and other programs read, by their published paths.
+// schemas maps the paths of published JSON Schemas to their texts. Editors and other programs read
+// them.
 var schemas = map[string]string{
 	"docs/target.schema.json":       target.FileSchema,
 	"docs/expectations.schema.json": target.ExpectationsSchema,
 	"docs/run.schema.json":          experiment.RunSchema,
 }
 
-// factsFile holds the facts of docs/which-lock.md that are built into the program.
+// factsFile contains the facts of docs/which-lock.md that are built into the program.
 const factsFile = "internal/present/whichlock/facts.json"
 
 var generatedBlock = regexp.MustCompile(`(?s)<!-- generated: (\S+) -->\n(.*?)<!-- end -->`)
 
-// generate returns the text of every document that has generated parts, by its path.
+// generate returns the texts of all documents with generated parts, by path.
 func (g generator) generate() (map[string]string, error) {
 	texts := map[string]string{}
 	for path, write := range g.files() {
@@ -98,7 +100,7 @@ func (g generator) generate() (map[string]string, error) {
 	return texts, g.fillBlocks(texts)
 }
 
-// fillBlocks adds the documents that contain generated blocks to texts.
+// fillBlocks adds to texts all documents that contain generated blocks.
 func (g generator) fillBlocks(texts map[string]string) error {
 	paths, err := g.documents()
 	if err != nil {
@@ -137,7 +139,8 @@ func (g generator) fillBlocks(texts map[string]string) error {
 	return errors.Join(failed...)
 }
 
-// documents returns the paths of README.md, results/README.md and docs/*.md.
+// documents returns the paths of documents that may contain generated blocks: README.md,
+// results/README.md and docs/*.md.
 func (g generator) documents() ([]string, error) {
 	docs, err := filepath.Glob(filepath.Join(g.root, "docs", "*.md"))
 	if err != nil {

@@ -21,8 +21,8 @@ import (
 //go:embed templates
 var templateFiles embed.FS
 
-// template returns a generator that executes a template without data. Such templates take
-// everything from the functions below.
+// template returns a generator that executes the named template. Such a template needs no data,
+// because it takes everything from the functions below.
 func (g generator) template(name string) func() (string, error) {
 	return func() (string, error) { return g.execute(name, nil) }
 }
@@ -67,7 +67,7 @@ func (g generator) functions() template.FuncMap {
 	}
 }
 
-// cell escapes text that Markdown would read as markup of a table.
+// cell escapes text that Markdown would otherwise read as markup inside a table.
 func cell(text string) string { return strings.NewReplacer("|", `\|`, "<", "&lt;").Replace(text) }
 
 var modeID = regexp.MustCompile(`\bF\d+\b`)
@@ -76,12 +76,12 @@ func modeLink(id string) string {
 	return fmt.Sprintf("[%s](failure-modes.md#%s)", id, strings.ToLower(id))
 }
 
-// linkModes turns every failure mode that text names into a link.
+// linkModes turns each failure mode that the text names into a link to its description.
 func linkModes(text string) string { return modeID.ReplaceAllStringFunc(text, modeLink) }
 
 func modeLinks(ids []string) string { return linkModes(strings.Join(ids, " ")) }
 
-// version returns the version of a module in go.mod.
+// version returns the version of a module according to go.mod.
 func (g generator) version(module string) (string, error) {
 	mod, err := g.read("go.mod")
 	if err != nil {
@@ -94,8 +94,8 @@ func (g generator) version(module string) (string, error) {
 	return version, nil
 }
 
-// schedule returns the path of the shortest schedule that shows a failure mode, or "" if there
-// is no such file.
+// schedule returns the path of the file with the shortest schedule that shows a failure mode. It
+// returns "" if there is no such file.
 func (g generator) schedule(mode string) string {
 	file := "internal/explore/testdata/" + mode + ".txt"
 	if _, err := os.Stat(filepath.Join(g.root, file)); err != nil {
@@ -104,7 +104,7 @@ func (g generator) schedule(mode string) string {
 	return file
 }
 
-// brokenBy lists the strategies that are known for a failure mode.
+// brokenBy lists the strategies that are known to have a failure mode.
 func brokenBy(mode string) string {
 	var names []string
 	for _, s := range slices.Concat(lock.Strategies, lock.Peers, lock.KnownBroken) {
@@ -115,7 +115,7 @@ func brokenBy(mode string) string {
 	return strings.Join(names, ", ")
 }
 
-// strikePoints describes the points of a grab at which a fault strikes.
+// strikePoints says at which points of a grab a fault can be injected.
 func strikePoints(f catalog.FaultEntry) (string, error) {
 	if f.By&catalog.Run == 0 {
 		return "every step", nil
@@ -130,7 +130,7 @@ func strikePoints(f catalog.FaultEntry) (string, error) {
 	return "all", nil
 }
 
-// serversOf names the servers that an entry of explore.Wider is about.
+// serversOf names the servers to which an entry of explore.Wider applies.
 func serversOf(servers lock.Backend) string {
 	if servers == lock.RedisQuorum {
 		return "Redlock's nodes"
@@ -138,10 +138,10 @@ func serversOf(servers lock.Backend) string {
 	return "one Redis"
 }
 
-// searchRow is a claim that holds for one strategy in a search.
+// searchRow says how the claim for one strategy differs in a search.
 type searchRow struct{ Faults, Strategy, Is, Why string }
 
-// searchClaims lists the strategies whose claims differ between a search and a run.
+// searchClaims lists the claims that differ between a search and a run, with the reasons.
 func searchClaims() (rows []searchRow) {
 	for _, s := range slices.Concat(lock.Strategies, lock.Peers) {
 		for _, c := range s.InSearch {
@@ -172,7 +172,7 @@ func programs(by catalog.Programs) string {
 	return strings.Join(names, ", ")
 }
 
-// expected lists the faults under which the registry expects the verdict v for s.
+// expected lists the faults under which the registry expects verdict v for strategy s.
 func expected(s lock.Strategy, v catalog.Verdict) string {
 	var under []string
 	if s.Expected(catalog.NoFault) == v {

@@ -11,14 +11,14 @@ import (
 	"grablab/internal/present/workshop"
 )
 
-// lesson holds what the templates of the workshop need: its exercises, and its sentences with the
-// slots filled from one run of the whole workshop on real servers. TestWorkshopOnServers
-// writes the facts of that run.
+// lesson holds the data for the templates of the workshop. These are its exercises and its
+// sentences. The slots in the sentences are filled with facts from one run of the whole workshop on
+// real servers, which TestWorkshopOnServers writes.
 type lesson struct {
 	Exercises []workshop.Exercise
 
 	texts *workshop.Texts
-	facts map[int]workshop.Facts // by exercise
+	facts map[int]workshop.Facts // facts by number of the exercise
 }
 
 func (g generator) lesson(lang string) (lesson, error) {
@@ -34,7 +34,7 @@ func (g generator) lesson(lang string) (lesson, error) {
 	return l, err
 }
 
-// Say returns a sentence of an exercise with its slots filled and failure modes as links.
+// Say returns a sentence of an exercise. Its slots are filled, and failure modes in it are links.
 func (l lesson) Say(e workshop.Exercise, key string) string {
 	f := workshop.Facts{"program": "loadgen", "n": strconv.Itoa(e.Number)}
 	maps.Copy(f, l.facts[e.Number])
@@ -44,7 +44,7 @@ func (l lesson) Say(e workshop.Exercise, key string) string {
 // OptionsOf returns the letters of the options of an exercise.
 func (l lesson) OptionsOf(e workshop.Exercise) []string { return strings.Split(e.Options, "") }
 
-// QuestionsOf returns the keys of the questions of an exercise: q1, q2 and so on.
+// QuestionsOf returns the keys of the questions of an exercise, which are q1, q2 and so on.
 func (l lesson) QuestionsOf(e workshop.Exercise) (keys []string) {
 	for i := range e.Questions {
 		keys = append(keys, fmt.Sprintf("q%d", i+1))
@@ -52,11 +52,11 @@ func (l lesson) QuestionsOf(e workshop.Exercise) (keys []string) {
 	return keys
 }
 
-// notBeliefs matches the sentences of a question that do not answer a wrong belief.
+// notBeliefs matches the keys of sentences for a question that are not replies to a wrong belief.
 var notBeliefs = regexp.MustCompile(`^(ask|right|header|lines|same|skipped|refused|incomplete|excludes)$`)
 
-// Beliefs returns the wrong beliefs that the workshop has a reply to, for one question. It
-// leaves out replies with figures that only a wrong answer would measure.
+// Beliefs returns the wrong beliefs to which the workshop replies at one question. It leaves out
+// replies with figures that only a wrong answer would produce.
 func (l lesson) Beliefs(e workshop.Exercise, question string) (beliefs []string) {
 	for _, key := range l.texts.Keys() {
 		belief, ok := strings.CutPrefix(key, fmt.Sprintf("%d.%s.", e.Number, question))
@@ -69,7 +69,7 @@ func (l lesson) Beliefs(e workshop.Exercise, question string) (beliefs []string)
 
 var slot = regexp.MustCompile(`\{([a-z][\w.-]*)\}`)
 
-// measured reports whether the run has a fact for every slot of a sentence.
+// measured reports whether the recorded run has a fact for every slot of a sentence.
 func (l lesson) measured(e workshop.Exercise, key string) bool {
 	for _, s := range slot.FindAllStringSubmatch(l.texts.Say(fmt.Sprintf("%d.%s", e.Number, key), nil), -1) {
 		if l.facts[e.Number][s[1]] == "" {
@@ -79,13 +79,13 @@ func (l lesson) measured(e workshop.Exercise, key string) bool {
 	return true
 }
 
-// handout returns the sheet for students: the questions without the answers.
+// handout returns the sheet for students, which has the questions but not the answers.
 func (g generator) handout(lang string) (string, error) {
 	l, err := g.lesson(lang)
 	if err != nil {
 		return "", err
 	}
-	for _, f := range l.facts { // the workshop draws these for each student
+	for _, f := range l.facts { // the workshop draws different values for each student
 		f["drivers"], f["instances"], f["ttl"] = "N", "N", "N"
 	}
 	return g.execute("handout", l)

@@ -15,32 +15,32 @@ import (
 	"grablab/internal/present/report"
 )
 
-// Facts summarises what the reference runs showed about the choices. They are built into the
-// program, because it may run without the results.
+// Facts summarizes what the reference runs showed about the recommended locks. It is built into the
+// program, because the program may run without the results.
 type Facts struct {
-	Run         string   `json:"run"` // under all faults
+	Run         string   `json:"run"` // the run under all faults
 	RunCommit   string   `json:"run_commit"`
-	Bench       string   `json:"bench"` // each lock by itself
+	Bench       string   `json:"bench"` // the benchmark that measured each lock by itself
 	BenchCommit string   `json:"bench_commit"`
-	RoundTrip   string   `json:"round_trip"` // to Redis, in the benchmark
+	RoundTrip   string   `json:"round_trip"` // duration of a round trip to Redis in the benchmark
 	Options     []Option `json:"options"`
 }
 
-// Option is a lock with its guard, and what the runs showed about it.
+// Option is a lock with its guard, and what the reference runs showed about it.
 type Option struct {
 	Strategy string      `json:"strategy"`
 	Title    string      `json:"title"`
 	Guard    order.Guard `json:"guard"`
 
 	Twice  []string `json:"twice"`  // faults under which an order was grabbed twice
-	Inside []string `json:"inside"` // faults under which two holders were inside, without a second row
+	Inside []string `json:"inside"` // faults under which two holders were inside, but no order got a second row
 	Stuck  []string `json:"stuck"`  // faults under which no driver can grab an order any more
 	Modes  []string `json:"modes"`  // failure modes that were seen
 
-	Commands   *float64 `json:"commands"`   // Redis commands of a request under plain load
-	Statements *float64 `json:"statements"` // database statements of a request under plain load
-	Trips      *float64 `json:"trips"`      // acquire and release by one worker, in round trips; nil if not measured
-	Interval   string   `json:"interval"`   // Trips as text, with the interval
+	Commands   *float64 `json:"commands"`   // Redis commands for each request under plain load
+	Statements *float64 `json:"statements"` // database statements for each request under plain load
+	Trips      *float64 `json:"trips"`      // round trips of acquire and release by one worker; nil if not measured
+	Interval   string   `json:"interval"`   // Trips as text, with its confidence interval
 }
 
 //go:embed facts.json
@@ -52,7 +52,7 @@ func KnownFacts() (f Facts, err error) {
 	return f, err
 }
 
-// FactsOf returns the facts of the sources as the text of facts.json.
+// FactsOf computes the facts from the sources, and returns them as the text of facts.json.
 func FactsOf(s Sources) ([]byte, error) {
 	p := &page{Sources: s}
 	f := Facts{
@@ -67,7 +67,7 @@ func FactsOf(s Sources) ([]byte, error) {
 			Commands: plain.RedisCommandsPerRequest, Statements: plain.DBStatementsPerRequest, Interval: p.Trips(name, "uncontended"),
 		}
 		if row := p.row(name, "uncontended"); row != nil && row.Ratio != nil {
-			trips := 2 * *row.Ratio // the floor makes two
+			trips := 2 * *row.Ratio // the floor makes two round trips
 			o.Trips = &trips
 		}
 		f.Options = append(f.Options, o)
@@ -82,23 +82,23 @@ func FactsOf(s Sources) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// list returns an empty list instead of nil, which JSON would write as null.
+// list returns a copy of names that is never nil, because JSON would write nil as null.
 func list(names []string) []string { return append([]string{}, names...) }
 
-// Question is a question of the lab that leads to a lock, with the possible answers.
+// Question is a question whose answer helps to choose a lock, with the possible answers.
 type Question struct {
 	Name    string   `json:"name"`
 	Asks    string   `json:"asks"`
 	Answers []Answer `json:"answers"`
 }
 
-// Answer is a possible answer to a question.
+// Answer is one of the possible answers to a Question.
 type Answer struct {
 	Name string `json:"name"`
 	Text string `json:"text"`
 }
 
-// Questions lists the questions for Advise in their order.
+// Questions lists the questions whose answers Advise needs, in this order.
 var Questions = []Question{
 	{"rows", "May an order have two rows?", []Answer{
 		{"update", "no, and one conditional UPDATE can write the winner"},
@@ -114,28 +114,28 @@ var Questions = []Question{
 	{"stack", "What is the service written in?", stackAnswers()},
 }
 
-// Stack names a lock's counterpart in a language, by strategy. A strategy without an entry does not exist
-// there.
+// Stack says for a programming language which library offers which lock. Locks maps a strategy to
+// its counterpart. If a strategy has no entry, the language has no such lock.
 type Stack struct {
 	Name  string            `json:"name"`
 	Text  string            `json:"text"`
 	Locks map[string]string `json:"locks"`
 }
 
-// Duty is a step that no lock takes over, with an example.
+// Duty is a step that the user must take whatever the lock is, with an example in code.
 type Duty struct {
 	Do   string   `json:"do"`
 	Lang string   `json:"lang"`
 	Code []string `json:"code"`
 }
 
-// Guide holds the texts about stacks and duties.
+// Guide holds texts about programming languages and about duties of the user.
 var Guide = func() (g struct {
 	Stacks []Stack `json:"stacks"`
 	Duties []Duty  `json:"duties"`
 }) {
 	if err := json.Unmarshal(guideText, &g); err != nil {
-		panic(err) // it is embedded
+		panic(err) // cannot fail, because the text is embedded
 	}
 	return g
 }()
@@ -150,7 +150,7 @@ func stackAnswers() (all []Answer) {
 	return all
 }
 
-// FindStack returns the stack with a name from Guide.
+// FindStack returns the stack in Guide with this name. If there is none, the result has no locks.
 func FindStack(name string) Stack {
 	for _, s := range Guide.Stacks {
 		if s.Name == name {
@@ -160,20 +160,21 @@ func FindStack(name string) Stack {
 	return Stack{}
 }
 
-// serversOf maps the answers to the second question to the servers that exist.
+// serversOf maps each answer to the second question to the servers that the user has.
 var serversOf = map[string]lock.Backend{
 	"database": lock.SQL | lock.SQLLocks, "redis": lock.SQL | lock.SQLLocks | lock.Redis, "redlock": lock.SQL | lock.SQLLocks | lock.Redis | lock.RedisQuorum,
 	"zookeeper": lock.SQL | lock.SQLLocks | lock.ZooKeeper, "etcd": lock.SQL | lock.SQLLocks | lock.Etcd,
 }
 
-// mostAdvised is the highest number of locks that Advise returns.
+// mostAdvised is the maximum number of locks that Advise returns.
 const mostAdvised = 3
 
-// ErrAnswer means that a question has no such answer.
+// ErrAnswer means that an answer is not among the possible answers to its question.
 var ErrAnswer = errors.New("whichlock: no such answer")
 
-// Advise returns the locks that fit the answers to Questions, the best lock first. Locks that
-// cope with the work come before those that do not, and cheap locks before expensive ones.
+// Advise returns the locks that fit the answers to Questions, starting with the best. Locks that
+// can handle the work come before those that cannot. Among these, cheap locks come before expensive
+// ones.
 func (f Facts) Advise(answers []string) (fit []Option, err error) {
 	if len(answers) != len(Questions) {
 		return nil, fmt.Errorf("%w: %q for %d questions", ErrAnswer, answers, len(Questions))
@@ -203,7 +204,7 @@ func (f Facts) Advise(answers []string) (fit []Option, err error) {
 	return fit[:min(len(fit), mostAdvised)], nil
 }
 
-// fails returns 1 if the lock does not cope with such work, and 0 otherwise.
+// fails returns 1 if the lock cannot handle work of this length, and 0 otherwise.
 func (o Option) fails(work string) int {
 	switch {
 	case work == "longer" && (slices.Contains(o.Inside, string(catalog.Slow)) || slices.Contains(o.Twice, string(catalog.Slow))),
@@ -213,7 +214,8 @@ func (o Option) fails(work string) int {
 	return 0
 }
 
-// But explains how the lock falls short of the answers. It returns "" if it does not.
+// But explains which requirement in the answers the lock does not meet. It returns "" if the lock
+// meets all of them.
 func (o Option) But(answers []string) string {
 	work := answers[2]
 	switch {
@@ -228,7 +230,7 @@ func (o Option) But(answers []string) string {
 	}
 }
 
-// trips returns Trips, or 0 if there is no lock.
+// trips returns Trips, or 0 if the option has no lock.
 func (o Option) trips() float64 {
 	if o.Trips == nil {
 		return 0

@@ -7,7 +7,7 @@ import (
 	"grablab/internal/measure/lockbench"
 )
 
-// figure formats x with three digits.
+// figure formats x with three significant digits.
 func figure(x float64) string {
 	switch {
 	case x >= 100:
@@ -19,7 +19,7 @@ func figure(x float64) string {
 	}
 }
 
-// figureOf formats a figure that may be unknown.
+// figureOf formats a figure, or returns "?" if it is unknown.
 func figureOf(x *float64) string {
 	if x == nil {
 		return "?"
@@ -27,17 +27,18 @@ func figureOf(x *float64) string {
 	return figure(*x)
 }
 
-// Statements returns the database statements of a request under plain load.
+// Statements returns how many database statements a request needs under plain load.
 func (p *page) Statements(name string) string {
 	return figureOf(p.PlainLoad(name).DBStatementsPerRequest)
 }
 
-// RedisCommands returns the Redis commands of a request under plain load.
+// RedisCommands returns how many Redis commands a request needs under plain load.
 func (p *page) RedisCommands(name string) string {
 	return figureOf(p.PlainLoad(name).RedisCommandsPerRequest)
 }
 
-// row returns a lock's row in a case of the benchmark, or nil if it was not measured there.
+// row returns the benchmark's row for a lock in a case. It returns nil if the lock was not measured
+// in that case.
 func (p *page) row(name, benchCase string) *lockbench.Row {
 	for i, row := range p.Bench.Rows {
 		if row.Strategy == name && row.Case == benchCase {
@@ -47,18 +48,19 @@ func (p *page) row(name, benchCase string) *lockbench.Row {
 	return nil
 }
 
-// Trips returns the cost of a lock in a case of the benchmark, in round trips with its interval. It
-// is the cost of acquire and release by one worker, or of one hand-over.
+// Trips returns the cost of a lock in a case of the benchmark, in round trips with the confidence
+// interval. Depending on the case, this is the cost of acquire and release by one worker, or of one
+// hand-over.
 func (p *page) Trips(name, benchCase string) string {
 	row := p.row(name, benchCase)
 	if row == nil || row.Ratio == nil || row.RatioLow == nil || row.RatioHigh == nil {
 		return "?"
 	}
-	// The benchmark compares with its floor, which makes two round trips.
+	// The benchmark's ratios are relative to its floor, which makes two round trips.
 	return fmt.Sprintf("%s [%s, %s]", figure(2**row.Ratio), figure(2**row.RatioLow), figure(2**row.RatioHigh))
 }
 
-// RoundTrip returns the time of a round trip to Redis in the benchmark.
+// RoundTrip returns how long a round trip to Redis took in the benchmark.
 func (p *page) RoundTrip() string {
 	row := p.row(lockbench.Floor, "uncontended")
 	if row == nil {
@@ -68,7 +70,7 @@ func (p *page) RoundTrip() string {
 	return fmt.Sprintf("%.0f µs", row.P50US/2)
 }
 
-// MeanGap returns the mean time from one holder to the next, in round trips.
+// MeanGap returns the mean time between a release and the next acquisition, in round trips.
 func (p *page) MeanGap(name string) string {
 	row, floor := p.row(name, "waves"), p.row(lockbench.Floor, "waves")
 	if row == nil || row.GapMeanUS == nil || floor == nil || floor.P50US == 0 {
@@ -77,7 +79,7 @@ func (p *page) MeanGap(name string) string {
 	return figure(*row.GapMeanUS / (floor.P50US / 2))
 }
 
-// Commands returns the commands of an acquisition, without and with contention.
+// Commands returns how many commands an acquisition sends, first without and then with contention.
 func (p *page) Commands(name string) string {
 	sent := func(benchCase string) string {
 		if row := p.row(name, benchCase); row != nil {
@@ -88,7 +90,7 @@ func (p *page) Commands(name string) string {
 	return sent("uncontended") + ", " + sent("waves")
 }
 
-// Fairness returns Jain's index over the workers, or 0 if it was not measured.
+// Fairness returns Jain's fairness index over the workers, or 0 if it was not measured.
 func (p *page) Fairness(name string) float64 {
 	if row := p.row(name, "closed_loop"); row != nil && row.Jain != nil {
 		return *row.Jain
@@ -96,7 +98,7 @@ func (p *page) Fairness(name string) float64 {
 	return 0
 }
 
-// Fair formats Fairness.
+// Fair formats Fairness as text.
 func (p *page) Fair(name string) string {
 	if jain := p.Fairness(name); jain > 0 {
 		return figure(jain)
@@ -104,10 +106,10 @@ func (p *page) Fair(name string) string {
 	return "?"
 }
 
-// Waiter describes what a waiter does.
+// Waiter describes what a driver does while it waits for the lock.
 func (p *page) Waiter(name string) string { return p.strategy(name).Waiter }
 
-// Token describes the fencing token of a strategy.
+// Token says whether a strategy has a fencing token, and whether it is checked.
 func (p *page) Token(name string) string {
 	switch s := p.strategy(name); {
 	case s.Guard == "fenced":
@@ -119,7 +121,8 @@ func (p *page) Token(name string) string {
 	}
 }
 
-// Version returns the release of a library, or the commit of this repository.
+// Version returns the version of the library that implements a strategy. For our own strategies, it
+// returns the commit of this repository.
 func (p *page) Version(name string) string {
 	module := p.strategy(name).Module
 	if module == "" {
@@ -132,8 +135,8 @@ func (p *page) Version(name string) string {
 	return v
 }
 
-// Rate returns how often per second a case of the benchmark acquires a lock, and the commands that
-// each acquisition sends.
+// Rate says how often per second a lock is acquired in a case of the benchmark, and how many
+// commands each acquisition sends.
 func (p *page) Rate(name, benchCase string) string {
 	row := p.row(name, benchCase)
 	if row == nil {
@@ -143,19 +146,20 @@ func (p *page) Rate(name, benchCase string) string {
 	return fmt.Sprintf("%.0f times a second (%s commands each)", row.OpsPerS, figureOf(row.SentPerOp))
 }
 
-// IsFaster reports whether a case of the benchmark acquires a lock more often per second than another.
+// IsFaster reports whether a lock is acquired more often per second than another lock in the same
+// case of the benchmark.
 func (p *page) IsFaster(name, than, benchCase string) bool {
 	a, b := p.row(name, benchCase), p.row(than, benchCase)
 	return a != nil && b != nil && a.OpsPerS > b.OpsPerS
 }
 
-// BenchFolder returns the folder of the benchmark below results/.
+// BenchFolder returns the name of the benchmark's folder in results/.
 func (p *page) BenchFolder() string { return benchFolder }
 
-// ClaimsFile returns the file of the claims below results/.
+// ClaimsFile returns the name of the file in results/ that has the output of .ci/claims.
 func (p *page) ClaimsFile() string { return claimsFile }
 
-// Measured returns the first submatch of a pattern in the output of .ci/claims.
+// Measured returns what the first group of a pattern matches in the output of .ci/claims.
 func (p *page) Measured(pattern string) string {
 	found := regexp.MustCompile(pattern).FindStringSubmatch(p.Claims)
 	if found == nil {

@@ -1,10 +1,10 @@
-// Package whichlock writes docs/which-lock.md, the page that helps to choose a lock: a decision
-// in a dozen lines, what breaks each lock, what it costs, and the claims of others next to our
-// measurements. It also advises the lab ([Facts]).
+// Package whichlock writes docs/which-lock.md, the page that helps to choose a lock. The page has a
+// decision in a dozen lines, what breaks each lock, what each lock costs, and the claims of others
+// next to our measurements. The package also advises the users of the lab ([Facts]).
 //
-// Begin with [Write] and which-lock.tmpl, the template of the page. All figures come from the
-// reference runs and the registry of strategies. A sentence about the runs carries a condition:
-// if a new run no longer supports it, Write fails and names the sentence.
+// To read the code, begin with [Write] and which-lock.tmpl, the template of the page. All figures
+// come from the reference runs and the registry of strategies. Each sentence about the runs has a
+// condition. If a new run no longer supports the sentence, Write fails and names it.
 package whichlock
 
 import (
@@ -23,18 +23,18 @@ import (
 	"grablab/internal/present/report"
 )
 
-// Sources holds the runs and files that the page is made from.
+// Sources holds the runs and files from which the page is made.
 type Sources struct {
 	Matrix    *experiment.Run   // our strategies under all faults
 	Unique    *experiment.Run   // mysql-unique under all faults
 	Libraries *experiment.Run   // the libraries under all faults
 	Ignoring  *experiment.Run   // the strategies that notice a loss, with -on-lost ignore
-	Bench     *lockbench.Result // each lock by itself
+	Bench     *lockbench.Result // the benchmark of each lock by itself
 	Claims    string            // the output of .ci/claims
-	Versions  map[string]string // of the libraries, by module
+	Versions  map[string]string // versions of the libraries, by module
 }
 
-// The folders and files below results/ that hold the sources.
+// The names of the sources in the folder results/.
 const (
 	matrixFolder    = "reference-matrix-local"
 	uniqueFolder    = "reference-unique-local"
@@ -44,13 +44,13 @@ const (
 	claimsFile      = "claims.txt"
 )
 
-// A sourceRun is a run, its folder below results/, and what it shows.
+// A sourceRun is one of the runs, with its folder in results/ and a description.
 type sourceRun struct {
 	What, Folder string
 	Run          *experiment.Run
 }
 
-// Runs lists the runs among the sources.
+// Runs lists the runs among the sources, in the order in which load reads them.
 func (s *Sources) Runs() []sourceRun {
 	return []sourceRun{
 		{"our strategies under all faults", matrixFolder, s.Matrix},
@@ -71,7 +71,7 @@ func Load(root string) (Sources, error) {
 
 func load(root string) (s Sources, err error) {
 	results := filepath.Join(root, "results")
-	targets := []**experiment.Run{&s.Matrix, &s.Unique, &s.Libraries, &s.Ignoring} // as Runs
+	targets := []**experiment.Run{&s.Matrix, &s.Unique, &s.Libraries, &s.Ignoring} // in the same order as in Runs
 	for i, source := range s.Runs() {
 		if *targets[i], err = report.Load(filepath.Join(results, source.Folder)); err != nil {
 			return s, err
@@ -100,7 +100,7 @@ func Versions(mod string) map[string]string {
 	return found
 }
 
-// Choices lists the strategies that a reader may reasonably choose. The other strategies show
+// Choices lists the strategies that are a reasonable choice for a reader. All others demonstrate
 // mistakes.
 var Choices = []string{
 	"mysql-cas", "mysql-unique", "mysql-getlock", "mysql-forupdate", "setnx", "setnx-fenced", "watchdog", "watchdog-fenced", "handoff",
@@ -110,7 +110,8 @@ var Choices = []string{
 //go:embed which-lock.tmpl
 var pageTemplate string
 
-// Write writes the page as Markdown.
+// Write writes the page as Markdown. It returns an error if the sources do not support a sentence
+// of the page.
 func Write(w io.Writer, s Sources) error {
 	p := &page{Sources: s}
 	parsed, err := template.New("which-lock").Funcs(template.FuncMap{
@@ -139,9 +140,9 @@ func Write(w io.Writer, s Sources) error {
 	return err
 }
 
-// A page holds what the template reads: the sources, and methods that select from them. A method
-// that finds a source incomplete records a problem and returns a placeholder, so that Write
-// reports all problems together.
+// A page holds what the template reads: the sources, and methods that select from them. If a method
+// finds that a source is incomplete, it records a problem and returns a placeholder. So Write can
+// report all problems together.
 type page struct {
 	Sources
 	problems []error
@@ -151,7 +152,7 @@ func (p *page) fail(format string, args ...any) {
 	p.problems = append(p.problems, fmt.Errorf("whichlock: "+format, args...))
 }
 
-// claim returns a sentence in bold. It records a problem if its condition is false or empty.
+// claim returns the sentence in bold. If its condition is false or empty, it records a problem.
 func (p *page) claim(condition any, sentence string) string {
 	if holds, _ := template.IsTrue(condition); !holds {
 		p.fail("the runs no longer show: %s", sentence)
@@ -159,7 +160,8 @@ func (p *page) claim(condition any, sentence string) string {
 	return "**" + sentence + "**"
 }
 
-// Short returns the table of the README: what breaks each choice in the ledger, and what it costs.
+// Short returns the table for the README, which says what breaks each recommended strategy and what
+// the strategy costs.
 func Short(s Sources) string {
 	p := &page{Sources: s}
 	var b strings.Builder
@@ -174,7 +176,7 @@ func Short(s Sources) string {
 	return b.String()
 }
 
-// strategy returns a strategy by its name.
+// strategy returns the strategy with this name. If there is none, it records a problem.
 func (p *page) strategy(name string) lock.Strategy {
 	s, err := lock.Find(name)
 	if err != nil {
