@@ -76,10 +76,6 @@ folders, it takes the worst verdict, and a comment says that the verdict depends
 `)
 }
 
-func baselineCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	return invoke(ctx, args, stdout, stderr, parseBaseline, baselineHelp, writeBaseline)
-}
-
 func writeBaseline(paths []string, _ context.Context, stdout, _ io.Writer) error {
 	var runs []*experiment.Run
 	for _, path := range paths {

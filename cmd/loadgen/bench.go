@@ -104,10 +104,6 @@ func (s *benchSettings) leaveOut() {
 	}
 }
 
-func benchCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	return invoke(ctx, args, stdout, stderr, parseBench, benchHelp, (*benchSettings).execute)
-}
-
 func (s *benchSettings) execute(ctx context.Context, stdout, stderr io.Writer) error {
 	s.Log, s.TTY = announce(s.Seed, s.format != "text", s.quiet, stdout, stderr)
 	out, err := newFolder(s.out, "bench", time.Now())

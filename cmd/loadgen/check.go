@@ -14,10 +14,6 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-func checkCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	return invoke(ctx, args, stdout, stderr, parseCheck, checkHelp, (*settings).check)
-}
-
 func parseCheck(args []string) (*settings, error) {
 	s, err := parseRun(args)
 	if err == nil && !s.attaches() {

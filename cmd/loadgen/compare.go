@@ -31,10 +31,6 @@ func parseCompare(args []string) (showSettings, error) {
 	return s, err
 }
 
-func compareCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	return invoke(ctx, args, stdout, stderr, parseCompare, compareHelp, showSettings.compare)
-}
-
 // compare compares each result with the first one and prints the differences. It returns
 // exitAssert if any result is worse.
 func (s showSettings) compare(_ context.Context, stdout, _ io.Writer) error {

@@ -65,10 +65,6 @@ func parseExplain(args []string) ([]string, error) {
 	return line.Args, nil
 }
 
-func explainCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	return invoke(ctx, args, stdout, stderr, parseExplain, explainHelp, explainAll)
-}
-
 // explainAll prints the explanation of each name, separated by empty lines.
 func explainAll(names []string, _ context.Context, stdout, _ io.Writer) error {
 	var all []explanation

@@ -18,12 +18,6 @@ import (
 	"grablab/internal/testbed/infile"
 )
 
-// exploreCommand runs the command explore: it parses the flags, searches, and prints and saves the
-// results.
-func exploreCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	return invoke(ctx, args, stdout, stderr, parseExplore, exploreHelp, (*exploreSettings).execute)
-}
-
 func (s *exploreSettings) execute(ctx context.Context, stdout, stderr io.Writer) error {
 	results, err := s.explore(ctx, stderr)
 	if results == nil && err != nil {

@@ -38,10 +38,6 @@ type keyValues map[string][]string
 // stdin is the source of the user's answers. Tests replace it.
 var stdin io.Reader = os.Stdin
 
-func initCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	return invoke(ctx, args, stdout, stderr, parseInit, initHelp, (*initSettings).execute)
-}
-
 // describing returns the flags that are also keys of a target file.
 func describing() []flags.Flag {
 	all := append(new(settings).targetFlags(), serverFlags(new(stack.Config))[0])

@@ -65,10 +65,6 @@ the page can explore. Ctrl-C stops everything.
 	flags.Print(w, newLabSettings().flags())
 }
 
-func labCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	return invoke(ctx, args, stdout, stderr, parseLab, labHelp, (*labSettings).execute)
-}
-
 // searchFor limits the duration of a search that the page starts, in seconds.
 const searchFor = 20.0
 

@@ -86,18 +86,18 @@ type command struct {
 // commands returns all subcommands. The first one is the default.
 func commands() []command {
 	return []command{
-		{"run", "fire at every chosen strategy under every chosen fault, and audit the ledger", runCommand},
-		{"check", "make a few grabs at your own service, and list what to correct in its description", checkCommand},
-		{"init", "write the file that describes your own service, by asking and trying", initCommand},
-		{"explore", "search for the shortest schedule that breaks a strategy", exploreCommand},
-		{"bench", "measure what each lock costs by itself", benchCommand},
-		{"report", "show result folders again", reportCommand},
-		{"merge", "judge the shards of one run together", mergeCommand},
-		{"compare", "show what changed between two results", compareCommand},
-		{"baseline", "write the verdicts of result folders for run -baseline", baselineCommand},
-		{"explain", "explain a failure mode, fault, property, strategy or word of the tables", explainCommand},
-		{"lab", "serve a live page with load, faults, diagrams and the workshop", labCommand},
-		{"workshop", "list the twelve exercises, or run one and judge the answer", workshopCommand},
+		{"run", "fire at every chosen strategy under every chosen fault, and audit the ledger", subcommand(parseRun, runHelp, (*settings).execute)},
+		{"check", "make a few grabs at your own service, and list what to correct in its description", subcommand(parseCheck, checkHelp, (*settings).check)},
+		{"init", "write the file that describes your own service, by asking and trying", subcommand(parseInit, initHelp, (*initSettings).execute)},
+		{"explore", "search for the shortest schedule that breaks a strategy", subcommand(parseExplore, exploreHelp, (*exploreSettings).execute)},
+		{"bench", "measure what each lock costs by itself", subcommand(parseBench, benchHelp, (*benchSettings).execute)},
+		{"report", "show result folders again", subcommand(parseReport, reportHelp, showSettings.report)},
+		{"merge", "judge the shards of one run together", subcommand(parseMerge, mergeHelp, (*settings).merge)},
+		{"compare", "show what changed between two results", subcommand(parseCompare, compareHelp, showSettings.compare)},
+		{"baseline", "write the verdicts of result folders for run -baseline", subcommand(parseBaseline, baselineHelp, writeBaseline)},
+		{"explain", "explain a failure mode, fault, property, strategy or word of the tables", subcommand(parseExplain, explainHelp, explainAll)},
+		{"lab", "serve a live page with load, faults, diagrams and the workshop", subcommand(parseLab, labHelp, (*labSettings).execute)},
+		{"workshop", "list the twelve exercises, or run one and judge the answer", subcommand(parseWorkshop, workshopHelp, (*workshopSettings).execute)},
 		{exploreWorkerCommand, "", exploreWorkerMain},
 		{stepCommand, "", stepMain},
 		{fleet.Command, "", asCommand(instance.Main)},
@@ -139,21 +139,23 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return flags.Usage("%w", flags.Unknown("command", args[0], visible))
 }
 
-// invoke parses the arguments of a command and executes it until it ends or a signal arrives. If
-// the arguments ask for help, it prints the help instead.
-func invoke[S any](ctx context.Context, args []string, stdout, stderr io.Writer,
+// subcommand returns a function that parses the arguments of a command and executes it until a
+// signal arrives. If the arguments ask for help, the function prints that instead.
+func subcommand[S any](
 	parse func([]string) (S, error), help func(w io.Writer, topic string),
 	execute func(S, context.Context, io.Writer, io.Writer) error,
-) error {
-	s, err := parse(args)
-	if wanted := (flags.HelpError{}); errors.As(err, &wanted) {
-		help(stdout, wanted.Topic)
-		return nil
+) func(context.Context, []string, io.Writer, io.Writer) error {
+	return func(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+		s, err := parse(args)
+		if wanted := (flags.HelpError{}); errors.As(err, &wanted) {
+			help(stdout, wanted.Topic)
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		ctx, stop := untilSignal(ctx)
+		defer stop()
+		return execute(s, ctx, stdout, stderr)
 	}
-	if err != nil {
-		return err
-	}
-	ctx, stop := untilSignal(ctx)
-	defer stop()
-	return execute(s, ctx, stdout, stderr)
 }

@@ -36,10 +36,6 @@ result folder. If a shard is missing, the result is incomplete, and the exit cod
 	flags.Print(w, defaults(experiment.Scenarios[0].Name).flagsOfMerge())
 }
 
-func mergeCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	return invoke(ctx, args, stdout, stderr, parseMerge, mergeHelp, (*settings).merge)
-}
-
 // parseMerge parses the flags and reads the results of the shards. It returns the settings of the
 // run that the shards belong to.
 func parseMerge(args []string) (*settings, error) {

@@ -46,10 +46,6 @@ func reportHelp(w io.Writer, _ string) {
 	flags.Print(w, []flags.Flag{formatFlag(new(string), runFormats)})
 }
 
-func reportCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	return invoke(ctx, args, stdout, stderr, parseReport, reportHelp, showSettings.report)
-}
-
 // report prints each run, separated by empty lines.
 func (s showSettings) report(_ context.Context, stdout, _ io.Writer) error {
 	for i, dir := range s.paths {

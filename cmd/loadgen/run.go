@@ -25,10 +25,6 @@ import (
 	"golang.org/x/term"
 )
 
-func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	return invoke(ctx, args, stdout, stderr, parseRun, runHelp, (*settings).execute)
-}
-
 // execute runs all cells of the table, or replays the schedule if -schedule is given.
 func (s *settings) execute(ctx context.Context, stdout, stderr io.Writer) error {
 	if s.schedule != "" {

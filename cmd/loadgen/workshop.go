@@ -117,11 +117,6 @@ an answer that is a file: a schedule, or your own lock.
 
 const progressFile = "workshop.json"
 
-// workshopCommand runs the command workshop.
-func workshopCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	return invoke(ctx, args, stdout, stderr, parseWorkshop, workshopHelp, (*workshopSettings).execute)
-}
-
 func (w *workshopSettings) execute(ctx context.Context, stdout, stderr io.Writer) error {
 	if term.IsTerminal(int(os.Stdin.Fd())) {
 		w.stdin = os.Stdin
@@ -403,7 +398,7 @@ func doCommand(ctx context.Context, args []string, stdout, stderr io.Writer) (o 
 		}
 		return o, err
 	}
-	switch err := runCommand(ctx, args, stdout, stderr); {
+	switch err := subcommand(parseRun, runHelp, (*settings).execute)(ctx, args, stdout, stderr); {
 	case errors.Is(err, exitInterrupted):
 		return o, context.Canceled
 	case err != nil:

@@ -274,36 +274,3 @@ func FuzzHTML(f *testing.F) {
 		}
 	})
 }
-
-// A page that would be too large leaves out the least important parts and lists them.
-func TestPageIsSmall(t *testing.T) {
-	if os.Getenv("GRABLAB_PROVE") != "1" {
-		t.Skip("GRABLAB_PROVE=1 renders 2,600 cells; TestFullMatrixFits has those of the matrix")
-	}
-	r := badDay()
-	for i := range 2600 {
-		c := under(fmt.Sprintf("lock-%d", i), catalog.Pause, catalog.Safe, 0)
-		c.Points = swept(20, 0, catalog.Safe, 0)
-		c.OverTime = &load.OverTime{SliceMS: 20}
-		for j := range 40 {
-			f := ptr(float64(j) * 1.111)
-			c.OverTime.N, c.OverTime.P50, c.OverTime.P99 = append(c.OverTime.N, j), append(c.OverTime.P50, f), append(c.OverTime.P99, f)
-			c.OverTime.SentP50, c.OverTime.SentP99 = append(c.OverTime.SentP50, f), append(c.OverTime.SentP99, f)
-		}
-		r.Cells = append(r.Cells, c)
-	}
-	var b strings.Builder
-	if err := report.HTML(&b, r); err != nil {
-		t.Fatal(err)
-	}
-	if b.Len() > 3_000_000 {
-		t.Errorf("%d bytes", b.Len())
-	}
-	for what, want := range map[string]bool{
-		"the latency over time of cells that are safe (2600 cells)": true, "the points of cells that are safe (26": true, "the drawings": false,
-	} {
-		if strings.Contains(b.String(), what) != want {
-			t.Errorf("left out is %q: %v, want %v", what, !want, want)
-		}
-	}
-}

@@ -8,4 +8,3 @@ if (main.querySelector(".matrix")) {
   addEventListener("hashchange", () => map.follow(location.hash));
   map.follow(location.hash);
 }
-if (run.left_out) main.append(el("section", {}, el("h2", {}, "Left out, for this page to stay small"), el("ul", {}, ...run.left_out.map((x) => el("li", {}, x)))));

@@ -1,10 +1,8 @@
 package report
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
-	"html/template"
 	"regexp"
 	"slices"
 	"strconv"
@@ -235,7 +233,6 @@ type cellData struct {
 	Explains string                   `json:"explains,omitempty"` // what the drawing shows, or why there is none
 	Drawing  *diagram.Diagram         `json:"drawing,omitempty"`
 	Command  string                   `json:"command"`
-	expected bool
 }
 
 // runData is the data of all cells of a run that the page's script needs.
@@ -244,7 +241,6 @@ type runData struct {
 	Figures []string            `json:"figures"`
 	Words   []string            `json:"words"` // the words that cells refer to by index: names of points, and verdicts
 	Modes   map[string][]string `json:"modes"` // name, steps, cure, who has it, shown by, source
-	LeftOut []string            `json:"left_out,omitempty"`
 
 	numbers map[string]int // the index of each word in Words
 }
@@ -289,7 +285,7 @@ func (d *runData) mode(id string) {
 func (d *runData) cell(run *experiment.Run, c experiment.Cell) cellData {
 	data := cellData{
 		ID: id(c), Verdict: c.Verdict, Sentence: capital(sentence(c)) + ".", Reason: c.Reason, Latency: [2]*load.Latency{c.Latency, c.LatencySent},
-		Over: c.OverTime, Command: command(run, c), expected: !differs(c), Mode: mode(c),
+		Over: c.OverTime, Command: command(run, c), Mode: mode(c),
 	}
 	if c.Sale != nil {
 		data.Sold = c.Sale.OverTime
@@ -365,60 +361,7 @@ func command(run *experiment.Run, c experiment.Cell) string {
 	return strings.Join(words, " ")
 }
 
-// mostBytes is the maximum size of a page, in bytes.
-const mostBytes = 3_000_000
-
-// leaveOut lists the parts that are removed from a page if it would be too large. The least
-// important parts come first.
-var leaveOut = []struct {
-	what string
-	of   func(*cellData) bool // removes the part, and reports whether the cell had it
-}{
-	{"the latency over time of cells that are safe", func(c *cellData) bool { return c.Verdict == catalog.Safe && drop(&c.Over) }},
-	{"the points of cells that are safe", func(c *cellData) bool { return c.Verdict == catalog.Safe && dropAll(&c.Points) }},
-	{"the drawings of cells that are as expected", func(c *cellData) bool { return c.expected && drop(&c.Drawing) }},
-	{"the latency over time", func(c *cellData) bool { return drop(&c.Over) }},
-	{"the units sold over time", func(c *cellData) bool { return drop(&c.Sold) }},
-	{"the points", func(c *cellData) bool { return dropAll(&c.Points) }},
-	{"the drawings", func(c *cellData) bool { return drop(&c.Drawing) }},
-	{"what the checks say", func(c *cellData) bool { return dropAll(&c.Checks) }},
-}
-
-func drop[T any](x **T) bool {
-	had := *x != nil
-	*x = nil
-	return had
-}
-
-func dropAll[T any](x *[]T) bool {
-	had := len(*x) > 0
-	*x = nil
-	return had
-}
-
-// encode encodes the data as JSON. If the text would be longer than most bytes, it removes the
-// parts in leaveOut one after another. LeftOut then says what is missing.
-func (d *runData) encode(most int) (template.JS, error) {
-	text, err := encodeData(d)
-	for _, l := range leaveOut {
-		if err != nil || len(text) <= most {
-			break
-		}
-		n := 0
-		for i := range d.Cells {
-			if l.of(&d.Cells[i]) {
-				n++
-			}
-		}
-		if n > 0 {
-			d.LeftOut = append(d.LeftOut, fmt.Sprintf("%s (%s): run.json has them", l.what, catalog.Plural(n, "cell", "cells")))
-			text, err = encodeData(d)
-		}
-	}
-	return text, err
-}
-
-// runPage builds the page of a run. It leaves out details if the page would be too large.
+// runPage builds the page of a run.
 func runPage(run *experiment.Run) (pageOf, error) {
 	d := document{Title: run.ID, Answer: answer(run), Head: head(run)}
 	p := pageOf{Map: newHeatMap(run, nil, nil), script: runScript}
@@ -434,20 +377,13 @@ func runPage(run *experiment.Run) (pageOf, error) {
 	}
 	d.add(section{Lines: morals(run, plainCells)})
 	p.document = d
-	var rest bytes.Buffer
-	err := p.write(&rest)
-	if err == nil {
-		p.Data, err = newRunData(run).encode(mostBytes - rest.Len())
-	}
+	var err error
+	p.Data, err = encodeData(newRunData(run))
 	return p, err
 }
 
-// signLegend explains the symbols of the heat map in whole sentences.
-func signLegend(run *experiment.Run) []string {
-	lines := []string{
-		"first line of a cell, the orders: ✓ safe; ✗ unsafe, with the number of points of a grab or of grabs too many; ∞ stuck: no driver can grab an order any more; ? unknown; – the fault touches nothing that the strategy uses",
-		"second line, the lock: ⇄ it let two holders in at once, with the number of points; ⊘ a stale or second write was refused; ≠ not as expected",
-	}
+// signLegend explains what the legend of the heat map does not.
+func signLegend(run *experiment.Run) (lines []string) {
 	if momentary(run.Cells) {
 		lines = append(lines, momentLegend)
 	}
