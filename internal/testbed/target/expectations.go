@@ -38,27 +38,25 @@ func parseExpectations(text []byte) ([]Expectation, error) {
 		return nil, err
 	}
 	var all []Expectation
-	add := func(strategy, fault string, v *value) error {
+	add := func(strategy, fault string, v value) error {
 		found, _, ok := catalog.FindFault(fault)
 		if !ok || !slices.Contains(catalog.RunFaults, found.Name) {
-			return fmt.Errorf("%v: there is no fault %q%s", v.at, fault, catalog.Hint(fault, faultNames(), ""))
+			return fmt.Errorf("%v: there is no fault %q%s", v.at(), fault, catalog.Hint(fault, faultNames(), ""))
 		}
 		if !slices.Contains(verdicts, v.text()) {
-			return fmt.Errorf("%v: there is no verdict %q%s", v.at, v.text(), catalog.Hint(v.text(), verdicts, ""))
+			return fmt.Errorf("%v: there is no verdict %q%s", v.at(), v.text(), catalog.Hint(v.text(), verdicts, ""))
 		}
-		all = append(all, Expectation{strategy, found.Name, catalog.Verdict(v.text()), v.at.line})
+		all = append(all, Expectation{strategy, found.Name, catalog.Verdict(v.text()), v.at().line})
 		return nil
 	}
-	for _, strategy := range root.keys {
-		v := root.members[strategy]
-		if v.members == nil {
-			if err := add(strategy, string(catalog.NoFault), v); err != nil {
+	for _, strategy := range root.members() {
+		if _, perFault := strategy.plain.(map[string]any); !perFault {
+			if err := add(strategy.key, string(catalog.NoFault), strategy.value); err != nil {
 				return nil, err
 			}
-			continue
 		}
-		for _, fault := range v.keys {
-			if err := add(strategy, fault, v.members[fault]); err != nil {
+		for _, fault := range strategy.members() {
+			if err := add(strategy.key, fault.key, fault.value); err != nil {
 				return nil, err
 			}
 		}

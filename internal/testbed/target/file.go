@@ -1,10 +1,12 @@
 package target
 
 import (
+	"bytes"
+	"cmp"
 	_ "embed"
 	"errors"
 	"fmt"
-	"math"
+	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -21,6 +23,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 	"golang.org/x/text/language"
 	"golang.org/x/text/message"
+	"github.com/goccy/go-yaml"
 )
 
 // FileSchema is the JSON Schema (draft 2020-12) of a target file.
@@ -60,19 +63,19 @@ func parseFile(text []byte) ([]Setting, error) {
 		return nil, err
 	}
 	var settings []Setting
-	for _, key := range root.keys {
-		m := root.members[key]
-		for _, v := range m.values() {
+	for _, m := range root.members() {
+		values := m.values()
+		for _, v := range values {
 			text := v.text()
-			if slices.Contains(secrets, key) {
+			if slices.Contains(secrets, m.key) {
 				if text, err = expand(text); err != nil {
-					return nil, fmt.Errorf("%v: %s: %w", v.at, key, err)
+					return nil, fmt.Errorf("%v: %s: %w", v.at(), m.key, err)
 				}
 			}
-			settings = append(settings, Setting{key, text, v.at.line, v.at.column})
+			settings = append(settings, Setting{m.key, text, v.at().line, v.at().column})
 		}
-		if key == "targets" || key == "target-pid" { // these flags take a list, so join the values
-			all := settings[len(settings)-len(m.values()):]
+		if m.key == "targets" || m.key == "target-pid" { // these flags take a list, so join the values
+			all := settings[len(settings)-len(values):]
 			for _, one := range all[1:] {
 				all[0].Value += "," + one.Value
 			}
@@ -124,83 +127,125 @@ type place struct{ line, column int }
 // String returns LINE:COLUMN, which is how error messages begin.
 func (p place) String() string { return fmt.Sprintf("%d:%d", p.line, p.column) }
 
-// value is a YAML value together with its place in the file.
+// value is a YAML value: what it means in JSON, and the node that has its place.
 type value struct {
-	at      place
-	key     place             // of the key, in a mapping
-	scalar  any               // a string, number, bool or nil
-	list    []*value          // elements of a sequence
-	members map[string]*value // members of a mapping
-	keys    []string          // keys of members, in file order
+	node  ast.Node
+	plain any
 }
 
-// values returns the elements of a list, or the value itself if it is not a list.
-func (v *value) values() []*value {
-	if v.list != nil {
-		return v.list
+// member is a value in a mapping.
+type member struct {
+	value
+	key   string
+	keyAt place
+}
+
+func placeOf(node ast.Node) place {
+	if t := node.GetToken(); t != nil && t.Position != nil {
+		return place{t.Position.Line, max(1, t.Position.Column)}
 	}
-	return []*value{v}
+	return place{1, 1}
 }
 
-func (v *value) text() string {
-	if v.scalar == nil {
+func (v value) at() place { return placeOf(v.node) }
+
+func (v value) text() string {
+	if v.plain == nil {
 		return ""
 	}
-	return fmt.Sprint(v.scalar)
+	return fmt.Sprint(v.plain)
 }
 
-// plain converts the value into maps, slices and scalars, so that the schema can validate it.
-func (v *value) plain() any {
-	switch {
-	case v.members != nil:
-		m := map[string]any{}
-		for k, x := range v.members {
-			m[k] = x.plain()
-		}
-		return m
-	case v.list != nil:
-		l := make([]any, len(v.list))
-		for i, x := range v.list {
-			l[i] = x.plain()
-		}
-		return l
+// target returns the node without an anchor.
+func (v value) target() ast.Node {
+	if anchor, ok := v.node.(*ast.AnchorNode); ok {
+		return anchor.Value
 	}
-	return v.scalar
+	return v.node
+}
+
+// values returns the elements of a list, or the value itself if it is not a list. An element
+// that an alias stands for has the place of the alias.
+func (v value) values() []value {
+	list, ok := v.plain.([]any)
+	if !ok {
+		return []value{v}
+	}
+	sequence, _ := v.target().(*ast.SequenceNode)
+	all := make([]value, len(list))
+	for i, plain := range list {
+		all[i] = value{v.node, plain}
+		if sequence != nil {
+			all[i].node = sequence.Values[i]
+		}
+	}
+	return all
+}
+
+// members returns the members of a mapping, in the order of the file.
+func (v value) members() []member {
+	object, _ := v.plain.(map[string]any)
+	var all []member
+	for _, key := range slices.Sorted(maps.Keys(object)) {
+		m := member{value{v.node, object[key]}, key, v.at()}
+		if mapping, ok := v.target().(ast.MapNode); ok {
+			for pair := mapping.MapRange(); pair.Next(); {
+				if pair.Key().GetToken().Value == key {
+					m.node, m.keyAt = pair.Value(), placeOf(pair.Key())
+				}
+			}
+		}
+		all = append(all, m)
+	}
+	slices.SortStableFunc(all, func(a, b member) int {
+		return cmp.Or(cmp.Compare(a.keyAt.line, b.keyAt.line), cmp.Compare(a.keyAt.column, b.keyAt.column))
+	})
+	return all
+}
+
+// keyAt returns the place of a key.
+func (v value) keyAt(key string) place {
+	members := v.members()
+	return members[slices.IndexFunc(members, func(m member) bool { return m.key == key })].keyAt
 }
 
 // find returns the value at a location that the schema package reports. If the file lacks a part of
 // the location, find returns the last value before it.
-func (v *value) find(location []string) *value {
+func (v value) find(location []string) value {
 	for _, word := range location {
-		next := v.members[word]
-		if i, err := strconv.Atoi(word); err == nil && i < len(v.list) {
-			next = v.list[i]
-		}
-		if next == nil {
+		members := v.members()
+		if i := slices.IndexFunc(members, func(m member) bool { return m.key == word }); i >= 0 {
+			v = members[i].value
+		} else if i, err := strconv.Atoi(word); err == nil && i < len(v.values()) {
+			v = v.values()[i]
+		} else {
 			return v
 		}
-		v = next
 	}
 	return v
 }
 
 // parseYAML parses a mapping and validates it with the schema. Its errors start with the
 // line and the column.
-func parseYAML(text []byte, schema *jsonschema.Schema) (*value, error) {
+func parseYAML(text []byte, schema *jsonschema.Schema) (root value, err error) {
 	file, err := parser.ParseBytes(text, 0)
 	if err != nil {
-		return nil, syntaxError(err)
+		return root, syntaxError(err)
 	}
 	if len(file.Docs) != 1 || file.Docs[0].Body == nil {
-		return nil, errors.New("1:1: want one YAML document, a mapping")
+		return root, errors.New("1:1: want one YAML document, a mapping")
 	}
-	root, err := valueOf(file.Docs[0].Body, 0)
+	plain, err := yaml.YAMLToJSON(text)
 	if err != nil {
-		return nil, err
+		return root, syntaxError(err)
+	}
+	root.node = file.Docs[0].Body
+	if root.plain, err = jsonschema.UnmarshalJSON(bytes.NewReader(plain)); err != nil {
+		return root, fmt.Errorf("1:1: a value has no form in JSON: %w", err)
 	}
 	var invalid *jsonschema.ValidationError
-	if err := schema.Validate(root.plain()); errors.As(err, &invalid) {
-		return nil, explain(root, schema, invalid)
+	if err := schema.Validate(root.plain); errors.As(err, &invalid) {
+		return root, explain(root, schema, invalid)
 	}
 	return root, nil
 }
@@ -216,78 +261,11 @@ func syntaxError(err error) error {
 	return fmt.Errorf("1:1: %s", first)
 }
 
-const deepest = 8 // largest depth of nesting that valueOf accepts
-
-func valueOf(node ast.Node, depth int) (*value, error) {
-	v := &value{at: place{1, 1}}
-	if t := node.GetToken(); t != nil && t.Position != nil {
-		v.at = place{t.Position.Line, max(1, t.Position.Column)}
-	}
-	if depth > deepest {
-		return nil, fmt.Errorf("%v: nested too deeply", v.at)
-	}
-	switch n := node.(type) {
-	case *ast.MappingNode:
-		v.members = map[string]*value{}
-		for _, pair := range n.Values {
-			if err := v.add(pair, depth); err != nil {
-				return nil, err
-			}
-		}
-	case *ast.MappingValueNode:
-		v.members = map[string]*value{}
-		return v, v.add(n, depth)
-	case *ast.SequenceNode:
-		v.list = []*value{}
-		for _, x := range n.Values {
-			element, err := valueOf(x, depth+1)
-			if err != nil {
-				return nil, err
-			}
-			v.list = append(v.list, element)
-		}
-	case *ast.LiteralNode:
-		v.scalar = n.Value.Value
-	case *ast.StringNode:
-		v.scalar = n.Value
-	case *ast.NullNode:
-	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.InfinityNode, *ast.NanNode:
-		v.scalar = node.(ast.ScalarNode).GetValue()
-		if x, isFloat := v.scalar.(float64); isFloat && (math.IsInf(x, 0) || math.IsNaN(x)) { // JSON has no such numbers
-			v.scalar = node.String()
-		}
-	default:
-		return nil, fmt.Errorf("%v: neither anchors, aliases nor tags are read here", v.at)
-	}
-	return v, nil
-}
-
-func (v *value) add(pair *ast.MappingValueNode, depth int) error {
-	key, err := valueOf(pair.Key, depth+1)
-	if err != nil {
-		return err
-	}
-	name := key.text()
-	if v.members[name] != nil {
-		return fmt.Errorf("%v: %s stands there twice", key.at, name)
-	}
-	member, err := valueOf(pair.Value, depth+1)
-	if err != nil {
-		return err
-	}
-	if member.at.line != key.at.line { // the text spans several lines, so report its key
-		member.at = key.at
-	}
-	member.key = key.at
-	v.members[name], v.keys = member, append(v.keys, name)
-	return nil
-}
-
 var printer = message.NewPrinter(language.English)
 
 // explain converts a validation error into a sentence that starts with the place. For an unknown
 // key, it suggests a similar one.
-func explain(root *value, schema *jsonschema.Schema, err *jsonschema.ValidationError) error {
+func explain(root value, schema *jsonschema.Schema, err *jsonschema.ValidationError) error {
 	for len(err.Causes) > 0 {
 		err = err.Causes[0]
 	}
@@ -297,21 +275,21 @@ func explain(root *value, schema *jsonschema.Schema, err *jsonschema.ValidationE
 	case *kind.AdditionalProperties:
 		key := slices.Min(k.Properties)
 		known := propertiesOf(schema, err.InstanceLocation)
-		return fmt.Errorf("%v: there is no key %q%s", where.members[key].key, key, catalog.Hint(key, known, "; there are "+strings.Join(known, ", ")))
+		return fmt.Errorf("%v: there is no key %q%s", where.keyAt(key), key, catalog.Hint(key, known, "; there are "+strings.Join(known, ", ")))
 	case *kind.Type:
 		hint := ""
 		if k.Got == "object" && slices.Contains(k.Want, "string") {
 			hint = ": put what begins with a brace in quotes"
 		}
-		return fmt.Errorf("%v: %s is %s, and must be %s%s", where.at, orTop(name), k.Got, strings.Join(k.Want, " or "), hint)
+		return fmt.Errorf("%v: %s is %s, and must be %s%s", where.at(), orTop(name), k.Got, strings.Join(k.Want, " or "), hint)
 	case *kind.Enum:
 		words := make([]string, len(k.Want))
 		for i, w := range k.Want {
 			words[i] = fmt.Sprint(w)
 		}
-		return fmt.Errorf("%v: %s is %v, and must be one of %s", where.at, orTop(name), k.Got, strings.Join(words, ", "))
+		return fmt.Errorf("%v: %s is %v, and must be one of %s", where.at(), orTop(name), k.Got, strings.Join(words, ", "))
 	default:
-		return fmt.Errorf("%v: %s: %s", where.at, orTop(name), err.ErrorKind.LocalizedString(printer))
+		return fmt.Errorf("%v: %s: %s", where.at(), orTop(name), err.ErrorKind.LocalizedString(printer))
 	}
 }
 

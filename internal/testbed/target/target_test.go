@@ -398,7 +398,6 @@ func TestBadFiles(t *testing.T) {
 		"grabbed: [200]":                  "1:10: grabbed is array, and must be integer or string",
 		"path: /a\nheader:\n- a: b\n- 7":  "header",
 		"path: [":                         "1:7: ",
-		"path: &a /x\nbody: *a":           "1:7: neither anchors",
 		"a: 1\n---\nb: 2":                 "1:1: want one YAML document",
 		"db: ${GRABLAB_NO_SUCH_VARIABLE}": "1:5: db: the environment has no GRABLAB_NO_SUCH_VARIABLE",
 	} {
