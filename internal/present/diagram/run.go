@@ -32,16 +32,7 @@ type Run struct {
 	Deaths    []Death       // deaths of processes that the events of the order do not show
 	Keys      []Key         // keys that were seen on the servers
 
-	// Actors gives the drivers other names and determines the order of their rows. If it is nil,
-	// names and order come from the events.
-	Actors []Actor
-}
-
-// Actor gives a name and a lane to a driver of one instance.
-type Actor struct {
-	Name, Lane string
-	Instance   string
-	Driver     int64
+	Names map[int64]string // other names for drivers; may be nil
 }
 
 // Death records that a process ended. At is a time at which its successor was already running.
@@ -88,9 +79,6 @@ func OfRun(r Run) Diagram {
 	b := &builder{Run: r, incarnation: map[string]int{}}
 	b.Events = slices.Clone(r.Events)
 	slices.SortStableFunc(b.Events, func(x, y history.Event) int { return cmp.Compare(x.T, y.T) })
-	for _, a := range r.Actors {
-		b.track(history.Event{Instance: a.Instance, Driver: a.Driver})
-	}
 	b.ends = slices.ContainsFunc(b.Events, func(e history.Event) bool { return e.Op == history.Strike && e.Kind == history.OK })
 	deaths := slices.SortedFunc(slices.Values(r.Deaths), func(x, y Death) int { return cmp.Compare(x.At, y.At) })
 	die := func(by time.Duration) {
@@ -139,7 +127,6 @@ type builder struct {
 
 // track holds the current state of one driver at one instance, and the row drawn so far.
 type track struct {
-	lane     string
 	instance string
 	driver   int64
 	row      Row
@@ -174,22 +161,10 @@ func (b *builder) track(e history.Event) *track {
 			return t
 		}
 	}
-	t := &track{lane: e.Instance, instance: e.Instance, driver: e.Driver, asks: none, waits: none, believes: none, struck: none}
-	t.row.Name = "driver " + strconv.FormatInt(e.Driver, 10)
-	if a := b.actor(e.Driver, e.Instance); a != nil {
-		t.lane, t.row.Name = a.Lane, a.Name
-	}
+	t := &track{instance: e.Instance, driver: e.Driver, asks: none, waits: none, believes: none, struck: none}
+	t.row.Name = cmp.Or(b.Names[e.Driver], "driver "+strconv.FormatInt(e.Driver, 10))
 	b.tracks = append(b.tracks, t)
 	return t
-}
-
-// actor returns the Actor for a driver at an instance, or nil if the run defines none.
-func (b *builder) actor(driver int64, instance string) *Actor {
-	i := slices.IndexFunc(b.Actors, func(a Actor) bool { return a.Driver == driver && a.Instance == instance })
-	if i < 0 {
-		return nil
-	}
-	return &b.Actors[i]
 }
 
 func (b *builder) locks() bool { return b.Excludes != catalog.NoExclusion }
@@ -531,10 +506,10 @@ func (b *builder) diagram() Diagram {
 		b.finish(t)
 	}
 	for _, t := range b.tracks {
-		i := slices.IndexFunc(d.Lanes, func(l Lane) bool { return l.Name == t.lane })
+		i := slices.IndexFunc(d.Lanes, func(l Lane) bool { return l.Name == t.instance })
 		if i < 0 {
 			i = len(d.Lanes)
-			d.Lanes = append(d.Lanes, Lane{Name: t.lane})
+			d.Lanes = append(d.Lanes, Lane{Name: t.instance})
 		}
 		lane := &d.Lanes[i]
 		if !b.shown(t) {
@@ -551,9 +526,7 @@ func (b *builder) diagram() Diagram {
 		}
 		lane.Rows = append(lane.Rows, t.row)
 	}
-	if b.Actors == nil {
-		slices.SortStableFunc(d.Lanes, func(x, y Lane) int { return cmp.Compare(x.Name, y.Name) })
-	}
+	slices.SortStableFunc(d.Lanes, func(x, y Lane) int { return cmp.Compare(x.Name, y.Name) })
 	d.End = b.end
 	b.steps(&d)
 	b.notes(&d)
@@ -631,12 +604,6 @@ func (b *builder) steps(d *Diagram) {
 			At: round(b.at(b.Begins) + s.TMS), Clock: forMS(s.TMS), Who: fmt.Sprintf("driver %d (%s)", s.Driver, s.Instance), Text: s.Event,
 			Believed: s.Believed, True: s.True,
 		}
-		if b.Actors != nil {
-			step.Who = ""
-			if a := b.actor(s.Driver, s.Instance); a != nil {
-				step.Who = a.Name
-			}
-		}
 		step.At = min(max(step.At, 0), d.End)
 		last := i == len(b.Steps)-1
 		if b.Property == catalog.HoldersExclusive && last {
@@ -644,11 +611,6 @@ func (b *builder) steps(d *Diagram) {
 		}
 		step.Lost = d.Lost != nil && last && math.Abs(step.At-*d.Lost) < 0.01 // otherwise an earlier pair of drivers broke the property
 		d.Steps = append(d.Steps, step)
-	}
-	if b.Actors != nil && d.Lost != nil { // the record shows the loss shortly before the reply to its step
-		if i := slices.IndexFunc(d.Steps, func(s Step) bool { return s.At >= *d.Lost }); i >= 0 {
-			d.Steps[i].Lost = true
-		}
 	}
 }
 

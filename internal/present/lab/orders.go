@@ -439,7 +439,7 @@ func (o *orders) drawing(id int64) (d diagram.Diagram, ok bool) {
 			Outlives: t.strategy.OutlivesHolder(), Deaths: slices.Clone(o.deaths),
 		}
 		if t.ByHand {
-			r.Actors = actors(t.events)
+			r.Names = map[int64]string{handDriver: driverName(handDriver), handDriver + 1: driverName(handDriver + 1)}
 		}
 		for _, k := range t.seen {
 			r.Keys = append(r.Keys, k.Key)
@@ -469,17 +469,6 @@ func driverName(id int64) string {
 		return "driver " + string(rune('A'+id-handDriver))
 	}
 	return fmt.Sprintf("driver %d", id)
-}
-
-// actors returns the drivers by hand with their names, for a drawing.
-func actors(events []history.Event) (all []diagram.Actor) {
-	for _, e := range events {
-		a := diagram.Actor{Name: driverName(e.Driver), Lane: e.Instance, Instance: e.Instance, Driver: e.Driver}
-		if !slices.Contains(all, a) {
-			all = append(all, a)
-		}
-	}
-	return all
 }
 
 // snapshot is a copy of everything that orders knows at one moment.

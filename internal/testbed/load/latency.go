@@ -1,6 +1,7 @@
 package load
 
 import (
+	"math"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -22,8 +23,10 @@ type Latency struct {
 type Histogram struct{ h *hdrhistogram.Histogram }
 
 // NewHistogram returns an empty Histogram.
-func NewHistogram() Histogram {
-	return Histogram{hdrhistogram.New(1, time.Hour.Microseconds(), 3)}
+func NewHistogram() Histogram { return newHistogram(3) }
+
+func newHistogram(digits int) Histogram {
+	return Histogram{hdrhistogram.New(1, time.Hour.Microseconds(), digits)}
 }
 
 // Add adds one latency. Values beyond the range count as its limit, but no run accepts a timeout
@@ -55,4 +58,12 @@ func (l Histogram) At(n float64) time.Duration {
 		return 0
 	}
 	return time.Duration(l.h.ValueAtQuantile(100*n/float64(l.h.TotalCount()))) * time.Microsecond
+}
+
+// quantile returns the quantile for share in milliseconds, or nil if the histogram is empty.
+func (l Histogram) quantile(share float64) *float64 {
+	if l.h.TotalCount() == 0 {
+		return nil
+	}
+	return new(float64(l.At(math.Ceil(share*float64(l.h.TotalCount()))).Microseconds()) / 1000)
 }

@@ -1,8 +1,6 @@
 package load
 
 import (
-	"math"
-	"math/bits"
 	"time"
 )
 
@@ -21,19 +19,14 @@ type OverTime struct {
 // slices become twice as long.
 const mostSlices = 48
 
-// Series collects latencies over time in a fixed amount of memory. Its relative error is at most
-// 1/16.
+// Series collects latencies over time with a fixed memory size, with two significant digits.
 type Series struct {
 	slice  time.Duration
 	slices []slice
 }
 
-// slice counts the latencies of the requests in one slice of time, both from the schedule and from
-// sending.
-type slice struct {
-	n               int
-	scheduled, sent [512]uint32
-}
+// slice holds the latencies in one slice of time, from the schedule and from sending.
+type slice struct{ scheduled, sent Histogram }
 
 // NewSeries returns an empty Series.
 func NewSeries() *Series { return &Series{slice: 10 * time.Millisecond} }
@@ -46,50 +39,25 @@ func (s *Series) Add(at, scheduled, sent time.Duration) {
 	}
 	i := int(at / s.slice)
 	for len(s.slices) <= i {
-		s.slices = append(s.slices, slice{})
+		s.slices = append(s.slices, slice{newHistogram(2), newHistogram(2)})
 	}
-	here := &s.slices[i]
-	here.n++
-	here.scheduled[bucket(scheduled)]++
-	here.sent[bucket(sent)]++
+	s.slices[i].scheduled.Add(scheduled)
+	s.slices[i].sent.Add(sent)
 }
 
 // halve merges each pair of neighbouring slices, so that half as many remain.
 func (s *Series) halve() {
 	s.slice *= 2
-	for i := range s.slices {
+	for i, from := range s.slices {
+		to := &s.slices[i/2]
 		if i%2 == 0 {
-			s.slices[i/2] = s.slices[i]
+			*to = from
 			continue
 		}
-		to := &s.slices[i/2]
-		to.n += s.slices[i].n
-		for b := range to.scheduled {
-			to.scheduled[b] += s.slices[i].scheduled[b]
-			to.sent[b] += s.slices[i].sent[b]
-		}
+		to.scheduled.h.Merge(from.scheduled.h)
+		to.sent.h.Merge(from.sent.h)
 	}
 	s.slices = s.slices[:(len(s.slices)+1)/2]
-}
-
-// bucket returns the bucket for a latency. There are sixteen buckets for each power of two
-// of a microsecond.
-func bucket(d time.Duration) int {
-	us := uint64(min(max(d.Microseconds(), 0), math.MaxUint32))
-	if us < 16 {
-		return int(us)
-	}
-	e := bits.Len64(us) - 1
-	return (e-3)*16 + int(us>>(e-4)&15)
-}
-
-// upperBound returns the longest latency in a bucket, in milliseconds.
-func upperBound(bucket int) float64 {
-	if bucket < 16 {
-		return float64(bucket) / 1000
-	}
-	e := bucket/16 + 3
-	return float64(uint64(bucket%16+17)<<(e-4)-1) / 1000
 }
 
 // OverTime returns the latencies over time, or nil if the series is empty.
@@ -98,26 +66,10 @@ func (s *Series) OverTime() *OverTime {
 		return nil
 	}
 	o := &OverTime{SliceMS: float64(s.slice.Microseconds()) / 1000}
-	for i := range s.slices {
-		here := &s.slices[i]
-		o.N = append(o.N, here.n)
-		o.P50, o.P99 = append(o.P50, here.at(&here.scheduled, 0.5)), append(o.P99, here.at(&here.scheduled, 0.99))
-		o.SentP50, o.SentP99 = append(o.SentP50, here.at(&here.sent, 0.5)), append(o.SentP99, here.at(&here.sent, 0.99))
+	for _, here := range s.slices {
+		o.N = append(o.N, int(here.sent.h.TotalCount()))
+		o.P50, o.P99 = append(o.P50, here.scheduled.quantile(0.5)), append(o.P99, here.scheduled.quantile(0.99))
+		o.SentP50, o.SentP99 = append(o.SentP50, here.sent.quantile(0.5)), append(o.SentP99, here.sent.quantile(0.99))
 	}
 	return o
-}
-
-// at returns the latency that the given share of requests does not exceed. It returns nil if the
-// slice has no requests.
-func (s *slice) at(counts *[512]uint32, share float64) *float64 {
-	if s.n == 0 {
-		return nil
-	}
-	left := int(math.Ceil(share * float64(s.n)))
-	for b, n := range counts {
-		if left -= int(n); left <= 0 {
-			return new(upperBound(b))
-		}
-	}
-	return nil
 }

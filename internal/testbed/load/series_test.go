@@ -11,7 +11,7 @@ import (
 )
 
 // A load of any length has few slices, which hold every request. Their percentiles differ from
-// those of the requests by at most a sixteenth.
+// those of the requests by at most a hundredth.
 func TestSeries(t *testing.T) {
 	for _, lasts := range []time.Duration{time.Millisecond, 480 * time.Millisecond, 7 * time.Second, time.Hour} {
 		s := load.NewSeries()
@@ -47,7 +47,7 @@ func TestSeries(t *testing.T) {
 			}{{o.P50[i], scheduled, 0.5}, {o.P99[i], scheduled, 0.99}, {o.SentP50[i], sent, 0.5}, {o.SentP99[i], sent, 0.99}} {
 				slices.Sort(c.of)
 				want := float64(c.of[int(math.Ceil(c.share*float64(n)))-1].Microseconds()) / 1000
-				if *c.got < want || *c.got > want*17/16+0.001 {
+				if *c.got < want || *c.got > want*1.01+0.001 {
 					t.Errorf("%v: at %v of slice %d %v ms, want %v", lasts, c.share, i, *c.got, want)
 				}
 			}
@@ -65,9 +65,9 @@ func TestSeriesHasGaps(t *testing.T) {
 		t.Errorf("of nothing %+v", o)
 	}
 	s.Add(-time.Second, time.Second, 0)
-	s.Add(25*time.Millisecond, 2*time.Hour, -1)
+	s.Add(25*time.Millisecond, time.Hour, -1)
 	o := s.OverTime()
-	if !slices.Equal(o.N, []int{1, 0, 1}) || o.P50[1] != nil || *o.SentP50[0] != 0 || *o.P99[2] < 4_000_000 {
+	if !slices.Equal(o.N, []int{1, 0, 1}) || o.P50[1] != nil || *o.SentP50[0] != 0 || *o.P99[2] < 3_600_000 {
 		t.Errorf("%+v", o)
 	}
 }

@@ -17,13 +17,13 @@ import (
 	"grablab/internal/catalog"
 	"grablab/internal/testbed/infile"
 
+	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 	"golang.org/x/text/language"
 	"golang.org/x/text/message"
-	"github.com/goccy/go-yaml"
 )
 
 // FileSchema is the JSON Schema (draft 2020-12) of a target file.
