@@ -67,9 +67,9 @@ type Cost struct {
 	OldRatio *float64 `json:"old_ratio_to_floor"`
 	NewRatio *float64 `json:"new_ratio_to_floor"`
 	Change   *float64 `json:"change"` // the new value divided by the old one; nil if a value is unknown or 0
-	P        *float64 `json:"p"`      // probability from the test; nil if no test was possible
+	P        *float64 `json:"p"`      // p-value of the test; nil if no test was possible
 	Answer   Answer   `json:"answer"`
-	Why      string   `json:"why"` // why there is no answer, if there is none
+	Why      string   `json:"why"` // why the answer is not known; may be empty
 
 	old, new []float64 // the values that are compared
 	more     bool      // whether a larger value is better

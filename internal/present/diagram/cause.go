@@ -85,7 +85,7 @@ func written(all []*who) (writes []fact) {
 
 func byTime(a, b fact) int { return cmp.Compare(a.at, b.at) }
 
-// tooManyWrites explains how the first write happened that exceeded the units of the order.
+// tooManyWrites explains why more drivers wrote than the order has units.
 func (d *Diagram) tooManyWrites(all []*who) []fact {
 	writes := written(all)
 	i := slices.IndexFunc(writes, func(f fact) bool { return f.what == string(Second) })

@@ -25,7 +25,7 @@ type Run struct {
 	Elsewhere string            // name of the file with the omitted events, if there is one
 	Rows      []check.Row       // the ledger rows of the order
 	Units     int               // number of units that the order has; 0 means 1
-	Begins    time.Duration     // time from which the times of the steps count
+	Begins    time.Duration     // start of the time scale that the steps use
 	Steps     []check.Step
 	Until     time.Duration // end of what was recorded so far; 0 if the record is complete
 	Outlives  bool          // whether the lock is a key on a server, which survives the death of its holder
@@ -609,7 +609,7 @@ func (b *builder) steps(d *Diagram) {
 		if b.Property == catalog.HoldersExclusive && last {
 			d.Lost = &step.At
 		}
-		step.Lost = d.Lost != nil && last && math.Abs(step.At-*d.Lost) < 0.01 // otherwise an earlier pair of drivers broke the property
+		step.Lost = d.Lost != nil && last && math.Abs(step.At-*d.Lost) < 0.01 // if not, an earlier pair of drivers broke the property
 		d.Steps = append(d.Steps, step)
 	}
 }

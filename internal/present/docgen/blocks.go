@@ -13,7 +13,7 @@ import (
 	"grablab/internal/present/whichlock"
 )
 
-// files returns the generators of documents that consist only of generated text.
+// files returns a generator for each document that consists only of generated text, by its path.
 func (g generator) files() map[string]func() (string, error) {
 	return map[string]func() (string, error){
 		"docs/failure-modes.md": g.template("failure-modes"),
@@ -25,7 +25,8 @@ func (g generator) files() map[string]func() (string, error) {
 	}
 }
 
-// blocks returns the generators of blocks that handwritten documents contain between marks.
+// blocks returns a generator for each generated block in a handwritten document, by the name of the
+// block.
 func (g generator) blocks() map[string]func() (string, error) {
 	return map[string]func() (string, error){
 		"rush":         func() (string, error) { return g.runText("reference-rush-embedded") },

@@ -11,9 +11,9 @@ import (
 	"grablab/internal/present/workshop"
 )
 
-// lesson holds the data for the templates of the workshop. These are its exercises and its
-// sentences. The slots in the sentences are filled with facts from one run of the whole workshop on
-// real servers, which TestWorkshopOnServers writes.
+// lesson holds the exercises and the sentences of the workshop for the templates. Facts from one
+// run of the whole workshop on real servers fill the slots in the sentences. TestWorkshopOnServers
+// writes these facts.
 type lesson struct {
 	Exercises []workshop.Exercise
 

@@ -10,7 +10,7 @@ import (
 var errBusy = errors.New("not now")
 
 // occupation describes the work that is running now. Only one such work may run at a time, because
-// two of them would disturb each other, which no result would show.
+// two would distort each other's results unnoticed.
 type occupation struct {
 	mu     sync.Mutex
 	what   string // empty if nothing runs

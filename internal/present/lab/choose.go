@@ -31,7 +31,7 @@ type modeName struct {
 	Name string `json:"name"`
 }
 
-// choose returns the locks that fit the answers that the path of the request contains.
+// choose returns the locks that fit the answers in the path of the request.
 func choose(r *http.Request) (any, error) {
 	var answers []string
 	for _, q := range whichlock.Questions {

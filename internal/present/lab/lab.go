@@ -92,7 +92,7 @@ const (
 	workFor       = 20 * time.Millisecond
 	waitFor       = 2 * time.Second
 	grabTimeout   = 2 * time.Minute
-	handDriver    = 9001 // number of the first driver by hand; the others follow
+	handDriver    = 9001 // number of the first driver that the user controls; the others follow
 	maxConcurrent = 2000
 )
 
@@ -106,7 +106,7 @@ type Lab struct {
 	cfg   Config
 	ctx   context.Context // done when the lab ends
 	url   string
-	token string // secret that a request must contain if it starts something
+	token string // secret that every request to start something must contain
 	state *state
 	pages *pages
 
@@ -123,7 +123,7 @@ type Lab struct {
 	matrix  matrix
 	lessons lessons
 	running sync.WaitGroup
-	hand    int64 // the order for drivers by hand; 0 if there is none
+	hand    int64 // the order for the drivers that the user controls; 0 if there is none
 	inHand  sync.WaitGroup
 }
 

@@ -332,7 +332,8 @@ func orderOf(name string) int64 {
 	return id
 }
 
-// tokensOf removes the "+" with which the strategy handoff marks that other drivers wait.
+// tokensOf returns the tokens without the suffix "+", which the strategy handoff adds while other
+// drivers wait.
 func tokensOf(holders []string) (all []string) {
 	for _, h := range holders {
 		all = append(all, strings.TrimSuffix(h, "+"))
@@ -362,8 +363,8 @@ func (o *orders) ledger(id int64, rows []order.Grab) {
 	})
 }
 
-// second returns the record of the second of the run that contains a time. It returns nil if the
-// time is outside of the run.
+// second returns the record for the second of the run in which the given time lies. It returns nil
+// if the time is outside of the run.
 func (o *orders) second(at time.Time) *second {
 	i := int(at.Sub(o.began) / time.Second)
 	if o.began.IsZero() || at.Before(o.began) || i >= maxSeconds {

@@ -176,7 +176,7 @@ type Hand struct {
 	Who string `json:"who"` // "a", "b"
 }
 
-// handDrivers maps the drivers by hand to the indexes of their instances.
+// handDrivers maps the drivers that the user controls to the indexes of their instances.
 var handDrivers = map[string]int{"a": 0, "b": 1}
 
 func handHold(who string) string { return "hand-" + who }
@@ -258,7 +258,8 @@ func post(client *http.Client, url string, body []byte, header http.Header) (str
 	return strings.TrimSpace(a.Outcome + " " + a.Reason), nil
 }
 
-// releaseHand lets the drivers by hand continue to their writes, and forgets their order.
+// releaseHand lets the drivers that the user controls continue to their writes, and forgets their
+// order.
 func (l *Lab) releaseHand(ctx context.Context) error {
 	for who, n := range handDrivers {
 		if l.hand == 0 || n >= len(l.fleet.Instances) {

@@ -21,7 +21,7 @@ var sentences = func() (all map[string]map[string]string) {
 //go:embed sentences.json
 var sentencesJSON string
 
-// summary describes the state of the orders in each language. It returns alarm if an order has more
+// summary describes the state of the orders in each language. alarm is true if an order has more
 // ledger rows than units.
 func summary(s Settings, tiles []Tile) (texts map[string]string, alarm bool) {
 	doubles, won, several := 0, 0, false

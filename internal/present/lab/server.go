@@ -162,7 +162,7 @@ func reply(w http.ResponseWriter, body any) {
 	_ = json.NewEncoder(w).Encode(body)
 }
 
-// errNone means that the thing that a request asks for does not exist.
+// errNone means that the requested item does not exist.
 var errNone = errors.New("there is none")
 
 // answer writes the answer to a request. The kind of err determines the HTTP status.
@@ -255,8 +255,9 @@ func (l *Lab) events(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// drawing sends the diagram of an order. For an order that the lab has dropped, it sends null,
-// because the page cannot know that yet and a browser reports every 404 as an error.
+// drawing sends the diagram of an order. For an order that the lab has dropped, it sends null
+// instead of a 404. The page cannot know that the order was dropped, and a browser reports every
+// 404 as an error.
 func (l *Lab) drawing(w http.ResponseWriter, r *http.Request) {
 	id, err := strconv.ParseInt(r.PathValue("id"), 10, 64)
 	if err != nil {

@@ -111,7 +111,7 @@ func (s *state) openByHand(id int64) {
 	})
 }
 
-// asks is the state of a driver by hand that is waiting for its answer.
+// asks is the state of a driver that the user controls while it waits for an answer.
 const asks = "asks"
 
 // startGrab records that a driver has begun a grab. It returns false if the driver is already
@@ -126,7 +126,7 @@ func (s *state) startGrab(who string) (ok bool) {
 	return ok
 }
 
-// setAnswer shows the answer that a driver by hand has got.
+// setAnswer shows the answer to a driver that the user controls.
 func (s *state) setAnswer(who, answer string) { s.locked(func() { s.setDriver(who, answer) }) }
 
 // setDriver sets the state of a driver in a copy of the map, because a tick may still use the old

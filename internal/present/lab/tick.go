@@ -49,7 +49,7 @@ type Status struct {
 	Fault     string            `json:"fault,omitempty"` // the fault that is active right now
 	Instances []string          `json:"instances"`
 	Hand      int64             `json:"hand,omitempty"`  // the order for drivers by hand
-	Drivers   map[string]string `json:"drivers"`         // state of each driver by hand: empty, "asks", or the answer
+	Drivers   map[string]string `json:"drivers"`         // state of each driver that the user controls: empty, "asks", or the answer
 	Watch     int64             `json:"watch,omitempty"` // the order that the page should show
 	LeaseMS   float64           `json:"lease_ms"`
 	Busy      string            `json:"busy,omitempty"`  // the work that is running, if it excludes other work

@@ -123,14 +123,14 @@ var errNoLock = errors.New("there is no such lock")
 // look reads a key in one transaction. Its error is errNoLock or an error of the server.
 func (s *server) look(ctx context.Context, name string) (k Key, err error) {
 	all := s.client.TxPipeline()
-	ttl, text, fields := all.PTTL(ctx, name), all.Get(ctx, name), all.HKeys(ctx, name) // the fields of a hash are the owners
+	ttl, text, fields := all.PTTL(ctx, name), all.Get(ctx, name), all.HKeys(ctx, name) // if the key is a hash, its fields are the owners
 	_, _ = all.Exec(ctx)                                                               // each command has its own error
 	other := func(err error) bool { return redis.HasErrorPrefix(err, "WRONGTYPE") }
 	k = Key{Server: s.name, Name: name, TTL: -1}
 	switch {
 	case ttl.Err() != nil:
 		return k, ttl.Err()
-	case ttl.Val() == -2, other(text.Err()) && other(fields.Err()): // if the key exists, it is a queue
+	case ttl.Val() == -2, other(text.Err()) && other(fields.Err()): // the key does not exist, or it is a queue instead of a lock
 		return k, errNoLock
 	case text.Err() == nil:
 		k.holders = []string{text.Val()}

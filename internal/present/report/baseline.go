@@ -12,8 +12,8 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// Baseline holds the worst verdict that each cell had in earlier runs. It lacks cells that were not
-// run. It is nil if the user gave no baseline.
+// Baseline holds the worst verdict that each cell had in earlier runs. Cells that were not run are
+// missing. It is nil if the user gave no baseline.
 type Baseline map[experiment.CellName]catalog.Verdict
 
 // NewBaseline returns the baseline for the verdicts that a file lists.
@@ -34,7 +34,7 @@ func BaselineOf(run *experiment.Run) Baseline {
 	return b
 }
 
-// NotRun lists the cells of the baseline that this time have no case, or whose case was not run.
+// NotRun lists the cells of the baseline that have no case in this run, or whose case was not run.
 func (b Baseline) NotRun(cases []Case) (names []string) {
 	for name := range b {
 		if !slices.ContainsFunc(cases, func(c Case) bool { return c.Name == name.String() && c.Result != NotRun }) {

@@ -27,8 +27,8 @@ type Case struct {
 	Cell   *experiment.Cell // nil for a claim
 }
 
-// Cases returns a test case for each cell and for each claim of the run. A cell in the baseline
-// fails only if its verdict is now worse than there.
+// Cases returns a test case for each cell and for each claim of the run. A cell that is in the
+// baseline fails only if its verdict is worse now.
 func Cases(run *experiment.Run, baseline Baseline, claims []experiment.Assert) []Case {
 	var cases []Case
 	for i := range run.Cells {

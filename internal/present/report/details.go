@@ -50,8 +50,8 @@ func locks(strategy string) bool {
 	return err != nil || s.Excludes != catalog.NoExclusion
 }
 
-// struck returns at how many points of a grab every planned strike of the fault happened, out of
-// all points. If the points are unknown, it returns the number of grabs that the fault hit.
+// struck returns at how many points of a grab, out of all, the fault was injected as often as
+// planned. If the points are unknown, it returns the number of grabs that the fault hit.
 func struck(c experiment.Cell) string {
 	if len(c.Points) == 0 {
 		return count(c, c.Struck)

@@ -17,7 +17,7 @@ import (
 type Exploration struct {
 	Config  explore.Config
 	Results []explore.Result
-	Parts   []explore.Part // the searches of the portfolio, if the search was one
+	Parts   []explore.Part // the parts of the search, if it was a portfolio of several searches
 	Timing  bool           // whether to show the elapsed time, which differs between searches
 
 	// Replay returns the command that reproduces a failure.

@@ -220,7 +220,7 @@ func tooOften(run *experiment.Run) string {
 	return "grabbed more than once"
 }
 
-// lockLegend explains those marks for locks that occur in the cells.
+// lockLegend explains the marks about the lock that occur in the cells.
 func lockLegend(cells []experiment.Cell) []string {
 	occurs := func(mark string) bool {
 		return slices.ContainsFunc(cells, func(c experiment.Cell) bool { return strings.HasPrefix(lockMark(c), mark) })

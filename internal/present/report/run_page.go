@@ -65,7 +65,7 @@ type filter struct {
 }
 
 // signs maps each verdict to its symbol. The symbols repeat what the colours say, for people who
-// cannot see these.
+// cannot distinguish colours.
 var signs = map[catalog.Verdict]string{
 	catalog.Safe: "✓", catalog.Unsafe: "✗", catalog.Stuck: "∞", catalog.Unknown: "?", catalog.NA: "–",
 }
@@ -224,7 +224,7 @@ type cellData struct {
 	Figures  []string                 `json:"figures"` // in the order of runData.Figures
 	Facts    []string                 `json:"facts,omitempty"`
 	Checks   []string                 `json:"checks,omitempty"` // the properties that were violated, with the reasons
-	Points   [][]any                  `json:"points,omitempty"` // name, struck, strikes, verdict, double, stuck, overlaps, near misses, failure mode
+	Points   [][]any                  `json:"points,omitempty"` // each point: name, injections of the fault, planned injections, verdict, double, stuck, overlaps, near misses, failure mode
 	Latency  [2]*load.Latency         `json:"latency"`          // measured from the schedule, and from sending
 	Over     *load.OverTime           `json:"over,omitempty"`
 	Strikes  [][2]*float64            `json:"strikes,omitempty"`
@@ -240,7 +240,7 @@ type runData struct {
 	Cells   []cellData          `json:"cells"`
 	Figures []string            `json:"figures"`
 	Words   []string            `json:"words"` // the words that cells refer to by index: names of points, and verdicts
-	Modes   map[string][]string `json:"modes"` // name, steps, cure, who has it, shown by, source
+	Modes   map[string][]string `json:"modes"` // each failure mode: name, steps, cure, who has the cure, what shows the mode, source
 
 	numbers map[string]int // the index of each word in Words
 }

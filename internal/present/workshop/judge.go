@@ -438,8 +438,8 @@ func prevented(words []string, f Facts) (Mark, error) {
 	return judgeFigure(1, float64(n), "cas.double", f, known{near, "work"}, known{double, "guard"})
 }
 
-// ownScored lists properties that the user's lock must keep under faults in exercise 12. They
-// decide about one of the points. The ledger decides about another.
+// ownScored lists properties that the user's lock must keep under faults in exercise 12. One point
+// depends on these properties, and another on the ledger.
 var ownScored = []string{catalog.LeaseExclusive, catalog.StuckOrder, catalog.ReleaseEffective}
 
 // notRefused forgets why an earlier version of the user's lock was refused.
@@ -448,8 +448,8 @@ func notRefused(_ []string, f Facts) error {
 	return nil
 }
 
-// ownLock judges exercise 12. It gives one point if the lock breaks no property without faults, one
-// if the lock keeps the properties in ownScored, and one if it keeps one-winner.
+// ownLock judges exercise 12. It gives one point each if the lock breaks no property without
+// faults, keeps the properties in ownScored, and keeps one-winner.
 func ownLock(_ []string, f Facts) (Mark, error) {
 	faultless, faulted := strings.Fields(f["own.faultless"]), strings.Fields(f["own.faulted"])
 	broken := slices.Concat(faultless, faulted)

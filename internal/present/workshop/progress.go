@@ -146,6 +146,6 @@ func (p *Progress) Next() int {
 	return 0
 }
 
-// settled reports whether a right answer need not be judged again. A file always is, because the
-// user may hand in another one.
+// settled reports whether an answer is right and need not be judged again. A file is always judged
+// again, because the user may hand in another one.
 func (s *State) settled(i int, q Question) bool { return s.Answers[i].Right && !q.File }

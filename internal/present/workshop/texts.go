@@ -96,7 +96,7 @@ func (f Facts) fill(text string) string {
 	})
 }
 
-// FromLocale returns the language that fits best to a locale such as zh_CN.UTF-8. If none fits, it
+// FromLocale returns the language that best fits a locale such as zh_CN.UTF-8. If none fits, it
 // returns the default language.
 func FromLocale(locale string) string {
 	locale, _, _ = strings.Cut(locale, ".")

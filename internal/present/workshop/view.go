@@ -49,7 +49,7 @@ type View struct {
 	Line
 	Ask       string   `json:"ask"`
 	Words     string   `json:"words"`
-	Options   []string `json:"options"`           // in the drawn order; their letters are a, b and so on
+	Options   []string `json:"options"`           // in random order; they get the letters a, b and so on
 	Predicted string   `json:"predicted"`         // letter of the first prediction; empty if there is none
 	Commands  []string `json:"commands"`          // command lines that run after the prediction
 	Own       bool     `json:"own"`               // whether the answer is a lock that the program builds

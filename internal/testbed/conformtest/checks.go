@@ -100,7 +100,7 @@ func expiry(t *trial) {
 	t.release(t.acquire(t.start(shortTTL, shortTTL+slack)))
 }
 
-// kept checks that a lease lasts longer than its TTL if the holder keeps it.
+// kept checks that a lease outlives its TTL as long as the holder does not release it.
 func kept(t *trial) {
 	holder, contender := t.pair(shortTTL, 0)
 	lease := t.acquire(holder)
@@ -215,7 +215,7 @@ func lateReply(t *trial) {
 // The acquire must return an error and leave the key free at once.
 func (t *trial) disturbed(ctx context.Context, ttl time.Duration, reply func() error) error {
 	p := t.start(ttl, 0)
-	t.release(t.acquire(p)) // without disturbance, so that scripts are loaded and connections open
+	t.release(t.acquire(p)) // first without disturbance, to load scripts and open connections
 	var replies atomic.Int32
 	lease, err := p.Acquire(onReply(ctx, func() error { replies.Add(1); return reply() }), t.key)
 	if err == nil {
@@ -280,7 +280,7 @@ func contention(t *trial) {
 		all.Go(func() { errs[i] = acquireOnce(i) })
 	}
 	all.Wait()
-	t.stopAll() // makes the locks undo what they still have to undo
+	t.stopAll() // complete any clean-up that the locks still have to do
 	if failed := slices.DeleteFunc(errs, func(err error) bool { return err == nil }); len(failed) > 0 {
 		t.fatalf("%d of %d acquirers; one: %w", len(failed), contenders, failed[0])
 	}

@@ -50,7 +50,7 @@ type Fault struct {
 	Severs         bool // both instances lose their connections and need a moment to reconnect
 	Once           bool // the fault must be prepared again before it can be injected again
 	// NotForeign says why the fault cannot be injected into a foreign service. It is empty if the
-	// fault can.
+	// fault can be injected there.
 	NotForeign string
 
 	// Prepare prepares the fault before the instances start. Prepared.Close closes everything that
@@ -64,7 +64,7 @@ type Course int
 // The courses.
 const (
 	AfterHeal  Course = iota // once the fault is healed
-	BeforeHeal               // while the fault lasts; it is healed once their releases are under way
+	BeforeHeal               // while the fault lasts; the fault is healed once their releases are under way
 	AtOnce                   // at the moment when the fault is injected
 	Never                    // not before the cell has been judged
 	Killed                   // not at all, because their process was killed
@@ -188,7 +188,7 @@ func (f Fault) HitsAny(backends lock.Backend) bool { return f.Hits == 0 || f.Hit
 func (f Fault) Reaches(p Point) bool { return f.Reach == nil || f.Reach.Meets(p) }
 
 // Refused says in one sentence why the fault cannot be injected on this kind of stack, or with a
-// Redis of this topology. It returns "" if the fault can.
+// Redis of this topology. It returns "" if the fault can be injected.
 func (f Fault) Refused(kind string, topology catalog.Topology) string {
 	switch {
 	case !f.Name.OnTopology(topology):
@@ -248,7 +248,7 @@ func (t Target) majority() []string {
 	return append(nodes[:1:1], nodes[len(nodes)-len(nodes)/2:]...)
 }
 
-// beyondBare returns the nodes that remain after the first nodes, which form a bare majority.
+// beyondBare returns all nodes except the first ones, which form a bare majority.
 func (t Target) beyondBare() []string {
 	nodes := t.servers()
 	return nodes[len(nodes)/2+1:]

@@ -32,11 +32,11 @@ type Point struct {
 	// Background means that the grab does not wait for the call. For example, this is true of a
 	// renewal.
 	Background bool
-	// Part is the phase to which a call of a service seems to belong. The phase of the point itself
-	// is then only the name of the call on the wire. If Part is empty, that phase counts.
+	// Part is the phase to which a call of a service seems to belong, because the name of such a
+	// call on the wire does not tell. If Part is empty, the phase of the point itself counts.
 	Part tap.Phase
-	// Moment is a time since the grab was sent. It replaces the point if the calls of the grab are
-	// unknown, and is otherwise empty.
+	// Moment names a time after the grab was sent. It replaces the point if the calls of the grab
+	// are unknown, and is otherwise empty.
 	Moment string
 }
 

@@ -72,7 +72,7 @@ type Config struct {
 	Say         func(string, ...any) // prints messages for the user
 }
 
-// Setup holds the settings with which instances start for a part of the run.
+// Setup holds those settings of the instances that can differ between the cells of a run.
 type Setup struct {
 	Work, TTL, Wait time.Duration
 	Timeout         time.Duration           // limit for one grab

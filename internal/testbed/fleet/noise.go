@@ -35,11 +35,12 @@ var selectNoise = []string{
 // Words in the names of keys and tables that distinguish statistics from the data of a grab.
 var (
 	statistics = []string{"metric", "metrics", "monitoring", "prometheus", "stat", "stats", "statistic", "statistics", "statsd", "telemetry"}
-	// Names with one of these words count requests, unless they also have one of businessWords.
+	// Names with one of these words stand for statistics about requests, unless they also contain
+	// one of businessWords.
 	counters      = []string{"counter", "counters", "hits", "visits"}
 	totals        = []string{"count", "requests", "total"} // like counters, but only for INCR and similar commands
 	businessWords = []string{"driver", "drivers", "grab", "grabs", "order", "orders"}
-	// A name with one of guardWords is never the name of statistics.
+	// Names with one of these words never stand for statistics.
 	guardWords = []string{
 		"claim", "claims", "fence", "fencing", "lease", "leases", "ledger", "lock", "locks", "mutex", "seq", "sequence", "sold", "stock", "token", "tokens",
 		"win", "winner", "winners", "wins",

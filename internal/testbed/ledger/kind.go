@@ -95,7 +95,7 @@ func openPostgres(dsn string) (*sql.DB, func() (*sql.DB, error), error) {
 }
 
 // openSQLite opens a pool whose connections cannot write, because SQLite has no read-only
-// transactions. Its function write opens a pool for writing.
+// transactions. The function that it returns opens a pool for writing.
 func openSQLite(dsn string) (*sql.DB, func() (*sql.DB, error), error) {
 	path, err := filepath.Abs(strings.TrimPrefix(dsn, sqlitePrefix))
 	if err != nil {

@@ -29,7 +29,7 @@ type Config struct {
 	Orders     int
 	Drivers    int           // number of drivers for each order
 	Rate       float64       // requests/s over all instances; 0 sends all at once
-	Together   bool          // send the requests for one order at the same time
+	Together   bool          // whether to send the requests for one order at the same time
 	Duration   time.Duration // replaces Orders: opens as many orders as fit at Rate
 	Timeout    time.Duration // limit for one request
 	MaxWorkers int           // largest number of requests in flight
@@ -74,7 +74,7 @@ func Attack(ctx context.Context, w Workload, cfg Config, each func(r *vegeta.Res
 	conns := &conns{open: map[net.Conn]struct{}{}}
 	transport := target.SendOnce(&http.Transport{
 		DialContext: conns.dial, MaxIdleConnsPerHost: cfg.MaxWorkers,
-		WriteBufferSize: 1 << 10, ReadBufferSize: 2 << 10, // a grab fits, and a stall opens thousands of connections
+		WriteBufferSize: 1 << 10, ReadBufferSize: 2 << 10, // small, because a grab fits and a stall can open thousands of connections
 	})
 	defer transport.CloseIdleConnections()
 	attacker := vegeta.NewAttacker(

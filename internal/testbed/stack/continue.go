@@ -26,7 +26,7 @@ func ContinueAtEnd(pids []int) (done func() error, err error) {
 		return nil, fmt.Errorf("stack: continue stopped processes at the end: %w", err)
 	}
 	return func() error {
-		_ = alive.Close() // it fails only if the helper has ended
+		_ = alive.Close() // fails only if the helper has already ended
 		return cmd.Wait()
 	}, nil
 }

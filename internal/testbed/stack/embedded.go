@@ -12,8 +12,8 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
-// notEmbedded lists the backends that the embedded stack lacks. It refuses strategies that need one
-// of them.
+// notEmbedded lists the backends that the embedded stack lacks. The stack refuses strategies that
+// need one of them.
 var notEmbedded = []struct {
 	backend lock.Backend
 	name    string

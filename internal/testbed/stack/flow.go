@@ -58,7 +58,7 @@ func (f *flow) get() (now rule, changed <-chan struct{}) {
 	return f.rule, f.changed
 }
 
-// pass waits until the rule allows a decision about bytes that arrived at the given time. It
+// pass waits as long as the rule holds back or delays bytes that arrived at the given time. It
 // returns the rule that then applies to them.
 func (f *flow) pass(came time.Time) rule {
 	for {

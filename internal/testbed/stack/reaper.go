@@ -105,7 +105,7 @@ func startReaper() (r *reaper, err error) {
 // the reaper has noted the pid.
 func (r *reaper) watch(pid int) error { return r.request("watch", pid) }
 
-// forget tells the reaper that a process has ended and must not be ended any more.
+// forget tells the reaper that a process has ended and need not be watched any more.
 func (r *reaper) forget(pid int) { _ = r.request("forget", pid) }
 
 func (r *reaper) request(verb string, pid int) error {

@@ -25,7 +25,7 @@ type Replica struct {
 	s      *Stack
 	master string // address
 	way    *Route // from the replica to its master
-	watch  *Route // from the Sentinel, and from clients that ask it for the master, to the master
+	watch  *Route // route to the master for the Sentinel, and for clients that ask the Sentinel
 	killed bool   // whether the master was killed
 }
 

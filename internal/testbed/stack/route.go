@@ -37,7 +37,7 @@ type Route struct {
 	target             string // address to which connections are made: upstream, unless redirected
 	toServer, toClient flow
 
-	mu         sync.Mutex // one fault, heal or close at a time
+	mu         sync.Mutex // allows only one fault, heal or close at a time
 	faulted    bool
 	closed     bool
 	listener   net.Listener

@@ -123,7 +123,7 @@ func (s *Shape) NumberOf(id string) (int64, bool) {
 func (s *Shape) NamesOrders() bool { return s != nil && s.has(orderUUID) }
 
 // Source says where an answer contains an id: in a field of JSON or XML, in the text, or in a
-// header. A regular expression may select a part of that.
+// header. A regular expression may select a part of what is there.
 type Source struct{ test }
 
 // ParseSource parses a source such as .data.id, .orders[*].id, header:Location~"/orders/(.+)$"

@@ -76,8 +76,8 @@ func (s *Shape) ResultURL(order, driver int64, status int, header http.Header, b
 	return urls[0], true, nil
 }
 
-// IsResult reports whether an answer contains the result of a grab, which is grabbed, taken or
-// busy. The answer is that to a request for the result.
+// IsResult reports whether the answer to a request for the result contains a result, which is
+// grabbed, taken or busy.
 func (s *Shape) IsResult(status int, header http.Header, body []byte) bool {
 	if s.Later.lacksResult(status, header, body) {
 		return false

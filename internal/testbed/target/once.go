@@ -20,7 +20,8 @@ func SendOnce(t *http.Transport) Sender {
 }
 
 // RoundTrip sends req. The transport repeats a request only if it can rewind the body and considers
-// the method or a header idempotent. RoundTrip therefore prevents one of the two.
+// the method or a header idempotent. RoundTrip makes sure that one of these conditions does not
+// hold.
 func (s Sender) RoundTrip(req *http.Request) (*http.Response, error) {
 	req = req.WithContext(req.Context()) // a copy
 	req.GetBody = nil
@@ -32,8 +33,8 @@ func (s Sender) RoundTrip(req *http.Request) (*http.Response, error) {
 		req.Body, req.ContentLength = io.NopCloser(strings.NewReader("")), 0
 		return s.Transport.RoundTrip(req)
 	}
-	// Rename the header instead of adding an empty body here. The latter would be sent in chunks,
-	// which not every server accepts.
+	// Hide the header from the transport by renaming it. An empty body of unknown length would help
+	// too, but it would be sent in chunks, which not every server accepts.
 	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
 		if values, ok := req.Header[name]; ok {
 			req.Header = req.Header.Clone()

@@ -570,7 +570,7 @@ func status(p []byte) uint16 {
 	return binary.LittleEndian.Uint16(p[3:])
 }
 
-// okStatus returns the status in an OK packet, in which two numbers precede it.
+// okStatus returns the status in an OK packet, where it comes after two numbers.
 func okStatus(p []byte) uint16 {
 	at := 1
 	for range 2 {

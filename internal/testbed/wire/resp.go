@@ -11,7 +11,7 @@ import (
 const (
 	plainCommand  = iota
 	subscribing   // the server confirms each channel
-	unsubscribing // likewise; without channels, the first confirmation is the reply
+	unsubscribing // the server confirms each channel; without channels, the first confirmation is the reply
 )
 
 func scanRESP(s *session) (up, down scanner) {
@@ -182,8 +182,8 @@ func (s *respRequests) inline(data []byte, full bool) (n int, m message, err err
 // tlsHandshake is the first byte of a TLS connection.
 const tlsHandshake = 0x16
 
-// command reads how many replies a command will get. It returns an error for a command after which
-// replies can no longer be matched to requests.
+// command finds out how many replies a command will get. It returns an error for a command after
+// which replies can no longer be matched to requests.
 func (s *respRequests) command(name, arg []byte, count int) (m message, err error) {
 	m.kind = asks
 	is := func(word string) bool { return bytes.EqualFold(name, []byte(word)) }
