@@ -39,13 +39,13 @@ var causeJSON string
 // fact is one part of the explanation. Its field what is a key of phrases.
 type fact struct {
 	what       string
-	who, other *who // nil if the fact concerns no driver
+	who, other *driverRow // nil if the fact concerns no driver
 	at         float64
 	fault      string
 }
 
-// who is a row of the diagram together with its place. It stands for one driver.
-type who struct {
+// driverRow is a row of the diagram together with its place. It shows one driver at one instance.
+type driverRow struct {
 	Row
 	Point
 	lane Lane
@@ -54,14 +54,14 @@ type who struct {
 // findCause derives the cause from the spans and marks of the diagram, and stores it in the
 // diagram. If the diagram does not show enough, it stores no cause.
 func (d *Diagram) findCause() {
-	var all []*who
+	var all []*driverRow
 	for i, l := range d.Lanes {
 		for j, r := range l.Rows {
-			all = append(all, &who{r, Point{Lane: i, Row: j}, l})
+			all = append(all, &driverRow{r, Point{Lane: i, Row: j}, l})
 		}
 	}
 	d.Cause = nil
-	for _, find := range []func([]*who) []fact{d.tooManyWrites, d.twoInside, d.refusal, d.noWinner} {
+	for _, find := range []func([]*driverRow) []fact{d.tooManyWrites, d.twoInside, d.refusal, d.noWinner} {
 		if facts := find(all); len(facts) > 0 {
 			slices.SortStableFunc(facts, byTime)
 			d.Cause = &Cause{Text: d.sentences(facts), Arrows: arrows(facts)}
@@ -71,7 +71,7 @@ func (d *Diagram) findCause() {
 }
 
 // written returns all writes that reached the ledger, in their order there.
-func written(all []*who) (writes []fact) {
+func written(all []*driverRow) (writes []fact) {
 	for _, w := range all {
 		for _, m := range w.Marks {
 			if m.Kind == Won || m.Kind == Second {
@@ -86,7 +86,7 @@ func written(all []*who) (writes []fact) {
 func byTime(a, b fact) int { return cmp.Compare(a.at, b.at) }
 
 // tooManyWrites explains why more drivers wrote than the order has units.
-func (d *Diagram) tooManyWrites(all []*who) []fact {
+func (d *Diagram) tooManyWrites(all []*driverRow) []fact {
 	writes := written(all)
 	i := slices.IndexFunc(writes, func(f fact) bool { return f.what == string(Second) })
 	if i < 1 {
@@ -138,7 +138,7 @@ func readsBefore(one, two fact) []fact {
 
 // secondGrant explains how b got the lock after a. It returns nil if the drawing does not show
 // this.
-func (d *Diagram) secondGrant(all []*who, a, b *who, inA, inB Span) (facts []fact) {
+func (d *Diagram) secondGrant(all []*driverRow, a, b *driverRow, inA, inB Span) (facts []fact) {
 	if released, ok := a.last(Released, inB.From); ok && released.At >= inA.From || inA.To < inB.From && !a.in(inB.From, Fault) {
 		return nil // a had already left, so its grant is not the reason
 	}
@@ -169,7 +169,7 @@ func (d *Diagram) secondGrant(all []*who, a, b *who, inA, inB Span) (facts []fac
 
 // faultOn returns the first fault that could explain the second grant. It must have hit the driver,
 // its process or all drivers, between the two grants or until the second one.
-func (d *Diagram) faultOn(a *who, from, to float64) (found fact, ok bool) {
+func (d *Diagram) faultOn(a *driverRow, from, to float64) (found fact, ok bool) {
 	strikes := func(s Span) bool {
 		return s.Kind == Fault && s.From <= to && s.To >= from && (!ok || s.From < found.at)
 	}
@@ -188,7 +188,7 @@ func (d *Diagram) faultOn(a *who, from, to float64) (found fact, ok bool) {
 
 // faultOf names the fault that a span shows. The text of the span begins with the fault or with the
 // name of the driver.
-func faultOf(a *who, s Span) fact {
+func faultOf(a *driverRow, s Span) fact {
 	name, _, _ := strings.Cut(s.Text, " ")
 	f := fact{what: "struck", who: a, at: s.From, fault: name}
 	switch {
@@ -205,7 +205,7 @@ func faultOf(a *who, s Span) fact {
 }
 
 // twoInside explains how a second holder could enter while the first one was still inside.
-func (d *Diagram) twoInside(all []*who) []fact {
+func (d *Diagram) twoInside(all []*driverRow) []fact {
 	if d.Lost == nil {
 		return nil
 	}
@@ -229,7 +229,7 @@ func (d *Diagram) twoInside(all []*who) []fact {
 
 // refusal explains an order with only one winner, in which another driver lost its lock and was
 // then refused.
-func (d *Diagram) refusal(all []*who) []fact {
+func (d *Diagram) refusal(all []*driverRow) []fact {
 	writes := written(all)
 	if len(writes) != 1 || d.Lost != nil {
 		return nil
@@ -253,7 +253,7 @@ func (d *Diagram) refusal(all []*who) []fact {
 }
 
 // noWinner explains why no driver gets an order after another driver has died or hung.
-func (d *Diagram) noWinner(all []*who) (facts []fact) {
+func (d *Diagram) noWinner(all []*driverRow) (facts []fact) {
 	if len(written(all)) > 0 {
 		return nil
 	}
@@ -282,7 +282,7 @@ func (d *Diagram) noWinner(all []*who) (facts []fact) {
 }
 
 // span returns the last span of a kind that began at or before the time by.
-func (w *who) span(by float64, kind SpanKind) (found Span, ok bool) {
+func (w *driverRow) span(by float64, kind SpanKind) (found Span, ok bool) {
 	for _, s := range w.Spans {
 		if s.Kind == kind && s.From <= by && (!ok || s.From >= found.From) {
 			found, ok = s, true
@@ -292,7 +292,7 @@ func (w *who) span(by float64, kind SpanKind) (found Span, ok bool) {
 }
 
 // in reports whether the driver or its process was in a state of this kind at the given time.
-func (w *who) in(at float64, kind SpanKind) bool {
+func (w *driverRow) in(at float64, kind SpanKind) bool {
 	return covers(w.Spans, at, kind) || covers(w.lane.Spans, at, kind)
 }
 
@@ -302,7 +302,7 @@ func covers(spans []Span, at float64, kind SpanKind) bool {
 
 // inside returns when the driver was in the critical section, and whether it believed to hold a
 // lock then.
-func (w *who) inside(by float64) (s Span, locked bool) {
+func (w *driverRow) inside(by float64) (s Span, locked bool) {
 	if s, locked = w.span(by, Believes); !locked {
 		s, _ = w.span(by, Inside)
 	}
@@ -310,7 +310,7 @@ func (w *who) inside(by float64) (s Span, locked bool) {
 }
 
 // last returns the last mark of a kind at or before the time by.
-func (w *who) last(kind MarkKind, by float64) (found Mark, ok bool) {
+func (w *driverRow) last(kind MarkKind, by float64) (found Mark, ok bool) {
 	for _, m := range w.Marks {
 		if m.Kind == kind && m.At <= by && (!ok || m.At >= found.At) {
 			found, ok = m, true
@@ -346,7 +346,7 @@ func (f fact) point() Point { return Point{f.who.Lane, f.who.Point.Row, f.at} }
 func (d *Diagram) sentences(facts []fact) map[string]string {
 	texts := map[string]string{}
 	for lang, words := range phrases {
-		name := func(w *who) string {
+		name := func(w *driverRow) string {
 			if w == nil {
 				return ""
 			}

@@ -70,9 +70,9 @@ func OfTimeline(t *check.Timeline, title string, fault catalog.Fault, excludes c
 	}), true
 }
 
-// most is the maximum number of rows in a lane. This is enough to show all drivers of a service
+// maxRows is the maximum number of rows in a lane. This is enough to show all drivers of a service
 // with ten users.
-const most = 10
+const maxRows = 10
 
 // OfRun makes the diagram of one order from the record of a run.
 func OfRun(r Run) Diagram {
@@ -136,12 +136,13 @@ type track struct {
 	// Each of these is the time when a state began, or NaN if the driver is not in that state.
 	asks, waits, believes, struck float64
 	struckAt                      string
-	held                          *held
-	kept                          *held // the lease that stays on the server after the driver has died
+	held                          *heldLease
+	kept                          *heldLease // the lease that stays on the server after the driver has died
 }
 
-// held is a lease. Its end is NaN if it is unknown, and infinite if the lease never expires.
-type held struct {
+// heldLease is a lease that a driver holds. Its end is NaN if it is unknown, and infinite if the
+// lease never expires.
+type heldLease struct {
 	from, end float64
 	token     string
 }
@@ -242,7 +243,7 @@ func (b *builder) acquire(t *track, e history.Event, now float64) {
 			b.endKept(o, now)
 		}
 	}
-	t.held = &held{now, b.leaseEnd(e, now), e.Token}
+	t.held = &heldLease{now, b.leaseEnd(e, now), e.Token}
 	if !is(t.held.end) {
 		t.held.end = b.seenEnd(e.Token)
 	}
@@ -412,7 +413,7 @@ func (b *builder) keep(t *track, now float64) {
 		h.end = none
 	case is(h.end):
 		b.endHold(t, now, true)
-		t.kept = &held{now, h.end, h.token}
+		t.kept = &heldLease{now, h.end, h.token}
 	}
 }
 
@@ -595,7 +596,7 @@ func (b *builder) shown(t *track) bool {
 			before++
 		}
 	}
-	return before < most
+	return before < maxRows
 }
 
 func (b *builder) steps(d *Diagram) {

@@ -83,15 +83,15 @@ func missing(fact string) (Mark, error) {
 	return Mark{}, fmt.Errorf("%w: %s", errMeasure, fact)
 }
 
-// known is a wrong figure together with the mistaken belief that leads to it.
-type known struct {
+// mistake is a wrong figure together with the mistaken belief that leads to it.
+type mistake struct {
 	figure float64
 	belief string
 }
 
 // judgeFigure compares an answer with a measured fact. If the answer is wrong, judgeFigure looks
 // for a mistaken belief that leads to the same figure.
-func judgeFigure(points int, answer float64, fact string, f Facts, beliefs ...known) (Mark, error) {
+func judgeFigure(points int, answer float64, fact string, f Facts, beliefs ...mistake) (Mark, error) {
 	want, ok := f.number(fact)
 	if !ok {
 		return missing(fact)
@@ -114,7 +114,7 @@ func doubles(words []string, f Facts) (Mark, error) {
 		return Mark{}, err
 	}
 	drivers, _ := f.number("drivers")
-	return judgeFigure(2, float64(n), "check.double", f, known{drivers, "winners"}, known{0, "checked"}, known{1, "pair"})
+	return judgeFigure(2, float64(n), "check.double", f, mistake{drivers, "winners"}, mistake{0, "checked"}, mistake{1, "pair"})
 }
 
 // winners judges the first question of exercise 2, which asks for the number of winners.
@@ -123,7 +123,7 @@ func winners(words []string, f Facts) (Mark, error) {
 	if err != nil {
 		return Mark{}, err
 	}
-	return judgeFigure(1, float64(n), "check.grabs", f, known{1, "lock"}, known{2, "pair"}, known{20, "useless"})
+	return judgeFigure(1, float64(n), "check.grabs", f, mistake{1, "lock"}, mistake{2, "pair"}, mistake{20, "useless"})
 }
 
 // provesNothing judges the second question of exercise 2, which asks whether the first run is safe.
@@ -196,7 +196,7 @@ func stepOfTwo(words []string, f Facts) (Mark, error) {
 		return Mark{}, err
 	}
 	del, _ := f.number("three.released")
-	return judgeFigure(2, float64(n), "three.steps", f, known{del, "deleted"}, known{5, "second"})
+	return judgeFigure(2, float64(n), "three.steps", f, mistake{del, "deleted"}, mistake{5, "second"})
 }
 
 // pausedAfter judges the first question of exercise 6, which asks for the step after which driver A
@@ -231,7 +231,7 @@ func releasedOther(words []string, f Facts) (Mark, error) {
 	if err != nil {
 		return Mark{}, err
 	}
-	return judgeFigure(1, float64(n), "check.released", f, known{1, "anyone"})
+	return judgeFigure(1, float64(n), "check.released", f, mistake{1, "anyone"})
 }
 
 // smallestOffset judges exercise 7, which asks for the smallest clock offset in ms that breaks the
@@ -301,7 +301,7 @@ func rowsFenced(words []string, f Facts) (Mark, error) {
 	if err != nil {
 		return Mark{}, err
 	}
-	return judgeFigure(1, float64(n), "check.rows", f, known{2, "same"}, known{0, "nobody"})
+	return judgeFigure(1, float64(n), "check.rows", f, mistake{2, "same"}, mistake{0, "nobody"})
 }
 
 // The six cells of exercise 9, and the verdicts from which the user can choose.
@@ -435,7 +435,7 @@ func prevented(words []string, f Facts) (Mark, error) {
 	}
 	near, _ := f.number("cas.near_misses")
 	double, _ := f.number("none.double")
-	return judgeFigure(1, float64(n), "cas.double", f, known{near, "work"}, known{double, "guard"})
+	return judgeFigure(1, float64(n), "cas.double", f, mistake{near, "work"}, mistake{double, "guard"})
 }
 
 // ownScored lists properties that the user's lock must keep under faults in exercise 12. One point
