@@ -382,7 +382,7 @@ func runPage(run *experiment.Run) (pageOf, error) {
 	return p, err
 }
 
-// signLegend explains what the legend of the heat map does not.
+// signLegend explains what is unusual about some cells, which the legend of the heat map does not say.
 func signLegend(run *experiment.Run) (lines []string) {
 	if momentary(run.Cells) {
 		lines = append(lines, momentLegend)

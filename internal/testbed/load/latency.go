@@ -60,7 +60,8 @@ func (l Histogram) At(n float64) time.Duration {
 	return time.Duration(l.h.ValueAtQuantile(100*n/float64(l.h.TotalCount()))) * time.Microsecond
 }
 
-// quantile returns the quantile for share in milliseconds, or nil if the histogram is empty.
+// quantile returns the latency in milliseconds that the given share of the latencies does not exceed.
+// It returns nil if the histogram is empty.
 func (l Histogram) quantile(share float64) *float64 {
 	if l.h.TotalCount() == 0 {
 		return nil

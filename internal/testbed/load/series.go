@@ -19,13 +19,14 @@ type OverTime struct {
 // slices become twice as long.
 const mostSlices = 48
 
-// Series collects latencies over time with a fixed memory size, with two significant digits.
+// Series collects latencies over time in a fixed amount of memory. It keeps two significant digits.
 type Series struct {
 	slice  time.Duration
 	slices []slice
 }
 
-// slice holds the latencies in one slice of time, from the schedule and from sending.
+// slice holds the latencies of the requests in one slice of time, measured from the schedule and from
+// sending.
 type slice struct{ scheduled, sent Histogram }
 
 // NewSeries returns an empty Series.

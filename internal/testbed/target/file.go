@@ -127,7 +127,8 @@ type place struct{ line, column int }
 // String returns LINE:COLUMN, which is how error messages begin.
 func (p place) String() string { return fmt.Sprintf("%d:%d", p.line, p.column) }
 
-// value is a YAML value: what it means in JSON, and the node that has its place.
+// value is a YAML value. plain is the same value as JSON would decode it, and node knows its place in
+// the file.
 type value struct {
 	node  ast.Node
 	plain any
@@ -164,8 +165,8 @@ func (v value) target() ast.Node {
 	return v.node
 }
 
-// values returns the elements of a list, or the value itself if it is not a list. An element
-// that an alias stands for has the place of the alias.
+// values returns the elements of a list, or the value itself if it is not a list. If an
+// alias stands for an element, the element has the place of the alias.
 func (v value) values() []value {
 	list, ok := v.plain.([]any)
 	if !ok {
@@ -182,7 +183,7 @@ func (v value) values() []value {
 	return all
 }
 
-// members returns the members of a mapping, in the order of the file.
+// members returns the members of a mapping in the order in which the file lists them.
 func (v value) members() []member {
 	object, _ := v.plain.(map[string]any)
 	var all []member
