@@ -35,7 +35,7 @@ func (c deafConn) Read(b []byte) (int, error) {
 func TestClusterClientRepeats(t *testing.T) {
 	var lose atomic.Bool
 	client := redis.NewClusterClient(&redis.ClusterOptions{
-		Addrs: conformtest.RedisCluster(t),
+		Addrs: redisCluster(t),
 		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			conn, err := new(net.Dialer).DialContext(ctx, network, addr)
 			return deafConn{conn, &lose}, err

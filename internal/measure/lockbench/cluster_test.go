@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/grab/lock"
 	"grablab/internal/testbed/conformtest"
 	"grablab/internal/testbed/stack"
@@ -16,9 +17,18 @@ import (
 // publishing, ours and not.
 var onACluster = []string{"setnx", "setnx-watch", "setnx-fenced", "watchdog", "handoff", "redsync-5ms", "redislock-5ms", "rueidislock"}
 
+// startCluster returns the addresses of the masters of a Cluster.
+func startCluster(t *testing.T) []string {
+	t.Helper()
+	st, err := stack.Start(t.Context(), stack.Config{Kind: stack.Local, Needs: lock.Redis, Topology: catalog.RedisCluster})
+	stacktest.Check(t, err)
+	t.Cleanup(func() { _ = st.Close() })
+	return strings.Split(st.Redis, ",")
+}
+
 // A Cluster is measured by whichever of its nodes it is named; many keys lie on all of them.
 func TestRunOnACluster(t *testing.T) {
-	nodes := conformtest.RedisCluster(t)
+	nodes := startCluster(t)
 	for _, named := range []string{strings.Join(nodes, ","), nodes[0], nodes[1]} {
 		cfg := small(t, onACluster...)
 		if named != nodes[1] { // all of them, but once
@@ -48,7 +58,7 @@ func TestRunOnACluster(t *testing.T) {
 
 // What a Cluster cannot be is refused with the reason.
 func TestClusterRefused(t *testing.T) {
-	nodes, alone := conformtest.RedisCluster(t), conformtest.RedisServer(t)
+	nodes, alone := startCluster(t), conformtest.RedisServer(t)
 	for _, tt := range []struct {
 		name    string
 		needs   lock.Backend

@@ -1,4 +1,4 @@
-package conformtest
+package lock_test
 
 import (
 	"net"
@@ -6,19 +6,20 @@ import (
 	"testing"
 	"time"
 
+	"grablab/internal/testbed/conformtest"
 	"grablab/internal/testbed/proc"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// RedisCluster starts a Cluster of two masters, each with half of the slots, and returns their
-// addresses. Like RedisServer, it skips the test if redis-server is missing.
-func RedisCluster(tb testing.TB) (addrs []string) {
+// redisCluster starts a Cluster of two masters, each with half of the slots, and returns their
+// addresses.
+func redisCluster(tb testing.TB) (addrs []string) {
 	tb.Helper()
 	check := func(err error) {
 		tb.Helper()
 		if err != nil {
-			tb.Fatalf("conformtest: %v", err)
+			tb.Fatalf("Redis Cluster: %v", err)
 		}
 	}
 	var nodes []*redis.Client
@@ -27,8 +28,8 @@ func RedisCluster(tb testing.TB) (addrs []string) {
 		bus, err := proc.FreeAddr()
 		check(err)
 		_, port, _ := net.SplitHostPort(bus)
-		addr := RedisServer(tb, "--cluster-enabled", "yes", "--cluster-port", port)
-		addrs, buses, nodes = append(addrs, addr), append(buses, port), append(nodes, redis.NewClient(options(addr)))
+		addr := conformtest.RedisServer(tb, "--cluster-enabled", "yes", "--cluster-port", port)
+		addrs, buses, nodes = append(addrs, addr), append(buses, port), append(nodes, conformtest.NewClient(addr))
 		defer nodes[len(nodes)-1].Close()
 	}
 	ctx := tb.Context()
@@ -49,6 +50,6 @@ func RedisCluster(tb testing.TB) (addrs []string) {
 			return addrs
 		}
 	}
-	tb.Fatal("conformtest: the Cluster does not come up")
+	tb.Fatal("the Cluster does not come up")
 	return nil
 }
