@@ -198,8 +198,8 @@ func (s *Scan) grab(a attempt, e history.Event) {
 	}
 }
 
-// abandon ends the open spans of a dead process. Requests that the process had sent may still take
-// effect.
+// abandon ends the holds of a dead process. It records the open claims and grabs without an end,
+// because requests that the process had sent may still take effect.
 func (s *Scan) abandon(instance string, at time.Duration) {
 	for _, i := range s.holds.of(instance) {
 		if h := &s.record.Holds[i]; !h.Closed {

@@ -96,7 +96,7 @@ type actor struct {
 	inst     *instance
 	cancel   context.CancelFunc
 	counts   map[callName]int
-	observed search.Fingerprint // a hash of all replies that it has got from the database
+	observed search.Fingerprint // a hash of the replies that it has got from the database and to SUBSCRIBE commands
 	before   uint8              // the actors that had got the lock before this actor began, as a bit set
 
 	begun, done, dead, hung, cancelled bool

@@ -26,8 +26,8 @@ type leaseBook struct {
 	strayRenewal string // describes a renewal that was not allowed; "" if there was none
 }
 
-// serverLease is a lease that one server has granted. It ends when that server's clock shows the
-// time until.
+// serverLease is a lease that one server has granted. The field until holds its end by that
+// server's clock.
 type serverLease struct {
 	node  *node
 	until time.Time

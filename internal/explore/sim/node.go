@@ -26,8 +26,8 @@ type node struct {
 	replyHash search.Fingerprint // a hash of all its replies
 }
 
-// lockServer is the simulated server of a node. These methods serve the execution, whereas clients
-// reach the server through their connections.
+// lockServer is the simulated server of a node. The execution uses these methods, whereas clients
+// reach the server in ways of their own.
 type lockServer interface {
 	reset() // restores the initial state
 	close()

@@ -280,8 +280,8 @@ type Promises struct {
 // process of its holder dies, until the lease ends or, without a lease, forever.
 func (s Strategy) OutlivesHolder() bool { return s.Needs&(Redis|RedisQuorum) != 0 }
 
-// GuardedBy returns the guard that the strategy uses if the caller requests the guard asked. An
-// empty request selects the default guard.
+// GuardedBy returns the guard that the strategy uses if the caller asks for a certain guard. An
+// empty name selects the default guard, and a fixed guard does not change.
 func (s Strategy) GuardedBy(asked order.Guard) order.Guard {
 	if asked == "" || s.FixedGuard {
 		return s.Guard
