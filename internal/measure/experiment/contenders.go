@@ -221,6 +221,23 @@ func (s *strike) awaitQuiet(ctx context.Context) error {
 	})
 }
 
+// repeatsFor limits how long an outage may last because a client repeats its calls. By default,
+// ioredis gives up after 11 s and redis-py after 7 s.
+const repeatsFor = 20 * time.Second
+
+// awaitFailedRelease prolongs an outage until the release that it strikes has failed. Otherwise the
+// client of a service could repeat the release after the outage, and no order would be stuck.
+func (s *strike) awaitFailedRelease(ctx context.Context) error {
+	if s.in.trail.service == nil || !s.in.fault.Lasts {
+		return nil
+	}
+	return s.until(ctx, repeatsFor, func() (bool, error) {
+		return s.every(func(c *contest) bool {
+			return !c.struck || c.point.After || c.point.Part != tap.Release || s.isAnswered(c.faulted)
+		}), nil
+	})
+}
+
 // releaseContenders waits until every held contender may continue to its claim, and removes the
 // remaining holds.
 func (s *strike) releaseContenders(ctx context.Context) error {

@@ -31,6 +31,7 @@ import (
 //	random-keys uses another key of the lock for each grab
 //	del         releases the lock with DEL, whoever has it
 //	no-expiry   sets no expiry
+//	repeats     repeats a failed call to Redis after two seconds
 //	cancelled   uses the context of the request for the lock
 //	creates     creates its tables, in a way that fails if two instances do it at once
 const ticketCommand = "ticket"
@@ -62,7 +63,11 @@ func serveTickets(_ context.Context, args []string, _, stderr io.Writer) int {
 	create := f.Bool("create", false, "")
 	_ = f.Parse(args)
 	o.ttl, o.work = time.Duration(*ttl)*time.Millisecond, time.Duration(*work)*time.Millisecond
-	o.kv = redis.NewClient(&redis.Options{Addr: *kv, MaxRetries: -1})
+	options := redis.Options{Addr: *kv, MaxRetries: -1}
+	if o.is("repeats") {
+		options.MaxRetries, options.MinRetryBackoff, options.MaxRetryBackoff = 1, 2*time.Second, 2*time.Second
+	}
+	o.kv = redis.NewClient(&options)
 	o.db, _ = sql.Open("mysql", *db)
 	if o.is("creates") || *create {
 		if err := o.create(); err != nil {

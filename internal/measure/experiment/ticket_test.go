@@ -54,9 +54,12 @@ func ticketRun(t *testing.T, kind string, spec target.Spec, faults ...catalog.Fa
 }
 
 // atWrite makes the faults of a run strike between the read and the write of a ticket office.
-func atWrite(t *testing.T, cfg *Config) {
+func atWrite(t *testing.T, cfg *Config) { strikeAt(t, cfg, "before mysql START TRANSACTION 1") }
+
+// strikeAt makes the faults of a run strike only at this point.
+func strikeAt(t *testing.T, cfg *Config, point string) {
 	t.Helper()
-	at, err := fault.ParsePoint("before mysql START TRANSACTION 1")
+	at, err := fault.ParsePoint(point)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,13 +184,19 @@ func TestReleasesOfServices(t *testing.T) {
 		{"", catalog.Cancel, catalog.Safe},
 		{"cancelled", catalog.Cancel, catalog.Safe},
 		{"no-expiry cancelled", catalog.Cancel, catalog.Stuck},
+		{"del repeats", catalog.RedisDown, catalog.Safe},
+		{"no-expiry del repeats", catalog.RedisDown, catalog.Stuck},
 	} {
 		t.Run(string(tt.fault)+" "+tt.kind, func(t *testing.T) {
 			t.Parallel()
 			if tt.want == catalog.Safe && !proving {
 				t.Skip("GRABLAB_PROVE=1 runs the right services")
 			}
-			checkTickets(t, ticketRun(t, tt.kind, target.Spec{}, tt.fault), tt.want)
+			cfg := ticketRun(t, tt.kind, target.Spec{}, tt.fault)
+			if tt.fault == catalog.RedisDown {
+				strikeAt(t, &cfg, "before redis DEL ticket:* 1")
+			}
+			checkTickets(t, cfg, tt.want)
 		})
 	}
 }
