@@ -3,6 +3,7 @@ package catalog
 import (
 	"fmt"
 	"strings"
+	"unicode/utf8"
 )
 
 // Plural returns a number with the matching form of a word, such as "1 order" or "2 orders".
@@ -20,4 +21,22 @@ func List(words []string) string {
 		return strings.Join(words, "")
 	}
 	return strings.Join(words[:last], ", ") + " and " + words[last]
+}
+
+// Wrap breaks text at spaces into lines of at most width characters. It breaks a word only if the
+// word is longer than a line. Empty text becomes one empty line.
+func Wrap(text string, width int) (lines []string) {
+	line := []rune{}
+	for word := range strings.FieldsSeq(text) {
+		if len(line) > 0 && len(line)+1+utf8.RuneCountInString(word) > width {
+			lines, line = append(lines, string(line)), nil
+		}
+		if len(line) > 0 {
+			line = append(line, ' ')
+		}
+		for line = append(line, []rune(word)...); len(line) > width; line = line[width:] {
+			lines = append(lines, string(line[:width]))
+		}
+	}
+	return append(lines, string(line))
 }

@@ -2,6 +2,7 @@ package flags
 
 import (
 	"fmt"
+	"grablab/internal/catalog"
 	"io"
 	"strings"
 )
@@ -41,21 +42,9 @@ func PrintTable(w io.Writer, rows [][2]string) {
 			fmt.Fprintf(w, "  %s\n", name)
 			name = ""
 		}
-		for _, text := range wrap(row[1], lineWidth-column-4) {
+		for _, text := range catalog.Wrap(row[1], lineWidth-column-4) {
 			fmt.Fprintf(w, "  %-*s  %s\n", column, name, text)
 			name = ""
 		}
 	}
-}
-
-// wrap splits text at spaces into lines of at most width characters.
-func wrap(text string, width int) (lines []string) {
-	line := ""
-	for word := range strings.FieldsSeq(text) {
-		if line != "" && len([]rune(line+" "+word)) > width {
-			lines, line = append(lines, line), ""
-		}
-		line = strings.TrimSpace(line + " " + word)
-	}
-	return append(lines, line)
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -22,6 +23,8 @@ func TestDocumentsAreCurrent(t *testing.T) {
 		}
 	}
 }
+
+var slot = regexp.MustCompile(`\{[a-z][\w.-]*\}`)
 
 func TestDocumentsHaveNoEmptySlots(t *testing.T) {
 	texts, err := generator{"../../.."}.generate()

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"regexp"
 	"strconv"
 	"strings"
 
@@ -50,33 +49,6 @@ func (l lesson) QuestionsOf(e workshop.Exercise) (keys []string) {
 		keys = append(keys, fmt.Sprintf("q%d", i+1))
 	}
 	return keys
-}
-
-// notBeliefs matches the keys of sentences for a question that are not replies to a wrong belief.
-var notBeliefs = regexp.MustCompile(`^(ask|right|header|lines|same|skipped|refused|incomplete|excludes)$`)
-
-// Beliefs returns the wrong beliefs to which the workshop replies at one question. It leaves out
-// replies with figures that only a wrong answer would produce.
-func (l lesson) Beliefs(e workshop.Exercise, question string) (beliefs []string) {
-	for _, key := range l.texts.Keys() {
-		belief, ok := strings.CutPrefix(key, fmt.Sprintf("%d.%s.", e.Number, question))
-		if ok && !notBeliefs.MatchString(belief) && l.measured(e, question+"."+belief) {
-			beliefs = append(beliefs, belief)
-		}
-	}
-	return beliefs
-}
-
-var slot = regexp.MustCompile(`\{([a-z][\w.-]*)\}`)
-
-// measured reports whether the recorded run has a fact for every slot of a sentence.
-func (l lesson) measured(e workshop.Exercise, key string) bool {
-	for _, s := range slot.FindAllStringSubmatch(l.texts.Say(fmt.Sprintf("%d.%s", e.Number, key), nil), -1) {
-		if l.facts[e.Number][s[1]] == "" {
-			return false
-		}
-	}
-	return true
 }
 
 // handout returns the sheet for students, which has the questions but not the answers.

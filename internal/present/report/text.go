@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"grablab/internal/catalog"
 	"grablab/internal/measure/experiment"
 )
 
@@ -177,24 +178,5 @@ func pad(text string, to int) string {
 
 func width(s string) int { return utf8.RuneCountInString(s) }
 
-// wrap breaks text into lines of at most the given width. It breaks at spaces if possible. Empty
-// text becomes one empty line.
-func wrap(text string, most int) string {
-	var lines []string
-	line := ""
-	for _, word := range strings.Fields(text) {
-		switch {
-		case line == "":
-			line = word
-		case width(line)+1+width(word) <= most:
-			line += " " + word
-		default:
-			lines, line = append(lines, line), word
-		}
-		for width(line) > most {
-			runes := []rune(line)
-			lines, line = append(lines, string(runes[:most])), string(runes[most:])
-		}
-	}
-	return strings.Join(append(lines, line), "\n")
-}
+// wrap breaks text into lines of at most the given width.
+func wrap(text string, most int) string { return strings.Join(catalog.Wrap(text, most), "\n") }

@@ -3,9 +3,7 @@ package workshop
 import (
 	"embed"
 	"fmt"
-	"maps"
 	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/goccy/go-yaml"
@@ -57,9 +55,6 @@ func (t *Texts) flatten(prefix string, tree map[string]any) error {
 	}
 	return nil
 }
-
-// Keys returns the keys of all sentences in sorted order.
-func (t *Texts) Keys() []string { return slices.Sorted(maps.Keys(t.byKey)) }
 
 // Under returns all sentences whose keys start with prefix. The result is indexed by the rest of
 // the key.

@@ -3,6 +3,7 @@ package workshop
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -20,10 +21,10 @@ func TestTextsAgree(t *testing.T) {
 	}
 	for _, lang := range Languages[1:] {
 		texts := loaded(t, lang)
-		if got, want := texts.Keys(), english.Keys(); !slices.Equal(got, want) {
+		if got, want := keysOf(texts), keysOf(english); !slices.Equal(got, want) {
 			t.Errorf("%s: keys that one alone has: %v", lang, difference(got, want))
 		}
-		for _, k := range english.Keys() {
+		for _, k := range keysOf(english) {
 			was, is := english.byKey[k], texts.byKey[k]
 			if got, want := found(is, slots), found(was, slots); !slices.Equal(got, want) {
 				t.Errorf("%s: %s has the slots %v, want %v", lang, k, got, want)
@@ -73,7 +74,7 @@ func TestTextsAreUsed(t *testing.T) {
 			used[fmt.Sprintf("%d.q%d.%s", j.exercise, j.question, j.why)] = true
 		}
 	}
-	for _, k := range loaded(t, Languages[0]).Keys() {
+	for _, k := range keysOf(loaded(t, Languages[0])) {
 		if !strings.HasPrefix(k, "ui.") && !used[k] {
 			t.Errorf("nothing shows %s", k)
 		}
@@ -140,3 +141,6 @@ func TestWrap(t *testing.T) {
 		}
 	}
 }
+
+// keysOf returns the sorted keys of all sentences.
+func keysOf(t *Texts) []string { return slices.Sorted(maps.Keys(t.byKey)) }
