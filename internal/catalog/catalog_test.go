@@ -92,7 +92,7 @@ func TestPrograms(t *testing.T) {
 	if explored := catalog.FaultsBy(catalog.Explore); len(explored) != 20 || slices.Contains(explored, catalog.NoFault) {
 		t.Errorf("explore plays %v", explored)
 	}
-	if explored := catalog.PropertiesBy(catalog.Explore); len(explored) != 14 || slices.Contains(explored, catalog.Survives) {
+	if explored := catalog.PropertiesBy(catalog.Explore); len(explored) != 15 || slices.Contains(explored, catalog.Survives) {
 		t.Errorf("explore can be asked for %v", explored)
 	}
 	if replayed := catalog.PropertiesBy(catalog.Replay); len(replayed) != 6 {

@@ -38,7 +38,7 @@ type Property struct {
 // Properties lists every property, the most important first.
 var Properties = []Property{
 	{OneWinner, []string{NoOversell}, "no order is grabbed more than once: the ledger has at most one row for it", Run | Explore | Replay, false},
-	{AnswersAgree, nil, "the drivers who were told that they won are the ones in the ledger", Run, false},
+	{AnswersAgree, nil, "the drivers who were told that they won are the ones in the ledger", Run | Explore, false},
 	{LeaseExclusive, []string{"live-overlap"}, "no lease is granted while another one is valid and not released, by the servers' clocks", Explore | Replay, false},
 	{HoldersExclusive, []string{"holders-apart"}, "no two holders of a lock are in their critical sections at the same time, as observed by the instances", Run, false},
 	{WritesExclusive, []string{"effects-apart"}, "no two successful writes to one order are in progress at the same time", Run, false},

@@ -166,15 +166,13 @@ func keepsLostGrant(s lock.Strategy, faults []catalog.Fault) bool {
 }
 
 // losesLease reports whether the fault makes the single Redis drop a live lease or end it early. A
-// second holder then gets the lock, and no guard prevents that. It returns false if the entry of
-// the strategy says that the fault does no harm in a search.
+// second holder then gets the lock, and no guard prevents that. A jump of the clock does not count
+// if the entry of the strategy says that it does no harm in a search.
 func losesLease(s lock.Strategy, f catalog.Fault) bool {
 	harmless := func(c lock.SearchClaim) bool { return c.As == catalog.NoFault && slices.Contains(c.Faults, f) }
-	if slices.ContainsFunc(s.InSearch, harmless) {
-		return false
-	}
-	drops := f.Shows()&(catalog.Forgotten|catalog.Evicted|catalog.ClockJumped) != 0
-	return drops && s.Needs&lock.Redis != 0 && s.Excludes != catalog.NoExclusion && !s.ExclusiveUnder(f)
+	drops := f.Shows()&(catalog.Forgotten|catalog.Evicted) != 0
+	jumps := f.Shows()&catalog.ClockJumped != 0 && !slices.ContainsFunc(s.InSearch, harmless)
+	return (drops || jumps) && s.Needs&lock.Redis != 0 && s.Excludes != catalog.NoExclusion && !s.ExclusiveUnder(f)
 }
 
 // worstFailing returns the worse of two verdicts.

@@ -28,6 +28,7 @@ func TestExpected(t *testing.T) {
 		{"setnx-check", "", []catalog.Fault{catalog.Pause}, catalog.Unsafe}, // the pause comes after its check
 		{"setnx-fenced", "", []catalog.Fault{catalog.Slow, catalog.Pause, catalog.Crash}, catalog.Safe},
 		{"setnx-fence-write", "", []catalog.Fault{catalog.Pause}, catalog.Unsafe},
+		{"setnx-fence-write", "", []catalog.Fault{catalog.Failover}, catalog.Unsafe}, // two actors hold the lock, although only one writes
 		{"setnx-nottl", "", []catalog.Fault{catalog.Crash}, catalog.Stuck},
 		{"setnx-nottl", "", []catalog.Fault{catalog.Crash, catalog.RedisRestart}, catalog.Unsafe},
 		{"setnx-getset", "", []catalog.Fault{catalog.ClientClock}, catalog.Unsafe},

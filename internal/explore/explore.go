@@ -51,6 +51,8 @@ type Config struct {
 	Nodes     int // the number of nodes of a Redlock; default: 3
 	Stock     int // the units of the order; default: 1
 	Instances int // the number of instances that the actors are spread over; default: 2
+	// SecondTry makes the second actor a second attempt of the first actor's driver.
+	SecondTry bool
 
 	Seconds   float64 // the time limit for each strategy; default: no limit
 	Schedules int     // the largest number of schedules for each strategy; default: no limit

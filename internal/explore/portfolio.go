@@ -27,6 +27,7 @@ func Portfolio(cfg Config) []Part {
 		return Part{name, c}
 	}
 	waiting := func(c *Config) { c.Wait, c.Work = wait, work }
+	outlasting := func(c *Config) { c.TTL, c.Wait = time.Second, 1400*time.Millisecond }
 	return []Part{
 		with("waiting", 1, 0, waiting),
 		with("waiting with a fault", 0, 1, waiting,
@@ -39,6 +40,10 @@ func Portfolio(cfg Config) []Part {
 		with("three drivers of one process", 0, 1, func(c *Config) { c.Actors, c.Instances, c.Wait, c.Work = 3, 1, wait, work }, catalog.Cancel, catalog.MessageLost),
 		with("three drivers and calls sent twice", 0, 2, func(c *Config) { c.Actors, c.Work = 3, work }, catalog.Cancel, catalog.SentTwice),
 		with("two units", 0, 2, func(c *Config) { c.Actors, c.Stock, c.Work = 3, 2, work }, catalog.Cancel, catalog.SentTwice, catalog.ReplyLost),
+		with("a driver who tries again", 0, 2, func(c *Config) { c.SecondTry, c.Wait, c.Work = true, wait, work }, catalog.Cancel, catalog.ReplyLost),
+		with("servers that forget or restart", 0, 1, waiting, catalog.RedisRestart, catalog.Failover, catalog.RedisFull, catalog.NodeClock, catalog.DBRestart, catalog.PartitionDB),
+		with("waiting for longer than a lease", 0, 1, outlasting, catalog.Crash, catalog.RedisDown, catalog.MessageLost, catalog.Latency),
+		with("two late replies", 0, 2, outlasting, catalog.Latency),
 		with("a long wait", 0, 0, func(c *Config) { c.Wait, c.Work = 64*time.Second, 61*time.Second }),
 		with("two outages", 0, 2, waiting, catalog.RedisDown),
 	}

@@ -44,7 +44,7 @@ func newLocal(bubble sim.Bubble, cfg Config, set sim.Setting, given []schedule.A
 		cluster.Actors = given
 	// A second attempt of a driver gets nothing if the order has several units. On a single
 	// instance, its calls would look like those of the first attempt.
-	case cluster.TokenIsDriver && cfg.Actors > 2 && cfg.Stock <= 1 && cfg.Instances > 1:
+	case cfg.SecondTry, cluster.TokenIsDriver && cfg.Actors > 2 && cfg.Stock <= 1 && cfg.Instances > 1:
 		cluster.Actors = doubleTap(cluster.Actors)
 	}
 	limits := &sim.Limits{Bounds: cfg.bounds(), Faults: cfg.Faults, Properties: cfg.Properties, Reduce: !cfg.NoReduce}

@@ -108,7 +108,7 @@ func (l *leaseBook) noteRenewalLocked(c *call) {
 			l.strayRenewal = fmt.Sprintf("a renewal of %s was sent after its release", a.name)
 		case own:
 			c.renewed = append(c.renewed, lookedFor{a, !ok})
-		case sessions:
+		case sessions || !l.lengthens(c): // a clean-up may hand the lock on
 		case a != c.actor && ok && !before.IsZero() && until.Sub(before) > time.Millisecond:
 			l.strayRenewal = fmt.Sprintf("a renewal of %s has lengthened the lease of %s", c.actor.name, a.name)
 		}

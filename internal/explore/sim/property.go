@@ -137,11 +137,35 @@ func (o *oracle) judgeEvent(a *actor, e history.Event) {
 		if left := o.leases.leaseLeft(a); o.leases.leased() && !o.heldUp && (!o.causes.disturbed() || o.causes.oneReplyLost()) && left > o.cluster.TTL/4 && o.causes.lost(a) == catalog.TakenOver {
 			o.breaks(catalog.LossNotified, 0, "%s was told that its lease is lost, which has %s to run", a.name, left.Round(time.Millisecond))
 		}
+	case e.Op == history.Grab && e.Kind != history.Invoke:
+		o.judgeAnswer(a, e)
 	case e.Op == history.Release && e.Kind == history.Invoke:
 		a.releasing, a.inside = true, false
 	case e.Op == history.Release:
 		a.inTime = o.leases.leaseLeft(a) > 0
 		a.released = e.Kind == history.OK
+		certain := o.cluster.showsToken && !o.heldUp && (!o.causes.disturbed() || o.cluster.Strategy.Promises.ReleaseRetried && o.causes.oneReplyLost())
+		if e.Code == history.LeaseLost && certain && a.inTime && !a.knowsLoss && o.causes.lost(a) == catalog.TakenOver {
+			o.breaks(catalog.LossNotified, 0, "%s was told at its release that it had lost its lease, which was valid", a.name)
+		}
+	}
+}
+
+// judgeAnswer compares what a driver is told with the ledger.
+func (o *oracle) judgeAnswer(a *actor, e history.Event) {
+	ledger := o.world.ledger()
+	won := slices.ContainsFunc(ledger, a.won)
+	otherTry := slices.ContainsFunc(o.world.actors, func(b *actor) bool { return b != a && b.driver == a.driver && b.begun && (!b.done || b.dead) })
+	bought := slices.ContainsFunc(ledger, func(g order.Grab) bool { return g.Driver == a.driver })
+	switch {
+	case won && e.Kind == history.Fail && !otherTry:
+		o.breaks(catalog.AnswersAgree, 0, "%s was told that it has not won (%s), and the ledger has its row", a.name, e.Note)
+	case !won && e.Kind == history.OK:
+		o.breaks(catalog.AnswersAgree, 0, "%s was told that it has won, and the ledger does not have its row", a.name)
+	case e.Code == history.Taken && len(ledger) == 0 && o.cluster.locks():
+		o.breaks(catalog.AnswersAgree, 0, "%s was told that the order is taken, and the ledger is empty", a.name)
+	case e.Code == grab.PerDriver && !bought && !otherTry:
+		o.breaks(catalog.AnswersAgree, 0, "%s was told that its driver has enough units, and the ledger has none of them", a.name)
 	}
 }
 
@@ -424,6 +448,7 @@ const longestPause = 300 * time.Millisecond
 // leases have expired. If a request arrived late or was never sent, it may leave a lock behind, but
 // only until the leases expire.
 func (o *oracle) judgeEnd() {
+	o.judgeCounters()
 	o.judgeReleases()
 	left := 0
 	if !o.gate.mayLeaveLock && !slices.ContainsFunc(o.world.actors, func(a *actor) bool { return a.hung || a.dead && a.onAnyNode() }) {
@@ -450,6 +475,16 @@ func (o *oracle) judgeEnd() {
 		return
 	}
 	o.breaks(catalog.StuckOrder, 0, "all leases have run out, and a fresh grab is neither grabbed nor taken")
+}
+
+// judgeCounters looks for keys that a grab may leave in a Redis, and that will never expire.
+func (o *oracle) judgeCounters() {
+	for _, e := range o.world.entries() {
+		r, ok := o.world.node(e.node).lockServer.(*redisServer)
+		if ok && slices.Contains(o.cluster.residue, e.key) && r.redis.TTL(e.key) == 0 {
+			o.breaks(catalog.NoResidue, 0, "%s keeps %s forever", e.node, e.line)
+		}
+	}
 }
 
 // judgeReleases looks for locks that a server still stores although their holders released them in

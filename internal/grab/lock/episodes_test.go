@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"grablab/internal/grab/lock"
@@ -192,6 +193,26 @@ type stage struct {
 
 	mu      sync.Mutex
 	outcome []string
+	stored  []string // what the servers stored before each release, and at the end
+}
+
+// look notes what the servers store: for each key its type, and how long it stays.
+func (s *stage) look() {
+	synctest.Wait()
+	var keys []string
+	for i, n := range s.nodes {
+		for _, key := range n.Keys() {
+			if !strings.HasPrefix(key, theKey) {
+				continue // a process has warmed up with it
+			}
+			text := fmt.Sprintf("%d%s %s for %v", i+1, strings.TrimPrefix(key, theKey), n.Type(key), n.TTL(key).Round(time.Millisecond))
+			if number, err := n.Get(key); err == nil && strings.HasSuffix(key, ":fence") {
+				text += " at " + number
+			}
+			keys = append(keys, text)
+		}
+	}
+	s.stored = append(s.stored, strings.Join(keys, ", "))
 }
 
 func (s *stage) note(format string, args ...any) {
@@ -265,6 +286,7 @@ func (s *stage) releases(a *actor, lease lock.Lease) {
 	if lease == nil {
 		return
 	}
+	s.look()
 	if err := lease.Release(s.Context()); err != nil {
 		s.note("%s releases: %s", s.nameOf(a), kindOf(err))
 	}
@@ -281,8 +303,9 @@ func (s *stage) showsLoss(lease lock.Lease) {
 
 // plays plays an episode and returns its outcome. All leases have expired when it returns.
 func (s *stage) plays(e episode) string {
-	s.outcome = nil
+	s.outcome, s.stored = nil, nil
 	e.play(s)
+	s.look()
 	time.Sleep(3 * simulatedTTL)
 	for i, n := range s.nodes {
 		for _, key := range n.Keys() {
@@ -302,7 +325,7 @@ func onStage(t *testing.T, strategy string, play func(*stage)) {
 	})
 }
 
-// TestEpisodes checks what a lock does in each episode, against the outcomes in a file. Then it plays
+// TestEpisodes checks what a lock does in each episode, and what the servers store, against a file. Then it plays
 // pairs of episodes in the same processes: what happened before must change no outcome. A process that
 // had trouble once must behave like a new one, and the second trouble must end like the first.
 func TestEpisodes(t *testing.T) {
@@ -319,8 +342,9 @@ func TestEpisodes(t *testing.T) {
 			episodes = append(slices.Clip(episodes), inOrder)
 		}
 		for _, e := range episodes {
-			onStage(t, strategy, func(s *stage) { fresh[e.name] = s.plays(e) })
-			line := fmt.Sprintf("%s, %s: %s", strategy, e.name, fresh[e.name])
+			var stored []string
+			onStage(t, strategy, func(s *stage) { fresh[e.name], stored = s.plays(e), s.stored })
+			line := fmt.Sprintf("%s, %s: %s; stored: %s", strategy, e.name, fresh[e.name], strings.Join(stored, " | "))
 			lines = append(lines, line)
 			if !*updateEpisodes && !slices.Contains(known, line) {
 				t.Errorf("went differently: %s", line)

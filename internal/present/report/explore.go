@@ -102,6 +102,9 @@ func bounds(c explore.Config) string {
 	if c.Instances == 1 {
 		actors += " on one instance"
 	}
+	if c.SecondTry {
+		actors += ", the second one for the driver of the first"
+	}
 	if c.Stock > 1 {
 		actors += fmt.Sprintf(", %d units", c.Stock)
 	}
