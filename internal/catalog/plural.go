@@ -40,3 +40,11 @@ func Wrap(text string, width int) (lines []string) {
 	}
 	return append(lines, string(line))
 }
+
+// Shorten returns the first characters of a text, with an ellipsis if it leaves any out.
+func Shorten(text string, most int) string {
+	if runes := []rune(text); len(runes) > most {
+		return string(runes[:most]) + "…"
+	}
+	return text
+}

@@ -50,10 +50,7 @@ func Label(name, value string) string {
 	if slices.Contains(secrets, name) {
 		return "-" + name
 	}
-	if runes := []rune(value); len(runes) > longest {
-		value = string(runes[:longest]) + "…"
-	}
-	return strings.TrimSpace("-" + name + " " + value)
+	return strings.TrimSpace("-" + name + " " + catalog.Shorten(value, longest))
 }
 
 // HelpError is the error that Parse returns for -h. It wraps flag.ErrHelp.

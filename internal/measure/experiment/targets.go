@@ -232,15 +232,7 @@ func (a *accounting) kinds(counts map[string]int) string {
 	}
 	text := strings.Join(words, ", ")
 	if len(names) > 0 && a.samples[names[0]] != "" {
-		text += fmt.Sprintf(" (%s)", shorten(a.samples[names[0]]))
-	}
-	return text
-}
-
-func shorten(text string) string {
-	const most = 80
-	if runes := []rune(text); len(runes) > most {
-		return string(runes[:most]) + "…"
+		text += fmt.Sprintf(" (%s)", catalog.Shorten(a.samples[names[0]], 80))
 	}
 	return text
 }

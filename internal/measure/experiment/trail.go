@@ -417,22 +417,13 @@ func (g *dryGrab) awaitQuiet(ctx context.Context) (n int, waits bool, err error)
 		if len(calls) != last {
 			last, since = len(calls), time.Now()
 		}
-		ended = isClosed(g.ended)
+		ended = wait.IsOver(g.ended)
 		return ended || last > 0 && time.Since(since) > quietFor, err
 	})
 	if !quiet {
 		last = 0
 	}
 	return last, !ended, err
-}
-
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
 }
 
 // fail refuses the call at which the grab is held, and waits until the grab has ended.
@@ -460,7 +451,7 @@ func (g *dryGrab) finish(ctx context.Context) error {
 }
 
 func (g *dryGrab) await(ctx context.Context) error {
-	ended, err := wait.Until(ctx, pollInterval, dryStep, func() (bool, error) { return isClosed(g.ended), nil })
+	ended, err := wait.Until(ctx, pollInterval, dryStep, func() (bool, error) { return wait.IsOver(g.ended), nil })
 	if err == nil && !ended {
 		err = fmt.Errorf("the grab of driver %d does not end", g.driver)
 	}

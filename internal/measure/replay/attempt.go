@@ -247,14 +247,7 @@ func (t *attempt) call(p *actor, s schedule.Step) control.Call {
 	return control.Call{Order: t.order, Driver: p.driver, Phase: tap.Phase(s.Phase), N: s.N, Target: s.Target}
 }
 
-func (p *actor) hasEnded() bool {
-	select {
-	case <-p.ended:
-		return true
-	default:
-		return p.dead
-	}
-}
+func (p *actor) hasEnded() bool { return p.dead || wait.IsOver(p.ended) }
 
 const (
 	arrivalTimeout = 15 * time.Second // how long a call may take to arrive at its hold

@@ -50,21 +50,13 @@ func (l *Lab) run(s Settings) {
 			cancel()
 		}()
 	}
-	isEnded := func() bool {
-		select {
-		case <-ended:
-			return true
-		default:
-			return false
-		}
-	}
 	rate := s.Rate
 	if s.Slow {
 		rate /= slowFactor
 	}
 	l.running.Go(func() {
 		defer cancel()
-		for seed := uint64(1); !isEnded(); seed++ {
+		for seed := uint64(1); !wait.IsOver(ended); seed++ {
 			id, err := l.fleet.CreateStock(ctx, ordersAtOnce, s.units())
 			if err != nil {
 				l.state.fail(ctx, "cannot open orders: "+err.Error())
@@ -78,7 +70,7 @@ func (l *Lab) run(s Settings) {
 			mu.Lock()
 			plan = next
 			mu.Unlock()
-			if isEnded() {
+			if wait.IsOver(ended) {
 				return
 			}
 			struck := make(chan struct{})

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/order"
 
 	"github.com/redis/go-redis/v9"
@@ -101,9 +102,7 @@ func (l *Lab) lookAtKeys(ctx context.Context) {
 			case err == nil:
 				l.state.orders.key(k, at)
 				s.seen = append(s.seen, name)
-				if k.Value = strings.Join(k.holders, " "); len(k.Value) > 60 {
-					k.Value = k.Value[:60] + "…"
-				}
+				k.Value = catalog.Shorten(strings.Join(k.holders, " "), 60)
 				if len(shown) < mostKeys {
 					shown = append(shown, k)
 				}

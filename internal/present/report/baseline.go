@@ -113,9 +113,5 @@ func (r *cellRecord) comment() string {
 	if text == "" {
 		return ""
 	}
-	text = strings.Join(strings.Fields(text), " ")
-	if runes := []rune(text); len(runes) > longestComment {
-		text = string(runes[:longestComment]) + "…"
-	}
-	return "  # " + text
+	return "  # " + catalog.Shorten(strings.Join(strings.Fields(text), " "), longestComment)
 }

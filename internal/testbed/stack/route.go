@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"grablab/internal/testbed/wait"
 	"net"
 	"slices"
 	"strings"
@@ -242,7 +243,7 @@ func (r *Route) listen(addr string) error {
 
 // hangUp stops listening and resets all connections of the route.
 func (r *Route) hangUp() error {
-	if !closed(r.acceptDone) {
+	if !wait.IsOver(r.acceptDone) {
 		_ = r.listener.Close()
 		<-r.acceptDone
 	}
@@ -273,7 +274,7 @@ func (r *Route) accept(l net.Listener, done chan<- struct{}) {
 func (r *Route) connect(client, server net.Conn) {
 	r.linksMu.Lock()
 	defer r.linksMu.Unlock()
-	r.links = slices.DeleteFunc(r.links, func(k *link) bool { return closed(k.done) })
+	r.links = slices.DeleteFunc(r.links, func(k *link) bool { return wait.IsOver(k.done) })
 	k := &link{client: client, server: server, done: make(chan struct{})}
 	r.links = append(r.links, k)
 	var both sync.WaitGroup
@@ -326,15 +327,6 @@ func (k *link) losesReply(now rule, reply []byte) bool {
 		lost = k.asked.Load()
 	}
 	return now.lose && lost && !bytes.HasPrefix(reply, []byte("-NOSCRIPT"))
-}
-
-func closed(done <-chan struct{}) bool {
-	select {
-	case <-done:
-		return true
-	default:
-		return false
-	}
 }
 
 // reset closes a connection with a RST, so bytes that were not yet sent are lost.

@@ -18,6 +18,16 @@ func For(ctx context.Context, d time.Duration) bool {
 	}
 }
 
+// IsOver reports whether a channel is closed that carries no values.
+func IsOver(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
 // Until calls condition at the given interval until it returns true or an error, or until the time
 // within has passed. It calls condition at least once, and returns the last result. The error is
 // that of condition, or the cause of ctx.

@@ -3,6 +3,7 @@ package wire
 import (
 	"context"
 	"errors"
+	"grablab/internal/testbed/wait"
 	"io"
 	"net"
 	"os"
@@ -103,14 +104,7 @@ type tapped struct {
 func (t *tapped) reply(err error) { t.replyOnce.Do(func() { t.replied <- err }) }
 
 // isSent reports whether the tap has called send.
-func (t *tapped) isSent() bool {
-	select {
-	case <-t.sent:
-		return true
-	default:
-		return false
-	}
-}
+func (t *tapped) isSent() bool { return wait.IsOver(t.sent) }
 
 // start calls the tap for a request in a new goroutine.
 func (l *link) start(tap Tap, e Event) *tapped {
