@@ -144,7 +144,7 @@ func (o *oracle) judgeEvent(a *actor, e history.Event) {
 	case e.Op == history.Release:
 		a.inTime = o.leases.leaseLeft(a) > 0
 		a.released = e.Kind == history.OK
-		certain := o.cluster.showsToken && !o.heldUp && (!o.causes.disturbed() || o.cluster.Strategy.Promises.ReleaseRetried && o.causes.oneReplyLost())
+		certain := o.cluster.showsToken && !o.heldUp && !o.causes.disturbed()
 		if e.Code == history.LeaseLost && certain && a.inTime && !a.knowsLoss && o.causes.lost(a) == catalog.TakenOver {
 			o.breaks(catalog.LossNotified, 0, "%s was told at its release that it had lost its lease, which was valid", a.name)
 		}
