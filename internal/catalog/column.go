@@ -85,6 +85,7 @@ var Columns = []Word{
 	{"ops/s", nil, "acquisitions of all workers together, per second"},
 	{"p50 µs", nil, "the median of an acquire and its release, without the time between them, in microseconds"},
 	{"gap p50 µs", []string{"gap", "hand-off gap"}, "the median time from one holder's call of release until the next holder's acquire returns, while a worker waited, in microseconds"},
+	{"blpop", nil, "a list element that holders take with BLPOP and put back with LPUSH: the fastest hand-over that Redis offers, but not a usable lock, because the death of a holder loses the element"},
 	{"x floor", []string{"ratio_to_floor"}, "the time as a multiple of the floor's, compared within each round"},
 	{"sent/op", nil, "commands or statements that clients sent for each acquisition"},
 	{"in scripts", nil, "commands that Redis ran inside scripts, beyond those that clients sent, for each acquisition"},

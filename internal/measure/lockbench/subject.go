@@ -2,7 +2,9 @@ package lockbench
 
 import (
 	"context"
+	"errors"
 	"slices"
+	"sync"
 
 	"grablab/internal/catalog"
 	"grablab/internal/grab/lock"
@@ -38,8 +40,57 @@ func (pings) Token() string                                               { retu
 func (pings) Fence() uint64                                               { return 0 }
 func (pings) Lost() <-chan struct{}                                       { return nil }
 
-// Subjects returns every subject except the floor: the strategies that are locks, and then the
-// libraries with their defaults and with options.
+// Handover is the name of the subject that hands a lock over as fast as Redis can.
+const Handover = "blpop"
+
+// handover passes one list element from holder to holder. Acquire waits for the element with
+// BLPOP, and Release puts it back with LPUSH. Redis answers the longest waiter at once, so a
+// hand-over costs one command and the wake-up of one client. It is not a usable lock, because the
+// element is lost if its holder dies. It shows what a hand-over between processes costs on this
+// machine, whatever the lock.
+var handover = Subject{Strategy: lock.Strategy{
+	Name: Handover, Title: "one list element, taken with BLPOP and put back with LPUSH", Needs: lock.Redis, Excludes: catalog.Global,
+	New: func(env lock.Env) (lock.Locker, error) { return elements{pings{env.Redis}, new(sync.Map)}, nil },
+}}
+
+// elements implements the Locker of handover. made holds the keys whose element exists.
+type elements struct {
+	pings
+	made *sync.Map
+}
+
+func (e elements) Acquire(ctx context.Context, key string) (lock.Lease, error) {
+	if _, ok := e.made.Load(key); !ok {
+		first, err := e.client.SetNX(ctx, key+":made", 1, 0).Result()
+		if err != nil {
+			return nil, err
+		}
+		if first {
+			if err := e.client.LPush(ctx, key, 1).Err(); err != nil {
+				return nil, err
+			}
+		}
+		e.made.Store(key, true)
+	}
+	switch err := e.client.BLPop(ctx, acquireTimeout, key).Err(); {
+	case errors.Is(err, redis.Nil):
+		return nil, lock.ErrBusy
+	case err != nil:
+		return nil, err
+	}
+	return element{e.pings, key}, nil
+}
+
+// element is the Lease of handover.
+type element struct {
+	pings
+	key string
+}
+
+func (e element) Release(ctx context.Context) error { return e.client.LPush(ctx, e.key, 1).Err() }
+
+// Subjects returns every subject except the floor: the strategies that are locks, the libraries with
+// their defaults and with options, and handover.
 func Subjects() []Subject {
 	var all []Subject
 	for _, s := range lock.Strategies {
@@ -50,7 +101,7 @@ func Subjects() []Subject {
 	for _, s := range slices.Concat(peers.Strategies, peers.WithOptions) {
 		all = append(all, Subject{s, true})
 	}
-	return all
+	return append(all, handover)
 }
 
 // Find returns the subject with that name. It also finds the floor and strategies without a lock.

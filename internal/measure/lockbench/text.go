@@ -54,13 +54,16 @@ func Text(w io.Writer, r *Result) error {
 		fmt.Fprintf(w, "\nleft out: %s: %s\n", l.Strategy, l.Reason)
 	}
 	_, err := fmt.Fprint(w, `
-p50 and p99: of an acquire and its release, without the time between them; gap: from one holder's release call to the next one's
-acquire return, while a worker waited, whether in the same process or in another; mean: of all gaps; across: the median of those from one
-process to another; turns: how often others had the lock during the longest wait. Figures are medians of the rounds' own; overlaps
-and waits are of all rounds together. x floor compares, within each round, with two PINGs on the same client: p50 alone, 1/ops where
-there are many keys, the gap where many want one lock. sent/op: commands or statements sent; in scripts: what Redis ran beyond those.
-self: acquisitions taken straight back by the one that had just released. gave up: it returned without the lock, and was called again
-at once. overlaps: holders that came in while another was inside.
+p50 and p99: an acquire and its release together, without the time between them.
+gap: from a release call until the next holder's acquire returns, if a worker was waiting; mean: of all gaps; across: the median gap
+from one process to another.
+x floor: a multiple of two PINGs on the same client, within each round: p50 with one worker, 1/ops with many keys, the gap if workers
+share a key.
+sent/op: commands or statements that the clients sent; in scripts: commands that Redis ran inside scripts.
+self: share of acquisitions by the worker that had just released; turns: how often others got the lock during the longest wait;
+gave up: acquires that returned without the lock and were repeated at once; overlaps: holders that entered while another was inside.
+blpop: the fastest hand-over that Redis offers, with one list element; its holder's death would lose the element.
+Figures are medians of the rounds. Overlaps and waits are those of all rounds together.
 `)
 	return err
 }
