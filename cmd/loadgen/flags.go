@@ -128,7 +128,7 @@ func (s *settings) flags() (all []flags.Flag) {
 	return all
 }
 
-// targetFlags returns the flags that describe a service of others. They are also the keys of a
+// targetFlags returns the flags that describe a foreign service. They are also the keys of a
 // target file, which target.FileSchema lists.
 func (s *settings) targetFlags() []flags.Flag {
 	return []flags.Flag{

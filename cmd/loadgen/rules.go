@@ -16,7 +16,7 @@ const (
 	// serverNames lists the flags with the servers of -stack external, other than -db.
 	serverNames = "redis sentinel sentinel-master redlock zk etcd"
 
-	// describeTargets lists the flags that apply only to a service of others.
+	// describeTargets lists the flags that apply only to a foreign service.
 	describeTargets = "first-order probe-drivers admin-token target-file path method body header grabbed taken busy later open-orders ledger-query lease settle idempotent"
 )
 

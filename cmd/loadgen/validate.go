@@ -140,7 +140,7 @@ func (s *settings) readExpectations() (err error) {
 	return nil
 }
 
-// describeTarget checks and compiles the flags that describe a service of others.
+// describeTarget checks and compiles the flags that describe a foreign service.
 func (s *settings) describeTarget() error {
 	if !s.attaches() {
 		return nil

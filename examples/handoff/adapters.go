@@ -34,14 +34,14 @@ type gocronLock struct{ lease *handoff.Lease }
 // Unlock ends the run.
 func (l gocronLock) Unlock(ctx context.Context) error { return l.lease.Release(ctx) }
 
-// Goose is a locker for goose.WithLocker: of several instances that start at the same time, one runs
-// the migrations while the others wait. A statement that is still running when the lease is
-// lost goes on, so use it for migrations that may run twice, or prefer goose's own database locks.
+// Goose is a locker for goose.WithLocker: of several instances that start at the same time, one
+// runs the migrations while the others wait. If the lease is lost, a running statement continues.
+// So use it only for migrations that may run twice, or prefer goose's own database locks.
 type Goose struct{ names *adapter.Names }
 
 var _ goose.Locker = Goose{}
 
-// NewGoose returns a Goose that takes its lock from locks.
+// NewGoose returns a Goose that takes its lock from the given Locker.
 func NewGoose(locks *handoff.Locker) Goose { return Goose{adapter.NewNames(locks)} }
 
 // migrations is the key of the lock.

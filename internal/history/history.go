@@ -11,7 +11,8 @@ const ProbeDriver = 1_000_000_000
 // Kind says how far the operation of an event has come, in the terms of Jepsen.
 type Kind string
 
-// The kinds. A Fail certainly had no effect; an Info may have had one.
+// The kinds of events. An operation that ends with Fail certainly had no effect. One that ends with
+// Info may have had an effect.
 const (
 	Invoke Kind = "invoke"
 	OK     Kind = "ok"

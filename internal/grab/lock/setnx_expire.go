@@ -6,10 +6,10 @@ import (
 	"grablab/internal/catalog"
 )
 
-// setnxExpire sends SETNX and then EXPIRE, as two commands. A sets the key and dies before
-// it sends the second command, so the key never expires (F4,
-// internal/explore/testdata/F4.txt). The article checks that both commands succeeded, but
-// not how long ago. The reply to EXPIRE may arrive after the lease has ended (F12).
+// setnxExpire sends SETNX and then EXPIRE, as two commands. If a client dies between the two, the
+// key never expires (F4, internal/explore/testdata/F4.txt). Like the source article, it checks that
+// both commands succeeded, but not how long they took. So it may return a lease that has already
+// ended, because the reply to EXPIRE was late (F12).
 var setnxExpire = variant(setnx, Strategy{
 	Name:     "setnx-expire",
 	Title:    "SETNX, then EXPIRE, released by DEL",

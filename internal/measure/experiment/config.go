@@ -62,12 +62,12 @@ type Config struct {
 	Service *fleet.Service
 	// Expect replaces the claims of the registry if it is not nil.
 	Expect []target.Expectation
-	// Settle is how long the ledger of a service of others must stay unchanged before a verdict. 0
+	// Settle is how long the ledger of a foreign service must stay unchanged before a verdict. 0
 	// means one lease, but at least 2 s.
 	Settle      time.Duration
 	settleLimit time.Duration // how much longer the ledger may keep changing; 0 means the default
 	// Inspected is called before the first cell with what a few test grabs of each strategy
-	// reveal. It applies only to a service of others. If it returns an error, the run ends. If it
+	// reveal. It applies only to a foreign service. If it returns an error, the run ends. If it
 	// is nil, no test grabs are made.
 	Inspected func(Preflight) error
 	// Warmup is how long grabs are sent without counting them, before the load of each cell.

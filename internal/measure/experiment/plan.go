@@ -126,7 +126,7 @@ func (cfg Config) newCell(s lock.Strategy, f catalog.Fault) Cell {
 	if cfg.Expect != nil {
 		c.Expected, c.ExpectedExclusive = cfg.wanted(s.Name, f), nil
 	}
-	if cfg.attaches() { // overlapping holders cannot be observed in a service of others
+	if cfg.attaches() { // overlapping holders cannot be observed in a foreign service
 		c.ExpectedExclusive = nil
 	}
 	if s.New != nil {

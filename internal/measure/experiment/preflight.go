@@ -21,7 +21,7 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// Preflight describes what a few test grabs reveal about one strategy of a service of others,
+// Preflight describes what a few test grabs reveal about one strategy of a foreign service,
 // before any load is sent.
 type Preflight struct {
 	Strategy string
@@ -68,7 +68,7 @@ var roles = map[tap.Phase]string{
 	tap.Acquire: "acquire", tap.Read: "read", fault.Work: "read, then work", tap.Claim: "write", tap.Release: "release", tap.Renew: "check of the lock",
 }
 
-// Inspect makes a few test grabs with each strategy of a service of others, and calls show with
+// Inspect makes a few test grabs with each strategy of a foreign service, and calls show with
 // what they reveal. It starts the service if cfg says so.
 func Inspect(ctx context.Context, cfg Config, show func(Preflight)) (err error) {
 	cfg.TTL, cfg.Work = dryTTL, injectionWork // the settings of the dry runs, so that the service starts only once
@@ -100,7 +100,7 @@ func Inspect(ctx context.Context, cfg Config, show func(Preflight)) (err error) 
 	return ctx.Err()
 }
 
-// inspectFirst inspects each strategy of a service of others before the first cell runs. It does
+// inspectFirst inspects each strategy of a foreign service before the first cell runs. It does
 // nothing if the user supplied a limited number of orders, because the inspection would use some
 // up.
 func (r *runner) inspectFirst(ctx context.Context, w *worker) error {

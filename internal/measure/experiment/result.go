@@ -142,7 +142,7 @@ type Cell struct {
 	LowerBound          bool   `json:"lower_bound,omitempty"` // DoubleGrabs may be too low, because some answers may hide a win
 	OrdersDoubleGrabbed *int   `json:"orders_double_grabbed"`
 	// RepeatedRows counts ledger rows with the same order and driver as an earlier row. It is nil
-	// unless the program read the ledger of a service of others.
+	// unless the program read the ledger of a foreign service.
 	RepeatedRows *int `json:"repeated_rows,omitempty"`
 	// SettleMS is how long the program watched the ledger after the probes, until it stopped
 	// changing. It is nil if a single reading was enough.

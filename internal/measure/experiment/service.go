@@ -46,7 +46,7 @@ func (w *worker) startService(ctx context.Context, port int) error {
 	return w.useTheirOrders(ctx, t)
 }
 
-// serviceTrail has the part of a trail that only a service of others needs. Proxies see the calls
+// serviceTrail has the part of a trail that only a foreign service needs. Proxies see the calls
 // of such a service by their names on the wire, so their purpose is inferred.
 type serviceTrail struct {
 	parts   []tap.Phase    // the inferred phase of each call
@@ -331,8 +331,8 @@ func trailOf(calls []control.Call) trail {
 	return all
 }
 
-// points returns the points before and after each call of a grab, and those around the background
-// calls during its work.
+// points returns the points at which a fault can be injected: before and after each call of a grab,
+// and before and after each background call, such as a renewal, while the grab works.
 func (t *serviceTrail) points(calls []control.Call) []fault.Point {
 	var all []fault.Point
 	add := func(c control.Call, part tap.Phase, background bool) {

@@ -48,7 +48,7 @@ func (w *worker) attach(ctx context.Context) (err error) {
 	return w.useTheirOrders(ctx, t)
 }
 
-// useTheirOrders sets how the orders of a service of others are opened, and opens the database
+// useTheirOrders sets how the orders of a foreign service are opened, and opens the database
 // with its ledger if there is one.
 func (w *worker) useTheirOrders(ctx context.Context, t target.Target) (err error) {
 	if t.Database.DSN != "" {
@@ -128,7 +128,7 @@ func (cfg Config) checkExpectations(at *fleet.Fleet) error {
 	return nil
 }
 
-// theirOrders opens orders of a service of others and reads their ledger, through calls to the
+// theirOrders opens orders of a foreign service and reads their ledger, through calls to the
 // service or in its database.
 type theirOrders struct {
 	*fleet.Fleet
@@ -246,7 +246,7 @@ func (c *Cell) countAnswers(a *accounting) {
 	c.LowerBound = len(a.unsure) > 0
 }
 
-// doubt returns a reason to distrust the figures of a service of others, or "" if there is none.
+// doubt returns a reason to distrust the figures of a foreign service, or "" if there is none.
 // Nothing but the answers and the ledger can confirm these figures.
 func (w *worker) doubt(ctx context.Context, c *Cell, m *measured, drained bool) (reason string) {
 	a := m.accounting

@@ -30,7 +30,7 @@ type trail struct {
 	queued int
 	// renews reports whether the lease is renewed in the background.
 	renews  bool
-	service *serviceTrail  // only for a service of others; nil for our own instances
+	service *serviceTrail  // only for a foreign service; nil for our own instances
 	work    control.Point  // the point in a grab where the work begins
 	claim   *control.Point // the point before the first write; nil if unknown
 	release *control.Point // the point before the first call that releases the lock; nil if unknown

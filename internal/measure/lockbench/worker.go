@@ -31,7 +31,7 @@ const (
 	// early is how long before the start of a job a process stops sleeping and polls the clock, so
 	// that it starts on time.
 	early = 2 * time.Millisecond
-	// settling is how long a lock may take to send commands after its release has returned.
+	// settling is how long to wait for commands that a lock still sends after Release has returned.
 	settling = 2 * time.Millisecond
 	// sqlConns is the size of a connection pool. It is large enough for each worker of a process
 	// to have its own connection, because locks may occupy three quarters of the pool.

@@ -32,7 +32,7 @@ type grant struct {
 	released    bool // whether the holder has released the lease
 }
 
-// entry is the state of one key of the order on a server.
+// entry is what a Redis server stores under one key of the lock.
 type entry struct {
 	dump string
 	ttl  time.Duration // -1 if the key does not expire

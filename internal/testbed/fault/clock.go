@@ -9,9 +9,9 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// clientClock sets the wall clock of one instance wrong by two leases: that of the contenders
-// forward, or that of the faulted drivers back (F9). It does not affect the locks themselves. The
-// leases are long enough to outlast any stall of the machine.
+// clientClock sets the wall clock of one instance wrong by twice the length of a lease: forward for
+// the contenders, or back for the faulted drivers (F9). The clocks of the lock servers stay right.
+// The leases are long enough to outlast any stall of the machine.
 var clientClock = Fault{
 	Name:       catalog.ClientClock,
 	NotForeign: "the clock of a process cannot be set from outside",
@@ -26,8 +26,8 @@ var clientClock = Fault{
 	}),
 }
 
-// skew returns a step that sets the clock of an instance ahead by n leases. The heal corrects the
-// clock.
+// skew returns a step that sets the clock of an instance ahead by n times the length of a lease. The
+// function that heals the fault sets the clock right again.
 func skew(in Instance, n float64) Step {
 	return func(ctx context.Context, lease time.Duration) (stack.Heal, error) {
 		heal := func() error { return in.SetClock(context.WithoutCancel(ctx), 0) }

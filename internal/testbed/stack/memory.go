@@ -11,7 +11,7 @@ import (
 )
 
 // Fill leaves the named Redis without free memory. The server then evicts nothing, but refuses
-// every command that needs memory with an OOM error. The heal restores the old limit.
+// every command that needs memory with an OOM error. The returned Heal restores the old limit.
 func (s *Stack) Fill(ctx context.Context, server string) (Heal, error) {
 	return s.exhaust(ctx, server, "noeviction")
 }

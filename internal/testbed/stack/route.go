@@ -76,7 +76,7 @@ func (r *Route) detour(a *Addresses) {
 	}
 }
 
-// Cut drops all bytes of a direction. The heal ends the connections of the route, because bytes are
+// Cut drops all bytes of a direction. The returned Heal ends the connections of the route, because bytes are
 // missing from them.
 func (r *Route) Cut(d Direction) (Heal, error) {
 	return r.inject(func() error { r.rule(d, rule{drop: true}); return nil }, r.endLinks)
