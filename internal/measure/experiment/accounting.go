@@ -41,21 +41,22 @@ type accounting struct {
 	open       map[int64]*orderState // orders that still wait for the answers of some drivers
 	contended  int
 	tried      int          // orders for which at least one driver got the lock
-	unclaimed  []int64      // orders that were reported as taken although no driver was told that it won
+	unclaimed  []int64      // orders that the service reported as taken, without telling any driver that it won
 	told       []check.Pair // drivers that were told that they won
 	unsure     []check.Pair // drivers that may have won although their answer does not say so
-	probeWins  int          // how many of told are probes, which came when every unit had a winner already
-	winnerless []int64      // orders that are reported as taken, although the ledger has no winner
+	probeWins  int          // number of wins in told by probes, which are sent when every unit has a winner already
+	winnerless []int64      // orders that the service reports as taken although the ledger has no winner
 
-	// These fields are only used if orders have several units:
+	// The fields below are only used if orders have several units.
 	refusedLast []int64         // orders that refused a driver after their last sale
 	soldOut     int             // orders whose units were all confirmed as sold
 	soldOutBy   time.Time       // when the last of these orders was sold out
-	sales       []time.Duration // when each unit was confirmed as sold, since the load began
-	inOrder     int             // units that went to the drivers who came first, counting as many drivers as units
+	sales       []time.Duration // time from the beginning of the load until each sale was confirmed
+	inOrder     int             // units sold to the drivers that came first, when as many drivers are considered as there are units
 
 	first *orderState // the first order whose drivers have all been answered; nil until then
-	// unreadable reports that the answers do not distinguish winners from losers.
+	// unreadable reports that the service answers winners and losers alike, so its answers prove
+	// nothing.
 	unreadable bool
 	texts      int               // winning answers that have a body
 	hiding     map[string]int    // answers that may hide a win, by kind of answer
@@ -69,16 +70,16 @@ type orderState struct {
 	spans   []span
 	grabbed int
 	taken   int
-	unsure  int // answers and missing answers that may hide a win
+	unsure  int // number of drivers whose answer, or lack of one, may hide a win
 	refused int // answers that certainly mean that the grab failed
 
-	// These fields are only used if the order has several units:
+	// The fields below are only used if the order has several units.
 	arrivals            []arrival
 	sales               []time.Time
-	lastSale, lastNever time.Time // the last times at which a driver was told that it got a unit, and that it will never get one
+	lastSale, lastNever time.Time // when the last buyer was told that it got a unit, and when the last loser was told that it never will
 }
 
-// arrival records when a driver sent its grab, and whether it won.
+// arrival records when a driver sent its grab, and whether it got a unit.
 type arrival struct {
 	at  time.Time
 	won bool
@@ -97,8 +98,8 @@ func newAccounting(drivers int, names map[string]string, shape *target.Shape) *a
 	}
 }
 
-// noOutcomes returns a map with a count of 0 for every outcome, so that each of them appears in
-// the output.
+// noOutcomes returns a map with a count of 0 for every outcome, so that the output contains all of
+// them.
 func noOutcomes() map[grab.Outcome]int {
 	none := make(map[grab.Outcome]int, len(grab.Outcomes))
 	for _, o := range grab.Outcomes {
@@ -107,7 +108,8 @@ func noOutcomes() map[grab.Outcome]int {
 	return none
 }
 
-// add counts one result of a request that was scheduled for due.
+// add counts the result of one request. due is the time at which the request should have been
+// sent.
 func (a *accounting) add(r *vegeta.Result, due time.Time) error {
 	s, err := load.ParseRequest(r.URL)
 	if err != nil {
@@ -300,10 +302,10 @@ func (a *accounting) finish() {
 	}
 }
 
-// distrust treats all wins as unsure if the answers do not distinguish winners from losers. That
-// is the case if every answer has the default status for a win, and no driver lost. However, if
-// the answers have no body and a probe lost, the status does distinguish them. distrust returns
-// whether it changed the counts.
+// distrust treats all wins as unsure if winners and losers get the same answer. That is likely if
+// every answer has the default status for a win and no driver lost. However, a probe that lost
+// shows that the status differs, provided that the answers have no body. distrust returns whether
+// it changed the counts.
 func (a *accounting) distrust(probeLost bool) bool {
 	won := a.outcomes[grab.Grabbed]
 	lost := a.outcomes[grab.Taken] + a.outcomes[grab.Busy]

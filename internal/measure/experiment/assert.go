@@ -45,7 +45,7 @@ var Figures = strings.Fields(`
 	offered_rps completed_rps duration_s redis_commands redis_commands_per_request db_statements_per_request
 	ttl_ms lease_ms work_ms wait_ms peak.held_rps peak.grabs_per_s peak.p99_bound_ms`)
 
-// operators maps each operator to the comparison of an actual figure with the claimed one.
+// operators maps each operator to a function that compares the actual figure with the claimed one.
 var operators = map[string]func(actual, claimed float64) bool{
 	"==": func(a, c float64) bool { return a == c },
 	"!=": func(a, c float64) bool { return a != c },
@@ -64,7 +64,8 @@ const Foreign = "foreign"
 // ErrAssert otherwise.
 func ParseAssert(text string) (a Assert, err error) {
 	rest := strings.TrimSpace(text)
-	// A colon can also be part of an instance address, but only addresses contain a dot.
+	// A colon can also be part of an instance address. In that case there is a dot before it, and
+	// names of strategies have none.
 	if cell, claim, ok := strings.Cut(rest, ":"); ok && !strings.ContainsAny(cell, ".=!<>") {
 		name, fault, hasFault := strings.Cut(strings.TrimSpace(cell), "/")
 		a.Strategy, a.Fault, rest = name, catalog.Fault(fault), strings.TrimSpace(claim)
@@ -153,8 +154,8 @@ func (a Assert) holds(c Cell) (actual string, ok bool) {
 	return a.Figure + " is " + number(x), operators[a.Op](x, a.Number)
 }
 
-// figureOf returns the number at a path in the JSON of a cell. An outcome, an error kind or an
-// instance that did not occur counts as 0, provided that any requests were made.
+// figureOf returns the number at a path in the JSON of a cell. If the path names an outcome, error
+// or instance that did not occur, the number is 0, provided that there were any requests.
 func figureOf(c Cell, path string) (x float64, counted bool) {
 	b, err := json.Marshal(c)
 	var cell map[string]any

@@ -24,9 +24,9 @@ import (
 // the run was interrupted.
 const auditTimeout = 30 * time.Second
 
-// audit reads the ledger, the events of the instances and the answers to probes, and checks every
-// property of the cell. It continues if the run is interrupted, because the results are kept.
-// drained means that no grab is in flight any more.
+// audit collects the evidence about a cell and checks its properties. It reads the ledger, the
+// recorded events and the answers to probes. It continues if the run is interrupted, because the
+// results are kept. drained means that no grab is in flight any more.
 func (w *worker) audit(ctx context.Context, s lock.Strategy, c *Cell, a *accounting, first int64, drained bool, reasons *invalidReasons) check.Evidence {
 	e := check.Evidence{
 		Units: w.cfg.units(), FromAnswers: !w.ledger, Foreign: w.cfg.attaches() && !w.fleet.Known(),
@@ -69,8 +69,8 @@ func (w *worker) readLedger(ctx context.Context, first int64, count int) ([]orde
 	return w.orders.Ledger(ctx, first, count)
 }
 
-// hasRows reports whether the ledger has any row of the cell's orders. If so, the orders were
-// open, even if the answers say that every driver lost.
+// hasRows reports whether the ledger has a row for any order of the cell. Such an order was open,
+// even if the answers say that every driver lost.
 func (w *worker) hasRows(ctx context.Context, first int64, count int) bool {
 	if !w.ledger {
 		return false
@@ -98,10 +98,9 @@ func settleInterval(quiet time.Duration) time.Duration {
 	return mean/2 + rand.N(mean)
 }
 
-// settle reads the ledger until it has stayed unchanged for long enough, and returns its rows.
-// Waiting is necessary because a service may refuse a driver while that driver's grab goes on and
-// writes. trusted means that the instances are ours and idle, so one more reading without a change
-// is enough.
+// settle reads the ledger until it has stayed unchanged for long enough, and returns its rows. It
+// must wait because a service may refuse a driver while that driver's grab still runs and writes.
+// trusted means that the instances are ours and idle, so one reading without a change is enough.
 func (w *worker) settle(ctx context.Context, c *Cell, a *accounting, first int64, rows []order.Grab, trusted bool) ([]order.Grab, error) {
 	began := time.Now()
 	changed, quiet, limit := began, w.settleFor(c), cmp.Or(w.cfg.settleLimit, settleLimit)
@@ -146,8 +145,8 @@ func (w *worker) settle(ctx context.Context, c *Cell, a *accounting, first int64
 	return rows, context.Cause(ctx)
 }
 
-// differences compares two readings of the ledger. It returns the drivers whose rows disappeared
-// and those whose rows are new.
+// differences compares two readings of the ledger. It returns the drivers whose rows have
+// disappeared, and the drivers whose rows are new.
 func differences(before, after []order.Grab) (deleted, added []check.Pair) {
 	pairs := make([]check.Pair, len(before))
 	for i, g := range before {
@@ -223,11 +222,11 @@ func (w *worker) readEvents(c *Cell, s lock.Strategy, e *check.Evidence) error {
 	return nil
 }
 
-// probes holds the answers to the probes: after the load, a fresh driver tries to grab every
-// order.
+// probes holds the answers to the probes. A probe is a fresh driver that tries to grab an order
+// after the load.
 type probes struct {
 	stuck   []int64 // orders whose probes got no conclusive answer
-	refused []int64 // orders that the probe was told are taken
+	refused []int64 // orders whose probes were told that they are taken
 	won     []check.Pair
 	lost    bool // whether any probe was answered "taken" or "busy"
 }
@@ -260,9 +259,10 @@ func (w *worker) probeAll(ctx context.Context, c *Cell, first int64) (p probes, 
 	return p, err
 }
 
-// withoutWinner returns the orders that refuse probes as taken although the ledger has fewer rows
-// than units. The missing units are stuck, because no driver has them and none can get them. If a
-// service of others told a driver that it won, that counts as a missing row.
+// withoutWinner returns the orders that are reported to probes as taken although the ledger has
+// fewer rows than units. The missing units are stuck, because no driver has them and none can get
+// them. In a service of others, a driver that was told that it won counts as a winner even without
+// a row.
 func (p probes) withoutWinner(rows []order.Grab, a *accounting, e check.Evidence) []int64 {
 	winners := check.RowsByOrder(rows)
 	if e.Foreign {

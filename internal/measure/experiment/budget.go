@@ -43,8 +43,8 @@ func (w *worker) bounded(ctx context.Context, s *cellSpec) Cell {
 	return c
 }
 
-// budgetOver returns a reason for a cell that was cut short or skipped, because the run's budget
-// was used up.
+// budgetOver returns the reason for cutting short or skipping a cell when the budget of the run is
+// used up.
 func (cfg Config) budgetOver(what string) string {
 	return fmt.Sprintf("%s, because -budget-total %v was used up", what, cfg.BudgetTotal)
 }
@@ -53,8 +53,8 @@ func (cfg Config) budgetOver(what string) string {
 func (cfg Config) isOver() bool { return cfg.BudgetTotal > 0 && !time.Now().Before(cfg.deadline) }
 
 // orderByRisk sorts the cells with a fault, because a run with a budget may not reach the last
-// ones. Cells in which the strategy is known to fail come first. The others follow by how many
-// kinds of lock fail under the fault. It prints the order.
+// ones. Cells in which the strategy is known to fail come first. The others are sorted by how many
+// kinds of lock fail under their fault. orderByRisk also prints the order.
 func (r *runner) orderByRisk(cells []*cellSpec) {
 	risk := func(s *cellSpec) int {
 		n := catalog.KindsThatFail(s.Fault)
@@ -71,8 +71,8 @@ func (r *runner) orderByRisk(cells []*cellSpec) {
 	r.progress.say("the cells in the order of their risk: %s", strings.Join(names, ", "))
 }
 
-// leaveOut adds a result for each cell that the run's budget left no time for. If the run ended
-// for another reason, these cells get no result.
+// leaveOut adds a result for each cell that did not run because the budget was used up. If the run
+// ended for another reason, such cells get no result.
 func (r *runner) leaveOut() error {
 	if !r.cfg.isOver() {
 		return nil

@@ -58,7 +58,7 @@ type workload struct {
 	killed bool // whether the instance that served the unanswered grabs was killed
 }
 
-// blank returns a cell that has its settings but no figures yet.
+// blank returns a cell that already has its settings but has no figures yet.
 func (w *worker) blank(s lock.Strategy, f catalog.Fault, size Load) Cell {
 	c := w.cfg.newCell(s, f)
 	c.Orders = size.Orders
@@ -75,13 +75,13 @@ func (w *worker) blank(s lock.Strategy, f catalog.Fault, size Load) Cell {
 	return c
 }
 
-// measured holds what a verdict needs in addition to the figures of the cell.
+// measured holds what the verdict on a cell depends on, in addition to the cell's figures.
 type measured struct {
 	*accounting                // nil if the load could not start
 	evidence    check.Evidence // everything that the property checks need
 	invalid     string         // the first reason to distrust the cell; empty if there is none
 	vacuous     string         // why the cell could not have revealed a broken lock; empty if it could have
-	note        string         // text to add to the sentence about double-grabs
+	note        string         // text to append to the sentence about double-grabs
 	repeated    string         // why the surplus rows may not stand for a second winner; empty if they do
 }
 
@@ -231,8 +231,8 @@ func (c *Cell) answers(a *accounting) {
 	}
 }
 
-// count fills in the figures that the instances counted between two readings. They stay nil if the
-// instances do not count them, or if an instance was restarted in between.
+// count fills in the figures that the instances counted between two readings of their counters.
+// They stay nil if the instances do not count them, or if an instance was restarted in between.
 func (c *Cell) count(before, after fleet.Counters, err error) {
 	if err != nil || !(before.Epoch == after.Epoch) || c.Requests == 0 {
 		return

@@ -44,15 +44,15 @@ type Config struct {
 	Wait   time.Duration
 	Guard  order.Guard // empty means the default guard of each strategy
 	OnLost grab.OnLost
-	// Asked records which of these settings the user has set, because a fault may change only the
-	// others.
+	// Asked records which of these settings the user has set, because a fault may change only
+	// those that the user has not.
 	Asked Asked
 	// ClockOffset shifts the wall clock of the second instance.
 	ClockOffset time.Duration
 
 	Stack     stack.Config
 	Instances int
-	Exe       string // path of this program, which also runs as an instance and as the process that cleans up
+	Exe       string // path of this program, which also runs as an instance and as the process that cleans up after a crash
 
 	// Target describes a service that is already running. If it has addresses, the run starts no
 	// stack.
@@ -70,7 +70,7 @@ type Config struct {
 	// reveal. It applies only to a foreign service. If it returns an error, the run ends. If it
 	// is nil, no test grabs are made.
 	Inspected func(Preflight) error
-	// Warmup is how long grabs are sent without counting them, before the load of each cell.
+	// Warmup is how long grabs are sent without being counted, before the load of each cell.
 	Warmup time.Duration
 
 	// Shard describes the share of the load that this run sends to targets. If it is nil, the run
@@ -102,7 +102,7 @@ type Config struct {
 	Out   string    // the result folder, which must exist
 	Begin func()    // called once the run is certain to begin, before Out is written to; may be nil
 	Log   io.Writer // receives progress lines and messages
-	TTY   bool      // whether Log is a terminal, where each progress line can overwrite the last one
+	TTY   bool      // whether Log is a terminal, where each progress line may overwrite the previous one
 }
 
 // Asked records which settings the user has set explicitly.
@@ -113,7 +113,7 @@ type Load = load.Config
 
 // PeakConfig configures the search of the scenario peak.
 type PeakConfig struct {
-	P99 time.Duration // limit for the 99th percentile, counted from when requests were due
+	P99 time.Duration // upper limit for the 99th percentile of the latency, counted from when requests were due
 }
 
 // Scenario is a named load together with suitable settings.

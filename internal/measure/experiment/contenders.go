@@ -27,7 +27,7 @@ func (s *strike) sendContenders(ctx context.Context) error {
 				return err
 			}
 		}
-		if c.heldSince.IsZero() { // the fault struck at a moment, without holding a call
+		if c.heldSince.IsZero() { // no call was held, because the fault struck at a moment
 			c.heldSince = time.Now()
 		}
 		s.in.bursts.Send(c.contenders)
@@ -35,14 +35,14 @@ func (s *strike) sendContenders(ctx context.Context) error {
 	return nil
 }
 
-// giveUp discards a strike that could show nothing, and lets the faulted driver continue.
+// giveUp discards a strike that can no longer show anything, and lets the faulted driver continue.
 func (s *strike) giveUp(ctx context.Context, c *contest) error {
 	s.cancelStrike(c)
 	return s.releaseDriver(ctx, c)
 }
 
-// isTooLate reports whether it is too late for a strike on a service to show anything, because a
-// restart took long. The faulted driver's lease may then end while the contenders still compete.
+// isTooLate reports whether contenders can no longer finish before the faulted driver's lease
+// ends. A restart that takes long can cause this. The strike would then show nothing.
 func (s *strike) isTooLate(c *contest) bool {
 	held := s.in.fault.Course == fault.AfterHeal || s.in.fault.Course == fault.BeforeHeal
 	return s.in.trail.service != nil && held && s.in.fault.ContendFor < 1 && c.struck &&
@@ -50,7 +50,8 @@ func (s *strike) isTooLate(c *contest) bool {
 }
 
 // awaitExpiry waits until the leases of the faulted drivers have expired. It does so only for
-// locks that refuse at once, because earlier contenders would be refused and show nothing.
+// locks that refuse at once instead of waiting, because contenders would otherwise be refused
+// before the lease ends and show nothing.
 func (s *strike) awaitExpiry(ctx context.Context) error {
 	waits := s.in.trail.service != nil || len(s.in.trail.calls[fault.Waiting]) > 0
 	if waits || s.in.strategy.Excludes != catalog.Global || s.in.fault.ContendFor < 1 || wait.For(ctx, s.in.w.lease(s.in.cell)*11/10) {
@@ -81,9 +82,9 @@ func (s *strike) sendLast(ctx context.Context) error {
 	return s.awaitAnswers(ctx)
 }
 
-// awaitRecovery waits until the other instance of a service has recovered, if the fault closes its
-// connections too. It waits at most half a lease, because contenders must not win only because a
-// lease expired. If recovery takes longer, the point counts as not struck.
+// awaitRecovery waits until the other instance of a service has reconnected, if the fault has
+// closed its connections too. It waits at most half a lease, because contenders must not win only
+// because a lease expired. If recovery takes longer, the strike does not count.
 func (s *strike) awaitRecovery(ctx context.Context) error {
 	if s.in.trail.service == nil || !s.in.fault.Severs {
 		return nil
@@ -159,8 +160,8 @@ func (s *strike) sendAgain(c *contest) {
 }
 
 // freeContenders lets contenders continue to their claims once the faulted driver has claimed or
-// been answered. It also does so when two thirds of their own lease have passed, because they must
-// claim before it expires.
+// been answered. It also does so after two thirds of the contenders' own leases, because they must
+// claim before those expire.
 func (s *strike) freeContenders(ctx context.Context, claimed func(load.Request) bool) error {
 	held := s.held(ctx)
 	for _, c := range s.contests {
@@ -196,8 +197,8 @@ func (s *strike) mustClaimFirst(c *contest) bool {
 }
 
 // mayFreeContenders reports whether contenders no longer need to be held before their claim.
-// Normally the faulted driver must have claimed or been answered. Under the course Released, later
-// contenders must have claimed all units.
+// Normally, this is once the faulted driver has claimed or been answered. Under the course
+// Released, it is once later contenders have claimed all units.
 func (s *strike) mayFreeContenders(c *contest, claimed func(load.Request) bool) bool {
 	if s.in.fault.Course == fault.Released {
 		return s.in.atLeastUnits(c.contenders[1:], claimed)
@@ -245,7 +246,7 @@ func (s *strike) releaseContenders(ctx context.Context) error {
 		err := s.freeContenders(ctx, s.claimed(ctx))
 		return s.every(func(c *contest) bool { return c.contenderHeldSince.IsZero() || c.contenderFreed }), err
 	})
-	return errors.Join(err, s.remove(ctx, contenderHold)) // holds that have caught no call yet also end
+	return errors.Join(err, s.remove(ctx, contenderHold)) // remove also the holds that have not stopped a call yet
 }
 
 // sendSecond sends the second driver of each order when the lease of the faulted driver expires.

@@ -29,14 +29,14 @@ type contest struct {
 	// What has happened to the holder and to the faulted driver.
 	holderReleased bool
 	lastCallAt     time.Time // when the waiting driver was first seen to have made its last call before it waits
-	heldSince      time.Time // since when a call is held at the point; zero if none was
+	heldSince      time.Time // when a call was first held at the point; zero if none was
 	struck         bool      // whether the fault was injected while the driver was at the point
 	hangs          bool      // whether the driver will never be answered
 	endedInTime    bool      // whether the driver wrote or was answered before its lease ended
 	answeredAt     time.Time
 
 	// What has happened to the contenders.
-	contenderHeldSince time.Time // since when a contender is held before its claim
+	contenderHeldSince time.Time // when a contender was first held before its claim
 	contenderFreed     bool      // whether the held contenders may continue
 	retriedAt          time.Time // when the wait before the next contender began; zero if there is no such wait
 }
@@ -70,7 +70,7 @@ func (in *injection) contest(n int, p fault.Point) *contest {
 		}
 	}
 	// Send all contenders to the other instance if the calls of the struck one cannot be
-	// attributed to a single driver. Otherwise, the fault would hit calls of contenders too.
+	// attributed to a driver. Otherwise, the fault would also hit calls of contenders.
 	if (!in.w.fleet.Ours || in.w.cfg.units() > 1) && p != (fault.Point{}) {
 		for i := range c.contenders {
 			c.contenders[i].Target = in.other.URL
@@ -91,13 +91,13 @@ func (in *injection) contest(n int, p fault.Point) *contest {
 
 // tokensDecide reports whether a waiting driver must continue after only one contender has
 // claimed. If the lock has forgotten its counter, the waiting driver's token is higher than that
-// of the first contender. However, it is not higher than that of a second one, so the fence would
-// refuse the waiting driver's write.
+// of the first contender. However, a second contender's token would be as high, and the fence
+// would then refuse the waiting driver's write.
 func (in *injection) tokensDecide(p fault.Point) bool {
 	return in.w.cfg.units() > 1 && in.cell.Guard == order.FenceWrite && p.Role == fault.Waiting && in.fault.Course != fault.Released
 }
 
-// place returns a sort key that puts requests to the struck instance last.
+// place returns a sort key, so that requests to the struck instance are sorted last.
 func (in *injection) place(r load.Request) string {
 	if r.Target == in.struck.URL {
 		return "struck"
@@ -105,7 +105,7 @@ func (in *injection) place(r load.Request) string {
 	return "other"
 }
 
-// all returns the requests of all drivers of the order.
+// all returns the requests of every driver of the order.
 func (c *contest) all() []load.Request { return append(c.others(), c.lastDrivers...) }
 
 // others returns the requests of all drivers except those that are sent last.
@@ -128,7 +128,8 @@ func (c *contest) hasQueued() bool {
 	return time.Since(c.lastCallAt) > simultaneous
 }
 
-// cancelStrike discards a strike that could not show anything, so that it does not count.
+// cancelStrike takes back a strike that could not show anything, so that the cell does not count
+// it.
 func (s *strike) cancelStrike(c *contest) {
 	if c.struck {
 		c.struck = false

@@ -34,8 +34,8 @@ func failureOf(id int64, s lock.Strategy, e check.Evidence) failed {
 // doubleGrabs returns how many grabs of an order exceed its units.
 func doubleGrabs(e check.Evidence, id int64) int { return max(0, grabsOf(e, id)-max(e.Units, 1)) }
 
-// onlyRepeats reports whether the surplus rows of an order only repeat its winners. It applies to
-// foreign services, which may write the row of one driver several times.
+// onlyRepeats reports whether the surplus rows of an order only repeat drivers that have a row
+// already. A foreign service may write such rows, and they do not prove a second winner.
 func onlyRepeats(e check.Evidence, id int64) bool {
 	if !e.Foreign || e.FromAnswers {
 		return false
@@ -123,7 +123,7 @@ func (w *worker) keep(c *Cell, s lock.Strategy, m *measured, failures []failed) 
 // stuck order, and a stuck order to overlapping holders. Among equal failures, it prefers the
 // first of those given. It returns the zero value if no order failed.
 func worstOf(c *Cell, s lock.Strategy, e check.Evidence, failures []failed) (worst failed) {
-	if c.Sale != nil && c.Fault == catalog.NoFault { // with so many drivers, no single driver caused the oversell
+	if c.Sale != nil && c.Fault == catalog.NoFault { // an oversell among so many drivers cannot be blamed on a single one
 		return worst
 	}
 	surprise := c.ExpectedExclusive != nil && *c.ExpectedExclusive == Yes
@@ -181,9 +181,9 @@ func (in *injection) modeOf(c *contest, e check.Evidence, timelines map[int64]ch
 	return mode.ID
 }
 
-// row summarizes the orders that the fault struck at one point.
+// row returns the outcome of the orders that the fault struck at the named point.
 func (in *injection) row(name string, e check.Evidence, timelines map[int64]check.Timeline) Point {
-	p := Point{Point: name, Strikes: max(1, len(in.prepared.Strikes))} // at least one, even if the cell was interrupted before
+	p := Point{Point: name, Strikes: max(1, len(in.prepared.Strikes))} // at least one is expected, even if the cell was interrupted before its first strike
 	var double, repeated, left, stuck, overlaps, misses int
 	competed := true
 	for _, c := range in.contests {

@@ -15,10 +15,11 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// Kinds of holds, by purpose. The name of a hold consists of its kind and the order.
+// The kinds of holds (breakpoints for calls), by purpose. The name of a hold consists of its kind
+// and the order.
 const (
 	pointHold     = "point"     // stops the faulted driver at the point where the fault is injected
-	workHold      = "work"      // stops the faulted driver while a call is held that the grab does not wait for
+	workHold      = "work"      // stops the faulted driver's grab while the fault holds a background call of it
 	callsHold     = "calls"     // lists the calls of a waiting driver without stopping them
 	retryHold     = "retry"     // stops a driver that polls for the lock, before its second try
 	beforeHold    = "before"    // stops the driver that has the lock while another one waits for it
@@ -59,7 +60,7 @@ func (s *strike) holds(c *contest) []hold {
 	}
 	if s.in.trail.service != nil {
 		if at := s.in.trail.claim; at != nil && s.holdsContenders(c) {
-			all = append(all, hold{s.in.other, contenderHold, control.Hold{Drivers: []int64{0}, At: *at}}) // the proxies cannot tell which driver makes a call
+			all = append(all, hold{s.in.other, contenderHold, control.Hold{Drivers: []int64{0}, At: *at}}) // at a service's proxies, the driver of a call is unknown
 		}
 		return all
 	}
@@ -74,8 +75,9 @@ func (s *strike) holds(c *contest) []hold {
 }
 
 // holdsContenders reports whether contenders are held before they claim. If the fence is compared
-// only at the write, an order can be grabbed twice only if the older token writes first (F34). A
-// driver that waited has the newer token, so its contenders must not be held.
+// only at the write, an order is grabbed twice only if the older token writes first (F34). A
+// faulted driver that waited for the lock may have the newer token, so its contenders are not
+// held.
 func (s *strike) holdsContenders(c *contest) bool {
 	fenced := s.in.cell.Guard == order.FenceWrite && s.in.fault.Course < fault.Never && c.point.Role == fault.Alone
 	return s.in.fault.HoldContenders || fenced
@@ -121,7 +123,8 @@ func (s *strike) setHolds(ctx context.Context) error {
 	return nil
 }
 
-// removeHolds removes the remaining holds, except those of calls that must hang.
+// removeHolds removes all remaining holds, except those of calls that must hang until the cell
+// ends.
 func (s *strike) removeHolds(ctx context.Context) error {
 	err := removeAll(ctx, s.in.other)
 	if s.in.fault.Course != fault.Never {
@@ -162,7 +165,8 @@ func (m heldCalls) isAtPoint(c *contest) bool {
 	return n >= c.calls || n > 0 && time.Since(c.heldSince) > simultaneous
 }
 
-// releaseDriver removes all holds that stop the faulted driver or its companion.
+// releaseDriver removes every hold that stops the faulted driver or its companion, so that both
+// continue.
 func (s *strike) releaseDriver(ctx context.Context, c *contest) error {
 	for _, kind := range []string{pointHold, workHold, retryHold, beforeHold} {
 		if err := s.removeOf(ctx, c, kind); err != nil {

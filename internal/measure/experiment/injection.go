@@ -50,7 +50,7 @@ type injection struct {
 	first         int64      // id of the first order
 	next          int        // how many orders are in use already
 	contests      []*contest // the orders at which the fault was injected, or should have been
-	aimed         []*contest // the orders whose locks a fault of a Redis topology must hit
+	aimed         []*contest // the orders whose locks must be on the server that a fault of a Redis topology strikes
 	windows       []window
 	undisturbed   []*contest
 
@@ -129,7 +129,7 @@ func (w *worker) prepareAndStrike(ctx context.Context, s lock.Strategy, f fault.
 	c.conclude(m)
 }
 
-// choosePoints determines the points of a grab at which the fault can hit this strategy.
+// choosePoints determines at which points of a grab the fault can hit this strategy.
 func (in *injection) choosePoints(ctx context.Context) (err error) {
 	record := in.w.record
 	if in.w.cfg.Service != nil { // orders are opened through the service, so it must be running
@@ -165,8 +165,8 @@ func (in *injection) choosePoints(ctx context.Context) (err error) {
 	return nil
 }
 
-// errUntouched means that a cell is skipped, because the recorded calls never reach what the fault
-// breaks.
+// errUntouched means that a cell is skipped, because the service never uses the servers that the
+// fault hits.
 var errUntouched = errors.New("it touches nothing that the service uses in a grab")
 
 func names(points []fault.Point) string {
@@ -256,8 +256,8 @@ func (in *injection) routes() map[int]stack.Addresses {
 }
 
 // groups returns the points in groups that are struck at the same time. Our own instances need
-// only one group. A service needs a group for each point, because its held calls do not name their
-// driver and may block other calls.
+// only one group. A service needs a group for each point, because proxies cannot tell which driver
+// a held call belongs to, and it may block other calls.
 func (in *injection) groups() [][]fault.Point {
 	if in.trail.service == nil {
 		return [][]fault.Point{in.points}
@@ -289,7 +289,7 @@ func (in *injection) clear(ctx context.Context, prepared fault.Prepared) error {
 	return errors.Join(errs...)
 }
 
-// send injects the fault while the drivers send their requests, and accounts for all answers.
+// send injects the fault while the drivers send their requests, and accounts for every answer.
 func (in *injection) send(ctx context.Context, first int64) (*accounting, error) {
 	in.first = first
 	ctx, stop := context.WithCancelCause(ctx)
@@ -311,7 +311,7 @@ func (in *injection) send(ctx context.Context, first int64) (*accounting, error)
 		}
 	})
 	size := in.w.cfg.Load
-	size.Drivers = math.MaxInt // the number of requests per order is not limited, because some drivers come repeatedly
+	size.Drivers = math.MaxInt // do not limit the requests per order, because some drivers come repeatedly
 	a, err := in.w.send(ctx, in.cell, in.bursts, size, in.noteAnswer)
 	striking.Wait()
 	if a != nil {
@@ -373,8 +373,8 @@ func (in *injection) outlasts() bool {
 	return in.fault.ContendFor >= 1 && (in.fault.Course < fault.Never || in.fault.Course == fault.Released)
 }
 
-// atLeastUnits reports whether the predicate is true for at least as many requests as an order has
-// units.
+// atLeastUnits reports whether the predicate is true for at least as many requests as the order
+// has units.
 func (in *injection) atLeastUnits(requests []load.Request, holds func(load.Request) bool) bool {
 	n := 0
 	for _, r := range requests {
