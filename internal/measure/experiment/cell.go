@@ -155,6 +155,9 @@ func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *work
 	if why := w.fleet.Unreadable(); why != "" {
 		reasons.add(errors.New(why), unreadable)
 	}
+	if how := w.fleet.EndedByItself(); how != "" && w.fleet.IsService() {
+		reasons.add(errors.New(how), "an instance of the service ended by itself, and its output in the result folder may say why")
+	}
 	c.withhold(reasons)
 	m.invalid = reasons.first
 	return m

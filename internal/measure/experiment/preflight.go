@@ -158,7 +158,7 @@ func (w *worker) inspect(ctx context.Context, s lock.Strategy) (p Preflight) {
 	}
 	id, err := w.orders.Create(ctx, 1)
 	if err != nil {
-		p.add(open, "no order could be opened: %v: correct the call or the place of the id in its answer", err)
+		p.add(open, "no order could be opened: %v: correct the call or the place of the id in its answer%s", err, w.noMigrations())
 		return p
 	}
 	if err := w.lookFirst(ctx, id, 1); err != nil {
@@ -194,6 +194,14 @@ func (w *worker) inspect(ctx context.Context, s lock.Strategy) (p Preflight) {
 	}
 	w.ask(ctx, &p, first, id, winner, "first driver again")
 	return p
+}
+
+// noMigrations returns a remark for errors that missing tables may cause.
+func (w *worker) noMigrations() string {
+	if w.cfg.Service == nil || len(w.cfg.Service.Migrations) > 0 {
+		return ""
+	}
+	return ". The private database is empty: if the service does not create its tables, do so with migrate"
 }
 
 // reply is the answer to a test grab.
@@ -245,6 +253,8 @@ func (p *Preflight) addLoser(m reply, open, known string) {
 		p.add("body", "%s: correct the body%s", says, known)
 	case m.status >= 500:
 		p.add("service", "%s: see the output of the service", says)
+	case m.status == http.StatusAccepted:
+		p.add("later", "%s, which matches no rule: if the result comes later, say with later where to ask for it", says)
 	default:
 		p.add("grabbed", "%s, which matches no rule: say with grabbed what the answer of a winner looks like", says)
 	}

@@ -69,7 +69,9 @@ func TestInspectFindsMistakes(t *testing.T) {
 			{target.Spec{Path: "/tickets/{order}/grab", OpenOrders: []string{"/tickets -> .id"}}, "", "open-orders", "-open-orders says"},
 			{target.Spec{Path: "/tickets/{order}/grab"}, "SELECT ticket_id, driver FROM winners WHERE n < 0 AND ticket_id BETWEEN ? AND ?", "ledger-query", "no row"},
 			{target.Spec{Path: "/tickets/{order}/grab"}, "SELECT ticket_id, n FROM winners WHERE ticket_id BETWEEN ? AND ?", "ledger-query", "names driver"},
+			{target.Spec{Path: "/tickets/{order}/grab"}, "SELECT id, status FROM tickets WHERE id BETWEEN ? AND ?", "open-orders", "just opened"},
 		},
+		"later":       {{target.Spec{Path: "/tickets/{order}/grab"}, "", "later", "HTTP 202"}},
 		"random-keys": {{target.Spec{Path: "/tickets/{order}/grab"}, "", "service", "no two in a row make the same requests"}},
 	} {
 		cfg := ticketRun(t, kind, target.Spec{}, catalog.NoFault)

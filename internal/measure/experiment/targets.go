@@ -174,8 +174,11 @@ func (w *worker) lookFirst(ctx context.Context, first int64, count int) error {
 	}
 	rows, err := w.orders.Ledger(ctx, first, count)
 	if err == nil && len(rows) > 0 {
-		err = fmt.Errorf("the ledger has %s of orders %d to %d before the load, so these were used before: "+
-			"name fresh ones with -first-order, or open some with -open-orders", check.Plural(len(rows), "row", "rows"), first, first+int64(count)-1)
+		remedy := "so these were used before: name fresh ones with -first-order, or open some with -open-orders"
+		if w.cfg.Target.Open != nil {
+			remedy = "although these were just opened: -ledger-query must return rows of grabs only, and -open-orders must not reuse orders"
+		}
+		err = fmt.Errorf("the ledger has %s of orders %d to %d before the load, "+remedy, check.Plural(len(rows), "row", "rows"), first, first+int64(count)-1)
 	}
 	return err
 }

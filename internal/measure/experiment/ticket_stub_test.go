@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -31,6 +32,7 @@ import (
 //	random-keys uses another key of the lock for each grab
 //	del         releases the lock with DEL, whoever has it
 //	no-expiry   sets no expiry
+//	exits       ends the process if the lock cannot be released
 //	repeats     repeats a failed call to Redis after two seconds
 //	cancelled   uses the context of the request for the lock
 //	creates     creates its tables, in a way that fails if two instances do it at once
@@ -187,7 +189,9 @@ func (o *ticketOffice) grab(ctx context.Context, id, driver string) int {
 		}
 		defer func() {
 			if o.is("del") {
-				o.kv.Del(ctx, key)
+				if err := o.kv.Del(ctx, key).Err(); err != nil && o.is("exits") {
+					os.Exit(3)
+				}
 			} else {
 				o.kv.Eval(ctx, unlockTicket, []string{key}, token)
 			}

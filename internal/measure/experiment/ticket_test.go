@@ -186,6 +186,7 @@ func TestReleasesOfServices(t *testing.T) {
 		{"no-expiry cancelled", catalog.Cancel, catalog.Stuck},
 		{"del repeats", catalog.RedisDown, catalog.Safe},
 		{"no-expiry del repeats", catalog.RedisDown, catalog.Stuck},
+		{"del exits", catalog.RedisDown, catalog.Unknown},
 	} {
 		t.Run(string(tt.fault)+" "+tt.kind, func(t *testing.T) {
 			t.Parallel()
@@ -196,7 +197,10 @@ func TestReleasesOfServices(t *testing.T) {
 			if tt.fault == catalog.RedisDown {
 				strikeAt(t, &cfg, "before redis DEL ticket:* 1")
 			}
-			checkTickets(t, cfg, tt.want)
+			run := checkTickets(t, cfg, tt.want)
+			if why := run.Cells[0].Reason; strings.Contains(tt.kind, "exits") && !strings.Contains(why, "ended by itself") {
+				t.Errorf("the reason does not tell that an instance ended: %s", why)
+			}
 		})
 	}
 }

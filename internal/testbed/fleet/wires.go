@@ -200,6 +200,17 @@ func (w *wires) call(e wire.Event) (op tap.Op, ok bool) {
 	return tap.Op{Order: w.order, Driver: w.driver, Phase: tap.Phase(name + " " + text), Target: e.Server}, true
 }
 
+// EndedByItself describes an instance that has ended although nothing asked it to. It returns an
+// empty string if there is none.
+func (f *Fleet) EndedByItself() string {
+	for _, in := range f.Instances {
+		if in.proc != nil && in.proc.ByItself() != "" {
+			return in.proc.ByItself()
+		}
+	}
+	return ""
+}
+
 // Unreadable returns why a proxy of the instances could not read a connection, or the empty
 // string if the proxies could read all of them.
 func (f *Fleet) Unreadable() string {

@@ -179,9 +179,9 @@ func (p *Process) wasToEnd() {
 	p.asked = true
 }
 
-// byItself describes how and when the process ended. It returns "" if the process is still running
+// ByItself describes how and when the process ended. It returns "" if the process is still running
 // or was asked to end.
-func (p *Process) byItself() string {
+func (p *Process) ByItself() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.ended || p.asked {
@@ -201,7 +201,7 @@ func (s *Stack) Ended() []string {
 	defer s.mu.Unlock()
 	var ended []string
 	for _, p := range s.procs {
-		if how := p.byItself(); p.server && how != "" {
+		if how := p.ByItself(); p.server && how != "" {
 			ended = append(ended, how)
 		}
 	}
