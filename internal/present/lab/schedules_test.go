@@ -54,6 +54,7 @@ func testSchedules(t *testing.T, browser *browsertest.Browser) {
 	t.Run("choose", func(t *testing.T) {
 		t.Parallel()
 		testChoose(t, browser, url)
+		testSeries(t, browser, url)
 	})
 	t.Run("steps", func(t *testing.T) {
 		t.Parallel()
@@ -121,5 +122,19 @@ func testSteps(t *testing.T, browser *browsertest.Browser, url string, found map
 			p.Press("l")
 			at(lost)
 		})
+	}
+}
+
+// testSeries checks that the charts draw no line across seconds without answers.
+func testSeries(t *testing.T, browser *browsertest.Browser, url string) {
+	p := browser.Open(t, url+"#live", browsertest.Look{})
+	lines := browsertest.Eval[[]string](p, `import("./series.js").then(({ series }) => {
+		const s = series();
+		document.body.append(s.element);
+		s.take({ whole: true, began: 1, seconds: [0, 1, 2, 3, 4, 5].map((t) => (t > 1 && t < 4 ? { t, n: 0, doubles: 0 } : { t, n: 5, p50: 10 * t, doubles: 0 })) });
+		return [...s.element.querySelectorAll("path")].map((path) => path.getAttribute("d").replace(/[^ML]/g, ""));
+	})`)
+	if want := []string{"MLLLLL", "MLML", "", "MLLLLL"}; !slices.Equal(lines, want) {
+		t.Errorf("the lines are %q, want %q", lines, want)
 	}
 }

@@ -1,4 +1,5 @@
-// The charts of a live run: rate, latency and double-grabs of each second, with one cursor.
+// The charts of a live run: rate, latency and double-grabs of each second, with one cursor. A line
+// joins only neighbouring seconds, so that it does not cross seconds without data.
 
 import { el, svg, ms } from "./diagram.js";
 import { onLanguage, say } from "./words.js";
@@ -30,7 +31,7 @@ export function series() {
       const y = (v) => HEAD + (HEIGHT - HEAD - FOOT) * (1 - v / top);
       const root = svg("svg", { width, height: HEIGHT, viewBox: `0 0 ${width} ${HEIGHT}`, role: "img", "aria-label": say(c.name) }, svg("title", {}, say(c.name)));
       for (const v of [0, top]) root.append(svg("line", { class: "rule", x1: LEFT, x2: width - 8, y1: y(v), y2: y(v) }), svg("text", { class: "tick", x: LEFT - 6, y: y(v) + 4, "text-anchor": "end" }, c.text(v)));
-      values.forEach((points, i) => root.append(svg("g", { class: "curve " + c.curves[i][0] }, svg("path", { d: points.map(([t, v], k) => `${k ? "L" : "M"}${x(t)} ${y(v)}`).join("") }), ...points.map(([t, v]) => svg("circle", { cx: x(t), cy: y(v), r: 2 })))));
+      values.forEach((points, i) => root.append(svg("g", { class: "curve " + c.curves[i][0] }, svg("path", { d: points.map(([t, v], k) => `${k && points[k - 1][0] === t - 1 ? "L" : "M"}${x(t)} ${y(v)}`).join("") }), ...points.map(([t, v]) => svg("circle", { cx: x(t), cy: y(v), r: 2 })))));
       if (at >= first) root.append(svg("line", { class: "cursor", x1: x(at), x2: x(at), y1: 0, y2: HEIGHT }));
       return el("figure", { class: "diagram" }, el("figcaption", { class: "notes" }, say(c.name)), root);
     }));
