@@ -49,6 +49,14 @@ type orders struct {
 	seconds  []second  // the seconds of the run
 
 	summaries []Second // summaries of the seconds that have ended
+
+	totals totals
+}
+
+// totals counts orders since the last run began, also those whose tiles were dropped.
+type totals struct {
+	opened  int
+	doubles int // orders with more rows than units
 }
 
 // second collects what happens in one second of a run.
@@ -118,7 +126,7 @@ func (t *tile) judge() {
 // clear forgets all orders, and all starts and deaths of instances.
 func (o *orders) clear() {
 	o.locked(func() {
-		o.tiles, o.watch = nil, 0
+		o.tiles, o.watch, o.totals = nil, 0, totals{}
 		o.started, o.deaths = map[string]int{}, nil
 	})
 }
@@ -127,7 +135,7 @@ func (o *orders) clear() {
 func (o *orders) begin(s Settings) {
 	o.locked(func() {
 		o.settings, o.watch = s, 0
-		o.tiles, o.answers, o.outcomes = nil, nil, map[string]int{}
+		o.tiles, o.totals, o.answers, o.outcomes = nil, totals{}, nil, map[string]int{}
 		o.began, o.seconds, o.summaries = time.Now(), nil, nil
 	})
 }
@@ -175,6 +183,7 @@ func (o *orders) add(id int64, byHand bool) {
 		fault, units = "", 1
 	}
 	o.tiles = append(o.tiles, &tile{Tile: Tile{ID: id, Rows: []string{}, Units: units, State: Open, ByHand: byHand}, strategy: s, fault: fault, drivers: o.settings.drivers(), changed: true})
+	o.totals.opened++
 	if extra := len(o.tiles) - maxTiles; extra > 0 {
 		o.tiles = slices.Delete(o.tiles, 0, extra)
 	}
@@ -356,7 +365,14 @@ func (o *orders) ledger(id int64, rows []order.Grab) {
 		was := t.State
 		if t.judge(); t.State == Double {
 			o.watch = id
-			if s := o.second(time.Now()); s != nil && was != Double && !t.ByHand {
+			if was == Double {
+				return
+			}
+			o.totals.doubles++
+			if t.ByHand { // the charts count only the load
+				return
+			}
+			if s := o.second(time.Now()); s != nil {
 				s.doubles++
 			}
 		}
@@ -476,6 +492,7 @@ func driverName(id int64) string {
 type snapshot struct {
 	settings Settings
 	tiles    []Tile
+	totals   totals
 	changed  []Tile // tiles that changed since the last call of published
 	watch    int64
 	events   int
@@ -487,7 +504,7 @@ type snapshot struct {
 
 func (o *orders) snapshot(now time.Time) (s snapshot) {
 	o.locked(func() {
-		s = snapshot{settings: o.settings, watch: o.watch, events: o.events, outcomes: maps.Clone(o.outcomes), latency: o.latency(now), began: o.began.UnixMilli(), seconds: o.ended(now)}
+		s = snapshot{settings: o.settings, totals: o.totals, watch: o.watch, events: o.events, outcomes: maps.Clone(o.outcomes), latency: o.latency(now), began: o.began.UnixMilli(), seconds: o.ended(now)}
 		for _, t := range o.tiles {
 			if s.tiles = append(s.tiles, t.Tile); t.changed {
 				s.changed = append(s.changed, t.Tile)

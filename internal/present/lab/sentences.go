@@ -21,10 +21,10 @@ var sentences = func() (all map[string]map[string]string) {
 //go:embed sentences.json
 var sentencesJSON string
 
-// summary describes the state of the orders in each language. alarm is true if an order has more
-// ledger rows than units.
-func summary(s Settings, tiles []Tile) (texts map[string]string, alarm bool) {
-	doubles, won, several := 0, 0, false
+// summary describes the state of the orders in each language. alarm is true if an order of the run
+// has more ledger rows than units, even if its tile was dropped.
+func summary(s Settings, tiles []Tile, sums totals) (texts map[string]string, alarm bool) {
+	won, several := 0, false
 	var double, under *Tile // the last tile with each state
 	for i, t := range tiles {
 		switch t.State {
@@ -33,7 +33,6 @@ func summary(s Settings, tiles []Tile) (texts map[string]string, alarm bool) {
 		case Undersold:
 			under = &tiles[i]
 		case Double:
-			doubles++
 			double = &tiles[i]
 		}
 		several = several || t.Units > 1
@@ -42,23 +41,23 @@ func summary(s Settings, tiles []Tile) (texts map[string]string, alarm bool) {
 	texts = map[string]string{}
 	for lang := range sentences {
 		say := func(key string, slots ...any) string { return phrase(lang, key, slots...) }
+		if sums.doubles > 0 && sums.opened > 1 {
+			texts[lang] = say(map[bool]string{false: "doubles", true: "doublesUnits"}[several], "n", sums.doubles, "of", sums.opened)
+		}
 		switch {
 		case len(tiles) == 0:
 			texts[lang] = idleSentence(s, say)
 		case double != nil:
-			if several := map[bool]string{false: "several", true: "severalUnits"}[double.Units > 1]; doubles > 1 {
-				texts[lang] = say(several, "n", doubles, "of", len(tiles))
-			}
 			texts[lang] += oversoldSentence(*double, say)
 		case under != nil:
-			texts[lang] = say("undersold", "id", under.ID, "rows", len(under.Rows), "units", under.Units)
+			texts[lang] += say("undersold", "id", under.ID, "rows", len(under.Rows), "units", under.Units)
 		case several:
-			texts[lang] = say("soldOut", counts...)
+			texts[lang] += say("soldOut", counts...)
 		default:
-			texts[lang] = say("won", counts...)
+			texts[lang] += say("won", counts...)
 		}
 	}
-	return texts, double != nil
+	return texts, sums.doubles > 0
 }
 
 // phrase returns the phrase for key with its slots filled in. The arguments slots alternate between

@@ -13,16 +13,19 @@ func TestSummary(t *testing.T) {
 	double := Tile{ID: 7, Units: 1, State: Double, Rows: rows}
 	for _, tt := range []struct {
 		tiles []Tile
+		sums  totals
 		want  string
 		alarm bool
 	}{
-		{nil, "Nothing runs. Start sends 5 drivers to each order, 100 grabs a second, with setnx and the guard naive; " + first.Fault.About() + ".", false},
-		{[]Tile{won}, "1 of the last 1 orders are won, each by one driver.", false},
-		{[]Tile{won, double}, "Order 7 has 2 rows: driver 1 (8004) and driver 2 (8005) won.", true},
-		{[]Tile{double, won, double}, "2 of the last 3 orders have more than one row. Order 7 has 2 rows: driver 1 (8004) and driver 2 (8005) won.", true},
-		{[]Tile{{ID: 8, Units: 3, State: Undersold, Rows: rows}}, "Order 8 is undersold: 2 of 3 units were sold, and drivers were refused after the last sale.", false},
+		{nil, totals{}, "Nothing runs. Start sends 5 drivers to each order, 100 grabs a second, with setnx and the guard naive; " + first.Fault.About() + ".", false},
+		{[]Tile{won}, totals{opened: 1}, "1 of the last 1 orders are won, each by one driver.", false},
+		{[]Tile{won, double}, totals{opened: 300, doubles: 1}, "Orders with more than one row: 1 of 300. Order 7 has 2 rows: driver 1 (8004) and driver 2 (8005) won.", true},
+		{[]Tile{won}, totals{opened: 300, doubles: 3}, "Orders with more than one row: 3 of 300. 1 of the last 1 orders are won, each by one driver.", true},
+		{[]Tile{double}, totals{opened: 1, doubles: 1}, "Order 7 has 2 rows: driver 1 (8004) and driver 2 (8005) won.", true},
+		{[]Tile{double, won, double}, totals{opened: 3, doubles: 2}, "Orders with more than one row: 2 of 3. Order 7 has 2 rows: driver 1 (8004) and driver 2 (8005) won.", true},
+		{[]Tile{{ID: 8, Units: 3, State: Undersold, Rows: rows}}, totals{opened: 1}, "Order 8 is undersold: 2 of 3 units were sold, and drivers were refused after the last sale.", false},
 	} {
-		texts, alarm := summary(first, tt.tiles)
+		texts, alarm := summary(first, tt.tiles, tt.sums)
 		if texts["en"] != tt.want || alarm != tt.alarm {
 			t.Errorf("got %q, alarm %v, want %q, alarm %v", texts["en"], alarm, tt.want, tt.alarm)
 		}

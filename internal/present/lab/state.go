@@ -25,13 +25,15 @@ func newState() *state {
 // tick returns everything that a page shows. It also returns the tiles that have changed since the
 // last call of orders.published.
 func (s *state) tick(now time.Time) (all Tick, changed []Tile) {
+	var sums totals
 	s.locked(func() {
 		o := s.orders.snapshot(now)
+		sums = o.totals
 		all = Tick{Status: s.status, Keys: s.keys, Lost: s.lost, Events: o.events, Tiles: o.tiles, Outcomes: o.outcomes, Latency: o.latency, Began: o.began, Seconds: o.seconds}
 		all.Status.Watch, changed = o.watch, o.changed
 	})
 	if all.Status.Phase != Starting {
-		all.Status.Answers, all.Status.Alarm = summary(all.Status.Settings, all.Tiles)
+		all.Status.Answers, all.Status.Alarm = summary(all.Status.Settings, all.Tiles, sums)
 		all.Status.Answer = all.Status.Answers["en"]
 	}
 	return all, changed

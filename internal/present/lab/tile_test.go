@@ -180,6 +180,31 @@ func TestKeysAreDrawn(t *testing.T) {
 	}
 }
 
+// The headline counts double-grabs of the whole run, although the page shows only the last orders.
+// The charts leave out orders by hand.
+func TestDoublesAreCounted(t *testing.T) {
+	h := newState()
+	h.begin(Settings{Strategy: "setnx"})
+	o := h.orders
+	twice := func(id int64) {
+		o.ledger(id, []order.Grab{{Order: id, Driver: 1}, {Order: id, Driver: 2}})
+		o.ledger(id, []order.Grab{{Order: id, Driver: 1}, {Order: id, Driver: 2}, {Order: id, Driver: 3}})
+	}
+	o.open(1, 2)
+	twice(1)
+	o.open(3, maxTiles)
+	o.began = o.began.Add(-10 * time.Second)
+	o.openByHand(100)
+	twice(100)
+	tick, _ := h.tick(o.began.Add(20 * time.Second))
+	if want := fmt.Sprintf("Orders with more than one row: 2 of %d. ", maxTiles+3); !strings.HasPrefix(tick.Status.Answer, want) || !tick.Status.Alarm {
+		t.Errorf("it says %q, want %q", tick.Status.Answer, want)
+	}
+	if len(tick.Seconds) != 1 || tick.Seconds[0].Doubles != 1 {
+		t.Errorf("the charts show %+v", tick.Seconds)
+	}
+}
+
 // A percentile needs enough answers, and a second is summarised once, after its end.
 func TestSeconds(t *testing.T) {
 	o := newOrders()

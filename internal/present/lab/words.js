@@ -60,6 +60,7 @@ const entries = [
   ["from the schedule", "从计划时刻起", "予定の時刻から"],
   ["from sending", "从发送起", "送信から"],
   ["Each second", "每一秒", "毎秒"],
+  ["The charts, answers and latency count the drivers that a run sends, not grabs by hand.", "图表、应答和延迟只统计运行派出的司机，不含手动抢单。", "グラフ、応答、遅延は実行が送るドライバーだけを数え、手動の取得は含みません。"],
   ["answers a second", "每秒应答数", "毎秒の応答数"],
   ["latency: p50, and p99 of the last 5 s", "延迟：p50，以及最近 5 秒的 p99", "遅延：p50 と、直近 5 秒の p99"],
   ["double-grabs", "重复抢单", "二重取得"],
