@@ -76,12 +76,14 @@ func (s *state) belief(e history.Event) string {
 	}
 }
 
-// readBelief returns what a read makes its actor believe. The record does not say how many units
-// the actor read. If the actor then sends a write, it must have read that a unit is left.
+// readBelief returns what a read makes its actor believe. The code of the event says what the actor
+// read. An older record has no code. There, an actor that then sends a write must have read that the
+// order was open. Otherwise, the ledger at the time of the read decides.
 func (s *state) readBelief(e history.Event, locks bool) string {
-	left, open, taken := len(s.winners) < s.units(), "the order is open", "the order is taken"
+	left := e.Code == history.Open || e.Code == "" && (len(s.winners) < s.units() || s.writesAfter(e))
+	open, taken := "the order is open", "the order is taken"
 	if s.units() > 1 {
-		left, open, taken = left || s.writesAfter(e), "a unit is left", "no unit is left"
+		open, taken = "a unit is left", "no unit is left"
 	}
 	switch {
 	case !left:

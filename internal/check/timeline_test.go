@@ -533,6 +533,26 @@ func TestBeliefs(t *testing.T) {
 			3 the order is taken | order grabbed by driver 2
 			4 the order is taken | order grabbed by driver 2
 			5 the order is taken | order grabbed by driver 2`, 1},
+		{"of a read that was stale when its answer came", catalog.Global, time.Second, `
+			0 A/1 acquire ok
+			1 B/2 acquire ok
+			2 B/2 claim ok
+			3 A/1 read ok code=open
+			4 B/2 read ok code=taken`, `
+			0 has the lock | driver 1 inside; order open
+			1 has the lock | driver 1 and driver 2 inside; order open
+			2 has won the order | driver 1 and driver 2 inside; order grabbed by driver 2
+			3 has the lock, the order is open | driver 1 and driver 2 inside; order grabbed by driver 2
+			4 the order is taken | driver 1 and driver 2 inside; order grabbed by driver 2`, 1},
+		{"of a read without a code, before a write", catalog.NoExclusion, time.Second, `
+			0 B/2 claim ok
+			1 A/1 read ok
+			2 A/1 claim invoke
+			3 A/1 claim ok`, `
+			0 has won the order | order grabbed by driver 2
+			1 the order is open | order grabbed by driver 2
+			2 the order is open | order grabbed by driver 2
+			3 has won the order | order grabbed 2 times: by driver 2 and driver 1`, 1},
 		{"of two units", catalog.NoExclusion, time.Second, `
 			0 A/1 read ok
 			1 B/2 read ok

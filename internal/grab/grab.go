@@ -269,8 +269,17 @@ func (a *attempt) read(ctx context.Context, rows order.Rows) (order.Order, error
 	case errors.Is(err, order.ErrStale):
 		err = a.judgeStale(row, err)
 	}
-	a.record(kindOf(err), history.Read, err)
-	return row, err
+	if err != nil {
+		a.record(kindOf(err), history.Read, err)
+		return row, err
+	}
+	answer := a.event(history.OK, history.Read)
+	answer.Code = history.Open
+	if row.Status != order.Open {
+		answer.Code = history.Taken
+	}
+	a.cfg.History.Record(answer)
+	return row, nil
 }
 
 // mayHave checks how many units the driver already has, for guards that do not check this in

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"grablab/internal/check"
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
+	"grablab/internal/history"
 	"grablab/internal/order"
 
 	"github.com/alicebob/miniredis/v2"
@@ -244,6 +246,27 @@ func TestLooksBehindTheWork(t *testing.T) {
 		a := s.instance(func(c *grab.Config) { c.Work = 2 * sceneTTL })
 		if told := a.grab(); told.Outcome != grab.Failed || len(s.winners()) != 0 {
 			t.Errorf("work of two TTLs: %+v, drivers %v have the order", told, s.winners())
+		}
+	})
+}
+
+// TestReadIsRecordedWithItsValue checks that the record says what a driver read, even if another
+// driver wins before the answer comes.
+func TestReadIsRecordedWithItsValue(t *testing.T) {
+	play(t, "none", func(s *scene) {
+		a, b := s.instance(), s.instance()
+		a.afterRead = func(_ order.Order, err error) error { b.grab(); return err } // B wins after the read of A
+		a.grab()
+		a.afterRead = nil
+		a.grab()
+		var got []history.Code
+		for _, e := range a.history.Events() {
+			if e.Op == history.Read && e.Kind == history.OK {
+				got = append(got, e.Code)
+			}
+		}
+		if want := []history.Code{history.Open, history.Taken}; !slices.Equal(got, want) {
+			t.Errorf("the reads are recorded as %q, want %q", got, want)
 		}
 	})
 }

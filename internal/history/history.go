@@ -34,12 +34,14 @@ const (
 )
 
 // Code tells programs why an operation did not succeed, whereas the note tells people. It is the
-// reason that the client got, or the outcome of the grab.
+// reason that the client got, or the outcome of the grab. The code of a read that succeeded says what
+// the driver read: Open or Taken.
 type Code string
 
 // The codes that are needed to judge events. Every failure has a code, except in files that are
-// older than this field.
+// older than this field. Reads in older files have no code.
 const (
+	Open      Code = "open"       // the order was open when the database read it
 	Busy      Code = "busy"       // the lock was not obtained within the wait
 	Taken     Code = "taken"      // another driver has the order
 	Stale     Code = "stale"      // the database has seen a newer fencing token

@@ -368,3 +368,31 @@ func TestReadHasABeginning(t *testing.T) {
 		t.Errorf("drawn are %q", got)
 	}
 }
+
+// TestReadSaysWhatItRead checks that the mark of a read names the value in the record, whatever
+// other drivers had written by then.
+func TestReadSaysWhatItRead(t *testing.T) {
+	for code, want := range map[string]string{
+		" code=open": "its read returns: the order was open when the database read it", " code=taken": "its read returns: the order was already taken", "": "its read returns",
+	} {
+		d := diagram.OfRun(diagram.Run{Excludes: catalog.Global, Events: record(t, "8004 1 claim ok 1", "8005 2 read ok 2"+code)})
+		if got := d.Lanes[1].Rows[0].Marks[0].Text; got != want {
+			t.Errorf("read ok%s is drawn as %q, want %q", code, got, want)
+		}
+	}
+}
+
+// TestStepsUseTheTimesOfTheDrawing checks that a step has the position of its event and shows its
+// time on the scale of the drawing, which begins before the first step.
+func TestStepsUseTheTimesOfTheDrawing(t *testing.T) {
+	events := record(t, "8004 1 acquire invoke 0.0004", "8004 1 acquire ok 3.0010", "8005 2 acquire ok 1016.0019")
+	d := diagram.OfRun(diagram.Run{Excludes: catalog.Global, Events: events, Begins: events[1].T, Steps: []check.Step{{TMS: 0}, {TMS: 1013.0}}})
+	for i, want := range []struct {
+		at    float64
+		clock string
+	}{{3.001, "3.00 ms"}, {1016.002, "1,016 ms"}} {
+		if s := d.Steps[i]; s.At != want.at || s.Clock != want.clock {
+			t.Errorf("step %d is at %v with %q, want %v with %q", i+1, s.At, s.Clock, want.at, want.clock)
+		}
+	}
+}

@@ -197,7 +197,7 @@ func (b *builder) add(e history.Event) {
 			t.mark(Sent, now, "sends its read")
 			break
 		}
-		t.outcome(e, now, Read, "its read returns: the order was open when the database read it", "its read")
+		t.outcome(e, now, Read, cmp.Or(readings[e.Code], "its read returns"), "its read")
 	case history.Claim:
 		b.claim(t, e, now)
 	case history.Lost:
@@ -326,6 +326,12 @@ func (b *builder) claim(t *track, e history.Event, now float64) {
 	default:
 		t.outcome(e, now, Unknown, "", "its write")
 	}
+}
+
+// readings describes the answer to a read by its code. Older records have no such code.
+var readings = map[history.Code]string{
+	history.Open:  "its read returns: the order was open when the database read it",
+	history.Taken: "its read returns: the order was already taken",
 }
 
 // outcome adds the mark for the result of a read or a write.
@@ -602,10 +608,11 @@ func (b *builder) shown(t *track) bool {
 func (b *builder) steps(d *Diagram) {
 	for i, s := range b.Steps {
 		step := Step{
-			At: round(b.at(b.Begins) + s.TMS), Clock: forMS(s.TMS), Who: fmt.Sprintf("driver %d (%s)", s.Driver, s.Instance), Text: s.Event,
+			At: b.place(b.at(b.Begins) + s.TMS), Who: fmt.Sprintf("driver %d (%s)", s.Driver, s.Instance), Text: s.Event,
 			Believed: s.Believed, True: s.True,
 		}
 		step.At = min(max(step.At, 0), d.End)
+		step.Clock = forMS(step.At)
 		last := i == len(b.Steps)-1
 		if b.Property == catalog.HoldersExclusive && last {
 			d.Lost = &step.At
@@ -613,6 +620,17 @@ func (b *builder) steps(d *Diagram) {
 		step.Lost = d.Lost != nil && last && math.Abs(step.At-*d.Lost) < 0.01 // if not, an earlier pair of drivers broke the property
 		d.Steps = append(d.Steps, step)
 	}
+}
+
+// place returns the position of the event at a time of a step. Both are rounded to microseconds, but
+// from different starts. Without this correction, the step would lie beside its event.
+func (b *builder) place(ms float64) float64 {
+	for _, e := range b.Events {
+		if at := b.at(e.T); math.Abs(at-ms) < 0.0025 {
+			return at
+		}
+	}
+	return round(ms)
 }
 
 func (b *builder) notes(d *Diagram) {
