@@ -298,9 +298,9 @@ func (a *attempt) mayHave(ctx context.Context, rows order.Rows, row order.Order)
 	return err
 }
 
-// claim checks the lease once more and then writes the winner. Neither the loss of the lease nor a
-// client that disconnects cancels the write, because its outcome would then be unknown. stock is
-// the number of units left when an order of several units was read.
+// claim checks the lease once more and then writes the winner. Once the write has begun, nothing
+// cancels it, because a cancelled write may or may not have happened. stock is the number of units
+// that were left when the order was read, for an order with several units.
 func (a *attempt) claim(ctx context.Context, rows order.Rows, lease lock.Lease, stock int64) error {
 	if err := a.lastLook(ctx, lease); err != nil {
 		return err

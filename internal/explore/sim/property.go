@@ -542,8 +542,8 @@ func (o *oracle) answered() (told bool, left int) {
 	return true, 0
 }
 
-// judgeBusy records a violation if the lock is not available although all actors have ended. Either
-// its holder has not released it, or a waiter has left it behind.
+// judgeBusy records a violation if every actor has ended but the lock is still held. Either its
+// holder never released it, or a waiter that gave up had taken it after all.
 func (o *oracle) judgeBusy() {
 	stays, never, dead, cut := false, false, false, false
 	for _, a := range o.world.actors {

@@ -62,8 +62,8 @@ type Config struct {
 	Service *fleet.Service
 	// Expect replaces the claims of the registry if it is not nil.
 	Expect []target.Expectation
-	// Settle is how long the ledger of a foreign service must stay unchanged before a verdict. 0
-	// means one lease, but at least 2 s.
+	// Settle is how long the ledger of a foreign service must stay unchanged before the program
+	// judges it. If it is 0, the program waits for one lease, and for at least 2 s.
 	Settle      time.Duration
 	settleLimit time.Duration // how much longer the ledger may keep changing; 0 means the default
 	// Inspected is called before the first cell with what a few test grabs of each strategy

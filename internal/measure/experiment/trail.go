@@ -126,8 +126,9 @@ type dryRun struct {
 	next          int64 // order
 }
 
-// record makes the dry runs of a strategy. One driver grabs alone, one waits for another driver,
-// and one hands its lock over to a waiting driver.
+// record makes the dry runs of a strategy, which show the calls of a grab. It makes three kinds of
+// run: a driver grabs alone, a driver waits for the lock, and a driver releases a lock for which
+// another one waits.
 func (w *worker) record(ctx context.Context, s lock.Strategy) (t trail, err error) {
 	u := w.cfg.setup()
 	u.Control, u.TTL, u.Wait, u.Work = true, dryTTL, 2*dryTTL, injectionWork

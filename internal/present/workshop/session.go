@@ -217,8 +217,8 @@ func (s *Session) Predict(e Exercise, shown string) error {
 	return s.Progress.Save()
 }
 
-// Folder is the subfolder of the results folder to which the exercises write. The go command
-// ignores it because of the underscore, so a lock in it is not a package of this module.
+// Folder is the name of the folder, inside the results folder, that holds the files of the exercises.
+// Because of the underscore, the go command ignores the Go files that users write there.
 const Folder = "_workshop"
 
 // Path returns the path of an exercise's folder, or of a file in it.
