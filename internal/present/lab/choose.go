@@ -14,7 +14,7 @@ import (
 type chooseView struct {
 	Answer  string           `json:"answer"`
 	Options []optionView     `json:"options"`
-	Duties  []whichlock.Duty `json:"duties"` // what the user must still do
+	Duties  []whichlock.Duty `json:"duties"` // what the user of the first lock must still do
 	Sources []string         `json:"sources"`
 }
 
@@ -48,7 +48,7 @@ func choose(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := chooseView{Duties: whichlock.Guide.Duties, Answer: "None of the locks that were run fits: let the database decide, by one conditional UPDATE.", Options: []optionView{}, Sources: []string{
+	v := chooseView{Duties: []whichlock.Duty{}, Answer: "None of the locks that were run fits: let the database decide, by one conditional UPDATE.", Options: []optionView{}, Sources: []string{
 		fmt.Sprintf("What breaks a lock, and its commands and statements: %s, of all strategies under all faults on real servers, at commit %s. Commands and statements are averages over all requests of a plain load, including the losers.", f.Run, f.RunCommit),
 		fmt.Sprintf("What it costs alone: %s, at commit %s; in round trips to Redis, %s there, with the 95 %% interval over rounds.", f.Bench, f.BenchCommit, f.RoundTrip),
 		"The libraries, what was claimed, and why: docs/which-lock.md.",
@@ -56,6 +56,7 @@ func choose(r *http.Request) (any, error) {
 	for i, o := range fit {
 		if i == 0 {
 			v.Answer = fmt.Sprintf("Take %s, with the guard %s: %s.", o.Strategy, o.Guard, o.Title)
+			v.Duties = o.Duties(answers)
 		}
 		view := optionView{Option: o, But: o.But(answers), Named: []modeName{}, How: whichlock.FindStack(answers[3]).Locks[o.Strategy], Again: fmt.Sprintf("loadgen run -stack local -strategies %s -faults all", o.Strategy)}
 		for _, id := range o.Modes {

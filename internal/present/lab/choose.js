@@ -58,6 +58,6 @@ function show(v) {
         el("dt", {}, "seen"), el("dd", {}, o.named.length === 0 ? "no failure mode" : el("details", {}, el("summary", {}, o.named.map((m) => m.id).join(" ")), el("ul", {}, ...o.named.map((m) => el("li", {}, `${m.id}: ${m.name}`))))),
         el("dt", {}, "again"), el("dd", {}, el("code", {}, o.again))));
   }));
-  $("duties").replaceChildren(el("h2", {}, say("What you must still do")), el("ol", {}, ...v.duties.map((d) => el("li", {}, d.do, el("pre", { class: "scroll", tabindex: 0 }, d.code.join("\n"))))));
+  $("duties").replaceChildren(el("h2", {}, say("What you must still do") + (v.options.length > 0 ? `: ${v.options[0].strategy}` : "")), el("ol", {}, ...v.duties.map((d) => el("li", {}, d.do, d.code.length > 0 ? el("pre", { class: "scroll", tabindex: 0 }, d.code.join("\n")) : null))));
   $("choose-sources").replaceChildren(...v.sources.map((s) => el("li", {}, s)));
 }

@@ -35,7 +35,7 @@ func testChoose(t *testing.T, browser *browsertest.Browser, url string) {
 	if got := browsertest.Eval[string](p, `document.getElementById("choose-sources").innerText`); !strings.Contains(got, "results/reference-matrix-local") || !strings.Contains(got, "results/reference-bench-local") {
 		t.Errorf("it comes from %q", got)
 	}
-	if got := browsertest.Eval[string](p, `document.getElementById("duties").innerText`); !strings.Contains(got, "RowsAffected") || !strings.Contains(got, "UNIQUE (order_id)") {
+	if got := browsertest.Eval[string](p, `document.getElementById("duties").innerText`); !strings.Contains(got, "fence = :token") || strings.Contains(got, "RowsAffected") || !strings.Contains(got, "UNIQUE (order_id)") {
 		t.Errorf("what the user must still do is %q", got)
 	}
 	p.Fits()

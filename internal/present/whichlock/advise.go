@@ -122,11 +122,13 @@ type Stack struct {
 	Locks map[string]string `json:"locks"`
 }
 
-// Duty is a step that the user must take whatever the lock is, with an example in code.
+// Duty is a step that the user must still take, with an example in code.
 type Duty struct {
 	Do   string   `json:"do"`
+	For  []string `json:"for,omitempty"` // conditions of Option.Duties of which one must hold; empty for every lock
 	Lang string   `json:"lang"`
 	Code []string `json:"code"`
+	SQL  []string `json:"sql,omitempty"` // replaces Code in Go for users of other languages
 }
 
 // Guide holds texts about programming languages and about duties of the user.
@@ -228,6 +230,31 @@ func (o Option) But(answers []string) string {
 	default:
 		return "Work that never returns holds the lock permanently: limit the time of the work."
 	}
+}
+
+// Duties returns the steps that the user of this lock must take. Examples are in Go only if the user
+// writes Go, and otherwise in SQL. A duty without an example in SQL has no code.
+func (o Option) Duties(answers []string) (all []Duty) {
+	rows, work, stack := answers[0], answers[2], answers[3]
+	s, err := lock.Find(o.Strategy)
+	hangs := slices.Contains(o.Stuck, string(catalog.Hang))
+	onServer := err == nil && s.Needs&^(lock.SQL|lock.SQLLocks) != 0
+	conditions := map[string]bool{
+		string(o.Guard): true,
+		"hang":          hangs,
+		"lease":         onServer && !hangs && work != "longer",
+		"once":          rows != "may",
+	}
+	for _, d := range Guide.Duties {
+		if len(d.For) > 0 && !slices.ContainsFunc(d.For, func(c string) bool { return conditions[c] }) {
+			continue
+		}
+		if d.Lang == "go" && stack != "go" {
+			d.Lang, d.Code = "sql", list(d.SQL)
+		}
+		all = append(all, d)
+	}
+	return all
 }
 
 // trips returns Trips, or 0 if the option has no lock.

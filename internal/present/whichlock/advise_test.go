@@ -48,6 +48,40 @@ func TestAdvise(t *testing.T) {
 	}
 }
 
+// TestDuties checks that the duties fit the lock, the answers and the language.
+func TestDuties(t *testing.T) {
+	f, err := KnownFacts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ strategy, answers, want, lacks string }{
+		{"mysql-cas", "update database longer java", "AND status = 0|UNIQUE", "lease|fence|RowsAffected|hangs"},
+		{"mysql-cas", "update database shorter go", "RowsAffected|UNIQUE", "lease|fence"},
+		{"mysql-unique", "never database shorter python", "INSERT INTO grants|UNIQUE", "lease|fence|status = 0"},
+		{"mysql-getlock", "never database longer python", "SELECT status|hangs", "before the lease|fence|status = 0|context"},
+		{"setnx-fenced", "never redis shorter java", "fence = :token|before the lease", "hangs|RowsAffected|context"},
+		{"setnx-fenced", "never redis longer other", "fence = :token", "before the lease"},
+		{"watchdog-fenced", "never redis longer java", "fence = :token|hangs", "before the lease|context"},
+		{"watchdog", "may redis longer go", "hangs|context.WithTimeout", "UNIQUE|fence"},
+	} {
+		i := slices.IndexFunc(f.Options, func(o Option) bool { return o.Strategy == tt.strategy })
+		var text strings.Builder
+		for _, d := range f.Options[i].Duties(strings.Fields(tt.answers)) {
+			text.WriteString(d.Do + "\n" + strings.Join(d.Code, "\n") + "\n")
+		}
+		for _, want := range strings.Split(tt.want, "|") {
+			if !strings.Contains(text.String(), want) {
+				t.Errorf("%s, %s: it lacks %q:\n%s", tt.strategy, tt.answers, want, text.String())
+			}
+		}
+		for _, lacks := range strings.Split(tt.lacks, "|") {
+			if strings.Contains(text.String(), lacks) {
+				t.Errorf("%s, %s: it says %q:\n%s", tt.strategy, tt.answers, lacks, text.String())
+			}
+		}
+	}
+}
+
 // TestAdviceKeepsOrders checks that Advise always returns a lock, and never a lock that lets two
 // drivers win if the answers exclude it.
 func TestAdviceKeepsOrders(t *testing.T) {
