@@ -55,6 +55,7 @@ func testSchedules(t *testing.T, browser *browsertest.Browser) {
 		t.Parallel()
 		testChoose(t, browser, url)
 		testSeries(t, browser, url)
+		testPointTables(t, browser, url)
 	})
 	t.Run("steps", func(t *testing.T) {
 		t.Parallel()
@@ -136,5 +137,15 @@ func testSeries(t *testing.T, browser *browsertest.Browser, url string) {
 	})`)
 	if want := []string{"MLLLLL", "MLML", "", "MLLLLL"}; !slices.Equal(lines, want) {
 		t.Errorf("the lines are %q, want %q", lines, want)
+	}
+}
+
+// testPointTables checks that a point at which the fault struck is not said to be without events.
+func testPointTables(t *testing.T, browser *browsertest.Browser, url string) {
+	p := browser.Open(t, url+"#matrix", browsertest.Look{})
+	text := browsertest.Eval[string](p, `import("./cells.js").then(({ pointTables }) =>
+		pointTables({ words: ["acquire", "safe"] }, { points: [[0, 1, 1, 1, 0, 0, 0, 0, ""]] }).map((e) => e.querySelector("summary").textContent).join())`)
+	if want := "1 point at which the fault did no harm"; text != want {
+		t.Errorf("it says %q, want %q", text, want)
 	}
 }

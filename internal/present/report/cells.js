@@ -115,12 +115,12 @@ export function heatMap(root, { find, home = "" }) {
 
 // Figures of a cell.
 const shown = (x) => (x === null || x === undefined ? "?" : String(x));
-function pointTables(run, c) {
+export function pointTables(run, c) {
   const isUneventful = ([, struck, strikes, verdict, , , overlaps, misses]) => run.words[verdict] === "safe" && struck >= strikes && !overlaps && !misses;
   const eventful = c.points.filter((p) => !isUneventful(p)), rest = c.points.filter(isUneventful);
   const all = [];
   if (eventful.length > 0) all.push(pointTable(run, eventful));
-  if (rest.length > 0) all.push(el("details", {}, el("summary", {}, `${rest.length} ${rest.length === 1 ? "point" : "points"} at which nothing happened`), pointTable(run, rest)));
+  if (rest.length > 0) all.push(el("details", {}, el("summary", {}, `${rest.length} ${rest.length === 1 ? "point" : "points"} at which the fault did no harm`), pointTable(run, rest)));
   return all;
 }
 function pointTable(run, points) {
