@@ -319,22 +319,29 @@ func (w *driverRow) last(kind MarkKind, by float64) (found Mark, ok bool) {
 	return found, ok
 }
 
-// arrows connects each fact with the next one. If there was no lock, each write is instead
-// connected with the read of the other driver.
+// causeless lists the facts that follow from no earlier fact of the explanation. For example, a driver
+// writes because it read an open order, and not because another driver has won.
+var causeless = []string{"won", "too", "unaware", "oversold", "again", "stopped", "readToo"}
+
+// arrows connects each fact with the next one if the first caused the second. If there was no lock, it
+// connects only the second write with the read of the same driver.
 func arrows(facts []fact) (all [][2]Point) {
 	add := func(a, b fact) {
 		if a.who != nil && b.who != nil {
 			all = append(all, [2]Point{a.point(), b.point()})
 		}
 	}
-	switch {
-	case len(facts) == 2 && facts[0].what == "won": // the drawing does not show why
-	case facts[0].what == "read":
-		add(facts[0], facts[3])
-		add(facts[1], facts[2])
-	default:
-		for i := range facts[1:] {
-			add(facts[i], facts[i+1])
+	for i, b := range facts[1:] {
+		if !slices.Contains(causeless, b.what) {
+			add(facts[i], b)
+		}
+	}
+	if facts[0].what == "read" {
+		second := facts[len(facts)-1]
+		for _, a := range facts[:2] {
+			if a.who == second.who {
+				add(a, second)
+			}
 		}
 	}
 	return all

@@ -98,7 +98,7 @@ type MarkKind string
 // The kinds of marks.
 const (
 	Read     MarkKind = "read"
-	Sent     MarkKind = "sent"   // the driver sends its write
+	Sent     MarkKind = "sent"   // the driver sends its read or its write
 	Won      MarkKind = "won"    // a ledger row within the units of the order
 	Second   MarkKind = "second" // a ledger row beyond the units of the order
 	Refused  MarkKind = "refused"

@@ -108,7 +108,7 @@ function glyph(kind, points, n) {
 const english = {
   waits: "waits for the lock", inside: "inside, without a lock", believes: "believes to hold the lock", holds: "holds the lock",
   gap: "believes, and does not hold", fault: "the fault", dead: "its process is dead", kept: "its key stays on the server", passes: "time passes",
-  read: "reads the order", sent: "sends its write", won: "first row of the ledger: has won", second: "second row: a double-grab",
+  read: "reads the order", sent: "sends its read or write", won: "first row of the ledger: has won", second: "second row: a double-grab",
   refused: "refused", unknown: "not known", failed: "gets no lock, or a call of it fails", renewed: "lease renewed", leaseend: "lease runs out",
   released: "releases the lock", loss: "learns of the loss", dies: "dies; the last that is known", call: "another call to a server", projector: "Full screen", driver: "driver ", instance: "instance ",
   because: "because: the first fact causes the second", lost: "▶ lost here", unitWon: "a row of the ledger: has won a unit", unitSecond: "a row beyond the units: oversold",
@@ -117,7 +117,7 @@ const english = {
 const chinese = {
   waits: "等待锁", inside: "在临界区内，没有锁", believes: "以为持有锁", holds: "持有锁",
   gap: "以为持有，其实没有", fault: "故障", dead: "进程已死", kept: "它的键还留在服务器上", passes: "时间流逝",
-  read: "读到订单", sent: "发出写入", won: "账本的第一行：抢到", second: "第二行：重复抢单",
+  read: "读到订单", sent: "发出读取或写入", won: "账本的第一行：抢到", second: "第二行：重复抢单",
   refused: "被拒绝", unknown: "未知", failed: "拿不到锁，或调用失败", renewed: "租约续期", leaseend: "租约到期",
   released: "释放锁", loss: "得知失去了锁", dies: "死亡；这是最后所知", call: "对服务器的其他调用", projector: "全屏", driver: "司机 ", instance: "实例 ",
   because: "因为：后者由前者造成", lost: "▶ 在此出错", unitWon: "账本的一行：抢到一份", unitSecond: "超出份额的一行：超卖",
@@ -125,7 +125,7 @@ const chinese = {
 const japanese = {
   waits: "ロックを待つ", inside: "ロックなしで中にいる", believes: "ロックを持つと思っている", holds: "ロックを持つ",
   gap: "持つと思っているが、持っていない", fault: "障害", dead: "プロセスは終了済み", kept: "そのキーがサーバーに残る", passes: "時間が過ぎる",
-  read: "注文を読む", sent: "書き込みを送る", won: "台帳の一行目：勝ち", second: "二行目：二重取得",
+  read: "注文を読む", sent: "読み取りか書き込みを送る", won: "台帳の一行目：勝ち", second: "二行目：二重取得",
   refused: "拒まれた", unknown: "不明", failed: "ロックを取れない、または呼び出しの失敗", renewed: "リースの更新", leaseend: "リースが切れる",
   released: "ロックを解放", loss: "失ったと知る", dies: "終了、これが最後の記録", call: "サーバーへのほかの呼び出し", projector: "全画面", driver: "ドライバー ", instance: "インスタンス ",
   because: "原因：前が後を引き起こす", lost: "▶ ここで破れる", unitWon: "台帳の一行：一つ獲得", unitSecond: "数を超えた行：売りすぎ",
