@@ -477,8 +477,13 @@ func (o *oracle) judgeEnd() {
 	o.breaks(catalog.StuckOrder, 0, "all leases have run out, and a fresh grab is neither grabbed nor taken")
 }
 
-// judgeCounters looks for keys that a grab may leave in a Redis, and that will never expire.
+// judgeCounters looks for keys that a grab may leave in a Redis, and that will never expire. It only
+// judges locks of the registry, which give each of their counters an expiry. A user's own lock may
+// keep the counter of its fencing tokens on purpose.
 func (o *oracle) judgeCounters() {
+	if _, err := lock.Find(o.cluster.Strategy.Name); err != nil {
+		return
+	}
 	for _, e := range o.world.entries() {
 		r, ok := o.world.node(e.node).lockServer.(*redisServer)
 		if ok && slices.Contains(o.cluster.residue, e.key) && r.redis.TTL(e.key) == 0 {
