@@ -70,7 +70,6 @@ func execute(t *testing.T, ctx context.Context, cfg Config) (*Run, error) {
 }
 
 func TestExecute(t *testing.T) {
-	t.Parallel()
 	for _, kind := range []string{stack.Embedded, stack.Local} {
 		t.Run(kind, func(t *testing.T) { testExecute(t, kind) })
 	}
