@@ -101,8 +101,10 @@ export function home(choices, ask) {
       if (t.status.fault) [seen.struck, seen.healed] = [t.status.watch, false];
       else if (seen.struck) seen.healed = true;
       $("home-strike").textContent = t.status.fault || "";
-      const double = [...seen.tiles.values()].find((x) => x.state === "double" && x.open === 0);
       const struck = seen.tiles.get(seen.struck);
+      // On a slow machine, a lease can also run out without the pause. Such an order does not show the pause.
+      const isDouble = (x) => x && x.state === "double" && x.open === 0;
+      const double = isDouble(struck) ? struck : run === "cure" && [...seen.tiles.values()].find(isDouble);
       [seen.double, seen.won] = [double && double.id, struck && struck.state === "won" && struck.open === 0];
       const order = !ending && runs[run].isOver(t, seen);
       if (order) end(order);
