@@ -105,7 +105,7 @@ type instance struct {
 	service   *grab.Service
 	sessions  []order.Tx
 	ahead     time.Duration   // how far its wall clock is set ahead
-	askedTime bool            // it has read its wall clock
+	askedTime atomic.Bool     // it has read its wall clock
 	tokens    int             // the number of tokens that it has created
 	cut       map[string]bool // the networks that it is cut off from: [schedule.DB] or [schedule.Locks]
 }
@@ -205,7 +205,7 @@ func (w *world) env(inst *instance) lock.Env {
 	return lock.Env{
 		Node: strconv.Itoa(inst.number), Redis: inst.redis, Redlock: inst.redlock, ZooKeeper: inst.zooKeeper, Etcd: inst.etcd,
 		Orders: w.storeOf(inst), TTL: w.cluster.TTL, Wait: w.cluster.Wait, Log: quiet,
-		Now:   func() time.Time { inst.askedTime = true; return time.Now().Add(withinSecond + inst.ahead) },
+		Now:   func() time.Time { inst.askedTime.Store(true); return time.Now().Add(withinSecond + inst.ahead) },
 		Token: func() string { return w.newToken(inst) },
 		Rand:  func() float64 { return jitter(inst.number) },
 	}

@@ -275,7 +275,7 @@ func (m *enabledSteps) actorFailures(a *actor) {
 		dies = schedule.Step{Kind: schedule.InstanceDies, Instance: a.inst.number}
 	}
 	m.fault(catalog.Crash, dies)
-	if a.inst.askedTime && a.inst.ahead == 0 {
+	if a.inst.askedTime.Load() && a.inst.ahead == 0 {
 		m.fault(catalog.ClientClock, schedule.Step{Kind: schedule.ClientClock, Instance: a.inst.number, Duration: m.x.cluster.TTL})
 	}
 }

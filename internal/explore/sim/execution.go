@@ -172,7 +172,8 @@ func (w *world) begin() error {
 	}
 	w.probe = newActor("probe", len(w.actors), int64(len(w.actors))+1, c.prober)
 	for _, inst := range c.instances {
-		inst.world, inst.ahead, inst.askedTime, inst.tokens, inst.cut = w, 0, false, 0, map[string]bool{}
+		inst.world, inst.ahead, inst.tokens, inst.cut = w, 0, 0, map[string]bool{}
+		inst.askedTime.Store(false)
 		if inst == c.prober {
 			continue // the prober starts when all other instances have ended
 		}
