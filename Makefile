@@ -21,7 +21,7 @@ run: ## run the main job on the embedded stack
 
 # A Redlock node has 50 ms to answer, which fails if other tests take the processor. So the
 # packages with tight timing run one after another.
-CLOSE := grablab/locktest grablab/internal/measure/replay grablab/internal/measure/lockbench grablab/internal/grab/lock grablab/internal/grab/lock/backendtest
+CLOSE := grablab/locktest grablab/internal/present/compare grablab/internal/measure/replay grablab/internal/measure/lockbench grablab/internal/grab/lock grablab/internal/grab/lock/backendtest
 LONG  := grablab/internal/measure/experiment grablab/internal/archtest grablab/cmd/loadgen
 
 # All tools use the same flags, so that every package is compiled once: vet and staticcheck use
