@@ -59,12 +59,13 @@ export function home(choices, ask) {
   async function end(order) {
     ending = true;
     try {
-      let d;
-      for (let tries = 0; tries < 30 && !(d && runs[run].explains(d)); tries++) {
+      let d, explained = false;
+      for (let tries = 0; tries < 30 && !explained; tries++) {
         if (tries > 0) await new Promise((next) => setTimeout(next, 100));
         d = await ask("api/orders/" + order);
+        explained = runs[run].explains(d);
       }
-      if (!runs[run].explains(d) && !seen.double) {
+      if (!explained && !seen.double) {
         [seen.struck, seen.healed, ending] = [undefined, false, false];
         return;
       }
