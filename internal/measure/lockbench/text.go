@@ -63,7 +63,7 @@ sent/op: commands or statements that the clients sent; in scripts: commands that
 self: share of acquisitions by the worker that had just released; turns: how often others got the lock during the longest wait;
 gave up: acquires that returned without the lock and were repeated at once; overlaps: holders that entered while another was inside.
 blpop: the fastest hand-over that Redis offers, with one list element; its holder's death would lose the element.
-Figures are medians of the rounds. Overlaps and waits are those of all rounds together.
+Figures are medians of the rounds. Overlaps and waits cover all rounds together.
 `)
 	return err
 }

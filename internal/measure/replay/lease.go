@@ -32,7 +32,7 @@ type grant struct {
 	released    bool // whether the holder has released the lease
 }
 
-// entry is what a Redis server stores under one key of the lock.
+// entry holds the value and the time to live of one key of the lock on a Redis server.
 type entry struct {
 	dump string
 	ttl  time.Duration // -1 if the key does not expire

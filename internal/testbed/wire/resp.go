@@ -214,8 +214,8 @@ func countIn(data []byte) int {
 	return n
 }
 
-// argIn returns the argument at the beginning of data, and the data after the argument. The
-// argument is nil if only a part of it has arrived.
+// argIn returns the argument at the beginning of data, and the data after it. It returns nil for both
+// if only a part of the argument has arrived.
 func argIn(data []byte) (arg, rest []byte) {
 	if len(data) == 0 || data[0] != '$' {
 		return nil, nil
