@@ -96,7 +96,7 @@ func (w *wires) close() error {
 	w.holds.Close()
 	var errs []error
 	if w.sentinels != nil {
-		errs = append(errs, w.sentinels.Close())
+		w.sentinels.Close()
 	}
 	for _, p := range w.proxies {
 		errs = append(errs, p.Close())

@@ -137,41 +137,6 @@ func FuzzRESPReplies(f *testing.F) {
 	})
 }
 
-// Whatever a Sentinel is sent, and in whatever pieces, it answers in whole values.
-func FuzzSentinels(f *testing.F) {
-	for _, s := range []string{
-		"*3\r\n$8\r\nSENTINEL\r\n$23\r\nget-master-addr-by-name\r\n$8\r\nmymaster\r\n", "SENTINEL masters\r\nSENTINEL sentinels mymaster\r\nSENTINEL master other\r\n",
-		"HELLO 3 AUTH a b SETNAME c\r\nSENTINEL get-master-addr-by-name other\r\nSENTINEL replicas mymaster\r\nROLE\r\nINFO\r\nHELLO 9\r\nHELLO\r\n",
-		"SUBSCRIBE a b\r\nPSUBSCRIBE *\r\nPING\r\nPING x\r\nUNSUBSCRIBE a\r\nUNSUBSCRIBE c\r\nPUNSUBSCRIBE\r\nUNSUBSCRIBE\r\nUNSUBSCRIBE\r\nSUBSCRIBE\r\n",
-		"CLIENT SETNAME a\r\nCLIENT\r\nSENTINEL\r\nCOMMAND\r\nQUIT\r\nPING\r\n", "CLIENT REPLY OFF\r\nPING\r\n", "*1\r\n$-1\r\n*0\r\n\r\nPING\r\n", "*1\r\n*1\r\n$4\r\nPING\r\n",
-		"*2\r\n$4\r\nPING\r\n$20000\r\n" + string(bytes.Repeat([]byte("x"), 20000)) + "\r\nPING\r\n", "SENTINEL master " + string(bytes.Repeat([]byte("\n"), 20000)),
-	} {
-		f.Add([]byte(s), uint64(1))
-	}
-	f.Fuzz(func(t *testing.T, stream []byte, seed uint64) {
-		ask := func(cut func(int) int) []byte {
-			c := &chunks{stream: slices.Clone(stream), cut: cut}
-			(&Sentinels{host: "127.0.0.1", port: "6379", say: func(string) {}}).serve(0, c)
-			return c.got.Bytes()
-		}
-		whole := ask(func(most int) int { return most })
-		for rest := whole; len(rest) > 0; {
-			v := values{left: 1}
-			n, err := v.take(rest)
-			if err != nil || v.left > 0 || v.skip > 0 {
-				t.Fatalf("%q is answered by %q, in which %q is no value: %v", stream, whole, rest, err)
-			}
-			rest = rest[n:]
-		}
-		rng := rand.New(rand.NewPCG(seed, 1))
-		for _, cut := range []func(int) int{func(int) int { return 1 }, func(most int) int { return 1 + rng.IntN(most) }} {
-			if out := ask(cut); len(out) != len(whole) {
-				t.Errorf("%q\nin pieces %q\nat once   %q", stream, out, whole)
-			}
-		}
-	})
-}
-
 // packetsOf returns the payloads as packets.
 func packetsOf(seq byte, payloads ...string) (stream []byte) {
 	for _, p := range payloads {

@@ -152,7 +152,7 @@ func (s *respRequests) scan(data []byte, full bool) (n int, m message, err error
 var errNoEnd = fmt.Errorf("%w: a line is longer than 64 KB", errRESP)
 
 // arrayText and inlineText name a command that was sent as an array or as a line of words.
-func arrayText(raw []byte) string  { return commandText(argsIn(raw, maxArgs)) }
+func arrayText(raw []byte) string  { return commandText(argsIn(raw)) }
 func inlineText(raw []byte) string { return commandText(bytes.Fields(raw)) }
 
 // inline reads a command that was sent as a line of words.
@@ -245,9 +245,9 @@ func firstArgs(data []byte) (first, second []byte) {
 // maxArgs is the number of arguments that can influence the text of a command.
 const maxArgs = 16
 
-// argsIn returns at most the given number of arguments of a command, as far as they have arrived.
-func argsIn(data []byte, most int) (args [][]byte) {
-	for rest := behindLine(data); len(args) < most; {
+// argsIn returns at most maxArgs arguments of a command, as far as they have arrived.
+func argsIn(data []byte) (args [][]byte) {
+	for rest := behindLine(data); len(args) < maxArgs; {
 		var arg []byte
 		if arg, rest = argIn(rest); arg == nil {
 			break

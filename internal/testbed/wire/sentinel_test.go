@@ -19,11 +19,7 @@ func sentinelsOf(t *testing.T, master string) (*wire.Sentinels, *said) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(s.Close)
 	return s, &said
 }
 
