@@ -64,11 +64,13 @@ var failoverSplit = Fault{
 		}
 		replica, err := t.Stack.Replicate(ctx, server)
 		if err != nil {
-			return Prepared{}, errors.Join(err, route.Close())
+			route.Close()
+			return Prepared{}, err
 		}
 		beyond, err := t.routes(t.Faulted, t.beyondBare())
 		if err != nil {
-			return Prepared{}, errors.Join(err, route.Close(), replica.Close(ctx))
+			route.Close()
+			return Prepared{}, errors.Join(err, replica.Close(ctx))
 		}
 		return Prepared{
 			Faulted: append(beyond.Detours(), route), Contender: []stack.Detour{replica},
@@ -92,7 +94,9 @@ var failoverSplit = Fault{
 				},
 			}},
 			Close: func(ctx context.Context) error {
-				return errors.Join(route.Close(), beyond.Close(), replica.Close(ctx))
+				route.Close()
+				beyond.Close()
+				return replica.Close(ctx)
 			},
 		}, nil
 	},

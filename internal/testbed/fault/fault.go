@@ -6,7 +6,6 @@ package fault
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -260,7 +259,8 @@ func (t Target) routes(from Instance, servers []string) (stack.Routes, error) {
 	for _, server := range servers {
 		r, err := t.Stack.Route(from.Name(), server)
 		if err != nil {
-			return nil, errors.Join(err, routes.Close())
+			routes.Close()
+			return nil, err
 		}
 		routes = append(routes, r)
 	}
@@ -277,7 +277,7 @@ func (t Target) onRoutes(servers []string, strikes func(stack.Routes) []Strike) 
 }
 
 func closing(routes stack.Routes) func(context.Context) error {
-	return func(context.Context) error { return routes.Close() }
+	return func(context.Context) error { routes.Close(); return nil }
 }
 
 // onEach returns a step that injects the same fault into every route.

@@ -2,7 +2,6 @@ package fault
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -44,7 +43,8 @@ func (t Target) refuse(servers []string) (Prepared, error) {
 	}
 	contender, err := t.routes(t.Contender, servers)
 	if err != nil {
-		return Prepared{}, errors.Join(err, faulted.Close())
+		faulted.Close()
+		return Prepared{}, err
 	}
 	both := slices.Concat(faulted, contender)
 	return Prepared{

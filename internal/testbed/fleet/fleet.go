@@ -144,7 +144,7 @@ func (f *Fleet) Close() error {
 	}
 	for _, in := range f.Instances {
 		if in.wires != nil {
-			err = errors.Join(err, in.wires.close())
+			in.wires.close()
 			in.wires = nil
 		}
 	}

@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"context"
-	"errors"
 	"net"
 	"regexp"
 	"slices"
@@ -55,7 +54,8 @@ func newWires(st *stack.Stack, name string, sentinels bool, say func(string, ...
 			Dial: func(ctx context.Context) (net.Conn, error) { return w.leadsTo().Dial(ctx, server) },
 		})
 		if err != nil {
-			return nil, errors.Join(err, w.close())
+			w.close()
+			return nil, err
 		}
 		p.Use(w.tap)
 		w.proxies = append(w.proxies, p)
@@ -65,7 +65,8 @@ func newWires(st *stack.Stack, name string, sentinels bool, say func(string, ...
 	if sentinels {
 		var err error
 		if w.sentinels, err = wire.ListenSentinels(w.at.Redis, tell); err != nil {
-			return nil, errors.Join(err, w.close())
+			w.close()
+			return nil, err
 		}
 		w.at.Sentinel, w.at.SentinelMaster = []string{w.sentinels.Addr()}, wire.SentinelMaster
 	}
@@ -92,16 +93,14 @@ func (w *wires) lead(to stack.Addresses) {
 	}
 }
 
-func (w *wires) close() error {
+func (w *wires) close() {
 	w.holds.Close()
-	var errs []error
 	if w.sentinels != nil {
 		w.sentinels.Close()
 	}
 	for _, p := range w.proxies {
-		errs = append(errs, p.Close())
+		p.Close()
 	}
-	return errors.Join(errs...)
 }
 
 // watch assigns all later requests to the grab of the given order by the given driver. Driver 0

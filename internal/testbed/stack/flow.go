@@ -2,10 +2,13 @@ package stack
 
 import (
 	"bytes"
+	"context"
 	"math/rand/v2"
 	"net"
 	"sync"
 	"time"
+
+	"grablab/internal/testbed/wire"
 )
 
 // Direction says which bytes of a route a fault affects: requests, replies or both.
@@ -59,8 +62,9 @@ func (f *flow) get() (now rule, changed <-chan struct{}) {
 }
 
 // pass waits as long as the rule holds back or delays bytes that arrived at the given time. It
-// returns the rule that then applies to them.
-func (f *flow) pass(came time.Time) rule {
+// returns the rule that then applies to them. When ctx ends with their connection, the bytes are
+// dropped.
+func (f *flow) pass(ctx context.Context, came time.Time) rule {
 	for {
 		now, changed := f.get()
 		var due <-chan time.Time
@@ -76,6 +80,8 @@ func (f *flow) pass(came time.Time) rule {
 		case <-due:
 			return now
 		case <-changed:
+		case <-ctx.Done():
+			return rule{drop: true}
 		}
 	}
 }
@@ -92,7 +98,7 @@ const backlog = 1024
 // carry copies bytes from one connection to the other, and closes the latter at the end. It calls
 // lost for each chunk that the rule does not drop. If lost returns true, carry resets both
 // connections.
-func (f *flow) carry(from, to net.Conn, lost func(rule, []byte) bool) {
+func (f *flow) carry(ctx context.Context, from, to net.Conn, lost func(rule, []byte) bool) {
 	chunks := make(chan chunk, backlog)
 	go func() {
 		defer close(chunks)
@@ -108,19 +114,19 @@ func (f *flow) carry(from, to net.Conn, lost func(rule, []byte) bool) {
 		}
 	}()
 	for c := range chunks {
-		now := f.pass(c.came)
+		now := f.pass(ctx, c.came)
 		switch {
 		case now.drop:
 			continue
 		case lost(now, c.data):
-			reset(to)
-			reset(from)
+			wire.Reset(to)
+			wire.Reset(from)
 			continue
 		}
 		if _, err := to.Write(c.data); err != nil {
 			_ = from.Close() // ends the reads too
 		}
 	}
-	f.pass(time.Now())
+	f.pass(ctx, time.Now())
 	_ = to.Close()
 }

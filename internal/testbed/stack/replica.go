@@ -214,16 +214,16 @@ func (rep *Replica) Failover(ctx context.Context) error {
 // Split cuts the master off from its replica, from the Sentinel and from clients that ask the
 // Sentinel. The Sentinel then promotes the replica, but the old master continues to serve clients
 // that know its address.
-func (rep *Replica) Split(ctx context.Context) error { return rep.promote(ctx, rep.watch.Close) }
+func (rep *Replica) Split(ctx context.Context) error {
+	return rep.promote(ctx, func() error { rep.watch.Close(); return nil })
+}
 
 // promote discards the data that was held back and removes the master with masterGoes. It returns
 // once the Sentinel, which then allows the master only 300 ms of silence, names the promoted
 // replica.
 func (rep *Replica) promote(ctx context.Context, masterGoes func() error) error {
 	// Close the route first, so that the last messages of the master do not reach the replica.
-	if err := rep.way.Close(); err != nil {
-		return err
-	}
+	rep.way.Close()
 	if err := behave(ctx, rep.Sentinel, rep.Master, downAfter, failover); err != nil {
 		return err
 	}
@@ -260,17 +260,16 @@ func (rep *Replica) Close(ctx context.Context) error {
 			_ = p.Stop(0)
 		}
 	}
-	var errs []error
 	for _, r := range []*Route{rep.way, rep.watch} {
 		if r != nil {
-			errs = append(errs, r.Close())
+			r.Close()
 		}
 	}
-	if rep.killed {
-		rep.killed = false
-		errs = append(errs, rep.s.Revive(ctx, rep.Server))
+	if !rep.killed {
+		return nil
 	}
-	return errors.Join(errs...)
+	rep.killed = false
+	return rep.s.Revive(ctx, rep.Server)
 }
 
 // replication returns the replication state that a Redis reports.

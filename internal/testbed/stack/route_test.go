@@ -29,11 +29,7 @@ func openRoute(t *testing.T, s *stack.Stack, server string) *stack.Route {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := r.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(r.Close)
 	return r
 }
 
@@ -350,9 +346,7 @@ func TestARouteBearsOneFault(t *testing.T) {
 	c := dial(t, r.Addr)
 	c.say("SET " + key + " late")
 	c.hearsNothing()
-	if err := r.Close(); err != nil {
-		t.Fatal(err)
-	}
+	r.Close()
 	c.hearsTheEnd()
 	healed(t, heal)
 	if straight.Exists(t.Context(), key).Val() != 0 {

@@ -36,9 +36,9 @@ func (l *link) reset() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.ended = true
-	reset(l.client)
+	Reset(l.client)
 	if l.server != nil {
-		reset(l.server)
+		Reset(l.server)
 	}
 }
 
@@ -49,9 +49,9 @@ func (l *link) connect() bool {
 	defer l.mu.Unlock()
 	if err != nil || l.ended {
 		if err == nil {
-			reset(server)
+			Reset(server)
 		}
-		reset(l.client)
+		Reset(l.client)
 		return false
 	}
 	l.server = server
@@ -64,6 +64,11 @@ func (l *link) run() {
 	if !l.connect() {
 		return
 	}
+	defer l.close()
+	if pipe := l.proxy.cfg.Pipe; pipe != nil {
+		pipe(l.ctx, l.client, l.server)
+		return
+	}
 	requests, replies := l.proxy.cfg.Protocol(&l.session)
 	up := &carrier{link: l, scan: requests, from: l.client, to: l.server, decide: l.send}
 	down := &carrier{link: l, scan: replies, from: l.server, to: l.client, decide: l.deliver}
@@ -74,6 +79,9 @@ func (l *link) run() {
 		l.cancel(ErrGone)
 	})
 	both.Wait()
+}
+
+func (l *link) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	_ = l.client.Close()
@@ -334,7 +342,7 @@ func (c *carrier) giveUp(err error) bool {
 		_, _ = c.from.Write(refused.answer)
 		_ = c.from.Close()
 		c.cancel(ErrGone)
-		reset(c.to)
+		Reset(c.to)
 		return false
 	}
 	c.plain.Store(true)

@@ -2,26 +2,33 @@ package wire
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Config holds the settings of a proxy.
 type Config struct {
 	Server   string // name of the server in events
 	Protocol Protocol
+	// Pipe, if not nil, copies the bytes of each connection instead of Protocol, until both
+	// directions have ended. ctx ends when the proxy resets the connection.
+	Pipe func(ctx context.Context, client, server net.Conn)
 	// Dial connects to the server. If it fails, the proxy resets the client's connection.
 	Dial func(ctx context.Context) (net.Conn, error)
 	Say  func(text string) // takes messages for the user; nil discards them
 }
 
 // Proxy listens on a port of the loopback interface and forwards connections to one server. Its
-// methods are safe for concurrent use.
+// methods are safe for concurrent use, except that only one of Refuse, Reopen and Close may run at
+// a time.
 type Proxy struct {
 	cfg        Config
+	addr       string
 	listener   net.Listener
 	acceptDone chan struct{} // closes when the proxy accepts no more connections
 	tap        atomic.Pointer[Tap]
@@ -29,26 +36,38 @@ type Proxy struct {
 
 	mu     sync.Mutex
 	links  map[*link]bool
-	closed bool
 	unread string // why the first unreadable connection could not be read; empty if the proxy could read all
 }
 
 // Listen opens a proxy, which stays open until Close.
 func Listen(cfg Config) (*Proxy, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, fmt.Errorf("wire: proxy to %s: %w", cfg.Server, err)
-	}
 	if cfg.Say == nil {
 		cfg.Say = func(string) {}
 	}
-	p := &Proxy{cfg: cfg, listener: l, acceptDone: make(chan struct{}), links: map[*link]bool{}}
-	go p.accept()
-	return p, nil
+	p := &Proxy{cfg: cfg, addr: "127.0.0.1:0", links: map[*link]bool{}}
+	return p, p.Reopen()
+}
+
+// listenTimeout is how long Reopen retries while the port of the previous listener is still in use.
+const listenTimeout = 2 * time.Second
+
+// Reopen makes the proxy accept connections again after Refuse.
+func (p *Proxy) Reopen() (err error) {
+	for deadline := time.Now().Add(listenTimeout); ; time.Sleep(10 * time.Millisecond) {
+		if p.listener, err = net.Listen("tcp", p.addr); err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("wire: proxy to %s: %w", p.cfg.Server, err)
+		}
+	}
+	p.addr, p.acceptDone = p.listener.Addr().String(), make(chan struct{})
+	go p.accept(p.listener, p.acceptDone)
+	return nil
 }
 
 // Addr returns the address at which the proxy listens.
-func (p *Proxy) Addr() string { return p.listener.Addr().String() }
+func (p *Proxy) Addr() string { return p.addr }
 
 // Server returns the name that the server has in events.
 func (p *Proxy) Server() string { return p.cfg.Server }
@@ -71,47 +90,40 @@ func (p *Proxy) Use(t Tap) {
 }
 
 // HangUp resets all connections. The proxy still accepts new ones.
-func (p *Proxy) HangUp() {
-	for _, l := range p.all() {
+func (p *Proxy) HangUp() { p.HangUpThen(func() {}) }
+
+// HangUpThen resets all connections, and calls then before any new connection begins.
+func (p *Proxy) HangUpThen(then func()) {
+	p.mu.Lock()
+	links := slices.Collect(maps.Keys(p.links))
+	for _, l := range links {
 		l.reset()
+	}
+	then()
+	p.mu.Unlock()
+	for _, l := range links {
 		<-l.done
 	}
 }
 
-// Close ends the proxy and its connections. The contexts of waiting taps end too.
-func (p *Proxy) Close() error {
-	p.mu.Lock()
-	p.closed = true
-	p.mu.Unlock()
-	err := p.listener.Close()
+// Refuse resets all connections and refuses new ones until Reopen.
+func (p *Proxy) Refuse() {
+	_ = p.listener.Close()
 	<-p.acceptDone
 	p.HangUp()
-	if errors.Is(err, net.ErrClosed) {
-		err = nil
-	}
-	return err
 }
 
-func (p *Proxy) all() []*link {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	links := make([]*link, 0, len(p.links))
-	for l := range p.links {
-		links = append(links, l)
-	}
-	return links
-}
+// Close ends the proxy and its connections. The contexts of waiting taps end too.
+func (p *Proxy) Close() { p.Refuse() }
 
-func (p *Proxy) accept() {
-	defer close(p.acceptDone)
-	var dialing sync.WaitGroup
-	defer dialing.Wait()
+func (p *Proxy) accept(from net.Listener, done chan<- struct{}) {
+	defer close(done)
 	for {
-		client, err := p.listener.Accept()
+		client, err := from.Accept()
 		if err != nil {
 			return
 		}
-		dialing.Go(func() { p.serve(client) }) // a slow connect must not delay other clients
+		p.serve(client)
 	}
 }
 
@@ -120,11 +132,6 @@ func (p *Proxy) serve(client net.Conn) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	l := &link{proxy: p, client: client, number: p.conns.Add(1), ctx: ctx, cancel: cancel, done: make(chan struct{})}
 	p.mu.Lock()
-	if p.closed {
-		p.mu.Unlock()
-		reset(client)
-		return
-	}
 	p.links[l] = true
 	p.mu.Unlock()
 	go func() {
@@ -147,8 +154,8 @@ func (l *link) noteUnreadable(err error) {
 	l.proxy.cfg.Say(why)
 }
 
-// reset closes a connection with a RST. Data that was not sent yet is lost.
-func reset(conn net.Conn) {
+// Reset closes a connection with a RST. Data that was not sent yet is lost.
+func Reset(conn net.Conn) {
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0)
 	}

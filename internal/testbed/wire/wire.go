@@ -1,4 +1,4 @@
-// Package wire provides proxies that read the traffic between a program and a server. They
+// Package wire provides proxies between a program and a server. They
 // understand the Redis protocol (RESP) and the protocol of MySQL and MariaDB.
 //
 // A Proxy stands between a program, in any language, and one server. Each request is an Event. A

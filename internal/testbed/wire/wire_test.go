@@ -118,11 +118,7 @@ func proxyTo(tb testing.TB, server, addr string, protocol wire.Protocol) (*wire.
 	if err != nil {
 		tb.Fatal(err)
 	}
-	tb.Cleanup(func() {
-		if err := p.Close(); err != nil {
-			tb.Error(err)
-		}
-	})
+	tb.Cleanup(p.Close)
 	return p, &s
 }
 
