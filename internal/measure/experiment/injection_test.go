@@ -198,7 +198,7 @@ func TestFaults(t *testing.T) {
 // A Cluster and a master with Sentinels are struck and whole again.
 func TestFaultsOfTopologies(t *testing.T) {
 	for topology, cells := range map[catalog.Topology][]CellName{
-		catalog.RedisCluster:  {{"setnx", catalog.SlotMoves}},
+		catalog.RedisCluster:  {{"handoff", catalog.SlotMoves}},
 		catalog.RedisSentinel: {{"setnx", catalog.MasterKilled}},
 	} {
 		t.Run(string(topology), func(t *testing.T) {

@@ -313,6 +313,9 @@ func (d *dryRun) handingOver(ctx context.Context, t *trail) error {
 	if err := waiter.awaitCalls(ctx, max(1, t.queued)); err != nil {
 		return err
 	}
+	if !wait.For(ctx, simultaneous) { // a message through a Redis Cluster can reach the holder after the reply has reached the waiter
+		return context.Cause(ctx)
+	}
 	if err := holder.fail(ctx); err != nil {
 		return err
 	}
