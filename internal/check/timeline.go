@@ -398,7 +398,7 @@ var descriptions = map[string]string{
 	"acquire fail": "does not get the lock",
 	"read ok":      "reads the order",
 	"read fail":    "is refused the order",
-	"claim invoke": "sends its write",
+	"claim invoke": "begins its write",
 	"claim ok":     "writes itself as the winner",
 	"claim fail":   "is refused its write",
 	"claim info":   "gets no answer to its write",

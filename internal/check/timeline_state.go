@@ -19,11 +19,13 @@ type state struct {
 	beliefs map[actor]string
 }
 
-// insider is one holder inside its critical section.
+// insider is a driver that got the lock and has not released it yet.
 type insider struct {
 	actor
-	at          time.Duration
-	incarnation int // the incarnation of its process
+	until       time.Duration // the end of its lease; 0 if unknown
+	incarnation int           // the incarnation of its process
+	lost        bool          // another driver has got the lock since
+	leaves      bool          // it has left the critical section, and its release is under way
 	died        bool
 }
 
@@ -35,8 +37,21 @@ func (s *state) next(e history.Event) {
 	}
 	switch {
 	case e.Op == history.Acquire && e.Kind == history.OK:
-		s.inside = append(s.inside, insider{actor: a, at: e.T, incarnation: e.Incarnation})
-	case e.Op == history.Release && e.Kind == history.Invoke:
+		for i, x := range s.inside {
+			s.inside[i].lost = x.lost || s.Excludes != catalog.PerProcess || x.instance == e.Instance
+		}
+		s.inside = append(s.inside, insider{actor: a, until: s.leaseEnd(e), incarnation: e.Incarnation})
+	case e.Op == history.Renew || e.Op == history.Release && e.Kind == history.Invoke:
+		for i, x := range s.inside {
+			switch {
+			case x.actor != a:
+			case e.Op == history.Release:
+				s.inside[i].leaves = true
+			case e.Kind == history.OK:
+				s.inside[i].until = s.leaseEnd(e)
+			}
+		}
+	case e.Op == history.Release:
 		s.inside = slices.DeleteFunc(s.inside, func(x insider) bool { return x.actor == a })
 	case slices.Contains(s.writes, e):
 		s.winners = append(s.winners, a)
@@ -123,19 +138,31 @@ func (s *state) truth(now time.Duration) string {
 	return strings.Join(facts, "; ")
 }
 
-// holders says who is inside, who has been inside for longer than a lease, and who died
-// inside.
+// leaseEnd returns when the lease ends that an event has granted or renewed, or 0 if unknown.
+func (s *state) leaseEnd(e history.Event) time.Duration {
+	switch {
+	case e.Lease > 0:
+		return e.T + e.Lease
+	case e.Lease == 0 && s.Lease > 0:
+		return e.T + s.Lease
+	default:
+		return 0
+	}
+}
+
+// holders says who holds the lock, who is inside without it, and who died inside.
 func (s *state) holders(now time.Duration) []string {
-	var inside, long, dead []actor
+	var holding, without, dead []actor
 	for _, x := range s.inside {
+		lost := x.lost || x.until > 0 && now > x.until
 		switch {
 		case x.died:
 			dead = append(dead, x.actor)
-			continue
-		case s.Lease > 0 && now-x.at > s.Lease:
-			long = append(long, x.actor)
+		case lost && !x.leaves:
+			without = append(without, x.actor)
+		case !lost:
+			holding = append(holding, x.actor)
 		}
-		inside = append(inside, x.actor)
 	}
 	var facts []string
 	add := func(who []actor, what string) {
@@ -143,8 +170,8 @@ func (s *state) holders(now time.Duration) []string {
 			facts = append(facts, names(who)+what)
 		}
 	}
-	add(inside, " inside")
-	add(long, fmt.Sprintf(" for longer than a lease of %v", s.Lease))
+	add(holding, map[bool]string{true: " each hold a lock", false: " holds the lock"}[len(holding) > 1])
+	add(without, " inside without the lock")
 	add(dead, " died inside")
 	return facts
 }

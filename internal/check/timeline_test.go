@@ -55,13 +55,13 @@ order 2 one-winner F1
 			s.claims(1500, 1502, "A", 2, 1, 0)
 		}, `
 order 2 one-winner F11
-0 A/1 gets the lock | has the lock | driver 1 inside; order open
-1 A/1 reads the order | has the lock, the order is open | driver 1 inside; order open
-4 A/1 the fault strikes: read 1 after | has the lock, the order is open | driver 1 inside; order open
-1200 B/2 gets the lock | has the lock | driver 1 and driver 2 inside; driver 1 for longer than a lease of 1s; order open
-1201 B/2 reads the order | has the lock, the order is open | driver 1 and driver 2 inside; driver 1 for longer than a lease of 1s; order open
-1211 B/2 writes itself as the winner | has won the order | driver 1 and driver 2 inside; driver 1 for longer than a lease of 1s; order grabbed by driver 2
-1501 A/1 writes itself as the winner | has won the order | driver 1 inside; driver 1 for longer than a lease of 1s; order grabbed 2 times: by driver 2 and driver 1
+0 A/1 gets the lock | has the lock | driver 1 holds the lock; order open
+1 A/1 reads the order | has the lock, the order is open | driver 1 holds the lock; order open
+4 A/1 the fault strikes: read 1 after | has the lock, the order is open | driver 1 holds the lock; order open
+1200 B/2 gets the lock | has the lock | driver 2 holds the lock; driver 1 inside without the lock; order open
+1201 B/2 reads the order | has the lock, the order is open | driver 2 holds the lock; driver 1 inside without the lock; order open
+1211 B/2 writes itself as the winner | has won the order | driver 2 holds the lock; driver 1 inside without the lock; order grabbed by driver 2
+1501 A/1 writes itself as the winner | has won the order | driver 1 inside without the lock; order grabbed 2 times: by driver 2 and driver 1
 `},
 		{"a third frees the lock", "one-winner", catalog.Global, "F5 F12", catalog.Slow, func(s *scene) {
 			s.enters(0, "A", 2, 1, 0)
@@ -72,13 +72,13 @@ order 2 one-winner F11
 			s.claims(1140, 1141, "A", 2, 3, 0)
 		}, `
 order 2 one-winner F5
-0 B/2 gets the lock | has the lock | driver 1 and driver 2 inside; driver 1 for longer than a lease of 1s; order open
-1 B/2 reads the order | has the lock, the order is open | driver 1 and driver 2 inside; driver 1 for longer than a lease of 1s; order open
-10 A/1 lets go of the lock | has let go of the lock | driver 2 inside; order open
-20 A/3 gets the lock | has the lock | driver 2 and driver 3 inside; order open
-21 A/3 reads the order | has the lock, the order is open | driver 2 and driver 3 inside; order open
-30 B/2 writes itself as the winner | has won the order | driver 2 and driver 3 inside; order grabbed by driver 2
-40 A/3 writes itself as the winner | has won the order | driver 3 inside; order grabbed 2 times: by driver 2 and driver 3
+0 B/2 gets the lock | has the lock | driver 2 holds the lock; driver 1 inside without the lock; order open
+1 B/2 reads the order | has the lock, the order is open | driver 2 holds the lock; driver 1 inside without the lock; order open
+10 A/1 lets go of the lock | has let go of the lock | driver 2 holds the lock; order open
+20 A/3 gets the lock | has the lock | driver 3 holds the lock; driver 2 inside without the lock; order open
+21 A/3 reads the order | has the lock, the order is open | driver 3 holds the lock; driver 2 inside without the lock; order open
+30 B/2 writes itself as the winner | has won the order | driver 3 holds the lock; driver 2 inside without the lock; order grabbed by driver 2
+40 A/3 writes itself as the winner | has won the order | driver 3 holds the lock; order grabbed 2 times: by driver 2 and driver 3
 `},
 		{"a write under way for long", "one-winner", catalog.Global, "F11 F17 F38", catalog.PartitionDB, func(s *scene) {
 			s.enters(0, "A", 2, 1, 0)
@@ -89,13 +89,13 @@ order 2 one-winner F5
 			s.event(1500, "A", history.OK, history.Claim, 2, 1, 0, "")
 		}, `
 order 2 one-winner F11
-0 A/1 gets the lock | has the lock | driver 1 inside; order open
-1 A/1 reads the order | has the lock, the order is open | driver 1 inside; order open
-3 A/1 sends its write | has the lock, the order is open | driver 1 inside; order open
-1200 B/2 gets the lock | has the lock | driver 1 and driver 2 inside; driver 1 for longer than a lease of 1s; order open
-1201 B/2 reads the order | has the lock, the order is open | driver 1 and driver 2 inside; driver 1 for longer than a lease of 1s; order open
-1211 B/2 writes itself as the winner | has won the order | driver 1 and driver 2 inside; driver 1 for longer than a lease of 1s; order grabbed by driver 2
-1499 A/1 writes itself as the winner | has won the order | driver 1 inside; driver 1 for longer than a lease of 1s; order grabbed 2 times: by driver 2 and driver 1
+0 A/1 gets the lock | has the lock | driver 1 holds the lock; order open
+1 A/1 reads the order | has the lock, the order is open | driver 1 holds the lock; order open
+3 A/1 begins its write | has the lock, the order is open | driver 1 holds the lock; order open
+1200 B/2 gets the lock | has the lock | driver 2 holds the lock; driver 1 inside without the lock; order open
+1201 B/2 reads the order | has the lock, the order is open | driver 2 holds the lock; driver 1 inside without the lock; order open
+1211 B/2 writes itself as the winner | has won the order | driver 2 holds the lock; driver 1 inside without the lock; order grabbed by driver 2
+1499 A/1 writes itself as the winner | has won the order | driver 1 inside without the lock; order grabbed 2 times: by driver 2 and driver 1
 `},
 		{"two holders, one winner", "holders-exclusive", catalog.Global, "F11 F18 F19 F21", catalog.Amnesia, func(s *scene) {
 			s.enters(0, "A", 2, 1, 0)
@@ -103,9 +103,9 @@ order 2 one-winner F11
 			s.claims(13, 14, "B", 2, 2, 0)
 		}, `
 order 2 holders-exclusive F18
-0 A/1 gets the lock | has the lock | driver 1 inside; order open
-1 A/1 reads the order | has the lock, the order is open | driver 1 inside; order open
-3 B/2 gets the lock | has the lock | driver 1 and driver 2 inside; order open
+0 A/1 gets the lock | has the lock | driver 1 holds the lock; order open
+1 A/1 reads the order | has the lock, the order is open | driver 1 holds the lock; order open
+3 B/2 gets the lock | has the lock | driver 2 holds the lock; driver 1 inside without the lock; order open
 `},
 		{"a holder that died", "stuck", catalog.Global, "F3 F5 F15", catalog.Crash, func(s *scene) {
 			s.enters(0, "A", 2, 1, 0)
@@ -115,11 +115,11 @@ order 2 holders-exclusive F18
 			}
 		}, `
 order 2 stuck F3
-0 A/1 gets the lock | has the lock | driver 1 inside; order open
-1 A/1 reads the order | has the lock, the order is open | driver 1 inside; order open
-4 A/1 the fault strikes: read 1 after | has the lock, the order is open | driver 1 inside; order open
-99 B/10 does not get the lock: lock: busy | another driver has the lock | driver 1 inside; order open
-119 B/12 does not get the lock: lock: busy | another driver has the lock | driver 1 inside; order open
+0 A/1 gets the lock | has the lock | driver 1 holds the lock; order open
+1 A/1 reads the order | has the lock, the order is open | driver 1 holds the lock; order open
+4 A/1 the fault strikes: read 1 after | has the lock, the order is open | driver 1 holds the lock; order open
+99 B/10 does not get the lock: lock: busy | another driver has the lock | driver 1 holds the lock; order open
+119 B/12 does not get the lock: lock: busy | another driver has the lock | driver 1 holds the lock; order open
 `},
 		{"a holder whose process was started again", "stuck", catalog.Global, "F3 F5 F15", catalog.Crash, func(s *scene) {
 			s.enters(0, "A", 2, 1, 0)
@@ -129,9 +129,9 @@ order 2 stuck F3
 			s.fails(100, "A", history.Acquire, 2, 9, 0, history.Busy, "lock: busy")
 		}, `
 order 2 stuck F3
-0 A/1 gets the lock | has the lock | driver 1 inside; order open
-1 A/1 reads the order | has the lock, the order is open | driver 1 inside; order open
-4 A/1 the fault strikes: after read | has the lock, the order is open | driver 1 inside; order open
+0 A/1 gets the lock | has the lock | driver 1 holds the lock; order open
+1 A/1 reads the order | has the lock, the order is open | driver 1 holds the lock; order open
+4 A/1 the fault strikes: after read | has the lock, the order is open | driver 1 holds the lock; order open
 99 A/9 does not get the lock: lock: busy | another driver has the lock | driver 1 died inside; order open
 `},
 		{"one that died before it knew", "stuck", catalog.Global, "F4 F5 F12", catalog.Crash, func(s *scene) {
@@ -153,9 +153,9 @@ order 2 stuck F4
 			s.fails(8, "A", history.Release, 2, 1, 0, "dependency", "refused")
 		}, `
 order 2 stuck F3
-0 A/1 gets the lock | has the lock | driver 1 inside; order open
-1 A/1 reads the order | has the lock, the order is open | driver 1 inside; order open
-5 A/1 is refused its write: not written | has the lock, the order is open | driver 1 inside; order open
+0 A/1 gets the lock | has the lock | driver 1 holds the lock; order open
+1 A/1 reads the order | has the lock, the order is open | driver 1 holds the lock; order open
+5 A/1 is refused its write: not written | has the lock, the order is open | driver 1 holds the lock; order open
 7 A/1 lets go of the lock, in vain: refused | has the lock, the order is open | order open
 `},
 		{"one unit too many", "one-winner", catalog.Global, "F11 F17 F38", catalog.Pause, func(s *scene) {
@@ -170,16 +170,16 @@ order 2 stuck F3
 			s.enters(1700, "B", 2, 4, 0)
 		}, `
 order 2 one-winner F11
-0 A/1 gets the lock | has the lock | driver 1 inside; none of 2 units sold
-1 A/1 reads the order | has the lock, a unit is left | driver 1 inside; none of 2 units sold
-4 A/1 the fault strikes: read 1 after | has the lock, a unit is left | driver 1 inside; none of 2 units sold
-1200 B/2 gets the lock | has the lock | driver 1 and driver 2 inside; driver 1 for longer than a lease of 1s; none of 2 units sold
-1201 B/2 reads the order | has the lock, a unit is left | driver 1 and driver 2 inside; driver 1 for longer than a lease of 1s; none of 2 units sold
-1211 B/2 writes itself as the winner | has a unit | driver 1 and driver 2 inside; driver 1 for longer than a lease of 1s; 1 of 2 units sold: to driver 2
-1501 A/1 writes itself as the winner | has a unit | driver 1 inside; driver 1 for longer than a lease of 1s; 2 of 2 units sold: to driver 2 and driver 1
-1600 B/3 gets the lock | has the lock | driver 3 inside; 2 of 2 units sold: to driver 2 and driver 1
-1601 B/3 reads the order | has the lock, a unit is left | driver 3 inside; 2 of 2 units sold: to driver 2 and driver 1
-1611 B/3 writes itself as the winner | has a unit | driver 3 inside; 3 of 2 units sold: to driver 2 and driver 1 and driver 3
+0 A/1 gets the lock | has the lock | driver 1 holds the lock; none of 2 units sold
+1 A/1 reads the order | has the lock, a unit is left | driver 1 holds the lock; none of 2 units sold
+4 A/1 the fault strikes: read 1 after | has the lock, a unit is left | driver 1 holds the lock; none of 2 units sold
+1200 B/2 gets the lock | has the lock | driver 2 holds the lock; driver 1 inside without the lock; none of 2 units sold
+1201 B/2 reads the order | has the lock, a unit is left | driver 2 holds the lock; driver 1 inside without the lock; none of 2 units sold
+1211 B/2 writes itself as the winner | has a unit | driver 2 holds the lock; driver 1 inside without the lock; 1 of 2 units sold: to driver 2
+1501 A/1 writes itself as the winner | has a unit | driver 1 inside without the lock; 2 of 2 units sold: to driver 2 and driver 1
+1600 B/3 gets the lock | has the lock | driver 3 holds the lock; 2 of 2 units sold: to driver 2 and driver 1
+1601 B/3 reads the order | has the lock, a unit is left | driver 3 holds the lock; 2 of 2 units sold: to driver 2 and driver 1
+1611 B/3 writes itself as the winner | has a unit | driver 3 holds the lock; 3 of 2 units sold: to driver 2 and driver 1 and driver 3
 `},
 		{"as many winners as units", "one-winner", catalog.Global, "F11 F17 F38", catalog.Pause, func(s *scene) {
 			s.Units = 2
@@ -327,7 +327,7 @@ func TestTimelineShows(t *testing.T) {
 			0 A/1 reads the order
 			1 B/2 reads the order
 			3 A/1 writes itself as the winner
-			4 B/2 sends its write
+			4 B/2 begins its write
 			6 B/2 the fault strikes
 			7 B/2 writes itself as the winner`},
 
@@ -500,23 +500,23 @@ func TestBeliefs(t *testing.T) {
 			17 B/2 release invoke
 			18 B/2 release fail code=dependency
 			19 B/2 grab fail code=busy`, `
-			0 has the lock | driver 1 inside; order open
-			1 has the lock, the order is open | driver 1 inside; order open
-			2 nothing yet | driver 1 inside; order open
-			3 another driver has the lock | driver 1 inside; order open
-			4 has the lock, the order is open | order open
+			0 has the lock | driver 1 holds the lock; order open
+			1 has the lock, the order is open | driver 1 holds the lock; order open
+			2 nothing yet | driver 1 holds the lock; order open
+			3 another driver has the lock | driver 1 holds the lock; order open
+			4 has the lock, the order is open | driver 1 holds the lock; order open
 			5 has let go of the lock | order open
-			6 has the lock | driver 2 inside; order open
-			7 has the lock | driver 2 inside; order open
-			8 has the lock, the order is open | driver 2 inside; order open
-			9 has let go of the lock | driver 2 inside; order open
-			10 has won the order | driver 2 inside; order grabbed by driver 1
-			11 the lock is lost | driver 2 inside; order grabbed by driver 1
-			12 has the lock | driver 2 and driver 3 inside; order grabbed by driver 1
-			13 the order is taken | driver 2 and driver 3 inside; order grabbed by driver 1
-			14 has won the order | driver 2 and driver 3 inside; order grabbed 2 times: by driver 1 and driver 3
-			15 has won the order | driver 2 inside; order grabbed 2 times: by driver 1 and driver 3
-			16 has won the order | driver 2 inside; order grabbed 2 times: by driver 1 and driver 3
+			6 has the lock | driver 2 holds the lock; order open
+			7 has the lock | driver 2 holds the lock; order open
+			8 has the lock, the order is open | driver 2 holds the lock; order open
+			9 has let go of the lock | driver 2 holds the lock; order open
+			10 has won the order | driver 2 holds the lock; order grabbed by driver 1
+			11 the lock is lost | driver 2 holds the lock; order grabbed by driver 1
+			12 has the lock | driver 3 holds the lock; driver 2 inside without the lock; order grabbed by driver 1
+			13 the order is taken | driver 3 holds the lock; driver 2 inside without the lock; order grabbed by driver 1
+			14 has won the order | driver 3 holds the lock; driver 2 inside without the lock; order grabbed 2 times: by driver 1 and driver 3
+			15 has won the order | driver 3 holds the lock; driver 2 inside without the lock; order grabbed 2 times: by driver 1 and driver 3
+			16 has won the order | driver 2 inside without the lock; order grabbed 2 times: by driver 1 and driver 3
 			17 the lock is lost | order grabbed 2 times: by driver 1 and driver 3
 			18 the lock is lost | order grabbed 2 times: by driver 1 and driver 3
 			19 the lock is lost | order grabbed 2 times: by driver 1 and driver 3`, 1},
@@ -539,11 +539,11 @@ func TestBeliefs(t *testing.T) {
 			2 B/2 claim ok
 			3 A/1 read ok code=open
 			4 B/2 read ok code=taken`, `
-			0 has the lock | driver 1 inside; order open
-			1 has the lock | driver 1 and driver 2 inside; order open
-			2 has won the order | driver 1 and driver 2 inside; order grabbed by driver 2
-			3 has the lock, the order is open | driver 1 and driver 2 inside; order grabbed by driver 2
-			4 the order is taken | driver 1 and driver 2 inside; order grabbed by driver 2`, 1},
+			0 has the lock | driver 1 holds the lock; order open
+			1 has the lock | driver 2 holds the lock; driver 1 inside without the lock; order open
+			2 has won the order | driver 2 holds the lock; driver 1 inside without the lock; order grabbed by driver 2
+			3 has the lock, the order is open | driver 2 holds the lock; driver 1 inside without the lock; order grabbed by driver 2
+			4 the order is taken | driver 2 holds the lock; driver 1 inside without the lock; order grabbed by driver 2`, 1},
 		{"of a read without a code, before a write", catalog.NoExclusion, time.Second, `
 			0 B/2 claim ok
 			1 A/1 read ok
@@ -585,26 +585,26 @@ func TestBeliefs(t *testing.T) {
 			1000 B/2 acquire ok
 			1001 B/2 read ok
 			2001 B/2 strike info`, `
-			0 has the lock | driver 1 inside; order open
-			1000 has the lock | driver 1 and driver 2 inside; order open
-			1001 has the lock, the order is open | driver 1 and driver 2 inside; driver 1 for longer than a lease of 1s; order open
-			2001 has the lock, the order is open | driver 1 and driver 2 inside; driver 1 and driver 2 for longer than a lease of 1s; order open`, 1},
+			0 has the lock | driver 1 holds the lock; order open
+			1000 has the lock | driver 2 holds the lock; driver 1 inside without the lock; order open
+			1001 has the lock, the order is open | driver 2 holds the lock; driver 1 inside without the lock; order open
+			2001 has the lock, the order is open | driver 1 and driver 2 inside without the lock; order open`, 1},
 		{"of a lease that may be of any length", catalog.Global, 0, `
 			0 A/1 acquire ok
 			5000 B/2 acquire ok`, `
-			0 has the lock | driver 1 inside; order open
-			5000 has the lock | driver 1 and driver 2 inside; order open`, 1},
+			0 has the lock | driver 1 holds the lock; order open
+			5000 has the lock | driver 2 holds the lock; driver 1 inside without the lock; order open`, 1},
 		{"of a process that was started anew", catalog.Global, time.Second, `
 			0 A/1 acquire ok
 			1 B/2 acquire ok
 			2 A/3 acquire ok incarnation=1
 			3 A/3 release invoke incarnation=1
 			4 A/4 acquire ok incarnation=2`, `
-			0 has the lock | driver 1 inside; order open
-			1 has the lock | driver 1 and driver 2 inside; order open
-			2 has the lock | driver 2 and driver 3 inside; driver 1 died inside; order open
-			3 has the lock | driver 2 inside; driver 1 died inside; order open
-			4 has the lock | driver 2 and driver 4 inside; driver 1 died inside; order open`, 1},
+			0 has the lock | driver 1 holds the lock; order open
+			1 has the lock | driver 2 holds the lock; driver 1 inside without the lock; order open
+			2 has the lock | driver 3 holds the lock; driver 2 inside without the lock; driver 1 died inside; order open
+			3 has the lock | driver 3 holds the lock; driver 2 inside without the lock; driver 1 died inside; order open
+			4 has the lock | driver 4 holds the lock; driver 2 inside without the lock; driver 1 and driver 3 died inside; order open`, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			events, ledger := played(t, tt.script)

@@ -226,6 +226,25 @@ func (l *leaseBook) leaseLeftBy(a *actor, now func(*node) time.Time) time.Durati
 	return left[len(left)-quorum]
 }
 
+// holds reports whether an actor that got the lock still holds it, by the clocks of the servers.
+// While the actor releases the lock, it holds the lock as long as a majority of servers stores it.
+func (l *leaseBook) holds(a *actor) bool {
+	stored := 0
+	for _, n := range l.cluster.nodes {
+		if _, ok := n.leaseOf(a.value); ok {
+			stored++
+		}
+	}
+	switch {
+	case !l.leased():
+		return !a.releasing
+	case a.releasing && (!l.cluster.showsToken || stored < l.quorum()):
+		return false
+	default:
+		return l.leaseLeft(a) > 0
+	}
+}
+
 // nextLeaseEndLocked returns the actor whose lease ends next, and how long that lease still
 // runs. It returns nil if no lease will end.
 func (l *leaseBook) nextLeaseEndLocked() (holder *actor, left time.Duration) {

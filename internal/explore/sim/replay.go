@@ -54,13 +54,13 @@ func (x *execution) moment(s schedule.Step, made bool) Moment {
 		if a.dead && slices.ContainsFunc(x.cluster.nodes, func(n *node) bool { _, ok := n.leaseOf(a.value); return ok }) {
 			m.Kept = append(m.Kept, a.name)
 		}
-		if !a.granted || a.releasing {
+		if !a.granted || !x.cluster.locks() {
 			continue
 		}
-		if !a.knowsLoss && !a.dead {
+		if !a.releasing && !a.knowsLoss && !a.dead {
 			m.Believes = append(m.Believes, a.name)
 		}
-		if !x.leases.leased() || x.leases.leaseLeft(a) > 0 {
+		if x.leases.holds(a) {
 			m.Holds = append(m.Holds, a.name)
 		}
 	}

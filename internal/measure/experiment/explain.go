@@ -207,7 +207,9 @@ func (in *injection) row(name string, e check.Evidence, timelines map[int64]chec
 			misses += e.Record.NearMisses[c.order]
 		}
 		competed = competed && in.competed(c)
-		p.FailureMode = cmp.Or(p.FailureMode, in.modeOf(c, e, timelines))
+		if harm := failureOf(c.order, in.strategy, e).property; harm == catalog.OneWinner || harm == catalog.StuckOrder {
+			p.FailureMode = cmp.Or(p.FailureMode, in.modeOf(c, e, timelines))
+		}
 	}
 	if e.NoLedger == nil {
 		p.DoubleGrabs = &double

@@ -375,8 +375,12 @@ func TestFewerDriversThanUnits(t *testing.T) {
 		for i := range tt.rows {
 			e.Ledger = append(e.Ledger, order.Grab{Order: 1, Driver: int64(i) + 1})
 		}
-		if p := in.row("after read", e, nil); p.Verdict != tt.want {
+		p := in.row("after read", e, map[int64]check.Timeline{1: {Mode: "F11"}})
+		if p.Verdict != tt.want {
 			t.Errorf("%d drivers came and %d rows: %s, want %s", tt.reached, tt.rows, p.Verdict, tt.want)
+		}
+		if explained := p.FailureMode != ""; explained != (tt.want == catalog.Stuck || tt.want == catalog.Unsafe) {
+			t.Errorf("a point that is %s is explained by %q", p.Verdict, p.FailureMode)
 		}
 	}
 }

@@ -116,6 +116,11 @@ func (d *Diagram) tooManyWrites(all []*driverRow) []fact {
 	if two.who == a && a.in(two.at, Gap) && two.what == "too" {
 		two.what = "unaware"
 	}
+	if loss, ok := two.who.last(Loss, two.at); ok && two.who == a && two.what == "too" {
+		if sent, ok := a.last(Sent, loss.At); ok && sent.At > inA.From {
+			two.what = "knew"
+		}
+	}
 	facts := d.secondGrant(all, a, b, inA, inB)
 	if facts == nil {
 		return []fact{one, two}
@@ -273,7 +278,7 @@ func (d *Diagram) noWinner(all []*driverRow) (facts []fact) {
 			facts = append(facts, fact{what: "kept", who: a, at: facts[0].at})
 		}
 		for _, b := range all {
-			if m, ok := b.last(Failed, d.End); ok && b != a && m.At > facts[0].at {
+			if m, ok := b.last(Denied, d.End); ok && b != a && m.At > facts[0].at {
 				return append(facts, fact{what: "waits", who: b, at: m.At})
 			}
 		}
@@ -321,7 +326,7 @@ func (w *driverRow) last(kind MarkKind, by float64) (found Mark, ok bool) {
 
 // causeless lists the facts that follow from no earlier fact of the explanation. For example, a driver
 // writes because it read an open order, and not because another driver has won.
-var causeless = []string{"won", "too", "unaware", "oversold", "again", "stopped", "readToo"}
+var causeless = []string{"won", "too", "unaware", "knew", "oversold", "again", "stopped", "readToo"}
 
 // arrows connects each fact with the next one if the first caused the second. If there was no lock, it
 // connects only the second write with the read of the same driver.

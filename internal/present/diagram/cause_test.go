@@ -41,6 +41,9 @@ func TestCause(t *testing.T) {
 			"Driver 1 was paused at 4.00 ms; its lease ran out at 1,002 ms; driver 2 got the lock at 1,003 ms; driver 2 won at 1,006 ms; the database refused the write of driver 1 at 1,502 ms."},
 		{"it learns of the loss", catalog.Pause, catalog.Global, "", append(without(pausedHolder, "8004 1 claim"), "8004 1 lost info 1501"), 0, 2,
 			"Driver 1 was paused at 4.00 ms; its lease ran out at 1,002 ms; driver 2 got the lock at 1,003 ms; driver 2 won at 1,006 ms; driver 1 learned of the loss at 1,501 ms and did not write."},
+		{"it learns of the loss too late", catalog.Pause, catalog.Global, catalog.OneWinner, []string{
+			"8004 1 acquire ok 0 lease=1s", "8004 1 claim invoke 3", "8004 1 strike info 4", "8005 2 acquire ok 1001 lease=1s", "8005 2 claim ok 1003", "8004 1 lost info 1500", "8004 1 strike ok 1501", "8004 1 claim ok 1502",
+		}, 0, 2, "Driver 1 was paused at 4.00 ms; its lease ran out at 1,000 ms; driver 2 got the lock at 1,001 ms; driver 2 won at 1,003 ms; driver 1 wrote at 1,502 ms as well, because its write had begun before it learned of the loss."},
 		{"no lock", "", catalog.NoExclusion, catalog.OneWinner, []string{
 			"8004 1 acquire ok 0", "8004 1 read ok 1", "8005 2 acquire ok 1", "8005 2 read ok 2", "8004 1 claim ok 12", "8005 2 claim ok 14",
 		}, 0, 1, "Driver 1 read at 1.00 ms that the order was open; driver 2 also read at 2.00 ms that it was open, because neither had written; driver 1 won at 12 ms; driver 2 wrote at 14 ms as well."},

@@ -98,12 +98,14 @@ type MarkKind string
 // The kinds of marks.
 const (
 	Read     MarkKind = "read"
-	Sent     MarkKind = "sent"   // the driver sends its read or its write
+	Sent     MarkKind = "sent"   // the driver begins its read or its write
 	Won      MarkKind = "won"    // a ledger row within the units of the order
 	Second   MarkKind = "second" // a ledger row beyond the units of the order
 	Refused  MarkKind = "refused"
 	Unknown  MarkKind = "unknown"
-	Failed   MarkKind = "failed"
+	Denied   MarkKind = "denied" // the driver does not get the lock
+	Failed   MarkKind = "failed" // a call to the database fails
+	Late     MarkKind = "late"   // a release or a renewal has no effect, because the lock was lost before
 	Renewed  MarkKind = "renewed"
 	Released MarkKind = "released"
 	LeaseEnd MarkKind = "leaseend"

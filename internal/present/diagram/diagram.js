@@ -73,17 +73,24 @@ const number = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const small = new Intl.NumberFormat("en", { maximumFractionDigits: 2 });
 export const ms = (t) => (Math.abs(t) < 10 ? small : number).format(t) + " ms";
 
+// turns returns the times that explain an order: where it goes wrong, where a lease runs out, and
+// where a fault strikes. They have a label on the axis wherever there is room.
+function turns(d) {
+  const rows = list(d.lanes).flatMap((l) => [l, ...list(l.rows)]);
+  return [d.lost, ...rows.flatMap((r) => list(r.marks).filter((m) => m.k === "leaseend").map((m) => m.a)), ...[d, ...rows].flatMap((r) => list(r.spans || r.bands).filter((s) => s.k === "fault").map((s) => s.f))].filter(Number.isFinite);
+}
+
 // strokes holds the marks that are one path: a class, and a function that draws it around a
 // point.
 const strokes = {
   read: ["ink", (x, y) => `M${x - 5} ${y - 4}h10l-5 9z`],
   sent: ["ink", (x, y) => `M${x} ${y - 6}l5 6l-5 6l-5-6z`],
-  failed: ["grey", (x, y) => `M${x - 4} ${y - 4}l8 8M${x + 4} ${y - 4}l-8 8`],
+  denied: ["grey", (x, y) => `M${x - 4} ${y - 4}l8 8M${x + 4} ${y - 4}l-8 8`],
   renewed: ["blue", (x, y) => `M${x} ${y - 9}v18`],
   released: ["blue", (x, y) => `M${x - 4} ${y - 4}h8v8h-8z`],
+  late: ["grey", (x, y) => `M${x - 4} ${y - 4}h8v8h-8zM${x - 6} ${y + 6}l12-12`],
   leaseend: ["blue", (x, y) => `M${x + 4} ${y - 6}v12l-8-6z`],
-  loss: ["loss", (x, y) => `M${x} ${y - 7}v8M${x} ${y + 4}v3`],
-  dies: ["ink", (x, y) => `M${x - 5} ${y - 5}l10 10M${x + 5} ${y - 5}l-10 10`],
+  dies: ["ink", (x, y) => `M${x} ${y - 7}v14M${x - 4} ${y - 3}h8`],
 };
 
 // glyph returns the shape of a mark. A mark from strokes is drawn around every point, and
@@ -101,6 +108,8 @@ function glyph(kind, points, n) {
     case "second": { const g = ring("second", n || "2"); g.prepend(svg("circle", { class: "second", cx: x, cy: y, r: 10 })); return g; }
     case "refused": return svg("g", {}, svg("circle", { class: "refused", cx: x, cy: y, r: 6 }), svg("path", { class: "refused", d: `M${x - 4} ${y + 4}l8-8` }));
     case "unknown": return ring("grey", "?");
+    case "failed": return ring("grey", "×");
+    case "loss": return ring("second", "!");
     default: return svg("circle", { class: "call", cx: x, cy: y, r: 3 });
   }
 }
@@ -108,26 +117,26 @@ function glyph(kind, points, n) {
 const english = {
   waits: "waits for the lock", inside: "inside, without a lock", believes: "believes to hold the lock", holds: "holds the lock",
   gap: "believes, and does not hold", fault: "the fault", dead: "its process is dead", kept: "its key stays on the server", passes: "time passes",
-  read: "reads the order", sent: "sends its read or write", won: "first row of the ledger: has won", second: "second row: a double-grab",
-  refused: "refused", unknown: "not known", failed: "gets no lock, or a call of it fails", renewed: "lease renewed", leaseend: "lease runs out",
-  released: "releases the lock", loss: "learns of the loss", dies: "dies; the last that is known", call: "another call to a server", projector: "Full screen", driver: "driver ", instance: "instance ",
-  because: "because: the first fact causes the second", lost: "▶ lost here", unitWon: "a row of the ledger: has won a unit", unitSecond: "a row beyond the units: oversold",
+  read: "reads the order", sent: "begins to read or to write", won: "first row of the ledger: has won", second: "second row: a double-grab",
+  refused: "refused", unknown: "not known", denied: "does not get the lock", failed: "a call to the database fails", late: "a release or renewal without effect: the lock was lost before", renewed: "lease renewed", leaseend: "lease runs out",
+  released: "releases the lock", loss: "learns of the loss", dies: "dies; the last that is known", call: "another call to a server", projector: "Full screen", leave: "Leave the full screen", driver: "driver ", instance: "instance ",
+  because: "because: the first fact causes the second", lost: "▶ goes wrong here", unitWon: "a row of the ledger: has won a unit", unitSecond: "a row beyond the units: oversold",
 };
 
 const chinese = {
   waits: "等待锁", inside: "在临界区内，没有锁", believes: "以为持有锁", holds: "持有锁",
   gap: "以为持有，其实没有", fault: "故障", dead: "进程已死", kept: "它的键还留在服务器上", passes: "时间流逝",
-  read: "读到订单", sent: "发出读取或写入", won: "账本的第一行：抢到", second: "第二行：重复抢单",
-  refused: "被拒绝", unknown: "未知", failed: "拿不到锁，或调用失败", renewed: "租约续期", leaseend: "租约到期",
-  released: "释放锁", loss: "得知失去了锁", dies: "死亡；这是最后所知", call: "对服务器的其他调用", projector: "全屏", driver: "司机 ", instance: "实例 ",
+  read: "读到订单", sent: "开始读取或写入", won: "账本的第一行：抢到", second: "第二行：重复抢单",
+  refused: "被拒绝", unknown: "未知", denied: "拿不到锁", failed: "对数据库的调用失败", late: "释放或续期无效：锁早已失去", renewed: "租约续期", leaseend: "租约到期",
+  released: "释放锁", loss: "得知失去了锁", dies: "死亡；这是最后所知", call: "对服务器的其他调用", projector: "全屏", leave: "退出全屏", driver: "司机 ", instance: "实例 ",
   because: "因为：后者由前者造成", lost: "▶ 在此出错", unitWon: "账本的一行：抢到一份", unitSecond: "超出份额的一行：超卖",
 };
 const japanese = {
   waits: "ロックを待つ", inside: "ロックなしで中にいる", believes: "ロックを持つと思っている", holds: "ロックを持つ",
   gap: "持つと思っているが、持っていない", fault: "障害", dead: "プロセスは終了済み", kept: "そのキーがサーバーに残る", passes: "時間が過ぎる",
-  read: "注文を読む", sent: "読み取りか書き込みを送る", won: "台帳の一行目：勝ち", second: "二行目：二重取得",
-  refused: "拒まれた", unknown: "不明", failed: "ロックを取れない、または呼び出しの失敗", renewed: "リースの更新", leaseend: "リースが切れる",
-  released: "ロックを解放", loss: "失ったと知る", dies: "終了、これが最後の記録", call: "サーバーへのほかの呼び出し", projector: "全画面", driver: "ドライバー ", instance: "インスタンス ",
+  read: "注文を読む", sent: "読み取りか書き込みを始める", won: "台帳の一行目：勝ち", second: "二行目：二重取得",
+  refused: "拒まれた", unknown: "不明", denied: "ロックを取れない", failed: "データベースへの呼び出しの失敗", late: "効果のない解放か更新：ロックはすでに失われた", renewed: "リースの更新", leaseend: "リースが切れる",
+  released: "ロックを解放", loss: "失ったと知る", dies: "終了、これが最後の記録", call: "サーバーへのほかの呼び出し", projector: "全画面", leave: "全画面を終える", driver: "ドライバー ", instance: "インスタンス ",
   because: "原因：前が後を引き起こす", lost: "▶ ここで破れる", unitWon: "台帳の一行：一つ獲得", unitSecond: "数を超えた行：売りすぎ",
 };
 const languages = { en: english, zh: chinese, ja: japanese };
@@ -144,7 +153,7 @@ const words = new Proxy({}, { get: (_, key) => languages[language][key], ownKeys
 
 // recurs lists the marks that may occur many times. Marks nearer than NEAR px to each other
 // are merged, and the title of the merged mark says how many there are.
-const recurs = new Set(["read", "sent", "failed", "renewed", "released", "call"]), NEAR = 3;
+const recurs = new Set(["read", "sent", "denied", "renewed", "released", "late", "call"]), NEAR = 3;
 
 // draw creates the SVG. It also returns move, which places the cursor at a position.
 function draw(d, width) {
@@ -199,11 +208,11 @@ function draw(d, width) {
   // Draw the axis: a time label wherever there is room, and the folds.
   if (d.scale === "ms") {
     const space = down ? 16 : 64;
-    let last = -Infinity;
-    for (const t of times) {
+    const placed = [];
+    for (const t of [0, d.end, ...turns(d), ...times]) {
       const at = x(t);
-      if (at - last < space || (!down && t !== d.end && length - at < space * 1.5)) continue;
-      last = at;
+      if (placed.some((other) => Math.abs(other - at) < space)) continue;
+      placed.push(at);
       root.append(down ? label("tick", at + 4, 4, ms(t)) : label("tick", at, 14, ms(t), at < 20 ? "start" : at > length - 30 ? "end" : "middle"));
       root.append(line("rule", at, at, down ? 58 : 18, bottom));
     }
@@ -336,11 +345,12 @@ const names = (all) => list(all).join(", ") || "no driver";
 function panel(steps, i) {
   const s = steps[i], before = i > 0 ? steps[i - 1] : {};
   const p = [el("p", { class: "what" }, `${s.who ? s.who + " " : ""}${s.text}`)];
-  if (s.lost) p.push(el("p", { class: "second" }, "▶ here it is lost"));
+  if (s.lost) p.push(el("p", { class: "second" }, "▶ here it goes wrong"));
   if (s.believed !== undefined) p.push(el("p", {}, `believes: ${s.believed}`), el("p", {}, `true: ${s.true || ""}`));
   if (s.stores) {
+    const locks = steps.some((o) => list(o.believes).length + list(o.holds).length > 0);
     const mark = (key) => (names(s[key]) !== names(before[key]) && i > 0 ? " (changed)" : "");
-    p.push(el("p", {}, `believe to hold: ${names(s.believes)}${mark("believes")}; hold: ${names(s.holds)}${mark("holds")}; ${s.clock}`), changed(list(before.stores), list(s.stores)));
+    p.push(el("p", {}, (locks ? `believe to hold: ${names(s.believes)}${mark("believes")}; hold: ${names(s.holds)}${mark("holds")}; ` : "") + s.clock), changed(list(before.stores), list(s.stores)));
   }
   return p;
 }
@@ -364,14 +374,16 @@ export function picture() {
   const canvas = el("div", { class: "scroll" });
   const legendBox = el("div", {}), why = el("p", { class: "why" });
   const full = el("button", { type: "button", class: "full", click: () => project(element.closest("figure") || element) }, words.projector);
-  const element = el("div", { class: "diagram" }, canvas, why, legendBox, full);
+  const title = el("p", { class: "title" }); // only in the full screen, which hides the heading of the page
+  const element = el("div", { class: "diagram" }, title, canvas, why, legendBox, full);
   let d = null, width = 0, named = "";
   const p = {
     element, move: () => {},
-    again() { named = ""; full.textContent = words.projector; if (d) p.show(d); },
+    again() { named = ""; full.textContent = element.closest(".projector") ? words.leave : words.projector; if (d) p.show(d); },
     show(next) {
       d = next;
       full.hidden = false;
+      title.textContent = element.parentElement?.closest("figure") || !element.closest(".projector") ? "" : String(d.title || "");
       const text = ((d.cause && d.cause.text[language]) || "").replace(/(\d) (?=ms)/g, "$1\u00a0");
       if (why.textContent !== text) why.textContent = text;
       why.hidden = !text;
@@ -467,10 +479,10 @@ export function figure(d, { at = -1, caption = true, stepped } = {}) {
     };
     const nextHolder = () => steps.findIndex((s, i) => i > now && names(s.holds) !== names(steps[i - 1].holds));
     const button = (text, name, to) => el("button", { type: "button", "aria-label": name, title: name, click: () => go(to()) }, text);
-    const bar = el("div", { class: "stepper", role: "group", "aria-label": "steps: arrow keys, Home, End, l for where it is lost, n for the next change of the holder", tabindex: 0 },
+    const bar = el("div", { class: "stepper", role: "group", "aria-label": "steps: arrow keys, Home, End, l for where it goes wrong, n for the next change of the holder", tabindex: 0 },
       button("|◀", "first step", () => 0), button("◀", "step back", () => now - 1), out,
       button("▶", "step forwards", () => now + 1), button("▶|", "last step", () => steps.length - 1));
-    if (lost >= 0) bar.append(button("▶ lost", "the step where it is lost", () => lost));
+    if (lost >= 0) bar.append(button("▶ goes wrong", "the step where it goes wrong", () => lost));
     bar.addEventListener("keydown", (e) => {
       const to = { ArrowRight: now + 1, ArrowLeft: now - 1, Home: 0, End: steps.length - 1, l: lost, n: nextHolder() }[e.key];
       if (to === undefined || (to < 0 && e.key.length === 1) || e.ctrlKey || e.metaKey || e.altKey) return;

@@ -99,7 +99,7 @@ func TestOfRun(t *testing.T) {
 	}{
 		{"a paused holder", catalog.Pause, catalog.Global, pausedHolder, nil, "driver 1", []string{
 			"lane fault 4-1500", "waits 1-2", "holds 2-1002", "believes 2-1503", "gap 1002-1503",
-			"read 3", "leaseend 1002", "sent 1501", "second 1502", "failed 1504",
+			"read 3", "leaseend 1002", "sent 1501", "second 1502", "late 1504",
 		}},
 		{"who came meanwhile", catalog.Pause, catalog.Global, pausedHolder, nil, "driver 2", []string{
 			"waits 11-1003", "believes 1003-1007", "holds 1003-1008", "read 1004", "sent 1005", "won 1006", "released 1008",
@@ -135,6 +135,12 @@ func TestOfRun(t *testing.T) {
 		{"to the end of the record", "", catalog.Global, []string{
 			"8004 1 acquire ok 0 lease=100ms", "8005 2 read ok 150",
 		}, nil, "driver 1", []string{"holds 0-100", "believes 0-150 open", "gap 100-150 open", "leaseend 100"}},
+		{"a pause ends before the driver goes on, as another driver of its instance shows", catalog.Pause, catalog.Global, []string{
+			"8004 1 acquire ok 0 lease=1s", "8004 1 strike info 20", "8004 2 acquire invoke 22", "8004 2 acquire ok 1450 lease=1s", "8004 2 read ok 1460", "8004 1 strike ok 1500", "8004 1 claim ok 1502",
+		}, nil, "driver 1", []string{
+			"lane fault 22-1450 open", "holds 0-1000", "fault 20-1500", "believes 0-1502 open", "gap 1000-1502 open", "leaseend 1000", "won 1502",
+		}},
+		{"a driver that gets no lock", "", catalog.Global, []string{"8004 1 acquire invoke 1", "8004 1 acquire fail 9 code=busy", "8004 2 acquire ok 10", "8004 2 claim fail 20"}, nil, "driver 1", []string{"waits 0-8", "denied 8"}},
 		{"a strike of a renewal, while its grab goes on", catalog.Slow, catalog.Global, []string{
 			"8004 1 acquire ok 0 lease=100ms", "8004 1 strike info 30", "8004 1 claim invoke 40", "8004 1 strike ok 90", "8004 1 release invoke 95",
 		}, nil, "driver 1", []string{"fault 30-90", "believes 0-95", "holds 0-95 open", "sent 40"}},
@@ -320,6 +326,9 @@ A claim 1 db
 			t.Errorf("%s: got  %q\nwant %q", row, got, want)
 		}
 	}
+	if len(d.Notes) != 0 {
+		t.Errorf("no step follows the last, but the notes are %q", d.Notes)
+	}
 	const why = "A was paused at step 4; its lease ran out at step 5; B got the lock at step 7; B won at step 9; A wrote at step 11 without noticing."
 	if d.Cause == nil || d.Cause.Text["en"] != why || len(d.Cause.Arrows) != 2 {
 		t.Errorf("the cause is %+v, want %q", d.Cause, why)
@@ -395,4 +404,43 @@ func TestStepsUseTheTimesOfTheDrawing(t *testing.T) {
 			t.Errorf("step %d is at %v with %q, want %v with %q", i+1, s.At, s.Clock, want.at, want.clock)
 		}
 	}
+}
+
+// TestOfScheduleShowsOnlyWhatWorked checks that the release of a lost lock has its own mark. It also
+// checks that a strategy without a lock has no bar of a lock.
+func TestOfScheduleShowsOnlyWhatWorked(t *testing.T) {
+	for _, tt := range []struct {
+		name, steps     string
+		believes, holds string // for each step, the actors that do so
+		want            []string
+	}{
+		{"a release and a renewal that work", "A acquire 1 redis,A renew 1 redis,A claim 1 db,A release 1 redis", "A A A -", "A A A -", []string{
+			"holds 0.5-3.5", "believes 0.5-3.5", "call 0.5", "renewed 1.5", "refused 2.5", "released 3.5"}},
+		{"a release and a renewal of a lock that was lost", "A acquire 1 redis,time to lease end,A renew 1 redis,A release 1 redis,A release 2 redis", "A A A - -", "A - - - -", []string{
+			"holds 0.5-1.5", "believes 0.5-3.5", "gap 1.5-3.5", "call 0.5", "late 2.5", "late 3.5", "late 4.5"}},
+		{"a release of several calls", "A acquire 1 redis,A release 1 redis,A release 2 redis", "A - -", "A - -", []string{
+			"holds 0.5-1.5", "believes 0.5-1.5", "call 0.5", "released 1.5", "released 2.5"}},
+		{"no lock", "A begins,A read 1 db,A claim 1 db,B begins", "- - - -", "- - - -", []string{"inside 0.5-2.5", "read 1.5", "refused 2.5"}},
+	} {
+		s, err := schedule.Parse("strategy setnx\nactors A@1 B@2\nnodes redis\nttl 3s\n\n" + strings.ReplaceAll(tt.steps, ",", "\n") + "\n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var moments []explore.Moment
+		believes, holds := strings.Fields(tt.believes), strings.Fields(tt.holds)
+		for i, step := range s.Steps {
+			moments = append(moments, explore.Moment{Step: step, Believes: actors(believes[i]), Holds: actors(holds[i])})
+		}
+		d := diagram.OfSchedule("", s.Actors, 0, moments, func(m explore.Moment) string { return m.Step.String() })
+		if got := text(d, "A"); !slices.Equal(got, tt.want) {
+			t.Errorf("%s: got  %q\nwant %q", tt.name, got, tt.want)
+		}
+	}
+}
+
+func actors(name string) []string {
+	if name == "-" {
+		return nil
+	}
+	return []string{name}
 }

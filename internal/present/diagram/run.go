@@ -194,7 +194,7 @@ func (b *builder) add(e history.Event) {
 		}
 	case history.Read:
 		if e.Kind == history.Invoke {
-			t.mark(Sent, now, "sends its read")
+			t.mark(Sent, now, "begins its read")
 			break
 		}
 		t.outcome(e, now, Read, cmp.Or(readings[e.Code], "its read returns"), "its read")
@@ -229,7 +229,7 @@ func (b *builder) acquire(t *track, e history.Event, now float64) {
 	case history.OK:
 	default:
 		t.endWait(now)
-		t.mark(Failed, now, "does not get the lock"+why(e))
+		t.mark(Denied, now, "does not get the lock"+why(e))
 		return
 	}
 	t.endWait(now)
@@ -304,7 +304,7 @@ func (b *builder) claim(t *track, e history.Event, now float64) {
 		e.Kind == history.Info && slices.ContainsFunc(b.Rows, func(r check.Row) bool { return r.Driver == e.Driver && r.Instance == e.Instance && r.Token == e.Token })
 	switch {
 	case e.Kind == history.Invoke:
-		t.mark(Sent, now, "sends its write")
+		t.mark(Sent, now, "begins its write")
 	case written:
 		b.winners++
 		t.weigh(100)
@@ -359,7 +359,7 @@ func (b *builder) release(t *track, e history.Event, now float64) {
 		t.mark(Released, now, "releases the lock")
 		b.endHold(t, now, true)
 	case e.Kind == history.Fail && e.Code == history.LeaseLost:
-		t.mark(Failed, now, "releases a lock that is not its own any more")
+		t.mark(Late, now, "its release has no effect, because it had lost the lock")
 		b.endHold(t, now, false)
 	}
 }
@@ -525,10 +525,12 @@ func (b *builder) diagram() Diagram {
 		}
 		if b.Fault.Entry().Process == catalog.ProcessStopped { // the lane shows the pause once for all its rows
 			t.row.Spans = slices.DeleteFunc(t.row.Spans, func(s Span) bool {
-				if s.Kind == Fault {
-					lane.Spans = append(lane.Spans, s)
+				if s.Kind != Fault {
+					return false
 				}
-				return s.Kind == Fault
+				stopped := b.silence(t.instance, s)
+				lane.Spans = append(lane.Spans, stopped)
+				return stopped == s
 			})
 		}
 		lane.Rows = append(lane.Rows, t.row)
@@ -539,6 +541,28 @@ func (b *builder) diagram() Diagram {
 	b.notes(&d)
 	d.findCause()
 	return d
+}
+
+// silence returns the part of a pause in which the process may have been stopped: the longest time
+// without an event of its instance. The driver itself is held for the whole pause. Other drivers of
+// the instance act before the process has stopped, and after it goes on.
+func (b *builder) silence(instance string, pause Span) Span {
+	longest, last := pause, pause.From
+	longest.To = pause.From
+	until := func(at float64) {
+		if at-last > longest.To-longest.From {
+			longest.From, longest.To = last, at
+		}
+		last = at
+	}
+	for _, e := range b.Events {
+		if at := b.at(e.T); e.Instance == instance && at > pause.From && at < pause.To {
+			until(at)
+		}
+	}
+	until(pause.To)
+	longest.Open = pause.Open || longest.To < pause.To
+	return longest
 }
 
 // finish extends every span that is still open to the end of the diagram.

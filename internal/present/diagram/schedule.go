@@ -23,6 +23,9 @@ func OfSchedule(title string, actors []schedule.Actor, units int, moments []expl
 		d.Lanes[i].Rows = append(d.Lanes[i].Rows, rowOf(a, units, moments, say))
 	}
 	d.Bands = bands(moments, say)
+	if i := slices.IndexFunc(moments, func(m explore.Moment) bool { return m.Broken }); i >= 0 && i < len(moments)-1 {
+		d.Notes = append(d.Notes, fmt.Sprintf("step %d breaks the property; the steps after it only let every driver end", i+1))
+	}
 	for i, m := range moments {
 		lost := m.Broken && (i == 0 || !moments[i-1].Broken)
 		step := Step{
@@ -59,13 +62,24 @@ func rowOf(a schedule.Actor, units int, moments []explore.Moment, say func(explo
 	add(Holds, "holds the lock, by the servers' clocks", func(m explore.Moment) bool { return holds(m) && !kept(m) })
 	add(Believes, "believes to hold the lock", believes)
 	add(Gap, "believes to hold a lock that it does not hold", func(m explore.Moment) bool { return believes(m) && !holds(m) })
-	if s, ok := waitOf(a, moments); ok {
+	if s, ok := insideOf(a, moments); ok {
+		r.Spans = append(r.Spans, s)
+	} else if s, ok := waitOf(a, moments); ok {
 		r.Spans = append(r.Spans, s)
 	}
 	r.Spans = append(r.Spans, struckOf(a, moments)...)
 	var before explore.Moment
+	held := false // whether the actor held the lock before its release began
 	for i, m := range moments {
+		own := m.Step.Actor == a.Name && !m.Skipped
+		if !own || m.Step.Phase != string(tap.Release) {
+			held = holds(m)
+		}
 		if k, ok := markOf(a, units, m, before); ok && !m.Skipped {
+			late := k == Released && !held || k == Renewed && !holds(m)
+			if late && m.Step.Target != schedule.DB {
+				k = Late
+			}
 			mark := Mark{Kind: k, At: at(i), Text: say(m)}
 			if k == Won || k == Second {
 				mark.N = len(m.Winners)
@@ -94,6 +108,25 @@ func stretches(moments []explore.Moment, is func(explore.Moment) bool) (all [][2
 		all = append(all, [2]float64{at(from), float64(len(moments))})
 	}
 	return all
+}
+
+// insideOf returns the span in which the actor of a strategy without a lock is inside. It returns
+// false if the strategy has a lock: then an actor asks a server for it, or believes to hold it.
+func insideOf(a schedule.Actor, moments []explore.Moment) (s Span, ok bool) {
+	from, to := -1, -1
+	for i, m := range moments {
+		if len(m.Believes) > 0 || m.Step.Phase == string(tap.Acquire) {
+			return Span{}, false
+		}
+		switch {
+		case m.Step.Actor != a.Name || m.Skipped:
+		case m.Step.Kind == schedule.Begins:
+			from = i
+		default:
+			to = i
+		}
+	}
+	return Span{Inside, at(max(from, 0)), at(max(to, 0)), false, a.Name + " is inside, without a lock"}, from >= 0 && to > from
 }
 
 // waitOf returns the span in which the actor waits for the lock. The span ends when the actor gets

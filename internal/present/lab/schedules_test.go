@@ -26,8 +26,8 @@ var searches = []struct {
 	lost                     string // what is new in the stores where it is lost; "": nothing
 	holds                    string // who believes to hold, and who does, from there on
 }{
-	{"F11", "setnx", catalog.OneWinner, 2, catalog.Pause, "db: won by B and by A", "believe to hold: no driver; hold: no driver"},
-	{"F34", "setnx-fence-write", catalog.OneWinner, 2, catalog.Pause, "db: won by A and by B", "believe to hold: no driver; hold: no driver"},
+	{"F11", "setnx", catalog.OneWinner, 2, catalog.Pause, "db: won by B and by A", "believe to hold: no driver; hold: B"},
+	{"F34", "setnx-fence-write", catalog.OneWinner, 2, catalog.Pause, "db: won by A and by B", "believe to hold: no driver; hold: B"},
 	{"F5", "setnx-del", catalog.LeaseExclusive, 3, catalog.Slow, "redis: grab:setnx-del:{1} = token-1-2", "believe to hold: B, C; hold: B, C"},
 }
 
@@ -106,7 +106,7 @@ func testSteps(t *testing.T, browser *browsertest.Browser, url string, found map
 				}
 			}
 			at(lost)
-			if got := browsertest.Eval[string](p, `document.querySelector("#found .now").innerText`); !strings.Contains(got, "here it is lost") || !strings.Contains(strings.ReplaceAll(got, " (changed)", ""), s.holds) || !strings.Contains(got, s.lost) {
+			if got := browsertest.Eval[string](p, `document.querySelector("#found .now").innerText`); !strings.Contains(got, "here it goes wrong") || !strings.Contains(strings.ReplaceAll(got, " (changed)", ""), s.holds) || !strings.Contains(got, s.lost) {
 				t.Errorf("where it is lost it says %q, want %q and %q", got, s.lost, s.holds)
 			}
 			there := cursor()
