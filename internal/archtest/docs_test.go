@@ -114,12 +114,15 @@ var (
 
 // samples are things that were added by the recipes, as they appear in the code.
 var samples = map[string]string{
-	"A strategy":        `\bsetnxDriverID\b|"setnx-driverid"`,
-	"A fault":           `\b[rR]edisFull\b`,
-	"A property":        `\bOrderOfService\b`,
-	"A checker of runs": `\b[aA]nswersAgree\b`,
-	"A bench case":      `waves-apart`,
-	"A flag of loadgen": `\bBudgetTotal\b`,
+	"A strategy":         `\bsetnxDriverID\b|"setnx-driverid"`,
+	"A fault":            `\b[rR]edisFull\b`,
+	"A property":         `\bOrderOfService\b`,
+	"A checker of runs":  `\b[aA]nswersAgree\b`,
+	"A bench case":       `waves-apart`,
+	"A flag of loadgen":  `\bBudgetTotal\b`,
+	"A backend":          `\b(?:Dial)?Etcd\b`,
+	"An exercise":        `\boneLineMore\b`,
+	"A view of the page": `choosePath|choose\.js|id: "choose"|id="choose"|#choose`,
 }
 
 // A recipe names every file that the sample needed, or its folder, and only files that exist.
@@ -127,7 +130,7 @@ func TestRecipesNameEveryFile(t *testing.T) {
 	sources := map[string]string{}
 	for _, folder := range []string{"internal", "cmd"} {
 		err := filepath.WalkDir(filepath.Join(root, folder), func(file string, d fs.DirEntry, err error) error {
-			if err != nil || d.IsDir() || strings.HasSuffix(file, "_test.go") || !slices.Contains([]string{".go", ".js", ".json"}, filepath.Ext(file)) {
+			if err != nil || d.IsDir() || strings.HasSuffix(file, "_test.go") || !slices.Contains([]string{".go", ".js", ".json", ".html"}, filepath.Ext(file)) {
 				return err
 			}
 			name, err := filepath.Rel(root, file)
