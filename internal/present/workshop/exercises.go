@@ -21,7 +21,7 @@ var Exercises = []Exercise{
 		Number: 1, Minutes: 4, Options: "abcd", Right: "d", Draw: figure("drivers", 8, 18), Hints: 1,
 		Show:      []Step{{Run: "-scenario article -strategies none -seed {seed}", Measure: cell("shown", "none", "none")}},
 		Claims:    []Claim{{"shown.verdict", "unsafe"}, {"shown.grabs", "20"}, {"shown.double", "19"}},
-		Questions: []Question{{Points: 2, Judge: doubles}},
+		Questions: []Question{{Points: 2, Judge: count(2, "check.double", mistake{"drivers", "winners"}, mistake{"0", "checked"}, mistake{"1", "pair"})}},
 		Check:     []Step{{Run: "-scenario article -strategies none -drivers {drivers} -seed {seed}", Measure: cell("check", "none", "none")}},
 	},
 	{
@@ -30,9 +30,12 @@ var Exercises = []Exercise{
 			{Run: "-scenario article -strategies mutex -instances 1 -seed {seed}", Measure: cell("one", "mutex", "none")},
 			{Run: "-scenario article -strategies mutex -seed {seed}", Measure: cell("two", "mutex", "none")},
 		},
-		Claims:    []Claim{{"one.verdict", "unknown"}, {"one.grabs", "1"}, {"two.verdict", "unsafe"}, {"two.grabs", "2"}},
-		Questions: []Question{{Points: 1, Judge: winners}, {Points: 1, Choices: yesNo, Judge: provesNothing}},
-		Check:     []Step{{Run: "-scenario article -strategies mutex -instances {instances} -seed {seed}", Measure: cell("check", "mutex", "none")}},
+		Claims: []Claim{{"one.verdict", "unknown"}, {"one.grabs", "1"}, {"two.verdict", "unsafe"}, {"two.grabs", "2"}},
+		Questions: []Question{
+			{Points: 1, Judge: count(1, "check.grabs", mistake{"1", "lock"}, mistake{"2", "pair"}, mistake{"20", "useless"})},
+			{Points: 1, Choices: yesNo, Judge: provesNothing},
+		},
+		Check: []Step{{Run: "-scenario article -strategies mutex -instances {instances} -seed {seed}", Measure: cell("check", "mutex", "none")}},
 	},
 	{
 		Number: 3, Minutes: 5, Options: "abcd", Right: "c", Draw: figure("ttl", 2, 4), Hints: 1,
@@ -60,7 +63,7 @@ var Exercises = []Exercise{
 			{Run: "explore -strategies setnx-del -property lease-exclusive -faults slow -actors 3", Measure: search("three", "setnx-del")},
 		},
 		Claims:    []Claim{{"two.verdict", "safe"}, {"two.complete", "true"}, {"three.verdict", "unsafe"}, {"three.mode", "F5"}},
-		Questions: []Question{{Points: 2, Judge: stepOfTwo}},
+		Questions: []Question{{Points: 2, Judge: count(2, "three.steps", mistake{"three.released", "deleted"}, mistake{"5", "second"})}},
 	},
 	{
 		Number: 6, Minutes: 8, Options: "abcd", Right: "c", Hints: 1,
@@ -74,7 +77,7 @@ var Exercises = []Exercise{
 			{"getdel.verdict", "unsafe"}, {"getdel.mode", "F6"}, {"setnx.verdict", "safe"}, {"setnx.complete", "true"},
 			{"watch.verdict", "safe"}, {"watch.complete", "true"}, {"load.verdict", "safe"}, {"flushed.noscript", "NOSCRIPT"}, {"flushed.released", "1"},
 		},
-		Questions: []Question{{Points: 1, Judge: pausedAfter}, {Points: 1, Judge: releasedOther}},
+		Questions: []Question{{Points: 1, Judge: pausedAfter}, {Points: 1, Judge: count(1, "check.released", mistake{"1", "anyone"})}},
 		Check:     []Step{{Run: "workshop -script-flush -unlock-as u2", Measure: scripts("check")}},
 	},
 	{
@@ -106,7 +109,7 @@ var Exercises = []Exercise{
 			}},
 		},
 		Claims:    []Claim{{"paused.verdict", "unsafe"}, {"search.verdict", "unsafe"}, {"search.mode", "F11"}, {"forced.rows", "2"}},
-		Questions: []Question{{Points: 1, Choices: pointsOfGrab, Judge: whereStopped}, {Points: 1, Judge: rowsFenced}},
+		Questions: []Question{{Points: 1, Choices: pointsOfGrab, Judge: whereStopped}, {Points: 1, Judge: count(1, "check.rows", mistake{"2", "same"}, mistake{"0", "nobody"})}},
 		Check: []Step{
 			{Run: "run -schedule {search.file} -stack local -strategies watchdog-fenced", Servers: true, Measure: forced("check"), Instead: []Step{
 				{Run: "explore -replay {search.file} -strategies watchdog-fenced", Measure: rows("check")},
@@ -151,7 +154,7 @@ var Exercises = []Exercise{
 		Show: []Step{{Run: "-strategies none,mysql-cas,setnx,redlock -orders 20 -drivers 10 -seed {seed}", Measure: all(
 			cell("none", "none", "none"), cell("cas", "mysql-cas", "none"), cell("setnx", "setnx", "none"), cell("redlock", "redlock", "none"))}},
 		Claims:    []Claim{{"none.verdict", "unsafe"}, {"cas.verdict", "safe"}, {"setnx.verdict", "safe"}, {"redlock.verdict", "safe"}},
-		Questions: []Question{{Points: 1, Judge: commandsOver}, {Points: 1, Judge: prevented}},
+		Questions: []Question{{Points: 1, Judge: commandsOver}, {Points: 1, Judge: count(1, "cas.double", mistake{"cas.near_misses", "work"}, mistake{"none.double", "guard"})}},
 	},
 	{
 		Number: 12, Minutes: 13, Options: "abc", Right: "b", Hints: 3, Own: true,

@@ -1,6 +1,7 @@
 package workshop
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -83,47 +84,32 @@ func missing(fact string) (Mark, error) {
 	return Mark{}, fmt.Errorf("%w: %s", errMeasure, fact)
 }
 
-// mistake is a wrong figure together with the mistaken belief that leads to it.
-type mistake struct {
-	figure float64
-	belief string
-}
+// mistake is a wrong figure together with the mistaken belief that leads to it. The figure is a
+// number or the name of a fact.
+type mistake struct{ figure, belief string }
 
-// judgeFigure compares an answer with a measured fact. If the answer is wrong, judgeFigure looks
-// for a mistaken belief that leads to the same figure.
-func judgeFigure(points int, answer float64, fact string, f Facts, beliefs ...mistake) (Mark, error) {
-	want, ok := f.number(fact)
-	if !ok {
-		return missing(fact)
-	}
-	if answer == want {
-		return rightFor(points)
-	}
-	for _, k := range beliefs {
-		if answer == k.figure {
-			return wrongBy(k.belief)
+// count returns a function that compares a whole number with a measured fact. If the answer is
+// wrong, the function looks for a mistaken belief that leads to the same number.
+func count(points int, fact string, mistakes ...mistake) func(words []string, f Facts) (Mark, error) {
+	return func(words []string, f Facts) (Mark, error) {
+		n, err := parseWhole(words[0])
+		if err != nil {
+			return Mark{}, err
 		}
+		want, ok := f.number(fact)
+		switch {
+		case !ok:
+			return missing(fact)
+		case float64(n) == want:
+			return rightFor(points)
+		}
+		for _, m := range mistakes {
+			if cmp.Or(f[m.figure], m.figure) == strconv.Itoa(n) {
+				return wrongBy(m.belief)
+			}
+		}
+		return wrongBy(other)
 	}
-	return wrongBy(other)
-}
-
-// doubles judges the question of exercise 1, which asks for the number of double-grabs.
-func doubles(words []string, f Facts) (Mark, error) {
-	n, err := parseWhole(words[0])
-	if err != nil {
-		return Mark{}, err
-	}
-	drivers, _ := f.number("drivers")
-	return judgeFigure(2, float64(n), "check.double", f, mistake{drivers, "winners"}, mistake{0, "checked"}, mistake{1, "pair"})
-}
-
-// winners judges the first question of exercise 2, which asks for the number of winners.
-func winners(words []string, f Facts) (Mark, error) {
-	n, err := parseWhole(words[0])
-	if err != nil {
-		return Mark{}, err
-	}
-	return judgeFigure(1, float64(n), "check.grabs", f, mistake{1, "lock"}, mistake{2, "pair"}, mistake{20, "useless"})
 }
 
 // provesNothing judges the second question of exercise 2, which asks whether the first run is safe.
@@ -189,16 +175,6 @@ func oneLineMore(_ []string, f Facts) (Mark, error) {
 	return rightFor(2)
 }
 
-// stepOfTwo judges exercise 5, which asks for the step after which two drivers hold the lock.
-func stepOfTwo(words []string, f Facts) (Mark, error) {
-	n, err := parseWhole(words[0])
-	if err != nil {
-		return Mark{}, err
-	}
-	del, _ := f.number("three.released")
-	return judgeFigure(2, float64(n), "three.steps", f, mistake{del, "deleted"}, mistake{5, "second"})
-}
-
 // pausedAfter judges the first question of exercise 6, which asks for the step after which driver A
 // is paused.
 func pausedAfter(words []string, f Facts) (Mark, error) {
@@ -222,16 +198,6 @@ func pausedAfter(words []string, f Facts) (Mark, error) {
 		return wrongBy("deleted")
 	}
 	return wrongBy(other)
-}
-
-// releasedOther judges the second question of exercise 6. It asks how many locks a request releases
-// that has the token of another driver.
-func releasedOther(words []string, f Facts) (Mark, error) {
-	n, err := parseWhole(words[0])
-	if err != nil {
-		return Mark{}, err
-	}
-	return judgeFigure(1, float64(n), "check.released", f, mistake{1, "anyone"})
 }
 
 // smallestOffset judges exercise 7, which asks for the smallest clock offset in ms that breaks the
@@ -292,16 +258,6 @@ func whereStopped(words []string, f Facts) (Mark, error) {
 		return wrongBy("written")
 	}
 	return Mark{}, fmt.Errorf("%w: %q is no point of a grab; such as %q is", ErrAnswer, words[0], "after read 1")
-}
-
-// rowsFenced judges the second question of exercise 8, which asks how many ledger rows an order
-// gets with a fence.
-func rowsFenced(words []string, f Facts) (Mark, error) {
-	n, err := parseWhole(words[0])
-	if err != nil {
-		return Mark{}, err
-	}
-	return judgeFigure(1, float64(n), "check.rows", f, mistake{2, "same"}, mistake{0, "nobody"})
 }
 
 // The six cells of exercise 9, and the verdicts from which the user can choose.
@@ -424,18 +380,6 @@ func commandsOver(words []string, f Facts) (Mark, error) {
 		return wrongBy("equal")
 	}
 	return wrongBy(other)
-}
-
-// prevented judges the second question of exercise 11, which asks for the number of double-grabs
-// under mysql-cas.
-func prevented(words []string, f Facts) (Mark, error) {
-	n, err := parseWhole(words[0])
-	if err != nil {
-		return Mark{}, err
-	}
-	near, _ := f.number("cas.near_misses")
-	double, _ := f.number("none.double")
-	return judgeFigure(1, float64(n), "cas.double", f, mistake{near, "work"}, mistake{double, "guard"})
 }
 
 // ownScored lists properties that the user's lock must keep under faults in exercise 12. One point
