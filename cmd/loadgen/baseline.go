@@ -68,14 +68,6 @@ func parseBaseline(args []string) ([]string, error) {
 	}
 }
 
-func baselineHelp(w io.Writer, _ string) {
-	fmt.Fprint(w, `Usage: loadgen baseline DIR… > FILE
-
-Writes the verdicts of result folders for loadgen run -baseline FILE. Of a cell in several
-folders, it takes the worst verdict, and a comment says that the verdict depends on chance.
-`)
-}
-
 func writeBaseline(paths []string, _ context.Context, stdout, _ io.Writer) error {
 	var runs []*experiment.Run
 	for _, path := range paths {

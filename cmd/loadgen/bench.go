@@ -154,15 +154,8 @@ func (f *folder) saveBench(r *lockbench.Result) error {
 	}, r)
 }
 
-func benchHelp(w io.Writer, _ string) {
-	fmt.Fprint(w, `Usage: loadgen bench [flags]
-
-Measures each lock by itself, without HTTP and without the rest of the grab. In every round,
-every lock gets a slice of time, in an order that the seed determines. Figures are compared
-within a round. The floor is two PINGs on the same client.
-
-`)
-	flags.Print(w, newBenchSettings().flags())
+func benchHelp(w io.Writer, topic string) {
+	help("bench", newBenchSettings().flags)(w, topic)
 	var cases, peers [][2]string
 	for _, c := range lockbench.Cases {
 		cases = append(cases, [2]string{c.Name, c.About})

@@ -22,16 +22,9 @@ func parseCheck(args []string) (*settings, error) {
 	return s, err
 }
 
-func checkHelp(w io.Writer, _ string) {
-	fmt.Fprint(w, `Usage: loadgen check -target-file FILE [flags]
-
-Starts or reaches a service of your own, makes a few grabs with each strategy, and prints what the
-answers mean, whether the ledger sees the grab, which calls a grab makes, and where faults can
-strike. It lists what to correct. The command run makes the same checks first.
-
-`)
-	flags.Print(w, slices.DeleteFunc(new(settings).targetFlags(), func(f flags.Flag) bool { return f.Name == "probe-drivers" }))
-	fmt.Fprint(w, "\nThe exit code is 0 if there is nothing to correct, and 2 otherwise. loadgen run -h all lists all flags.\n")
+// checkFlags returns the flags that the help of check shows.
+func checkFlags() []flags.Flag {
+	return slices.DeleteFunc(new(settings).targetFlags(), func(f flags.Flag) bool { return f.Name == "probe-drivers" })
 }
 
 // check makes a few test grabs and prints what they reveal about the service.

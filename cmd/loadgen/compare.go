@@ -57,25 +57,6 @@ func (s showSettings) compare(_ context.Context, stdout, _ io.Writer) error {
 	return changed
 }
 
-func compareHelp(w io.Writer, _ string) {
-	fmt.Fprint(w, `Usage: loadgen compare [-format NAME] OLD NEW…
-
-Shows what changed between two results of the same kind: result folders of run or of bench, or
-their files run.json and bench.json. For runs it compares verdicts, latency and rate; for
-benchmarks, the cost of each lock in each case. benchstat's statistics decide whether something
-is slower, so the results need -repeat, or the rounds of bench. Each NEW is compared with OLD.
-
-`)
-	flags.Print(w, []flags.Flag{formatFlag(new(string), compareFormats)})
-	fmt.Fprint(w, "\nExit codes\n")
-	flags.PrintTable(w, [][2]string{
-		{"0", "no verdict changed, and nothing is slower"},
-		{"1", "loadgen itself failed"},
-		{"2", "bad usage, or a result that cannot be read"},
-		{"3", "a verdict changed, or something is slower"},
-	})
-}
-
 // comparison compares two results of the same kind.
 func comparison(old, now string) (*compare.Comparison, error) {
 	oldRun, oldBench, err := loadResult(old)

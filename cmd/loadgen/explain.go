@@ -29,29 +29,64 @@ type explanation struct {
 // explainer lists the names in one catalogue, and finds the explanation of one of them.
 type explainer struct {
 	what string
-	all  func() []string
+	all  []string
 	find func(name string) (explanation, bool)
 }
 
 // explainers returns an explainer for each catalogue of names.
 func explainers() []explainer {
 	return []explainer{
-		{"failure mode", func() []string { return namesOf(catalog.Modes, func(m catalog.Mode) string { return m.ID }) }, explainMode},
-		{"fault", func() []string {
-			return namesOf(catalog.Faults, func(f catalog.FaultEntry) string { return string(f.Name) })
-		}, explainFault},
-		{"property", func() []string { return namesOf(catalog.Properties, func(p catalog.Property) string { return p.Name }) }, explainProperty},
-		{"strategy", strategyNames, explainStrategy},
-		{"library with options", optionNames, explainOptions},
-		{"case", caseNames, explainCase},
-		{"verdict", func() []string {
-			return namesOf(catalog.Verdicts, func(v catalog.VerdictEntry) string { return string(v.Verdict) })
-		}, explainVerdict},
-		{"word", wordNames(catalog.Words), explainWord(catalog.Words)},
-		{"heading or mark", wordNames(catalog.Columns), explainWord(catalog.Columns)},
-		{"strike point", func() []string { return nil }, explainPoint},
-		{"command", func() []string { return namesOf(shownCommands(), func(c command) string { return c.name }) }, explainSubcommand},
+		{"failure mode", namesOf(catalog.Modes, func(m catalog.Mode) string { return m.ID }), explainMode},
+		{"fault", namesOf(catalog.Faults, func(f catalog.FaultEntry) string { return string(f.Name) }), explainFault},
+		{"property", namesOf(catalog.Properties, func(p catalog.Property) string { return p.Name }), explainProperty},
+		{"strategy", strategyNames(), explainStrategy},
+		listed("library with options", peers.WithOptions, nameOf, func(s lock.Strategy) explanation {
+			return explanation{s.Name + ", a library's lock with options: " + s.Title, [][2]string{{"source", s.Source}}}
+		}),
+		listed("case", lockbench.Cases, func(c lockbench.Case) string { return c.Name }, func(c lockbench.Case) explanation {
+			return explanation{c.Name + ", a case of the benchmark: " + c.About, nil}
+		}),
+		listed("verdict", catalog.Verdicts, func(v catalog.VerdictEntry) string { return string(v.Verdict) }, func(v catalog.VerdictEntry) explanation {
+			return explanation{string(v.Verdict) + ", a verdict: " + v.When, nil}
+		}),
+		words("word", catalog.Words),
+		words("heading or mark", catalog.Columns),
+		{"strike point", nil, explainPoint},
+		listed("command", shownCommands(), func(c command) string { return c.name }, func(c command) explanation {
+			return explanation{c.name + ", a command: " + c.about, [][2]string{{"help", "loadgen " + c.name + " -h"}}}
+		}),
 	}
+}
+
+// listed returns an explainer for the elements of a list.
+func listed[T any](what string, list []T, name func(T) string, explain func(T) explanation) explainer {
+	return explainer{what, namesOf(list, name), func(wanted string) (e explanation, ok bool) {
+		i := slices.IndexFunc(list, func(x T) bool { return name(x) == wanted })
+		if i < 0 {
+			return e, false
+		}
+		return explain(list[i]), true
+	}}
+}
+
+// words returns an explainer for words of the tables, which may have aliases.
+func words(what string, all []catalog.Word) explainer {
+	var names []string
+	for _, w := range all {
+		names = append(append(names, w.Name), w.Aliases...)
+	}
+	return explainer{what, names, func(name string) (e explanation, ok bool) {
+		for _, w := range all {
+			if w.Name == name || slices.Contains(w.Aliases, name) {
+				kind := "word"
+				if !strings.ContainsFunc(w.Name, unicode.IsLetter) {
+					kind = "mark"
+				}
+				return explanation{fmt.Sprintf("%s, a %s of the tables: %s", w.Name, kind, w.Meaning), nil}, true
+			}
+		}
+		return e, false
+	}}
 }
 
 func parseExplain(args []string) ([]string, error) {
@@ -84,17 +119,12 @@ func explainAll(names []string, _ context.Context, stdout, _ io.Writer) error {
 	return nil
 }
 
-func explainHelp(w io.Writer, _ string) {
-	fmt.Fprint(w, `Usage: loadgen explain NAME…
-
-Explains a failure mode, fault, property, strategy, verdict or strike point, or a word, heading
-or mark of the tables. If a name has several meanings, it explains each. It explains a whole
-entry of a table, such as 'unsafe 3/11·2 ✗safe', part by part.
-`)
+func explainHelp(w io.Writer, topic string) {
+	help("explain", nil)(w, topic)
 	for _, k := range explainers() {
-		if names := k.all(); len(names) > 0 {
+		if len(k.all) > 0 {
 			fmt.Fprintf(w, "\n%s\n", k.what)
-			flags.PrintTable(w, [][2]string{{"", flags.Join(names)}})
+			flags.PrintTable(w, [][2]string{{"", flags.Join(k.all)}})
 		}
 	}
 }
@@ -104,7 +134,7 @@ entry of a table, such as 'unsafe 3/11·2 ✗safe', part by part.
 func explain(name string) (found []explanation, err error) {
 	var known []string
 	for _, k := range explainers() {
-		known = append(known, k.all()...)
+		known = append(known, k.all...)
 		if e, ok := k.find(name); ok {
 			found = append(found, e)
 		}
@@ -197,15 +227,6 @@ func shownCommands() []command {
 	return slices.DeleteFunc(commands(), func(c command) bool { return c.about == "" })
 }
 
-func explainSubcommand(name string) (e explanation, ok bool) {
-	for _, c := range shownCommands() {
-		if c.name == name {
-			return explanation{name + ", a command: " + c.about, [][2]string{{"help", "loadgen " + name + " -h"}}}, true
-		}
-	}
-	return e, false
-}
-
 func explainFault(name string) (e explanation, ok bool) {
 	f, note, ok := catalog.FindFault(name)
 	if !ok {
@@ -216,7 +237,7 @@ func explainFault(name string) (e explanation, ok bool) {
 	}
 	return explanation{string(f.Name) + ", a fault: " + f.About, [][2]string{
 		{"name", note},
-		{"played by", programsOf(f.By)},
+		{"played by", "loadgen " + strings.Join(f.By.Commands(), ", loadgen ")},
 		{"unsafe under it", expected(catalog.Unsafe)},
 		{"stuck under it", expected(catalog.Stuck)},
 	}}, true
@@ -229,21 +250,8 @@ func explainProperty(name string) (e explanation, ok bool) {
 	}
 	return explanation{p.Name + ", a property: " + p.About, [][2]string{
 		{"name", note},
-		{"checked by", programsOf(p.By)},
+		{"checked by", "loadgen " + strings.Join(p.By.Commands(), ", loadgen ")},
 	}}, true
-}
-
-func programsOf(by catalog.Programs) string {
-	var names []string
-	for _, p := range []struct {
-		program catalog.Programs
-		name    string
-	}{{catalog.Run, "loadgen run"}, {catalog.Explore, "loadgen explore"}, {catalog.Replay, "loadgen run -schedule"}} {
-		if by&p.program != 0 {
-			names = append(names, p.name)
-		}
-	}
-	return strings.Join(names, ", ")
 }
 
 func explainStrategy(name string) (e explanation, ok bool) {
@@ -292,61 +300,6 @@ func checks(failing map[string]string) string {
 
 func strategyNames() []string {
 	return namesOf(slices.Concat(lock.Strategies, lock.Peers, lock.KnownBroken), nameOf)
-}
-
-func explainVerdict(name string) (e explanation, ok bool) {
-	for _, v := range catalog.Verdicts {
-		if string(v.Verdict) == name {
-			return explanation{name + ", a verdict: " + v.When, nil}, true
-		}
-	}
-	return e, false
-}
-
-func explainWord(words []catalog.Word) func(name string) (explanation, bool) {
-	return func(name string) (e explanation, ok bool) {
-		for _, w := range words {
-			if w.Name == name || slices.Contains(w.Aliases, name) {
-				what := ", a word of the tables: "
-				if !strings.ContainsFunc(w.Name, unicode.IsLetter) {
-					what = ", a mark of the tables: "
-				}
-				return explanation{w.Name + what + w.Meaning, nil}, true
-			}
-		}
-		return e, false
-	}
-}
-
-func wordNames(words []catalog.Word) func() []string {
-	return func() (names []string) {
-		for _, w := range words {
-			names = append(append(names, w.Name), w.Aliases...)
-		}
-		return names
-	}
-}
-
-func optionNames() []string { return namesOf(peers.WithOptions, nameOf) }
-
-// explainOptions explains a library's lock that is configured with options. Only the benchmark
-// measures such locks.
-func explainOptions(name string) (e explanation, ok bool) {
-	i := slices.IndexFunc(peers.WithOptions, func(s lock.Strategy) bool { return s.Name == name })
-	if i < 0 {
-		return e, false
-	}
-	s := peers.WithOptions[i]
-	return explanation{name + ", a library's lock with options: " + s.Title, [][2]string{{"source", s.Source}}}, true
-}
-
-func explainCase(name string) (e explanation, ok bool) {
-	for _, c := range lockbench.Cases {
-		if c.Name == name {
-			return explanation{name + ", a case of the benchmark: " + c.About, nil}, true
-		}
-	}
-	return e, false
 }
 
 func explainPoint(name string) (e explanation, ok bool) {

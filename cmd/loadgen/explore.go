@@ -1,8 +1,6 @@
 package main
 
 import (
-	"fmt"
-	"io"
 	"math"
 	"path/filepath"
 	"slices"
@@ -126,24 +124,6 @@ func (s *exploreSettings) choose() error {
 	}
 	s.Strategies = namesOf(chosen, nameOf)
 	return nil
-}
-
-func exploreHelp(w io.Writer, _ string) {
-	fmt.Fprint(w, `Usage: loadgen explore [flags]
-
-Runs the code of the strategies under a scheduler that decides every step. The search starts
-with the cheapest schedules, so the first failure is a shortest one. It covers every schedule
-within the bounds, and reports what it did not reach in time.
-
-Without -actors, -preemptions, -faults, -fault-count, -wait, -work, -shortest and -everything,
-it makes several short searches for each strategy, and says which one found what.
-
-The exit code is 3 if the registry does not claim a failure, or if a verdict differs from the
-worst that the registry claims for these faults. Each failure is compared with the claims for
-the faults of its own schedule.
-
-`)
-	flags.Print(w, newExploreSettings().flags())
 }
 
 // parseFaults parses a list of faults, or one of the words none and all.

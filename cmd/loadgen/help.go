@@ -1,9 +1,11 @@
 package main
 
 import (
+	"embed"
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"grablab/internal/catalog"
 	"grablab/internal/flags"
@@ -11,33 +13,36 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
+// helpTexts has the help of each command, except for the tables of its flags.
+//
+//go:embed help
+var helpTexts embed.FS
+
+// help returns a function that prints the help of a command. Its flags replace the mark {flags}.
+func help(command string, all func() []flags.Flag) func(w io.Writer, topic string) {
+	return func(w io.Writer, _ string) { printHelp(w, command, func() { flags.Print(w, all()) }) }
+}
+
+func printHelp(w io.Writer, name string, table func()) {
+	text, err := helpTexts.ReadFile("help/" + name + ".txt")
+	if err != nil {
+		panic(err) // cannot happen, because the text is embedded
+	}
+	before, after, found := strings.Cut(string(text), "{flags}\n")
+	fmt.Fprint(w, before)
+	if found {
+		table()
+	}
+	fmt.Fprint(w, after)
+}
+
 // overview prints what loadgen does, with examples and a list of its commands.
 func overview(w io.Writer) {
-	fmt.Fprint(w, `loadgen lets drivers fight for orders and counts in the database how often an order was
-grabbed twice. Without flags, it compares five strategies on an embedded stack.
-
-Usage: loadgen [COMMAND] [flags]     Without COMMAND, run is used.
-
-Examples
-  loadgen -strategies none,setnx               two strategies under load, without a fault
-  loadgen -stack local -faults pause,crash     the same on real servers, with two faults
-  loadgen explore -strategies setnx            the shortest schedule that breaks a strategy
-  loadgen explain F11                          the meaning of a word in a table
-  loadgen lab                                  a live page to try everything by hand
-
-Commands
-`)
 	var rows [][2]string
-	for _, c := range commands() {
-		if c.about != "" {
-			rows = append(rows, [2]string{c.name, c.about})
-		}
+	for _, c := range shownCommands() {
+		rows = append(rows, [2]string{c.name, c.about})
 	}
-	flags.PrintTable(w, rows)
-	fmt.Fprint(w, `
-Read on: loadgen COMMAND -h lists the flags of a command. docs/running.md explains a run,
-docs/your-service.md how to test a service of your own. loadgen -version prints the version.
-`)
+	printHelp(w, "overview", func() { flags.PrintTable(w, rows) })
 }
 
 // commonFlags lists the most common flags of run, which are the only ones in the short help.

@@ -71,15 +71,8 @@ func parseInit(args []string) (*initSettings, error) {
 	return s, nil
 }
 
-func initHelp(w io.Writer, _ string) {
-	fmt.Fprint(w, `Usage: loadgen init [flags]
-
-Writes a file that describes your own service, for check and run. It asks for what the flags do
-not say, makes a few grabs, finds out what the answers mean, and asks again for what is wrong.
-
-`)
-	flags.Print(w, append(new(initSettings).flags(), describing()...))
-}
+// initFlags returns the flags that the help of init shows.
+func initFlags() []flags.Flag { return append(new(initSettings).flags(), describing()...) }
 
 // question asks the user for the value of one key in the target file.
 type question struct {

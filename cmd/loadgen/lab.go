@@ -52,19 +52,6 @@ func parseLab(args []string) (*labSettings, error) {
 	return s, nil
 }
 
-func labHelp(w io.Writer, _ string) {
-	fmt.Fprint(w, `Usage: loadgen lab [flags] [FILE]
-
-Starts a stack and two instances, and serves a live page. The page sends grabs at a rate or by
-hand, and applies faults. It shows who believes to hold the lock and who really does, orders
-with two winners, the keys in Redis, a matrix of strategies and faults, the schedules of every
-strategy, and the workshop. FILE is a Go file of package lock with strategies of your own, which
-the page can explore. Ctrl-C stops everything.
-
-`)
-	flags.Print(w, newLabSettings().flags())
-}
-
 // searchFor limits the duration of a search that the page starts, in seconds.
 const searchFor = 20.0
 

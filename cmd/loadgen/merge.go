@@ -25,17 +25,6 @@ func (s *settings) flagsOfMerge() []flags.Flag {
 	return slices.DeleteFunc(s.flags(), func(f flags.Flag) bool { return !slices.Contains(mergeFlags, f.Name) })
 }
 
-func mergeHelp(w io.Writer, _ string) {
-	fmt.Fprint(w, `Usage: loadgen merge -db DSN [flags] DIR…
-
-Judges the shards of one run together. Each DIR is the result folder of a loadgen run -shard I/N.
-It adds up their answers, reads the ledger, lets fresh drivers try the orders, and writes one
-result folder. If a shard is missing, the result is incomplete, and the exit code is 1.
-
-`)
-	flags.Print(w, defaults(experiment.Scenarios[0].Name).flagsOfMerge())
-}
-
 // parseMerge parses the flags and reads the results of the shards. It returns the settings of the
 // run that the shards belong to.
 func parseMerge(args []string) (*settings, error) {

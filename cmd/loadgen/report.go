@@ -24,6 +24,11 @@ type showSettings struct {
 	format string
 }
 
+// showFlags returns the only flag of report and compare.
+func showFlags[T any](formats []format[T]) func() []flags.Flag {
+	return func() []flags.Flag { return []flags.Flag{formatFlag(new(string), formats)} }
+}
+
 // parseShow parses the flag -format and the paths of the results.
 func parseShow[T any](formats []format[T], args []string) (s showSettings, err error) {
 	line, err := flags.Parse([]flags.Flag{formatFlag(&s.format, formats)}, args)
@@ -39,11 +44,6 @@ func parseReport(args []string) (showSettings, error) {
 		err = flags.Usage("report: the result folder is missing: name one, as in loadgen report results/latest")
 	}
 	return s, err
-}
-
-func reportHelp(w io.Writer, _ string) {
-	fmt.Fprint(w, "Usage: loadgen report [-format NAME] DIR…\n\nShows result folders again.\n\n")
-	flags.Print(w, []flags.Flag{formatFlag(new(string), runFormats)})
 }
 
 // report prints each run, separated by empty lines.

@@ -101,20 +101,6 @@ func parseWorkshop(args []string) (w *workshopSettings, err error) {
 	return w, nil
 }
 
-func workshopHelp(w io.Writer, _ string) {
-	fmt.Fprint(w, `Usage: loadgen workshop [flags]
-       loadgen workshop N [FILE] [flags]
-
-Without a number, lists the twelve exercises, your score and the next exercise. With a number,
-asks for a prediction, runs the commands of the exercise, points out what to look at, and asks
-for an answer. The measurements of these commands decide whether the answer is right. FILE is
-an answer that is a file: a schedule, or your own lock.
-
-`)
-	flags.Print(w, newWorkshopSettings().flags())
-	fmt.Fprintf(w, "\nThe progress is in %s.\n", filepath.Join(resultsDir, progressFile))
-}
-
 const progressFile = "workshop.json"
 
 func (w *workshopSettings) execute(ctx context.Context, stdout, stderr io.Writer) error {

@@ -24,6 +24,16 @@ const (
 	Lab                          // loadgen lab: needs no route between an instance and its servers
 )
 
+// Commands returns the commands of loadgen that run the programs, except for the lab.
+func (p Programs) Commands() (names []string) {
+	for i, name := range []string{"run", "explore", "run -schedule"} {
+		if p&(Run<<i) != 0 {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // Verdict is the outcome of a search or of one cell of a run, or the outcome that the registry
 // claims.
 type Verdict string

@@ -56,7 +56,7 @@ func (g generator) functions() template.FuncMap {
 		"strikePoints": strikePoints,
 		"serversOf":    serversOf,
 		"expected":     expected,
-		"programs":     programs,
+		"programs":     func(by catalog.Programs) string { return "`" + strings.Join(by.Commands(), "`, `") + "`" },
 		"brokenBy":     brokenBy,
 		"modeLinks":    modeLinks,
 		"linkModes":    linkModes,
@@ -157,19 +157,6 @@ func searchClaims() (rows []searchRow) {
 		}
 	}
 	return rows
-}
-
-func programs(by catalog.Programs) string {
-	var names []string
-	for _, p := range []struct {
-		bit  catalog.Programs
-		name string
-	}{{catalog.Run, "`run`"}, {catalog.Explore, "`explore`"}, {catalog.Replay, "`run -schedule`"}} {
-		if by&p.bit != 0 {
-			names = append(names, p.name)
-		}
-	}
-	return strings.Join(names, ", ")
 }
 
 // expected lists the faults under which the registry expects verdict v for strategy s.
