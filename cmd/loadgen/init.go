@@ -90,7 +90,7 @@ func always(keyValues) bool { return true }
 // questions lists the questions in the order in which they are asked. If the answer is empty, the
 // preset applies, or the key stays unset if there is no preset.
 var questions = []question{
-	{"service", "Command that starts one instance, with {port}, {redis}, {db} and so on (empty if instances run already)", "", lacks("targets")},
+	{"service", "Command that starts one instance, with {port}, {redis}, {db} or {postgres}, and so on (empty if instances run already)", "", lacks("targets")},
 	{"targets", "Base URLs of the running instances, separated by commas", "", lacks("service")},
 	{"ready", "Path that answers 2xx once an instance is ready (empty: once it accepts connections)", "", given("service")},
 	{"method", "Method of the grab", "POST", always},

@@ -167,6 +167,9 @@ func (s *settings) describeTarget() error {
 	if s.Service != nil {
 		s.startService()
 		dsn = "grablab@tcp(127.0.0.1:3306)/grablab" // placeholder for the database that the stack will start
+		if s.Stack.Postgres = s.Service.UsesPostgres(); s.Stack.Postgres {
+			dsn = "postgres://grablab@127.0.0.1/postgres"
+		}
 	}
 	if dsn == "" {
 		return nil

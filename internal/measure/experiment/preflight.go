@@ -307,7 +307,11 @@ func (w *worker) inspectTrail(p *Preflight, t trail, err error) {
 		return
 	}
 	for i, c := range t.calls[fault.Alone] {
-		p.Calls = append(p.Calls, SeenCall{roles[t.service.parts[i]], string(c.Phase)})
+		role := roles[t.service.parts[i]]
+		if locks(c) && t.service.parts[i] == fault.Work {
+			role = "acquire, " + role
+		}
+		p.Calls = append(p.Calls, SeenCall{role, string(c.Phase)})
 	}
 	for _, c := range t.service.renewal {
 		p.Calls = append(p.Calls, SeenCall{"renewal", string(c.Phase)})

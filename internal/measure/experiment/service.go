@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -18,13 +19,17 @@ import (
 	"grablab/internal/testbed/wire"
 )
 
-// serviceNeeds returns the servers that a service uses besides the database.
+// serviceNeeds returns the servers that a service uses besides the database. It may also keep its
+// locks in the database.
 func (cfg Config) serviceNeeds() (needs lock.Backend) {
 	if cfg.Service.Uses("redis") || cfg.Service.Uses("sentinel") {
 		needs |= lock.Redis
 	}
 	if cfg.Service.Uses("redlock") {
 		needs |= lock.RedisQuorum
+	}
+	if cfg.Service.Uses("db") || cfg.Service.UsesPostgres() {
+		needs |= lock.SQLLocks
 	}
 	return needs
 }
@@ -219,17 +224,29 @@ func (w *worker) listRenewals(ctx context.Context, in *fleet.Instance, order int
 
 // statements returns the SQL statements that a call sends, each as a verb and a table.
 func statements(c control.Call) []string {
-	text, ok := strings.CutPrefix(string(c.Phase), "mysql ")
-	if !ok {
+	if c.Target != tap.DB {
 		return nil
 	}
+	_, text, _ := strings.Cut(string(c.Phase), " ")
 	return strings.Split(text, wire.Joint)
+}
+
+// lockFunctions matches statements that take a lock in the database, and unlockFunctions those
+// that give one back.
+var (
+	lockFunctions   = regexp.MustCompile(`^SELECT (GET_LOCK|(?i:pg_(try_)?advisory_(xact_)?lock(_shared)?))$|` + wire.ForUpdate + `$`)
+	unlockFunctions = regexp.MustCompile(`^SELECT (RELEASE_LOCK|RELEASE_ALL_LOCKS|(?i:pg_advisory_unlock(_shared|_all)?))$`)
+)
+
+func locks(c control.Call) bool { return slices.ContainsFunc(statements(c), lockFunctions.MatchString) }
+func unlocks(c control.Call) bool {
+	return slices.ContainsFunc(statements(c), unlockFunctions.MatchString)
 }
 
 // reads reports whether a call reads a table without writing to any.
 func reads(c control.Call) bool {
 	return !writes(c) && slices.ContainsFunc(statements(c), func(s string) bool {
-		return strings.HasPrefix(s, "SELECT ") && !strings.HasSuffix(s, "_LOCK")
+		return strings.HasPrefix(s, "SELECT ") && (strings.HasSuffix(s, wire.ForUpdate) || !lockFunctions.MatchString(s) && !unlockFunctions.MatchString(s))
 	})
 }
 
@@ -239,7 +256,7 @@ var writeVerbs = []string{"INSERT", "UPDATE", "DELETE", "REPLACE", "CALL", "EXEC
 
 func isWrite(statement string) bool {
 	verb, _, _ := strings.Cut(statement, " ")
-	return slices.Contains(writeVerbs, verb)
+	return statement == wire.DoBlock || slices.Contains(writeVerbs, verb)
 }
 
 // writes reports whether a call writes to the database, as far as the name of its statement shows.
@@ -267,7 +284,7 @@ func (w *worker) checkReadable(t trail) error {
 		return fmt.Errorf("%s: %s", unreadable, why)
 	}
 	if t.claim == nil {
-		return fmt.Errorf("a grab makes no write to the database that the proxies see, only %s: the service must write through the address in {db}, and win the order of a dry run",
+		return fmt.Errorf("a grab makes no write to the database that the proxies see, only %s: the service must write through the address in {db} or {postgres}, and win the order of a dry run",
 			callNames(t.calls[fault.Alone]))
 	}
 	return nil
@@ -302,10 +319,11 @@ func trailOf(calls []control.Call) trail {
 		case i == work:
 			part = fault.Work
 			all.work = control.Point{Phase: c.Phase, N: c.N, After: true}
+		case write >= 0 && i > write && (c.Target != tap.DB || unlocks(c)):
+			part = tap.Release
 		case write >= 0 && i >= write && c.Target == tap.DB:
 			part = tap.Claim
-		case write >= 0 && i > write:
-			part = tap.Release
+		case locks(c):
 		case c.Target == tap.DB:
 			part = tap.Read
 		case i > work:
@@ -320,6 +338,9 @@ func trailOf(calls []control.Call) trail {
 			t.needs |= lock.Redis
 		case "redlock":
 			t.needs |= lock.RedisQuorum
+		}
+		if locks(c) {
+			t.needs |= lock.SQLLocks
 		}
 		for _, s := range statements(c) {
 			verb, table, _ := strings.Cut(s, " ")
@@ -338,6 +359,9 @@ func (t *serviceTrail) points(calls []control.Call) []fault.Point {
 	add := func(c control.Call, part tap.Phase, background bool) {
 		for _, after := range []bool{false, true} {
 			p := fault.Point{Point: control.Point{Phase: c.Phase, N: c.N, After: after}, Part: part, Background: background}
+			if locks(c) && part == fault.Work && !after { // SELECT … FOR UPDATE acquires and reads
+				p.Part = tap.Acquire
+			}
 			if !slices.ContainsFunc(all, func(o fault.Point) bool { return o.Point == p.Point && o.Background == background }) {
 				all = append(all, p)
 			}

@@ -158,7 +158,7 @@ func TestTrailOf(t *testing.T) {
 	calls := func(names ...string) (all []control.Call) {
 		for _, name := range names {
 			server, _, _ := strings.Cut(name, " ")
-			if server == "mysql" {
+			if server == "mysql" || server == "postgres" {
 				server = tap.DB
 			}
 			all = append(all, control.Call{Phase: tap.Phase(name), N: 1, Target: server})
@@ -182,11 +182,19 @@ func TestTrailOf(t *testing.T) {
 		},
 		{
 			calls("redlock SET grab:* NX PX", "mysql SELECT GET_LOCK", "mysql SELECT drivers", "mysql SELECT orders", "mysql BEGIN", "mysql REPLACE winners", "redlock DEL grab:*"),
-			"acquire read read work read claim release", "before mysql REPLACE winners 1", "before redlock DEL grab:* 1", "after mysql SELECT orders 1", "winners", lock.RedisQuorum,
+			"acquire acquire read work read claim release", "before mysql REPLACE winners 1", "before redlock DEL grab:* 1", "after mysql SELECT orders 1", "winners", lock.RedisQuorum | lock.SQLLocks,
 		},
 		{
 			calls("redis SET grab:* NX PX", "mysql SELECT orders", "mysql BEGIN + UPDATE orders + INSERT wins + COMMIT", "redis DEL grab:*"),
 			"acquire work claim release", "before mysql BEGIN + UPDATE orders + INSERT wins + COMMIT 1", "before redis DEL grab:* 1", "after mysql SELECT orders 1", "wins", lock.Redis,
+		},
+		{
+			calls("postgres SELECT PG_ADVISORY_LOCK", "postgres SELECT orders", "postgres BEGIN", "postgres UPDATE orders", "postgres INSERT wins", "postgres COMMIT", "postgres SELECT PG_ADVISORY_UNLOCK"),
+			"acquire work read claim claim claim release", "before postgres UPDATE orders 1", "before postgres SELECT PG_ADVISORY_UNLOCK 1", "after postgres SELECT orders 1", "wins", lock.SQLLocks,
+		},
+		{
+			calls("postgres BEGIN", "postgres SELECT orders FOR UPDATE", "postgres DO BLOCK", "postgres COMMIT"),
+			"read work claim claim", "before postgres DO BLOCK 1", "", "after postgres SELECT orders FOR UPDATE 1", "BLOCK", lock.SQLLocks,
 		},
 		{calls("mysql SELECT orders", "mysql CALL grab"), "work claim", "before mysql CALL grab 1", "", "after mysql SELECT orders 1", "grab", 0},
 		{calls("redis SETNX won:*"), "work", "", "", "after redis SETNX won:* 1", "", lock.Redis},

@@ -65,7 +65,7 @@ func ParsePoint(text string) (p Point, err error) {
 	end := strings.LastIndexByte(rest, ' ')
 	p.Phase = tap.Phase(rest[:max(end, 0)])
 	kind, name, _ := strings.Cut(string(p.Phase), " ")
-	onWire := name != "" && slices.Contains([]string{"redis", "redlock", "mysql"}, kind)
+	onWire := name != "" && slices.Contains([]string{"redis", "redlock", "mysql", "postgres"}, kind)
 	if !onWire && !slices.Contains(tap.Phases, p.Phase) {
 		return Point{}, bad
 	}

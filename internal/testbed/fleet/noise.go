@@ -18,18 +18,18 @@ var redisNoise = []string{
 	"SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "UNSUBSCRIBE", "PUNSUBSCRIBE", "SUNSUBSCRIBE",
 }
 
-// mysqlNoise lists the verbs of MySQL statements and commands that neither read nor write data of a
-// grab.
-var mysqlNoise = []string{
-	"CHANGE", "DEBUG", "DESC", "DESCRIBE", wire.EmptyStatement, "EXPLAIN", "FIELDS", "HELP", "PING", "PREPARE", "PROCESSES", "RESET", "SET", "SHOW",
-	"STATISTICS", "USE",
+// sqlNoise lists the verbs of SQL statements, and of commands to MySQL and PostgreSQL, that neither
+// read nor write data of a grab.
+var sqlNoise = []string{
+	"CHANGE", "DEALLOCATE", "DEBUG", "DESC", "DESCRIBE", "DISCARD", wire.EmptyStatement, "EXPLAIN", "FIELDS", "HELP", "PING", "PREPARE", "PROCESSES", "RESET", "SET", "SHOW",
+	"STATISTICS", "SYNC", "USE",
 }
 
 // selectNoise lists what a SELECT may read that does not touch the data of a grab: nothing, system
 // tables, or a function about the session or the time.
 var selectNoise = []string{
-	"", "DUAL", "information_schema", "performance_schema", "mysql", "sys", "CONNECTION_ID", "CURRENT_TIMESTAMP", "CURRENT_USER", "DATABASE", "FOUND_ROWS",
-	"LAST_INSERT_ID", "NOW", "ROW_COUNT", "SCHEMA", "SYSDATE", "UNIX_TIMESTAMP", "USER", "UUID", "VERSION",
+	"", "DUAL", "information_schema", "performance_schema", "mysql", "sys", "pg_catalog", "CONNECTION_ID", "CURRENT_SCHEMA", "CURRENT_SETTING", "CURRENT_TIMESTAMP", "CURRENT_USER", "DATABASE", "FOUND_ROWS",
+	"LAST_INSERT_ID", "NOW", "PG_BACKEND_PID", "PG_IS_IN_RECOVERY", "SET_CONFIG", "ROW_COUNT", "SCHEMA", "SYSDATE", "UNIX_TIMESTAMP", "USER", "UUID", "VERSION",
 }
 
 // Words in the names of keys and tables that distinguish statistics from the data of a grab.
@@ -54,15 +54,18 @@ var statisticsVerbs = []string{
 	"TS.ADD", "TS.INCRBY", "UPDATE", "XADD", "ZADD", "ZINCRBY",
 }
 
-// isNoise reports whether a request with this text cannot change how a grab ends. The text has a
-// star in place of the order's id.
-func isNoise(kind, text string) bool {
+// isCatalog matches the system tables of PostgreSQL, which clients also name without their schema.
+var isCatalog = regexp.MustCompile(`^pg_(attribute|class|constraint|database|enum|index|namespace|proc|range|roles|settings|type)$`)
+
+// isNoise reports whether a request to the database or to Redis cannot change how a grab ends. The
+// text has a star in place of the order's id.
+func isNoise(isSQL bool, text string) bool {
 	verb, name, _ := strings.Cut(text, " ")
 	switch {
-	case kind == "redis" && slices.Contains(redisNoise, verb), kind == "mysql" && slices.Contains(mysqlNoise, verb):
+	case !isSQL && slices.Contains(redisNoise, verb), isSQL && slices.Contains(sqlNoise, verb):
 		return true
-	case kind == "mysql" && verb == "SELECT":
-		return slices.Contains(selectNoise, name)
+	case isSQL && verb == "SELECT":
+		return slices.Contains(selectNoise, name) || isCatalog.MatchString(name)
 	}
 	return slices.Contains(statisticsVerbs, verb) && isStatistics(verb, name)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -36,8 +37,12 @@ type Service struct {
 var placeholders = []string{
 	"port", "instance", "redis", "redis_host", "redis_port", "sentinel", "sentinel_host", "sentinel_port", "redlock",
 	"redlock_1", "redlock_2", "redlock_3", "redlock_4", "redlock_5",
-	"db", "db_host", "db_port", "db_user", "db_password", "db_name", "ttl_ms", "work_ms",
+	"db", "db_host", "db_port", "db_user", "db_password", "db_name",
+	postgres, "postgres_host", "postgres_port", "postgres_user", "postgres_password", "postgres_name", "ttl_ms", "work_ms",
 }
+
+// postgres is the placeholder for the URL of the database. It makes the database a PostgreSQL.
+const postgres = "postgres"
 
 // Placeholders returns all placeholders as one text, for messages and the help.
 func Placeholders() string { return "{" + strings.Join(placeholders, "} {") + "}" }
@@ -126,14 +131,18 @@ func (s Service) Uses(name string) bool {
 	})
 }
 
+// UsesPostgres reports whether the command, or one of the migrations, asks for a PostgreSQL.
+func (s Service) UsesPostgres() bool {
+	return s.Uses(postgres) || slices.ContainsFunc(s.Migrations, func(m Migration) bool { return m.command.Uses(postgres) })
+}
+
 // fill returns the command with its placeholders filled in. The instance listens on port, and
 // reaches its servers at the given addresses.
 func (s Service) fill(port string, at stack.Addresses, u Setup) (exe string, args, env []string, err error) {
-	db, err := mysql.ParseDSN(at.DSN)
+	db, err := databaseAt(at.DSN)
 	if err != nil {
 		return "", nil, nil, fmt.Errorf("fleet: %w", err)
 	}
-	dbHost, dbPort, _ := net.SplitHostPort(db.Addr)
 	redisHost, redisPort, _ := net.SplitHostPort(at.Redis)
 	sentinel := strings.Join(at.Sentinel, ",")
 	sentinelHost, sentinelPort, _ := net.SplitHostPort(sentinel)
@@ -142,8 +151,11 @@ func (s Service) fill(port string, at stack.Addresses, u Setup) (exe string, arg
 		"port": port, "instance": port,
 		"redis": at.Redis, "redis_host": redisHost, "redis_port": redisPort,
 		"sentinel": sentinel, "sentinel_host": sentinelHost, "sentinel_port": sentinelPort, "redlock": strings.Join(at.Redlock, ","),
-		"db": at.DSN, "db_host": dbHost, "db_port": dbPort, "db_user": db.User, "db_password": db.Passwd, "db_name": db.DBName,
 		"ttl_ms": ms(u.TTL), "work_ms": ms(u.Work),
+	}
+	for _, name := range []string{"db", postgres} {
+		values[name], values[name+"_host"], values[name+"_port"] = at.DSN, db.host, db.port
+		values[name+"_user"], values[name+"_password"], values[name+"_name"] = db.user, db.password, db.name
 	}
 	for i, addr := range at.Redlock {
 		values[fmt.Sprintf("redlock_%d", i+1)] = addr
@@ -161,6 +173,27 @@ func (s Service) fill(port string, at stack.Addresses, u Setup) (exe string, arg
 	}
 	words := filled(s.words)
 	return words[0], words[1:], filled(s.env), nil
+}
+
+// database holds the parts of a DSN.
+type database struct{ host, port, user, password, name string }
+
+// databaseAt returns the parts of the DSN of a stack.
+func databaseAt(dsn string) (d database, err error) {
+	if strings.HasPrefix(dsn, postgres+"://") {
+		u, err := url.Parse(dsn)
+		if err != nil {
+			return d, err
+		}
+		password, _ := u.User.Password()
+		return database{u.Hostname(), u.Port(), u.User.Username(), password, strings.TrimPrefix(u.Path, "/")}, nil
+	}
+	cfg, err := mysql.ParseDSN(dsn)
+	if err != nil {
+		return d, err
+	}
+	host, port, err := net.SplitHostPort(cfg.Addr)
+	return database{host, port, cfg.User, cfg.Passwd, cfg.DBName}, err
 }
 
 // NewService is like New, but returns a fleet of instances of the service s.

@@ -64,7 +64,7 @@ func TestParseMigration(t *testing.T) {
 
 // The text of a request shows the order as a star. Noise is no call of the grab.
 func TestCallsOfAGrab(t *testing.T) {
-	w := &wires{}
+	w := &wires{database: "mysql"}
 	if _, ok := w.call(wire.Event{Server: "redis", Text: "SET grab:7 NX PX"}); ok {
 		t.Error("a call of no grab")
 	}
@@ -123,7 +123,7 @@ func TestNoise(t *testing.T) {
 		{Server: "db", Text: "SELECT GET_LOCK"}, {Server: "db", Text: "UPDATE orders"}, {Server: "db", Text: "INSERT wins"}, {Server: "db", Text: "INSERT grabs"},
 		{Server: "db", Text: "CALL grab"}, {Server: "db", Text: "COMMIT"}, {Server: "redis", Text: "EVALSHA c41f0d7 order_61"}, {Server: "redis", Text: "PUBLISH unlocked"},
 	}
-	w := &wires{}
+	w := &wires{database: "mysql"}
 	w.watch(61, 1, "61")
 	calls := func(events []wire.Event) (names []string) {
 		for _, e := range events {

@@ -24,6 +24,7 @@ type wires struct {
 	proxies   []*wire.Proxy
 	sentinels *wire.Sentinels // name the proxy to Redis as the master; nil if the service uses no Sentinel
 	at        stack.Addresses // addresses of the proxies and of a Sentinel
+	database  string          // the name of the database in calls: mysql or postgres
 	holds     *control.Server // holds requests that pass through the proxies
 
 	statements    atomic.Int64 // number of statements that the database is now executing
@@ -39,11 +40,13 @@ type wires struct {
 // also starts Sentinels that name the proxy.
 func newWires(st *stack.Stack, name string, sentinels bool, say func(string, ...any)) (*wires, error) {
 	tell := func(text string) { say("%s: %s", name, text) }
-	w := &wires{to: st.Addresses, holds: control.NewServer(name, 0, history.Discard)}
+	w := &wires{to: st.Addresses, database: "mysql", holds: control.NewServer(name, 0, history.Discard)}
 	var ways []stack.Detour
 	for _, server := range st.Servers() {
 		protocol := wire.RESP
 		switch {
+		case server == tap.DB && st.IsPostgres():
+			protocol, w.database = wire.Postgres, "postgres"
 		case server == tap.DB:
 			protocol = wire.MySQL
 		case server != "redis" && !strings.HasPrefix(server, "redlock-"):
@@ -174,9 +177,9 @@ func withoutIDs(text, order string) string {
 // request without ids. ok is false if no grab is watched, or if the request cannot change how the
 // grab ends.
 func (w *wires) call(e wire.Event) (op tap.Op, ok bool) {
-	name, kind := e.Server, "redis"
+	name := e.Server
 	if name == tap.DB {
-		name, kind = "mysql", "mysql"
+		name = w.database
 	}
 	name, _, _ = strings.Cut(name, "-") // the nodes of a quorum get one name, because a grab asks them at the same time
 	w.mu.Lock()
@@ -185,10 +188,10 @@ func (w *wires) call(e wire.Event) (op tap.Op, ok bool) {
 		return op, false
 	}
 	parts := []string{withoutIDs(e.Text, w.id)}
-	if kind == "mysql" && !strings.HasPrefix(e.Text, "PREPARE ") {
+	if e.Server == tap.DB && !strings.HasPrefix(e.Text, "PREPARE ") {
 		parts = strings.Split(parts[0], wire.Joint)
 	}
-	parts = slices.DeleteFunc(parts, func(text string) bool { return isNoise(kind, text) })
+	parts = slices.DeleteFunc(parts, func(text string) bool { return isNoise(e.Server == tap.DB, text) })
 	if len(parts) == 0 {
 		return op, false
 	}

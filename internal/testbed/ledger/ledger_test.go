@@ -111,6 +111,12 @@ var databases = map[string]func(t *testing.T) (dsn string, db *sql.DB){
 		}
 		return st.DSN, db
 	},
+	"postgresql": func(t *testing.T) (string, *sql.DB) {
+		st := stacktest.Postgres(t)
+		db := open(t, "pgx", st.DSN)
+		execute(t, db, "DROP TABLE IF EXISTS wins, orders, made")
+		return st.DSN, db
+	},
 }
 
 func open(t *testing.T, driver, dsn string) *sql.DB {

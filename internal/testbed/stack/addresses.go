@@ -12,7 +12,7 @@ import (
 
 // Addresses tells an instance where the servers are.
 type Addresses struct {
-	DSN       string   // the database: "sqlite:PATH" or a DSN of go-sql-driver/mysql; may be empty
+	DSN       string   // the database: "sqlite:PATH", a DSN of go-sql-driver/mysql, or the URL of a PostgreSQL; may be empty
 	Redis     string   // one address, or several separated by commas; empty if not needed or if Sentinel is set
 	Redlock   []string // addresses of the Redlock nodes; NAME@ADDR means the master that the Sentinel at ADDR calls NAME
 	ZooKeeper []string // addresses of the ensemble; nil if not needed
@@ -113,6 +113,9 @@ func (a *Addresses) places() []place {
 	return all
 }
 
+// IsPostgres reports whether the database is a PostgreSQL.
+func (a Addresses) IsPostgres() bool { return isPostgres(a.DSN) }
+
 // isServer reports whether the DSN names a server instead of a file.
 func isServer(dsn string) bool { return dsn != "" && !strings.HasPrefix(dsn, "sqlite:") }
 
@@ -159,6 +162,11 @@ func (s *Stack) address(server string) (string, error) {
 
 // dsnAddr returns the address of the database server from a DSN that a stack has made.
 func dsnAddr(dsn string) string {
+	if isPostgres(dsn) {
+		_, rest, _ := strings.Cut(dsn, "@")
+		addr, _, _ := strings.Cut(rest, "/")
+		return addr
+	}
 	_, rest, _ := strings.Cut(dsn, "@tcp(")
 	addr, _, _ := strings.Cut(rest, ")")
 	return addr

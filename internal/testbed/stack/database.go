@@ -67,6 +67,9 @@ func (s *Stack) LockTable(ctx context.Context, table string) (Heal, error) {
 	if _, err := s.address("db"); err != nil {
 		return nil, err
 	}
+	if isPostgres(s.DSN) {
+		return s.lockPostgres(ctx, table)
+	}
 	db, err := order.Connect(ctx, s.DSN, order.Options{})
 	if err != nil {
 		return nil, err

@@ -8,6 +8,7 @@ import (
 	"net"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"grablab/internal/catalog"
@@ -19,7 +20,7 @@ import (
 
 // startLocal starts all needed servers in parallel, as private processes of this stack.
 func startLocal(ctx context.Context, s *Stack, cfg Config) error {
-	progs, err := findPrograms(cfg.Needs)
+	progs, err := findPrograms(cfg.Needs, cfg.Postgres)
 	if err != nil {
 		return err
 	}
@@ -49,7 +50,11 @@ func startLocal(ctx context.Context, s *Stack, cfg Config) error {
 		serve(etcdServer(progs.etcd, s.Dir), &s.Etcd[0], &etcd)
 	}
 	g.Go(func() (err error) {
-		s.DSN, s.DatabaseVersion, err = s.serveDatabase(ctx, progs.database)
+		if cfg.Postgres {
+			s.DSN, s.DatabaseVersion, err = s.servePostgres(ctx, progs.postgres)
+		} else {
+			s.DSN, s.DatabaseVersion, err = s.serveDatabase(ctx, progs.database)
+		}
 		return err
 	})
 	if err := g.Wait(); err != nil {
@@ -85,6 +90,9 @@ type server struct {
 	name string
 	exe  string
 	args func(addr string) ([]string, error)
+	// quit is the signal that makes the server end as abruptly as a SIGKILL would. It is 0 for
+	// SIGKILL itself.
+	quit syscall.Signal
 	// ask returns nil once the server at addr is ready. It returns errPortTaken if the
 	// server at addr is not process pid.
 	ask func(ctx context.Context, addr string, pid int) (serverInfo, error)
@@ -118,6 +126,7 @@ func (s *Stack) serveAt(ctx context.Context, srv server, addr string) (info serv
 	if err != nil {
 		return info, err
 	}
+	p.quit = srv.quit
 	err = await(ctx, p.Done(), func() (err error) {
 		info, err = srv.ask(ctx, addr, p.Pid())
 		return err

@@ -23,7 +23,8 @@ type Process struct {
 
 	cmd    *exec.Cmd
 	log    string
-	server bool // whether it is a server of the stack
+	server bool           // whether it is a server of the stack
+	quit   syscall.Signal // see server.quit
 
 	mu    sync.Mutex // held while signaling, so that no signal reaches a later process with the same pid
 	asked bool       // whether the process was asked to end
@@ -168,7 +169,7 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	if p.ended {
 		return os.ErrProcessDone
 	}
-	p.asked = p.asked || sig == syscall.SIGTERM || sig == syscall.SIGKILL
+	p.asked = p.asked || sig == syscall.SIGTERM || sig == syscall.SIGKILL || sig == p.quit
 	return proc.Signal(p.Pid(), sig)
 }
 
@@ -210,10 +211,14 @@ func (s *Stack) Ended() []string {
 
 // Stop asks the process to end, and continues it in case a signal has stopped it. If the process
 // still runs after grace, Stop kills it and returns an error. With a grace of 0, Stop kills it at
-// once. Stop returns when the process has ended.
+// once, or makes a server quit. Stop returns when the process has ended.
 func (p *Process) Stop(grace time.Duration) error {
+	ask := syscall.SIGTERM
+	if grace == 0 && p.quit != 0 {
+		ask, grace = p.quit, stopTimeout
+	}
 	if grace > 0 {
-		_ = p.Signal(syscall.SIGTERM)
+		_ = p.Signal(ask)
 		_ = p.Signal(syscall.SIGCONT)
 		timer := time.NewTimer(grace)
 		defer timer.Stop()

@@ -21,6 +21,7 @@ var programDirs = []string{
 type programs struct {
 	redis     string
 	database  databaseProgram
+	postgres  postgresPrograms
 	zooKeeper zooKeeperProgram
 	etcd      string
 }
@@ -35,13 +36,13 @@ type databaseProgram struct {
 // Installed reports whether a local stack can run the given backends. The error wraps
 // ErrMissing and names the missing programs.
 func Installed(needs lock.Backend) error {
-	_, err := findPrograms(needs)
+	_, err := findPrograms(needs, false)
 	return err
 }
 
-// findPrograms finds the programs for the given backends and a database. The error says what
-// is missing and how to install it.
-func findPrograms(needs lock.Backend) (programs, error) {
+// findPrograms finds the programs for the given backends and a database, which may be PostgreSQL.
+// The error says what is missing and how to install it.
+func findPrograms(needs lock.Backend, postgres bool) (programs, error) {
 	var progs programs
 	var missing, debian, mac []string
 	lacks := func(program, deb, formula string) {
@@ -52,7 +53,11 @@ func findPrograms(needs lock.Backend) (programs, error) {
 			lacks("redis-server", "redis-server", "redis")
 		}
 	}
-	if progs.database = findDatabase(); progs.database.install == "" {
+	if postgres {
+		if progs.postgres = findPostgres(); progs.postgres.server == "" || progs.postgres.install == "" {
+			lacks("postgres", "postgresql", "postgresql")
+		}
+	} else if progs.database = findDatabase(); progs.database.install == "" {
 		lacks("mariadbd or mysqld", "mariadb-server", "mariadb")
 	}
 	if needs&lock.ZooKeeper != 0 {

@@ -42,6 +42,8 @@ type Config struct {
 	// Needs holds the backends of the chosen strategies. In addition to these, the stack starts
 	// only the database, which keeps the ledger.
 	Needs lock.Backend
+	// Postgres makes the database of a local stack a PostgreSQL. It is otherwise MariaDB or MySQL.
+	Postgres bool
 	// Topology says how a local stack runs the one Redis. If it is empty, Redis is a single server.
 	Topology catalog.Topology
 

@@ -178,6 +178,44 @@ func FuzzMySQLReplies(f *testing.F) {
 	})
 }
 
+// messagesOf returns messages of PostgreSQL, each given as its type and its body.
+func messagesOf(messages ...string) (stream []byte) {
+	for _, m := range messages {
+		stream = append(stream, m[0])
+		stream = binary.BigEndian.AppendUint32(stream, uint32(len(m)-1+4))
+		stream = append(stream, m[1:]...)
+	}
+	return stream
+}
+
+func FuzzPostgresRequests(f *testing.F) {
+	hello := "\x00\x00\x00\x08\x04\xd2\x16\x2f\x00\x00\x00\x0d\x00\x03\x00\x00user\x00"
+	large := string(bytes.Repeat([]byte("x"), 3000))
+	f.Add(append([]byte(hello), messagesOf("ppassword", "QSELECT 1\x00", "X")...), uint64(1))
+	f.Add(append([]byte(hello), messagesOf("Pa\x00UPDATE a SET b = $1\x00", "Ds", "S", "B\x00a\x00", "E\x00", "E\x00", "H", "CSa\x00", "S")...), uint64(2))
+	f.Add(append([]byte(hello), messagesOf("QINSERT INTO a VALUES ('"+large+"')\x00", "P\x00SELECT 1\x00", "B\x00\x00"+large, "E\x00", "S", "d"+large, "c")...), uint64(3))
+	f.Add(append([]byte(hello), messagesOf(slices.Repeat([]string{"E\x00"}, 300)...)...), uint64(4))
+	f.Fuzz(func(t *testing.T, stream []byte, seed uint64) {
+		compare(t, stream, seed, Postgres, func(*session) {}, false, bytes.Equal)
+	})
+}
+
+func FuzzPostgresReplies(f *testing.F) {
+	large := string(bytes.Repeat([]byte("x"), 3000))
+	f.Add(append([]byte("N"), messagesOf("R", "Sa\x00b\x00", "Z", "T", "D"+large, "CSELECT 1", "Z", "1", "2", "ESERROR\x00C23505\x00Mtwice\x00\x00", "Z", "G", "C", "Z")...), []byte{0, 1, 0}, true, uint64(1))
+	f.Add(messagesOf("Z", "2", "D", "C", "C", "A", "n", "s", "EC57014\x00\x00", "Z", "E"+large, "Z"), []byte{2, 2, 5, 1, 1}, false, uint64(2))
+	f.Fuzz(func(t *testing.T, stream, kinds []byte, asks bool, seed uint64) {
+		compare(t, stream, seed, Postgres, func(s *session) {
+			if asks {
+				s.tlsQuestions.Store(1)
+			}
+			for _, k := range kinds {
+				s.push(request{kind: k % 3, left: int(k / 3)})
+			}
+		}, true, bytes.Equal)
+	})
+}
+
 // A greeting loses what would hide statements, and nothing else.
 func TestGreeting(t *testing.T) {
 	hello := []byte("\x0a8.0\x00\x01\x00\x00\x0012345678\x00\xff\xff\x21\x02\x00\xff\xff\x15")
@@ -201,7 +239,7 @@ func FuzzStatementText(f *testing.F) {
 func TestStatementText(t *testing.T) {
 	for sql, want := range map[string]string{
 		"select o1_0.id,o1_0.status from orders o1_0 where o1_0.id=?": "SELECT orders",
-		"SELECT status FROM `shop`.`orders` WHERE id = 7 FOR UPDATE":  "SELECT orders",
+		"SELECT status FROM `shop`.`orders` WHERE id = 7 FOR UPDATE":  "SELECT orders FOR UPDATE",
 		"/* ApplicationName=x */ UPDATE orders SET status = 1":        "UPDATE orders",
 		"-- why\nDELETE FROM orders WHERE id = 1":                     "DELETE orders",
 		"insert ignore into grabs (order_id) values (1)":              "INSERT grabs",
@@ -218,6 +256,10 @@ func TestStatementText(t *testing.T) {
 		"/*!40101 SET NAMES utf8 */": "SET NAMES utf8", "/*M!100100 UPDATE a SET b = 1 */": "UPDATE a",
 		"INSERT orders VALUES (1)": "INSERT orders", "SELECT * FROM information_schema.tables": "SELECT information_schema",
 		"WITH c AS (SELECT id FROM b) UPDATE orders SET winner = 1": "UPDATE orders", "WITH c AS (": "WITH",
+		"SELECT id FROM orders WHERE id = $1 FOR NO KEY UPDATE SKIP LOCKED": "SELECT orders FOR UPDATE", "SELECT * FROM pg_catalog.pg_type": "SELECT pg_catalog",
+		"WITH w AS (UPDATE orders SET s = 1 RETURNING id) SELECT id FROM w": "UPDATE orders",
+		"DO $$ BEGIN DELETE FROM a; END $$; COMMIT":                         "DO BLOCK + COMMIT",
+		"SELECT $a$;$a$, $1 FROM b":                                         "SELECT b", "SELECT pg_advisory_xact_lock($1)": "SELECT PG_ADVISORY_XACT_LOCK", "DO RELEASE_LOCK('a')": "DO",
 		"BEGIN; UPDATE orders SET s = ';\\';' WHERE n = \"a;b\"; insert into wins values (1);COMMIT;": "BEGIN + UPDATE orders + INSERT wins + COMMIT",
 		"SELECT 1; -- ; DELETE FROM a\nDELETE FROM `a;b`":                                             "SELECT + DELETE a;b",
 	} {

@@ -1,6 +1,9 @@
 package wire
 
-import "sync"
+import (
+	"sync"
+	"sync/atomic"
+)
 
 // session holds the state that both directions of a connection share.
 type session struct {
@@ -9,6 +12,8 @@ type session struct {
 	head    int       // index of the oldest in pending
 
 	mysql mysqlSession
+
+	tlsQuestions atomic.Int32 // PostgreSQL: questions of the client for encryption that the server has not answered yet
 }
 
 // push adds a request that waits for its reply.

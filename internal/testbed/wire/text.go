@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha1"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -109,6 +110,9 @@ func statementName(words []string) string {
 		if table = after(rest, "FROM"); table == "" && len(rest) > 1 && rest[1] == "(" {
 			return verb + " " + strings.ToUpper(rest[0]) // SELECT GET_LOCK(…)
 		}
+		if table != "" && locksRows(rest) {
+			table += ForUpdate
+		}
 	case "DELETE":
 		table = after(rest, "FROM")
 	case "INSERT", "REPLACE":
@@ -129,6 +133,9 @@ func statementName(words []string) string {
 		}
 		return verb
 	case "BEGIN", "COMMIT", "ROLLBACK", "DO":
+		if verb == "DO" && len(rest) > 0 && rest[0][0] == '$' {
+			return DoBlock
+		}
 		return verb
 	default:
 		return strings.Join(append([]string{verb}, rest[:min(1, len(rest))]...), " ")
@@ -139,12 +146,27 @@ func statementName(words []string) string {
 	return verb + " " + table
 }
 
-// mainStatement returns the words of the main statement of a WITH, which follows the common table
-// expressions. It returns nil if the given words do not reach that far.
+// ForUpdate is the end of the text of a SELECT that locks rows.
+const ForUpdate = " FOR UPDATE"
+
+// DoBlock is the text of a block of code that PostgreSQL executes.
+const DoBlock = "DO BLOCK"
+
+// locksRows reports whether the words of a SELECT contain FOR UPDATE or FOR NO KEY UPDATE.
+func locksRows(words []string) bool {
+	text := strings.ToUpper(strings.Join(words, " "))
+	return strings.Contains(text, ForUpdate) || strings.Contains(text, " FOR NO KEY UPDATE")
+}
+
+// mainStatement returns the words of the statement that names a WITH. That is the first common
+// table expression that writes, or else the statement that follows the common table expressions.
+// mainStatement returns nil if the given words do not reach that far.
 func mainStatement(words []string) []string {
 	depth := 0
 	for i, w := range words {
 		switch verb := strings.ToUpper(w); {
+		case i > 0 && words[i-1] == "(" && slices.Contains([]string{"UPDATE", "DELETE", "INSERT"}, verb):
+			return words[i:]
 		case w == "(":
 			depth++
 		case w == ")":
@@ -158,7 +180,7 @@ func mainStatement(words []string) []string {
 
 // systemSchemas lists the schemas whose tables need not be told apart, so that after returns only
 // the schema.
-var systemSchemas = []string{"information_schema", "performance_schema", "mysql", "sys"}
+var systemSchemas = []string{"information_schema", "performance_schema", "mysql", "sys", "pg_catalog"}
 
 // after returns the table that follows the given word. If the word is empty, after returns the
 // first table, skipping modifiers such as IGNORE.
@@ -211,6 +233,12 @@ func nextStatement(sql []byte) (words []string, rest []byte) {
 			continue
 		case sql[0] == '\'':
 			n = quotedLen(sql)
+		case sql[0] == '$' && dollarQuote.Match(sql):
+			quote := dollarQuote.Find(sql)
+			n = len(sql)
+			if end := bytes.Index(sql[len(quote):], quote); end >= 0 {
+				n = end + 2*len(quote)
+			}
 		case !isSign(sql[0]):
 			n = wordLen(sql)
 		}
@@ -220,6 +248,9 @@ func nextStatement(sql []byte) (words []string, rest []byte) {
 		sql = sql[n:]
 	}
 }
+
+// dollarQuote matches the beginning of a string that PostgreSQL quotes with dollars.
+var dollarQuote = regexp.MustCompile(`^\$([A-Za-z_][A-Za-z0-9_]*)?\$`)
 
 // wordLen returns the length of the word at the beginning of sql. Parts of the word may be quoted.
 func wordLen(sql []byte) int {

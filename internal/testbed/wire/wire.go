@@ -1,5 +1,5 @@
-// Package wire provides proxies between a program and a server. They
-// understand the Redis protocol (RESP) and the protocol of MySQL and MariaDB.
+// Package wire provides proxies between a program and a server. They understand the Redis protocol
+// (RESP), the protocol of MySQL and MariaDB, and the protocol of PostgreSQL.
 //
 // A Proxy stands between a program, in any language, and one server. Each request is an Event. A
 // Tap can hold a request before the proxy sends it or after its reply has come, can discard it, or
@@ -7,9 +7,9 @@
 // MySQL server's greeting that would hide statements, such as TLS and compression. If the proxy
 // cannot read a connection, its bytes still pass, and Proxy.Unreadable says why.
 //
-// To read this package, begin at Listen. proxy.go and link.go copy bytes. resp.go and mysql.go find
-// the beginnings and ends of requests and replies. text.go names requests. sentinel.go imitates
-// Sentinels that lead clients to a proxy.
+// To read this package, begin at Listen. proxy.go and link.go copy bytes. resp.go, mysql.go and
+// postgres.go find the beginnings and ends of requests and replies. text.go names requests.
+// sentinel.go imitates Sentinels that lead clients to a proxy.
 package wire
 
 import (
@@ -58,8 +58,9 @@ type Protocol func(*session) (requests, replies scanner)
 
 // The protocols.
 var (
-	RESP  Protocol = scanRESP
-	MySQL Protocol = scanMySQL
+	RESP     Protocol = scanRESP
+	MySQL    Protocol = scanMySQL
+	Postgres Protocol = scanPostgres
 )
 
 // scanner finds where the messages in one direction of a connection begin and end.

@@ -130,3 +130,13 @@ func await(t *testing.T, what string, c <-chan struct{}) {
 		t.Fatalf("%s: not within 10 s", what)
 	}
 }
+
+// eventually waits until holds returns true. If it does not, the test fails with the details.
+func eventually(t *testing.T, holds func() bool, details func() string) {
+	t.Helper()
+	for end := time.Now().Add(5 * time.Second); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal(details())
+		}
+	}
+}

@@ -20,8 +20,14 @@ const RequireEnv = "GRABLAB_REQUIRE_SERVERS"
 
 var (
 	mu     sync.Mutex
-	shared = map[lock.Backend]result{}
+	shared = map[config]result{}
 )
+
+// config says what a shared stack consists of.
+type config struct {
+	needs    lock.Backend
+	postgres bool
+}
 
 type result struct {
 	stack *stack.Stack // nil if it did not start
@@ -68,12 +74,23 @@ func Local(tb testing.TB) *stack.Stack {
 // other tests.
 func With(tb testing.TB, needs lock.Backend) *stack.Stack {
 	tb.Helper()
+	return with(tb, config{needs: needs})
+}
+
+// Postgres returns a shared local stack that consists of a PostgreSQL.
+func Postgres(tb testing.TB) *stack.Stack {
+	tb.Helper()
+	return with(tb, config{postgres: true})
+}
+
+func with(tb testing.TB, of config) *stack.Stack {
+	tb.Helper()
 	mu.Lock()
 	defer mu.Unlock()
-	r, ok := shared[needs]
+	r, ok := shared[of]
 	if !ok {
-		r.stack, r.err = stack.Start(context.Background(), stack.Config{Kind: stack.Local, Needs: needs})
-		shared[needs] = r
+		r.stack, r.err = stack.Start(context.Background(), stack.Config{Kind: stack.Local, Needs: of.needs, Postgres: of.postgres})
+		shared[of] = r
 	}
 	Check(tb, r.err)
 	return r.stack

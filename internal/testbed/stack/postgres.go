@@ -1,0 +1,136 @@
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+const postgresScheme = "postgres://"
+
+// isPostgres reports whether the DSN names a PostgreSQL.
+func isPostgres(dsn string) bool { return strings.HasPrefix(dsn, postgresScheme) }
+
+// postgresPrograms holds the paths of the programs of PostgreSQL.
+type postgresPrograms struct{ server, install string }
+
+// findPostgres finds the programs of PostgreSQL. It leaves the field of a missing program empty.
+func findPostgres() postgresPrograms {
+	find := func(name string) string {
+		if path := find(name); path != "" {
+			return path
+		}
+		for _, pattern := range []string{"/usr/lib/postgresql/*/bin/", "/opt/homebrew/opt/postgresql*/bin/", "/usr/local/opt/postgresql*/bin/"} {
+			if found, _ := filepath.Glob(pattern + name); len(found) > 0 {
+				return found[len(found)-1]
+			}
+		}
+		return ""
+	}
+	return postgresPrograms{find("postgres"), find("initdb")}
+}
+
+// servePostgres creates and starts a fresh PostgreSQL with its default durability.
+func (s *Stack) servePostgres(ctx context.Context, prog postgresPrograms) (dsn, version string, err error) {
+	data := filepath.Join(s.Dir, "db")
+	as, err := s.ownerOfPostgres(data)
+	if err != nil {
+		return "", "", fmt.Errorf("stack: db: %w", err)
+	}
+	command := func(exe string, args ...string) (string, []string) {
+		all := append(append(as[:len(as):len(as)], exe), args...)
+		return all[0], all[1:]
+	}
+	exe, args := command(prog.install, "-D", data, "-U", databaseName, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
+	if err := s.run(ctx, "db-install", exe, args); err != nil {
+		return "", "", err
+	}
+	exe, _ = command(prog.server)
+	addr, info, err := s.serve(ctx, server{
+		name: "db",
+		exe:  exe,
+		quit: syscall.SIGQUIT, // ends the sessions too, and the next start recovers as after a crash
+		args: func(addr string) ([]string, error) {
+			_, args := command(prog.server, "-D", data, "-h", "127.0.0.1", "-p", portOf(addr), "-k", "", "-N", "500")
+			return args, nil
+		},
+		ask: func(ctx context.Context, addr string, _ int) (serverInfo, error) {
+			return askOwnPostgres(ctx, addr, data)
+		},
+	})
+	return postgresAt(addr), info.version, err
+}
+
+// postgresAt returns the DSN of the stack's own PostgreSQL.
+func postgresAt(addr string) string {
+	return postgresScheme + databaseName + "@" + addr + "/postgres?sslmode=disable"
+}
+
+// ownerOfPostgres creates the folder of the data. It returns the beginning of the command that runs
+// a program as another user if this process is root, because PostgreSQL refuses to run as root.
+func (s *Stack) ownerOfPostgres(data string) (as []string, err error) {
+	if err := os.Mkdir(data, 0o700); err != nil || os.Geteuid() != 0 {
+		return nil, err
+	}
+	nobody, err := user.Lookup("nobody")
+	if err != nil {
+		return nil, err
+	}
+	uid, _ := strconv.Atoi(nobody.Uid)
+	gid, _ := strconv.Atoi(nobody.Gid)
+	return []string{"setpriv", "--reuid=" + nobody.Uid, "--regid=" + nobody.Gid, "--clear-groups"},
+		errors.Join(os.Chown(data, uid, gid), os.Chmod(s.Dir, 0o711))
+}
+
+// askOwnPostgres connects once to the PostgreSQL at addr and returns its version. It also checks
+// that the server has its data in the given folder, because another server may have taken the port.
+func askOwnPostgres(ctx context.Context, addr, data string) (info serverInfo, err error) {
+	conn, err := pgx.Connect(ctx, postgresAt(addr))
+	if err != nil {
+		return info, err
+	}
+	defer conn.Close(ctx)
+	var theirs, version string
+	if err := conn.QueryRow(ctx, "SELECT current_setting('data_directory'), current_setting('server_version')").Scan(&theirs, &version); err != nil {
+		return info, err
+	}
+	if theirs != data {
+		return info, fmt.Errorf("%w: another server answers there", errPortTaken)
+	}
+	version, _, _ = strings.Cut(version, " ")
+	info.version = "PostgreSQL " + version
+	return info, nil
+}
+
+// lockPostgres does the work of LockTable on a PostgreSQL.
+func (s *Stack) lockPostgres(ctx context.Context, table string) (Heal, error) {
+	conn, err := pgx.Connect(ctx, s.DSN)
+	if err != nil {
+		return nil, fmt.Errorf("stack: db: %w", err)
+	}
+	unlock := sync.OnceValue(func() error { // the server rolls the transaction back
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+		defer cancel()
+		return conn.Close(ctx)
+	})
+	statement := fmt.Sprintf("BEGIN; SET LOCAL lock_timeout = %d; LOCK TABLE %s IN SHARE MODE", lockTableWait/time.Millisecond, pgx.Identifier{table}.Sanitize())
+	if _, err := conn.Exec(ctx, statement); err != nil {
+		const lockNotAvailable = "55P03"
+		if dbErr := (*pgconn.PgError)(nil); errors.As(err, &dbErr) && dbErr.Code == lockNotAvailable {
+			err = errors.Join(ErrInUse, err)
+		}
+		return nil, errors.Join(fmt.Errorf("stack: db: %s: %w", statement, err), unlock())
+	}
+	return unlock, nil
+}

@@ -1,0 +1,77 @@
+package stack_test
+
+import (
+	"errors"
+	"testing"
+
+	"grablab/internal/testbed/stack"
+	"grablab/internal/testbed/stack/stacktest"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// A PostgreSQL that was killed keeps what was committed. Its tables can be locked, which blocks
+// writes and lets reads through, and which does not wait for a transaction for long.
+func TestPostgres(t *testing.T) {
+	s, err := stack.Start(t.Context(), stack.Config{Kind: stack.Local, Postgres: true})
+	stacktest.Check(t, err)
+	defer func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		checkGone(t, s, s.Pids(), []string{s.Of("db")})
+	}()
+	connect := func() *pgx.Conn {
+		conn, err := pgx.Connect(t.Context(), s.DSN)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return conn
+	}
+	execute := func(conn *pgx.Conn, statement string) {
+		t.Helper()
+		if _, err := conn.Exec(t.Context(), statement); err != nil {
+			t.Errorf("%s: %v", statement, err)
+		}
+	}
+	first := connect()
+	execute(first, "CREATE TABLE locked (id INT)")
+	execute(first, "INSERT INTO locked VALUES (1)")
+	if err := s.Restart(t.Context(), "db"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := first.Exec(t.Context(), "SELECT 1"); err == nil {
+		t.Error("a session has survived the restart")
+	}
+	if ended := s.Ended(); len(ended) > 0 {
+		t.Errorf("ended: %q", ended)
+	}
+	writer, reader := connect(), connect()
+	defer writer.Close(t.Context())
+	defer reader.Close(t.Context())
+	heal := struck(t)(s.LockTable(t.Context(), "locked"))
+	wrote := make(chan error, 1)
+	go func() {
+		_, err := writer.Exec(t.Context(), "INSERT INTO locked VALUES (2)")
+		wrote <- err
+	}()
+	count := func(query string) (n int) {
+		if err := reader.QueryRow(t.Context(), query).Scan(&n); err != nil {
+			t.Error(err)
+		}
+		return n
+	}
+	eventually(t, func() bool { return count("SELECT COUNT(*) FROM pg_locks WHERE NOT granted") == 1 }, "no write waits")
+	if n := count("SELECT COUNT(*) FROM locked"); n != 1 {
+		t.Errorf("%d rows, want 1", n)
+	}
+	healed(t, heal)
+	if err := <-wrote; err != nil {
+		t.Error(err)
+	}
+	execute(writer, "BEGIN")
+	execute(writer, "INSERT INTO locked VALUES (3)")
+	if _, err := s.LockTable(t.Context(), "locked"); !errors.Is(err, stack.ErrInUse) {
+		t.Errorf("a table in use: %v", err)
+	}
+}

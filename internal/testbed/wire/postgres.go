@@ -1,0 +1,262 @@
+package wire
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgproto3"
+)
+
+// Numbers that a PostgreSQL client sends in its first message.
+const (
+	postgresVersion = 3 // the upper half of a version number
+	postgresCancel  = 80877102
+	postgresTLS     = 80877103
+	postgresGSS     = 80877104
+)
+
+// Kinds of requests to PostgreSQL.
+const (
+	postgresQuery    = iota // a simple query; its reply ends with ReadyForQuery
+	postgresSync            // messages of the extended protocol; their reply ends with ReadyForQuery
+	postgresExecutes        // Execute messages without a Sync; their reply ends with one result for each
+)
+
+const (
+	postgresHeader = 5       // bytes of a message before its body: the type and the length
+	maxMessage     = 1 << 30 // the largest body that the server sends or accepts
+	maxStartup     = 10000   // the largest first message that the server accepts
+)
+
+var errPostgres = errors.New("not the PostgreSQL protocol")
+
+func scanPostgres(s *session) (up, down scanner) {
+	return &postgresRequests{session: s, statements: map[string]string{}, portals: map[string]string{}}, &postgresReplies{session: s}
+}
+
+// postgresMessage is a message of which at least the header has arrived.
+type postgresMessage struct {
+	kind byte
+	size int    // bytes of the body
+	body []byte // the part that has arrived
+}
+
+// isWhole reports whether the whole message has arrived.
+func (k postgresMessage) isWhole() bool { return len(k.body) == k.size }
+
+// postgresMessageIn returns the message at the beginning of data. Its type must be one of kinds. ok
+// is false if the header has not arrived yet.
+func postgresMessageIn(data []byte, kinds string) (k postgresMessage, ok bool, err error) {
+	if len(data) > 0 && strings.IndexByte(kinds, data[0]) < 0 {
+		return k, false, fmt.Errorf("%w: the proxy does not know message type %q", errPostgres, data[0])
+	}
+	if len(data) < postgresHeader {
+		return k, false, nil
+	}
+	k.kind, k.size = data[0], int(int32(binary.BigEndian.Uint32(data[1:])))-4
+	if k.size < 0 || k.size > maxMessage {
+		return k, false, fmt.Errorf("%w: a message has %d bytes", errPostgres, k.size)
+	}
+	k.body = data[postgresHeader:min(len(data), postgresHeader+k.size)]
+	return k, true, nil
+}
+
+// postgresRequests finds the requests of a client. A request is either a simple query or the
+// messages of the extended protocol up to a Sync or a Flush. Before that, the server need not
+// answer, so the proxy waits for the whole request.
+type postgresRequests struct {
+	*session
+	loggedIn            bool              // whether the client has sent its startup message
+	rest                int               // bytes of the current message that have not arrived yet
+	statements, portals map[string]string // the texts of prepared statements and of portals, by their names
+	messages            []postgresMessage // of the current request
+}
+
+func (s *postgresRequests) scan(data []byte, full bool) (n int, m message, err error) {
+	if s.rest > 0 {
+		n = min(s.rest, len(data))
+		s.rest -= n
+		return n, m, nil
+	}
+	if !s.loggedIn {
+		n, err = s.logIn(data)
+		return n, m, err
+	}
+	s.messages = s.messages[:0]
+	for {
+		k, ok, err := postgresMessageIn(data[n:], "QPBDECSHXdcfp")
+		switch {
+		case err != nil:
+			return 0, m, err
+		case ok && k.isWhole():
+			n += postgresHeader + k.size
+			s.messages = append(s.messages, k)
+			if strings.IndexByte("PBDEC", k.kind) < 0 {
+				return n, s.request(k.kind), nil
+			}
+		case !full:
+			return 0, m, nil
+		case n > 0: // what has arrived fills the buffer
+			return n, s.request('H'), nil
+		case k.kind == 'E' || k.kind == 'S' || k.kind == 'H':
+			return 0, m, fmt.Errorf("%w: a message of type %q has %d bytes", errPostgres, k.kind, k.size)
+		default: // a message that does not fit into the buffer
+			s.messages = append(s.messages, k)
+			s.rest = k.size - len(k.body)
+			return len(data), s.request(k.kind), nil
+		}
+	}
+}
+
+// logIn reads a message without a type, which is the startup message or a question before it.
+func (s *postgresRequests) logIn(data []byte) (n int, err error) {
+	if data[0] == tlsHandshake {
+		return 0, fmt.Errorf("%w: the client begins TLS: connect with sslmode=disable", errPostgres)
+	}
+	if len(data) < 8 {
+		return 0, nil
+	}
+	size, code := int(binary.BigEndian.Uint32(data)), binary.BigEndian.Uint32(data[4:])
+	switch {
+	case size < 8 || size > maxStartup:
+		return 0, fmt.Errorf("%w: the first message has %d bytes", errPostgres, size)
+	case len(data) < size:
+		return 0, nil
+	case code == postgresTLS || code == postgresGSS:
+		s.tlsQuestions.Add(1)
+	case code>>16 == postgresVersion:
+		s.loggedIn = true
+	case code != postgresCancel:
+		return 0, fmt.Errorf("%w: the client speaks version %d.%d, want 3", errPostgres, code>>16, code&0xffff)
+	}
+	return size, nil
+}
+
+// request returns the request that consists of s.messages. last is the type of the message that
+// ends the request.
+func (s *postgresRequests) request(last byte) (m message) {
+	var names []string
+	var prepared string
+	for _, k := range s.messages {
+		name, rest := cutString(k.body)
+		switch k.kind {
+		case 'Q':
+			names = append(names, statementText(name))
+		case 'P':
+			statement, _ := cutString(rest)
+			s.statements[string(name)] = statementText(statement)
+			prepared = "PREPARE " + s.statements[string(name)]
+		case 'B':
+			statement, _ := cutString(rest)
+			s.portals[string(name)] = s.statements[string(statement)]
+		case 'E':
+			names = append(names, cmp.Or(s.portals[string(name)], "EXECUTE"))
+		case 'C':
+			if of := map[byte]map[string]string{'S': s.statements, 'P': s.portals}; len(name) > 0 {
+				delete(of[name[0]], string(name[1:]))
+			}
+		}
+	}
+	text := cmp.Or(strings.Join(names, Joint), prepared, "SYNC")
+	m = message{kind: asks, text: func([]byte) string { return text }}
+	switch {
+	case last == 'Q':
+	case last == 'S':
+		m.request.kind = postgresSync
+	case len(names) > 0:
+		m.request = request{kind: postgresExecutes, left: len(names)}
+	default: // the client waits for no result yet
+		return message{}
+	}
+	return m
+}
+
+// cutString returns the text before the first zero byte, and what follows it.
+func cutString(data []byte) (text, rest []byte) {
+	text, rest, _ = bytes.Cut(data, []byte{0})
+	return text, rest
+}
+
+// postgresReplies finds where the replies of a server begin.
+type postgresReplies struct {
+	*session
+	ready   bool    // whether the server has accepted the client
+	rest    int     // bytes of the current message that have not arrived yet
+	inReply bool    // whether a reply has begun but not ended
+	current request // the request to which that reply belongs
+}
+
+func (s *postgresReplies) scan(data []byte, full bool) (n int, m message, err error) {
+	switch {
+	case s.rest > 0:
+		n = min(s.rest, len(data))
+		s.rest -= n
+		return n, m, nil
+	case s.tlsQuestions.Load() > 0 && data[0] == 'N':
+		s.tlsQuestions.Add(-1)
+		return 1, m, nil
+	case s.tlsQuestions.Load() > 0 && data[0] != 'E':
+		return 0, m, errors.New("the server encrypts the connection, and the proxy cannot read it: switch TLS off")
+	}
+	k, ok, err := postgresMessageIn(data, "RKZSNAECDITn123tsdcHGWVv")
+	if err != nil || !ok || k.kind == 'E' && !k.isWhole() && len(k.body) < errorBytes && !full {
+		return 0, m, err
+	}
+	if m, err = s.reply(k); err != nil {
+		return 0, m, err
+	}
+	s.rest = k.size - len(k.body)
+	return postgresHeader + len(k.body), m, nil
+}
+
+// reply reads a message. If a reply begins with it, reply returns the message for that reply. The
+// proxy does not hold the messages that only describe the result to come.
+func (s *postgresReplies) reply(k postgresMessage) (m message, err error) {
+	switch {
+	case !s.ready:
+		s.ready = k.kind == 'Z'
+		return m, nil
+	case strings.IndexByte("SNA123tTn", k.kind) >= 0:
+		return m, nil
+	}
+	if !s.inReply {
+		r, ok := s.pop()
+		for ok && k.kind == 'Z' && r.kind == postgresExecutes { // skipped by the server after an error
+			if r.tap != nil {
+				r.tap.reply(ErrGone)
+			}
+			r, ok = s.pop()
+		}
+		if !ok { // no request waits, so the server says why it closes the connection
+			return m, nil
+		}
+		s.inReply, s.current = true, r
+		m = message{kind: replies, request: r}
+		if k.kind == 'E' {
+			m.failed = postgresError(k.body)
+		}
+	}
+	switch {
+	case k.kind == 'Z':
+		s.inReply = false
+	case k.kind == 'W', k.kind == 'G' && s.current.kind != postgresQuery:
+		return message{}, errors.New("the proxy cannot read COPY FROM STDIN in the extended protocol, or replication: use INSERT")
+	case s.current.kind == postgresExecutes && strings.IndexByte("CIsE", k.kind) >= 0:
+		s.current.left--
+		s.inReply = s.current.left > 0 && k.kind != 'E'
+	}
+	return m, nil
+}
+
+// postgresError returns the code and the text of an error message.
+func postgresError(body []byte) *ReplyError {
+	var e pgproto3.ErrorResponse
+	if err := e.Decode(body); err != nil {
+		return &ReplyError{"error"}
+	}
+	return &ReplyError{e.Code + " " + short([]byte(e.Message))}
+}

@@ -1,0 +1,192 @@
+package wire_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+
+	"grablab/internal/testbed/stack/stacktest"
+	"grablab/internal/testbed/wire"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// postgresProxy returns a proxy to a PostgreSQL, and the DSNs through it and around it.
+func postgresProxy(t *testing.T) (p *wire.Proxy, said *said, through, straight string) {
+	t.Helper()
+	st := stacktest.Postgres(t)
+	p, said = proxyTo(t, "db", st.Of("db"), wire.Postgres)
+	return p, said, strings.Replace(st.DSN, st.Of("db"), p.Addr(), 1), st.DSN
+}
+
+func postgresConn(t *testing.T, dsn string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close(context.Background()) })
+	return conn
+}
+
+func postgresExec(t *testing.T, conn *pgx.Conn, statements ...string) {
+	t.Helper()
+	for _, s := range statements {
+		if _, err := conn.Exec(t.Context(), s); err != nil {
+			t.Fatalf("%s: %v", s, err)
+		}
+	}
+}
+
+// What a client does passes as if there were no proxy, and each request is an event: simple and
+// prepared statements, batches, pipelines, COPY, errors, and rows that do not fit into the buffer.
+func TestPostgres(t *testing.T) {
+	p, said, through, straight := postgresProxy(t)
+	postgresExec(t, postgresConn(t, straight), "DROP TABLE IF EXISTS wired", "CREATE TABLE wired (id INT PRIMARY KEY, v TEXT NOT NULL)")
+	conn := postgresConn(t, through)
+	var rec recorder
+	p.Use(rec.tap)
+	ctx := t.Context()
+	postgresExec(t, conn, "INSERT INTO wired VALUES (1, 'a'), (2, 'b'); SELECT 1; SET TIME ZONE 'UTC'")
+	tx, err := conn.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range []string{1: "a", 2: "b"} {
+		var v string
+		if err := tx.QueryRow(ctx, "SELECT v FROM wired WHERE id = $1 FOR UPDATE", id).Scan(&v); id > 0 && (err != nil || v != want) {
+			t.Errorf("%q, %v", v, err)
+		}
+	}
+	if err := tx.Commit(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Exec(ctx, "INSERT INTO wired VALUES ($1, 'twice')", 1); err == nil {
+		t.Error("a key was taken twice")
+	}
+	batch := &pgx.Batch{}
+	for id := range 3 {
+		batch.Queue("UPDATE wired SET v = v || 'c' WHERE id = $1", id)
+	}
+	if err := conn.SendBatch(ctx, batch).Close(); err != nil {
+		t.Error(err)
+	}
+	if n, err := conn.CopyFrom(ctx, pgx.Identifier{"wired"}, []string{"id", "v"}, pgx.CopyFromRows([][]any{{7, "x"}, {8, "y"}})); n != 2 || err != nil {
+		t.Errorf("copied %d rows, %v", n, err)
+	}
+	large := strings.Repeat("z", 300_000)
+	for i, mode := range []pgx.QueryExecMode{pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
+		var got string
+		if err := conn.QueryRow(ctx, "INSERT INTO wired VALUES ($1, $2) RETURNING v", mode, 20+i, large).Scan(&got); err != nil || got != large {
+			t.Errorf("%v: %d bytes, %v", mode, len(got), err)
+		}
+	}
+	pipe := conn.PgConn().StartPipeline(ctx)
+	for _, id := range []string{"1", "1", "2", "2"} { // the second one fails, and so the server skips the third
+		pipe.SendQueryParams("INSERT INTO wired VALUES (10 + $1, '')", [][]byte{[]byte(id)}, nil, nil, nil)
+		pipe.SendFlushRequest()
+	}
+	if err := pipe.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	if err := pipe.Close(); !isTaken(err) {
+		t.Errorf("the pipeline: %v", err)
+	}
+	postgresExec(t, conn, "DELETE FROM wired WHERE id > 2")
+
+	want := []string{
+		"INSERT wired + SELECT + SET TIME ZONE 'UTC'", "BEGIN", "PREPARE SELECT wired FOR UPDATE", "SELECT wired FOR UPDATE", "SELECT wired FOR UPDATE", "SELECT wired FOR UPDATE",
+		"COMMIT", "PREPARE INSERT wired", "INSERT wired", "SYNC", "PREPARE UPDATE wired", "UPDATE wired + UPDATE wired + UPDATE wired", "PREPARE SELECT wired", "COPY \"wired\"",
+		"INSERT wired", "INSERT wired", "INSERT wired", "INSERT wired", "INSERT wired", "INSERT wired", "SYNC", "DELETE wired",
+	}
+	seen := rec.seen()
+	if !slices.Equal(seen, want) {
+		t.Errorf("events:\n%q\nwant:\n%q", seen, want)
+	}
+	failed := rec.failed()
+	slices.Sort(failed)
+	if len(failed) != 4 || !strings.HasPrefix(failed[0], "INSERT wired: 23505 duplicate key") || failed[2] != "INSERT wired: "+wire.ErrGone.Error() {
+		t.Errorf("errors %q", failed)
+	}
+	if len(said.all()) > 0 {
+		t.Errorf("said %q", said.all())
+	}
+}
+
+func isTaken(err error) bool {
+	e := (*pgconn.PgError)(nil)
+	return errors.As(err, &e) && e.Code == "23505"
+}
+
+// A COMMIT that is held before it is sent has not happened. One whose reply is held has happened.
+func TestPostgresHold(t *testing.T) {
+	p, _, through, straight := postgresProxy(t)
+	direct := postgresConn(t, straight)
+	postgresExec(t, direct, "DROP TABLE IF EXISTS held", "CREATE TABLE held (id INT PRIMARY KEY)")
+	for i, tt := range []struct {
+		after bool
+		as    error
+	}{{after: false}, {after: true}, {after: true, as: net.ErrClosed}} {
+		var rec recorder
+		p.Use(rec.tap)
+		g := newGate(tt.after)
+		g.as = tt.as
+		rec.hold("INSERT held", g)
+		conn := postgresConn(t, through)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			if _, err := conn.Exec(t.Context(), "INSERT INTO held VALUES ($1)", pgx.QueryExecModeExec, i); (err != nil) != (tt.as != nil) {
+				t.Errorf("INSERT: %v", err)
+			}
+		}()
+		await(t, "held", g.held)
+		var n int
+		want := map[bool]int{false: i, true: i + 1}[tt.after]
+		if err := direct.QueryRow(t.Context(), "SELECT COUNT(*) FROM held").Scan(&n); err != nil || n != want {
+			t.Errorf("%+v: %d rows, want %d, %v", tt, n, want, err)
+		}
+		close(g.let)
+		await(t, "answer", done)
+	}
+}
+
+// A client that would like TLS does without. The proxy says which clients it cannot read.
+func TestPostgresUnreadable(t *testing.T) {
+	message := func(kind string, body string) string {
+		return kind + string(binary.BigEndian.AppendUint32(nil, uint32(len(body)+4))) + body
+	}
+	hello := message("", "\x00\x03\x00\x00user\x00grablab\x00database\x00postgres\x00\x00")
+	for _, tt := range []struct{ name, sent, why string }{
+		{"TLS at once", "\x16\x03\x01\x00\x05\x01\x00\x00", "begins TLS"},
+		{"an old protocol", message("", "\x00\x02\x00\x00"), "version 2.0"},
+		{"HTTP", "GET / HTTP/1.1\r\n\r\n", "the first message has"},
+		{"a function call", hello + message("F", "\x00\x00\x00\x00"), `message type 'F'`},
+		{"COPY in the extended protocol", hello + message("P", "\x00COPY wired FROM STDIN\x00\x00\x00") + message("B", "\x00\x00\x00\x00\x00\x00\x00\x00") + message("E", "\x00\x00\x00\x00\x00") + message("S", ""), "COPY FROM STDIN"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p, said, _, straight := postgresProxy(t)
+			postgresExec(t, postgresConn(t, straight), "CREATE TABLE IF NOT EXISTS wired (id INT PRIMARY KEY, v TEXT NOT NULL)")
+			conn, _ := dial(t, p.Addr())
+			if _, err := io.WriteString(conn, tt.sent); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, func() bool { return strings.Contains(p.Unreadable(), tt.why) }, func() string { return fmt.Sprint(said.all()) })
+		})
+	}
+	p, _, through, _ := postgresProxy(t)
+	postgresExec(t, postgresConn(t, strings.Replace(through, "disable", "prefer", 1)), "SELECT 1")
+	if p.Unreadable() != "" {
+		t.Errorf("sslmode=prefer: %s", p.Unreadable())
+	}
+	if _, err := pgx.Connect(t.Context(), strings.Replace(through, "disable", "require", 1)); err == nil {
+		t.Error("the client has got TLS")
+	}
+}
