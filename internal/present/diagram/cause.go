@@ -352,6 +352,17 @@ func arrows(facts []fact) (all [][2]Point) {
 	return all
 }
 
+// token names the fencing token with which a driver acted, if its lease had one.
+func (f fact) token(phrase string) string {
+	if f.who == nil {
+		return ""
+	}
+	if s, ok := f.who.span(f.at, Believes); ok && s.token > 0 {
+		return strings.Replace(phrase, "{n}", strconv.FormatUint(s.token, 10), 1)
+	}
+	return ""
+}
+
 func (f fact) point() Point { return Point{f.who.Lane, f.who.Point.Row, f.at} }
 
 // sentences puts the facts into a sentence in each language.
@@ -377,7 +388,7 @@ func (d *Diagram) sentences(facts []fact) map[string]string {
 			if other := words[key+"Of"]; other != "" && (i == 0 || facts[i-1].who != f.who) {
 				key += "Of"
 			}
-			parts = append(parts, strings.NewReplacer("{who}", name(f.who), "{other}", name(f.other), "{at}", at, "{fault}", f.fault).Replace(words[key]))
+			parts = append(parts, strings.NewReplacer("{who}", name(f.who), "{token}", f.token(words["token"]), "{other}", name(f.other), "{at}", at, "{fault}", f.fault).Replace(words[key]))
 		}
 		text := strings.Join(parts, words["join"]) + words["end"]
 		if lang == "en" {

@@ -39,6 +39,9 @@ func TestCause(t *testing.T) {
 			"The lease of driver 1 ran out at 1,002 ms; driver 2 got the lock at 1,003 ms; driver 2 won at 1,006 ms; driver 1 wrote at 1,502 ms without noticing."},
 		{"the database refuses it", catalog.Pause, catalog.Global, "", append(without(pausedHolder, "8004 1 claim"), "8004 1 claim fail 1502 code=stale"), 0, 3,
 			"Driver 1 was paused at 4.00 ms; its lease ran out at 1,002 ms; driver 2 got the lock at 1,003 ms; driver 2 won at 1,006 ms; the database refused the write of driver 1 at 1,502 ms."},
+		{"the database refuses an older token", catalog.Pause, catalog.Global, "", []string{
+			"8004 1 acquire ok 0 lease=1s fence=6", "8004 1 claim invoke 3", "8004 1 strike info 4", "8005 2 acquire ok 1001 lease=1s fence=7", "8005 2 claim ok 1003", "8004 1 strike ok 1501", "8004 1 claim fail 1502 code=stale",
+		}, 0, 3, "Driver 1 was paused at 4.00 ms; its lease ran out at 1,000 ms; driver 2 got the lock with token 7 at 1,001 ms; driver 2 won at 1,003 ms; the database refused the write of driver 1 with token 6 at 1,502 ms."},
 		{"it learns of the loss", catalog.Pause, catalog.Global, "", append(without(pausedHolder, "8004 1 claim"), "8004 1 lost info 1501"), 0, 2,
 			"Driver 1 was paused at 4.00 ms; its lease ran out at 1,002 ms; driver 2 got the lock at 1,003 ms; driver 2 won at 1,006 ms; driver 1 learned of the loss at 1,501 ms and did not write."},
 		{"it learns of the loss too late", catalog.Pause, catalog.Global, catalog.OneWinner, []string{

@@ -66,6 +66,8 @@ type Span struct {
 	To   float64  `json:"t"`
 	Open bool     `json:"o,omitempty"`
 	Text string   `json:"x,omitempty"`
+
+	token uint64 // the fencing token of a believed lease; 0 if it has none
 }
 
 // SpanKind says which state or fault a span shows.

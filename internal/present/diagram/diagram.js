@@ -102,7 +102,7 @@ function glyph(kind, points, n) {
   }
   const [[x, y]] = points;
   const ring = (cls, text) => svg("g", {}, svg("circle", { class: cls, cx: x, cy: y, r: 7 }),
-    svg("text", { class: cls, x, y: y + 4, "text-anchor": "middle" }, text));
+    svg("text", { class: cls, x, y: y + (String(text).length > 1 ? 3 : 4), "text-anchor": "middle", "font-size": String(text).length > 1 ? 9 : undefined }, text));
   switch (kind) {
     case "won": return ring("won", n || "1");
     case "second": { const g = ring("second", n || "2"); g.prepend(svg("circle", { class: "second", cx: x, cy: y, r: 10 })); return g; }

@@ -36,6 +36,10 @@ func record(t *testing.T, lines ...string) (events []history.Event) {
 					t.Fatal(err)
 				}
 				e.Lease = d
+			case "fence":
+				if _, err := fmt.Sscan(value, &e.Fence); err != nil {
+					t.Fatal(err)
+				}
 			case "endless":
 				e.Lease = history.Endless
 			case "code":

@@ -135,6 +135,7 @@ type track struct {
 
 	// Each of these is the time when a state began, or NaN if the driver is not in that state.
 	asks, waits, believes, struck float64
+	fence                         uint64 // the fencing token of the lease that the driver believes to hold
 	struckAt                      string
 	held                          *heldLease
 	kept                          *heldLease // the lease that stays on the server after the driver has died
@@ -233,7 +234,7 @@ func (b *builder) acquire(t *track, e history.Event, now float64) {
 		return
 	}
 	t.endWait(now)
-	t.believes = now
+	t.believes, t.fence = now, e.Fence
 	if !b.locks() {
 		return
 	}
@@ -383,7 +384,7 @@ func (b *builder) endFault(t *track, now float64, open bool) {
 		text += "; its end was not recorded"
 		b.openFaults = true
 	}
-	t.row.Spans = append(t.row.Spans, Span{Fault, t.struck, now, open, text})
+	t.row.Spans = append(t.row.Spans, Span{Kind: Fault, From: t.struck, To: now, Open: open, Text: text})
 	t.struck = none
 }
 
@@ -400,7 +401,7 @@ func (b *builder) died(instance string, now float64) {
 		b.endBelief(t, t.last)
 		t.mark(Dies, t.last, "its process dies; this is the last that it recorded")
 		b.keep(t, t.last)
-		t.row.Spans = append(t.row.Spans, Span{Dead, t.last, now, true, "its process is dead, and has been started again by the end of this"})
+		t.row.Spans = append(t.row.Spans, Span{Kind: Dead, From: t.last, To: now, Open: true, Text: "its process is dead, and has been started again by the end of this"})
 		t.asks = none
 	}
 }
@@ -432,15 +433,23 @@ func (b *builder) endKept(t *track, now float64) {
 	}
 	t.kept = nil
 	if h.end <= now {
-		t.row.Spans = append(t.row.Spans, Span{Kept, h.from, h.end, false, "its key stays on the server, " + forMS(h.end-h.from)})
+		t.row.Spans = append(t.row.Spans, Span{Kind: Kept, From: h.from, To: h.end, Text: "its key stays on the server, " + forMS(h.end-h.from)})
 		t.mark(LeaseEnd, h.end, "its key runs out")
 		return
 	}
-	t.row.Spans = append(t.row.Spans, Span{Kept, h.from, now, true, "its key stays on the server until some time before this"})
+	t.row.Spans = append(t.row.Spans, Span{Kind: Kept, From: h.from, To: now, Open: true, Text: "its key stays on the server until some time before this"})
 }
 
 func (t *track) mark(k MarkKind, at float64, text string) {
 	t.row.Marks = append(t.row.Marks, Mark{Kind: k, At: at, Text: text})
+}
+
+// withToken names the fencing token of a lease, if it has one.
+func withToken(token uint64) string {
+	if token == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" with token %d", token)
 }
 
 func (t *track) weigh(n int) { t.weight = max(t.weight, n) }
@@ -451,7 +460,7 @@ func (t *track) endWait(now float64) {
 		from = t.asks // older records do not contain the time of the lock request
 	}
 	if is(from) && !is(t.believes) && now > from {
-		t.row.Spans = append(t.row.Spans, Span{Waits, from, now, false, fmt.Sprintf("waits for the lock, %s", forMS(now-from))})
+		t.row.Spans = append(t.row.Spans, Span{Kind: Waits, From: from, To: now, Text: fmt.Sprintf("waits for the lock, %s", forMS(now-from))})
 	}
 	t.waits, t.asks = none, none
 }
@@ -465,10 +474,10 @@ func (b *builder) endBelief(t *track, now float64) {
 	from := t.believes
 	t.believes = none
 	if !b.locks() {
-		t.row.Spans = append(t.row.Spans, Span{Inside, from, now, false, "is inside, without a lock, " + forMS(now-from)})
+		t.row.Spans = append(t.row.Spans, Span{Kind: Inside, From: from, To: now, Text: "is inside, without a lock, " + forMS(now-from)})
 		return
 	}
-	t.row.Spans = append(t.row.Spans, Span{Believes, from, now, false, "believes to hold the lock, " + forMS(now-from)})
+	t.row.Spans = append(t.row.Spans, Span{Kind: Believes, From: from, To: now, Text: "believes to hold the lock" + withToken(t.fence) + ", " + forMS(now-from), token: t.fence})
 	if t.held != nil && is(t.held.end) && t.held.end < now {
 		b.endHold(t, now, false)
 	}
@@ -480,7 +489,7 @@ func (b *builder) endBelief(t *track, now float64) {
 func (t *track) gap(from, now float64, open bool) {
 	for _, s := range t.row.Spans {
 		if s.Kind == Holds && s.From == from && s.To < now {
-			t.row.Spans = append(t.row.Spans, Span{Gap, s.To, now, open, fmt.Sprintf("believes to hold the lock for %s after it was lost", forMS(now-s.To))})
+			t.row.Spans = append(t.row.Spans, Span{Kind: Gap, From: s.To, To: now, Open: open, Text: fmt.Sprintf("believes to hold the lock for %s after it was lost", forMS(now-s.To))})
 			return
 		}
 	}
@@ -495,12 +504,12 @@ func (b *builder) endHold(t *track, now float64, released bool) {
 	t.held = nil
 	switch {
 	case is(h.end) && h.end <= now:
-		t.row.Spans = append(t.row.Spans, Span{Holds, h.from, h.end, false, "holds the lock, " + forMS(h.end-h.from)})
+		t.row.Spans = append(t.row.Spans, Span{Kind: Holds, From: h.from, To: h.end, Text: "holds the lock, " + forMS(h.end-h.from)})
 		t.mark(LeaseEnd, h.end, "its lease runs out")
 	case released:
-		t.row.Spans = append(t.row.Spans, Span{Holds, h.from, now, false, "holds the lock, " + forMS(now-h.from)})
+		t.row.Spans = append(t.row.Spans, Span{Kind: Holds, From: h.from, To: now, Text: "holds the lock, " + forMS(now-h.from)})
 	default: // the lease was lost earlier, but it is unknown when
-		t.row.Spans = append(t.row.Spans, Span{Holds, h.from, now, true, "holds the lock until some time before this"})
+		t.row.Spans = append(t.row.Spans, Span{Kind: Holds, From: h.from, To: now, Open: true, Text: "holds the lock until some time before this"})
 		b.unknownEnds = b.unknownEnds || !is(h.end)
 		t.weigh(40)
 	}
@@ -568,7 +577,7 @@ func (b *builder) silence(instance string, pause Span) Span {
 // finish extends every span that is still open to the end of the diagram.
 func (b *builder) finish(t *track) {
 	open := func(k SpanKind, from float64, text string) {
-		t.row.Spans = append(t.row.Spans, Span{k, from, b.end, true, text})
+		t.row.Spans = append(t.row.Spans, Span{Kind: k, From: from, To: b.end, Open: true, Text: text})
 	}
 	if is(t.struck) {
 		open(Fault, t.struck, fmt.Sprintf("%s strikes %s; it goes on to the end of this", cmp.Or(string(b.Fault), "the fault"), t.struckAt))
@@ -584,7 +593,7 @@ func (b *builder) finish(t *track) {
 		k := b.key(h.token)
 		switch {
 		case k != nil && k.removed():
-			t.row.Spans = append(t.row.Spans, Span{Kept, h.from, max(h.from, b.at(k.Last)), true, "its key was seen on the server, and was removed some time after this"})
+			t.row.Spans = append(t.row.Spans, Span{Kind: Kept, From: h.from, To: max(h.from, b.at(k.Last)), Open: true, Text: "its key was seen on the server, and was removed some time after this"})
 		case h.end <= b.end:
 			b.endKept(t, b.end)
 		case math.IsInf(h.end, 1):
@@ -612,6 +621,7 @@ func (b *builder) finish(t *track) {
 			kind, text = Inside, "is inside, without a lock, to the end of this"
 		}
 		open(kind, t.believes, text)
+		t.row.Spans[len(t.row.Spans)-1].token = t.fence
 		t.gap(t.believes, b.end, true)
 	}
 }

@@ -126,7 +126,7 @@ func insideOf(a schedule.Actor, moments []explore.Moment) (s Span, ok bool) {
 			to = i
 		}
 	}
-	return Span{Inside, at(max(from, 0)), at(max(to, 0)), false, a.Name + " is inside, without a lock"}, from >= 0 && to > from
+	return Span{Kind: Inside, From: at(max(from, 0)), To: at(max(to, 0)), Text: a.Name + " is inside, without a lock"}, from >= 0 && to > from
 }
 
 // waitOf returns the span in which the actor waits for the lock. The span ends when the actor gets
@@ -139,12 +139,12 @@ func waitOf(a schedule.Actor, moments []explore.Moment) (s Span, ok bool) {
 			from = i
 		case from < 0:
 		case slices.Contains(m.Believes, a.Name):
-			return Span{Waits, at(from), at(i), false, a.Name + " asks for the lock"}, true
+			return Span{Kind: Waits, From: at(from), To: at(i), Text: a.Name + " asks for the lock"}, true
 		case m.Step.Actor == a.Name && m.Step.Phase == string(tap.Acquire):
 			to = i
 		}
 	}
-	return Span{Waits, at(max(from, 0)), at(max(to, 0)), false, a.Name + " asks for the lock"}, from >= 0 && to > from
+	return Span{Kind: Waits, From: at(max(from, 0)), To: at(max(to, 0)), Text: a.Name + " asks for the lock"}, from >= 0 && to > from
 }
 
 // struckOf returns the spans in which the actor is paused, hangs or is dead.
@@ -157,14 +157,14 @@ func struckOf(a schedule.Actor, moments []explore.Moment) (spans []Span) {
 		case own && (m.Step.Kind == schedule.Paused || m.Step.Kind == schedule.Hangs):
 			from = i
 		case own && m.Step.Kind == schedule.Resumes && from >= 0:
-			spans = append(spans, Span{Fault, at(from), at(i), false, a.Name + " is paused"})
+			spans = append(spans, Span{Kind: Fault, From: at(from), To: at(i), Text: a.Name + " is paused"})
 			from = -1
 		case own && m.Step.Kind == schedule.Dies, m.Step.Kind == schedule.InstanceDies && m.Step.Instance == a.Instance && !m.Skipped:
-			spans = append(spans, Span{Dead, at(i), end, false, a.Name + " is dead"})
+			spans = append(spans, Span{Kind: Dead, From: at(i), To: end, Text: a.Name + " is dead"})
 		}
 	}
 	if from >= 0 {
-		spans = append(spans, Span{Fault, at(from), end, true, a.Name + " does not go on"})
+		spans = append(spans, Span{Kind: Fault, From: at(from), To: end, Open: true, Text: a.Name + " does not go on"})
 	}
 	return spans
 }
@@ -211,18 +211,18 @@ func bands(moments []explore.Moment, say func(explore.Moment) string) (spans []S
 		switch k := m.Step.Kind; {
 		case m.Skipped || m.Step.Actor != "" || k == schedule.Up || k == schedule.Reaches || k == schedule.InstanceDies:
 		case k == schedule.Passes || k == schedule.NextTimer || k == schedule.LeaseEnd:
-			spans = append(spans, Span{Passes, float64(i), float64(i + 1), false, say(m)})
+			spans = append(spans, Span{Kind: Passes, From: float64(i), To: float64(i + 1), Text: say(m)})
 		case ends[k] != 0:
 			to := slices.IndexFunc(moments[i:], func(o explore.Moment) bool {
 				return o.Step.Kind == ends[k] && o.Step.Target == m.Step.Target && o.Step.Instance == m.Step.Instance && !o.Skipped
 			})
-			s := Span{Fault, at(i), float64(len(moments)), true, say(m)}
+			s := Span{Kind: Fault, From: at(i), To: float64(len(moments)), Open: true, Text: say(m)}
 			if to >= 0 {
 				s.To, s.Open = at(i+to), false
 			}
 			spans = append(spans, s)
 		default:
-			spans = append(spans, Span{Fault, float64(i), float64(i + 1), false, say(m)})
+			spans = append(spans, Span{Kind: Fault, From: float64(i), To: float64(i + 1), Text: say(m)})
 		}
 	}
 	return spans

@@ -55,7 +55,7 @@ func choose(r *http.Request) (any, error) {
 	}}
 	for i, o := range fit {
 		if i == 0 {
-			v.Answer = fmt.Sprintf("Take %s, with the guard %s: %s.", o.Strategy, o.Guard, o.Title)
+			v.Answer = fmt.Sprintf("Take %s with the guard %s. It is described as: %s.", o.Strategy, o.Guard, o.Title)
 			v.Duties = o.Duties(answers)
 		}
 		view := optionView{Option: o, But: o.But(answers), Named: []modeName{}, How: whichlock.FindStack(answers[3]).Locks[o.Strategy], Again: fmt.Sprintf("loadgen run -stack local -strategies %s -faults all", o.Strategy)}

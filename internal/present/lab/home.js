@@ -11,7 +11,7 @@ const common = { guard: "", rate: 100, units: 1, slow: false };
 const runs = {
   bug: {
     settings: { ...common, strategy: "setnx", fault: "pause" },
-    begins: "Drivers grab orders. A lock in Redis (setnx) protects each order, and a pause stops one holder just before its write.",
+    begins: "Drivers grab orders. A lock in Redis (setnx, with a lease of 1 s) protects each order, and a pause stops one holder just before its write.",
     isOver: (t, seen) => seen.double,
     explains: (d) => d.cause,
   },
@@ -24,10 +24,12 @@ const runs = {
 };
 
 export function home(choices, ask) {
-  const pic = picture();
+  const pic = picture(), bug = picture();
   $("home-drawing").append(pic.element);
+  $("before-drawing").append(bug.element);
+  let before = null; // what the run of the bug showed
   let what = () => "", doing = "";
-  const speakAgain = () => { $("what").textContent = what(); $("home-doing").textContent = say(doing); };
+  const speakAgain = () => { $("what").textContent = what(); $("before-what").textContent = before ? before.what() : ""; $("home-doing").textContent = say(doing); };
   onLanguage(speakAgain);
   let run = null, seen = {}, ending = false;
   const problem = (text) => { $("home-problem").textContent = text || ""; };
@@ -85,10 +87,15 @@ export function home(choices, ask) {
     $("outcome").hidden = false;
     const winners = rows.length > 1 ? `${rows.slice(0, -1).join(", ")} and ${rows.at(-1)}` : rows[0];
     what = () => say(rows.length === 2 ? "Order {order} was grabbed twice: {winners} won." : twice ? "Order {order} was grabbed {n} times: {winners} won." : "Order {order} has one winner: {winners}.", { order, n: rows.length, winners });
+    if (run === "bug") before = { what, d };
     speakAgain();
     $("what").classList.toggle("alarm", twice);
+    $("what").classList.toggle("good", run === "cure" && !twice);
     if (d) pic.show(d);
-    $("cure").hidden = run !== "bug";
+    $("cure").hidden = $("run-cure").hidden = run !== "bug";
+    $("cured").hidden = run !== "cure" || twice;
+    $("before").hidden = run !== "cure" || !before;
+    if (run === "cure" && before) bug.show(before.d);
     $("what").focus({ preventScroll: true });
   }
 

@@ -68,7 +68,7 @@ type Settings struct {
 	Fault    catalog.Fault `json:"fault"`
 	Rate     float64       `json:"rate"`            // grabs a second
 	Units    int           `json:"units,omitempty"` // units of an order; 0 means 1
-	Slow     bool          `json:"slow"`            // whether everything runs ten times slower
+	Slow     bool          `json:"slow"`            // whether everything runs five times slower
 }
 
 // Faults lists the faults that a lab can inject. They need no special route between an instance and
@@ -87,7 +87,7 @@ const (
 	driversEach   = 5 // if an order has one unit
 	maxUnits      = 20
 	maxRate       = 1000
-	slowFactor    = 10
+	slowFactor    = 5 // with more, a pause would outlast the time limit of a write
 	leaseFor      = time.Second
 	workFor       = 20 * time.Millisecond
 	waitFor       = 2 * time.Second

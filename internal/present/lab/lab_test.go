@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 func TestViews(t *testing.T) {
 	t.Parallel()
 	browser := browsertest.New(t)
-	for name, test := range map[string]func(*testing.T, *browsertest.Browser){"start": testStart, "live": testPage, "matrix": testMatrix, "schedules": testSchedules} {
+	for name, test := range map[string]func(*testing.T, *browsertest.Browser){"start": testStart, "live": testPage, "matrix": testMatrix, "schedules": testSchedules, "slow": testSlow} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			test(t, browser)
@@ -401,8 +401,11 @@ func testStart(t *testing.T, browser *browsertest.Browser) {
 		p.Screenshot("start-bug")
 		p.Click("#run-cure")
 		p.Await("the cure", `document.querySelector("#outcome svg .refused") && document.getElementById("cure").hidden && !document.getElementById("show-bug").disabled`)
-		if what, why := text("#what"), text("#outcome .why"); !strings.Contains(what, "has one winner: driver ") || !strings.Contains(why, "the database refused the write of") {
+		if what, why := text("#what"), text("#outcome .why"); !strings.Contains(what, "has one winner: driver ") || !strings.Contains(why, "the database refused the write of") || strings.Count(why, " with token ") != 2 {
 			t.Errorf("it says %q, because %q", what, why)
+		}
+		if browsertest.Eval[bool](p, `["cured", "before"].some((id) => document.getElementById(id).hidden) || !document.querySelector("#what.good") || !document.querySelector("#before svg .second")`) {
+			t.Error("the cure does not show that it worked, or not what happened before")
 		}
 		p.Screenshot("start-cure")
 		for _, in := range [][2]string{{"zh", "许多司机"}, {"ja", "多くのドライバー"}, {"en", "Many drivers"}} {
@@ -414,6 +417,22 @@ func testStart(t *testing.T, browser *browsertest.Browser) {
 			}
 			p.Screenshot("start-" + lang)
 		}
+	}
+}
+
+// testSlow checks that the fault strikes in slow motion and at a low rate, and that its order shows the
+// bug.
+func testSlow(t *testing.T, browser *browsertest.Browser) {
+	p := browser.Open(t, start(t, lab.Config{})+"#live", browsertest.Look{})
+	p.Await("the lab", `!document.getElementById("start").disabled`)
+	browsertest.Eval[bool](p, `(() => { const f = document.getElementById("controls"); f.rate.value = 20; f.slow.checked = true; f.requestSubmit(); return true; })()`)
+	p.Await("a strike", `document.getElementById("strike").textContent.startsWith("pause strikes driver")`)
+	p.Await("the bug", `document.querySelector("#tiles .double") && document.querySelector("#drawing svg .second")`)
+	if got := browsertest.Eval[string](p, `document.getElementById("problem").textContent`); got != "" {
+		t.Errorf("the page says %q", got)
+	}
+	if got := browsertest.Eval[string](p, `document.getElementById("watched").textContent`); !strings.Contains(got, "(setnx, guard naive, pause)") {
+		t.Errorf("the drawing is called %q", got)
 	}
 }
 

@@ -47,7 +47,8 @@ export function live(choices, ask) {
     chosen = 0;
     doing($("start"), "api/start", { strategy: form.strategy.value, guard: form.guard.value, fault: form.fault.value, rate: Number(form.rate.value), units: Number(form.units.value), slow: form.slow.checked });
   });
-  $("stop").addEventListener("click", () => doing($("stop"), "api/stop", {}));
+  let stopping = false; // grabs under way end after the click
+  $("stop").addEventListener("click", () => { stopping = true; doing($("stop"), "api/stop", {}); });
   $("new-order").addEventListener("click", () => { chosen = 0; doing($("new-order"), "api/hand", { do: "order", who: "" }); });
   const drivers = {};
   for (const who of ["a", "b"]) {
@@ -66,7 +67,9 @@ export function live(choices, ask) {
     const ready = status.phase !== "starting";
     $("start").disabled = !ready;
     setText($("start"), say(status.phase === "running" ? "Start anew" : "Start"));
-    $("stop").disabled = status.phase !== "running";
+    stopping = stopping && status.phase === "running";
+    $("stop").disabled = status.phase !== "running" || stopping;
+    setText($("stop"), say(stopping ? "Stopping…" : "Stop"));
     $("new-order").disabled = !ready;
     for (const [who, d] of Object.entries(drivers)) {
       const asks = status.drivers[who] === "asks";
@@ -87,14 +90,14 @@ export function live(choices, ask) {
   };
   const seconds = series();
   $("series").append(seconds.element);
-  let opened = false;
+  let opened = false, began = 0;
   let last = null;
   onLanguage(() => { if (last) { seen = ""; take({ ...last, whole: false, tiles: [], seconds: [] }); } });
   function take(t) {
     last = t;
     status = t.status;
-    if (!opened) set(status.settings);
-    opened = true;
+    if (!opened || (t.began !== began && status.phase === "running")) set(status.settings);
+    [opened, began] = [true, t.began];
     if (t.whole) tiles = new Map();
     for (const x of t.tiles || []) tiles.set(x.id, x);
     if (status.phase === "starting" || (t.tiles || []).length > 0) trim();
@@ -122,7 +125,7 @@ export function live(choices, ask) {
     seen = d ? now : ""; // the lab may have dropped the order
     if (!d) return;
     drawnAt = performance.now();
-    setText($("watched"), say("Order {order}: {result}", { order: tile.id, result: sold(tile) + winners(tile, say("no driver has it")) }));
+    setText($("watched"), say("Order {order} ({run}): {result}", { order: tile.id, run: String(d.title).replace(/^Order \d+, /, ""), result: sold(tile) + winners(tile, say("no driver has it")) }));
     const came = list(d.lanes).length > 0;
     if (came) pic.show(d);
     else pic.clear();
@@ -162,7 +165,7 @@ export function live(choices, ask) {
       }
       const sign = { double: "✗", won: "✓", open: "·", undersold: "∞" }[t.state];
       setText(b, `${sign} ${id}${t.by_hand ? " by hand" : ""}${t.units > 1 ? ` ${t.rows.length}/${t.units}` : ""}`);
-      b.className = t.state;
+      b.className = t.state + (t.by_hand ? " hand" : "");
       b.setAttribute("aria-label", `order ${id}: ${sold(t)}${winners(t, "open")}`);
       b.setAttribute("aria-pressed", String(id === shown));
     }

@@ -10,7 +10,7 @@ export function matrix(choices, ask) {
   const root = $("matrix"), form = $("table");
   const chosen = (name) => [...form.querySelectorAll(`[name=${name}]:checked`)].map((i) => i.value);
   const boxes = (name, all, first) => all.map((c) => el("label", { class: "check", title: c.refused ? `${c.about}: ${c.refused}` : c.about },
-    el("input", { type: "checkbox", name, value: c.name, disabled: Boolean(c.refused), checked: first.includes(c.name) }), " " + c.name + (c.name !== "none" ? "" : name === "row" ? " (no lock)" : " (no fault)") + (c.refused && c.refused.length < 30 ? ` (${c.refused})` : "")));
+    el("input", { type: "checkbox", name, value: c.name, disabled: Boolean(c.refused), checked: first.includes(c.name) }), " " + c.name + (c.name !== "none" ? "" : name === "row" ? " (no lock)" : " (no fault)") + (c.refused ? ` (${c.refused})` : "")));
   $("row-choices").append(...boxes("row", choices.table, ["none", "setnx", "setnx-fenced", "watchdog"]));
   $("column-choices").append(...boxes("column", choices.struck, ["none", "pause", "crash"]));
   const summary = () => {
@@ -51,7 +51,7 @@ export function matrix(choices, ask) {
     try {
       const v = await ask("api/matrix");
       seen = n;
-      $("matrix-answer").textContent = v.answer || say("Nothing was filled yet: choose strategies and faults. A cell takes some seconds, several under faults are run at a time.");
+      $("matrix-answer").textContent = v.answer || say("Nothing was filled yet: choose strategies and faults. A cell takes some seconds, and cells with faults run several at a time.");
       if (v.problem) problem(v.problem);
       $("kept").textContent = v.folder ? `The results are in ${v.folder}, as of loadgen run: report.html there is this matrix.` : "";
       put(v.heat);

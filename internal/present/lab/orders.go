@@ -69,6 +69,7 @@ type second struct {
 type tile struct {
 	Tile
 	strategy    lock.Strategy
+	guard       order.Guard
 	fault       catalog.Fault
 	events      []history.Event
 	dropped     int // number of events beyond maxTileEvents, which were not kept
@@ -182,7 +183,7 @@ func (o *orders) add(id int64, byHand bool) {
 	if byHand {
 		fault, units = "", 1
 	}
-	o.tiles = append(o.tiles, &tile{Tile: Tile{ID: id, Rows: []string{}, Units: units, State: Open, ByHand: byHand}, strategy: s, fault: fault, drivers: o.settings.drivers(), changed: true})
+	o.tiles = append(o.tiles, &tile{Tile: Tile{ID: id, Rows: []string{}, Units: units, State: Open, ByHand: byHand}, strategy: s, guard: guardOf(o.settings), fault: fault, drivers: o.settings.drivers(), changed: true})
 	o.totals.opened++
 	if extra := len(o.tiles) - maxTiles; extra > 0 {
 		o.tiles = slices.Delete(o.tiles, 0, extra)
@@ -451,7 +452,7 @@ func (o *orders) drawing(id int64) (d diagram.Diagram, ok bool) {
 			return
 		}
 		r = diagram.Run{
-			Title: fmt.Sprintf("Order %d, %s", id, t.strategy.Name), Excludes: t.strategy.Excludes, Property: catalog.OneWinner,
+			Title: fmt.Sprintf("Order %d, %s, guard %s", id, t.strategy.Name, t.guard), Excludes: t.strategy.Excludes, Property: catalog.OneWinner,
 			Events: slices.Clone(t.events), Further: t.dropped, Units: t.Units,
 			Outlives: t.strategy.OutlivesHolder(), Deaths: slices.Clone(o.deaths),
 		}
@@ -465,6 +466,7 @@ func (o *orders) drawing(id int64) (d diagram.Diagram, ok bool) {
 			r.Title += fmt.Sprintf(", %d units", t.Units)
 		}
 		if t.struck {
+			r.Title += fmt.Sprintf(", %s", t.fault)
 			r.Fault = t.fault
 		}
 		if t.Open > 0 && t.dropped == 0 { // after a dropped event, the last events are missing

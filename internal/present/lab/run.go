@@ -73,16 +73,17 @@ func (l *Lab) run(s Settings) {
 			if wait.IsOver(ended) {
 				return
 			}
-			struck := make(chan struct{})
+			sent, struck := make(chan struct{}), make(chan struct{})
 			go func() {
 				defer close(struck)
-				if err := l.strike(ctx, s, id+int64(seed%ordersAtOnce)); err != nil {
+				if err := l.strike(ctx, s, next.Order(2*int(seed%3)), sent); err != nil {
 					l.state.fail(ctx, fmt.Sprintf("%s cannot strike: %v", s.Fault, err))
 				}
 			}()
 			err = load.Attack(ctx, next, load.Config{
 				Orders: ordersAtOnce, Drivers: s.drivers(), Rate: rate, Timeout: grabTimeout, MaxWorkers: maxConcurrent,
 			}, l.state.orders.answer)
+			close(sent)
 			<-struck
 			if err != nil {
 				l.state.fail(ctx, err.Error())
@@ -99,8 +100,9 @@ func (l *Lab) run(s Settings) {
 var beforeClaim = control.Point{Phase: tap.Claim, N: 1}
 
 // strike injects the fault while the first driver of an order is about to write at the first
-// instance. It heals the fault after other drivers have had time to get the lock.
-func (l *Lab) strike(ctx context.Context, s Settings, id int64) (err error) {
+// instance. It heals the fault after other drivers have had time to get the lock. If all drivers were
+// sent and none came to that point, it does nothing.
+func (l *Lab) strike(ctx context.Context, s Settings, id int64, sent <-chan struct{}) (err error) {
 	if s.Fault == catalog.NoFault {
 		return nil
 	}
@@ -132,9 +134,15 @@ func (l *Lab) strike(ctx context.Context, s Settings, id int64) (err error) {
 			err = gone
 		}
 	}()
-	held, err := in.Held(ctx, name, 1, times(s).Wait+lease)
-	if err != nil || len(held) == 0 {
-		return err // no driver came to this point, because the order was taken at the other instance
+	var held []control.Held
+	for over := false; len(held) == 0; {
+		if over {
+			return nil // the order was taken at the other instance
+		}
+		over = wait.IsOver(sent)
+		if held, err = in.Held(ctx, name, 1, time.Second); err != nil {
+			return err
+		}
 	}
 	l.state.setStrike(fmt.Sprintf("%s strikes driver %d of order %d at %s, which is about to write", s.Fault, held[0].Driver, id, in.ID), id)
 	defer l.state.setStrike("", 0)

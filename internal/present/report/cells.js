@@ -76,6 +76,10 @@ export function heatMap(root, { find, home = "" }) {
     if (!table()) return;
     for (const f of on) if (!root.querySelector(`.filters [data-filter="${f}"]`)) on.delete(f);
     root.querySelector(".filters").hidden = false;
+    for (const row of table().tBodies[0].rows) { // a narrow page leaves out cells in which nothing went wrong
+      const left = row.querySelectorAll("td:is(.safe, .na):not(.let-in, .surprise)").length;
+      if (left > 0) row.dataset.safe = left;
+    }
     for (const a of table().querySelectorAll("td a")) a.title = a.getAttribute("aria-label");
     filter();
     if (place.hidden) follow(address); // the cell may exist now

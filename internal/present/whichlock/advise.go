@@ -100,7 +100,7 @@ type Answer struct {
 
 // Questions lists the questions whose answers Advise needs, in this order.
 var Questions = []Question{
-	{"rows", "May an order have two rows?", []Answer{
+	{"rows", "May two drivers win the same order?", []Answer{
 		{"update", "no, and one conditional UPDATE can write the winner"},
 		{"never", "no, and the write needs more than one UPDATE"},
 		{"may", "yes: the lock is only there to save work"},
@@ -108,7 +108,7 @@ var Questions = []Question{
 	{"runs", "Which servers do you run besides the database?", []Answer{
 		{"database", "none"}, {"redis", "one Redis"}, {"redlock", "five Redis nodes"}, {"zookeeper", "ZooKeeper"}, {"etcd", "etcd"},
 	}},
-	{"work", "How long does the work take, compared with the lease?", []Answer{
+	{"work", "How long does the work take, compared with the lease (the time after which a lock ends by itself)?", []Answer{
 		{"shorter", "always less"}, {"longer", "sometimes more"}, {"endless", "it may never return"},
 	}},
 	{"stack", "What is the service written in?", stackAnswers()},

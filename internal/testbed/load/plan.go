@@ -45,6 +45,10 @@ func NewPlan(targets []string, first int64, orders, drivers int, seed uint64) *P
 	return p
 }
 
+// Order returns the order to which the plan sends drivers after i others. If i is even, the first of
+// them grabs at the first target.
+func (p *Plan) Order(i int) int64 { return p.first + int64(p.orders[i]) }
+
 // Split limits the plan to a share. The requests keep their targets and due times.
 func (p *Plan) Split(s Share) { p.share = s }
 
