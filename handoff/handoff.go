@@ -61,9 +61,9 @@ var (
 	// ErrClosed means that the Locker is closed.
 	ErrClosed = errors.New("handoff: closed")
 	// ErrProtocol means that the key holds something other than a lease of this version of the
-	// protocol: the lease of a newer version, the lock of another library, or data.
+	// protocol: the lease of a newer version, the lock of another library, or data of any type.
 	ErrProtocol = errors.New("handoff: the key holds no lease of protocol version 1: use another key, or the same version of handoff in all processes")
-	// ErrOptions means that a Locker cannot be created with these arguments.
+	// ErrOptions means that New or RaiseFence cannot use its arguments.
 	ErrOptions = errors.New("handoff: bad options")
 
 	errReleased = errors.New("handoff: released")
@@ -108,8 +108,8 @@ type Hooks struct {
 	Lost func(key string)
 }
 
-// Locker takes locks for one process. It is safe for concurrent use. Use one Locker for each
-// Redis: callers of different Lockers cannot hand over a lock without Redis. A Locker uses
+// Locker takes locks for one process. It is safe for concurrent use. New creates it; the zero value
+// is not usable. Use one Locker for each Redis: callers of different Lockers cannot hand over a lock without Redis. A Locker uses
 // one connection in addition to those of its client as soon as a caller has to wait.
 type Locker struct {
 	client  redis.UniversalClient
@@ -235,8 +235,12 @@ func (l *Locker) AcquireWithin(ctx context.Context, key string, wait time.Durati
 
 // RaiseFence raises the counter of key, so that the next fencing token is above fence. Call
 // it after Redis was restored from an old copy, with the highest token that the protected
-// resource has seen.
+// resource has seen. It returns ErrOptions if fence is above 1<<52, which no counter reaches by
+// itself before the year 2112.
 func (l *Locker) RaiseFence(ctx context.Context, key string, fence uint64) error {
+	if fence > maxFence {
+		return fmt.Errorf("%w: fence %d: use at most %d", ErrOptions, fence, uint64(maxFence))
+	}
 	_, err := l.run(ctx, l.scripts.raise, keysOf(key), &argument{text: strconv.FormatUint(fence, 10)})
 	return err
 }
@@ -249,7 +253,8 @@ func (l *Locker) Forget(ctx context.Context, key string) error {
 }
 
 // Close stops the background work of the Locker: leases are no longer renewed, and waiting
-// callers get ErrClosed. Close releases no lease.
+// callers get ErrClosed. Close releases no lease. A lease that its holder does not release in time is
+// reported as lost.
 func (l *Locker) Close() error {
 	l.mu.Lock()
 	l.closed = true
@@ -294,7 +299,8 @@ func (l *Locker) background(f func()) {
 	}
 }
 
-// Lease is a held lock. It is renewed until it is released or lost.
+// Lease is a held lock. It is renewed until it is released or lost. It is safe for concurrent use. A
+// Locker creates it; the zero value is not usable.
 type Lease struct {
 	queue *queue
 	ctx   context.Context // the values of the acquire's context, without its cancellation

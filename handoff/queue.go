@@ -477,9 +477,7 @@ func (q *queue) fire() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.alarm = time.Time{}
-	if !q.closed {
-		q.attendLocked(time.Now())
-	}
+	q.attendLocked(time.Now()) // if the Locker is closed, this only reports a lease as lost
 }
 
 // attendLocked does what is due by now: it renews the lease, asks Redis about the turn, or starts a

@@ -1,6 +1,6 @@
 -- The second half of acquire.lua, which needs the functions.
-local lease = call('GET', KEYS[1])
-if lease and string.sub(lease, 1, #prefix) ~= prefix then return 3 end
+local lease = redis.pcall('GET', KEYS[1]) -- a table if the key has another type
+if lease and (type(lease) == 'table' or string.sub(lease, 1, #prefix) ~= prefix) then return 3 end
 if lease == name or lease == name .. '+' then -- a reply or a message was lost
   call('PEXPIRE', KEYS[1], ttl)
   call('ZREM', KEYS[2], name)

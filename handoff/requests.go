@@ -26,6 +26,9 @@ const (
 	blockSize = 32
 	// firstToken is larger than every reply that is not a token.
 	firstToken = 1_000_000
+	// maxFence is the highest value to which the counter may be raised. Lua counts in doubles, which
+	// are exact up to 1<<53.
+	maxFence = 1 << 52
 	// queueTTL is how long a queue remains after the last client joined it or looked at it.
 	queueTTL = time.Minute
 	// counterTTL is how long a counter remains after the last script used it. The fast path

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"grablab/handoff"
+	"grablab/internal/testbed/conformtest"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -529,6 +531,75 @@ func TestClose(t *testing.T) {
 		b.release(lease)
 		b.nothingLeft()
 	})
+}
+
+// A lease that a closed Locker cannot renew is reported as lost before its end.
+func TestClosedHolder(t *testing.T) {
+	for name, held := range map[string]time.Duration{"before a renewal": time.Second, "after a renewal": ttl} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(b *bubble) {
+				p := b.process()
+				lease := p.take()
+				work, lost := lease.Context(), lease.Lost()
+				time.Sleep(held)
+				must(0, p.Close())
+				select {
+				case <-work.Done():
+				case <-time.After(2 * ttl):
+					b.Fatal("the holder does not know of the loss")
+				}
+				if left := b.node.TTL(key); left <= 0 || left > ttl/50 {
+					b.Errorf("lost %v before its end", left)
+				}
+				<-lost
+				if cause := context.Cause(work); cause != handoff.ErrLost {
+					b.Errorf("the cause is %v", cause)
+				}
+			})
+		})
+	}
+}
+
+// A key of any type that holds no lease is refused and stays as it is.
+func TestOtherTypes(t *testing.T) {
+	addr := conformtest.RedisServer(t)
+	l, client := open(t, addr, ttl), clientOf(t, addr)
+	for name, write := range map[string][]any{
+		"string": {"set", "string", "data"}, "empty": {"set", "empty", ""}, "hash": {"hset", "hash", "a", "b"},
+		"list": {"rpush", "list", "a"}, "set": {"sadd", "set", "a"},
+	} {
+		must(client.Do(t.Context(), write...).Result())
+		was := must(client.Dump(t.Context(), name).Result())
+		for _, acquire := range []func(context.Context, string) (*handoff.Lease, error){l.TryAcquire, l.Acquire} {
+			if _, err := acquire(t.Context(), name); !errors.Is(err, handoff.ErrProtocol) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if is := must(client.Dump(t.Context(), name).Result()); is != was {
+			t.Errorf("the %s was changed", name)
+		}
+	}
+}
+
+// The scripts count in doubles, so RaiseFence refuses tokens that a double cannot hold.
+func TestRaiseTooFar(t *testing.T) {
+	addr := conformtest.RedisServer(t)
+	l := open(t, addr, ttl)
+	var last uint64
+	for _, fence := range []uint64{1, 999_999, 1 << 51, 1<<52 - 1, 1 << 52, 1<<53 + 1, 1 << 58, math.MaxInt64, math.MaxUint64} {
+		err := l.RaiseFence(t.Context(), key, fence)
+		if (err == nil) != (fence <= 1<<52) || err != nil && !errors.Is(err, handoff.ErrOptions) {
+			t.Errorf("raising to %d returned %v", fence, err)
+		}
+		for range 3 {
+			lease := must(l.Acquire(t.Context(), key))
+			if lease.Fence() <= last || err == nil && lease.Fence() <= fence {
+				t.Errorf("token %d after %d, raised to %d", lease.Fence(), last, fence)
+			}
+			last = lease.Fence()
+			must(0, lease.Release(t.Context()))
+		}
+	}
 }
 
 func TestHooks(t *testing.T) {
