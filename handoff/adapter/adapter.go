@@ -23,7 +23,7 @@ type Locker struct {
 	Locks *handoff.Locker
 	Key   string
 
-	lease *handoff.Lease // written only by the holder of the lock
+	held leases
 }
 
 // Lock waits for the lock. It panics if Redis cannot be reached.
@@ -32,12 +32,49 @@ func (l *Locker) Lock() {
 	if err != nil {
 		panic(err)
 	}
-	l.lease = lease
+	l.held.add(lease)
 }
 
 // Unlock gives the lock back. A lock that was lost, or that cannot be given back because of an
-// error, expires by itself.
-func (l *Locker) Unlock() { _ = l.lease.Release(context.Background()) }
+// error, expires by itself. Unlock panics with ErrNotHeld without a call of Lock.
+func (l *Locker) Unlock() {
+	lease := l.held.take(l.Key)
+	if lease == nil {
+		panic(ErrNotHeld)
+	}
+	_ = lease.Release(context.Background())
+}
+
+// leases keeps the leases whose unlock has not been called yet. A key has several if one was lost and
+// another caller got the next one. An unlock does not say which lease it means, so it takes the oldest.
+// The later holder then keeps the lock until both have called unlock.
+type leases struct {
+	mu    sync.Mutex
+	byKey map[string][]*handoff.Lease
+}
+
+func (l *leases) add(lease *handoff.Lease) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.byKey == nil {
+		l.byKey = map[string][]*handoff.Lease{}
+	}
+	l.byKey[lease.Key()] = append(l.byKey[lease.Key()], lease)
+}
+
+// take removes the oldest lease of a key and returns it. It returns nil if there is none.
+func (l *leases) take(key string) (lease *handoff.Lease) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	of := l.byKey[key]
+	if len(of) == 0 {
+		return nil
+	}
+	if l.byKey[key] = of[1:]; len(of) == 1 {
+		delete(l.byKey, key)
+	}
+	return of[0]
+}
 
 // Mutex has the methods of redsync's Mutex. There are two differences: a lock does not expire
 // while its process lives, because handoff renews it, and Lock waits for its turn instead of
@@ -123,15 +160,11 @@ func (m *Mutex) ExtendContext(context.Context) (bool, error) {
 // concurrent use. Create it with NewNames.
 type Names struct {
 	locks *handoff.Locker
-
-	mu     sync.Mutex
-	leases map[string]*handoff.Lease
+	held  leases
 }
 
 // NewNames returns a Names that takes its locks from the given Locker.
-func NewNames(locks *handoff.Locker) *Names {
-	return &Names{locks: locks, leases: map[string]*handoff.Lease{}}
-}
+func NewNames(locks *handoff.Locker) *Names { return &Names{locks: locks} }
 
 // Lock waits for the lock of name until ctx is done.
 func (n *Names) Lock(ctx context.Context, name string) error {
@@ -139,19 +172,14 @@ func (n *Names) Lock(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.leases[name] = lease
+	n.held.add(lease)
 	return nil
 }
 
 // Unlock gives the lock of name back. It returns ErrNotHeld if this process does not hold it, and
 // handoff.ErrLost if it was lost before.
 func (n *Names) Unlock(ctx context.Context, name string) error {
-	n.mu.Lock()
-	lease := n.leases[name]
-	delete(n.leases, name)
-	n.mu.Unlock()
+	lease := n.held.take(name)
 	if lease == nil {
 		return fmt.Errorf("%w: %s", ErrNotHeld, name)
 	}

@@ -126,6 +126,46 @@ func TestAdapterLocker(t *testing.T) {
 	})
 }
 
+// A caller lost its lease, and another caller of the same process has the next one. An unlock gives back
+// the older lease, because the adapter does not know which of the two callers called it.
+func TestAdapterAfterLoss(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		p, q := b.process(), b.process()
+		locker, names := &adapter.Locker{Locks: p.Locker, Key: key}, adapter.NewNames(p.Locker)
+		for name, tt := range map[string]struct{ lock, unlock func() }{
+			"Locker": {locker.Lock, locker.Unlock},
+			"Names":  {func() { must(0, names.Lock(b.Context(), key)) }, func() { _ = names.Unlock(b.Context(), key) }},
+		} {
+			tt.lock()
+			b.node.Del(key)
+			time.Sleep(ttl) // the loss is known
+			tt.lock()
+			tt.unlock() // by the first caller
+			if lease, err := q.TryAcquire(b.Context(), key); !errors.Is(err, handoff.ErrBusy) {
+				b.Errorf("%s: the unlock gave back the lease of another caller: %v", name, err)
+				b.release(lease)
+				continue
+			}
+			tt.unlock()
+			b.nothingLeft()
+		}
+	})
+}
+
+func TestAdapterUnlockTwice(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		l := &adapter.Locker{Locks: b.process().Locker, Key: key}
+		l.Lock()
+		l.Unlock()
+		defer func() {
+			if err, ok := recover().(error); !ok || !errors.Is(err, adapter.ErrNotHeld) {
+				b.Errorf("a second unlock panicked with %v", err)
+			}
+		}()
+		l.Unlock()
+	})
+}
+
 // The adapters that need another library are in a module of their own, which has its own tests.
 func TestAdapterExamples(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "go", "test", "./...")
