@@ -20,7 +20,7 @@ var floors = []struct {
 	packages string // separated by spaces; a name covers the packages below it
 	why      string
 }{
-	{"programs", "cmd locktest servicetest internal/mutate", "they connect everything else, and nothing depends on them"},
+	{"programs", "cmd locktest servicetest examples internal/mutate", "they connect everything else, and nothing depends on them"},
 	{"present", "internal/present", "it shows results, so the packages that produce them must not know it"},
 	{"measure", "internal/measure", "it runs and judges cells, however they are shown"},
 	{"explore", "internal/explore", "the search runs without servers, so it must not know how cells are run on real ones"},
@@ -48,7 +48,7 @@ var exceptions = []struct {
 	{pkg: "internal/service/instance", not: "internal/check", why: "an instance does not judge itself"},
 	{pkg: "internal/explore/search", not: "internal/grab internal/order internal/check internal/explore/sim", why: "steps, costs and fingerprints alone decide which schedule is next"},
 	{pkg: "internal/explore/sim", not: "internal/testbed internal/service", why: "the simulated world has no sockets and no real servers"},
-	{pkg: "internal/testbed/wire", not: "internal/testbed/stack internal/testbed/fleet internal/grab", why: "it knows two protocols, but not the servers"},
+	{pkg: "internal/testbed/wire", not: "internal/testbed/stack internal/testbed/fleet internal/grab", why: "it knows protocols, but not the servers"},
 	{pkg: "internal/testbed/fault", not: "internal/testbed/fleet internal/testbed/load", why: "a fault strikes what runs, and knows no load"},
 	{pkg: "internal/present/diagram", not: "internal/measure", why: "it draws one order, whether a run or a schedule produced it"},
 	{pkg: "internal/measure/experiment", not: "internal/measure/replay internal/measure/lockbench", why: "a cell is independent of schedules and of the benchmark"},

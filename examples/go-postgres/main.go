@@ -1,0 +1,228 @@
+// Command go-postgres is a service in which drivers grab orders. It keeps them in PostgreSQL.
+//
+// A grab reads the order, works, and writes the winner to orders and to the ledger wins. The
+// strategies protect these steps in different ways.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"log"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+const tables = `
+CREATE TABLE IF NOT EXISTS orders (id BIGINT PRIMARY KEY, status INT NOT NULL DEFAULT 0);
+CREATE TABLE IF NOT EXISTS wins (id BIGSERIAL PRIMARY KEY, order_id BIGINT NOT NULL, driver_id BIGINT NOT NULL);
+CREATE INDEX IF NOT EXISTS wins_order ON wins (order_id)`
+
+type service struct {
+	pool     *pgxpool.Pool
+	work     time.Duration
+	strategy atomic.Pointer[string]
+}
+
+// strategies maps the name of a strategy to its grab, which reports whether the driver has won.
+var strategies = map[string]func(s *service, ctx context.Context, order, driver int64) (bool, error){
+	"none":            (*service).checkThenAct,
+	"cas":             (*service).compareAndSet,
+	"for-update":      (*service).forUpdate,
+	"advisory":        (*service).advisory,
+	"advisory-pooled": (*service).advisoryPooled,
+}
+
+// read returns whether the order is free, and then works.
+func (s *service) read(ctx context.Context, db interface {
+	QueryRow(context.Context, string, ...any) pgx.Row
+}, order int64, lock string) (free bool, err error) {
+	var status int
+	err = db.QueryRow(ctx, "SELECT status FROM orders WHERE id = $1"+lock, order).Scan(&status)
+	if err == nil && status == 0 {
+		time.Sleep(s.work)
+	}
+	return status == 0, err
+}
+
+// write records the winner. The guard is a condition that the order must meet.
+func write(ctx context.Context, tx pgx.Tx, order, driver int64, guard string) (won bool, err error) {
+	changed, err := tx.Exec(ctx, "UPDATE orders SET status = 1 WHERE id = $1"+guard, order)
+	if err != nil || changed.RowsAffected() == 0 {
+		return false, err
+	}
+	_, err = tx.Exec(ctx, "INSERT INTO wins (order_id, driver_id) VALUES ($1, $2)", order, driver)
+	return err == nil, err
+}
+
+// inTx runs do in a transaction.
+func (s *service) inTx(ctx context.Context, do func(pgx.Tx) (bool, error)) (won bool, err error) {
+	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		won, err = do(tx)
+		return err
+	})
+	return won && err == nil, err
+}
+
+// checkThenAct lacks protection: two drivers may both read that the order is free.
+func (s *service) checkThenAct(ctx context.Context, order, driver int64) (bool, error) {
+	free, err := s.read(ctx, s.pool, order, "")
+	if err != nil || !free {
+		return false, err
+	}
+	return s.inTx(ctx, func(tx pgx.Tx) (bool, error) { return write(ctx, tx, order, driver, "") })
+}
+
+// compareAndSet makes the UPDATE name the status that it expects.
+func (s *service) compareAndSet(ctx context.Context, order, driver int64) (bool, error) {
+	free, err := s.read(ctx, s.pool, order, "")
+	if err != nil || !free {
+		return false, err
+	}
+	return s.inTx(ctx, func(tx pgx.Tx) (bool, error) { return write(ctx, tx, order, driver, " AND status = 0") })
+}
+
+// forUpdate keeps the row locked until the transaction ends.
+func (s *service) forUpdate(ctx context.Context, order, driver int64) (bool, error) {
+	return s.inTx(ctx, func(tx pgx.Tx) (bool, error) {
+		free, err := s.read(ctx, tx, order, " FOR UPDATE")
+		if err != nil || !free {
+			return false, err
+		}
+		return write(ctx, tx, order, driver, "")
+	})
+}
+
+// advisory takes a lock that belongs to the transaction that writes.
+func (s *service) advisory(ctx context.Context, order, driver int64) (bool, error) {
+	return s.inTx(ctx, func(tx pgx.Tx) (bool, error) {
+		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", order); err != nil {
+			return false, err
+		}
+		free, err := s.read(ctx, tx, order, "")
+		if err != nil || !free {
+			return false, err
+		}
+		return write(ctx, tx, order, driver, "")
+	})
+}
+
+// advisoryPooled takes a lock that belongs to a session that goes back to the pool at once. Another
+// driver gets the same session, which has the lock already, and the unlock may be on another one.
+func (s *service) advisoryPooled(ctx context.Context, order, driver int64) (won bool, err error) {
+	if _, err := s.pool.Exec(ctx, "SELECT pg_advisory_lock($1)", order); err != nil {
+		return false, err
+	}
+	defer func() { _, _ = s.pool.Exec(ctx, "SELECT pg_advisory_unlock($1)", order) }()
+	return s.checkThenAct(ctx, order, driver)
+}
+
+// open creates orders with consecutive ids and returns the first id.
+func (s *service) open(ctx context.Context, count int64) (first int64, err error) {
+	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "LOCK TABLE orders IN SHARE ROW EXCLUSIVE MODE"); err != nil {
+			return err
+		}
+		if err := tx.QueryRow(ctx, "SELECT COALESCE(MAX(id), 0) + 1 FROM orders").Scan(&first); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, "INSERT INTO orders (id) SELECT generate_series($1::bigint, $2::bigint)", first, first+count-1)
+		return err
+	})
+	return first, err
+}
+
+func answer(w http.ResponseWriter, status int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(body) // fails only if the client has gone
+}
+
+func (s *service) grab(w http.ResponseWriter, r *http.Request) {
+	var body struct {
+		Driver int64 `json:"driver_id"`
+	}
+	order, err := strconv.ParseInt(r.PathValue("order"), 10, 64)
+	if err != nil || json.NewDecoder(r.Body).Decode(&body) != nil {
+		answer(w, http.StatusBadRequest, "want POST /orders/ORDER/grab with {\"driver_id\": DRIVER}")
+		return
+	}
+	switch won, err := strategies[*s.strategy.Load()](s, r.Context(), order, body.Driver); {
+	case err != nil:
+		log.Printf("order %d, driver %d: %v", order, body.Driver, err)
+		answer(w, http.StatusInternalServerError, err.Error())
+	case won:
+		answer(w, http.StatusOK, "grabbed")
+	default:
+		answer(w, http.StatusConflict, "taken")
+	}
+}
+
+func (s *service) use(w http.ResponseWriter, r *http.Request) {
+	var body struct{ Name string }
+	if json.NewDecoder(r.Body).Decode(&body) != nil || strategies[body.Name] == nil {
+		answer(w, http.StatusBadRequest, "there is no such strategy")
+		return
+	}
+	s.strategy.Store(&body.Name)
+	answer(w, http.StatusOK, body)
+}
+
+func (s *service) create(w http.ResponseWriter, r *http.Request) {
+	var body struct{ Count int64 }
+	if json.NewDecoder(r.Body).Decode(&body) != nil || body.Count < 1 {
+		answer(w, http.StatusBadRequest, "want {\"count\": N}")
+		return
+	}
+	first, err := s.open(r.Context(), body.Count)
+	if err != nil {
+		answer(w, http.StatusInternalServerError, err.Error())
+		return
+	}
+	answer(w, http.StatusCreated, map[string]int64{"first_id": first, "count": body.Count})
+}
+
+func main() {
+	port := flag.Int("port", 8004, "port to listen on")
+	db := flag.String("db", "postgres://postgres@127.0.0.1/postgres", "URL of the database")
+	work := flag.Duration("work", 5*time.Millisecond, "how long a grab works between read and write")
+	create := flag.Bool("create", false, "create the tables and exit")
+	flag.Parse()
+	ctx := context.Background()
+	cfg, err := pgxpool.ParseConfig(*db)
+	if err != nil {
+		log.Fatal(err)
+	}
+	cfg.MaxConns = 200 // a driver that waits for a lock occupies a connection
+	s := &service{work: *work}
+	if s.pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
+		log.Fatal(err)
+	}
+	if *create {
+		if _, err := s.pool.Exec(ctx, tables); err != nil {
+			log.Fatal(err)
+		}
+		return
+	}
+	var names []string
+	for name := range strategies {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	s.strategy.Store(&names[len(names)-1])
+	http.HandleFunc("POST /orders/{order}/grab", s.grab)
+	http.HandleFunc("POST /orders", s.create)
+	http.HandleFunc("PUT /strategy", s.use)
+	http.HandleFunc("GET /strategies", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, names) })
+	http.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, http.StatusOK, map[string]string{"instance": strconv.Itoa(*port)})
+	})
+	log.Fatal(http.ListenAndServe(fmt.Sprintf("127.0.0.1:%d", *port), nil))
+}
