@@ -134,9 +134,13 @@ func TestReferenceMatrixAgrees(t *testing.T) {
 	}
 }
 
-// The reference run behind Sentinels agrees with the registry, too.
+// TestTopologiesAgree checks that the reference runs on a Cluster and behind Sentinels agree with the
+// registry.
 func TestTopologiesAgree(t *testing.T) {
-	for folder, topology := range map[string]catalog.Topology{"reference-sentinel-local": catalog.RedisSentinel} {
+	for folder, topology := range map[string]catalog.Topology{
+		"reference-cluster-local":  catalog.RedisCluster,
+		"reference-sentinel-local": catalog.RedisSentinel,
+	} {
 		t.Run(folder, func(t *testing.T) {
 			run, err := loadRun(folder)
 			if err != nil {
