@@ -53,10 +53,10 @@ import (
 )
 
 var (
-	// ErrBusy means that another client has the lock or is next in line for it.
+	// ErrBusy means that another client has the lock or will get it next.
 	ErrBusy = errors.New("handoff: busy")
-	// ErrLost means that a lease ended before it was released: it was not renewed in time,
-	// or the server no longer has it. Another client may have the lock.
+	// ErrLost means that a lease ended before its release, because it was not renewed in time or
+	// the server lost it. Another client may have the lock.
 	ErrLost = errors.New("handoff: lease lost")
 	// ErrClosed means that the Locker is closed.
 	ErrClosed = errors.New("handoff: closed")
@@ -70,41 +70,38 @@ var (
 )
 
 // maxCheck is how often a waiter looks at the lock in Redis, unless a third of the TTL is shorter.
-// The actual interval is slightly shorter, because a look should not coincide with a caller's
-// timeout in whole seconds.
 const maxCheck = time.Second
 
-// maxIdle is how many queues of unused keys are kept in memory.
+// maxIdle limits the queues of unused keys in memory.
 const maxIdle = 256
 
 // DefaultTTL is the default of Options.TTL.
 const DefaultTTL = 30 * time.Second
 
-// Options configures a Locker. The zero value of each field means its default.
+// Options configures a Locker. The zero value of a field means its default.
 type Options struct {
-	// TTL is how long a lease lasts without renewal, and so how long others wait for a
-	// process that died with the lease. It must be whole milliseconds and at least 10. A
-	// lease is renewed after a third of it. The default is DefaultTTL.
+	// TTL is how long a lease lasts without renewal, and so how long others wait if its process
+	// dies. A lease is renewed after a third of it. It must be whole milliseconds, at least 10. The
+	// default is DefaultTTL.
 	TTL time.Duration
-	// ID names this process in Redis. No other Locker may ever use the same ID, in this
-	// process or another. The default is random.
+	// ID names this process in Redis. No other Locker may ever use the same one. The default is
+	// random.
 	ID string
-	// Logger gets lost leases and failed renewals as warnings, and lost subscriptions at
-	// debug level. The default logs nothing.
+	// Logger gets warnings about lost leases and failed renewals, and debug messages about
+	// subscriptions. The default logs nothing.
 	Logger *slog.Logger
-	// Hooks are called on events, for counting and measuring. The default calls nothing.
+	// Hooks are called when something happens, for example to count it.
 	Hooks Hooks
 }
 
-// Hooks are called on events. They must not block. Each may be nil.
+// Hooks are called on events. They must not block, and each may be nil.
 type Hooks struct {
-	// Acquired is called when a caller gets the lock of key. waited is how long the caller waited.
-	// local means that the lock came from another caller of this Locker without a request to Redis.
+	// Acquired is called when a caller gets the lock of key after waiting. local means that it came
+	// from another caller of this Locker, without a request to Redis.
 	Acquired func(key string, waited time.Duration, local bool)
-	// Released is called when a caller has released the lock. held is how long the caller
-	// had it.
+	// Released is called when a caller has released the lock. held is how long it had the lock.
 	Released func(key string, held time.Duration)
-	// Lost is called in its own goroutine when a lease is lost.
+	// Lost is called when a lease is lost, in a separate goroutine.
 	Lost func(key string)
 }
 
@@ -132,9 +129,8 @@ type Locker struct {
 	idle               map[string]*queue // unused queues, kept for the next lock of their key
 }
 
-// New returns a Locker that uses client, which may connect to one Redis, to Sentinels, or to
-// a Cluster. New sends nothing. The client's timeouts bound each request, and its retries
-// are harmless. Closing the Locker does not close the client.
+// New returns a Locker for a single Redis, Sentinels or a Cluster. It sends nothing yet. The
+// client's timeouts limit each request. Closing the Locker does not close the client.
 func New(client redis.UniversalClient, opt Options) (*Locker, error) {
 	opt.TTL, opt.ID = cmp.Or(opt.TTL, DefaultTTL), cmp.Or(opt.ID, rand.Text())
 	opt.Logger = cmp.Or(opt.Logger, slog.New(slog.DiscardHandler))
@@ -159,23 +155,20 @@ func New(client redis.UniversalClient, opt Options) (*Locker, error) {
 	return l, nil
 }
 
-// Acquire waits for the lock of key until ctx is done, and then returns the error of ctx.
-// Waiting processes take turns; within a process, callers are served in the order of their
-// calls. Any other error comes from a failed request. That request may have taken effect, so
-// Acquire tries to undo it for up to a second. The end of ctx does not interrupt a request;
-// the client's timeouts bound it.
+// Acquire waits for the lock of key until ctx is done. Processes take turns, and callers within a
+// process are served in order. After a failed request, Acquire tries for up to a second to undo its
+// effect. The end of ctx does not interrupt a request, but the client's timeouts do.
 func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
 	return l.AcquireWithin(ctx, key, math.MaxInt64)
 }
 
-// TryAcquire is like Acquire, but does not wait. It returns ErrBusy if another client has the lock
-// of key or waits for it.
+// TryAcquire is like Acquire, but returns ErrBusy instead of waiting.
 func (l *Locker) TryAcquire(ctx context.Context, key string) (*Lease, error) {
 	return l.AcquireWithin(ctx, key, 0)
 }
 
-// AcquireWithin is like Acquire, but returns ErrBusy after wait. A wait of 0 makes it TryAcquire.
-// It is cheaper than a context with a timeout.
+// AcquireWithin is like Acquire, but returns ErrBusy after wait. This is cheaper than a context
+// with a timeout.
 func (l *Locker) AcquireWithin(ctx context.Context, key string, wait time.Duration) (*Lease, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -245,9 +238,8 @@ func (l *Locker) RaiseFence(ctx context.Context, key string, fence uint64) error
 	return err
 }
 
-// Forget removes the counter of key, which would otherwise expire after a day. Use it for a
-// key that will not be locked again. If the key is locked anyway, its tokens continue from
-// the server's clock.
+// Forget removes the counter of a key that will not be locked again. Otherwise it expires after a
+// day. If the key is locked anyway, its tokens continue from the server's clock.
 func (l *Locker) Forget(ctx context.Context, key string) error {
 	return l.client.Del(ctx, keysOf(key)[2].(string)).Err()
 }
@@ -264,7 +256,7 @@ func (l *Locker) Close() error {
 	return nil
 }
 
-// queueLocked returns the queue of a key in this process, and creates it if necessary.
+// queueLocked returns the queue of a key, and creates it if necessary.
 func (l *Locker) queueLocked(key string) *queue {
 	if q, ok := l.queues[key]; ok {
 		return q
@@ -280,7 +272,7 @@ func (l *Locker) queueLocked(key string) *queue {
 	return q
 }
 
-// retireLocked keeps an unused queue for the next lock of its key, up to maxIdle queues.
+// retireLocked keeps an unused queue for later, up to maxIdle queues.
 func (l *Locker) retireLocked(q *queue) {
 	if len(l.idle) == maxIdle {
 		for _, old := range l.idle {
@@ -292,7 +284,7 @@ func (l *Locker) retireLocked(q *queue) {
 	l.idle[q.key] = q
 }
 
-// background runs a function in a goroutine, unless the Locker is closed. The caller must hold mu.
+// background runs a function in a goroutine, unless the Locker is closed. mu must be locked.
 func (l *Locker) background(f func()) {
 	if !l.closed {
 		l.running.Go(f)
@@ -306,7 +298,7 @@ type Lease struct {
 	ctx   context.Context // the values of the acquire's context, without its cancellation
 	try   bool            // whether the caller tries only once
 
-	// These fields are guarded by the Locker's mu until decided is true.
+	// The following fields are guarded by the Locker's mu until decided is true.
 	decided bool
 	done    chan struct{} // closed when decided becomes true; may be nil
 	err     error         // why the caller did not get the lock
@@ -317,15 +309,14 @@ type Lease struct {
 	waited  time.Duration
 	local   bool
 
-	// Guarded by the Locker's mu.
+	// The following fields are guarded by the Locker's mu.
 	lost   chan struct{}
 	ended  error // errReleased or ErrLost; nil while the lease is held
 	own    context.Context
 	cancel context.CancelCauseFunc
 }
 
-// decideLocked ends the wait: the caller holds the lock if err is nil, and gets err
-// otherwise.
+// decideLocked ends the wait. The caller gets the lock if err is nil, and err otherwise.
 func (le *Lease) decideLocked(err error) {
 	le.decided, le.err = true, err
 	if le.done != nil {
@@ -336,19 +327,15 @@ func (le *Lease) decideLocked(err error) {
 // Key returns the key of the lock.
 func (le *Lease) Key() string { return le.queue.key }
 
-// Token returns a unique name of this acquisition for logs: the name of the turn in Redis
-// and the number within the turn.
+// Token returns a unique name of this acquisition, for logs.
 func (le *Lease) Token() string { return fmt.Sprintf("%s.%d", le.turn, le.nth) }
 
-// Fence returns the fencing token, which is higher than that of every earlier acquisition of
-// the key. If a resource refuses writes with a lower token than it has seen, it is safe even
-// if the lock fails.
+// Fence returns the fencing token, which is higher than that of every earlier acquisition. A
+// resource that refuses lower tokens is safe even if the lock fails.
 func (le *Lease) Fence() uint64 { return uint64(le.fence) }
 
-// Lost returns a channel that is closed when the lease is known to be lost, at the latest a
-// hundredth of a TTL before it can have ended. Lost compares the clock itself, so it is
-// correct at once in a process that was stopped. The channel stays open if the lease is
-// released.
+// Lost returns a channel that closes when the lease is known to be lost, a little before it ends.
+// It is correct even in a process that was stopped. After a release, it stays open.
 func (le *Lease) Lost() <-chan struct{} {
 	q := le.queue
 	q.mu.Lock()
@@ -359,10 +346,9 @@ func (le *Lease) Lost() <-chan struct{} {
 	return le.lost
 }
 
-// Context returns a context for the work under the lock. It carries the values of the
-// context of Acquire. It is cancelled when the lease is released, or when the lease is lost,
-// with ErrLost as its cause. It does not end with the context of Acquire, which only bounds
-// the wait.
+// Context returns a context for the work under the lock. It ends when the lease is released, or
+// when it is lost, with ErrLost as the cause. It has the values of the context of Acquire, but does
+// not end with it.
 func (le *Lease) Context() context.Context {
 	q := le.queue
 	q.mu.Lock()
@@ -376,7 +362,7 @@ func (le *Lease) Context() context.Context {
 	return le.own
 }
 
-// endLocked ends the lease. It must be called only once.
+// endLocked ends the lease, and may only be called once.
 func (le *Lease) endLocked(why error) {
 	le.ended = why
 	if le.cancel != nil {
@@ -387,12 +373,9 @@ func (le *Lease) endLocked(why error) {
 	}
 }
 
-// Release gives the lock back. If another caller of this Locker is next, Release needs no
-// request. Otherwise one request hands the lock to the next process or frees it. Release
-// returns ErrLost if the lease was lost or released before. It repeats a failed request
-// until ctx is done or the lease has expired. Any other error comes from the last request;
-// other clients may then have to wait for the expiry. Release sends one request even if ctx
-// is done.
+// Release gives the lock back, if possible to another caller of this Locker without a request. It
+// returns ErrLost if the lease was lost or released before. It repeats a failed request until ctx
+// is done or the lease has expired, and sends at least one even if ctx is done.
 func (le *Lease) Release(ctx context.Context) error {
 	q := le.queue
 	q.mu.Lock()

@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// cleanupTimeout is the longest time for undoing a request that may have taken effect.
+// cleanupTimeout limits how long a failed request is undone.
 const cleanupTimeout = time.Second
 
-// queue is the state of one key in this process: the callers that wait for its lock, in the
-// order of their calls, and the turn that stands for all of them in Redis.
+// queue is the state of a key in this process: the waiting callers, and the turn that stands for
+// all of them in Redis.
 type queue struct {
 	*Locker
 	key  string
 	keys []any
 
-	// Guarded by the Locker's mu.
+	// The following fields are guarded by the Locker's mu.
 	waiters []*Lease
 	state   state
 	turn    string          // the name of the turn in Redis, different for each turn
@@ -33,14 +33,15 @@ type queue struct {
 	alarm   time.Time       // when the timer fires; zero if it is stopped
 	timer   *time.Timer
 
-	// These fields describe the lease while the turn has it.
+	// The following fields describe the lease while the turn has it.
 	holder     *Lease
 	end        time.Time // when the lease counts as lost
 	next, last int64     // the range of unused tokens
 	budget     int       // how many more callers may hold the lock in this turn if others wait
 	renewing   bool
 
-	// These fields serve the fast path, which expects that the lock is free and its counter exists.
+	// The following fields are for the fast path, which expects that the lock is free and its
+	// counter exists.
 	leftFree bool      // whether this process released the lock while no one waited
 	counted  time.Time // when a script last set the expiry of the counter
 }
@@ -62,8 +63,7 @@ func (q *queue) startLocked() {
 	q.ctx, q.others, q.doubt, q.grant, q.looking = q.waiters[0].ctx, false, false, nil, false
 }
 
-// proceedLocked is called when nothing of this process is left in Redis. It starts a new turn if
-// callers wait.
+// proceedLocked starts a new turn if callers wait. Nothing of this process may be left in Redis.
 func (q *queue) proceedLocked() {
 	if len(q.waiters) == 0 {
 		q.state, q.turn, q.ctx = idle, "", nil
@@ -74,7 +74,7 @@ func (q *queue) proceedLocked() {
 	q.background(q.ask)
 }
 
-// dropLocked removes the turn from Redis, because no caller waits any more.
+// dropLocked removes the turn from Redis, because no caller waits.
 func (q *queue) dropLocked() {
 	ctx, turn := q.ctx, q.turn
 	q.state = asking
@@ -89,9 +89,8 @@ func (q *queue) abandon(ctx context.Context, turn string) {
 	q.proceedLocked()
 }
 
-// undo removes the name of a turn from Redis. If the turn had a place in the queue, the place is
-// gone; if it had the lease, the next in the queue gets it. If undo fails, a later message for the
-// name causes another attempt, or the lease expires.
+// undo removes a turn from Redis, with its place in the queue or its lease. If this fails, a later
+// message causes another attempt, or the lease expires.
 func (q *queue) undo(ctx context.Context, turn string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
@@ -103,15 +102,14 @@ func (q *queue) undo(ctx context.Context, turn string) {
 	}
 }
 
-// ask requests the lease or a place in the queue.
+// ask asks for the lease or a place in the queue.
 func (q *queue) ask() {
 	q.mu.Lock()
 	ctx, turn, mode, fast := q.ctx, q.turn, "join", ""
 	if q.leftFree && time.Since(q.counted) < fastFor {
 		fast = "fast"
 	}
-	// If several requests are in progress, a script is better, because it may share a round
-	// trip.
+	// Prefer a script if several requests are running, because it may share a round trip.
 	plain := fast != "" && q.single != nil && len(q.queues) <= direct
 	q.leftFree = false
 	if !q.subscribed || len(q.waiters) > 0 && q.waiters[0].try {
@@ -151,8 +149,8 @@ func (q *queue) ask() {
 	}
 }
 
-// failLocked ends the wait of all callers with an error. If tries is set, it does so only for the
-// callers that try once.
+// failLocked ends the wait of all callers with an error. If tries is set, only the callers that try
+// once get it.
 func (q *queue) failLocked(err error, tries bool) {
 	q.waiters = slices.DeleteFunc(q.waiters, func(le *Lease) bool {
 		if tries && !le.try {
@@ -163,8 +161,7 @@ func (q *queue) failLocked(err error, tries bool) {
 	})
 }
 
-// leave ends the wait of a caller that was not served yet. The last caller that leaves
-// removes the turn from Redis.
+// leave ends the wait of a caller. The last one removes the turn from Redis.
 func (q *queue) leave(le *Lease, err error) {
 	q.mu.Lock()
 	i := slices.Index(q.waiters, le)
@@ -186,8 +183,7 @@ func (q *queue) script(ctx context.Context, turn, mode, fast string) (int64, err
 	return q.run(ctx, q.scripts.acquire, q.keys, &argument{text: turn}, q.ttl, mode, fast)
 }
 
-// request asks for the lease. If that fails, it asks once more, which is safe because a turn may
-// ask repeatedly.
+// request asks for the lease, and asks again if that fails. A turn may ask repeatedly.
 func (q *queue) request(ctx context.Context, turn, mode, fast string, plain bool) (n int64, err error) {
 	if plain {
 		n, err = q.take(ctx, turn)
@@ -205,9 +201,8 @@ func (q *queue) request(ctx context.Context, turn, mode, fast string, plain bool
 	return n, err
 }
 
-// take tries to get the lease with two plain commands, which cost less than a script. They
-// are not atomic but run in this order. If the lease expired between them and another client
-// took it, the reply arrives too late to be accepted.
+// take tries to get the lease with two plain commands, which are cheaper than a script. If the
+// lease expires in between and another client takes it, the reply is too late to count.
 func (q *queue) take(ctx context.Context, turn string) (int64, error) {
 	pipe := q.single.Pipeline()
 	set, draw := pipe.SetNX(ctx, q.key, turn, q.opt.TTL), pipe.IncrBy(ctx, q.keys[2].(string), blockSize)
@@ -217,11 +212,11 @@ func (q *queue) take(ctx context.Context, turn string) (int64, error) {
 	return draw.Val(), nil
 }
 
-// endOf returns when a lease that began at since or later must be given up. This is a
-// hundredth of the TTL before its expiry, because clocks run at slightly different rates.
+// endOf returns when a lease that began at since must be given up. This is a hundredth of the TTL
+// early, because clocks run at different rates.
 func (l *Locker) endOf(since time.Time) time.Time { return since.Add(l.opt.TTL - l.opt.TTL/100) }
 
-// queuedLocked records that the turn is in the queue, and did not have the lease before since.
+// queuedLocked records that the turn is in the queue and had no lease before since.
 func (q *queue) queuedLocked(since time.Time) {
 	if len(q.waiters) == 0 {
 		q.dropLocked()
@@ -235,9 +230,8 @@ func (q *queue) queuedLocked(since time.Time) {
 	}
 }
 
-// acceptLocked accepts a lease that a message grants. The lease cannot be older than the last
-// request that found the turn in the queue. If that request was too long ago, acceptLocked asks
-// Redis first.
+// acceptLocked accepts a lease that a message grants. If the last request was too long ago, it asks
+// Redis first, because the lease may have expired.
 func (q *queue) acceptLocked(m message) {
 	if time.Since(q.since) <= q.opt.TTL/2 {
 		q.holdLocked(q.since, m.n)
@@ -247,8 +241,7 @@ func (q *queue) acceptLocked(m message) {
 	q.lookLocked()
 }
 
-// lookLocked asks Redis about the turn, because a message may have been lost or the holder
-// may have died.
+// lookLocked asks Redis about the turn, because a message may be lost or the holder dead.
 func (q *queue) lookLocked() {
 	if q.looking {
 		return
@@ -280,9 +273,8 @@ func (q *queue) lookLocked() {
 	})
 }
 
-// holdLocked records that the turn has a lease that began at since or later, with n as the
-// last token of its block. If the lease may have expired already, the waiting callers start
-// again.
+// holdLocked records that the turn has a lease that began at since or later. n is the last token of
+// its block. If the lease may have expired, the callers start again.
 func (q *queue) holdLocked(since time.Time, n int64) {
 	now := time.Now()
 	if len(q.waiters) == 0 || !now.Before(q.endOf(since)) {
@@ -298,7 +290,7 @@ func (q *queue) holdLocked(since time.Time, n int64) {
 	q.wakeByLocked(q.due)
 }
 
-// serveLocked makes the first waiting caller the holder.
+// serveLocked gives the lock to the first waiting caller.
 func (q *queue) serveLocked(now time.Time, local bool) {
 	le := q.waiters[0]
 	q.waiters = slices.Delete(q.waiters, 0, 1)
@@ -310,8 +302,7 @@ func (q *queue) serveLocked(now time.Time, local bool) {
 	le.decideLocked(nil)
 }
 
-// release ends the holder's lease, which has not expired yet. The caller holds mu; release
-// unlocks it.
+// release ends the holder's lease before it expires. It unlocks mu, which the caller has locked.
 func (q *queue) release(ctx context.Context, now time.Time) error {
 	q.holder = nil
 	if len(q.waiters) > 0 && q.next <= q.last && (!q.others || q.budget > 0) {
@@ -355,8 +346,8 @@ func (q *queue) release(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// pass asks Redis to pass on the lease of a turn, and repeats this until the lease has
-// expired. free means that no client is known to wait for it.
+// pass asks Redis to pass the lease on, repeatedly until it has expired. free means that no client
+// seems to wait for it.
 func (q *queue) pass(ctx context.Context, end time.Time, turn *argument, next string, free bool) (n int64, err error) {
 	request := context.WithoutCancel(ctx)
 	for pause := time.Millisecond; ; pause *= 2 {
@@ -430,8 +421,8 @@ func (q *queue) renewLocked() {
 	})
 }
 
-// othersLocked records that other processes wait. From now on, only the callers that already
-// wait here may get the lease in this turn.
+// othersLocked records that other processes wait. Then only callers that already wait here may get
+// the lease in this turn.
 func (q *queue) othersLocked() {
 	if !q.others {
 		q.others, q.budget = true, len(q.waiters)
@@ -463,8 +454,8 @@ func (l *Locker) deliver(m message) {
 	}
 }
 
-// wakeByLocked makes the timer fire at t or earlier. An earlier alarm stays, because
-// resetting the timer at each acquire costs more than a superfluous wake-up.
+// wakeByLocked makes the timer fire at t or earlier. It keeps an earlier time, because resetting
+// the timer costs more than waking up once too often.
 func (q *queue) wakeByLocked(t time.Time) {
 	if !q.alarm.IsZero() && !t.Before(q.alarm) {
 		return
@@ -480,7 +471,7 @@ func (q *queue) fire() {
 	q.attendLocked(time.Now()) // if the Locker is closed, this only reports a lease as lost
 }
 
-// attendLocked does what is due by now: it renews the lease, asks Redis about the turn, or starts a
+// attendLocked does what is due now: it renews the lease, asks Redis about the turn, or starts a
 // new turn.
 func (q *queue) attendLocked(now time.Time) {
 	q.expireLocked(now)

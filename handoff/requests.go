@@ -17,31 +17,27 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// These constants belong to the protocol, so clients in other languages must use the same values.
+// Constants of the protocol, which clients in other languages must share.
 const (
-	// blockSize is the number of fencing tokens in a lease, and so the number of callers of
-	// a process that can have the lease in one turn. A lost counter continues from the clock
-	// in µs, so tokens must not be drawn faster than the clock advances. 30,000 acquisitions
-	// a second stay below that.
+	// blockSize is how many fencing tokens a lease has, and so how many callers a turn can serve. A
+	// lost counter continues from the clock in µs, so tokens must not be used faster than that.
 	blockSize = 32
 	// firstToken is larger than every reply that is not a token.
 	firstToken = 1_000_000
 	// maxFence is the highest value to which the counter may be raised. Lua counts in doubles, which
 	// are exact up to 1<<53.
 	maxFence = 1 << 52
-	// queueTTL is how long a queue remains after the last client joined it or looked at it.
+	// queueTTL is how long a queue stays after the last client has joined it or looked at it.
 	queueTTL = time.Minute
-	// counterTTL is how long a counter remains after the last script used it. The fast path
-	// does not extend it, and is allowed for fastFor after a script did, so at least a day
-	// remains.
+	// counterTTL is how long a counter stays after the last script. The fast path does not extend
+	// it, but a day always remains.
 	counterTTL = 25 * time.Hour
 	fastFor    = time.Hour
-	// prefix begins every name. A version of the protocol that cannot share a key with version 1
-	// uses another prefix: "handoff2:" for version 2.
+	// prefix begins every name. An incompatible version of the protocol needs another prefix.
 	prefix = "handoff:"
 )
 
-// These are the replies of the scripts that are not fencing tokens.
+// Replies of scripts other than fencing tokens.
 const (
 	replyQueued = 0 // reply to a release: another client has the lease
 	replyBusy   = 1 // reply to a release: no one has the lease; to a renewal: done
@@ -49,8 +45,8 @@ const (
 	replyAlien  = 3 // the key holds something other than a lease of this version
 )
 
-// granted reports whether a reply is the last token of a block, which means that the lease was
-// granted. The reply is negative if other clients wait.
+// granted reports whether a reply is a token, which means that the lease was granted. It is
+// negative if other clients wait.
 func granted(n int64) bool { return n >= firstToken || n <= -firstToken }
 
 var (
@@ -77,7 +73,7 @@ type (
 	scripts struct{ acquire, free, release, renew, raise *script }
 )
 
-// newScripts returns the scripts for a server. counts says whether the reply to PUBLISH counts all
+// newScripts returns the scripts for a server. counts is true if the reply to PUBLISH counts all
 // subscribers, which is not so in a Cluster.
 func newScripts(counts bool) scripts {
 	constants := fmt.Sprintf("local block, first, queueTTL, counterTTL, prefix, counts = %d, %d, %d, %d, %q, %t",
@@ -92,9 +88,8 @@ func newScripts(counts bool) scripts {
 	}
 }
 
-// run calls a script by its hash. If the server does not know the script, run sends the
-// whole text. It also does so if name was sent before without a reply, so that a NOSCRIPT
-// error cannot hide a lost reply.
+// run calls a script by its hash, or by its text if the server does not know it. It also sends the
+// text if name was sent before without a reply, because NOSCRIPT could hide a lost reply.
 func (l *Locker) run(ctx context.Context, s *script, keys []any, name *argument, more ...any) (int64, error) {
 	all := slices.Concat([]any{"evalsha", s.hash, len(keys)}, keys, []any{name}, more)
 	if name.sent.Load() == 0 {
@@ -110,9 +105,8 @@ func (l *Locker) run(ctx context.Context, s *script, keys []any, name *argument,
 	return cmd.Int64()
 }
 
-// argument is the first argument of a script, usually a name. It counts how often it is
-// written to a connection, because the client repeats commands by itself after a redirection
-// or a connection failure.
+// argument is the first argument of a script. It counts how often it is sent, because the client
+// may repeat commands by itself.
 type argument struct {
 	text string
 	sent atomic.Int32
@@ -126,8 +120,8 @@ func (a *argument) MarshalBinary() ([]byte, error) {
 
 func (a *argument) String() string { return a.text }
 
-// keysOf returns the keys of a lock in the order that the scripts expect. All of them are in
-// one slot of a Cluster unless key contains a stray closing brace.
+// keysOf returns the keys of a lock in the order of the scripts. In a Cluster, all are on the same
+// master unless key contains a stray closing brace.
 func keysOf(key string) []any {
 	stem := key
 	if open := strings.IndexByte(key, '{'); open < 0 || strings.IndexByte(key[open+1:], '}') <= 0 {
@@ -136,7 +130,7 @@ func keysOf(key string) []any {
 	return []any{key, stem + ":queue", stem + ":fence"}
 }
 
-// message is what functions.lua publishes in the form "name n key".
+// message is what functions.lua publishes, in the form "name n key".
 type message struct {
 	name string
 	n    int64 // the last token of a granted block, negative if others wait; 0 tells the holder that others wait
@@ -150,22 +144,20 @@ func parseMessage(text string) (message, error) {
 	return message{name, n, key}, err
 }
 
-// direct is how many requests of a process are sent separately at the same time. Up to this
-// number, sharing a round trip would cost more than it saves.
+// direct is how many requests are sent separately. Sharing a round trip only saves time beyond
+// that.
 const direct = 4
 
-// Combine lets the requests of all Lockers on client share round trips if a process sends
-// more than a few at the same time: further requests wait and are sent together after the
-// next reply. This doubles the rate over many keys. Call Combine once, after all other hooks
-// were added, so that these see each request. It does not affect other commands.
+// Combine lets requests of all Lockers on client share round trips if there are many at once. This
+// doubles the rate over many keys. Call it once, after adding all other hooks. Other commands are
+// not affected.
 func Combine(client redis.UniversalClient) {
 	if single, ok := client.(*redis.Client); ok { // the requests of a Cluster go to several servers
 		single.AddHook(new(combiner))
 	}
 }
 
-// combiner is the hook of Combine. Commands that do not come from this package pass through
-// it.
+// combiner is the hook of Combine. It ignores commands of other packages.
 type combiner struct {
 	pipeline redis.ProcessPipelineHook // bypasses all other hooks
 
@@ -175,7 +167,7 @@ type combiner struct {
 	next    *batch // the requests that wait; may be nil
 }
 
-// batch is a group of requests that share a round trip.
+// batch is a group of requests in one round trip.
 type batch struct {
 	cmds []redis.Cmder
 	done chan struct{}
@@ -234,8 +226,7 @@ func (c *combiner) complete(single int) {
 	}
 }
 
-// send sends a batch. It does not use the context of one caller; the client's timeouts bound
-// it.
+// send sends a batch. It uses no caller's context, but the client's timeouts apply.
 func (c *combiner) send(b *batch) {
 	_ = c.pipeline(context.Background(), b.cmds) // each command has its own error
 	close(b.done)
@@ -243,15 +234,14 @@ func (c *combiner) send(b *batch) {
 }
 
 const (
-	// silence is how long a subscription may be quiet before it is pinged, and how long the
-	// answer may take. A connection can be dead without an error.
+	// silence is how long a subscription may be quiet before a ping, because a connection can be
+	// dead without an error.
 	silence = 3 * time.Second
-	// reopenPause is the delay before a failed subscription is opened again.
+	// reopenPause is the pause before a subscription is opened again.
 	reopenPause = 100 * time.Millisecond
 )
 
-// openLocked opens the subscription for all waiting callers of the Locker when the first
-// caller has to wait.
+// openLocked opens the Locker's subscription when the first caller has to wait.
 func (l *Locker) openLocked() {
 	if !l.opened && !l.closed {
 		l.opened = true
@@ -276,7 +266,7 @@ func (l *Locker) listen() {
 	}
 }
 
-// receive delivers messages until the subscription fails, and returns the error.
+// receive delivers messages until the subscription fails.
 func (l *Locker) receive(pubsub *redis.PubSub) error {
 	for silent := false; ; {
 		msg, err := pubsub.ReceiveTimeout(l.closing, silence)
@@ -297,9 +287,8 @@ func (l *Locker) receive(pubsub *redis.PubSub) error {
 	}
 }
 
-// confirmed records that the subscription is ready. While it was not, this process missed messages
-// and lost its places in queues. The server may also have restarted without the leases. So all
-// queues are checked at once.
+// confirmed checks all queues when the subscription is ready, because this process may have missed
+// messages and lost its places.
 func (l *Locker) confirmed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -8,20 +8,18 @@ import (
 	"grablab/internal/testbed/conformtest"
 )
 
-// Claims describes the servers of a lock, and what the lock promises beyond its contract.
+// Claims describes the servers of a lock, and what else it promises.
 type Claims struct {
-	// Redis lists the addresses of redis-servers that only this test uses. Conform treats
-	// every key with the name of a lock in it as that lock, except keys that end in
-	// ":fence". For a lock on independent servers, list all of them.
+	// Redis lists the addresses of Redis servers that only this test uses. For a lock on
+	// independent servers, list all of them. Conform takes every key that contains a lock's name as
+	// that lock, unless it ends in ":fence".
 	Redis []string
-	// Renews is true if the lock renews a lease until its release and tells the holder about
-	// its loss.
+	// Renews is true if the lock renews its lease and reports a loss.
 	Renews bool
 }
 
-// RedisServer starts a redis-server for this test and returns its address. It skips the test
-// if redis-server is not on PATH. In a child process it starts nothing, because Conform
-// tells its children where the servers are.
+// RedisServer starts a redis-server for this test and returns its address. Without the program, it
+// skips the test. In a child process, it starts nothing.
 func RedisServer(tb testing.TB) (addr string) {
 	tb.Helper()
 	if child, _ := role(""); child {
@@ -30,7 +28,7 @@ func RedisServer(tb testing.TB) (addr string) {
 	return conformtest.RedisServer(tb)
 }
 
-// Conform checks that the lock keeps its contract, with one subtest per check.
+// Conform checks that the lock keeps its contract, with a subtest for each check.
 func Conform(t *testing.T, claims Claims, newLock New) {
 	t.Helper()
 	id := callID(t)

@@ -25,33 +25,29 @@ type Bounds struct {
 	Faults      []string // faults that may be injected, named as in docs/faults.md; default none
 	FaultCount  int      // faults in one schedule; default 1 if Faults is not empty
 
-	// Properties lists the properties that must hold, named as in docs/explore.md. The
-	// default is all. The first is "one-winner": an order has at most one winner.
+	// Properties lists the properties that must hold, as in docs/explore.md. The default is all of
+	// them. For example, "one-winner" means that an order has at most one winner.
 	Properties []string
 
 	TTL  time.Duration // default 3 s
 	Wait time.Duration // how long an actor waits for the lock; by default it tries once
 	Work time.Duration // time between reading the order and writing the winner; default none
 
-	// Nodes is the number of independent servers, 3 to 7. If it is 0, there is one server.
+	// Nodes is the number of independent servers, 3 to 7. 0 means a single server.
 	Nodes int
-	// Fenced makes the write check the Fence of the lease. Without it, nothing protects a
-	// write after the holder's last check of its lease, so no lock survives "pause".
+	// Fenced makes the write check the fencing token. Without it, no lock survives "pause".
 	Fenced bool
 
-	// Time limits the search. Explore fails the test if the search is not complete by then
-	// and found no failure. If it is 0, there is no limit.
+	// Time limits the search, and 0 means no limit. If the time is over before the search is
+	// complete, Explore fails the test.
 	Time time.Duration
-	// Dir is the folder for schedules that break a property. The default is
-	// testdata/explore.
+	// Dir is the folder for failing schedules. The default is testdata/explore.
 	Dir string
 }
 
-// Explore searches for the shortest schedule within bounds that breaks a property of the
-// lock. It tries schedules with fewer faults first, then those with fewer preemptions. If it
-// finds one, it fails the test with the steps and writes them to a file in bounds.Dir. It
-// also fails the test if it cannot search everything within bounds.Time. The search is
-// deterministic.
+// Explore searches for the shortest schedule that breaks a property of the lock. If it finds one,
+// it fails the test with the steps and stores them in bounds.Dir. It also fails the test if time
+// runs out. The search is deterministic.
 func Explore(t *testing.T, bounds Bounds, newLock New) {
 	t.Helper()
 	id := callID(t)
@@ -96,7 +92,7 @@ func (b Bounds) config(own lock.Strategy) explore.Config {
 	return cfg
 }
 
-// work runs the search in a child process. It does not return.
+// work runs the search in a child process, and does not return.
 func work(t *testing.T, own lock.Strategy) {
 	err := explore.Work(func(run func()) {
 		synctest.Test(t, func(*testing.T) { run() })
@@ -108,7 +104,7 @@ func work(t *testing.T, own lock.Strategy) {
 	os.Exit(0)
 }
 
-// save writes the schedule of every failure and returns the names of the files.
+// save writes the schedule of every failure and returns the file names.
 func (b Bounds) save(failures []explore.Failure) (files []string, err error) {
 	dir := b.Dir
 	if dir == "" {
@@ -127,7 +123,7 @@ func (b Bounds) save(failures []explore.Failure) (files []string, err error) {
 	return files, nil
 }
 
-// judge fails the test if the search found a failure or is not complete.
+// judge fails the test if the search found a failure or is incomplete.
 func judge(t *testing.T, cfg explore.Config, r explore.Result, files []string) {
 	t.Helper()
 	var story strings.Builder

@@ -36,46 +36,45 @@ import (
 )
 
 var (
-	// ErrBusy means that other clients had the lock during the whole wait. Acquire must return
-	// it, wrapped or not.
+	// ErrBusy means that other clients had the lock for the whole wait. Acquire must return it,
+	// wrapped or not.
 	ErrBusy = lock.ErrBusy
-	// ErrLost means that the client had lost the lease before the release. Release must return
-	// it, wrapped or not.
+	// ErrLost means that the client lost the lease before the release. Release must return it,
+	// wrapped or not.
 	ErrLost = lock.ErrLost
 )
 
-// Locker is a lock under test within one process. It is safe for concurrent use.
+// Locker is the lock to test, in one process. It is safe for concurrent use.
 type Locker interface {
-	// Acquire takes the lock of key. It waits at most for wait, then returns ErrBusy. If
-	// wait is 0, it tries once. If ctx is done, it returns the error of ctx. Before it
-	// returns an error, it tries to release what it may have acquired.
+	// Acquire takes the lock of key. After wait, it returns ErrBusy, and if wait is 0, it tries
+	// once. If ctx is done, it returns its error. After an error, it tries to release what it may
+	// have acquired.
 	Acquire(ctx context.Context, key string, wait time.Duration) (Lease, error)
-	// Close stops background work. It does not release leases.
+	// Close stops background work without releasing leases.
 	Close() error
 }
 
-// Lease is a lock that its holder has acquired.
+// Lease is a lock that a holder has acquired.
 type Lease interface {
-	// Token returns a unique name for this acquisition, or "" if the lock has no such names.
+	// Token returns a unique name of this acquisition, or "" if there is none.
 	Token() string
-	// Fence returns the fencing token, which grows with every acquisition of the key. It
-	// returns 0 if the lock has none.
+	// Fence returns the fencing token, which grows with each acquisition of the key. It is 0 if the
+	// lock has none.
 	Fence() uint64
-	// Lost returns a channel that closes when the loss of the lease is known. It returns nil
-	// if the lock cannot know that.
+	// Lost returns a channel that closes when the lease is known to be lost. It is nil if the lock
+	// cannot know.
 	Lost() <-chan struct{}
-	// Release releases the lock. The caller calls it once. It returns ErrLost if the lease
-	// was already lost. After any other error, the state of the lock is unknown.
+	// Release gives the lock back, and is called once. It returns ErrLost if the lease was lost.
+	// After another error, the result is unknown.
 	Release(ctx context.Context) error
 }
 
-// Env contains everything that a lock may use. Under Explore all of it is simulated, and
-// time is virtual, including package time. A lock that waits for anything else, such as a
-// file or its own socket, hangs there.
+// Env contains what a lock may use. Under Explore, all of it is simulated, including package time.
+// A lock that waits for anything else, such as a file, hangs there.
 type Env struct {
-	// Redis is the server, or the first of Nodes if there are any.
+	// Redis is the server, or the first of Nodes.
 	Redis redis.UniversalClient
-	// Nodes contains all independent servers, for a lock that needs a majority of them.
+	// Nodes contains all independent servers, for a lock that needs a majority.
 	Nodes []redis.UniversalClient
 
 	TTL   time.Duration    // the lifetime of a lease without renewal
@@ -87,7 +86,7 @@ type Env struct {
 // New creates the lock of one process.
 type New func(Env) (Locker, error)
 
-// locker adapts a lock under test to the interface of the registry.
+// locker adapts the user's lock to this program.
 type locker struct {
 	under Locker
 	wait  time.Duration
@@ -115,7 +114,7 @@ func (n New) open(env lock.Env) (lock.Locker, error) {
 	return locker{under, env.Wait}, nil
 }
 
-// strategy returns the lock as an entry of the registry that claims to survive every fault.
+// strategy returns the lock as a strategy that claims to survive every fault.
 func (n New) strategy(t *testing.T, nodes int) lock.Strategy {
 	needs := lock.Redis
 	if nodes > 0 {
@@ -131,8 +130,7 @@ func (n New) strategy(t *testing.T, nodes int) lock.Strategy {
 	}
 }
 
-// childArgument is the first argument of a child process. The second argument is the id of the call
-// that the child serves.
+// childArgument is the first argument of a child process. The second is the id of a call.
 const childArgument = "locktest-child"
 
 var calls = struct {
@@ -140,8 +138,7 @@ var calls = struct {
 	of map[string]int // by the test's name
 }{of: map[string]int{}}
 
-// callID returns the id of a call to this package. It consists of the name of the test and the
-// number of its calls so far.
+// callID returns the id of a call to this package, from the name of the test and a counter.
 func callID(t *testing.T) string {
 	calls.Lock()
 	defer calls.Unlock()
@@ -158,7 +155,7 @@ func role(id string) (child, mine bool) {
 	return true, args[1] == id
 }
 
-// childCommand returns the command that starts the test binary again for one call.
+// childCommand returns the command that starts the test binary for one call.
 func childCommand(t *testing.T, id string) []string {
 	levels := strings.Split(t.Name(), "/")
 	for i, name := range levels {
@@ -167,7 +164,7 @@ func childCommand(t *testing.T, id string) []string {
 	return []string{os.Args[0], "-test.run=" + strings.Join(levels, "/"), childArgument, id}
 }
 
-// fileName joins parts to a name and removes characters that a path cannot have.
+// fileName joins parts to a valid file name.
 func fileName(parts ...string) string {
 	return strings.Map(func(r rune) rune {
 		if strings.ContainsRune(`/\:*?"<>| `, r) {

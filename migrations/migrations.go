@@ -1,5 +1,5 @@
-// Package migrations contains the versioned database schema, one folder of SQL files per
-// database. Up migrates a database to the newest version.
+// Package migrations contains the database schema as SQL files, in a folder for each kind of
+// database. Up updates a database.
 package migrations
 
 import (
@@ -13,10 +13,10 @@ import (
 	"github.com/pressly/goose/v3"
 )
 
-// Dialect is a supported kind of database and the name of its folder.
+// Dialect is a kind of database, and the name of its folder.
 type Dialect string
 
-// The dialects. MySQL includes every server that speaks its protocol.
+// The dialects. MySQL includes every server with its protocol.
 const (
 	MySQL  Dialect = "mysql"
 	SQLite Dialect = "sqlite"
@@ -42,7 +42,7 @@ func Up(ctx context.Context, db *sql.DB, d Dialect) (err error) {
 	for _, source := range p.ListSources() {
 		known = append(known, source.Version)
 	}
-	// The lock of SQLite is a file, which must not appear next to the database of another program.
+	// The lock of SQLite is a file, which must not appear next to another program's database.
 	if d == SQLite {
 		if err := checkOwner(ctx, db, d, known); err != nil {
 			return err

@@ -12,34 +12,34 @@ import (
 	"github.com/pressly/goose/v3"
 )
 
-// ErrForeign means that the database belongs to another program. Nothing in it was changed.
+// ErrForeign means that the database belongs to another program, and was not changed.
 var ErrForeign = errors.New("the database belongs to another program")
 
-// recordTable is the table in which goose keeps the versions that were applied.
+// recordTable is the table in which goose stores the applied versions.
 const recordTable = goose.DefaultTablename
 
-// firstTables is the version that creates the first tables, and grantsTable is the version that
-// adds the table grants.
+// firstTables is the version with the first tables, and grantsTable the one that adds the table
+// grants.
 var (
 	firstTables = map[Dialect]int64{MySQL: 1, SQLite: 2}
 	grantsTable = map[Dialect]int64{MySQL: 3, SQLite: 4}
 )
 
-// ourTables describes the tables of this program by their names.
+// ourTables describes this program's tables by name.
 var ourTables = map[string]table{
 	"orders": {firstTables, []string{"id", "status", "driver_id", "fence", "created_at", "grabbed_at"}, []string{"units", "stock"}},
 	"grabs":  {firstTables, []string{"id", "order_id", "driver_id", "instance", "strategy", "token", "fence", "grabbed_at"}, nil},
 	"grants": {grantsTable, []string{"order_id", "driver_id"}, nil},
 }
 
-// table holds the version that creates a table and the columns of the table. Columns that a later
-// version adds are optional.
+// table is the version that creates a table, and its columns. Columns of later versions are
+// optional.
 type table struct {
 	since              map[Dialect]int64
 	required, optional []string
 }
 
-// match reports whether a table with these columns can be one of ours.
+// match reports whether a table with these columns can be ours.
 func (s table) match(columns []string) bool {
 	required := 0
 	for _, c := range columns {
@@ -53,16 +53,15 @@ func (s table) match(columns []string) bool {
 	return required == len(s.required)
 }
 
-// columnsQuery selects every table and view of the database with its columns.
+// columnsQuery selects the columns of every table and view.
 var columnsQuery = map[Dialect]string{
 	MySQL: "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = DATABASE()",
 	SQLite: "SELECT m.name, c.name FROM sqlite_master AS m, pragma_table_info(m.name) AS c" +
 		" WHERE m.type IN ('table', 'view') AND m.name NOT LIKE 'sqlite\\_%' ESCAPE '\\'",
 }
 
-// checkOwner returns ErrForeign unless the database is empty or has our tables and a
-// migration record of our versions. It also accepts what a migration leaves behind if it
-// is cut off.
+// checkOwner returns ErrForeign unless the database is empty or has our tables and versions. An
+// interrupted migration is acceptable.
 func checkOwner(ctx context.Context, db *sql.DB, d Dialect, known []int64) error {
 	tables, err := readColumns(ctx, db, d)
 	if err != nil || len(tables) == 0 {
@@ -79,8 +78,7 @@ func checkOwner(ctx context.Context, db *sql.DB, d Dialect, known []int64) error
 	if err != nil {
 		return refuse(fmt.Sprintf("its migration record cannot be read (%v)", err))
 	}
-	// Read the columns again, because another instance may migrate meanwhile. Every table in the
-	// record that was just read exists by now.
+	// Read the columns again, because another instance may be migrating.
 	if tables, err = readColumns(ctx, db, d); err != nil {
 		return err
 	}
@@ -123,7 +121,7 @@ func readColumns(ctx context.Context, db *sql.DB, d Dialect) (map[string][]strin
 	return tables, rows.Err()
 }
 
-// readVersions returns the versions in the migration record, without the 0 that begins it.
+// readVersions returns the applied versions without the initial 0.
 func readVersions(ctx context.Context, db *sql.DB) ([]int64, error) {
 	rows, err := db.QueryContext(ctx, "SELECT version_id FROM "+recordTable+" WHERE version_id > 0")
 	if err != nil {

@@ -30,46 +30,43 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// Target describes a running service. An empty field has the default of the loadgen flag with the
-// same name.
+// Target describes a running service. An empty field has the default of the loadgen flag with that
+// name.
 type Target struct {
-	// URLs are the base URLs of the instances. With fewer than two instances, Run cannot find a
-	// service safe.
+	// URLs are the base URLs of the instances. Run finds no service safe with fewer than two.
 	URLs []string
-	// Method, Path and Body describe the HTTP request for a grab. Path and Body may contain
-	// {order} and {driver}. The default is POST /orders/{order}/grab with the body
-	// {"driver_id":{driver}}.
+	// Method, Path and Body describe the HTTP request for a grab, with {order} and {driver}. The
+	// default is POST /orders/{order}/grab with the body {"driver_id":{driver}}.
 	Method, Path, Body string
-	// Grabbed, Taken and Busy are rules that say what an answer means. The defaults are the status
-	// codes 200, 409 and 423.
+	// Grabbed, Taken and Busy are rules for the meaning of an answer. The defaults are the statuses
+	// 200, 409 and 423.
 	Grabbed, Taken, Busy string
-	// FirstOrder is the id of the first open order. Alternatively, OpenOrders opens new orders,
-	// with one HTTP request or several SQL statements.
+	// FirstOrder is the id of the first open order. Instead, OpenOrders may open new ones with an
+	// HTTP request or SQL.
 	FirstOrder int64
 	OpenOrders []string
-	// DB and LedgerQuery say where to read the recorded grabs. Without them, Run judges only by
-	// the answers of the service.
+	// DB and LedgerQuery say where to read the recorded grabs. Without them, only the answers
+	// count.
 	DB, LedgerQuery string
-	// Lease is how long the service's lock lasts without renewal. An order counts as stuck only if
-	// it cannot be grabbed for longer than that.
+	// Lease is how long the service's lock lasts without renewal. Only an order that cannot be
+	// grabbed for longer is stuck.
 	Lease time.Duration
 
-	// Faults lists the faults to inject into the processes: "pause" and "crash". PIDs has a
-	// process id for each URL. Each fault needs fresh orders. The load without a fault always runs
-	// first.
+	// Faults lists the faults to inject, "pause" and "crash", into the processes in PIDs, one for
+	// each URL.
 	Faults []string
 	PIDs   []int
 
-	// Orders is the number of orders, and Drivers is the number of drivers that grab each of them.
-	// The defaults are 50 and 10. Rate is the number of grabs per second, by default 500. A driver
-	// gives up after Timeout, by default 30 s.
+	// Orders is the number of orders, Drivers is how many drivers grab each, and Rate is the number
+	// of grabs per second. The defaults are 50, 10 and 500. A driver gives up after Timeout, by
+	// default 30 s.
 	Orders, Drivers int
 	Rate            float64
 	Timeout         time.Duration
 }
 
-// Run tests the service, with a subtest for the plain load and for each fault. A fault that cannot
-// be injected is skipped.
+// Run tests the service, with subtests for the load and for each fault. It skips faults that cannot
+// be injected.
 func Run(t *testing.T, service Target) {
 	t.Helper()
 	cases, err := service.run(t.Context(), t.TempDir())
@@ -105,7 +102,7 @@ func (service Target) run(ctx context.Context, dir string) ([]report.Case, error
 	return report.Cases(run, nil, nil), nil
 }
 
-// config translates the description of the service into the configuration of a run.
+// config converts the description of the service into the settings of a run.
 func (service Target) config() (experiment.Config, error) {
 	cfg := experiment.Scenarios[0].Config
 	cfg.Scenario, cfg.Workers, cfg.OnLost, cfg.Stock, cfg.PerDriver = experiment.Scenarios[0].Name, 1, grab.Abort, 1, 1

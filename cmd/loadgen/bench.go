@@ -55,7 +55,7 @@ func newBenchSettings() *benchSettings {
 	return s
 }
 
-// benchRules lists which flags of bench require or exclude each other.
+// benchRules lists which flags of bench need or exclude each other.
 var benchRules = []flags.Rule{
 	{Flags: "db " + serverNames, Needs: "stack external", Wrong: "the local stack starts its own servers", Do: "add -stack external"},
 	{Flags: "stack", Excludes: "stack external", Needs: "-redis, -sentinel", Wrong: "the Redis is missing, which the floor needs too", Do: "add -redis ADDR or -sentinel ADDR"},
@@ -81,8 +81,7 @@ func parseBench(args []string) (*benchSettings, error) {
 	return s, nil
 }
 
-// leaveOut removes the locks for whose servers the user gave no address. It records the reason in
-// LeftOut.
+// leaveOut removes locks whose servers have no address, and records the reason in LeftOut.
 func (s *benchSettings) leaveOut() {
 	for _, server := range []struct {
 		given   bool
@@ -118,7 +117,7 @@ func (s *benchSettings) execute(ctx context.Context, stdout, stderr io.Writer) e
 	return s.conclude(res, err, out, stdout, stderr)
 }
 
-// conclude prints the result. It returns the error that determines the exit code.
+// conclude prints the result and returns the error for the exit code.
 func (s *benchSettings) conclude(res *lockbench.Result, err error, out *folder, stdout, stderr io.Writer) error {
 	if len(res.Slices) == 0 {
 		return notBegun(err, "round", out, stderr)
@@ -144,8 +143,8 @@ func (s *benchSettings) conclude(res *lockbench.Result, err error, out *folder, 
 	return nil
 }
 
-// saveBench writes bench.json, the raw measurements, and the lines that benchstat reads. It
-// replaces each file atomically.
+// saveBench writes bench.json, the raw measurements, and a file for benchstat. It replaces each
+// file atomically.
 func (f *folder) saveBench(r *lockbench.Result) error {
 	return writeFiles(f, []format[*lockbench.Result]{
 		{lockbench.SlicesFile, lockbench.JSONLines},
@@ -186,7 +185,7 @@ func parseCases(text string) ([]lockbench.Case, error) {
 	return slices.DeleteFunc(slices.Clone(lockbench.Cases), func(c lockbench.Case) bool { return !slices.Contains(chosen, c.Name) }), nil
 }
 
-// parseSubjects parses a list of locks. It may contain names, and the groups ours, peers and all.
+// parseSubjects parses a list of locks, which may contain the groups ours, peers and all.
 func parseSubjects(text string) ([]lockbench.Subject, error) {
 	same := func(a, b lockbench.Subject) bool { return a.Name == b.Name }
 	return flags.Each(text, same, func(word string) (found []lockbench.Subject, err error) {

@@ -48,8 +48,8 @@ func (s *settings) check(ctx context.Context, stdout, stderr io.Writer) error {
 	return failed
 }
 
-// inspected returns an error for the first problem that would keep the run from reaching a
-// verdict. It ignores problems that matter only under faults if there are none.
+// inspected returns an error for the first problem that makes a verdict impossible. Some problems
+// matter only under faults.
 func (s *settings) inspected(p experiment.Preflight) error {
 	for _, problem := range p.Problems {
 		if !problem.Faults || s.anyCell(func(f catalog.Fault) bool { return f != catalog.NoFault }) {
@@ -68,8 +68,8 @@ func (s *settings) refusal(err error) error {
 	return refusal(err)
 }
 
-// problem describes a problem for the user. It names the line of the target file to correct, or
-// else the missing key or flag.
+// problem describes a problem for the user, with the line of the target file or the flag to
+// correct.
 func (s *settings) problem(p experiment.Problem) string {
 	switch {
 	case s.places[p.Key] != "":
@@ -80,7 +80,7 @@ func (s *settings) problem(p experiment.Problem) string {
 	return "-" + p.Key + ": " + p.Text
 }
 
-// printPreflight prints what the test grabs with one strategy have revealed.
+// printPreflight prints what the test grabs with one strategy revealed.
 func printPreflight(w io.Writer, p experiment.Preflight) {
 	fmt.Fprintf(w, "%s\n", p.Strategy)
 	var rows [][2]string
@@ -100,8 +100,7 @@ func printPreflight(w io.Writer, p experiment.Preflight) {
 	}
 }
 
-// reaches returns a table of the calls at which each fault can be injected. Faults with the same
-// calls share a row.
+// reaches returns a table of the calls at which each fault can be injected.
 func reaches(all []experiment.Reach) (rows [][2]string) {
 	for _, r := range all {
 		text := "nowhere: " + r.Why
@@ -125,7 +124,7 @@ func reaches(all []experiment.Reach) (rows [][2]string) {
 	return rows
 }
 
-// ranges formats increasing numbers as ranges, as in "1-3, 5".
+// ranges formats increasing numbers as ranges, such as "1-3, 5".
 func ranges(numbers []int) string {
 	var words []string
 	for i := 0; i < len(numbers); {

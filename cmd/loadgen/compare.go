@@ -31,8 +31,8 @@ func parseCompare(args []string) (showSettings, error) {
 	return s, err
 }
 
-// compare compares each result with the first one and prints the differences. It returns
-// exitAssert if any result is worse.
+// compare compares each result with the first and prints the differences. It returns exitAssert if
+// any result is worse.
 func (s showSettings) compare(_ context.Context, stdout, _ io.Writer) error {
 	var all []*compare.Comparison
 	for _, path := range s.paths[1:] {
@@ -78,8 +78,8 @@ func comparison(old, now string) (*compare.Comparison, error) {
 	}
 }
 
-// loadResult reads a result folder or a single result file. It returns either a run or a
-// benchmark. The other value is nil.
+// loadResult reads a result folder or file. It returns either a run or a benchmark, and nil for the
+// other.
 func loadResult(path string) (*experiment.Run, *lockbench.Result, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -104,8 +104,8 @@ func loadResult(path string) (*experiment.Run, *lockbench.Result, error) {
 	return r, nil, withoutPrefix(err, report.ErrNoRun)
 }
 
-// holdsBench reports whether the file contains a benchmark rather than a run. It returns an error
-// if it contains neither.
+// holdsBench reports whether the file contains a benchmark instead of a run. It returns an error if
+// it contains neither.
 func holdsBench(path string) (bool, error) {
 	b, err := infile.Read(path, infile.Record)
 	if err != nil {

@@ -20,13 +20,13 @@ import (
 	"grablab/internal/testbed/fault"
 )
 
-// explanation explains one name in a headline and several labelled lines.
+// explanation explains one name with a headline and labelled lines.
 type explanation struct {
 	head  string
 	lines [][2]string
 }
 
-// explainer lists the names in one catalogue, and finds the explanation of one of them.
+// explainer lists the names in a catalogue, and explains one of them.
 type explainer struct {
 	what string
 	all  []string
@@ -129,8 +129,8 @@ func explainHelp(w io.Writer, topic string) {
 	}
 }
 
-// explain returns the explanations of a name from all catalogues. If no catalogue has the name, it
-// is explained as the entry of a table. If that fails too, the error suggests a similar name.
+// explain returns the explanations of a name. It may be in a catalogue or an entry of a table.
+// Otherwise, the error suggests a similar name.
 func explain(name string) (found []explanation, err error) {
 	var known []string
 	for _, k := range explainers() {
@@ -152,7 +152,7 @@ func explain(name string) (found []explanation, err error) {
 	return found, nil
 }
 
-// cellPart matches one part of a table entry, which is a mark, a fraction or a word.
+// cellPart matches one part of a table entry, such as a mark, a fraction or a word.
 var (
 	cellPart = regexp.MustCompile(`·\?|[·✗✓°*≥▶~?<→]|\d+/\d+|[\pL/][^\s·✗✓°*≥▶~?<→]*|\S+`)
 	modeID   = regexp.MustCompile(`^[fF]\d+$`)
@@ -160,8 +160,7 @@ var (
 	number   = regexp.MustCompile(`^\d[\d.,]*$`)
 )
 
-// explainParts explains a table entry part by part. At each position it takes the longest sequence
-// of parts that has an explanation. It returns nil if a part has none.
+// explainParts explains a table entry part by part. It returns nil if a part has no explanation.
 func explainParts(parts []string) (found []explanation) {
 	parts = slices.DeleteFunc(parts, func(part string) bool { return number.MatchString(part) })
 	for len(parts) > 0 {
@@ -288,8 +287,8 @@ func explainStrategy(name string) (e explanation, ok bool) {
 	}}, true
 }
 
-// checks formats the checks that a strategy is expected to fail in the conformance suite, each
-// with the reason.
+// checks formats the checks that a strategy is known to fail in the conformance suite, with the
+// reasons.
 func checks(failing map[string]string) string {
 	var all []string
 	for _, check := range slices.Sorted(maps.Keys(failing)) {

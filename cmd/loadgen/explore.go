@@ -71,8 +71,8 @@ func (s *exploreSettings) flags() []flags.Flag {
 	}
 }
 
-// boundFlags lists the flags that set bounds. If one is given, explore makes a single search with
-// these bounds instead of its default series of searches.
+// boundFlags lists the flags that set bounds. If the user gives one, explore makes one search
+// instead of its usual series.
 var boundFlags = []string{"actors", "preemptions", "faults", "fault-count", "wait", "work", "everything", "shortest"}
 
 // exploreRules lists which flags of explore exclude each other.
@@ -109,7 +109,7 @@ func parseExplore(args []string) (*exploreSettings, error) {
 	return s, nil
 }
 
-// choose determines the strategies to explore. The strategies in -file must be registered already.
+// choose determines the strategies to explore.
 func (s *exploreSettings) choose() error {
 	names := s.names
 	if names == nil {
@@ -147,8 +147,8 @@ func (s *exploreSettings) parseProperties(text string) ([]string, error) {
 	})
 }
 
-// parseNames parses a list of names. It accepts those in all, and asks find for any other. The
-// notes that find returns are kept, and explore prints them later.
+// parseNames parses a list of names. It accepts those in all, and asks find about others. It keeps
+// the notes of find for later output.
 func parseNames[S ~string](s *exploreSettings, text string, all []S, find func(string) (name S, note string)) ([]S, error) {
 	return flags.Each(text, func(a, b S) bool { return a == b }, func(given string) ([]S, error) {
 		name, note := find(given)
@@ -160,7 +160,7 @@ func parseNames[S ~string](s *exploreSettings, text string, all []S, find func(s
 	})
 }
 
-// parseSeconds parses a number of seconds such as "30", or a duration such as "30s".
+// parseSeconds parses seconds such as "30", or a duration such as "30s".
 func parseSeconds(text string) (float64, error) {
 	if _, err := strconv.ParseFloat(text, 64); err == nil {
 		text += "s"

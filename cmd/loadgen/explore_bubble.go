@@ -8,8 +8,8 @@ import (
 	"grablab/internal/explore/bubble"
 )
 
-// exploreWorkerCommand is a hidden subcommand. The command explore starts it as a child process
-// that executes schedules.
+// exploreWorkerCommand is a hidden command that explore runs as a child process to execute
+// schedules.
 const exploreWorkerCommand = "explore-worker"
 
 func exploreWorkerMain(_ context.Context, _ []string, _, stderr io.Writer) error {

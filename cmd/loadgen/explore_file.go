@@ -27,11 +27,10 @@ import (
 	"grablab/internal/testbed/proc"
 )
 
-// ownStrategy names a variable in the user's file that declares a strategy, and the name of that
-// strategy.
+// ownStrategy names a strategy in the user's file, and the variable that declares it.
 type ownStrategy struct{ variable, name string }
 
-// ownBuild describes a worker program that was built with the strategies in the user's file.
+// ownBuild describes a worker program that contains the user's strategies.
 type ownBuild struct {
 	dir, exe string
 	names    []string // names of the strategies that the file declares
@@ -39,10 +38,9 @@ type ownBuild struct {
 
 func (b ownBuild) remove() { _ = os.RemoveAll(b.dir) }
 
-// takeIn builds a worker program that contains the strategies in file, and registers them in
-// lock.Strategies. A build overlay adds the file to package lock, so the source tree does not
-// change. The user's code runs only in the worker, which the search starts as a child process.
-// Therefore, takeIn asks a worker for the descriptions of the strategies.
+// takeIn builds a worker program with the strategies in file, and registers them in
+// lock.Strategies. A build overlay adds the file to package lock, so the source tree stays
+// unchanged. Their code runs only in the worker, so takeIn asks it for descriptions.
 func takeIn(ctx context.Context, file string) (b ownBuild, err error) {
 	own, err := declared(file)
 	if err != nil {
@@ -61,8 +59,7 @@ func takeIn(ctx context.Context, file string) (b ownBuild, err error) {
 	return b, err
 }
 
-// register appends the strategies of the worker to lock.Strategies, after asking a worker process
-// for their descriptions.
+// register adds the strategies of the worker to lock.Strategies.
 func (b ownBuild) register(file string) error {
 	described, err := explore.Describe([]string{b.exe}, b.names)
 	if errors.Is(err, explore.ErrEnded) {
@@ -72,8 +69,8 @@ func (b ownBuild) register(file string) error {
 	return err
 }
 
-// declared returns the strategies that a file declares. Each must be a package variable that is
-// initialized with a Strategy literal and a literal Name.
+// declared returns the strategies in a file. Each must be a package variable with a Strategy
+// literal that has a literal Name.
 func declared(file string) ([]ownStrategy, error) {
 	if strings.HasSuffix(file, "_test.go") || !strings.HasSuffix(file, ".go") {
 		return nil, fmt.Errorf("%s: want a Go file that is no test", file)
@@ -116,7 +113,7 @@ func declared(file string) ([]ownStrategy, error) {
 	return own, nil
 }
 
-// strategyName returns the Name in a Strategy literal, or "" for any other expression.
+// strategyName returns the Name in a Strategy literal, or "" for other expressions.
 func strategyName(e ast.Expr) string {
 	literal, ok := e.(*ast.CompositeLit)
 	if !ok || fmt.Sprint(literal.Type) != "Strategy" {
@@ -137,8 +134,8 @@ const modulePath = "grablab"
 
 var errNoTree = errors.New("-file is compiled together with the locks that are here: call loadgen in its source tree, where go is installed")
 
-// buildWith builds the worker in dir and returns its path. It omits debug information, which makes
-// the build a fifth faster. If the build fails, the error contains the compiler's output.
+// buildWith builds the worker in dir and returns its path. The error of a failed build contains the
+// compiler's output.
 func buildWith(ctx context.Context, dir, file string, own []ownStrategy) (exe string, err error) {
 	out, err := goCommand(ctx, dir, (*exec.Cmd).Output, "list", "-f", "{{.Dir}}", modulePath+"/internal/grab/lock")
 	if err != nil {
@@ -156,9 +153,8 @@ func buildWith(ctx context.Context, dir, file string, own []ownStrategy) (exe st
 	return exe, nil
 }
 
-// goCommand runs the go command with its temporary files in dir. The command has its own process
-// group, so a Ctrl-C in the terminal does not reach it. When ctx ends, goCommand therefore stops
-// the command and its children itself.
+// goCommand runs the go command with temporary files in dir. When ctx ends, it stops the command
+// with its children, because Ctrl-C does not reach them.
 func goCommand(ctx context.Context, dir string, run func(*exec.Cmd) ([]byte, error), args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Env = append(os.Environ(), "GOTMPDIR="+dir)
@@ -172,10 +168,9 @@ func goCommand(ctx context.Context, dir string, run func(*exec.Cmd) ([]byte, err
 	return out, err
 }
 
-// writeOverlay writes a build overlay that adds two files to package lock, and returns its path.
-// The first file is a copy of the user's file, with a //line directive so that compiler errors
-// show the user's path. The second file registers the strategies of the first. No copy is made if
-// the user's file is already in lockDir.
+// writeOverlay writes a build overlay that adds two files to package lock. The first is a copy of
+// the user's file, and the second registers its strategies. A //line directive makes compiler
+// errors show the user's path.
 func writeOverlay(dir, lockDir, file string, own []ownStrategy) (path string, err error) {
 	abs, err := filepath.Abs(file)
 	if err != nil {
@@ -207,7 +202,7 @@ func writeOverlay(dir, lockDir, file string, own []ownStrategy) (path string, er
 	return path, os.WriteFile(path, overlay, 0o600)
 }
 
-// program returns how the user started this program, for use in the commands that it prints.
+// program returns how the user started this program, for commands that it prints.
 func program() string {
 	if strings.Contains(os.Args[0], "/go-build") { // the program was started by go run
 		return "go run ./cmd/loadgen"

@@ -26,8 +26,8 @@ func (s *exploreSettings) execute(ctx context.Context, stdout, stderr io.Writer)
 	return s.conclude(results, err, stdout, stderr)
 }
 
-// explore searches for failing schedules, or replays one if -replay is given. If it returns an
-// error without results, no schedule has run.
+// explore searches for failing schedules, or replays one with -replay. An error without results
+// means that no schedule has run.
 func (s *exploreSettings) explore(ctx context.Context, stderr io.Writer) ([]explore.Result, error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -62,7 +62,7 @@ func (s *exploreSettings) explore(ctx context.Context, stderr io.Writer) ([]expl
 	return explore.SearchPortfolio(ctx, nil, s.Config, s.progress(stderr))
 }
 
-// notSearched prints why no schedule has run. It returns the error for the exit code.
+// notSearched prints why no schedule has run, and returns the error for the exit code.
 func notSearched(err error, stderr io.Writer) error {
 	if errors.Is(err, context.Canceled) {
 		fmt.Fprintln(stderr, "interrupted before the first schedule")
@@ -78,7 +78,7 @@ func notSearched(err error, stderr io.Writer) error {
 }
 
 // conclude saves the failing schedules, prints the results, and returns the error for the exit
-// code. It prints the results even if saving fails.
+// code.
 func (s *exploreSettings) conclude(results []explore.Result, err error, stdout, stderr io.Writer) error {
 	interrupted := errors.Is(err, context.Canceled)
 	if err != nil && !interrupted {
@@ -101,9 +101,8 @@ func (s *exploreSettings) conclude(results []explore.Result, err error, stdout, 
 	return nil
 }
 
-// unexpected reports whether the verdict or any failure differs from what the registry claims. For
-// the single searches of a series, only failures count, because the bounds of one search may be
-// too narrow to find a claimed failure.
+// unexpected reports whether the verdict or a failure differs from the claims. For one search of a
+// series, only failures count, because its bounds may be too narrow for a claimed failure.
 func unexpected(r explore.Result) bool {
 	unclaimed := func(r explore.Result) bool {
 		return slices.ContainsFunc(r.Failures, func(f explore.Failure) bool { return f.Unclaimed })
@@ -126,7 +125,7 @@ func (s *exploreSettings) save(results []explore.Result) error {
 	return nil
 }
 
-// write saves the schedule of a failure to its file, which it replaces atomically.
+// write saves the schedule of a failure in its file, atomically.
 func (s *exploreSettings) write(f explore.Failure) error {
 	path := s.fileOf(f)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -138,8 +137,8 @@ func (s *exploreSettings) write(f explore.Failure) error {
 	return nil
 }
 
-// fileOf returns the path for the schedule of a failure. The name contains the kind of the
-// failure, because with -everything one property may fail in several ways.
+// fileOf returns the path for a failure's schedule. It contains the kind of the failure, because
+// -everything finds several per property.
 func (s *exploreSettings) fileOf(f explore.Failure) string {
 	name := f.Schedule.Strategy + "-" + f.Property
 	if f.Kind != "" {
@@ -168,7 +167,7 @@ func (s *exploreSettings) replayWith(f explore.Failure) string {
 	return command + " -replay " + s.fileOf(f)
 }
 
-// readReplay reads the schedule in the file of -replay. It does nothing if the flag is missing.
+// readReplay reads the schedule that -replay names, if any.
 func (s *exploreSettings) readReplay() error {
 	if s.replay == "" {
 		return nil
@@ -198,7 +197,7 @@ func (s *exploreSettings) replayAll(ctx context.Context) (results []explore.Resu
 	return results, nil
 }
 
-// firstDiagram draws a diagram of the first failure. It prints nothing if nothing failed.
+// firstDiagram draws a diagram of the first failure, if any.
 func firstDiagram(w io.Writer, e report.Exploration) error {
 	for _, r := range e.Results {
 		if len(r.Failures) > 0 {
@@ -208,8 +207,8 @@ func firstDiagram(w io.Writer, e report.Exploration) error {
 	return nil
 }
 
-// progress returns a function that reports the progress of a search on w. It saves a failure once
-// no shorter schedule for it can be found. It prints a line at most once per progressEvery.
+// progress returns a function that prints the progress of a search, at most once per progressEvery.
+// It saves each failure that cannot become shorter.
 func (s *exploreSettings) progress(w io.Writer) explore.Watch {
 	if s.quiet {
 		w = io.Discard

@@ -41,8 +41,8 @@ type settings struct {
 	expectations  string // file with verdicts that replace the claims of the registry
 	strategyWords []string
 	allFaults     bool // whether -faults contains the word all
-	// unknownStrategy is the error for a strategy that this program does not have. It is ignored
-	// with targets, because they may have strategies of their own.
+	// unknownStrategy is the error for a strategy that this program does not have. It does not
+	// matter for targets, which may have strategies of their own.
 	unknownStrategy error
 
 	line       *flags.Line
@@ -54,13 +54,13 @@ type settings struct {
 // given reports whether the command line or the target file sets the flag.
 func (s *settings) given(name string) bool { return s.line.Given(name) }
 
-// flagGroup is a group of flags that the help shows under one heading.
+// flagGroup is a group of flags with a heading in the help.
 type flagGroup struct {
 	title string
 	flags []flags.Flag
 }
 
-// groups returns every flag of run, in the groups of the help.
+// groups returns all flags of run in the groups of the help.
 func (s *settings) groups() []flagGroup {
 	return []flagGroup{
 		{"What to run", []flags.Flag{
@@ -128,8 +128,8 @@ func (s *settings) flags() (all []flags.Flag) {
 	return all
 }
 
-// targetFlags returns the flags that describe a foreign service. They are also the keys of a
-// target file, which target.FileSchema lists.
+// targetFlags returns the flags that describe a foreign service. They are also the keys of a target
+// file.
 func (s *settings) targetFlags() []flags.Flag {
 	return []flags.Flag{
 		flags.New("service", "COMMAND", "start a service with this command, as often as -instances says, behind proxies, on the servers of -stack local. The command may contain "+fleet.Placeholders(), flags.One(&s.Service, parseService)),
@@ -156,7 +156,7 @@ func (s *settings) targetFlags() []flags.Flag {
 	}
 }
 
-// serverFlags returns the flags with the addresses of servers that loadgen does not start itself.
+// serverFlags returns the flags with the addresses of servers that are already running.
 func serverFlags(c *stack.Config) []flags.Flag {
 	return []flags.Flag{
 		flags.New("db", "DSN", "database of -stack external or of the targets. A service that is not ours also needs -ledger-query", flags.One(&c.DSN, flags.NonEmpty)),
@@ -172,11 +172,11 @@ func serverFlags(c *stack.Config) []flags.Flag {
 // core lists the strategies that run by default.
 var core = []string{"none", "mutex", "setnx", "watchdog", "redlock"}
 
-// defaultWorkers is the default number of cells with a fault that run in parallel. These cells
-// wait most of the time, so the number may exceed that of the CPUs.
+// defaultWorkers is how many cells with a fault run in parallel by default. It may exceed the
+// number of CPUs, because these cells mostly wait.
 const defaultWorkers = 4
 
-// defaults returns the settings of the named scenario, before any flags.
+// defaults returns the settings of a scenario before any flags.
 func defaults(scenario string) *settings {
 	s := &settings{format: "text", line: new(flags.Line), places: map[string]string{}}
 	for _, sc := range experiment.Scenarios {

@@ -44,8 +44,8 @@ func parseRun(args []string) (*settings, error) {
 	return s, nil
 }
 
-// parseWithScenario parses the flags twice: first to learn the scenario, then to override the
-// values that the scenario sets.
+// parseWithScenario parses the flags twice, because flags override the values that the scenario
+// sets.
 func parseWithScenario(args []string) (*settings, error) {
 	s := defaults(experiment.Scenarios[0].Name)
 	if err := s.parse(args); err != nil {
@@ -71,19 +71,18 @@ func (s *settings) parse(args []string) (err error) {
 			s.Args = append(s.Args, arg)
 		}
 	}
-	// Send all drivers of an order at once. If they came one by one, a service that answers slowly
-	// would hide its races.
+	// Send all drivers of an order at once. If they came one by one, a slow service would hide its
+	// races.
 	s.Together = s.attaches() && !s.given("rate") && s.Rate > 0
 	return nil
 }
 
-// unrecorded lists the flags that run.json does not record, because they hold secrets or do not
-// affect the results. -resume accepts new values for them.
+// unrecorded lists the flags that run.json omits, because they are secret or do not affect the
+// results. -resume accepts new values for them.
 var unrecorded = []string{"out", "resume", "format", "assert", "baseline", "budget-total", "junit", "quiet", "schedule", "db", "admin-token", "header"}
 
-// readTargetFile passes the flags in the target file to set, which ignores those that the command
-// line sets. It opens the file by name instead of using the reader, because its errors contain the
-// file and the line.
+// readTargetFile passes the settings in the target file to set, which prefers those of the command
+// line.
 func (s *settings) readTargetFile(_ io.Reader, set func(name, value string) error) error {
 	lines, err := target.ReadFile(s.targetFile)
 	if err != nil {
@@ -101,5 +100,5 @@ func (s *settings) readTargetFile(_ io.Reader, set func(name, value string) erro
 	return nil
 }
 
-// attaches reports whether the run tests a service that the user provides.
+// attaches reports whether the run tests a service of the user.
 func (s *settings) attaches() bool { return len(s.Target.URLs) > 0 || s.Service != nil }

@@ -19,7 +19,7 @@ import (
 	"github.com/gofrs/flock"
 )
 
-// folder is the result folder of a run, which only one process may write to.
+// folder is the result folder of a run. Only one process may write to it.
 type folder struct {
 	path string       // absolute path
 	made bool         // whether this process created the folder, so that discard may remove it
@@ -31,8 +31,8 @@ type folder struct {
 
 const resultsDir = "results"
 
-// newFolder creates and locks the result folder. If out is empty, it creates a folder in results/
-// that is named after the time and the scenario.
+// newFolder creates and locks the result folder. If out is empty, the name consists of the time and
+// the scenario.
 func newFolder(out, scenario string, now time.Time) (*folder, error) {
 	if out != "" {
 		return namedFolder(out)
@@ -55,8 +55,8 @@ func newFolder(out, scenario string, now time.Time) (*folder, error) {
 	return f, f.claim()
 }
 
-// namedFolder opens the folder out, and creates it if necessary. It returns an error if the folder
-// already contains results.
+// namedFolder creates or opens the folder out. It returns an error if the folder already has
+// results.
 func namedFolder(out string) (*folder, error) {
 	f, err := takeFolder(out)
 	if err != nil {
@@ -75,8 +75,7 @@ func namedFolder(out string) (*folder, error) {
 	return f, nil
 }
 
-// takeFolder creates the folder if necessary, and locks it. Unlike namedFolder, it accepts a
-// folder that contains results.
+// takeFolder creates the folder if necessary, and locks it even if it contains results.
 func takeFolder(out string) (*folder, error) {
 	path, made, err := makeFolder(out)
 	if err != nil {
@@ -86,8 +85,8 @@ func takeFolder(out string) (*folder, error) {
 	return f, f.claim()
 }
 
-// makeFolder creates the folder if necessary. It returns the absolute path and whether it has
-// created the folder.
+// makeFolder creates the folder if necessary. It returns the absolute path, and whether the folder
+// is new.
 func makeFolder(out string) (path string, made bool, err error) {
 	if path, err = filepath.Abs(out); err == nil {
 		_, statErr := os.Stat(path)
@@ -100,12 +99,12 @@ func makeFolder(out string) (path string, made bool, err error) {
 	return path, made, nil
 }
 
-// lockName is the name of the lock file in a result folder, which keeps other processes from
-// writing there. The file contains the process id of its owner.
+// lockName is the name of the file that locks a result folder. It contains the process id of the
+// owner.
 const lockName = ".loadgen.lock"
 
-// claim locks the folder. It returns an error if another process writes to the folder, or if the
-// folder is not writable, so that the run can stop before it starts.
+// claim locks the folder. It returns an error if another process uses the folder, or if the folder
+// is not writable.
 func (f *folder) claim() error {
 	for {
 		name := filepath.Join(f.path, lockName)
@@ -131,7 +130,7 @@ func (f *folder) claim() error {
 	}
 }
 
-// isCurrent reports whether the path still leads to the file that is locked.
+// isCurrent reports whether the path still leads to the locked file.
 func (f *folder) isCurrent(name string) (bool, error) {
 	found, err := os.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -150,7 +149,7 @@ func (f *folder) release() error {
 	return removeLocked(filepath.Join(f.path, lockName), f.lock)
 }
 
-// begin marks the run as started, so that discard keeps the folder.
+// begin records that the run has started, so that discard keeps the folder.
 func (f *folder) begin() { f.begun = true }
 
 const (
@@ -158,7 +157,7 @@ const (
 	htmlFile     = "report.html"
 )
 
-// save writes run.json and the reports, and updates the link. It replaces each file atomically.
+// save writes run.json and the reports, each atomically, and updates the link.
 func (f *folder) save(run *experiment.Run) error {
 	err := writeFiles(f, []format[*experiment.Run]{{report.File, report.JSON}, {markdownFile, report.Markdown}, {htmlFile, report.HTML}}, run)
 	if err != nil {
@@ -173,7 +172,7 @@ func (f *folder) save(run *experiment.Run) error {
 	return nil
 }
 
-// writeFiles writes a result in each of several formats. It replaces each file atomically.
+// writeFiles writes a result in several formats, each atomically.
 func writeFiles[T any](f *folder, files []format[T], result T) error {
 	for _, file := range files {
 		var b bytes.Buffer
@@ -187,8 +186,8 @@ func writeFiles[T any](f *folder, files []format[T], result T) error {
 	return nil
 }
 
-// discard removes the folder if the run has not started. If the folder existed before, discard
-// only unlocks it.
+// discard removes a new folder if the run has not started. It only unlocks a folder that existed
+// before.
 func (f *folder) discard() error {
 	if !f.made {
 		return f.release()

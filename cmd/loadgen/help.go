@@ -36,7 +36,7 @@ func printHelp(w io.Writer, name string, table func()) {
 	fmt.Fprint(w, after)
 }
 
-// overview prints what loadgen does, with examples and a list of its commands.
+// overview prints what loadgen does, with examples and its commands.
 func overview(w io.Writer) {
 	var rows [][2]string
 	for _, c := range shownCommands() {
@@ -45,11 +45,11 @@ func overview(w io.Writer) {
 	printHelp(w, "overview", func() { flags.PrintTable(w, rows) })
 }
 
-// commonFlags lists the most common flags of run, which are the only ones in the short help.
+// commonFlags lists the flags of run that the short help shows.
 var commonFlags = []string{"scenario", "strategies", "faults", "stack", "targets", "orders", "rate", "repeat", "assert", "out"}
 
-// runHelp prints the most common flags of run. For the topic "all", it prints every flag by group,
-// and the names that flags accept.
+// runHelp prints the common flags of run. For the topic "all", it prints every flag and the names
+// that flags accept.
 func runHelp(w io.Writer, topic string) {
 	s := defaults(experiment.Scenarios[0].Name)
 	fmt.Fprint(w, `Usage: loadgen [run] [flags]

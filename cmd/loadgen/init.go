@@ -31,11 +31,10 @@ type initSettings struct {
 	in           *bufio.Reader
 }
 
-// keyValues maps each key of a target file to its values. A key that takes a list has several
-// values.
+// keyValues maps each key of a target file to its values.
 type keyValues map[string][]string
 
-// stdin is the source of the user's answers. Tests replace it.
+// stdin provides the user's answers. Tests replace it.
 var stdin io.Reader = os.Stdin
 
 // describing returns the flags that are also keys of a target file.
@@ -74,7 +73,7 @@ func parseInit(args []string) (*initSettings, error) {
 // initFlags returns the flags that the help of init shows.
 func initFlags() []flags.Flag { return append(new(initSettings).flags(), describing()...) }
 
-// question asks the user for the value of one key in the target file.
+// question asks for the value of one key in the target file.
 type question struct {
 	key, text string
 	preset    string
@@ -87,8 +86,8 @@ func lacks(key string) func(keyValues) bool { return func(a keyValues) bool { re
 
 func always(keyValues) bool { return true }
 
-// questions lists the questions in the order in which they are asked. If the answer is empty, the
-// preset applies, or the key stays unset if there is no preset.
+// questions lists the questions in order. An empty answer selects the preset, or leaves the key
+// unset.
 var questions = []question{
 	{"service", "Command that starts one instance, with {port}, {redis}, {db} or {postgres}, and so on (empty if instances run already)", "", lacks("targets")},
 	{"targets", "Base URLs of the running instances, separated by commas", "", lacks("service")},
@@ -104,8 +103,8 @@ var questions = []question{
 	{"lease", "Lifetime of the lock without renewal", "30s", func(a keyValues) bool { return !strings.Contains(strings.Join(a["service"], ""), "{ttl_ms}") }},
 }
 
-// execute asks the questions, writes the target file and tries it with a few grabs. It repeats the
-// last two steps until no problem is left or the user cannot correct it.
+// execute asks the questions, writes the target file and tries it with a few grabs. It corrects the
+// file until no problem is left.
 func (s *initSettings) execute(ctx context.Context, stdout, stderr io.Writer) error {
 	presets := map[string]string{}
 	if s.openAPI != "" {
@@ -141,11 +140,10 @@ func (s *initSettings) execute(ctx context.Context, stdout, stderr io.Writer) er
 	}
 }
 
-// mostTries limits how often init corrects the file.
+// mostTries limits how often init tries the file.
 const mostTries = 8
 
-// ask asks a question and stores the answer. It repeats the question until the answer is valid or
-// the input ends.
+// ask asks a question until the answer is valid, and stores it.
 func (s *initSettings) ask(w io.Writer, q question) {
 	all := describing()
 	value := all[slices.IndexFunc(all, func(f flags.Flag) bool { return f.Name == q.key })].Value
@@ -177,15 +175,15 @@ func (s *initSettings) ask(w io.Writer, q question) {
 	}
 }
 
-// finding is the first problem that a trial of the target file has revealed.
+// finding is the first problem that a try of the target file has revealed.
 type finding struct {
 	experiment.Problem
 	at   string // the problem as text, with its place in the file
 	seen []experiment.SeenAnswer
 }
 
-// try makes a few grabs as the target file describes them. It returns nil if they reveal no
-// problem. earlier is the number of previous tries, each of which has used up an order.
+// try makes a few grabs as the target file says. It returns nil if there is no problem. earlier is
+// the number of tries before, each of which used up an order.
 func (s *initSettings) try(ctx context.Context, stdout io.Writer, earlier int) (found *finding, err error) {
 	run, err := parseCheck([]string{"-target-file", s.out})
 	if err != nil {
@@ -215,8 +213,7 @@ func (s *initSettings) try(ctx context.Context, stdout io.Writer, earlier int) (
 	return nil, nil
 }
 
-// correct changes the answers so that the problem may disappear. It returns false if nothing has
-// changed.
+// correct changes the answers to solve the problem. It returns false if it cannot.
 func (s *initSettings) correct(w io.Writer, found *finding) bool {
 	fmt.Fprintf(w, "  ! %s\n", found.at)
 	before := fmt.Sprint(s.answers)
@@ -230,8 +227,8 @@ func (s *initSettings) correct(w io.Writer, found *finding) bool {
 	return fmt.Sprint(s.answers) != before
 }
 
-// tellApart returns rules that distinguish the answer of a winner from that of a driver who is too
-// late. key is the rule that failed. It returns nil if the answers show no clear difference.
+// tellApart returns rules that distinguish the answer to a winner from the answer to a late driver.
+// key is the rule that failed. It returns nil if the two answers hardly differ.
 func tellApart(key string, seen []experiment.SeenAnswer) map[string]string {
 	status := func(i int) string { return strconv.Itoa(seen[i].Status) }
 	switch {
@@ -260,7 +257,7 @@ func tellApart(key string, seen []experiment.SeenAnswer) map[string]string {
 	return nil
 }
 
-// leaves returns the simple values in a JSON document, such as texts and numbers, by their paths.
+// leaves returns the texts and numbers in a JSON document by their paths.
 func leaves(path string, doc any) map[string]string {
 	all := map[string]string{}
 	if object, ok := doc.(map[string]any); ok {
@@ -275,8 +272,7 @@ func leaves(path string, doc any) map[string]string {
 	return all
 }
 
-// write writes the target file with a comment for each key, and next to it the schema that editors
-// use.
+// write writes the target file with a comment for each key, and the schema for editors.
 func (s *initSettings) write() error {
 	var schema struct {
 		Properties map[string]struct {

@@ -52,7 +52,7 @@ func parseLab(args []string) (*labSettings, error) {
 	return s, nil
 }
 
-// searchFor limits the duration of a search that the page starts, in seconds.
+// searchFor limits, in seconds, a search that the page starts.
 const searchFor = 20.0
 
 func (s *labSettings) execute(ctx context.Context, stdout, stderr io.Writer) error {
@@ -87,7 +87,7 @@ func (s *labSettings) execute(ctx context.Context, stdout, stderr io.Writer) err
 	return nil
 }
 
-// search explores one strategy, when the page asks for it.
+// search explores one strategy for the page.
 func (s *labSettings) search(ctx context.Context, worker []string, asked lab.Search) (report.Found, error) {
 	of := newExploreSettings()
 	of.Config.Strategies, of.Config.Actors, of.Config.Faults = []string{asked.Strategy}, asked.Actors, asked.Faults
@@ -101,7 +101,7 @@ func (s *labSettings) search(ctx context.Context, worker []string, asked lab.Sea
 	}}.Found(), nil
 }
 
-// fill runs the cells of a table in the page, and passes each finished cell to the page.
+// fill runs the cells of a table for the page, and shows each cell when it is finished.
 func (s *labSettings) fill(ctx context.Context, t lab.Table, to lab.Filling) (err error) {
 	var faults []string
 	for _, f := range t.Faults {

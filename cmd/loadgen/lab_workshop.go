@@ -18,19 +18,18 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// stepCommand is a hidden subcommand that runs one command of an exercise. The lab starts it as a
-// child process.
+// stepCommand is a hidden command that runs one step of an exercise. The lab starts it as a child
+// process.
 const stepCommand = "workshop-step"
 
-// stepDone is the result that a child process leaves in its outcome file.
+// stepDone is the result that a child process writes to a file.
 type stepDone struct {
 	Outcome workshop.Outcome
 	Refused string // why the user's lock was rejected; empty if it was accepted
 }
 
-// workshopOf returns a function that opens a workshop session for the page. The session shares its
-// progress with the command workshop. Each command of a session runs in a child process. So the
-// user's lock cannot collide with the lab's strategies, and a crash cannot stop the lab.
+// workshopOf returns a function that opens a workshop session for the page. Commands run in child
+// processes, so that the user's lock can neither collide with others nor crash the lab.
 func (s *labSettings) workshopOf() func(lang string, progress io.Writer) (*workshop.Session, error) {
 	seed := newWorkshopSettings().seed // use one seed for all sessions until the progress is saved
 	return func(lang string, progress io.Writer) (*workshop.Session, error) {
@@ -49,11 +48,11 @@ func (s *labSettings) workshopOf() func(lang string, progress io.Writer) (*works
 	}
 }
 
-// cleanUpTime limits how long a stopped command may take to clean up.
+// cleanUpTime limits how long a stopped command may clean up.
 const cleanUpTime = 30 * time.Second
 
-// doInChild runs a command of this program in a child process. It stops the child by closing the
-// child's standard input. That happens when ctx ends, and also if this process dies.
+// doInChild runs a command of this program in a child process. When ctx ends or this process dies,
+// the child's standard input closes, and the child stops.
 func doInChild(ctx context.Context, args []string, stdout, stderr io.Writer) (o workshop.Outcome, err error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -98,7 +97,7 @@ func doInChild(ctx context.Context, args []string, stdout, stderr io.Writer) (o 
 	return done.Outcome, nil
 }
 
-// stepMain runs the command in args[1:] and writes its outcome to the file args[0].
+// stepMain runs the command in args[1:], and writes its outcome to the file args[0].
 func stepMain(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if len(args) < 2 {
 		return flags.Usage("%s is for a lab", stepCommand)

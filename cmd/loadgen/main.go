@@ -33,14 +33,12 @@ func main() {
 	os.Exit(conclude(err, os.Stderr))
 }
 
-// exitCode is an error that sets the exit code of a command. The command has already printed why
-// it fails.
+// exitCode is an error that sets the exit code after the command has printed the reason.
 type exitCode int
 
 func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
 
-// The exit codes. For any other error, the code is exitUsage if it is a usage error, and
-// exitFailed otherwise.
+// The exit codes. A usage error leads to exitUsage, and any other unknown error to exitFailed.
 const (
 	exitDone        exitCode = 0
 	exitFailed      exitCode = 1 // loadgen itself failed
@@ -49,8 +47,7 @@ const (
 	exitInterrupted exitCode = 130
 )
 
-// conclude returns the exit code for err, and prints err unless the command has done so already. A
-// usage error is printed in one line.
+// conclude returns the exit code for err. It prints err, unless the command has done so.
 func conclude(err error, stderr io.Writer) int {
 	var code exitCode
 	switch {
@@ -67,7 +64,7 @@ func conclude(err error, stderr io.Writer) int {
 	return int(exitFailed)
 }
 
-// withoutPrefix returns err without the text of the sentinel error that it begins with.
+// withoutPrefix returns err without the text of a sentinel error at its beginning.
 func withoutPrefix(err, sentinel error) error {
 	if err == nil {
 		return nil
@@ -105,8 +102,7 @@ func commands() []command {
 	}
 }
 
-// asCommand turns the main function of another package, which returns an exit code, into a
-// command.
+// asCommand converts the main function of another package into a command.
 func asCommand(main func(context.Context, []string, io.Writer, io.Writer) int) func(context.Context, []string, io.Writer, io.Writer) error {
 	return func(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return exitCode(main(ctx, args, stdout, stderr))
@@ -140,7 +136,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 }
 
 // subcommand returns a function that parses the arguments of a command and executes it until a
-// signal arrives. If the arguments ask for help, the function prints that instead.
+// signal arrives. On request, it prints help instead.
 func subcommand[S any](
 	parse func([]string) (S, error), help func(w io.Writer, topic string),
 	execute func(S, context.Context, io.Writer, io.Writer) error,

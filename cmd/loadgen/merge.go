@@ -16,8 +16,7 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// mergeFlags lists the flags of run that merge accepts. All other settings come from the results
-// of the shards.
+// mergeFlags lists the flags that merge accepts. All other settings come from the recorded results.
 var mergeFlags = []string{"db", "admin-token", "header", "ledger-query", "target-file", "expectations", "assert", "baseline", "junit", "out", "format", "quiet"}
 
 // flagsOfMerge returns the flags that merge accepts.
@@ -25,8 +24,8 @@ func (s *settings) flagsOfMerge() []flags.Flag {
 	return slices.DeleteFunc(s.flags(), func(f flags.Flag) bool { return !slices.Contains(mergeFlags, f.Name) })
 }
 
-// parseMerge parses the flags and reads the results of the shards. It returns the settings of the
-// run that the shards belong to.
+// parseMerge parses the flags and reads the results to merge. It returns the settings of their
+// common run.
 func parseMerge(args []string) (*settings, error) {
 	line, err := flags.Parse(defaults(experiment.Scenarios[0].Name).flagsOfMerge(), args)
 	switch {
@@ -47,8 +46,8 @@ func parseMerge(args []string) (*settings, error) {
 	return s, nil
 }
 
-// mergeFolders reads the result folders of the shards. It returns the settings that they have
-// recorded, extended by the flags in line. The answers of the shards become the data to judge.
+// mergeFolders reads the result folders to merge. It returns their settings, together with the
+// flags in line.
 func mergeFolders(line *flags.Line) (*settings, error) {
 	var (
 		recorded []string // flags that all shards have in common
@@ -105,7 +104,7 @@ func mergeFolders(line *flags.Line) (*settings, error) {
 	return s, nil
 }
 
-// shareOf returns which share of the load a shard has sent, and its other flags.
+// shareOf returns which share of the load a process sent, and its other flags.
 func shareOf(run *experiment.Run) (share load.Share, args []string, err error) {
 	err = errors.New("it is not the result of a shard: name folders of loadgen run -shard")
 	for _, arg := range run.Config.Args {
@@ -121,7 +120,7 @@ func shareOf(run *experiment.Run) (share load.Share, args []string, err error) {
 	return share, args, err
 }
 
-// merge judges all shards together. It fails if the answers of a shard are missing.
+// merge judges all results together. It fails if the answers of one are missing.
 func (s *settings) merge(ctx context.Context, stdout, stderr io.Writer) error {
 	err := s.execute(ctx, stdout, stderr)
 	if err == nil || errors.Is(err, exitAssert) {

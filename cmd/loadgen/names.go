@@ -21,8 +21,7 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// Limits that keep a cell feasible. Even opening a million orders and reading their ledger takes a
-// minute.
+// Limits that keep a cell feasible. Opening a million orders alone takes a minute.
 const (
 	maxOrders   = 1_000_000
 	maxRequests = 100_000_000 // number of orders times number of drivers
@@ -59,7 +58,7 @@ func parseAt(text string) (*fault.Point, error) {
 	return &p, err
 }
 
-// readable returns the name of a file if the file can be opened.
+// readable returns the name of a file that can be opened, or an error.
 func readable(name string) (string, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -68,7 +67,7 @@ func readable(name string) (string, error) {
 	return name, f.Close()
 }
 
-// bearer returns a token if it can be sent in an HTTP header.
+// bearer returns a token that is safe in an HTTP header, or an error.
 func bearer(text string) (string, error) {
 	text, err := flags.NonEmpty(text)
 	if err == nil {
@@ -126,8 +125,8 @@ func scenarioNames() []string {
 	return namesOf(experiment.Scenarios, func(s experiment.Scenario) string { return s.Name })
 }
 
-// chooseStrategies is like parseStrategies, but also accepts unknown names, because targets may
-// have strategies of their own.
+// chooseStrategies is like parseStrategies, but accepts unknown names, because targets may have
+// other strategies.
 func (s *settings) chooseStrategies(text string) ([]lock.Strategy, error) {
 	words, err := flags.List(text)
 	if err != nil {
@@ -146,7 +145,7 @@ func (s *settings) chooseStrategies(text string) ([]lock.Strategy, error) {
 	return list, nil
 }
 
-// parseStrategies parses a list of names, or one of the words core, all and peers.
+// parseStrategies parses names of strategies, or one of the words core, all and peers.
 func parseStrategies(text string) ([]lock.Strategy, error) {
 	same := func(a, b lock.Strategy) bool { return a.Name == b.Name }
 	return flags.Each(text, same, func(word string) ([]lock.Strategy, error) {
@@ -173,8 +172,7 @@ func findStrategy(name string) (lock.Strategy, error) {
 	return s, nil
 }
 
-// parseFaults parses a list of faults or the word all, and returns the faults in the order of the
-// catalog. If all was given, chooseCells later removes faults that need another kind of Redis.
+// parseFaults parses names of faults, or the word all. It returns them in the order of the catalog.
 func (s *settings) parseFaults(text string) ([]catalog.Fault, error) {
 	same := func(a, b catalog.Fault) bool { return a == b }
 	chosen, err := flags.Each(text, same, func(word string) ([]catalog.Fault, error) {
@@ -191,8 +189,7 @@ func (s *settings) parseFaults(text string) ([]catalog.Fault, error) {
 	return slices.DeleteFunc(slices.Clone(catalog.RunFaults), func(f catalog.Fault) bool { return !slices.Contains(chosen, f) }), nil
 }
 
-// findFault returns the fault with that name. If the name is outdated, it also notes the current
-// name for the user.
+// findFault returns the fault with that name. For an old name, it adds a note with the new one.
 func (s *settings) findFault(name string) (catalog.Fault, error) {
 	found, note, _ := catalog.FindFault(name)
 	if slices.Contains(catalog.RunFaults, found.Name) {

@@ -15,7 +15,7 @@ import (
 // node is a JSON object in an OpenAPI document.
 type node = map[string]any
 
-// openAPI looks up the calls of a service in its OpenAPI document.
+// openAPI looks up calls in the OpenAPI document of a service.
 type openAPI struct{ doc node }
 
 var (
@@ -25,8 +25,8 @@ var (
 	parameter   = regexp.MustCompile(`\{[^}]*\}`)
 )
 
-// readOpenAPI suggests values for a target file, based on an OpenAPI document. They describe the
-// grab and the call that opens orders.
+// readOpenAPI suggests values for a target file from an OpenAPI document. They describe the grab
+// and the call that opens orders.
 func readOpenAPI(path string) (map[string]string, error) {
 	text, err := infile.Read(path, infile.Small)
 	if err != nil {
@@ -91,7 +91,7 @@ func object(n node, names ...string) node {
 	return n
 }
 
-// schema returns the JSON schema in the content of a request or an answer. It follows references.
+// schema returns the JSON schema of a request or an answer, and follows references.
 func (api openAPI) schema(content node) node {
 	s := object(content, "content", "application/json", "schema")
 	for range 8 { // limit the steps, because references can form a cycle
@@ -104,9 +104,8 @@ func (api openAPI) schema(content node) node {
 	return s
 }
 
-// body returns a template for the body of a request. It has the required fields, or all fields if
-// none is required. Numbers and ids get the placeholder that value returns, and other texts stay
-// empty.
+// body returns a template for the body of a request, with its required fields or all fields. value
+// returns the placeholder for an id or a number.
 func (api openAPI) body(op node, value func(field string) string) string {
 	s := api.schema(object(op, "requestBody"))
 	properties := object(s, "properties")
@@ -128,8 +127,7 @@ func (api openAPI) body(op node, value func(field string) string) string {
 	return "{" + strings.Join(fields, ",") + "}"
 }
 
-// firstID returns the name of the field that contains an id in the successful answer to a call. It
-// returns "" if there is none.
+// firstID returns the name of the field with an id in a successful answer, or "".
 func (api openAPI) firstID(op node) string {
 	responses := object(op, "responses")
 	for _, status := range []string{"201", "200"} {

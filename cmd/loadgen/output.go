@@ -8,7 +8,7 @@ import (
 	"grablab/internal/flags"
 )
 
-// format is a named way to write a value of type T.
+// format is a named way to write a T.
 type format[T any] struct {
 	name   string
 	render func(io.Writer, T) error
@@ -18,20 +18,19 @@ func formatNames[T any](formats []format[T]) []string {
 	return namesOf(formats, func(f format[T]) string { return f.name })
 }
 
-// formatFlag returns the flag -format, which accepts these formats. The first one is the default.
+// formatFlag returns the flag -format for these formats. The first is the default.
 func formatFlag[T any](name *string, formats []format[T]) flags.Flag {
 	names := formatNames(formats)
 	*name = names[0]
 	return flags.New("format", "NAME", "format of standard output: "+flags.Join(names), flags.One(name, flags.OneOf(names...)))
 }
 
-// renderAs writes x in the named format, which must be one of formats. An empty name selects the
-// first one.
+// renderAs writes x in the named format. An empty name means the first format.
 func renderAs[T any](w io.Writer, formats []format[T], name string, x T) error {
 	return formats[max(slices.Index(formatNames(formats), name), 0)].render(w, x)
 }
 
-// notes are messages for the user, for example that a fault has a new name.
+// notes are messages for the user, such as the new name of a fault.
 type notes []string
 
 func (n *notes) add(text string) {

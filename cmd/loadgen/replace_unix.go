@@ -10,14 +10,14 @@ import (
 	"github.com/google/renameio/v2"
 )
 
-// replaceFile writes a file. If the file exists, it is replaced atomically.
+// replaceFile writes a file atomically.
 func replaceFile(path string, data []byte) error { return renameio.WriteFile(path, data, 0o644) }
 
-// replaceLink creates a symbolic link, or atomically changes an existing one to point at target.
+// replaceLink creates or replaces a symbolic link atomically.
 func replaceLink(target, link string) error { return renameio.Symlink(target, link) }
 
-// removeLocked removes path, which is the lock file or its folder, and only then unlocks it. In
-// the opposite order, another process could take the lock before its file is removed.
+// removeLocked removes a path before it unlocks it. Otherwise another process could take the lock,
+// and lose its file.
 func removeLocked(path string, lock *flock.Flock) error {
 	return errors.Join(os.RemoveAll(path), lock.Close())
 }

@@ -29,7 +29,7 @@ func showFlags[T any](formats []format[T]) func() []flags.Flag {
 	return func() []flags.Flag { return []flags.Flag{formatFlag(new(string), formats)} }
 }
 
-// parseShow parses the flag -format and the paths of the results.
+// parseShow parses -format and the paths of results.
 func parseShow[T any](formats []format[T], args []string) (s showSettings, err error) {
 	line, err := flags.Parse([]flags.Flag{formatFlag(&s.format, formats)}, args)
 	if err == nil {
@@ -46,7 +46,7 @@ func parseReport(args []string) (showSettings, error) {
 	return s, err
 }
 
-// report prints each run, separated by empty lines.
+// report prints each run, with an empty line in between.
 func (s showSettings) report(_ context.Context, stdout, _ io.Writer) error {
 	for i, dir := range s.paths {
 		run, err := report.Load(dir)

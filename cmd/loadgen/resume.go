@@ -11,8 +11,7 @@ import (
 	"grablab/internal/present/report"
 )
 
-// resumed returns the settings of the run that -resume names. It adds the flags of the current
-// command line that run.json does not record.
+// resumed returns the settings of the run that -resume names, with the flags that run.json omits.
 func (s *settings) resumed() (*settings, error) {
 	run, err := report.Load(s.resume)
 	if err != nil {
@@ -30,18 +29,17 @@ func (s *settings) resumed() (*settings, error) {
 	return r, err
 }
 
-// runsCommands lists the flags whose values are run as commands or SQL, or name a file with such
-// values. -resume refuses to take them from a result folder unless the user repeats them, because
-// the folder may come from someone else.
+// runsCommands lists the flags that contain commands or SQL. -resume does not run those from a
+// result folder, unless the user repeats them, because the folder may come from someone else.
 var runsCommands = []string{"service", "open-orders", "ledger-query", "target-file"}
 
-// untrusted reports whether a recorded flag is dangerous and the user has not repeated it.
+// untrusted reports whether a recorded flag is dangerous, and the user has not repeated it.
 func untrusted(arg string, given []string) bool {
 	name, _, _ := strings.Cut(strings.TrimPrefix(arg, "-"), "=")
 	return slices.Contains(runsCommands, name) && !slices.Contains(given, arg)
 }
 
-// contradicts returns an error if the run cannot be resumed by this program with the given flags.
+// contradicts returns an error if this program cannot resume the run with the given flags.
 func (s *settings) contradicts(run *experiment.Run) error {
 	recorded := run.Config.Args // each has the form "-name=value"
 	here := experiment.NewEnvironment("")

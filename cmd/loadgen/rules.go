@@ -13,15 +13,15 @@ const (
 	// maxStruckUnits is the largest number of units per order in a cell with a fault.
 	maxStruckUnits = 20
 
-	// serverNames lists the flags with the servers of -stack external, other than -db.
+	// serverNames lists the flags with addresses for -stack external, except -db.
 	serverNames = "redis sentinel sentinel-master redlock zk etcd"
 
-	// describeTargets lists the flags that apply only to a foreign service.
+	// describeTargets lists the flags that only apply to a foreign service.
 	describeTargets = "first-order probe-drivers admin-token target-file path method body header grabbed taken busy later open-orders ledger-query lease settle idempotent"
 )
 
-// runRules lists which flags of run require or exclude each other. Only the first broken rule is
-// reported, so rules about combinations of flags precede those about details.
+// runRules lists which flags of run need or exclude each other. Only the first broken rule is
+// reported, so general rules come first.
 var runRules = []flags.Rule{
 	{Flags: "shard", Needs: "-targets", Wrong: "all shards send to the same instances, so none can start them", Do: "add -targets URL,URL"},
 	{Flags: "shard", Needs: "-shard-start", Wrong: "the shards must begin together", Do: "add -shard-start with the same time for all"},
@@ -81,7 +81,7 @@ var runRules = []flags.Rule{
 	{Flags: "clock-offset", Needs: "foreign, two instances", Wrong: "it sets the clock of the second instance", Do: "use at least -instances 2"},
 }
 
-// flagsBut returns the names of all flags of run except those in names.
+// flagsBut returns all flags of run except those in names.
 func flagsBut(names string) string {
 	var rest []string
 	for _, f := range defaults("").flags() {
@@ -92,7 +92,7 @@ func flagsBut(names string) string {
 	return strings.Join(rest, " ")
 }
 
-// facts returns whether each condition in runRules is true for these settings.
+// facts returns which conditions of runRules are true.
 func (s *settings) facts() map[string]bool {
 	uses := func(name string) bool { return s.Service != nil && s.Service.Uses(name) }
 	bySQL := false

@@ -25,7 +25,7 @@ import (
 	"golang.org/x/term"
 )
 
-// execute runs all cells of the table, or replays the schedule if -schedule is given.
+// execute runs all cells, or replays a schedule with -schedule.
 func (s *settings) execute(ctx context.Context, stdout, stderr io.Writer) error {
 	if s.schedule != "" {
 		return s.runSchedule(ctx, stdout, stderr)
@@ -64,7 +64,7 @@ func (s *settings) open() (*folder, error) {
 	return out, nil
 }
 
-// folder returns a new result folder, or that of the run to resume.
+// folder returns a new result folder, or the one of the run to resume.
 func (s *settings) folder() (*folder, error) {
 	if s.Resume == nil {
 		return newFolder(s.Out, s.Scenario, time.Now())
@@ -73,15 +73,14 @@ func (s *settings) folder() (*folder, error) {
 }
 
 // untilSignal returns a context that ends at the first signal, so that the command can clean up. A
-// second signal kills the process.
+// second signal ends the process.
 func untilSignal(ctx context.Context) (context.Context, func()) {
 	ctx, stop := signal.NotifyContext(ctx, instance.EndSignals()...)
 	forget := context.AfterFunc(ctx, stop)
 	return ctx, func() { forget(); stop() }
 }
 
-// announce prints the seed and returns the writer for progress lines, and whether that writer is a
-// terminal. If other programs read standard output, it prints the seed to the log instead.
+// announce prints the seed. It returns the writer for progress, and whether that is a terminal.
 func announce(seed uint64, forPrograms, quiet bool, stdout, stderr io.Writer) (log io.Writer, tty bool) {
 	f, ok := stderr.(*os.File)
 	log, tty = stderr, ok && term.IsTerminal(int(f.Fd()))
@@ -95,8 +94,8 @@ func announce(seed uint64, forPrograms, quiet bool, stdout, stderr io.Writer) (l
 	return log, tty
 }
 
-// notBegun removes the folder of a command that ended before its first unit of work, a "cell" or a
-// "round". It returns the error that determines the exit code.
+// notBegun removes the folder of a command that ended before its first cell or round. It returns
+// the error for the exit code.
 func notBegun(err error, unit string, out *folder, stderr io.Writer) error {
 	failed := out.discard()
 	switch {
@@ -109,7 +108,7 @@ func notBegun(err error, unit string, out *folder, stderr io.Writer) error {
 	return errors.Join(refusal(err), failed)
 }
 
-// refusal turns err into a usage error if the user can correct it.
+// refusal turns err into a usage error if the user can correct the mistake.
 func refusal(err error) error {
 	for _, sentinel := range []error{stack.ErrRefused, fleet.ErrRefused, ledger.ErrQuery, migrations.ErrForeign, infile.ErrTooLarge} {
 		if errors.Is(err, sentinel) {
@@ -119,7 +118,7 @@ func refusal(err error) error {
 	return err
 }
 
-// conclude prints the result. It returns the error that determines the exit code.
+// conclude prints the result and returns the error for the exit code.
 func (s *settings) conclude(run *experiment.Run, err error, out *folder, stdout, stderr io.Writer) error {
 	if !out.begun {
 		return notBegun(s.refusal(err), "cell", out, stderr)
@@ -152,7 +151,7 @@ func (s *settings) conclude(run *experiment.Run, err error, out *folder, stdout,
 	return err
 }
 
-// print writes the table, or the run as JSON, to standard output.
+// print writes the table or the JSON to standard output.
 func (s *settings) print(run *experiment.Run, out *folder, stdout io.Writer) error {
 	if s.format == "json" {
 		return report.JSON(stdout, run)
@@ -168,7 +167,7 @@ func (s *settings) print(run *experiment.Run, out *folder, stdout io.Writer) err
 	return err
 }
 
-// relative returns a path relative to the working directory if it lies below that.
+// relative shortens a path that is below the working directory.
 func relative(path string) string {
 	dir, err := os.Getwd()
 	if err != nil {

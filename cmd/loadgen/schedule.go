@@ -16,8 +16,8 @@ import (
 	"grablab/internal/testbed/infile"
 )
 
-// runSchedule replays the schedule of -schedule on real servers, and prints whether the strategy
-// violates the property. It creates no result folder.
+// runSchedule replays a schedule on real servers, and prints whether the strategy violates the
+// property.
 func (s *settings) runSchedule(ctx context.Context, stdout, stderr io.Writer) error {
 	cfg, forced, err := s.force(ctx, stdout, stderr)
 	switch {
@@ -48,8 +48,8 @@ func (s *settings) force(ctx context.Context, stdout, stderr io.Writer) (cfg rep
 	return cfg, forced, err
 }
 
-// parseSchedule parses a schedule file. If the property in the file has an outdated name, it uses
-// the current one and adds a note for the user.
+// parseSchedule parses a schedule file. If the property has an old name, it adds a note with the
+// new one.
 func parseSchedule(file string, text []byte, notes *notes) (s schedule.Schedule, err error) {
 	if s, err = schedule.Parse(string(text)); err != nil {
 		return s, fmt.Errorf("%s: %w", file, withoutPrefix(err, schedule.ErrSyntax))
@@ -70,7 +70,7 @@ func parseSchedule(file string, text []byte, notes *notes) (s schedule.Schedule,
 	return s, nil
 }
 
-// replayConfig reads the schedule file, and finds the strategy with which to replay it.
+// replayConfig reads the schedule file and finds the strategy to replay it with.
 func (s *settings) replayConfig() (cfg replay.Config, err error) {
 	text, err := infile.Read(s.schedule, infile.Small)
 	if err != nil {
@@ -87,15 +87,15 @@ func (s *settings) replayConfig() (cfg replay.Config, err error) {
 	return cfg, err
 }
 
-// configOf returns the configuration to replay the schedule in text. The caller adds the strategy.
+// configOf returns the configuration for a replay, except the strategy.
 func configOf(file string, text []byte, notes *notes) (cfg replay.Config, err error) {
 	cfg.Schedule, err = parseSchedule(file, text, notes)
 	cfg.Lines = schedule.StepLines(string(text))
 	return cfg, err
 }
 
-// concludeSchedule prints the result of a replay. The strategy in the file should violate the
-// property, and any other strategy should not. Otherwise, concludeSchedule returns exitAssert.
+// concludeSchedule prints the result of a replay. It returns exitAssert unless the file's strategy,
+// and no other, violates the property.
 func concludeSchedule(w io.Writer, cfg replay.Config, f replay.Result) error {
 	sentences, asExpected := conclusion(cfg, f)
 	fmt.Fprintf(w, "\n%s\n", strings.Join(sentences, "\n"))
@@ -105,8 +105,7 @@ func concludeSchedule(w io.Writer, cfg replay.Config, f replay.Result) error {
 	return nil
 }
 
-// conclusion describes the result of a replay in sentences, and reports whether the schedule
-// predicts this result.
+// conclusion describes the result of a replay, and reports whether it is the expected one.
 func conclusion(cfg replay.Config, f replay.Result) (sentences []string, asExpected bool) {
 	sameStrategy := cfg.Strategy.Name == cfg.Schedule.Strategy
 	verb := "keeps"

@@ -17,7 +17,7 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// validate checks that the flags fit together, and derives settings from them.
+// validate checks the combination of flags and derives settings from it.
 func (s *settings) validate() error {
 	for _, step := range []func() error{
 		s.chooseNames, s.chooseCells, s.checkRules, s.readExpectations, s.readBaseline, s.describeTarget, s.sizeLoad, s.checkProbes, s.checkGuard, s.checkServers, s.checkAsserts,
@@ -29,11 +29,11 @@ func (s *settings) validate() error {
 	return nil
 }
 
-// checkRules returns an error for the first rule that the flags break.
+// checkRules returns an error for the first broken rule.
 func (s *settings) checkRules() error { return flags.Check(runRules, s.line, s.facts()) }
 
-// chooseNames sets the names of the targets' strategies, which are checked once the targets
-// answer. Without targets, it returns an error for unknown strategies.
+// chooseNames sets the names of the targets' strategies. Without targets, it returns an error for
+// unknown names.
 func (s *settings) chooseNames() error {
 	if !s.attaches() {
 		return s.unknownStrategy
@@ -60,8 +60,8 @@ func (s *settings) chooseNames() error {
 	return nil
 }
 
-// chooseCells derives the strategies and the faults from -only, unless their own flags are given.
-// It also records which settings the user has set, because a fault must not change these.
+// chooseCells derives strategies and faults from -only. It records which settings the user chose,
+// because faults must not change those.
 func (s *settings) chooseCells() error {
 	s.Asked = experiment.Asked{Work: s.given("work"), TTL: s.given("ttl"), Wait: s.given("wait"), Timeout: s.given("timeout")}
 	if s.Stack.Kind == stack.External && !s.given("worker-stacks") {
@@ -107,15 +107,15 @@ func (s *settings) chooseCells() error {
 	return nil
 }
 
-// keepFaults removes the faults that occur in none of these cells.
+// keepFaults removes the faults that none of the cells has.
 func (s *settings) keepFaults(cells []experiment.CellName) {
 	s.Faults = slices.DeleteFunc(slices.Clone(s.Faults), func(f catalog.Fault) bool {
 		return !slices.ContainsFunc(cells, func(c experiment.CellName) bool { return c.Fault == f })
 	})
 }
 
-// anyCell reports whether the predicate is true for the fault of any cell. The cells of targets
-// are not known yet, so all faults in the flags count for them.
+// anyCell reports whether the predicate is true for the fault of any cell. The cells of targets are
+// unknown yet, so all requested faults count.
 func (s *settings) anyCell(has func(catalog.Fault) bool) bool {
 	cellHas := func(c experiment.CellName) bool { return has(c.Fault) }
 	if s.attaches() {
@@ -124,7 +124,7 @@ func (s *settings) anyCell(has func(catalog.Fault) bool) bool {
 	return slices.ContainsFunc(s.Plan(), cellHas)
 }
 
-// readExpectations reads the file with expected verdicts that -expectations names.
+// readExpectations reads the expected verdicts from the file that -expectations names.
 func (s *settings) readExpectations() (err error) {
 	if s.expectations == "" {
 		return nil
@@ -140,7 +140,7 @@ func (s *settings) readExpectations() (err error) {
 	return nil
 }
 
-// describeTarget checks and compiles the flags that describe a foreign service.
+// describeTarget checks the flags that describe a foreign service.
 func (s *settings) describeTarget() error {
 	if !s.attaches() {
 		return nil
@@ -187,8 +187,7 @@ func (s *settings) describeTarget() error {
 	return nil
 }
 
-// nameOf names a flag in a message: as the line of the target file that sets it, or else as the
-// flag.
+// nameOf names a setting in a message, as a line of the target file or as a flag.
 func (s *settings) nameOf(flag string) string {
 	if s.places[flag] != "" {
 		return s.line.Label(flag)
@@ -196,11 +195,11 @@ func (s *settings) nameOf(flag string) string {
 	return "-" + flag
 }
 
-// serviceBudget is the default budget of a cell with a fault for a service. It is long, because
-// the points are struck one after the other.
+// serviceBudget is the default time for one cell of a service. It is long, because the fault is
+// injected at one call after the other.
 const serviceBudget = 15 * time.Minute
 
-// startService derives settings that a service started by -service needs.
+// startService derives the settings for a service that -service starts.
 func (s *settings) startService() {
 	s.Service.Ready, s.Service.Migrations, s.Stack.Kind = s.ready, s.migrations, stack.Local
 	if !s.Service.Uses("ttl_ms") {
@@ -233,10 +232,10 @@ func (s *settings) sizeLoad() error {
 	return nil
 }
 
-// faultDrivers is an upper bound for the drivers of a cell with a fault.
+// faultDrivers is more than the number of drivers in any cell with a fault.
 const faultDrivers = 1000
 
-// checkProbes returns an error if a driver that probes orders could also be part of the load.
+// checkProbes returns an error if a driver for test grabs could also be part of the load.
 func (s *settings) checkProbes() error {
 	last := s.Drivers
 	if s.anyCell(func(f catalog.Fault) bool { return f != catalog.NoFault }) {
@@ -257,8 +256,8 @@ func (s *settings) checkGuard() error {
 	return nil
 }
 
-// checkServers records which servers the strategies need. For -stack external, it returns an error
-// if the address of such a server is missing.
+// checkServers records which servers the strategies need. With -stack external, it returns an error
+// if an address is missing.
 func (s *settings) checkServers() error {
 	for _, strategy := range s.Strategies {
 		s.Stack.Needs |= strategy.Needs
@@ -292,8 +291,8 @@ func (s *settings) checkServers() error {
 	return nil
 }
 
-// checkAsserts returns an error if an -assert names no cell of the run. The strategies of targets
-// are not known yet, so any strategy is accepted for them without a fault.
+// checkAsserts returns an error if an -assert names no cell of the run. It cannot check the
+// strategies of targets yet.
 func (s *settings) checkAsserts() error {
 	plan := s.Plan()
 	for _, a := range s.asserts {

@@ -62,19 +62,19 @@ func (w *workshopSettings) flags() []flags.Flag {
 	}
 }
 
-// workshopRules lists which flags of workshop require or exclude each other.
+// workshopRules lists which flags of workshop need or exclude each other.
 var workshopRules = []flags.Rule{
 	{Flags: "predict answer hint again", Needs: "an exercise", Wrong: "the exercise is missing", Do: "name it, as in workshop 5 -hint"},
 	{Flags: "reset script-flush", Excludes: "an exercise", Wrong: "concerns no single exercise", Do: "leave out the number"},
 	{Flags: "unlock-as", Needs: "-script-flush", Wrong: "nothing is unlocked", Do: "add -script-flush"},
 }
 
-// localeLanguage returns the language for texts, according to the locale in the environment.
+// localeLanguage returns the language of the user's locale.
 func localeLanguage(getenv func(string) string) string {
 	return workshop.FromLocale(cmp.Or(getenv("LC_ALL"), getenv("LC_MESSAGES"), getenv("LANG")))
 }
 
-// parseWorkshop parses the flags, the number of the exercise and the file. Its errors wrap
+// parseWorkshop parses the flags, the number of an exercise and a file. Its errors wrap
 // flags.ErrUsage or are a flags.HelpError.
 func parseWorkshop(args []string) (w *workshopSettings, err error) {
 	w = newWorkshopSettings()
@@ -149,8 +149,8 @@ func (w *workshopSettings) run(ctx context.Context, stdout, stderr io.Writer) er
 	return w.exercise(ctx, s, e)
 }
 
-// session loads the user's progress, or starts a new one. With -reset, it first removes the old
-// progress and the files of the exercises.
+// session loads the user's progress. With -reset, it removes the progress and the files of
+// exercises first.
 func (w *workshopSettings) session(stdout, stderr io.Writer) (*workshop.Session, error) {
 	path := filepath.Join(resultsDir, progressFile)
 	if w.reset {
@@ -192,8 +192,8 @@ func removeFile(path string) error {
 	return nil
 }
 
-// exercise continues an exercise: it takes the prediction, runs the commands and takes the
-// answers. It stops early if an input is missing and the user cannot be asked.
+// exercise continues an exercise: it asks for the prediction, runs the commands and asks for
+// answers. It stops if it needs an answer and cannot ask.
 func (w *workshopSettings) exercise(ctx context.Context, s *workshop.Session, e workshop.Exercise) error {
 	answers := w.answer != "" || w.file != ""
 	if !answers || !s.Ran(e) {
@@ -243,8 +243,7 @@ func (w *workshopSettings) exercise(ctx context.Context, s *workshop.Session, e 
 	}
 }
 
-// answers returns the answers in the flags or, if there are none, asks the user. It returns nil if
-// no answers are available.
+// answers returns the answers in the flags, or else asks the user. It returns nil if it cannot ask.
 func (w *workshopSettings) answers(ctx context.Context, s *workshop.Session, e workshop.Exercise) ([][]string, error) {
 	if w.answer != "" || w.file != "" {
 		return w.split(e)
@@ -276,7 +275,7 @@ func (w *workshopSettings) answers(ctx context.Context, s *workshop.Session, e w
 	return all, nil
 }
 
-// splitWords splits a line at commas, including Chinese and Japanese ones.
+// splitWords splits a line at commas, even Chinese or Japanese ones.
 func splitWords(line string) []string {
 	words := strings.Split(strings.NewReplacer("，", ",", "、", ",").Replace(line), ",")
 	for i := range words {
@@ -285,8 +284,8 @@ func splitWords(line string) []string {
 	return words
 }
 
-// split assigns the answers in the flags to the questions. The file answers the question that
-// requires a file. Without -answer, the other questions are skipped.
+// split assigns the answers in the flags to the questions. Without -answer, only the question about
+// a file is answered.
 func (w *workshopSettings) split(e workshop.Exercise) ([][]string, error) {
 	var words []string
 	if w.answer != "" {
@@ -317,7 +316,7 @@ func (w *workshopSettings) split(e workshop.Exercise) ([][]string, error) {
 	return all, nil
 }
 
-// ask prints a question and reads a line. It returns early if ctx ends.
+// ask prints a question and reads a line, unless ctx ends first.
 func ask(ctx context.Context, in io.Reader, question string, out io.Writer) (string, error) {
 	fmt.Fprint(out, question+"> ")
 	type answer struct {
@@ -339,8 +338,7 @@ func ask(ctx context.Context, in io.Reader, question string, out io.Writer) (str
 	}
 }
 
-// readLine reads one line byte by byte. It must not read past the end of the line, because the
-// rest belongs to the next answer.
+// readLine reads one line byte by byte, because the rest belongs to the next answer.
 func readLine(in io.Reader) (string, error) {
 	var line []byte
 	for b := make([]byte, 1); ; {
@@ -360,7 +358,7 @@ func readLine(in io.Reader) (string, error) {
 	}
 }
 
-// doCommand runs a command of this program within this process, and returns its outcome.
+// doCommand runs a command of this program and returns its outcome.
 func doCommand(ctx context.Context, args []string, stdout, stderr io.Writer) (o workshop.Outcome, err error) {
 	switch args[0] {
 	case "explore":

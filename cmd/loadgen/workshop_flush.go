@@ -20,8 +20,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// flushScripts shows what happens to a lock when Redis forgets its scripts between locking and
-// unlocking. It starts one instance, uses the scripts of the article, and prints each step.
+// flushScripts shows what happens to a lock when Redis forgets its scripts before the unlock. It
+// prints each step.
 func flushScripts(ctx context.Context, kind, unlockAs string, stdout, stderr io.Writer) (_ *workshop.Scripts, err error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -46,15 +46,15 @@ func flushScripts(ctx context.Context, kind, unlockAs string, stdout, stderr io.
 	return (&flush{url: instances.URLs()[0], redis: client, out: stdout}).play(ctx, unlockAs)
 }
 
-// flush holds the connections that the steps of -script-flush need.
+// flush holds the connections for -script-flush.
 type flush struct {
 	url   string // base URL of the instance under test
 	redis *redis.Client
 	out   io.Writer
 }
 
-// play locks and unlocks key k for user u0, locks it for u1, sends SCRIPT FLUSH, and then unlocks
-// it for unlockAs.
+// play locks key k for user u0 and then for u1. It sends SCRIPT FLUSH and unlocks the key for
+// unlockAs.
 func (f *flush) play(ctx context.Context, unlockAs string) (*workshop.Scripts, error) {
 	var first, locked grab.Locked
 	var before, released grab.Released
@@ -86,7 +86,7 @@ func (f *flush) play(ctx context.Context, unlockAs string) (*workshop.Scripts, e
 	return &workshop.Scripts{Locked: locked.Locked, NoScript: reply.Error(), Released: released.Released}, nil
 }
 
-// post sends a request to the instance, prints the answer and decodes it.
+// post sends a request to the instance, and prints and decodes the answer.
 func (f *flush) post(ctx context.Context, path string, answer any) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, f.url+path, nil)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package adapters lets libraries with a lock interface of their own use handoff. Copy what you
-// need: each adapter needs only handoff and its library.
+// Package adapters lets libraries with their own lock interface use handoff. Copy the adapter that
+// you need.
 package adapters
 
 import (
@@ -13,13 +13,13 @@ import (
 	goose "github.com/pressly/goose/v3/lock"
 )
 
-// Gocron is a locker for gocron.WithDistributedLocker: each run of a job happens on only one of
-// several schedulers. A scheduler that finds the job running skips this run.
+// Gocron is for gocron.WithDistributedLocker. Only one of several schedulers runs each job, and the
+// others skip it.
 type Gocron struct{ Locks *handoff.Locker }
 
 var _ gocron.Locker = Gocron{}
 
-// Lock takes the lock of the job named key without waiting.
+// Lock takes the lock of a job without waiting.
 func (g Gocron) Lock(ctx context.Context, key string) (gocron.Lock, error) {
 	lease, err := g.Locks.TryAcquire(ctx, "gocron:"+key)
 	if err != nil {
@@ -34,14 +34,14 @@ type gocronLock struct{ lease *handoff.Lease }
 // Unlock ends the run.
 func (l gocronLock) Unlock(ctx context.Context) error { return l.lease.Release(ctx) }
 
-// Goose is a locker for goose.WithLocker: of several instances that start at the same time, one
-// runs the migrations while the others wait. If the lease is lost, a running statement continues.
-// So use it only for migrations that may run twice, or prefer goose's own database locks.
+// Goose is for goose.WithLocker. One of several instances runs the migrations while the others
+// wait. If the lease is lost, a running statement continues, so prefer goose's own locks for
+// migrations that must not run twice.
 type Goose struct{ names *adapter.Names }
 
 var _ goose.Locker = Goose{}
 
-// NewGoose returns a Goose that takes its lock from the given Locker.
+// NewGoose returns a Goose with a lock of this Locker.
 func NewGoose(locks *handoff.Locker) Goose { return Goose{adapter.NewNames(locks)} }
 
 // migrations is the key of the lock.

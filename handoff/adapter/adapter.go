@@ -1,6 +1,5 @@
-// Package adapter offers handoff with the method sets that other lock libraries have, so that code
-// written for them needs few changes. Each type here hides a part of handoff; use the package
-// handoff itself in new code.
+// Package adapter gives handoff the methods of other lock libraries, so that code for them needs
+// few changes. In new code, use package handoff.
 package adapter
 
 import (
@@ -14,11 +13,11 @@ import (
 	"grablab/handoff"
 )
 
-// ErrNotHeld means that an unlock was called while the lock was not held.
+// ErrNotHeld means that the lock was not held at an unlock.
 var ErrNotHeld = errors.New("adapter: the lock is not held")
 
-// Locker is a sync.Locker for one key. Because sync.Locker cannot report errors, use it only if a
-// rare second holder does no harm. It is safe for concurrent use.
+// Locker is a sync.Locker for one key. It cannot report errors, so use it only if a rare second
+// holder does no harm. It is safe for concurrent use.
 type Locker struct {
 	Locks *handoff.Locker
 	Key   string
@@ -26,7 +25,7 @@ type Locker struct {
 	held leases
 }
 
-// Lock waits for the lock. It panics if Redis cannot be reached.
+// Lock waits for the lock, and panics if Redis cannot be reached.
 func (l *Locker) Lock() {
 	lease, err := l.Locks.Acquire(context.Background(), l.Key)
 	if err != nil {
@@ -76,13 +75,12 @@ func (l *leases) take(key string) (lease *handoff.Lease) {
 	return of[0]
 }
 
-// Mutex has the methods of redsync's Mutex. There are two differences: a lock does not expire
-// while its process lives, because handoff renews it, and Lock waits for its turn instead of
-// trying a number of times. A Mutex is for one goroutine at a time.
+// Mutex has the methods of redsync's Mutex. Unlike redsync, handoff renews the lock, and waiting
+// clients get it in turn. Only one goroutine may use a Mutex at a time.
 type Mutex struct {
 	Locks *handoff.Locker
 	Key   string
-	// Wait is how long Lock waits. If it is zero, Lock waits until its context is done.
+	// Wait is how long Lock waits. 0 means until its context is done.
 	Wait time.Duration
 
 	lease *handoff.Lease
@@ -91,7 +89,7 @@ type Mutex struct {
 // Name returns the key.
 func (m *Mutex) Name() string { return m.Key }
 
-// Value returns a unique name of this acquisition, or "" if the lock is not held.
+// Value returns a unique name of this acquisition, or "".
 func (m *Mutex) Value() string {
 	if m.lease == nil {
 		return ""
@@ -99,7 +97,7 @@ func (m *Mutex) Value() string {
 	return m.lease.Token()
 }
 
-// Lock is like LockContext with a context that never ends.
+// Lock calls LockContext with a context that never ends.
 func (m *Mutex) Lock() error { return m.LockContext(context.Background()) }
 
 // LockContext waits for the lock. It returns handoff.ErrBusy after Wait.
@@ -111,10 +109,10 @@ func (m *Mutex) LockContext(ctx context.Context) error {
 	return m.acquire(ctx, wait)
 }
 
-// TryLock is like TryLockContext with a context that never ends.
+// TryLock calls TryLockContext with a context that never ends.
 func (m *Mutex) TryLock() error { return m.TryLockContext(context.Background()) }
 
-// TryLockContext takes the lock if it is free, and otherwise returns handoff.ErrBusy.
+// TryLockContext takes the lock if it is free, and returns handoff.ErrBusy otherwise.
 func (m *Mutex) TryLockContext(ctx context.Context) error { return m.acquire(ctx, 0) }
 
 func (m *Mutex) acquire(ctx context.Context, wait time.Duration) error {
@@ -125,11 +123,11 @@ func (m *Mutex) acquire(ctx context.Context, wait time.Duration) error {
 	return err
 }
 
-// Unlock is like UnlockContext with a context that never ends.
+// Unlock calls UnlockContext with a context that never ends.
 func (m *Mutex) Unlock() (bool, error) { return m.UnlockContext(context.Background()) }
 
-// UnlockContext gives the lock back. It returns false with handoff.ErrLost if the lock was lost
-// before, so that another client may have held it.
+// UnlockContext gives the lock back. It returns false and handoff.ErrLost if the lock was lost, so
+// that another client may have had it.
 func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 	if m.lease == nil {
 		return false, ErrNotHeld
@@ -139,11 +137,11 @@ func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 	return err == nil, err
 }
 
-// Extend is like ExtendContext with a context that never ends.
+// Extend calls ExtendContext with a context that never ends.
 func (m *Mutex) Extend() (bool, error) { return m.ExtendContext(context.Background()) }
 
-// ExtendContext reports whether the lock is still held. It sends nothing, because handoff renews
-// the lock by itself.
+// ExtendContext reports whether the lock is still held. It does not extend it, because handoff does
+// that anyway.
 func (m *Mutex) ExtendContext(context.Context) (bool, error) {
 	if m.lease == nil {
 		return false, ErrNotHeld
@@ -156,14 +154,14 @@ func (m *Mutex) ExtendContext(context.Context) (bool, error) {
 	}
 }
 
-// Names locks by name, with the methods of certmagic's Locker and similar interfaces. It is safe for
-// concurrent use. Create it with NewNames.
+// Names locks by name, like certmagic's Locker and similar interfaces. It is safe for concurrent
+// use.
 type Names struct {
 	locks *handoff.Locker
 	held  leases
 }
 
-// NewNames returns a Names that takes its locks from the given Locker.
+// NewNames returns a Names with locks of this Locker.
 func NewNames(locks *handoff.Locker) *Names { return &Names{locks: locks} }
 
 // Lock waits for the lock of name until ctx is done.
@@ -177,7 +175,7 @@ func (n *Names) Lock(ctx context.Context, name string) error {
 }
 
 // Unlock gives the lock of name back. It returns ErrNotHeld if this process does not hold it, and
-// handoff.ErrLost if it was lost before.
+// handoff.ErrLost if it was lost.
 func (n *Names) Unlock(ctx context.Context, name string) error {
 	lease := n.held.take(name)
 	if lease == nil {

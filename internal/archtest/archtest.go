@@ -1,3 +1,2 @@
-// Package archtest holds tests of the project as a whole: who may import whom,
-// that everything is documented, and that docker-compose.yml fits the binaries.
+// Package archtest tests the project as a whole, such as its imports and its documents.
 package archtest

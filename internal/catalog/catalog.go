@@ -1,11 +1,8 @@
-// Package catalog defines the names that all parts of Grab Lab share: the properties of a
-// lock, the faults, the failure modes F1 …, the verdicts, and the scopes of mutual
-// exclusion. Each name is defined once, with a description of one line.
+// Package catalog defines the names that the whole program shares, such as properties, faults,
+// failure modes and verdicts. Each is defined once, with a description.
 //
-// Start with the tables [Properties], [Faults] and [Modes]. [FindProperty] and [FindFault]
-// look up the words of a user, including old names. [ModeOf] infers the failure mode from
-// the facts of a failure. The package imports no other package of this module, so every
-// other package can use its names.
+// Start with the tables [Properties], [Faults] and [Modes]. [ModeOf] infers the failure mode from
+// the facts of a failure. The package imports no other package of this module.
 package catalog
 
 import (
@@ -34,8 +31,7 @@ func (p Programs) Commands() (names []string) {
 	return names
 }
 
-// Verdict is the outcome of a search or of one cell of a run, or the outcome that the registry
-// claims.
+// Verdict is the result, or the claimed result, of a search or of a cell.
 type Verdict string
 
 // The verdicts.
@@ -47,15 +43,15 @@ const (
 	NA      Verdict = "n/a" // the fault touches nothing that the strategy uses, or the strategy cannot sell several units
 )
 
-// severity lists the verdicts of a cell from the best to the worst.
+// severity lists the verdicts from the best to the worst.
 var severity = []Verdict{NA, Safe, Unknown, Stuck, Unsafe}
 
-// WorseThan reports whether a cell with verdict v is worse than one with verdict other.
+// WorseThan reports whether verdict v is worse than other.
 func (v Verdict) WorseThan(other Verdict) bool {
 	return slices.Index(severity, v) > slices.Index(severity, other)
 }
 
-// Exclusion is the scope of the mutual exclusion of a lock.
+// Exclusion says among which clients a lock allows one holder at a time.
 type Exclusion string
 
 // The exclusions.
@@ -65,9 +61,7 @@ const (
 	Global      Exclusion = "global"
 )
 
-// find looks a name up in a table, first among the current names and then among the old
-// ones. If name is an old name, note says in one line what it is called now. Otherwise note
-// is empty.
+// find finds a name in a table, even if it is an old name. In that case, note gives the new one.
 func find[E any](table []E, name string, names func(E) (string, []string)) (entry E, note string, ok bool) {
 	for _, e := range table {
 		now, aliases := names(e)

@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// Claim says what a strategy promises under one fault.
+// Claim says what a strategy promises under a fault.
 type Claim struct {
 	Order     Verdict // Unknown means that chance decides
 	Exclusive bool    // at most one holder is inside at a time
 }
 
-// These are the most frequent exceptions to claimTable.
+// Frequent exceptions to claimTable.
 var (
 	Holds        = Claim{Safe, true}
 	TwoInside    = Claim{Safe, false} // two holders can be inside, but only one can win
@@ -22,14 +22,14 @@ var (
 	ByChance     = Claim{Unknown, false}
 )
 
-// Claims holds the claims of one strategy. A fault without a claim is not expected to harm the
-// order; see [Claims.Order].
+// Claims holds the claims of a strategy. A fault without a claim should not harm the order (see
+// [Claims.Order]).
 type Claims map[Fault]Claim
 
 // table holds claimTable by column.
 var table = parseClaims(claimTable)
 
-// ClaimsOf returns a column of claimTable. It panics if there is no such column.
+// ClaimsOf returns a column of claimTable, or panics if there is none.
 func ClaimsOf(column string) Claims {
 	claims, ok := table[column]
 	if !ok {
@@ -47,7 +47,7 @@ func Always(c Claim) Claims {
 	return claims
 }
 
-// But returns a copy of the claims with the claim c for the given faults.
+// But returns a copy of the claims, with c for these faults.
 func (claims Claims) But(c Claim, under ...Fault) Claims {
 	changed := maps.Clone(claims)
 	for _, f := range under {
@@ -56,8 +56,8 @@ func (claims Claims) But(c Claim, under ...Fault) Claims {
 	return changed
 }
 
-// Fenced returns the claims of the same lock with a fencing token that the database checks. Two
-// holders can still be inside at once, but the order is safe.
+// Fenced returns the claims of the same lock with a checked fencing token. The lock may have two
+// holders, but the order is safe.
 func (claims Claims) Fenced() Claims {
 	fenced := maps.Clone(claims)
 	for f, c := range fenced {
@@ -68,8 +68,7 @@ func (claims Claims) Fenced() Claims {
 	return fenced
 }
 
-// Order returns the verdict that is claimed for the order under a fault. It is Safe if nothing
-// is claimed.
+// Order returns the claimed verdict for the order, which is Safe if nothing is claimed.
 func (claims Claims) Order(f Fault) Verdict {
 	if c, ok := claims[f]; ok {
 		return c.Order
@@ -77,8 +76,7 @@ func (claims Claims) Order(f Fault) Verdict {
 	return Safe
 }
 
-// KindsThatFail returns how many kinds of locks fail under a fault, which are the columns of
-// claimTable with the verdict unsafe or stuck.
+// KindsThatFail returns how many kinds of locks fail under a fault.
 func KindsThatFail(f Fault) (n int) {
 	for _, claims := range table {
 		if v := claims.Order(f); v == Unsafe || v == Stuck {
@@ -88,7 +86,7 @@ func KindsThatFail(f Fault) (n int) {
 	return n
 }
 
-// parseClaims reads claimTable. It panics if the text is malformed.
+// parseClaims parses claimTable, or panics if it is malformed.
 func parseClaims(text string) map[string]Claims {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	columns := strings.Fields(lines[0])
@@ -109,7 +107,7 @@ func parseClaims(text string) map[string]Claims {
 	return parsed
 }
 
-// parseClaim reads one cell of claimTable.
+// parseClaim parses a cell of claimTable.
 func parseClaim(cell string) Claim {
 	order, ok := map[byte]Verdict{'.': Safe, 'U': Unsafe, 'S': Stuck, '?': Unknown, '/': NA}[cell[0]]
 	if !ok || len(cell) != 2 || cell[1] != '.' && cell[1] != 'x' {

@@ -1,10 +1,9 @@
 package catalog
 
-// Footnote tells the reader of a table how to look up its words.
+// Footnote tells readers how to look up the words of a table.
 const Footnote = "loadgen explain WORD explains every word and mark of these tables, and also whole entries, as in loadgen explain 'unsafe 3/11·2'"
 
-// Columns explains the headings of tables and the words in their cells. Readers can guess these
-// words from the tables, whereas they must learn the [Words].
+// Columns explains the headings of tables. Readers can guess them, but must learn the [Words].
 var Columns = []Word{
 	// A run.
 	{"strategy", nil, "the lock around a grab, and how the winner is written. loadgen explain also explains the names in such a column"},
@@ -34,7 +33,7 @@ var Columns = []Word{
 	{"what was true", []string{"true"}, "the state of the lock by its servers, and of the order by the ledger, after that step"},
 	{"at once", nil, "about requests: sent together, not at a rate"},
 
-	// What a load took.
+	// The results of a load.
 	{"ms", nil, "milliseconds"},
 	{"ms, schedule", []string{"schedule", "from the schedule"}, "latency from the moment at which the request was due, so that stalls of the load generator and of the service count"},
 	{"ms, sent", []string{"sent", "from sending"}, "latency from the moment at which the request was sent"},
@@ -51,7 +50,7 @@ var Columns = []Word{
 	{"cost", []string{"costs"}, "what a strategy costs: time, or requests answered per second"},
 	{"commands", nil, "commands that its clients sent to the servers of the lock"},
 
-	// A sale: orders of several units.
+	// The results of a sale, in which orders have several units.
 	{"sold", nil, "rows of the ledger: units of orders that have several"},
 	{"sold out", []string{"sold_out_ms"}, "time from the beginning of the load until the last unit was sold; ?: not every order was sold out"},
 	{"in order", []string{"in_order"}, "the share of the sold units that went to the first drivers, one driver per unit: 100 % means first come, first served"},

@@ -38,7 +38,7 @@ const (
 	SlotMoves        Fault = "slot-moves"
 )
 
-// FaultGroup is the heading under which tables and the heat map show a fault.
+// FaultGroup is the heading for a fault in tables.
 type FaultGroup string
 
 // The groups.
@@ -49,11 +49,10 @@ const (
 	RedisTopologies    FaultGroup = "Redis Cluster and Sentinel"
 )
 
-// FaultGroups lists the groups in the order in which tables show them.
+// FaultGroups lists the groups in the order of tables.
 var FaultGroups = []FaultGroup{Clients, RedisServers, NetworkAndDatabase, RedisTopologies}
 
-// Topology says how the Redis of a stack is set up: as a single server, as a Cluster, or with
-// Sentinels.
+// Topology says how Redis is set up: as a single server, a Cluster, or with Sentinels.
 type Topology string
 
 // The topologies.
@@ -63,10 +62,10 @@ const (
 	RedisSentinel Topology = "sentinel" // a master with a replica, and three Sentinels
 )
 
-// Topologies lists the topologies. The first one is the default.
+// Topologies lists the topologies, the default first.
 var Topologies = []Topology{SingleRedis, RedisCluster, RedisSentinel}
 
-// ProcessEffect says what a fault does to the process of a holder.
+// ProcessEffect says what a fault does to a holder's process.
 type ProcessEffect int
 
 // The effects.
@@ -76,8 +75,8 @@ const (
 	ProcessKilled                       // SIGKILL
 )
 
-// FaultEntry describes a fault. The entry with the same name in package fault injects it into real
-// servers, and its row of claimTable says what it does to each strategy.
+// FaultEntry describes a fault. Package fault can inject it into real servers, and claimTable says
+// what it does to each lock.
 type FaultEntry struct {
 	Name    Fault
 	Aliases []string   // old names, which command lines may still use
@@ -86,7 +85,7 @@ type FaultEntry struct {
 	Group   FaultGroup // the heading in tables
 	Shows   Facts      // what is known about a grab that the fault has hit
 	Process ProcessEffect
-	// Topologies lists the Redis topologies to which the fault applies. Nil means all of them.
+	// Topologies lists the Redis topologies with which the fault is possible. Nil means all.
 	Topologies []Topology
 }
 
@@ -95,7 +94,7 @@ var (
 	withReplicas = []Topology{RedisCluster, RedisSentinel}
 )
 
-// Faults lists every fault, in the order of tables.
+// Faults lists every fault in the order of tables.
 var Faults = []FaultEntry{
 	{
 		Name: NoFault, Group: Clients, By: Run | Lab,
@@ -197,7 +196,7 @@ var Faults = []FaultEntry{
 		Name: SentTwice, Group: NetworkAndDatabase, By: Explore, Shows: ReplyWasLost,
 		About: "a Redis client gets no reply and sends the same call again by itself, as most clients do by default; the server carries out both",
 	},
-	// The explorer simulates a single Redis, so it cannot inject the faults below.
+	// The explorer only simulates a single Redis, so it cannot inject the following faults.
 	{
 		Name: MasterKilled, Group: RedisTopologies, By: Run, Shows: Forgotten, Topologies: withReplicas,
 		About: "the master of the locks dies before it has replicated them, and the Cluster or the Sentinels promote its replica",
@@ -256,13 +255,12 @@ sentinel-failover  ..    ..    ..  ..     ..     ..    ..       /.       /.     
 slot-moves         ..    ..    ..  ..     ..     ..    ..       /.       /.      ..      ..        .x    .x       ..
 `
 
-// FindFault finds a fault by its current name or by an old one. If name is an old name, note
-// says what the fault is called now.
+// FindFault finds a fault by its name. For an old name, note gives the new one.
 func FindFault(name string) (f FaultEntry, note string, ok bool) {
 	return find(Faults, name, func(f FaultEntry) (string, []string) { return string(f.Name), f.Aliases })
 }
 
-// FaultsBy lists the faults that a program can inject, in the order of tables.
+// FaultsBy lists the faults that a program can inject.
 func FaultsBy(program Programs) []Fault {
 	var names []Fault
 	for _, f := range Faults {
@@ -273,24 +271,23 @@ func FaultsBy(program Programs) []Fault {
 	return slices.Clip(names)
 }
 
-// RunFaults lists the faults that loadgen run can inject, in the order of tables. NoFault is the
-// first of them.
+// RunFaults lists the faults that loadgen run can inject. NoFault is the first.
 var RunFaults = FaultsBy(Run)
 
-// OnTopology reports whether the fault can be injected into a stack with this Redis topology.
+// OnTopology reports whether the fault is possible with this Redis topology.
 func (f Fault) OnTopology(t Topology) bool {
 	on := f.Entry().Topologies
 	return on == nil || slices.Contains(on, t)
 }
 
-// Entry returns the description of the fault. It is empty if no fault has this name.
+// Entry returns the description of the fault, which is empty for an unknown name.
 func (f Fault) Entry() FaultEntry {
 	entry, _, _ := FindFault(string(f))
 	return entry
 }
 
-// About returns the description of the fault in one line.
+// About describes the fault in one line.
 func (f Fault) About() string { return f.Entry().About }
 
-// Shows returns what is known about a grab that the fault has hit.
+// Shows returns what is known about a grab that the fault hit.
 func (f Fault) Shows() Facts { return f.Entry().Shows }

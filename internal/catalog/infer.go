@@ -2,10 +2,11 @@ package catalog
 
 import "slices"
 
-// Facts is a set of facts about a failure that a schedule or the record of a run shows.
+// Facts is a set of facts about a failure.
 type Facts uint32
 
-// The facts. The first group says how a second driver got in while another driver was inside.
+// Facts about a failure. The first group says how a second driver got in while another one was
+// inside.
 const (
 	LeaseEnded     Facts = 1 << iota // the lease ended, by its server's clock
 	GrantLate                        // the reply that granted the lock came after the lease had ended
@@ -36,8 +37,7 @@ const (
 	AskedFirst   // a release checked the owner, and then freed another holder's lock
 )
 
-// inference is one line of the table that maps facts to a failure mode. It applies if all of
-// its conditions are met.
+// inference maps facts to a failure mode. It applies if all of its conditions are true.
 type inference struct {
 	properties []string // the broken property must be one of these; nil means any
 	shown      Facts    // all of these facts must hold
@@ -47,25 +47,25 @@ type inference struct {
 	otherwise string   // the answer if there is no such mode; if empty, the next line is tried
 }
 
-// Groups that many lines use.
+// Groups of properties or facts that many lines use.
 var (
 	exclusion = []string{OneWinner, HoldersExclusive}
 	exclusive = []string{OneWinner, HoldersExclusive, LeaseExclusive}
 	blind     = []string{"F5", "F6", "F35", "F36"} // modes in which a release frees another holder's lock
 )
 
-// inferences lists the lines in order. The first one that applies and names a mode decides.
+// inferences lists the lines in order. The first that applies and names a mode decides.
 var inferences = []inference{
 	{shown: FreedAnother, known: blind},
 	{shown: ReleasedLate, known: blind},
-	// The next lines concern units that Redis has reserved but the database has not recorded yet.
+	// The next lines are about units that Redis has reserved but the database has not recorded.
 	{properties: []string{StuckOrder}, known: []string{"F42"}},
 	{properties: []string{OneWinner}, shown: ReplyWasLost, known: []string{"F44"}},
 	{properties: []string{OneWinner}, shown: CutOff, known: []string{"F44"}},
 	{properties: []string{OneWinner}, shown: Forgotten, known: []string{"F43"}},
 	{properties: []string{OneWinner}, shown: Evicted, known: []string{"F43"}},
 	{properties: []string{OneWinner}, shown: TwoMasters, known: []string{"F43"}},
-	// Without a lock that all processes share, the order breaks without any fault.
+	// Without a lock that all processes share, no fault is needed.
 	{properties: exclusion, known: []string{"F1", "F2"}},
 	{properties: exclusion, shown: SessionClosed, known: []string{"F32", "F33"}},
 	{properties: exclusion, known: []string{"F31"}}, // two drivers of one process are enough
@@ -77,8 +77,8 @@ var inferences = []inference{
 	{properties: exclusion, shown: WriteLate, known: []string{"F34", "F37", "F26"}, otherwise: "F40"},
 	{properties: exclusion, shown: LeaseEnded | CutOff, known: []string{"F34", "F37", "F26", "F29", "F13"}},
 	{properties: exclusion, shown: LeaseEnded, known: []string{"F34", "F37", "F26", "F29"}, otherwise: "F11"},
-	// A lock that checks once more before the write detects a late grant, unless that check's
-	// own answer is late.
+	// A lock that checks again before the write detects a late grant, unless the answer to this
+	// check is late.
 	{properties: []string{OneWinner, WriteAfterExpiry}, shown: GrantLate, known: []string{"F37"}},
 	{properties: []string{OneWinner, HoldersExclusive, WriteAfterExpiry}, shown: GrantLate, otherwise: "F12"},
 	{properties: exclusive, shown: TakenOver | ClocksApart, otherwise: "F9"},
@@ -109,9 +109,8 @@ var inferences = []inference{
 	{properties: []string{LossNotified}, shown: Forgotten, known: []string{"F24"}, otherwise: "F17"},
 }
 
-// ModeOf infers the failure mode by which a property broke. shown holds the facts of the
-// failure, and known the modes by which the strategy is known to break. It returns false if
-// no mode explains the failure.
+// ModeOf infers why a property broke, from the facts in shown and the known failure modes of the
+// strategy. It returns false if no mode fits.
 func ModeOf(property string, shown Facts, known []string) (Mode, bool) {
 	for _, line := range inferences {
 		if line.fits(property, shown) {
@@ -127,8 +126,8 @@ func (i inference) fits(property string, shown Facts) bool {
 	return (i.properties == nil || slices.Contains(i.properties, property)) && shown&i.shown == i.shown && shown&i.not == 0
 }
 
-// answer returns the mode that the line infers, or "". A strategy breaks by F34 only with a
-// guard that compares tokens only at the write.
+// answer returns the mode that the line infers, or "". F34 requires a guard that compares tokens
+// only at the write.
 func (i inference) answer(shown Facts, known []string) string {
 	for _, id := range i.known {
 		if slices.Contains(known, id) || id == "F34" && shown&FenceAtWrite != 0 {

@@ -2,24 +2,21 @@ package catalog
 
 import "slices"
 
-// Mode is a failure mode: one way in which a lock lets two drivers win, or none.
+// Mode is a failure mode: one way in which a lock allows two winners, or none.
 type Mode struct {
 	ID   string // F1 …
 	Name string // a short description
 	Cure string
 	In   string // a strategy that has the cure
 
-	// Steps is the shortest interleaving that shows the mode. A, B and C are drivers that want
-	// the same order.
+	// Steps is the shortest example. A, B and C are drivers that want the same order.
 	Steps string
-	// ShownBy lists what can show the mode: load, faults by name, the explorer, or a
-	// conformance test of the lock.
+	// ShownBy lists what can show the mode: load, faults, the explorer, or a conformance test.
 	ShownBy string
 	Source  string // where it is described; empty if it follows from the algorithm
 }
 
-// Modes lists every failure mode that a strategy has, including the known-broken strategies, or
-// that a fault can show.
+// Modes lists every failure mode of a strategy, including those that are broken on purpose.
 var Modes = []Mode{
 	{"F1", "check-then-act: two drivers read that the order is open before either writes",
 		"a lock that all processes share, or a write that checks the status", "mysql-cas",
@@ -155,7 +152,7 @@ var Modes = []Mode{
 		"A's script takes the last unit. A's write gets no answer, and A gives the unit back. B's script takes it, and B reads that one is left. A's write is committed. B writes", "conformance", ""},
 }
 
-// FindMode looks up a failure mode by its ID, such as F1.
+// FindMode finds a failure mode by its id, such as F1.
 func FindMode(id string) (Mode, bool) {
 	i := slices.IndexFunc(Modes, func(m Mode) bool { return m.ID == id })
 	if i < 0 {

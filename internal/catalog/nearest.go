@@ -1,6 +1,6 @@
 package catalog
 
-// Nearest returns the known word that is most similar to word, or "" if none is similar enough.
+// Nearest returns the known word that is most similar to word, or "" if none is similar.
 func Nearest(word string, known []string) string {
 	best, at := "", max(1, len(word)/2)+1
 	for _, k := range known {
@@ -11,8 +11,8 @@ func Nearest(word string, known []string) string {
 	return best
 }
 
-// Hint returns the end of an error message about an unknown word. It suggests the known word that
-// is most similar. If none is similar enough, it returns otherwise.
+// Hint returns the end of an error message about an unknown word. It suggests a similar word, or
+// else returns otherwise.
 func Hint(word string, known []string, otherwise string) string {
 	if near := Nearest(word, known); near != "" {
 		return "; did you mean " + near + "?"
@@ -20,8 +20,8 @@ func Hint(word string, known []string, otherwise string) string {
 	return otherwise
 }
 
-// distance returns the number of edits that turn one word into the other. An edit inserts, removes
-// or changes one byte, or swaps two adjacent bytes.
+// distance returns how many edits turn one word into the other. An edit inserts, removes or changes
+// a byte, or swaps two neighbours.
 func distance(a, b string) int {
 	rows := make([][]int, len(a)+1)
 	for i := range rows {

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// Plural returns a number with the matching form of a word, such as "1 order" or "2 orders".
+// Plural returns a number with the right form of a word, such as "1 order" or "2 orders".
 func Plural(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
@@ -23,8 +23,8 @@ func List(words []string) string {
 	return strings.Join(words[:last], ", ") + " and " + words[last]
 }
 
-// Wrap breaks text at spaces into lines of at most width characters. It breaks a word only if the
-// word is longer than a line. Empty text becomes one empty line.
+// Wrap breaks text at spaces into lines of at most width characters. It only breaks a word that is
+// longer than a line.
 func Wrap(text string, width int) (lines []string) {
 	line := []rune{}
 	for word := range strings.FieldsSeq(text) {
@@ -41,7 +41,7 @@ func Wrap(text string, width int) (lines []string) {
 	return append(lines, string(line))
 }
 
-// Shorten returns the first characters of a text, with an ellipsis if it leaves any out.
+// Shorten returns the beginning of a text, with an ellipsis if anything is missing.
 func Shorten(text string, most int) string {
 	if runes := []rune(text); len(runes) > most {
 		return string(runes[:most]) + "…"

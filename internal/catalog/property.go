@@ -26,7 +26,7 @@ const (
 	Survives         = "survives"
 )
 
-// Property is a condition that must hold whatever goes wrong.
+// Property is a condition that must hold in spite of all faults.
 type Property struct {
 	Name    string
 	Aliases []string // old names, which schedule files and command lines may still use
@@ -58,8 +58,7 @@ var Properties = []Property{
 	{Survives, nil, "the strategy does not end or hang its process", Explore, true},
 }
 
-// FindProperty looks up a property by its current name or by an old one. If name is an old
-// name, note says in one line what it is called now. Otherwise note is empty.
+// FindProperty finds a property by its name. For an old name, note gives the new one.
 func FindProperty(name string) (p Property, note string, ok bool) {
 	p, note, ok = find(Properties, name, func(p Property) (string, []string) { return p.Name, p.Aliases })
 	if name == NoOversell {
@@ -68,7 +67,7 @@ func FindProperty(name string) (p Property, note string, ok bool) {
 	return p, note, ok
 }
 
-// Promise returns the description of the property for orders with this number of units.
+// Promise describes the property for orders with this number of units.
 func (p Property) Promise(units int) string {
 	switch {
 	case units > 1 && p.Name == OneWinner:
@@ -80,8 +79,7 @@ func (p Property) Promise(units int) string {
 	}
 }
 
-// PropertiesBy lists the names of the properties that a program can be asked to check, in
-// the order of the table. It leaves out the properties that are always checked.
+// PropertiesBy lists the properties that a program can check on request.
 func PropertiesBy(program Programs) []string {
 	var names []string
 	for _, p := range Properties {

@@ -7,7 +7,7 @@ type Word struct {
 	Meaning string
 }
 
-// Words lists the words whose meaning a reader has to learn.
+// Words lists the words that a reader has to learn.
 var Words = []Word{
 	{"grab", []string{"grabs"}, "in a table, a row of the ledger `grabs`. It is written in the transaction that sets the order's status. The ledger has no unique key on the order, so a double-grab leaves two rows"},
 	{"double", []string{"double-grab", "double_grabs"}, "rows in the ledger beyond the first of their order. If the order has several units: rows beyond these (oversold)"},
@@ -28,13 +28,13 @@ var Words = []Word{
 	{"taken, busy", []string{"taken", "busy"}, "answers: another driver has won the order; the driver did not get the lock within the wait"},
 }
 
-// VerdictEntry describes when a cell gets a verdict.
+// VerdictEntry explains when a cell gets a verdict.
 type VerdictEntry struct {
 	Verdict Verdict
 	When    string
 }
 
-// Verdicts lists the verdicts of a cell. The first one that applies is the verdict.
+// Verdicts lists the verdicts of a cell. The first that applies counts.
 var Verdicts = []VerdictEntry{
 	{NA, "the fault touches nothing that the strategy uses, or the strategy cannot sell several units; it is not run"},
 	{Unsafe, "a double-grab in the ledger, or more units to a driver than one may have"},

@@ -20,7 +20,7 @@ func answersAgree(e Evidence) Verdict {
 		return fail("%s that the ledger does not have: driver %d was told to have won order %d",
 			Plural(len(phantom), "grab was promised", "grabs were promised"), p.Driver, p.Order)
 	}
-	// A ledger row whose client got no answer does not contradict any answer.
+	// A ledger row contradicts no answer if its client got none.
 	if denied := subtract(unacknowledged, e.Unsure); len(denied) > 0 {
 		p := denied[0]
 		return fail("%s to the driver who has it: driver %d stands in the ledger for order %d and was told otherwise",
@@ -42,8 +42,8 @@ func CompareAnswers(told []Pair, ledger []order.Grab) (phantom, unacknowledged [
 	return subtract(told, rows), subtract(rows, told)
 }
 
-// subtract returns the sorted pairs that are not in leaveOut. Each entry of leaveOut removes only
-// one pair, because a lost answer excuses one row and not two.
+// subtract returns the sorted pairs that are not in leaveOut. Each entry of leaveOut removes one
+// pair, because a lost answer explains only one row.
 func subtract(pairs, leaveOut []Pair) []Pair {
 	out := make(map[Pair]int, len(leaveOut))
 	for _, p := range leaveOut {

@@ -8,9 +8,8 @@ import (
 	"grablab/internal/catalog"
 )
 
-// BeliefGap returns the longest time from the loss of a lease until its holder knows. The
-// lease is certainly lost when the acquire of the next holder returns. ok is false if no
-// holder lost the lock to another one, or if no such holder ever learned about it.
+// BeliefGap returns the longest time that a holder did not know that its lease was lost. The loss
+// is certain when another holder gets the lock. ok is false if that never happened.
 func BeliefGap(holds []Hold, excludes catalog.Exclusion) (gap time.Duration, ok bool) {
 	if excludes == catalog.NoExclusion {
 		return 0, false

@@ -33,7 +33,7 @@ type Verdict struct {
 	Why      string `json:"why"` // a sentence
 }
 
-// checkers has a function for every property. The most important property comes first.
+// checkers has a function for every property, the most important first.
 var checkers = []struct {
 	property string
 	check    func(Evidence) Verdict
@@ -48,7 +48,7 @@ var checkers = []struct {
 	{catalog.StuckOrder, stuckOrder},
 }
 
-// Judge checks the named properties, or all properties if none is named.
+// Judge checks the named properties, or all if none is named.
 func Judge(e Evidence, properties ...string) []Verdict {
 	var verdicts []Verdict
 	for _, c := range checkers {
@@ -61,20 +61,18 @@ func Judge(e Evidence, properties ...string) []Verdict {
 	return verdicts
 }
 
-// Pair identifies the attempt of one driver to grab one order.
+// Pair is one driver's attempt to grab one order.
 type Pair struct{ Order, Driver int64 }
 
-// Evidence is everything that is known about some orders after their load. It does not
-// include drivers that only probe.
+// Evidence is everything that is known about some orders after their load.
 type Evidence struct {
 	Ledger []order.Grab // in the order of writing
-	// NoLedger says why the ledger could not be read. It is nil if it was read.
+	// NoLedger explains why the ledger could not be read, or is nil.
 	NoLedger error
-	// FromAnswers means that there is no ledger, which may be so for a service of the user's own.
-	// Winners are then counted from Told.
+	// FromAnswers means that there is no ledger, so winners are counted from Told.
 	FromAnswers bool
-	// Foreign means that the owner of a service wrote the query that reads the ledger. A row that
-	// repeats an order and its driver may then come from the query, such as from a JOIN.
+	// Foreign means that the service's owner wrote the query for the ledger. A JOIN in it may
+	// repeat rows.
 	Foreign bool
 
 	Told   []Pair // attempts that were answered "grabbed"
@@ -84,11 +82,11 @@ type Evidence struct {
 	Excludes catalog.Exclusion // the scope of the lock's exclusion
 	Guard    order.Guard       // the guard of the writes
 	Units    int               // the number of units of each order; 0 means 1
-	// UntilClaim means that a claim releases the lock before the claim is answered.
+	// UntilClaim means that a claim releases the lock before its answer.
 	UntilClaim bool
 
 	Stuck []int64 // orders for which a probe got no answer
-	// NoProbe says why the probes were inconclusive. It is nil if they were conclusive.
+	// NoProbe explains why test grabs were inconclusive, or is nil.
 	NoProbe error
 }
 
@@ -105,13 +103,13 @@ func unknown(why string, args ...any) Verdict {
 	return Verdict{Result: Unknown, Why: fmt.Sprintf(why, args...)}
 }
 
-// eventsLost returns the verdict on a property that seems to hold in a record with missing events.
+// eventsLost returns the verdict on a property that seems to hold, although events are missing.
 func eventsLost(r *Record) Verdict {
 	return unknown("%s", Plural(r.MissingEvents, "event was lost", "events were lost"))
 }
 
-// noLedger returns the verdict for a property that needs the ledger.
+// noLedger returns the verdict on a property that needs the ledger.
 func noLedger(e Evidence) Verdict { return unknown("the ledger could not be read: %v", e.NoLedger) }
 
-// Plural returns a number with the matching form of a word, as [catalog.Plural] does.
+// Plural returns a number with the right form of a word (see [catalog.Plural]).
 func Plural(n int, one, many string) string { return catalog.Plural(n, one, many) }

@@ -15,8 +15,8 @@ func holdersExclusive(e Evidence) Verdict {
 	case e.Record == nil:
 		return unknown("it was not recorded who held the lock")
 	}
-	// If events are missing, the release of an open hold may be one of them. Such a hold
-	// proves no overlap, but two holds with known ends still do.
+	// If events are missing, a hold without an end proves no overlap, but two holds with known ends
+	// do.
 	holds := e.Record.Holds
 	if e.Record.MissingEvents > 0 {
 		holds = slices.DeleteFunc(slices.Clone(holds), func(h Hold) bool { return !h.Closed })
@@ -35,13 +35,12 @@ func holdersExclusive(e Evidence) Verdict {
 	}
 }
 
-// Overlap consists of two spans of the same order, of which the second began during the first.
+// Overlap is a pair of spans, of which the second began during the first.
 type Overlap struct{ First, Second Span }
 
-// Overlaps returns an entry for every hold that began during another hold of its order. n
-// simultaneous holders count as n-1 overlaps, just as n ledger rows count as n-1 double-grabs.
-// excludes says which holds are compared: for [catalog.PerProcess] only holds of the same instance,
-// and without a lock none. The result is sorted by order and time.
+// Overlaps returns an entry for every hold that began during another one of its order. n
+// simultaneous holders count as n-1 overlaps. It only compares holds that the lock must separate:
+// with [catalog.PerProcess], those of the same instance.
 func Overlaps(holds []Hold, excludes catalog.Exclusion) []Overlap {
 	if excludes == catalog.NoExclusion {
 		return nil
@@ -55,7 +54,7 @@ func Overlaps(holds []Hold, excludes catalog.Exclusion) []Overlap {
 
 func overlaps(spans []Span, excludes catalog.Exclusion) []Overlap {
 	slices.SortFunc(spans, func(a, b Span) int {
-		// Of spans with the same beginning, the shortest comes first.
+		// If spans begin at the same time, the shortest comes first.
 		return cmp.Or(compareGroup(excludes, a, b), cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To), cmp.Compare(a.Driver, b.Driver))
 	})
 	var found []Overlap
@@ -72,8 +71,7 @@ func overlaps(spans []Span, excludes catalog.Exclusion) []Overlap {
 	return found
 }
 
-// compareGroup returns 0 if the lock must keep the two spans apart: both belong to one order
-// and, for a lock within one process, to one instance.
+// compareGroup returns 0 if the lock must separate the two spans.
 func compareGroup(excludes catalog.Exclusion, a, b Span) int {
 	if order := cmp.Compare(a.Order, b.Order); order != 0 || excludes != catalog.PerProcess {
 		return order

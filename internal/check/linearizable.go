@@ -44,12 +44,11 @@ func linearizable(e Evidence) Verdict {
 	}
 }
 
-// linearizeTimeout bounds the search for each order.
+// linearizeTimeout limits the search for each order.
 var linearizeTimeout = 2 * time.Second
 
-// grabUnits returns the model of an order with the given number of units: the first drivers
-// get one each. The state is the number of units sold. The output of an operation is its
-// Outcome.
+// grabUnits returns the model of an order in which the first drivers get one unit each. Its state
+// is the number of units sold.
 func grabUnits(units int) porcupine.NondeterministicModel {
 	return porcupine.NondeterministicModel{
 		Init: func() []any { return []any{0} },
@@ -80,9 +79,8 @@ func winners(ops []Op) (n int) {
 	return n
 }
 
-// linearize searches for a sequence of one order's grabs that fits the model. If more
-// drivers certainly won than there are units, no such sequence exists, so the search is
-// skipped.
+// linearize searches for a sequence of grabs that fits the model. It skips the search if there are
+// more winners than units.
 func linearize(ops []Op, units int) porcupine.CheckResult {
 	if winners(ops) > units {
 		return porcupine.Illegal

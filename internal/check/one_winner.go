@@ -12,8 +12,7 @@ func oneWinner(e Evidence) Verdict {
 	case e.FromAnswers:
 		return oneWinnerTold(e)
 	case e.NoLedger != nil:
-		// Answers can prove a failure but not a success, because the answer to a grab in the ledger
-		// may have been lost.
+		// Answers can prove a failure but no success, because an answer may have been lost.
 		if v := oneWinnerTold(e); v.Result == Fail {
 			return v
 		}
@@ -32,7 +31,7 @@ func oneWinner(e Evidence) Verdict {
 	return pass("%s grabbed, each by one driver", Plural(c.Orders, "order was", "orders were"))
 }
 
-// oneWinnerTold judges the property by the answers that the clients got.
+// oneWinnerTold judges the property by the clients' answers.
 func oneWinnerTold(e Evidence) Verdict {
 	c := CountGrabs(Rows(e.Told), e.Units)
 	if e.Units > 1 && c.DoubleGrabs > 0 {
@@ -41,7 +40,7 @@ func oneWinnerTold(e Evidence) Verdict {
 	if c.DoubleGrabs > 0 {
 		return fail("%s promised more than once, order %d to %d drivers", Plural(c.OrdersDouble, "order was", "orders were"), c.Most, c.MostRows)
 	}
-	// An attempt with an unknown outcome may be a further winner.
+	// An attempt with an unknown outcome may be another winner.
 	winners := map[int64]int{}
 	for _, p := range slices.Concat(e.Told, e.Unsure) {
 		switch winners[p.Order]++; {
@@ -58,7 +57,7 @@ func oneWinnerTold(e Evidence) Verdict {
 	return pass("%s promised, each to one driver", Plural(c.Orders, "order was", "orders were"))
 }
 
-// oversold returns the verdict for orders of several units.
+// oversold returns the verdict for orders with several units.
 func oversold(e Evidence, c Grabs, done string) Verdict {
 	if c.DoubleGrabs > 0 {
 		return fail("%s %s more often than it has units, order %d of %d units %d times",
@@ -67,7 +66,7 @@ func oversold(e Evidence, c Grabs, done string) Verdict {
 	return pass("%s %s, none more often than its %d units", Plural(c.Orders, "order was", "orders were"), done, e.Units)
 }
 
-// Rows returns the rows that the ledger would have according to the answers.
+// Rows returns the ledger rows that the answers promise.
 func Rows(told []Pair) []order.Grab {
 	rows := make([]order.Grab, len(told))
 	for i, p := range told {
@@ -76,8 +75,7 @@ func Rows(told []Pair) []order.Grab {
 	return rows
 }
 
-// WithoutRepeats returns the ledger with at most perDriver rows for each order and driver. It
-// leaves out the other rows.
+// WithoutRepeats returns the ledger with at most perDriver rows for each order and driver.
 func (e Evidence) WithoutRepeats(perDriver int) []order.Grab {
 	has := map[Pair]int{}
 	return slices.DeleteFunc(slices.Clone(e.Ledger), func(g order.Grab) bool {
@@ -107,8 +105,8 @@ type Grabs struct {
 	MostRows int
 }
 
-// CountGrabs counts the rows of a ledger whose orders have the given number of units each; 0
-// means 1.
+// CountGrabs counts the rows of a ledger. units is the number of units of each order, where 0 means
+// 1.
 func CountGrabs(ledger []order.Grab, units int) Grabs {
 	units = max(units, 1)
 	c := Grabs{Rows: len(ledger)}

@@ -8,7 +8,7 @@ import (
 	"grablab/internal/history"
 )
 
-// Span is a period of time within a driver's attempt to grab an order.
+// Span is a period in a driver's attempt to grab an order.
 type Span struct {
 	Order, Driver   int64
 	Instance, Token string
@@ -16,10 +16,10 @@ type Span struct {
 	From, To        time.Duration // CLOCK_MONOTONIC; To is endUnseen if no end was recorded
 }
 
-// endUnseen is the end of a span whose end was not recorded.
+// endUnseen is the end of a span that was not recorded.
 const endUnseen = time.Duration(math.MaxInt64)
 
-// spanOf returns a span of the attempt to which an event belongs.
+// spanOf returns a span of the attempt in an event.
 func spanOf(e history.Event, from, to time.Duration) Span {
 	return Span{Order: e.Order, Driver: e.Driver, Instance: e.Instance, Token: e.Token, Fence: e.Fence, From: from, To: to}
 }
@@ -29,9 +29,8 @@ func (s Span) compare(t Span) int {
 	return cmp.Or(cmp.Compare(s.Order, t.Order), cmp.Compare(s.From, t.From), cmp.Compare(s.Driver, t.Driver))
 }
 
-// Hold is a holder's time inside its critical section: from the return of its acquire to the
-// call of its release, or of a claim that releases the lock. The lock is held for longer on
-// both sides, so two overlapping holds certainly held it at the same time.
+// Hold is the time in which a holder was certainly inside: from the return of its acquire to the
+// call of its release, or of a claim that releases the lock.
 type Hold struct {
 	Span
 	Asked  time.Duration // a lower bound of the call of the acquire; 0 if unknown
@@ -40,17 +39,16 @@ type Hold struct {
 	Knew   time.Duration // when the holder learned that it had lost the lock; 0 if it did not
 }
 
-// Effect is a claim that wrote or may have written, from its call to its return.
+// Effect is a claim that wrote or may have written, from call to return.
 type Effect struct {
 	Span
 	Sure bool // whether it certainly wrote
 }
 
-// Outcome says what the result of a grab reveals about its order.
+// Outcome is what the result of a grab reveals about its order.
 type Outcome string
 
-// The outcomes. A grab that certainly had no effect, and says nothing about its order, has no
-// outcome.
+// The outcomes. A grab that had no effect and reveals nothing has none.
 const (
 	Won     Outcome = "won"
 	Taken   Outcome = "taken"   // another driver has the order
@@ -63,12 +61,12 @@ type Op struct {
 	Outcome Outcome
 }
 
-// Record is a summary of the events of some orders.
+// Record summarizes the events of some orders.
 type Record struct {
 	Holds   []Hold
 	Effects []Effect
-	// Ops contains all grabs of each order that won or may have won. Of the grabs that were told
-	// that the order is taken, it contains only the first, because the later ones add nothing.
+	// Ops contains all grabs that won or may have won, and the first that was told that the order
+	// is taken.
 	Ops           []Op
 	NearMisses    map[int64]int // for each order, the stale or second writes that a guard or a fence refused
 	MissingEvents int           // events that are known to be missing or incomplete

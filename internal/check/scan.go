@@ -14,10 +14,10 @@ import (
 // A new incarnation, or a sequence number that does not grow, means that the process was
 // restarted. The holds of the earlier process end with its last event.
 type Scan struct {
-	// Since is the last sequence number of each instance before the first event. An instance
-	// that is not in Since may start with any number.
+	// Since is each instance's last sequence number before the first event. An instance that is
+	// missing may start with any number.
 	Since map[string]uint64
-	// UntilClaim means that a hold ends with the call of its claim, which releases the lock.
+	// UntilClaim means that a claim releases the lock, so the hold ends with its call.
 	UntilClaim bool
 
 	record Record
@@ -29,17 +29,17 @@ type Scan struct {
 	end    time.Duration
 }
 
-// attempt identifies the events that begin and end the same span. If several spans have the same
-// token, they end in the order in which they began.
+// attempt identifies events of the same span. If several spans have the same token, they end in the
+// order in which they began.
 type attempt struct {
 	Pair
 	instance, token string
 }
 
-// pending holds the calls of each attempt that have not returned yet, the oldest first.
+// pending holds the calls of each attempt that have not returned, the oldest first.
 type pending[T any] map[attempt][]T
 
-// pop removes and returns the oldest entry of an attempt, if there is one.
+// pop removes and returns the oldest entry of an attempt, if any.
 func (p pending[T]) pop(a attempt) (oldest T, ok bool) {
 	if len(p[a]) == 0 {
 		return oldest, false
@@ -62,7 +62,7 @@ func (p pending[T]) of(instance string) (all []T) {
 	return all
 }
 
-// Add reads the next event.
+// Add reads one event.
 func (s *Scan) Add(e history.Event) {
 	if s.last == nil {
 		s.holds, s.claims, s.grabs = pending[int]{}, pending[Effect]{}, pending[Op]{}
@@ -87,7 +87,7 @@ func (s *Scan) Add(e history.Event) {
 	}
 }
 
-// sequence counts the missing events before e.
+// sequence counts the events that are missing before e.
 func (s *Scan) sequence(e history.Event) {
 	before, known := s.last[e.Instance]
 	anew := known && e.Incarnation != before.Incarnation
@@ -104,7 +104,7 @@ func (s *Scan) sequence(e history.Event) {
 	s.last[e.Instance] = e
 }
 
-// hold follows an attempt through its critical section.
+// hold follows an attempt while it holds the lock.
 func (s *Scan) hold(a attempt, e history.Event) {
 	switch {
 	case e.Op == history.Acquire && e.Kind == history.OK:
@@ -127,8 +127,7 @@ func (s *Scan) hold(a attempt, e history.Event) {
 	}
 }
 
-// asked returns a lower bound of the time at which the attempt called acquire: the call of
-// its grab. It returns 0 if that is unknown.
+// asked returns when the attempt called acquire at the earliest, or 0 if that is unknown.
 func (s *Scan) asked(a attempt) time.Duration {
 	a.token = ""
 	if grabs := s.grabs[a]; len(grabs) > 0 {
@@ -157,7 +156,7 @@ func (s *Scan) close(a attempt, t time.Duration) {
 	}
 }
 
-// claim records the claims that wrote or may have written.
+// claim records claims that wrote or may have written.
 func (s *Scan) claim(a attempt, e history.Event) {
 	if e.Kind == history.Invoke {
 		s.claims[a] = append(s.claims[a], Effect{Span: spanOf(e, e.T, endUnseen)})
@@ -173,7 +172,7 @@ func (s *Scan) claim(a attempt, e history.Event) {
 	}
 }
 
-// grab records the grabs whose results reveal something about their orders.
+// grab records grabs whose results reveal something about their orders.
 func (s *Scan) grab(a attempt, e history.Event) {
 	a.token = ""
 	if e.Kind == history.Invoke {
@@ -198,8 +197,8 @@ func (s *Scan) grab(a attempt, e history.Event) {
 	}
 }
 
-// abandon ends the holds of a dead process. It records the open claims and grabs without an end,
-// because requests that the process had sent may still take effect.
+// abandon ends the holds of a dead process. Its open claims and grabs get no end, because their
+// requests may still take effect.
 func (s *Scan) abandon(instance string, at time.Duration) {
 	for _, i := range s.holds.of(instance) {
 		if h := &s.record.Holds[i]; !h.Closed {
@@ -210,8 +209,8 @@ func (s *Scan) abandon(instance string, at time.Duration) {
 	s.record.Ops = append(s.record.Ops, s.grabs.of(instance)...)
 }
 
-// Record returns the summary of the events so far. A hold without a recorded end lasts until
-// its process was restarted, or until the end of the record.
+// Record returns the summary so far. A hold without an end lasts until its process restarted, or
+// until the end of the record.
 func (s *Scan) Record() *Record {
 	r := s.record
 	r.Holds, r.Effects, r.Ops = slices.Clone(r.Holds), slices.Clone(r.Effects), slices.Clone(r.Ops)
@@ -234,15 +233,15 @@ func (s *Scan) Record() *Record {
 	return &r
 }
 
-// refused reports whether e is a near miss: a guard or a fence prevented the write.
+// refused reports whether e is a near miss, in which a guard or a fence prevented the write.
 func refused(e history.Event) bool {
 	claim := e.Op == history.Claim && (e.Code == history.Stale || e.Code == history.Taken)
 	read := e.Op == history.Read && e.Code == history.Stale // the guard raises the fence before the read
 	return e.Kind == history.Fail && (claim || read)
 }
 
-// tellsOfLoss reports whether e tells a holder that it has lost the lock: its lease says so,
-// or another driver has changed its order.
+// tellsOfLoss reports whether e shows a holder that it has lost the lock, because its lease or its
+// order says so.
 func tellsOfLoss(e history.Event) bool {
 	return e.Op == history.Lost || refused(e) ||
 		e.Op == history.Release && e.Kind == history.Fail && e.Code == history.LeaseLost

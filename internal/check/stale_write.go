@@ -59,8 +59,8 @@ type sighting struct {
 	fence uint64
 }
 
-// seenFences lists the tokens that the database has seen for each order, with the times of
-// its answers. They come from claims that wrote and, under Fenced, from reads.
+// seenFences lists the tokens that the database has seen for each order, with the times of its
+// answers.
 func seenFences(r *Record, g order.Guard) map[int64][]sighting {
 	seen := map[int64][]sighting{}
 	for _, e := range r.Effects {

@@ -12,7 +12,7 @@ import (
 	"grablab/internal/order"
 )
 
-// Case is the subject of a timeline: one order and the property that was broken on it.
+// Case is one order and the property that was broken on it.
 type Case struct {
 	Order    int64
 	Property string        // its name in the catalogue
@@ -20,8 +20,7 @@ type Case struct {
 	Guard    order.Guard
 	Lease    time.Duration // how long a lease lasts without renewal; 0 if unknown
 
-	// Facts about the strategy: the scope of its exclusion, whether a claim releases the
-	// lock, and its known failure modes.
+	// Facts about the strategy.
 	Excludes   catalog.Exclusion
 	UntilClaim bool
 	Breaks     []string
@@ -32,7 +31,7 @@ type Case struct {
 // units returns the number of units of the order.
 func (c Case) units() int { return max(c.Units, 1) }
 
-// Timeline is the shortest part of the history that shows what went wrong with one order.
+// Timeline is the shortest part of the history that explains what went wrong with an order.
 type Timeline struct {
 	Order    int64  `json:"order"`
 	Property string `json:"property"`               // the property that broke
@@ -41,9 +40,7 @@ type Timeline struct {
 	Cure     string `json:"cure,omitempty"`
 	Steps    []Step `json:"steps"`
 
-	// The following fields are for a drawing of the order: its events in order of time, the number
-	// of events that were left out, the time of the first step, and its rows in the ledger. The
-	// strategy is removed from the events.
+	// The following fields are for a drawing of the order.
 	Events  []history.Event `json:"events,omitempty"`
 	Further int             `json:"further_events,omitempty"`
 	Begins  time.Duration   `json:"begins_ns,omitempty"`
@@ -58,8 +55,8 @@ type Row struct {
 	Token    string `json:"token,omitempty"`
 }
 
-// mostEvents is the largest number of events in a timeline. This is three times as many as twenty
-// drivers need that try only once.
+// mostEvents limits the events in a timeline. Twenty drivers that try only once need a third of
+// them.
 const mostEvents = 480
 
 // Step is one fact of a timeline.
@@ -72,8 +69,8 @@ type Step struct {
 	True     string  `json:"true"`     // what is true from then on, according to the record and the ledger
 }
 
-// Explain makes the timeline of a case from the events of its order and the ledger. ok is
-// false if too little was recorded.
+// Explain makes a timeline from the events of an order and the ledger. ok is false if too little
+// was recorded.
 func Explain(events []history.Event, ledger []order.Grab, c Case) (t Timeline, ok bool) {
 	b := newBuilder(events, ledger, c)
 	var shown []history.Event
@@ -114,9 +111,8 @@ func Explain(events []history.Event, ledger []order.Grab, c Case) (t Timeline, o
 	return t, true
 }
 
-// kept returns the events of the order. If there are too many, it leaves some out and returns their
-// number. It keeps the events of the actors in shown, and then the first events of the other
-// actors.
+// kept returns the events of the order. If there are too many, it prefers those of the actors in
+// shown, and returns how many it left out.
 func (b *builder) kept(shown []history.Event) (events []history.Event, further int) {
 	left := mostEvents
 	acts := func(e history.Event) bool {
@@ -170,8 +166,8 @@ func newBuilder(events []history.Event, ledger []order.Grab, c Case) *builder {
 	return b
 }
 
-// writeOf returns the event of the claim that wrote a ledger row: its answer, or its call if no
-// answer was recorded.
+// writeOf returns the event of the claim that wrote a ledger row: its answer if there is one, or
+// its call.
 func (b *builder) writeOf(g order.Grab) (write history.Event, ok bool) {
 	for _, e := range b.events {
 		if g.Order == b.Order && e.Op == history.Claim && e.Driver == g.Driver && e.Token == g.Token && e.Kind != history.Fail {
@@ -191,8 +187,8 @@ func actorOf(e history.Event) actor { return actor{e.Driver, e.Instance} }
 
 func (s Span) actor() actor { return actor{s.Driver, s.Instance} }
 
-// tooManyWinners returns the shortest part of the history that contains one more winner than
-// there are units, from the start of the first winner to the write of the last.
+// tooManyWinners returns the shortest part of the history in which there is one winner more than
+// units.
 func (b *builder) tooManyWinners() (shortest []history.Event) {
 	for i := b.units(); i < len(b.writes); i++ {
 		begin, winners := b.writes[i].T, []actor{}
@@ -207,8 +203,8 @@ func (b *builder) tooManyWinners() (shortest []history.Event) {
 	return shortest
 }
 
-// begin returns when the attempt of an event got the lock. If there is no lock, it returns when the
-// attempt read the order.
+// begin returns when an attempt got the lock. Without a lock, it returns when the attempt read the
+// order.
 func (b *builder) begin(e history.Event) time.Duration {
 	opens := history.Acquire
 	if b.Excludes == catalog.NoExclusion {
@@ -223,9 +219,8 @@ func (b *builder) begin(e history.Event) time.Duration {
 	return begin
 }
 
-// between returns what some actors did from the given instant to the last event, and the
-// releases that freed their lock during that time. It leaves out what an actor did after its
-// write, because that changed nothing.
+// between returns what some actors did from a moment to the last event, and the releases that freed
+// their lock. It omits what an actor did after its write.
 func (b *builder) between(from time.Duration, last history.Event, who ...actor) []history.Event {
 	var shown []history.Event
 	wrote := map[actor]bool{}
@@ -242,9 +237,8 @@ func (b *builder) between(from time.Duration, last history.Event, who ...actor) 
 	return withoutEmptyCalls(shown)
 }
 
-// freesAnother reports whether an event is a release that freed the lock of a later holder, which
-// must be one of the given actors. A lock may be handed on before its release is answered. So the
-// later holder must have entered before the release was called, or after the lease had ended.
+// freesAnother reports whether an event is a release that freed the lock of a later holder. That
+// holder must have entered before the release was called, or after the lease had ended.
 func (b *builder) freesAnother(e history.Event, who ...actor) bool {
 	if e.Op != history.Release || e.Kind != history.OK {
 		return false
@@ -259,7 +253,7 @@ func (b *builder) freesAnother(e history.Event, who ...actor) bool {
 	})
 }
 
-// called returns the time of the call that an event answers, or 0 if the call was not recorded.
+// called returns when the call of an answer was made, or 0 if that was not recorded.
 func (b *builder) called(e history.Event) (at time.Duration) {
 	for _, x := range b.events {
 		if x.T <= e.T && actorOf(x) == actorOf(e) && x.Token == e.Token && x.Op == e.Op && x.Kind == history.Invoke {
@@ -269,7 +263,7 @@ func (b *builder) called(e history.Event) (at time.Duration) {
 	return at
 }
 
-// matters reports whether a timeline shows events of this kind.
+// matters reports whether timelines show events of this kind.
 func (b *builder) matters(e history.Event) bool {
 	switch e.Op {
 	case history.Renew:
@@ -295,8 +289,8 @@ func withoutEmptyCalls(events []history.Event) []history.Event {
 	return kept
 }
 
-// twoHolders returns the part of the history from the acquire of the first holder to the
-// acquire of the second, which came while the first was inside.
+// twoHolders returns the part of the history from one holder's acquire to that of a second holder
+// who came too early.
 func (b *builder) twoHolders() []history.Event {
 	overlaps := Overlaps(b.holds, b.Excludes)
 	if len(overlaps) == 0 {
@@ -309,8 +303,8 @@ func (b *builder) twoHolders() []history.Event {
 	return b.between(first.From, b.events[last], first.actor(), second.actor())
 }
 
-// stuck returns everything from the last attempt that may still hold the lock, and the first
-// and the last attempt that did not get it.
+// stuck returns everything from the last attempt that may still hold the lock, and the first and
+// last attempt that failed to get it.
 func (b *builder) stuck() []history.Event {
 	holder, ok := b.unreleased()
 	if !ok {
@@ -332,9 +326,8 @@ func (b *builder) stuck() []history.Event {
 	return withoutEmptyCalls(shown)
 }
 
-// unreleased returns the beginning of the last attempt that got the lock and was not seen to
-// release it. If there is none, it returns the beginning of an attempt that was not seen to
-// end.
+// unreleased returns the beginning of the last attempt that never released its lock, or else of one
+// that never ended.
 func (b *builder) unreleased() (begins history.Event, ok bool) {
 	holding, asking := map[actor]history.Event{}, map[actor]history.Event{}
 	for _, e := range b.events {
@@ -360,9 +353,7 @@ func (b *builder) unreleased() (begins history.Event, ok bool) {
 	return history.Event{}, false
 }
 
-// steps adds to each event what its driver believed and what was true. It processes all
-// events of the order, because earlier events determine what is true at the start of the
-// timeline.
+// steps adds to each event what its driver believed and what was true.
 func (b *builder) steps(shown []history.Event) []Step {
 	var steps []Step
 	s := state{builder: b, beliefs: map[actor]string{}}

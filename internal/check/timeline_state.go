@@ -10,8 +10,8 @@ import (
 	"grablab/internal/history"
 )
 
-// state follows one order through its events: the holders inside, the winners, and what each
-// actor can know.
+// state follows an order through its events: who is inside, who has won, and what each actor can
+// know.
 type state struct {
 	*builder
 	inside  []insider
@@ -61,8 +61,7 @@ func (s *state) next(e history.Event) {
 	}
 }
 
-// belief returns what an event makes its actor believe. It returns "" if the event does not change
-// the belief.
+// belief returns what an event makes its actor believe, or "" if nothing changes.
 func (s *state) belief(e history.Event) string {
 	locks := s.Excludes != catalog.NoExclusion
 	switch {
@@ -91,9 +90,8 @@ func (s *state) belief(e history.Event) string {
 	}
 }
 
-// readBelief returns what a read makes its actor believe. The code of the event says what the actor
-// read. An older record has no code. There, an actor that then sends a write must have read that the
-// order was open. Otherwise, the ledger at the time of the read decides.
+// readBelief returns what a read makes its actor believe, according to the event's code. In old
+// records without codes, it depends on whether the actor wrote later.
 func (s *state) readBelief(e history.Event, locks bool) string {
 	left := e.Code == history.Open || e.Code == "" && (len(s.winners) < s.units() || s.writesAfter(e))
 	open, taken := "the order is open", "the order is taken"
@@ -110,14 +108,14 @@ func (s *state) readBelief(e history.Event, locks bool) string {
 	}
 }
 
-// writesAfter reports whether the attempt to which an event belongs later sent its write.
+// writesAfter reports whether the attempt in an event wrote later.
 func (b *builder) writesAfter(e history.Event) bool {
 	return slices.ContainsFunc(b.events, func(x history.Event) bool {
 		return x.T >= e.T && x.Op == history.Claim && x.Kind == history.Invoke && actorOf(x) == actorOf(e) && x.Token == e.Token
 	})
 }
 
-// truth describes which holders are inside and which drivers are in the ledger.
+// truth describes who is inside and who is in the ledger.
 func (s *state) truth(now time.Duration) string {
 	var facts []string
 	if s.Excludes != catalog.NoExclusion {

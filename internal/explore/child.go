@@ -19,14 +19,13 @@ import (
 	"grablab/internal/testbed/proc"
 )
 
-// defaultPatience is how long one schedule may take in real time. A schedule that takes longer
-// hangs, or sleeps in real time instead of virtual time.
+// defaultPatience is how long one schedule may take in real time before it counts as hanging.
 const defaultPatience = 5 * time.Second
 
-// grace is the extra time that a hanging process has to end by itself.
+// grace is how much longer a hanging process gets to end by itself.
 const grace = 2 * time.Second
 
-// child is a worker in a separate process, because a strategy may end its process.
+// child is a worker in a separate process, so that a strategy cannot end this one.
 type child struct {
 	command []string
 	opening opening
@@ -49,8 +48,7 @@ type opening struct {
 	Describe []string         // if not nil, the child only describes these strategies
 }
 
-// A request asks a child for the traces of tasks or for a replay. It also tells the child
-// which states have been visited.
+// A request asks for the traces of tasks or for a replay, and announces newly visited states.
 type request struct {
 	Steps   []schedule.Step // the steps of the table that the child does not have yet
 	Visited search.Visited
@@ -60,7 +58,7 @@ type request struct {
 	Given   []schedule.Step
 }
 
-// A reply answers one task or one replay. The first reply says that the child is ready.
+// A reply answers one task or replay. The first reply reports that the child is ready.
 type reply struct {
 	Err        string
 	Strategies []lock.Strategy  // the described strategies, without their functions
@@ -71,13 +69,13 @@ type reply struct {
 	Hang       *hang // the schedule hangs, and the process ends
 }
 
-// hang describes where a process was when the time for its schedule ran out.
+// hang describes what a process was doing when its time ran out.
 type hang struct {
 	Steps []schedule.Step
 	Stack string
 }
 
-// wireTask and wireTrace contain the numbers of steps in a StepTable instead of the steps.
+// wireTask and wireTrace contain numbers instead of steps. A StepTable translates them.
 type wireTask struct {
 	Steps []search.StepID
 	Cost  search.Cost
@@ -90,12 +88,12 @@ func startChild(command []string, o opening, visited search.Visited) (*child, er
 	return c, c.start()
 }
 
-// start starts the process, and sends it the Config and all visited states.
+// start starts the process and sends it the Config and all visited states.
 func (c *child) start() error {
 	c.printed = head{}
 	c.cmd = exec.Command(c.command[0], c.command[1:]...)
-	// deepStacks needs adaptivestackstart. GOGC=400 reduces the work of the garbage
-	// collector, because each child has only one processor.
+	// deepStacks needs adaptivestackstart. GOGC=400 saves time, because each child has only one
+	// processor.
 	c.cmd.Env = append(os.Environ(), "GODEBUG=adaptivestackstart=1", "GOGC=400", "GOMAXPROCS=1")
 	proc.NewProcessGroup(c.cmd)
 	c.cmd.Stdout, c.cmd.Stderr = &c.printed, &c.printed
@@ -142,8 +140,8 @@ func (c *child) disconnect() {
 	}
 }
 
-// Update returns at once, because the child does not answer this request. If the child has
-// ended, the next request returns the error.
+// Update does not wait, because the child does not answer. If the child has ended, the next request
+// fails.
 func (c *child) Update(news search.Visited) error {
 	_ = c.send(request{Visited: news})
 	return nil
@@ -154,8 +152,7 @@ func (c *child) send(r request) error {
 	return c.out.Encode(r)
 }
 
-// receive waits for one reply, at most as long as one schedule may take. If the process has
-// ended, it returns an *endedError.
+// receive waits for one reply. It returns an *endedError if the process has ended.
 func (c *child) receive() (reply, error) {
 	process, hung := c.cmd.Process, make(chan struct{})
 	patience := time.AfterFunc(c.opening.Config.patience()+grace, func() {
@@ -181,8 +178,8 @@ func (c *child) receive() (reply, error) {
 	return r, nil
 }
 
-// Execute starts another process if a strategy ends the present one. It stops if a schedule hangs,
-// because each further hang would take the full patience.
+// Execute starts a new process if a strategy ends its process. It stops if a schedule hangs,
+// because others would probably hang too.
 func (c *child) Execute(ctx context.Context, tasks []search.Task, done func(int, *search.Trace)) error {
 	for next := 0; next < len(tasks) && ctx.Err() == nil; {
 		err := c.send(request{Tasks: c.wire(tasks[next:])})
@@ -210,8 +207,8 @@ func (c *child) Execute(ctx context.Context, tasks []search.Task, done func(int,
 	return nil
 }
 
-// results receives the replies for the tasks from next on. On an error, it returns the index
-// of the first task without a reply.
+// results receives the replies to the tasks from index next. If it fails, it returns the index of
+// the first task without a reply.
 func (c *child) results(tasks []search.Task, next int, done func(int, *search.Trace)) (int, error) {
 	for ; next < len(tasks); next++ {
 		r, err := c.receive()
@@ -223,8 +220,7 @@ func (c *child) results(tasks []search.Task, next int, done func(int, *search.Tr
 	return next, nil
 }
 
-// crashed returns the trace of a task that has ended the process, and starts another
-// process.
+// crashed returns the trace of a task that ended the process, and starts a new process.
 func (c *child) crashed(task search.Task, end *endedError) (*search.Trace, error) {
 	t := &search.Trace{Steps: task.Steps, Impossible: -1}
 	if end.hung {
@@ -243,8 +239,8 @@ func longer[T any](a, b []T) []T {
 	return a
 }
 
-// retrace executes a task again to get its trace up to the step that ends the process. The
-// child sends the trace before each step, because it cannot send it afterwards.
+// retrace executes a task again to find the step that ends the process. The child sends its trace
+// before each step.
 func (c *child) retrace(task search.Task, t *search.Trace) error {
 	if err := c.start(); err != nil {
 		return err
@@ -289,9 +285,8 @@ func (c *child) close() error {
 	return c.cmd.Wait()
 }
 
-// Describe asks a child for the registry entries of these strategies. The entries have no
-// functions, because strategies run only in children. If the process ends first, the error
-// is [ErrEnded].
+// Describe asks a child for the descriptions of strategies that exist only there. If the process
+// ends, the error is [ErrEnded].
 func Describe(command []string, names []string) ([]lock.Strategy, error) {
 	c, err := startChild(command, opening{Describe: names}, nil)
 	if err != nil {
@@ -300,8 +295,7 @@ func Describe(command []string, names []string) ([]lock.Strategy, error) {
 	return c.ready.Strategies, c.close()
 }
 
-// head is a writer that keeps only the beginning of the output, because the first stack of a panic
-// matters most.
+// head is a writer that keeps only the beginning, because the first stack of a panic matters most.
 type head struct{ b bytes.Buffer }
 
 const maxHead = 512 << 10

@@ -16,12 +16,10 @@ import (
 	"grablab/internal/testbed/proc"
 )
 
-// Work runs a child process: it executes the requests and sends the replies until there are no
-// more requests. own holds the strategies of Config.Own, because
-// code cannot be sent.
+// Work runs a child process, which executes requests until there are no more. own holds the
+// strategies of Config.Own.
 //
-// Work does not use standard input and output for this. Otherwise, output of a strategy
-// would be mistaken for a reply.
+// Work does not use standard input and output, because a strategy may print something.
 func Work(bubble sim.Bubble, own ...lock.Strategy) error {
 	pipes := proc.Passed(2) // see child.connect
 	return work(bubble, pipes[0], pipes[1], own)
@@ -56,12 +54,11 @@ func work(bubble sim.Bubble, in io.Reader, out io.Writer, own []lock.Strategy) e
 	return err
 }
 
-// deepStacks makes new goroutines start with large stacks. An execution starts several
-// goroutines for each call. Without deepStacks, growing their stacks takes a quarter of the
-// time of a search.
+// deepStacks makes new goroutines start with large stacks, because growing them takes a quarter of
+// the time of a search.
 //
-// With adaptivestackstart, a new stack has the average size that the last garbage collection
-// found. deepStacks therefore keeps many goroutines with deep stacks until end is called.
+// The runtime chooses the average size that the last garbage collection found. deepStacks therefore
+// keeps many goroutines with deep stacks until end is called.
 func deepStacks() (end func()) {
 	const many, deep = 200, 11 << 10
 	ready, ended := make(chan struct{}), make(chan struct{})
@@ -80,7 +77,7 @@ func deepStacks() (end func()) {
 	return func() { close(ended) }
 }
 
-// server executes the requests of a child. It runs in the child process.
+// server executes requests in the child process.
 type server struct {
 	local    *local
 	patience time.Duration
@@ -97,8 +94,8 @@ func (s *server) send(r reply) error {
 	return s.out.Encode(r)
 }
 
-// timed calls a function. If the function takes longer than one schedule may take, timed reports
-// where it hangs and ends the process.
+// timed calls a function. If it takes longer than one schedule may take, timed reports where it
+// hangs and ends the process.
 func (s *server) timed(f func() error) error {
 	defer time.AfterFunc(s.patience, s.hang).Stop()
 	return f()
@@ -114,7 +111,7 @@ func (s *server) hang() {
 	os.Exit(1)
 }
 
-// describe sends the registry entries of these strategies.
+// describe sends the descriptions of strategies.
 func (s *server) describe(names []string) error {
 	var r reply
 	for _, name := range names {
@@ -170,8 +167,7 @@ func (s *server) sendTrace(t *search.Trace) error {
 	return s.send(answer)
 }
 
-// retrace sends the trace of a task before each of its steps. It sends an empty reply at the
-// end.
+// retrace sends the trace before each step of a task, and an empty reply at the end.
 func (s *server) retrace(task search.Task) error {
 	err := s.local.cluster.Retrace(s.local.limits, task, func(t *search.Trace) { _ = s.sendTrace(t) })
 	return errors.Join(err, s.send(reply{}))

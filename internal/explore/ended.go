@@ -12,11 +12,11 @@ import (
 	"grablab/internal/explore/sim"
 )
 
-// ErrEnded means that a strategy ended or hung its process before any schedule was executed.
-// The error text says how, and StackOf returns the stack.
+// ErrEnded means that a strategy ended or hung its process before the first schedule. StackOf
+// returns the stack.
 var ErrEnded = errors.New("explore: the process of the strategy has ended")
 
-// endedError describes how a strategy ended its process. It wraps ErrEnded.
+// endedError describes how a strategy ended its process.
 type endedError struct {
 	how   string // a description for the user
 	stack string // empty if there is none
@@ -37,7 +37,7 @@ func StackOf(err error) string {
 	return ""
 }
 
-// endedBy waits until the process has ended, and returns an error that describes how it ended.
+// endedBy waits until the process has ended, and describes how.
 func (c *child) endedBy(cause error) error {
 	_ = c.close() // ProcessState has the exit status
 	printed := c.printed.b.String()
@@ -56,8 +56,8 @@ func (c *child) endedBy(cause error) error {
 	return end
 }
 
-// hungAt returns the error for a process that hung. h is nil if the process had to be killed
-// before it could report where it hung.
+// hungAt returns the error for a process that hung. If h is nil, the process could not report
+// where.
 func (c *child) hungAt(h *hang) error {
 	_ = c.close()
 	end := &endedError{hung: true, how: fmt.Sprintf(
@@ -77,8 +77,8 @@ func (c Config) patience() time.Duration {
 	return c.Patience
 }
 
-// panicIn returns what the runtime printed about a panic or a fatal error, without earlier
-// output of the strategy. It returns "" if there was none.
+// panicIn returns the text of a panic or a fatal error, without other output. It returns "" if
+// there is none.
 func panicIn(printed string) string {
 	if at := regexp.MustCompile(`(?m)^(panic|fatal error): `).FindStringIndex(printed); at != nil {
 		return printed[at[0]:]
@@ -88,8 +88,8 @@ func panicIn(printed string) string {
 
 var waits = regexp.MustCompile(`(?m)^(testing/synctest\.Wait|testing/synctest\.testingSynctestTest|internal/synctest\.Run)\(`)
 
-// scheduleStacks keeps the stacks of the goroutines that belong to the schedule. It drops the
-// goroutines that make the steps and wait for them.
+// scheduleStacks keeps the stacks of the schedule's goroutines, and drops those of the program that
+// runs it.
 func scheduleStacks(stacks string) string {
 	var kept []string
 	for s := range strings.SplitSeq(strings.TrimSpace(stacks), "\n\n") {
@@ -104,8 +104,7 @@ func scheduleStacks(stacks string) string {
 	return strings.Join(kept, "\n\n")
 }
 
-// volatile lists the parts that differ between two stacks of the same place: goroutine
-// numbers, addresses, and waiting times.
+// volatile matches the parts of a stack that change from run to run, such as addresses.
 var volatile = []struct {
 	pattern *regexp.Regexp
 	with    string
@@ -117,7 +116,7 @@ var volatile = []struct {
 	{regexp.MustCompile(` \[recovered.*\]`), ""},
 }
 
-// maxStack is the largest number of lines of a stack that are kept.
+// maxStack limits the lines of a stack.
 const maxStack = 200
 
 func tidyStack(stack string) string {
@@ -128,8 +127,8 @@ func tidyStack(stack string) string {
 	return strings.Join(lines[:min(len(lines), maxStack)], "\n")
 }
 
-// endedAlone returns the result for a strategy that ended its process before any schedule,
-// while one driver took the lock and released it.
+// endedAlone returns the result for a strategy that ended its process as soon as a single driver
+// used it.
 func endedAlone(r Result, set sim.Setting, end *endedError) Result {
 	sched := set.Schedule()
 	sched.Property = catalog.Survives
@@ -138,7 +137,7 @@ func endedAlone(r Result, set sim.Setting, end *endedError) Result {
 	return r
 }
 
-// momentsOf returns moments that contain the steps, but no states.
+// momentsOf returns moments with steps but without states.
 func momentsOf(steps []schedule.Step) []Moment {
 	moments := make([]Moment, len(steps))
 	for i, s := range steps {

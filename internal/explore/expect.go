@@ -11,7 +11,7 @@ import (
 )
 
 // Wider lists the faults that do more harm in a search than in a run. In a search, the claims for
-// the fault As apply in addition. Strategies list further exceptions in their entries (InSearch).
+// the fault As apply too.
 var Wider = []struct {
 	Fault catalog.Fault
 	Of    lock.Backend // the entry applies to strategies that keep their locks on this backend
@@ -26,8 +26,8 @@ var Wider = []struct {
 	{catalog.Latency, lock.Redis, catalog.Crash, "a request can also be delayed until its caller has given up, and to the server that caller looks dead; `run` delays only replies"},
 }
 
-// Claimed returns the verdict on the order that the registry claims if a search may inject a fault
-// at any point. It never returns [catalog.NA], because a fault that affects nothing does no harm.
+// Claimed returns the claimed verdict on the order if a search may inject a fault anywhere. It
+// never returns [catalog.NA], because a fault without effect does no harm.
 func Claimed(s lock.Strategy, f catalog.Fault) catalog.Verdict {
 	worst := worstFailing(s.Expected(catalog.NoFault), s.Expected(f))
 	for _, w := range Wider {
@@ -47,11 +47,10 @@ func Claimed(s lock.Strategy, f catalog.Fault) catalog.Verdict {
 	return worst
 }
 
-// Expected returns the verdict that the registry claims for a strategy if these faults may happen.
-// This is the worst of the verdicts under each of them and under no fault.
+// Expected returns the claimed verdict for a strategy under these faults: the worst of the verdicts
+// for each of them and for no fault.
 //
-// It returns "" if the registry claims nothing. This applies to the known-broken strategies, and to
-// any guard except the strategy's own.
+// It returns "" if there is no claim, for example for a guard other than the strategy's own.
 func Expected(s lock.Strategy, guard order.Guard, faults []catalog.Fault) catalog.Verdict {
 	v := expectedOrder(s, guard, faults)
 	breaksLock := func(f catalog.Fault) bool { return losesLease(s, f) || leavesBehind(s, f) }
@@ -61,8 +60,7 @@ func Expected(s lock.Strategy, guard order.Guard, faults []catalog.Fault) catalo
 	return v
 }
 
-// expectedOrder is like Expected, but considers only the order, which may get several winners or
-// none.
+// expectedOrder is like Expected, but only about the order and not about the lock.
 func expectedOrder(s lock.Strategy, guard order.Guard, faults []catalog.Fault) catalog.Verdict {
 	broken := slices.ContainsFunc(lock.KnownBroken, func(o lock.Strategy) bool { return o.Name == s.Name })
 	if broken || s.GuardedBy(guard) != s.Guard {
@@ -75,8 +73,8 @@ func expectedOrder(s lock.Strategy, guard order.Guard, faults []catalog.Fault) c
 	return worst
 }
 
-// claimed returns the verdict that a search should reach. It returns "" if the search does
-// not check enough properties to find every claimed failure.
+// claimed returns the verdict that a search should reach, or "" if it does not check enough
+// properties.
 func claimed(cfg Config, set sim.Setting) catalog.Verdict {
 	faults := cfg.Faults
 	if cfg.FaultCount == 0 {
@@ -89,8 +87,8 @@ func claimed(cfg Config, set sim.Setting) catalog.Verdict {
 	return v
 }
 
-// claims holds the verdicts that the registry claims for schedules with certain faults: one for the
-// order alone, and one for all properties. They are empty if the registry claims nothing.
+// claims holds the claimed verdicts on the order alone and on all properties. They are empty if
+// there are no claims.
 type claims struct{ order, all catalog.Verdict }
 
 func claimsUnder(cfg Config, set sim.Setting, faults []catalog.Fault) claims {
@@ -110,9 +108,8 @@ func claimsUnder(cfg Config, set sim.Setting, faults []catalog.Fault) claims {
 	return c
 }
 
-// markUnclaimed marks the failures that the registry does not claim. It compares each failure with
-// the claims for the faults of its own schedule, so a claim for another fault does not hide it. A
-// claim that concerns only the lock does not hide a second winner, or an order without a winner.
+// markUnclaimed marks the failures that no claim announces. Each failure is compared with the
+// claims for the faults of its own schedule.
 func markUnclaimed(cfg Config, set sim.Setting, failures []Failure) {
 	for i, f := range failures {
 		c := claimsUnder(cfg, set, faultsIn(f.Schedule.Steps, cfg.Faults))
@@ -129,9 +126,8 @@ func markUnclaimed(cfg Config, set sim.Setting, failures []Failure) {
 	}
 }
 
-// judgeClaims marks the failures that the registry does not claim. If the search looked for them
-// separately, it keeps at most two failures of each property: the shortest one, and the shortest
-// unclaimed one. The failures of one property must be sorted by length.
+// judgeClaims marks the failures that no claim announces. For each property, it keeps the shortest
+// failure and the shortest unclaimed one.
 func judgeClaims(cfg Config, set sim.Setting, failures []Failure) []Failure {
 	markUnclaimed(cfg, set, failures)
 	if !cfg.byClaim {
@@ -151,23 +147,21 @@ func judgeClaims(cfg Config, set sim.Setting, failures []Failure) []Failure {
 	return kept
 }
 
-// leavesBehind reports whether the fault makes a strategy leave its lock behind. This happens if it
-// does not recognize its own lock after a lost reply or a repeated request (F25).
+// leavesBehind reports whether the fault makes a strategy leave its lock behind, because it does
+// not recognize its own lock (F25).
 func leavesBehind(s lock.Strategy, f catalog.Fault) bool {
 	return f == catalog.ReplyLost && slices.Contains(s.Breaks, "F25") || f == catalog.SentTwice && s.RefusesItself
 }
 
 // keepsLostGrant reports whether two of the faults together leave a lock behind. The reply to the
-// request is lost, and the clean-up fails because its context was cancelled with the driver's
-// request (F22).
+// request is lost, and then the clean-up is cancelled with the driver's request (F22).
 func keepsLostGrant(s lock.Strategy, faults []catalog.Fault) bool {
 	lost := slices.Contains(faults, catalog.ReplyLost) || slices.Contains(faults, catalog.SentTwice)
 	return lost && slices.Contains(faults, catalog.Cancel) && slices.Contains(s.Breaks, "F22")
 }
 
-// losesLease reports whether the fault makes the single Redis drop a live lease or end it early. A
-// second holder then gets the lock, and no guard prevents that. A jump of the clock does not count
-// if the entry of the strategy says that it does no harm in a search.
+// losesLease reports whether the fault ends a lease early on a single Redis, so that a second
+// holder gets the lock unguarded.
 func losesLease(s lock.Strategy, f catalog.Fault) bool {
 	harmless := func(c lock.SearchClaim) bool { return c.As == catalog.NoFault && slices.Contains(c.Faults, f) }
 	drops := f.Shows()&(catalog.Forgotten|catalog.Evicted) != 0

@@ -1,15 +1,12 @@
-// Package explore finds the shortest schedule that breaks a lock, or says how far it has
+// Package explore finds the shortest schedule that breaks a lock, or reports how far it has
 // searched.
 //
-// It runs the real strategies and clients in virtual time. Every remote call waits at a gate
-// until a step lets it through, and a schedule is a list of such steps. The search goes
-// through the schedules by cost: the number of preemptions and the number of faults.
+// It runs the real strategies and clients in virtual time. Every remote call waits until a step
+// lets it continue, and a schedule is a list of such steps. The search tries schedules with few
+// preemptions and faults first.
 //
-// The input is a Config, and the output is a Result for each strategy. Begin reading with
-// Search, or with Replay for a single known schedule.
-//
-// Package search decides which schedule comes next, and package sim executes it. This
-// package contains the workers in between. Each runs in its own process, because a strategy
+// Begin reading with Search, or with Replay for a single schedule. Package search chooses the
+// schedules, and package sim executes them. Each worker runs in its own process, because a strategy
 // may end or hang its process.
 package explore
 
@@ -31,8 +28,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Config says what to search, and how far. A field with its zero value has the default that
-// its comment names.
+// Config configures a search. The zero value of a field means its default.
 type Config struct {
 	Strategies  []string
 	Own         []lock.Strategy // further strategies, which are not in the registry
@@ -51,43 +47,42 @@ type Config struct {
 	Nodes     int // the number of nodes of a Redlock; default: 3
 	Stock     int // the units of the order; default: 1
 	Instances int // the number of instances that the actors are spread over; default: 2
-	// SecondTry makes the second actor a second attempt of the first actor's driver.
+	// SecondTry makes the second actor repeat the attempt of the first actor's driver.
 	SecondTry bool
 
 	Seconds   float64 // the time limit for each strategy; default: no limit
 	Schedules int     // the largest number of schedules for each strategy; default: no limit
-	// Command is the command line of a child process that calls Work. The search starts as many
-	// children as Workers says. If nil, everything runs in this process, which a strategy may then
-	// end.
+	// Command is the command line of a child process that calls Work. If it is nil, everything runs
+	// in this process, which a strategy may then end.
 	Command []string
 	Workers int // default: 1
 	// Patience is how long one schedule may take in real time before it counts as hanging. The
 	// default is 5 s.
 	Patience time.Duration
-	// First makes the search stop at the first failure of any property.
+	// First stops the search at the first failure.
 	First bool
-	// Everything makes the search continue after it has found the shortest failures. It then
-	// keeps the shortest failure of each property for each combination of faults.
+	// Everything continues the search after the shortest failures. It finds one failure for each
+	// property and combination of faults.
 	Everything bool
 
-	// NoMerge and NoReduce switch off the two reductions of the search. Tests use them to show that
-	// the reductions change no verdict.
+	// NoMerge and NoReduce switch off reductions of the search. Tests use them to prove that the
+	// verdicts stay the same.
 	NoMerge  bool // equal states are not merged
 	NoReduce bool // independent calls are made in every order
 
-	// byClaim makes the search look for a claimed and an unclaimed failure of each property
-	// separately. Otherwise a claimed failure hides an unclaimed one that takes more steps.
+	// byClaim looks for claimed and unclaimed failures separately, because a claimed one could hide
+	// a longer unclaimed one.
 	byClaim bool
 }
 
-// These are the defaults of a Config.
+// Defaults of a Config.
 const (
 	DefaultActors = 2
 	DefaultTTL    = 3 * time.Second
 	DefaultNodes  = 3
 )
 
-// These are the largest values that a Config may have.
+// Maximum values in a Config.
 const (
 	MaxActors      = 4
 	MaxNodes       = 7
@@ -136,8 +131,7 @@ func (c Config) withDefaults() (Config, error) {
 	return c, errors.Join(known("fault", c.Faults, Faults), known("property", c.Properties, Properties))
 }
 
-// These are the kinds of faults and the properties that a search supports, the most
-// important first.
+// The kinds of faults and the properties that a search supports, the most important first.
 var (
 	Faults     = catalog.FaultsBy(catalog.Explore)
 	Properties = catalog.PropertiesBy(catalog.Explore)
@@ -156,8 +150,7 @@ func (c Config) bounds() search.Cost {
 	return search.Cost{Preemptions: int8(c.Preemptions), Faults: int8(c.FaultCount)}
 }
 
-// TimeOver is the Reason of a Result whose search ran out of time. Such a result may differ from
-// run to run.
+// TimeOver is the Reason of a search that ran out of time. Its result may differ from run to run.
 const TimeOver = search.TimeOver
 
 // Level says how many schedules of one cost were executed.
@@ -185,7 +178,7 @@ type Result struct {
 	Parts     []Result  // the results of the parts, after SearchPortfolio
 	Failures  []Failure // the shortest failure of each property; during the search, only failures that are final
 
-	// The fields below are set only for a replay.
+	// The following fields are only set for a replay.
 	Replay  bool
 	Actors  []schedule.Actor
 	Moments []Moment
@@ -202,19 +195,19 @@ type Failure struct {
 	Kind     string // the faults in the schedule if failures are grouped by them, otherwise empty
 	Shortest bool   // no schedule of the same or a lower cost breaks the property in fewer steps
 
-	// Unclaimed reports that the registry does not claim this failure under the faults of its
-	// schedule. It is false if the registry claims nothing about the search, and in a replay.
+	// Unclaimed reports that no claim announces this failure. It is false in a replay and if there
+	// are no claims.
 	Unclaimed bool
 }
 
 // Watch receives the progress of a search.
 type Watch func(Result)
 
-// Search searches each of the strategies. It uses child processes if cfg.Command is set, and
-// bubbles otherwise. When ctx ends, it returns the results so far and the error of ctx.
+// Search searches each of the strategies. When ctx ends, it returns the results so far and the
+// error of ctx.
 //
-// If cfg makes no sense, the error is ErrConfig. If one of several strategies cannot be
-// explored, its Result says why. If it is the only one, Search returns an error.
+// ErrConfig means that cfg makes no sense. If one of several strategies cannot be explored, its
+// Result says why.
 func Search(ctx context.Context, bubble Bubble, cfg Config, progress Watch) ([]Result, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -223,7 +216,7 @@ func Search(ctx context.Context, bubble Bubble, cfg Config, progress Watch) ([]R
 	return searchEach(ctx, cfg, func(set sim.Setting) (Result, error) { return searchOne(ctx, bubble, cfg, set, progress) })
 }
 
-// searchEach calls search for each strategy of cfg until ctx ends.
+// searchEach calls search for each strategy until ctx ends.
 func searchEach(ctx context.Context, cfg Config, search func(sim.Setting) (Result, error)) ([]Result, error) {
 	var results []Result
 	for _, name := range cfg.Strategies {
@@ -247,8 +240,8 @@ func searchEach(ctx context.Context, cfg Config, search func(sim.Setting) (Resul
 	return results, ctx.Err()
 }
 
-// unexplorableError says why one strategy cannot be explored. It wraps ErrConfig if the
-// Config is the cause.
+// unexplorableError explains why a strategy cannot be explored. It wraps ErrConfig if the Config is
+// the cause.
 type unexplorableError struct {
 	of     error // ErrConfig, or nil
 	reason string
@@ -263,7 +256,7 @@ func (e *unexplorableError) Error() string {
 
 func (e *unexplorableError) Unwrap() error { return e.of }
 
-// searchOne searches one strategy, and marks the failures that the registry does not claim.
+// searchOne searches one strategy and marks the failures that no claim announces.
 func searchOne(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, progress Watch) (Result, error) {
 	began := time.Now()
 	visited := search.Visited{}
@@ -323,8 +316,8 @@ func closeAll(workers []worker) {
 	}
 }
 
-// startWorkers starts the child processes, or creates one worker in this process. It also returns
-// the actors that take part: those in given, or as many as cfg says if given is nil.
+// startWorkers starts the workers, and returns the actors that take part. It uses the given actors,
+// if any, or else as many as cfg says.
 func startWorkers(bubble Bubble, cfg Config, set sim.Setting, given []schedule.Actor, visited search.Visited) (workers []worker, actors []schedule.Actor, err error) {
 	if len(cfg.Command) == 0 {
 		l, err := newLocal(bubble, cfg, set, given, visited)
@@ -370,8 +363,8 @@ func verdict(s search.Summary) catalog.Verdict {
 	return v
 }
 
-// verdictOf returns the verdict for the broken properties. The verdict is stuck if StuckOrder is
-// the only one of them.
+// verdictOf returns the verdict for the broken properties, which is stuck if only StuckOrder is
+// broken.
 func verdictOf(broken func(property string) bool) catalog.Verdict {
 	for _, p := range append([]string{catalog.Survives}, Properties...) {
 		if p != catalog.StuckOrder && broken(p) {
@@ -384,7 +377,7 @@ func verdictOf(broken func(property string) bool) catalog.Verdict {
 	return catalog.Safe
 }
 
-// find looks a strategy up, first in Own and then in the registry.
+// find looks up a strategy, first among the user's own.
 func (c Config) find(name string) (lock.Strategy, error) {
 	if i := slices.IndexFunc(c.Own, func(s lock.Strategy) bool { return s.Name == name }); i >= 0 {
 		return c.Own[i], nil

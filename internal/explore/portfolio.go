@@ -9,15 +9,14 @@ import (
 	"grablab/internal/explore/sim"
 )
 
-// Part is one search of a portfolio, with its own bounds.
+// Part is one search of a series, with its own bounds.
 type Part struct {
 	Name   string
 	Config Config
 }
 
-// Portfolio returns the searches that follow a search of cfg if the user has chosen no bounds. Each
-// of them reaches schedules that a short search of two drivers does not reach. Their bounds are
-// narrow enough for each search to be complete within seconds.
+// Portfolio returns further searches for a user who chose no bounds. Each one reaches schedules
+// that a short search misses, and takes only seconds.
 func Portfolio(cfg Config) []Part {
 	const wait, work = 600 * time.Millisecond, 100 * time.Millisecond
 	with := func(name string, preemptions, faultCount int, change func(*Config), faults ...catalog.Fault) Part {
@@ -49,15 +48,11 @@ func Portfolio(cfg Config) []Part {
 	}
 }
 
-// SearchPortfolio searches cfg for each strategy, and then the parts. Each Result contains the
-// results of the parts in Parts. A part reports only failures of properties that no earlier search
-// has broken, and failures that the registry does not claim.
+// SearchPortfolio searches cfg for each strategy, and then the parts. A part reports only failures
+// that are new.
 //
-// The time limit applies to all searches of one strategy together. The first search gets at most
-// two thirds of it, and each of the others an equal share of the rest. A part is left out if the
-// strategy does not support it, for example several units. If the first search is cut off before it
-// has found anything, its Result expects no verdict. SearchPortfolio returns the same errors as
-// Search.
+// All searches of one strategy share the time limit. The first may use two thirds of it, and the
+// others share the rest. Parts that the strategy does not support are left out.
 func SearchPortfolio(ctx context.Context, bubble Bubble, cfg Config, progress Watch) ([]Result, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -66,7 +61,7 @@ func SearchPortfolio(ctx context.Context, bubble Bubble, cfg Config, progress Wa
 	return searchEach(ctx, cfg, func(set sim.Setting) (Result, error) { return searchParts(ctx, bubble, cfg, set, progress) })
 }
 
-// searchParts searches one strategy. When ctx ends, it returns the results so far.
+// searchParts searches one strategy in parts. When ctx ends, it returns the results so far.
 func searchParts(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, progress Watch) (whole Result, err error) {
 	left := cfg.Seconds
 	cfg.byClaim = true
@@ -108,14 +103,13 @@ func searchParts(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting
 	return whole, nil
 }
 
-// ended reports whether the strategy has ended its process. A further search would only end the
-// process again.
+// ended reports whether the strategy ended its process, so that more searches are useless.
 func (r Result) ended() bool {
 	return slices.ContainsFunc(r.Failures, func(f Failure) bool { return f.Property == catalog.Survives })
 }
 
-// newFailures returns the failures of properties that the searches of r have not broken. An
-// unclaimed failure is also new if only claimed failures of its property are known.
+// newFailures returns failures of properties that r has not broken. An unclaimed failure is also
+// new if only claimed ones are known.
 func (r Result) newFailures(failures []Failure) []Failure {
 	return slices.DeleteFunc(slices.Clone(failures), func(f Failure) bool {
 		known := func(of Result) bool {

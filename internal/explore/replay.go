@@ -17,12 +17,12 @@ import (
 	"grablab/internal/order"
 )
 
-// replays is the number of times that a failure must recur before it is reported.
+// replays is how often a failure must recur before it is reported.
 const replays = 20
 
 var errDiffers = errors.New("not deterministic")
 
-// confirmer executes each failure again, to verify it and to record the state after each step.
+// confirmer executes each failure again to verify it.
 type confirmer struct {
 	set    sim.Setting
 	worker worker
@@ -36,9 +36,8 @@ type confirmation struct {
 	err     error
 }
 
-// failures confirms the findings of a search. If settled is set, it skips the findings that
-// may still become shorter. It returns an error if a failure is not deterministic or a
-// worker fails.
+// failures confirms the findings of a search. With settled, it skips findings that may still become
+// shorter. It returns an error if a failure does not recur.
 func (c *confirmer) failures(s search.Summary, settled bool) (failures []Failure, err error) {
 	for _, f := range s.Findings {
 		if settled && !f.Shortest {
@@ -70,8 +69,7 @@ func (c *confirmer) conclude(r Result, s search.Summary) (_ Result, err error) {
 	return r, err
 }
 
-// kindOf returns the kind of a failure: the faults among its steps, and whether a lease
-// ends.
+// kindOf returns the kind of a failure: its faults, and whether a lease ends.
 func kindOf(steps []schedule.Step) string {
 	var kinds []string
 	for _, s := range steps {
@@ -114,14 +112,13 @@ func reproduce(set sim.Setting, f search.Finding, w worker) (Failure, error) {
 	return failure, nil
 }
 
-// modeOf returns the id of the failure mode of a violation, such as "F11". It returns "" if
-// no mode fits the facts of the schedule.
+// modeOf returns the id of the failure mode of a violation, such as "F11", or "" if none fits.
 func modeOf(set sim.Setting, v search.Violation) string {
 	mode, _ := catalog.ModeOf(v.Property, v.Facts, set.Strategy.Breaks)
 	return mode.ID
 }
 
-// mark marks the moments in which the property is already broken.
+// mark marks the moments at which the property is already broken.
 func mark(moments []Moment, step int) {
 	for i := range moments {
 		moments[i].Broken = moments[i].Made >= step
@@ -152,15 +149,13 @@ func replayConfig(sched schedule.Schedule, strategy string) (Config, error) {
 	return cfg.withDefaults()
 }
 
-// Replay executes one schedule in a bubble. If strategy is empty, it uses the strategy that the
-// schedule names, which should break the same property again. A replay that breaks nothing does not
-// show that a strategy is safe.
+// Replay executes one schedule, with its own strategy if strategy is empty. A replay without a
+// failure does not prove that the strategy is safe.
 func Replay(ctx context.Context, bubble Bubble, sched schedule.Schedule, strategy string) (Result, error) {
 	return replayOne(ctx, bubble, nil, sched, strategy)
 }
 
-// ReplayBy does the same as Replay, but in a child process, because a strategy may end its
-// process.
+// ReplayBy works like Replay, but in a child process, because a strategy may end its process.
 func ReplayBy(ctx context.Context, command []string, sched schedule.Schedule, strategy string) (Result, error) {
 	return replayOne(ctx, nil, command, sched, strategy)
 }
@@ -200,7 +195,7 @@ func replayOne(ctx context.Context, bubble Bubble, command []string, sched sched
 	return r, ctx.Err()
 }
 
-// replayed returns the record of a schedule that has ended its process.
+// replayed returns the record of a schedule that ended its process.
 func (e *endedError) replayed(steps []schedule.Step) *replayed {
 	if len(e.steps) > len(steps) {
 		steps = e.steps

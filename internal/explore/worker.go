@@ -13,7 +13,7 @@ import (
 // A worker executes schedules, either in this process or in a child process.
 type worker interface {
 	search.Worker
-	// replay executes steps and records all moments.
+	// replay executes the steps and records the state after each.
 	replay(steps []schedule.Step) (*replayed, error)
 	close() error
 }
@@ -31,9 +31,8 @@ type local struct {
 	visited search.Visited
 }
 
-// newLocal creates a worker for one strategy. It uses the actors in given, or as many as cfg says
-// if given is nil. Executions end at visited states. The worker may share the map of these states
-// with the search.
+// newLocal creates a worker in this process for one strategy. It uses the given actors, if any, or
+// else as many as cfg says. It may share the visited states with the search.
 func newLocal(bubble sim.Bubble, cfg Config, set sim.Setting, given []schedule.Actor, visited search.Visited) (*local, error) {
 	cluster, err := sim.New(bubble, set)
 	if err != nil {
@@ -42,8 +41,8 @@ func newLocal(bubble sim.Bubble, cfg Config, set sim.Setting, given []schedule.A
 	switch {
 	case given != nil:
 		cluster.Actors = given
-	// A second attempt of a driver gets nothing if the order has several units. On a single
-	// instance, its calls would look like those of the first attempt.
+	// A second attempt gains nothing if the order has several units. On a single instance, its
+	// calls would look like those of the first attempt.
 	case cfg.SecondTry, cluster.TokenIsDriver && cfg.Actors > 2 && cfg.Stock <= 1 && cfg.Instances > 1:
 		cluster.Actors = doubleTap(cluster.Actors)
 	}
@@ -83,8 +82,8 @@ func (l *local) close() error {
 	return nil
 }
 
-// doubleTap makes the second actor a second attempt of the first actor's driver. A lock
-// whose token is the driver's id cannot distinguish the two.
+// doubleTap makes the second actor repeat the attempt of the first actor's driver. A lock whose
+// token is the driver's id cannot tell them apart.
 func doubleTap(actors []schedule.Actor) []schedule.Actor {
 	actors = slices.Clone(actors)
 	actors[1].As = actors[0].Name

@@ -19,7 +19,7 @@ import (
 	"github.com/peterbourgon/ff/v3"
 )
 
-// ErrUsage is wrapped by errors that the user can correct by calling the program differently.
+// ErrUsage means that the user can correct the command.
 var ErrUsage = errors.New("bad usage")
 
 // Usage returns an error that wraps ErrUsage.
@@ -40,11 +40,11 @@ func New(name, arg, about string, value flag.Value) Flag {
 	return Flag{Name: name, Arg: arg, About: about, Value: value}
 }
 
-// secrets lists the flags whose values must never appear in a message.
+// secrets lists the flags whose values must not appear in messages.
 var secrets = []string{"admin-token", "db", "header"}
 
-// Label formats a flag with its value for the beginning of a message, as in "-ttl 0s". It shortens
-// a long value and omits a secret one.
+// Label formats a flag and its value for a message, as in "-ttl 0s". It shortens long values and
+// omits secret ones.
 func Label(name, value string) string {
 	const longest = 40
 	if slices.Contains(secrets, name) {
@@ -53,7 +53,7 @@ func Label(name, value string) string {
 	return strings.TrimSpace("-" + name + " " + catalog.Shorten(value, longest))
 }
 
-// HelpError is the error that Parse returns for -h. It wraps flag.ErrHelp.
+// HelpError is returned by Parse for -h. It wraps flag.ErrHelp.
 type HelpError struct {
 	Topic string // the argument after -h; may be empty
 }
@@ -69,21 +69,21 @@ type Line struct {
 	Args  []string // arguments that are not flags
 	Flags []string // flags on the command line in their order, each as -name=value
 
-	// Places maps each flag that a file sets to its place, such as "my.yaml:3:7".
+	// Places says where a file sets each flag, such as "my.yaml:3:7".
 	Places map[string]string
 
 	values map[string]string // last value of each flag, whether from the command line, the environment or a file
 	failed error             // error for the last value that a flag rejected
 }
 
-// Given reports whether a flag has a value, from the command line, the environment or a file.
+// Given reports whether a flag is set on the command line, in the environment or in a file.
 func (l *Line) Given(name string) bool {
 	_, given := l.values[name]
 	return given
 }
 
-// Label formats a flag with its value for the beginning of a message. If a file sets the flag,
-// Label names the place in the file instead of the value.
+// Label formats a flag and its value for a message. If a file sets the flag, Label names the place
+// in the file.
 func (l *Line) Label(name string) string {
 	if place := l.Places[name]; place != "" {
 		return place + ": " + name
@@ -94,9 +94,8 @@ func (l *Line) Label(name string) string {
 	return "-" + name
 }
 
-// Parse parses args. Flags may precede, follow and mix with other arguments. The options can name
-// environment variables or a file that set flags missing from args. Errors wrap ErrUsage or are a
-// HelpError.
+// Parse parses args, in which flags and other arguments may be mixed. The options can name
+// environment variables or a file with more flags. Errors wrap ErrUsage or are a HelpError.
 func Parse(flags []Flag, args []string, options ...ff.Option) (*Line, error) {
 	line := &Line{values: map[string]string{}}
 	fs := flag.NewFlagSet("", flag.ContinueOnError)
@@ -123,7 +122,7 @@ func Parse(flags []Flag, args []string, options ...ff.Option) (*Line, error) {
 	return line, nil
 }
 
-// ParseFlags is like Parse, for a command that accepts only flags.
+// ParseFlags is like Parse for a command without other arguments.
 func ParseFlags(flags []Flag, args []string, options ...ff.Option) (*Line, error) {
 	line, err := Parse(flags, args, options...)
 	if err == nil && len(line.Args) > 0 {
@@ -132,9 +131,8 @@ func ParseFlags(flags []Flag, args []string, options ...ff.Option) (*Line, error
 	return line, err
 }
 
-// explain makes the error of package flag easier to understand. For an unknown flag, it suggests
-// one with a similar name. It has to search the text of the error, because package flag has no
-// type for it.
+// explain makes an error of package flag easier to understand. For an unknown flag, it suggests a
+// similar one.
 func (l *Line) explain(err error, flags []Flag) error {
 	if l.failed != nil {
 		return l.failed
@@ -156,7 +154,7 @@ func (l *Line) explain(err error, flags []Flag) error {
 	return errors.New(text)
 }
 
-// withoutContext removes what package ff adds to errors in the command line or the environment.
+// withoutContext removes what package ff adds to errors.
 func withoutContext(err error) error {
 	text := err.Error()
 	for _, added := range []string{"error parsing commandline arguments: ", "error parsing environment variables: "} {
@@ -168,7 +166,7 @@ func withoutContext(err error) error {
 	return errors.New(text)
 }
 
-// recorder is a flag.Value that also records each value in a Line.
+// recorder is a flag.Value that records its values in a Line.
 type recorder struct {
 	flag.Value
 	name string
@@ -186,14 +184,13 @@ func (r recorder) Set(text string) error {
 	return nil
 }
 
-// IsBoolFlag reports whether the flag is a switch, which takes no value.
+// IsBoolFlag reports whether the flag takes no value.
 func (r recorder) IsBoolFlag() bool {
 	_, ok := r.Value.(toggle)
 	return ok
 }
 
-// String returns the current value. It must work on a zero recorder, because package flag calls it
-// on one.
+// String returns the current value. Package flag also calls it on a zero recorder.
 func (r recorder) String() string {
 	if r.Value == nil {
 		return ""

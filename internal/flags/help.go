@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// lineWidth is the maximum length of a line in the help.
+// lineWidth limits the length of lines in the help.
 const lineWidth = 100
 
-// Print prints all flags that are not hidden, with their help texts and defaults.
+// Print prints all flags that are not hidden, with help texts and defaults.
 func Print(w io.Writer, flags []Flag) {
 	var rows [][2]string
 	for _, f := range flags {
@@ -26,8 +26,7 @@ func Print(w io.Writer, flags []Flag) {
 	PrintTable(w, rows)
 }
 
-// PrintTable prints names with their descriptions in two columns. It wraps long descriptions, and
-// puts a long name on a line of its own.
+// PrintTable prints names and descriptions in two columns. It wraps long descriptions.
 func PrintTable(w io.Writer, rows [][2]string) {
 	const widest = 28
 	column := 0

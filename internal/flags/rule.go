@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// Rule says what a flag requires or excludes. Excludes and Needs are lists of conditions,
-// separated by commas. A condition is a name such as "a fault", which the command defines, or a
-// flag such as "-db". A flag is true as a condition if it has a value.
+// Rule says what a flag requires or excludes. Excludes and Needs list conditions with commas. A
+// condition is a flag that is set, such as "-db", or a name that the command defines, such as "a
+// fault".
 type Rule struct {
 	Flags    string // flags to which the rule applies, separated by spaces
 	Excludes string // conditions that must not all be true together with the flag
@@ -17,8 +17,8 @@ type Rule struct {
 	Do       string // how to correct it, for the error message
 }
 
-// Check returns an error for the first rule that the flags break. It panics if a rule names an
-// unknown condition.
+// Check returns an error for the first broken rule. It panics if a rule contains an unknown
+// condition.
 func Check(rules []Rule, line *Line, facts map[string]bool) error {
 	for _, rule := range rules {
 		for name := range strings.FieldsSeq(rule.Flags) {
@@ -30,7 +30,7 @@ func Check(rules []Rule, line *Line, facts map[string]bool) error {
 	return nil
 }
 
-// broken reports whether the rule is broken, provided that its flag is given.
+// broken reports whether the rule is broken if its flag is given.
 func (r Rule) broken(line *Line, facts map[string]bool) bool {
 	holds := func(fact string) bool {
 		if name, ok := strings.CutPrefix(fact, "-"); ok {
@@ -46,7 +46,7 @@ func (r Rule) broken(line *Line, facts map[string]bool) bool {
 		!slices.ContainsFunc(split(r.Needs), holds)
 }
 
-// split splits a list of conditions. An empty text means no conditions.
+// split splits a list of conditions.
 func split(facts string) []string {
 	if facts == "" {
 		return nil

@@ -14,7 +14,7 @@ import (
 	"grablab/internal/catalog"
 )
 
-// A Parser converts the text of a flag into a value. Its error says what the value must be.
+// A Parser converts text into a value. Its error says what the value must be.
 type Parser[T any] func(text string) (T, error)
 
 // value is a flag.Value that uses a Parser.
@@ -24,12 +24,12 @@ type value[T any] struct {
 	get   func() T // returns the default for the help; nil if there is none to show
 }
 
-// One returns a flag that stores its value in *p. If the flag is repeated, the last value counts.
+// One returns a flag that stores its value in *p. The last value counts.
 func One[T any](p *T, parse Parser[T]) flag.Value {
 	return value[T]{parse, func(v T) { *p = v }, func() T { return *p }}
 }
 
-// Many returns a flag that appends a value to *p each time it is given.
+// Many returns a flag that appends each value to *p.
 func Many[T any](p *[]T, parse Parser[T]) flag.Value {
 	return value[T]{parse, func(v T) { *p = append(*p, v) }, nil}
 }
@@ -61,7 +61,7 @@ func (v value[T]) Set(text string) error {
 	return err
 }
 
-// String returns the default for the help. It is empty for a zero value and for a list.
+// String returns the default for the help, or "" for a zero value or a list.
 func (v value[T]) String() string {
 	if v.get == nil { // package flag also calls String on a zero value
 		return ""
@@ -76,7 +76,7 @@ func (v value[T]) String() string {
 	return ""
 }
 
-// NonEmpty accepts any text that is not blank.
+// NonEmpty accepts text that is not blank.
 func NonEmpty(text string) (string, error) {
 	if strings.TrimSpace(text) == "" {
 		return "", errors.New("must not be empty")
@@ -84,7 +84,7 @@ func NonEmpty(text string) (string, error) {
 	return text, nil
 }
 
-// Checked returns a Parser that accepts text for which check returns no error.
+// Checked returns a Parser that accepts text if check returns no error.
 func Checked(check func(string) error) Parser[string] {
 	return func(text string) (string, error) { return text, check(text) }
 }
@@ -156,7 +156,7 @@ func Seed(text string) (uint64, error) {
 	return n, nil
 }
 
-// List parses a list with commas between its elements, none of which may be empty.
+// List parses a list with commas and without empty elements.
 func List(text string) ([]string, error) {
 	list := strings.Split(text, ",")
 	for i := range list {
@@ -167,10 +167,8 @@ func List(text string) ([]string, error) {
 	return list, nil
 }
 
-// Each parses a list of words and returns the values that they stand for. find returns the values
-// for a word. There may be several of them, as for the group "all". A value that belongs to two
-// groups is returned once, but a repeated word is an error. same reports whether two values are
-// equal.
+// Each parses a list of words. find returns one or more values for a word, such as the group "all".
+// Values of several groups are returned once, but a repeated word is an error.
 func Each[T any](text string, same func(a, b T) bool, find func(word string) ([]T, error)) (chosen []T, err error) {
 	list, err := List(text)
 	if err != nil {
@@ -193,8 +191,7 @@ func Each[T any](text string, same func(a, b T) bool, find func(word string) ([]
 	return chosen, nil
 }
 
-// Unknown returns an error for a name that is not in known. It suggests a similar name from known
-// or from groups, which are words such as "all".
+// Unknown returns an error for an unknown name. It suggests a similar name from known or groups.
 func Unknown[S ~string](kind, name string, known []S, groups ...string) error {
 	names := slices.Clone(groups)
 	for _, k := range known {

@@ -18,8 +18,8 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// recover answers a panic with status 500 and writes it to the log. It panics again with
-// http.ErrAbortHandler, which net/http handles.
+// recover answers a panic with status 500 and logs it. It passes http.ErrAbortHandler on to
+// net/http.
 func (a api) recover(c *gin.Context) {
 	defer func() {
 		p := recover()
@@ -35,8 +35,8 @@ func (a api) recover(c *gin.Context) {
 	c.Next()
 }
 
-// sameSite refuses requests from web pages of other sites. If the instance listens only on
-// loopback, it also refuses pages whose host name points to this host (DNS rebinding).
+// sameSite refuses requests from pages of other sites. On a loopback address, it also refuses pages
+// whose host name merely points here (DNS rebinding).
 func (a api) sameSite(c *gin.Context) {
 	if !a.http.Public && !isLoopback(c.Request.Host) {
 		refuse(c, http.StatusForbidden, "unexpected host %.80q: use localhost or 127.0.0.1", c.Request.Host)
@@ -49,7 +49,7 @@ func (a api) sameSite(c *gin.Context) {
 
 var crossOrigin = http.NewCrossOriginProtection()
 
-// isLoopback reports whether host, with or without a port, names the loopback interface.
+// isLoopback reports whether host, with or without a port, is a loopback address.
 func isLoopback(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -61,8 +61,8 @@ func isLoopback(host string) bool {
 	return err == nil && ip.Unmap().IsLoopback()
 }
 
-// admin protects calls that change state. An instance on loopback allows them; any other
-// instance requires the admin token.
+// admin protects calls that change state. It requires the admin token unless the instance listens
+// on loopback.
 func (a api) admin(c *gin.Context) {
 	if !a.http.Public {
 		return
@@ -78,8 +78,8 @@ func (a api) admin(c *gin.Context) {
 	}
 }
 
-// mayUse returns an error if a request must not select the named strategy. An instance that
-// listens beyond loopback offers no strategy that is broken on purpose.
+// mayUse returns an error if requests must not select the strategy. An instance that others can
+// reach offers no strategy that is broken on purpose.
 func (a api) mayUse(name string) error {
 	if a.http.Public && !slices.Contains(lock.Names(), name) {
 		return badRequest("bad_strategy", "unknown strategy %.40q: use one of %s", name, strings.Join(lock.Names(), ", "))
@@ -87,8 +87,7 @@ func (a api) mayUse(name string) error {
 	return nil
 }
 
-// CheckToken returns an error if token cannot be sent in a header. An empty token means no
-// token.
+// CheckToken returns an error if a header cannot contain token. Empty means no token.
 func CheckToken(token string) error {
 	if !httpguts.ValidHeaderFieldValue(token) || strings.TrimSpace(token) != token {
 		return errors.New("not a valid header value: remove control characters and surrounding spaces")
@@ -96,8 +95,7 @@ func CheckToken(token string) error {
 	return nil
 }
 
-// sameText compares two texts in a time that depends neither on the texts nor on their
-// lengths.
+// sameText compares two texts in constant time.
 func sameText(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1

@@ -11,10 +11,10 @@ import (
 	"grablab/internal/order"
 )
 
-// Outcome is the result of a grab, as the client learns it.
+// Outcome is the result of a grab for the client.
 type Outcome string
 
-// The outcomes. After a Timeout, the grab may have happened.
+// The outcomes. After a Timeout, the order may have been grabbed.
 const (
 	Grabbed Outcome = "grabbed"
 	Taken   Outcome = "taken"
@@ -26,7 +26,7 @@ const (
 // Outcomes lists all outcomes in the order in which tables show them.
 var Outcomes = []Outcome{Grabbed, Taken, Busy, Failed, Timeout}
 
-// Answer is the JSON body of a grab's response at every status.
+// Answer is the JSON body of the response to a grab, whatever its status.
 type Answer struct {
 	Outcome  Outcome `json:"outcome"`
 	Reason   string  `json:"reason,omitempty"`
@@ -43,7 +43,7 @@ type Answer struct {
 	Status int `json:"-"` // HTTP status code
 }
 
-// verdict is the answer for an error that ended a grab.
+// verdict is the answer to a grab that an error ended.
 type verdict struct {
 	err     error
 	status  int // HTTP
@@ -51,14 +51,14 @@ type verdict struct {
 	reason  string // empty if the outcome needs no explanation
 }
 
-// PerDriver is the reason of a Taken for a driver who already has as many units of the order
-// as allowed. Units may still be left for other drivers.
+// PerDriver is the reason for a Taken if the driver has its maximum number of units. Others may
+// still get one.
 const PerDriver = "per_driver"
 
-// LeaseLost is the reason of a grab that wrote nothing because it had lost its lease.
+// LeaseLost is the reason for a grab that wrote nothing because its lease was lost.
 const LeaseLost = "lease_lost"
 
-// verdicts maps errors to answers. The first entry that matches applies.
+// verdicts maps errors to answers. The first match applies.
 var verdicts = []verdict{
 	{errBadStrategy, http.StatusBadRequest, Failed, "bad_strategy"},
 	{errUnknown, http.StatusGatewayTimeout, Timeout, "unknown"},
@@ -89,8 +89,8 @@ func (a *attempt) answer(err error) Answer {
 	return ans
 }
 
-// verdictOn returns the verdict for err. An error without an entry means that a dependency
-// failed before anything was written.
+// verdictOn returns the verdict for err. An unknown error means that a dependency failed before
+// anything was written.
 func verdictOn(err error) verdict {
 	for _, v := range verdicts {
 		if errors.Is(err, v.err) {
@@ -100,7 +100,7 @@ func verdictOn(err error) verdict {
 	return verdict{err, http.StatusServiceUnavailable, Failed, "dependency"}
 }
 
-// oneLine returns the text of err in one line, even if err joins several errors.
+// oneLine returns the text of err in a single line.
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -8,8 +8,7 @@ import (
 	"strings"
 )
 
-// decode reads one JSON object into v and refuses unknown fields. Its errors are meant for
-// clients.
+// decode reads a JSON object into v and refuses unknown fields. Clients see its errors.
 func decode(b []byte, v any) error {
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.DisallowUnknownFields()

@@ -12,22 +12,22 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-// These limits apply to the raw lock of the source article.
+// Limits of the raw lock from the source article.
 const (
 	distrTTL     = 50_000 * time.Millisecond
 	distrTimeout = 5 * time.Second
 	maxDistrName = 128 // bytes of a key or a uuid
-	// distrPrefix separates the keys of raw locks from those of the strategies.
+	// distrPrefix separates the keys of raw locks from those of strategies.
 	distrPrefix = "distr:"
 )
 
-// Locked is the body of the answer to POST /distrLock/{key}/{uuid}.
+// Locked is the answer to POST /distrLock/{key}/{uuid}.
 type Locked struct {
 	Locked bool `json:"locked"`
 }
 
-// Released is the body of the answer to POST /distrUnlock/{key}/{uuid}. Released is 1 if the
-// lock was released, and 0 otherwise.
+// Released is the answer to POST /distrUnlock/{key}/{uuid}. The field is 1 if the lock was
+// released, and 0 otherwise.
 type Released struct {
 	Released int `json:"released"`
 }
@@ -64,7 +64,7 @@ func (a api) distr(ctx context.Context, c *gin.Context, do func(ctx context.Cont
 
 var errNoRedis = errors.New("this instance has no Redis: start it with -redis")
 
-// checkName checks a key or a uuid, which becomes a key in Redis.
+// checkName returns an error if a key or uuid cannot be a Redis key.
 func checkName(what, name string) error {
 	if name == "" || len(name) > maxDistrName {
 		return badRequest("bad_"+what, "the %s must have from 1 to %d bytes", what, maxDistrName)

@@ -9,10 +9,9 @@ import (
 	"grablab/internal/tap"
 )
 
-// behindError means that a lease's fencing token is not newer than the token that its open
-// order has seen. Either the holder is stale, or Redis has lost the lock's counter and
-// started again (F27). Raising the counter and acquiring again cures the second case and is
-// harmless in the first.
+// behindError means that the order has seen a fencing token that is as high as this lease's. Either
+// the lease is old, or Redis has lost its counter (F27). In the second case, raising the counter
+// helps.
 type behindError struct {
 	fence uint64 // of the order
 	cause error
@@ -21,7 +20,7 @@ type behindError struct {
 func (e *behindError) Error() string { return e.cause.Error() }
 func (e *behindError) Unwrap() error { return e.cause }
 
-// judgeStale returns the error for a read with a stale token. row is the order that was read.
+// judgeStale returns the error for a read of row with an old token.
 func (a *attempt) judgeStale(row order.Order, stale error) error {
 	if row.Status != order.Open {
 		return order.ErrTaken
@@ -32,7 +31,7 @@ func (a *attempt) judgeStale(row order.Order, stale error) error {
 	return &behindError{row.Fence, stale}
 }
 
-// raise increases the lock's counter to at least fence.
+// raise increases the counter of the lock to at least fence.
 func (a *attempt) raise(ctx context.Context, fence uint64) error {
 	ctx, end := a.scope.Enter(ctx, tap.Acquire)
 	defer end()

@@ -1,6 +1,5 @@
-// Package grab grabs an order: it takes the lock, reads the order, works, writes the winner,
-// and releases the lock. Start reading at Service.Grab. The lock and the guard of the write
-// come from a strategy of package lock. NewHandler serves grabs over HTTP.
+// Package grab grabs an order: it takes the lock, reads the order, works, writes the winner, and
+// releases the lock. Start reading at Service.Grab.
 package grab
 
 import (
@@ -27,7 +26,7 @@ type Request struct {
 	TryOnce  bool   // do not wait for the lock
 }
 
-// Grab makes one grab, from request to answer, and records its events.
+// Grab makes one grab and records its events.
 func (s *Service) Grab(ctx context.Context, req Request) Answer {
 	a := &attempt{Service: s, Request: req, lock: s.current.Load(), scope: tap.Scope{Order: req.Order, Driver: req.Driver}}
 	if req.Strategy != "" && req.Strategy != a.lock.Name {
@@ -51,8 +50,8 @@ func (s *Service) Grab(ctx context.Context, req Request) Answer {
 	return answer
 }
 
-// enter starts a phase of the grab and its trace span. It returns a context for the phase, and a
-// function that ends the phase.
+// enter starts a phase of the grab. It returns a context for the phase, and a function that ends
+// it.
 func (a *attempt) enter(ctx context.Context, phase tap.Phase) (context.Context, func()) {
 	ctx, end := a.scope.Enter(ctx, phase)
 	if a.cfg.Trace == nil {
@@ -77,8 +76,8 @@ func describe(span *trace.Span, ans Answer) {
 		attribute.String("outcome", string(ans.Outcome)), attribute.String("reason", ans.Reason))
 }
 
-// forget removes what the lock stores about an order that does not exist, so that requests
-// for such orders cannot fill the lock server. If this fails, the data expires after a day.
+// forget removes what the lock stores about an order that does not exist. Otherwise requests for
+// such orders could fill the lock server.
 func (a *attempt) forget(ctx context.Context) {
 	forgetter, ok := a.lock.Locker.(lock.Forgetter)
 	if !ok {
@@ -103,12 +102,11 @@ type attempt struct {
 	span *trace.Span // the span of the current phase; nil without a Tracer
 }
 
-// maxRepairs is how often one grab may raise its lock's counter of fencing tokens. A further
-// attempt is needed only if Redis loses the counter again or another driver is faster.
+// maxRepairs is how often one grab may raise the counter of fencing tokens. Once is enough, unless
+// Redis loses it again or another driver is faster.
 const maxRepairs = 3
 
-// repairing runs underLock, and repeats it if the lock's counter of fencing tokens was
-// behind the order. It returns nil if the driver got the order.
+// repairing runs underLock. It repeats this if the counter of fencing tokens was behind the order.
 func (a *attempt) repairing(ctx context.Context) error {
 	for repairs := 0; ; repairs++ {
 		err := a.underLock(ctx)
@@ -122,7 +120,7 @@ func (a *attempt) repairing(ctx context.Context) error {
 	}
 }
 
-// underLock runs the critical section under the lock: acquire, read, work, claim, release.
+// underLock acquires the lock, reads the order, works, claims the order and releases the lock.
 func (a *attempt) underLock(ctx context.Context) error {
 	lease, err := a.acquire(ctx)
 	if err != nil {
@@ -157,8 +155,7 @@ func (a *attempt) underLock(ctx context.Context) error {
 	return err
 }
 
-// These are the time limits of two steps that a client must not interrupt: the release of a lock,
-// and a write whose outcome would otherwise be unknown.
+// Time limits of two steps that a client must not interrupt: the release of a lock, and the write.
 const (
 	releaseTimeout = 5 * time.Second
 	claimTimeout   = 10 * time.Second
@@ -191,8 +188,8 @@ func (a *attempt) acquire(ctx context.Context) (lock.Lease, error) {
 	return lease, nil
 }
 
-// renewed returns a function that records renewals. Renewals may come before the acquire
-// returns, so their events carry no token.
+// renewed returns a function that records renewals. Their events have no token, because a renewal
+// may precede the end of the acquire.
 func (a *attempt) renewed() func(until time.Time) {
 	e, recorder := a.event(history.OK, history.Renew), a.cfg.History
 	e.Token, e.Fence = "", 0
@@ -203,7 +200,7 @@ func (a *attempt) renewed() func(until time.Time) {
 	}
 }
 
-// leaseLeft returns the time until the end of a lease, in the form in which an event records it.
+// leaseLeft returns the time until the end of a lease, as events record it.
 func leaseLeft(until time.Time) time.Duration {
 	if until.IsZero() {
 		return history.Endless
@@ -211,7 +208,7 @@ func leaseLeft(until time.Time) time.Duration {
 	return max(time.Until(until), 1) // 0 would mean unknown
 }
 
-// patience returns a context that lets an acquire wait for the rest of the grab's wait.
+// patience returns a context in which an acquire may wait for the rest of the grab's waiting time.
 func (a *attempt) patience(ctx context.Context) context.Context {
 	if a.TryOnce {
 		return lock.TryOnce(ctx)
@@ -219,15 +216,14 @@ func (a *attempt) patience(ctx context.Context) context.Context {
 	return lock.WaitAtMost(ctx, a.cfg.Lock.Wait-a.waited)
 }
 
-// Key returns the key of an order's lock. Each strategy has keys of its own, because the
-// types of their values differ. The braces put all keys of one lock into one slot of a
-// Cluster.
+// Key returns the key of an order's lock. It contains the strategy, because the values have
+// different types. The braces keep all keys of a lock on one master of a Cluster.
 func Key(strategy string, order int64) string { return fmt.Sprintf("grab:%s:{%d}", strategy, order) }
 
 func (a *attempt) key() string { return Key(a.lock.Name, a.Order) }
 
-// whileHeld returns a context that ends when the lease is lost, if the lease can report this
-// and the service aborts on it. The returned function stops watching.
+// whileHeld returns a context that ends when the lease is lost, if the service aborts in that case.
+// The returned function stops watching.
 func (a *attempt) whileHeld(ctx context.Context, lease lock.Lease) (context.Context, func()) {
 	lost := lease.Lost()
 	if lost == nil {
@@ -282,8 +278,7 @@ func (a *attempt) read(ctx context.Context, rows order.Rows) (order.Order, error
 	return row, nil
 }
 
-// mayHave checks how many units the driver already has, for guards that do not check this in
-// the write.
+// mayHave checks how many units the driver has, for guards whose write does not check this.
 func (a *attempt) mayHave(ctx context.Context, rows order.Rows, row order.Order) error {
 	if row.Units == 0 || !a.lock.guard.LooksFirst() {
 		return nil
@@ -298,9 +293,8 @@ func (a *attempt) mayHave(ctx context.Context, rows order.Rows, row order.Order)
 	return err
 }
 
-// claim checks the lease once more and then writes the winner. Once the write has begun, nothing
-// cancels it, because a cancelled write may or may not have happened. stock is the number of units
-// that were left when the order was read, for an order with several units.
+// claim checks the lease again and writes the winner. Nothing cancels the write once it has begun,
+// because its result would be unknown. stock is the number of units that were left at the read.
 func (a *attempt) claim(ctx context.Context, rows order.Rows, lease lock.Lease, stock int64) error {
 	if err := a.lastLook(ctx, lease); err != nil {
 		return err
@@ -324,8 +318,7 @@ func (a *attempt) claim(ctx context.Context, rows order.Rows, lease lock.Lease, 
 	return err
 }
 
-// lastLook returns nil if the lease is still valid as far as the holder can know, or if the
-// service ignores a loss.
+// lastLook returns nil if the lease seems valid, or if the service ignores a loss.
 func (a *attempt) lastLook(ctx context.Context, lease lock.Lease) error {
 	if a.cfg.OnLost == Abort {
 		if err := a.check(ctx, lease); err != nil {
@@ -341,7 +334,7 @@ func (a *attempt) lastLook(ctx context.Context, lease lock.Lease) error {
 	return nil
 }
 
-// check asks the lock server about the lease, if the lease supports it.
+// check asks the lock server whether the lease is valid, if possible.
 func (a *attempt) check(ctx context.Context, lease lock.Lease) error {
 	checker, ok := lease.(lock.Checker)
 	if !ok {
@@ -357,7 +350,7 @@ func (a *attempt) check(ctx context.Context, lease lock.Lease) error {
 	return err
 }
 
-// isLost reports whether the lease is known to be lost. It does not wait.
+// isLost reports whether the lease is known to be lost, without waiting.
 func isLost(lease lock.Lease) bool {
 	select {
 	case <-lease.Lost():

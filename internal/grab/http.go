@@ -22,15 +22,15 @@ import (
 
 // HTTPConfig configures the HTTP API of an instance.
 type HTTPConfig struct {
-	// Timeout bounds a grab, including its wait for the lock. The claim and the release have
-	// deadlines of their own.
+	// Timeout limits a grab, including its wait for the lock. The claim and the release have other
+	// limits.
 	Timeout time.Duration
 	// Public means that other hosts can reach the handler. Calls that change state then need
-	// AdminToken. If AdminToken is empty, they are refused.
+	// AdminToken, and are refused if it is empty.
 	Public     bool
 	AdminToken string
-	// Ready checks all dependencies. checks maps each name to an error, and ready says whether the
-	// dependencies that work suffice.
+	// Ready checks all dependencies. checks maps each of them to an error or nil, and ready reports
+	// whether enough of them work.
 	Ready   func(context.Context) (checks map[string]error, ready bool)
 	Metrics *Metrics
 	Log     *slog.Logger
@@ -47,7 +47,7 @@ const (
 //go:embed openapi.json
 var openAPI []byte
 
-// NewHandler returns the HTTP API of an instance. openapi.json describes it.
+// NewHandler returns the HTTP API of an instance, as described in openapi.json.
 func NewHandler(s *Service, cfg HTTPConfig) http.Handler {
 	return api{s, cfg}.routes()
 }
@@ -87,8 +87,7 @@ func (a api) routes() *gin.Engine {
 	return r
 }
 
-// json returns a handler that calls do and answers with its result: the given status and the
-// body, or the status that fits the error.
+// json returns a handler that calls do and sends the result, or the status that fits the error.
 func (a api) json(status int, do func(context.Context, *gin.Context) (any, error)) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		ctx, cancel := context.WithTimeout(c.Request.Context(), a.http.Timeout)
@@ -159,7 +158,7 @@ func (a api) readGrab(c *gin.Context) (Request, error) {
 	return req, nil
 }
 
-// refuseGrab answers an invalid request in the form of a grab answer.
+// refuseGrab answers an invalid request like a grab.
 func (a api) refuseGrab(c *gin.Context, req Request, err error) {
 	ans := Answer{
 		Outcome: Failed, Reason: "bad_body", Order: req.Order, Driver: req.Driver,
@@ -175,8 +174,7 @@ func (a api) refuseGrab(c *gin.Context, req Request, err error) {
 	c.JSON(ans.Status, ans)
 }
 
-// OrderView is the body of GET /orders/{order_id}: the row of the order and its ledger rows,
-// in the order in which they were written.
+// OrderView is the answer to GET /orders/{order_id}: the order and its ledger rows.
 type OrderView struct {
 	order.Order
 	Stock *int64       `json:"stock,omitempty"` // units left according to the counter; absent for an order of one unit
@@ -241,8 +239,8 @@ type StrategyView struct {
 	Source string                            `json:"source"`
 	Guard  order.Guard                       `json:"guard"`
 	Expect map[catalog.Fault]catalog.Verdict `json:"expect"` // the expected verdict under every fault
-	// Available says whether this instance has the servers that the strategy needs. Missing names
-	// the servers that the instance lacks.
+	// Available reports whether this instance has the servers that the strategy needs. Missing
+	// names the others.
 	Available bool   `json:"available"`
 	Missing   string `json:"missing,omitempty"`
 }
@@ -269,8 +267,8 @@ type StrategyName struct {
 // CurrentStrategy is the body of the answers to GET and PUT /strategy.
 type CurrentStrategy struct {
 	Name string `json:"name"`
-	// LeaseMS is how long a lease lasts without renewal. It may differ from -ttl if the
-	// servers round it.
+	// LeaseMS is how long a lease lasts without renewal, which may differ from -ttl because servers
+	// round it.
 	LeaseMS float64 `json:"lease_ms"`
 }
 
@@ -293,8 +291,7 @@ func (a api) switchTo(ctx context.Context, c *gin.Context) (any, error) {
 	return a.strategy(ctx, c)
 }
 
-// Health is the body of GET /healthz. The process id distinguishes two instances on one
-// port.
+// Health is the answer to GET /healthz. The process id distinguishes two instances on one port.
 type Health struct {
 	Status   string   `json:"status"`
 	Instance string   `json:"instance"`
@@ -302,7 +299,7 @@ type Health struct {
 	Settings Settings `json:"settings"`
 }
 
-// Settings are the settings of an instance that affect measurements.
+// Settings are settings of an instance that affect measurements.
 type Settings struct {
 	WorkMS float64     `json:"work_ms"`
 	TTLMS  float64     `json:"ttl_ms"`
@@ -317,13 +314,13 @@ func (a api) healthz(context.Context, *gin.Context) (any, error) {
 	}}, nil
 }
 
-// Readiness is the body of GET /readyz. Checks says "ok" or the problem for each dependency.
+// Readiness is the answer to GET /readyz. Checks contains "ok" or the problem of each dependency.
 type Readiness struct {
 	Ready  bool              `json:"ready"`
 	Checks map[string]string `json:"checks"`
 }
 
-// readyTimeout bounds the check of all dependencies.
+// readyTimeout limits the check of all dependencies.
 const readyTimeout = 2 * time.Second
 
 func (a api) readyz(c *gin.Context) {
@@ -344,7 +341,7 @@ func (a api) readyz(c *gin.Context) {
 	c.JSON(status, r)
 }
 
-// Problem is the body of every refusal except for grab answers.
+// Problem is the body of every refusal, except for grabs.
 type Problem struct {
 	Error string `json:"error"`
 }
@@ -374,8 +371,8 @@ func orderID(c *gin.Context) (int64, error) {
 	return id, nil
 }
 
-// readBody reads one JSON object into v and refuses unknown fields. It reads the body to its
-// end, because only then does net/http notice that the client has hung up.
+// readBody reads a JSON object into v and refuses unknown fields. It reads to the end, because
+// net/http only then notices that the client hangs up.
 func readBody(c *gin.Context, v any) error {
 	conn := http.NewResponseController(c.Writer)
 	_ = conn.SetReadDeadline(time.Now().Add(bodyTimeout)) // this fails only in tests, whose response recorder has no deadline

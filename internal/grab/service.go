@@ -13,10 +13,10 @@ import (
 	"grablab/internal/order"
 )
 
-// OnLost says what a holder does when it learns that its lease is gone.
+// OnLost says what a holder does when it learns that its lease is lost.
 type OnLost string
 
-// The reactions to a lost lease.
+// What a holder may do after losing its lease.
 const (
 	Abort  OnLost = "abort"  // stop the work and write nothing
 	Ignore OnLost = "ignore" // continue, as most programs do
@@ -33,7 +33,7 @@ type Config struct {
 	OnLost   OnLost           // empty: Abort
 	History  history.Recorder // nil: no events are recorded
 	Trace    *trace.Tracer    // nil: no spans are made
-	// PerDriver is how many units of one order a driver may have; 0 means 1.
+	// PerDriver is how many units of an order a driver may have. 0 means 1.
 	PerDriver int
 
 	Find func(name string) (lock.Strategy, error) // nil: lock.Find
@@ -48,14 +48,14 @@ type Service struct {
 	locks map[string]*building // by strategy; each is built on first use
 }
 
-// building holds a lock that is being built or has been built.
+// building is a lock, or the attempt to create it.
 type building struct {
 	done chan struct{}
 	lock *guardedLock // nil if it could not be built
 	err  error
 }
 
-// guardedLock is a strategy with its lock and the guard that applies to its writes.
+// guardedLock is a strategy with its lock and guard.
 type guardedLock struct {
 	lock.Strategy
 	lock.Locker
@@ -80,14 +80,13 @@ func New(cfg Config) (*Service, error) {
 // Strategy returns the name of the current strategy.
 func (s *Service) Strategy() string { return s.current.Load().Name }
 
-// Lease returns how long a lease of the current strategy lasts without renewal. This may
-// differ from the configured TTL if the servers round it.
+// Lease returns how long a lease lasts without renewal, which may differ from the TTL because
+// servers round it.
 func (s *Service) Lease() time.Duration {
 	return lock.LeaseOf(s.current.Load().Locker, s.cfg.Lock.TTL)
 }
 
-// Switch makes the named strategy the current one. Grabs in flight finish under the strategy
-// with which they began.
+// Switch selects another strategy for new grabs. Running grabs keep theirs.
 func (s *Service) Switch(name string) error {
 	l, err := s.lockOf(name)
 	if err != nil {
@@ -97,8 +96,8 @@ func (s *Service) Switch(name string) error {
 	return nil
 }
 
-// lockOf returns the lock of a strategy and builds it on first use. Building one strategy
-// does not block requests for another.
+// lockOf returns the lock of a strategy and creates it on first use. Meanwhile, other strategies
+// are not blocked.
 func (s *Service) lockOf(name string) (*guardedLock, error) {
 	s.mu.Lock()
 	b, begun := s.locks[name]
@@ -144,8 +143,7 @@ func (s *Service) build(name string) (*guardedLock, error) {
 	return &guardedLock{st, locker, guard}, nil
 }
 
-// Close stops the background work of every lock. The caller must make sure that no grab is
-// in flight.
+// Close stops the background work of every lock. No grab may be running.
 func (s *Service) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,14 +11,11 @@ import (
 	"slices"
 )
 
-// ErrEventsLost means that the file lacks events that were recorded or should have been
-// recorded.
+// ErrEventsLost means that the file lacks events.
 var ErrEventsLost = errors.New("history: events lost")
 
-// Decode yields the events of r in their order and keeps one line in memory. It yields an
-// error that wraps ErrEventsLost in place of a line that it cannot read, and before an event
-// whose Seq leaves a gap, and then continues. A line can be torn if the disk was full or if
-// its writer was killed. Any other error comes from r and ends the sequence.
+// Decode yields the events of r in order. For an unreadable line or a gap, it yields an error that
+// wraps ErrEventsLost and continues. Any other error comes from r and ends the sequence.
 func Decode(r io.Reader) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		lines := bufio.NewReaderSize(r, maxLine)
@@ -73,8 +70,7 @@ func parse(line []byte) (Event, error) {
 	return e, nil
 }
 
-// lastIncarnation returns the incarnation of the last complete event in the tail of a file,
-// or 0.
+// lastIncarnation returns the incarnation of the last complete event at the end of a file, or 0.
 func lastIncarnation(tail []byte) int {
 	lines := bytes.Split(tail, []byte{'\n'})
 	for _, line := range slices.Backward(lines) {

@@ -10,9 +10,8 @@ import (
 	"time"
 )
 
-// File records events as JSON lines and writes each event with one write(2). After Record
-// returns, the operating system has the event. If the process is killed, the file lacks at
-// most the line that was being written.
+// File records events as JSON lines with one write(2) each. If the process is killed, at most the
+// last line is incomplete.
 type File struct {
 	instance    string
 	incarnation int
@@ -26,8 +25,7 @@ type File struct {
 	err  error // the first failure
 }
 
-// Create opens the event file of an instance. It appends to the events of earlier
-// incarnations.
+// Create opens the event file of an instance, and appends to earlier events.
 func Create(path, instance string) (*File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o644)
 	if err != nil {
@@ -40,8 +38,7 @@ func Create(path, instance string) (*File, error) {
 	return &File{instance: instance, incarnation: last + 1, clock: Clock(), file: f}, nil
 }
 
-// Record appends e. If the event cannot be written, Seq has a gap and Close returns the
-// error.
+// Record appends e. If that fails, Seq has a gap and Close returns the error.
 func (f *File) Record(e Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -63,15 +60,15 @@ func (f *File) Record(e Event) {
 	}
 }
 
-// Close closes the file and returns the first error of any Record.
+// Close closes the file and returns the first error of Record.
 func (f *File) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return errors.Join(f.err, f.file.Close())
 }
 
-// mend adds the missing newline after an incomplete last line, and Decode then reports that line.
-// It returns the number of the last incarnation that wrote to the file, or 0 if there is none.
+// mend adds a newline after an incomplete last line. It returns the last incarnation in the file,
+// or 0.
 func mend(f *os.File) (incarnation int, err error) {
 	tail, _, err := readTail(f)
 	if err != nil || len(tail) == 0 {
@@ -85,14 +82,14 @@ func mend(f *os.File) (incarnation int, err error) {
 	return lastIncarnation(tail), nil
 }
 
-// End returns the offset at which the last complete line ends. While the file is being
-// written, a reader should read no further, because the next line may be incomplete.
+// End returns the end of the last complete line. Readers should stop there while the file is being
+// written.
 func End(f *os.File) (int64, error) {
 	tail, size, err := readTail(f)
 	return size - int64(len(tail)-bytes.LastIndexByte(tail, '\n')-1), err
 }
 
-// readTail reads the last part of a file, which is longer than any single line.
+// readTail reads the end of a file, which contains at least one line.
 func readTail(f *os.File) (tail []byte, size int64, err error) {
 	info, err := f.Stat()
 	if err != nil {

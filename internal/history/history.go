@@ -1,18 +1,17 @@
-// Package history records what happened in a run. Each fact is one Event, with a time from
-// the monotonic clock that all processes of the host share.
+// Package history records what happened in a run. Each Event has a time from a clock that all
+// processes of the host share.
 package history
 
 import "time"
 
-// ProbeDriver is the first of the driver ids that no load uses. Grabs of these drivers find out
-// whether an order can still be grabbed.
+// ProbeDriver is the first driver id for test grabs. No load uses these ids.
 const ProbeDriver = 1_000_000_000
 
-// Kind says how far the operation of an event has come, in the terms of Jepsen.
+// Kind says how far an operation has come, as in Jepsen.
 type Kind string
 
-// The kinds of events. An operation that ends with Fail certainly had no effect. One that ends with
-// Info may have had an effect.
+// The kinds of events. An operation that ends with Fail had no effect. One that ends with Info may
+// have had an effect.
 const (
 	Invoke Kind = "invoke"
 	OK     Kind = "ok"
@@ -33,13 +32,11 @@ const (
 	Strike  = "strike"  // a fault stops or hits a grab, and the note says where; OK means that the grab continues
 )
 
-// Code tells programs why an operation did not succeed, whereas the note tells people. It is the
-// reason that the client got, or the outcome of the grab. The code of a read that succeeded says what
-// the driver read: Open or Taken.
+// Code tells programs why an operation failed, while the note is for people. For a read that
+// succeeded, it says what was read: Open or Taken.
 type Code string
 
-// The codes that are needed to judge events. Every failure has a code, except in files that are
-// older than this field. Reads in older files have no code.
+// Codes that are needed to judge events. In old files, reads have no code.
 const (
 	Open      Code = "open"       // the order was open when the database read it
 	Busy      Code = "busy"       // the lock was not obtained within the wait
@@ -56,8 +53,7 @@ type Event struct {
 	Seq      uint64        `json:"seq"`  // counts the events of an instance; a gap means that an event was lost
 	T        time.Duration `json:"t_ns"` // CLOCK_MONOTONIC of the host
 	Instance string        `json:"instance"`
-	// Incarnation counts the starts of an instance that appends to one file.
-	// Each incarnation begins with a Seq of 1.
+	// Incarnation counts the starts of an instance. Each begins with a Seq of 1.
 	Incarnation int    `json:"incarnation,omitempty"`
 	Kind        Kind   `json:"kind"`
 	Op          string `json:"op"`
@@ -67,13 +63,13 @@ type Event struct {
 	Token       string `json:"token,omitempty"` // the token of the attempt
 	Fence       uint64 `json:"fence,omitempty"`
 	Code        Code   `json:"code,omitempty"`
-	// Lease is how long the lease lasts from T without renewal, as its holder
-	// calculates it. It is Endless if the lease never expires, and 0 if this is not known.
+	// Lease is how long the lease lasts without renewal, according to its holder. It is Endless if
+	// it never expires, and 0 if unknown.
 	Lease time.Duration `json:"lease_ns,omitempty"`
 	Note  string        `json:"note,omitempty"`
 }
 
-// Recorder takes events. It fills in Seq, T and Instance, and is safe for concurrent use.
+// Recorder takes events. It fills in Seq, T and Instance. It is safe for concurrent use.
 type Recorder interface {
 	Record(Event)
 }

@@ -6,15 +6,14 @@ import (
 	"unicode/utf8"
 )
 
-// maxText bounds each text of an event in bytes, so that a line never exceeds maxLine.
+// maxText limits each text of an event in bytes, so that a line is at most maxLine long.
 const (
 	maxText = 1 << 10
 	maxLine = 64 << 10
 )
 
-// AppendJSON appends e as one line of JSON without a newline. The result decodes like the
-// output of encoding/json, but costs 7 us less per grab, which is half the cost of
-// recording an event. It cuts texts longer than 1 KiB.
+// AppendJSON appends e as a line of JSON without a newline. It is faster than encoding/json, and
+// cuts texts longer than 1 KiB.
 func (e Event) AppendJSON(b []byte) []byte {
 	b = append(b, `{"seq":`...)
 	b = strconv.AppendUint(b, e.Seq, 10)

@@ -5,9 +5,8 @@ import (
 	"slices"
 )
 
-// condition returns the SQL that the guard adds to the WHERE clause of the write, with its
-// arguments. In SQL, this condition decides whether the claim is written. judge then only explains
-// why it was not written.
+// condition returns the SQL and its arguments for the WHERE clause of the write. This condition
+// decides whether the claim is written, and judge then only explains it.
 func (c Claim) condition(g Guard) (string, []any) {
 	switch g {
 	case Guarded:
@@ -21,17 +20,16 @@ func (c Claim) condition(g Guard) (string, []any) {
 		if c.Stock > 0 {
 			return " AND fence = ?", []any{c.Fence} // judgeLimit looks for the claim's own row in the ledger
 		}
-		// The second half excludes a row that this claim has already written, because a
-		// blind retry must not append to the ledger again (F33).
+		// The second half excludes a row that this claim has already written, because a repeated
+		// write must not reach the ledger again (F33).
 		return " AND fence = ? AND NOT (status = 1 AND driver_id = ?)", []any{c.Fence, c.Driver}
 	default:
 		return "", nil
 	}
 }
 
-// sold returns the SQL that sets the order's status and counter, with its arguments. The status
-// comes first, because MySQL evaluates assignments from left to right and the status depends on the
-// old counter.
+// sold returns the SQL that sets the status and the counter. The status comes first, because it
+// depends on the old counter and MySQL evaluates from left to right.
 func (c Claim) sold(g Guard) (string, []any) {
 	switch {
 	case c.Stock == 0:
@@ -43,7 +41,7 @@ func (c Claim) sold(g Guard) (string, []any) {
 	}
 }
 
-// statusOf returns the status of an order of several units, of which stock units are left.
+// statusOf returns the status of an order that has this number of units left.
 func statusOf(stock int64) int {
 	if stock > 0 {
 		return Open
@@ -51,7 +49,7 @@ func statusOf(stock int64) int {
 	return Grabbed
 }
 
-// sell makes the same changes to a row in memory as sold does in SQL.
+// sell changes an order in memory as sold does in SQL.
 func (o *Order) sell(c Claim, g Guard) {
 	switch {
 	case o.Units == 0:
@@ -65,8 +63,7 @@ func (o *Order) sell(c Claim, g Guard) {
 	o.Status = statusOf(o.Stock)
 }
 
-// judge returns nil if the guard lets the claim write, given the present state of the order.
-// Otherwise, it returns an error that says why not.
+// judge returns nil if the guard lets the claim write, or an error that explains why not.
 func (c Claim) judge(o Order, g Guard) error {
 	same := o.Status == Grabbed && o.Fence == c.Fence
 	switch {
@@ -89,15 +86,15 @@ func (c Claim) judge(o Order, g Guard) error {
 	}
 }
 
-// writesAnyway reports whether the guard updates the order's row regardless of its state.
+// writesAnyway reports whether the guard updates the order whatever its state.
 func (g Guard) writesAnyway() bool { return g == Naive || g == Decrement || g == Unique }
 
-// limits reports whether the write checks how many units the driver already has.
+// limits reports whether the write checks how many units the driver has.
 func (c Claim) limits(g Guard) bool { return c.Stock > 0 && !g.LooksFirst() && g != Decrement }
 
-// judgeLimit returns nil if the driver may have one more unit. held contains the driver's ledger
-// rows. If one of them belongs to this claim, the claim is a blind retry, and judgeLimit returns
-// ErrTaken (F33). It returns ErrLimit if the driver has enough units.
+// judgeLimit returns nil if the driver may have another unit. If one of its ledger rows belongs to
+// this claim, it returns ErrTaken, because the write was repeated (F33). Otherwise it may return
+// ErrLimit.
 func (c Claim) judgeLimit(held []Grab) error {
 	if slices.ContainsFunc(held, func(g Grab) bool { return g.Token == c.Token }) {
 		return ErrTaken
@@ -108,8 +105,8 @@ func (c Claim) judgeLimit(held []Grab) error {
 	return nil
 }
 
-// validate returns an error if the claim is not valid under the guard, for example because it has
-// no fencing token.
+// validate returns an error if the claim lacks something that the guard needs, such as a fencing
+// token.
 func (c Claim) validate(g Guard) error {
 	if _, err := ParseGuard(string(g)); err != nil {
 		return notWritten(err)
@@ -126,18 +123,18 @@ func (c Claim) validate(g Guard) error {
 	return nil
 }
 
-// maxToken is the size of the token column in the ledger, in bytes. A server that is not strict
-// would truncate a longer token, and lookAgain could then not find the claim.
+// maxToken is the size of the token column. Some servers truncate longer tokens, and lookAgain
+// would not find the claim.
 const maxToken = 255
 
-// notWritten marks err as the error of a claim that certainly wrote nothing.
+// notWritten marks err as the error of a claim that wrote nothing.
 func notWritten(err error) error { return fmt.Errorf("%w: %w", ErrNotWritten, err) }
 
-// MaxCreate is the highest number of orders that one Create can open. They must fit into one
-// statement, and servers accept 16 MiB by default.
+// MaxCreate is how many orders one Create can open in a single statement. Servers accept 16 MiB by
+// default.
 const MaxCreate = 500_000
 
-// MaxStock is the highest number of units of one order.
+// MaxStock is the largest number of units of one order.
 const MaxStock = 1_000_000
 
 func checkCount(count, units int) error {

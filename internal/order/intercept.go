@@ -9,7 +9,7 @@ import (
 // CallKind names a method of a Store or a Tx.
 type CallKind string
 
-// The kinds of calls.
+// The methods of a Store or a Tx.
 const (
 	ReadCall     CallKind = "read"
 	ClaimCall    CallKind = "claim"
@@ -19,8 +19,8 @@ const (
 	HeldCall     CallKind = "held"
 )
 
-// Call is one call from a grab to its store: the arguments and, after the call, the result.
-// It is one step of a schedule, however many statements it consists of.
+// Call is a call of a store, with its arguments and later its result. It is one step of a schedule,
+// even if it needs several statements.
 type Call struct {
 	Kind CallKind
 	Over Tx // the session of the call; nil if the store picks one
@@ -38,13 +38,12 @@ type Call struct {
 	Err    error
 }
 
-// Around is a function that is called in place of a store's method. Its argument send makes the
-// call and fills in the result. The caller gets the error that Around returns.
+// Around is called in place of a store's method. send makes the call and fills in the result. The
+// caller gets the error that Around returns.
 type Around func(ctx context.Context, c *Call, send func(context.Context) error) error
 
-// Intercept returns a Store whose reads and claims go through around, as do all calls of the
-// sessions that it begins. Begin itself does not, because no other client can see whether a
-// session has begun. Create and Ledger do not, because they belong to no grab.
+// Intercept returns a Store whose reads and claims go through around, as do the calls of its
+// sessions. Begin, Create and Ledger do not.
 func Intercept(s Store, around Around) Store {
 	return interceptedStore{interceptedRows{s, nil, around}, s}
 }
@@ -107,7 +106,7 @@ type interceptedRows struct {
 	around Around
 }
 
-// Read returns the order even if it also returns an error.
+// Read returns the order even with an error.
 func (r interceptedRows) Read(ctx context.Context, id int64, fence uint64) (Order, error) {
 	c := &Call{Kind: ReadCall, Over: r.over, Fence: fence}
 	err := r.around.call(ctx, c, func(ctx context.Context) (err error) {

@@ -8,10 +8,9 @@ import (
 	"time"
 )
 
-// Mem is a Store in memory for the explorer. It gives the same answers as the databases, but its
-// clock only counts its own writes. A caller that waits for a lock waits on a channel, where a
-// controlled scheduler can see it, and locks are granted in the order of arrival. The zero value is
-// ready for use.
+// Mem is a Store in memory for the explorer, with the same answers as a database. A caller that
+// waits for a lock waits on a channel, which the explorer's scheduler can see. Locks are granted in
+// order of arrival. The zero value is ready to use.
 type Mem struct {
 	mu       sync.Mutex // never held while waiting
 	orders   []*memOrder
@@ -90,8 +89,7 @@ func (m *Mem) Begin(ctx context.Context) (Tx, error) {
 	return t, nil
 }
 
-// Restart ends every session, like a restart of the server. The orders and the ledger
-// remain.
+// Restart ends every session, like a restart of a server. The data stays.
 func (m *Mem) Restart() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -109,8 +107,7 @@ func (m *Mem) find(id int64) (*memOrder, error) {
 	return m.orders[id-1], nil
 }
 
-// memTx is a session. For a single statement or transaction, the store uses a memTx in which only m
-// is set.
+// memTx is a session. For a single statement, only m is set.
 type memTx struct {
 	m     *Mem
 	lost  chan struct{} // closed when the session ends
@@ -118,7 +115,7 @@ type memTx struct {
 	names []*turn
 }
 
-// memRow is a locked row, with the fence as the open transaction sees it.
+// memRow is a locked row, with the fence as the transaction sees it.
 type memRow struct {
 	*memOrder
 	fence uint64
@@ -165,7 +162,7 @@ func (t *memTx) LockName(ctx context.Context, name string, wait time.Duration) (
 	return ok, err
 }
 
-// row returns the order's row if the open transaction has locked it, and nil otherwise.
+// row returns the order's row if the transaction has locked it, or nil.
 func (t *memTx) row(id int64) *memRow {
 	for i := range t.rows {
 		if t.rows[i].ID == id {
@@ -218,7 +215,7 @@ func (t *memTx) Held(ctx context.Context, id, driver int64) (int, error) {
 	return len(t.m.rowsOf(id, driver)), t.alive(ctx)
 }
 
-// rowsOf returns the ledger rows of one driver for one order.
+// rowsOf returns a driver's ledger rows for an order.
 func (m *Mem) rowsOf(id, driver int64) (held []Grab) {
 	for _, g := range m.grabs {
 		if g.Order == id && g.Driver == driver {
@@ -298,7 +295,7 @@ func (t *memTx) release() {
 	t.names = nil
 }
 
-// end ends the open transaction and releases its row locks.
+// end ends the transaction and releases its locks.
 func (t *memTx) end() {
 	for _, r := range t.rows {
 		r.row.pass()
@@ -315,8 +312,8 @@ func (t *memTx) alive(ctx context.Context) error {
 	}
 }
 
-// take waits for a lock until the timeout, or without limit if timeout is nil. The caller must hold
-// the store's mutex, which take releases while it waits.
+// take waits for a lock until the timeout, or forever if that is nil. It releases the store's mutex
+// meanwhile.
 func (t *memTx) take(ctx context.Context, l *turn, timeout <-chan time.Time) (bool, error) {
 	if err := t.alive(ctx); err != nil {
 		return false, err
@@ -348,8 +345,7 @@ func (t *memTx) take(ctx context.Context, l *turn, timeout <-chan time.Time) (bo
 	return true, nil
 }
 
-// timerFor returns a channel that delivers once wait is over. If wait is not positive, the
-// channel is already closed.
+// timerFor returns a channel that signals when wait is over.
 func timerFor(wait time.Duration) <-chan time.Time {
 	if wait > 0 {
 		return time.After(wait)
@@ -359,8 +355,7 @@ func timerFor(wait time.Duration) <-chan time.Time {
 	return now
 }
 
-// turn is a lock with a queue. The first in the queue holds the lock, and its channel is
-// closed.
+// turn is a lock with a queue, in which the first one holds the lock. Its channel is closed.
 type turn struct{ queue []chan struct{} }
 
 func (l *turn) join() chan struct{} {
@@ -374,8 +369,7 @@ func (l *turn) join() chan struct{} {
 
 func (l *turn) first(c chan struct{}) bool { return l.queue[0] == c }
 
-// leave removes a waiter's channel from the queue. If the waiter held the lock, the next in the
-// queue gets it.
+// leave removes a waiter from the queue. If it held the lock, the next one gets it.
 func (l *turn) leave(c chan struct{}) {
 	i := slices.Index(l.queue, c)
 	l.queue = slices.Delete(l.queue, i, i+1)
@@ -384,5 +378,5 @@ func (l *turn) leave(c chan struct{}) {
 	}
 }
 
-// pass gives the lock to the next in the queue.
+// pass gives the lock to the next one in the queue.
 func (l *turn) pass() { l.leave(l.queue[0]) }

@@ -37,19 +37,18 @@ func openMySQL(dsn string, opts Options) (*SQL, gorm.Dialector, error) {
 		return nil, nil, errMySQLDSN
 	}
 	db := pool(opts.Wrap(c), opts.MaxConns)
-	// A quarter of the connections remains for calls that hold no lock: reads and probes.
+	// Leave a quarter of the connections for calls without a lock.
 	pins := make(chan struct{}, opts.MaxConns-max(opts.MaxConns/4, 1))
 	return &SQL{dialect: mysqlDialect, reads: db, writes: db, pins: pins, log: opts.Log},
 		gormmysql.New(gormmysql.Config{Conn: db, SkipInitializeWithVersion: true}), nil
 }
 
-// errMySQLDSN gives no detail, because the parser's message may contain a part of the
-// password.
+// errMySQLDSN omits the parser's message, which may contain a part of the password.
 var errMySQLDSN = fmt.Errorf("%w: want sqlite:/path/file.db or user:password@tcp(host:port)/name?param=value", ErrBadDSN)
 
 var networks = []string{"tcp", "tcp4", "tcp6", "unix"}
 
-// mysqlConfig parses a DSN and sets the options that the store depends on.
+// mysqlConfig parses a DSN and sets the options that the store needs.
 func mysqlConfig(dsn string) (*mysql.Config, error) {
 	cfg, err := mysql.ParseDSN(dsn)
 	if err != nil || !slices.Contains(networks, cfg.Net) {
@@ -62,27 +61,24 @@ func mysqlConfig(dsn string) (*mysql.Config, error) {
 	// Count changed rows instead of matched rows. If a write is repeated after it succeeded,
 	// the repetition must not count (F33).
 	cfg.ClientFoundRows = false
-	// With this option, a statement takes one round trip. A prepared statement that is new to its
-	// connection would take three. See BenchmarkGrab.
+	// With this option, a statement takes one round trip instead of up to three.
 	cfg.InterpolateParams = true
 	cfg.MultiStatements = false
-	// A server that died silently must not block a caller forever, even one without a
-	// deadline. A wait for a lock must not look like a dead server.
+	// A dead server must not block a caller forever. A wait for a lock must not look like a dead
+	// server.
 	cfg.Timeout = cmp.Or(cfg.Timeout, 5*time.Second)
 	cfg.ReadTimeout = max(cmp.Or(cfg.ReadTimeout, 3*lockSlice), 2*lockSlice)
 	cfg.WriteTimeout = cmp.Or(cfg.WriteTimeout, 10*time.Second)
 	return cfg, nil
 }
 
-// driverLog logs the driver's messages about broken connections. The errors are also
-// returned.
+// driverLog logs the driver's messages about broken connections, which are also returned as errors.
 type driverLog struct{ *slog.Logger }
 
 func (l driverLog) Print(v ...any) { l.Debug("mysql: " + strings.TrimSpace(fmt.Sprint(v...))) }
 
-// createMySQL opens count orders with one INSERT. InnoDB gives consecutive ids to the rows
-// of one such statement in every lock mode, but not to the rows of several statements. A
-// cluster may increase ids by more than one, so createMySQL checks what was written.
+// createMySQL opens orders with one INSERT, because InnoDB gives consecutive ids only to the rows
+// of one statement. It checks the ids, which a cluster may increase by more than one.
 func createMySQL(ctx context.Context, tx *sql.Conn, count, units int) (int64, error) {
 	columns, value := "created_at", ",(UTC_TIMESTAMP(6))"
 	if units > 1 {
@@ -96,7 +92,7 @@ func createMySQL(ctx context.Context, tx *sql.Conn, count, units int) (int64, er
 	if err != nil {
 		return 0, err
 	}
-	// All rows of a statement have the same timestamp, which identifies our rows.
+	// Rows of the same statement have the same timestamp.
 	var ours int
 	err = tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM orders AS o JOIN orders AS f ON f.id = ? AND o.created_at = f.created_at"+
 		" WHERE o.id BETWEEN ? AND ?", first, first, first+int64(count)-1).Scan(&ours)
@@ -109,10 +105,9 @@ func createMySQL(ctx context.Context, tx *sql.Conn, count, units int) (int64, er
 	return first, nil
 }
 
-// ProductOf returns the name and number of a database product, given the version text of its
-// server.
+// ProductOf returns the name and version of a database from its server's version text.
 func ProductOf(text string) string {
-	// Older MariaDB versions put a MySQL number before their own.
+	// Older versions of MariaDB put a MySQL number first.
 	number, _, _ := strings.Cut(strings.TrimPrefix(text, "5.5.5-"), "-")
 	switch {
 	case strings.HasPrefix(text, "SQLite "):

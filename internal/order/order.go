@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// Status of an order.
+// The status of an order.
 const (
 	Open    = 0
 	Grabbed = 1
@@ -26,28 +26,26 @@ const (
 var (
 	// ErrNotFound means that the order does not exist.
 	ErrNotFound = errors.New("order: not found")
-	// ErrTaken means that a claim wrote nothing because a driver already has the order.
+	// ErrTaken means that a claim wrote nothing, because another driver has the order.
 	ErrTaken = errors.New("order: taken")
-	// ErrLimit is an ErrTaken for a driver who already has as many units of the order as
-	// allowed.
+	// ErrLimit is an ErrTaken for a driver that has its maximum number of units.
 	ErrLimit = fmt.Errorf("%w: the driver has as many units as one may have", ErrTaken)
-	// ErrStale means that the database has seen a newer fencing token. Nothing was written,
-	// so this is a near miss.
+	// ErrStale means that the database has seen a newer fencing token, so nothing was written (a
+	// near miss).
 	ErrStale = errors.New("order: stale fencing token")
 )
 
-// Order is one row of orders.
+// Order is a row of the table orders.
 type Order struct {
 	ID     int64 `json:"order_id"`
 	Status int   `json:"status"`
-	// Driver is the winner that the row names. Under the naive guard that is the last driver
-	// who wrote. It is 0 while the order is open.
+	// Driver is the winner according to the row, or 0. Under the naive guard, it is the last driver
+	// that wrote.
 	Driver int64 `gorm:"column:driver_id" json:"driver_id,omitempty"`
 	// Fence is the highest fencing token that the row has seen.
 	Fence uint64 `json:"fence"`
-	// Units is the number of units with which the order was opened, and Stock the number
-	// that is left according to the counter. A negative Stock means that too many were sold.
-	// Both are 0 for an order of one unit, where the status says whether the unit is left.
+	// Units is the original number of units, and Stock is how many are left according to the
+	// counter. It is negative if too many were sold. Both are 0 for an order of one unit.
 	Units int64 `json:"units,omitempty"`
 	Stock int64 `json:"-"`
 }
@@ -64,9 +62,8 @@ func (o Order) Left() int64 {
 	}
 }
 
-// Grab is one row of the ledger, which stands for one unit of an order. If an order has more rows
-// than units, the surplus rows are double-grabs. No unique key prevents them, because the ledger
-// must record what really happened.
+// Grab is a row of the ledger, for one unit of an order. Rows beyond the number of units are
+// double-grabs. No unique key prevents them, because the ledger must record what really happened.
 type Grab struct {
 	ID       int64     `json:"grab_id"`
 	Order    int64     `gorm:"column:order_id" json:"-"` // omitted, because the enclosing order names it
@@ -87,9 +84,8 @@ type Claim struct {
 	Token    string // unique to the attempt, so that the claim can recognise its own row
 	Fence    uint64 // fencing token of the lease; 0 if the lock has none
 
-	// Stock is the number of units that were left when the order was read, at least 1. It is
-	// 0 for an order of one unit. PerDriver is how many units one driver may have; 0 means
-	// 1.
+	// Stock is how many units were left at the read, or 0 for an order of one unit. PerDriver is
+	// how many units a driver may have, where 0 means 1.
 	Stock     int64
 	PerDriver int
 }
@@ -97,30 +93,28 @@ type Claim struct {
 // limit returns how many units of the order the driver may have.
 func (c Claim) limit() int { return max(c.PerDriver, 1) }
 
-// Guard is the condition under which a claim writes.
+// Guard is the condition of the write.
 type Guard string
 
-// The guards, from the article's to the one that stops a paused holder. For an order of several
-// units, a guard that compares only tokens writes the counter that was read, minus one.
+// The guards, from the article's to the strictest. For several units, those that only compare
+// tokens write the counter that was read, minus one.
 const (
-	// Naive writes by primary key alone, as in the source article. For an order of several units,
-	// it writes the counter that was read, minus one. It may therefore overwrite another driver's
-	// update.
+	// Naive writes whatever the state of the order, as in the source article. For several units, it
+	// writes the counter that was read, minus one, so it may overwrite another update.
 	Naive Guard = "naive"
-	// Guarded writes only while the order is open. For an order of several units, it decrements the
-	// counter if a unit is left.
+	// Guarded writes only if the order is open. For several units, it decrements the counter if any
+	// are left.
 	Guarded Guard = "guarded"
-	// FenceWrite compares the token only at the write. It looks fenced but is not: if the
-	// read does not raise the fence, only blind writes are protected.
+	// FenceWrite compares the token only at the write. It is not safe, because a read does not stop
+	// older tokens.
 	FenceWrite Guard = "fence-write"
-	// Fenced raises the row's token before the read and compares it at the write.
+	// Fenced raises the row's token at the read and compares it at the write.
 	Fenced Guard = "fenced"
-	// Decrement decrements the counter without any condition, so it loses no update but also
-	// refuses none. It does not check how many units the driver has, so it suits strategies that
-	// have decided before. For an order of one unit, it equals Naive.
+	// Decrement decrements the counter without a condition. It suits strategies that decide earlier
+	// who gets a unit. For one unit, it equals Naive.
 	Decrement Guard = "decrement"
-	// Unique inserts the order into a table whose key allows one row for each order. If the
-	// key is a duplicate, another driver has the order. It suits orders of one unit only.
+	// Unique inserts the order into a table with a unique key, so only the first insert succeeds.
+	// It only suits orders of one unit.
 	Unique Guard = "unique"
 )
 
@@ -136,7 +130,7 @@ func GuardNames() []string {
 	return names
 }
 
-// ParseGuard finds a guard by its name. The error lists all names.
+// ParseGuard finds a guard by name. The error lists all names.
 func ParseGuard(name string) (Guard, error) {
 	if g := Guard(name); slices.Contains(Guards, g) {
 		return g, nil
@@ -144,11 +138,10 @@ func ParseGuard(name string) (Guard, error) {
 	return "", fmt.Errorf("order: unknown guard %q: use one of %s", name, strings.Join(GuardNames(), ", "))
 }
 
-// NeedsFence reports whether the guard works only with a fencing token.
+// NeedsFence reports whether the guard needs a fencing token.
 func (g Guard) NeedsFence() bool { return g == FenceWrite || g == Fenced }
 
-// RefusesUnits says why the guard cannot sell an order of that many units, or returns "" if it can.
-// Unique would need a key of order and unit, but one statement cannot know which unit is free.
+// RefusesUnits explains why the guard cannot sell this number of units, or returns "".
 func (g Guard) RefusesUnits(units int) string {
 	if g != Unique || units <= 1 {
 		return ""
@@ -156,14 +149,14 @@ func (g Guard) RefusesUnits(units int) string {
 	return "the guard unique allows one row for each order, so it cannot sell several units"
 }
 
-// LooksFirst reports whether the driver's units are counted when the order is read instead of in
-// the transaction that writes. Two requests of one driver may then both count no units.
+// LooksFirst reports whether the driver's units are counted at the read and not at the write. Two
+// requests of one driver may then both find none.
 func (g Guard) LooksFirst() bool { return g == Naive }
 
 // absolute reports whether the guard writes the counter that was read, minus one.
 func (g Guard) absolute() bool { return g != Decrement && g != Guarded }
 
-// Shows returns the facts that follow from the guard if an order failed under it.
+// Shows returns the facts about a failed order that follow from the guard.
 func (g Guard) Shows() catalog.Facts {
 	if g == FenceWrite {
 		return catalog.FenceAtWrite
@@ -171,68 +164,64 @@ func (g Guard) Shows() catalog.Facts {
 	return 0
 }
 
-// Rows are the operations of a critical section on an order.
+// Rows are the operations on an order under a lock.
 type Rows interface {
-	// Read returns the present order from the primary. If fence is not 0, Read raises the
-	// row's fence and reads in one transaction. It returns ErrStale together with the order
-	// if the row has seen this token or a newer one, and ErrNotFound if the order does not
-	// exist.
+	// Read returns the order from the primary. If fence is not 0, it also raises the row's fence,
+	// in one transaction. It returns ErrStale with the order if the row has seen this token or a
+	// newer one, and ErrNotFound if there is no such order.
 	Read(ctx context.Context, id int64, fence uint64) (Order, error)
 
-	// Claim writes the winner and its ledger row in one transaction. If it returns nil, the
-	// claim is written. ErrTaken, ErrStale and errors that wrap ErrNotWritten mean that
-	// nothing is. After any other error the outcome is unknown. If the answer to the commit
-	// is lost, Claim first looks for its row in the ledger, for at most LookAgain.
+	// Claim writes the winner and its ledger row in one transaction. Nil means that the claim is
+	// written. ErrTaken, ErrStale and ErrNotWritten mean that it is not. After other errors, the
+	// outcome is unknown. If the answer to the commit is lost, Claim first looks for its row in the
+	// ledger, for at most LookAgain.
 	Claim(ctx context.Context, c Claim, g Guard) error
 
-	// Held returns how many units of the order the driver has according to the ledger.
+	// Held returns how many units of the order the driver has.
 	Held(ctx context.Context, id, driver int64) (int, error)
 }
 
-// ErrNotWritten marks the error of a claim that certainly wrote nothing.
+// ErrNotWritten means that a claim wrote nothing.
 var ErrNotWritten = errors.New("order: not written")
 
 // Store holds the orders and the ledger. It is safe for concurrent use.
 type Store interface {
 	Rows
 
-	// Create opens count orders of one unit with consecutive ids, and returns the first id.
+	// Create opens orders of one unit with consecutive ids, and returns the first.
 	Create(ctx context.Context, count int) (first int64, err error)
 
-	// CreateStock opens count orders of the given number of units each, like Create.
+	// CreateStock opens orders with several units, like Create.
 	CreateStock(ctx context.Context, count, units int) (first int64, err error)
 
-	// Ledger returns the ledger rows of count orders, starting with first, in the order in
-	// which they were written.
+	// Ledger returns the ledger rows of count orders in the order of writing.
 	Ledger(ctx context.Context, first int64, count int) ([]Grab, error)
 
-	// Begin reserves one database session. It returns ErrUnsupported if the database cannot
-	// do so faithfully, and ErrExhausted if ctx ended before a session was free.
+	// Begin reserves a database session. It returns ErrUnsupported if the database has none, and
+	// ErrExhausted if none became free.
 	Begin(ctx context.Context) (Tx, error)
 }
 
-// ErrUnsupported means that this database cannot do faithfully what was asked.
+// ErrUnsupported means that this database cannot do this.
 var ErrUnsupported = errors.New("order: not supported by this database")
 
-// ErrExhausted means that all sessions were reserved for the whole wait.
+// ErrExhausted means that all sessions stayed in use.
 var ErrExhausted = errors.New("order: every session is in use")
 
-// Tx is one database session, for locks that live in the database. The locks of the session
-// and the reads and claims made through it end together.
+// Tx is a database session, for locks in the database. If it ends, its locks end, and so do its
+// reads and claims.
 type Tx interface {
 	Rows
 
-	// LockRow locks the order's row (SELECT … FOR UPDATE) until the next Claim through this
-	// session commits, or until Close. It waits at most wait, which databases round up to
-	// whole seconds, and returns false if another session held the lock for that time. It
-	// returns ErrNotFound if the order does not exist.
+	// LockRow locks the order's row (SELECT … FOR UPDATE) until a Claim commits or Close. It
+	// returns false if the row stays locked for the whole wait, which databases round up to
+	// seconds.
 	LockRow(ctx context.Context, id int64, wait time.Duration) (bool, error)
 
-	// LockName takes a named lock for the session (GET_LOCK). The wait and the result are as
-	// for LockRow.
+	// LockName takes a named lock (GET_LOCK). The wait and the result are as in LockRow.
 	LockName(ctx context.Context, name string, wait time.Duration) (bool, error)
 
-	// Close releases all locks of the session and ends it. Committed claims remain. An error
-	// means that the session, and every lock in it, was lost earlier.
+	// Close ends the session and its locks. Committed claims stay. An error means that the session
+	// was lost earlier.
 	Close(ctx context.Context) error
 }

@@ -41,7 +41,7 @@ func (x *session) discard(why error) {
 	_ = x.conn.Raw(func(any) error { return driver.ErrBadConn })
 }
 
-// db returns gorm over this connection.
+// db returns gorm for this connection.
 func (x *session) db(ctx context.Context) *gorm.DB {
 	db := x.gorm.WithContext(ctx)
 	db.Statement.ConnPool = x.conn
@@ -51,8 +51,8 @@ func (x *session) db(ctx context.Context) *gorm.DB {
 // errNoAnswer means that a COMMIT was sent but not confirmed.
 var errNoAnswer = errors.New("order: commit was not answered")
 
-// transact runs write in the open transaction, or in a new one, and ends it. If it returns
-// errNoAnswer, the transaction may be committed. After any other error it certainly is not.
+// transact runs write in a transaction and ends it. After errNoAnswer, it may be committed. After
+// any other error, it is not.
 func (x *session) transact(ctx context.Context, write func(tx *gorm.DB) error) error {
 	if err := x.begin(ctx); err != nil {
 		return err
@@ -88,11 +88,11 @@ func (x *session) begin(ctx context.Context) error {
 	return nil
 }
 
-// undoLimit bounds a rollback for a caller whose context has ended.
+// undoLimit limits a rollback for a caller whose context has ended.
 const undoLimit = 5 * time.Second
 
-// rollback ends the open transaction. If that fails, it closes the connection, so that the
-// pool never gets a connection with an open transaction.
+// rollback ends the transaction. If that fails, it closes the connection, so that the pool never
+// gets one with an open transaction.
 func (x *session) rollback(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
 	defer cancel()
@@ -107,8 +107,8 @@ func (x *session) rollback(ctx context.Context) error {
 	return nil
 }
 
-// raise increases the fence of the order and reads the order, in one transaction. If the
-// answer to the commit is lost, no harm is done, because the next token is higher.
+// raise increases the fence of the order and reads the order in one transaction. A lost answer does
+// no harm, because the next token is higher.
 func (x *session) raise(ctx context.Context, id int64, fence uint64) (o Order, err error) {
 	err = x.transact(ctx, func(tx *gorm.DB) error {
 		o, err = raise(tx, id, fence)
@@ -129,8 +129,7 @@ func raise(tx *gorm.DB, id int64, fence uint64) (Order, error) {
 	return o, err
 }
 
-// Claim writes and commits. It always ends the open transaction, except for a claim that
-// validate refuses.
+// Claim writes and commits. It ends the transaction, unless the claim is invalid.
 func (x *session) Claim(ctx context.Context, c Claim, g Guard) error {
 	if err := c.validate(g); err != nil {
 		return err
@@ -146,8 +145,8 @@ func (x *session) Claim(ctx context.Context, c Claim, g Guard) error {
 	}
 }
 
-// write sets the order's winner and appends to the ledger. The number of affected rows says
-// whether the guard allowed it. If not, a second read finds the reason.
+// write sets the winner and appends to the ledger. The number of changed rows shows whether the
+// guard allowed it. If not, it reads the order to find the reason.
 func (x *session) write(tx *gorm.DB, c Claim, g Guard) error {
 	if g == Unique {
 		if err := x.grant(tx, c); err != nil {
@@ -185,8 +184,7 @@ func (x *session) write(tx *gorm.DB, c Claim, g Guard) error {
 		if err != nil {
 			return err
 		}
-		// An unconditional write of the values that the row already has changes no row,
-		// but still counts as a write.
+		// Writing the same values again changes no row, but counts as a write.
 	}
 	err := tx.Exec("INSERT INTO grabs (order_id, driver_id, instance, strategy, token, fence, grabbed_at)"+
 		" VALUES (?, ?, ?, ?, ?, ?, "+x.now+")",
@@ -197,8 +195,7 @@ func (x *session) write(tx *gorm.DB, c Claim, g Guard) error {
 	return nil
 }
 
-// grant inserts the order into the table of grants. It returns ErrTaken if the table already
-// contains the order.
+// grant inserts the order into the table of grants, and returns ErrTaken if it is already there.
 func (x *session) grant(tx *gorm.DB, c Claim) error {
 	err := tx.Exec("INSERT INTO grants (order_id, driver_id) VALUES (?, ?)", c.Order, c.Driver).Error
 	if errors.Is(err, gorm.ErrDuplicatedKey) {
@@ -210,13 +207,11 @@ func (x *session) grant(tx *gorm.DB, c Claim) error {
 	return nil
 }
 
-// LookAgain is the longest time for the search for a claim whose commit was not confirmed. It
-// counts in addition to the deadline of the claim's context.
+// LookAgain limits the search for a claim whose commit was not confirmed.
 const LookAgain = 5 * time.Second
 
-// lookAgain finds out whether a claim with an unconfirmed commit was written. It looks for
-// the token of the claim (F33). First it locks the order's row on another connection: a
-// commit that is still running holds that lock, so lookAgain waits for it.
+// lookAgain finds out whether a claim with an unconfirmed commit was written (F33). It first locks
+// the order's row, and so waits for a commit that is still running.
 func (s *SQL) lookAgain(ctx context.Context, c Claim, lost error) error {
 	if c.Token == "" {
 		return fmt.Errorf("order: a claim without a token cannot be found again: %w", lost)
@@ -224,8 +219,8 @@ func (s *SQL) lookAgain(ctx context.Context, c Claim, lost error) error {
 	rows, err := s.written(ctx, c)
 	switch {
 	case err != nil:
-		// The search error is included as text, because it may wrap ErrNotWritten, which
-		// would be wrong for the claim.
+		// Include this error only as text, because it may wrap ErrNotWritten, which would be wrong
+		// here.
 		return fmt.Errorf("order: the claim's outcome is unknown, because the ledger cannot be read (%v): %w", err, lost)
 	case rows == 0:
 		return notWritten(lost)
@@ -234,7 +229,7 @@ func (s *SQL) lookAgain(ctx context.Context, c Claim, lost error) error {
 	return nil
 }
 
-// written counts the ledger rows of a claim while it holds the lock on the order's row.
+// written counts the ledger rows of a claim while the order's row is locked.
 func (s *SQL) written(ctx context.Context, c Claim) (int64, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), LookAgain)
 	defer cancel()

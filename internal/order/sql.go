@@ -16,7 +16,7 @@ import (
 	"gorm.io/gorm/logger"
 )
 
-// SQL is a Store in a database. It uses gorm.
+// SQL is a Store in a database, through gorm.
 type SQL struct {
 	dialect
 	// reads and writes are the same pool, except for SQLite, where writers queue.
@@ -26,7 +26,7 @@ type SQL struct {
 	log           *slog.Logger
 }
 
-// dialect holds the differences between the databases.
+// dialect describes how one database differs from others.
 type dialect struct {
 	schema   migrations.Dialect
 	sessions bool   // whether its sessions have row locks and named locks
@@ -39,27 +39,24 @@ type dialect struct {
 
 // Options are the options of Connect. The zero value of a field means its default.
 type Options struct {
-	// Wrap wraps the driver, so that it sees every statement. It may be nil.
+	// Wrap wraps the driver to see every statement. It may be nil.
 	Wrap func(driver.Connector) driver.Connector
-	// MaxConns is how many connections may be open at once; the pool keeps them. The minimum
-	// is 2. The default is 64, so that two instances stay below the 151 connections that a
-	// server allows by default. Begin reserves at most three quarters of them.
+	// MaxConns limits the open connections. The minimum is 2. The default of 64 suits two instances
+	// and a server with the usual limit of 151. Begin reserves at most three quarters of them.
 	MaxConns int
-	// Log gets the driver's messages about broken connections, and every commit whose answer
-	// was lost. If it is nil, nothing is logged.
+	// Log gets messages about broken connections and unconfirmed commits, or nothing if it is nil.
 	Log *slog.Logger
 }
 
-// ErrBadDSN means that the text is not a database address. No connection was attempted.
+// ErrBadDSN means that the text is not a database address.
 var ErrBadDSN = errors.New("order: bad database address")
 
-// LedgerQuery selects the order and the driver of each grab in our ledger, from a first order
-// to a last one.
+// LedgerQuery selects the order and the driver of each grab, from a first order to a last one.
 const LedgerQuery = "SELECT order_id, driver_id FROM grabs WHERE order_id BETWEEN ? AND ? ORDER BY id"
 
-// Connect opens the database of dsn, which is "sqlite:/path/file.db" or an address in the
-// form of go-sql-driver/mysql: "user:password@tcp(host:port)/name". The error wraps
-// ErrBadDSN if dsn has neither form. Connect creates no tables; Migrate does.
+// Connect opens the database of dsn, such as "sqlite:/path/file.db" or
+// "user:password@tcp(host:port)/name". It does not create tables. The error wraps ErrBadDSN if dsn
+// is invalid.
 func Connect(ctx context.Context, dsn string, opts Options) (*SQL, error) {
 	if opts.MaxConns == 0 {
 		opts.MaxConns = 64
@@ -96,8 +93,7 @@ func Connect(ctx context.Context, dsn string, opts Options) (*SQL, error) {
 	return s, nil
 }
 
-// pool opens up to size connections and keeps them, because opening one costs more than a
-// grab.
+// pool opens up to size connections and keeps them, because opening one costs more than a grab.
 func pool(c driver.Connector, size int) *sql.DB {
 	db := sql.OpenDB(c)
 	db.SetMaxOpenConns(size)
@@ -105,11 +101,10 @@ func pool(c driver.Connector, size int) *sql.DB {
 	return db
 }
 
-// Migrate creates the tables or updates them to the newest version. Several instances may
-// call it at the same time.
+// Migrate creates the tables or updates them. Several instances may call it at once.
 func (s *SQL) Migrate(ctx context.Context) error { return migrations.Up(ctx, s.reads, s.schema) }
 
-// DB returns the connection pool, for statements that do not belong to a Store.
+// DB returns the connection pool.
 func (s *SQL) DB() *sql.DB { return s.reads }
 
 // Ping checks that the database answers.
@@ -137,7 +132,7 @@ func (s *SQL) Version(ctx context.Context) (string, error) {
 	return ProductOf(text), nil
 }
 
-// Read implements Rows. Without a fence it is one statement and takes no lock.
+// Read implements Rows. Without a fence, it sends a single statement and takes no lock.
 func (s *SQL) Read(ctx context.Context, id int64, fence uint64) (Order, error) {
 	if fence == 0 {
 		return find(s.gorm.WithContext(ctx), id)
@@ -203,7 +198,7 @@ func (s *SQL) Ledger(ctx context.Context, first int64, count int) ([]Grab, error
 	return grabs, nil
 }
 
-// find reads one order, using the SQL clauses that db already has.
+// find reads one order with the clauses in db.
 func find(db *gorm.DB, id int64) (Order, error) {
 	var o Order
 	err := db.Take(&o, id).Error
@@ -216,11 +211,8 @@ func find(db *gorm.DB, id int64) (Order, error) {
 	return o, nil
 }
 
-// rowsOf returns the ledger rows of one driver for one order. If the transaction has locked
-// the order's row, they are the newest state, because InnoDB takes its snapshot at the first
-// plain read. A locking read would also lock the gap behind the order's rows, where claims
-// on neighbouring orders append, and could cause a deadlock. TiDB takes its snapshot earlier
-// and locks no gaps, so only TiDB executes the clause in the comment.
+// rowsOf returns a driver's ledger rows for an order. A locking read could cause a deadlock with
+// claims on neighbouring orders, so only TiDB, which needs it, executes the clause in the comment.
 func rowsOf(db *gorm.DB, id, driver int64) (held []Grab, err error) {
 	err = db.Raw("SELECT id, token FROM grabs WHERE order_id = ? AND driver_id = ? /*T! FOR UPDATE */", id, driver).Scan(&held).Error
 	if err != nil {
@@ -229,12 +221,11 @@ func rowsOf(db *gorm.DB, id, driver int64) (held []Grab, err error) {
 	return held, nil
 }
 
-// forUpdate reads the newest state and locks it. A plain read in a transaction may answer
-// from a snapshot, which TiDB takes at the beginning of the transaction. SQLite locks the
-// whole file and leaves the clause out.
+// forUpdate reads and locks the newest state. In a transaction, a plain read may return an older
+// one. SQLite ignores the clause.
 var forUpdate = clause.Locking{Strength: clause.LockingStrengthUpdate}
 
-// because adds the context's error to err, because not every driver includes it.
+// because adds the context's error to err, because some drivers omit it.
 func because(ctx context.Context, err error) error {
 	if cause := ctx.Err(); cause != nil && !errors.Is(err, cause) {
 		return fmt.Errorf("%w: %w", cause, err)

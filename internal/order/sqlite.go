@@ -22,20 +22,17 @@ var sqliteDialect = dialect{
 	schema:  migrations.SQLite,
 	now:     sqliteNow,
 	version: "SELECT 'SQLite ' || sqlite_version()",
-	// Take the file's write lock at once. A transaction that reads first and then finds
-	// another writer would have to be abandoned.
+	// Take the write lock at once, because a transaction that reads first may have to be abandoned.
 	begin:  beginWriting,
 	create: createSQLite,
 }
 
-// sqliteNow is the current time, which SQLite counts in milliseconds.
+// sqliteNow is the current time in milliseconds.
 const sqliteNow = "strftime('%Y-%m-%d %H:%M:%f', 'now')"
 
 const beginWriting = "BEGIN IMMEDIATE"
 
-// The longest times for which a connection waits for the file's lock. A reader waits only
-// while SQLite creates or removes the log. A writer wakes often, to check its context, and
-// gives up after sqliteWait.
+// How long a connection may wait for the file's lock. A writer wakes often to check its context.
 const (
 	readerBusy = 5 * time.Second
 	writerBusy = 20 * time.Millisecond
@@ -56,7 +53,7 @@ func openSQLite(path string, opts Options) (*SQL, gorm.Dialector, error) {
 	return s, &gormsqlite.Dialector{Conn: s.reads}, nil
 }
 
-// sqlitePath checks the path after "sqlite:" and makes it absolute.
+// sqlitePath returns the absolute path after "sqlite:", or an error.
 func sqlitePath(path string) (string, error) {
 	switch {
 	case path == "" || strings.HasPrefix(path, ":memory:"):
@@ -77,11 +74,11 @@ func sqlitePath(path string) (string, error) {
 	return path, nil
 }
 
-// sqliteConn opens connections to one file. The driver itself offers only DSNs.
+// sqliteConn opens connections to a file, because the driver only accepts DSNs.
 type sqliteConn string
 
-// sqliteConnector returns a connector that does not sync the log at each commit. A grab
-// survives the death of every process, but not a power failure.
+// sqliteConnector returns a connector that does not sync at each commit. Grabs survive the death of
+// processes, but not a power failure.
 func sqliteConnector(path string, busy time.Duration) driver.Connector {
 	file := url.URL{Scheme: "file", Path: filepath.ToSlash(path), OmitHost: true, RawQuery: url.Values{"_pragma": {
 		fmt.Sprintf("busy_timeout(%d)", busy.Milliseconds()), "synchronous(NORMAL)",
@@ -98,7 +95,7 @@ func (c sqliteConn) Connect(ctx context.Context) (driver.Conn, error) {
 	return c.Driver().Open(string(c))
 }
 
-// createSQLite opens count orders. The ids are consecutive because there is no other writer.
+// createSQLite opens orders. Their ids are consecutive, because there is no other writer.
 func createSQLite(ctx context.Context, tx *sql.Conn, count, units int) (int64, error) {
 	stock := sql.NullInt64{Int64: int64(units), Valid: units > 1}
 	res, err := tx.ExecContext(ctx, "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)"+

@@ -9,10 +9,8 @@ import (
 	gosqlite "github.com/glebarez/go-sqlite"
 )
 
-// writerQueue serves the writers of one process one after another. When the file is locked,
-// SQLite only lets a writer sleep and try again, so only one writer of each process does
-// that. The queue is below Options.Wrap: a writer that Wrap holds before its first statement
-// is not in the queue.
+// writerQueue serves the writers of this process one at a time. Otherwise SQLite would make each of
+// them sleep and try again.
 type writerQueue struct {
 	driver.Connector
 	turn chan struct{} // holds one entry while a writer has its turn
@@ -90,7 +88,7 @@ func (c *queuedConn) pass() {
 	}
 }
 
-// Close ends an open transaction and with it the turn.
+// Close ends a transaction and the connection's turn to write.
 func (c *queuedConn) Close() error {
 	defer c.pass()
 	return c.sqliteDriverConn.Close()

@@ -31,8 +31,7 @@ func (s *SQL) Begin(ctx context.Context) (Tx, error) {
 	return &sqlTx{session: x, unpin: unpin}, nil
 }
 
-// sqlTx is a session of MySQL or MariaDB with its locks. While it has locked a row, its
-// transaction is open.
+// sqlTx is a session of MySQL or MariaDB. Its transaction stays open while it has locked a row.
 type sqlTx struct {
 	*session
 	unpin    func()   // allows the next session to begin
@@ -40,8 +39,8 @@ type sqlTx struct {
 	waitsSet bool     // whether the session's lock wait differs from the server's
 }
 
-// lockSlice is the longest time for which one statement waits for a lock. It must be well
-// below the read timeout of a connection, or a wait would look like a dead server.
+// lockSlice limits how long one statement waits for a lock. Otherwise the wait would look like a
+// dead server.
 const lockSlice = 10 * time.Second
 
 func (t *sqlTx) LockRow(ctx context.Context, id int64, wait time.Duration) (bool, error) {
@@ -75,9 +74,8 @@ func (t *sqlTx) LockRow(ctx context.Context, id int64, wait time.Duration) (bool
 	}
 }
 
-// inTx returns the result of a statement in the open transaction. After an error that is not
-// an answer, the server may have ended the transaction and its locks without ending the
-// session, so inTx closes the connection.
+// inTx returns the result of a statement in the transaction. After an unexpected error, it closes
+// the connection, because the server may have ended the locks.
 func (t *sqlTx) inTx(o Order, err error) (Order, error) {
 	if err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrStale) && !isLockTimeout(err) {
 		t.discard(err)
@@ -85,7 +83,7 @@ func (t *sqlTx) inTx(o Order, err error) (Order, error) {
 	return o, err
 }
 
-// setLockWait bounds how long the session waits for a row.
+// setLockWait limits how long the session waits for a row.
 func (t *sqlTx) setLockWait(ctx context.Context, wait time.Duration) error {
 	if wait <= 0 {
 		return nil
@@ -98,8 +96,7 @@ func (t *sqlTx) setLockWait(ctx context.Context, wait time.Duration) error {
 	return nil
 }
 
-// isLockTimeout reports whether another session held the row for the whole wait. Error 1205
-// is an expired wait, and 3572 is MySQL's answer to NOWAIT.
+// isLockTimeout reports whether the row stayed locked: error 1205, or 3572 for NOWAIT.
 func isLockTimeout(err error) bool {
 	var e *mysql.MySQLError
 	return errors.As(err, &e) && (e.Number == 1205 || e.Number == 3572)
@@ -126,7 +123,7 @@ func (t *sqlTx) LockName(ctx context.Context, name string, wait time.Duration) (
 	}
 }
 
-// seconds rounds up to whole seconds, the unit of these databases.
+// seconds rounds up to whole seconds.
 func seconds(d time.Duration) int64 { return int64((max(d, 0) + time.Second - 1) / time.Second) }
 
 func (t *sqlTx) Read(ctx context.Context, id int64, fence uint64) (Order, error) {
@@ -160,8 +157,7 @@ func (t *sqlTx) Close(ctx context.Context) error {
 	return nil
 }
 
-// release ends the transaction and the locks of the session, because the connection returns to the
-// pool.
+// release ends the transaction and the locks, because the connection returns to the pool.
 func (t *sqlTx) release(ctx context.Context) error {
 	if err := t.rollback(ctx); err != nil {
 		return err

@@ -9,10 +9,8 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// Etcd returns options for the connections of an etcd client, so that its calls go through
-// t. Each automatic repetition of a read is a call. A keep-alive request and its answer,
-// which travel over a stream, are one call. Watches are not tapped, and neither is the
-// stream on which the client keeps all its leases alive. Etcd returns nil if t is nil.
+// Etcd returns options that send the calls of an etcd client through t. A keep-alive request and
+// its answer are one call. Watches are not tapped. It returns nil if t is nil.
 func Etcd(t Tap, instance, target string) []grpc.DialOption {
 	if t == nil {
 		return nil
@@ -40,15 +38,14 @@ func (e etcdTap) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Cli
 	return &etcdKeepAlive{ClientStream: stream, etcdTap: e}, nil
 }
 
-// isOfClient reports whether a keep-alive stream was opened by the client itself. Such a
-// stream does not answer requests one at a time. It is the only one that requires a leader.
+// isOfClient reports whether the client itself opened a keep-alive stream, because only that
+// requires a leader. Such a stream does not answer one request at a time.
 func isOfClient(ctx context.Context) bool {
 	md, _ := metadata.FromOutgoingContext(ctx)
 	return len(md.Get(rpctypes.MetadataRequireLeaderKey)) > 0
 }
 
-// etcdKeepAlive is a stream that answers one request at a time. It sends a request when the
-// caller asks for its answer.
+// etcdKeepAlive is a keep-alive stream that answers one request at a time.
 type etcdKeepAlive struct {
 	grpc.ClientStream
 	etcdTap
@@ -69,8 +66,7 @@ func (s *etcdKeepAlive) RecvMsg(m any) error {
 	})
 }
 
-// etcdKeys returns the keys that a request of a lock names: the first key of a range, and
-// the keys of a transaction's success branch.
+// etcdKeys returns the keys in a request of a lock.
 func etcdKeys(req any) []string {
 	switch r := req.(type) {
 	case *pb.PutRequest:

@@ -9,9 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Redis returns a hook that sends every command of a go-redis client through t. A pipeline
-// or a transaction is one call. Subscriptions do not pass through hooks, and commands that
-// set up a connection do not go through t.
+// Redis returns a hook that sends every command of a go-redis client through t. A pipeline or
+// transaction is one call. Subscriptions and the set-up of connections do not go through t.
 func Redis(t Tap, instance, target string) redis.Hook {
 	return Commands(func(ctx context.Context, cmds []redis.Cmder, send func(context.Context) error) error {
 		op := OpFrom(ctx, Op{Instance: instance, Target: target})
@@ -22,8 +21,7 @@ func Redis(t Tap, instance, target string) redis.Hook {
 	})
 }
 
-// Commands returns a hook that calls around for every command, except for those that set up
-// a connection.
+// Commands returns a hook that calls around for every command except the set-up of connections.
 func Commands(around redishook.Hook) redis.Hook {
 	return redishook.Hook(func(ctx context.Context, cmds []redis.Cmder, send func(context.Context) error) error {
 		if !slices.ContainsFunc(cmds, func(cmd redis.Cmder) bool { return !setsUp(cmd) }) {
@@ -33,8 +31,7 @@ func Commands(around redishook.Hook) redis.Hook {
 	})
 }
 
-// setsUp reports whether go-redis sends cmd by itself, to prepare a connection for its next
-// user.
+// setsUp reports whether go-redis sends cmd by itself to prepare a connection.
 func setsUp(cmd redis.Cmder) bool {
 	switch cmd.Name() {
 	case "hello", "auth", "select", "client", "readonly", "unwatch":
@@ -43,8 +40,7 @@ func setsUp(cmd redis.Cmder) bool {
 	return false
 }
 
-// keysOf returns the keys of a command. For a command that no lock uses, it takes the first
-// argument for the key.
+// keysOf returns the keys of a command. For an unknown command, that is the first argument.
 func keysOf(cmd redis.Cmder) []string {
 	args := cmd.Args()
 	if len(args) < 2 {

@@ -7,9 +7,8 @@ import (
 	"syscall"
 )
 
-// CountRedis returns a dialer that adds one to n for each command that is completely written
-// to a connection. A hook would miss subscriptions and the handshake of a new connection
-// (HELLO and CLIENT SETINFO), and would count a pipeline as one command.
+// CountRedis returns a dialer that counts each command in n, including subscriptions and the set-up
+// of connections.
 func CountRedis(dial dialer, n *atomic.Uint64) dialer {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := dial(ctx, network, addr)
@@ -17,8 +16,7 @@ func CountRedis(dial dialer, n *atomic.Uint64) dialer {
 			return nil, err
 		}
 		counting := &countingConn{Conn: c, n: n}
-		// go-redis checks the file descriptor to find out that an idle connection was
-		// closed.
+		// go-redis needs the file descriptor to find out that an idle connection was closed.
 		if sc, ok := c.(syscall.Conn); ok {
 			return struct {
 				*countingConn
@@ -31,8 +29,7 @@ func CountRedis(dial dialer, n *atomic.Uint64) dialer {
 
 type dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// countingConn counts the commands that are written to it. It supports one writer at a time,
-// like the stream itself.
+// countingConn counts the commands that are written to it.
 type countingConn struct {
 	net.Conn
 	resp respCounter
@@ -45,9 +42,8 @@ func (c *countingConn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// respCounter counts the commands in the client's half of a RESP stream, which may arrive in
-// pieces of any length. A command is an array of bulk strings or an inline command of one
-// line. The zero value is ready at the start of a stream.
+// respCounter counts the commands in a client's RESP stream, which may arrive in pieces. The zero
+// value is ready to use.
 type respCounter struct {
 	kind byte   // the first byte of the current line; 0 at the start of a line
 	num  uint64 // the number after that byte
@@ -55,10 +51,10 @@ type respCounter struct {
 	skip uint64 // missing bytes of the current bulk string, including its CRLF
 }
 
-// maxNum bounds the number in a line, so that a malformed stream cannot cause an overflow.
+// maxNum limits the number in a line, so that a malformed stream cannot cause an overflow.
 const maxNum = 1 << 40
 
-// feed consumes the next bytes and returns how many commands ended in them.
+// feed consumes bytes and returns how many commands ended in them.
 func (r *respCounter) feed(p []byte) (commands uint64) {
 	for len(p) > 0 {
 		if r.skip > 0 {
@@ -84,7 +80,7 @@ func (r *respCounter) feed(p []byte) (commands uint64) {
 	return commands
 }
 
-// endLine handles the end of a line. It returns 1 if the line was an inline command.
+// endLine handles the end of a line, and returns 1 if the line was a command.
 func (r *respCounter) endLine() uint64 {
 	kind, num := r.kind, r.num
 	r.kind, r.num = 0, 0

@@ -27,7 +27,7 @@ type connector struct {
 	statements *atomic.Uint64
 }
 
-// Connect opens a connection. This does not go through the tap.
+// Connect opens a connection without the tap.
 func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	inner, err := c.Connector.Connect(ctx)
 	if err != nil {
@@ -40,7 +40,7 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	return &conn{fullConn: full, of: c}, nil
 }
 
-// Close closes the wrapped connector if it can be closed.
+// Close closes the wrapped connector if possible.
 func (c *connector) Close() error {
 	if closer, ok := c.Connector.(io.Closer); ok {
 		return closer.Close()
@@ -48,8 +48,7 @@ func (c *connector) Close() error {
 	return nil
 }
 
-// fullConn lists the methods that the connections of the MySQL and SQLite drivers have in
-// common.
+// fullConn lists the common methods of MySQL and SQLite connections.
 type fullConn interface {
 	driver.Conn
 	driver.ConnBeginTx
@@ -59,15 +58,14 @@ type fullConn interface {
 	driver.Pinger
 }
 
-// conn is a tapped connection. Only one goroutine at a time uses it.
+// conn is a connection whose steps go through the tap.
 type conn struct {
 	fullConn
 	of      *connector
 	suspect bool // whether the tap refused a step or lost a reply
 }
 
-// step makes one remote step. If the step succeeds but its reply is lost, step calls undo to
-// release the result.
+// step makes one remote step. If its reply is lost, it calls undo.
 func step[T any](ctx context.Context, c *conn, send func() (T, error), undo func(T)) (T, error) {
 	var (
 		none, got T
@@ -102,8 +100,7 @@ func (c *conn) QueryContext(ctx context.Context, query string, args []driver.Nam
 	return step(ctx, c, func() (driver.Rows, error) { return c.fullConn.QueryContext(ctx, query, args) }, func(r driver.Rows) { r.Close() })
 }
 
-// BeginTx starts a transaction. If the reply is lost, the transaction ends with its
-// connection.
+// BeginTx starts a transaction. If the reply is lost, it ends with the connection.
 func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
 	inner, err := step(ctx, c, func() (driver.Tx, error) { return c.fullConn.BeginTx(ctx, opts) }, nil)
 	if err != nil {
@@ -112,8 +109,7 @@ func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, e
 	return &tx{inner, c, ctx}, nil
 }
 
-// PrepareContext always fails, because the calls of a prepared statement would not be
-// counted. The drivers of the store interpolate arguments and prepare nothing.
+// PrepareContext always fails, because the calls of a prepared statement would not be counted.
 func (c *conn) PrepareContext(context.Context, string) (driver.Stmt, error) {
 	return nil, errors.New("tap: this connection prepares no statements; let the driver interpolate their arguments")
 }
@@ -138,8 +134,7 @@ func (c *conn) IsValid() bool {
 	return !c.suspect
 }
 
-// CheckNamedValue lets the driver convert an argument. It returns ErrSkip if database/sql
-// should do that.
+// CheckNamedValue lets the driver convert an argument, or database/sql if it returns ErrSkip.
 func (c *conn) CheckNamedValue(v *driver.NamedValue) error {
 	if n, ok := c.fullConn.(driver.NamedValueChecker); ok {
 		return n.CheckNamedValue(v)
@@ -147,8 +142,8 @@ func (c *conn) CheckNamedValue(v *driver.NamedValue) error {
 	return driver.ErrSkip
 }
 
-// tx is a tapped transaction. Commit and Rollback take no context, so it keeps the context
-// that it started with.
+// tx is a transaction whose steps go through the tap. It keeps its context, because Commit and
+// Rollback have none.
 type tx struct {
 	inner driver.Tx
 	conn  *conn
@@ -157,7 +152,7 @@ type tx struct {
 
 func (t *tx) Commit() error { return t.end(t.ctx, t.inner.Commit) }
 
-// Rollback runs even if the context is done, which is often the reason for the rollback.
+// Rollback runs even if the context is done, which is often the reason for it.
 func (t *tx) Rollback() error { return t.end(context.WithoutCancel(t.ctx), t.inner.Rollback) }
 
 func (t *tx) end(ctx context.Context, end func() error) error {

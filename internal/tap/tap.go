@@ -13,11 +13,11 @@ import (
 	"sync/atomic"
 )
 
-// Phase is the part of a grab during which a call is made.
+// Phase is a part of a grab.
 type Phase string
 
-// The phases. Renew covers the calls that a lease makes between its acquire and its release.
-// Most of them come from background work, which enters no phase itself.
+// The phases. Renew means the calls of a lease between its acquire and its release, mostly in the
+// background.
 const (
 	Acquire Phase = "acquire"
 	Read    Phase = "read"
@@ -42,9 +42,9 @@ type Op struct {
 	Keys     []string // the keys that the call names, if any
 }
 
-// Tap is called in place of a remote call, and makes the call with send. It may wait before and
-// after the call, or not send it at all. The caller gets the error that Tap returns, even if send
-// returned another one. Many goroutines call a Tap at the same time. A nil Tap only sends.
+// Tap is called in place of a remote call, and makes it with send. It may wait, or not send at all.
+// The caller gets the error that Tap returns. It must be safe for concurrent use. A nil Tap only
+// sends.
 type Tap func(ctx context.Context, op Op, send func(context.Context) error) error
 
 // do makes one call through t.
@@ -55,7 +55,7 @@ func (t Tap) do(ctx context.Context, op Op, send func(context.Context) error) er
 	return t(ctx, op, send)
 }
 
-// Scope identifies the grab that a remote call belongs to.
+// Scope is the grab to which a remote call belongs.
 type Scope struct {
 	Order  int64
 	Driver int64
@@ -69,15 +69,14 @@ type phase struct {
 	ended atomic.Bool
 }
 
-// Enter returns a context for the calls of the named phase, and a function that ends the
-// phase. A call that uses the acquire context after the phase has ended counts as a renewal,
-// because the background work of a lease keeps the context that it started with.
+// Enter returns a context for the calls of a phase, and a function that ends the phase. Later calls
+// with the context of an acquire count as renewals.
 func (s *Scope) Enter(ctx context.Context, name Phase) (context.Context, func()) {
 	p := &phase{scope: s, name: name}
 	return context.WithValue(ctx, phaseKey{}, p), func() { p.ended.Store(true) }
 }
 
-// OpFrom fills in the order, the driver and the phase of op from the context.
+// OpFrom adds the order, the driver and the phase in the context to op.
 func OpFrom(ctx context.Context, op Op) Op {
 	p, ok := ctx.Value(phaseKey{}).(*phase)
 	if !ok {

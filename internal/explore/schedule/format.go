@@ -16,15 +16,14 @@ func (s Step) String() string {
 	return fmt.Sprintf("step of kind %d", int(s.Kind))
 }
 
-// A form says how to write the steps of one kind. Words in angle brackets are fields of the
-// step, and all other words are fixed.
+// A form is the syntax of one kind of step. Words in angle brackets are fields, and the others are
+// fixed.
 type form struct {
 	kind Kind
 	text string
 }
 
-// forms lists the kinds in the order in which an error message explains them. A line has the
-// first form that it fits.
+// forms lists the syntax of all kinds. A line has the first form that matches.
 var forms = []form{
 	{Begins, "<actor> begins"},
 	{Call, "<actor> <phase> <n> <target>"},

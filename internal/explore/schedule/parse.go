@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// ErrSyntax is the error for a text that is not a schedule. The error that wraps it names
-// the line and the correct syntax.
+// ErrSyntax means that a text is not a valid schedule. The error that wraps it names the line and
+// the correct syntax.
 var ErrSyntax = errors.New("schedule: bad syntax")
 
-// Parse reads a schedule. The headers may come in any order, but before all steps.
+// Parse reads a schedule. Its headers may come in any order before the steps.
 func Parse(text string) (Schedule, error) {
 	var s Schedule
 	seen := map[string]bool{}
@@ -36,7 +36,7 @@ func Parse(text string) (Schedule, error) {
 	return s, nil
 }
 
-// excerpt shortens a line that is too long to be a step. The file may not even be text.
+// excerpt shortens a very long line, because the file may not even be text.
 func excerpt(line string) string {
 	const most = 80
 	if runes := []rune(line); len(runes) > most {
@@ -45,8 +45,7 @@ func excerpt(line string) string {
 	return line
 }
 
-// StepLines returns the line number of each step, counted from 1. It expects a text that
-// Parse accepts.
+// StepLines returns the line number of each step of a valid schedule, starting from 1.
 func StepLines(text string) []int {
 	var lines []int
 	for i, line := range strings.Split(text, "\n") {
@@ -86,8 +85,7 @@ func (s *Schedule) parseLine(words []string, seen map[string]bool) error {
 	return nil
 }
 
-// check returns an error if the step names an actor, a server or an instance that does not
-// take part.
+// check returns an error if the step names an unknown actor, server or instance.
 func (s *Schedule) check(step Step) error {
 	if step.Actor != "" && s.InstanceOf(step.Actor) == 0 {
 		return fmt.Errorf("no actor %s; the actors line names %s", step.Actor, orNone(printActors(*s)))
@@ -105,7 +103,7 @@ func (s *Schedule) check(step Step) error {
 
 func orNone(actors string) string { return cmp.Or(actors, "none") }
 
-// ParseStep reads one step. It does not know which actors and servers take part.
+// ParseStep reads one step, without checking its actor and server.
 func ParseStep(line string) (Step, error) {
 	words := strings.Fields(line)
 	var nearest error
@@ -114,7 +112,7 @@ func ParseStep(line string) (Step, error) {
 		if err == nil {
 			return step, nil
 		}
-		// If several forms match in all fixed words, the last one gives the best error.
+		// If several forms match, the last one gives the best error.
 		if !errors.Is(err, errForm) {
 			nearest = err
 		}
@@ -125,7 +123,7 @@ func ParseStep(line string) (Step, error) {
 	return Step{}, fmt.Errorf("no such step; a step is one of %s", strings.Join(examples(), ", "))
 }
 
-// errForm means that a line does not have the form that it was compared with.
+// errForm means that a line has another form.
 var errForm = errors.New("another form")
 
 func (f form) parse(words []string) (Step, error) {
@@ -226,8 +224,7 @@ func parseTarget(s *Step, word string) error {
 	return nil
 }
 
-// isServer reports whether a word can name a server. It rejects words that begin other kinds
-// of steps.
+// isServer reports whether a word can be the name of a server.
 func isServer(word string) bool {
 	if word == "" || word == "time" || word == "instance" || word[0] < 'a' || word[0] > 'z' {
 		return false

@@ -50,14 +50,13 @@ type Actor struct {
 	As       string // an earlier actor whose driver tries again; if empty, the actor has its own driver
 }
 
-// DB is the target of calls to the database. In a CutOff, Locks stands for all other
-// servers.
+// DB is the target of database calls. Locks stands for all other servers.
 const (
 	DB    = "db"
 	Locks = "locks"
 )
 
-// Kind is what a step does.
+// Kind is the kind of a step.
 type Kind int
 
 // The kinds of steps.
@@ -105,13 +104,13 @@ type Step struct {
 	Duration time.Duration
 }
 
-// IsCall reports whether steps of this kind decide the outcome of one call.
+// IsCall reports whether steps of this kind decide what happens to a call.
 func (k Kind) IsCall() bool { return k >= Call && k <= MessageLate }
 
-// CallName returns the name of the step's call without its actor, such as "acquire 1 redis".
+// CallName returns the call of the step without its actor, such as "acquire 1 redis".
 func (s Step) CallName() string { return fmt.Sprintf("%s %d %s", s.Phase, s.N, s.Target) }
 
-// InstanceOf returns the instance of the named actor, or 0 if there is no such actor.
+// InstanceOf returns the instance of an actor, or 0 if there is no such actor.
 func (s Schedule) InstanceOf(actor string) int {
 	for _, a := range s.Actors {
 		if a.Name == actor {

@@ -3,15 +3,15 @@ package search
 // Cost counts the preemptions and the faults in a step or a schedule.
 type Cost struct{ Preemptions, Faults int8 }
 
-// These are the costs that a single step can have.
+// The possible costs of a single step.
 var (
 	Free      = Cost{}
 	Preempted = Cost{Preemptions: 1}
 	Faulty    = Cost{Faults: 1}
 )
 
-// MaxPreemptions and MaxFaults are the largest bounds of a search, because a Visit stores one bit
-// for each possible cost.
+// MaxPreemptions and MaxFaults are the largest possible bounds, because a Visit stores one bit for
+// each cost.
 const (
 	MaxPreemptions = 7
 	MaxFaults      = 3
@@ -20,7 +20,7 @@ const (
 // Plus returns the sum of c and d.
 func (c Cost) Plus(d Cost) Cost { return Cost{c.Preemptions + d.Preemptions, c.Faults + d.Faults} }
 
-// Minus returns the part of c that remains after d has been spent.
+// Minus returns what remains of c after spending d.
 func (c Cost) Minus(d Cost) Cost { return Cost{c.Preemptions - d.Preemptions, c.Faults - d.Faults} }
 
 // Within reports whether neither part of c exceeds limit.

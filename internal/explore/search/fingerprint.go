@@ -3,7 +3,7 @@ package search
 // Fingerprint is a 64-bit FNV-1a hash of a state. It is the same in every process.
 type Fingerprint uint64
 
-// EmptyFingerprint is the hash of an empty state. Every other fingerprint starts from it.
+// EmptyFingerprint is the hash of an empty state, from which every fingerprint starts.
 const EmptyFingerprint Fingerprint = 14695981039346656037
 
 const fnvPrime Fingerprint = 1099511628211

@@ -2,9 +2,8 @@ package search
 
 import "slices"
 
-// job is a schedule that waits to be executed. It consists of the first n steps of an
-// earlier schedule and one more step. Jobs are small, because there are ten times as many
-// jobs as states.
+// job is a schedule to execute: the first n steps of an earlier schedule, and one more step. It is
+// small, because there are many jobs.
 type job struct {
 	base  *prefix // nil if no step is given
 	n     uint16
@@ -22,8 +21,8 @@ func (j job) steps() int {
 	return int(j.n) + 1
 }
 
-// queue is a first-in, first-out queue in chunks. It never moves its elements, and frees
-// each chunk that was taken completely.
+// queue is a first-in, first-out queue in chunks. It never moves its elements, and frees chunks
+// that are empty.
 type queue struct {
 	chunks [][]job
 	taken  int // the number of jobs taken from the first chunk
@@ -43,13 +42,12 @@ func (q *queue) push(j job) {
 	q.least[min(int(j.least), len(q.least)-1)]++
 }
 
-// shorter reports whether a waiting job could break a property in fewer than the given number of
-// steps.
+// shorter reports whether a waiting job could break a property in fewer steps.
 func (q *queue) shorter(steps int) bool {
 	return slices.ContainsFunc(q.least[:min(steps, len(q.least))], func(n int) bool { return n > 0 })
 }
 
-// take removes and returns up to n jobs from the front.
+// take removes and returns up to n jobs.
 func (q *queue) take(n int) []job {
 	var jobs []job
 	for len(jobs) < n && q.len > 0 {

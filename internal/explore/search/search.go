@@ -1,13 +1,12 @@
-// Package search goes through the schedules of a strategy in order of cost. For each
-// property, it keeps the shortest schedule that breaks it.
+// Package search goes through schedules in order of cost. For each property, it keeps the shortest
+// schedule that breaks it.
 //
-// The input is a Config with the bounds, and Workers. Each Worker executes schedules and
-// returns a Trace of each. The output is a Summary. The package knows nothing of locks,
-// servers or time, because the workers make the steps (see package sim).
+// It knows nothing of locks, servers or time, because Workers execute the schedules (see package
+// sim).
 //
-// The search is breadth-first by Cost (preemption bounding, as in CHESS: Musuvathi and
-// Qadeer, PLDI 2007). An execution ends when it reaches a state that was already visited at
-// no higher cost. Begin reading with Search.Run, round and learn.
+// The search is breadth-first by Cost (preemption bounding, as in CHESS: Musuvathi and Qadeer, PLDI
+// 2007). An execution ends at a state that was visited before at no higher cost. Begin reading with
+// Search.Run, round and learn.
 package search
 
 import (
@@ -25,7 +24,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Config says what to search.
+// Config sets the bounds of a search.
 type Config struct {
 	Bounds     Cost
 	Properties []string // the properties to check; catalog.Survives is always checked
@@ -33,13 +32,12 @@ type Config struct {
 	NoMerge    bool     // explore a state each time it is reached, even if it was visited before
 	Schedules  int      // the largest number of schedules to execute; 0 means no limit
 
-	// Kind, if not nil, groups the failures of one property by their steps. The search then keeps
-	// the shortest failure of each group. It also continues after it has found the shortest
-	// failures.
+	// Kind groups the failures of one property. If it is set, the search keeps the shortest failure
+	// of each group.
 	Kind func([]schedule.Step) string
 }
 
-// Search holds the state of one search. It can run only once.
+// Search is one search, which can only run once.
 type Search struct {
 	cfg     Config
 	visited Visited
@@ -50,7 +48,7 @@ type Search struct {
 	found   map[failure]Finding
 	run     int
 
-	// The fields below record why the search may be incomplete.
+	// The following fields record why the search may be incomplete.
 	cut     bool // an execution did not end within MaxSteps
 	ended   bool // an execution ended its process
 	hung    bool
@@ -67,7 +65,7 @@ type level struct {
 	run   int
 }
 
-// Level says how many schedules of one cost were executed.
+// Level counts the schedules of one cost that were executed.
 type Level struct {
 	Preemptions int
 	Faults      int
@@ -75,7 +73,7 @@ type Level struct {
 	Waiting     int // schedules that were not executed
 }
 
-// Finding is the shortest known failure of a property, at the lowest known cost.
+// Finding is the shortest known failure of a property.
 type Finding struct {
 	Violation
 	Steps    []schedule.Step
@@ -84,7 +82,7 @@ type Finding struct {
 	level    int
 }
 
-// Summary says how far a search has come.
+// Summary describes how far a search has come.
 type Summary struct {
 	Levels    []Level
 	Schedules int
@@ -97,7 +95,7 @@ type Summary struct {
 // TimeOver is the reason of a search that ran out of time. Its result may differ from run to run.
 const TimeOver = "the time was over"
 
-// New creates a search. A worker in this process may share the map visited with it.
+// New creates a search. A worker in this process may share its map of visited states.
 func New(cfg Config, visited Visited) *Search {
 	s := &Search{cfg: cfg, visited: visited, news: Visited{}, found: map[failure]Finding{}}
 	for total := range cfg.Bounds.Preemptions + cfg.Bounds.Faults + 1 {
@@ -112,9 +110,6 @@ func New(cfg Config, visited Visited) *Search {
 
 // Run searches until it has executed everything within the bounds, or ctx ends. It calls progress,
 // if not nil, after each batch.
-//
-// A schedule starts with given steps. The worker then continues with steps that cost nothing. Each
-// branch point on the way offers other steps, and each of these gives a new schedule.
 func (s *Search) Run(ctx context.Context, workers []Worker, progress func(Summary)) (Summary, error) {
 	s.levels[0].queue.push(job{})
 	for i, l := range s.levels {
@@ -146,13 +141,12 @@ func (s *Search) room() int {
 	return max(0, s.cfg.Schedules-s.run)
 }
 
-// batch is the number of schedules that are executed before their traces are processed. It
-// does not depend on the number of workers, so neither does the result.
+// batch is how many schedules are executed before their traces are processed. It is constant, so
+// that the result does not depend on the number of workers.
 const batch = 256
 
-// round executes the next schedules of the present level. It processes their traces in the order of
-// the queue, whichever worker finished first. If a schedule hangs, round puts the schedules after
-// it back into the queue.
+// round executes the next schedules of this level, and processes their traces in order. If a
+// schedule hangs, it puts the later ones back.
 func (s *Search) round(ctx context.Context, workers []Worker) error {
 	l := s.levels[s.at]
 	jobs := l.queue.take(min(batch, s.room()))
@@ -218,9 +212,8 @@ func (s *Search) executeAll(ctx context.Context, jobs []job, c Cost, workers []W
 	return traces, group.Wait()
 }
 
-// pointless reports whether a schedule need not be executed, because it cannot break any property
-// in fewer steps than a known failure. Once a strategy has ended its process, all other schedules
-// are pointless.
+// pointless reports whether a schedule need not run, because it cannot be shorter than the known
+// failures.
 func (s *Search) pointless(j job) bool {
 	if s.cfg.Kind != nil {
 		return false
@@ -238,12 +231,12 @@ func (s *Search) pointless(j job) bool {
 	return !slices.ContainsFunc(s.cfg.Properties, func(p string) bool { _, is := shortest(p); return !is })
 }
 
-// settled reports whether no waiting schedule can lead to a shorter failure than the finding.
+// settled reports whether no waiting schedule can shorten the finding.
 func (s *Search) settled(f Finding) bool {
 	return f.level < s.at || !s.levels[f.level].queue.shorter(f.Step)
 }
 
-// given returns the steps that a job prescribes.
+// given returns the steps of a job.
 func (s *Search) given(j job) []schedule.Step {
 	if j.base == nil {
 		return nil
@@ -251,7 +244,7 @@ func (s *Search) given(j job) []schedule.Step {
 	return append(ConvertSteps((*j.base)[:j.n], s.steps.Step), s.steps.Step(j.then))
 }
 
-// visit marks a state as visited. It returns false if the state need not be explored again.
+// visit marks a state as visited. It returns false if the state is already known.
 func (s *Search) visit(state Fingerprint, c Cost, steps int) bool {
 	if !s.cfg.NoMerge && s.visited.Covers(state, c, steps) {
 		return false
@@ -261,12 +254,12 @@ func (s *Search) visit(state Fingerprint, c Cost, steps int) bool {
 	return true
 }
 
-// learn processes a trace. It queues the new schedules that branch off from the trace, and records
-// the properties that the trace has broken.
+// learn processes a trace: it queues the schedules that branch off, and records the broken
+// properties.
 func (s *Search) learn(j job, t *Trace) {
 	l := s.levels[s.at]
 	if t.Impossible >= 0 && t.Impossible < j.steps() {
-		// The step could not be made, because no timer was due.
+		// The step was impossible, because no timer was due.
 		return
 	}
 	l.run++
@@ -294,9 +287,7 @@ func (s *Search) learn(j job, t *Trace) {
 	}
 }
 
-// reorder adds schedules in which two steps come in the opposite order, which costs the
-// same. It stops at the first reordering whose earlier step was made in a state visited
-// before.
+// reorder adds schedules with two steps in the opposite order, which cost the same.
 func (s *Search) reorder(base prefix, orders []ReorderOf[schedule.Step], fresh int) {
 	for _, o := range orders {
 		if o.At >= fresh {
@@ -307,7 +298,7 @@ func (s *Search) reorder(base prefix, orders []ReorderOf[schedule.Step], fresh i
 	}
 }
 
-// keep records a violation, unless a shorter or cheaper failure of its kind is known.
+// keep records a violation, unless a shorter or cheaper one is known.
 func (s *Search) keep(v Violation, t *Trace) {
 	s.ended = s.ended || v.Property == catalog.Survives
 	if v.Property != catalog.Survives && !slices.Contains(s.cfg.Properties, v.Property) {
@@ -358,8 +349,7 @@ func (s *Search) summary(ctx context.Context) Summary {
 	return r
 }
 
-// findings returns the findings in the order of the properties, for each property the
-// shortest first.
+// findings returns the findings in the order of the properties, and the shortest first.
 func (s *Search) findings() []Finding {
 	var all []Finding
 	for _, p := range append([]string{catalog.Survives}, s.cfg.Properties...) {

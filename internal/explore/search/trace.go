@@ -7,12 +7,10 @@ import (
 	"grablab/internal/explore/schedule"
 )
 
-// MaxSteps is the number of steps after which an execution is cut off. Grabs normally take fewer
-// steps.
+// MaxSteps is the length at which an execution is cut off.
 const MaxSteps = 300
 
-// Task is a schedule to execute: its given steps and their cost. After these, the execution
-// continues with steps that cost nothing.
+// Task is a schedule to execute: given steps and their cost. Free steps follow.
 type Task struct {
 	Steps []schedule.Step
 	Cost  Cost
@@ -23,8 +21,7 @@ type Worker interface {
 	// Execute calls done with the trace of each task, in order, until ctx ends or a task
 	// hangs.
 	Execute(ctx context.Context, tasks []Task, done func(int, *Trace)) error
-	// Update adds the states that have been visited since the last call. Executions end when
-	// they reach one of these states.
+	// Update adds newly visited states, at which executions end.
 	Update(Visited) error
 }
 
@@ -34,26 +31,26 @@ type Trace = TraceOf[schedule.Step]
 // Transition is a step that could come next, and its cost.
 type Transition = TransitionOf[schedule.Step]
 
-// BranchPoint is a state of an execution in which several steps may be possible.
+// BranchPoint is a state from which an execution could continue in several ways.
 type BranchPoint = BranchPointOf[schedule.Step]
 
-// Reorder says that two steps must also be explored in the opposite order.
+// Reorder says that two steps must also be tried in the opposite order.
 type Reorder = ReorderOf[schedule.Step]
 
-// ReorderOf is a Reorder with steps of type S. The step First must also be tried before the step at
-// index At.
+// ReorderOf is a Reorder with steps of type S. First must also be tried before the step at index
+// At.
 type ReorderOf[S any] struct {
 	At    int
 	First S
 }
 
-// TraceOf is a Trace with steps of type S. Between processes, S is StepID.
+// TraceOf is a Trace with steps of type S, which is StepID between processes.
 type TraceOf[S any] struct {
 	Steps    []S
 	Points   []BranchPointOf[S] // the branch points after the given steps
 	Broken   []Violation
 	Reorders []ReorderOf[S]
-	// Impossible is the index of the step that could not be made, or -1 if all steps could be made.
+	// Impossible is the index of the step that was impossible, or -1.
 	Impossible int
 	Cut        bool // it did not end within MaxSteps
 	Hung       bool // it did not end within the allowed real time
@@ -72,7 +69,7 @@ type BranchPointOf[S any] struct {
 	ToGo        int // a lower bound on the steps before a property can break
 }
 
-// A Violation is a property that an execution has broken.
+// A Violation is a property that an execution broke.
 type Violation struct {
 	Property string
 	Step     int           // the number of steps up to the violation
@@ -81,7 +78,7 @@ type Violation struct {
 	Stack    string // the stack with which the process ended, or empty
 }
 
-// ConvertTrace returns a copy of t with its steps converted to another type.
+// ConvertTrace returns a copy of t with other steps.
 func ConvertTrace[S, T any](t *TraceOf[S], step func(S) T) *TraceOf[T] {
 	c := &TraceOf[T]{Broken: t.Broken, Impossible: t.Impossible, Cut: t.Cut, Hung: t.Hung, Steps: ConvertSteps(t.Steps, step)}
 	for _, p := range t.Points {
@@ -109,11 +106,10 @@ func ConvertSteps[S, T any](steps []S, step func(S) T) []T {
 // StepID is the number of a step in a StepTable.
 type StepID uint16
 
-// StepTable assigns numbers to steps, so that references to them are small. The zero value
-// is empty.
+// StepTable numbers the steps, so that references to them are small. The zero value is empty.
 //
-// Both ends of a connection use the same numbers. Only one of them adds steps at a time, and
-// it sends the new ones with its next message.
+// Both ends of a connection use the same numbers. Only one of them adds steps at a time, and sends
+// them with its next message.
 type StepTable struct {
 	steps []schedule.Step
 	ids   map[schedule.Step]StepID
@@ -137,7 +133,7 @@ func (t *StepTable) ID(step schedule.Step) StepID {
 // Step returns the step with a number.
 func (t *StepTable) Step(id StepID) schedule.Step { return t.steps[id] }
 
-// Unsent returns the steps that the other end does not have, and marks them as sent.
+// Unsent returns the steps that the other end lacks, and marks them as sent.
 func (t *StepTable) Unsent() []schedule.Step {
 	news := t.steps[t.sent:]
 	t.sent = len(t.steps)
@@ -152,5 +148,5 @@ func (t *StepTable) Receive(news []schedule.Step) {
 	t.sent = len(t.steps)
 }
 
-// Forget marks all steps as unsent, because a new process at the other end has none.
+// Forget marks all steps as unsent, because the other end has started again.
 func (t *StepTable) Forget() { t.sent = 0 }

@@ -1,17 +1,16 @@
 package search
 
-// Visited holds the states that executions have passed through. A schedule explores a state
-// again only if it has more of the bounds left, or if it reaches the state in fewer steps.
+// Visited holds the states that executions have passed through. A state is explored again only at a
+// lower cost or after fewer steps.
 type Visited map[Fingerprint]Visit
 
-// Visit records at which costs a state was reached, and in how few steps.
+// Visit records at which costs a state was reached, and after how few steps.
 type Visit struct {
 	Costs uint32 // a bit for each cost at which the state need not be explored again
 	Steps uint16
 }
 
-// Covers reports whether a state need not be explored again at this cost and after this many
-// steps. It returns true if the state was already reached at no higher cost and in no more steps.
+// Covers reports whether a state was already reached at no higher cost and in no more steps.
 func (v Visited) Covers(state Fingerprint, c Cost, steps int) bool {
 	visit, ok := v[state]
 	return ok && visit.Costs&bit(c) != 0 && steps >= int(visit.Steps)
@@ -19,7 +18,7 @@ func (v Visited) Covers(state Fingerprint, c Cost, steps int) bool {
 
 func bit(c Cost) uint32 { return 1 << (int(c.Preemptions)*(MaxFaults+1) + int(c.Faults)) }
 
-// Add marks a state as explored at this cost and at every higher cost.
+// Add marks a state as explored at this and every higher cost.
 func (v Visited) Add(state Fingerprint, c Cost, steps int) {
 	visit, ok := v[state]
 	if !ok || steps < int(visit.Steps) {

@@ -16,9 +16,8 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// newClient returns the Redis client of one instance for one node. It is created outside of the
-// synctest bubbles and serves all of them. This works because nothing in the client ever waits, so
-// no part of it belongs to a bubble.
+// newClient returns an instance's Redis client for one server. All schedules share this client,
+// because no goroutine in it ever waits.
 func newClient(inst *instance, n *redisServer) (*redis.Client, error) {
 	client := redis.NewClient(&redis.Options{
 		Addr: "127.0.0.1:6379", // a literal address needs no DNS lookup
@@ -42,14 +41,14 @@ func newClient(inst *instance, n *redisServer) (*redis.Client, error) {
 	return client, warm(client)
 }
 
-// The pool has more connections than an instance ever has concurrent calls to one node. The first
-// few are opened in advance.
+// The pool is large enough for all concurrent calls. The first few connections are opened in
+// advance.
 const (
 	poolSize = 64
 	warmed   = 8
 )
 
-// warm opens connections before the first bubble begins, so that all bubbles can share them.
+// warm opens the connections that all schedules will share.
 func warm(client *redis.Client) error {
 	var conns [warmed]*redis.Conn
 	var errs []error
@@ -63,7 +62,7 @@ func warm(client *redis.Client) error {
 	return errors.Join(errs...)
 }
 
-// gateOf returns a hook that makes each call of a client wait at the gate of the running execution.
+// gateOf returns a hook that stops each call of a client until a step lets it continue.
 func gateOf(inst *instance, n *redisServer) redis.Hook {
 	return tap.Commands(func(ctx context.Context, cmds []redis.Cmder, send func(context.Context) error) error {
 		w := inst.world
@@ -74,8 +73,8 @@ func gateOf(inst *instance, n *redisServer) redis.Hook {
 	})
 }
 
-// refuses reports whether the node will answer a command with NOSCRIPT. Such a command needs no
-// step of its own, because the client then sends the whole script.
+// refuses reports whether the server would answer a command with NOSCRIPT. Such a command is not a
+// step, because the client then sends the whole script.
 func (n *redisServer) refuses(cmd redis.Cmder) bool {
 	if cmd.Name() != "evalsha" {
 		return false
@@ -93,8 +92,7 @@ func (n *redisServer) call(cmds []redis.Cmder) *call {
 	return c
 }
 
-// sentBy returns the arguments of a command in the form in which they are sent. It calls a
-// marshaler only if it has no String method, because a marshaler may count its calls.
+// sentBy returns the arguments of a command as they are sent.
 func sentBy(cmd redis.Cmder) []any {
 	args := slices.Clone(cmd.Args())
 	for i, arg := range args {
@@ -127,8 +125,7 @@ func textOf(cmds []redis.Cmder) string {
 	return b.String()
 }
 
-// writeRequest writes a command as text. It replaces a script by the beginning of its SHA-1,
-// for both EVAL and EVALSHA.
+// writeRequest writes a command as text. Scripts are shortened to the beginning of their SHA-1.
 func writeRequest(b *strings.Builder, args []any) {
 	name := strings.ToUpper(fmt.Sprint(args[0]))
 	rest := args[1:]

@@ -42,7 +42,7 @@ func (set Setting) Schedule() schedule.Schedule {
 	}
 }
 
-// locks reports whether the strategy provides any mutual exclusion.
+// locks reports whether the strategy excludes other drivers at all.
 func (set Setting) locks() bool { return set.Strategy.Excludes != catalog.NoExclusion }
 
 // units returns the number of units that the order has.
@@ -52,12 +52,11 @@ func (set Setting) units() int { return max(set.Stock, 1) }
 // bubble have ended.
 type Bubble func(f func())
 
-// Cluster holds the servers, and the instances with their clients. It runs one schedule at a time,
-// each in a new synctest bubble. The cluster itself is created outside of the bubbles.
+// Cluster holds the servers, and the instances with their clients. It runs one schedule at a time.
 type Cluster struct {
 	Setting
-	// TokenIsDriver reports whether a lease uses the driver's id as its token. The lock then cannot
-	// distinguish two attempts of one driver.
+	// TokenIsDriver reports whether the driver's id is the token of its lease. The lock then cannot
+	// distinguish two attempts of the same driver.
 	TokenIsDriver bool
 
 	bubble    Bubble
@@ -66,21 +65,19 @@ type Cluster struct {
 	instances []*instance // the instance with number n is at index n-1
 	prober    *instance   // makes the fresh grabs after all other instances have ended
 
-	// learn sets the fields below by trying out a lease of the strategy.
+	// learn sets the following fields by trying out the strategy.
 	renews       bool     // the lock renews its lease in the background
 	notifiesLoss bool     // a holder is notified when its lease is lost
 	showsToken   bool     // the server stores the token of a lease
 	residue      []string // the keys that a released lease leaves behind
 	counters     []counter
 
-	// alsoCommutes is an additional rule of the reducer for tests, and nil otherwise. Tests set a
-	// wrong rule to show that they would notice it.
+	// alsoCommutes is set only by tests. They use a wrong rule to prove that they would notice it.
 	alsoCommutes func(last, next *call) bool
 }
 
-// counter is a number that a released lease leaves on a node, such as the last fencing token. Every
-// schedule begins just before the counter gets another digit, which exposes strategies that compare
-// numbers as text.
+// counter is a number that stays on a server after a lease was released, such as the last fencing
+// token. It begins just below a power of ten, which exposes strategies that compare numbers as text.
 type counter struct {
 	server *redisServer
 	key    string
@@ -88,7 +85,7 @@ type counter struct {
 	last   string
 }
 
-// instance is one process.
+// instance is one simulated process that serves grabs.
 type instance struct {
 	number    int
 	redis     redis.UniversalClient
@@ -97,7 +94,7 @@ type instance struct {
 	etcd      *clientv3.Client
 	clients   []io.Closer // all clients, to be closed at the end
 
-	// The fields below belong to the present execution.
+	// The following fields belong to the current schedule.
 	world     *world       // nil between two schedules
 	processes atomic.Int64 // the number of processes started so far, in all executions
 	stopped   atomic.Bool  // the process is paused, with all its actors and its connections
@@ -133,8 +130,8 @@ func (set Setting) nodeNames() []string {
 	return names
 }
 
-// New creates the servers and the instances that a strategy needs. It then takes leases to learn
-// how the strategy behaves.
+// New creates the servers and instances that a strategy needs, and then takes leases to learn how
+// it behaves.
 func New(bubble Bubble, set Setting) (*Cluster, error) {
 	c := &Cluster{Setting: set, bubble: bubble}
 	err := c.build()
@@ -195,12 +192,12 @@ func (inst *instance) connect(nodes []*node) error {
 	return nil
 }
 
-// withinSecond is added to the clock of an instance. Virtual time begins at a whole second, so
-// without it a timestamp truncated to seconds would be exact by chance.
+// withinSecond moves the clock of an instance away from a whole second. Otherwise timestamps that
+// are rounded to seconds would be exact by chance.
 const withinSecond = 500 * time.Millisecond
 
-// env returns what the strategy gets on one instance: its clients, the database, and a clock that a
-// fault can set ahead. Tokens and random numbers are the same in every run.
+// env returns what a strategy may use on one instance: clients, the database and a clock. Its
+// tokens and random numbers are the same in every run.
 func (w *world) env(inst *instance) lock.Env {
 	return lock.Env{
 		Node: strconv.Itoa(inst.number), Redis: inst.redis, Redlock: inst.redlock, ZooKeeper: inst.zooKeeper, Etcd: inst.etcd,
@@ -223,7 +220,7 @@ func (c *Cluster) Close() {
 	}
 }
 
-// execute runs a function in a new bubble, with all servers in their initial state.
+// execute runs a function in a new bubble, with all servers as they were at the beginning.
 func (c *Cluster) execute(f func(*execution) error) (err error) {
 	c.bubble(func() {
 		x, problem := newExecution(c)
@@ -237,8 +234,7 @@ func (c *Cluster) execute(f func(*execution) error) (err error) {
 	return err
 }
 
-// learn finds out how the strategy behaves. It takes two leases, one after the other, while no
-// other actor takes part.
+// learn finds out how the strategy behaves by taking two leases, one after the other.
 func (x *execution) learn() error {
 	x.gate.ungated = true
 	env := x.world.env(x.cluster.prober)
@@ -279,7 +275,7 @@ func (x *execution) learn() error {
 	return err
 }
 
-// beginCounters sets the counters that a node stores to their initial values.
+// beginCounters resets the counters of a server.
 func (c *Cluster) beginCounters(n *node) {
 	for _, k := range c.counters {
 		if k.server.node == n {
@@ -288,7 +284,7 @@ func (c *Cluster) beginCounters(n *node) {
 	}
 }
 
-// begin sets the counter to its initial value.
+// begin resets the counter.
 func (k counter) begin() {
 	_ = k.server.redis.Set(k.key, k.last) // this fails only if the key has another type
 	if k.ttl > 0 {
@@ -296,7 +292,7 @@ func (k counter) begin() {
 	}
 }
 
-// counters returns the counters that a node now stores.
+// counters returns the counters that a server stores.
 func (n *redisServer) counters() (all []counter) {
 	for _, key := range n.redis.Keys() {
 		if n.redis.Type(key) != "string" {
@@ -310,8 +306,7 @@ func (n *redisServer) counters() (all []counter) {
 	return all
 }
 
-// learn uses this token and this driver, because they occur nowhere else in the contents of the
-// servers.
+// learn uses this token and this driver, which occur nowhere else on the servers.
 const (
 	soleToken  = "sole"
 	soleDriver = 904_190_419
@@ -319,8 +314,7 @@ const (
 
 var errNotTaken = errors.New("does not take a lock that is free")
 
-// holdAlone takes the lock for a driver, calls a function while it holds the lock, and releases the
-// lock.
+// holdAlone takes the lock for a driver, calls hold, and releases the lock.
 func (x *execution) holdAlone(l lock.Locker, driver int64, hold func(lock.Lease)) (err error) {
 	ctx := context.Background()
 	var lease lock.Lease

@@ -15,12 +15,12 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 )
 
-// conn is a client's connection to a simulated Redis. Write runs the commands and prepares their
-// replies, so only a subscriber ever waits in Read.
+// conn is a client's connection to a simulated Redis. Write runs the commands, so Read finds the
+// replies at once.
 //
-// A SUBSCRIBE waits for its step after Write has returned, and later commands queue behind it.
-// Write itself must not wait, because go-redis holds a mutex during the write. A synctest bubble
-// cannot become idle while a goroutine waits for a mutex.
+// Only a SUBSCRIBE waits, after Write has returned. Write itself must not wait, because go-redis
+// holds a mutex meanwhile. A synctest bubble never becomes idle while a goroutine waits for a
+// mutex.
 type conn struct {
 	node  *redisServer
 	owner *instance
@@ -45,7 +45,7 @@ func dial(n *redisServer, owner *instance) *conn {
 
 var errProtocol = errors.New("sim: not what a Redis client sends")
 
-// Write runs the commands that have arrived completely, and keeps the rest for the next call.
+// Write runs the complete commands and keeps the rest for the next call.
 func (c *conn) Write(b []byte) (int, error) {
 	if c.isClosed() {
 		return 0, net.ErrClosed
@@ -90,7 +90,7 @@ func (c *conn) command(args []string) {
 	c.node.dispatch(c.peer, args, c.multi)
 }
 
-// subscribe runs the queued commands. If the server is down, it closes the connection instead.
+// subscribe runs the queued commands, or closes the connection if the server is down.
 func (c *conn) subscribe() {
 	c.mu.Lock()
 	queue := c.queue
@@ -231,8 +231,7 @@ func readCommand(b []byte) (args []string, rest []byte, err error) {
 	return args, b, nil
 }
 
-// readCount reads a line that consists of the given mark and a number. It returns -1 if the line is
-// incomplete.
+// readCount reads a line with the given mark and a number. It returns -1 if the line is incomplete.
 func readCount(b []byte, mark byte) (int, []byte, error) {
 	for i := range b {
 		if b[i] != '\n' {

@@ -59,8 +59,8 @@ func appendValue(b []byte, m *miniredis.Miniredis, key string) []byte {
 	return b
 }
 
-// leaseOf finds the string or hash that contains a value, and its remaining TTL. A TTL of 0 means
-// that it never expires. Other types are ignored, because they are queues and not leases.
+// leaseOf finds the string or hash with a value, and its remaining TTL. A TTL of 0 means that it
+// never expires.
 func (n *redisServer) leaseOf(value string) (ttl time.Duration, ok bool) {
 	if value == "" {
 		return 0, false

@@ -11,8 +11,7 @@ import (
 	"grablab/internal/tap"
 )
 
-// enabledSteps collects the steps that could come next. The calls of the actor that moved last come
-// first. Its methods require that gate.mu is held.
+// enabledSteps collects the steps that could come next. Its methods require that gate.mu is held.
 type enabledSteps struct {
 	x           *execution
 	limits      *Limits
@@ -21,9 +20,8 @@ type enabledSteps struct {
 	commuted    bool // a call was left out because it commutes with the last step
 }
 
-// transitions returns the steps that could come next within the limits. commuted reports whether
-// steps were left out because other schedules reach the same states. If no step remains and none
-// was left out, every actor has ended.
+// transitions returns the steps that could come next. If commuted is true, it left out some that
+// lead to the same states as other schedules.
 func (x *execution) transitions(l *Limits, used search.Cost) (transitions []search.Transition, commuted bool) {
 	m := &enabledSteps{x: x, limits: l, left: l.Bounds.Minus(used)}
 	x.gate.mu.Lock()
@@ -47,21 +45,20 @@ func (m *enabledSteps) add(c search.Cost, s schedule.Step) {
 	}
 }
 
-// fault adds a step that injects a fault, if faults of this kind are enabled.
+// fault adds a step that injects a fault, if this kind of fault is enabled.
 func (m *enabledSteps) fault(kind catalog.Fault, s schedule.Step) {
 	if slices.Contains(m.limits.Faults, kind) {
 		m.add(search.Faulty, s)
 	}
 }
 
-// canGo reports whether a waiting call could go through now.
+// canGo reports whether a waiting call could continue now.
 func (c *call) canGo() bool {
 	a := c.actor
 	return !a.dead && !a.paused() && (!a.hung || c.phase == tap.Renew) && !a.inst.cut[c.network()] && !c.unsent()
 }
 
-// network returns which network the call uses: the one to the database or the one to the lock
-// servers.
+// network returns the network that the call uses: to the database or to the lock servers.
 func (c *call) network() string {
 	if c.target == schedule.DB {
 		return schedule.DB
@@ -69,16 +66,16 @@ func (c *call) network() string {
 	return schedule.Locks
 }
 
-// enabledLocked reports whether the actor has a waiting call that can go through.
+// enabledLocked reports whether a waiting call of the actor could continue.
 func (g *gate) enabledLocked(a *actor) bool {
 	return slices.ContainsFunc(g.waiting, func(c *call) bool { return c.actor == a && c.canGo() })
 }
 
-// anyEnabledLocked reports whether any actor has a waiting call that can go through.
+// anyEnabledLocked reports whether a waiting call of any actor could continue.
 func (g *gate) anyEnabledLocked() bool { return slices.ContainsFunc(g.world.actors, g.enabledLocked) }
 
-// switchCostLocked returns the cost of letting an actor move next. If the actor that moved last
-// could continue instead, the switch counts as a preemption.
+// switchCostLocked returns the cost of letting an actor move next. The switch is a preemption if
+// the previous actor could have continued.
 func (x *execution) switchCostLocked(a *actor) search.Cost {
 	if a != x.current && x.gate.enabledLocked(x.current) {
 		return search.Preempted
@@ -86,7 +83,7 @@ func (x *execution) switchCostLocked(a *actor) search.Cost {
 	return search.Free
 }
 
-// calls adds the waiting calls that can go through. Those of the actor that moved last come first.
+// calls adds the waiting calls that could continue. The calls of the previous actor come first.
 func (m *enabledSteps) calls() {
 	for _, own := range []bool{true, false} {
 		for _, c := range m.x.gate.waiting {
@@ -102,8 +99,8 @@ func (m *enabledSteps) calls() {
 	}
 }
 
-// begins adds the start of the next actor's grab. Actors begin in a fixed order, because they
-// differ only in their names.
+// begins adds the start of the next grab. Actors start in a fixed order, because only their names
+// differ.
 func (m *enabledSteps) begins() {
 	for _, a := range m.x.world.actors {
 		if !a.begun && !a.paused() {
@@ -138,9 +135,8 @@ func (m *enabledSteps) resumes() {
 	}
 }
 
-// time adds the steps that let time pass. They cost nothing if no call can go through. Otherwise, a
-// timer that fires before the call counts as a preemption, and a lease that ends before it counts
-// as a fault. No time passes while a renewal could go through.
+// time adds the steps that let time pass. They are free if no call can continue. Otherwise a timer
+// counts as a preemption, and the end of a lease counts as a fault.
 func (m *enabledSteps) time() {
 	if m.x.world.elapsed()-m.x.progressAt > horizon*m.x.cluster.TTL+m.x.cluster.Wait+m.x.cluster.Work {
 		return // whatever still runs will never end, such as a renewal without a holder
@@ -176,16 +172,15 @@ func (m *enabledSteps) time() {
 	}
 }
 
-// shortDelay is the delay of a late reply that still reaches its caller in time. It is long enough
-// to expose a client that counts its lease from the reply instead of from the request.
+// shortDelay is the delay of a late reply that still arrives in time. It exposes clients that count
+// their lease from the reply instead of from the request.
 const shortDelay = 10 * time.Millisecond
 
-// cutsLast is the longest time, in TTLs, that an instance stays cut off from a network.
+// cutsLast is how long a network partition lasts, in TTLs, at most.
 const cutsLast = 2
 
-// sleepersLocked reports whether an actor may be waiting for a timer. This includes a holder that
-// renews its lease. It also includes an actor that asks several servers, because it does not wait
-// for all of them.
+// sleepersLocked reports whether any actor may be waiting for a timer, such as the timer for its
+// next renewal.
 func (x *execution) sleepersLocked() bool {
 	return slices.ContainsFunc(x.world.actors, func(a *actor) bool {
 		if !a.begun || a.done || a.dead || a.paused() {
@@ -214,7 +209,7 @@ func (m *enabledSteps) heals() {
 	}
 }
 
-// failures adds the faults that could make a difference in the present state.
+// failures adds the faults that could matter in the current state.
 func (m *enabledSteps) failures() {
 	if m.left.Faults == 0 {
 		return
@@ -280,8 +275,8 @@ func (m *enabledSteps) actorFailures(a *actor) {
 	}
 }
 
-// networkFailures adds the partitions of an instance from the lock servers and from the database.
-// They matter only if the instance holds a lock or has a waiting call.
+// networkFailures adds partitions of an instance from the database and the lock servers. They
+// matter only if it holds a lock or has a waiting call.
 func (m *enabledSteps) networkFailures(inst *instance) {
 	waits := func(fits func(*call) bool) bool {
 		return slices.ContainsFunc(m.x.gate.waiting, func(c *call) bool { return c.actor.inst == inst && c.canGo() && fits(c) })
@@ -300,8 +295,8 @@ func (m *enabledSteps) networkFailures(inst *instance) {
 	}
 }
 
-// nodeFailures adds an outage of a server. If the server stores a lease and can lose its data, it
-// also adds restarts, failovers, evictions and clock jumps.
+// nodeFailures adds outages of a server. If the server stores a lease that it can lose, it also
+// adds restarts, failovers, evictions and clock jumps.
 func (m *enabledSteps) nodeFailures(n *node) {
 	_, forgets := n.lockServer.(forgetter)
 	holds := slices.ContainsFunc(m.x.world.actors, func(a *actor) bool {

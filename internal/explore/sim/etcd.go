@@ -20,8 +20,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// etcdServer simulates an etcd with one member and without a socket. It rejects requests that no
-// lock uses, such as a compaction. Unlike a real server, it ends a lease exactly at its TTL.
+// etcdServer simulates a single etcd server. It rejects requests that no lock uses. Unlike a real
+// server, it ends a lease exactly at its TTL.
 type etcdServer struct {
 	*node
 
@@ -39,8 +39,7 @@ type etcdLease struct {
 	*expiry
 }
 
-// shortestEtcdLease is the shortest TTL that an etcd grants if its election timeout is half a
-// second.
+// shortestEtcdLease is the shortest TTL that an etcd with an election timeout of 500 ms grants.
 const shortestEtcdLease = 1 // in seconds
 
 func newEtcdServer(name string) *etcdServer {
@@ -52,7 +51,7 @@ func newEtcdServer(name string) *etcdServer {
 func (s *etcdServer) close()      {}
 func (s *etcdServer) disconnect() {}
 
-// timePassed sends the watch events that could not be sent while the server was down.
+// timePassed sends the watch events that were kept while the server was down.
 func (s *etcdServer) timePassed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,7 +66,7 @@ func (s *etcdServer) reset() {
 	s.history, s.watches = nil, nil
 }
 
-// answer carries out one request.
+// answer executes one request.
 func (s *etcdServer) answer(request any) (proto.Message, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,7 +93,7 @@ func (s *etcdServer) answer(request any) (proto.Message, error) {
 	case *pb.RangeRequest:
 		return s.rangeLocked(r)
 	case *pb.PutRequest, *pb.DeleteRangeRequest:
-		// A single request behaves like a transaction with one operation.
+		// Treat a single request as a transaction with one operation.
 		done, err := s.txnLocked(&pb.TxnRequest{Success: []*pb.RequestOp{asOp(request)}})
 		if err != nil {
 			return nil, err
@@ -148,7 +147,7 @@ func (s *etcdServer) endLocked(l *etcdLease) {
 	})
 }
 
-// commitLocked calls a function that changes keys, and commits all of its changes in one revision.
+// commitLocked commits all changes that a function makes in one revision.
 func (s *etcdServer) commitLocked(change func(revision int64)) {
 	before := len(s.history)
 	change(s.revision + 1)
@@ -198,7 +197,7 @@ func (s *etcdServer) txnLocked(r *pb.TxnRequest) (*pb.TxnResponse, error) {
 	return done, nil
 }
 
-// refusedLocked returns an error if the server cannot carry out an operation.
+// refusedLocked returns an error if the server cannot execute an operation.
 func (s *etcdServer) refusedLocked(op *pb.RequestOp) error {
 	switch r := op.Request.(type) {
 	case *pb.RequestOp_RequestPut:
@@ -239,8 +238,8 @@ func (s *etcdServer) applyLocked(op *pb.RequestOp, revision int64) *pb.ResponseO
 	}
 }
 
-// holdsLocked reports whether the condition of a transaction is true. For a missing key, all
-// numbers are zero, and a condition on its value is false.
+// holdsLocked reports whether the condition of a transaction is true. A missing key has the version
+// 0 and no value.
 func (s *etcdServer) holdsLocked(c *pb.Compare) bool {
 	kv, ok := s.keys[string(c.Key)]
 	if !ok {
@@ -325,11 +324,11 @@ func compareBy(target pb.RangeRequest_SortTarget, a, b *mvccpb.KeyValue) int {
 	}
 }
 
-// within reports whether n lies between the two bounds. If most is 0, there is no upper bound.
+// within reports whether n is between the bounds. If most is 0, there is no upper bound.
 func within(n, least, most int64) bool { return n >= least && (most == 0 || n <= most) }
 
-// inRange reports whether a key is in [from, end). If end is empty, the range contains only the key
-// from. If end is "\x00", the range has no upper end.
+// inRange reports whether a key is in the range [from, end). An empty end means just the key from,
+// and "\x00" means no upper bound.
 func inRange(key string, from, end []byte) bool {
 	switch {
 	case len(end) == 0:
@@ -366,7 +365,7 @@ func (s *etcdServer) contents() string {
 	return b.String()
 }
 
-// state adds what the contents do not show, such as the watches and the leases without keys.
+// state adds what the contents do not show, such as watches and leases without keys.
 func (s *etcdServer) state(f search.Fingerprint) search.Fingerprint {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -383,8 +382,7 @@ func (s *etcdServer) state(f search.Fingerprint) search.Fingerprint {
 	return f.Number(int64(watches))
 }
 
-// leaseOf finds the lease of the key that stores a value, but only if this key is the first in its
-// queue.
+// leaseOf finds the lease of the key with a value, if that key is first in its queue.
 func (s *etcdServer) leaseOf(value string) (ttl time.Duration, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,16 +19,15 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// errEtcdLost is the gRPC error for a broken connection. After this error, the etcd client repeats
-// some calls.
+// errEtcdLost is the gRPC error for a broken connection. The etcd client repeats some calls after
+// it.
 var errEtcdLost = status.Error(codes.Unavailable, errLost.Error())
 
-// client returns the real etcd client of one instance. An interceptor answers its calls, because
-// gRPC would wait for a connection. Like the Redis client, it is created outside of the synctest
-// bubbles.
+// client returns the real etcd client of one instance. An interceptor answers its calls without a
+// connection.
 //
-// client replaces the watcher of the etcd client. The original watcher has a goroutine that waits
-// on a channel from outside of the bubble, so the bubble would never become idle.
+// Its watcher is replaced, because the original one has a goroutine that would never let the bubble
+// become idle.
 func (s *etcdServer) client(inst *instance) (*clientv3.Client, error) {
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints:             []string{"127.0.0.1:2379"},
@@ -53,7 +52,7 @@ func (s *etcdServer) client(inst *instance) (*clientv3.Client, error) {
 	return client, nil
 }
 
-// ask makes a request wait at the gate, and then sends it to the server.
+// ask makes a request wait until a step lets it continue, and then sends it.
 func (s *etcdServer) ask(ctx context.Context, inst *instance, request, reply any) error {
 	var refused error
 	send := func(ctx context.Context) error {
@@ -90,11 +89,10 @@ func asStatus(err error) error {
 	return err
 }
 
-// arrive executes a request whose caller has already given up.
+// arrive executes a request whose caller has stopped waiting.
 func (s *etcdServer) arrive(c *call) { _, _ = s.answer(c.request) }
 
-// etcdKeepAlive is a keep-alive stream that answers one request at a time. It sends a request only
-// when the client asks for the answer, as the tap in real runs does.
+// etcdKeepAlive is a keep-alive stream that answers one request at a time.
 type etcdKeepAlive struct {
 	ctx     context.Context
 	server  *etcdServer
@@ -113,8 +111,7 @@ func (k *etcdKeepAlive) CloseSend() error             { return nil }
 func (k *etcdKeepAlive) Header() (metadata.MD, error) { return nil, nil }
 func (k *etcdKeepAlive) Trailer() metadata.MD         { return nil }
 
-// etcdWatcher is the watcher of one instance. Like a SUBSCRIBE, a new watch waits until a step lets
-// it through. Its events then arrive at once.
+// etcdWatcher is the watcher of one instance. A new watch waits until a step lets it continue.
 type etcdWatcher struct {
 	server *etcdServer
 	inst   *instance
@@ -128,11 +125,10 @@ type etcdWatch struct {
 	responses chan clientv3.WatchResponse
 }
 
-// mostResponses exceeds the number of unread responses that any watch has in a schedule.
+// mostResponses is more than any watch leaves unread.
 const mostResponses = 64
 
-// Watch returns once the server has registered the watch or ctx has ended. It closes the
-// channel when ctx ends.
+// Watch waits until the server has registered the watch. It closes the channel when ctx ends.
 func (w etcdWatcher) Watch(ctx context.Context, key string, opts ...clientv3.OpOption) clientv3.WatchChan {
 	watch := &etcdWatch{op: clientv3.OpWatch(key, opts...), responses: make(chan clientv3.WatchResponse, mostResponses)}
 	standing := make(chan struct{})
@@ -157,7 +153,7 @@ func (w etcdWatcher) Watch(ctx context.Context, key string, opts ...clientv3.OpO
 	return watch.responses
 }
 
-// RequestProgress returns an error, because no lock uses it.
+// RequestProgress always fails, because no lock uses it.
 func (w etcdWatcher) RequestProgress(context.Context) error { return errUnknownToEtcd("progress") }
 
 // Close does nothing, because watches end with their contexts.
@@ -187,7 +183,7 @@ func (s *etcdServer) unwatch(w *etcdWatch) {
 	s.watches = slices.DeleteFunc(s.watches, func(other *etcdWatch) bool { return other == w })
 }
 
-// tellLocked sends the events that a watch has not received yet. It panics if the client does not
+// tellLocked sends a watch the events that it has not received. It panics if the client does not
 // read them.
 func (s *etcdServer) tellLocked(w *etcdWatch) {
 	if s.down.Load() {
@@ -211,8 +207,8 @@ func (s *etcdServer) tellLocked(w *etcdWatch) {
 	}
 }
 
-// subscribes makes a new watch wait until a step lets it through, unless calls need no steps. The
-// returned function removes a watch that is still waiting.
+// subscribes makes a new watch wait until a step lets it continue. The returned function removes a
+// watch that still waits.
 func (g *gate) subscribes(ctx context.Context, inst *instance, n *node, key string, stands func()) (withdraw func()) {
 	c := &call{
 		ctx: ctx, phase: phaseOf(ctx), target: n.name, node: n, deliver: stands, awaits: true,

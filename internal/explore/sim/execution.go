@@ -18,19 +18,19 @@ import (
 	"grablab/internal/tap"
 )
 
-// Limits restrict which steps an execution offers to the search at its branch points.
+// Limits restrict which steps an execution offers to the search.
 type Limits struct {
 	Bounds     search.Cost
 	Faults     []catalog.Fault // the kinds of faults that may be injected
 	Properties []string        // the properties to check
 	Reduce     bool            // leave out steps that only reorder independent calls
-	// Visited reports whether a state need not be explored again, given the cost and the number of
-	// steps so far. If nil, every state is explored.
+	// Visited reports whether the search already knows a state, so that the execution can end. If
+	// nil, no state is known.
 	Visited func(search.Fingerprint, search.Cost, int) bool
 }
 
-// Execute runs one schedule. It makes the steps of the task, and then steps without cost until
-// every actor has ended.
+// Execute runs one schedule: the steps of the task, and then free steps until every actor has
+// ended.
 func (c *Cluster) Execute(l *Limits, task search.Task) (t *search.Trace, err error) {
 	err = c.execute(func(x *execution) error {
 		t = x.run(l, task)
@@ -39,8 +39,7 @@ func (c *Cluster) Execute(l *Limits, task search.Task) (t *search.Trace, err err
 	return t, err
 }
 
-// Retrace executes a task again. Before each step, it calls a function with the trace up to and
-// including that step.
+// Retrace executes a task again and passes the trace to a function before each step.
 func (c *Cluster) Retrace(l *Limits, task search.Task, before func(*search.Trace)) error {
 	return c.execute(func(x *execution) error {
 		x.before = before
@@ -49,8 +48,8 @@ func (c *Cluster) Retrace(l *Limits, task search.Task, before func(*search.Trace
 	})
 }
 
-// Begun returns the steps of the running schedule, including the current one. It may be called from
-// any goroutine. It returns nil if no schedule is running or the gate is locked.
+// Begun returns the steps of the running schedule. It returns nil if no schedule runs or the gate
+// is locked. It may be called from any goroutine.
 func (c *Cluster) Begun() []schedule.Step {
 	x := c.present.Load()
 	if x == nil || !x.gate.mu.TryLock() {
@@ -60,9 +59,8 @@ func (c *Cluster) Begun() []schedule.Step {
 	return slices.Clone(x.begun)
 }
 
-// execution runs one schedule in one synctest bubble. It makes the steps, lets the oracle check the
-// properties, and lets the reducer leave out redundant steps. Between two steps, all goroutines of
-// the bubble are blocked, so it can read their state.
+// execution runs one schedule. It makes the steps, and after each it lets the oracle check the
+// properties. Between steps all goroutines are blocked, so it can read their state.
 type execution struct {
 	cluster *Cluster
 	world   *world
@@ -76,8 +74,8 @@ type execution struct {
 	stillLate bool          // a reply was late when the last short delay passed
 	cutAt     time.Duration // when an instance was last cut off from a network
 
-	// progressAt is the time of the last step that was neither a renewal nor the passing of time.
-	// Renewals do not count, because a hanging holder renews its lease forever.
+	// progressAt is the time of the last step other than renewals and waiting. A hanging holder can
+	// renew its lease forever, so renewals are not progress.
 	progressAt time.Duration
 
 	begun   []schedule.Step                  // the steps so far, including the current one
@@ -101,7 +99,7 @@ type actor struct {
 
 	begun, done, dead, hung, cancelled bool
 
-	// granted and the fields below record the progress of its grab and the state of its lease.
+	// granted and the following fields record how far its grab has come and the state of its lease.
 	granted     bool          // its acquire has succeeded
 	releasing   bool          // its release has begun
 	released    bool          // its release has succeeded
@@ -120,7 +118,7 @@ type actor struct {
 	value       string // the value that a server stores for its lease
 	leases      []serverLease
 
-	// grant and the fields below help to name the cause of a violation, and decide nothing else.
+	// grant and the following fields help to explain a violation.
 	grant          int                      // the rank of its acquire among those that succeeded, from 1; 0 if it has not succeeded
 	got            map[*actor]catalog.Facts // for each other holder, how this actor got the lock before the holder released it
 	freed          catalog.Facts            // how the release of another actor freed the lock of this one; 0 if none did
@@ -134,14 +132,13 @@ type callName struct {
 	target string
 }
 
-// An event is one record of an instance's history, with its actor.
+// An event is an entry in the history of an instance, with its actor.
 type event struct {
 	history.Event
 	actor *actor
 }
 
-// newExecution connects the parts of an execution and starts the instances. It must be called
-// inside a synctest bubble.
+// newExecution connects the parts of an execution and starts the instances, inside a bubble.
 func newExecution(c *Cluster) (*execution, error) {
 	w := &world{cluster: c, db: &order.Mem{}, ended: make(chan struct{})}
 	w.gate = &gate{world: w, arrived: make(chan struct{}, 1), ungated: true} // calls need no steps during the setup
@@ -157,7 +154,7 @@ func newExecution(c *Cluster) (*execution, error) {
 	return x, w.begin()
 }
 
-// begin opens the order and starts all instances except the prober, which starts at the end.
+// begin opens the order and starts the instances. The prober starts only at the end.
 func (w *world) begin() error {
 	c := w.cluster
 	if _, err := w.db.CreateStock(context.Background(), 1, c.units()); err != nil {
@@ -184,8 +181,7 @@ func (w *world) begin() error {
 	return nil
 }
 
-// paused reports whether the actor's process is stopped. All actors of a process stop
-// together, even those that have not begun.
+// paused reports whether the actor's process is stopped.
 func (a *actor) paused() bool { return a.inst.stopped.Load() }
 
 func newActor(name string, index int, driver int64, inst *instance) *actor {
@@ -195,8 +191,8 @@ func newActor(name string, index int, driver int64, inst *instance) *actor {
 	}
 }
 
-// driverOf returns the number of an actor's driver, counted from 1. An actor that acts as another
-// actor has the same driver as that actor.
+// driverOf returns the number of an actor's driver, starting from 1. An actor that repeats the
+// attempt of another one has the same driver.
 func driverOf(actors []schedule.Actor, i int) int64 {
 	for j, a := range actors[:i] {
 		if a.Name == actors[i].As {
@@ -232,8 +228,8 @@ func (w *world) start(inst *instance) error {
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// jitter returns the number that an instance uses as its random number. It differs between
-// instances, so that their timers never fire in the same instant.
+// jitter returns the random number of an instance. It differs between instances, so their timers
+// never fire at the same time.
 func jitter(number int) float64 { return 0.3 + 0.07*float64(number) }
 
 func (w *world) newToken(inst *instance) string {
@@ -243,8 +239,7 @@ func (w *world) newToken(inst *instance) string {
 	return tokenPrefix + strconv.Itoa(inst.number) + "-" + strconv.Itoa(inst.tokens)
 }
 
-// tokenPrefix begins every token, so that tokens can be recognized among the arguments of a
-// command.
+// tokenPrefix marks tokens, so that they are recognized among the arguments of a command.
 const tokenPrefix = "token-"
 
 // recorder receives the history of one instance.
@@ -266,8 +261,8 @@ func (r recorder) Record(e history.Event) {
 // elapsed returns the virtual time since the schedule began.
 func (w *world) elapsed() time.Duration { return time.Since(epoch) }
 
-// run makes the steps of a task, and then steps without cost until the schedule ends. If a step
-// cannot be made, a replay skips it, but any other execution ends there.
+// run makes the steps of a task, and then free steps until the schedule ends. A replay skips steps
+// that are impossible, while other executions end there.
 func (x *execution) run(l *Limits, task search.Task) *search.Trace {
 	x.reducer.on = l.Reduce
 	t := &search.Trace{Impossible: -1}
@@ -306,7 +301,7 @@ func (x *execution) run(l *Limits, task search.Task) *search.Trace {
 	return t
 }
 
-// add makes a step and adds it to the trace. It returns false if the step could not be made.
+// add makes a step and adds it to the trace. It returns false if the step was impossible.
 func (x *execution) add(t *search.Trace, s schedule.Step) bool {
 	if x.before != nil {
 		x.before(&search.Trace{Steps: append(slices.Clip(t.Steps), s), Points: t.Points, Impossible: -1})
@@ -338,7 +333,7 @@ func (x *execution) add(t *search.Trace, s schedule.Step) bool {
 	return made
 }
 
-// reorder adds to the trace the calls that the search must also try before the last step.
+// reorder adds the calls that the search must also try before the last step.
 func (x *execution) reorder(l *Limits, t *search.Trace) {
 	if l.Reduce {
 		for _, c := range x.reducer.notCommuting() {
@@ -347,7 +342,7 @@ func (x *execution) reorder(l *Limits, t *search.Trace) {
 	}
 }
 
-// finish brings all servers back up and lets the oracle check what the actors have left behind.
+// finish restarts all servers and checks what the actors have left behind.
 func (x *execution) finish() {
 	for _, n := range x.cluster.nodes {
 		n.down.Store(false)
@@ -367,7 +362,7 @@ func (x *execution) finish() {
 	x.oracle.judgeEnd()
 }
 
-// stop ends the schedule. Calls that still wait at the gate fail.
+// stop ends the schedule. All waiting calls fail.
 func (w *world) stop() {
 	w.gate.mu.Lock()
 	w.gate.ungated = false
@@ -390,7 +385,7 @@ func (w *world) stop() {
 	}
 }
 
-// find returns the first element for which the predicate returns true, or nil if there is none.
+// find returns the first element that matches, or nil.
 func find[T any](list []*T, fits func(*T) bool) *T {
 	if i := slices.IndexFunc(list, fits); i >= 0 {
 		return list[i]

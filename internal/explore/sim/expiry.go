@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// expiry calls a function if something is not renewed in time, such as an etcd lease or a ZooKeeper
-// session. Callers of its methods must hold the server's mutex.
+// expiry calls a function when an etcd lease or a ZooKeeper session was not renewed in time. Its
+// methods need the server's mutex.
 type expiry struct {
 	ttl   time.Duration
 	until time.Time
@@ -14,11 +14,10 @@ type expiry struct {
 	ended bool
 }
 
-// tick delays the end of a lease a little, so that it never coincides with a timer of the client.
+// tick delays the end of a lease a little, so that no timer of the client is due at the same time.
 const tick = 11 * time.Nanosecond
 
-// newExpiry starts an expiry. If ttl passes without a renewal, it locks mu and calls the function
-// end.
+// newExpiry starts an expiry. If it is not renewed within ttl, it locks mu and calls end.
 func newExpiry(ttl time.Duration, mu sync.Locker, end func()) *expiry {
 	e := &expiry{ttl: ttl}
 	e.timer = time.AfterFunc(ttl+tick, func() {

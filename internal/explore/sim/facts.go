@@ -9,8 +9,7 @@ import (
 	"grablab/internal/tap"
 )
 
-// causes collects the facts that explain a violation: how each actor got its lock, and how it lost
-// it. The oracle also uses a few of them to judge properties after a fault.
+// causes collects the facts that explain a violation, such as how an actor lost its lock.
 type causes struct {
 	cluster *Cluster
 	world   *world
@@ -21,7 +20,7 @@ type causes struct {
 	grants   int           // the number of acquires that have succeeded
 }
 
-// shown maps each kind of step to the fact that it establishes by itself.
+// shown maps each kind of step to the fact that it proves.
 var shown = map[schedule.Kind]catalog.Facts{
 	schedule.Dies:         catalog.Died,
 	schedule.InstanceDies: catalog.Died,
@@ -42,7 +41,7 @@ var shown = map[schedule.Kind]catalog.Facts{
 // noteGrant records how an actor got the lock although other actors had not released it.
 func (s *causes) noteGrant(a *actor) {
 	s.grants++
-	// own is the number of servers that lost the actor's own lease before it had a majority.
+	// own is how many servers lost this actor's lease before it had a majority.
 	own := a.timesForgotten
 	a.grant, a.freed, a.timesForgotten, a.lostTo = s.grants, 0, 0, 0
 	a.got = map[*actor]catalog.Facts{}
@@ -64,7 +63,7 @@ func (s *causes) noteGrant(a *actor) {
 	}
 }
 
-// lost returns how an actor lost a lock that it has not released.
+// lost returns how an actor lost its lock without releasing it.
 func (s *causes) lost(b *actor) catalog.Facts {
 	switch {
 	case !s.leases.leased():
@@ -94,8 +93,7 @@ func (s *causes) between(a, b *actor) catalog.Facts {
 	return a.got[b]
 }
 
-// noteForgotten must be called before a node loses its data. It records which actors lose their
-// leases.
+// noteForgotten records which actors lose their leases, just before a server loses its data.
 func (s *causes) noteForgotten(n *node, to catalog.Facts) {
 	s.dataLost = true
 	if !s.cluster.locks() {
@@ -112,8 +110,8 @@ func (s *causes) noteForgotten(n *node, to catalog.Facts) {
 	}
 }
 
-// noteOverwrittenLocked must be called after a node has executed a call. It records whether an
-// acquire has overwritten the lease of another actor. Only strategies that store no token need it.
+// noteOverwrittenLocked records whether an acquire has overwritten the lease of another actor. Only
+// strategies without tokens need it.
 func (s *causes) noteOverwrittenLocked(c *call) {
 	r, ok := c.node.lockServer.(*redisServer)
 	if !ok {
@@ -126,8 +124,7 @@ func (s *causes) noteOverwrittenLocked(c *call) {
 	}
 }
 
-// noteFreedLocked must be called after a node has executed a call. If the call is a release, it
-// records which valid leases of other actors have disappeared from the node.
+// noteFreedLocked records which leases of other actors a release has deleted.
 func (s *causes) noteFreedLocked(c *call) {
 	if c.phase != tap.Release {
 		return
@@ -144,7 +141,7 @@ func (s *causes) noteFreedLocked(c *call) {
 	}
 }
 
-// runs reports whether the actor has a lease on a node that is still valid by that node's clock.
+// runs reports whether the actor has a lease on a server that is valid by the server's clock.
 func (l *leaseBook) runs(a *actor, n *node) bool {
 	return !a.released && slices.ContainsFunc(a.leases, func(l serverLease) bool { return l.node == n && l.runs() })
 }

@@ -7,9 +7,7 @@ import (
 	"grablab/internal/explore/search"
 )
 
-// state returns a fingerprint of everything that determines how the execution can continue. It
-// covers the servers, the actors with their pending calls, and everything that the properties
-// depend on.
+// state returns a fingerprint of everything that determines how the schedule can continue.
 func (x *execution) state() search.Fingerprint {
 	x.gate.mu.Lock()
 	defer x.gate.mu.Unlock()
@@ -43,8 +41,8 @@ func (a *actor) state(f search.Fingerprint) search.Fingerprint {
 	return f
 }
 
-// stateOfLocked returns the fingerprint of a server, including its past replies and its pending
-// calls. It omits the server's name, because states that differ only in names are equivalent.
+// stateOfLocked returns the fingerprint of a server with its past replies and pending calls. It
+// omits the name, because servers are interchangeable.
 func (x *execution) stateOfLocked(n *node) search.Fingerprint {
 	f := n.lockServer.state(search.EmptyFingerprint)
 	f = f.Text(n.contents()).Number(int64(n.ahead)).Flag(n.down.Load())

@@ -15,7 +15,7 @@ import (
 	"grablab/internal/tap"
 )
 
-// gate keeps every remote call waiting until a step decides its outcome.
+// gate stops every remote call until a step decides its outcome.
 type gate struct {
 	world  *world
 	leases *leaseBook
@@ -39,8 +39,7 @@ var (
 	errLost = errors.New("sim: the reply is lost")
 )
 
-// call is one remote call. It waits at the gate until a step lets it through. If its reply
-// is late, it waits there again.
+// call is one remote call, which waits until a step lets it continue. A late reply waits once more.
 type call struct {
 	actor  *actor
 	phase  tap.Phase
@@ -81,14 +80,13 @@ func (c *call) is(s schedule.Step) bool {
 	return c.actor.name == s.Actor && c.n == s.N && c.target == s.Target && string(c.phase) == s.Phase
 }
 
-// compareCalls defines a fixed order for the calls at the gate, because goroutines arrive in
-// any order.
+// compareCalls sorts the waiting calls, because goroutines arrive in random order.
 func compareCalls(a, b *call) int {
 	return cmp.Or(a.actor.index-b.actor.index, strings.Compare(string(a.phase), string(b.phase)), strings.Compare(a.target, b.target), a.n-b.n)
 }
 
-// through makes a call wait until a step lets it pass, and then sends it. It returns what the
-// caller sees, such as an error for a lost reply.
+// through stops a call until a step lets it continue, and then sends it. It returns what the caller
+// sees, such as an error if the reply was lost.
 func (g *gate) through(ctx context.Context, inst *instance, c *call, send func(context.Context) error) error {
 	c.ctx, c.phase = ctx, phaseOf(ctx)
 	g.mu.Lock()
@@ -106,7 +104,7 @@ func (g *gate) through(ctx context.Context, inst *instance, c *call, send func(c
 		return c.loss()
 	}
 	err := errDown
-	// The clients of etcd and ZooKeeper notice by themselves that their server is down.
+	// The etcd and ZooKeeper clients notice by themselves that their server is down.
 	if c.node == nil || !c.node.down.Load() || c.lost != nil {
 		if ctx.Err() != nil {
 			ctx = context.WithoutCancel(ctx) // go-redis does not withdraw a request that it has sent
@@ -139,17 +137,15 @@ func phaseOf(ctx context.Context) tap.Phase {
 	return cmp.Or(tap.OpFrom(ctx, tap.Op{}).Phase, tap.Renew)
 }
 
-// actorOfLocked returns the actor that a call belongs to. A background call of an instance counts
-// as a call of its first actor, and a call of an unknown driver as a call of the probe.
+// actorOfLocked returns the actor of a call. A background call counts as a call of the instance's
+// first actor.
 func (g *gate) actorOfLocked(inst *instance, driver int64) *actor {
 	return cmp.Or(find(g.world.actors, func(a *actor) bool { return a.inst == inst && (driver == 0 || driver == a.driver) }), g.world.probe)
 }
 
-// numberCalls numbers the calls that have come to the gate in the last step, and returns them. It
-// sorts them by content first, because calls of the same instant arrive in any order.
-//
-// numberCalls also determines their phase again. A renewal that is due at once may arrive before or
-// after its acquire has returned.
+// numberCalls numbers the calls that have arrived in the last step. It sorts them by content first,
+// because they arrive in random order. It also corrects the phase of renewals that arrived before
+// their acquire returned.
 func (g *gate) numberCalls() (fresh []*call) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -174,8 +170,8 @@ func (g *gate) numberCalls() (fresh []*call) {
 	return fresh
 }
 
-// forgetReleases corrects calls that are marked as sent during a release. If the actor has acquired
-// the lock again in the same step, that release was an earlier one.
+// forgetReleases corrects calls that wrongly seem to belong to a release, because the actor has
+// taken the lock again in the same step.
 func (g *gate) forgetReleases(fresh []*call) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -184,8 +180,8 @@ func (g *gate) forgetReleases(fresh []*call) {
 	}
 }
 
-// wait keeps a call waiting until a step decides on it or its context ends. A paused process does
-// not notice that its context ends.
+// wait stops a call until a step decides on it or its context ends. A paused process does not
+// notice the end of its context.
 func (g *gate) wait(c *call, line *[]*call) error {
 	g.mu.Lock()
 	if g.ungated && (!c.actor.dead || g.starting) {
@@ -219,9 +215,8 @@ func (g *gate) wait(c *call, line *[]*call) error {
 	}
 }
 
-// patience returns a channel that signals when the caller stops waiting. A database client
-// stops when its context ends. Once go-redis has sent a request, only a deadline can stop
-// it.
+// patience returns a channel that signals when the caller stops waiting. Database clients then
+// react to their context, but go-redis only to a deadline.
 func (c *call) patience() (over <-chan time.Time, stop func()) {
 	if c.heedsContext() {
 		over := make(chan time.Time)
@@ -238,9 +233,8 @@ func (c *call) patience() (over <-chan time.Time, stop func()) {
 
 func (c *call) heedsContext() bool { return c.node == nil || c.node.cancels }
 
-// abandon removes a call whose caller has stopped waiting. It returns false if the caller's
-// process is paused or dead, or if a step has just taken the call. The request may still
-// arrive at the server.
+// abandon removes a call whose caller has stopped waiting. It returns false if the call must stay,
+// for example because the process is paused.
 func (g *gate) abandon(c *call, line *[]*call) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -257,8 +251,7 @@ func (g *gate) abandon(c *call, line *[]*call) bool {
 	return true
 }
 
-// takeLocked removes the call of a step from a list of calls. It returns nil if the list does not
-// contain the call.
+// takeLocked removes the call of a step from a list and returns it, or nil if there is none.
 func takeLocked(line *[]*call, s schedule.Step) *call {
 	i := slices.IndexFunc(*line, func(c *call) bool { return c.is(s) })
 	if i < 0 {
@@ -269,9 +262,8 @@ func takeLocked(line *[]*call, s schedule.Step) *call {
 	return c
 }
 
-// giveUpLocked keeps a call whose caller has given up, so that it can arrive later. A call through
-// a cut network is lost instead, because its caller has closed the connection. So is a transaction,
-// because only its connection knows which keys it has watched.
+// giveUpLocked keeps a call whose caller has stopped waiting, because it may still arrive later.
+// Calls through a cut network are lost instead, and so are transactions.
 func (g *gate) giveUpLocked(c *call) {
 	if c.sent != nil && !c.actor.inst.cut[c.network()] && !c.isTransaction() {
 		g.inFlight = append(g.inFlight, c)
@@ -282,7 +274,7 @@ func (c *call) isTransaction() bool {
 	return slices.ContainsFunc(c.sent, func(args []any) bool { return strings.EqualFold(fmt.Sprint(args[0]), "exec") })
 }
 
-// decide sets the outcome of a waiting call. It returns false if no such call is waiting.
+// decide sets the outcome of a waiting call, and returns false if there is no such call.
 func (g *gate) decide(line *[]*call, s schedule.Step, o outcome) bool {
 	g.mu.Lock()
 	c := takeLocked(line, s)
@@ -303,12 +295,12 @@ func (g *gate) decide(line *[]*call, s schedule.Step, o outcome) bool {
 	return true
 }
 
-// isCut reports whether an error means that the caller got no reply.
+// isCut reports whether the error means that no reply arrived.
 func isCut(err error) bool {
 	return errors.Is(err, errLost) || errors.Is(err, errDown) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// signal wakes nextTimer when a call has come to the gate or a grab has ended.
+// signal wakes nextTimer after a call has arrived or a grab has ended.
 func (g *gate) signal() {
 	select {
 	case g.arrived <- struct{}{}:
@@ -316,9 +308,8 @@ func (g *gate) signal() {
 	}
 }
 
-// noteReply adds a reply to the fingerprint of the state. A database reply is added to the actor,
-// and a server's reply to the server, because all actors may see its effect. Hashes are summed,
-// because replies of the same instant have no order.
+// noteReply adds a reply to the fingerprint of the state. Hashes are added up, because simultaneous
+// replies have no order.
 func (g *gate) noteReply(c *call, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -348,8 +339,8 @@ func (c *call) fingerprint() search.Fingerprint {
 	return c.commands.Text(c.actor.name).Text(string(c.phase)).Number(int64(c.n))
 }
 
-// subscribing makes a SUBSCRIBE wait until a step lets it through. It returns false if the
-// SUBSCRIBE needs no step.
+// subscribing makes a SUBSCRIBE wait until a step lets it continue. It returns false if no step is
+// needed.
 func (g *gate) subscribing(inst *instance, n *node, deliver func(), args []string) bool {
 	c := &call{
 		phase: tap.Acquire, target: n.name, deliver: deliver,
@@ -366,8 +357,8 @@ func (g *gate) subscribing(inst *instance, n *node, deliver func(), args []strin
 	return true
 }
 
-// subscriberLocked returns the actor for which an instance subscribes. This is the last of its
-// actors that has begun and waits for the lock.
+// subscriberLocked returns the actor for which an instance subscribes: the last one that waits for
+// the lock.
 func (g *gate) subscriberLocked(inst *instance) *actor {
 	found := g.actorOfLocked(inst, 0)
 	for _, a := range g.world.actors {

@@ -15,8 +15,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// leaseBook records which actors have leases on which servers. After each call, it reads what the
-// server stores.
+// leaseBook records which actors have leases on which servers.
 type leaseBook struct {
 	cluster *Cluster
 	world   *world
@@ -26,8 +25,7 @@ type leaseBook struct {
 	strayRenewal string // describes a renewal that was not allowed; "" if there was none
 }
 
-// serverLease is a lease that one server has granted. The field until holds its end by that
-// server's clock.
+// serverLease is a lease that one server has granted. It ends at until, by that server's clock.
 type serverLease struct {
 	node  *node
 	until time.Time
@@ -36,8 +34,7 @@ type serverLease struct {
 // runs reports whether the lease is still valid by its server's clock.
 func (l serverLease) runs() bool { return l.until.After(l.node.now()) }
 
-// applied updates the leases after a server has executed a call. If the call failed, err is its
-// error.
+// applied updates the leases after a server has executed a call, which may have failed with err.
 func (l *leaseBook) applied(c *call, err error) {
 	l.gate.mu.Lock()
 	defer l.gate.mu.Unlock()
@@ -52,8 +49,7 @@ func (l *leaseBook) applied(c *call, err error) {
 }
 
 // noteLeasesLocked records which leases exist after a call. It checks all actors, because a release
-// may have handed the lease to another actor. If the strategy stores no token, each acquire and
-// each renewal counts as successful.
+// may pass the lease on to another one.
 func (l *leaseBook) noteLeasesLocked(c *call) {
 	if !l.cluster.locks() {
 		return
@@ -74,15 +70,15 @@ func (l *leaseBook) noteLeasesLocked(c *call) {
 		c.actor.noteAsked(l.world.elapsed())
 	}
 	if _, ok := c.node.lockServer.(*redisServer); !ok && c.phase != tap.Release {
-		// A client that has lost its queue entry creates a new one, although its session may still
-		// be alive.
+		// A client that has lost its place in the queue creates a new one, even if its session is
+		// alive.
 		c.actor.leases = nil
 	}
 	l.findLeasesLocked(c.node)
 }
 
-// A waiter may ask a server for the lock once per askEvery on average. The first askAtOnce requests
-// may follow each other without a pause.
+// A waiter may ask for the lock once per askEvery on average, but the first few requests may come
+// at once.
 const (
 	askEvery  = 20 * time.Millisecond
 	askAtOnce = 8
@@ -95,10 +91,10 @@ func (a *actor) noteAsked(now time.Duration) {
 }
 
 // noteRenewalLocked records the effect of a renewal. It must run before the leases are updated,
-// because it compares them with what the server stores now.
+// because it compares old and new.
 func (l *leaseBook) noteRenewalLocked(c *call) {
-	// If the server has sessions, each call of an instance renews the session of that instance and
-	// no other, even if the reply is lost.
+	// On a server with sessions, each call renews the session of its instance, even if the reply is
+	// lost.
 	_, sessions := c.node.lockServer.(pinged)
 	for _, a := range l.world.actors {
 		ttl, ok := c.node.leaseOf(a.value)
@@ -115,8 +111,8 @@ func (l *leaseBook) noteRenewalLocked(c *call) {
 	}
 }
 
-// lengthens reports whether a call asks for lease time, which a clean-up does not do. It looks for
-// the TTL among the arguments.
+// lengthens reports whether a call extends a lease, which means that the TTL is among its
+// arguments.
 func (l *leaseBook) lengthens(c *call) bool {
 	if _, ok := c.request.(*pb.LeaseKeepAliveRequest); ok {
 		return true
@@ -133,7 +129,7 @@ func (l *leaseBook) lengthens(c *call) bool {
 	})
 }
 
-// findLeasesLocked records which actors have a lease on a server, according to what it stores.
+// findLeasesLocked reads from a server which actors have a lease.
 func (l *leaseBook) findLeasesLocked(n *node) {
 	for _, a := range l.world.actors {
 		if ttl, ok := n.leaseOf(a.value); ok {
@@ -142,7 +138,7 @@ func (l *leaseBook) findLeasesLocked(n *node) {
 	}
 }
 
-// names reports whether the arguments of the call contain a value.
+// names reports whether a value is among the arguments of the call.
 func (c *call) names(value string) bool {
 	return slices.ContainsFunc(c.sent, func(args []any) bool {
 		return slices.ContainsFunc(args, func(arg any) bool {
@@ -152,8 +148,8 @@ func (c *call) names(value string) bool {
 	})
 }
 
-// mentions reports whether a text contains the complete value. For example, token-1-10 does
-// not contain token-1-1.
+// mentions reports whether a text contains the complete value: token-1-10 does not contain
+// token-1-1.
 func mentions(text, value string) bool {
 	for value != "" {
 		_, rest, found := strings.Cut(text, value)
@@ -168,8 +164,7 @@ func mentions(text, value string) bool {
 	return false
 }
 
-// until returns when the actor's lease on a node ends. It returns the zero Time if the node has
-// granted no lease.
+// until returns when the actor's lease on a server ends, or the zero Time if it has none.
 func (a *actor) until(n *node) time.Time {
 	for _, l := range a.leases {
 		if l.node == n {
@@ -183,7 +178,7 @@ func (a *actor) lease(l serverLease) {
 	a.leases = append(slices.DeleteFunc(a.leases, func(old serverLease) bool { return old.node == l.node }), l)
 }
 
-// tokenIn returns the argument of an acquire that contains a token, or "" if there is none.
+// tokenIn returns the token among the arguments of an acquire, or "".
 func tokenIn(c *call) string {
 	if c.phase != tap.Acquire {
 		return ""
@@ -203,14 +198,14 @@ func (a *actor) onAnyNode() bool {
 	return slices.ContainsFunc(a.leases, serverLease.runs)
 }
 
-// leased reports whether the strategy's locks are leases on lock servers.
+// leased reports whether the locks are leases on lock servers.
 func (l *leaseBook) leased() bool { return len(l.cluster.nodes) > 0 && l.cluster.locks() }
 
 // quorum returns the number of servers that must grant a lease, or 0 if there are no lock servers.
 func (l *leaseBook) quorum() int { return min(len(l.cluster.nodes), len(l.cluster.nodes)/2+1) }
 
-// leaseLeft returns how long the actor's lease remains valid by the clocks of the servers that
-// granted it. With several servers, it counts how long a majority keeps the lease.
+// leaseLeft returns how long the actor's lease remains valid, by the clocks of a majority of the
+// servers.
 func (l *leaseBook) leaseLeft(a *actor) time.Duration { return l.leaseLeftBy(a, (*node).now) }
 
 func (l *leaseBook) leaseLeftBy(a *actor, now func(*node) time.Time) time.Duration {
@@ -245,8 +240,8 @@ func (l *leaseBook) holds(a *actor) bool {
 	}
 }
 
-// nextLeaseEndLocked returns the actor whose lease ends next, and how long that lease still
-// runs. It returns nil if no lease will end.
+// nextLeaseEndLocked returns the actor whose lease ends next, and the time until then. It returns
+// nil if no lease ends.
 func (l *leaseBook) nextLeaseEndLocked() (holder *actor, left time.Duration) {
 	for _, a := range l.world.actors {
 		if until := l.leaseEndLocked(a); until > 0 && (holder == nil || until < left) {
@@ -256,8 +251,7 @@ func (l *leaseBook) nextLeaseEndLocked() (holder *actor, left time.Duration) {
 	return holder, left
 }
 
-// leaseEndLocked returns how long it takes until the next lease of the actor ends, or 0 if none
-// will end.
+// leaseEndLocked returns the time until the next lease of the actor ends, or 0 if none does.
 func (l *leaseBook) leaseEndLocked(a *actor) (left time.Duration) {
 	for _, granted := range a.leases {
 		until := granted.node.until(granted.until)
@@ -268,15 +262,13 @@ func (l *leaseBook) leaseEndLocked(a *actor) (left time.Duration) {
 	return left
 }
 
-// cleanedUp reports whether an actor has ended and the server no longer stores its lease. The lease
-// may have been released by a call whose reply was lost.
+// cleanedUp reports whether an actor has ended and left no lease on the server.
 func (l *leaseBook) cleanedUp(a *actor, n *node) bool {
 	_, stored := n.leaseOf(a.value)
 	return l.cluster.showsToken && a.done && !stored
 }
 
-// keptAlive reports whether the actor's client keeps its lease alive in the background, without
-// calls of the lock.
+// keptAlive reports whether the client renews the actor's lease by itself in the background.
 func (l *leaseBook) keptAlive(a *actor) bool {
 	return slices.ContainsFunc(a.leases, func(l serverLease) bool {
 		p, ok := l.node.lockServer.(pinged)
@@ -284,17 +276,15 @@ func (l *leaseBook) keptAlive(a *actor) bool {
 	})
 }
 
-// renewalDueLocked reports whether a renewal of the instance waits at the gate and could go
-// through.
+// renewalDueLocked reports whether a renewal of the instance is waiting and could continue.
 func (l *leaseBook) renewalDueLocked(from *instance) bool {
 	return l.cluster.renews && slices.ContainsFunc(l.gate.waiting, func(c *call) bool {
 		return c.phase == tap.Renew && c.actor.inst == from && c.canGo()
 	})
 }
 
-// inherit gives actor a the lease of another actor on the same instance, because an instance may
-// pass a lease on to its next waiter without a call. This happens only if actor a has no lease, and
-// a server still stores the other one.
+// inherit gives an actor the lease of another one on the same instance. An instance may pass its
+// lease to the next waiter without any call.
 func (l *leaseBook) inherit(a *actor) {
 	if !l.cluster.showsToken || l.leaseLeft(a) > 0 {
 		return
@@ -311,7 +301,7 @@ func (l *leaseBook) inherit(a *actor) {
 	}
 }
 
-// leasedActors returns the actors that have a valid lease, as a bit set.
+// leasedActors returns the actors with a valid lease as a bit set.
 func (l *leaseBook) leasedActors() (set uint8) {
 	l.gate.mu.Lock() // needed because a timer may end a session at this moment
 	defer l.gate.mu.Unlock()
@@ -323,7 +313,7 @@ func (l *leaseBook) leasedActors() (set uint8) {
 	return set
 }
 
-// byLeases reports whether the oracle must know which leases are valid to judge the event.
+// byLeases reports whether judging the event requires knowledge of the valid leases.
 func (e event) byLeases() bool {
 	return e.Op == history.Lost || e.Op == history.Acquire && e.Kind == history.OK ||
 		e.Op == history.Claim && e.Kind == history.OK || e.Op == history.Release && e.Kind != history.Invoke

@@ -15,9 +15,8 @@ import (
 	"github.com/yuin/gopher-lua/parse"
 )
 
-// luaHost runs the Lua scripts of a node in a single Lua state. miniredis creates a new state for
-// each run, which took more than half of the time of a search. It still runs the scripts that need
-// a feature that luaHost lacks.
+// luaHost runs the Lua scripts of a server. It reuses one Lua state, because a new one for each run
+// took half of the time of a search. miniredis runs scripts that luaHost does not support.
 type luaHost struct {
 	server *server.Server
 	state  *lua.LState
@@ -50,8 +49,7 @@ func newLuaHost(s *server.Server) *luaHost {
 	return h
 }
 
-// protect makes access to undefined globals an error, as Redis does. Otherwise, a global variable
-// would outlive its script.
+// protect makes access to undefined globals an error, as in Redis.
 func (h *luaHost) protect() {
 	guard := h.state.NewTable()
 	refuse := h.state.NewFunction(func(l *lua.LState) int {
@@ -63,16 +61,14 @@ func (h *luaHost) protect() {
 	h.state.SetMetatable(h.state.G.Global, guard)
 }
 
-// foreign lists the names that luaHost does not support. miniredis runs every script that contains
-// one.
+// foreign lists names that luaHost does not support. miniredis runs scripts that contain one.
 var foreign = []string{
 	"cjson", "cmsgpack", "struct.", "bit.", "os.", "debug", "require", "coroutine", "server.", "_G", "metatable", "rawset",
 	"redis.pcall", "redis.error_reply", "redis.status_reply", "redis.log", "redis.sha1hex", "redis.set",
 	"redis.replicate", "redis.LOG", "redis.breakpoint", "redis.debug",
 }
 
-// learn compiles a script. It returns no error, because miniredis runs the scripts that luaHost
-// cannot compile or does not support.
+// learn compiles a script. If that fails, miniredis will run the script instead.
 func (h *luaHost) learn(body string) {
 	sha := scriptSHA(body)
 	if _, ok := h.bodies[sha]; ok {
@@ -99,8 +95,8 @@ func scriptSHA(body string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// eval runs an EVAL or EVALSHA and writes the answer to p. It returns false for any other
-// command and for a script that miniredis must run.
+// eval runs an EVAL or EVALSHA and writes the answer to p. It returns false if miniredis must run
+// the command.
 func (h *luaHost) eval(p *server.Peer, command string, args []string) bool {
 	if len(args) < 3 || command != "EVAL" && command != "EVALSHA" {
 		return false
@@ -181,8 +177,8 @@ func (h *luaHost) luaOf(l *lua.LState, reply any) lua.LValue {
 	case string:
 		return lua.LString(r)
 	case server.Simple:
-		// The status is usually OK, and no script reads it. A new table for each status took
-		// a tenth of all memory that an execution allocates.
+		// Reuse the table, because no script changes it. New tables would take a tenth of all
+		// memory.
 		h.status.RawSetString("ok", lua.LString(r))
 		return h.status
 	case []any:

@@ -7,8 +7,8 @@ import (
 	"grablab/internal/explore/schedule"
 )
 
-// messages decides what happens to the messages that a Redis node publishes. Redis delivers a
-// message at most once, and does not promise when.
+// messages decides whether published messages arrive, arrive late or get lost. Redis delivers each
+// message at most once.
 type messages struct {
 	mu   sync.Mutex
 	as   schedule.Kind // the kind of the current step; 0 if messages are delivered normally
@@ -21,15 +21,14 @@ type heldMessage struct {
 	text []byte
 }
 
-// begin sets what happens to the messages of the next step: they are lost, delayed, or delivered
-// twice.
+// begin sets what happens to messages that are published in the next step.
 func (m *messages) begin(as schedule.Kind) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.as, m.met = as, 0
 }
 
-// end restores normal delivery. It reports whether the step has published any message.
+// end restores normal delivery and reports whether any message was published.
 func (m *messages) end() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -39,8 +38,8 @@ func (m *messages) end() bool {
 
 var messageHead = []byte("*3\r\n$7\r\nmessage\r\n")
 
-// outOf returns how many times the connection receives this output now. If a message must arrive
-// later, outOf keeps it and returns 0.
+// outOf returns how often a connection receives this output now. It keeps messages that must arrive
+// later.
 func (m *messages) outOf(c *conn, text []byte) (times int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -61,13 +60,12 @@ func (m *messages) outOf(c *conn, text []byte) (times int) {
 	}
 }
 
-// arrive delivers the kept messages whose receivers are reachable. It returns false if there are
-// none.
+// arrive delivers the delayed messages, and returns false if there are none.
 func (m *messages) arrive() bool {
 	return m.arriveWhere(func(c *conn) bool { return !c.owner.cut[schedule.Locks] }) > 0
 }
 
-// arriveAt delivers the kept messages of an instance.
+// arriveAt delivers the delayed messages of an instance.
 func (m *messages) arriveAt(inst *instance) {
 	m.arriveWhere(func(c *conn) bool { return c.owner == inst })
 }

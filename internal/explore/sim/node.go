@@ -10,13 +10,12 @@ import (
 // epoch is the time at which a bubble of testing/synctest begins.
 var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// node is a lock server without a socket. It exists outside of the bubbles, and is reset
-// before each schedule.
+// node is a simulated lock server. All schedules share it, so each begins with a reset.
 type node struct {
 	lockServer
 	name string
-	// cancels reports whether clients stop waiting for a reply when their context ends.
-	// Redis clients stop only at a deadline.
+	// cancels reports whether clients stop waiting for a reply when their context ends. Redis
+	// clients only stop at a deadline.
 	cancels bool
 
 	drift     float64            // the fraction by which its clock runs faster than the clients' clocks
@@ -26,33 +25,31 @@ type node struct {
 	replyHash search.Fingerprint // a hash of all its replies
 }
 
-// lockServer is the simulated server of a node. The execution uses these methods, whereas clients
-// reach the server in ways of their own.
+// lockServer contains the methods that the simulation needs from a server. Clients reach it in
+// their own ways.
 type lockServer interface {
 	reset() // restores the initial state
 	close()
 	// contents returns one line for each key, in the form "key = value".
 	contents() string
-	// state adds everything to a fingerprint that determines future behaviour and is not part of
-	// the contents.
+	// state adds what determines future behaviour but is missing in the contents.
 	state(search.Fingerprint) search.Fingerprint
-	// leaseOf finds the lease that stores a value, and its remaining TTL. A TTL of 0 means
-	// that the lease never expires. In a queue, only the first entry is a lease.
+	// leaseOf finds the lease with a value, and its remaining TTL, where 0 means that it never
+	// expires. In a queue, only the first entry counts.
 	leaseOf(value string) (ttl time.Duration, ok bool)
 	timePassed()
 	disconnect() // closes the connections of its clients
 }
 
-// These interfaces are optional abilities of a lockServer.
+// Optional abilities of a lockServer.
 type (
 	// A forgetter loses its data when it restarts.
 	forgetter interface{ restart() }
-	// A latecomer can still execute a call whose caller has given up.
+	// A latecomer can execute a call whose caller has stopped waiting.
 	latecomer interface{ arrive(*call) }
-	// pinged reports whether a client keeps the lease of a value alive in the background, without
-	// calls of the lock.
+	// pinged reports whether a client renews the lease by itself in the background.
 	pinged interface{ pinged(value string) bool }
-	// sessioned serves only clients that have a session, and reports which instances have one.
+	// sessioned serves only clients with a session, and reports which instances have one.
 	sessioned interface{ connected(*instance) bool }
 	// settler waits until its clients have recovered from lost connections.
 	settler interface{ settle() }
@@ -73,7 +70,7 @@ func newNode(name string) (*node, error) {
 	}
 }
 
-// reset restores the initial state of the node.
+// reset restores the initial state.
 func (n *node) reset() {
 	n.ahead, n.eventHash, n.replyHash = 0, search.EmptyFingerprint, 0
 	n.down.Store(false)
@@ -86,8 +83,7 @@ func (n *node) now() time.Time {
 	return now.Add(n.ahead + time.Duration(n.drift*float64(now.Sub(epoch))))
 }
 
-// until returns how long it takes, on the clients' clocks, until the node's clock shows the given
-// time.
+// until returns how long it takes until the server's clock shows the given time.
 func (n *node) until(then time.Time) time.Duration {
 	return time.Duration(float64(then.Sub(n.now())) / (1 + n.drift))
 }

@@ -19,8 +19,8 @@ import (
 	"grablab/internal/tap"
 )
 
-// oracle checks the properties after each step. It uses the events that the instances recorded in
-// the step and the state of the world, which it does not change.
+// oracle checks the properties after each step. It reads events and the state of the world but
+// changes nothing.
 type oracle struct {
 	cluster *Cluster
 	world   *world
@@ -37,8 +37,8 @@ type oracle struct {
 	broken    []search.Violation
 }
 
-// breaks records that a property was violated, unless this schedule has already violated it. The
-// facts in shown are added to those that the steps and the guard have shown.
+// breaks records the first violation of a property in this schedule, with the facts that explain
+// it.
 func (o *oracle) breaks(property string, shown catalog.Facts, why string, args ...any) {
 	if slices.ContainsFunc(o.broken, func(v search.Violation) bool { return v.Property == property }) {
 		return
@@ -47,7 +47,7 @@ func (o *oracle) breaks(property string, shown catalog.Facts, why string, args .
 	o.broken = append(o.broken, search.Violation{Property: property, Step: o.steps, Facts: shown, Why: fmt.Sprintf(why, args...)})
 }
 
-// judge checks the properties after a step, using the events that the instances recorded in it.
+// judge checks the properties after a step.
 func (o *oracle) judge() {
 	o.gate.mu.Lock()
 	events := o.world.events
@@ -79,7 +79,7 @@ func (o *oracle) judge() {
 	}
 }
 
-// unanswered reports whether the actor has a call in this phase that a server has not answered yet.
+// unanswered reports whether a call of the actor in this phase still has no answer.
 func (o *oracle) unanswered(a *actor, phase tap.Phase) bool {
 	o.gate.mu.Lock()
 	defer o.gate.mu.Unlock()
@@ -88,8 +88,8 @@ func (o *oracle) unanswered(a *actor, phase tap.Phase) bool {
 	})
 }
 
-// ranOut reports whether the actor's lease ended because its TTL passed, and not for another reason
-// such as lost data.
+// ranOut reports whether the actor's lease ended because its TTL passed, rather than because data
+// was lost.
 func (o *oracle) ranOut(a *actor) bool {
 	return len(a.leases) > 0 && o.causes.lost(a) == catalog.LeaseEnded
 }
@@ -131,9 +131,9 @@ func (o *oracle) judgeEvent(a *actor, e history.Event) {
 		}
 	case e.Op == history.Lost:
 		a.knowsLoss = true
-		// A client counts its lease from the moment before it sends the request. It may therefore
-		// report the loss early if it was held up or got no answer. After a single lost reply,
-		// however, it still has time to ask again.
+		// A client may report a loss too early if it was delayed or got no answer, because it
+		// counts its lease from the request. After a single lost reply, it still has time to ask
+		// again.
 		if left := o.leases.leaseLeft(a); o.leases.leased() && !o.heldUp && (!o.causes.disturbed() || o.causes.oneReplyLost()) && left > o.cluster.TTL/4 && o.causes.lost(a) == catalog.TakenOver {
 			o.breaks(catalog.LossNotified, 0, "%s was told that its lease is lost, which has %s to run", a.name, left.Round(time.Millisecond))
 		}
@@ -207,16 +207,14 @@ func (o *oracle) judgeGrant(a *actor) {
 	}
 }
 
-// storesNothing reports whether no server stores the lock of an actor, although there was no fault.
-// Such a lock excludes no one. Database locks are not checked.
+// storesNothing reports whether no server stores the actor's lock although there was no fault. Such
+// a lock excludes no one.
 func (o *oracle) storesNothing(a *actor) bool {
 	return o.cluster.Strategy.Excludes == catalog.Global && o.cluster.Strategy.Needs&lock.SQLLocks == 0 && !o.faulted && len(a.leases) == 0
 }
 
-// judgeOrder checks the order of service when an actor gets the lock: every actor that queued
-// earlier must have had the lock or have stopped waiting. No order is promised after a disturbance.
-// If a process was held up, a queue on a server promises no order either, because the session may
-// have ended and lost its place.
+// judgeOrder checks that actors get the lock in the order in which they queued. There is no such
+// promise after a disturbance, or if a paused process may have lost its place.
 func (o *oracle) judgeOrder(a *actor) {
 	if o.world.queues() && o.heldUp {
 		return
@@ -229,16 +227,14 @@ func (o *oracle) judgeOrder(a *actor) {
 	}
 }
 
-// nothingInTheWay reports whether every call of an acquire must succeed. This requires that there
-// was no fault, and that delays were shorter than the time that the strategy promises to wait. The
-// margin of a millisecond covers timers that start a few nanoseconds before the delay.
+// nothingInTheWay reports whether an acquire must succeed, because there was no fault and delays
+// were short. The margin allows for timers that start a few nanoseconds early.
 func (o *oracle) nothingInTheWay() bool {
 	patience := time.Duration(o.cluster.Strategy.Promises.Patience * float64(o.cluster.TTL))
 	return !o.faulted && (!o.heldUp || 0 < o.heldUpFor && o.heldUpFor < patience-time.Millisecond)
 }
 
-// disturbed reports whether a server lost its data or was unreachable, or a message was lost or
-// delayed.
+// disturbed reports whether a server lost data or was unreachable, or a message was lost or late.
 func (s *causes) disturbed() bool { return s.dataLost || s.shown&disturbances != 0 }
 
 const disturbances = catalog.Unreachable | catalog.CutOff | catalog.WakeUpLost | catalog.ReplyWasLost | catalog.Delayed
@@ -248,8 +244,8 @@ func (s *causes) oneReplyLost() bool {
 	return !s.dataLost && s.shown&disturbances == catalog.ReplyWasLost
 }
 
-// queuesBehind returns the actors that must get the lock before a new actor, as a bit set. An actor
-// with a pending call does not count, because that call may still change its place in the queue.
+// queuesBehind returns the actors that must get the lock before a new one, as a bit set. Actors
+// with a pending call do not count, because their place may still change.
 func (o *oracle) queuesBehind(a *actor) (behind uint8) {
 	among := o.cluster.Strategy.Promises.InOrder
 	for i, b := range o.world.actors {
@@ -266,15 +262,13 @@ func (o *oracle) queuesBehind(a *actor) (behind uint8) {
 	return behind
 }
 
-// lookedFor describes one lease that a renewal asked for: its actor, and whether the server no
-// longer stored it.
+// lookedFor is a lease that a renewal asked for, and whether the server had lost it.
 type lookedFor struct {
 	actor   *actor
 	missing bool
 }
 
-// answerLocked is called when the reply to a renewal arrives. It records for each lease whether
-// this server still stores it.
+// answerLocked records which leases the server still stored when it answered a renewal.
 func (c *call) answerLocked() {
 	for _, l := range c.renewed {
 		l.actor.missingOn = slices.DeleteFunc(l.actor.missingOn, func(n *node) bool { return n == c.node })
@@ -292,7 +286,7 @@ func (o *oracle) judgeClaim(a *actor) {
 			if b != a && slices.ContainsFunc(ledger, b.won) {
 				shown |= o.causes.between(a, b)
 			}
-			// If the order has several units, two earlier winners may have held the lock together.
+			// With several units, two earlier winners may have held the lock together.
 			for _, c := range o.world.actors[:i] {
 				if o.cluster.units() > 1 && slices.ContainsFunc(ledger, b.won) && slices.ContainsFunc(ledger, c.won) {
 					shown |= o.causes.between(b, c)
@@ -317,12 +311,11 @@ func (o *oracle) judgeClaim(a *actor) {
 	}
 }
 
-// never stands for the number of steps to an event that cannot happen. It is larger than the length
-// of any schedule.
+// never is the number of steps to an event that cannot happen.
 const never = search.MaxSteps + 1
 
-// toGo returns a lower bound on the number of steps until a property can be violated. Only
-// one-winner has a useful bound: the steps until more actors can have won than the order has units.
+// toGo returns how many steps it takes at least until a property can be violated. Only one-winner
+// has a useful bound.
 func (o *oracle) toGo(properties []string) int {
 	if !slices.Equal(properties, []string{catalog.OneWinner}) {
 		return 1
@@ -340,8 +333,7 @@ func (o *oracle) toGo(properties []string) int {
 	return steps
 }
 
-// toWin returns a lower bound on the number of steps until an actor has won, or 0 if it has won
-// already.
+// toWin returns how many steps it takes at least until an actor has won.
 func (o *oracle) toWin(a *actor, ledger []order.Grab) int {
 	switch {
 	case slices.ContainsFunc(ledger, func(g order.Grab) bool { return g.Driver == a.driver }):
@@ -360,8 +352,8 @@ func (o *oracle) toWin(a *actor, ledger []order.Grab) int {
 	return steps
 }
 
-// winners returns the names of the actors in the ledger. The driver and the instance together
-// identify an actor, because actors that share a driver run on different instances.
+// winners returns the names of the actors in the ledger. Actors that share a driver differ in their
+// instance.
 func (o *oracle) winners(ledger []order.Grab) []string {
 	names := make([]string, len(ledger))
 	for i, g := range ledger {
@@ -370,13 +362,13 @@ func (o *oracle) winners(ledger []order.Grab) []string {
 	return names
 }
 
-// won reports whether a row of the ledger was written by the actor.
+// won reports whether the actor wrote a row of the ledger.
 func (a *actor) won(g order.Grab) bool {
 	return a.driver == g.Driver && strconv.Itoa(a.inst.number) == g.Instance
 }
 
-// waitersForFreeLocked returns the actors that wait although the lock is free. It returns nil if
-// another actor may hold the lock, or if a pending call could still change that.
+// waitersForFreeLocked returns the actors that wait although the lock is free. It returns nil if a
+// pending call could still take or release the lock.
 func (o *oracle) waitersForFreeLocked() []*actor {
 	if o.world.queues() && o.causes.disturbed() {
 		return nil // because a client that was cut off must first resume its session
@@ -402,14 +394,14 @@ func (o *oracle) waitersForFreeLocked() []*actor {
 	return waiters
 }
 
-// lateLockStored reports whether a server may store a lock whose request arrived after the caller
-// had given up. Such a lock stays until it expires.
+// lateLockStored reports whether a late request has left a lock on a server. Such a lock stays
+// until it expires.
 func (o *oracle) lateLockStored() bool {
 	return slices.ContainsFunc(o.world.actors, func(a *actor) bool { return a.arrivedLate }) &&
 		slices.ContainsFunc(o.world.entries(), func(e entry) bool { return !slices.Contains(o.cluster.residue, e.key) })
 }
 
-// hasSession reports whether an instance has a session with every server that requires one.
+// hasSession reports whether an instance has every session that it needs.
 func (w *world) hasSession(inst *instance) bool {
 	return !slices.ContainsFunc(w.cluster.nodes, func(n *node) bool {
 		s, ok := n.lockServer.(sessioned)
@@ -417,19 +409,18 @@ func (w *world) hasSession(inst *instance) bool {
 	})
 }
 
-// waitsInQueue reports whether the actor is waiting and the strategy keeps a queue on a server. The
-// first waiter in such a queue may have a lease before it knows.
+// waitsInQueue reports whether the actor waits in a queue on a server. If it is first, it may have
+// a lease before it knows.
 func (o *oracle) waitsInQueue(a *actor) bool {
 	return a.begun && !a.done && !a.granted && !a.dead && o.world.queues()
 }
 
-// queues reports whether the strategy keeps its waiters in a queue on a server, where the first
-// entry owns the lock.
+// queues reports whether the servers keep waiters in a queue whose first entry owns the lock.
 func (w *world) queues() bool {
 	return w.cluster.Strategy.Needs&(lock.ZooKeeper|lock.Etcd) != 0
 }
 
-// judgeWait checks that no actor has waited too long for a lock that was free.
+// judgeWait checks that no actor has waited too long for a free lock.
 func (o *oracle) judgeWait(waiters []*actor) {
 	bound := time.Duration(cmp.Or(o.cluster.Strategy.Promises.WakeUp, 0.5) * float64(o.cluster.TTL))
 	if !o.causes.disturbed() && !(o.world.queues() && o.heldUp) { // otherwise a client may first have to resume its session
@@ -444,9 +435,8 @@ func (o *oracle) judgeWait(waiters []*actor) {
 // longestPause is the longest time that a polling strategy may sleep between two requests.
 const longestPause = 300 * time.Millisecond
 
-// judgeEnd checks what is left on the servers when all actors have ended, and again after all
-// leases have expired. If a request arrived late or was never sent, it may leave a lock behind, but
-// only until the leases expire.
+// judgeEnd checks what the servers still store when all actors have ended, and again when all
+// leases have expired. Late requests may leave a lock behind until then.
 func (o *oracle) judgeEnd() {
 	o.judgeCounters()
 	o.judgeReleases()
@@ -477,9 +467,8 @@ func (o *oracle) judgeEnd() {
 	o.breaks(catalog.StuckOrder, 0, "all leases have run out, and a fresh grab is neither grabbed nor taken")
 }
 
-// judgeCounters looks for keys that a grab may leave in a Redis, and that will never expire. It only
-// judges locks of the registry, which give each of their counters an expiry. A user's own lock may
-// keep the counter of its fencing tokens on purpose.
+// judgeCounters looks for Redis keys that never expire. It ignores a user's own lock, which may
+// keep its counter of fencing tokens on purpose.
 func (o *oracle) judgeCounters() {
 	if _, err := lock.Find(o.cluster.Strategy.Name); err != nil {
 		return
@@ -492,9 +481,8 @@ func (o *oracle) judgeCounters() {
 	}
 }
 
-// judgeReleases looks for locks that a server still stores although their holders released them in
-// time. A failed release counts only if the strategy promises to retry it. If a server was
-// unreachable, judgeReleases does nothing.
+// judgeReleases looks for locks that are still stored although they were released. It ignores
+// failed releases unless the strategy promises to retry them.
 func (o *oracle) judgeReleases() {
 	if o.causes.shown&(catalog.Unreachable|catalog.CutOff) != 0 {
 		return
@@ -507,16 +495,15 @@ func (o *oracle) judgeReleases() {
 	}
 }
 
-// leftByCut reports whether an entry may be left over from a release that got no reply. If the
-// strategy promises to retry its releases, that is no excuse.
+// leftByCut reports whether a release without a reply may have left this entry. That is no excuse
+// if the strategy promises retries.
 func (o *oracle) leftByCut(e entry) bool {
 	return !o.cluster.Strategy.Promises.ReleaseRetried && slices.ContainsFunc(o.world.actors, func(a *actor) bool {
 		return a.releaseCut && !a.released && (!o.cluster.showsToken || mentions(e.line, a.token))
 	})
 }
 
-// judgeRemains looks for entries that still contain the token of an actor after all leases have
-// expired.
+// judgeRemains looks for entries of actors whose leases have all expired.
 func (o *oracle) judgeRemains() {
 	for _, e := range o.world.entries() {
 		if !slices.Contains(o.cluster.residue, e.key) && strings.Contains(e.line, tokenPrefix) {
@@ -525,12 +512,11 @@ func (o *oracle) judgeRemains() {
 	}
 }
 
-// tries is the number of times that judgeEnd waits for one TTL and then tries a fresh grab.
+// tries is how often judgeEnd lets one TTL pass and tries to grab again.
 const tries = 3
 
-// answered grabs the order with fresh drivers until one is told that it is taken. told is true if
-// this answer is correct or every driver got a unit. If the answer is wrong, left is the number of
-// units that are still available.
+// answered sends new drivers until one is told that the order is taken. told reports whether that
+// answer is correct. If not, left is the number of units that are still available.
 func (o *oracle) answered() (told bool, left int) {
 	for range o.cluster.units() {
 		o.probes++
@@ -547,13 +533,12 @@ func (o *oracle) answered() (told bool, left int) {
 	return true, 0
 }
 
-// judgeBusy records a violation if every actor has ended but the lock is still held. Either its
-// holder never released it, or a waiter that gave up had taken it after all.
+// judgeBusy records a violation if every actor has ended but the lock is still held.
 func (o *oracle) judgeBusy() {
 	stays, never, dead, cut := false, false, false, false
 	for _, a := range o.world.actors {
 		dead = dead || a.dead
-		// A lock may stay behind if its driver was told that the release failed.
+		// A lock may stay if its driver was told that the release failed.
 		cut = cut || a.releaseCut && !a.released && !o.cluster.Strategy.Promises.ReleaseRetried
 		stays = stays || a.granted && a.inTime && (!a.released || o.cluster.showsToken && o.world.stores(a.token))
 		never = never || a.begun && !a.granted
@@ -567,8 +552,8 @@ func (o *oracle) judgeBusy() {
 	}
 }
 
-// judgeResidue looks for entries that a released lease normally does not leave behind. It does
-// nothing once a lease could have expired, because an actor may let its entries expire.
+// judgeResidue looks for entries that a released lock normally does not leave. It ignores locks
+// that may have expired.
 func (o *oracle) judgeResidue() {
 	if o.world.elapsed() >= o.cluster.TTL {
 		return
@@ -586,7 +571,7 @@ func (w *world) stores(token string) bool {
 	return slices.ContainsFunc(w.cluster.nodes, func(n *node) bool { return mentions(n.contents(), token) })
 }
 
-// An entry is one line of a server's contents.
+// An entry is one line of the contents of a server.
 type entry struct{ node, key, line string }
 
 // entries returns the contents of all servers, line by line.

@@ -48,7 +48,7 @@ func (n *redisServer) close() {
 	n.redis.Close()
 }
 
-// reset deletes all data, but keeps the known scripts.
+// reset deletes all data except the known scripts.
 func (n *redisServer) reset() {
 	n.redis.FlushAll()
 	n.redis.SetTime(epoch)
@@ -57,8 +57,7 @@ func (n *redisServer) reset() {
 	clear(n.touched)
 }
 
-// dispatch runs one command at the current virtual time. Between MULTI and EXEC, miniredis only
-// queues the command.
+// dispatch runs one command at the current virtual time.
 func (n *redisServer) dispatch(p *server.Peer, args []string, multi bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -75,7 +74,7 @@ func (n *redisServer) dispatch(p *server.Peer, args []string, multi bool) {
 	p.Flush()
 }
 
-// hasScript reports whether the node knows the script with this SHA-1.
+// hasScript reports whether the server knows the script with this SHA-1.
 func (n *redisServer) hasScript(sha string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -83,8 +82,7 @@ func (n *redisServer) hasScript(sha string) bool {
 	return ok
 }
 
-// noteWatchLocked records whether an EXEC may fail because another peer has written. This is not
-// visible in the contents, because a write may leave them unchanged.
+// noteWatchLocked records whether an EXEC may fail because another client has written.
 func (n *redisServer) noteWatchLocked(p *server.Peer, command string) {
 	switch command {
 	case "WATCH":
@@ -100,13 +98,13 @@ func (n *redisServer) noteWatchLocked(p *server.Peer, command string) {
 	}
 }
 
-// state adds what the contents do not show: pending WATCH commands, subscribers and late messages.
+// state adds what the contents do not show: WATCH commands, subscribers and late messages.
 func (n *redisServer) state(f search.Fingerprint) search.Fingerprint {
 	watched, touched := n.watches()
 	return f.Number(int64(watched)).Number(int64(touched)).Number(int64(n.subscriberCount())).Number(int64(n.messages.lateCount()))
 }
 
-// watches returns the number of peers with a WATCH, and how many of them may see their EXEC fail.
+// watches returns how many clients have a WATCH, and how many of those may see their EXEC fail.
 func (n *redisServer) watches() (watched, touched int) {
 	for _, t := range n.touched {
 		if watched++; t {
@@ -116,15 +114,15 @@ func (n *redisServer) watches() (watched, touched int) {
 	return watched, touched
 }
 
-// timePassed marks the contents as out of date, because keys may have expired.
+// timePassed discards the cached contents, because keys may have expired.
 func (n *redisServer) timePassed() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.dirty = true
 }
 
-// restart deletes the data and the subscriptions. It keeps the connections and the scripts, because
-// clients would restore them at once.
+// restart deletes data and subscriptions. It keeps connections and scripts, which clients would
+// restore at once.
 func (n *redisServer) restart() {
 	n.redis.FlushAll()
 	n.dirty = true
@@ -159,22 +157,20 @@ func (n *redisServer) contents() string {
 	return n.data
 }
 
-// heard reports whether an operation on the server may reach clients in addition to its caller. For
-// a Redis, this is so if it has subscribers. For other servers, heard returns true to be safe.
+// heard reports whether an operation on the server may reach other clients, such as subscribers.
 func (n *node) heard() bool {
 	r, ok := n.lockServer.(*redisServer)
 	return !ok || r.subscriberCount() > 0
 }
 
-// subscriberCount returns the number of subscribers. It locks mu, because a timer may remove
-// a subscriber at any moment.
+// subscriberCount returns the number of subscribers. It locks mu, because a timer may remove one.
 func (n *redisServer) subscriberCount() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return len(n.subscribers)
 }
 
-// arrive executes the commands of a call whose caller has already given up.
+// arrive executes the commands of a caller that has stopped waiting.
 func (n *redisServer) arrive(c *call) {
 	peer := server.NewPeer(bufio.NewWriter(io.Discard))
 	for _, args := range c.sent {

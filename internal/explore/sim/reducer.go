@@ -8,8 +8,7 @@ import (
 	"grablab/internal/tap"
 )
 
-// reducer decides which steps the search leaves out because other schedules reach the same states.
-// It remembers which steps could have been made instead of the last one.
+// reducer leaves out steps if other schedules reach the same states without them.
 type reducer struct {
 	cluster *Cluster
 	gate    *gate
@@ -24,12 +23,10 @@ type reducer struct {
 }
 
 // commutes reports whether the call could equally have come before the last step. Such a call is
-// left out here, because the search explores independent steps in only one order (partial-order
-// reduction).
+// left out, because the search tries independent steps in only one order (partial-order reduction).
 //
-// In that order, late arrivals come first. Calls to lock servers follow, sorted by compareCalls,
-// then calls to the database, and then faults of a server. docs/explore.md explains why this misses
-// nothing.
+// In that order, late arrivals come first, then calls to lock servers, calls to the database, and
+// faults. docs/explore.md explains why this misses nothing.
 func (r *reducer) commutes(c *call) bool {
 	if !r.on || !slices.Contains(r.alternatives, c) {
 		return false
@@ -38,8 +35,8 @@ func (r *reducer) commutes(c *call) bool {
 		return true
 	}
 	if r.struck != nil {
-		// A release does not commute with a fault, because it is judged by whether the lease is
-		// still valid when the release ends.
+		// Always try a release in both orders with a fault, because it depends on whether the lease
+		// is still valid.
 		return c.node != nil && c.node != r.struck && c.phase != tap.Release
 	}
 	switch {
@@ -54,9 +51,7 @@ func (r *reducer) commutes(c *call) bool {
 	}
 }
 
-// notCommuting returns the database calls that must also be tried before the last step, a call of
-// the same actor to a lock server. If the reply of that call had an effect, the two calls do not
-// commute.
+// notCommuting returns the database calls that must also be tried before the last step.
 func (r *reducer) notCommuting() []*call {
 	if r.last == nil || r.last.node == nil || r.silent {
 		return nil
@@ -70,9 +65,8 @@ func (r *reducer) notCommuting() []*call {
 	return before
 }
 
-// arrivesEarlier reports whether a late call could equally have arrived before the last step. For
-// that, its arrival must change only its own server, and the last step must not have touched that
-// server.
+// arrivesEarlier reports whether a late call could equally have arrived before the last step,
+// because the two affect different servers.
 func (r *reducer) arrivesEarlier(c *call) bool {
 	if !r.on || !slices.Contains(r.underway, c) || r.last.target == c.target || c.node.heard() {
 		return false
@@ -83,22 +77,21 @@ func (r *reducer) arrivesEarlier(c *call) bool {
 	return compareCalls(c, r.last) < 0 // the call of the last step arrived late too
 }
 
-// mirrored reports whether there is a server in the same state with a smaller name. The search
-// calls only that server, because both calls lead to equivalent states (symmetry reduction).
+// mirrored reports whether another server is in the same state. The search then calls only the
+// first of them (symmetry reduction).
 func (r *reducer) mirrored(c *call) bool {
 	return r.on && c.node != nil && slices.ContainsFunc(r.cluster.nodes, func(n *node) bool {
 		return n.name < c.node.name && r.alikeLocked(n, c.node)
 	})
 }
 
-// alikeLocked reports whether two servers have had the same events and have the same pending calls.
+// alikeLocked reports whether two servers have the same past and the same pending calls.
 func (r *reducer) alikeLocked(a, b *node) bool {
 	return a.eventHash == b.eventHash && r.pendingLocked(a) == r.pendingLocked(b)
 }
 
-// pendingLocked returns a fingerprint of the calls that a server still has to answer. If n is nil,
-// it covers the calls to the database and the SUBSCRIBE commands. Hashes are summed, because the
-// calls have no order.
+// pendingLocked returns a fingerprint of the calls that a server has not answered. If n is nil, it
+// covers the database and SUBSCRIBE.
 func (r *reducer) pendingLocked(n *node) search.Fingerprint {
 	var all search.Fingerprint
 	for i, line := range [][]*call{r.gate.waiting, r.gate.late, r.gate.inFlight} {
@@ -111,8 +104,8 @@ func (r *reducer) pendingLocked(n *node) search.Fingerprint {
 	return all
 }
 
-// onlyLastIsGone reports whether the last step has removed its own call from the gate and has not
-// changed the other waiting calls.
+// onlyLastIsGone reports whether the calls that wait now are those that waited before the last
+// step, except the one that it let continue.
 func (r *reducer) onlyLastIsGone() bool {
 	r.gate.mu.Lock()
 	defer r.gate.mu.Unlock()

@@ -24,8 +24,8 @@ type Moment struct {
 	Made     int           // the number of steps made so far
 }
 
-// Replay runs the given steps, and skips those that cannot be made. It then makes steps without
-// cost until every actor has ended.
+// Replay makes the given steps and skips impossible ones. Then it makes free steps until every
+// actor has ended.
 func (c *Cluster) Replay(steps []schedule.Step) (moments []Moment, broken []search.Violation, err error) {
 	err = c.execute(func(x *execution) error {
 		x.gate.recording = true

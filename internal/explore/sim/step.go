@@ -12,8 +12,7 @@ import (
 	"grablab/internal/grab"
 )
 
-// prepare records which actor moves in this step, and which calls could have been made instead. The
-// reducer uses these calls to find independent steps.
+// prepare records who moves in this step, and which other calls could have moved instead.
 func (x *execution) prepare(s schedule.Step) {
 	x.gate.mu.Lock()
 	defer x.gate.mu.Unlock()
@@ -38,20 +37,20 @@ func (x *execution) prepare(s schedule.Step) {
 		}
 	}
 	x.begun = append(x.begun, s)
-	// A step without an actor, such as a server fault, clears current, so that no actor is
-	// preempted after it. A late arrival is not a move of the actor that sent the call.
+	// After a step without an actor, such as a fault of a server, no actor counts as preempted. A
+	// late arrival is not a move of its sender.
 	if s.Kind != schedule.ArrivesLate {
 		x.current = x.world.named(s.Actor)
 	}
 }
 
-// undisturbed lists the kinds of steps that also happen without any fault.
+// undisturbed lists the kinds of steps that happen without any fault.
 var undisturbed = []schedule.Kind{schedule.Begins, schedule.Call, schedule.NextTimer, schedule.LeaseEnd, schedule.Passes}
 
 // passing lists the kinds of steps that only let time pass.
 var passing = []schedule.Kind{schedule.NextTimer, schedule.LeaseEnd, schedule.Passes}
 
-// do carries out a step. It returns false if the step cannot be made.
+// do makes a step, and returns false if it is impossible.
 func (x *execution) do(s schedule.Step) bool {
 	a, n := x.world.named(s.Actor), x.world.node(s.Target)
 	if n != nil {
@@ -157,8 +156,7 @@ func (x *execution) do(s schedule.Step) bool {
 	return true
 }
 
-// reaches reconnects an instance to a network. Messages that were published for it in the meantime
-// arrive now.
+// reaches reconnects an instance to a network. Delayed messages arrive now.
 func (w *world) reaches(inst *instance, target string) {
 	delete(inst.cut, target)
 	for _, n := range w.cluster.nodes {
@@ -168,8 +166,7 @@ func (w *world) reaches(inst *instance, target string) {
 	}
 }
 
-// messagesEnd reports whether a step that disturbs messages has affected any message. For all other
-// steps, it returns true.
+// messagesEnd reports whether the step affected a message, if its purpose is to disturb messages.
 func (x *execution) messagesEnd(s schedule.Step) bool {
 	switch s.Kind {
 	case schedule.MessageLost, schedule.MessageTwice, schedule.MessageLate:
@@ -179,8 +176,7 @@ func (x *execution) messagesEnd(s schedule.Step) bool {
 	}
 }
 
-// offset shifts the timers of two actors apart. If both expired in the same instant, a select would
-// pick one of them at random.
+// offset separates the timers of two actors. If both fired at once, a select would choose randomly.
 const offset = 17 * time.Nanosecond
 
 func (x *execution) begin(a *actor) bool {
@@ -209,8 +205,8 @@ func (x *execution) begin(a *actor) bool {
 	return true
 }
 
-// unlessExited calls a function that runs code of a strategy. If that code ends its goroutine,
-// unlessExited panics, because the caller would otherwise wait forever.
+// unlessExited calls code of a strategy. It panics if that code ends its goroutine, because the
+// caller would wait forever.
 func unlessExited(f func()) {
 	returned := false
 	defer func() {
@@ -225,7 +221,7 @@ func unlessExited(f func()) {
 	returned = true
 }
 
-// change calls f if the actor has begun and has not ended. Otherwise, it returns false.
+// change calls f if the actor is running, and returns false otherwise.
 func (w *world) change(a *actor, f func()) bool {
 	w.gate.mu.Lock()
 	defer w.gate.mu.Unlock()
@@ -236,8 +232,7 @@ func (w *world) change(a *actor, f func()) bool {
 	return true
 }
 
-// resume lets a paused process and its clients continue. It returns false if the process is not
-// paused.
+// resume lets a paused process continue, and returns false if it is not paused.
 func (w *world) resume(inst *instance) bool {
 	if !inst.stopped.Load() {
 		return false
@@ -258,8 +253,7 @@ func (w *world) instanceDies(number int) bool {
 	return ok && w.restart(w.cluster.instances[number-1])
 }
 
-// restart replaces a dead process with a new one. The database sessions of the old process end,
-// because its connections are gone.
+// restart replaces a dead process and ends its database sessions.
 func (w *world) restart(inst *instance) bool {
 	for _, tx := range inst.sessions {
 		_ = tx.Close(context.Background())
@@ -270,7 +264,7 @@ func (w *world) restart(inst *instance) bool {
 	return err == nil
 }
 
-// arriveLate lets a server apply a call whose caller has already given up.
+// arriveLate lets a server execute a call whose caller has stopped waiting.
 func (x *execution) arriveLate(s schedule.Step) bool {
 	x.gate.mu.Lock()
 	c := takeLocked(&x.gate.inFlight, s)
@@ -293,9 +287,8 @@ func (x *execution) arriveLate(s schedule.Step) bool {
 	return true
 }
 
-// nextTimer lets time pass until a call comes to the gate or a grab ends. If another call could go
-// through meanwhile, nextTimer stops before the next lease expires, because an expiry would then be
-// a fault.
+// nextTimer lets time pass until a call arrives or a grab ends. If other calls could continue, it
+// stops before the next lease expires.
 func (x *execution) nextTimer() bool {
 	x.gate.mu.Lock()
 	most, busy := horizon*x.cluster.TTL, x.gate.anyEnabledLocked()
@@ -330,11 +323,11 @@ func (x *execution) nextTimer() bool {
 	return true
 }
 
-// horizon is the number of TTLs after which further waiting changes nothing.
+// horizon is the number of TTLs after which more waiting changes nothing.
 const horizon = 8
 
-// leaseEnd lets time pass until the next lease has just expired. It returns false if an actor whose
-// lease is about to expire renews it first, or makes another call by itself.
+// leaseEnd lets time pass until a lease has expired. It returns false if an actor makes a call
+// first, such as a renewal.
 func (x *execution) leaseEnd() bool {
 	x.gate.mu.Lock()
 	holder, left := x.leases.nextLeaseEndLocked()
@@ -381,8 +374,8 @@ func (x *execution) leaseEnd() bool {
 	}
 }
 
-// timePassed tells all servers that time has passed. It also updates the leases that clients keep
-// alive in the background.
+// timePassed tells all servers that time has passed, and updates the leases that clients renew in
+// the background.
 func (w *world) timePassed() {
 	for _, n := range w.cluster.nodes {
 		n.timePassed()

@@ -10,8 +10,7 @@ import (
 	"grablab/internal/order"
 )
 
-// storeOf returns the database for one instance. Each call to it waits until a step lets it
-// through.
+// storeOf returns the database for one instance. Its calls wait until a step lets them continue.
 func (w *world) storeOf(inst *instance) order.Store {
 	return order.Intercept(sessions{w.db, inst}, func(ctx context.Context, c *order.Call, send func(context.Context) error) error {
 		text := func() string { return textOfCall(c) }
@@ -28,8 +27,7 @@ func (w *world) storeOf(inst *instance) order.Store {
 	})
 }
 
-// sessions records the database sessions of an instance, so that they can be ended when its process
-// dies.
+// sessions records the database sessions of an instance, which end when its process dies.
 type sessions struct {
 	*order.Mem
 	inst *instance

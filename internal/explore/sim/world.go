@@ -8,8 +8,7 @@ import (
 	"grablab/internal/order"
 )
 
-// world holds everything that a schedule acts on: the database, the instances and their actors. The
-// lock servers belong to the cluster, because they are reused by all schedules.
+// world holds everything that changes in a schedule: the database, the instances and their actors.
 type world struct {
 	cluster *Cluster
 	gate    *gate

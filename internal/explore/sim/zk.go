@@ -12,12 +12,9 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// zkServer simulates a single ZooKeeper server without a socket. It has nodes, sessions that end at
-// their timeouts, and one-time watches. It answers requests that no lock uses with
-// errZKUnimplemented.
+// zkServer simulates a single ZooKeeper server with nodes, sessions and one-time watches.
 //
-// Unlike the real server, it ends a session exactly at its timeout, and it never deletes an empty
-// container.
+// Unlike a real server, it ends a session exactly at its timeout and keeps empty containers.
 type zkServer struct {
 	*node
 
@@ -57,13 +54,13 @@ type zkAsked struct {
 	path string
 }
 
-// Session timeouts have the same bounds as on the real ZooKeeper that the program starts.
+// Session timeouts have the same bounds as on the real server that the program starts.
 const (
 	zkShortest = 200 * time.Millisecond
 	zkLongest  = 10 * time.Minute
 )
 
-// These are the request codes of the protocol, and the bits of a node's mode.
+// Request codes of the protocol, and bits of a node's mode.
 const (
 	zkCreate          = 1
 	zkDelete          = 2
@@ -79,7 +76,7 @@ const (
 	zkSequence  = 2
 )
 
-// These are the error codes of the protocol.
+// Error codes of the protocol.
 const (
 	errZKUnimplemented = -6
 	errZKNoNode        = -101
@@ -89,7 +86,7 @@ const (
 	errZKNotEmpty      = -111
 )
 
-// These are the watch events of the protocol.
+// Watch events of the protocol.
 const (
 	zkNodeCreated     = 1
 	zkNodeDeleted     = 2
@@ -112,9 +109,7 @@ func (s *zkServer) reset() {
 	s.losing, s.answers = map[*instance]bool{}, map[zkAsked]string{}
 }
 
-// timePassed lets processes that were paused continue. The server handles the requests that they
-// had written, and their clients read again. This includes connections that closed during the
-// pause, because their clients have not noticed it yet.
+// timePassed handles the requests of processes that were paused and continue now.
 func (s *zkServer) timePassed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,8 +120,8 @@ func (s *zkServer) timePassed() {
 	s.closedUnread = slices.DeleteFunc(s.closedUnread, func(c *zkConn) bool { return !c.stopped() })
 }
 
-// settle waits until the clients that lost their connections have connected again, which they try
-// once a second. The locks then make the calls that they had postponed.
+// settle waits until clients that lost their connection have reconnected, which they try once a
+// second.
 func (s *zkServer) settle() {
 	for range 20 {
 		if s.settled() {
@@ -158,7 +153,7 @@ func (s *zkServer) disconnect() {
 }
 
 // connectLocked begins or resumes a session on a new connection. If the session has expired, the
-// reply has neither an id nor a timeout.
+// reply has no id.
 func (s *zkServer) connectLocked(c *zkConn, r *juteReader) {
 	_, _, timeout, id := r.int(), r.long(), time.Duration(r.int())*time.Millisecond, r.long()
 	session, ok := s.sessions[id]
@@ -196,7 +191,7 @@ func (s *zkServer) endLocked(session *zkSession) {
 	}
 }
 
-// requestLocked carries out one request of a session.
+// requestLocked executes one request of a session.
 func (s *zkServer) requestLocked(c *zkConn, r *juteReader) {
 	xid, op := r.int(), r.int()
 	c.session.renew()
@@ -338,7 +333,7 @@ func (s *zkServer) removeLocked(path string) {
 	s.fireLocked(s.children, parentOf(path), zkChildrenChanged)
 }
 
-// fireLocked notifies the connections that watch a path, and removes these watches.
+// fireLocked notifies and removes the watches of a path.
 func (s *zkServer) fireLocked(watches map[string][]*zkConn, path string, event int32) (told []*zkConn) {
 	for _, c := range watches[path] {
 		if !slices.Contains(told, c) {
@@ -350,8 +345,8 @@ func (s *zkServer) fireLocked(watches map[string][]*zkConn, path string, event i
 	return told
 }
 
-// setWatchesLocked restores the watches of a client after a broken connection. It notifies
-// the client of the changes that it has missed.
+// setWatchesLocked restores the watches of a client after it has reconnected, and reports what it
+// has missed.
 func (s *zkServer) setWatchesLocked(c *zkConn, r *juteReader) {
 	since := r.long()
 	data, exist, children := r.texts(), r.texts(), r.texts()
@@ -425,7 +420,7 @@ func (s *zkServer) contents() string {
 	return b.String()
 }
 
-// state adds the sessions, the watches, and the unread bytes in both directions.
+// state adds the sessions, the watches and the unread bytes.
 func (s *zkServer) state(f search.Fingerprint) search.Fingerprint {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -447,7 +442,7 @@ func (s *zkServer) state(f search.Fingerprint) search.Fingerprint {
 	return f.Number(int64(all))
 }
 
-// findLocked finds the ephemeral node whose path begins with prefix, and the session that owns it.
+// findLocked finds the temporary node with a prefix, and the session that owns it.
 func (s *zkServer) findLocked(prefix string) (path string, session *zkSession) {
 	for path, n := range s.nodes {
 		if session, ok := s.sessions[n.owner]; ok && prefix != "" && strings.HasPrefix(path, prefix) {
@@ -457,7 +452,7 @@ func (s *zkServer) findLocked(prefix string) (path string, session *zkSession) {
 	return "", nil
 }
 
-// leaseOf finds the lease of a node, but only if the node is the first in its queue.
+// leaseOf finds the lease of a node that is first in its queue.
 func (s *zkServer) leaseOf(value string) (ttl time.Duration, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -474,8 +469,7 @@ func (s *zkServer) leaseOf(value string) (ttl time.Duration, ok bool) {
 // sequenceOf returns the sequence number at the end of a node's name.
 func sequenceOf(name string) string { return name[max(0, len(name)-10):] }
 
-// connected reports whether an instance has a connection with a live session. After a
-// session has expired, a client needs about two seconds to get a new one.
+// connected reports whether an instance is connected with a live session.
 func (s *zkServer) connected(inst *instance) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// ensemble returns what an instance needs to connect to the server.
+// ensemble returns the ZooKeeper connection of an instance.
 func (s *zkServer) ensemble(inst *instance) *lock.Ensemble {
 	return &lock.Ensemble{
 		Servers: []string{"127.0.0.1:2181"}, // a literal address needs no DNS lookup
@@ -29,12 +29,11 @@ func (s *zkServer) ensemble(inst *instance) *lock.Ensemble {
 	}
 }
 
-// zkPath is the path of a request that creates no node. It has a type of its own, because the
-// lease book must not take it for the caller's lease.
+// zkPath is the path of a request that creates no node, and so never the caller's lease.
 type zkPath string
 
-// around makes a call wait at the gate, and then passes it to the ZooKeeper client. That client
-// ignores contexts, and waits as long as it has no connection.
+// around makes a call wait until a step lets it continue, and then passes it to the ZooKeeper
+// client, which ignores contexts.
 func (s *zkServer) around(ctx context.Context, inst *instance, path string, ask func() error) error {
 	w := inst.world
 	if w == nil {
@@ -69,9 +68,8 @@ func (s *zkServer) around(ctx context.Context, inst *instance, path string, ask 
 	})
 }
 
-// zkConn is a client's connection. While the client's process is paused or dead, the server ignores
-// what it has written, and the client reads nothing. This ends when the process continues or the
-// schedule ends.
+// zkConn is a client's connection. While the client's process is paused, the server ignores its
+// input.
 type zkConn struct {
 	server  *zkServer
 	owner   *instance // nil if it belongs to no schedule
@@ -79,7 +77,7 @@ type zkConn struct {
 	over    <-chan struct{} // closed when the schedule ends
 	session *zkSession      // nil until the client has connected
 
-	// The server's mu guards the fields below.
+	// The server's mu guards the following fields.
 	in, out  []byte
 	closed   bool
 	deadline time.Time
@@ -116,7 +114,7 @@ func (c *zkConn) stopped() bool {
 	}
 }
 
-// Write appends b to the input and carries out the requests that are complete.
+// Write appends b to the input and executes the complete requests.
 func (c *zkConn) Write(b []byte) (int, error) {
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()
@@ -128,7 +126,7 @@ func (c *zkConn) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// takeInLocked carries out the requests that have arrived completely.
+// takeInLocked executes the requests that have arrived completely.
 func (c *zkConn) takeInLocked() {
 	for len(c.in) >= 4 && !c.closed && !c.stopped() {
 		end := 4 + int(binary.BigEndian.Uint32(c.in))
@@ -160,14 +158,13 @@ func (c *zkConn) Read(b []byte) (int, error) {
 	}
 }
 
-// zkWait holds the channels that a Read waits on. Nil channels never become ready.
+// zkWait holds the channels on which a Read waits. A nil channel is never ready.
 type zkWait struct {
 	news, over <-chan struct{}
 	expired    <-chan time.Time
 }
 
-// poll reads the bytes that are available. If there are none, it returns the channels to
-// wait on.
+// poll reads the available bytes. If there are none, it returns the channels to wait on.
 func (c *zkConn) poll(b []byte) (n int, wait zkWait, err error) {
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()
@@ -206,7 +203,7 @@ func (c *zkConn) sendLocked(message jute) {
 	c.notifyLocked()
 }
 
-// sendEventLocked sends a client the event of a watch.
+// sendEventLocked sends a watch event to a client.
 func (c *zkConn) sendEventLocked(event int32, path string) {
 	const connected = 3
 	c.sendLocked(jute{}.int(-1).long(-1).int(0).int(event).int(connected).text(path))
@@ -268,8 +265,7 @@ func (b jute) bytes(v []byte) jute {
 }
 func (b jute) text(s string) jute { return append(b.int(int32(len(s))), s...) }
 
-// juteReader reads a message. It panics if the message is too short, which the real client never
-// sends.
+// juteReader reads a message. It panics if the message is too short.
 type juteReader struct{ rest []byte }
 
 func (r *juteReader) take(n int) []byte {

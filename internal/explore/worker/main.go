@@ -1,6 +1,5 @@
-// Command worker is a child process of a search. It only executes schedules. loadgen
-// rebuilds it when a user adds a lock of their own to package lock, because it has only a
-// third of loadgen's code.
+// Command worker executes schedules as a child process of a search. loadgen rebuilds it when a user
+// adds a lock, because it is much smaller than loadgen.
 package main
 
 import (

@@ -21,8 +21,8 @@ import (
 // after Redis has lost all its data.
 const fenceKeep = 24 * time.Hour
 
-// fenceKeys returns the keys of the lock and of its counter. If the key contains a hash tag, both
-// are in the same slot of a Redis Cluster.
+// fenceKeys returns the keys of the lock and its counter. A hash tag in the key keeps both on one
+// master of a Redis Cluster.
 func fenceKeys(key string) []string { return []string{key, key + ":fence"} }
 
 //go:embed fence_raise.lua
@@ -30,7 +30,7 @@ var fenceRaiseLua string
 
 var fenceRaise = redis.NewScript(fenceRaiseLua)
 
-// A fencedLocker is a Locker whose fencing counters can be raised.
+// A fencedLocker can raise its fencing counters.
 type fencedLocker struct {
 	Locker
 	redis redis.UniversalClient

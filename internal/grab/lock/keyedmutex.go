@@ -6,23 +6,21 @@ import (
 	"time"
 )
 
-// A keyedMutex is a set of mutexes, one for each key, inside one process. The zero value is
-// ready to use. It stores only the keys that are currently in use.
+// A keyedMutex has one mutex for each key that is in use. The zero value is ready to use.
 type keyedMutex struct {
 	mu    sync.Mutex
 	byKey map[string]*slot // only keys that are held or waited for
 }
 
-// A slot is a mutex built as a channel with one element. The client that fills the channel
-// holds the mutex. Unlike with a sync.Mutex, a waiter can give up, and waiters are served in
-// order of arrival.
+// A slot is a mutex that waiters get in order of arrival, and for which they can stop waiting. It
+// is a channel that the holder fills.
 type slot struct {
 	full  chan struct{}
 	users int // holder and waiters; guarded by keyedMutex.mu
 }
 
-// lock locks the mutex of a key. If the mutex does not become free within the given wait, lock
-// returns ErrBusy. The holder must call unlock exactly once.
+// lock locks the mutex of a key, or returns ErrBusy after the given wait. The holder must call
+// unlock once.
 func (m *keyedMutex) lock(ctx context.Context, key string, wait time.Duration) (unlock func(), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -38,9 +36,8 @@ func (m *keyedMutex) lock(ctx context.Context, key string, wait time.Duration) (
 	}, nil
 }
 
-// lockToWait locks the mutex of a key for a client that is about to poll servers. Only one client
-// of the process polls for a key at a time. left is the part of the wait that remains. A client
-// that tries only once (wait <= 0) does not queue behind the others.
+// lockToWait locks the mutex of a key for a client that will poll servers, so that only one client
+// per process does so. left is the rest of the wait.
 func (m *keyedMutex) lockToWait(ctx context.Context, key string, wait time.Duration) (left time.Duration, unlock func(), err error) {
 	if wait <= 0 {
 		return 0, func() {}, nil

@@ -10,10 +10,9 @@ import (
 	"grablab/internal/catalog"
 )
 
-// getsetBlindTakeover takes over an expired lock with DEL and SETNX instead of GETSET. C2 and C3
-// both see that A's stamp has passed. C2 sends DEL and SETNX. C3's DEL then deletes C2's lock, and
-// C3's SETNX succeeds, so both hold the lock (F7, internal/explore/testdata/F7.txt). GETSET exists
-// to prevent this. If a holder leaves a stamp behind, chance decides whether two clients race.
+// getsetBlindTakeover takes over an expired lock with DEL and SETNX instead of GETSET. Client B
+// deletes the old lock and takes it. Client C also saw the old lock, deletes B's, and takes it too
+// (F7, internal/explore/testdata/F7.txt).
 var getsetBlindTakeover = variant(setnxGetSet, Strategy{
 	Name:  "getset-blind-takeover",
 	Title: "setnx-getset, taking over by DEL and SETNX",
@@ -31,10 +30,8 @@ func deleteAndSet(ctx context.Context, l *redisKeyLease) (bool, error) {
 	return setForever(ctx, l)
 }
 
-// getsetNilBusy takes a nil reply of GETSET for a failure. Its own stamp is then in the key, but it
-// believes that another client has the lock. So no client holds the lock until the stamp passes
-// (F8, internal/explore/testdata/F8.txt). This costs time, but does not let more clients in than
-// setnx-getset does.
+// getsetNilBusy treats a nil reply of GETSET as a failure. In fact, it has just taken the lock, and
+// no client holds it until the time stamp passes (F8, internal/explore/testdata/F8.txt).
 var getsetNilBusy = variant(setnxGetSet, Strategy{
 	Name:   "getset-nil-busy",
 	Title:  "setnx-getset, taking the nil of GETSET for busy",
@@ -50,10 +47,8 @@ func takeOverUnlessNil(ctx context.Context, l *redisKeyLease) (bool, error) {
 	return err == nil && l.passed(held), err
 }
 
-// setnxGetSetSeconds uses stamps in whole seconds, like a program whose clock is no finer.
-// The rounding cuts up to a second off every lease. B finds that the stamp of A's new lock
-// has already passed and takes the lock over (F9, as if A's clock were behind). With a lease
-// of one second, chance decides how much of it remains.
+// setnxGetSetSeconds uses time stamps in whole seconds. Rounding cuts up to a second off each
+// lease, so another client may take over a new lock (F9).
 var setnxGetSetSeconds = variant(setnxGetSet, Strategy{
 	Name:   "setnx-getset-seconds",
 	Title:  "setnx-getset, with stamps in whole seconds",

@@ -52,7 +52,7 @@ func (l *pooledLocker) Acquire(ctx context.Context, key string) (Lease, error) {
 
 func (l *pooledLocker) Close() error { return nil }
 
-// yes runs a query that returns 1, 0 or NULL, and reports whether the answer is 1.
+// yes runs a query and reports whether the answer is 1 rather than 0 or NULL.
 func (l *pooledLocker) yes(ctx context.Context, question, key string) (bool, error) {
 	var answer sql.NullInt64
 	if err := l.pool.QueryRowContext(ctx, question, key).Scan(&answer); err != nil {
@@ -71,10 +71,9 @@ func (l *pooledLease) Release(ctx context.Context) error {
 	return orLost(l.locker.yes(ctx, "SELECT RELEASE_LOCK(?)", l.key))
 }
 
-// mysqlGetLockSplit correctly keeps GET_LOCK in its own session, but reads and writes the
-// order over other sessions. This is typical of a lock library beside separate database
-// code. The server ends the lock's session, and B locks and writes. A's write succeeds,
-// because its connection does not depend on the lock (F32).
+// mysqlGetLockSplit keeps GET_LOCK in its own session, but writes the order through another one. If
+// the server ends the lock's session, the holder still writes (F32). Lock libraries beside separate
+// database code often do this.
 var mysqlGetLockSplit = variant(mysqlGetLock, Strategy{
 	Name:   "mysql-getlock-split",
 	Title:  "GET_LOCK in its own session, read and written over others",
@@ -96,6 +95,5 @@ func (l splitLocker) Acquire(ctx context.Context, key string) (Lease, error) {
 	return splitLease{lease}, nil
 }
 
-// A splitLease hides that the lease inside it is a TxLease, so reads and claims use other
-// connections.
+// A splitLease hides the session of a lease, so that the holder uses other connections.
 type splitLease struct{ Lease }

@@ -6,9 +6,8 @@ import (
 	"grablab/internal/catalog"
 )
 
-// setnxCancelledCleanup cleans up on the context of the acquire. The client disconnects
-// while the lock is being granted, and the DEL is never sent. The key stays for the full TTL
-// (F22, internal/explore/testdata/F22.txt).
+// setnxCancelledCleanup cleans up with the context of the acquire. If the client has disconnected,
+// no DEL is sent, and the key stays for the full TTL (F22, internal/explore/testdata/F22.txt).
 var setnxCancelledCleanup = variant(setnx, Strategy{
 	Name:   "setnx-cancelled-cleanup",
 	Title:  "setnx, cleaning up on the cancelled context",
@@ -16,9 +15,8 @@ var setnxCancelledCleanup = variant(setnx, Strategy{
 	New:    redisKeyLock{set: setPX, unset: compareAndDelete, cleanup: context.WithCancel}.New,
 })
 
-// setnxBlindRetry sends SET again if no answer came. The first SET was applied, so the
-// second finds its key and reports busy. No client holds the lock until the key expires
-// (F25, internal/explore/testdata/F25.txt).
+// setnxBlindRetry repeats a SET that got no answer. If the first SET succeeded, the second finds
+// the client's own key and reports busy (F25, internal/explore/testdata/F25.txt).
 var setnxBlindRetry = variant(setnx, Strategy{
 	Name:   "setnx-blind-retry",
 	Title:  "setnx, retrying a lost reply",
@@ -33,8 +31,8 @@ func setTwice(ctx context.Context, l *redisKeyLease) (bool, error) {
 	return setPX(ctx, l)
 }
 
-// setnxNoTTLNoCleanup does not clean up after an error. If the reply is lost (F25) or the
-// client disconnects (F22), the key stays forever although no client holds the lock.
+// setnxNoTTLNoCleanup does not clean up after an error. After a lost reply (F25) or a disconnect
+// (F22), its key stays forever without a holder.
 var setnxNoTTLNoCleanup = variant(setnxNoTTL, Strategy{
 	Name:   "setnx-nottl-no-cleanup",
 	Title:  "setnx-nottl, leaving its key after a lost reply",
@@ -43,16 +41,16 @@ var setnxNoTTLNoCleanup = variant(setnxNoTTL, Strategy{
 	New:    redisKeyLock{set: setForever, unset: del, believesLate: true, endless: true, cleanup: cancelled}.New,
 })
 
-// cancelled returns a context that is already cancelled, so that no clean-up is sent.
+// cancelled returns a cancelled context, so that no clean-up is sent.
 func cancelled(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	cancel()
 	return ctx, cancel
 }
 
-// setnxLateFence takes the lock first and reads the fencing token in a second step. A locks, A's
-// lease expires, and B locks. A reads B's token and raises the row with it before B does. The
-// database then refuses B, the real holder (F26, internal/explore/testdata/F26.txt).
+// setnxLateFence takes the lock and then reads the fencing token. If its lease expires in between,
+// it gets the token of the next holder, whose write is then refused (F26,
+// internal/explore/testdata/F26.txt).
 var setnxLateFence = variant(setnxFenced, Strategy{
 	Name:   "setnx-late-fence",
 	Title:  "setnx-fenced, reading the token after the lock",

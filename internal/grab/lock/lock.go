@@ -31,11 +31,11 @@ import (
 )
 
 var (
-	// ErrBusy means that the lock could not be acquired within the allowed wait.
+	// ErrBusy means that the lock did not become free in time.
 	ErrBusy = errors.New("lock: busy")
-	// ErrLost means that the client had lost its lease before it released the lock.
+	// ErrLost means that the client lost its lease before the release.
 	ErrLost = errors.New("lock: lease lost")
-	// ErrUnreachable means that a Locker could not be created because its servers do not answer.
+	// ErrUnreachable means that the servers of a Locker do not answer.
 	ErrUnreachable = errors.New("lock: no answer")
 )
 
@@ -49,81 +49,75 @@ type Locker interface {
 	// has its own deadline, so a client that disconnects leaves no lock behind.
 	Acquire(ctx context.Context, key string) (Lease, error)
 
-	// Close ends the background work of the locker, including all renewals. It releases no
-	// lease.
+	// Close ends the background work, including renewals. It releases no lease.
 	Close() error
 }
 
 // A Lease is a lock that is held.
 type Lease interface {
-	// Token returns a name that identifies this acquisition only, or "" if the lock has no
-	// tokens.
+	// Token returns a name that only this acquisition has, or "" if the lock has no tokens.
 	Token() string
-	// Fence returns the fencing token, which grows with every acquisition of the key. It
-	// returns 0 if the lock has no fencing tokens.
+	// Fence returns the fencing token, which grows with each acquisition of the key. It is 0 if the
+	// lock has none.
 	Fence() uint64
-	// Lost returns a channel that closes when the loss of the lease is known. It returns nil
-	// if the lock cannot detect a loss, like setnx and its variants.
+	// Lost returns a channel that closes when the loss of the lease becomes known. It is nil if the
+	// lock cannot detect a loss.
 	Lost() <-chan struct{}
-	// Release gives the lock back. It returns ErrLost if the client no longer held the lock. After
-	// any other error, it is unknown whether the lock was released. Call Release exactly once, with
-	// a context that is not yet done.
+	// Release gives the lock back. ErrLost means that the client did not hold it any more. After
+	// another error, the result is unknown. Call Release once, with a context that is not done.
 	Release(ctx context.Context) error
 }
 
 // Bounded is a Lease whose holder knows when the lease ends.
 type Bounded interface {
-	// Until returns when the lease ends if it is not renewed. The time is on the monotonic
-	// clock and counts from before the request was sent. The zero Time means that the lease
-	// does not end by itself.
+	// Until returns the end of the lease if it is not renewed, measured from before the request.
+	// The zero Time means that there is no end.
 	Until() time.Time
 }
 
 // Checker is a Lease that can ask its servers whether it is still held.
 type Checker interface {
-	// Check returns ErrLost if the lease is no longer held, and another error if the servers gave
-	// no answer. The result may be outdated by the time the reply arrives.
+	// Check returns ErrLost if the lease is lost, and another error if no answer arrived. The
+	// answer may be outdated already.
 	Check(ctx context.Context) error
 }
 
 // TxLease is a lease bound to one database session.
 type TxLease interface {
 	Lease
-	// Rows reads and claims orders over that session. Holders must use no other connection,
-	// so that a holder that has lost the lock cannot write.
+	// Rows reads and claims orders over that session. A holder must use no other connection, so
+	// that it cannot write after it has lost the lock.
 	Rows() order.Rows
 }
 
-// Reservation is a lease that reserves a unit of an order instead of holding a lock.
+// Reservation is a lease on a unit of an order instead of on a lock.
 type Reservation interface {
-	// Sold records, before the release, that the claim was written. A release without Sold
-	// means that the claim was not written or that the result is unknown.
+	// Sold must be called before the release if the claim was written. Without it, the claim was
+	// not written or its result is unknown.
 	Sold()
 }
 
-// FenceRaiser is a Locker whose fencing tokens come from a counter that can lose its value.
+// FenceRaiser is a Locker whose counter of fencing tokens can lose its value.
 type FenceRaiser interface {
-	// Raise atomically raises the counter of key to at least fence, so that the next token
-	// is higher.
+	// Raise increases the counter of key to at least fence, so that the next token is higher.
 	Raise(ctx context.Context, key string, fence uint64) error
 }
 
-// Forgetter is a Locker that stores data for a key beyond its leases.
+// Forgetter is a Locker that keeps data about a key after its leases.
 type Forgetter interface {
-	// Forget removes that data for a key that will not be locked again. If a client locks
-	// the key anyway, its fencing tokens start again from the beginning.
+	// Forget removes that data, because the key will not be locked again. If it is locked anyway,
+	// its fencing tokens start from the beginning.
 	Forget(ctx context.Context, key string) error
 }
 
-// Leaser is a Locker whose leases can last longer or shorter than Env.TTL, because the
-// servers enforce their own bounds.
+// Leaser is a Locker whose servers may shorten or lengthen a lease.
 type Leaser interface {
-	// Lease returns how long a lease lives without renewal.
+	// Lease returns how long a lease lasts without renewal.
 	Lease() time.Duration
 }
 
-// LeaseOf returns how long a lease of a locker lives without renewal. This is ttl, unless the
-// servers of the locker enforce their own bounds.
+// LeaseOf returns how long a lease lasts without renewal. This is ttl, unless the servers have
+// other limits.
 func LeaseOf(l Locker, ttl time.Duration) time.Duration {
 	if leaser, ok := l.(Leaser); ok {
 		return leaser.Lease()
@@ -131,8 +125,8 @@ func LeaseOf(l Locker, ttl time.Duration) time.Duration {
 	return ttl
 }
 
-// Env holds everything that a strategy may touch. Servers that are not in Strategy.Needs may
-// be nil. Functions must be safe for concurrent use.
+// Env holds what a strategy may use. Servers that it does not need may be nil. Functions must be
+// safe for concurrent use.
 type Env struct {
 	Node    string                  // the name of the instance
 	Redis   redis.UniversalClient   // the single Redis
@@ -141,8 +135,8 @@ type Env struct {
 
 	ZooKeeper *Ensemble
 	Etcd      *clientv3.Client // made by DialEtcd
-	// AroundRedis wraps every command to the single Redis that is not sent through the field
-	// Redis. If it is nil, the commands run directly.
+	// AroundRedis wraps every command to the single Redis that does not go through the client
+	// Redis. If it is nil, such commands run directly.
 	AroundRedis func(ctx context.Context, key string, call func() error) error
 
 	PerDriver int // how many units of one order a driver may have; 0 means 1
@@ -158,17 +152,16 @@ type Env struct {
 
 type waitKey struct{}
 
-// WaitAtMost returns a context with which acquires wait no longer than d, even if Env.Wait is
-// longer.
+// WaitAtMost returns a context in which acquires wait at most d, even if Env.Wait is longer.
 func WaitAtMost(ctx context.Context, d time.Duration) context.Context {
 	return context.WithValue(ctx, waitKey{}, d)
 }
 
-// TryOnce returns a context with which acquires try only once.
+// TryOnce returns a context in which acquires try only once.
 func TryOnce(ctx context.Context) context.Context { return WaitAtMost(ctx, 0) }
 
-// WaitIn returns how long an acquire may wait: d, or the limit that WaitAtMost has set in the
-// context if that is shorter.
+// WaitIn returns how long an acquire may wait: d, or the limit that WaitAtMost set, whichever is
+// shorter.
 func WaitIn(ctx context.Context, d time.Duration) time.Duration {
 	if most, ok := ctx.Value(waitKey{}).(time.Duration); ok {
 		return min(most, d)
@@ -178,16 +171,16 @@ func WaitIn(ctx context.Context, d time.Duration) time.Duration {
 
 type renewalKey struct{}
 
-// OnRenewal returns a context for acquiring leases. Every background renewal of such a lease calls
-// the function with the new end of the lease. The function must not block.
+// OnRenewal returns a context in which each background renewal of a lease calls the function with
+// the new end. The function must not block.
 func OnRenewal(ctx context.Context, renewed func(until time.Time)) context.Context {
 	return context.WithValue(ctx, renewalKey{}, renewed)
 }
 
 func (e *Env) wait(ctx context.Context) time.Duration { return WaitIn(ctx, e.Wait) }
 
-// Backend is a bit set of the servers and abilities that a strategy needs. A fault that
-// affects none of them does not apply (n/a) to the strategy.
+// Backend is a bit set of the servers that a strategy needs. Faults of other servers do not apply
+// to it (n/a).
 type Backend uint
 
 // The backends.
@@ -201,7 +194,7 @@ const (
 	RedisTracking // client tracking: the single Redis tells its clients which keys have changed
 )
 
-// A Strategy is one entry of the registry: a lock, its guard, and the claims about them.
+// A Strategy describes one lock, its guard, and what is claimed about them.
 type Strategy struct {
 	Name   string
 	Title  string // one line for tables
@@ -210,78 +203,71 @@ type Strategy struct {
 
 	Needs Backend     // 0 means nothing
 	Guard order.Guard // the default guard
-	// FixedGuard means that the flag -guard has no effect, because the guard itself is the strategy
-	// (none, mysql-cas).
+	// FixedGuard means that -guard has no effect, because the guard is the whole strategy (none,
+	// mysql-cas).
 	FixedGuard bool
 	Fences     bool // whether its leases carry fencing tokens
 
-	// Claims says for each fault of a run what is expected to happen to the order and to the lock.
-	// It applies to the default guard and -on-lost abort.
+	// Claims says what is expected to happen under each fault of a run, with the default guard and
+	// -on-lost abort.
 	Claims catalog.Claims
-	// InSearch lists the faults that affect this lock differently in a search than in a run.
+	// InSearch lists faults that affect this lock differently in a search.
 	InSearch []SearchClaim
-	// Excludes names the group of clients among which the lock allows one holder at a time.
+	// Excludes says among which clients the lock allows one holder at a time.
 	Excludes catalog.Exclusion
-	// UntilClaim means that the claim releases the lock. The next holder may enter before
-	// the winner has left, so the lock separates the two only until the claim.
+	// UntilClaim means that writing the claim releases the lock. The next holder may enter before
+	// the winner has left.
 	UntilClaim bool
-	// RefusesItself means that an acquire fails if it is sent twice, because the second request
-	// meets the lock of the first one. The caller is told that the lock is taken, and the lock
-	// stays behind until it expires.
+	// RefusesItself means that a repeated acquire fails, because it meets its own lock. That lock
+	// stays until it expires.
 	RefusesItself bool
-	// Waiter says in a few words how a client waits while the lock is taken. It is empty if
-	// there is no lock.
+	// Waiter says briefly how a client waits for the lock. It is empty if there is no lock.
 	Waiter   string
 	Breaks   []string // the ids of its known failure modes (F1 …)
 	Promises Promises
 
-	// The remaining fields apply only to the locks of libraries (Peers), except New.
+	// The following fields, except New, are only for the locks of libraries (Peers).
 	Module string // the Go module of the library
 	Lease  string // the meaning of Env.TTL for this lock, in a sentence
-	// Fails gives the reason for each check of package conformtest that the lock does not pass.
-	// Either its author promises less than Locker does, or the lock does not keep a promise.
+	// Fails gives the reason for each conformance check that the lock fails.
 	Fails map[string]string
-	// Flaky gives the reason for each check that the lock fails only sometimes, by chance or under
-	// load.
+	// Flaky gives the reason for each conformance check that the lock fails only sometimes.
 	Flaky map[string]string
-	// Unexplorable says why the lock cannot run in virtual time. It is empty if it can.
+	// Unexplorable says why the lock cannot run in virtual time, or is empty.
 	Unexplorable string
 
-	// New checks that the Env has everything that the strategy needs, and makes a Locker.
+	// New makes a Locker. It returns an error if the Env lacks anything.
 	New func(Env) (Locker, error)
 }
 
-// Promises lists what the lock of a strategy promises besides mutual exclusion. The explorer
-// checks these promises.
+// Promises lists what a lock promises besides mutual exclusion. The explorer checks them.
 type Promises struct {
-	// WakeUp is the longest time that a waiter needs to get a released lock, as a share of
-	// the TTL. It holds even if a message to the waiter is lost, late or duplicated. 0 means
-	// 0.5, which suits every lock that polls.
+	// WakeUp is how long a waiter needs at most to get a released lock, as a share of the TTL, even
+	// if a message is lost. 0 means 0.5.
 	WakeUp float64
-	// Heard is the same bound for waiters whose messages arrive without delay. 0 means 0.1,
-	// or the longest polling pause if that is longer.
+	// Heard is the same limit if messages arrive in time. 0 means 0.1, or the longest pause between
+	// polls if that is longer.
 	Heard float64
-	// InOrder names the group of clients among which waiters get the lock in order of
-	// arrival, as long as none of their calls fails.
+	// InOrder says among which clients the lock is granted in order of arrival, if none of their
+	// calls fails.
 	InOrder catalog.Exclusion
-	// Drift is the share by which a server's clock may run faster than the clients' clocks.
-	// The clients count their leases as shorter by this share.
+	// Drift is how much faster a server's clock may run, as a share. Clients assume that their
+	// leases are shorter by this share.
 	Drift float64
-	// Patience is the shortest time that an acquire waits for an answer, as a share of the
-	// TTL. 0 means no promise.
+	// Patience is how long an acquire waits for an answer at least, as a share of the TTL. 0 means
+	// no promise.
 	Patience float64
-	// ReleaseRetried means that a failed release is sent again while the lease lasts.
+	// ReleaseRetried means that a failed release is repeated until the lease ends.
 	ReleaseRetried bool
-	// TriesOnce means that an acquire does not wait for a lock that is taken.
+	// TriesOnce means that an acquire does not wait.
 	TriesOnce bool
 }
 
-// OutlivesHolder reports whether the lock is a key in Redis. Such a key stays when the
-// process of its holder dies, until the lease ends or, without a lease, forever.
+// OutlivesHolder reports whether the lock stays when its holder dies, because it is a key in Redis.
 func (s Strategy) OutlivesHolder() bool { return s.Needs&(Redis|RedisQuorum) != 0 }
 
-// GuardedBy returns the guard that the strategy uses if the caller asks for a certain guard. An
-// empty name selects the default guard, and a fixed guard does not change.
+// GuardedBy returns the guard that the strategy uses if asked is requested. "" means the default,
+// and a fixed guard never changes.
 func (s Strategy) GuardedBy(asked order.Guard) order.Guard {
 	if asked == "" || s.FixedGuard {
 		return s.Guard
@@ -289,24 +275,21 @@ func (s Strategy) GuardedBy(asked order.Guard) order.Guard {
 	return asked
 }
 
-// Expected returns the verdict on the order that the registry claims under a fault.
+// Expected returns the claimed verdict on the order under a fault.
 func (s Strategy) Expected(f catalog.Fault) catalog.Verdict { return s.Claims.Order(f) }
 
-// ExclusiveUnder reports whether the registry claims that no two holders are inside at once
-// under a fault.
+// ExclusiveUnder reports whether the lock claims to have at most one holder under a fault.
 func (s Strategy) ExclusiveUnder(f catalog.Fault) bool { return s.Claims[f].Exclusive }
 
-// A SearchClaim records that faults affect a lock differently in a search than in a run. In a
-// search, the claims for the fault As apply in addition to those for the fault itself. If As is
-// NoFault, only the claims for NoFault apply.
+// A SearchClaim says that faults affect a lock differently in a search. There, the claims for the
+// fault As apply too. If As is NoFault, only those apply.
 type SearchClaim struct {
 	Faults []catalog.Fault
 	As     catalog.Fault
 	Why    string // the reason, in a sentence
 }
 
-// Find returns the strategy with that name from Strategies, Peers or KnownBroken, in this
-// order.
+// Find returns the strategy with that name. It looks in Strategies, Peers and KnownBroken.
 func Find(name string) (Strategy, error) {
 	named := func(s Strategy) bool { return s.Name == name }
 	for _, list := range [][]Strategy{Strategies, Peers, KnownBroken} {
@@ -317,8 +300,7 @@ func Find(name string) (Strategy, error) {
 	return Strategy{}, fmt.Errorf("lock: no strategy %q; there are %s", name, strings.Join(Names(), ", "))
 }
 
-// Names returns the names of the strategies in the order of the registry, without the
-// known-broken variants.
+// Names returns the names of all strategies except the known-broken ones.
 func Names() []string {
 	names := make([]string, len(Strategies))
 	for i, s := range Strategies {

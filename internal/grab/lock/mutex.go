@@ -8,9 +8,8 @@ import (
 	"grablab/internal/order"
 )
 
-// mutex is one mutex for each order inside one process, like Java's synchronized
-// (orderId.intern()). It does not protect anything beyond its process. A takes the mutex of
-// instance 1 and B takes that of instance 2. Both read an open order and both write (F2,
+// mutex is a mutex for each order inside one process, like Java's synchronized (orderId.intern()).
+// Two instances have separate mutexes, so two clients can read an open order and both write (F2,
 // internal/explore/testdata/F2.txt).
 var mutex = Strategy{
 	Name:     "mutex",
@@ -28,8 +27,7 @@ var mutex = Strategy{
 	},
 }
 
-// A mutexLocker has its own set of mutexes, so that two mutexLockers behave like two
-// processes.
+// A mutexLocker has its own mutexes, so two of them behave like two processes.
 type mutexLocker struct {
 	env     Env
 	mutexes keyedMutex
@@ -51,8 +49,8 @@ type mutexLease struct {
 	released atomic.Bool
 }
 
-// Release unlocks the mutex on the first call only. A second unlock would release the lock
-// of the next holder.
+// Release only unlocks the mutex once, because a second unlock would release the next holder's
+// lock.
 func (l *mutexLease) Release(context.Context) error {
 	if l.released.Swap(true) {
 		return ErrLost

@@ -8,10 +8,9 @@ import (
 	"grablab/internal/order"
 )
 
-// mysqlForUpdate locks the order's own row. SELECT … FOR UPDATE opens a transaction, and the
-// claim commits it. No lease can expire, and no lock can be lost separately from the data,
-// because the write fails without the session. The cost is a transaction that stays open
-// while the work lasts, and forever if the work hangs (F15).
+// mysqlForUpdate locks the row of the order with SELECT … FOR UPDATE, in a transaction that the
+// claim commits. Without its session, the holder cannot write. However, the transaction stays open
+// during the work, and forever if the work hangs (F15).
 var mysqlForUpdate = Strategy{
 	Name:     "mysql-forupdate",
 	Title:    "SELECT … FOR UPDATE around the work",
@@ -22,7 +21,7 @@ var mysqlForUpdate = Strategy{
 	Claims:   catalog.ClaimsOf("session"),
 	Excludes: catalog.Global,
 	Waiter:   "waits in the database",
-	// The commit of the claim releases the row lock, and the next holder reads the claim.
+	// Committing the claim releases the row, and the next holder then sees the claim.
 	UntilClaim: true,
 	Breaks:     []string{"F15", "F32"},
 	Promises:   Promises{InOrder: catalog.PerProcess},

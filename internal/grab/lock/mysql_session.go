@@ -12,9 +12,8 @@ import (
 	"grablab/internal/order"
 )
 
-// serverWait is how long one statement waits for a lock in the database, which counts in
-// whole seconds. It also bounds how long a server keeps waiting for a client that has
-// disconnected.
+// serverWait is how long one statement waits for a lock, because the database counts in whole
+// seconds. It also limits how long the server waits for a client that is gone.
 const serverWait = time.Second
 
 // A sessionLocker is the common part of the locks in the database. A lease is a database
@@ -27,8 +26,8 @@ const serverWait = time.Second
 type sessionLocker struct {
 	env   Env
 	queue keyedMutex
-	// take tries to take the lock of a key for a session. It waits for whole seconds or not at all,
-	// and returns false if another client held the lock the whole time.
+	// take tries to take the lock of a key for a session, and waits for whole seconds. It returns
+	// false if the lock stayed taken.
 	take func(ctx context.Context, tx order.Tx, key string, wait time.Duration) (bool, error)
 }
 
@@ -60,11 +59,11 @@ func (l *sessionLocker) Acquire(ctx context.Context, key string) (_ Lease, err e
 
 func (l *sessionLocker) Close() error { return nil }
 
-// beginTimeout is the shortest time that a client waits for a session, even if it tries the
-// lock only once. Other clients may use all sessions for a moment.
+// beginTimeout is how long a client waits at least for a session, because all of them may be in use
+// for a moment.
 const beginTimeout = 500 * time.Millisecond
 
-// begin pins a session. The time spent here counts as waiting for the lock.
+// begin reserves a session. This time counts as waiting for the lock.
 func (l *sessionLocker) begin(ctx context.Context, giveUp time.Time) (order.Tx, error) {
 	if soonest := time.Now().Add(beginTimeout); giveUp.Before(soonest) {
 		giveUp = soonest
@@ -84,8 +83,8 @@ func (l *sessionLocker) begin(ctx context.Context, giveUp time.Time) (order.Tx, 
 	}
 }
 
-// await tries at once. It then waits in the database for the whole seconds that are left,
-// and polls for the rest.
+// await tries at once, then waits in the database for whole seconds, and polls for the rest of the
+// time.
 func (l *sessionLocker) await(ctx context.Context, tx order.Tx, key string, giveUp time.Time) error {
 	wait := time.Duration(0)
 	for {
@@ -107,8 +106,7 @@ type sessionLease struct {
 	released atomic.Bool
 }
 
-// Rows returns the session that holds the lock, because reads and claims must go through this
-// session.
+// Rows returns the session of the lock, through which all reads and claims must go.
 func (l *sessionLease) Rows() order.Rows { return l.tx }
 
 func (l *sessionLease) Release(ctx context.Context) error {
@@ -125,8 +123,7 @@ func (l *sessionLease) Release(ctx context.Context) error {
 	return nil
 }
 
-// newSessionLocker returns an error if the database does not support sessions or does not
-// answer.
+// newSessionLocker returns an error if the database does not answer or has no sessions.
 func newSessionLocker(env Env, take func(context.Context, order.Tx, string, time.Duration) (bool, error)) (Locker, error) {
 	if err := needSessions(env); err != nil {
 		return nil, err
@@ -150,7 +147,7 @@ func needSessions(env Env) error {
 	return tx.Close(ctx)
 }
 
-// orderOf returns the order that a key names in its braces, such as 7 in "grab:NAME:{7}".
+// orderOf returns the order in the braces of a key, such as 7 in "grab:NAME:{7}".
 func orderOf(key string) (int64, error) {
 	_, rest, _ := strings.Cut(key, "{")
 	number, _, _ := strings.Cut(rest, "}")

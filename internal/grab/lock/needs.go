@@ -11,10 +11,10 @@ var (
 	errTTL        = errors.New("lock: a lease needs a TTL of at least 1ms")
 )
 
-// serverTimeout bounds how long New waits for a server to answer.
+// serverTimeout limits how long New waits for a server.
 const serverTimeout = 5 * time.Second
 
-// needRedis checks the parts of Env that every lock in a single Redis uses.
+// needRedis checks that the Env has what every lock in a single Redis uses.
 func needRedis(env Env) error {
 	if env.Redis == nil {
 		return errNoRedis

@@ -8,8 +8,8 @@ import (
 	"grablab/internal/order"
 )
 
-// none takes no lock. A and B both read an open order, and both write (F1, which every
-// schedule with two clients finds). It is the control that every check must find unsafe.
+// none takes no lock, so two clients can read an open order and both write (F1). Every check must
+// find it unsafe.
 var none = Strategy{
 	Name:       "none",
 	Title:      "no lock: check, then act",
@@ -46,10 +46,8 @@ var mysqlCAS = Strategy{
 	},
 }
 
-// mysqlUnique takes no lock. It inserts the order into a table with a unique key on the order,
-// in the transaction that writes the winner. The insert of the second driver waits for the first
-// transaction, fails as a duplicate, and the driver is told that the order is taken. As with
-// mysql-cas, a lost reply to the commit is resolved by the token (F33).
+// mysqlUnique takes no lock. Its claim inserts the order into a table with a unique key, so the
+// second insert fails. As with mysql-cas, a lost reply is resolved by the token (F33).
 var mysqlUnique = variant(mysqlCAS, Strategy{
 	Name:   "mysql-unique",
 	Title:  "no lock: an INSERT into a table with UNIQUE(order_id) decides",
@@ -74,8 +72,7 @@ type noLease struct{ plainLease }
 
 func (noLease) Release(context.Context) error { return nil }
 
-// A plainLease has only a token. It has no fencing token, and its holder cannot detect that
-// the lease is lost.
+// A plainLease has only a token. Its holder cannot detect that it is lost.
 type plainLease struct{ token string }
 
 func (l plainLease) Token() string       { return l.token }

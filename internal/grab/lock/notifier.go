@@ -12,11 +12,10 @@ import (
 )
 
 const (
-	// unsubscribedWait is the longest pause between two checks of the lock while the
-	// waiter's subscription is not yet acknowledged, because no message can arrive before
-	// that.
+	// unsubscribedWait is the longest pause between two checks of the lock while there is no
+	// subscription yet.
 	unsubscribedWait = time.Second
-	// reconnectPause is the pause after a failed attempt to reconnect.
+	// reconnectPause is the pause before the next attempt to reconnect.
 	reconnectPause = 100 * time.Millisecond
 )
 
@@ -58,9 +57,8 @@ func newNotifier(client redis.UniversalClient) *notifier {
 	return n
 }
 
-// join adds a waiter to the channel. The waiter's first wait ends once the subscription is
-// acknowledged, or at once if it already is. From then on, every release of the lock is followed by
-// a message.
+// join adds a waiter to the channel. Its first wait ends when the subscription works, because later
+// releases send a message.
 func (n *notifier) join(name string) *waiter {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -90,8 +88,8 @@ func (n *notifier) changeLocked(name string) {
 	}
 }
 
-// changes returns the channels that have got their first waiter since the last call, and those that
-// have lost their last waiter.
+// changes returns the channels that got their first waiter or lost their last one since the last
+// call.
 func (n *notifier) changes() (come, gone []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -106,9 +104,8 @@ func (n *notifier) changes() (come, gone []string) {
 	return come, gone
 }
 
-// subscribe keeps the subscriptions in line with the waiters. It runs in its own goroutine
-// because it may have to open a connection, and waiters must be able to leave meanwhile. It
-// ignores errors, because listen reconnects and subscribes again to every wanted channel.
+// subscribe adapts the subscriptions to the waiters, in the background because it may need a new
+// connection. It ignores errors, because listen subscribes again after reconnecting.
 func (n *notifier) subscribe() {
 	pubsub := n.redis.Subscribe(n.ctx)
 	listening := false
@@ -136,7 +133,7 @@ func (n *notifier) subscribe() {
 	}
 }
 
-// listen passes messages to the waiters until the subscription is closed.
+// listen passes messages to waiters until the subscription is closed.
 func (n *notifier) listen(pubsub *redis.PubSub) {
 	failed := false
 	for {
@@ -152,7 +149,7 @@ func (n *notifier) listen(pubsub *redis.PubSub) {
 	}
 }
 
-// deliver wakes the waiters that a message or an acknowledgement concerns.
+// deliver wakes the waiters for a message or an acknowledged subscription.
 func (n *notifier) deliver(msg any) {
 	switch msg := msg.(type) {
 	case *redis.Message:
@@ -183,7 +180,7 @@ func (n *notifier) wakeAll(name string) {
 	}
 }
 
-// wakeOneLocked wakes the waiter that has waited longest and is not awake yet.
+// wakeOneLocked wakes the sleeping waiter that has waited longest.
 func (c *channel) wakeOneLocked() {
 	for _, w := range c.waiters {
 		if w.wake() {
@@ -192,7 +189,7 @@ func (c *channel) wakeOneLocked() {
 	}
 }
 
-// close closes the connection. It must not be called while a client waits.
+// close closes the connection. No client may be waiting.
 func (n *notifier) close() {
 	n.cancel()
 	n.running.Wait()
@@ -207,7 +204,7 @@ type waiter struct {
 	woken   bool          // woken, but has not checked the lock since; used only by the waiter itself
 }
 
-// wake wakes the waiter. It returns false if the waiter was already awake.
+// wake wakes the waiter, and returns false if it was awake.
 func (w *waiter) wake() bool {
 	select {
 	case w.signal <- struct{}{}:
@@ -217,8 +214,8 @@ func (w *waiter) wake() bool {
 	}
 }
 
-// wait returns nil when the lock was published as free, or when the given time has passed. It
-// returns the context's error if ctx ends first.
+// wait returns nil when the lock may be free or the time is over. It returns the context's error if
+// ctx ends first.
 func (w *waiter) wait(ctx context.Context, most time.Duration) error {
 	if !w.subscribed() {
 		most = min(most, unsubscribedWait)
@@ -242,10 +239,10 @@ func (w *waiter) subscribed() bool {
 	return w.channel.subscribed
 }
 
-// looked records that the waiter has checked the lock since it was last woken.
+// looked records that the waiter has checked the lock after it woke up.
 func (w *waiter) looked() { w.woken = false }
 
-// leave ends the waiting. It passes an unused wake-up to the next waiter.
+// leave removes the waiter, and wakes another one if its wake-up was not used.
 func (w *waiter) leave() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -5,15 +5,14 @@ import (
 	"time"
 )
 
-// A backoff describes the pauses between polls of a lock whose release is not published. The
-// pauses start at first and double up to most. Each pause is randomized by half its length
-// in both directions, so that clients that failed together do not retry together.
+// A backoff describes the pauses between polls. They double from first to most. Each pause varies
+// randomly by up to half its length, so that clients do not retry together.
 type backoff struct{ first, most time.Duration }
 
-// pollBackoff is the backoff for locks that are requested with a single command.
+// pollBackoff is the backoff for locks that need a single command.
 var pollBackoff = backoff{first: 2 * time.Millisecond, most: 100 * time.Millisecond}
 
-// pause returns the nth pause, counting from 0. random is uniform in [0,1).
+// pause returns the nth pause, starting from 0. random is uniform in [0,1).
 func (b backoff) pause(n int, random float64) time.Duration {
 	d := b.most
 	if n < 32 && b.first<<n < b.most {
@@ -22,8 +21,8 @@ func (b backoff) pause(n int, random float64) time.Duration {
 	return d/2 + time.Duration(random*float64(d))
 }
 
-// poll calls a function until it returns true or an error. After the wait, poll calls it a last
-// time, and then returns ErrBusy.
+// poll calls try until it returns true or an error. When the wait is over, it tries once more and
+// then returns ErrBusy.
 func poll(ctx context.Context, wait time.Duration, b backoff, random func() float64, try func() (bool, error)) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -43,7 +42,7 @@ func poll(ctx context.Context, wait time.Duration, b backoff, random func() floa
 	}
 }
 
-// sleep waits for d. It returns the context's error if ctx ends first.
+// sleep waits for d, or until ctx ends with an error.
 func sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -38,7 +38,7 @@ var redisStock = Strategy{
 	New:      func(env Env) (Locker, error) { return newStockLocker(env, false) },
 }
 
-// stockKeep is how long Redis keeps the units of an order after the last request for them.
+// stockKeep is how long Redis keeps the units of an order after the last request.
 const stockKeep = 24 * time.Hour
 
 //go:embed redis_stock.lua
@@ -62,7 +62,7 @@ func newStockLocker(env Env, returns bool) (Locker, error) {
 	return stockLocker{env, returns}, nil
 }
 
-// Acquire reserves a unit, or returns an error at once if none is left. It never waits.
+// Acquire reserves a unit, or fails at once if none is left.
 func (l stockLocker) Acquire(ctx context.Context, key string) (Lease, error) {
 	lease := &stockLease{plainLease{l.env.Token()}, l, key, false}
 	if err := lease.take(ctx); err != nil {
@@ -76,7 +76,7 @@ func (l stockLocker) Acquire(ctx context.Context, key string) (Lease, error) {
 
 func (stockLocker) Close() error { return nil }
 
-// Forget removes the item.
+// Forget removes the units of an order from Redis.
 func (l stockLocker) Forget(ctx context.Context, key string) error {
 	return l.env.Redis.Del(ctx, key).Err()
 }
@@ -89,8 +89,8 @@ type stockLease struct {
 	sold bool
 }
 
-// take asks Redis for a unit. If Redis does not know the order, take asks again and passes the
-// number of units that are left in the database.
+// take asks Redis for a unit. If Redis does not know the order, take tells it how many units the
+// database has left.
 func (l *stockLease) take(ctx context.Context) error {
 	reply, err := l.ask(ctx, "")
 	if err == nil && reply < 0 {
@@ -136,7 +136,7 @@ func (l *stockLease) leftInDatabase(ctx context.Context) (int64, error) {
 // Sold implements Reservation.
 func (l *stockLease) Sold() { l.sold = true }
 
-// Release gives the unit back if it was not sold and the strategy returns units.
+// Release returns a unit that was not sold, if the strategy allows that.
 func (l *stockLease) Release(ctx context.Context) error {
 	if l.sold || !l.returns {
 		return nil

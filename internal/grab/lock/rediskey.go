@@ -5,19 +5,17 @@ import (
 	"time"
 )
 
-// A redisKeyLock is a lock that is one key of one Redis: setnx and its variants. The
-// variants differ in how they set and unset the key, and in whether they check the age of a
-// grant. They share everything else, including the clean-up, so that each has exactly one
-// mistake.
+// A redisKeyLock is a lock in the form of one Redis key, such as setnx and its variants. They share
+// everything except their individual mistakes.
 type redisKeyLock struct {
 	set   redisKeyCall // returns true if the key is now ours
 	unset redisKeyCall // returns true if, as far as it can tell, the key was ours
-	// believesLate makes a grant count even if its reply took longer than the TTL (F12). The
-	// articles do this: they check whether SETNX has set the key, but not when.
+	// believesLate accepts a lock even if the reply took longer than the TTL (F12), as the articles
+	// do.
 	believesLate bool
 	// endless means that the key has no TTL.
 	endless bool
-	// cleanup makes the context of a clean-up. If it is nil, cleanupContext is used.
+	// cleanup makes the context for cleaning up. If it is nil, cleanupContext is used.
 	cleanup func(context.Context) (context.Context, context.CancelFunc)
 }
 
@@ -49,7 +47,7 @@ func (l *redisKeyLocker) Acquire(ctx context.Context, key string) (Lease, error)
 	return lease, nil
 }
 
-// acquire polls, because no message announces that the lock is free.
+// acquire polls, because there is no message when the lock becomes free.
 func (l *redisKeyLocker) acquire(ctx context.Context, key string) (*redisKeyLease, error) {
 	lease := l.lease(key)
 	return lease, poll(ctx, l.env.wait(ctx), pollBackoff, l.env.Rand, func() (bool, error) { return lease.try(ctx) })
@@ -105,9 +103,8 @@ func (l *redisKeyLease) try(ctx context.Context) (bool, error) {
 	return false, err
 }
 
-// undo deletes the key only if it holds our value, even if the variant's release does not compare,
-// because the key may belong to another client. It draws a new token for the next try, which a late
-// clean-up therefore cannot affect. If the clean-up fails, the key expires.
+// undo deletes the key if it still holds our token. It makes a new token for the next try, because
+// the deletion may arrive late.
 func (l *redisKeyLease) undo(ctx context.Context) {
 	ctx, cancel := l.cleanup(ctx)
 	defer cancel()
@@ -119,7 +116,7 @@ func (l *redisKeyLease) Fence() uint64 { return l.fence }
 
 func (l *redisKeyLease) Release(ctx context.Context) error { return orLost(l.unset(ctx, l)) }
 
-// orLost returns ErrLost if a server has answered that the lock is not ours.
+// orLost returns ErrLost if a server answered that the lock is not ours.
 func orLost(ours bool, err error) error {
 	if err == nil && !ours {
 		return ErrLost

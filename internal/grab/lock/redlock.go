@@ -44,16 +44,14 @@ var redlock = Strategy{
 }
 
 const (
-	// redlockDrift is the allowed clock drift as a share of the TTL, as redsync
-	// documents it.
+	// redlockDrift is the assumed clock drift as a share of the TTL, as in redsync.
 	redlockDrift = 0.01
-	// redlockMin is the smallest number of nodes with which a Redlock survives the failure of one
-	// node.
+	// redlockMin is how many nodes a Redlock needs at least to survive the failure of one.
 	redlockMin = 3
 )
 
-// redlockBackoff is slower than pollBackoff. A try sends a command to every node, and two
-// clients that have split the nodes between them must not retry at the same time.
+// redlockBackoff is slower than pollBackoff, because each try sends a command to every node. Two
+// clients that split the nodes must not retry together.
 var redlockBackoff = backoff{first: 25 * time.Millisecond, most: 200 * time.Millisecond}
 
 var errNoQuorum = errors.New("lock: fewer than a quorum of the nodes answered")
@@ -89,7 +87,7 @@ func newRedlock(env Env, nodes []redis.UniversalClient, options ...redsync.Optio
 }
 
 func (l *redlockLocker) Acquire(ctx context.Context, key string) (Lease, error) {
-	// Several waiters of one process would only take the nodes from each other.
+	// Two waiters of the same process would take the nodes from each other.
 	wait, unlock, err := l.queue.lockToWait(ctx, key, l.env.wait(ctx))
 	if err == nil {
 		defer unlock()
@@ -101,8 +99,8 @@ func (l *redlockLocker) Acquire(ctx context.Context, key string) (Lease, error) 
 	return nil, err
 }
 
-// await tries to get the lock for as long as wait. It returns ErrBusy only if at least one try met
-// another client. Otherwise, it returns the cause of the last failure.
+// await tries to get the lock until the wait is over. It returns ErrBusy if another client had the
+// lock, or else the cause of the last failure.
 func (l *redlockLocker) await(ctx context.Context, key string, wait time.Duration) (lease Lease, err error) {
 	var last error
 	taken := false
@@ -128,9 +126,9 @@ func (l *redlockLocker) Close() error {
 	return nil
 }
 
-// try asks all nodes for the lock once. redsync cleans up on the context that it was given, so try
-// passes one that the caller cannot cancel. The locker's timeout bounds each step of redsync. Each
-// try has its own token, so a late clean-up of an earlier try cannot delete its keys.
+// try asks all nodes for the lock once. It uses a context that the caller cannot cancel, because
+// redsync cleans up with it. Each try has a new token, so a late clean-up cannot affect a later
+// try.
 func (l *redlockLocker) try(ctx context.Context, key string) (Lease, error) {
 	lease := &redlockLease{locker: l, key: key, token: l.env.Token()}
 	mutex := l.mutex(lease, false)
@@ -182,8 +180,8 @@ func (l *redlockLease) unlock(ctx context.Context) error {
 	return l.locker.outcome(l.locker.mutex(l, true).UnlockContext(ctx))
 }
 
-// outcome converts the result of an extension or a release. It returns ErrLost if so many
-// nodes lack our key that the others are not a quorum.
+// outcome converts the result of an extension or a release. It returns ErrLost if too many nodes
+// lack our key for the others to be a majority.
 func (l *redlockLocker) outcome(ok bool, err error) error {
 	if ok {
 		return nil
@@ -194,9 +192,8 @@ func (l *redlockLocker) outcome(ok bool, err error) error {
 	return l.explain(err)
 }
 
-// explain wraps errNoQuorum around err if no node was held by another client and too many
-// nodes did not answer. It adds the causes as text only, because a deadline among them is
-// ours and not the caller's.
+// explain adds errNoQuorum to err if too many nodes did not answer. It keeps other causes only as
+// text, because a deadline among them is not the caller's.
 func (l *redlockLocker) explain(err error) error {
 	if err == nil {
 		return nil
@@ -207,8 +204,8 @@ func (l *redlockLocker) explain(err error) error {
 	return fmt.Errorf("lock: %v", err)
 }
 
-// answers counts the nodes in an error from redsync. foreign is the number of nodes where
-// another client has the key or ours has expired, and silent the number without an answer.
+// answers counts the nodes in an error from redsync: those that do not have our key, and those that
+// did not answer.
 func answers(err error) (foreign, silent int) {
 	switch err := err.(type) {
 	case *redsync.ErrTaken:

@@ -12,16 +12,14 @@ import (
 	"grablab/internal/catalog"
 )
 
-// redlockMiswired is a Redlock of three locks, two of which share one node by mistake. The
-// locks are re-entrant, like Redisson's, so the shared node grants its second lock too. That
-// node is then a majority of the three. It restarts empty, B takes it twice, and A and B are
-// both inside (F20, internal/explore/testdata/F20.txt). With SET NX the second try would
-// fail, and the mistake would only reduce availability.
+// redlockMiswired is a Redlock of three locks, two of which share a node by mistake. That node
+// alone is a majority, so if it loses its data, two clients hold the lock (F20,
+// internal/explore/testdata/F20.txt).
 var redlockMiswired = variant(redlock, Strategy{
 	Name:   "redlock-miswired",
 	Title:  "three re-entrant locks, two of them on one node",
 	Source: "the source articles: their Redisson listing",
-	// A fault on one node hits the node that has two of the three locks.
+	// A fault hits the node that has two of the three locks.
 	Claims: catalog.ClaimsOf("miswired"),
 	Breaks: []string{"F11", "F13", "F15", "F20", "F41"},
 	New: func(env Env) (Locker, error) {
@@ -63,7 +61,7 @@ func (l *miswiredLocker) Close() error {
 	return nil
 }
 
-// A miswiredLease has one entry in each lock, all with the same owner.
+// A miswiredLease has one entry in each of the three locks.
 type miswiredLease struct {
 	*renewer
 	token   string
@@ -116,9 +114,8 @@ func (l *miswiredLease) Release(ctx context.Context) error {
 	return l.ask(ctx, ErrLost, entry.leave)
 }
 
-// ask returns nil if a quorum of the locks agrees, and the error no if a quorum has become
-// impossible. It adds other causes as text only, because a deadline among them is ours and not the
-// caller's.
+// ask returns nil if a quorum of the locks agrees, and the error no if it cannot agree any more.
+// Other causes become text, because a deadline among them is not the caller's.
 func (l *miswiredLease) ask(ctx context.Context, no error, do func(entry, context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, min(redlockTimeout, l.entries[0].ttl/redlockShare))
 	defer cancel()

@@ -13,26 +13,22 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// redsync waits for every node, with one time-out for all. If that time-out is short, a busy
-// moment looks like the loss of all nodes, and clean-ups overtake the requests that they
-// should undo. If it is long, one dead node slows down every grab. The nodes given to
-// redsync therefore wait in two steps: up to redlockTimeout for a quorum of answers, and
-// then only RedlockGrace for the rest.
+// redsync waits for all nodes with one time-out. If it is short, a busy moment looks like the loss
+// of all nodes. If it is long, one dead node delays every grab. So these nodes wait in two steps:
+// for a quorum, and then only RedlockGrace for the rest.
 const (
-	// RedlockGrace is how long a call waits for a silent node after a quorum has answered.
+	// RedlockGrace is how long a call waits for the other nodes after a quorum has answered.
 	RedlockGrace = 50 * time.Millisecond
-	// redlockTimeout bounds the wait for a quorum, unless its share of the TTL
-	// (1/redlockShare) is shorter. The Redis clients of the nodes must respect a context's
-	// deadline, dial once and retry nothing.
+	// redlockTimeout limits the wait for a quorum. The Redis clients must respect the deadline of a
+	// context, dial once and retry nothing.
 	redlockTimeout = 1500 * time.Millisecond
 	redlockShare   = 5
 )
 
 var errSilent = errors.New("no answer when a quorum had given theirs")
 
-// A question is one command that is sent to all nodes. Without decide, it ends after a quorum of
-// answers of any kind. With decide, it ends after a quorum of positive answers, or once so many
-// answers are negative that a quorum is impossible.
+// A question is a command to all nodes. It ends when a quorum has answered. With decide, it ends
+// when the outcome is certain: a quorum agrees, or that has become impossible.
 type question struct {
 	decide  bool
 	yes, no atomic.Int32 // the number of answers still missing
@@ -56,8 +52,7 @@ func (q *question) answered(yes bool) {
 	}
 }
 
-// put asks one node. If it stops waiting before the answer arrives, it calls late once the answer
-// is there.
+// put asks one node. If the answer comes too late, it calls late.
 func put[T comparable](q *question, yes T, running *sync.WaitGroup, call func() (T, error), late func()) (T, error) {
 	type reply struct {
 		value T
@@ -100,10 +95,8 @@ type redlockNode struct {
 	refused     bool // another client holds this node, so there is nothing to clean up
 }
 
-// mutex returns redsync's handle for one step of one acquisition. Handles must not be
-// shared: the acquire, each renewal and the release have their own (F23). decide is false
-// for an acquire, because an undecided acquire is soon tried again. An extension or a
-// release must be decided.
+// mutex returns redsync's handle for one step. The acquire, each renewal and the release need
+// separate handles (F23). Only an acquire may end undecided, because it is tried again.
 func (l *redlockLocker) mutex(lease *redlockLease, decide bool) *redsync.Mutex {
 	grant, eval := l.question(false), l.question(decide)
 	pools := make([]redsyncredis.Pool, len(l.nodes))
@@ -134,9 +127,8 @@ type redlockConn struct {
 	node *redlockNode
 }
 
-// SetNX takes the lock on one node. A grant that arrives after put has stopped waiting may
-// stay if the lock is held. Otherwise it is taken back, because the clean-up may have
-// overtaken it.
+// SetNX takes the lock on one node. If the reply comes too late and the lock is not held, SetNX
+// deletes the key again.
 func (c redlockConn) SetNX(key, token string, ttl time.Duration) (bool, error) {
 	granted, err := put(c.node.grant, true, c.node.running,
 		func() (bool, error) { return c.Conn.SetNX(key, token, ttl) },
@@ -151,9 +143,8 @@ func (c redlockConn) SetNX(key, token string, ttl time.Duration) (bool, error) {
 	return granted, err
 }
 
-// Eval extends or releases the lock on one node. It continues even if redsync cancels its
-// context after enough other answers, because an unsent release would leave the key for a
-// TTL.
+// Eval extends or releases the lock on one node. It continues even if redsync cancels it, because a
+// missing release would leave the key for a TTL.
 func (c redlockConn) Eval(script *redsyncredis.Script, keysAndArgs ...any) (any, error) {
 	if c.node.refused {
 		c.node.eval.answered(false)

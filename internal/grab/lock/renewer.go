@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// untilRenewal returns how long to wait before renewing a lease that has length ttl and ends
-// at end. A confirmed lease is renewed after a third of its TTL, so that one renewal may
-// fail without harm. An unconfirmed renewal is repeated after a tenth of the TTL.
+// untilRenewal returns the time until the next renewal of a lease: a third of the TTL after a
+// confirmed renewal, and a tenth after an unconfirmed one.
 func untilRenewal(now, end time.Time, ttl time.Duration, confirmed bool) time.Duration {
 	if !confirmed {
 		return ttl / 10
@@ -17,13 +16,12 @@ func untilRenewal(now, end time.Time, ttl time.Duration, confirmed bool) time.Du
 	return max(end.Add(-ttl*2/3).Sub(now), 0)
 }
 
-// A renewal is a function that renews a lease once. It returns the new end of the lease, counted
-// from before the request was sent, or ErrLost if the lock is no longer ours. After any other
-// error, it is unknown whether the lease was renewed.
+// A renewal renews a lease once. It returns the new end, measured from before the request, or
+// ErrLost. After any other error, the result is unknown.
 type renewal func(context.Context) (end time.Time, err error)
 
-// A renewer keeps one lease alive until it is stopped or the lease is lost. A lease is lost if a
-// server no longer stores it, or if no renewal is confirmed before its end.
+// A renewer keeps a lease alive until it is stopped or the lease is lost. The lease is lost if the
+// server no longer has it, or if no renewal was confirmed in time.
 type renewer struct {
 	ctx    context.Context // the context of the acquire without its cancellation
 	cancel context.CancelFunc
@@ -35,9 +33,8 @@ type renewer struct {
 	over   bool        // stopped or lost
 }
 
-// Lost returns a channel that closes when the loss of the lease is known. It also checks the
-// clock itself, because the holder may run before any timer when a stopped process
-// continues.
+// Lost returns a channel that closes when the lease is known to be lost. It also checks the clock,
+// because timers may be late after a pause of the process.
 func (r *renewer) Lost() <-chan struct{} {
 	r.expire()
 	return r.lost
@@ -64,7 +61,7 @@ func (r *renewer) loseLocked() {
 	}
 }
 
-// stopLocked ends the renewals. It returns false if they had already ended.
+// stopLocked ends the renewals, and returns false if they had ended before.
 func (r *renewer) stopLocked() bool {
 	if r.over {
 		return false
@@ -75,7 +72,7 @@ func (r *renewer) stopLocked() bool {
 	return true
 }
 
-// stop ends the renewals. If the lease is not lost by now, Lost never closes.
+// stop ends the renewals. Unless the lease is already lost, Lost never closes.
 func (r *renewer) stop() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -121,8 +118,8 @@ func (r *renewer) run(ttl time.Duration, renew renewal) {
 	}
 }
 
-// extend records the result of a renewal. It returns false if the renewals have ended. A
-// confirmation that arrives after the end of the lease does not restore it.
+// extend records the result of a renewal. A confirmation after the end of the lease does not count.
+// It returns false if the renewals have ended.
 func (r *renewer) extend(end time.Time, gone bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -137,15 +134,14 @@ func (r *renewer) extend(end time.Time, gone bool) bool {
 	return true
 }
 
-// renewers is the set of renewers of one locker.
+// renewers contains the renewers of one locker.
 type renewers struct {
 	running sync.WaitGroup
 	mu      sync.Mutex
 	live    map[*renewer]struct{}
 }
 
-// start begins to renew a lease that ends at end. The background work keeps the values of
-// ctx, but not its cancellation.
+// start renews a lease that ends at end. The background work does not stop when ctx is cancelled.
 func (rs *renewers) start(ctx context.Context, end time.Time, ttl time.Duration, renew renewal) *renewer {
 	r := &renewer{end: end, lost: make(chan struct{})}
 	r.ctx, r.cancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -168,7 +164,7 @@ func (rs *renewers) start(ctx context.Context, end time.Time, ttl time.Duration,
 	return r
 }
 
-// each calls f for every live renewer while it holds that renewer's mutex.
+// each calls f for every running renewer, with its mutex locked.
 func (rs *renewers) each(f func(*renewer)) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -179,11 +175,10 @@ func (rs *renewers) each(f func(*renewer)) {
 	}
 }
 
-// lose marks every lease as lost. It is called when they all depend on something that is lost, such
-// as a session.
+// lose marks every lease as lost, for example because their common session has ended.
 func (rs *renewers) lose() { rs.each((*renewer).loseLocked) }
 
-// any reports whether at least one lease is still being renewed.
+// any reports whether any lease is still renewed.
 func (rs *renewers) any() (some bool) {
 	rs.each(func(r *renewer) { some = some || !r.over })
 	return some

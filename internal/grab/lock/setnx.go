@@ -32,9 +32,8 @@ var setnx = Strategy{
 	New:           redisKeyLock{set: setPX, unset: compareAndDelete}.New,
 }
 
-// setPX sets the key with an expiry in one step if the key does not exist. A Cluster client
-// repeats a command by itself after a redirection or a lost reply, and the repetition may
-// find our own key. setPX therefore reads the key in that case.
+// setPX sets the key with an expiry if it does not exist. If a Cluster client may have repeated the
+// command by itself, setPX checks whether the key is its own.
 func setPX(ctx context.Context, l *redisKeyLease) (bool, error) {
 	ok, err := l.env.Redis.SetNX(ctx, l.key, l.value, l.env.TTL).Result()
 	if _, repeats := l.env.Redis.(*redis.ClusterClient); ok || err != nil || !repeats {

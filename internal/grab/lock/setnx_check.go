@@ -17,8 +17,8 @@ var setnxCheck = variant(setnx, Strategy{
 	Name:   "setnx-check",
 	Title:  "setnx, and asks once more before the write",
 	Source: "the source articles: CHECK",
-	// The check before the write detects every earlier loss, such as work that outlasts the lease.
-	// The pause fault stops the process after that check.
+	// The check detects every loss that happens before it. The pause fault stops the process after
+	// it.
 	Claims: catalog.ClaimsOf("check"),
 	Breaks: []string{"F12", "F37"},
 	New: func(env Env) (Locker, error) {

@@ -6,10 +6,9 @@ import (
 	"grablab/internal/catalog"
 )
 
-// setnxDel is SET NX PX with a release that does not compare. A's lease expires and B locks.
-// A's DEL deletes B's lock, then C locks, so B and C are both inside (F5,
-// internal/explore/testdata/F5.txt). The article proceeds if setIfAbsent returns true. It
-// ignores how old that reply is, although the lease may be over (F12, F12.txt).
+// setnxDel deletes the key without comparing its value. If client A's lease has expired, A deletes
+// B's lock and C gets in as well (F5, internal/explore/testdata/F5.txt). It also accepts a lock
+// whose reply took longer than the lease (F12, F12.txt).
 var setnxDel = variant(setnx, Strategy{
 	Name:   "setnx-del",
 	Title:  "SET NX PX, released by DEL",

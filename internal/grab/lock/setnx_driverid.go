@@ -7,11 +7,9 @@ import (
 	"grablab/internal/catalog"
 )
 
-// setnxDriverID stores the driver's id instead of a token for each attempt. The lease of the
-// driver's first attempt expires. The second attempt, a double tap, locks with the same
-// value. The first attempt releases, because it finds its own value. C locks, so the second
-// attempt and C are both inside (F36, internal/explore/testdata/F36.txt). The article
-// accepts the reply 1 of SETNX however late it arrives (F12).
+// setnxDriverID stores the driver's id instead of a token. If a driver tries twice, the first
+// attempt may delete the lock of the second (F36, internal/explore/testdata/F36.txt). It also
+// accepts a late reply to SETNX (F12).
 var setnxDriverID = variant(setnx, Strategy{
 	Name:   "setnx-driverid",
 	Title:  "setnx, with the driver's id as the token",
@@ -23,8 +21,8 @@ var setnxDriverID = variant(setnx, Strategy{
 
 type driverKey struct{}
 
-// WithDriver returns a context that tells acquires the driver's id. Without it, each acquire counts
-// as a different driver.
+// WithDriver returns a context with the driver's id for acquires. Without it, each acquire counts
+// as another driver.
 func WithDriver(ctx context.Context, driver int64) context.Context {
 	return context.WithValue(ctx, driverKey{}, driver)
 }

@@ -9,10 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// setnxGetDel compares and deletes in two steps. A's GET finds A's token, then A's lease
-// expires and B locks. A's DEL deletes B's lock, then C locks, so B and C are both inside
-// (F6, internal/explore/testdata/F6.txt). This is F5 with a narrower window. The article
-// also ignores the age of a grant (F12).
+// setnxGetDel compares and deletes in two steps. If client A's lease expires in between, A deletes
+// B's lock, and C gets in as well (F6, internal/explore/testdata/F6.txt).
 var setnxGetDel = variant(setnx, Strategy{
 	Name:   "setnx-getdel",
 	Title:  "SET NX PX, released by GET, compare, DEL",
@@ -30,13 +28,13 @@ func getThenDel(ctx context.Context, l *redisKeyLease) (bool, error) {
 	return del(ctx, l)
 }
 
-// holds reports whether the key in Redis still contains our value.
+// holds reports whether the key still contains our value.
 func holds(ctx context.Context, r redis.Cmdable, l *redisKeyLease) (bool, error) {
 	value, err := get(ctx, r, l.key)
 	return err == nil && value == l.value, err
 }
 
-// get returns the value of the key, or "" if the key does not exist.
+// get returns the value of the key, or "" if there is none.
 func get(ctx context.Context, r redis.Cmdable, key string) (string, error) {
 	value, err := r.Get(ctx, key).Result()
 	if errors.Is(err, redis.Nil) {

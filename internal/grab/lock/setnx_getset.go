@@ -36,8 +36,7 @@ var setnxGetSet = variant(setnx, Strategy{
 })
 
 // setStamp returns a function that sets the key if it does not exist. If the time stamp in the key
-// has passed, the function calls over instead. Stamps are rounded down to unit. After an error,
-// nothing is undone, because the key may contain another client's stamp of the same millisecond.
+// has passed, it calls over instead. Time stamps are rounded down to unit.
 func setStamp(over redisKeyCall, unit time.Duration) redisKeyCall {
 	return func(ctx context.Context, l *redisKeyLease) (bool, error) {
 		l.value = strconv.FormatInt(l.env.Now().Add(l.env.TTL).Truncate(unit).UnixMilli(), 10)
@@ -68,8 +67,8 @@ func (l *redisKeyLease) stamp(ctx context.Context, over redisKeyCall) (bool, err
 	}
 }
 
-// takeOver succeeds for only one of the clients that found the stamp to have passed: the one whose
-// GETSET comes first. If GETSET returns nil, the lock had been released and is now ours.
+// takeOver succeeds only for the client whose GETSET comes first. If GETSET returns nil, the lock
+// was free.
 func takeOver(ctx context.Context, l *redisKeyLease) (bool, error) {
 	held, err := l.env.Redis.GetSet(ctx, l.key, l.value).Result()
 	if errors.Is(err, redis.Nil) {
@@ -78,14 +77,13 @@ func takeOver(ctx context.Context, l *redisKeyLease) (bool, error) {
 	return err == nil && l.passed(held), err
 }
 
-// isAlive reports whether the key contains a stamp, of any client, that has not passed yet.
+// isAlive reports whether the key contains a time stamp that has not passed.
 func isAlive(ctx context.Context, r redis.Cmdable, l *redisKeyLease) (bool, error) {
 	held, err := get(ctx, r, l.key)
 	return held != "" && !l.passed(held), err
 }
 
-// passed reports whether a stamp has passed on this client's clock. A value that is not a stamp
-// never passes.
+// passed reports whether a time stamp has passed on this client's clock.
 func (l *redisKeyLease) passed(stamp string) bool {
 	end, err := strconv.ParseInt(stamp, 10, 64)
 	return err == nil && end <= l.env.Now().UnixMilli()

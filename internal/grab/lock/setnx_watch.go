@@ -7,11 +7,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// setnxWatch is setnx without Lua. The release is an optimistic transaction: it sends WATCH
-// before the GET, so that EXEC does nothing if the key has changed. This takes three more
-// round trips than the script and has the same weaknesses, F11
-// (internal/explore/testdata/F11.txt) and F17. Apart from the release, it equals setnx,
-// including the check of a grant's age.
+// setnxWatch is setnx with a transaction instead of a Lua script. WATCH makes the EXEC fail if the
+// key has changed. It needs three more round trips and has the same weaknesses (F11, F17).
 var setnxWatch = variant(setnx, Strategy{
 	Name:   "setnx-watch",
 	Title:  "setnx, released by WATCH, GET, compare, MULTI, DEL, EXEC",
@@ -20,8 +17,8 @@ var setnxWatch = variant(setnx, Strategy{
 	New:    redisKeyLock{set: setPX, unset: watchAndDelete(holds)}.New,
 })
 
-// watchAndDelete returns a function that deletes the key if the check may returns true. The
-// function does nothing if another client has changed the key after the check.
+// watchAndDelete returns a function that deletes the key if may returns true and no other client
+// changes the key meanwhile.
 func watchAndDelete(may func(context.Context, redis.Cmdable, *redisKeyLease) (bool, error)) redisKeyCall {
 	return func(ctx context.Context, l *redisKeyLease) (deleted bool, err error) {
 		err = l.env.Redis.Watch(ctx, func(tx *redis.Tx) error {

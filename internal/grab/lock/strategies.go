@@ -4,9 +4,8 @@ import (
 	"cmp"
 )
 
-// Strategies is the registry, in teaching order. It starts with five basic strategies,
-// followed by the mistakes around setnx and by fencing. Then come the locks of databases and
-// consensus systems, the recommended handoff, and the two strategies that reserve units in
+// Strategies lists all strategies in teaching order. First come basic ones, then mistakes around
+// setnx, fencing, databases and consensus systems, and finally handoff and the reservations in
 // Redis.
 var Strategies = []Strategy{
 	none,
@@ -39,13 +38,12 @@ var Strategies = []Strategy{
 	redisStockReturned,
 }
 
-// Peers lists the locks of third-party libraries. Package peers fills it, so it is empty in a
-// program that does not link that package, such as a deployed instance.
+// Peers lists the locks of third-party libraries. It is empty unless the program imports package
+// peers.
 var Peers []Strategy
 
-// KnownBroken lists deliberately wrong variants of correct strategies. Tests and the
-// explorer must find them unsafe. Find returns them by name, and no other list contains
-// them.
+// KnownBroken lists deliberately broken variants, which tests and the explorer must find unsafe.
+// Only Find returns them.
 var KnownBroken = []Strategy{
 	getsetBlindTakeover,
 	getsetNilBusy,
@@ -62,8 +60,7 @@ var KnownBroken = []Strategy{
 	mysqlGetLockSplit,
 }
 
-// variant returns a copy of base with a name, a title and failure modes of its own. The other
-// fields that own sets replace those of base.
+// variant returns a copy of base with the fields that own sets.
 func variant(base, own Strategy) Strategy {
 	v := base
 	v.Name, v.Title, v.Breaks = own.Name, own.Title, own.Breaks

@@ -69,7 +69,7 @@ func (l *watchdogLocker) Close() error {
 	return nil
 }
 
-// lease returns a lease that is not taken yet. Every acquire is a separate owner.
+// lease returns a lease that is not taken yet.
 func (l *watchdogLocker) lease(key string) *watchdogLease {
 	token := l.env.Token()
 	return &watchdogLease{locker: l, entry: entry{l.env.Redis, l.env.TTL, l.keys(key), token, token}}
@@ -83,8 +83,8 @@ type watchdogLease struct {
 	fence  uint64
 }
 
-// await tries again whenever the lock may be free, until it takes the lock or the wait is
-// over. left is how long the current holder has the lock if it does not renew it.
+// await tries whenever the lock may be free, until it takes the lock or the wait is over. left is
+// how long the present holder keeps the lock without renewal.
 func (l *watchdogLease) await(ctx context.Context, left time.Duration, giveUp time.Time) error {
 	if !time.Now().Before(giveUp) {
 		return ErrBusy
@@ -133,8 +133,7 @@ func (l *watchdogLease) try(ctx context.Context) (left time.Duration, err error)
 	return time.Millisecond, err
 }
 
-// undo removes the entry and draws a new token for the next try, which a late clean-up of this try
-// therefore cannot affect.
+// undo removes the entry, and makes a new token, because the removal may arrive late.
 func (l *watchdogLease) undo(ctx context.Context) {
 	cleanUp(ctx, l.leave)
 	l.entry = l.locker.lease(l.keys[0]).entry

@@ -21,8 +21,8 @@ var (
 	watchdogRelease = redis.NewScript(watchdogReleaseLua)
 )
 
-// An entry is one field in the hash of a re-entrant lock in one Redis. An owner may have
-// several entries. The lock is free once its owner has no entry left.
+// An entry is a field in the hash of a re-entrant lock. The lock is free once its owner has no
+// entry left.
 type entry struct {
 	redis        redis.UniversalClient
 	ttl          time.Duration
@@ -30,10 +30,10 @@ type entry struct {
 	owner, token string
 }
 
-// channel returns the name of the channel that announces that the lock is free.
+// channel returns the name of the channel for messages that the lock is free.
 func (e entry) channel() string { return e.keys[0] + ":free" }
 
-// enter makes the entry, or returns how long another owner still has the lock.
+// enter makes the entry, or returns how long another owner keeps the lock.
 func (e entry) enter(ctx context.Context) (left time.Duration, fence uint64, err error) {
 	n, err := watchdogAcquire.Run(ctx, e.redis, e.keys, e.owner, e.token, e.ttl.Milliseconds(), fenceKeep.Milliseconds()).Int64()
 	if n > 0 {

@@ -5,10 +5,9 @@ import (
 	"grablab/internal/order"
 )
 
-// watchdogFenced is watchdog with a fencing token for each lease. The database raises its
-// own copy of the token before the read. Even if the lease is lost, the database refuses a
-// write that comes after a later holder's read. The lease is still renewed forever if the
-// work hangs (F15).
+// watchdogFenced is watchdog with a fencing token, which the database raises at each read. If a
+// lease is lost, the database refuses the old holder's write. If the work hangs, the lease is
+// renewed forever (F15).
 var watchdogFenced = variant(watchdog, Strategy{
 	Name:   "watchdog-fenced",
 	Title:  "watchdog with a fencing token, raised before the read",

@@ -17,19 +17,18 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// An Ensemble describes how a lock reaches a ZooKeeper ensemble.
+// An Ensemble describes how to reach a group of ZooKeeper servers.
 type Ensemble struct {
 	Servers []string // host:port
 	// Around wraps every call. If it is nil, calls run directly.
 	Around func(ctx context.Context, path string, call func() error) error
 	// Dial opens a connection. If it is nil, [net.DialTimeout] is used.
 	Dial func(network, addr string, timeout time.Duration) (net.Conn, error)
-	// Buffer limits the size of a request and of a reply, in bytes. 0 means the client's
-	// defaults: 1.5 MiB for a request and no limit for a reply.
+	// Buffer limits the size of a request and of a reply in bytes. 0 means the client's defaults.
 	Buffer int
 }
 
-// Ping returns nil if at least one of the servers serves requests.
+// Ping returns nil if at least one server works.
 func (e *Ensemble) Ping(ctx context.Context) error {
 	var errs []error
 	for _, addr := range e.Servers {
@@ -60,9 +59,8 @@ func serves(ctx context.Context, addr string) error {
 	return err
 }
 
-// A zkSession is a session with an ensemble. Its client keeps it alive as long as this
-// process runs and reaches a server. If the session expires anyway, the client begins a new
-// one, in which all nodes of the old session are gone.
+// A zkSession is a session that its client keeps alive while this process runs. If it expires
+// anyway, the client begins a new one without the old nodes.
 type zkSession struct {
 	conn    *zk.Conn
 	connect func(network, addr string, timeout time.Duration) (net.Conn, error)
@@ -73,8 +71,8 @@ type zkSession struct {
 	calls   sync.WaitGroup
 }
 
-// open starts a session and returns once the server has accepted it. expired is called
-// before the next session begins, and must not block.
+// open starts a session and waits until the server accepts it. expired is called if the session
+// expires, and must not block.
 func (e *Ensemble) open(ctx context.Context, timeout time.Duration, expired func(), log *slog.Logger) (*zkSession, error) {
 	s := &zkSession{around: e.Around, connect: e.Dial}
 	if s.connect == nil {
@@ -112,10 +110,8 @@ func (e *Ensemble) open(ctx context.Context, timeout time.Duration, expired func
 	}
 }
 
-// Connect starts a session for a client that takes its own locks, and returns once the
-// server has accepted it. expired is called when the session has expired, before the next
-// one begins, and must not block. lease returns the time-out of the session, and close ends
-// the session.
+// Connect starts a session and waits until the server accepts it. expired is called if it expires,
+// and must not block. lease returns the time-out of the session, and close ends it.
 func (e *Ensemble) Connect(ctx context.Context, timeout time.Duration, expired func(), log *slog.Logger) (conn *zk.Conn, lease func() time.Duration, close func(), err error) {
 	s, err := e.open(ctx, timeout, expired, log)
 	if err != nil {
@@ -124,13 +120,12 @@ func (e *Ensemble) Connect(ctx context.Context, timeout time.Duration, expired f
 	return s.conn, s.Lease, func() { s.close(true) }, nil
 }
 
-// list returns its arguments as a slice. It helps where the element type is unexported and
-// cannot be named here.
+// list returns its arguments as a slice, because the element type is unexported and has no name
+// here.
 func list[T any](elements ...T) []T { return elements }
 
-// close ends the session, which removes its nodes, if nodes is true. Otherwise, it only stops
-// sending, and the session ends by its time-out. Nodes of the session may hold locks that must not
-// end early.
+// close ends the session. If nodes is true, its nodes disappear at once. Otherwise they stay until
+// the session times out, because they may be locks that must not end early.
 func (s *zkSession) close(nodes bool) {
 	s.silent.Store(!nodes)
 	s.conn.Close()
@@ -146,8 +141,7 @@ func (s *zkSession) dial(network, addr string, timeout time.Duration) (net.Conn,
 	return &zkWire{Conn: conn, session: s}, nil
 }
 
-// A zkWire reads the granted time-out from the first reply of every connection, because the
-// client does not expose it.
+// A zkWire reads the granted time-out from the first reply, because the client does not expose it.
 type zkWire struct {
 	net.Conn
 	session *zkSession
@@ -167,9 +161,8 @@ func (c *zkWire) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write never returns an error of the connection. It closes the connection instead. After an
-// error, the client would answer the request twice: once for the Write and once for the lost
-// connection. The second answer would block forever if the caller has left.
+// Write closes the connection instead of returning an error. After an error, the client would
+// answer the request twice, and the second answer could block forever.
 func (c *zkWire) Write(p []byte) (int, error) {
 	if !c.session.silent.Load() {
 		if _, err := c.Conn.Write(p); err == nil {
@@ -179,8 +172,7 @@ func (c *zkWire) Write(p []byte) (int, error) {
 	return len(p), c.Close()
 }
 
-// A zkLog sends the client's log lines to the debug log, because errors report the same
-// events.
+// A zkLog writes the client's log lines at debug level, because errors report the same events.
 type zkLog struct{ *slog.Logger }
 
 func (l zkLog) Printf(format string, args ...any) {
@@ -189,11 +181,10 @@ func (l zkLog) Printf(format string, args ...any) {
 	}
 }
 
-// Lease returns how long the session lives without a sign of life from the client.
+// Lease returns how long the session lasts without a message from the client.
 func (s *zkSession) Lease() time.Duration { return time.Duration(s.lease.Load()) }
 
-// errLate means that the answer took longer than a lease lives, so the session and the lock
-// may be gone by now (F12).
+// errLate means that the answer took longer than a lease lasts, so the lock may be gone (F12).
 var errLate = errors.New("lock: no answer for as long as a lease lives")
 
 // A reply is the outcome of a call.
@@ -202,8 +193,8 @@ type reply[T any] struct {
 	err   error
 }
 
-// send runs a call in its own goroutine and returns a channel for the reply. The client does
-// not support contexts, and its calls wait as long as there is no connection.
+// send runs a call in the background and returns a channel for the reply, because the client's
+// calls cannot be cancelled.
 func send[T any](ctx context.Context, s *zkSession, path string, call func() (T, error)) <-chan reply[T] {
 	replies := make(chan reply[T], 1)
 	s.calls.Go(func() {
@@ -221,8 +212,7 @@ func send[T any](ctx context.Context, s *zkSession, path string, call func() (T,
 	return replies
 }
 
-// receive waits for the reply at most as long as a lease lives, because a later reply is not
-// useful.
+// receive waits for the reply as long as a lease lasts. A later reply would be useless.
 func receive[T any](ctx context.Context, s *zkSession, replies <-chan reply[T]) (none T, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.Lease(), errLate)
 	defer cancel()
@@ -238,7 +228,7 @@ func ask[T any](ctx context.Context, s *zkSession, path string, call func() (T, 
 	return receive(ctx, s, send(ctx, s, path, call))
 }
 
-// The calls that a lock makes.
+// The calls of a lock.
 
 func (s *zkSession) create(ctx context.Context, path string, flags int32) <-chan reply[string] {
 	return send(ctx, s, path, func() (string, error) {
@@ -272,8 +262,8 @@ func (s *zkSession) stat(ctx context.Context, path string) (*zk.Stat, error) {
 	})
 }
 
-// watch returns a channel that receives an event when the node may have gone. If the node
-// does not exist, watch returns zk.ErrNoNode and watches nothing.
+// watch returns a channel that receives an event when the node may have gone. If there is no such
+// node, it returns zk.ErrNoNode.
 func (s *zkSession) watch(ctx context.Context, path string) (<-chan zk.Event, error) {
 	return ask(ctx, s, path, func() (<-chan zk.Event, error) {
 		_, _, gone, err := s.conn.GetW(path)

@@ -29,7 +29,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// The names of the spans that are neither a phase nor a remote call.
+// Names of spans other than phases and remote calls.
 const (
 	Driver = "driver"
 	Grab   = "grab"
@@ -38,9 +38,9 @@ const (
 )
 
 const (
-	// minWait is the shortest time without a call that counts as waiting.
+	// minWait is the shortest pause between calls that counts as waiting.
 	minWait = time.Millisecond
-	// queueSize is the number of spans that wait for their export. Further spans are dropped.
+	// queueSize is how many spans may wait for their export. More are dropped.
 	queueSize = 1 << 16
 	// closeTimeout limits how long Close waits for the collector.
 	closeTimeout = 5 * time.Second
@@ -53,7 +53,7 @@ type Tracer struct {
 	warn     func(error) // reports spans that the collector did not get
 }
 
-// CheckURL returns an error unless text can be the URL of a collector.
+// CheckURL returns an error if text cannot be the URL of a collector.
 func CheckURL(text string) error {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil {
@@ -62,9 +62,8 @@ func CheckURL(text string) error {
 	return nil
 }
 
-// Dial returns a Tracer that sends spans to a collector by OTLP over HTTP. Without a path, the URL
-// gets the path /v1/traces. If the URL is empty, Dial returns nil. The caller must close the
-// Tracer. warn receives the errors of the collector.
+// Dial returns a Tracer that sends spans to a collector by OTLP over HTTP, or nil if the URL is
+// empty. The caller must close it. warn receives the errors of the collector.
 func Dial(ctx context.Context, url, service, instance string, warn func(error)) (*Tracer, error) {
 	if url == "" {
 		return nil, nil
@@ -82,7 +81,7 @@ func Dial(ctx context.Context, url, service, instance string, warn func(error)) 
 	return t, nil
 }
 
-// New returns a Tracer that passes its spans to a processor.
+// New returns a Tracer with the given span processor.
 func New(to sdk.SpanProcessor, service, instance string) *Tracer {
 	about := resource.NewSchemaless(attribute.String("service.name", service), attribute.String("service.instance.id", instance))
 	p := sdk.NewTracerProvider(sdk.WithSpanProcessor(to), sdk.WithResource(about))
@@ -101,7 +100,8 @@ func (t *Tracer) Close() {
 	}
 }
 
-// Extract returns a context that continues the trace in the traceparent of a request, if any.
+// Extract returns a context that continues the trace of a request, if the request has a
+// traceparent.
 func (t *Tracer) Extract(ctx context.Context, header http.Header) context.Context {
 	if t == nil {
 		return ctx
@@ -116,16 +116,16 @@ func (t *Tracer) Inject(ctx context.Context, header http.Header) {
 	}
 }
 
-// Span is one running span. A nil Span does nothing.
+// Span is a span that has begun. A nil Span does nothing.
 type Span struct {
 	span  trace.Span
 	waits *waits // the waiting times within the phase acquire; nil for other spans
 }
 
-// kinds holds the kinds of the spans that talk to another process.
+// kinds maps spans that talk to another process to their kinds.
 var kinds = map[string]trace.SpanKind{Driver: trace.SpanKindClient, Grab: trace.SpanKindServer}
 
-// Begin starts a span below the span in ctx. It returns a context for the children of the new span.
+// Begin starts a span below the one in ctx. It returns a context for spans below the new one.
 func (t *Tracer) Begin(ctx context.Context, name string) (context.Context, *Span) {
 	if t == nil {
 		return ctx, nil
@@ -139,8 +139,7 @@ func (t *Tracer) Begin(ctx context.Context, name string) (context.Context, *Span
 	return ctx, s
 }
 
-// Set adds attributes. Callers check for a nil Span first, because building the attributes
-// allocates memory.
+// Set adds attributes. Callers check for a nil Span first, to save memory.
 func (s *Span) Set(attributes ...attribute.KeyValue) { s.span.SetAttributes(attributes...) }
 
 // Fail marks the span as failed.
@@ -159,8 +158,8 @@ func (s *Span) End() {
 	s.span.End()
 }
 
-// Tap returns a tap that makes a span of each remote call of a grab, and then calls next, which
-// may be nil.
+// Tap returns a tap that makes a span for each remote call of a grab. It then calls next, if that
+// is not nil.
 func (t *Tracer) Tap(next tap.Tap) tap.Tap {
 	if t == nil {
 		return next
@@ -189,8 +188,7 @@ func (t *Tracer) Tap(next tap.Tap) tap.Tap {
 
 type waitsKey struct{}
 
-// waits makes spans of the times within an acquire in which no call is in flight. A nil waits
-// does nothing.
+// waits makes spans of the times during an acquire in which no call runs. A nil waits does nothing.
 type waits struct {
 	tracer trace.Tracer
 	ctx    context.Context
@@ -231,7 +229,7 @@ func (w *waits) end() {
 	w.ended = true
 }
 
-// waitedLocked makes a span of the time that has passed since the last call.
+// waitedLocked makes a span of the time since the last call.
 func (w *waits) waitedLocked() {
 	now := time.Now()
 	if w.ended || w.calls > 0 || now.Sub(w.since) < minWait {

@@ -15,8 +15,8 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// accounting counts the answers to the load while they arrive. Its memory grows with the number of
-// grabs and of orders with pending answers, but not with the number of requests.
+// accounting counts the answers to the load as they arrive. It keeps only grabs and unfinished
+// orders in memory.
 type accounting struct {
 	drivers int
 	units   int               // units per order
@@ -47,7 +47,7 @@ type accounting struct {
 	probeWins  int          // number of wins in told by probes, which are sent when every unit has a winner already
 	winnerless []int64      // orders that the service reports as taken although the ledger has no winner
 
-	// The fields below are only used if orders have several units.
+	// The following fields are only used for orders with several units.
 	refusedLast []int64         // orders that refused a driver after their last sale
 	soldOut     int             // orders whose units were all confirmed as sold
 	soldOutBy   time.Time       // when the last of these orders was sold out
@@ -55,8 +55,7 @@ type accounting struct {
 	inOrder     int             // units sold to the drivers that came first, when as many drivers are considered as there are units
 
 	first *orderState // the first order whose drivers have all been answered; nil until then
-	// unreadable reports that the service answers winners and losers alike, so its answers prove
-	// nothing.
+	// unreadable reports that winners and losers get the same answer, so the answers prove nothing.
 	unreadable bool
 	texts      int               // winning answers that have a body
 	hiding     map[string]int    // answers that may hide a win, by kind of answer
@@ -73,7 +72,7 @@ type orderState struct {
 	unsure  int // number of drivers whose answer, or lack of one, may hide a win
 	refused int // answers that certainly mean that the grab failed
 
-	// The fields below are only used if the order has several units.
+	// The following fields are only used for orders with several units.
 	arrivals            []arrival
 	sales               []time.Time
 	lastSale, lastNever time.Time // when the last buyer was told that it got a unit, and when the last loser was told that it never will
@@ -98,8 +97,7 @@ func newAccounting(drivers int, names map[string]string, shape *target.Shape) *a
 	}
 }
 
-// noOutcomes returns a map with a count of 0 for every outcome, so that the output contains all of
-// them.
+// noOutcomes returns a count of 0 for every outcome, so that the output contains all of them.
 func noOutcomes() map[grab.Outcome]int {
 	none := make(map[grab.Outcome]int, len(grab.Outcomes))
 	for _, o := range grab.Outcomes {
@@ -108,8 +106,7 @@ func noOutcomes() map[grab.Outcome]int {
 	return none
 }
 
-// add counts the result of one request. due is the time at which the request should have been
-// sent.
+// add counts the result of one request, which should have been sent at the time due.
 func (a *accounting) add(r *vegeta.Result, due time.Time) error {
 	s, err := load.ParseRequest(r.URL)
 	if err != nil {
@@ -163,8 +160,8 @@ func (a *accounting) add(r *vegeta.Result, due time.Time) error {
 	return nil
 }
 
-// addSale counts the result for an order of several units. limited means that the driver was
-// refused because it already has as many units as it may.
+// addSale counts an answer for an order with several units. If limited is true, the driver was
+// refused because it already has its maximum number of units.
 func (f *orderState) addSale(m target.Meaning, came, answered time.Time, limited bool) {
 	f.arrivals = append(f.arrivals, arrival{came, m.Outcome == grab.Grabbed})
 	switch {
@@ -184,7 +181,7 @@ func latest(a, b time.Time) time.Time {
 	return a
 }
 
-// closeSale adds the totals of a finished order of several units.
+// closeSale adds a finished order with several units to the totals.
 func (a *accounting) closeSale(f *orderState) {
 	if f.lastNever.After(f.lastSale) {
 		a.refusedLast = append(a.refusedLast, f.id)
@@ -205,14 +202,13 @@ func (a *accounting) closeSale(f *orderState) {
 	}
 }
 
-// reached reports whether a grab got as far as the lock. A grab that failed before did not compete
-// with the others.
+// reached reports whether a grab got as far as asking for the lock.
 func reached(o grab.Outcome) bool {
 	return o == grab.Grabbed || o == grab.Taken || o == grab.Busy
 }
 
-// classify returns what an answer means. A request that timed out or was cut off counts as unsure,
-// because it may still have had an effect.
+// classify returns what an answer means. A request that timed out counts as unsure, because it may
+// still have taken effect.
 func classify(r *vegeta.Result, shape *target.Shape) target.Meaning {
 	if r.Code != 0 {
 		m := shape.Meaning(int(r.Code), r.Headers, r.Body)
@@ -228,8 +224,8 @@ func classify(r *vegeta.Result, shape *target.Shape) target.Meaning {
 	return m
 }
 
-// field returns the string with that name in a JSON answer, or "". It expects the exact format
-// that our instances write, because decoding every answer would double the cost of accounting.
+// field returns a string field of a JSON answer, or "". It scans the text, because decoding every
+// answer would double the cost of accounting.
 func field(body []byte, name string) string {
 	_, rest, _ := bytes.Cut(body, []byte(`"`+name+`":"`))
 	value, _, ok := bytes.Cut(rest, []byte{'"'})
@@ -239,8 +235,7 @@ func field(body []byte, name string) string {
 	return string(value)
 }
 
-// addToOrder counts the result for its order. It closes the order once the last driver has been
-// answered.
+// addToOrder adds the result to its order, and closes the order after the last answer.
 func (a *accounting) addToOrder(s load.Request, m target.Meaning, sp span, hasText bool) {
 	f := a.stateOf(s.Order)
 	f.left--
@@ -269,7 +264,7 @@ func (a *accounting) addToOrder(s load.Request, m target.Meaning, sp span, hasTe
 	}
 }
 
-// stateOf returns the state of an order, and creates it for the first driver.
+// stateOf returns the state of an order. It creates the state when the first driver is answered.
 func (a *accounting) stateOf(id int64) *orderState {
 	f := a.open[id]
 	if f == nil {
@@ -302,10 +297,9 @@ func (a *accounting) finish() {
 	}
 }
 
-// distrust treats all wins as unsure if winners and losers get the same answer. That is likely if
-// every answer has the default status for a win and no driver lost. However, a probe that lost
-// shows that the status differs, provided that the answers have no body. distrust returns whether
-// it changed the counts.
+// distrust counts all wins as unsure if winners and losers seem to get the same answer. This is
+// likely if no driver lost and every answer has the default status for a win. It returns whether it
+// changed the counts.
 func (a *accounting) distrust(probeLost bool) bool {
 	won := a.outcomes[grab.Grabbed]
 	lost := a.outcomes[grab.Taken] + a.outcomes[grab.Busy]
@@ -323,7 +317,7 @@ func (a *accounting) distrust(probeLost bool) bool {
 	return true
 }
 
-// overlapping reports whether any two spans overlap. It sorts the spans.
+// overlapping sorts the spans and reports whether any two of them overlap.
 func overlapping(spans []span) bool {
 	slices.SortFunc(spans, func(a, b span) int { return a.from.Compare(b.from) })
 	for i := 1; i < len(spans); i++ {

@@ -12,7 +12,7 @@ import (
 	"grablab/internal/catalog"
 )
 
-// Errors that ParseAssert wraps.
+// ParseAssert returns errors that wrap one of these.
 var (
 	ErrAssert   = errors.New("experiment: bad assertion")
 	ErrNoFigure = errors.New("experiment: no such figure")
@@ -33,8 +33,8 @@ type Assert struct {
 	Number   float64
 }
 
-// Figures lists the numbers of a cell that an assertion can name, by their paths in run.json. A
-// path that ends in a dot stands for all keys below it.
+// Figures lists the paths in run.json that an assertion can name. A path that ends in a dot
+// includes all keys below it.
 var Figures = strings.Fields(`
 	orders requests grabs orders_grabbed double_grabs orders_double_grabbed repeated_rows stuck_orders settle_ms
 	phantom_grabs unacknowledged_grabs overlaps near_misses belief_gap_ms struck contended_orders
@@ -45,7 +45,7 @@ var Figures = strings.Fields(`
 	offered_rps completed_rps duration_s redis_commands redis_commands_per_request db_statements_per_request
 	ttl_ms lease_ms work_ms wait_ms peak.held_rps peak.grabs_per_s peak.p99_bound_ms`)
 
-// operators maps each operator to a function that compares the actual figure with the claimed one.
+// operators maps each operator to the comparison that it stands for.
 var operators = map[string]func(actual, claimed float64) bool{
 	"==": func(a, c float64) bool { return a == c },
 	"!=": func(a, c float64) bool { return a != c },
@@ -57,15 +57,15 @@ var operators = map[string]func(actual, claimed float64) bool{
 
 const allExpected = "expected"
 
-// Foreign is the strategy name in the cells of a service that has no strategies of this program.
+// Foreign is the strategy name that stands for a service other than our own.
 const Foreign = "foreign"
 
-// ParseAssert parses an assertion. Its errors wrap ErrNoFigure if the figure does not exist, and
-// ErrAssert otherwise.
+// ParseAssert parses an assertion. It returns ErrNoFigure if there is no such figure, and ErrAssert
+// for any other mistake.
 func ParseAssert(text string) (a Assert, err error) {
 	rest := strings.TrimSpace(text)
-	// A colon can also be part of an instance address. In that case there is a dot before it, and
-	// names of strategies have none.
+	// The colon may belong to the address of an instance, which contains dots. Names of strategies
+	// have none.
 	if cell, claim, ok := strings.Cut(rest, ":"); ok && !strings.ContainsAny(cell, ".=!<>") {
 		name, fault, hasFault := strings.Cut(strings.TrimSpace(cell), "/")
 		a.Strategy, a.Fault, rest = name, catalog.Fault(fault), strings.TrimSpace(claim)
@@ -121,8 +121,8 @@ func (a Assert) String() string {
 
 func number(x float64) string { return strconv.FormatFloat(x, 'f', -1, 64) }
 
-// Misses returns a sentence for each cell in which the assertion does not hold, or for an
-// assertion that selects no cell. It returns nothing if the assertion holds.
+// Misses returns a sentence for each cell that violates the assertion. If the assertion matches no
+// cell, Misses says so.
 func (a Assert) Misses(run *Run) []string {
 	var misses []string
 	looked := 0
@@ -142,7 +142,7 @@ func (a Assert) Misses(run *Run) []string {
 	return misses
 }
 
-// holds reports whether the assertion holds in a cell. actual describes the value found there.
+// holds reports whether a cell satisfies the assertion. actual describes the value that was found.
 func (a Assert) holds(c Cell) (actual string, ok bool) {
 	if a.Figure == "" {
 		return "is " + c.Said() + ", expected " + c.Claimed(), c.AsExpected()
@@ -154,8 +154,8 @@ func (a Assert) holds(c Cell) (actual string, ok bool) {
 	return a.Figure + " is " + number(x), operators[a.Op](x, a.Number)
 }
 
-// figureOf returns the number at a path in the JSON of a cell. If the path names an outcome, error
-// or instance that did not occur, the number is 0, provided that there were any requests.
+// figureOf returns the number at a path in the JSON of a cell. It returns 0 for an outcome or error
+// that never occurred.
 func figureOf(c Cell, path string) (x float64, counted bool) {
 	b, err := json.Marshal(c)
 	var cell map[string]any

@@ -20,13 +20,11 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// auditTimeout limits each step of the audit that follows a cell's load. The audit also happens if
-// the run was interrupted.
+// auditTimeout limits each step of the audit, which also takes place after an interrupted run.
 const auditTimeout = 30 * time.Second
 
-// audit collects the evidence about a cell and checks its properties. It reads the ledger, the
-// recorded events and the answers to probes. It continues if the run is interrupted, because the
-// results are kept. drained means that no grab is in flight any more.
+// audit collects the evidence about a cell and checks its properties. The evidence is the ledger,
+// the recorded events and a test grab of each order. If drained is true, all grabs have ended.
 func (w *worker) audit(ctx context.Context, s lock.Strategy, c *Cell, a *accounting, first int64, drained bool, reasons *invalidReasons) check.Evidence {
 	e := check.Evidence{
 		Units: w.cfg.units(), FromAnswers: !w.ledger, Foreign: w.cfg.attaches() && !w.fleet.Known(),
@@ -69,8 +67,8 @@ func (w *worker) readLedger(ctx context.Context, first int64, count int) ([]orde
 	return w.orders.Ledger(ctx, first, count)
 }
 
-// hasRows reports whether the ledger has a row for any order of the cell. Such an order was open,
-// even if the answers say that every driver lost.
+// hasRows reports whether any order of the cell has a ledger row, which proves that the order could
+// be grabbed.
 func (w *worker) hasRows(ctx context.Context, first int64, count int) bool {
 	if !w.ledger {
 		return false
@@ -79,28 +77,27 @@ func (w *worker) hasRows(ctx context.Context, first int64, count int) bool {
 	return err == nil && len(rows) > 0
 }
 
-// How long the ledger is watched for late rows.
+// Limits of how long the ledger is watched for late rows.
 const (
 	minSettle    = 2 * time.Second  // the ledger must stay unchanged for this time, or for a lease if that is longer
 	settleLimit  = 30 * time.Second // the ledger may keep changing for this much longer
 	promisedRows = 5 * time.Second  // a row may appear this long after the answer that promised it
 )
 
-// settleFor returns how long the ledger must stay unchanged before the cell is judged.
+// settleFor returns how long the ledger must stay unchanged before the program judges the cell.
 func (w *worker) settleFor(c *Cell) time.Duration {
 	return cmp.Or(w.cfg.Settle, max(w.lease(c), minSettle))
 }
 
-// settleInterval returns the time until the next reading of the ledger. It is random, because
-// readings at a fixed interval could miss changes that repeat with the same period.
+// settleInterval returns a random pause before the next look at the ledger. With fixed pauses,
+// changes that repeat with the same period could go unnoticed.
 func settleInterval(quiet time.Duration) time.Duration {
 	mean := min(max(quiet/20, 10*time.Millisecond), time.Second)
 	return mean/2 + rand.N(mean)
 }
 
-// settle reads the ledger until it has stayed unchanged for long enough, and returns its rows. It
-// must wait because a service may refuse a driver while that driver's grab still runs and writes.
-// trusted means that the instances are ours and idle, so one reading without a change is enough.
+// settle reads the ledger until it stops changing, and returns its rows. A service may refuse a
+// driver and still write its row later. If trusted is true, a single unchanged reading is enough.
 func (w *worker) settle(ctx context.Context, c *Cell, a *accounting, first int64, rows []order.Grab, trusted bool) ([]order.Grab, error) {
 	began := time.Now()
 	changed, quiet, limit := began, w.settleFor(c), cmp.Or(w.cfg.settleLimit, settleLimit)
@@ -145,8 +142,8 @@ func (w *worker) settle(ctx context.Context, c *Cell, a *accounting, first int64
 	return rows, context.Cause(ctx)
 }
 
-// differences compares two readings of the ledger. It returns the drivers whose rows have
-// disappeared, and the drivers whose rows are new.
+// differences compares two readings of the ledger. It returns the drivers whose rows disappeared or
+// were added.
 func differences(before, after []order.Grab) (deleted, added []check.Pair) {
 	pairs := make([]check.Pair, len(before))
 	for i, g := range before {
@@ -155,8 +152,8 @@ func differences(before, after []order.Grab) (deleted, added []check.Pair) {
 	return check.CompareAnswers(pairs, after)
 }
 
-// count counts the grabs in the settled ledger, or in the answers if there is no ledger. A grab by
-// a probe counts only if all units of its order already had winners.
+// count counts the grabs in the ledger, or in the answers if there is no ledger. A test grab after
+// the load only counts if the order was already sold out.
 func (w *worker) count(ctx context.Context, c *Cell, a *accounting, first int64, rows []order.Grab, p probes, e *check.Evidence) {
 	repeated := 0
 	if w.cfg.Target.Idempotent {
@@ -197,8 +194,7 @@ func (w *worker) count(ctx context.Context, c *Cell, a *accounting, first int64,
 	c.PhantomGrabs, c.UnacknowledgedGrabs = new(len(phantom)), new(len(unacknowledged))
 }
 
-// readEvents reads the events that our instances have recorded, and counts overlaps and near
-// misses in them.
+// readEvents reads the events that our instances recorded, and counts overlaps and near misses.
 func (w *worker) readEvents(c *Cell, s lock.Strategy, e *check.Evidence) error {
 	if !w.fleet.Ours {
 		return nil
@@ -222,8 +218,8 @@ func (w *worker) readEvents(c *Cell, s lock.Strategy, e *check.Evidence) error {
 	return nil
 }
 
-// probes holds the answers to the probes. A probe is a fresh driver that tries to grab an order
-// after the load.
+// probes holds the answers to probes. A probe is an attempt of a new driver to grab an order after
+// the load.
 type probes struct {
 	stuck   []int64 // orders whose probes got no conclusive answer
 	refused []int64 // orders whose probes were told that they are taken
@@ -231,8 +227,8 @@ type probes struct {
 	lost    bool // whether any probe was answered "taken" or "busy"
 }
 
-// probeAll sends a fresh driver to every order. It stores the events of these probes, but does not
-// count them.
+// probeAll lets a new driver try to grab every order. These attempts do not count as part of the
+// load.
 func (w *worker) probeAll(ctx context.Context, c *Cell, first int64) (p probes, err error) {
 	if ctx.Err() != nil {
 		return p, context.Cause(ctx)
@@ -259,10 +255,8 @@ func (w *worker) probeAll(ctx context.Context, c *Cell, first int64) (p probes, 
 	return p, err
 }
 
-// withoutWinner returns the orders that are reported to probes as taken although the ledger has
-// fewer rows than units. The missing units are stuck, because no driver has them and none can get
-// them. In a service of others, a driver that was told that it won counts as a winner even without
-// a row.
+// withoutWinner returns the orders that are reported as taken although some of their units have no
+// winner. No driver can get such a unit any more.
 func (p probes) withoutWinner(rows []order.Grab, a *accounting, e check.Evidence) []int64 {
 	winners := check.RowsByOrder(rows)
 	if e.Foreign {

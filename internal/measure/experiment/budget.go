@@ -13,14 +13,13 @@ import (
 	"grablab/internal/testbed/fault"
 )
 
-// Causes that end a cell early.
+// Reasons to end a cell early.
 var (
 	errBudget      = errors.New("experiment: the cell took longer than -budget allows")
 	errBudgetTotal = errors.New("experiment: the run took longer than -budget-total allows")
 )
 
-// bounded runs a cell under a fault. It ends the cell when the budget of the cell or of the whole
-// run is used up.
+// bounded runs a cell under a fault, and ends it when the time for the cell or the run is used up.
 func (w *worker) bounded(ctx context.Context, s *cellSpec) Cell {
 	f, _ := fault.Find(s.Fault) // excuse has already refused unknown names
 	ctx, cancel := context.WithTimeoutCause(ctx, w.cfg.Budget, errBudget)
@@ -43,18 +42,17 @@ func (w *worker) bounded(ctx context.Context, s *cellSpec) Cell {
 	return c
 }
 
-// budgetOver returns the reason for cutting short or skipping a cell when the budget of the run is
-// used up.
+// budgetOver explains that something was shortened or skipped because the time for the run is used
+// up.
 func (cfg Config) budgetOver(what string) string {
 	return fmt.Sprintf("%s, because -budget-total %v was used up", what, cfg.BudgetTotal)
 }
 
-// isOver reports whether the run has used up its budget and must not begin another cell.
+// isOver reports whether the time for the run is used up.
 func (cfg Config) isOver() bool { return cfg.BudgetTotal > 0 && !time.Now().Before(cfg.deadline) }
 
-// orderByRisk sorts the cells with a fault, because a run with a budget may not reach the last
-// ones. Cells in which the strategy is known to fail come first. The others are sorted by how many
-// kinds of lock fail under their fault. orderByRisk also prints the order.
+// orderByRisk sorts the cells so that those most likely to fail run first, because the time may not
+// suffice for all. It prints the order.
 func (r *runner) orderByRisk(cells []*cellSpec) {
 	risk := func(s *cellSpec) int {
 		n := catalog.KindsThatFail(s.Fault)
@@ -71,8 +69,7 @@ func (r *runner) orderByRisk(cells []*cellSpec) {
 	r.progress.say("the cells in the order of their risk: %s", strings.Join(names, ", "))
 }
 
-// leaveOut adds a result for each cell that did not run because the budget was used up. If the run
-// ended for another reason, such cells get no result.
+// leaveOut adds a result for each cell that was skipped because the time was used up.
 func (r *runner) leaveOut() error {
 	if !r.cfg.isOver() {
 		return nil

@@ -17,8 +17,8 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// cell runs one strategy under load. It opens fresh orders, switches the instances to the
-// strategy, sends the load, waits for late grabs, audits the outcome and judges it.
+// cell tests one strategy under load. It opens new orders, sends the load, waits for late grabs,
+// audits the outcome and judges it.
 func (w *worker) cell(ctx context.Context, s lock.Strategy, size Load) Cell {
 	c := w.blank(s, catalog.NoFault, size)
 	m := w.measure(ctx, s, &c, &workload{setup: w.cfg.setup(), send: func(ctx context.Context, first int64) (*accounting, error) {
@@ -43,13 +43,13 @@ func (w *worker) cell(ctx context.Context, s lock.Strategy, size Load) Cell {
 	return c
 }
 
-// conclude gives the cell its two verdicts: one on the orders and one on the lock.
+// conclude sets the two verdicts of the cell: one about the orders and one about the lock.
 func (c *Cell) conclude(m measured) {
 	c.Verdict, c.Reason = judge(*c, m)
 	c.Exclusive = judgeLock(*c, m)
 }
 
-// workload says how a cell prepares the instances and what it sends to its fresh orders.
+// workload describes how a cell prepares the instances and what it sends.
 type workload struct {
 	setup  fleet.Setup
 	warmup func(ctx context.Context) error // may be nil
@@ -58,7 +58,7 @@ type workload struct {
 	killed bool // whether the instance that served the unanswered grabs was killed
 }
 
-// blank returns a cell that already has its settings but has no figures yet.
+// blank returns a cell with its settings but without figures.
 func (w *worker) blank(s lock.Strategy, f catalog.Fault, size Load) Cell {
 	c := w.cfg.newCell(s, f)
 	c.Orders = size.Orders
@@ -75,7 +75,7 @@ func (w *worker) blank(s lock.Strategy, f catalog.Fault, size Load) Cell {
 	return c
 }
 
-// measured holds what the verdict on a cell depends on, in addition to the cell's figures.
+// measured holds additional observations that the verdict on a cell depends on.
 type measured struct {
 	*accounting                // nil if the load could not start
 	evidence    check.Evidence // everything that the property checks need
@@ -85,7 +85,7 @@ type measured struct {
 	repeated    string         // why the surplus rows may not stand for a second winner; empty if they do
 }
 
-// measure runs the workload and fills in every figure of the cell that can be counted.
+// measure runs the workload and fills in all figures of the cell.
 func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *workload) (m measured) {
 	if err := w.prepare(ctx, s, c, of.setup); err != nil {
 		m.invalid = fmt.Sprintf("not measured: %v", err)
@@ -163,7 +163,7 @@ func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *work
 	return m
 }
 
-// invalidReasons keeps the first reason to distrust a cell, and ignores later ones.
+// invalidReasons keeps the first reason to distrust a cell.
 type invalidReasons struct{ first string }
 
 func (r *invalidReasons) add(err error, what string) {
@@ -172,8 +172,8 @@ func (r *invalidReasons) add(err error, what string) {
 	}
 }
 
-// lease returns how long a lease lasts in the cell. Without information from the instances, it
-// assumes the TTL.
+// lease returns how long a lease lasts in this cell. If the instances do not report it, lease
+// assumes the configured TTL.
 func (w *worker) lease(c *Cell) time.Duration {
 	if c.LeaseMS == nil {
 		return w.cfg.TTL
@@ -181,8 +181,8 @@ func (w *worker) lease(c *Cell) time.Duration {
 	return time.Duration(*c.LeaseMS * float64(time.Millisecond))
 }
 
-// prepare runs the instances with the settings u and switches them to the strategy. It records the
-// lease that the instances report, because some servers round it.
+// prepare starts the instances with these settings and selects the strategy. It records the lease
+// time that they report, because some servers round it.
 func (w *worker) prepare(ctx context.Context, s lock.Strategy, c *Cell, u fleet.Setup) error {
 	if err := w.fleet.Equip(ctx, u); err != nil {
 		return err
@@ -194,8 +194,8 @@ func (w *worker) prepare(ctx context.Context, s lock.Strategy, c *Cell, u fleet.
 	return err
 }
 
-// send sends the requests and accounts for every answer. If answered is not nil, send calls it
-// with each answer, one at a time.
+// send sends the requests and counts every answer. It also passes each answer to answered, if that
+// is not nil.
 func (w *worker) send(ctx context.Context, c *Cell, requests load.Workload, size Load, answered func(*accounting, *vegeta.Result)) (*accounting, error) {
 	raw, err := w.journal.answers(c, w.suffix())
 	if err != nil {
@@ -218,7 +218,7 @@ func (w *worker) send(ctx context.Context, c *Cell, requests load.Workload, size
 	return a, errors.Join(err, accountErr, raw.Close())
 }
 
-// answers fills in the figures that come from the answers of the clients.
+// answers fills in the figures that come from the answers to clients.
 func (c *Cell) answers(a *accounting) {
 	c.Requests, c.Outcomes, c.Errors, c.ServedBy = a.requests, a.outcomes, a.errors, a.servedBy
 	c.ContendedOrders = &a.contended
@@ -234,8 +234,8 @@ func (c *Cell) answers(a *accounting) {
 	}
 }
 
-// count fills in the figures that the instances counted between two readings of their counters.
-// They stay nil if the instances do not count them, or if an instance was restarted in between.
+// count fills in how much the counters of the instances have grown. It leaves the figures nil if an
+// instance has no counters or was restarted.
 func (c *Cell) count(before, after fleet.Counters, err error) {
 	if err != nil || !(before.Epoch == after.Epoch) || c.Requests == 0 {
 		return

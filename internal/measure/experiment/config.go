@@ -1,10 +1,6 @@
-// Package experiment runs the cells of a table (strategies, each under several faults) and judges
-// them.
+// Package experiment runs the cells of a table and judges them. A cell is one strategy under one
+// fault.
 //
-// Execute takes a Config, returns a Run with one result for each cell, and writes a folder of raw
-// records. For each cell, it opens fresh orders and switches the instances to the strategy. Then
-// it sends the load, or injects a fault into a few orders, and audits the outcome. The ledger
-// decides what happened, while the answers to clients and the events of the instances explain it.
 // To read the code, start at Execute. Continue with worker.cell for load, injection for faults and
 // judge for verdicts.
 package experiment
@@ -35,8 +31,8 @@ type Config struct {
 
 	Load
 	Peak PeakConfig
-	// Stock is the number of units of each order. PerDriver is how many of them one driver may
-	// get. 0 means 1 for both.
+	// Stock is the number of units of each order, and PerDriver is how many a driver may get. The
+	// default is 1.
 	Stock, PerDriver int
 
 	Work   time.Duration
@@ -44,8 +40,7 @@ type Config struct {
 	Wait   time.Duration
 	Guard  order.Guard // empty means the default guard of each strategy
 	OnLost grab.OnLost
-	// Asked records which of these settings the user has set, because a fault may change only
-	// those that the user has not.
+	// Asked records which settings the user chose, because faults must not change those.
 	Asked Asked
 	// ClockOffset shifts the wall clock of the second instance.
 	ClockOffset time.Duration
@@ -55,45 +50,42 @@ type Config struct {
 	Exe       string // path of this program, which also runs as an instance and as the process that cleans up after a crash
 
 	// Target describes a service that is already running. If it has addresses, the run starts no
-	// stack.
+	// servers.
 	Target target.Target
-	// Service is a service that the run starts on its own stack. If it is not nil, Target
-	// describes its calls.
+	// Service describes a service that the run has to start. In that case, Target describes its
+	// calls.
 	Service *fleet.Service
-	// Expect replaces the claims of the registry if it is not nil.
+	// Expect replaces the expected verdicts if it is not nil.
 	Expect []target.Expectation
-	// Settle is how long the ledger of a foreign service must stay unchanged before the program
-	// judges it. If it is 0, the program waits for one lease, and for at least 2 s.
+	// Settle is how long the ledger of a foreign service must stay unchanged before it is judged. 0
+	// means the lease time, but at least 2 s.
 	Settle      time.Duration
 	settleLimit time.Duration // how much longer the ledger may keep changing; 0 means the default
-	// Inspected is called before the first cell with what a few test grabs of each strategy
-	// reveal. It applies only to a foreign service. If it returns an error, the run ends. If it
-	// is nil, no test grabs are made.
+	// Inspected is called with what a few test grabs reveal about a foreign service. If it returns
+	// an error, the run ends. If it is nil, there are no test grabs.
 	Inspected func(Preflight) error
-	// Warmup is how long grabs are sent without being counted, before the load of each cell.
+	// Warmup is how long uncounted grabs are sent before the load of each cell.
 	Warmup time.Duration
 
-	// Shard describes the share of the load that this run sends to targets. If it is nil, the run
-	// sends everything.
+	// Shard selects the part of the load that this process sends. If it is nil, the process sends
+	// all of it.
 	Shard *shard.Shard
-	// Merge provides answers that shards have recorded. If it is not nil, the run judges these
-	// answers instead of sending a load.
+	// Merge provides the answers that several processes recorded. If it is set, the run judges them
+	// and sends nothing.
 	Merge *shard.Merge
 
-	// Repeat is how often each cell without a fault runs. Repetitions of different strategies are
-	// interleaved. 0 means once.
+	// Repeat is how often each cell without a fault runs. 0 means once.
 	Repeat int
-	// Budget limits the time for one cell with a fault, and for one search of the scenario peak.
+	// Budget limits the time for one cell with a fault, and for one search for the highest rate.
 	Budget time.Duration
-	// BudgetTotal limits the time for the whole run. If it is set, the cells with the highest risk
-	// come first. 0 means no limit.
+	// BudgetTotal limits the time for the whole run. 0 means no limit. If it is set, the riskiest
+	// cells run first.
 	BudgetTotal time.Duration
 	deadline    time.Time // when BudgetTotal is used up
-	// Workers is how many cells with a fault run in parallel, each on a stack of its own. 0 means
-	// 1.
+	// Workers is how many cells with a fault run in parallel, each with its own servers. 0 means 1.
 	Workers int
-	// Resume is an earlier run with the same settings and the same Out. Its finished cells are not
-	// repeated. It may be nil.
+	// Resume is an earlier, unfinished run with the same settings. Its finished cells do not run
+	// again. It may be nil.
 	Resume *Run
 
 	OTLP  string // URL of the collector for the traces of our instances; empty for no traces
@@ -105,18 +97,18 @@ type Config struct {
 	TTY   bool      // whether Log is a terminal, where each progress line may overwrite the previous one
 }
 
-// Asked records which settings the user has set explicitly.
+// Asked records which settings the user chose.
 type Asked struct{ Work, TTL, Wait, Timeout bool }
 
-// Load configures the load of a cell, in which every driver grabs every order.
+// Load configures a load in which every driver grabs every order.
 type Load = load.Config
 
-// PeakConfig configures the search of the scenario peak.
+// PeakConfig configures the search for the highest rate.
 type PeakConfig struct {
 	P99 time.Duration // upper limit for the 99th percentile of the latency, counted from when requests were due
 }
 
-// Scenario is a named load together with suitable settings.
+// Scenario is a named load with settings that suit it.
 type Scenario struct {
 	Name, About string
 	Config      Config
@@ -143,10 +135,10 @@ var Scenarios = []Scenario{
 	}},
 }
 
-// units returns the number of units of each order, which is at least 1.
+// units returns how many units each order has.
 func (cfg Config) units() int { return max(cfg.Stock, 1) }
 
-// perDriver returns how many units of an order one driver may get, which is at least 1.
+// perDriver returns how many units of an order one driver may get.
 func (cfg Config) perDriver() int { return max(cfg.PerDriver, 1) }
 
 // asRunning adopts the settings of instances that are already running.

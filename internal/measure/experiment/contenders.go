@@ -35,23 +35,23 @@ func (s *strike) sendContenders(ctx context.Context) error {
 	return nil
 }
 
-// giveUp discards a strike that can no longer show anything, and lets the faulted driver continue.
+// giveUp abandons the test of one order that can no longer show anything, and lets its driver
+// continue.
 func (s *strike) giveUp(ctx context.Context, c *contest) error {
 	s.cancelStrike(c)
 	return s.releaseDriver(ctx, c)
 }
 
-// isTooLate reports whether contenders can no longer finish before the faulted driver's lease
-// ends. A restart that takes long can cause this. The strike would then show nothing.
+// isTooLate reports whether other drivers can no longer finish before the faulted driver's lease
+// ends. A slow restart can cause this.
 func (s *strike) isTooLate(c *contest) bool {
 	held := s.in.fault.Course == fault.AfterHeal || s.in.fault.Course == fault.BeforeHeal
 	return s.in.trail.service != nil && held && s.in.fault.ContendFor < 1 && c.struck &&
 		time.Since(c.heldSince)+s.contendFor() > s.in.w.lease(s.in.cell)*9/10
 }
 
-// awaitExpiry waits until the leases of the faulted drivers have expired. It does so only for
-// locks that refuse at once instead of waiting, because contenders would otherwise be refused
-// before the lease ends and show nothing.
+// awaitExpiry waits until the leases of the faulted drivers have expired, if the lock refuses other
+// drivers instead of letting them wait. Drivers that came earlier would only be refused.
 func (s *strike) awaitExpiry(ctx context.Context) error {
 	waits := s.in.trail.service != nil || len(s.in.trail.calls[fault.Waiting]) > 0
 	if waits || s.in.strategy.Excludes != catalog.Global || s.in.fault.ContendFor < 1 || wait.For(ctx, s.in.w.lease(s.in.cell)*11/10) {
@@ -60,8 +60,8 @@ func (s *strike) awaitExpiry(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// sendLate sends one more driver for every order, after the other instance reaches all servers
-// again. This driver reveals whether the order is open or grabbed.
+// sendLate sends one more driver to every order when the other instance reaches all servers again.
+// Its answer shows whether the order is still open.
 func (s *strike) sendLate(ctx context.Context) error {
 	err := s.awaitAble(ctx, s.in.other)
 	for _, c := range s.contests {
@@ -70,8 +70,8 @@ func (s *strike) sendLate(ctx context.Context) error {
 	return err
 }
 
-// sendLast sends one more driver for each remaining unit, and waits for their answers. A unit can
-// remain if a driver gave it back after the other drivers were refused.
+// sendLast sends another driver for each unit that is still unsold, and waits for the answers. A
+// driver may have returned a unit after the others were refused.
 func (s *strike) sendLast(ctx context.Context) error {
 	if s.in.w.cfg.units() == 1 {
 		return nil
@@ -82,9 +82,8 @@ func (s *strike) sendLast(ctx context.Context) error {
 	return s.awaitAnswers(ctx)
 }
 
-// awaitRecovery waits until the other instance of a service has reconnected, if the fault has
-// closed its connections too. It waits at most half a lease, because contenders must not win only
-// because a lease expired. If recovery takes longer, the strike does not count.
+// awaitRecovery waits until the other instance of a service has reconnected. It waits at most half
+// a lease, because the other drivers must not win just because a lease expired.
 func (s *strike) awaitRecovery(ctx context.Context) error {
 	if s.in.trail.service == nil || !s.in.fault.Severs {
 		return nil
@@ -99,18 +98,17 @@ func (s *strike) awaitRecovery(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// contendFor returns how long contenders may compete while the fault is active.
+// contendFor returns how long other drivers may compete while the fault is active.
 func (s *strike) contendFor() time.Duration {
 	return time.Duration(s.in.fault.ContendFor * float64(s.in.w.lease(s.in.cell)))
 }
 
-// awaitContenders waits until contenders have claimed every unit of every order, or one is held
-// just before its claim. It also returns when the contenders at the other instance have got as far
-// as the fault requires, or when their time is over. It does not wait for contenders at the struck
-// instance, because the fault may have stopped them too.
+// awaitContenders waits until other drivers have claimed every unit, are held just before their
+// claim, or run out of time. It only waits for drivers at the other instance, because the fault may
+// block this one.
 //
-// After a refusal, another contender is sent, because not every service lets drivers wait for the
-// lock. A foreign service may also answer "taken" while the lock is held.
+// After each refusal it sends another driver, because the service may refuse drivers while the lock
+// is held.
 func (s *strike) awaitContenders(ctx context.Context) error {
 	return s.until(ctx, s.contendFor(), func() (bool, error) {
 		claimed := s.claimed(ctx)
@@ -133,19 +131,19 @@ func (s *strike) awaitContenders(ctx context.Context) error {
 	})
 }
 
-// awaitsOther reports whether a contender at the other instance is still unanswered.
+// awaitsOther reports whether a driver at the other instance still has no answer.
 func (s *strike) awaitsOther(c *contest) bool {
 	return slices.ContainsFunc(c.contenders, func(r load.Request) bool { return r.Target == s.in.other.URL && s.isPending(r) })
 }
 
-// noteEarly records that the faulted driver wrote or was answered before its lease ended. The
-// expiry of this lease then cannot let in a second holder.
+// noteEarly records that the faulted driver wrote or was answered before its lease ended. The end
+// of that lease then cannot cause a double-grab.
 func (s *strike) noteEarly(c *contest, claimed func(load.Request) bool) {
 	inTime := time.Since(c.heldSince) < s.in.w.lease(s.in.cell)
 	c.endedInTime = c.endedInTime || inTime && (claimed(c.faulted) || s.isAnswered(c.faulted))
 }
 
-// sendAgain sends one more contender, a short time after all others were answered.
+// sendAgain sends one more driver shortly after all others were answered.
 func (s *strike) sendAgain(c *contest) {
 	if c.retriedAt.IsZero() {
 		c.retriedAt = time.Now()
@@ -159,9 +157,8 @@ func (s *strike) sendAgain(c *contest) {
 	s.in.bursts.Send([]load.Request{r})
 }
 
-// freeContenders lets contenders continue to their claims once the faulted driver has claimed or
-// been answered. It also does so after two thirds of the contenders' own leases, because they must
-// claim before those expire.
+// freeContenders lets the other drivers write once the faulted driver has written or been answered.
+// It does not wait longer than their own leases allow.
 func (s *strike) freeContenders(ctx context.Context, claimed func(load.Request) bool) error {
 	held := s.held(ctx)
 	for _, c := range s.contests {
@@ -188,17 +185,15 @@ func (s *strike) freeContenders(ctx context.Context, claimed func(load.Request) 
 	return nil
 }
 
-// mustClaimFirst reports whether the cell can only fail if the faulted driver claims before any
-// contender. That is so if the faulted driver has read the order as open and has the older fencing
-// token.
+// mustClaimFirst reports whether the cell can only fail if the faulted driver writes before the
+// other drivers. This is so if it has the older fencing token and has read the order as open.
 func (s *strike) mustClaimFirst(c *contest) bool {
 	return s.in.cell.Guard == order.FenceWrite && s.in.fault.Course == fault.AfterHeal && c.point.Role == fault.Alone &&
 		(c.point.Phase == tap.Read && c.point.After || c.point.Phase == tap.Claim && !c.point.After)
 }
 
-// mayFreeContenders reports whether contenders no longer need to be held before their claim.
-// Normally, this is once the faulted driver has claimed or been answered. Under the course
-// Released, it is once later contenders have claimed all units.
+// mayFreeContenders reports whether the other drivers may write now. Normally they may once the
+// faulted driver has written or been answered.
 func (s *strike) mayFreeContenders(c *contest, claimed func(load.Request) bool) bool {
 	if s.in.fault.Course == fault.Released {
 		return s.in.atLeastUnits(c.contenders[1:], claimed)
@@ -206,8 +201,8 @@ func (s *strike) mayFreeContenders(c *contest, claimed func(load.Request) bool) 
 	return claimed(c.faulted) || s.isAnswered(c.faulted)
 }
 
-// awaitQuiet waits until all drivers have been answered, or until the time for competing is over.
-// Meanwhile, it sends more contenders until enough have got as far as the fault requires.
+// awaitQuiet waits until all drivers have been answered or the time is over. It sends more drivers
+// until enough of them have competed.
 func (s *strike) awaitQuiet(ctx context.Context) error {
 	return s.until(ctx, s.contendFor(), func() (bool, error) {
 		claimed := s.claimed(ctx)
@@ -222,12 +217,12 @@ func (s *strike) awaitQuiet(ctx context.Context) error {
 	})
 }
 
-// repeatsFor limits how long an outage may last because a client repeats its calls. By default,
+// repeatsFor limits how long an outage may last while a client repeats its calls. By default,
 // ioredis gives up after 11 s and redis-py after 7 s.
 const repeatsFor = 20 * time.Second
 
-// awaitFailedRelease prolongs an outage until the release that it strikes has failed. Otherwise the
-// client of a service could repeat the release after the outage, and no order would be stuck.
+// awaitFailedRelease prolongs an outage until the client has given up releasing its lock. Otherwise
+// it could release the lock after the outage, and the order would not get stuck.
 func (s *strike) awaitFailedRelease(ctx context.Context) error {
 	if s.in.trail.service == nil || !s.in.fault.Lasts {
 		return nil
@@ -239,8 +234,7 @@ func (s *strike) awaitFailedRelease(ctx context.Context) error {
 	})
 }
 
-// releaseContenders waits until every held contender may continue to its claim, and removes the
-// remaining holds.
+// releaseContenders lets all remaining drivers continue when it is their turn.
 func (s *strike) releaseContenders(ctx context.Context) error {
 	err := s.until(ctx, s.in.w.lease(s.in.cell)*2/3, func() (bool, error) {
 		err := s.freeContenders(ctx, s.claimed(ctx))
@@ -264,7 +258,7 @@ func (s *strike) sendSecond(ctx context.Context) error {
 }
 
 // sendThird sends the remaining drivers after the faulted driver has released its lock. They must
-// finish while the second driver is still held before its claim.
+// finish before the second driver writes.
 func (s *strike) sendThird(ctx context.Context) error {
 	sent := map[*contest]bool{}
 	err := s.until(ctx, s.in.w.lease(s.in.cell)/2, func() (bool, error) {

@@ -11,14 +11,14 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// contest contains the drivers that grab one order. The fault hits one of them, the faulted
-// driver, at the given point.
+// contest describes the drivers that compete for one order. The fault hits one of them, which is
+// called the faulted driver.
 type contest struct {
 	point fault.Point
 	order int64
 	calls int // how many parallel calls are held at the point
 
-	// The drivers, in the order in which they are sent.
+	// The drivers, in the order in which they start.
 	holder      *load.Request  // has the lock before the faulted driver, at the other instance; may be nil
 	faulted     load.Request   // grabs at the instance that the fault hits
 	waiter      *load.Request  // waits for the faulted driver's lock, at the other instance; may be nil
@@ -26,7 +26,7 @@ type contest struct {
 	lateDriver  load.Request   // is sent to the other instance once the fault is healed
 	lastDrivers []load.Request // are sent after all others were answered, if there are several units
 
-	// What has happened to the holder and to the faulted driver.
+	// What has happened to the first holder and to the faulted driver.
 	holderReleased bool
 	lastCallAt     time.Time // when the waiting driver was first seen to have made its last call before it waits
 	heldSince      time.Time // when a call was first held at the point; zero if none was
@@ -35,14 +35,13 @@ type contest struct {
 	endedInTime    bool      // whether the driver wrote or was answered before its lease ended
 	answeredAt     time.Time
 
-	// What has happened to the contenders.
+	// What has happened to the other drivers.
 	contenderHeldSince time.Time // when a contender was first held before its claim
 	contenderFreed     bool      // whether the held contenders may continue
 	retriedAt          time.Time // when the wait before the next contender began; zero if there is no such wait
 }
 
-// contest returns the contest for the nth order of the cell. The seed determines which driver
-// plays which role.
+// contest assigns the drivers of the nth order to their roles, depending on the seed.
 func (in *injection) contest(n int, p fault.Point) *contest {
 	c := &contest{point: p, order: in.first + int64(n), calls: in.trail.callsAt(p)}
 	drivers := rand.New(rand.NewPCG(in.w.cfg.Seed, uint64(n))).Perm(in.w.cfg.strikeDrivers())
@@ -69,8 +68,8 @@ func (in *injection) contest(n int, p fault.Point) *contest {
 			c.contenders = append(c.contenders, r)
 		}
 	}
-	// Send all contenders to the other instance if the calls of the struck one cannot be
-	// attributed to a driver. Otherwise, the fault would also hit calls of contenders.
+	// Send all other drivers to the other instance if the calls of this one cannot be attributed to
+	// drivers. Otherwise the fault would hit them too.
 	if (!in.w.fleet.Ours || in.w.cfg.units() > 1) && p != (fault.Point{}) {
 		for i := range c.contenders {
 			c.contenders[i].Target = in.other.URL
@@ -89,15 +88,14 @@ func (in *injection) contest(n int, p fault.Point) *contest {
 	return c
 }
 
-// tokensDecide reports whether a waiting driver must continue after only one contender has
-// claimed. If the lock has forgotten its counter, the waiting driver's token is higher than that
-// of the first contender. However, a second contender's token would be as high, and the fence
-// would then refuse the waiting driver's write.
+// tokensDecide reports whether a waiting driver must continue after the first other driver has
+// written. If the lock has lost its token counter, a second one would get a token that is as high
+// as the waiting driver's.
 func (in *injection) tokensDecide(p fault.Point) bool {
 	return in.w.cfg.units() > 1 && in.cell.Guard == order.FenceWrite && p.Role == fault.Waiting && in.fault.Course != fault.Released
 }
 
-// place returns a sort key, so that requests to the struck instance are sorted last.
+// place returns a sort key that puts requests to the struck instance last.
 func (in *injection) place(r load.Request) string {
 	if r.Target == in.struck.URL {
 		return "struck"
@@ -108,7 +106,7 @@ func (in *injection) place(r load.Request) string {
 // all returns the requests of every driver of the order.
 func (c *contest) all() []load.Request { return append(c.others(), c.lastDrivers...) }
 
-// others returns the requests of all drivers except those that are sent last.
+// others returns the requests of all drivers except the last ones.
 func (c *contest) others() []load.Request {
 	all := append([]load.Request{c.faulted, c.lateDriver}, c.contenders...)
 	for _, r := range []*load.Request{c.holder, c.waiter} {
@@ -119,8 +117,8 @@ func (c *contest) others() []load.Request {
 	return all
 }
 
-// hasQueued reports whether a waiting driver's last call is old enough to have been answered. The
-// time counts from the first call of hasQueued.
+// hasQueued reports whether the waiting driver is in the queue. It assumes so a short time after
+// the driver's last call.
 func (c *contest) hasQueued() bool {
 	if c.lastCallAt.IsZero() {
 		c.lastCallAt = time.Now()
@@ -128,8 +126,7 @@ func (c *contest) hasQueued() bool {
 	return time.Since(c.lastCallAt) > simultaneous
 }
 
-// cancelStrike takes back a strike that could not show anything, so that the cell does not count
-// it.
+// cancelStrike removes a test that could not show anything from the counts.
 func (s *strike) cancelStrike(c *contest) {
 	if c.struck {
 		c.struck = false

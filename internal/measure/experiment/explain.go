@@ -10,14 +10,13 @@ import (
 	"grablab/internal/history"
 )
 
-// failed names an order and the property that was violated on it.
+// failed names an order and the property that it violates.
 type failed struct {
 	order    int64
 	property string
 }
 
-// failureOf returns the worst failure of an order. The property is empty if the order did not
-// fail.
+// failureOf returns the worst failure of an order. Its property is empty if the order is fine.
 func failureOf(id int64, s lock.Strategy, e check.Evidence) failed {
 	f := failed{order: id}
 	switch {
@@ -31,11 +30,11 @@ func failureOf(id int64, s lock.Strategy, e check.Evidence) failed {
 	return f
 }
 
-// doubleGrabs returns how many grabs of an order exceed its units.
+// doubleGrabs returns how many grabs of an order exceed its number of units.
 func doubleGrabs(e check.Evidence, id int64) int { return max(0, grabsOf(e, id)-max(e.Units, 1)) }
 
-// onlyRepeats reports whether the surplus rows of an order only repeat drivers that have a row
-// already. A foreign service may write such rows, and they do not prove a second winner.
+// onlyRepeats reports whether every surplus row of an order repeats an earlier row of the same
+// driver. Such rows do not prove a second winner.
 func onlyRepeats(e check.Evidence, id int64) bool {
 	if !e.Foreign || e.FromAnswers {
 		return false
@@ -60,8 +59,7 @@ func grabsOf(e check.Evidence, id int64) (n int) {
 	return n
 }
 
-// overlapsOf returns the pairs of holders of an order that were inside at the same time. It
-// returns none if there is no lock or nothing was recorded.
+// overlapsOf returns the pairs of drivers that held the lock of an order at the same time.
 func overlapsOf(e check.Evidence, s lock.Strategy, id int64) []check.Overlap {
 	if e.Record == nil || s.Excludes == catalog.NoExclusion {
 		return nil
@@ -69,7 +67,7 @@ func overlapsOf(e check.Evidence, s lock.Strategy, id int64) []check.Overlap {
 	return check.Overlaps(slices.DeleteFunc(slices.Clone(e.Record.Holds), func(h check.Hold) bool { return h.Order != id }), s.Excludes)
 }
 
-// explain builds a timeline for each failed order whose events were recorded.
+// explain builds a timeline for each failed order that has recorded events.
 func (w *worker) explain(c *Cell, s lock.Strategy, e check.Evidence, failures []failed) (map[int64]check.Timeline, error) {
 	timelines := map[int64]check.Timeline{}
 	if len(failures) == 0 || e.Record == nil {
@@ -98,8 +96,8 @@ func (w *worker) explain(c *Cell, s lock.Strategy, e check.Evidence, failures []
 	return timelines, nil
 }
 
-// keep stores the events of the cell, and the timeline of the order that explains the verdict
-// best. It returns the timelines of all given failures.
+// keep stores the events of the cell and the timeline that explains its verdict best. It returns
+// the timelines of all failures.
 func (w *worker) keep(c *Cell, s lock.Strategy, m *measured, failures []failed) map[int64]check.Timeline {
 	if m.accounting == nil {
 		return nil
@@ -119,9 +117,8 @@ func (w *worker) keep(c *Cell, s lock.Strategy, m *measured, failures []failed) 
 	return timelines
 }
 
-// worstOf chooses the failed order whose timeline the cell shows. It prefers a double-grab to a
-// stuck order, and a stuck order to overlapping holders. Among equal failures, it prefers the
-// first of those given. It returns the zero value if no order failed.
+// worstOf chooses the failed order whose timeline is shown. A double-grab comes first, then a stuck
+// order, then overlapping holders.
 func worstOf(c *Cell, s lock.Strategy, e check.Evidence, failures []failed) (worst failed) {
 	if c.Sale != nil && c.Fault == catalog.NoFault { // an oversell among so many drivers cannot be blamed on a single one
 		return worst
@@ -145,7 +142,7 @@ func worstOf(c *Cell, s lock.Strategy, e check.Evidence, failures []failed) (wor
 	return worst
 }
 
-// judgePoints adds a row to the cell for each point at which the fault was injected.
+// judgePoints adds the outcome of each point of a grab at which the fault was injected.
 func (in *injection) judgePoints(m *measured) {
 	if m.accounting == nil {
 		return
@@ -167,8 +164,8 @@ func (in *injection) judgePoints(m *measured) {
 	}
 }
 
-// modeOf returns the id of the failure mode that explains an order. It takes the mode from the
-// timeline or, without a timeline, infers it from the fault. It returns "" if no known mode fits.
+// modeOf returns the id of the failure mode that explains an order, or "" if none fits. If there is
+// no timeline, it infers the mode from the fault.
 func (in *injection) modeOf(c *contest, e check.Evidence, timelines map[int64]check.Timeline) string {
 	if mode := timelines[c.order].Mode; mode != "" {
 		return mode
@@ -181,7 +178,7 @@ func (in *injection) modeOf(c *contest, e check.Evidence, timelines map[int64]ch
 	return mode.ID
 }
 
-// row returns the outcome of the orders that the fault struck at the named point.
+// row returns the outcome of the orders that were hit at the named point of a grab.
 func (in *injection) row(name string, e check.Evidence, timelines map[int64]check.Timeline) Point {
 	p := Point{Point: name, Strikes: max(1, len(in.prepared.Strikes))} // at least one is expected, even if the cell was interrupted before its first strike
 	var double, repeated, left, stuck, overlaps, misses int

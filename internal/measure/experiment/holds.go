@@ -15,8 +15,7 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// The kinds of holds (breakpoints for calls), by purpose. The name of a hold consists of its kind
-// and the order.
+// Kinds of breakpoints. The name of a breakpoint consists of its kind and the order.
 const (
 	pointHold     = "point"     // stops the faulted driver at the point where the fault is injected
 	workHold      = "work"      // stops the faulted driver's grab while the fault holds a background call of it
@@ -28,14 +27,14 @@ const (
 	contenderHold = "contender" // stops contenders just before they claim
 )
 
-// hold is a breakpoint at one instance, for the calls of one contest.
+// hold is a breakpoint: it stops certain calls of the drivers of one order at one instance.
 type hold struct {
 	in   *fleet.Instance
 	kind string
 	control.Hold
 }
 
-// holds returns the holds that must be set before the drivers of a contest are sent.
+// holds returns the breakpoints that must be set before the drivers of an order start.
 func (s *strike) holds(c *contest) []hold {
 	faulted := []int64{c.faulted.Driver}
 	all := []hold{{s.in.struck, callsHold, control.Hold{Drivers: faulted, Outcome: control.Delivered}}}
@@ -74,17 +73,15 @@ func (s *strike) holds(c *contest) []hold {
 	return all
 }
 
-// holdsContenders reports whether contenders are held before they claim. If the fence is compared
-// only at the write, an order is grabbed twice only if the older token writes first (F34). A
-// faulted driver that waited for the lock may have the newer token, so its contenders are not
-// held.
+// holdsContenders reports whether the other drivers are stopped before they write. A fence that is
+// checked only at the write fails only if the older token writes first (F34).
 func (s *strike) holdsContenders(c *contest) bool {
 	fenced := s.in.cell.Guard == order.FenceWrite && s.in.fault.Course < fault.Never && c.point.Role == fault.Alone
 	return s.in.fault.HoldContenders || fenced
 }
 
-// heldContenders returns the contenders that are held before they claim. Under the course
-// Released, drivers come one after another and only the first is held.
+// heldContenders returns the drivers that are stopped before they write. If the lock is released
+// first, drivers come one by one and only the first is stopped.
 func (s *strike) heldContenders(c *contest) []load.Request {
 	switch {
 	case !s.holdsContenders(c):
@@ -98,8 +95,8 @@ func (s *strike) heldContenders(c *contest) []load.Request {
 
 func holdName(kind string, c *contest) string { return fmt.Sprintf("%s-%d", kind, c.order) }
 
-// name returns the name of the hold. Each contender has a separate hold, so its name includes the
-// driver.
+// name returns the name of the breakpoint. For other drivers it includes the driver, because each
+// has a breakpoint of its own.
 func (h hold) name(c *contest) string {
 	if h.kind == contenderHold {
 		return fmt.Sprintf("%s-of-%d", holdName(h.kind, c), h.Drivers[0])
@@ -123,8 +120,7 @@ func (s *strike) setHolds(ctx context.Context) error {
 	return nil
 }
 
-// removeHolds removes all remaining holds, except those of calls that must hang until the cell
-// ends.
+// removeHolds removes all breakpoints except those of calls that must hang until the cell ends.
 func (s *strike) removeHolds(ctx context.Context) error {
 	err := removeAll(ctx, s.in.other)
 	if s.in.fault.Course != fault.Never {
@@ -141,7 +137,7 @@ func removeAll(ctx context.Context, in *fleet.Instance) error {
 	return err
 }
 
-// heldCalls contains the calls that are held at each instance, by the name of the hold.
+// heldCalls contains the calls that are stopped at each instance, by the name of the breakpoint.
 type heldCalls struct{ struck, other map[string][]control.Held }
 
 func (s *strike) heldCalls(ctx context.Context) (m heldCalls, err error) {
@@ -152,11 +148,11 @@ func (s *strike) heldCalls(ctx context.Context) (m heldCalls, err error) {
 	return m, err
 }
 
-// simultaneous is the longest time between two calls that still count as simultaneous.
+// simultaneous is the longest time between two calls that count as simultaneous.
 const simultaneous = 100 * time.Millisecond
 
-// isAtPoint reports whether the faulted driver is held at its point. If it makes several calls in
-// parallel there, all of them must be held, or enough time must have passed.
+// isAtPoint reports whether the faulted driver has reached the point at which the fault hits it. If
+// it makes several calls there in parallel, all of them must have arrived.
 func (m heldCalls) isAtPoint(c *contest) bool {
 	n := len(m.struck[holdName(pointHold, c)])
 	if n > 0 && c.heldSince.IsZero() {
@@ -165,8 +161,7 @@ func (m heldCalls) isAtPoint(c *contest) bool {
 	return n >= c.calls || n > 0 && time.Since(c.heldSince) > simultaneous
 }
 
-// releaseDriver removes every hold that stops the faulted driver or its companion, so that both
-// continue.
+// releaseDriver lets the faulted driver and its companion continue.
 func (s *strike) releaseDriver(ctx context.Context, c *contest) error {
 	for _, kind := range []string{pointHold, workHold, retryHold, beforeHold} {
 		if err := s.removeOf(ctx, c, kind); err != nil {
@@ -176,8 +171,8 @@ func (s *strike) releaseDriver(ctx context.Context, c *contest) error {
 	return nil
 }
 
-// held returns the holds that currently stop contenders. An instance that does not answer, such as
-// a stopped one, counts as holding none.
+// held returns the breakpoints at which other drivers wait now. A stopped instance counts as having
+// none.
 func (s *strike) held(ctx context.Context) map[*contest][]hold {
 	all := map[*contest][]hold{}
 	if !slices.ContainsFunc(s.contests, s.holdsContenders) {
@@ -203,7 +198,7 @@ func (s *strike) held(ctx context.Context) map[*contest][]hold {
 	return all
 }
 
-// loseReplies sends the calls that are held at the points to their servers, but drops the replies.
+// loseReplies sends the stopped calls to their servers, but discards the replies.
 func (s *strike) loseReplies(ctx context.Context) error {
 	for _, c := range s.contests {
 		held, err := s.in.struck.Held(ctx, holdName(pointHold, c), 0, 0)
@@ -221,7 +216,7 @@ func (s *strike) loseReplies(ctx context.Context) error {
 	return nil
 }
 
-// remove removes all holds of one kind. It ignores holds that no longer exist.
+// remove removes all breakpoints of one kind.
 func (s *strike) remove(ctx context.Context, kind string) error {
 	for _, c := range s.contests {
 		if err := s.removeOf(ctx, c, kind); err != nil {

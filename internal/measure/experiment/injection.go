@@ -28,9 +28,9 @@ const (
 	outlasting       = 12 * time.Second // a lease long enough for a service to reconnect
 )
 
-// injection runs a cell under a fault. It uses a separate order for each point of a grab at which
-// the fault is injected. Calls are held and the ledger is read between the steps, so that the
-// outcome does not depend on timing. fault.Fault describes the steps.
+// injection tests one strategy under one fault. It injects the fault at each step of a grab, with a
+// new order each time. It stops calls at breakpoints, so that the outcome does not depend on
+// timing.
 type injection struct {
 	w        *worker
 	strategy lock.Strategy
@@ -59,7 +59,7 @@ type injection struct {
 	ended    map[load.Request]time.Time // when each request was answered
 }
 
-// inject runs one strategy under a fault and returns the judged cell.
+// inject tests one strategy under a fault and returns the judged cell.
 func (w *worker) inject(ctx context.Context, s lock.Strategy, f fault.Fault) Cell {
 	under := w.withSettingsFor(f)
 	c := under.blank(s, f.Name, under.cfg.Load)
@@ -69,8 +69,8 @@ func (w *worker) inject(ctx context.Context, s lock.Strategy, f fault.Fault) Cel
 	return c
 }
 
-// withSettingsFor returns a copy of the worker with the settings that the fault needs. Settings
-// that the user has chosen stay unchanged.
+// withSettingsFor returns a worker with the settings that the fault needs. It keeps all settings
+// that the user chose.
 func (w *worker) withSettingsFor(f fault.Fault) *worker {
 	under, asked := *w, w.cfg.Asked
 	cfg := &under.cfg
@@ -94,13 +94,11 @@ func (w *worker) withSettingsFor(f fault.Fault) *worker {
 	return &under
 }
 
-// strikeDrivers returns how many drivers grab each order under a fault. Each unit beyond the first
-// needs two more drivers, one during the fault and one at the end. Otherwise, too few could be
-// left for an oversell after earlier drivers have failed.
+// strikeDrivers returns how many drivers grab each order under a fault. Each additional unit needs
+// two more, so that enough are left for an oversell after some have failed.
 func (cfg Config) strikeDrivers() int { return injectionDrivers + 2*(cfg.units()-1) }
 
-// prepareAndStrike prepares the fault, measures the cell while the fault is injected, and judges
-// the result. It cleans up even after an error.
+// prepareAndStrike prepares the fault, injects it, and judges the cell. It always cleans up.
 func (w *worker) prepareAndStrike(ctx context.Context, s lock.Strategy, f fault.Fault, c *Cell) {
 	in := &injection{
 		w: w, strategy: s, fault: f, cell: c,
@@ -129,7 +127,7 @@ func (w *worker) prepareAndStrike(ctx context.Context, s lock.Strategy, f fault.
 	c.conclude(m)
 }
 
-// choosePoints determines at which points of a grab the fault can hit this strategy.
+// choosePoints finds the steps of a grab at which the fault can hit this strategy.
 func (in *injection) choosePoints(ctx context.Context) (err error) {
 	record := in.w.record
 	if in.w.cfg.Service != nil { // orders are opened through the service, so it must be running
@@ -165,8 +163,8 @@ func (in *injection) choosePoints(ctx context.Context) (err error) {
 	return nil
 }
 
-// errUntouched means that a cell is skipped, because the service never uses the servers that the
-// fault hits.
+// errUntouched means that the service never uses the servers that the fault hits, so the cell is
+// skipped.
 var errUntouched = errors.New("it touches nothing that the service uses in a grab")
 
 func names(points []fault.Point) string {
@@ -177,8 +175,8 @@ func names(points []fault.Point) string {
 	return strings.Join(texts, ", ")
 }
 
-// strikeAndMeasure injects the fault at every point and measures the cell. It returns an error
-// only if the fault could not be prepared.
+// strikeAndMeasure injects the fault at every step and measures the cell. It returns an error only
+// if the fault could not be prepared.
 func (in *injection) strikeAndMeasure(ctx context.Context) (m measured, err error) {
 	if err := in.prepareFault(ctx); err != nil {
 		return m, err
@@ -199,7 +197,7 @@ func (in *injection) strikeAndMeasure(ctx context.Context) (m measured, err erro
 	return m, nil
 }
 
-// prepareFault makes the fault ready to be injected, for example by opening proxies.
+// prepareFault makes everything ready for the fault, such as proxies.
 func (in *injection) prepareFault(ctx context.Context) (err error) {
 	target := fault.Target{Stack: in.w.stack, Strategy: in.strategy, Faulted: in.struck, Contender: in.other, Keys: in.keys}
 	if t := in.trail.service; t != nil {
@@ -210,8 +208,8 @@ func (in *injection) prepareFault(ctx context.Context) (err error) {
 	return err
 }
 
-// aim makes sure that a fault of a Redis topology hits the locks of these orders. On a Cluster, it
-// moves their slots to the master that will be struck.
+// aim makes sure that the fault hits the server with the locks. On a Redis Cluster, it moves these
+// locks to the master that will fail.
 func (in *injection) aim(ctx context.Context, contests []*contest) error {
 	in.aimed = contests
 	if in.w.stack == nil || in.w.stack.Topology == nil {
@@ -227,7 +225,7 @@ func (in *injection) keys() (keys []string) {
 	return keys
 }
 
-// prepareAgain prepares the fault once more, because some faults can be injected only once.
+// prepareAgain prepares the fault once more, because some faults can only be injected once.
 func (in *injection) prepareAgain(ctx context.Context) error {
 	if in.prepared.Close != nil {
 		done := in.prepared.Close
@@ -243,21 +241,19 @@ func (in *injection) prepareAgain(ctx context.Context) error {
 	return nil
 }
 
-// lead makes both instances of a service reach their servers at the given addresses.
+// lead makes the instances of a service connect to the given addresses.
 func (in *injection) lead(faulted, contender stack.Addresses) {
 	in.struck.RouteTo(faulted)
 	in.other.RouteTo(contender)
 }
 
-// routes returns the addresses at which each instance reaches the servers, possibly through
-// proxies.
+// routes returns the addresses, possibly of proxies, at which each instance reaches the servers.
 func (in *injection) routes() map[int]stack.Addresses {
 	return map[int]stack.Addresses{0: in.w.stack.Via(in.prepared.Faulted...), 1: in.w.stack.Via(in.prepared.Contender...)}
 }
 
-// groups returns the points in groups that are struck at the same time. Our own instances need
-// only one group. A service needs a group for each point, because proxies cannot tell which driver
-// a held call belongs to, and it may block other calls.
+// groups divides the points into groups that are tested at the same time. For a foreign service,
+// each point needs a separate group, because proxies cannot tell its drivers apart.
 func (in *injection) groups() [][]fault.Point {
 	if in.trail.service == nil {
 		return [][]fault.Point{in.points}
@@ -269,8 +265,7 @@ func (in *injection) groups() [][]fault.Point {
 	return each
 }
 
-// clear stops the instance whose grabs hang, and closes the proxies of the fault after the
-// instances have stopped using them.
+// clear stops the instance whose grabs hang, and then closes the proxies of the fault.
 func (in *injection) clear(ctx context.Context, prepared fault.Prepared) error {
 	var errs []error
 	if in.workload.hung > 0 {
@@ -289,7 +284,7 @@ func (in *injection) clear(ctx context.Context, prepared fault.Prepared) error {
 	return errors.Join(errs...)
 }
 
-// send injects the fault while the drivers send their requests, and accounts for every answer.
+// send injects the fault while drivers grab, and counts every answer.
 func (in *injection) send(ctx context.Context, first int64) (*accounting, error) {
 	in.first = first
 	ctx, stop := context.WithCancelCause(ctx)
@@ -302,8 +297,8 @@ func (in *injection) send(ctx context.Context, first int64) (*accounting, error)
 			strike = in.strikeAtMoments
 		}
 		if err := strike(ctx); err != nil {
-			// Stop the instances, because the calls that they still hold would otherwise continue
-			// in an uncontrolled order.
+			// Stop the instances, because calls that are still stopped would otherwise continue in
+			// random order.
 			if in.w.fleet.Started() {
 				err = errors.Join(err, in.struck.Process().Stop(0), in.other.Process().Stop(0))
 			}
@@ -345,10 +340,8 @@ func (in *injection) noteAnswer(_ *accounting, r *vegeta.Result) {
 	in.answered[req], in.ended[req] = outcome, r.End()
 }
 
-// competed reports whether enough contenders got far enough to cause an oversell. Besides the
-// faulted driver, at least as many drivers as there are units must have reached the lock. If the
-// fault outlasts a lease, they must have won, or been refused after the faulted driver's lease
-// ended. An earlier refusal proves nothing.
+// competed reports whether enough other drivers got far enough to cause an oversell. If the fault
+// outlasts a lease, drivers that were refused before the lease ended do not count.
 func (in *injection) competed(c *contest) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -367,14 +360,13 @@ func (in *injection) competed(c *contest) bool {
 	})
 }
 
-// outlasts reports whether the fault delays the faulted driver's write beyond its lease while
-// other drivers compete for the order.
+// outlasts reports whether the fault delays the faulted driver's write until after its lease, while
+// other drivers compete.
 func (in *injection) outlasts() bool {
 	return in.fault.ContendFor >= 1 && (in.fault.Course < fault.Never || in.fault.Course == fault.Released)
 }
 
-// atLeastUnits reports whether the predicate is true for at least as many requests as the order
-// has units.
+// atLeastUnits reports whether the predicate is true for as many requests as the order has units.
 func (in *injection) atLeastUnits(requests []load.Request, holds func(load.Request) bool) bool {
 	n := 0
 	for _, r := range requests {
@@ -385,10 +377,8 @@ func (in *injection) atLeastUnits(requests []load.Request, holds func(load.Reque
 	return n >= in.w.cfg.units()
 }
 
-// strikeAll injects the fault at every point, in each way that the fault allows. Before each
-// injection, drivers grab one order without a fault. That order proves that grabs succeed at all,
-// and it reopens the sessions that the previous fault closed. After the last injection, one more
-// such order must succeed, whatever the fault has left behind.
+// strikeAll injects the fault at every step of a grab. Before each injection and after the last, it
+// checks with another order that grabs succeed without the fault.
 func (in *injection) strikeAll(ctx context.Context) error {
 	struck := false
 	for n := range in.prepared.Strikes {
@@ -418,13 +408,13 @@ func (in *injection) strikeAll(ctx context.Context) error {
 	return in.withoutFault(ctx)
 }
 
-// following returns the contest for the next unused order.
+// following returns the drivers for the next unused order.
 func (in *injection) following(p fault.Point) *contest {
 	in.next++
 	return in.contest(in.next-1, p)
 }
 
-// withoutFault lets the drivers grab the next unused order while no fault is active.
+// withoutFault lets the drivers grab the next unused order without a fault.
 func (in *injection) withoutFault(ctx context.Context) error {
 	c := in.following(fault.Point{})
 	in.undisturbed = append(in.undisturbed, c)

@@ -16,9 +16,8 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// journal writes the raw records of a run into its folder. events.jsonl has the events of all
-// instances, and a file for each cell has every answer in vegeta's encoding. The events of a cell
-// are contiguous, and an event that names the cell precedes them.
+// journal writes the raw records of a run into its folder: events.jsonl with the events of all
+// instances, and a file with the answers of each cell.
 type journal struct {
 	dir string
 
@@ -28,11 +27,11 @@ type journal struct {
 
 func (j *journal) path() string { return filepath.Join(j.dir, "events.jsonl") }
 
-// ownName is the instance name in events that this program records itself.
+// ownName is the instance name in events that this program records.
 const ownName = "loadgen"
 
-// open creates events.jsonl, or continues it if the run was resumed. If its last line is
-// incomplete, open removes it and returns the number of bytes as cut.
+// open creates events.jsonl, or continues it if the run is resumed. It removes an incomplete last
+// line, and returns the size of that line.
 func (j *journal) open(resumed bool) (cut int64, err error) {
 	mode := os.O_CREATE | os.O_WRONLY | os.O_APPEND
 	if !resumed {
@@ -65,7 +64,7 @@ func cutHalfLine(path string) (cut int64, err error) {
 	return info.Size() - end, f.Truncate(end)
 }
 
-// close closes the journal. It may be called even if open was not.
+// close closes the journal, even if it was never opened.
 func (j *journal) close() error {
 	if j.file == nil {
 		return nil
@@ -85,8 +84,8 @@ func (j *journal) keep(strategy string, fault catalog.Fault, events *fleet.Event
 	return errors.Join(own.Close(), events.Keep(j.file))
 }
 
-// suffix returns a suffix such as "-2" for the file names of a repetition. It is empty for the
-// first one.
+// suffix returns a suffix such as "-2" for the file names of a repetition, and "" for the first
+// run.
 func (w *worker) suffix() string {
 	if w.repetition <= 1 {
 		return ""

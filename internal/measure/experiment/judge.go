@@ -11,8 +11,8 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// judge returns the verdict on the orders of a cell, and its reason. It applies the rules of
-// docs/results.md in order, and the first rule that matches decides.
+// judge returns the verdict on the orders of a cell, with the reason. It follows the rules in
+// docs/results.md, of which the first match decides.
 func judge(c Cell, m measured) (catalog.Verdict, string) {
 	switch {
 	case m.repeated == "" && value(c.DoubleGrabs) > 0:
@@ -54,8 +54,8 @@ func judge(c Cell, m measured) (catalog.Verdict, string) {
 	}
 }
 
-// withoutWinner returns text about orders that are reported as taken although the ledger names no
-// winner. It is empty if there are none.
+// withoutWinner describes the orders that are reported as taken although the ledger has no winner.
+// It returns "" if there are none.
 func (m measured) withoutWinner() string {
 	if m.accounting == nil || len(m.winnerless) == 0 {
 		return ""
@@ -67,7 +67,7 @@ func (m measured) withoutWinner() string {
 	return text
 }
 
-// tooOften describes what went wrong with an order that was grabbed too often.
+// tooOften describes an order that was grabbed too often.
 func (c Cell) tooOften() string {
 	if c.Sale != nil {
 		return fmt.Sprintf(" sold more than %d times", c.Sale.Stock)
@@ -75,7 +75,7 @@ func (c Cell) tooOften() string {
 	return " grabbed more than once"
 }
 
-// grabbed describes what must happen to an order if no fault is active.
+// grabbed describes what must happen to an order without a fault.
 func (c Cell) grabbed() string {
 	if c.Sale != nil {
 		return "sold out"
@@ -83,7 +83,7 @@ func (c Cell) grabbed() string {
 	return "grabbed"
 }
 
-// tooFew describes how many contenders would be too few for an oversell.
+// tooFew describes how many other drivers are too few for an oversell.
 func (c Cell) tooFew() string {
 	if c.Sale != nil {
 		return fmt.Sprintf("fewer than %d contenders", c.Sale.Stock)
@@ -91,8 +91,7 @@ func (c Cell) tooFew() string {
 	return "no contender"
 }
 
-// at returns a colon and the names of the points for which the predicate is true. It returns "" if
-// there are no such points.
+// at returns a colon and the names of the matching points, or "" if none match.
 func at(points []Point, holds func(Point) bool) string {
 	var names []string
 	for _, p := range points {
@@ -111,11 +110,11 @@ func is(v catalog.Verdict) func(Point) bool { return func(p Point) bool { return
 // struckTooRarely reports whether the fault missed the point at least once.
 func struckTooRarely(p Point) bool { return p.Struck < p.Strikes }
 
-// leftUnits reports whether units were left unsold at a point that has no worse finding.
+// leftUnits reports whether units stayed unsold at a point without a worse finding.
 func leftUnits(p Point) bool { return p.Verdict == catalog.Unknown && value(p.Unsold) > 0 }
 
-// judgeLock returns the verdict on the lock: whether it kept its holders apart. It returns nil if
-// that is unknown or if there is no lock.
+// judgeLock returns the verdict on whether the lock kept its holders apart. It returns nil if that
+// is unknown or there is no lock.
 func judgeLock(c Cell, m measured) *string {
 	switch {
 	case c.Overlaps == nil:
@@ -129,7 +128,7 @@ func judgeLock(c Cell, m measured) *string {
 	}
 }
 
-// share formats a share of the orders, as in "1 of 5 orders was" or "2 of 5 orders were".
+// share formats a share of the orders, such as "1 of 5 orders was" or "2 of 5 orders were".
 func share(n, of int, one, many string) string {
 	verb := many
 	if n == 1 {
@@ -138,11 +137,10 @@ func share(n, of int, one, many string) string {
 	return fmt.Sprintf("%d of %d orders %s", n, of, verb)
 }
 
-// expected returns what the registry claims about the orders and about the lock of a cell. Both
-// are nil if flags differ from the conditions of the claim, or if only one point is struck.
-// exclusive is also nil if there is no lock.
+// expected returns the claimed verdicts on the orders and on the lock. They are nil if the settings
+// differ from those that the claims assume.
 func (cfg Config) expected(s lock.Strategy, f catalog.Fault) (v *catalog.Verdict, exclusive *string) {
-	// The claims assume contention, which a search for the peak may not have.
+	// The claims assume contention, which a search for the highest rate may not have.
 	asDeclared := cfg.Scenario != "peak" && !(cfg.byTime() && f != catalog.NoFault) && s.GuardedBy(cfg.Guard) == s.Guard && cfg.At == nil &&
 		cfg.OnLost == grab.Abort && cfg.ClockOffset == 0 && cfg.Work < cfg.TTL
 	switch {

@@ -17,8 +17,8 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// Settings for faults that strike a process whose calls cannot be held. Such faults strike at
-// several moments, spread over the duration of an undisturbed grab.
+// Settings for faults that hit a process whose calls cannot be stopped. Such faults come at several
+// moments, spread over the duration of a grab.
 const (
 	momentCount = 8
 	stopTries   = 3 // how often a stopped process may still answer before the run gives up
@@ -28,16 +28,15 @@ const (
 
 const momentPrefix = "moment "
 
-// IsMoment reports whether the fault struck a certain time after the grab was sent, instead of at
-// a certain step of the grab.
+// IsMoment reports whether the fault came a fixed time after the grab was sent, and not at a known
+// step.
 func (p Point) IsMoment() bool { return strings.HasPrefix(p.Point, momentPrefix) }
 
-// byTime reports whether faults strike the processes of a running service at moments, because its
-// calls cannot be held.
+// byTime reports whether faults hit running processes whose calls cannot be stopped, so that only
+// their time can be chosen.
 func (cfg Config) byTime() bool { return len(cfg.Target.PIDs) > 0 }
 
-// checkMoments returns an error if the requested faults cannot strike the processes of the
-// targets.
+// checkMoments returns an error if the requested faults cannot hit the processes of the targets.
 func (cfg Config) checkMoments(at *fleet.Fleet) error {
 	process := map[catalog.ProcessEffect]bool{} // what the requested faults do to a process
 	for _, s := range cfg.specs(at) {
@@ -57,8 +56,8 @@ func (cfg Config) checkMoments(at *fleet.Fleet) error {
 	return nil
 }
 
-// chooseMoments measures how long an undisturbed grab takes, and spreads the moments over that
-// time. It also checks that the given process is the one that serves.
+// chooseMoments measures a normal grab and spreads the moments of the fault over its duration. It
+// also checks that the given process serves the requests.
 func (in *injection) chooseMoments(ctx context.Context) error {
 	lease, err := in.w.fleet.Use(ctx, in.strategy.Name)
 	if err != nil {
@@ -98,8 +97,8 @@ func (in *injection) chooseMoments(ctx context.Context) error {
 	return nil
 }
 
-// timeGrab returns how long an undisturbed grab takes. It uses the shortest of several runs,
-// because at later moments a faster grab would have ended already.
+// timeGrab returns the duration of a normal grab. It takes the shortest of several, so that even a
+// fast grab is still running at the last moment.
 func (in *injection) timeGrab(ctx context.Context, first int64) (time.Duration, error) {
 	shortest := time.Duration(math.MaxInt64)
 	for n := range int64(1 + momentRuns) {
@@ -118,9 +117,8 @@ func (in *injection) timeGrab(ctx context.Context, first int64) (time.Duration, 
 	return shortest, nil
 }
 
-// checkServes checks that the process to be struck is the one that serves, because nothing may
-// answer while it is stopped. It tries several times, because on a busy machine a process can
-// answer just after it was told to stop.
+// checkServes checks that requests remain unanswered while the given process is stopped. It tries
+// several times, because a busy machine may stop the process late.
 func (in *injection) checkServes(ctx context.Context, took time.Duration) error {
 	for range stopTries {
 		answered, err := in.answersWhileStopped(ctx, took)
@@ -133,7 +131,7 @@ func (in *injection) checkServes(ctx context.Context, took time.Duration) error 
 }
 
 // answersWhileStopped stops the process for a moment, and reports whether a grab is answered
-// before the process continues.
+// meanwhile.
 func (in *injection) answersWhileStopped(ctx context.Context, took time.Duration) (answered bool, err error) {
 	if err := in.struck.Signal(syscall.SIGSTOP); err != nil {
 		return false, err
@@ -149,8 +147,7 @@ func (in *injection) answersWhileStopped(ctx context.Context, took time.Duration
 	return answered, errors.Join(in.struck.Signal(syscall.SIGCONT), <-grabbed, context.Cause(ctx))
 }
 
-// strikeByTime injects the fault at each moment and measures the cell. It replaces
-// strikeAndMeasure if only processes can be struck.
+// strikeByTime injects the fault at each moment and measures the cell.
 func (in *injection) strikeByTime(ctx context.Context) (m measured, err error) {
 	if in.prepared, err = in.fault.Prepare(ctx, fault.Target{Strategy: in.strategy, Faulted: in.struck, Contender: in.other}); err != nil {
 		return m, err
@@ -162,8 +159,8 @@ func (in *injection) strikeByTime(ctx context.Context) (m measured, err error) {
 	return in.w.measure(ctx, in.strategy, in.cell, &in.workload), nil
 }
 
-// strikeAtMoments injects the fault at every moment. If a grab has ended before its moment, it
-// tries again with another order.
+// strikeAtMoments injects the fault at every moment. If a grab has already ended by then, it tries
+// again with another order.
 func (in *injection) strikeAtMoments(ctx context.Context) error {
 	for i, p := range in.points {
 		for try := 1; ; try++ {
@@ -190,8 +187,8 @@ func (in *injection) strikeAtMoments(ctx context.Context) error {
 	return err
 }
 
-// runAt sends a grab and injects the fault after the given time. It returns true if the fault hit
-// the running grab, or if there can be no second try.
+// runAt sends a grab and injects the fault after the given time. It returns false if the grab had
+// ended before, so another try is useful.
 func (s *strike) runAt(ctx context.Context, at time.Duration) (done bool, err error) {
 	defer func() { err = errors.Join(err, s.heal(ctx)) }()
 	c := s.contests[0]
@@ -225,8 +222,7 @@ func (s *strike) runAt(ctx context.Context, at time.Duration) (done bool, err er
 	return done, nil
 }
 
-// inFlight reports whether the fault struck while the grab was running. The grab then has no
-// answer, or it failed because its process was killed.
+// inFlight reports whether the fault hit the grab while it was running.
 func (s *strike) inFlight(r load.Request) bool {
 	s.in.mu.Lock()
 	defer s.in.mu.Unlock()

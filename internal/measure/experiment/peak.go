@@ -25,11 +25,10 @@ const (
 	peakFine  = 1.1 // the search ends when two rates differ by less than this factor
 )
 
-// lockless names the control strategy, which grabs without a lock.
+// lockless is the name of the strategy without a lock, which serves for comparison.
 const lockless = "none"
 
-// peak searches for the highest rate that a strategy can hold. The returned cell has
-// the figures of the highest step that was held.
+// peak searches for the highest rate that a strategy can sustain, and returns its figures.
 func (w *worker) peak(ctx context.Context, s lock.Strategy) Cell {
 	var (
 		best, bad *Cell // bad is the first step with an unsafe or stuck verdict
@@ -57,9 +56,8 @@ func (w *worker) peak(ctx context.Context, s lock.Strategy) Cell {
 	return *best
 }
 
-// search doubles the rate until a step is not held. Then it halves the interval geometrically
-// until the budget is used up. It tries each failed step twice, because the machine may have been
-// busy.
+// search doubles the rate until a step fails. Then it narrows the interval until its time is used
+// up. It tries each failed step twice, because the machine may have been busy.
 func (w *worker) search(ctx context.Context, try func(Load) Cell) *Peak {
 	var (
 		search = &Peak{P99MS: millis(w.cfg.Peak.P99), Steps: []PeakStep{}}
@@ -98,8 +96,8 @@ func (w *worker) search(ctx context.Context, try func(Load) Cell) *Peak {
 	return search
 }
 
-// nextRate doubles the rate while every step was held, and halves it while none was. Otherwise, it
-// returns the geometric mean of the two bounds.
+// nextRate doubles the rate if no step has failed, and halves it if all have. Otherwise it returns
+// the geometric mean of the two bounds.
 func nextRate(low, high float64) float64 {
 	switch {
 	case math.IsInf(high, 1):
@@ -111,8 +109,7 @@ func nextRate(low, high float64) float64 {
 	}
 }
 
-// bareEndpoint returns the path of an endpoint that costs only the HTTP request, or "" if none is
-// known.
+// bareEndpoint returns the path of an endpoint that does no work, or "" if none is known.
 func (w *worker) bareEndpoint() string {
 	switch {
 	case w.cfg.Service != nil:
@@ -124,9 +121,8 @@ func (w *worker) bareEndpoint() string {
 	}
 }
 
-// bare searches for the highest rate of the bare endpoint. This rate shows the limits of the load
-// generator and of HTTP without a grab. It returns nil if there is no such endpoint or the search
-// was interrupted.
+// bare searches for the highest rate of an endpoint that does no work. This rate shows the limits
+// of HTTP and of the load generator. It returns nil if there is no such endpoint.
 func (w *worker) bare(ctx context.Context) (*Bare, error) {
 	path := w.bareEndpoint()
 	if path == "" {
@@ -165,15 +161,15 @@ func (w *worker) bare(ctx context.Context) (*Bare, error) {
 	return &Bare{Endpoint: "GET " + path, Peak: *search}, nil
 }
 
-// The possible causes that limit a rate.
+// What may limit a rate.
 const (
 	ByGenerator = "load generator"
 	ByInstances = "instances"
 	ByLock      = "lock"
 )
 
-// limit determines what limited each search. It compares a strategy with the control, which makes
-// the same grab without a lock, and with the bare endpoint, which needs only HTTP.
+// limit finds out what limited each search. For this, it compares a strategy with grabs without a
+// lock and with an endpoint that does no work.
 func (r *Run) limit() {
 	var bare, none *Peak
 	if r.Bare != nil {
@@ -196,7 +192,7 @@ func (r *Run) limit() {
 
 const unlimited = "the search ended before a rate was not held"
 
-// limitOfBare returns what limited the search of the bare endpoint, and the reason.
+// limitOfBare returns what limited the endpoint that does no work, and the reason.
 func limitOfBare(p *Peak) (limit, why string) {
 	switch failed := p.failed(); {
 	case failed == nil:
@@ -208,8 +204,8 @@ func limitOfBare(p *Peak) (limit, why string) {
 	}
 }
 
-// limitOf returns what limited the search of a strategy, and the reason. The limit is "" if the
-// other searches do not show it.
+// limitOf returns what limited a strategy, and the reason. It returns "" if the other searches do
+// not show it.
 func limitOf(p, none, bare *Peak, locks bool) (limit, why string) {
 	failed := p.failed()
 	if failed == nil {
@@ -236,8 +232,8 @@ func limitOf(p, none, bare *Peak, locks bool) (limit, why string) {
 	}
 }
 
-// failed returns the lowest rate that was not held, or nil. If that rate was tried twice, the
-// second attempt counts.
+// failed returns the lowest rate that failed, or nil. If that rate was tried twice, the second
+// attempt counts.
 func (p *Peak) failed() *PeakStep {
 	var lowest *PeakStep
 	for i, s := range p.Steps {
@@ -248,8 +244,7 @@ func (p *Peak) failed() *PeakStep {
 	return lowest
 }
 
-// isLate reports whether the step failed only because the load generator sent its requests late,
-// while all answers came in time.
+// isLate reports whether the step failed only because the load generator sent requests late.
 func (s PeakStep) isLate(bound float64) bool {
 	return s.Failed == 0 && s.P99SentMS != nil && *s.P99SentMS <= bound
 }
@@ -270,12 +265,11 @@ func (s PeakStep) String() string {
 	return fmt.Sprintf("%.0f/s: p99 %.1f ms, %s", s.RPS, *s.P99MS, what)
 }
 
-// timerNoise is how far apart, in milliseconds, a busy machine may push the latencies counted from
-// schedule and from sending.
+// timerNoise is the error in milliseconds that timers of a busy machine may add to a latency.
 const timerNoise = 2.0
 
-// isHeld reports whether a step held its rate. Every request must be answered, the 99th percentile
-// must be within its bound, and requests must be sent on time as far as timers can tell.
+// isHeld reports whether a step sustained its rate. This requires that every request was sent on
+// time and answered within the latency bound.
 func (w *worker) isHeld(c Cell) bool {
 	return c.Latency != nil &&
 		(*c.LoadHeld || c.Latency.P99-c.LatencySent.P99 < timerNoise) &&

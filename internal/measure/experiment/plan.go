@@ -20,8 +20,7 @@ type CellName struct {
 // String formats the name as strategy/fault.
 func (n CellName) String() string { return n.Strategy + "/" + string(n.Fault) }
 
-// Plan returns the names of all cells of a run, row by row, with a row for each strategy and a
-// column for each fault. If Only lists cells, Plan returns only these.
+// Plan returns the names of all cells of a run, one strategy after another.
 func (cfg Config) Plan() []CellName {
 	var plan []CellName
 	for _, s := range cfg.specs(nil) {
@@ -30,15 +29,15 @@ func (cfg Config) Plan() []CellName {
 	return plan
 }
 
-// cellSpec describes one cell of the table, and stores its result after it has run.
+// cellSpec describes one cell before it runs, and stores the result afterwards.
 type cellSpec struct {
 	CellName
 	strategy lock.Strategy
 	cell     *Cell // nil until the cell has run
 }
 
-// specs returns the cells of the run. If the run attaches to targets, their strategies may be
-// unknown while at is nil.
+// specs returns the cells of the run. If at is nil, the strategies of a running service may still
+// be unknown.
 func (cfg Config) specs(at *fleet.Fleet) []*cellSpec {
 	strategies, faults := cfg.Strategies, cfg.Faults
 	if cfg.attaches() {
@@ -60,8 +59,8 @@ func (cfg Config) specs(at *fleet.Fleet) []*cellSpec {
 	return specs
 }
 
-// withControl adds the strategy without a lock to a search for the peak, for comparison. Services
-// of others cannot run it.
+// withControl adds the strategy without a lock to a search for the highest rate, so that the others
+// can be compared with it.
 func (cfg Config) withControl(strategies []lock.Strategy, at *fleet.Fleet) []lock.Strategy {
 	has := slices.ContainsFunc(strategies, func(s lock.Strategy) bool { return s.Name == lockless })
 	if cfg.Scenario != "peak" || has || len(cfg.Only) > 0 || cfg.attaches() && (at == nil || !at.Known()) {
@@ -77,7 +76,7 @@ func (cfg Config) withControl(strategies []lock.Strategy, at *fleet.Fleet) []loc
 	return append([]lock.Strategy{s}, strategies...)
 }
 
-// excuse returns a result for a cell that is not run, such as n/a, with the reason. It returns nil
+// excuse returns the result of a cell that cannot run, such as n/a, with the reason. It returns nil
 // if the cell must run.
 func (cfg Config) excuse(s *cellSpec) *Cell {
 	if why := s.strategy.GuardedBy(cfg.Guard).RefusesUnits(cfg.units()); s.strategy.New != nil && why != "" {
@@ -115,8 +114,7 @@ func (cfg Config) notRun(s *cellSpec, v catalog.Verdict, why string) *Cell {
 	return &c
 }
 
-// newCell returns a cell without figures. A foreign service's strategy has no New, because the
-// program does not know the settings of its lock.
+// newCell returns a cell without figures.
 func (cfg Config) newCell(s lock.Strategy, f catalog.Fault) Cell {
 	c := Cell{
 		Strategy: s.Name, Fault: f,
@@ -135,7 +133,8 @@ func (cfg Config) newCell(s lock.Strategy, f catalog.Fault) Cell {
 	return c
 }
 
-// coordinators start slowly and need much memory, so only the first worker has them.
+// coordinators are servers that start slowly and need much memory, so only the first worker has
+// them.
 const coordinators = lock.ZooKeeper | lock.Etcd
 
 // queue holds the cells that the workers still have to run. It is safe for concurrent use.
@@ -144,7 +143,7 @@ type queue struct {
 	left []*cellSpec
 }
 
-// newQueue returns a queue that starts with the cells that only the first worker can run.
+// newQueue returns a queue in which the cells for the first worker come first.
 func newQueue(specs []*cellSpec) *queue {
 	var first, rest []*cellSpec
 	for _, s := range specs {
@@ -157,8 +156,7 @@ func newQueue(specs []*cellSpec) *queue {
 	return &queue{left: append(first, rest...)}
 }
 
-// take removes and returns the next cell for a worker with these servers. It returns nil if there
-// is none.
+// take removes the next cell that a worker with these servers can run, or returns nil.
 func (q *queue) take(serves lock.Backend) *cellSpec {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -21,8 +21,7 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// Preflight describes what a few test grabs reveal about one strategy of a foreign service,
-// before any load is sent.
+// Preflight holds what a few test grabs reveal about a foreign service before the load.
 type Preflight struct {
 	Strategy string
 	Answers  []SeenAnswer
@@ -45,7 +44,7 @@ type SeenAnswer struct {
 // SeenCall is one request that a grab sends to a server.
 type SeenCall struct{ Role, Name string }
 
-// Reach says at which calls of a grab a fault can be injected.
+// Reach describes at which calls of a grab a fault can be injected.
 type Reach struct {
 	Fault         catalog.Fault
 	Before, After []int  // the numbers of these calls, counted from 1
@@ -56,20 +55,20 @@ type Reach struct {
 type Problem struct {
 	Key  string // the setting to correct, named as in a target file
 	Text string // what is wrong and what to do
-	// Faults reports that the problem matters only if faults are injected.
+	// Faults reports that the problem only matters if faults are injected.
 	Faults bool
 }
 
 // Error returns the setting and the text of the problem.
 func (p *Problem) Error() string { return p.Key + ": " + p.Text }
 
-// roles maps the inferred phases of a service's calls to the words that the user sees.
+// roles maps the phases of a service's calls to the words that users see.
 var roles = map[tap.Phase]string{
 	tap.Acquire: "acquire", tap.Read: "read", fault.Work: "read, then work", tap.Claim: "write", tap.Release: "release", tap.Renew: "check of the lock",
 }
 
-// Inspect makes a few test grabs with each strategy of a foreign service, and calls show with
-// what they reveal. It starts the service if cfg says so.
+// Inspect makes a few test grabs with each strategy of a foreign service, and passes the findings
+// to show. If necessary, it starts the service first.
 func Inspect(ctx context.Context, cfg Config, show func(Preflight)) (err error) {
 	cfg.TTL, cfg.Work = dryTTL, injectionWork // the settings of the dry runs, so that the service starts only once
 	if cfg.Service != nil {
@@ -100,9 +99,8 @@ func Inspect(ctx context.Context, cfg Config, show func(Preflight)) (err error) 
 	return ctx.Err()
 }
 
-// inspectFirst inspects each strategy of a foreign service before the first cell runs. It does
-// nothing if the user supplied a limited number of orders, because the inspection would use some
-// up.
+// inspectFirst makes test grabs with each strategy of a foreign service before the first cell. It
+// skips them if the user supplied a limited number of orders.
 func (r *runner) inspectFirst(ctx context.Context, w *worker) error {
 	if r.cfg.Inspected == nil || w.fleet.Known() || w.cfg.Target.Open == nil && w.cfg.Target.FirstOrder > 0 {
 		return nil
@@ -128,8 +126,8 @@ func (r *runner) inspectFirst(ctx context.Context, w *worker) error {
 	return nil
 }
 
-// quickTrail records the requests of a grab with the current strategy. To save time, it does not
-// look for background requests.
+// quickTrail records the requests of one grab. To save time, it does not look for background
+// requests.
 func (w *worker) quickTrail(ctx context.Context) (t trail, err error) {
 	first, err := w.orders.Create(ctx, dryRuns)
 	if err != nil {
@@ -144,8 +142,8 @@ func (p *Preflight) add(key, format string, args ...any) {
 	p.Problems = append(p.Problems, Problem{Key: key, Text: fmt.Sprintf(format, args...)})
 }
 
-// inspect sends three grabs of a fresh order: one driver wins, a second driver comes too late, and
-// the winner asks again.
+// inspect sends three grabs of a new order: a driver wins, another one comes too late, and the
+// winner asks again.
 func (w *worker) inspect(ctx context.Context, s lock.Strategy) (p Preflight) {
 	p.Strategy = s.Name
 	if _, err := w.fleet.Use(ctx, s.Name); err != nil {
@@ -196,7 +194,7 @@ func (w *worker) inspect(ctx context.Context, s lock.Strategy) (p Preflight) {
 	return p
 }
 
-// noMigrations returns a remark for errors that missing tables may cause.
+// noMigrations returns a hint for errors that missing tables may cause.
 func (w *worker) noMigrations() string {
 	if w.cfg.Service == nil || len(w.cfg.Service.Migrations) > 0 {
 		return ""
@@ -230,8 +228,8 @@ func (w *worker) ask(ctx context.Context, p *Preflight, in *fleet.Instance, id, 
 	return h
 }
 
-// addLoser adds the problem that the first driver of a fresh order did not win. open names the
-// setting that opens orders. known is a remark about drivers that the service may not know.
+// addLoser adds the problem that the first driver of a new order did not win. open names the
+// setting for opening orders, and known adds a remark about unknown drivers.
 func (p *Preflight) addLoser(m reply, open, known string) {
 	says := "the first driver of a fresh order was answered with " + m.text
 	switch {
@@ -260,11 +258,11 @@ func (p *Preflight) addLoser(m reply, open, known string) {
 	}
 }
 
-// ledgerArrives limits how late a ledger row may appear after the answer to its grab.
+// ledgerArrives is how long after an answer its ledger row may still appear.
 const ledgerArrives = 2 * time.Second
 
-// inspectLedger compares the ledger with the answers. It returns how many drivers have a ledger
-// row for the order.
+// inspectLedger compares the ledger with the answers. It returns how many drivers have a ledger row
+// for the order.
 func (w *worker) inspectLedger(ctx context.Context, p *Preflight, id, winner int64) int {
 	if !w.ledger {
 		p.Ledger = "unknown: verdicts are counted from the answers"
@@ -294,8 +292,7 @@ func (w *worker) inspectLedger(ctx context.Context, p *Preflight, id, winner int
 	return len(drivers)
 }
 
-// inspectTrail adds the recorded requests of a grab to p. If they could not be recorded, it adds
-// the problem instead.
+// inspectTrail adds the recorded requests of a grab, or the reason why they could not be recorded.
 func (w *worker) inspectTrail(p *Preflight, t trail, err error) {
 	if err == nil {
 		err = w.checkReadable(t)
@@ -318,8 +315,8 @@ func (w *worker) inspectTrail(p *Preflight, t trail, err error) {
 	}
 }
 
-// reach determines at which calls the fault of a cell can be injected. If the calls of the service
-// were not recorded, it says why.
+// reach finds the calls at which the fault of a cell can be injected. If the service's calls are
+// unknown, it gives the reason.
 func (w *worker) reach(name CellName, s lock.Strategy, t trail) Reach {
 	r := Reach{Fault: name.Fault}
 	f, err := fault.Find(name.Fault)

@@ -13,7 +13,7 @@ import (
 	"grablab/internal/measure/status"
 )
 
-// progress shows how many cells have run and how much time the rest may take.
+// progress shows how many cells have finished and how long the others may take.
 type progress struct {
 	mu      sync.Mutex
 	line    status.Line
@@ -23,7 +23,7 @@ type progress struct {
 	pace    [2]pace           // one for the cells without a fault, and one for those with a fault
 }
 
-// pace measures how fast the cells of one kind finish.
+// pace measures how fast cells of one kind finish.
 type pace struct {
 	left, done int
 	atOnce     int
@@ -43,8 +43,7 @@ func newProgress(cfg Config) *progress {
 	return &progress{line: status.Line{W: cmp.Or(cfg.Log, io.Discard), TTY: cfg.TTY, Every: 5 * time.Second}}
 }
 
-// expect sets how many cells will run. Cells without a fault run one by one, while several workers
-// share the cells with a fault.
+// expect sets how many cells will run. Several workers share the cells with a fault.
 func (p *progress) expect(faultless, faulty, workers int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -66,7 +65,7 @@ func (t *workerProgress) begin(s *cellSpec) {
 	t.showLocked(t, "")
 }
 
-// step shows the progress within the cell, but not more often than a reader can follow.
+// step shows progress within the cell, but not too often.
 func (t *workerProgress) step(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -92,8 +91,7 @@ func (p *progress) say(format string, args ...any) {
 	p.line.Say(format, args...)
 }
 
-// showLocked shows what a worker is doing. On a terminal, it names the cells of all workers if
-// several are running.
+// showLocked shows what a worker is doing. On a terminal, it names the cells of all workers.
 func (p *progress) showLocked(t *workerProgress, detail string) {
 	line := fmt.Sprintf("[%d/%d] %s", t.number, p.total, t.cell)
 	if p.line.TTY && len(p.running) > 1 {
@@ -109,8 +107,8 @@ func (p *progress) showLocked(t *workerProgress, detail string) {
 	p.line.Show("%s%s", line, detail)
 }
 
-// timeLeftLocked estimates the remaining time from the time that finished cells took. It returns
-// false if no cell is left, or if it has no finished cell of a kind to judge by.
+// timeLeftLocked estimates the remaining time. It returns false if no cell is left, or none has
+// finished yet.
 func (p *progress) timeLeftLocked() (left time.Duration, ok bool) {
 	for _, k := range p.pace {
 		if k.left == 0 {

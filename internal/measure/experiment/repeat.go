@@ -13,9 +13,8 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// Repetition holds the figures of one of several runs of a cell without a fault. Two runs may
-// differ by a factor of ten, depending on which drivers wait for which. So a single run says
-// little about the cost of a strategy.
+// Repetition holds the figures of one of several runs of a cell. A single run says little about the
+// cost of a strategy, because two runs can differ by a factor of ten.
 type Repetition struct {
 	Verdict                 catalog.Verdict `json:"verdict"`
 	Exclusive               *string         `json:"exclusive"`
@@ -40,10 +39,8 @@ func (c Cell) repetition() Repetition {
 	return r
 }
 
-// rounds returns the cells in the order in which they run, each as often as it still has to run.
-// Every round runs each strategy once, in an order shuffled by the seed. So a busy phase of the
-// machine does not always affect the same strategy. Without repetitions, the cells keep their
-// order.
+// rounds returns the cells in the order in which they run, with their repetitions. Each round
+// shuffles the strategies, so that a busy moment of the machine does not always hit the same one.
 func rounds(specs []*cellSpec, repeat int, seed uint64) (all []*cellSpec) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	for round := range max(1, repeat) {
@@ -60,7 +57,7 @@ func rounds(specs []*cellSpec, repeat int, seed uint64) (all []*cellSpec) {
 	return all
 }
 
-// times returns how often the cell has been run to its end.
+// times returns how often the cell has run to the end.
 func (s *cellSpec) times() int {
 	switch {
 	case s.cell == nil || s.cell.Interrupted:
@@ -86,8 +83,8 @@ func inRepetition(n int, reason string) string {
 	return fmt.Sprintf("in repetition %d: %s", n, reason)
 }
 
-// merge returns the cell with the results of one more repetition. It adds up counts, takes the
-// median of figures and keeps the worst verdict. It ignores an interrupted repetition.
+// merge combines the cell with one more repetition. Counts are added, other figures become medians,
+// and the worse verdict is kept.
 func (c Cell) merge(next Cell) Cell {
 	if next.Interrupted {
 		return c
@@ -140,8 +137,8 @@ func (c Cell) merge(next Cell) Cell {
 	return sum
 }
 
-// bothExclusive combines the verdicts on the lock of two repetitions. A single No is enough for
-// No, but Yes requires that both are Yes.
+// bothExclusive combines the verdicts on the lock of two repetitions. The result is Yes only if
+// both are Yes, and No if either is No.
 func bothExclusive(a, b *string) *string {
 	switch {
 	case a != nil && *a == No || b != nil && *b == No:
@@ -153,8 +150,7 @@ func bothExclusive(a, b *string) *string {
 	}
 }
 
-// both combines two values. It returns nil if either is nil, because then the result is unknown
-// too.
+// both combines two values, and returns nil if either is nil.
 func both[T any](a, b *T, with func(a, b T) T) *T {
 	if a == nil || b == nil {
 		return nil
@@ -173,7 +169,7 @@ func added[K comparable](a, b map[K]int) map[K]int {
 	return sum
 }
 
-// ValuesOf returns the values of one figure from all repetitions in which it is known.
+// ValuesOf returns the known values of one figure from all repetitions.
 func ValuesOf(repetitions []Repetition, of func(Repetition) *float64) (values []float64) {
 	for _, r := range repetitions {
 		if x := of(r); x != nil {
@@ -184,7 +180,7 @@ func ValuesOf(repetitions []Repetition, of func(Repetition) *float64) (values []
 }
 
 // medianLatency combines the latencies of all repetitions. It returns the median of each
-// percentile, the lowest minimum and the highest maximum, or nil if no request was answered.
+// percentile, or nil if no request was answered.
 func medianLatency(repetitions []Repetition, of func(Repetition) *load.Latency) *load.Latency {
 	at := func(f func(load.Latency) float64) []float64 {
 		return ValuesOf(repetitions, func(r Repetition) *float64 {
@@ -207,8 +203,7 @@ func medianLatency(repetitions []Repetition, of func(Repetition) *load.Latency) 
 	}
 }
 
-// worstChecks combines the results of two repetitions, and keeps the worse result for each
-// property.
+// worstChecks keeps the worse of two results for each property.
 func worstChecks(a, b []check.Verdict) []check.Verdict {
 	worst := slices.Clone(a)
 	order := []check.Result{check.Pass, check.Unknown, check.Fail}

@@ -19,7 +19,7 @@ import (
 // Schema is the version of the format of run.json.
 const Schema = 1
 
-// Run is one run as it is stored in run.json. A figure that could not be counted is nil, never 0.
+// Run is the content of run.json. A figure that could not be counted is nil, never 0.
 type Run struct {
 	Schema      int         `json:"schema"`
 	ID          string      `json:"id"`
@@ -31,19 +31,18 @@ type Run struct {
 	Cells       []Cell      `json:"cells"`
 	Bare        *Bare       `json:"bare,omitempty"` // only for scenario peak; nil if the service has no such endpoint
 
-	// Ended lists the servers of the stack that exited unexpectedly, with the time and the cause
-	// of each exit. Cells that needed such a server could not be measured.
+	// Ended lists the servers that exited unexpectedly, with the time and the cause.
 	Ended []string `json:"-"`
 }
 
-// Measured reports whether the run measured at least one cell, or has no cells.
+// Measured reports whether the run measured any cell, or has no cells at all.
 func (r *Run) Measured() bool {
 	return len(r.Cells) == 0 || slices.ContainsFunc(r.Cells, func(c Cell) bool {
 		return c.Verdict != catalog.Unknown || c.DoubleGrabs != nil || c.Shard != nil
 	})
 }
 
-// Environment describes the machine, the servers and the versions that a run used.
+// Environment describes the machine, the servers and the versions of a run.
 type Environment struct {
 	Go        string `json:"go"`
 	OS        string `json:"os"`
@@ -58,9 +57,8 @@ type Environment struct {
 	Commit    string `json:"commit"`
 }
 
-// Differences describes each difference between two environments that makes their results
-// incomparable. It ignores values that are empty in either of them, because these are unknown or
-// unused.
+// Differences describes what makes the results of two environments incomparable. It ignores values
+// that are unknown in either of them.
 func (e Environment) Differences(now Environment) (all []string) {
 	count := func(n int) string { return strings.TrimPrefix(strconv.Itoa(n), "0") }
 	for _, f := range []struct{ name, before, now string }{
@@ -94,11 +92,11 @@ type RunConfig struct {
 	Stock     int      `json:"stock,omitempty"`      // units per order; 0 means 1
 	PerDriver int      `json:"per_driver,omitempty"` // units that one driver may get of each order; 0 means 1
 	Repeat    int      `json:"repeat,omitempty"`     // how often each cell without a fault is run; 0 means once
-	// Rules define which answers of a service mean that a driver won or lost. It is nil for our
-	// own instances.
+	// Rules define which answers of a service mean that a driver won or lost. It is nil for our own
+	// instances.
 	Rules *target.Rules `json:"rules,omitempty"`
-	// Unreachable lists the instances that a service registry names but that do not answer, each
-	// with the error. They get no load.
+	// Unreachable lists registered instances that do not answer, with the error of each. They get
+	// no load.
 	Unreachable map[string]string `json:"unreachable,omitempty"`
 }
 
@@ -109,22 +107,21 @@ type Cell struct {
 	Verdict  catalog.Verdict  `json:"verdict"`
 	Expected *catalog.Verdict `json:"expected"` // nil if the flags differ from the conditions of the claim
 	Reason   string           `json:"reason"`   // why the verdict is something other than safe
-	// Exclusive is the verdict on the lock: Yes if it never let two holders in at the same time,
-	// otherwise No. It is nil if that could not be observed, or if there is no lock.
+	// Exclusive says whether the lock never had two holders at once. It is nil if that was not
+	// observed, or if there is no lock.
 	Exclusive         *string `json:"exclusive"`
 	ExpectedExclusive *string `json:"expected_exclusive"`
-	// Points has a row for each point of a grab at which the fault should be injected.
+	// Points has a row for each step of a grab at which the fault was to be injected.
 	Points []Point `json:"points,omitempty"`
 	// Interrupted reports that the run ended before this cell was finished.
 	Interrupted bool `json:"interrupted,omitempty"`
-	// Environment describes where the cell was measured. It is nil if the cell was not run, and in
+	// Environment describes where the cell was measured. It is nil if the cell did not run, and in
 	// files from before version 0.4.
 	Environment *Environment `json:"environment,omitempty"`
 
 	Guard  order.Guard `json:"guard"`   // empty for a foreign service
 	OnLost grab.OnLost `json:"on_lost"` // empty for a foreign service
-	// TTLMS and the settings below are nil for a foreign service, because the program does not
-	// know them.
+	// TTLMS and the settings below are nil for a foreign service, because they are unknown.
 	TTLMS   *float64 `json:"ttl_ms"`
 	LeaseMS *float64 `json:"lease_ms"`
 	WorkMS  *float64 `json:"work_ms"`
@@ -141,11 +138,11 @@ type Cell struct {
 	DoubleGrabs         *int   `json:"double_grabs"`
 	LowerBound          bool   `json:"lower_bound,omitempty"` // DoubleGrabs may be too low, because some answers may hide a win
 	OrdersDoubleGrabbed *int   `json:"orders_double_grabbed"`
-	// RepeatedRows counts ledger rows with the same order and driver as an earlier row. It is nil
-	// unless the program read the ledger of a foreign service.
+	// RepeatedRows counts ledger rows that repeat the order and driver of an earlier row. It is nil
+	// except for a foreign service with a ledger.
 	RepeatedRows *int `json:"repeated_rows,omitempty"`
-	// SettleMS is how long the program watched the ledger after the probes, until it stopped
-	// changing. It is nil if a single reading was enough.
+	// SettleMS is how long the ledger was watched until it stopped changing. It is nil if a single
+	// reading was enough.
 	SettleMS            *float64 `json:"settle_ms,omitempty"`
 	StuckOrders         *int     `json:"stuck_orders"`
 	PhantomGrabs        *int     `json:"phantom_grabs"`
@@ -161,8 +158,7 @@ type Cell struct {
 	Latency     *load.Latency `json:"latency_ms"`      // counted from the time at which a request was due
 	LatencySent *load.Latency `json:"latency_sent_ms"` // counted from the time at which a request was sent
 	LoadHeld    *bool         `json:"load_held"`
-	// OverTime shows the load and the answers over time. Strikes shows when the fault was active,
-	// on the same time axis.
+	// OverTime shows the load and the answers over time. Strikes shows when the fault was active.
 	OverTime *load.OverTime `json:"over_time,omitempty"`
 	Strikes  []Window       `json:"strikes,omitempty"`
 
@@ -184,14 +180,13 @@ type Cell struct {
 
 	Sale *Sale `json:"sale,omitempty"` // set only if orders have several units
 	Peak *Peak `json:"peak,omitempty"` // set only for the scenario peak
-	// Repetitions holds the figures of each run of the cell, and is empty if it was run once. The
-	// counts above are then totals, latencies and rates are medians, and the verdict is the worst
-	// one.
+	// Repetitions holds the figures of each run if the cell ran several times. Then the counts
+	// above are totals, other figures are medians, and the worst verdict is kept.
 	Repetitions []Repetition `json:"repetitions,omitempty"`
 }
 
-// AsExpected reports whether the verdicts on the orders and on the lock are those that the
-// registry claims. A verdict without a claim is always as expected.
+// AsExpected reports whether both verdicts match the claims. A verdict without a claim always
+// matches.
 func (c Cell) AsExpected() bool {
 	return (c.Expected == nil || c.Verdict == *c.Expected) &&
 		(c.ExpectedExclusive == nil || c.Exclusive != nil && *c.Exclusive == *c.ExpectedExclusive)
@@ -200,7 +195,7 @@ func (c Cell) AsExpected() bool {
 // Said describes both verdicts of the cell in words.
 func (c Cell) Said() string { return verdicts(c.Verdict, c.Exclusive) }
 
-// Claimed describes the verdicts that the registry claims in words, or returns "nothing".
+// Claimed describes the claimed verdicts in words, or returns "nothing".
 func (c Cell) Claimed() string {
 	if c.Expected == nil {
 		return "nothing"
@@ -219,19 +214,19 @@ func verdicts(order catalog.Verdict, exclusive *string) string {
 	}
 }
 
-// The possible verdicts on the lock: whether it excluded a second holder.
+// The possible verdicts on whether the lock excluded a second holder.
 const (
 	Yes = "yes"
 	No  = "no"
 )
 
-// Window is a span of time, counted from the beginning of the cell's load.
+// Window is a span of time since the beginning of the load.
 type Window struct {
 	FromMS float64  `json:"from_ms"`
 	ToMS   *float64 `json:"to_ms"` // nil if the window was still open when the cell was judged
 }
 
-// Point is the outcome of the orders at which the fault was injected at one point of the grab.
+// Point holds the outcome of the orders that the fault hit at one step of a grab.
 type Point struct {
 	Point       string          `json:"point"`
 	Strikes     int             `json:"strikes"` // how often the fault should have been injected
@@ -245,36 +240,33 @@ type Point struct {
 	FailureMode string          `json:"failure_mode"` // an id such as "F11"; empty if no order failed or no known mode fits
 }
 
-// Sale is the outcome of a cell whose orders have several units. In such a cell, Grabs counts the
-// units sold, and DoubleGrabs counts those sold beyond the stock.
+// Sale is the outcome of a cell whose orders have several units. Grabs then counts the units sold,
+// and DoubleGrabs those sold beyond the stock.
 type Sale struct {
 	Stock int `json:"stock"` // units per order
-	// Undersold counts the units left unsold although a driver was refused after the last sale.
+	// Undersold counts the units that stayed unsold although a driver was refused after the last
+	// sale.
 	Undersold *int `json:"undersold"`
-	// LostUpdates counts the ledger rows that no decrease of a stock counter accounts for.
+	// LostUpdates counts the ledger rows for which no stock counter was decreased.
 	LostUpdates *int `json:"lost_updates"`
 	OverLimit   *int `json:"over_limit"` // units that drivers got beyond their limit
-	// SoldOutMS is the time from the beginning of the load until the last unit of all orders was
-	// confirmed as sold. It is nil unless every order was sold out, and under a fault, because
-	// there the program times the arrivals.
+	// SoldOutMS is the time from the beginning of the load until the last unit was sold. It is nil
+	// if units were left, or if a fault was injected.
 	SoldOutMS *float64 `json:"sold_out_ms"`
-	// InOrder is the share of the sold units that went to the drivers who came first, counting as
-	// many drivers as units. 1 means that drivers were served in the order of their arrival.
+	// InOrder is the share of the units that went to the drivers who came first. It is 1 if drivers
+	// were served in order of arrival.
 	InOrder *float64 `json:"in_order"`
-	// OverTime shows when units were confirmed as sold. It is nil if none was, and under a fault,
-	// because there the program times the arrivals.
+	// OverTime shows when units were sold. It is nil if none was sold, or if a fault was injected.
 	OverTime *SoldOverTime `json:"over_time,omitempty"`
 }
 
-// SoldOverTime counts the confirmed sales in time slices of equal length since the load began. If
-// all requests are due at once, Cell.OverTime has a single slice, but SoldOverTime still shows the
-// course of the sale.
+// SoldOverTime counts the confirmed sales in time slices of equal length.
 type SoldOverTime struct {
 	SliceMS float64 `json:"slice_ms"`
 	Sold    []int   `json:"sold"`
 }
 
-// Peak is the result of a search for the highest rate of requests that a strategy can hold.
+// Peak is the result of a search for the highest rate that a strategy can sustain.
 type Peak struct {
 	HeldRPS   float64    `json:"held_rps"`    // the highest rate with load_held and p99 within its bound; 0 if none was held
 	GrabsPerS *float64   `json:"grabs_per_s"` // ledger rows per second at that rate; nil if unknown or if no rate was held
@@ -291,7 +283,7 @@ type Bare struct {
 	Peak
 }
 
-// PeakStep is one rate that the search has tried.
+// PeakStep is one rate that the search tried.
 type PeakStep struct {
 	RPS       float64  `json:"rps"`
 	P99MS     *float64 `json:"p99_ms"` // counted from the time at which a request was due; nil if none was answered

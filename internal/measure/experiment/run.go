@@ -20,10 +20,9 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Execute runs every cell of cfg, and calls save with the results so far after each of them. When
-// ctx ends, it cleans up and returns the results so far with the cause. Any other error means that
-// the test program itself failed. If a backend fails under load, that is a finding, which the cell
-// reports.
+// Execute runs every cell of cfg, and calls save after each of them. If ctx ends, it returns the
+// results so far and the cause. Any other error is a failure of the test program. A backend that
+// fails under load is a finding, not an error.
 func Execute(ctx context.Context, cfg Config, save func(*Run) error) (_ *Run, err error) {
 	r := newRunner(cfg, save)
 	defer func() { err = errors.Join(err, r.close()) }()
@@ -33,9 +32,8 @@ func Execute(ctx context.Context, cfg Config, save func(*Run) error) (_ *Run, er
 	return r.run, r.runAll(ctx)
 }
 
-// runner runs the cells of one run. Cells without a fault run one after another and have the
-// machine to themselves, because their figures are measurements. After them, several workers run
-// the cells with a fault in parallel.
+// runner runs the cells of one run. Cells without a fault run one at a time, because their figures
+// are measurements. Then several workers share the cells with a fault.
 type runner struct {
 	cfg      Config
 	progress *progress
@@ -76,7 +74,7 @@ func newRunner(cfg Config, save func(*Run) error) *runner {
 	return r
 }
 
-// moreThanOne returns n, or 0 if n is the default of 1, so that the JSON output omits the default.
+// moreThanOne returns n, or 0 for the default of 1, so that the JSON omits the default.
 func moreThanOne(n int) int {
 	if n > 1 {
 		return n
@@ -103,9 +101,8 @@ func (r *runner) open(ctx context.Context) error {
 	return err
 }
 
-// layOut creates the table of cells. It is called again when the strategies of targets are known.
-// It fills in the cells that need not run: those that do not apply, and the finished cells of a
-// resumed run.
+// layOut lists the cells and fills in those that need not run. It runs again when the strategies of
+// a foreign service become known.
 func (r *runner) layOut(at *fleet.Fleet) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -118,8 +115,7 @@ func (r *runner) layOut(at *fleet.Fleet) {
 	r.publishLocked()
 }
 
-// finished returns the cell with that name, or nil if the run does not contain it or the cell was
-// interrupted.
+// finished returns the finished cell with that name, or nil.
 func (r *Run) finished(name CellName) *Cell {
 	if r == nil {
 		return nil
@@ -132,8 +128,8 @@ func (r *Run) finished(name CellName) *Cell {
 	return nil
 }
 
-// left returns the cells that still have to run, either those with a fault or those without. If a
-// cell without a fault has to run several times, the result contains it as often.
+// left returns the cells that still have to run, either with or without a fault. A cell that runs
+// several times appears as often.
 func (r *runner) left(faulty bool) []*cellSpec {
 	var left []*cellSpec
 	for _, s := range r.specs {
@@ -154,7 +150,7 @@ func (r *runner) isLeft(s *cellSpec) bool {
 	return s.Fault == catalog.NoFault && s.times() < r.cfg.Repeat
 }
 
-// openFirst opens the first worker if any cell remains to be run, and records its environment.
+// openFirst opens the first worker if any cell is left, and records its environment.
 func (r *runner) openFirst(ctx context.Context) error {
 	all := append(r.left(false), r.left(true)...)
 	if len(all) == 0 && !r.cfg.attaches() {
@@ -185,16 +181,15 @@ func (r *runner) openFirst(ctx context.Context) error {
 	if err := r.describe(ctx, w); err != nil {
 		return err
 	}
-	// If the instances cannot run at all, the test program has failed, and no cell should report
-	// that as a finding.
+	// If the instances cannot run at all, the test program has failed, so this is not a finding.
 	if err := w.fleet.Equip(ctx, r.cfg.setup()); err != nil || !r.cfg.attaches() {
 		return err
 	}
 	return r.inspectFirst(ctx, w)
 }
 
-// describe records the environment of the run. It returns an error if a resumed run was measured
-// in a different environment before.
+// describe records the environment of the run. It returns an error if a resumed run began in a
+// different environment.
 func (r *runner) describe(ctx context.Context, w *worker) (err error) {
 	env := &r.run.Environment
 	if w.stack == nil {
@@ -226,8 +221,8 @@ func (r *runner) describe(ctx context.Context, w *worker) (err error) {
 	return nil
 }
 
-// worker returns the nth worker and opens it if necessary. If a fault has permanently changed the
-// worker's servers, it replaces the worker with a fresh one.
+// worker returns the nth worker. It opens the worker if necessary, and replaces one whose servers a
+// fault has changed permanently.
 func (r *runner) worker(ctx context.Context, n int) (_ *worker, err error) {
 	if w := r.workers[n]; w != nil {
 		if !w.dirty {
@@ -246,8 +241,7 @@ func (r *runner) worker(ctx context.Context, n int) (_ *worker, err error) {
 	return w, err
 }
 
-// serves returns the servers that the nth worker starts. Only the first worker starts everything
-// that the run needs.
+// serves returns the servers that the nth worker starts. Only the first worker has all of them.
 func (r *runner) serves(n int) lock.Backend {
 	if n == 0 {
 		return r.needs
@@ -255,7 +249,7 @@ func (r *runner) serves(n int) lock.Backend {
 	return r.needs &^ coordinators
 }
 
-// runAll runs all remaining cells: first those without a fault, then those with one.
+// runAll runs the remaining cells, first those without a fault.
 func (r *runner) runAll(ctx context.Context) error {
 	faultless, faulty := r.left(false), r.left(true)
 	workers := min(len(r.workers), len(faulty))
@@ -282,8 +276,8 @@ func (r *runner) runAll(ctx context.Context) error {
 	return errors.Join(err, r.leaveOut())
 }
 
-// runBare measures the peak rate of the bare endpoint, which does no work. It runs before the
-// peaks of the strategies, which are compared with it.
+// runBare measures the highest rate of an endpoint that does no work, for comparison with the
+// strategies.
 func (r *runner) runBare(ctx context.Context, strategies int) (err error) {
 	if r.cfg.Resume != nil {
 		r.run.Bare = r.cfg.Resume.Bare
@@ -301,8 +295,8 @@ func (r *runner) runBare(ctx context.Context, strategies int) (err error) {
 	return err
 }
 
-// runWorker makes the nth worker run cells from the queue. It returns when the worker has no
-// servers for any cell that is left, or when the budget of the run is used up.
+// runWorker lets the nth worker take cells from the queue, until it can run none of the rest or the
+// time is used up.
 func (r *runner) runWorker(ctx context.Context, n int, q *queue) error {
 	for s := q.take(r.serves(n)); s != nil && !r.cfg.isOver(); s = q.take(r.serves(n)) {
 		w, err := r.worker(ctx, n)
@@ -351,8 +345,7 @@ func (r *runner) finish(s *cellSpec, c Cell) error {
 	return r.save(r.run)
 }
 
-// publishLocked copies the finished cells into the run. They are in the order of the table, even
-// if they finished in another order.
+// publishLocked copies the finished cells into the run, in the order of the table.
 func (r *runner) publishLocked() {
 	r.run.Cells = []Cell{}
 	r.run.Complete = true
@@ -380,8 +373,8 @@ func (r *runner) close() error {
 	return errors.Join(append(errs, r.journal.close())...)
 }
 
-// NewEnvironment describes this machine and the build of this program. The caller fills in the
-// versions of the servers.
+// NewEnvironment describes this machine and this build. The caller adds the versions of the
+// servers.
 func NewEnvironment(stackKind string) Environment {
 	e := Environment{
 		Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(),

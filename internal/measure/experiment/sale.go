@@ -10,8 +10,8 @@ import (
 	"grablab/internal/order"
 )
 
-// readSale fills in the figures of a cell whose orders have several units. It uses the ledger, the
-// stock counters and the answers. Figures that could not be counted stay nil.
+// readSale fills in the figures of a cell whose orders have several units. Figures that could not
+// be counted stay nil.
 func (w *worker) readSale(ctx context.Context, c *Cell, a *accounting, first int64, ledger []order.Grab) {
 	rows, held := check.RowsByOrder(ledger), map[check.Pair]int{}
 	over := 0
@@ -31,8 +31,8 @@ func (w *worker) readSale(ctx context.Context, c *Cell, a *accounting, first int
 	}
 }
 
-// lostUpdates returns how many ledger rows are not matched by a decrease of a stock counter. It
-// returns nil if the counters cannot be read.
+// lostUpdates returns how many ledger rows have no matching decrease of a stock counter. It returns
+// nil if the counters cannot be read.
 func (w *worker) lostUpdates(ctx context.Context, first int64, count int, rows map[int64]int) (*int, error) {
 	if w.store == nil {
 		return nil, nil
@@ -48,7 +48,7 @@ func (w *worker) lostUpdates(ctx context.Context, first int64, count int, rows m
 	return &lost, nil
 }
 
-// sold fills in the figures of a sale that come from the answers to the clients.
+// sold fills in the figures that come from the answers to clients.
 func (s *Sale) sold(a *accounting, orders int) {
 	if a.soldOut == orders {
 		s.SoldOutMS = new(millis(a.soldOutBy.Sub(a.began)))
@@ -59,7 +59,7 @@ func (s *Sale) sold(a *accounting, orders int) {
 	s.OverTime = soldOverTime(a.sales)
 }
 
-// mostSoldSlices is the maximum number of time slices of a sale. Longer sales get longer slices.
+// mostSoldSlices limits the number of time slices of a sale.
 const mostSoldSlices = 48
 
 func soldOverTime(sales []time.Duration) *SoldOverTime {
@@ -77,7 +77,7 @@ func soldOverTime(sales []time.Duration) *SoldOverTime {
 	return o
 }
 
-// merge returns the sale with the figures of one more repetition added.
+// merge adds one more repetition to the figures of the sale.
 func (s *Sale) merge(next *Sale, repetitions []Repetition) *Sale {
 	if s == nil || next == nil {
 		return s
@@ -90,8 +90,7 @@ func (s *Sale) merge(next *Sale, repetitions []Repetition) *Sale {
 	return &sum
 }
 
-// medianOver returns the median of a figure over all repetitions, or nil if any repetition lacks
-// the figure.
+// medianOver returns the median of a figure over all repetitions, or nil if any of them lacks it.
 func medianOver(repetitions []Repetition, of func(*Sale) *float64) *float64 {
 	values := OverSales(repetitions, of)
 	if len(values) == 0 || len(values) < len(repetitions) {
@@ -100,7 +99,7 @@ func medianOver(repetitions []Repetition, of func(*Sale) *float64) *float64 {
 	return new(stat.Median(values).Median)
 }
 
-// OverSales returns the values of one figure of a sale, from all repetitions in which it is known.
+// OverSales returns the known values of one figure of a sale from all repetitions.
 func OverSales(repetitions []Repetition, of func(*Sale) *float64) []float64 {
 	return ValuesOf(repetitions, func(r Repetition) *float64 {
 		if r.Sale == nil {

@@ -51,8 +51,8 @@ func (w *worker) startService(ctx context.Context, port int) error {
 	return w.useTheirOrders(ctx, t)
 }
 
-// serviceTrail has the part of a trail that only a foreign service needs. Proxies see the calls
-// of such a service by their names on the wire, so their purpose is inferred.
+// serviceTrail has additional records about the calls of a foreign service. Proxies only see names
+// of commands, so the purpose of each call is inferred.
 type serviceTrail struct {
 	parts   []tap.Phase    // the inferred phase of each call
 	renewal []control.Call // the calls made in the background, each listed once
@@ -60,9 +60,8 @@ type serviceTrail struct {
 	table   string         // the table that a grab writes to, such as a ledger
 }
 
-// recordService makes the dry runs of a service. First one driver at a time grabs alone, and the
-// proxies record its requests. Then one more grab is held before its work, which reveals the
-// renewals of its lock.
+// recordService records the calls that the service makes for a grab. One more grab is stopped
+// before its work, to find out how the lock is renewed.
 func (w *worker) recordService(ctx context.Context, s lock.Strategy) (t trail, err error) {
 	u := w.cfg.setup()
 	if u.TTL, u.Work = dryTTL, injectionWork; !w.cfg.Service.Uses("ttl_ms") {
@@ -91,8 +90,7 @@ func (w *worker) recordService(ctx context.Context, s lock.Strategy) (t trail, e
 	return t, err
 }
 
-// listTrail records the requests of up to dryRuns grabs, until two grabs in a row make the same
-// requests.
+// listTrail records grabs until two in a row make the same requests, but at most dryRuns grabs.
 func (w *worker) listTrail(ctx context.Context, in *fleet.Instance, first int64) (t trail, err error) {
 	var before, last []control.Call
 	late := map[tap.Phase]bool{} // calls that may still be made after a grab was answered
@@ -122,14 +120,14 @@ func onTime(calls []control.Call, late map[tap.Phase]bool) []control.Call {
 	return slices.DeleteFunc(calls, func(c control.Call) bool { return late[c.Phase] })
 }
 
-// Names of the holds that a dry run sets at the proxies.
+// Names of the breakpoints that a dry run sets at the proxies.
 const (
 	dryList = "dry"
 	dryHold = "dry-at"
 )
 
-// dryGrabOf sends a grab and records its requests. If at is not nil, the grab is held there. The
-// caller must call done, which removes that hold, waits for the grab and returns its error.
+// dryGrabOf sends a grab and records its requests. If at is not nil, the grab stops there. The
+// caller must call done, which lets the grab finish and returns its error.
 func (w *worker) dryGrabOf(ctx context.Context, in *fleet.Instance, order int64, at *control.Point) (done func() error, err error) {
 	in.Watch(order, 1)
 	if err := in.SetHold(ctx, dryList, control.Hold{First: order, Count: 1, Outcome: control.Delivered}); err != nil {
@@ -155,7 +153,7 @@ func (w *worker) dryGrabOf(ctx context.Context, in *fleet.Instance, order int64,
 	}, nil
 }
 
-// listed returns the requests that the proxies have recorded so far in a dry run.
+// listed returns the requests that the proxies have recorded so far.
 func listed(ctx context.Context, in *fleet.Instance) ([]control.Call, error) {
 	met, err := in.Held(ctx, dryList, 0, 0)
 	calls := make([]control.Call, len(met))
@@ -166,8 +164,7 @@ func listed(ctx context.Context, in *fleet.Instance) ([]control.Call, error) {
 	return calls, err
 }
 
-// listedFor returns the requests recorded so far, and separately those that follow within the
-// given time.
+// listedFor returns the requests so far, and separately those of the given time that follows.
 func listedFor(ctx context.Context, in *fleet.Instance, long time.Duration) (before, meanwhile []control.Call, err error) {
 	if before, err = listed(ctx, in); err != nil {
 		return nil, nil, err
@@ -182,8 +179,7 @@ func listedFor(ctx context.Context, in *fleet.Instance, long time.Duration) (bef
 	return before, all[len(before):], nil
 }
 
-// listCalls returns the requests of one grab in order. It adds those that come after the answer to
-// late.
+// listCalls returns the requests of one grab in order, with those after its answer.
 func (w *worker) listCalls(ctx context.Context, in *fleet.Instance, order int64, late map[tap.Phase]bool) ([]control.Call, error) {
 	defer func() { _ = removeAll(context.WithoutCancel(ctx), in) }()
 	done, err := w.dryGrabOf(ctx, in, order, nil)
@@ -200,9 +196,8 @@ func (w *worker) listCalls(ctx context.Context, in *fleet.Instance, order int64,
 	return calls, err
 }
 
-// listRenewals returns the requests that are made while a grab is held before its work. They must
-// come from the background on another connection, because the grab and its own connection are
-// waiting.
+// listRenewals returns the requests that arrive while a grab is stopped before its work. They must
+// come from a background task.
 func (w *worker) listRenewals(ctx context.Context, in *fleet.Instance, order int64, t trail, lease time.Duration) (once []control.Call, err error) {
 	defer func() { _ = removeAll(context.WithoutCancel(ctx), in) }()
 	done, err := w.dryGrabOf(ctx, in, order, &t.work)
@@ -222,7 +217,7 @@ func (w *worker) listRenewals(ctx context.Context, in *fleet.Instance, order int
 	return once, err
 }
 
-// statements returns the SQL statements that a call sends, each as a verb and a table.
+// statements returns the SQL statements of a call, each as a verb and a table.
 func statements(c control.Call) []string {
 	if c.Target != tap.DB {
 		return nil
@@ -243,15 +238,14 @@ func unlocks(c control.Call) bool {
 	return slices.ContainsFunc(statements(c), unlockFunctions.MatchString)
 }
 
-// reads reports whether a call reads a table without writing to any.
+// reads reports whether a call reads a table and writes to none.
 func reads(c control.Call) bool {
 	return !writes(c) && slices.ContainsFunc(statements(c), func(s string) bool {
 		return strings.HasPrefix(s, "SELECT ") && (strings.HasSuffix(s, wire.ForUpdate) || !lockFunctions.MatchString(s) && !unlockFunctions.MatchString(s))
 	})
 }
 
-// writeVerbs lists the verbs of SQL statements that write, or that may write where the proxies
-// cannot see it.
+// writeVerbs lists the verbs of SQL statements that may write.
 var writeVerbs = []string{"INSERT", "UPDATE", "DELETE", "REPLACE", "CALL", "EXECUTE", "LOAD"}
 
 func isWrite(statement string) bool {
@@ -259,12 +253,12 @@ func isWrite(statement string) bool {
 	return statement == wire.DoBlock || slices.Contains(writeVerbs, verb)
 }
 
-// writes reports whether a call writes to the database, as far as the name of its statement shows.
+// writes reports whether the name of a call shows that it writes to the database.
 func writes(c control.Call) bool {
 	return c.Target == tap.DB && slices.ContainsFunc(statements(c), isWrite)
 }
 
-// difference returns a text that names a call which only one of two grabs has made.
+// difference names a call that only one of two grabs made.
 func difference(a, b []control.Call) string {
 	only := func(a, b []control.Call) string {
 		for _, c := range a {
@@ -277,8 +271,8 @@ func difference(a, b []control.Call) string {
 	return fmt.Sprintf("one grab makes %s, and the next one makes %s", only(a, b), only(b, a))
 }
 
-// checkReadable returns an error if the proxies cannot have seen every call of a grab, because
-// then a fault could miss its point.
+// checkReadable returns an error if the proxies may have missed calls of a grab, because a fault
+// could then miss its target.
 func (w *worker) checkReadable(t trail) error {
 	if why := w.fleet.Unreadable(); why != "" {
 		return fmt.Errorf("%s: %s", unreadable, why)
@@ -290,13 +284,11 @@ func (w *worker) checkReadable(t trail) error {
 	return nil
 }
 
-// unreadable is the reason to distrust a cell if the proxies could not decode all calls of the
-// service.
+// unreadable is the reason to distrust a cell if the proxies could not decode every call.
 const unreadable = "the proxies could not read all calls of the service"
 
-// trailOf infers the purpose of each call of a grab from its position. Calls to the lock's servers
-// acquire the lock if they precede the read of the order, and release it if they follow the write.
-// The work begins after the last read before the first write.
+// trailOf infers the purpose of each call from its position. For example, calls to the lock servers
+// before the order is read acquire the lock.
 func trailOf(calls []control.Call) trail {
 	t := &serviceTrail{}
 	all := trail{calls: map[fault.Role][]control.Call{fault.Alone: calls}, service: t}
@@ -353,7 +345,7 @@ func trailOf(calls []control.Call) trail {
 }
 
 // points returns the points at which a fault can be injected: before and after each call of a grab,
-// and before and after each background call, such as a renewal, while the grab works.
+// and each background call.
 func (t *serviceTrail) points(calls []control.Call) []fault.Point {
 	var all []fault.Point
 	add := func(c control.Call, part tap.Phase, background bool) {

@@ -13,8 +13,8 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// checkShards returns an error if a shard would run more than one cell. Shards do not coordinate,
-// so they would not change to the next cell at the same time.
+// checkShards returns an error if a load is shared by several processes and has more than one cell.
+// The processes could not change to the next cell at the same time.
 func (r *runner) checkShards() error {
 	if (r.cfg.Shard != nil || r.cfg.Merge != nil) && len(r.specs) != 1 {
 		return fmt.Errorf("%w: a shard runs one strategy, and these are %d: name one with -strategies", fleet.ErrRefused, len(r.specs))
@@ -22,8 +22,8 @@ func (r *runner) checkShards() error {
 	return nil
 }
 
-// sendShare waits for the start time that all shards share, and then sends this shard's part of
-// the load.
+// sendShare waits for the start time that all processes agreed on, and then sends its part of the
+// load.
 func (w *worker) sendShare(ctx context.Context, c *Cell, p *load.Plan, size Load) (*accounting, error) {
 	s := w.cfg.Shard
 	ahead, err := w.theirs.ClockAhead(ctx)
@@ -47,7 +47,7 @@ func (w *worker) sendShare(ctx context.Context, c *Cell, p *load.Plan, size Load
 	return a, err
 }
 
-// leaveToMerge records that a single shard cannot judge the cell, so its verdict must wait for the
+// leaveToMerge records that a part of the load cannot be judged alone, so the verdict waits for the
 // merge.
 func (c *Cell) leaveToMerge(m *measured, s *shard.Shard) {
 	c.answers(m.accounting)
@@ -57,8 +57,8 @@ func (c *Cell) leaveToMerge(m *measured, s *shard.Shard) {
 	}
 }
 
-// replay accounts for the answers that all shards have recorded. If the answers of a shard cannot
-// be read, it records that shard as lost.
+// replay counts the answers that several processes recorded. If a file cannot be read, replay
+// records that part as lost.
 func (w *worker) replay(c *Cell, p func() *load.Plan, size Load) *accounting {
 	merge := w.cfg.Merge
 	c.Merged = &merge.Merged
@@ -79,8 +79,8 @@ func (c *Cell) lasted(a *accounting) {
 	}
 }
 
-// withhold removes the figures that a merge cannot know, because a shard is lost or clocks differ
-// too much. It keeps the figures of the ledger, which contains the grabs of all shards.
+// withhold removes figures that a merge cannot know because a part is lost or clocks differ too
+// much. Figures from the ledger stay.
 func (c *Cell) withhold(reasons *invalidReasons) {
 	if c.Merged == nil {
 		return

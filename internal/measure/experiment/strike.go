@@ -17,9 +17,8 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// strike is one injection of the fault, for a group of orders. Its methods are the steps before
-// and after the injection. The holds that stop drivers at their points are in holds.go, and the
-// drivers that compete during the fault are in contenders.go.
+// strike is one injection of a fault into a group of orders. Its methods are the steps before and
+// after the injection.
 type strike struct {
 	in       *injection
 	contests []*contest
@@ -33,8 +32,8 @@ const (
 
 type step = func(*strike, context.Context) error
 
-// courses lists the steps that follow the injection of a fault. The key says when the fault is
-// healed and the faulted drivers continue.
+// courses lists the steps after the injection of a fault. They depend on when the fault ends and
+// when the faulted drivers continue.
 var courses = map[fault.Course][]step{
 	fault.AfterHeal:  {(*strike).sendContenders, (*strike).awaitContenders, (*strike).heal, (*strike).releaseFaulted, (*strike).releaseContenders},
 	fault.BeforeHeal: {(*strike).sendContenders, (*strike).awaitContenders, (*strike).releaseFaulted, (*strike).releaseContenders, (*strike).awaitReleases, (*strike).heal},
@@ -45,8 +44,8 @@ var courses = map[fault.Course][]step{
 	fault.HungUp:     {(*strike).hangUp, (*strike).releaseFaulted, (*strike).sendContenders},
 }
 
-// run injects the fault when the faulted drivers are held at their points. It heals the fault even
-// after an error.
+// run injects the fault when the faulted drivers have reached their points. It always heals the
+// fault.
 func (s *strike) run(ctx context.Context, of fault.Strike) (err error) {
 	defer func() { err = errors.Join(err, s.heal(ctx)) }()
 	steps := []step{applying(of.Before), (*strike).setHolds, (*strike).sendFaulted, (*strike).openWindow, applying(of.Do)}
@@ -60,8 +59,8 @@ func (s *strike) run(ctx context.Context, of fault.Strike) (err error) {
 	return nil
 }
 
-// withoutFault lets all drivers grab at once without a fault. Before that, it waits until both
-// instances reach all of their servers.
+// withoutFault lets all drivers grab without a fault, as soon as both instances reach their
+// servers.
 func (s *strike) withoutFault(ctx context.Context) error {
 	if err := s.awaitAble(ctx, s.in.struck, s.in.other); err != nil {
 		return err
@@ -72,8 +71,7 @@ func (s *strike) withoutFault(ctx context.Context) error {
 	return s.awaitAnswers(ctx)
 }
 
-// openWindow records that the fault is active from now on. It records nothing if the fault has
-// missed every driver.
+// openWindow records that the fault is active from now on, unless it missed every driver.
 func (s *strike) openWindow(context.Context) error {
 	if slices.ContainsFunc(s.contests, func(c *contest) bool { return c.struck }) {
 		s.in.windows = append(s.in.windows, window{from: time.Now()})
@@ -81,16 +79,15 @@ func (s *strike) openWindow(context.Context) error {
 	return nil
 }
 
-// closeWindow records that the fault has ended. If another part of the fault ends later, the last
-// call wins.
+// closeWindow records that the fault has ended. If called again, the later time counts.
 func (s *strike) closeWindow() {
 	if last := len(s.in.windows) - 1; last >= 0 {
 		s.in.windows[last].to = time.Now()
 	}
 }
 
-// applying returns a step that applies one part of the fault. It keeps the function that heals the
-// fault even if this part fails midway.
+// applying returns a step that applies one part of the fault, and keeps the function that undoes
+// it.
 func applying(of fault.Step) step {
 	return func(s *strike, ctx context.Context) error {
 		if of == nil {
@@ -110,7 +107,7 @@ func applying(of fault.Step) step {
 	}
 }
 
-// heal undoes the fault. It ignores its context, because an interrupted run must be healed too.
+// heal undoes the fault. It ignores its context, because an interrupted run must clean up too.
 func (s *strike) heal(context.Context) error {
 	heals := s.heals
 	s.heals = nil
@@ -120,8 +117,8 @@ func (s *strike) heal(context.Context) error {
 	return heals.All()
 }
 
-// sendFaulted sends each faulted driver, together with the drivers that its role requires. It
-// returns when each faulted driver is held at its point, or has been answered without reaching it.
+// sendFaulted starts the faulted drivers and their companions. It returns when each faulted driver
+// has reached its point or been answered.
 func (s *strike) sendFaulted(ctx context.Context) error {
 	for _, c := range s.contests {
 		if c.holder != nil {
@@ -155,9 +152,8 @@ func (s *strike) sendFaulted(ctx context.Context) error {
 	return err
 }
 
-// hasPassed reports whether the faulted driver can no longer reach its point, because it was
-// answered some time ago. For a short time after the answer it still can, because a grab does not
-// wait for all of its calls.
+// hasPassed reports whether the faulted driver can no longer reach its point. Some calls follow
+// shortly after the answer, so hasPassed waits a moment.
 func (s *strike) hasPassed(c *contest) bool {
 	if s.isAnswered(c.faulted) && c.answeredAt.IsZero() {
 		c.answeredAt = time.Now()
@@ -165,9 +161,8 @@ func (s *strike) hasPassed(c *contest) bool {
 	return !c.answeredAt.IsZero() && time.Since(c.answeredAt) > simultaneous
 }
 
-// arriveFor returns how long the faulted drivers may take to reach their points. For some faults,
-// contenders must not get in because a lease expires. Then the first driver to arrive must still
-// have enough of its lease left.
+// arriveFor returns how long the faulted drivers may take to reach their points. It is short if the
+// first of them needs enough of its lease for the rest of the test.
 func (s *strike) arriveFor() time.Duration {
 	lease := s.in.w.lease(s.in.cell)
 	if s.in.fault.ContendFor < 1 {
@@ -176,8 +171,8 @@ func (s *strike) arriveFor() time.Duration {
 	return arrivalTimeout + lease
 }
 
-// leadToPoint takes the next step that brings a faulted driver with a companion to its point. The
-// companion is the driver that it waits for or hands over to.
+// leadToPoint takes the next step that brings a faulted driver to its point. The driver has a
+// companion, for which it waits or to which it hands over.
 func (s *strike) leadToPoint(ctx context.Context, c *contest, m heldCalls, sent map[*contest]bool) error {
 	if c.point.Role == fault.HandingOver {
 		return s.leadToRelease(ctx, c, m, sent)
@@ -203,8 +198,7 @@ func (s *strike) leadToPoint(ctx context.Context, c *contest, m heldCalls, sent 
 	return nil
 }
 
-// isWaiting reports whether the faulted driver has tried to get the lock and now waits for it. The
-// reply to its last call has then arrived.
+// isWaiting reports whether the faulted driver has tried to get the lock and now waits for it.
 func (s *strike) isWaiting(c *contest, m heldCalls) bool {
 	if s.in.trail.queued == 0 {
 		return len(m.struck[holdName(retryHold, c)]) > 0
@@ -212,8 +206,8 @@ func (s *strike) isWaiting(c *contest, m heldCalls) bool {
 	return len(m.struck[holdName(callsHold, c)]) >= s.in.trail.queued && c.hasQueued()
 }
 
-// leadToRelease first makes the next holder wait for the lock. Then it lets the faulted driver
-// continue to its claim, which is refused, so that the driver releases the lock.
+// leadToRelease makes the next holder wait for the lock. Then it refuses the faulted driver's
+// claim, so that this driver releases the lock.
 func (s *strike) leadToRelease(ctx context.Context, c *contest, m heldCalls, sent map[*contest]bool) error {
 	switch {
 	case c.holderReleased || len(m.struck[holdName(workHold, c)]) == 0:
@@ -233,8 +227,8 @@ func (s *strike) leadToRelease(ctx context.Context, c *contest, m heldCalls, sen
 	return nil
 }
 
-// awaitAble waits until the instances can grab again, as far as that can be observed. If it runs
-// out of time, the answers to the next drivers reveal the problem.
+// awaitAble waits until the instances can grab again, but not forever. If one cannot, the next
+// answers will show it.
 func (s *strike) awaitAble(ctx context.Context, all ...*fleet.Instance) error {
 	if s.in.w.fleet.Ours {
 		return s.until(ctx, arrivalTimeout, func() (bool, error) {
@@ -249,12 +243,11 @@ func (s *strike) awaitAble(ctx context.Context, all ...*fleet.Instance) error {
 	return nil
 }
 
-// serviceArrives limits how long a service may take to replace the connections that a fault has
-// closed.
+// serviceArrives limits how long a service may take to reconnect after a fault.
 const serviceArrives = 10 * time.Second
 
-// reachesAll reports whether an instance reaches all of its servers. The overall readiness is not
-// enough, because it requires only a majority of the Redlock nodes.
+// reachesAll reports whether an instance reaches all of its servers. The readiness endpoint is not
+// enough, because a majority of the Redlock nodes satisfies it.
 func reachesAll(ctx context.Context, in *fleet.Instance) bool {
 	var ready grab.Readiness
 	err := in.Call(ctx, http.MethodGet, "/readyz", nil, &ready)
@@ -266,8 +259,7 @@ func reachesAll(ctx context.Context, in *fleet.Instance) bool {
 	return err == nil
 }
 
-// releaseFaulted lets the calls that are held at the points continue. Then it releases the drivers
-// that do not wait for these calls.
+// releaseFaulted lets the faulted drivers continue.
 func (s *strike) releaseFaulted(ctx context.Context) error {
 	if s.in.loses {
 		if err := s.loseReplies(ctx); err != nil {
@@ -286,7 +278,7 @@ func (s *strike) releaseFaulted(ctx context.Context) error {
 	return nil
 }
 
-// leaveFaulted marks the faulted drivers as hanging, so that the cell ends without their answers.
+// leaveFaulted records that the faulted drivers hang, so the cell does not wait for their answers.
 func (s *strike) leaveFaulted(context.Context) error {
 	s.in.workload.hung += len(s.contests)
 	for _, c := range s.contests {
@@ -295,8 +287,8 @@ func (s *strike) leaveFaulted(context.Context) error {
 	return nil
 }
 
-// awaitReleases waits until every faulted driver has sent its release, or was answered without
-// sending one. It waits at most one lease, because a driver that is cut off cannot release.
+// awaitReleases waits until every faulted driver has sent its release or been answered. It waits at
+// most one lease, because a driver that is cut off cannot release.
 func (s *strike) awaitReleases(ctx context.Context) error {
 	return s.until(ctx, s.in.w.lease(s.in.cell), func() (bool, error) {
 		m, err := s.heldCalls(ctx)
@@ -312,8 +304,7 @@ func (s *strike) awaitOthers(ctx context.Context) error {
 	return s.awaitThose(ctx, (*contest).others)
 }
 
-// awaitThose waits until the selected drivers of every order have been answered. It does not wait
-// for grabs that hang forever.
+// awaitThose waits until the selected drivers have been answered, except those that hang forever.
 func (s *strike) awaitThose(ctx context.Context, those func(*contest) []load.Request) error {
 	return s.until(ctx, s.in.w.cfg.Load.Timeout, func() (bool, error) {
 		return s.every(func(c *contest) bool {
@@ -324,7 +315,7 @@ func (s *strike) awaitThose(ctx context.Context, those func(*contest) []load.Req
 	})
 }
 
-// hangUp closes the client connections of the faulted drivers, and returns when they are closed.
+// hangUp closes the client connections of the faulted drivers.
 func (s *strike) hangUp(ctx context.Context) error {
 	for _, c := range s.contests {
 		s.in.bursts.HangUp(c.faulted)
@@ -343,7 +334,7 @@ func (s *strike) hangUp(ctx context.Context) error {
 	return err
 }
 
-// every reports whether the predicate is true for every order of the strike.
+// every reports whether the predicate is true for every order.
 func (s *strike) every(holds func(*contest) bool) bool {
 	return !slices.ContainsFunc(s.contests, func(c *contest) bool { return !holds(c) })
 }
@@ -363,8 +354,8 @@ func (s *strike) isAnswered(r load.Request) bool {
 	return ok
 }
 
-// claimed reads the ledger and returns a function that reports whether a driver has claimed its
-// order. If a fault makes the ledger unreadable, that function sees no claims.
+// claimed reads the ledger and returns a function that reports whether a driver has a row. If the
+// ledger is unreadable, the function always returns false.
 func (s *strike) claimed(ctx context.Context) func(load.Request) bool {
 	var rows []order.Grab
 	if s.in.w.ledger && (s.in.trail.service == nil || s.in.w.cfg.Target.Database.Query != "") { // without a query, the read would go to the struck instance
@@ -378,8 +369,7 @@ func (s *strike) claimed(ctx context.Context) func(load.Request) bool {
 	}
 }
 
-// until polls until the condition is true or the time is over. It returns no error if the time
-// runs out.
+// until polls until the condition is true or the time is over. Running out of time is not an error.
 func (s *strike) until(ctx context.Context, within time.Duration, condition func() (bool, error)) error {
 	_, err := wait.Until(ctx, pollInterval, within, condition)
 	return err

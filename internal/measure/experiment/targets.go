@@ -24,8 +24,7 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// attaches reports whether the run tests a service that is not ours, whether it is already running
-// or the run starts it.
+// attaches reports whether the run tests a service other than our own.
 func (cfg Config) attaches() bool { return len(cfg.Target.URLs) > 0 || cfg.Service != nil }
 
 // attach connects to instances that are already running, and adopts their settings.
@@ -48,8 +47,8 @@ func (w *worker) attach(ctx context.Context) (err error) {
 	return w.useTheirOrders(ctx, t)
 }
 
-// useTheirOrders sets how the orders of a foreign service are opened, and opens the database
-// with its ledger if there is one.
+// useTheirOrders chooses how orders of a foreign service are opened, and connects to its database
+// if necessary.
 func (w *worker) useTheirOrders(ctx context.Context, t target.Target) (err error) {
 	if t.Database.DSN != "" {
 		if w.theirs, err = ledger.Open(ctx, t.Database.DSN, t.Database.Query, w.fleet.Shape); err != nil {
@@ -64,10 +63,8 @@ func (w *worker) useTheirOrders(ctx context.Context, t target.Target) (err error
 	return nil
 }
 
-// theirStrategies returns the strategies of the targets to run: those that the user named, or all
-// that are available. For our own grabsvc it returns the default strategies of the run. A service
-// that cannot switch strategies counts as a single strategy. Until the targets are attached, only
-// the names that the user gave are known.
+// theirStrategies returns the strategies to test on running targets: those that the user named, or
+// all available ones. A service that cannot switch counts as one strategy.
 func (cfg Config) theirStrategies(at *fleet.Fleet) []lock.Strategy {
 	names := cfg.Target.Strategies
 	known := false
@@ -102,7 +99,7 @@ func (cfg Config) theirStrategies(at *fleet.Fleet) []lock.Strategy {
 	return strategies
 }
 
-// wanted returns the verdict that the user expects of a cell, or nil if there is none.
+// wanted returns the verdict that the user expects of a cell, or nil.
 func (cfg Config) wanted(strategy string, f catalog.Fault) *catalog.Verdict {
 	for _, e := range cfg.Expect {
 		if e.Strategy == strategy && e.Fault == f {
@@ -112,8 +109,8 @@ func (cfg Config) wanted(strategy string, f catalog.Fault) *catalog.Verdict {
 	return nil
 }
 
-// checkExpectations returns an error if the user expects a verdict for a strategy that the targets
-// do not have.
+// checkExpectations returns an error if the user expects a verdict on a strategy that the targets
+// lack.
 func (cfg Config) checkExpectations(at *fleet.Fleet) error {
 	known := []string{Foreign}
 	if !at.Foreign {
@@ -128,8 +125,8 @@ func (cfg Config) checkExpectations(at *fleet.Fleet) error {
 	return nil
 }
 
-// theirOrders opens orders of a foreign service and reads their ledger, through calls to the
-// service or in its database.
+// theirOrders opens orders of a foreign service and reads its ledger. It uses calls to the service
+// or its database.
 type theirOrders struct {
 	*fleet.Fleet
 	target target.Target
@@ -141,8 +138,7 @@ func (o theirOrders) Create(ctx context.Context, count int) (int64, error) {
 	return o.CreateStock(ctx, count, 1)
 }
 
-// CreateStock is like Create for orders of several units, if the service has a call that sets the
-// number of units.
+// CreateStock opens orders with several units, if the service has a call for that.
 func (o theirOrders) CreateStock(ctx context.Context, count, units int) (int64, error) {
 	first, err := o.Fleet.CreateStock(ctx, count, units)
 	if err != nil && o.Fleet.IsService() { // a fault may have left the service with dead connections
@@ -165,8 +161,8 @@ func (o theirOrders) Ledger(ctx context.Context, first int64, count int) ([]orde
 	return o.Fleet.Ledger(ctx, first, count)
 }
 
-// lookFirst determines whether the orders have a ledger. It returns an error if the ledger already
-// has rows for them, because rows of an earlier run would count as grabs of this one.
+// lookFirst finds out whether there is a ledger. It returns an error if new orders already have
+// rows, which would count as grabs of this run.
 func (w *worker) lookFirst(ctx context.Context, first int64, count int) error {
 	w.ledger = w.cfg.Target.Database.Query != "" || w.fleet.KeepsLedger(ctx, first)
 	if !w.ledger || w.cfg.Merge != nil {
@@ -183,8 +179,8 @@ func (w *worker) lookFirst(ctx context.Context, first int64, count int) error {
 	return err
 }
 
-// warmUp sends the load of the cell to orders that do not count, and ignores the answers. It
-// repeats the load until the warm-up time is over.
+// warmUp sends the same load to other orders until the warm-up time is over, and ignores the
+// answers.
 func (w *worker) warmUp(ctx context.Context, size Load) error {
 	if w.cfg.Warmup == 0 {
 		return nil
@@ -208,8 +204,7 @@ func (w *worker) warmUp(ctx context.Context, size Load) error {
 	return nil
 }
 
-// notOpen returns a message for the user if no driver could grab the first order. It returns "" if
-// a driver could, or if that is not known yet.
+// notOpen returns a message for the user if no driver could grab the first order, and "" otherwise.
 func (a *accounting) notOpen() string {
 	f := a.first
 	switch {
@@ -225,8 +220,7 @@ func (a *accounting) notOpen() string {
 	return ""
 }
 
-// kinds formats the error counts, the most frequent kind first, and quotes one answer of that
-// kind.
+// kinds formats error counts, the most frequent kind first, with an answer as an example.
 func (a *accounting) kinds(counts map[string]int) string {
 	names := slices.SortedFunc(maps.Keys(counts), func(x, y string) int { return cmp.Or(counts[y]-counts[x], strings.Compare(x, y)) })
 	words := make([]string, len(names))
@@ -240,8 +234,7 @@ func (a *accounting) kinds(counts map[string]int) string {
 	return text
 }
 
-// countAnswers counts double-grabs from the answers of the service. It is used if there is no
-// ledger, or if the ledger lacks rows that the answers promised.
+// countAnswers counts double-grabs from the answers, because the ledger is missing or incomplete.
 func (c *Cell) countAnswers(a *accounting) {
 	promised := check.CountGrabs(check.Rows(a.told), a.units)
 	c.CountedFrom, c.Grabs = fromAnswers, nil
@@ -250,7 +243,6 @@ func (c *Cell) countAnswers(a *accounting) {
 }
 
 // doubt returns a reason to distrust the figures of a foreign service, or "" if there is none.
-// Nothing but the answers and the ledger can confirm these figures.
 func (w *worker) doubt(ctx context.Context, c *Cell, m *measured, drained bool) (reason string) {
 	a := m.accounting
 	unanswered := a.outcomes[grab.Timeout] + a.errors[load.Reset] + a.errors[load.Other]
@@ -290,8 +282,7 @@ func (w *worker) doubt(ctx context.Context, c *Cell, m *measured, drained bool) 
 	return reason
 }
 
-// repeatedRows returns a question to the user about ledger rows that repeat an order and its
-// driver.
+// repeatedRows returns a question to the user about repeated ledger rows.
 func repeatedRows(n int, rows []order.Grab) string {
 	has := map[check.Pair]int{}
 	most := check.Pair{}
@@ -305,8 +296,8 @@ func repeatedRows(n int, rows []order.Grab) string {
 		check.Plural(n, "row repeats", "rows repeat"), most.Order, has[most], most.Driver)
 }
 
-// whyNothingShown returns why the cell could not have revealed a broken lock, or "" if it could
-// have.
+// whyNothingShown explains why the cell could not have revealed a broken lock. It returns "" if the
+// cell could have.
 func (w *worker) whyNothingShown(c *Cell, a *accounting, rows []order.Grab) string {
 	has := map[int64]bool{}
 	for _, g := range rows {
@@ -330,9 +321,8 @@ func (w *worker) whyNothingShown(c *Cell, a *accounting, rows []order.Grab) stri
 	return a.tooSlow(c)
 }
 
-// askAgain sends the grab of a winner once more, if nothing else shows that the orders were fresh.
-// A service that confirms an old win would also have confirmed the wins of an earlier run. So the
-// answers alone would not prove that any drivers competed.
+// askAgain repeats the grab of a winner, to find out whether the service confirms old wins. If so,
+// the wins may come from an earlier run.
 func (w *worker) askAgain(ctx context.Context, a *accounting) string {
 	if w.ledger || w.cfg.Target.FirstOrder == 0 || w.cfg.Target.Open != nil || len(a.told) == 0 {
 		return ""
@@ -345,7 +335,7 @@ func (w *worker) askAgain(ctx context.Context, a *accounting) string {
 		"Read the ledger (-db and -ledger-query), or open fresh orders (-open-orders)", winner.Driver, winner.Order)
 }
 
-// answersSeen formats how often each outcome was the answer, for a message.
+// answersSeen formats how often each outcome was answered.
 func (a *accounting) answersSeen() string {
 	var words []string
 	for _, o := range grab.Outcomes {
@@ -359,12 +349,11 @@ func (a *accounting) answersSeen() string {
 	return strings.Join(words, ", ")
 }
 
-// hiccup is the longest delay that a busy machine may cause.
+// hiccup is a delay that a busy machine may cause.
 const hiccup = 100 * time.Millisecond
 
-// tooSlow returns why the targets were too slow to show a race, or "" if they were fast enough.
-// They are too slow if half of the load was still unserved when its last request was due. Drivers
-// that are served one by one may never have competed.
+// tooSlow explains why the targets were too slow to show a race, or returns "". They were too slow
+// if half of the load had no answer when the last request was due.
 func (a *accounting) tooSlow(c *Cell) string {
 	if c.OfferedRPS == nil || c.Latency == nil {
 		return ""

@@ -21,12 +21,11 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// trail is the record of the remote calls that a strategy's grabs make without a fault. It keeps
-// them in order, for each role that a driver can play.
+// trail records the remote calls of a grab without a fault, in order, for each role of a driver.
 type trail struct {
 	calls map[fault.Role][]control.Call
-	// queued is the number of calls a driver makes before it waits to be notified that the lock is
-	// free. It is 0 if drivers poll or do not wait at all.
+	// queued is how many calls a driver makes before it waits for a notification that the lock is
+	// free. It is 0 if drivers poll or do not wait.
 	queued int
 	// renews reports whether the lease is renewed in the background.
 	renews  bool
@@ -34,13 +33,12 @@ type trail struct {
 	work    control.Point  // the point in a grab where the work begins
 	claim   *control.Point // the point before the first write; nil if unknown
 	release *control.Point // the point before the first call that releases the lock; nil if unknown
-	// shares reports whether one renewal may serve the grabs of several orders. Holding such a
-	// renewal delays all of these grabs at once.
+	// shares reports whether one renewal may serve several orders, so that stopping it delays all
+	// of them.
 	shares bool
 }
 
-// ourTrail returns the trail for our own instances. They report the phase of each call, so the
-// points below are known in advance.
+// ourTrail returns the trail of our own instances, which report the purpose of each call.
 func ourTrail(calls map[fault.Role][]control.Call) trail {
 	return trail{calls: calls, work: fault.AfterRead, claim: &beforeClaim, release: &beforeRelease}
 }
@@ -59,8 +57,7 @@ type recording struct {
 
 func newTrails() *trails { return &trails{by: map[string]*recording{}} }
 
-// get returns the recorded calls of a strategy. It records them first if no earlier call has, and
-// makes concurrent callers wait for the result.
+// get returns the recorded calls of a strategy, and records them on first use.
 func (t *trails) get(strategy string, record func() (trail, error)) (trail, error) {
 	r := t.of(strategy)
 	r.Lock()
@@ -83,9 +80,8 @@ func (t *trails) of(strategy string) *recording {
 	return t.by[strategy]
 }
 
-// Trails returns the remote calls that the grabs of each strategy make without a fault, in order.
-// The maps are keyed by strategy name and by the role of the driver. To record them, Trails starts
-// a stack and instances of its own.
+// Trails returns the remote calls of each strategy's grabs without a fault, by strategy name and
+// role of the driver. It starts its own servers to record them.
 func Trails(ctx context.Context, cfg Config) (_ map[string]map[fault.Role][]control.Call, err error) {
 	for _, s := range cfg.Strategies {
 		cfg.Stack.Needs |= s.Needs
@@ -106,19 +102,19 @@ func Trails(ctx context.Context, cfg Config) (_ map[string]map[fault.Role][]cont
 	return calls, nil
 }
 
-// Settings and limits of a dry run, which grabs a few orders without a fault to record the calls.
+// Settings of a dry run, which grabs a few orders without a fault to record the calls.
 const (
 	dryTTL    = 3 * time.Second
 	dryRuns   = 6 // the most attempts to get the same calls twice in a row
 	dryOrders = 2 + 5*dryRuns
 	dryStep   = 10 * time.Second // how long to wait for each expected event
-	// A driver that makes no call for this long is waiting to be notified. Drivers that poll pause
-	// for at most half as long.
+	// A driver that makes no call for this long must be waiting for a notification. Drivers that
+	// poll pause for at most half as long.
 	quietFor = 300 * time.Millisecond
 	askFor   = 4 * quietFor // a driver that is still making calls after this time is polling
 )
 
-// dryRun records the calls of one strategy, on orders that nothing else uses.
+// dryRun records the calls of one strategy, with orders that nothing else uses.
 type dryRun struct {
 	w             *worker
 	struck, other *fleet.Instance
@@ -126,9 +122,8 @@ type dryRun struct {
 	next          int64 // order
 }
 
-// record makes the dry runs of a strategy, which show the calls of a grab. It makes three kinds of
-// run: a driver grabs alone, a driver waits for the lock, and a driver releases a lock for which
-// another one waits.
+// record finds out which calls a strategy makes when a driver grabs alone, when it waits for the
+// lock, and when it hands the lock over.
 func (w *worker) record(ctx context.Context, s lock.Strategy) (t trail, err error) {
 	u := w.cfg.setup()
 	u.Control, u.TTL, u.Wait, u.Work = true, dryTTL, 2*dryTTL, injectionWork
@@ -156,8 +151,8 @@ func (w *worker) record(ctx context.Context, s lock.Strategy) (t trail, err erro
 	return t, errors.Join(err, w.fleet.ReadEvents(func(history.Event) {})) // discard the events, because no figure may include a dry run
 }
 
-// aim makes one master of a Redis Cluster keep the locks of all dry runs. Otherwise, each master
-// would reject a script at first use, and that call would be recorded twice.
+// aim keeps the locks of all dry runs on one master of a Redis Cluster. Each master rejects a
+// script at first use, which would be recorded as another call.
 func (d *dryRun) aim(ctx context.Context, strategy string) error {
 	if d.w.stack.Topology == nil {
 		return nil
@@ -169,8 +164,8 @@ func (d *dryRun) aim(ctx context.Context, strategy string) error {
 	return d.w.stack.Topology.Aim(ctx, keys)
 }
 
-// repeat makes the dry runs until two in a row record the same calls. The first may differ,
-// because a driver has to subscribe or a server is slow for a moment.
+// repeat repeats the dry run until two runs in a row record the same calls. The first often
+// differs, because connections and subscriptions are new.
 func (d *dryRun) repeat(ctx context.Context) (trail, error) {
 	var last trail
 	for i := range dryRuns {
@@ -189,16 +184,15 @@ func (d *dryRun) repeat(ctx context.Context) (trail, error) {
 	return last, fmt.Errorf("%d of them, and no two in a row make the same calls", dryRuns)
 }
 
-// renewOnce drops all background renewals except the first, because their number depends on
-// timing.
+// renewOnce keeps only the first background renewal, because their number depends on timing.
 func (t trail) renewOnce() {
 	for role, calls := range t.calls {
 		t.calls[role] = slices.DeleteFunc(calls, func(c control.Call) bool { return t.renews && c.Phase == tap.Renew && c.N > 1 })
 	}
 }
 
-// equals reports whether both trails contain the same calls. It ignores their order, because calls
-// that go to the nodes of a quorum at the same time have none.
+// equals reports whether both trails contain the same calls in any order. Parallel calls to several
+// nodes have no fixed order.
 func (t trail) equals(o trail) bool {
 	return maps.EqualFunc(t.calls, o.calls, func(a, b []control.Call) bool { return slices.Equal(sortedCalls(a), sortedCalls(b)) }) &&
 		t.queued == o.queued && t.renews == o.renews && t.shares == o.shares
@@ -210,8 +204,7 @@ func sortedCalls(calls []control.Call) []control.Call {
 	})
 }
 
-// warmUp lets both instances create what they create only once, such as sessions and ZooKeeper
-// nodes.
+// warmUp makes both instances create what they only create once, such as sessions.
 func (d *dryRun) warmUp(ctx context.Context) error {
 	for _, in := range []*fleet.Instance{d.struck, d.other} {
 		g := d.grab(d.order(), in, 1)
@@ -225,9 +218,8 @@ func (d *dryRun) warmUp(ctx context.Context) error {
 	return nil
 }
 
-// alone records a driver that has no competitor. It holds the grab after its read until a renewal
-// occurs, or for two thirds of a lease. It holds a second order's grab as well, because one
-// renewal may serve both.
+// alone records a driver without competition. It stops the grab after its read until the lease is
+// renewed. It stops a second order's grab too, because one renewal may serve both.
 func (d *dryRun) alone(ctx context.Context, t *trail) error {
 	g, another := d.grab(d.order(), d.struck, 1), d.grab(d.order(), d.struck, 1)
 	for _, g := range []*dryGrab{g, another} {
@@ -251,7 +243,7 @@ func (d *dryRun) alone(ctx context.Context, t *trail) error {
 	return err
 }
 
-// Points at which one grab is held while the calls of another are recorded.
+// Points at which one grab is stopped while another is recorded.
 var (
 	beforeRead    = control.Point{Phase: tap.Read, N: 1}
 	beforeClaim   = control.Point{Phase: tap.Claim, N: 1}
@@ -259,9 +251,8 @@ var (
 	secondTry     = control.Point{Phase: tap.Acquire, N: 2}
 )
 
-// waiting records a driver that arrives while another one has the lock. The holder's read is
-// refused, so it releases the lock without writing. A driver that polls is held before its second
-// attempt, because otherwise the number of its calls would vary.
+// waiting records a driver that arrives while another one has the lock. Then the holder's read
+// fails, so it releases the lock.
 func (d *dryRun) waiting(ctx context.Context, t *trail) error {
 	holder, waiter := d.pair()
 	if err := holder.startUntil(ctx, beforeRead); err != nil {
@@ -296,8 +287,8 @@ func (d *dryRun) waiting(ctx context.Context, t *trail) error {
 	return err
 }
 
-// handingOver records the calls with which a driver releases its lock to a waiting driver. The
-// releasing driver's claim is refused first.
+// handingOver records how a driver releases its lock while another one waits for it. Its claim is
+// refused first.
 func (d *dryRun) handingOver(ctx context.Context, t *trail) error {
 	if len(t.calls[fault.Waiting]) == 0 {
 		return nil
@@ -332,8 +323,8 @@ func (d *dryRun) order() int64 {
 	return d.next - 1
 }
 
-// pair returns two grabs of the same order: the holder's at the other instance and the waiter's at
-// the struck one.
+// pair returns two grabs of the same order: a holder at the other instance, and a waiting driver at
+// this one.
 func (d *dryRun) pair() (holder, waiter *dryGrab) {
 	id := d.order()
 	return d.grab(id, d.other, 1), d.grab(id, d.struck, 2)
@@ -372,13 +363,13 @@ func (g *dryGrab) start(ctx context.Context) error {
 	}
 	go func() {
 		defer close(g.ended)
-		// Ignore the outcome, because a dry run is only interested in the calls.
+		// Ignore the outcome, because only the calls matter here.
 		_ = g.in.Call(ctx, http.MethodPost, fmt.Sprintf("/orders/%d/grab", g.order), map[string]int64{"driver_id": g.driver}, nil)
 	}()
 	return nil
 }
 
-// startUntil sends the grab and returns when it is held at the given point.
+// startUntil sends the grab and returns when it has reached the given point.
 func (g *dryGrab) startUntil(ctx context.Context, at control.Point) error {
 	g.heldAt, g.at = g.listed()+"-at", at
 	if err := g.start(ctx); err != nil {
@@ -412,8 +403,8 @@ func (g *dryGrab) awaitCalls(ctx context.Context, n int) error {
 	return err
 }
 
-// awaitQuiet waits until the grab makes no more calls, and returns how many it has made. It
-// returns 0 if the calls do not stop, and waits is false if the grab has ended.
+// awaitQuiet waits until the grab stops making calls, and returns their number. It returns 0 if
+// they do not stop. If waits is false, the grab has ended.
 func (g *dryGrab) awaitQuiet(ctx context.Context) (n int, waits bool, err error) {
 	since, last, ended := time.Now(), 0, false
 	quiet, err := wait.Until(ctx, pollInterval, askFor, func() (bool, error) {
@@ -430,7 +421,7 @@ func (g *dryGrab) awaitQuiet(ctx context.Context) (n int, waits bool, err error)
 	return last, !ended, err
 }
 
-// fail refuses the call at which the grab is held, and waits until the grab has ended.
+// fail refuses the call at which the grab is stopped, and waits for the end of the grab.
 func (g *dryGrab) fail(ctx context.Context) error {
 	held, err := g.in.Held(ctx, g.heldAt, 1, 0)
 	if err != nil {
@@ -444,7 +435,7 @@ func (g *dryGrab) fail(ctx context.Context) error {
 	return g.await(ctx)
 }
 
-// finish lets the grab continue if it is held, and waits until it has ended.
+// finish lets the grab continue and waits until it has ended.
 func (g *dryGrab) finish(ctx context.Context) error {
 	if g.heldAt != "" {
 		if err := g.in.RemoveHold(ctx, g.heldAt); err != nil {
@@ -462,8 +453,8 @@ func (g *dryGrab) await(ctx context.Context) error {
 	return err
 }
 
-// points returns every point at which a fault can be injected, in the order in which a driver of
-// each role reaches it.
+// points returns every point at which a fault can be injected, in the order in which drivers reach
+// them.
 func (t trail) points() []fault.Point {
 	if t.service != nil {
 		return t.service.points(t.calls[fault.Alone])
@@ -489,8 +480,8 @@ func (t trail) points() []fault.Point {
 	return all
 }
 
-// callsAt returns how many calls a grab makes in parallel at a point, such as one to each node of
-// a quorum.
+// callsAt returns how many parallel calls a grab makes at a point, such as one to each node of a
+// quorum.
 func (t trail) callsAt(p fault.Point) (n int) {
 	for _, c := range t.calls[p.Role] {
 		if c.Phase == p.Phase && c.N == p.N {

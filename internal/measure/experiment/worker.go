@@ -11,8 +11,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// worker runs cells one after another on its own stack and instances, so that the cells of
-// different workers cannot affect each other.
+// worker runs cells one after another. It has its own servers and instances, so workers cannot
+// affect each other.
 type worker struct {
 	cfg      Config
 	progress *workerProgress
@@ -27,14 +27,14 @@ type worker struct {
 	// ledger reports whether the cell's orders have a ledger.
 	ledger bool
 
-	// repetition is the number of the current repetition of the cell, counted from 1.
+	// repetition is the number of the current run of the cell, beginning with 1.
 	repetition int
-	// dirty reports that a fault has changed the servers, so the next cell needs fresh ones.
+	// dirty reports that a fault has changed the servers permanently, so the next cell needs new
+	// ones.
 	dirty bool
 }
 
-// orders opens orders and reads their ledger. It is implemented by the database and by the API of
-// an instance.
+// orders opens orders and reads their ledger, in the database or through the API of an instance.
 type orders interface {
 	Create(ctx context.Context, count int) (first int64, err error)
 	CreateStock(ctx context.Context, count, units int) (first int64, err error)
@@ -46,8 +46,8 @@ func (cfg Config) setup() fleet.Setup {
 	return fleet.Setup{Work: cfg.Work, TTL: cfg.TTL, Wait: cfg.Wait, Timeout: cfg.Timeout}
 }
 
-// openWorker starts the stack of the nth worker and configures its instances, which start when a
-// cell needs them. The caller must close the worker even after an error.
+// openWorker starts the servers of the nth worker. The caller must close the worker even after an
+// error.
 func openWorker(ctx context.Context, cfg Config, n int, p *progress, j *journal) (*worker, error) {
 	w := &worker{cfg: cfg, progress: &workerProgress{progress: p}, journal: j, trails: newTrails()}
 	if len(cfg.Target.URLs) > 0 {
@@ -82,8 +82,8 @@ func (w *worker) openStore(ctx context.Context, dsn string) (err error) {
 	return w.store.Migrate(ctx)
 }
 
-// close stops everything that openWorker started. It stops the instances first, so that they can
-// still release their locks.
+// close stops everything that the worker started. Instances stop first, so that they can release
+// their locks.
 func (w *worker) close() error {
 	var errs []error
 	if w.fleet != nil {
@@ -101,7 +101,7 @@ func (w *worker) close() error {
 	return errors.Join(errs...)
 }
 
-// ended returns the servers of the stack that have exited unexpectedly.
+// ended returns the servers that have exited unexpectedly.
 func (w *worker) ended() []string {
 	if w.stack == nil {
 		return nil
@@ -109,7 +109,7 @@ func (w *worker) ended() []string {
 	return w.stack.Ended()
 }
 
-// run runs one cell, in the way that its fault and scenario require.
+// run runs one cell, depending on its fault and scenario.
 func (w *worker) run(ctx context.Context, s *cellSpec) Cell {
 	switch {
 	case s.Fault != catalog.NoFault:

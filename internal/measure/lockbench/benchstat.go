@@ -5,8 +5,7 @@ import (
 	"io"
 )
 
-// Benchstat writes the measurements as Go benchmark lines, one for each time slice of a lock. The
-// tool benchstat computes medians and intervals from them, and compares files.
+// Benchstat writes the measurements as lines of Go benchmarks, for the tool benchstat.
 func Benchstat(w io.Writer, r *Result) error {
 	fmt.Fprintf(w, "goos: %s\ngoarch: %s\npkg: grablab/internal/measure/lockbench\n", r.Environment.OS, r.Environment.Arch)
 	for _, s := range r.Slices {

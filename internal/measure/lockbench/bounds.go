@@ -7,7 +7,7 @@ import (
 	"grablab/internal/measure/stat"
 )
 
-// BoundRow compares a measured figure of a lock with a bound that the lock must keep.
+// BoundRow compares a figure of a lock with a bound.
 type BoundRow struct {
 	Case     string   `json:"case"`
 	Strategy string   `json:"strategy"`
@@ -17,8 +17,7 @@ type BoundRow struct {
 	Figure   float64  `json:"figure"` // Low and High are the ends of the 95 % interval of Figure
 	Low      float64  `json:"low"`
 	High     float64  `json:"high"`
-	// Verdict is "kept", or "missed" if the whole 95 % interval violates the bound. Otherwise it
-	// is "open".
+	// Verdict is "kept", "missed" if the whole 95 % interval violates the bound, or else "open".
 	Verdict string `json:"verdict"`
 }
 
@@ -29,8 +28,8 @@ const (
 	Open   = "open"
 )
 
-// bounds lists the bounds that our own locks must keep, and how to compute each figure. If a bound
-// compares two locks, it is skipped unless both were measured.
+// bounds lists the bounds for our own locks, and how to compute each figure. Bounds that compare
+// two locks need both measurements.
 var bounds = []struct {
 	BoundRow
 	figure func(r *Result, c Case, strategy string) stat.Interval
@@ -61,21 +60,20 @@ var bounds = []struct {
 	{BoundRow{Case: "closed_loop", Strategy: "handoff", What: "p99.9 of the wait, of workers x (held + median gap)", AtMost: new(3.0)}, waitOverRotation},
 }
 
-// ratioTo returns a function that divides the strategy's figure by that of another strategy,
-// separately in each round.
+// ratioTo returns a function that divides the strategy's figure by another one's in each round.
 func ratioTo(other string, mine, theirs figure) func(*Result, Case, string) stat.Interval {
 	return func(r *Result, c Case, strategy string) stat.Interval {
 		return stat.Ratio(pairedValues(r.series(strategy, c.Name), r.series(other, c.Name), mine, theirs))
 	}
 }
 
-// itself returns a function that computes a figure of the strategy alone, without a comparison.
+// itself returns a function that computes a figure without a comparison.
 func itself(f figure) func(*Result, Case, string) stat.Interval {
 	return func(r *Result, c Case, strategy string) stat.Interval { return median(r.series(strategy, c.Name), f) }
 }
 
-// waitOverRotation divides the longest waits by the time of a rotation, in which every worker
-// could get the lock once. The result is close to 1 for a fair lock.
+// waitOverRotation divides the longest wait by the time in which every worker could get the lock
+// once. It is close to 1 for a fair lock.
 func waitOverRotation(r *Result, c Case, strategy string) stat.Interval {
 	return median(r.series(strategy, c.Name), func(s Slice) *float64 {
 		if s.GapP50US == nil {

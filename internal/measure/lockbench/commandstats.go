@@ -12,12 +12,11 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// commandStats asks the Redis servers how many commands they have run. Only the servers can count
-// the commands that a script runs.
+// commandStats counts the commands that the Redis servers have run, including those in scripts.
 type commandStats []*redis.Client
 
-// newCommandStats connects to the Redis servers of a local stack. It skips an external stack,
-// where other programs may send commands too.
+// newCommandStats connects to the Redis servers of a local stack. With external servers, it does
+// nothing, because others may use them.
 func newCommandStats(st *stack.Stack) (s commandStats) {
 	if st.Kind != stack.Local {
 		return nil
@@ -33,7 +32,7 @@ func newCommandStats(st *stack.Stack) (s commandStats) {
 	return s
 }
 
-// calls returns how many commands the servers have run since they started.
+// calls returns how many commands the servers have run so far.
 func (s commandStats) calls(ctx context.Context) (n uint64, err error) {
 	for _, server := range s {
 		text, err := server.Info(ctx, "commandstats").Result()
@@ -48,7 +47,7 @@ func (s commandStats) calls(ctx context.Context) (n uint64, err error) {
 // cmdstat matches lines such as "cmdstat_get:calls=12,usec=34,…".
 var cmdstat = regexp.MustCompile(`(?m)^cmdstat_(.+?):calls=(\d+)`)
 
-// parseCalls adds up the calls of all commands except INFO, which this program itself sends.
+// parseCalls adds up the calls of all commands except INFO, which this program sends.
 func parseCalls(text string) (n uint64) {
 	for _, line := range cmdstat.FindAllStringSubmatch(text, -1) {
 		if c, err := strconv.ParseUint(line[2], 10, 64); err == nil && line[1] != "info" {

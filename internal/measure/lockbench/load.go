@@ -14,18 +14,17 @@ import (
 	"grablab/internal/testbed/infile"
 )
 
-// The names of the files in a benchmark's result folder: the result, and the raw measurements with
-// one time slice per line.
+// Names of the files in a benchmark's folder: the result, and the raw measurements.
 const (
 	File       = "bench.json"
 	SlicesFile = "slices.jsonl"
 )
 
-// ErrNoBench is the error for a path that contains no readable benchmark.
+// ErrNoBench means that a path contains no readable benchmark.
 var ErrNoBench = errors.New("lockbench: no benchmark")
 
-// Load reads a benchmark from its folder or from its bench.json. It also reads the raw
-// measurements from the same folder if they exist. Its errors wrap ErrNoBench.
+// Load reads a benchmark from its folder or from bench.json, with the raw measurements if they
+// exist. Its errors wrap ErrNoBench.
 func Load(path string) (*Result, error) {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		path = filepath.Join(path, File)
@@ -75,8 +74,8 @@ func loadSlices(path string) (of []Slice, err error) {
 	}
 }
 
-// Cost is the figure by which locks are compared in a case. It has one value per round, or only
-// the median if the raw measurements are missing.
+// Cost is the figure by which locks are compared in a case, for each round. Without raw
+// measurements, there is only the median.
 type Cost struct {
 	Strategy, Case string
 	Figure         string // name and unit of the figure
@@ -112,7 +111,7 @@ func (r *Result) Costs() []Cost {
 	return all
 }
 
-// costName returns the name and the unit of the figure that cost returns for a case.
+// costName returns the name and the unit of a case's cost.
 func costName(c Case) string {
 	switch {
 	case c.contended():

@@ -19,14 +19,13 @@ import (
 
 const (
 	joinTimeout = 30 * time.Second
-	// ahead is how long before its start a job is sent. In that time the job reaches every
-	// process, but no process falls asleep again.
+	// ahead is how long before its start a job is sent, so that it reaches every process in time.
 	ahead = 2 * time.Millisecond
-	// grace is how long after the end of a job a worker process may take to answer.
+	// grace is how long a worker process may take to answer after a job.
 	grace = 10 * time.Second
 )
 
-// errProcess is the error for a worker process that has ended or does not answer.
+// errProcess means that a worker process has ended or does not answer.
 var errProcess = errors.New("lockbench: worker process")
 
 // pool controls the worker processes.
@@ -35,13 +34,13 @@ type pool struct {
 	clock     func() time.Duration
 }
 
-// process is one worker process, with an RPC client for it.
+// process is a worker process and its RPC client.
 type process struct {
 	*stack.Process
 	*rpc.Client
 }
 
-// newPool starts the worker processes, and waits until all of them answer.
+// newPool starts the worker processes and waits until they answer.
 func newPool(ctx context.Context, st *stack.Stack, exe string, processes int) (*pool, error) {
 	p := &pool{clock: history.Clock()}
 	for i := range processes {
@@ -72,7 +71,7 @@ func startProcess(ctx context.Context, st *stack.Stack, exe, name string) (*proc
 	return p, nil
 }
 
-// dial connects to the socket as soon as the child process listens on it.
+// dial connects to a child process as soon as it listens.
 func dial(ctx context.Context, child *stack.Process, socket string) (conn net.Conn, err error) {
 	_, _ = wait.Until(ctx, 5*time.Millisecond, joinTimeout, func() (bool, error) {
 		conn, err = net.Dial("unix", socket)
@@ -86,8 +85,7 @@ func dial(ctx context.Context, child *stack.Process, socket string) (conn net.Co
 	return conn, err
 }
 
-// failed adds the exit status of the process to err. It waits a moment for the status, because the
-// process may be about to end.
+// failed adds the exit status of the process to err, for which it waits a moment.
 func (p *process) failed(err error) error {
 	select {
 	case <-p.Done():
@@ -101,7 +99,7 @@ func (p *process) failed(err error) error {
 	return err
 }
 
-// trace records what the workers of a subject did in a slice, or in parts of one.
+// trace records what the workers of a lock did.
 type trace struct {
 	Case
 	holds    []Hold
@@ -112,7 +110,7 @@ type trace struct {
 	ranKnown bool
 }
 
-// add adds the record of another part of the same slice.
+// add adds the record of another part.
 func (t *trace) add(u trace) {
 	t.holds = append(t.holds, u.holds...)
 	t.span += u.span
@@ -121,8 +119,8 @@ func (t *trace) add(u trace) {
 	t.ran += u.ran
 }
 
-// run makes the workers of a case take and release the subject's locks for the given time. If the
-// case has waves, it runs at least one of them. The error is errProcess or comes from the subject.
+// run makes workers use the lock for the given time, or in at least one wave if the case has waves.
+// The error is errProcess or comes from the lock.
 func (p *pool) run(c Case, subject string, orders []int64, long time.Duration) (trace, error) {
 	t := trace{Case: c}
 	idle := func(int) Job { return Job{Subject: subject} }
@@ -161,7 +159,7 @@ func (p *pool) run(c Case, subject string, orders []int64, long time.Duration) (
 }
 
 // do runs a job in the first n processes at the same time, and adds up their reports. The error is
-// errProcess or comes from the subject.
+// errProcess or comes from the lock.
 func (p *pool) do(n int, jobOf func(i int) Job) (sum Report, err error) {
 	calls := make([]*rpc.Call, n)
 	reports := make([]Report, n)
@@ -193,8 +191,7 @@ func (p *pool) do(n int, jobOf func(i int) Job) (sum Report, err error) {
 	return sum, failed
 }
 
-// close closes the connections, which makes the worker processes exit. The stack waits until they
-// have done so.
+// close closes the connections, so that the worker processes exit.
 func (p *pool) close() error {
 	var errs []error
 	for _, proc := range p.processes {

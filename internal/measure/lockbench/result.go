@@ -16,8 +16,7 @@ import (
 // Schema is the version of the format of bench.json.
 const Schema = 1
 
-// Result is the content of bench.json. A figure that is undefined or could not be counted is nil,
-// never 0.
+// Result is the content of bench.json. A figure that is unknown is nil, never 0.
 type Result struct {
 	Schema      int                    `json:"schema"`
 	Complete    bool                   `json:"complete"` // false if the benchmark is still running or was interrupted
@@ -37,7 +36,7 @@ type Result struct {
 	failures map[string]int // number of failures of each subject
 }
 
-// ResultConfig records the configuration of the benchmark.
+// ResultConfig records the settings of the benchmark.
 type ResultConfig struct {
 	Rounds  int      `json:"rounds"`
 	SliceMS float64  `json:"slice_ms"`
@@ -45,14 +44,14 @@ type ResultConfig struct {
 	Cases   []string `json:"cases"`
 }
 
-// LeftOut names a subject that was left out, from the start or after failures, and the reason.
+// LeftOut names a lock that was left out, with the reason.
 type LeftOut struct {
 	Strategy string `json:"strategy"`
 	Reason   string `json:"reason"`
 }
 
-// Row holds the figures of one subject in one case. Most of them are medians over the rounds, with
-// their 95 % intervals. Counts and waits cover all rounds together.
+// Row holds the figures of one lock in one case. Most are medians over the rounds, with 95 %
+// intervals. Counts and waits include all rounds.
 type Row struct {
 	Figures
 	Peer    bool    `json:"peer"`
@@ -60,9 +59,9 @@ type Row struct {
 	OpsLow  float64 `json:"ops_low"`
 	OpsHigh float64 `json:"ops_high"`
 
-	// Ratio compares the subject with the floor. Normally it is the ratio of their P50US. In the
-	// case many_keys, it is the ratio of the machine time per acquisition, 1/OpsPerS. If workers
-	// share a key, it divides the hand-off gap by the floor's P50US.
+	// Ratio compares the lock with the floor. Usually it compares P50US. In the case many_keys, it
+	// compares the machine time per acquisition. If workers share a key, it compares the hand-off
+	// gap with the floor's P50US.
 	Ratio     *float64 `json:"ratio_to_floor"`
 	RatioLow  *float64 `json:"ratio_low"`
 	RatioHigh *float64 `json:"ratio_high"`
@@ -95,8 +94,8 @@ func newResult(cfg Config) *Result {
 	return res
 }
 
-// maxFailures is the number of failures after which a subject is left out. It is above one,
-// because the machine may have stalled.
+// maxFailures is how often a lock may fail before it is left out. One failure may be due to the
+// machine.
 const maxFailures = 3
 
 func (r *Result) failed(name string, err error) {
@@ -107,7 +106,7 @@ func (r *Result) failed(name string, err error) {
 
 func (r *Result) isLeftOut(name string) bool { return r.failures[name] >= maxFailures }
 
-// add adds the slices of a round, and computes the rows and the bounds again.
+// add adds the measurements of a round and updates the result.
 func (r *Result) add(measured []Slice, whole bool) {
 	r.Slices = append(r.Slices, measured...)
 	if whole {
@@ -125,7 +124,7 @@ func (r *Result) add(measured []Slice, whole bool) {
 	r.Bounds = r.bounds()
 }
 
-// series returns the slices of a strategy in a case, ordered by round.
+// series returns a lock's measurements in a case, in the order of rounds.
 func (r *Result) series(strategy, name string) (of []Slice) {
 	for _, s := range r.Slices {
 		if s.Strategy == strategy && s.Case == name {
@@ -171,7 +170,7 @@ func (r *Result) row(subject Subject, c Case, of []Slice) Row {
 	return row
 }
 
-// figure is a function that returns a figure of a slice, or nil if it is unknown.
+// figure returns a figure of one measurement, or nil if it is unknown.
 type figure = func(Slice) *float64
 
 func opsPerS(s Slice) *float64     { return &s.OpsPerS }
@@ -193,13 +192,11 @@ func turns(s Slice) *float64 {
 	return new(float64(*s.Turns))
 }
 
-// timePerOp returns the time per acquisition in µs, counting the acquisitions of all workers
-// together.
+// timePerOp returns the time per acquisition in µs, over all workers.
 func timePerOp(s Slice) *float64 { return new(1e6 / s.OpsPerS) }
 
-// cost returns the figure by which subjects are compared in a case. With one worker, it is the
-// time of an acquire and a release. With many keys, it is the time per acquisition. If workers
-// share a key, it is the hand-off gap. The floor then counts as described at forFloor.
+// cost returns the figure by which locks are compared in a case: the time of an acquire and a
+// release, the time per acquisition with many keys, or the hand-off gap if workers share a key.
 func cost(c Case) figure {
 	switch {
 	case c.contended():
@@ -211,7 +208,7 @@ func cost(c Case) figure {
 	}
 }
 
-// median returns the median and interval of a figure, over the rounds in which it is known.
+// median returns the median and the interval over all rounds in which the figure is known.
 func median(of []Slice, f figure) stat.Interval {
 	var values []float64
 	for _, s := range of {
@@ -222,8 +219,7 @@ func median(of []Slice, f figure) stat.Interval {
 	return stat.Median(values)
 }
 
-// pairedValues returns two figures, one of a and one of b, for every round in which both are
-// known.
+// pairedValues returns two figures for every round in which both are known.
 func pairedValues(a, b []Slice, fa, fb figure) (as, bs []float64) {
 	other := map[int]*float64{}
 	for _, s := range b {
@@ -237,8 +233,7 @@ func pairedValues(a, b []Slice, fa, fb figure) (as, bs []float64) {
 	return as, bs
 }
 
-// knownInterval returns the median and the ends of an interval. All are nil if the interval has no
-// values.
+// knownInterval returns the median and the ends of an interval, or nil without values.
 func knownInterval(i stat.Interval) (median, low, high *float64) {
 	if math.IsNaN(i.Median) {
 		return nil, nil, nil
@@ -246,8 +241,7 @@ func knownInterval(i stat.Interval) (median, low, high *float64) {
 	return &i.Median, &i.Low, &i.High
 }
 
-// Wrong returns a sentence for each bound that was missed, and for each lock that let two holders
-// in.
+// Wrong returns a sentence for each missed bound and for each lock with two holders.
 func (r *Result) Wrong() (wrong []string) {
 	for _, b := range r.Bounds {
 		if b.Verdict == Missed {
@@ -269,7 +263,7 @@ func JSON(w io.Writer, r *Result) error {
 	return enc.Encode(r)
 }
 
-// JSONLines writes each slice as one line of JSON.
+// JSONLines writes each measurement as a line of JSON.
 func JSONLines(w io.Writer, r *Result) error {
 	enc := json.NewEncoder(w)
 	for _, s := range r.Slices {

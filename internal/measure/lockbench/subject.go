@@ -19,17 +19,16 @@ type Subject struct {
 	Peer bool // whether the lock comes from a library
 }
 
-// Floor is the name of the subject that shows the lower limit for all locks in Redis.
+// Floor is the name of the lower limit for all locks in Redis.
 const Floor = "floor"
 
-// floor is a subject that sends two PINGs. They take two round trips, the minimum for acquiring
-// and releasing a lock.
+// floor sends two PINGs, which take as long as the fastest possible lock and unlock.
 var floor = Subject{Strategy: lock.Strategy{
 	Name: Floor, Title: "two PINGs on the same client", Needs: lock.Redis, Excludes: catalog.NoExclusion,
 	New: func(env lock.Env) (lock.Locker, error) { return pings{env.Redis}, nil },
 }}
 
-// pings implements both Locker and Lease for the floor.
+// pings is the Locker and the Lease of the floor.
 type pings struct{ client redis.UniversalClient }
 
 func (p pings) ping(ctx context.Context) error                            { return p.client.Ping(ctx).Err() }
@@ -40,20 +39,18 @@ func (pings) Token() string                                               { retu
 func (pings) Fence() uint64                                               { return 0 }
 func (pings) Lost() <-chan struct{}                                       { return nil }
 
-// Handover is the name of the subject that hands a lock over as fast as Redis can.
+// Handover is the name of the fastest way to hand something over in Redis.
 const Handover = "blpop"
 
-// handover passes one list element from holder to holder. Acquire waits for the element with
-// BLPOP, and Release puts it back with LPUSH. Redis answers the longest waiter at once, so a
-// hand-over costs one command and the wake-up of one client. It is not a usable lock, because the
-// element is lost if its holder dies. It shows what a hand-over between processes costs on this
-// machine, whatever the lock.
+// handover passes a list element from holder to holder with BLPOP and LPUSH. It shows what a
+// hand-over costs on this machine. It is not a usable lock, because the element is lost if its
+// holder dies.
 var handover = Subject{Strategy: lock.Strategy{
 	Name: Handover, Title: "one list element, taken with BLPOP and put back with LPUSH", Needs: lock.Redis, Excludes: catalog.Global,
 	New: func(env lock.Env) (lock.Locker, error) { return elements{pings{env.Redis}, new(sync.Map)}, nil },
 }}
 
-// elements implements the Locker of handover. made holds the keys whose element exists.
+// elements is the Locker of handover. made holds the keys that have an element.
 type elements struct {
 	pings
 	made *sync.Map
@@ -89,8 +86,7 @@ type element struct {
 
 func (e element) Release(ctx context.Context) error { return e.client.LPush(ctx, e.key, 1).Err() }
 
-// Subjects returns every subject except the floor: the strategies that are locks, the libraries with
-// their defaults and with options, and handover.
+// Subjects returns every lock to measure: ours, those of libraries, and handover.
 func Subjects() []Subject {
 	var all []Subject
 	for _, s := range lock.Strategies {
@@ -104,8 +100,8 @@ func Subjects() []Subject {
 	return append(all, handover)
 }
 
-// Find returns the subject with that name. It also finds the floor and strategies without a lock.
-// The latter show that the benchmark detects holders that overlap.
+// Find returns the lock with that name. It also finds the floor and strategies without a lock,
+// which show that the benchmark detects overlaps.
 func Find(name string) (Subject, error) {
 	for _, s := range append(Subjects(), floor) {
 		if s.Name == name {

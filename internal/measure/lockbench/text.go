@@ -10,7 +10,7 @@ import (
 	"grablab/internal/measure/stat"
 )
 
-// Text writes a table for each case, the bounds, and an explanation of the terms.
+// Text writes a table for each case, the bounds, and an explanation.
 func Text(w io.Writer, r *Result) error {
 	fmt.Fprintf(w, "%s; %s; %d CPUs; %d of %d rounds of %g ms, seed %d\n",
 		r.Environment.Redis, r.Environment.Database, r.Environment.CPUs, r.Rounds, r.Config.Rounds, r.Config.SliceMS, r.Config.Seed)
@@ -68,7 +68,7 @@ Figures are medians of the rounds. Overlaps and waits cover all rounds together.
 	return err
 }
 
-// columns returns the headings and the cells of one row in the table of a case.
+// columns returns the headings and the values of one row.
 func columns(row Row, c Case) (heads, texts []string) {
 	add := func(head, text string) { heads, texts = append(heads, head), append(texts, text) }
 	add("", fmt.Sprintf("%-18s", row.Strategy))
@@ -110,7 +110,7 @@ func columns(row Row, c Case) (heads, texts []string) {
 	return heads, texts
 }
 
-// show formats a figure, or returns "-" if the figure is unknown.
+// show formats a figure, or returns "-" if it is unknown.
 func show[T any](format string, x *T) string {
 	if x == nil {
 		return "-"

@@ -21,45 +21,41 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// WorkerCommand is the hidden subcommand that runs this program as a worker process.
+// WorkerCommand is the hidden command that runs a worker process.
 const WorkerCommand = "bench-worker"
 
 const (
 	leaseTTL = 30 * time.Second
-	// acquireTimeout limits an Acquire call that starts within a slice.
+	// acquireTimeout limits each acquire.
 	acquireTimeout = 10 * time.Second
-	// early is how long before the start of a job a process stops sleeping and polls the clock, so
-	// that it starts on time.
+	// early is how long before a job a process stops sleeping and polls the clock.
 	early = 2 * time.Millisecond
-	// settling is how long to wait for commands that a lock still sends after Release has returned.
+	// settling is how long to wait for commands that a lock sends after its release.
 	settling = 2 * time.Millisecond
-	// sqlConns is the size of a connection pool. It is large enough for each worker of a process
-	// to have its own connection, because locks may occupy three quarters of the pool.
+	// sqlConns is the size of a connection pool, which has a connection for each worker. Locks may
+	// use three quarters of it.
 	sqlConns = 44
 )
 
-// The following types are the messages between Run and the worker processes, which use net/rpc
-// over a Unix socket. All times in them are CLOCK_MONOTONIC, which all processes share.
+// The following types are the messages to worker processes, which use net/rpc over a Unix socket.
+// Times are CLOCK_MONOTONIC, which all processes share.
 
-// Servers is the first message to a worker process. It contains the name of the process and the
-// addresses of the servers.
+// Servers is the first message to a worker process, with its name and the servers' addresses.
 type Servers struct {
 	Node string
 	stack.Addresses
 }
 
-// Job tells a worker process what to do. It follows after Servers.
+// Job tells a worker process what to do.
 type Job struct {
 	Subject string
-	// Workers is the number of workers. If it is 0, the job only reports how many commands were
-	// sent so far.
+	// Workers is the number of workers. With 0, the job only reports how many commands were sent.
 	Workers int
 	First   int // number of the first of these workers, counted over all processes
 	Keys    []string
 	Held    time.Duration
 	At      time.Duration // when the workers start
-	// Times is the number of acquisitions per worker. If it is 0, the workers take the lock
-	// repeatedly until the time Until.
+	// Times is how often each worker takes the lock. With 0, workers continue until the time Until.
 	Times int
 	Until time.Duration
 }
@@ -70,7 +66,7 @@ type Report struct {
 	Sent  uint64 // commands and statements sent since the subject was opened
 }
 
-// Hold records one acquisition of a lock by a worker.
+// Hold is one acquisition of a lock by a worker.
 type Hold struct {
 	Worker, Key int
 	GaveUp      int           // failed Acquire calls before this one, each repeated at once
@@ -80,8 +76,7 @@ type Hold struct {
 	Done        time.Duration // when Release had returned
 }
 
-// WorkerMain runs a worker process. It listens on the socket that its argument names, and serves a
-// single client until that client disconnects.
+// WorkerMain runs a worker process. It serves one client on the socket in its argument.
 func WorkerMain(_ context.Context, args []string, _, stderr io.Writer) int {
 	if len(args) != 1 {
 		fmt.Fprintln(stderr, "lockbench: want a socket")
@@ -114,21 +109,21 @@ func serve(socket string) error {
 	return nil
 }
 
-// worker executes the jobs of one process, one at a time.
+// worker executes the jobs of a process, one at a time.
 type worker struct {
 	servers Servers
 	clock   func() time.Duration
 	open    map[string]*opened // opened locks, by the name of the subject
 }
 
-// opened is a subject's lock with clients of its own, so that their commands can be counted.
+// opened is a lock whose clients are separate, so that their commands can be counted.
 type opened struct {
 	lock.Locker
 	sent     instance.Sent
 	closeEnv func() error
 }
 
-// Serve receives the addresses of the servers. It is called before the first job.
+// Serve receives the servers' addresses before the first job.
 func (w *worker) Serve(s Servers, _ *struct{}) error {
 	w.servers = s
 	return nil
@@ -149,7 +144,7 @@ func (w *worker) Do(j Job, r *Report) error {
 	return nil
 }
 
-// subject returns the lock of a subject, which it opens at the first use.
+// subject returns a lock, which it opens on first use.
 func (w *worker) subject(name string) (*opened, error) {
 	if o, ok := w.open[name]; ok {
 		return o, nil
@@ -171,10 +166,10 @@ func (w *worker) subject(name string) (*opened, error) {
 	return o, nil
 }
 
-// config returns the configuration of an instance that can reach the given kinds of servers.
+// config returns the settings of an instance with these servers.
 func (s Servers) config(needs lock.Backend) instance.Config {
-	// Keep few idle connections: all subjects of all processes are open at once, and Redis accepts
-	// only 10,000 connections.
+	// Keep few idle connections, because all locks are open at once and Redis accepts 10,000
+	// connections.
 	cfg := instance.Config{Instance: s.Node, TTL: leaseTTL, Wait: acquireTimeout, MinIdle: 1}
 	if needs&lock.Redis != 0 {
 		cfg.Sentinel, cfg.SentinelMaster = s.Sentinel, s.SentinelMaster
@@ -197,7 +192,7 @@ func (s Servers) config(needs lock.Backend) instance.Config {
 	return cfg
 }
 
-// work makes j.Workers workers take the lock concurrently, and returns their holds.
+// work makes several workers use the lock at once, and returns what they did.
 func (w *worker) work(l lock.Locker, j Job) ([]Hold, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), max(j.At, j.Until)-w.clock()+acquireTimeout)
 	defer cancel()
@@ -217,7 +212,7 @@ func (w *worker) work(l lock.Locker, j Job) ([]Hold, error) {
 	return slices.Concat(holds...), err
 }
 
-// loop makes worker n acquire and release the lock as the job says, and returns its holds.
+// loop makes worker n use the lock repeatedly, and returns what it did.
 func (w *worker) loop(ctx context.Context, l lock.Locker, j Job, n int) (holds []Hold, err error) {
 	key := n % len(j.Keys)
 	for {
@@ -251,7 +246,7 @@ func (w *worker) hold(ctx context.Context, l lock.Locker, key string, held time.
 	return err
 }
 
-// await waits until the monotonic clock reaches t.
+// await waits until the monotonic clock shows t.
 func (w *worker) await(t time.Duration) {
 	time.Sleep(t - early - w.clock())
 	for w.clock() < t {
@@ -259,7 +254,7 @@ func (w *worker) await(t time.Duration) {
 	}
 }
 
-// close closes all opened locks. It ignores errors, because the process is about to end.
+// close closes all locks. It ignores errors, because the process will end.
 func (w *worker) close() {
 	for _, o := range w.open {
 		_ = o.Close()

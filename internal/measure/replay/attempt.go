@@ -23,15 +23,15 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// attempt replays the schedule once, on an order of its own.
+// attempt replays the schedule once, with a new order.
 type attempt struct {
 	*replayer
 	order  int64
 	began  time.Time
 	actors []*actor
 	grants []grant
-	// expired is a time up to which leases may have ended because the schedule let time pass. A
-	// lease that ended later shows that the machine was too slow.
+	// expired is the time until which leases may have ended because of the schedule. If a lease
+	// ends later, the machine was too slow.
 	expired time.Duration
 	down    map[string]stack.Heal
 	ahead   map[int]time.Duration // how far the clock of each instance is ahead
@@ -41,7 +41,7 @@ type attempt struct {
 	leftOut int // steps that were skipped, because another strategy than the schedule's does not reach them
 }
 
-// actor plays one actor of the schedule, which sends a grab to a real instance.
+// actor sends a grab to a real instance, for one actor of the schedule.
 type actor struct {
 	schedule.Actor
 	in            *fleet.Instance
@@ -57,14 +57,14 @@ type actor struct {
 // clearTimeout limits the clean-up after an attempt.
 const clearTimeout = 30 * time.Second
 
-// neverError is the reason why a strategy cannot reach a step of the schedule.
+// neverError explains why a strategy cannot reach a step of the schedule.
 type neverError string
 
 func (e neverError) Error() string { return string(e) }
 
 func impossible(why string, args ...any) error { return neverError(fmt.Sprintf(why, args...)) }
 
-// attempt replays the schedule on a fresh order and judges the result.
+// attempt replays the schedule with a new order and judges the result.
 func (r *replayer) attempt(ctx context.Context) (f Result, err error) {
 	t := &attempt{replayer: r, down: map[string]stack.Heal{}, ahead: map[int]time.Duration{}, killed: map[int]bool{}, seen: r.fleet.Events.Seen()}
 	if t.order, err = r.store.CreateStock(ctx, 1, max(r.Schedule.Stock, 1)); err != nil {
@@ -88,7 +88,7 @@ func (r *replayer) attempt(ctx context.Context) (f Result, err error) {
 	return f, err
 }
 
-// assign creates the actors, and gives each of them its instance and a driver id.
+// assign gives each actor its instance and a driver id.
 func (t *attempt) assign() {
 	for i, a := range t.Schedule.Actors {
 		p := &actor{Actor: a, in: t.fleet.Instances[a.Instance-1], driver: int64(i) + 1, ended: make(chan struct{})}
@@ -107,16 +107,16 @@ func (t *attempt) named(name string) *actor {
 	return t.actors[i]
 }
 
-// on returns the actors that send their grabs to instance n.
+// on returns the actors of instance n.
 func (t *attempt) on(n int) []*actor {
 	return slices.DeleteFunc(slices.Clone(t.actors), func(p *actor) bool { return p.Instance != n })
 }
 
-// allCalls is the name of the hold that stops every call of the schedule's actors.
+// allCalls is the name of the breakpoint that stops every call of the actors.
 const allCalls = "all"
 
-// hold makes instance n stop every call of its actors. A background call that serves several grabs
-// counts as a call of its first actor, as in the explorer.
+// hold makes instance n stop every call of its actors. A background call for several grabs counts
+// as a call of the first actor, as in the explorer.
 func (t *attempt) hold(ctx context.Context, n int) error {
 	var hold control.Hold
 	for _, a := range t.on(n) {
@@ -126,7 +126,7 @@ func (t *attempt) hold(ctx context.Context, n int) error {
 	return t.fleet.Instances[n-1].SetHold(ctx, allCalls, hold)
 }
 
-// step performs one step of the schedule and prints what was observed.
+// step performs one step of the schedule and prints what happened.
 func (t *attempt) step(ctx context.Context, i int, s schedule.Step) error {
 	seen, err := t.do(ctx, i, s)
 	if why := neverError(""); errors.As(err, &why) {
@@ -198,7 +198,7 @@ func (t *attempt) do(ctx context.Context, i int, s schedule.Step) (seen string, 
 	}
 }
 
-// setClock moves the wall clock of instance n forward, as far as its strategies see it.
+// setClock moves the wall clock of the strategies on instance n forward.
 func (t *attempt) setClock(ctx context.Context, n int, by time.Duration) (string, error) {
 	if err := t.restart(ctx, n); err != nil {
 		return "", err
@@ -207,7 +207,7 @@ func (t *attempt) setClock(ctx context.Context, n int, by time.Duration) (string
 	return "as its strategies see it", t.fleet.Instances[n-1].SetClock(ctx, t.ahead[n])
 }
 
-// begin sends the actor's grab, without waiting for the answer.
+// begin sends the actor's grab without waiting for the answer.
 func (t *attempt) begin(ctx context.Context, p *actor) error {
 	if err := t.restart(ctx, p.Instance); err != nil {
 		return err
@@ -227,7 +227,7 @@ func (t *attempt) begin(ctx context.Context, p *actor) error {
 	return nil
 }
 
-// ask sends a grab and returns the outcome as text, as the client sees it.
+// ask sends a grab and returns the outcome as text.
 func ask(req *http.Request) string {
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := client.Do(req)
@@ -242,7 +242,7 @@ func ask(req *http.Request) string {
 	return fmt.Sprintf("%d %s", resp.StatusCode, answer.Outcome)
 }
 
-// call returns the call of the instance that a step of the schedule refers to.
+// call returns the call that a step of the schedule is about.
 func (t *attempt) call(p *actor, s schedule.Step) control.Call {
 	return control.Call{Order: t.order, Driver: p.driver, Phase: tap.Phase(s.Phase), N: s.N, Target: s.Target}
 }
@@ -254,7 +254,7 @@ const (
 	pollInterval   = 3 * time.Millisecond
 )
 
-// release waits until a call is held, releases it, and waits until its server has answered.
+// release waits until a call is stopped, lets it continue, and waits for its answer.
 func (t *attempt) release(ctx context.Context, i int, p *actor, s schedule.Step, as control.Outcome) (string, error) {
 	call := t.call(p, s)
 	if err := t.await(ctx, p, call); err != nil {
@@ -284,8 +284,7 @@ func (t *attempt) release(ctx context.Context, i int, p *actor, s schedule.Step,
 	return t.describe(ctx, s, as, answer.Error, after)
 }
 
-// await waits until the call is held. It returns a neverError if the actor cannot reach the call
-// any more.
+// await waits until the call is stopped. It returns a neverError if the actor will never make it.
 func (t *attempt) await(ctx context.Context, p *actor, call control.Call) error {
 	if !p.begun || p.dead {
 		return impossible("%s is not under way", p.Actor.Name)
@@ -320,9 +319,9 @@ func (t *attempt) await(ctx context.Context, p *actor, call control.Call) error 
 	}
 }
 
-// otherCallTimeout returns how long await waits for a call while the same actor is held at another
-// one. The wait is not zero, because an actor may send several calls at once. It is shorter if the
-// strategy differs from the schedule's, because such an actor often stays at another call forever.
+// otherCallTimeout returns how long to wait for a call while the actor is stopped at another one,
+// because it may send several at once. The time is short for a strategy that the schedule was not
+// made for.
 func (t *attempt) otherCallTimeout() time.Duration {
 	if t.usesOwnStrategy() {
 		return 2 * time.Second
@@ -330,9 +329,8 @@ func (t *attempt) otherCallTimeout() time.Duration {
 	return 500 * time.Millisecond
 }
 
-// held returns the calls and replies that are held on the actor's instance. It returns ErrTooSlow
-// if a held call missed its deadline before the schedule let any time pass. It ignores missed
-// renewals, because their effect, an expired lease, is detected elsewhere.
+// held returns the stopped calls and replies of the actor's instance. It returns ErrTooSlow if a
+// call missed its deadline too early, except for renewals.
 func (t *attempt) held(ctx context.Context, p *actor) ([]control.Held, error) {
 	calls, err := p.in.Held(ctx, allCalls, 0, 0)
 	missed := func(c control.Held) bool { return c.State == control.Expired && c.Phase != tap.Renew }
@@ -342,7 +340,7 @@ func (t *attempt) held(ctx context.Context, p *actor) ([]control.Held, error) {
 	return slices.DeleteFunc(calls, func(c control.Held) bool { return c.State != control.Waiting && c.State != control.Replied }), err
 }
 
-// deliver releases a reply that is held, so that it reaches the actor.
+// deliver lets a stopped reply reach the actor.
 func (t *attempt) deliver(ctx context.Context, p *actor, s schedule.Step) (string, error) {
 	answer, err := p.in.Release(ctx, allCalls, t.call(p, s), control.ReplyDelivered)
 	if answer.Code == control.NotHeld {
@@ -351,8 +349,8 @@ func (t *attempt) deliver(ctx context.Context, p *actor, s schedule.Step) (strin
 	return "its reply arrived", err
 }
 
-// awaitAll waits until every active actor is held at a call or has ended. It also returns after
-// the given time, because an actor may wait for something that cannot be held.
+// awaitAll waits until every actor is stopped at a call or has ended, but not longer than within.
+// An actor may wait for something that cannot be stopped.
 func (t *attempt) awaitAll(ctx context.Context, within time.Duration) error {
 	_, err := wait.Until(ctx, pollInterval, within, func() (bool, error) {
 		all := true
@@ -371,8 +369,8 @@ func (t *attempt) awaitAll(ctx context.Context, within time.Duration) error {
 	return err
 }
 
-// awaitAllTimeouts lists the steps that require awaitAll first, with its time limit. The limit is
-// short for steps that let time pass, because actors often wait just for that.
+// awaitAllTimeouts lists the steps that need awaitAll, with its time limits. They are short for
+// steps that let time pass, because actors may be waiting for that.
 var awaitAllTimeouts = map[schedule.Kind]time.Duration{
 	schedule.Paused:       arrivalTimeout,
 	schedule.Cancelled:    arrivalTimeout,
@@ -382,8 +380,8 @@ var awaitAllTimeouts = map[schedule.Kind]time.Duration{
 	schedule.LeaseEnd:     300 * time.Millisecond,
 }
 
-// pause stops the process of an actor. If another actor needs the process before this one resumes,
-// pause leaves only the calls of this actor held.
+// pause stops the process of an actor. If other actors need the process, it only stops the calls of
+// this one.
 func (t *attempt) pause(i int, p *actor) (string, error) {
 	for _, s := range t.Schedule.Steps[i+1:] {
 		if s.Kind == schedule.Resumes && s.Actor == p.Actor.Name {
@@ -405,7 +403,7 @@ func (t *attempt) resume(p *actor) (string, error) {
 	return "SIGCONT", p.in.Signal(syscall.SIGCONT)
 }
 
-// cancel closes the connection of an actor's client, and waits until the instance has noticed.
+// cancel closes the connection of an actor's client, and waits until the instance notices.
 func (t *attempt) cancel(ctx context.Context, p *actor) (string, error) {
 	p.hangUp()
 	knows, err := wait.Until(ctx, pollInterval, arrivalTimeout, func() (bool, error) {
@@ -420,12 +418,12 @@ func (t *attempt) cancel(ctx context.Context, p *actor) (string, error) {
 	return "its client hung up", err
 }
 
-// cancellable reports whether a grab ends early if its client hangs up in this phase. A write and
-// a release always finish.
+// cancellable reports whether a grab in this phase ends early if its client disconnects. Writes and
+// releases always finish.
 func cancellable(p tap.Phase) bool { return p == tap.Acquire || p == tap.Read }
 
-// kill kills the process of instance n, together with every actor there. If only is not nil, no
-// other actor may be active there.
+// kill kills the process of instance n and all of its actors. If only is not nil, no other actor
+// may be active there.
 func (t *attempt) kill(i, n int, only *actor) (string, error) {
 	here := t.on(n)
 	for _, p := range here {
@@ -443,8 +441,8 @@ func (t *attempt) kill(i, n int, only *actor) (string, error) {
 	return "SIGKILL", nil
 }
 
-// restart starts instance n again if it was killed. It is called only when a step needs the
-// instance, because leases run on during the restart.
+// restart starts instance n if it was killed. It is called when a step needs the instance, because
+// leases do not wait.
 func (t *attempt) restart(ctx context.Context, n int) error {
 	if !t.killed[n] {
 		return nil
@@ -456,7 +454,7 @@ func (t *attempt) restart(ctx context.Context, n int) error {
 	return t.hold(ctx, n)
 }
 
-// takeDown makes a server refuse all clients, without losing its data.
+// takeDown makes a server refuse all clients, but keep its data.
 func (t *attempt) takeDown(server string) (string, error) {
 	if t.down[server] != nil {
 		return "was down already", nil
@@ -479,7 +477,7 @@ func (t *attempt) bringUp(server string) (string, error) {
 	return "the routes to it are open", heal()
 }
 
-// clear resets the instances and the servers, so that another attempt can follow.
+// clear resets the instances and servers for another attempt.
 func (t *attempt) clear(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, clearTimeout)
 	defer cancel()
@@ -500,7 +498,7 @@ func (t *attempt) clear(ctx context.Context) error {
 	return errors.Join(append(errs, t.fleet.ReadEvents(t.keep))...)
 }
 
-// releaseAll heals all faults, continues stopped processes and releases all held calls.
+// releaseAll heals all faults, and lets all processes and calls continue.
 func (t *attempt) releaseAll(ctx context.Context) error {
 	var errs []error
 	for server := range t.down {
@@ -517,7 +515,7 @@ func (t *attempt) releaseAll(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// end lets every actor continue without holds, and waits until all have ended.
+// end lets every actor continue, and waits until all have ended.
 func (t *attempt) end(ctx context.Context) error {
 	if err := t.releaseAll(ctx); err != nil {
 		return err

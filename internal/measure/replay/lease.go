@@ -17,8 +17,7 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// grant is a lease that a server has granted or renewed, with the remaining lifetime that the
-// server reports.
+// grant is a lease that a server has granted or renewed, with the time that it still lasts.
 type grant struct {
 	*actor
 	server string
@@ -26,19 +25,18 @@ type grant struct {
 	dump   string        // value of the key after the grant
 	at     time.Duration // earliest possible time of the grant (CLOCK_MONOTONIC)
 	until  time.Duration // earliest possible end of the lease
-	// lacksExpiry means that the key has no expiry on the server. The lease is then assumed to
-	// last one TTL.
+	// lacksExpiry means that the key never expires. The lease then counts as one TTL long.
 	lacksExpiry bool
 	released    bool // whether the holder has released the lease
 }
 
-// entry holds the value and the time to live of one key of the lock on a Redis server.
+// entry is the value of a Redis key of the lock, and how long it still lives.
 type entry struct {
 	dump string
 	ttl  time.Duration // -1 if the key does not expire
 }
 
-// look reads everything that a lock server stores about the order. It skips the database.
+// look reads everything that a lock server stores about the order.
 func (t *attempt) look(ctx context.Context, server string) (map[string]entry, error) {
 	if server == schedule.DB {
 		return nil, nil
@@ -50,7 +48,7 @@ func (t *attempt) look(ctx context.Context, server string) (map[string]entry, er
 	}
 	held := map[string]entry{}
 	for _, key := range keys {
-		// A key may expire between these commands, so ignore missing keys.
+		// Ignore missing keys, which may expire between these commands.
 		ttl, err := client.PTTL(ctx, key).Result()
 		if err != nil {
 			return nil, fmt.Errorf("replay: %s: %w", server, err)
@@ -62,8 +60,8 @@ func (t *attempt) look(ctx context.Context, server string) (map[string]entry, er
 	return held, nil
 }
 
-// note records which lease a call has granted, renewed or released, judging by the keys on its
-// server. since is the time at which the call was sent.
+// note records the lease that a call has granted, renewed or released, judging by the keys on its
+// server. since is when the call was sent.
 func (t *attempt) note(p *actor, s schedule.Step, since time.Duration, before, after map[string]entry) {
 	switch tap.Phase(s.Phase) {
 	case tap.Release:
@@ -80,8 +78,8 @@ func (t *attempt) note(p *actor, s schedule.Step, since time.Duration, before, a
 	}
 }
 
-// granted returns the key of a lease that was granted or renewed between two readings. If several
-// keys changed, it prefers the key of the lock itself.
+// granted returns the key of a lease that was granted or renewed between two readings. It prefers
+// the key of the lock itself.
 func (t *attempt) granted(before, after map[string]entry) (key string, e entry, ok bool) {
 	for _, k := range slices.Sorted(maps.Keys(after)) {
 		was, there := before[k]
@@ -125,7 +123,7 @@ func (t *attempt) moveExpiries(server string, d time.Duration) {
 	t.expired = max(t.expired, now)
 }
 
-// latest returns the last grant of each actor on each server, up to the given time.
+// latest returns the last lease of each actor on each server up to a time.
 func (t *attempt) latest(at time.Duration) []grant {
 	var last []grant
 	for _, g := range t.grants {
@@ -138,9 +136,8 @@ func (t *attempt) latest(at time.Duration) []grant {
 	return last
 }
 
-// leaseLeft returns how long an actor's lease lasts after the given time, according to the servers
-// that granted it. For Redlock, a majority of them decides. If no grant was seen because a key
-// changed twice within a millisecond, the lease counts from the actor's last call.
+// leaseLeft returns how long an actor's lease lasts after a time, according to the servers, or a
+// majority of them for Redlock. If no lease was seen, it counts from the last call.
 func (t *attempt) leaseLeft(p *actor, at time.Duration) time.Duration {
 	var left []time.Duration
 	for _, g := range t.latest(at) {
@@ -167,7 +164,7 @@ func (t *attempt) inTime(i int) error {
 	return nil
 }
 
-// pass waits for the given time, during which leases may expire.
+// pass lets the given time pass.
 func (t *attempt) pass(ctx context.Context, d time.Duration) (string, error) {
 	end := t.clock() + d
 	t.expired = max(t.expired, end)
@@ -185,7 +182,7 @@ func (t *attempt) leaseEnd(ctx context.Context) (string, error) {
 		return "", impossible("no lease runs")
 	}
 	next := slices.MinFunc(running, func(a, b grant) int { return cmp.Compare(a.until, b.until) })
-	// Leases granted at the same moment may end together, so allow for a small difference.
+	// Leases of the same moment may end together, so allow for a small difference.
 	t.expired = next.until + t.Schedule.TTL/100
 	if !wait.For(ctx, next.until-now+time.Millisecond) {
 		return "", context.Cause(ctx)
@@ -208,11 +205,11 @@ func (t *attempt) awaitEnd(ctx context.Context, g grant) (string, error) {
 	return fmt.Sprintf("the lease of %s has run out on %s", g.Actor.Name, g.server), err
 }
 
-// timerLeases limits the wait for a timer, in multiples of the TTL.
+// timerLeases limits the wait for a timer, in TTLs.
 const timerLeases = 8
 
-// nextTimer waits for a timer of the strategy to fire. It can observe that only if the next step
-// is the call that the timer causes.
+// nextTimer waits for a timer of the strategy. It only notices one that causes the call of the next
+// step.
 func (t *attempt) nextTimer(ctx context.Context, i int) (string, error) {
 	if i+1 == len(t.Schedule.Steps) || t.Schedule.Steps[i+1].Kind != schedule.Call {
 		return "", t.cannot(i, "what the timer is for cannot be held")
@@ -231,7 +228,7 @@ func (t *attempt) nextTimer(ctx context.Context, i int) (string, error) {
 	return fmt.Sprintf("%s comes to its %s", p.Actor.Name, s.CallName()), err
 }
 
-// describe describes how a call was answered and what its server stores now.
+// describe describes the answer to a call, and what its server stores now.
 func (t *attempt) describe(ctx context.Context, s schedule.Step, as control.Outcome, answer string, after map[string]entry) (string, error) {
 	var facts []string
 	if as != control.Delivered {

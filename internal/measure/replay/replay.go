@@ -1,9 +1,8 @@
-// Package replay executes a schedule, which the explorer has found, on real instances, real Redis
-// servers and the real database. It then judges whether the property in the schedule was violated.
+// Package replay executes a schedule of the explorer on real instances and servers, and judges
+// whether the property was violated.
 //
-// Every call that the schedule's actors make is held in its instance, and released when the
-// schedule names that call. The ledger, the recorded events and the lock servers decide the
-// result. Start reading at Run, and continue with attempt.go.
+// Every call of an actor stops in its instance until the schedule names the call. Start reading at
+// Run, and continue with attempt.go.
 package replay
 
 import (
@@ -28,7 +27,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Config is a schedule and the environment in which it is replayed.
+// Config holds a schedule and the settings of its replay.
 type Config struct {
 	Schedule schedule.Schedule
 	Lines    []int         // line of each step in the schedule file, for messages
@@ -47,20 +46,19 @@ type Result struct {
 }
 
 var (
-	// ErrCannotForce is wrapped by errors about a step that real servers cannot be made to take.
-	// The replay then says nothing about the schedule.
+	// ErrCannotForce means that a step is impossible on real servers, so the replay says nothing
+	// about the schedule.
 	ErrCannotForce = errors.New("replay: the schedule cannot be forced")
-	// ErrTooSlow means that a lease or a deadline ended before the schedule let time pass. So
-	// something other than the schedule was executed.
+	// ErrTooSlow means that a lease or a deadline ended too early, so something other than the
+	// schedule was executed.
 	ErrTooSlow = errors.New("replay: the machine was too slow for the schedule")
 )
 
-// maxAttempts limits how often a schedule is replayed, each time on a fresh order, if the machine
-// is too slow.
+// maxAttempts limits how often a schedule is replayed if the machine is too slow.
 const maxAttempts = 10
 
-// Run replays the schedule on a local stack that it starts. Besides errors of the stack, it
-// returns errors that wrap ErrCannotForce or ErrTooSlow.
+// Run starts a local stack and replays the schedule there. Its errors may wrap ErrCannotForce or
+// ErrTooSlow.
 func Run(ctx context.Context, cfg Config) (res Result, err error) {
 	if err := cfg.check(); err != nil {
 		return res, err
@@ -84,7 +82,7 @@ func (r *replayer) run(ctx context.Context) (res Result, err error) {
 	}
 }
 
-// replayer has the servers and instances on which the schedule is replayed.
+// replayer holds the servers and instances for a replay.
 type replayer struct {
 	Config
 	stack   *stack.Stack
@@ -95,7 +93,7 @@ type replayer struct {
 	clock   func() time.Duration    // CLOCK_MONOTONIC, the clock that events use too
 }
 
-// grabTimeout is longer than any schedule lasts.
+// grabTimeout is longer than any schedule.
 const grabTimeout = 10 * time.Minute
 
 func open(ctx context.Context, cfg Config) (_ *replayer, err error) {
@@ -124,8 +122,7 @@ func open(ctx context.Context, cfg Config) (_ *replayer, err error) {
 	return r, err
 }
 
-// guard returns the guard in the schedule or, for another strategy than the schedule's, that
-// strategy's default.
+// guard returns the guard in the schedule, or the default of another strategy.
 func (cfg Config) guard() order.Guard {
 	if cfg.usesOwnStrategy() {
 		return order.Guard(cfg.Schedule.Guard)
@@ -133,7 +130,7 @@ func (cfg Config) guard() order.Guard {
 	return ""
 }
 
-// usesOwnStrategy reports whether the replay uses the strategy for which the schedule was found.
+// usesOwnStrategy reports whether the replay uses the strategy of the schedule.
 func (cfg Config) usesOwnStrategy() bool { return cfg.Strategy.Name == cfg.Schedule.Strategy }
 
 // instances returns how many instances the schedule needs.
@@ -145,9 +142,8 @@ func (cfg Config) instances() int {
 	return most
 }
 
-// connect opens clients for the lock servers, and routes to those that the schedule takes down. It
-// returns the settings with which the instances start. The instances get only as many Redlock
-// nodes as the schedule has.
+// connect opens clients for the lock servers, and proxies to those that the schedule takes down. It
+// returns the settings of the instances.
 func (r *replayer) connect() (fleet.Setup, error) {
 	s := r.Schedule
 	to := r.stack.Addresses
@@ -178,13 +174,13 @@ func (r *replayer) connect() (fleet.Setup, error) {
 	return setup, nil
 }
 
-// quorumNodes returns the number of Redlock nodes in the schedule, but at least 3.
+// quorumNodes returns the number of Redlock nodes, at least 3.
 func (cfg Config) quorumNodes() int {
 	nodes := slices.DeleteFunc(slices.Clone(cfg.Schedule.Nodes), func(name string) bool { return name == "redis" })
 	return max(len(nodes), 3)
 }
 
-// close stops everything that open started, even if open failed halfway.
+// close stops everything that open started, even if open failed.
 func (r *replayer) close() error {
 	var errs []error
 	for _, client := range r.servers {
@@ -204,7 +200,7 @@ func (r *replayer) close() error {
 
 func (r *replayer) say(format string, args ...any) { fmt.Fprintf(r.Out, format+"\n", args...) }
 
-// check returns an error for a schedule that cannot be replayed, before any server is started.
+// check returns an error if the schedule cannot be replayed, without starting servers.
 func (cfg Config) check() error {
 	if proofs[cfg.Schedule.Property] == nil {
 		return fmt.Errorf("%w: its property is %q; on real servers these can be judged: %v",
@@ -236,7 +232,7 @@ func (cfg Config) check() error {
 	return nil
 }
 
-// cannot returns an error that says why step i cannot be replayed.
+// cannot returns an error that explains why step i cannot be replayed.
 func (cfg Config) cannot(i int, why string, args ...any) error {
 	return fmt.Errorf("%w: line %d, %q: %s", ErrCannotForce, cfg.Lines[i], cfg.Schedule.Steps[i], fmt.Sprintf(why, args...))
 }

@@ -13,24 +13,24 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// Part is the result of one shard, a process that sent a share of the load.
+// Part is the result of one process that sent a share of the load.
 type Part struct {
 	Record
 	Answers string // file with the answers to the shard's requests, in vegeta's encoding
 }
 
-// maxApart is how far two clocks may differ before times of different shards are no longer
+// maxApart is the largest difference of two clocks at which times of different processes are
 // compared.
 const maxApart = time.Second
 
-// Merge combines the results of all shards of one run.
+// Merge combines the results of all processes that shared a load.
 type Merge struct {
 	Merged
 	Parts []Part
 }
 
-// New returns the merge of the given parts. For each shard without a part, lost gives the reason
-// by the shard's index.
+// New returns the merge of these parts. lost contains the reason for each missing part, by its
+// index.
 func New(count int, parts []Part, lost map[int]string) *Merge {
 	m := &Merge{Merged{Count: count}, parts}
 	has := map[int]bool{}
@@ -51,8 +51,7 @@ func New(count int, parts []Part, lost map[int]string) *Merge {
 	return m
 }
 
-// Apart returns a message if the clocks of two shards differ too much to compare their times, and
-// "" otherwise.
+// Apart returns a message if two clocks differ too much to compare times, or "".
 func (m Merged) Apart() string {
 	if m.ClocksApartMS <= float64(maxApart.Milliseconds()) {
 		return ""
@@ -60,7 +59,7 @@ func (m Merged) Apart() string {
 	return fmt.Sprintf("the clocks of two shards differ by %.1f s, so latencies and the order of requests are unknown: set the clocks", m.ClocksApartMS/1000)
 }
 
-// Began returns when the first shard began, by the clock of the database.
+// Began returns when the first process began, by the clock of the database.
 func (m *Merge) Began() (first time.Time) {
 	for i, p := range m.Parts {
 		if began := p.BeganAt.Add(-p.ahead()); i == 0 || began.Before(first) {
@@ -72,9 +71,9 @@ func (m *Merge) Began() (first time.Time) {
 
 func (r Record) ahead() time.Duration { return time.Duration(r.ClockMS * float64(time.Millisecond)) }
 
-// Replay calls each with every recorded answer and the time at which its request was due, by the
-// clock of the database. It alternates between the shards, so that the answers for one order come
-// close together. newPlan returns the plan of the whole run.
+// Replay calls each with every recorded answer and its due time, by the clock of the database. It
+// alternates between the parts, so that the answers for one order come close together. newPlan
+// returns the whole plan.
 func (m *Merge) Replay(cfg load.Config, newPlan func() *load.Plan, each func(r *vegeta.Result, due time.Time) error) error {
 	readers := make([]*reader, len(m.Parts))
 	for i, p := range m.Parts {
@@ -107,7 +106,7 @@ func (m *Merge) Replay(cfg load.Config, newPlan func() *load.Plan, each func(r *
 	return nil
 }
 
-// reader reads the recorded answers of one shard.
+// reader reads the recorded answers of one part.
 type reader struct {
 	Part
 	plan   *load.Plan
@@ -115,8 +114,8 @@ type reader struct {
 	count  int
 }
 
-// next returns the next answer, with its time converted to the clock of the database. It returns
-// io.EOF at the end, or another error if the file is incomplete.
+// next returns the next answer, with its time by the clock of the database. It returns io.EOF at
+// the end.
 func (r *reader) next() (*vegeta.Result, error) {
 	result := new(vegeta.Result)
 	err := r.decode(result)

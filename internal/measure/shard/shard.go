@@ -1,10 +1,8 @@
-// Package shard splits the load of a run over several processes or machines, and combines their
+// Package shard splits a load over several processes or machines (shards), and combines their
 // results.
 //
-// Every shard makes the same plan from the same seed, sends its share of the plan and records the
-// answers. A merge reads the answers of all shards as if a single process had sent the whole plan.
-// So it can count and judge them like the answers of a single run. Start at Shard for the split,
-// and at Merge for the rest.
+// Every shard makes the same plan from the same seed and sends its share. A merge judges the
+// answers as if one process had sent everything. Start at Shard and Merge.
 package shard
 
 import (
@@ -17,16 +15,16 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// Shard is one share of a load, with the time at which all shards begin.
+// Shard is one share of a load, and the time at which all of them begin.
 type Shard struct {
 	load.Share
 	Start time.Time
 }
 
-// maxCount is the largest number of shards.
+// maxCount limits the number of shares.
 const maxCount = 1000
 
-// Parse parses a share in the form I/N, where I counts from 0 to N-1.
+// Parse parses a share I/N, where I is from 0 to N-1.
 func Parse(text string) (load.Share, error) {
 	index, count, _ := strings.Cut(text, "/")
 	i, err1 := strconv.Atoi(index)
@@ -37,8 +35,8 @@ func Parse(text string) (load.Share, error) {
 	return load.Share{Index: i, Count: n}, nil
 }
 
-// FromEnv returns the share in the form I/N that the environment names, or "". Kubernetes sets
-// JOB_COMPLETION_INDEX in each pod of an indexed Job.
+// FromEnv returns the share I/N in the environment, or "". Kubernetes sets JOB_COMPLETION_INDEX in
+// the pods of an indexed Job.
 func FromEnv(getenv func(string) string) string {
 	index, count := getenv("JOB_COMPLETION_INDEX"), getenv("GRABLAB_SHARDS")
 	if index == "" || count == "" {
@@ -47,7 +45,7 @@ func FromEnv(getenv func(string) string) string {
 	return index + "/" + count
 }
 
-// ParseStart parses the time at which all shards begin.
+// ParseStart parses the time at which all shares begin.
 func ParseStart(text string) (time.Time, error) {
 	t, err := time.Parse(time.RFC3339, text)
 	if err != nil {
@@ -56,7 +54,7 @@ func ParseStart(text string) (time.Time, error) {
 	return t, nil
 }
 
-// Record describes a shard and its clock. The shard stores it in its result for the merge.
+// Record describes a share and the clock of its process, for the merge.
 type Record struct {
 	Index   int       `json:"index"`
 	Count   int       `json:"count"`
@@ -64,12 +62,12 @@ type Record struct {
 	ClockMS float64   `json:"clock_ms"` // how far that clock is ahead of the database's clock
 }
 
-// Merged describes the shards in a merged result.
+// Merged describes the shares of a merged result.
 type Merged struct {
 	Count int `json:"count"`
-	// Lost lists the shards without a result, with the reasons. If it is empty, the merged result
-	// is complete.
+	// Lost lists the shares without a result, with the reasons. It is empty if the result is
+	// complete.
 	Lost []string `json:"lost,omitempty"`
-	// ClocksApartMS is the largest difference between the clocks of two shards.
+	// ClocksApartMS is the largest difference between two clocks.
 	ClocksApartMS float64 `json:"clocks_apart_ms"`
 }

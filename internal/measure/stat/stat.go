@@ -1,5 +1,5 @@
-// Package stat computes how reliable a few noisy measurements are. It uses only medians and ranks,
-// so it assumes nothing about the distribution of the values.
+// Package stat computes how reliable a few noisy measurements are, with medians and ranks. It
+// assumes nothing about their distribution.
 package stat
 
 import (
@@ -8,16 +8,15 @@ import (
 	"slices"
 )
 
-// Interval is a median with the ends of its 95 % confidence interval.
+// Interval is a median with its 95 % confidence interval.
 type Interval struct{ Median, Low, High float64 }
 
-// Enough is the least number of values for which a 95 % interval exists.
+// Enough is the smallest number of values with a 95 % interval.
 const Enough = 6
 
-// Median returns the median of the values with a 95 % confidence interval. The ends of the
-// interval are two of the values, chosen by the sign test (Hahn and Meeker, Statistical Intervals,
-// 5.2). For fewer than Enough values, the interval is their whole range. For no values, the result
-// is NaN.
+// Median returns the median with a 95 % confidence interval, according to the sign test (Hahn and
+// Meeker, Statistical Intervals, 5.2). For fewer than Enough values, the interval is their range.
+// Without values, the result is NaN.
 func Median(values []float64) Interval {
 	n := len(values)
 	if n == 0 {
@@ -32,9 +31,8 @@ func Median(values []float64) Interval {
 	return Interval{median, v[k], v[n-1-k]}
 }
 
-// tail returns how many of n values lie below the interval, and as many lie above it. It is the
-// largest k such that n throws of a fair coin show k heads or fewer with a probability of at most
-// 2.5 %.
+// tail returns how many of n values lie below the interval, and as many above. It is the largest k
+// for which n coins show at most k heads with a probability of 2.5 % or less.
 func tail(n int) int {
 	p := math.Pow(0.5, float64(n)) // probability of exactly i heads
 	sum := 0.0
@@ -46,8 +44,8 @@ func tail(n int) int {
 	}
 }
 
-// Ratio returns the median of a[i]/b[i]. Dividing measurements of the same round cancels changes
-// in the machine's speed.
+// Ratio returns the median of a[i]/b[i]. Dividing values of the same round cancels changes in the
+// machine's speed.
 func Ratio(a, b []float64) Interval {
 	ratios := make([]float64, min(len(a), len(b)))
 	for i := range ratios {

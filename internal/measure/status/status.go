@@ -1,5 +1,5 @@
-// Package status shows the progress of long work. On a terminal, it overwrites one line.
-// Elsewhere, it prints a plain line from time to time. Start reading at Line.Step.
+// Package status shows the progress of long work, on a terminal in a single line that it
+// overwrites. Start reading at Line.Step.
 package status
 
 import (
@@ -34,7 +34,7 @@ func (l *Line) Step(format string, args ...any) {
 	}
 }
 
-// Show shows a progress line at once. On a terminal, the line replaces the previous one.
+// Show shows a progress line at once.
 func (l *Line) Show(format string, args ...any) {
 	l.shown = time.Now()
 	l.Clear()

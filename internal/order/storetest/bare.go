@@ -15,7 +15,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// The statements of a naive grab.
+// Statements of a naive grab.
 const (
 	ReadSQL   = "SELECT id, status, driver_id, fence FROM orders WHERE id = ? LIMIT 1"
 	UpdateSQL = "UPDATE orders SET status = ?, driver_id = ?, grabbed_at = UTC_TIMESTAMP(6) WHERE id = ?"
@@ -23,7 +23,7 @@ const (
 		" VALUES (?, ?, ?, ?, ?, ?, UTC_TIMESTAMP(6))"
 )
 
-// BareDB opens a pool of database/sql with the given size and without any wrapper.
+// BareDB opens a pool of database/sql with this size.
 func BareDB(b testing.TB, dsn string, size int, interpolate bool) *sql.DB {
 	cfg, err := mysql.ParseDSN(dsn)
 	if err != nil {
@@ -41,8 +41,7 @@ func BareDB(b testing.TB, dsn string, size int, interpolate bool) *sql.DB {
 	return db
 }
 
-// BareGrab returns a naive grab that sends the statements of a Store directly through
-// database/sql.
+// BareGrab returns a naive grab that sends its statements directly through database/sql.
 func BareGrab(b testing.TB, dsn string, size int) func(context.Context, int64) error {
 	db := BareDB(b, dsn, size, true)
 	return func(ctx context.Context, id int64) error {
@@ -68,14 +67,14 @@ func BareGrab(b testing.TB, dsn string, size int) func(context.Context, int64) e
 	}
 }
 
-// GrabAll divides the orders among the workers, lets them grab, and returns how long that took.
+// GrabAll lets workers grab all orders, and returns how long that took.
 func GrabAll(b testing.TB, grab func(context.Context, int64) error, first int64, count, workers int) time.Duration {
 	began := time.Now()
 	var all sync.WaitGroup
 	for w := range workers {
 		all.Go(func() {
 			for id := first + int64(w); id < first+int64(count); id += int64(workers) {
-				// The claim of a service has a deadline, so this one has the same.
+				// Use a deadline, because the claim of a service has one too.
 				ctx, cancel := context.WithTimeout(b.Context(), 10*time.Second)
 				if err := grab(ctx, id); err != nil {
 					b.Error(err)

@@ -19,13 +19,13 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// programs lists the names and paths under which Chromium may be installed.
+// programs lists where Chromium may be installed.
 var programs = []string{"chromium", "chromium-browser", "google-chrome", "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome"}
 
 // Browser is a headless Chromium that runs until its test ends.
 type Browser struct{ ctx context.Context }
 
-// New starts a Browser. If Chromium is not installed, New skips the test, or fails it if
+// New starts a Browser. Without Chromium, it skips the test, or fails it if
 // GRABLAB_REQUIRE_SERVERS=1.
 func New(t *testing.T) *Browser {
 	t.Helper()
@@ -62,7 +62,7 @@ func New(t *testing.T) *Browser {
 	return &Browser{ctx}
 }
 
-// Look holds the size of the window and the preferences of the user with which a page is opened.
+// Look is the size of the window and the user's preferences.
 type Look struct {
 	Width, Height int  // the default is 1280 x 900
 	Dark          bool // the user prefers dark colours
@@ -78,11 +78,11 @@ type Page struct {
 	said []string
 }
 
-// actionTimeout is how long an action or a wait on a page may take.
+// actionTimeout limits an action or a wait on a page.
 const actionTimeout = 30 * time.Second
 
-// Open opens a page. The test fails if the page writes to the console, throws an error, or sends a
-// request to another origin.
+// Open opens a page. The test fails if the page writes to the console, throws an error, or contacts
+// another origin.
 func (b *Browser) Open(t *testing.T, url string, look Look) *Page {
 	t.Helper()
 	ctx, closePage := chromedp.NewContext(b.ctx)
@@ -155,7 +155,7 @@ func call[P, R any](p *Page, command cdp.Command[P, R], params P) {
 	within(p, func(ctx context.Context) (R, error) { return chromedp.Call(ctx, command, params) })
 }
 
-// within calls do with a deadline of actionTimeout. It ends the test if do fails.
+// within calls do with a deadline, and ends the test if do fails.
 func within[T any](p *Page, do func(context.Context) (T, error)) T {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.ctx, actionTimeout)
@@ -167,27 +167,26 @@ func within[T any](p *Page, do func(context.Context) (T, error)) T {
 	return got
 }
 
-// Do runs actions one after the other. It ends the test if one of them fails.
+// Do performs actions in order, and ends the test if one fails.
 func (p *Page) Do(actions ...chromedp.Action[chromedp.Void]) {
 	p.t.Helper()
 	within(p, func(ctx context.Context) (none struct{}, err error) { return none, chromedp.Do(ctx, actions...) })
 }
 
-// Focus gives the keyboard focus to the element that the CSS selector matches.
+// Focus gives the keyboard focus to the element with this CSS selector.
 func (p *Page) Focus(selector string) {
 	p.t.Helper()
 	p.find(func() chromedp.Action[chromedp.Void] { return chromedp.Focus(chromedp.CSS(selector)) })
 }
 
-// Click clicks the element that the CSS selector matches.
+// Click clicks the element with this CSS selector.
 func (p *Page) Click(selector string) {
 	p.t.Helper()
 	p.find(func() chromedp.Action[chromedp.Void] { return chromedp.Click(chromedp.CSS(selector)) })
 }
 
-// find runs an action that first looks up an element. Between the lookup and the use, the page may
-// replace the element, for example when an event arrives. The action has done nothing then, so find
-// runs it again.
+// find performs an action on an element. It tries again if the page has replaced the element
+// meanwhile.
 func (p *Page) find(action func() chromedp.Action[chromedp.Void]) {
 	p.t.Helper()
 	within(p, func(ctx context.Context) (none struct{}, err error) {
@@ -205,8 +204,7 @@ func (p *Page) find(action func() chromedp.Action[chromedp.Void]) {
 	})
 }
 
-// isReplacedElement reports whether Chromium refused a command because its element is no longer
-// part of the page.
+// isReplacedElement reports whether Chromium failed because the element is no longer in the page.
 func isReplacedElement(err error) bool {
 	for _, text := range []string{"Could not find node with given id", "No node with given id found", "Node is detached from document", "Could not compute box model", "Node does not have a layout object"} {
 		if strings.Contains(err.Error(), text) {
@@ -216,7 +214,7 @@ func isReplacedElement(err error) bool {
 	return false
 }
 
-// Eval evaluates a JavaScript expression in the page and returns its value.
+// Eval evaluates a JavaScript expression in the page.
 func Eval[T any](p *Page, expression string) T {
 	p.t.Helper()
 	return within(p, func(ctx context.Context) (T, error) {
@@ -224,8 +222,8 @@ func Eval[T any](p *Page, expression string) T {
 	})
 }
 
-// Await waits until a JavaScript expression is true in the page. If that takes too long, the test
-// ends, and what describes the condition in its error.
+// Await waits until a JavaScript expression is true. If that takes too long, it ends the test with
+// an error that contains what.
 func (p *Page) Await(what, expression string) {
 	p.t.Helper()
 	for end := time.Now().Add(actionTimeout); ; time.Sleep(20 * time.Millisecond) {
@@ -238,13 +236,13 @@ func (p *Page) Await(what, expression string) {
 	}
 }
 
-// Press presses keys. Their names are those in chromedp's package kb.
+// Press presses keys, which have names in chromedp's package kb.
 func (p *Page) Press(keys string) {
 	p.t.Helper()
 	p.Do(chromedp.KeyEvent(keys))
 }
 
-// Fits fails the test if the page is wider than its window and so can be scrolled sideways.
+// Fits fails the test if the page can be scrolled sideways.
 func (p *Page) Fits() {
 	p.t.Helper()
 	if wide := Eval[string](p, `(() => { const w = document.documentElement; if (w.scrollWidth <= w.clientWidth) return "";
@@ -254,8 +252,7 @@ func (p *Page) Fits() {
 	}
 }
 
-// Screenshot saves an image of the whole page to the folder that GRABLAB_SCREENSHOTS names. It does
-// nothing if the variable is not set.
+// Screenshot saves an image of the page in the folder that GRABLAB_SCREENSHOTS names, if any.
 func (p *Page) Screenshot(name string) {
 	p.t.Helper()
 	dir := os.Getenv("GRABLAB_SCREENSHOTS")
@@ -268,7 +265,7 @@ func (p *Page) Screenshot(name string) {
 	}
 }
 
-// Visible returns an image of the visible part of the page in PNG format.
+// Visible returns a PNG image of the visible part of the page.
 func (p *Page) Visible() []byte {
 	p.t.Helper()
 	return within(p, func(ctx context.Context) ([]byte, error) { return chromedp.Run(ctx, chromedp.CaptureScreenshot()) })

@@ -25,8 +25,7 @@ type Comparison struct {
 	Kind   string `json:"kind"` // "run", "bench"
 	Old    Side   `json:"old"`
 	New    Side   `json:"new"`
-	// Unlike lists differences between the environments and configurations of the two results. They
-	// may be the reason for different figures.
+	// Unlike lists differences of environments and settings, which may explain different figures.
 	Unlike  []string `json:"unlike"`
 	Cells   int      `json:"cells"`   // for runs: the number of cells that both have
 	Changes []Change `json:"changes"` // the verdicts that differ
@@ -36,7 +35,7 @@ type Comparison struct {
 	Costs   []Cost   `json:"costs"`
 }
 
-// Schema is the version of the JSON format of a Comparison.
+// Schema is the version of the JSON format.
 const Schema = 1
 
 // Side describes one of the two results.
@@ -47,7 +46,7 @@ type Side struct {
 	Complete  bool      `json:"complete"`
 }
 
-// Change describes a cell whose verdict on the orders or on the lock has changed.
+// Change is a cell in which a verdict has changed.
 type Change struct {
 	Cell string `json:"cell"` // strategy/fault
 	Old  string `json:"old"`
@@ -55,15 +54,15 @@ type Change struct {
 	Why  string `json:"why"` // the reason for the new verdict; may be empty
 }
 
-// Cost is a figure that is compared between the two results, such as a latency.
+// Cost is a figure that is compared, such as a latency.
 type Cost struct {
 	Name   string   `json:"name"`   // name of the cell or of the lock
 	Where  string   `json:"where"`  // case of the benchmark; empty for runs
 	Figure string   `json:"figure"` // name of the figure, with its unit
 	Old    Measured `json:"old"`
 	New    Measured `json:"new"`
-	// Benchmarks compare ratios to the floor (the bare requests, without a lock) within each round.
-	// So a slower machine does not look like a slower lock.
+	// The ratio to the floor (the bare requests, without a lock) in each round. A slower machine
+	// then does not look like a slower lock.
 	OldRatio *float64 `json:"old_ratio_to_floor"`
 	NewRatio *float64 `json:"new_ratio_to_floor"`
 	Change   *float64 `json:"change"` // the new value divided by the old one; nil if a value is unknown or 0
@@ -75,7 +74,7 @@ type Cost struct {
 	more     bool      // whether a larger value is better
 }
 
-// Measured is the median of a figure over repetitions or rounds, with its 95 % confidence interval.
+// Measured is the median of a figure, with its 95 % confidence interval.
 type Measured struct {
 	N      int      `json:"n"`
 	Median *float64 `json:"median"`
@@ -147,8 +146,8 @@ func (c *Comparison) Summary() string {
 	return strings.Join(parts, "; ")
 }
 
-// judge sets the answer for every cost. It compares the smallest p with alpha divided by the number
-// of tests, the second smallest with alpha divided by one test fewer, and so on (Holm 1979).
+// judge sets the answer for every cost. It tests the costs from the smallest p on, with a threshold
+// that grows from test to test (Holm 1979).
 func (c *Comparison) judge() {
 	c.Alpha = alpha
 	var tested []*Cost
@@ -191,8 +190,7 @@ func (c *Comparison) judge() {
 	}
 }
 
-// leastP returns the smallest p that the test can give for samples of these sizes. It occurs if the
-// samples do not overlap.
+// leastP returns the smallest p that the test can give for samples of these sizes.
 func leastP(n, m int) float64 {
 	ways := 1.0 // binomial(n+m, n)
 	for i := 1; i <= n; i++ {
@@ -201,8 +199,8 @@ func leastP(n, m int) float64 {
 	return 2 / ways
 }
 
-// enough returns how many measurements each side needs at least, so that a difference can be shown
-// with this number of tests.
+// enough returns how many measurements each side needs to show a difference in this number of
+// tests.
 func enough(tests int) int {
 	n := 1
 	for leastP(n, n) > alpha/float64(tests) {
@@ -219,8 +217,7 @@ func medianOf(values []float64) float64 {
 	return benchmath.AssumeNothing.Summary(sample(values), 0.95).Center
 }
 
-// measure returns the median and the confidence interval of the values. If there are no values, the
-// result is empty.
+// measure returns the median and the confidence interval, or an empty result without values.
 func measure(values []float64) Measured {
 	if len(values) == 0 {
 		return Measured{}

@@ -15,7 +15,7 @@ const (
 	ofBenches = "bench"
 )
 
-// Runs compares two runs cell by cell. The report uses the paths to name the two runs.
+// Runs compares two runs cell by cell. The paths name them in the report.
 func Runs(oldPath string, old *experiment.Run, newPath string, now *experiment.Run) *Comparison {
 	c := begin(ofRuns)
 	c.Old = Side{oldPath, old.StartedAt, old.Environment.Commit, old.Complete}
@@ -45,7 +45,7 @@ func Runs(oldPath string, old *experiment.Run, newPath string, now *experiment.R
 	return c
 }
 
-// Benches compares two benchmarks, separately for each lock and each case.
+// Benches compares two benchmarks for each lock and case.
 func Benches(oldPath string, old *lockbench.Result, newPath string, now *lockbench.Result) *Comparison {
 	c := begin(ofBenches)
 	c.Old = Side{oldPath, old.StartedAt, old.Environment.Commit, old.Complete}
@@ -78,8 +78,8 @@ func begin(kind string) *Comparison {
 	}
 }
 
-// costOf compares the cost of one lock in one case. For the floor, it compares the time itself,
-// which shows whether the machine has changed.
+// costOf compares the cost of a lock in one case. For the floor, it compares the times, which show
+// whether the machine has changed.
 func costOf(a, b lockbench.Cost) Cost {
 	x := Cost{
 		Name: a.Strategy, Where: a.Case, Figure: a.Figure, Old: measure(a.Values), New: measure(b.Values),
@@ -96,7 +96,7 @@ func costOf(a, b lockbench.Cost) Cost {
 	return x
 }
 
-// figure describes a cost of cells without a fault, and how to read it from a cell.
+// figure is a cost of cells without a fault, and how to read it.
 type figure struct {
 	name string
 	more bool // whether a larger value is better
@@ -109,8 +109,7 @@ var loadFigures = []figure{
 	{"answers a second", true, repetitions(func(r experiment.Repetition) *float64 { return r.CompletedRPS }, func(c experiment.Cell) *float64 { return c.CompletedRPS })},
 }
 
-// peakFigures contains the only cost of a search for the highest rate, which is the rate that it
-// found.
+// peakFigures contains the only cost of a search for the highest rate.
 var peakFigures = []figure{{"highest rate held, a second", true, func(c experiment.Cell) []float64 {
 	if c.Peak == nil {
 		return nil
@@ -118,7 +117,7 @@ var peakFigures = []figure{{"highest rate held, a second", true, func(c experime
 	return []float64{c.Peak.HeldRPS}
 }}}
 
-// costsOf compares all costs of a cell without a fault.
+// costsOf compares all costs of a cell.
 func costsOf(a, b experiment.Cell) (costs []Cost) {
 	figures := loadFigures
 	if a.Peak != nil || b.Peak != nil {
@@ -144,8 +143,8 @@ func latency(of func(load.Latency) float64) func(experiment.Cell) []float64 {
 	return repetitions(func(r experiment.Repetition) *float64 { return at(r.Latency) }, func(c experiment.Cell) *float64 { return at(c.Latency) })
 }
 
-// repetitions returns a function that reads a figure from all repetitions of a cell. A cell that
-// ran only once has one value.
+// repetitions returns a function that reads a figure from all repetitions of a cell, or from its
+// only run.
 func repetitions(of func(experiment.Repetition) *float64, once func(experiment.Cell) *float64) func(experiment.Cell) []float64 {
 	return func(c experiment.Cell) []float64 {
 		if len(c.Repetitions) > 0 {
@@ -175,8 +174,7 @@ func nameOf(c experiment.Cell) string {
 	return experiment.CellName{Strategy: c.Strategy, Fault: c.Fault}.String()
 }
 
-// verdictText returns the verdicts of a cell on the orders and on the lock. It also says if the
-// latter is unknown.
+// verdictText returns the verdicts of a cell on the orders and on the lock.
 func verdictText(c experiment.Cell) string {
 	if c.Exclusive == nil && c.ExpectedExclusive != nil {
 		return c.Said() + ", the lock not known"
@@ -184,8 +182,7 @@ func verdictText(c experiment.Cell) string {
 	return c.Said()
 }
 
-// environments lists the differences between two environments. It ignores the commits, because
-// these usually differ.
+// environments lists the differences between two environments, except the commits.
 func environments(a, b experiment.Environment) []string {
 	return slices.Concat(
 		differ("stack", a.Stack, b.Stack), differ("Go", a.Go, b.Go), differ("system", a.OS+"/"+a.Arch, b.OS+"/"+b.Arch), differ("CPUs", a.CPUs, b.CPUs),
@@ -201,8 +198,7 @@ func configs(a, b experiment.RunConfig) []string {
 	)
 }
 
-// settings lists how the settings of the cells differ that both runs have. It lists each difference
-// only once.
+// settings lists how the settings of common cells differ.
 func settings(old, now *experiment.Run) (unlike []string) {
 	for _, a := range old.Cells {
 		b := find(now, a)
@@ -228,7 +224,7 @@ func number(x *float64) string {
 	return fmt.Sprint(*x)
 }
 
-// differ returns "what: a, now b" if a and b differ, and nothing otherwise.
+// differ returns "what: a, now b" if a and b differ, or nothing.
 func differ[T comparable](what string, a, b T) []string {
 	if a == b {
 		return nil

@@ -10,22 +10,21 @@ import (
 	"strings"
 )
 
-// Cause explains in words and arrows why the order ended as it did.
+// Cause explains why the order ended in this way, with words and arrows.
 type Cause struct {
 	Text map[string]string `json:"text"` // one sentence for each language: en, zh, ja
-	// Arrows connect facts in the drawing. The fact at the end of an arrow happened because of the
-	// fact at its start.
+	// Arrows connect facts in the drawing, from cause to effect.
 	Arrows [][2]Point `json:"arrows,omitempty"`
 }
 
-// A Point is a position in the drawing. It consists of a lane, a row in the lane, and a time.
+// A Point is a position in the drawing: a lane, a row in the lane, and a time.
 type Point struct {
 	Lane int     `json:"lane"`
 	Row  int     `json:"row"`
 	At   float64 `json:"at"`
 }
 
-// phrases maps each language and each kind of fact to the phrase for it.
+// phrases contains the phrase for each kind of fact in each language.
 var phrases = func() (all map[string]map[string]string) {
 	if err := json.Unmarshal([]byte(causeJSON), &all); err != nil {
 		panic(err) // cannot fail, because the text is embedded
@@ -36,7 +35,7 @@ var phrases = func() (all map[string]map[string]string) {
 //go:embed cause.json
 var causeJSON string
 
-// fact is one part of the explanation. Its field what is a key of phrases.
+// fact is one part of an explanation. Its kind, what, is a key of phrases.
 type fact struct {
 	what       string
 	who, other *driverRow // nil if the fact concerns no driver
@@ -44,15 +43,15 @@ type fact struct {
 	fault      string
 }
 
-// driverRow is a row of the diagram together with its place. It shows one driver at one instance.
+// driverRow is a row of the diagram, which shows one driver at one instance.
 type driverRow struct {
 	Row
 	Point
 	lane Lane
 }
 
-// findCause derives the cause from the spans and marks of the diagram, and stores it in the
-// diagram. If the diagram does not show enough, it stores no cause.
+// findCause derives the cause from the diagram. If the diagram does not show enough, there is no
+// cause.
 func (d *Diagram) findCause() {
 	var all []*driverRow
 	for i, l := range d.Lanes {
@@ -70,7 +69,7 @@ func (d *Diagram) findCause() {
 	}
 }
 
-// written returns all writes that reached the ledger, in their order there.
+// written returns all writes in the order of the ledger.
 func written(all []*driverRow) (writes []fact) {
 	for _, w := range all {
 		for _, m := range w.Marks {
@@ -85,7 +84,7 @@ func written(all []*driverRow) (writes []fact) {
 
 func byTime(a, b fact) int { return cmp.Compare(a.at, b.at) }
 
-// tooManyWrites explains why more drivers wrote than the order has units.
+// tooManyWrites explains why there were more writes than units.
 func (d *Diagram) tooManyWrites(all []*driverRow) []fact {
 	writes := written(all)
 	i := slices.IndexFunc(writes, func(f fact) bool { return f.what == string(Second) })
@@ -128,7 +127,7 @@ func (d *Diagram) tooManyWrites(all []*driverRow) []fact {
 	return append(facts, one, two)
 }
 
-// readsBefore returns the reads of two drivers if both drivers read the order before either wrote.
+// readsBefore returns the reads of two drivers if both happened before the first write.
 func readsBefore(one, two fact) []fact {
 	a, okA := one.who.last(Read, one.at)
 	b, okB := two.who.last(Read, two.at)
@@ -141,8 +140,7 @@ func readsBefore(one, two fact) []fact {
 	return reads
 }
 
-// secondGrant explains how b got the lock after a. It returns nil if the drawing does not show
-// this.
+// secondGrant explains how b got the lock after a, or returns nil if the drawing does not show it.
 func (d *Diagram) secondGrant(all []*driverRow, a, b *driverRow, inA, inB Span) (facts []fact) {
 	if released, ok := a.last(Released, inB.From); ok && released.At >= inA.From || inA.To < inB.From && !a.in(inB.From, Fault) {
 		return nil // a had already left, so its grant is not the reason
@@ -172,8 +170,7 @@ func (d *Diagram) secondGrant(all []*driverRow, a, b *driverRow, inA, inB Span) 
 	return append(facts, fact{what: "got", who: b, at: inB.From})
 }
 
-// faultOn returns the first fault that could explain the second grant. It must have hit the driver,
-// its process or all drivers, between the two grants or until the second one.
+// faultOn returns the first fault that can explain why a second driver got the lock.
 func (d *Diagram) faultOn(a *driverRow, from, to float64) (found fact, ok bool) {
 	strikes := func(s Span) bool {
 		return s.Kind == Fault && s.From <= to && s.To >= from && (!ok || s.From < found.at)
@@ -191,8 +188,7 @@ func (d *Diagram) faultOn(a *driverRow, from, to float64) (found fact, ok bool) 
 	return found, ok
 }
 
-// faultOf names the fault that a span shows. The text of the span begins with the fault or with the
-// name of the driver.
+// faultOf names the fault of a span. The text of the span begins with the fault or the driver.
 func faultOf(a *driverRow, s Span) fact {
 	name, _, _ := strings.Cut(s.Text, " ")
 	f := fact{what: "struck", who: a, at: s.From, fault: name}
@@ -209,7 +205,7 @@ func faultOf(a *driverRow, s Span) fact {
 	return f
 }
 
-// twoInside explains how a second holder could enter while the first one was still inside.
+// twoInside explains how a second holder could enter before the first one left.
 func (d *Diagram) twoInside(all []*driverRow) []fact {
 	if d.Lost == nil {
 		return nil
@@ -232,8 +228,7 @@ func (d *Diagram) twoInside(all []*driverRow) []fact {
 	return nil
 }
 
-// refusal explains an order with only one winner, in which another driver lost its lock and was
-// then refused.
+// refusal explains how the guard refused a driver that had lost its lock.
 func (d *Diagram) refusal(all []*driverRow) []fact {
 	writes := written(all)
 	if len(writes) != 1 || d.Lost != nil {
@@ -257,7 +252,7 @@ func (d *Diagram) refusal(all []*driverRow) []fact {
 	return nil
 }
 
-// noWinner explains why no driver gets an order after another driver has died or hung.
+// noWinner explains why no one gets the order after a driver has died or hung.
 func (d *Diagram) noWinner(all []*driverRow) (facts []fact) {
 	if len(written(all)) > 0 {
 		return nil
@@ -286,7 +281,7 @@ func (d *Diagram) noWinner(all []*driverRow) (facts []fact) {
 	return nil
 }
 
-// span returns the last span of a kind that began at or before the time by.
+// span returns the last span of a kind that began by the given time.
 func (w *driverRow) span(by float64, kind SpanKind) (found Span, ok bool) {
 	for _, s := range w.Spans {
 		if s.Kind == kind && s.From <= by && (!ok || s.From >= found.From) {
@@ -296,7 +291,7 @@ func (w *driverRow) span(by float64, kind SpanKind) (found Span, ok bool) {
 	return found, ok
 }
 
-// in reports whether the driver or its process was in a state of this kind at the given time.
+// in reports whether the driver or its process was in this state at the given time.
 func (w *driverRow) in(at float64, kind SpanKind) bool {
 	return covers(w.Spans, at, kind) || covers(w.lane.Spans, at, kind)
 }
@@ -306,7 +301,7 @@ func covers(spans []Span, at float64, kind SpanKind) bool {
 }
 
 // inside returns when the driver was in the critical section, and whether it believed to hold a
-// lock then.
+// lock.
 func (w *driverRow) inside(by float64) (s Span, locked bool) {
 	if s, locked = w.span(by, Believes); !locked {
 		s, _ = w.span(by, Inside)
@@ -314,7 +309,7 @@ func (w *driverRow) inside(by float64) (s Span, locked bool) {
 	return s, locked
 }
 
-// last returns the last mark of a kind at or before the time by.
+// last returns the last mark of a kind by the given time.
 func (w *driverRow) last(kind MarkKind, by float64) (found Mark, ok bool) {
 	for _, m := range w.Marks {
 		if m.Kind == kind && m.At <= by && (!ok || m.At >= found.At) {
@@ -324,12 +319,12 @@ func (w *driverRow) last(kind MarkKind, by float64) (found Mark, ok bool) {
 	return found, ok
 }
 
-// causeless lists the facts that follow from no earlier fact of the explanation. For example, a driver
-// writes because it read an open order, and not because another driver has won.
+// causeless lists facts that do not follow from the fact before them. For example, a driver writes
+// because it read an open order, not because another one has won.
 var causeless = []string{"won", "too", "unaware", "knew", "oversold", "again", "stopped", "readToo"}
 
-// arrows connects each fact with the next one if the first caused the second. If there was no lock, it
-// connects only the second write with the read of the same driver.
+// arrows connects each fact with the next one, if it is the cause. Without a lock, it only connects
+// a driver's read with its write.
 func arrows(facts []fact) (all [][2]Point) {
 	add := func(a, b fact) {
 		if a.who != nil && b.who != nil {
@@ -365,7 +360,7 @@ func (f fact) token(phrase string) string {
 
 func (f fact) point() Point { return Point{f.who.Lane, f.who.Point.Row, f.at} }
 
-// sentences puts the facts into a sentence in each language.
+// sentences explains the facts in each language.
 func (d *Diagram) sentences(facts []fact) map[string]string {
 	texts := map[string]string{}
 	for lang, words := range phrases {
@@ -399,7 +394,7 @@ func (d *Diagram) sentences(facts []fact) map[string]string {
 	return texts
 }
 
-// drawnTwice reports whether a driver came to several instances. Its name alone is then ambiguous.
+// drawnTwice reports whether a driver was at several instances, so that its name is ambiguous.
 func (d *Diagram) drawnTwice(name string) bool {
 	n := 0
 	for _, l := range d.Lanes {

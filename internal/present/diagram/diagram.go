@@ -10,8 +10,8 @@ package diagram
 
 import _ "embed"
 
-// Script is an ES module that draws a Diagram as SVG. Its function figure returns an HTML element.
-// Style is the style sheet for this element, and also defines the colours of all pages.
+// Script is an ES module that draws a Diagram as SVG. Style is its style sheet, which also defines
+// the colours of all pages.
 var (
 	//go:embed diagram.js
 	Script string
@@ -19,11 +19,11 @@ var (
 	Style string
 )
 
-// Diagram is the content of one drawing, which Script reads as JSON.
+// Diagram is the content of a drawing, which Script reads as JSON.
 type Diagram struct {
 	Title string `json:"title"` // title of the drawing, in one sentence
 	Scale Scale  `json:"scale"`
-	// End is the last position of the diagram. The first position is 0.
+	// End is the last position. The first is 0.
 	End   float64  `json:"end"`
 	Units int      `json:"units,omitempty"` // number of units of the order; 0 means 1
 	Lanes []Lane   `json:"lanes"`
@@ -34,7 +34,7 @@ type Diagram struct {
 	Notes []string `json:"notes,omitempty"` // remarks about omitted and unknown data
 }
 
-// Scale is the unit in which positions are measured.
+// Scale is the unit of positions.
 type Scale string
 
 // The scales.
@@ -58,8 +58,8 @@ type Row struct {
 	Marks []Mark `json:"marks,omitempty"`
 }
 
-// Span is a state that lasts from one position to another. If Open is true, the real end is
-// unknown, and To is the last position at which it can be.
+// Span is a state between two positions. If Open is true, the end is unknown, and To is the last
+// possible one.
 type Span struct {
 	Kind SpanKind `json:"k"`
 	From float64  `json:"f"`
@@ -70,7 +70,7 @@ type Span struct {
 	token uint64 // the fencing token of a believed lease; 0 if it has none
 }
 
-// SpanKind says which state or fault a span shows.
+// SpanKind is the state or fault that a span shows.
 type SpanKind string
 
 // The kinds of spans.
@@ -94,7 +94,7 @@ type Mark struct {
 	Text string   `json:"x,omitempty"`
 }
 
-// MarkKind says which kind of event a mark shows.
+// MarkKind is the kind of event that a mark shows.
 type MarkKind string
 
 // The kinds of marks.
@@ -116,8 +116,7 @@ const (
 	Call     MarkKind = "call"
 )
 
-// Step describes one event in words. The steps of a Diagram are in the order in which they
-// happened.
+// Step describes one event in words.
 type Step struct {
 	At    float64 `json:"at"`
 	Clock string  `json:"clock"`
@@ -125,11 +124,11 @@ type Step struct {
 	Text  string  `json:"text"`
 	Lost  bool    `json:"lost,omitempty"` // whether the property breaks at this step
 
-	// Only for a run: what the driver believes after this step, and what is actually true.
+	// Only for a run: what the driver believes after this step, and what is true.
 	Believed string `json:"believed,omitempty"`
 	True     string `json:"true,omitempty"`
-	// Only for a schedule: the actors that believe to hold the lock, the actors that hold it, and
-	// the contents of the servers.
+	// Only for a schedule: who believes to hold the lock, who holds it, and what the servers
+	// contain.
 	Believes []string `json:"believes,omitempty"`
 	Holds    []string `json:"holds,omitempty"`
 	Stores   []string `json:"stores,omitempty"`

@@ -14,7 +14,7 @@ import (
 	"grablab/internal/history"
 )
 
-// Run holds everything that was recorded about one order. OfRun makes a diagram from it.
+// Run holds everything that was recorded about one order.
 type Run struct {
 	Title     string
 	Fault     catalog.Fault     // the fault that was injected, if any
@@ -35,14 +35,13 @@ type Run struct {
 	Names map[int64]string // other names for drivers; may be nil
 }
 
-// Death records that a process ended. At is a time at which its successor was already running.
+// Death records that a process ended. At is a time when the next process was already running.
 type Death struct {
 	Instance string
 	At       time.Duration
 }
 
-// Key summarizes how a key on a server looked whenever it was polled. Its times are on the same
-// clock as the events.
+// Key describes a key on a server, which the program looked at repeatedly.
 type Key struct {
 	Holders []string      // tokens stored in the key, or the part before the dot that all tokens of the holder share
 	Last    time.Duration // when the key was last seen
@@ -55,11 +54,10 @@ func (k Key) isOf(token string) bool {
 	return token != "" && slices.ContainsFunc(k.Holders, func(h string) bool { return h == token || strings.HasPrefix(token, h+".") })
 }
 
-// removed reports whether the key disappeared before it was due to expire.
+// removed reports whether the key disappeared before it expired.
 func (k Key) removed() bool { return k.Gone > 0 && (k.Until == history.Endless || k.Gone < k.Until) }
 
-// OfTimeline makes the diagram for the timeline of a cell. It returns false if an older run did not
-// record the events.
+// OfTimeline makes the diagram of a cell's timeline. It returns false if an old run has no events.
 func OfTimeline(t *check.Timeline, title string, fault catalog.Fault, excludes catalog.Exclusion, outlives bool) (Diagram, bool) {
 	if t == nil || len(t.Events) == 0 {
 		return Diagram{}, false
@@ -70,8 +68,7 @@ func OfTimeline(t *check.Timeline, title string, fault catalog.Fault, excludes c
 	}), true
 }
 
-// maxRows is the maximum number of rows in a lane. This is enough to show all drivers of a service
-// with ten users.
+// maxRows is how many drivers one lane can show.
 const maxRows = 10
 
 // OfRun makes the diagram of one order from the record of a run.
@@ -108,8 +105,7 @@ func OfRun(r Run) Diagram {
 	return b.diagram()
 }
 
-// builder follows each driver through the events of the order, and collects the rows of the
-// diagram.
+// builder follows the drivers through the events, and collects the rows of the diagram.
 type builder struct {
 	Run
 	origin      time.Duration
@@ -125,7 +121,7 @@ type builder struct {
 	openFaults  bool
 }
 
-// track holds the current state of one driver at one instance, and the row drawn so far.
+// track holds the state of a driver at one instance, and its row so far.
 type track struct {
 	instance string
 	driver   int64
@@ -133,7 +129,7 @@ type track struct {
 	weight   int // importance of the driver if its lane has too many drivers
 	last     float64
 
-	// Each of these is the time when a state began, or NaN if the driver is not in that state.
+	// The time when each state began, or NaN if the driver is not in that state.
 	asks, waits, believes, struck float64
 	fence                         uint64 // the fencing token of the lease that the driver believes to hold
 	struckAt                      string
@@ -141,8 +137,8 @@ type track struct {
 	kept                          *heldLease // the lease that stays on the server after the driver has died
 }
 
-// heldLease is a lease that a driver holds. Its end is NaN if it is unknown, and infinite if the
-// lease never expires.
+// heldLease is a lease of a driver. Its end is NaN if it is unknown, and infinite if it never
+// expires.
 type heldLease struct {
 	from, end float64
 	token     string
@@ -152,7 +148,7 @@ var none = math.NaN()
 
 func is(since float64) bool { return !math.IsNaN(since) }
 
-// at converts a time to a position in ms, rounded to whole microseconds.
+// at converts a time to a position in ms, rounded to microseconds.
 func (b *builder) at(t time.Duration) float64 {
 	return math.Round(float64(t-b.origin)/float64(time.Microsecond)) / 1000
 }
@@ -171,7 +167,7 @@ func (b *builder) track(e history.Event) *track {
 
 func (b *builder) locks() bool { return b.Excludes != catalog.NoExclusion }
 
-// add processes one event: it updates the state of the driver and draws spans and marks.
+// add updates the state of the driver after an event, and draws spans and marks.
 func (b *builder) add(e history.Event) {
 	now := b.at(e.T)
 	if was, known := b.incarnation[e.Instance]; known && e.Incarnation > was {
@@ -250,8 +246,8 @@ func (b *builder) acquire(t *track, e history.Event, now float64) {
 	}
 }
 
-// seenEnd returns the end of a lease according to its key on the server. It returns NaN if the end
-// is unknown, because the lease may have been renewed or removed after the key was last seen.
+// seenEnd returns the end of a lease according to its key on the server. It returns NaN if the
+// lease may have been renewed or removed after the last look.
 func (b *builder) seenEnd(token string) float64 {
 	k := b.key(token)
 	switch {
@@ -266,8 +262,7 @@ func (b *builder) seenEnd(token string) float64 {
 	}
 }
 
-// key returns the key with this token. It returns nil if no such key was seen, or if several
-// servers had one.
+// key returns the key with this token, or nil if none or several were seen.
 func (b *builder) key(token string) (found *Key) {
 	for i, k := range b.Keys {
 		switch {
@@ -281,7 +276,7 @@ func (b *builder) key(token string) (found *Key) {
 	return found
 }
 
-// leaseEnd returns the end of the lease that the event reports, or NaN if it reports none.
+// leaseEnd returns the end of the lease in the event, or NaN if there is none.
 func (b *builder) leaseEnd(e history.Event, now float64) float64 {
 	switch {
 	case e.Lease > 0:
@@ -329,13 +324,13 @@ func (b *builder) claim(t *track, e history.Event, now float64) {
 	}
 }
 
-// readings describes the answer to a read by its code. Older records have no such code.
+// readings describes the answer to a read. Old records have no such code.
 var readings = map[history.Code]string{
 	history.Open:  "its read returns: the order was open when the database read it",
 	history.Taken: "its read returns: the order was already taken",
 }
 
-// outcome adds the mark for the result of a read or a write.
+// outcome adds the mark for a read or a write.
 func (t *track) outcome(e history.Event, now float64, good MarkKind, did, what string) {
 	switch {
 	case e.Kind == history.OK:
@@ -388,8 +383,7 @@ func (b *builder) endFault(t *track, now float64, open bool) {
 	t.struck = none
 }
 
-// died ends every open span of an instance whose process has died. A new process was running at the
-// time now.
+// died ends all spans of an instance whose process died before now.
 func (b *builder) died(instance string, now float64) {
 	for _, t := range b.tracks {
 		if t.instance != instance || !is(t.asks) && !is(t.believes) && !is(t.waits) {
@@ -406,9 +400,8 @@ func (b *builder) died(instance string, now float64) {
 	}
 }
 
-// keep decides what happens to the lock of a driver that has died. A key on a server stays until
-// its lease ends. A lock inside the process ends together with the process. In other cases, the end
-// is unknown.
+// keep decides what happens to the lock of a dead driver. A key on a server stays until it expires,
+// while a lock in the process ends with it.
 func (b *builder) keep(t *track, now float64) {
 	h := t.held
 	switch {
@@ -424,8 +417,7 @@ func (b *builder) keep(t *track, now float64) {
 	}
 }
 
-// endKept ends the span of a key that a dead driver has left. The span ends when the lease runs
-// out, or at now if that is earlier.
+// endKept ends the span of a dead driver's key when it expires, or at now if that is earlier.
 func (b *builder) endKept(t *track, now float64) {
 	h := t.kept
 	if h == nil {
@@ -465,8 +457,8 @@ func (t *track) endWait(now float64) {
 	t.waits, t.asks = none, none
 }
 
-// endBelief ends the span in which a driver believes to hold the lock. The part in which the driver
-// no longer held the lock is marked as a gap.
+// endBelief ends the span in which a driver believes to hold the lock. The part after the loss is
+// marked as a gap.
 func (b *builder) endBelief(t *track, now float64) {
 	if !is(t.believes) {
 		return
@@ -484,8 +476,8 @@ func (b *builder) endBelief(t *track, now float64) {
 	t.gap(from, now, false)
 }
 
-// gap draws the span in which a driver still believed to hold the lock although it had lost the
-// lock. from is the time of the grant.
+// gap draws the time in which a driver did not know that it had lost the lock. from is the time
+// when it got the lock.
 func (t *track) gap(from, now float64, open bool) {
 	for _, s := range t.row.Spans {
 		if s.Kind == Holds && s.From == from && s.To < now {
@@ -495,7 +487,7 @@ func (t *track) gap(from, now float64, open bool) {
 	}
 }
 
-// endHold ends the span of a lease when the lease runs out, or at now if that is earlier.
+// endHold ends the span of a lease when it expires, or at now if that is earlier.
 func (b *builder) endHold(t *track, now float64, released bool) {
 	h := t.held
 	if h == nil {
@@ -515,7 +507,7 @@ func (b *builder) endHold(t *track, now float64, released bool) {
 	}
 }
 
-// diagram ends all open spans, sorts the rows into lanes, and returns the diagram.
+// diagram ends all open spans and returns the diagram.
 func (b *builder) diagram() Diagram {
 	d := Diagram{Title: b.Title, Scale: Milliseconds, Lost: b.lost, Units: b.Units}
 	for _, t := range b.tracks {
@@ -574,7 +566,7 @@ func (b *builder) silence(instance string, pause Span) Span {
 	return longest
 }
 
-// finish extends every span that is still open to the end of the diagram.
+// finish extends open spans to the end of the diagram.
 func (b *builder) finish(t *track) {
 	open := func(k SpanKind, from float64, text string) {
 		t.row.Spans = append(t.row.Spans, Span{Kind: k, From: from, To: b.end, Open: true, Text: text})
@@ -626,8 +618,8 @@ func (b *builder) finish(t *track) {
 	}
 }
 
-// shown reports whether a driver gets a row. If a lane has too many drivers, the rows go to those
-// with the highest weight. Among equal weights, earlier drivers come first.
+// shown reports whether a driver gets a row. If there are too many, the drivers with the highest
+// weight do.
 func (b *builder) shown(t *track) bool {
 	before, seen := 0, false
 	for _, o := range b.tracks {
@@ -656,8 +648,8 @@ func (b *builder) steps(d *Diagram) {
 	}
 }
 
-// place returns the position of the event at a time of a step. Both are rounded to microseconds, but
-// from different starts. Without this correction, the step would lie beside its event.
+// place returns the position of the event at the time of a step. Both were rounded differently, so
+// the step would otherwise lie beside its event.
 func (b *builder) place(ms float64) float64 {
 	for _, e := range b.Events {
 		if at := b.at(e.T); math.Abs(at-ms) < 0.0025 {
@@ -718,7 +710,7 @@ func nth(n int) string {
 
 func round(ms float64) float64 { return math.Round(ms*1000) / 1000 }
 
-// forMS formats a time in ms. It shows two decimals below 10 ms, and none otherwise.
+// forMS formats milliseconds, with two decimals below 10 ms.
 func forMS(ms float64) string {
 	if ms < 10 {
 		return strconv.FormatFloat(ms, 'f', 2, 64) + " ms"

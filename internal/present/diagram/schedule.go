@@ -9,8 +9,8 @@ import (
 	"grablab/internal/tap"
 )
 
-// OfSchedule makes the diagram of a schedule, with one step for each moment. units is the number of
-// units of the order, where 0 means 1. The function say describes a moment in words.
+// OfSchedule makes the diagram of a schedule. units is the number of units of the order, where 0
+// means 1. say describes a moment in words.
 func OfSchedule(title string, actors []schedule.Actor, units int, moments []explore.Moment, say func(explore.Moment) string) Diagram {
 	d := Diagram{Title: title, Scale: InSteps, End: float64(len(moments)), Units: units}
 	for _, a := range actors {
@@ -41,10 +41,10 @@ func OfSchedule(title string, actors []schedule.Actor, units int, moments []expl
 	return d
 }
 
-// at returns the position of the moment with index i.
+// at returns the position of moment i.
 func at(i int) float64 { return float64(i) + 0.5 }
 
-// rowOf returns the row of one actor with all its spans and marks.
+// rowOf returns the row of an actor.
 func rowOf(a schedule.Actor, units int, moments []explore.Moment, say func(explore.Moment) string) Row {
 	r := Row{Name: a.Name}
 	if a.As != "" {
@@ -91,8 +91,8 @@ func rowOf(a schedule.Actor, units int, moments []explore.Moment, say func(explo
 	return r
 }
 
-// stretches returns the start and the end of every unbroken stretch of moments for which the
-// predicate returns true.
+// stretches returns the start and the end of each series of moments for which the predicate is
+// true.
 func stretches(moments []explore.Moment, is func(explore.Moment) bool) (all [][2]float64) {
 	from := -1
 	for i, m := range moments {
@@ -129,8 +129,7 @@ func insideOf(a schedule.Actor, moments []explore.Moment) (s Span, ok bool) {
 	return Span{Kind: Inside, From: at(max(from, 0)), To: at(max(to, 0)), Text: a.Name + " is inside, without a lock"}, from >= 0 && to > from
 }
 
-// waitOf returns the span in which the actor waits for the lock. The span ends when the actor gets
-// the lock, or with its last call to acquire it.
+// waitOf returns the span in which the actor waits for the lock.
 func waitOf(a schedule.Actor, moments []explore.Moment) (s Span, ok bool) {
 	from, to := -1, -1
 	for i, m := range moments {
@@ -169,8 +168,7 @@ func struckOf(a schedule.Actor, moments []explore.Moment) (spans []Span) {
 	return spans
 }
 
-// markOf returns the mark that a moment adds to the row of an actor. It returns false if it adds
-// none.
+// markOf returns the mark of a moment for an actor, and false if there is none.
 func markOf(a schedule.Actor, units int, m, before explore.Moment) (k MarkKind, ok bool) {
 	dies := m.Step.Kind == schedule.InstanceDies && m.Step.Instance == a.Instance
 	if m.Step.Actor != a.Name && !dies {
@@ -202,10 +200,10 @@ func markOf(a schedule.Actor, units int, m, before explore.Moment) (k MarkKind, 
 	}
 }
 
-// ends maps a kind of step that begins a fault to the kind of step that ends the fault.
+// ends maps the step that begins a fault to the step that ends it.
 var ends = map[schedule.Kind]schedule.Kind{schedule.Down: schedule.Up, schedule.CutOff: schedule.Reaches}
 
-// bands returns the spans for steps that concern no single actor, such as the passing of time.
+// bands returns the spans of steps without an actor, such as the passing of time.
 func bands(moments []explore.Moment, say func(explore.Moment) string) (spans []Span) {
 	for i, m := range moments {
 		switch k := m.Step.Kind; {

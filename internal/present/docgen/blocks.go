@@ -13,7 +13,7 @@ import (
 	"grablab/internal/present/whichlock"
 )
 
-// files returns a generator for each document that consists only of generated text, by its path.
+// files returns a generator for each document that is generated completely.
 func (g generator) files() map[string]func() (string, error) {
 	return map[string]func() (string, error){
 		"docs/failure-modes.md": g.template("failure-modes"),
@@ -25,8 +25,7 @@ func (g generator) files() map[string]func() (string, error) {
 	}
 }
 
-// blocks returns a generator for each generated block in a handwritten document, by the name of the
-// block.
+// blocks returns a generator for each generated block in other documents.
 func (g generator) blocks() map[string]func() (string, error) {
 	return map[string]func() (string, error){
 		"rush":         func() (string, error) { return g.runText("reference-rush-embedded") },
@@ -67,7 +66,7 @@ func (g generator) loadRun(folder string) (*experiment.Run, error) {
 	return report.Load(filepath.Join(g.root, "results", folder))
 }
 
-// runText returns the report of a reference run as loadgen prints it.
+// runText returns the report of a reference run.
 func (g generator) runText(folder string) (string, error) {
 	run, err := g.loadRun(folder)
 	if err != nil {
@@ -78,7 +77,7 @@ func (g generator) runText(folder string) (string, error) {
 	return fenced(b.String()), err
 }
 
-// matrix returns the table of verdicts with its legend, cut from what loadgen prints.
+// matrix returns the table of verdicts with its legend, from the output of loadgen.
 func (g generator) matrix() (string, error) {
 	text, err := g.runText("reference-matrix-local")
 	if err != nil {
@@ -92,7 +91,7 @@ func (g generator) matrix() (string, error) {
 	return fenced(text), nil
 }
 
-// choose returns the table in the README, which has a row for each recommended strategy.
+// choose returns the table in the README with the recommended strategies.
 func (g generator) choose() (string, error) {
 	sources, err := whichlock.Load(g.root)
 	if err != nil {
@@ -101,7 +100,7 @@ func (g generator) choose() (string, error) {
 	return whichlock.Short(sources), nil
 }
 
-// facts returns the content of factsFile, computed from the reference runs.
+// facts returns the content of factsFile.
 func (g generator) facts() (string, error) {
 	sources, err := whichlock.Load(g.root)
 	if err != nil {
@@ -121,7 +120,7 @@ func (g generator) whichLock() (string, error) {
 	return b.String(), err
 }
 
-// benchBounds returns the part of the benchmark's report that lists its bounds.
+// benchBounds returns the bounds in the benchmark's report.
 func (g generator) benchBounds() (string, error) {
 	const report = "results/reference-bench-local/report.txt"
 	text, err := g.read(report)
@@ -136,11 +135,11 @@ func (g generator) benchBounds() (string, error) {
 	return fenced("Bounds " + text), nil
 }
 
-// A cost is a figure that make prove measures, together with its bound.
+// A cost is a figure that make prove measures, with its bound.
 type cost struct{ What, pattern, Bound, Measured string }
 
-// costs reads the measured figures from results/prove.txt. If a pattern matches several times, the
-// last match counts.
+// costs reads the figures in results/prove.txt. If a pattern matches several times, the last one
+// counts.
 func (g generator) costs() ([]cost, error) {
 	costs := []cost{
 		{What: "`setnx` acquire + release, over the same two commands sent raw", pattern: `setnx/raw ([\d.]+ \[[^]]+\])`, Bound: "1.05"},

@@ -26,7 +26,7 @@ func main() {
 	}
 }
 
-// run writes every document whose text has changed, and prints its path.
+// run writes the documents that have changed, and prints their paths.
 func run() error {
 	root, err := findRoot()
 	if err != nil {
@@ -49,8 +49,7 @@ func run() error {
 	return nil
 }
 
-// findRoot returns the folder that contains go.mod. It searches the working directory and all
-// folders above.
+// findRoot returns the folder with go.mod, which may be above the working directory.
 func findRoot() (string, error) {
 	dir, err := os.Getwd()
 	for err == nil {
@@ -68,20 +67,19 @@ func findRoot() (string, error) {
 // A generator writes the documents of the repository at root.
 type generator struct{ root string }
 
-// schemas maps the paths of published JSON Schemas to their texts. Editors and other programs read
-// them.
+// schemas maps the paths of the published JSON Schemas to their texts.
 var schemas = map[string]string{
 	"docs/target.schema.json":       target.FileSchema,
 	"docs/expectations.schema.json": target.ExpectationsSchema,
 	"docs/run.schema.json":          experiment.RunSchema,
 }
 
-// factsFile contains the facts of docs/which-lock.md that are built into the program.
+// factsFile contains the facts of docs/which-lock.md that are part of the program.
 const factsFile = "internal/present/whichlock/facts.json"
 
 var generatedBlock = regexp.MustCompile(`(?s)<!-- generated: (\S+) -->\n(.*?)<!-- end -->`)
 
-// generate returns the texts of all documents with generated parts, by path.
+// generate returns the texts of all documents with generated parts.
 func (g generator) generate() (map[string]string, error) {
 	texts := map[string]string{}
 	for path, write := range g.files() {
@@ -100,7 +98,7 @@ func (g generator) generate() (map[string]string, error) {
 	return texts, g.fillBlocks(texts)
 }
 
-// fillBlocks adds to texts all documents that contain generated blocks.
+// fillBlocks adds all documents with generated blocks to texts.
 func (g generator) fillBlocks(texts map[string]string) error {
 	paths, err := g.documents()
 	if err != nil {
@@ -139,8 +137,7 @@ func (g generator) fillBlocks(texts map[string]string) error {
 	return errors.Join(failed...)
 }
 
-// documents returns the paths of documents that may contain generated blocks: README.md,
-// results/README.md and docs/*.md.
+// documents returns the documents that may contain generated blocks.
 func (g generator) documents() ([]string, error) {
 	docs, err := filepath.Glob(filepath.Join(g.root, "docs", "*.md"))
 	if err != nil {

@@ -21,8 +21,8 @@ import (
 //go:embed templates
 var templateFiles embed.FS
 
-// template returns a generator that executes the named template. Such a template needs no data,
-// because it takes everything from the functions below.
+// template returns a generator that executes a template, which takes its data from the functions
+// below.
 func (g generator) template(name string) func() (string, error) {
 	return func() (string, error) { return g.execute(name, nil) }
 }
@@ -67,7 +67,7 @@ func (g generator) functions() template.FuncMap {
 	}
 }
 
-// cell escapes text that Markdown would otherwise read as markup inside a table.
+// cell escapes text for a Markdown table.
 func cell(text string) string { return strings.NewReplacer("|", `\|`, "<", "&lt;").Replace(text) }
 
 var modeID = regexp.MustCompile(`\bF\d+\b`)
@@ -76,12 +76,12 @@ func modeLink(id string) string {
 	return fmt.Sprintf("[%s](failure-modes.md#%s)", id, strings.ToLower(id))
 }
 
-// linkModes turns each failure mode that the text names into a link to its description.
+// linkModes turns the failure modes in a text into links.
 func linkModes(text string) string { return modeID.ReplaceAllStringFunc(text, modeLink) }
 
 func modeLinks(ids []string) string { return linkModes(strings.Join(ids, " ")) }
 
-// version returns the version of a module according to go.mod.
+// version returns the version of a module in go.mod.
 func (g generator) version(module string) (string, error) {
 	mod, err := g.read("go.mod")
 	if err != nil {
@@ -94,8 +94,7 @@ func (g generator) version(module string) (string, error) {
 	return version, nil
 }
 
-// schedule returns the path of the file with the shortest schedule that shows a failure mode. It
-// returns "" if there is no such file.
+// schedule returns the file with the shortest schedule of a failure mode, or "".
 func (g generator) schedule(mode string) string {
 	file := "internal/explore/testdata/" + mode + ".txt"
 	if _, err := os.Stat(filepath.Join(g.root, file)); err != nil {
@@ -104,7 +103,7 @@ func (g generator) schedule(mode string) string {
 	return file
 }
 
-// brokenBy lists the strategies that are known to have a failure mode.
+// brokenBy lists the strategies with a failure mode.
 func brokenBy(mode string) string {
 	var names []string
 	for _, s := range slices.Concat(lock.Strategies, lock.Peers, lock.KnownBroken) {
@@ -115,7 +114,7 @@ func brokenBy(mode string) string {
 	return strings.Join(names, ", ")
 }
 
-// strikePoints says at which points of a grab a fault can be injected.
+// strikePoints describes the points of a grab at which a fault can be injected.
 func strikePoints(f catalog.FaultEntry) (string, error) {
 	if f.By&catalog.Run == 0 {
 		return "every step", nil
@@ -130,7 +129,7 @@ func strikePoints(f catalog.FaultEntry) (string, error) {
 	return "all", nil
 }
 
-// serversOf names the servers to which an entry of explore.Wider applies.
+// serversOf names the servers of an entry in explore.Wider.
 func serversOf(servers lock.Backend) string {
 	if servers == lock.RedisQuorum {
 		return "Redlock's nodes"
@@ -138,10 +137,10 @@ func serversOf(servers lock.Backend) string {
 	return "one Redis"
 }
 
-// searchRow says how the claim for one strategy differs in a search.
+// searchRow describes how a claim differs in a search.
 type searchRow struct{ Faults, Strategy, Is, Why string }
 
-// searchClaims lists the claims that differ between a search and a run, with the reasons.
+// searchClaims lists the claims that differ in a search, with the reasons.
 func searchClaims() (rows []searchRow) {
 	for _, s := range slices.Concat(lock.Strategies, lock.Peers) {
 		for _, c := range s.InSearch {
@@ -159,7 +158,7 @@ func searchClaims() (rows []searchRow) {
 	return rows
 }
 
-// expected lists the faults under which the registry expects verdict v for strategy s.
+// expected lists the faults under which strategy s is expected to have verdict v.
 func expected(s lock.Strategy, v catalog.Verdict) string {
 	var under []string
 	if s.Expected(catalog.NoFault) == v {

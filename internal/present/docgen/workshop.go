@@ -10,9 +10,8 @@ import (
 	"grablab/internal/present/workshop"
 )
 
-// lesson holds the exercises and the sentences of the workshop for the templates. Facts from one
-// run of the whole workshop on real servers fill the slots in the sentences. TestWorkshopOnServers
-// writes these facts.
+// lesson holds the exercises and sentences of the workshop for templates. The facts come from a run
+// on real servers, which TestWorkshopOnServers writes.
 type lesson struct {
 	Exercises []workshop.Exercise
 
@@ -33,17 +32,17 @@ func (g generator) lesson(lang string) (lesson, error) {
 	return l, err
 }
 
-// Say returns a sentence of an exercise. Its slots are filled, and failure modes in it are links.
+// Say returns a sentence of an exercise with its values and with links to failure modes.
 func (l lesson) Say(e workshop.Exercise, key string) string {
 	f := workshop.Facts{"program": "loadgen", "n": strconv.Itoa(e.Number)}
 	maps.Copy(f, l.facts[e.Number])
 	return linkModes(strings.ReplaceAll(l.texts.Say(fmt.Sprintf("%d.%s", e.Number, key), f), "\n", " "))
 }
 
-// OptionsOf returns the letters of the options of an exercise.
+// OptionsOf returns the letters of an exercise's options.
 func (l lesson) OptionsOf(e workshop.Exercise) []string { return strings.Split(e.Options, "") }
 
-// QuestionsOf returns the keys of the questions of an exercise, which are q1, q2 and so on.
+// QuestionsOf returns the keys of an exercise's questions: q1, q2 and so on.
 func (l lesson) QuestionsOf(e workshop.Exercise) (keys []string) {
 	for i := range e.Questions {
 		keys = append(keys, fmt.Sprintf("q%d", i+1))
@@ -51,7 +50,7 @@ func (l lesson) QuestionsOf(e workshop.Exercise) (keys []string) {
 	return keys
 }
 
-// handout returns the sheet for students, which has the questions but not the answers.
+// handout returns the sheet for students, with the questions but without the answers.
 func (g generator) handout(lang string) (string, error) {
 	l, err := g.lesson(lang)
 	if err != nil {

@@ -6,11 +6,11 @@ import (
 	"sync"
 )
 
-// errBusy means that the lab cannot start this work, because other work is running.
+// errBusy means that the lab must finish other work first.
 var errBusy = errors.New("not now")
 
-// occupation describes the work that is running now. Only one such work may run at a time, because
-// two would distort each other's results unnoticed.
+// occupation describes the current work. Only one may run at a time, because two would distort each
+// other's results.
 type occupation struct {
 	mu     sync.Mutex
 	what   string // empty if nothing runs
@@ -18,8 +18,8 @@ type occupation struct {
 	work   sync.WaitGroup
 }
 
-// occupy reserves the machine for some work, with a name such as "a live run (view Live)". If other
-// work is running, the error wraps errBusy. The caller may call release more than once.
+// occupy reserves the machine for work with this name. If other work is running, the error wraps
+// errBusy. release may be called more than once.
 func (l *Lab) occupy(what string) (release func(), err error) {
 	l.busy.mu.Lock()
 	defer l.busy.mu.Unlock()
@@ -39,8 +39,7 @@ func (l *Lab) occupy(what string) (release func(), err error) {
 	}), nil
 }
 
-// endWork prevents new work and waits until the current work has ended. The context of that work
-// must already be done.
+// endWork prevents new work and waits for the current one, whose context must be done.
 func (l *Lab) endWork() {
 	l.busy.mu.Lock()
 	l.busy.closed = true

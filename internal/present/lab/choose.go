@@ -10,7 +10,7 @@ import (
 	"grablab/internal/present/whichlock"
 )
 
-// chooseView holds the locks that fit the user's answers, as the page shows them.
+// chooseView lists the locks that fit the user's answers.
 type chooseView struct {
 	Answer  string           `json:"answer"`
 	Options []optionView     `json:"options"`
@@ -31,7 +31,7 @@ type modeName struct {
 	Name string `json:"name"`
 }
 
-// choose returns the locks that fit the answers in the path of the request.
+// choose returns the locks that fit the answers in the request's path.
 func choose(r *http.Request) (any, error) {
 	var answers []string
 	for _, q := range whichlock.Questions {
@@ -69,7 +69,7 @@ func choose(r *http.Request) (any, error) {
 	return v, nil
 }
 
-// choosePath returns the route of choose, which has one path segment for each question.
+// choosePath returns the route of choose, with a path segment for each question.
 func choosePath() string {
 	var path strings.Builder
 	path.WriteString("GET /api/choose")

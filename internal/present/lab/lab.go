@@ -38,30 +38,29 @@ type Config struct {
 	Stack stack.Config
 	Addr  string // loopback address on which the page is served
 
-	// Explore searches through the schedules of a strategy. If it is nil, the page has no view for
-	// this.
+	// Explore searches the schedules of a strategy. If it is nil, the page lacks this view.
 	Explore func(context.Context, Search) (report.Found, error)
 	Own     []string // names of the user's own strategies, which can only be explored
-	// Fill runs the cells of a table on a separate stack until ctx is done. If it is nil, the page
-	// has no view for this.
+	// Fill runs the cells of a table on separate servers until ctx is done. If it is nil, the page
+	// lacks this view.
 	Fill func(context.Context, Table, Filling) error
 
-	// Workshop opens a session of the workshop in the given language. Its commands write their
-	// progress to progress. If Workshop is nil, the page has no view for this.
+	// Workshop opens a session of the workshop in a language. Its commands write to progress. If it
+	// is nil, the page lacks this view.
 	Workshop func(lang string, progress io.Writer) (*workshop.Session, error)
 
 	Ready func(url string)              // called once the page is served
 	Say   func(format string, a ...any) // shows a message to the user
 }
 
-// Search describes a search through the schedules of a strategy.
+// Search describes a search of the schedules of a strategy.
 type Search struct {
 	Strategy string          `json:"strategy"`
 	Actors   int             `json:"actors"`
 	Faults   []catalog.Fault `json:"faults"`
 }
 
-// Settings holds the choices that the user makes on the page.
+// Settings holds what the user chose on the page.
 type Settings struct {
 	Strategy string        `json:"strategy"`
 	Guard    order.Guard   `json:"guard"` // if empty, the default guard of the strategy
@@ -71,17 +70,16 @@ type Settings struct {
 	Slow     bool          `json:"slow"`            // whether everything runs five times slower
 }
 
-// Faults lists the faults that a lab can inject. They need no special route between an instance and
-// its servers.
+// Faults lists the faults that a lab can inject, which need no proxies.
 var Faults = catalog.FaultsBy(catalog.Lab)
 
-// units returns the number of units that each order has.
+// units returns the number of units of each order.
 func (s Settings) units() int { return max(s.Units, 1) }
 
-// drivers returns the number of drivers for each order, which is four more than its units.
+// drivers returns how many drivers want each order: four more than it has units.
 func (s Settings) drivers() int { return s.units() - 1 + driversEach }
 
-// The size of a run, and the durations with which its instances work.
+// The size of a run, and its times.
 const (
 	ordersAtOnce  = 20
 	driversEach   = 5 // if an order has one unit
@@ -101,7 +99,7 @@ var first = Settings{Strategy: "setnx", Fault: catalog.Pause, Rate: 100, Units: 
 // errBad means that a request of the page is invalid.
 var errBad = errors.New("bad request")
 
-// Lab holds the parts that run behind the page.
+// Lab is the program behind the page.
 type Lab struct {
 	cfg   Config
 	ctx   context.Context // done when the lab ends
@@ -127,15 +125,15 @@ type Lab struct {
 	inHand  sync.WaitGroup
 }
 
-// server is a Redis of the stack.
+// server is one of the Redis servers.
 type server struct {
 	name   string
 	client *redis.Client
 	seen   []string // names of the locks that the last look found
 }
 
-// Serve runs a lab until ctx is done, and leaves no process or file behind. It serves the page even
-// before the servers have started.
+// Serve runs a lab until ctx is done, and leaves no process or file behind. The page is available
+// before the servers are.
 func Serve(ctx context.Context, cfg Config) (err error) {
 	listener, err := net.Listen("tcp", cfg.Addr)
 	if err != nil {
@@ -172,7 +170,7 @@ func Serve(ctx context.Context, cfg Config) (err error) {
 	return nil
 }
 
-// open starts the stack and the instances.
+// open starts the servers and the instances.
 func (l *Lab) open(ctx context.Context) error {
 	l.op.Lock()
 	defer l.op.Unlock()
@@ -209,8 +207,7 @@ func (l *Lab) open(ctx context.Context) error {
 	return nil
 }
 
-// close stops everything. It stops the instances first, while the servers still run, so that they
-// can release their locks.
+// close stops the instances before the servers, so that they can release their locks.
 func (l *Lab) close() error {
 	l.op.Lock()
 	defer l.op.Unlock()
@@ -230,8 +227,7 @@ func (l *Lab) close() error {
 	return errors.Join(errs...)
 }
 
-// times returns the durations for the instances, which are longer if the user wants everything
-// slow.
+// times returns the durations for the instances, which are longer if the user wants a slow run.
 func times(s Settings) fleet.Setup {
 	factor := time.Duration(1)
 	if s.Slow {
@@ -240,7 +236,7 @@ func times(s Settings) fleet.Setup {
 	return fleet.Setup{Work: workFor * factor, TTL: leaseFor * factor, Wait: waitFor * factor, Timeout: grabTimeout, Control: true}
 }
 
-// equip restarts the instances if necessary, so that they use the settings.
+// equip restarts the instances with the settings if necessary.
 func (l *Lab) equip(ctx context.Context, s Settings) error {
 	l.look.Lock()
 	defer l.look.Unlock()
@@ -265,7 +261,7 @@ func (l *Lab) equip(ctx context.Context, s Settings) error {
 	return nil
 }
 
-// Choice is a strategy in the list of the page. Refused says why the user cannot select it.
+// Choice is a strategy in the list of the page. Refused says why it cannot be selected.
 type Choice struct {
 	Name    string      `json:"name"`
 	Title   string      `json:"title"`
@@ -292,7 +288,7 @@ func (l *Lab) strategies() (all []Choice) {
 	return all
 }
 
-// check returns an error if the settings are invalid. The error wraps errBad.
+// check returns an error that wraps errBad if the settings are invalid.
 func (l *Lab) check(s Settings) error {
 	i := slices.IndexFunc(l.strategies(), func(c Choice) bool { return c.Name == s.Strategy })
 	if i < 0 {
@@ -329,7 +325,7 @@ func (l *Lab) check(s Settings) error {
 	return nil
 }
 
-// Start ends the current run and starts another one with the given settings.
+// Start ends the current run and starts another one.
 func (l *Lab) Start(ctx context.Context, s Settings) error {
 	if err := l.check(s); err != nil {
 		return err
@@ -357,7 +353,7 @@ func (l *Lab) Start(ctx context.Context, s Settings) error {
 	return nil
 }
 
-// Stop ends the current run. It sends no more grabs and waits for those that are under way.
+// Stop ends the current run after the grabs that are running.
 func (l *Lab) Stop() {
 	l.op.Lock()
 	defer l.op.Unlock()
@@ -372,7 +368,7 @@ func (l *Lab) endRun() {
 	}
 }
 
-// guardOf returns the guard that the strategy uses for its write under these settings.
+// guardOf returns the guard of the strategy under these settings.
 func guardOf(s Settings) order.Guard {
 	st, err := lock.Find(s.Strategy)
 	if err != nil {

@@ -18,22 +18,22 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// Table lists the strategies and faults of a matrix. Every strategy runs under every fault.
+// Table lists strategies and faults. Every strategy runs under every fault.
 type Table struct {
 	Strategies []string        `json:"strategies"`
 	Faults     []catalog.Fault `json:"faults"`
 }
 
-// Filling receives the progress while the cells of a table are run.
+// Filling receives the progress of a table.
 type Filling struct {
 	Cell     func(folder string, run *experiment.Run) // called after each cell with the run so far and its folder
 	Progress io.Writer                                // receives progress lines
 }
 
-// mostCells is the maximum number of cells in a table.
+// mostCells limits the number of cells in a table.
 const mostCells = 200
 
-// matrix is the state of the table whose cells were run last.
+// matrix is the table that ran last, and its state.
 type matrix struct {
 	ended sync.WaitGroup
 
@@ -44,13 +44,13 @@ type matrix struct {
 	problem string
 }
 
-// MatrixStatus tells the page when it should load the matrix again.
+// MatrixStatus tells the page when to load the matrix again.
 type MatrixStatus struct {
 	N       int  `json:"n"` // the number of changes so far
 	Running bool `json:"running"`
 }
 
-// matrixView is the matrix in the form that the page shows.
+// matrixView is the matrix as the page shows it.
 type matrixView struct {
 	Table
 	Answer  string `json:"answer"` // empty if no table was filled yet
@@ -59,7 +59,7 @@ type matrixView struct {
 	Heat    string `json:"heat"` // HTML from report.Heat
 }
 
-// Fill starts to run the cells of a table in the background. It refuses if other work is running.
+// Fill starts to run the cells of a table in the background, unless other work is running.
 func (l *Lab) Fill(t Table) error {
 	if l.cfg.Fill == nil {
 		return fmt.Errorf("%w: this lab fills no matrix", errBad)
@@ -100,7 +100,7 @@ func (l *Lab) Fill(t Table) error {
 	return nil
 }
 
-// StopFilling stops the run of the cells. Cells that are done remain in the table.
+// StopFilling stops the cells. Finished ones remain in the table.
 func (l *Lab) StopFilling() {
 	l.matrix.mu.Lock()
 	stop := l.matrix.stop
@@ -112,7 +112,7 @@ func (l *Lab) StopFilling() {
 	l.matrix.ended.Wait()
 }
 
-// changeMatrix applies a change to the matrix and notifies the pages.
+// changeMatrix changes the matrix and notifies the pages.
 func (l *Lab) changeMatrix(change func()) {
 	l.matrix.mu.Lock()
 	change()
@@ -151,7 +151,7 @@ func (l *Lab) matrixView() (v matrixView, err error) {
 	return v, err
 }
 
-// matrixCell returns the data of the cell with the given name, for example "setnx/pause".
+// matrixCell returns the data of a cell such as "setnx/pause".
 func (l *Lab) matrixCell(name string) (any, bool) {
 	l.matrix.mu.Lock()
 	heat := l.matrix.heat
@@ -164,7 +164,7 @@ func (l *Lab) matrixCell(name string) (any, bool) {
 	}))
 }
 
-// matrixChoices returns the strategies and faults that the user can choose for a table.
+// matrixChoices returns the strategies and faults that the user can choose.
 func (l *Lab) matrixChoices() (strategies, faults []choice) {
 	if l.cfg.Fill == nil {
 		return nil, nil
@@ -186,7 +186,7 @@ func (l *Lab) matrixChoices() (strategies, faults []choice) {
 	return strategies, faults
 }
 
-// checkTable returns an error if the table is invalid. The error wraps errBad.
+// checkTable returns an error that wraps errBad if the table is invalid.
 func (l *Lab) checkTable(t Table) error {
 	strategies, faults := l.matrixChoices()
 	if len(t.Strategies) == 0 || len(t.Faults) == 0 {

@@ -22,7 +22,7 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// Limits on what the type orders keeps.
+// Limits of what orders keeps.
 const (
 	maxTiles      = 60
 	latencyFor    = 5 * time.Second
@@ -31,8 +31,8 @@ const (
 	lateFor       = 300 * time.Millisecond // how long to wait for late answers after the end of a second
 )
 
-// orders records what happens to the orders of a lab: answers, events, ledger rows and keys. Its
-// methods may be called concurrently.
+// orders records what happens to the orders of a lab, such as answers and ledger rows. It is safe
+// for concurrent use.
 type orders struct {
 	clock func() time.Duration
 
@@ -53,7 +53,7 @@ type orders struct {
 	totals totals
 }
 
-// totals counts orders since the last run began, also those whose tiles were dropped.
+// totals counts orders since the last run began, including those that are no longer shown.
 type totals struct {
 	opened  int
 	doubles int // orders with more rows than units
@@ -83,17 +83,18 @@ type tile struct {
 	struck      bool
 	allAnswered bool
 
-	// The times of the last answer that gave a driver a unit, and of the last final refusal.
+	// The times of the last sale of a unit and of the last refusal.
 	sold, refused time.Time
 }
 
-// seenKey is a lock that the lab has seen on a server.
+// seenKey is a lock that was found on a server.
 type seenKey struct {
 	server, name string
 	diagram.Key
 }
 
-// answered holds the latencies of one answer, measured from the schedule and from sending.
+// answered holds the latencies of one answer, measured from the planned and from the actual
+// sending.
 type answered struct {
 	at              time.Time
 	scheduled, sent time.Duration
@@ -109,8 +110,7 @@ func (o *orders) locked(f func()) {
 	f()
 }
 
-// judge sets the state of the order. It depends on the order's ledger rows and on the answers to
-// its drivers.
+// judge sets the state of the order from its ledger rows and answers.
 func (t *tile) judge() {
 	switch {
 	case len(t.rows) > t.Units:
@@ -124,7 +124,7 @@ func (t *tile) judge() {
 	}
 }
 
-// clear forgets all orders, and all starts and deaths of instances.
+// clear removes all orders, and the history of the instances.
 func (o *orders) clear() {
 	o.locked(func() {
 		o.tiles, o.watch, o.totals = nil, 0, totals{}
@@ -132,7 +132,7 @@ func (o *orders) clear() {
 	})
 }
 
-// begin forgets the orders and answers of the last run and starts a new one.
+// begin starts a new run without the orders of the last one.
 func (o *orders) begin(s Settings) {
 	o.locked(func() {
 		o.settings, o.watch = s, 0
@@ -141,10 +141,10 @@ func (o *orders) begin(s Settings) {
 	})
 }
 
-// setSettings sets the settings that apply to orders opened from now on.
+// setSettings sets the settings for orders that are opened from now on.
 func (o *orders) setSettings(s Settings) { o.locked(func() { o.settings = s }) }
 
-// strike marks the order that the fault affects, and makes the page show it.
+// strike marks the order that the fault hits, and shows it on the page.
 func (o *orders) strike(id int64) {
 	o.locked(func() {
 		if t := o.find(id); t != nil {
@@ -154,7 +154,7 @@ func (o *orders) strike(id int64) {
 	})
 }
 
-// open adds orders to which the load generator will send drivers.
+// open adds orders for the load generator.
 func (o *orders) open(id int64, count int) {
 	o.locked(func() {
 		for i := range int64(count) {
@@ -163,7 +163,7 @@ func (o *orders) open(id int64, count int) {
 	})
 }
 
-// openByHand adds an order whose drivers the user controls, and makes the page show it.
+// openByHand adds an order whose drivers the user controls, and shows it on the page.
 func (o *orders) openByHand(id int64) {
 	o.locked(func() {
 		o.add(id, true)
@@ -214,19 +214,18 @@ func (o *orders) answer(r *vegeta.Result, due time.Time) {
 	})
 }
 
-// isRefusal reports whether the answer tells the driver that he gets no unit and should not ask
-// again.
+// isRefusal reports whether a driver was told that it gets no unit and should not ask again.
 func isRefusal(r *vegeta.Result) bool {
 	if r.Code != 0 {
 		return outcomeOf(r) != string(grab.Busy)
 	}
-	// A refused connection never carried the request, and an interrupted one has no answer yet.
+	// With a refused connection, no request was sent. With an interrupted one, there is no answer
+	// yet.
 	kind := load.FailureOf(r.Error)
 	return kind != load.Refused && kind != load.Interrupted
 }
 
-// noMore records that the load for some orders has ended. It expects no answers beyond those that
-// have arrived.
+// noMore records that the load for some orders has ended, so no more answers will arrive.
 func (o *orders) noMore(id int64, count int) {
 	o.locked(func() {
 		for _, t := range o.tiles {
@@ -237,8 +236,8 @@ func (o *orders) noMore(id int64, count int) {
 	})
 }
 
-// settle judges orders whose drivers all got an answer. The ledger must have been read after the
-// last answer.
+// settle judges orders whose drivers all have an answer. The ledger must have been read after the
+// last of them.
 func (o *orders) settle(ids []int64) {
 	o.locked(func() {
 		for _, id := range ids {
@@ -254,7 +253,7 @@ func (o *orders) settle(ids []int64) {
 	})
 }
 
-// find returns the tile of an order, or nil if the page no longer shows the order.
+// find returns the tile of an order, or nil if it is no longer shown.
 func (o *orders) find(id int64) *tile {
 	i := slices.IndexFunc(o.tiles, func(t *tile) bool { return t.ID == id })
 	if i < 0 {
@@ -263,8 +262,7 @@ func (o *orders) find(id int64) *tile {
 	return o.tiles[i]
 }
 
-// record adds an event that an instance has written. It also notices when an instance has
-// restarted.
+// record adds an event of an instance. It also notices when an instance has restarted.
 func (o *orders) record(e history.Event) {
 	o.locked(func() {
 		if last, known := o.started[e.Instance]; known && e.Incarnation > last {
@@ -294,7 +292,7 @@ func (o *orders) record(e history.Event) {
 	})
 }
 
-// key records that the lab has seen a lock on a server, with its holders and its expiry.
+// key records a lock that was found on a server, with its holders and expiry.
 func (o *orders) key(k Key, at time.Duration) {
 	o.locked(func() {
 		t := o.find(orderOf(k.Name))
@@ -317,7 +315,7 @@ func (o *orders) key(k Key, at time.Duration) {
 	})
 }
 
-// keyGone records that the lab no longer finds a lock on a server.
+// keyGone records that a lock is no longer on a server.
 func (o *orders) keyGone(server, name string, at time.Duration) {
 	o.locked(func() {
 		if t := o.find(orderOf(name)); t != nil {
@@ -330,8 +328,7 @@ func (o *orders) keyGone(server, name string, at time.Duration) {
 	})
 }
 
-// orderOf returns the order to which a lock belongs, for example 7 for grab:setnx:{7}. It returns 0
-// if the name contains no order in braces.
+// orderOf returns the order in the braces of a lock's name, such as 7 for grab:setnx:{7}, or 0.
 func orderOf(name string) int64 {
 	_, rest, _ := strings.Cut(name, "{")
 	number, _, _ := strings.Cut(rest, "}")
@@ -342,8 +339,7 @@ func orderOf(name string) int64 {
 	return id
 }
 
-// tokensOf returns the tokens without the suffix "+", which the strategy handoff adds while other
-// drivers wait.
+// tokensOf returns the tokens without the "+" that the strategy handoff adds while drivers wait.
 func tokensOf(holders []string) (all []string) {
 	for _, h := range holders {
 		all = append(all, strings.TrimSuffix(h, "+"))
@@ -351,8 +347,8 @@ func tokensOf(holders []string) (all []string) {
 	return all
 }
 
-// ledger records the ledger rows of an order. Two readers may overlap, so it ignores a reading with
-// no more rows than before, which may be older.
+// ledger records the ledger rows of an order. It ignores a reading without more rows, because it
+// may be older.
 func (o *orders) ledger(id int64, rows []order.Grab) {
 	o.locked(func() {
 		t := o.find(id)
@@ -380,8 +376,7 @@ func (o *orders) ledger(id int64, rows []order.Grab) {
 	})
 }
 
-// second returns the record for the second of the run in which the given time lies. It returns nil
-// if the time is outside of the run.
+// second returns the record for the second of the run at this time, or nil outside of the run.
 func (o *orders) second(at time.Time) *second {
 	i := int(at.Sub(o.began) / time.Second)
 	if o.began.IsZero() || at.Before(o.began) || i >= maxSeconds {
@@ -393,7 +388,7 @@ func (o *orders) second(at time.Time) *second {
 	return &o.seconds[i]
 }
 
-// ended returns a summary of each second that has ended.
+// ended summarizes each second that has ended.
 func (o *orders) ended(now time.Time) []Second {
 	for i := len(o.summaries); i < len(o.seconds); i++ {
 		s := &o.seconds[i]
@@ -412,8 +407,8 @@ func (o *orders) ended(now time.Time) []Second {
 	return slices.Clip(o.summaries)
 }
 
-// percentile returns a percentile of sorted latencies, in milliseconds. It returns nil if there are
-// too few of them. For example, the 99th percentile needs 100.
+// percentile returns a percentile of sorted latencies in milliseconds, or nil if there are too few.
+// For example, the 99th percentile needs 100.
 func percentile(sorted []time.Duration, share float64) *float64 {
 	n := float64(len(sorted))
 	if n == 0 || n*(1-share) < 1-1e-9 && share > 0.5 {
@@ -423,9 +418,8 @@ func percentile(sorted []time.Duration, share float64) *float64 {
 	return &ms
 }
 
-// unsettled returns the range of orders whose ledger rows may still change, as the first order and
-// the number of orders. The latter is 0 if there are none. It also returns which orders have had an
-// answer for each driver.
+// unsettled returns the first order whose ledger rows may still change, and how many orders follow.
+// It also returns the orders whose drivers all have an answer.
 func (o *orders) unsettled() (id int64, count int, answered []int64) {
 	o.locked(func() {
 		if len(o.tiles) == 0 {
@@ -442,8 +436,7 @@ func (o *orders) unsettled() (id int64, count int, answered []int64) {
 	return id, count, answered
 }
 
-// drawing returns the diagram of an order. While a grab of the order is under way, the diagram
-// extends to the present.
+// drawing returns the diagram of an order. It extends to the present while a grab is running.
 func (o *orders) drawing(id int64) (d diagram.Diagram, ok bool) {
 	var r diagram.Run
 	o.locked(func() {
@@ -482,7 +475,7 @@ func (o *orders) drawing(id int64) (d diagram.Diagram, ok bool) {
 	return diagram.OfRun(r), true
 }
 
-// driverName returns the name that a driver has in all texts of the page.
+// driverName returns the name of a driver in all texts of the page.
 func driverName(id int64) string {
 	if id >= handDriver {
 		return "driver " + string(rune('A'+id-handDriver))
@@ -490,7 +483,7 @@ func driverName(id int64) string {
 	return fmt.Sprintf("driver %d", id)
 }
 
-// snapshot is a copy of everything that orders knows at one moment.
+// snapshot is a copy of all records at one moment.
 type snapshot struct {
 	settings Settings
 	tiles    []Tile
@@ -516,8 +509,8 @@ func (o *orders) snapshot(now time.Time) (s snapshot) {
 	return s
 }
 
-// published records that the pages have received these tiles. Tiles that have changed again in the
-// meantime remain marked as changed.
+// published records that the pages have received these tiles. Tiles that have changed since then
+// will be sent again.
 func (o *orders) published(tiles []Tile) {
 	o.locked(func() {
 		for _, p := range tiles {
@@ -528,8 +521,7 @@ func (o *orders) published(tiles []Tile) {
 	})
 }
 
-// latency returns the percentiles of the latencies in the last seconds. It returns nil if there was
-// no answer.
+// latency returns percentiles of recent latencies, or nil if there was no answer.
 func (o *orders) latency(now time.Time) *Latency {
 	since := now.Add(-latencyFor)
 	o.answers = slices.DeleteFunc(o.answers, func(a answered) bool { return a.at.Before(since) })

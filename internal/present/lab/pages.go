@@ -10,8 +10,7 @@ import (
 // tickEvery is the time between two ticks.
 const tickEvery = 100 * time.Millisecond
 
-// pages sends the state of the lab to all open pages, as ticks. Its methods may be called
-// concurrently.
+// pages sends the state of the lab to all open pages. It is safe for concurrent use.
 type pages struct {
 	state *state
 
@@ -24,7 +23,7 @@ type pages struct {
 
 func newPages(s *state) *pages { return &pages{state: s, stream: newStream()} }
 
-// tick sends everything that has changed to all pages.
+// tick sends all changes to all pages.
 func (p *pages) tick() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -52,8 +51,8 @@ func (p *pages) tick() {
 	p.stream.send(text)
 }
 
-// subscribe returns a first message with the whole state, a channel for the messages that follow,
-// and a function that ends the subscription.
+// subscribe returns a message with the whole state, a channel for later messages, and a function
+// that ends the subscription.
 func (p *pages) subscribe() (now []byte, next chan []byte, stop func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

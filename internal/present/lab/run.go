@@ -28,7 +28,7 @@ import (
 )
 
 // run sends drivers to orders in rounds until it is stopped. In each round, it injects the fault
-// while a driver holds the lock of one order.
+// into a grab that holds the lock.
 func (l *Lab) run(s Settings) {
 	ctx, cancel := context.WithCancel(l.ctx)
 	ended := make(chan struct{})
@@ -95,8 +95,7 @@ func (l *Lab) run(s Settings) {
 	})
 }
 
-// beforeClaim is the point of a grab after the holder's last check of its lease and before its
-// write.
+// beforeClaim is the point of a grab just before the write.
 var beforeClaim = control.Point{Phase: tap.Claim, N: 1}
 
 // strike injects the fault while the first driver of an order is about to write at the first
@@ -161,7 +160,7 @@ func (l *Lab) strike(ctx context.Context, s Settings, id int64, sent <-chan stru
 	return err
 }
 
-// outcomeOf returns the outcome under which the page counts an answer.
+// outcomeOf returns the outcome that an answer counts as.
 func outcomeOf(r *vegeta.Result) string {
 	if r.Code == 0 {
 		return string(grab.Failed)
@@ -169,20 +168,20 @@ func outcomeOf(r *vegeta.Result) string {
 	return string(target.Own.Meaning(int(r.Code), nil, r.Body).Outcome)
 }
 
-// Hand is an action of the user. It opens a new order, lets driver a or b grab the order, or lets
-// that driver continue to its write.
+// Hand is an action of the user: to open an order, to let driver a or b grab it, or to let that
+// driver write.
 type Hand struct {
 	Do  string `json:"do"`  // "order", "grab", "write"
 	Who string `json:"who"` // "a", "b"
 }
 
-// handDrivers maps the drivers that the user controls to the indexes of their instances.
+// handDrivers maps the user's drivers to the indexes of their instances.
 var handDrivers = map[string]int{"a": 0, "b": 1}
 
 func handHold(who string) string { return "hand-" + who }
 
-// ByHand performs an action of the user. A driver that grabs is held before its write until the
-// user lets it continue.
+// ByHand performs an action of the user. A grab stops before its write until the user lets it
+// continue.
 func (l *Lab) ByHand(ctx context.Context, h Hand) error {
 	n, known := handDrivers[h.Who]
 	l.op.Lock()
@@ -229,7 +228,7 @@ func (l *Lab) ByHand(ctx context.Context, h Hand) error {
 
 var handClient = &http.Client{Timeout: grabTimeout}
 
-// grabByHand sends a grab and returns the answer of the instance as text.
+// grabByHand sends a grab and returns the answer as text.
 func grabByHand(url string, id, driver int64) string {
 	path, body, header := target.Own.Request(id, driver)
 	answer, err := post(handClient, url+string(path), body, header)
@@ -239,7 +238,7 @@ func grabByHand(url string, id, driver int64) string {
 	return answer
 }
 
-// post sends a request and returns the outcome and the reason from the answer.
+// post sends a request and returns the outcome and the reason.
 func post(client *http.Client, url string, body []byte, header http.Header) (string, error) {
 	req, err := http.NewRequest(http.MethodPost, url, bytes.NewReader(body))
 	if err != nil {
@@ -258,8 +257,7 @@ func post(client *http.Client, url string, body []byte, header http.Header) (str
 	return strings.TrimSpace(a.Outcome + " " + a.Reason), nil
 }
 
-// releaseHand lets the drivers that the user controls continue to their writes, and forgets their
-// order.
+// releaseHand lets the user's drivers write, and removes their order.
 func (l *Lab) releaseHand(ctx context.Context) error {
 	for who, n := range handDrivers {
 		if l.hand == 0 || n >= len(l.fleet.Instances) {

@@ -10,7 +10,7 @@ import (
 	"grablab/internal/catalog"
 )
 
-// sentences holds the phrases of the answer at the top of the page, by language and key.
+// sentences holds the phrases for the answer at the top of the page, by language and key.
 var sentences = func() (all map[string]map[string]string) {
 	if err := json.Unmarshal([]byte(sentencesJSON), &all); err != nil {
 		panic(err) // cannot fail, because the text is embedded
@@ -21,8 +21,8 @@ var sentences = func() (all map[string]map[string]string) {
 //go:embed sentences.json
 var sentencesJSON string
 
-// summary describes the state of the orders in each language. alarm is true if an order of the run
-// has more ledger rows than units, even if its tile was dropped.
+// summary describes the state of the orders in each language. alarm is true if any order has more
+// ledger rows than units.
 func summary(s Settings, tiles []Tile, sums totals) (texts map[string]string, alarm bool) {
 	won, several := 0, false
 	var double, under *Tile // the last tile with each state
@@ -60,8 +60,7 @@ func summary(s Settings, tiles []Tile, sums totals) (texts map[string]string, al
 	return texts, sums.doubles > 0
 }
 
-// phrase returns the phrase for key with its slots filled in. The arguments slots alternate between
-// names and values.
+// phrase fills the slots of a phrase. slots alternates between names and values.
 func phrase(lang, key string, slots ...any) string {
 	var pairs []string
 	for i := 0; i < len(slots); i += 2 {
@@ -70,7 +69,7 @@ func phrase(lang, key string, slots ...any) string {
 	return strings.NewReplacer(pairs...).Replace(sentences[lang][key])
 }
 
-// idleSentence says what a click on Start will do.
+// idleSentence says what Start will do.
 func idleSentence(s Settings, say func(string, ...any) string) string {
 	under, units := say("noFault"), ""
 	if s.Fault != catalog.NoFault {
@@ -83,7 +82,7 @@ func idleSentence(s Settings, say func(string, ...any) string) string {
 	return say("idle", "drivers", s.drivers(), "units", units, "rate", rate, "strategy", s.Strategy, "guard", guardOf(s), "under", under)
 }
 
-// oversoldSentence names the winners of an order that has more ledger rows than units.
+// oversoldSentence names the winners of an order with more ledger rows than units.
 func oversoldSentence(t Tile, say func(string, ...any) string) string {
 	ids := make([]string, len(t.Rows))
 	for i, row := range t.Rows {
@@ -98,7 +97,7 @@ func oversoldSentence(t Tile, say func(string, ...any) string) string {
 	return say("double", "id", t.ID, "rows", len(t.Rows), "who", join(ids, say))
 }
 
-// join joins names with commas and, before the last name, with "and".
+// join joins names with commas, and with "and" before the last.
 func join(names []string, say func(string, ...any) string) string {
 	if len(names) < 2 {
 		return strings.Join(names, "")

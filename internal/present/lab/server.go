@@ -30,13 +30,13 @@ var (
 	index = template.Must(template.ParseFS(files, "index.html"))
 )
 
-// kinds maps the extension of a file name to its content type.
+// kinds maps file name extensions to content types.
 var kinds = map[string]string{".css": "text/css", ".js": "text/javascript"}
 
-// policy is the Content-Security-Policy. It allows the page to load files only from this server.
+// policy is the Content-Security-Policy. It only allows files from this server.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// tokenHeader carries the page's token in requests that start something.
+// tokenHeader is the header with the page's token, which requests need to start something.
 const tokenHeader = "X-Lab-Token"
 
 // choices holds the options that the page offers to the user.
@@ -62,7 +62,7 @@ type choice struct {
 	Refused string `json:"refused,omitempty"` // why the user cannot choose the option
 }
 
-// handler returns the handler for the page, its files and its requests.
+// handler serves the page, its files and its requests.
 func (l *Lab) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", l.page)
@@ -104,8 +104,8 @@ func (l *Lab) handler() http.Handler {
 	return l.guarded(http.NewCrossOriginProtection().Handler(l.withToken(mux)))
 }
 
-// withToken refuses every request that may change something and lacks the token of the page. It
-// wraps all routes, so no route can forget the check.
+// withToken refuses requests that may change something but lack the page's token. It wraps all
+// routes, so that none can forget the check.
 func (l *Lab) withToken(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead && r.Header.Get(tokenHeader) != l.token {
@@ -116,8 +116,8 @@ func (l *Lab) withToken(next http.Handler) http.Handler {
 	})
 }
 
-// guarded refuses requests that do not come from a page of this host. Requests from another web
-// site have the name of that site in the header Host or Origin.
+// guarded refuses requests from other web sites, which have another name in the header Host or
+// Origin.
 func (l *Lab) guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host, port, err := net.SplitHostPort(r.Host)
@@ -165,7 +165,7 @@ func reply(w http.ResponseWriter, body any) {
 // errNone means that the requested item does not exist.
 var errNone = errors.New("there is none")
 
-// answer writes the answer to a request. The kind of err determines the HTTP status.
+// answer writes the answer to a request. The HTTP status depends on err.
 func answer(w http.ResponseWriter, body any, err error) {
 	switch {
 	case errors.Is(err, errBad):
@@ -189,12 +189,11 @@ func shows(do func(*http.Request) (any, error)) http.HandlerFunc {
 	}
 }
 
-// mostAsked is the maximum size of a request in bytes. Schedules and the user's own locks are
-// smaller.
+// mostAsked limits the size of a request in bytes.
 const mostAsked = 64 << 10
 
-// starts returns a handler for requests that start something. Such a request needs the page's token
-// and has a JSON body of type In.
+// starts returns a handler for requests that start something. They need the page's token and a JSON
+// body of type In.
 func starts[In any](do func(*http.Request, In) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var in In
@@ -225,7 +224,7 @@ func (l *Lab) choices(w http.ResponseWriter, _ *http.Request) {
 	reply(w, c)
 }
 
-// events streams the ticks to a page. The first tick contains the whole state.
+// events streams all changes to a page, beginning with the whole state.
 func (l *Lab) events(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	out := http.NewResponseController(w)
@@ -255,9 +254,8 @@ func (l *Lab) events(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// drawing sends the diagram of an order. For an order that the lab has dropped, it sends null
-// instead of a 404. The page cannot know that the order was dropped, and a browser reports every
-// 404 as an error.
+// drawing sends the diagram of an order, or null if the lab has dropped the order. A browser would
+// report a 404 as an error.
 func (l *Lab) drawing(w http.ResponseWriter, r *http.Request) {
 	id, err := strconv.ParseInt(r.PathValue("id"), 10, 64)
 	if err != nil {

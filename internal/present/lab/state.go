@@ -8,7 +8,7 @@ import (
 	"grablab/internal/testbed/fleet"
 )
 
-// state holds what the lab is doing, and its orders. Its methods may be called concurrently.
+// state holds what the lab is doing, and its orders. It is safe for concurrent use.
 type state struct {
 	orders *orders
 
@@ -22,8 +22,7 @@ func newState() *state {
 	return &state{orders: newOrders(), status: Status{Phase: Starting, Settings: first, Drivers: map[string]string{"a": "", "b": ""}}}
 }
 
-// tick returns everything that a page shows. It also returns the tiles that have changed since the
-// last call of orders.published.
+// tick returns everything that a page shows, and the tiles that have changed.
 func (s *state) tick(now time.Time) (all Tick, changed []Tile) {
 	var sums totals
 	s.locked(func() {
@@ -46,12 +45,12 @@ func (s *state) locked(f func()) {
 	f()
 }
 
-// say sets the phase of the lab and the sentence that the page shows.
+// say sets the phase of the lab and the sentence on the page.
 func (s *state) say(p Phase, answer string) {
 	s.locked(func() { s.status.Phase, s.status.Answer, s.status.Error = p, answer, "" })
 }
 
-// settle records that no run is active any more. If there was a problem, the page shows it.
+// settle records that no run is active, and shows the problem, if any.
 func (s *state) settle(next Settings, problem string) {
 	s.locked(func() {
 		s.status.Phase, s.status.Settings, s.status.Error = Idle, next, problem
@@ -59,14 +58,14 @@ func (s *state) settle(next Settings, problem string) {
 	})
 }
 
-// fail shows an error on the page, unless the lab is ending anyway.
+// fail shows an error on the page, unless the lab is ending.
 func (s *state) fail(ctx interface{ Err() error }, problem string) {
 	if ctx.Err() == nil {
 		s.locked(func() { s.status.Error = problem })
 	}
 }
 
-// clear forgets the orders of the last run.
+// clear removes the orders of the last run.
 func (s *state) clear() {
 	s.locked(func() {
 		s.status.Hand, s.status.Fault = 0, ""
@@ -86,7 +85,7 @@ func (s *state) begin(next Settings) {
 // end records that the run has ended.
 func (s *state) end() { s.locked(func() { s.status.Phase = Idle }) }
 
-// setInstances records the names of the instances, so that the page can show them.
+// setInstances records the names of the instances for the page.
 func (s *state) setInstances(f *fleet.Fleet) {
 	s.locked(func() {
 		s.status.Instances = nil
@@ -96,7 +95,7 @@ func (s *state) setInstances(f *fleet.Fleet) {
 	})
 }
 
-// setStrike shows that a fault now affects an order, or hides this if what is empty.
+// setStrike shows on the page that a fault hits an order. If what is empty, it hides this.
 func (s *state) setStrike(what string, id int64) {
 	s.locked(func() {
 		s.status.Fault = what
@@ -113,11 +112,11 @@ func (s *state) openByHand(id int64) {
 	})
 }
 
-// asks is the state of a driver that the user controls while it waits for an answer.
+// asks is the state of the user's driver while it waits for an answer.
 const asks = "asks"
 
-// startGrab records that a driver has begun a grab. It returns false if the driver is already
-// grabbing.
+// startGrab records that a driver has begun a grab. It returns false if the driver has not finished
+// the last one.
 func (s *state) startGrab(who string) (ok bool) {
 	s.locked(func() {
 		if ok = s.status.Drivers[who] != asks; ok {
@@ -131,8 +130,8 @@ func (s *state) startGrab(who string) (ok bool) {
 // setAnswer shows the answer to a driver that the user controls.
 func (s *state) setAnswer(who, answer string) { s.locked(func() { s.setDriver(who, answer) }) }
 
-// setDriver sets the state of a driver in a copy of the map, because a tick may still use the old
-// map.
+// setDriver sets the state of a driver. It copies the map, because a tick may still use the old
+// one.
 func (s *state) setDriver(who, state string) {
 	s.status.Drivers = maps.Clone(s.status.Drivers)
 	s.status.Drivers[who] = state

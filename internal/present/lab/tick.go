@@ -10,8 +10,7 @@ const (
 	Running  Phase = "running"
 )
 
-// Tick is one update of a page. It contains what has changed since the last tick, or the whole
-// state.
+// Tick is one update of a page: the changes since the last one, or the whole state.
 type Tick struct {
 	N      uint64 `json:"n"`
 	Whole  bool   `json:"whole,omitempty"`
@@ -28,8 +27,7 @@ type Tick struct {
 	Seconds []Second `json:"seconds,omitempty"` // seconds of this run that have ended since the last tick
 }
 
-// Second summarizes one second of a run. A percentile is nil if there are too few answers to
-// compute it.
+// Second summarizes one second of a run. A percentile is nil if there are too few answers.
 type Second struct {
 	T       int      `json:"t"` // number of the second, from 0
 	N       int      `json:"n"` // number of answers
@@ -57,7 +55,7 @@ type Status struct {
 	Matrix    MatrixStatus      `json:"matrix"`
 }
 
-// Tile describes an order in the form that the page shows.
+// Tile is an order as the page shows it.
 type Tile struct {
 	ID     int64    `json:"id"`
 	Rows   []string `json:"rows"`  // ledger rows, such as "driver 3 (8004)"
@@ -68,7 +66,7 @@ type Tile struct {
 	ByHand bool     `json:"by_hand,omitempty"`
 }
 
-// State says what has become of an order so far.
+// State says what has happened to an order.
 type State string
 
 // The states of orders.
@@ -79,7 +77,7 @@ const (
 	Undersold State = "undersold" // units are left although drivers were refused after the last sale
 )
 
-// Key is a lock that is stored in a Redis server.
+// Key is a lock on a Redis server.
 type Key struct {
 	Server string `json:"server"`
 	Name   string `json:"name"`
@@ -89,8 +87,8 @@ type Key struct {
 	holders []string // tokens in the value, or in the fields of a hash
 }
 
-// Latency holds percentiles in milliseconds, measured from the schedule and from sending. A
-// percentile is nil if there are too few answers to compute it.
+// Latency holds percentiles in milliseconds, from the planned and from the actual sending. A
+// percentile is nil if there are too few answers.
 type Latency struct {
 	N       int      `json:"n"`
 	P50     *float64 `json:"p50"`

@@ -21,7 +21,7 @@ const (
 	mostKeys  = 24
 )
 
-// watch repeatedly reads events, the ledger and keys, and updates the pages, until ctx is done.
+// watch reads events, the ledger and keys, and updates the pages, until ctx is done.
 func (l *Lab) watch(ctx context.Context) {
 	var looking sync.WaitGroup
 	defer looking.Wait()
@@ -55,8 +55,7 @@ func (l *Lab) lookAtEvents(context.Context) {
 	}
 }
 
-// lookAtLedger reads the ledger. It then settles the orders whose drivers had all got an answer
-// before the reading.
+// lookAtLedger reads the ledger, and judges the orders whose drivers had all been answered before.
 func (l *Lab) lookAtLedger(ctx context.Context) {
 	id, count, answered := l.state.orders.unsettled()
 	if count == 0 {
@@ -77,8 +76,8 @@ func (l *Lab) lookAtLedger(ctx context.Context) {
 	l.state.orders.settle(answered)
 }
 
-// lookAtKeys reads the locks on the Redis servers. A lock that it has found once is read by name
-// from then on, until the lock is gone.
+// lookAtKeys looks for locks on the Redis servers. It reads a known lock by its name until the lock
+// is gone.
 func (l *Lab) lookAtKeys(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -119,7 +118,7 @@ func (l *Lab) lookAtKeys(ctx context.Context) {
 // errNoLock means that a key does not exist or is not a lock.
 var errNoLock = errors.New("there is no such lock")
 
-// look reads a key in one transaction. Its error is errNoLock or an error of the server.
+// look reads a key in one transaction. It returns errNoLock if there is no such lock.
 func (s *server) look(ctx context.Context, name string) (k Key, err error) {
 	all := s.client.TxPipeline()
 	ttl, text, fields := all.PTTL(ctx, name), all.Get(ctx, name), all.HKeys(ctx, name) // if the key is a hash, its fields are the owners

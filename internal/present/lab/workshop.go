@@ -22,15 +22,14 @@ import (
 	"grablab/internal/testbed/infile"
 )
 
-// lessons runs the exercises of the workshop for the page, one at a time. Package workshop
-// defines the exercises and judges the answers.
+// lessons runs the exercises of the workshop for the page, one at a time.
 type lessons struct {
 	mu     sync.Mutex
 	job    *job // the current or last job; nil if there was none
 	ending sync.WaitGroup
 }
 
-// Job is the state of the commands of an exercise, in the form that the page shows.
+// Job is the state of an exercise's commands, as the page shows it.
 type Job struct {
 	Number   int                `json:"number"` // number of the exercise
 	Checks   bool               `json:"checks"` // whether the job checks an answer or tries a figure
@@ -56,7 +55,7 @@ type job struct {
 	drawings []diagram.Diagram
 }
 
-// mostPrinted is the maximum number of bytes that a job keeps of the commands' output.
+// mostPrinted limits how many bytes of output a job keeps.
 const mostPrinted = 256 << 10
 
 func (j *job) locked(f func()) {
@@ -74,7 +73,7 @@ func (j *job) look() (seen Job) {
 	return seen
 }
 
-// writer is an io.Writer that calls a function with the text of each write.
+// writer is an io.Writer that calls a function with each text.
 type writer func(text string)
 
 func (w writer) Write(b []byte) (int, error) {
@@ -90,14 +89,14 @@ func (j *job) print(text string) {
 	})
 }
 
-// progress keeps only the last line of the text, because the page shows one line.
+// progress keeps the last line of the text, because the page only shows one.
 func (j *job) progress(text string) {
 	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
 	j.locked(func() { j.seen.Progress = lines[len(lines)-1] })
 }
 
-// session opens a workshop session with the saved progress. Its error wraps errBad if the exercise
-// or the language does not exist.
+// session opens a workshop session with the saved progress. Its error wraps errBad if there is no
+// such exercise or language.
 func (l *Lab) session(lang, number string, progress io.Writer) (s *workshop.Session, e workshop.Exercise, err error) {
 	if l.cfg.Workshop == nil {
 		return nil, e, fmt.Errorf("%w: this lab has no workshop", errBad)
@@ -117,7 +116,7 @@ func (l *Lab) session(lang, number string, progress io.Writer) (s *workshop.Sess
 	return s, e, err
 }
 
-// classroom holds what the page shows above an exercise.
+// classroom is what the page shows above an exercise.
 type classroom struct {
 	workshop.Overview
 	Languages []string          `json:"languages"`
@@ -134,7 +133,7 @@ func (l *Lab) overview(r *http.Request) (any, error) {
 	return classroom{s.Overview(), workshop.Languages, s.Texts.Under("ui."), j}, nil
 }
 
-// lesson holds the part of an exercise that the user may see, with its diagrams.
+// lesson is the part of an exercise that the user may see, with its diagrams.
 type lesson struct {
 	workshop.View
 	Drawings []drawing `json:"drawings"`
@@ -158,11 +157,10 @@ func (l *Lab) lesson(r *http.Request) (any, error) {
 	return lesson{v, drawn}, err
 }
 
-// drawingsFile is the name of the file with the diagrams of an exercise or of an answer.
+// drawingsFile is the name of the file with the diagrams of an exercise.
 const drawingsFile = "drawings.json"
 
-// drawingsOf returns the diagrams of the file that the user handed in, followed by those of the
-// exercise.
+// drawingsOf returns the diagrams of the user's file, and then those of the exercise.
 func drawingsOf(s *workshop.Session, e workshop.Exercise) ([]drawing, error) {
 	all := []drawing{}
 	for _, folder := range []string{workshop.Checked, workshop.Shown} {
@@ -191,7 +189,7 @@ func (l *Lab) lastJob() *Job {
 	return &seen
 }
 
-// Lesson is a request of the page that concerns an exercise.
+// Lesson is a request of the page about an exercise.
 type Lesson struct {
 	Lang    string     `json:"lang"`
 	Letter  string     `json:"letter"`  // letter of the predicted option
@@ -200,7 +198,7 @@ type Lesson struct {
 	Try     string     `json:"try"`     // figure to try
 }
 
-// asLesson converts an error of the workshop. The result wraps errBad if the request was invalid.
+// asLesson converts an error of the workshop. It wraps errBad if the request was invalid.
 func asLesson(err error) error {
 	for _, e := range []error{workshop.ErrAnswer, workshop.ErrEarly} {
 		if errors.Is(err, e) {
@@ -210,8 +208,8 @@ func asLesson(err error) error {
 	return err
 }
 
-// atOnce changes the progress of an exercise immediately. It refuses while a command is running,
-// because the command changes the progress too.
+// atOnce changes the progress of an exercise. It refuses while a command runs, because that changes
+// the progress too.
 func (l *Lab) atOnce(r *http.Request, in Lesson, do func(*workshop.Session, workshop.Exercise) error) (any, error) {
 	l.lessons.mu.Lock()
 	defer l.lessons.mu.Unlock()
@@ -240,7 +238,7 @@ func (l *Lab) hint(r *http.Request, in Lesson) (any, error) {
 	return l.atOnce(r, in, func(s *workshop.Session, e workshop.Exercise) error { return s.Hint(e) })
 }
 
-// inTurn starts the commands of an exercise in the background. It refuses if other work is running.
+// inTurn starts the commands of an exercise in the background, unless other work is running.
 func (l *Lab) inTurn(r *http.Request, in Lesson, as Job, may func(*workshop.Session, workshop.Exercise) error, do func(context.Context, *workshop.Session, workshop.Exercise) error) (any, error) {
 	l.lessons.mu.Lock()
 	defer l.lessons.mu.Unlock()
@@ -294,8 +292,8 @@ func (l *Lab) inTurn(r *http.Request, in Lesson, as Job, may func(*workshop.Sess
 	return nil, nil
 }
 
-// handsIn reports whether an answer to the exercise is a file. The page may show the diagrams of
-// such a file, because they do not reveal the answer.
+// handsIn reports whether the answer to the exercise is a file. Diagrams of such a file do not
+// reveal the answer.
 func handsIn(e workshop.Exercise) bool {
 	return slices.ContainsFunc(e.Questions, func(q workshop.Question) bool { return q.File })
 }
@@ -320,7 +318,7 @@ func (j *job) keep(s *workshop.Session, e workshop.Exercise) error {
 	return errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, b, 0o644))
 }
 
-// ended records the result of the job, so that the page can show it.
+// ended records the result of the job for the page.
 func (j *job) ended(ctx context.Context, err error) {
 	j.locked(func() {
 		j.seen.Running, j.seen.Seconds, j.seen.Progress = false, time.Since(j.began).Seconds(), ""

@@ -12,11 +12,10 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// Baseline holds the worst verdict that each cell had in earlier runs. Cells that were not run are
-// missing. It is nil if the user gave no baseline.
+// Baseline holds the worst verdict of each cell in earlier runs. It is nil if the user gave none.
 type Baseline map[experiment.CellName]catalog.Verdict
 
-// NewBaseline returns the baseline for the verdicts that a file lists.
+// NewBaseline returns the baseline with the verdicts in a file.
 func NewBaseline(verdicts []target.Expectation) Baseline {
 	b := Baseline{}
 	for _, v := range verdicts {
@@ -34,7 +33,7 @@ func BaselineOf(run *experiment.Run) Baseline {
 	return b
 }
 
-// NotRun lists the cells of the baseline that have no case in this run, or whose case was not run.
+// NotRun lists the cells of the baseline that did not run this time.
 func (b Baseline) NotRun(cases []Case) (names []string) {
 	for name := range b {
 		if !slices.ContainsFunc(cases, func(c Case) bool { return c.Name == name.String() && c.Result != NotRun }) {
@@ -45,7 +44,7 @@ func (b Baseline) NotRun(cases []Case) (names []string) {
 	return names
 }
 
-// cellRecord summarizes the verdicts that a cell got in one or more runs.
+// cellRecord summarizes the verdicts of one cell in several runs.
 type cellRecord struct {
 	name    experiment.CellName
 	verdict catalog.Verdict // the worst one
@@ -53,8 +52,7 @@ type cellRecord struct {
 	all     []string        // the distinct verdicts
 }
 
-// recordsOf returns a record for each cell that was run. The records are in the order in which the
-// cells first appear.
+// recordsOf returns a record for each cell that ran, in the order of first appearance.
 func recordsOf(runs []*experiment.Run) (records []*cellRecord) {
 	for _, run := range runs {
 		for _, c := range Cases(run, nil, nil) {
@@ -78,8 +76,8 @@ func recordsOf(runs []*experiment.Run) (records []*cellRecord) {
 	return records
 }
 
-// WriteBaseline writes the worst verdict of each cell in the runs, in the format of -expectations.
-// Comments in the output give the reasons, and mark verdicts that differ between the runs.
+// WriteBaseline writes the worst verdict of each cell, in the format of -expectations. Comments
+// give the reasons, and mark verdicts that differ between the runs.
 func WriteBaseline(w io.Writer, runs []*experiment.Run) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# The worst verdicts of %s, for loadgen run -baseline.\n", catalog.Plural(len(runs), "run", "runs"))
@@ -104,7 +102,7 @@ func WriteBaseline(w io.Writer, runs []*experiment.Run) error {
 
 const longestComment = 100
 
-// comment explains the verdict of a cell. It returns "" for a cell that is safe in every run.
+// comment explains the verdict of a cell, or returns "" if it was always safe.
 func (r *cellRecord) comment() string {
 	text := r.reason
 	if len(r.all) > 1 {

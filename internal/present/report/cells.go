@@ -7,7 +7,7 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// Heat is the heat map of a run. A page can also show it while the run is in progress.
+// Heat is the heat map of a run, which may still be in progress.
 type Heat struct {
 	Run        *experiment.Run
 	Strategies []string        // the strategies of the run, including those that have not run yet
@@ -15,18 +15,18 @@ type Heat struct {
 	Prefix     string          // the prefix of the cells' addresses
 }
 
-// Answer summarizes the result of the run in a few sentences.
+// Answer summarizes the run in a few sentences.
 func (h Heat) Answer() string { return answer(h.Run) }
 
-// HTML renders the heat map as a part of a page. CellsScript makes it interactive.
+// HTML writes the heat map as part of a page. CellsScript makes it interactive.
 func (h Heat) HTML(w io.Writer) error {
 	m := newHeatMap(h.Run, h.Strategies, h.Faults)
 	m.Prefix = h.Prefix
 	return page.ExecuteTemplate(w, "cells", m)
 }
 
-// Cell returns a run that consists only of cell n, in the form in which CellsScript shows it. It
-// returns false if there is no such cell.
+// Cell returns cell n as a run by itself, for CellsScript. It returns false if there is no such
+// cell.
 func (h Heat) Cell(n int) (any, bool) {
 	if n < 0 || n >= len(h.Run.Cells) {
 		return nil, false

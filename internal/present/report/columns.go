@@ -13,7 +13,7 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// column is one column of a table with one row per cell.
+// column is one column of a table that has a row for each cell.
 type column struct {
 	heading
 	value func(experiment.Cell) string
@@ -29,8 +29,8 @@ func number(group, name string, value func(experiment.Cell) string) column {
 	return column{heading{Group: group, Name: name}, value}
 }
 
-// loadColumns shows the results of a load, but not its costs. In a single run, costs are not
-// reliable, because they may differ by a factor of ten in the next run.
+// loadColumns shows the results of a load without its costs, which a single run cannot measure
+// reliably.
 var loadColumns = []column{
 	text("strategy", func(c experiment.Cell) string { return c.Strategy + heldMark(c) }),
 	text("verdict", verdict),
@@ -45,7 +45,7 @@ var loadColumns = []column{
 	number("answers", "timeout", outcome("timeout")),
 }
 
-// saleColumns shows the results for orders with several units. Its times come from a single run.
+// saleColumns shows the results for orders with several units.
 var saleColumns = []column{
 	loadColumns[0],
 	loadColumns[1],
@@ -65,7 +65,7 @@ var saleColumns = []column{
 	number("answers", "timeout", outcome("timeout")),
 }
 
-// sale returns the function for a column that shows a figure about orders with several units.
+// sale returns a column's function for a figure about orders with several units.
 func sale[T any](of func(*experiment.Sale) *T, format func(T) string) func(experiment.Cell) string {
 	return func(c experiment.Cell) string {
 		if c.Sale == nil {
@@ -82,7 +82,7 @@ func isSale(run *experiment.Run) bool {
 	return slices.ContainsFunc(run.Cells, func(c experiment.Cell) bool { return c.Sale != nil })
 }
 
-// costColumns shows the costs of a load, measured over several repetitions of a cell.
+// costColumns shows the costs of a load, measured over several repetitions.
 var costColumns = []column{
 	strategyColumn,
 	text("verdict", verdict),
@@ -96,8 +96,8 @@ var costColumns = []column{
 	number("redis", "/req", overRepetitions(func(r experiment.Repetition) *float64 { return r.RedisCommandsPerRequest }, ratio)),
 }
 
-// overRepetitions returns the function for a column that shows the median of a figure over the
-// repetitions of a cell, with its confidence interval.
+// overRepetitions returns a column's function for the median of a figure over all repetitions, with
+// its confidence interval.
 func overRepetitions(of func(experiment.Repetition) *float64, format func(float64) string) func(experiment.Cell) string {
 	return func(c experiment.Cell) string {
 		values := experiment.ValuesOf(c.Repetitions, of)
@@ -121,12 +121,12 @@ func latencyOf(of func(experiment.Repetition) *load.Latency, at func(load.Latenc
 	}, millis)
 }
 
-// repeated returns those cells that ran more than once.
+// repeated returns the cells that ran more than once.
 func repeated(cells []experiment.Cell) []experiment.Cell {
 	return slices.DeleteFunc(slices.Clone(cells), func(c experiment.Cell) bool { return len(c.Repetitions) < 2 })
 }
 
-// peakColumns shows the results of a search for the highest rate that a strategy can sustain.
+// peakColumns shows the results of a search for the highest rate.
 var peakColumns = []column{
 	strategyColumn,
 	text("verdict", verdict),
@@ -151,7 +151,7 @@ var (
 	faultColumn    = text("fault", func(c experiment.Cell) string { return string(c.Fault) })
 )
 
-// columnsOf returns the columns for the cells without a fault, which depend on the kind of run.
+// columnsOf returns the columns for the cells without a fault in this kind of run.
 func columnsOf(run *experiment.Run, cells []experiment.Cell) []column {
 	columns := loadColumns
 	switch {
@@ -163,8 +163,7 @@ func columnsOf(run *experiment.Run, cells []experiment.Cell) []column {
 	return namedAfter(cells, columns)
 }
 
-// namedAfter adapts the columns to cells without a ledger. Their headings then say that the figures
-// come from the answers.
+// namedAfter renames columns whose figures come from answers because there is no ledger.
 func namedAfter(cells []experiment.Cell, columns []column) []column {
 	if !answersAlone(cells) {
 		return columns
@@ -182,8 +181,7 @@ func namedAfter(cells []experiment.Cell, columns []column) []column {
 
 const fromAnswers = "answers"
 
-// answersAlone reports whether at least one cell was counted from the answers, and no cell from a
-// ledger.
+// answersAlone reports whether cells were counted from answers, and none from a ledger.
 func answersAlone(cells []experiment.Cell) bool {
 	return slices.ContainsFunc(cells, countedFromAnswers) &&
 		!slices.ContainsFunc(cells, func(c experiment.Cell) bool { return c.CountedFrom != fromAnswers && c.Verdict != catalog.NA })
@@ -193,8 +191,7 @@ func countedFromAnswers(c experiment.Cell) bool {
 	return c.CountedFrom == fromAnswers && c.DoubleGrabs != nil
 }
 
-// double returns the number of double-grabs. It marks the number as a lower bound if there may be
-// more.
+// double returns the number of double-grabs, marked as a lower bound if there may be more.
 func double(c experiment.Cell) string {
 	if c.LowerBound && c.DoubleGrabs != nil {
 		return atLeast + strconv.Itoa(*c.DoubleGrabs)
@@ -216,14 +213,13 @@ const (
 	atLeast     = "≥"
 )
 
-// verdict returns the verdict on the orders, followed by the marks for the lock and for the
-// expectation.
+// verdict returns the verdict on the orders, with marks for the lock and the expectation.
 func verdict(c experiment.Cell) string {
 	return judged(string(c.Verdict)+lockMark(c), c.Expected != nil, !differs(c))
 }
 
-// judged returns a verdict followed by a mark, which says whether the verdict is as expected. The
-// mark is missing if nothing was expected.
+// judged returns a verdict with a mark that says whether it was expected. Without an expectation,
+// there is no mark.
 func judged(verdict string, expected, as bool) string {
 	switch {
 	case !expected:
@@ -235,7 +231,7 @@ func judged(verdict string, expected, as bool) string {
 	}
 }
 
-// differs reports whether the verdict on the orders or the one on the lock is not as expected.
+// differs reports whether either verdict differs from the expected one.
 func differs(c experiment.Cell) bool { return !c.AsExpected() }
 
 func heldMark(c experiment.Cell) string {
@@ -253,7 +249,7 @@ func missing(c experiment.Cell) string {
 	return "?"
 }
 
-// figure formats the figure x, or returns a placeholder if x is nil.
+// figure formats x, or returns a placeholder if x is nil.
 func figure[T any](c experiment.Cell, x *T, format func(T) string) string {
 	if x == nil {
 		return missing(c)
@@ -272,7 +268,7 @@ func outcome(o grab.Outcome) func(experiment.Cell) string {
 	}
 }
 
-// withBare returns the cells of a run. If the bare endpoint was measured too, its row comes first.
+// withBare returns the cells of a run, after a row for the endpoint that does no work, if measured.
 func withBare(run *experiment.Run) []experiment.Cell {
 	if run.Bare == nil {
 		return run.Cells
@@ -306,8 +302,7 @@ func steps(c experiment.Cell) string {
 	return strings.Join(tried, " ")
 }
 
-// millis formats a time in milliseconds. It shows two decimals below 10 ms, and otherwise works
-// like rate.
+// millis formats milliseconds, with two decimals below 10 ms.
 func millis(ms float64) string {
 	if ms < 10 {
 		return strconv.FormatFloat(ms, 'f', 2, 64)
@@ -315,7 +310,7 @@ func millis(ms float64) string {
 	return rate(ms)
 }
 
-// rate formats a number with one decimal if it is below 100, and without decimals otherwise.
+// rate formats a number, with one decimal below 100.
 func rate(x float64) string {
 	if x < 100 {
 		return strconv.FormatFloat(x, 'f', 1, 64)

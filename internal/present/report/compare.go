@@ -20,8 +20,7 @@ func ComparedMarkdown(w io.Writer, c *compare.Comparison) error { return compare
 // ComparedJSON writes a comparison as JSON.
 func ComparedJSON(w io.Writer, c *compare.Comparison) error { return encode(w, c) }
 
-// compared builds the document of a comparison. It starts with the answer and continues with the
-// evidence.
+// compared builds the document of a comparison, which begins with the answer.
 func compared(c *compare.Comparison) document {
 	d := document{Title: "Comparison", Head: []string{"old: " + side(c.Old), "new: " + side(c.New)}}
 	if len(c.Unlike) > 0 {
@@ -46,7 +45,7 @@ func side(s compare.Side) string {
 	return text
 }
 
-// changes lists the verdicts that changed, and the cells that exist in only one of the two runs.
+// changes lists the verdicts that changed and the cells that only one run has.
 func changes(c *compare.Comparison) section {
 	s := section{Title: "Verdicts that changed", Table: table{Headings: []heading{
 		{Name: "cell", Left: true}, {Name: "old", Left: true}, {Name: "new", Left: true}, {Name: "why", Left: true},
@@ -96,7 +95,7 @@ var (
 	}, comparedColumns...)
 )
 
-// benchCosts returns one table of costs for each case of the benchmark, in the order of the cases.
+// benchCosts returns a table of costs for each case of the benchmark.
 func benchCosts(c *compare.Comparison) []section {
 	var sections []section
 	for left := c.Costs; len(left) > 0; {
@@ -125,8 +124,8 @@ func costs(of []compare.Cost, columns []costColumn) table {
 	return t
 }
 
-// interval formats a median with its confidence interval, for example as "7.31 [7.02, 7.90]". It
-// returns only the median if there are too few measurements for an interval.
+// interval formats a median with its confidence interval, such as "7.31 [7.02, 7.90]". With too few
+// measurements, it returns only the median.
 func interval(m compare.Measured) string {
 	switch {
 	case m.Median == nil:
@@ -140,8 +139,7 @@ func interval(m compare.Measured) string {
 
 const noChange = "~"
 
-// change returns the change in percent. It returns noChange unless the test found that the new run
-// is slower or faster.
+// change returns the change in percent, or noChange if the test found no difference.
 func change(x compare.Cost) string {
 	switch {
 	case x.Answer != compare.Slower && x.Answer != compare.Faster:
@@ -170,7 +168,7 @@ func sizes(x compare.Cost) string {
 	return fmt.Sprintf("%d+%d", x.Old.N, x.New.N)
 }
 
-// comparedLegend explains the statistics, and says why no answer is possible for some costs.
+// comparedLegend explains the statistics, and why some costs cannot be compared.
 func comparedLegend(c *compare.Comparison) []string {
 	if len(c.Costs) == 0 {
 		return nil
@@ -197,5 +195,5 @@ func comparedLegend(c *compare.Comparison) []string {
 	return lines
 }
 
-// mostNamed is the maximum number of names that a line lists.
+// mostNamed limits how many names one line lists.
 const mostNamed = 6

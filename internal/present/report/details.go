@@ -31,7 +31,7 @@ var detailColumns = []column{
 	text("explained by", mode),
 }
 
-// exclusive returns the verdict on the lock, with a mark if a verdict was expected.
+// exclusive returns the verdict on the lock, with a mark if one was expected.
 func exclusive(c experiment.Cell) string {
 	claims := c.ExpectedExclusive != nil
 	switch {
@@ -44,14 +44,14 @@ func exclusive(c experiment.Cell) string {
 	}
 }
 
-// locks reports whether a strategy uses a lock. It returns true for unknown strategies.
+// locks reports whether a strategy uses a lock. It returns true for unknown ones.
 func locks(strategy string) bool {
 	s, err := lock.Find(strategy)
 	return err != nil || s.Excludes != catalog.NoExclusion
 }
 
-// struck returns at how many points of a grab, out of all, the fault was injected as often as
-// planned. If the points are unknown, it returns the number of grabs that the fault hit.
+// struck returns at how many points of a grab the fault was injected as often as planned. If the
+// points are unknown, it returns how many grabs were hit.
 func struck(c experiment.Cell) string {
 	if len(c.Points) == 0 {
 		return count(c, c.Struck)
@@ -59,7 +59,7 @@ func struck(c experiment.Cell) string {
 	return fmt.Sprintf("%d/%d", pointsWith(c, func(p experiment.Point) bool { return p.Struck >= p.Strikes }), len(c.Points))
 }
 
-// detailLegend explains the columns of the table and says how many orders and grabs a cell has.
+// detailLegend explains the columns, and says how many orders and grabs a cell has.
 func detailLegend(cells []experiment.Cell) []string {
 	if len(cells) == 0 {
 		return nil
@@ -90,7 +90,7 @@ func detailLegend(cells []experiment.Cell) []string {
 	return lines
 }
 
-// optional formats a figure that not every cell has. It returns "-" if x is nil.
+// optional formats a figure that only some cells have, or returns "-".
 func optional[T any](x *T, format func(T) string) string {
 	if x == nil {
 		return "-"
@@ -107,7 +107,7 @@ func mode(c experiment.Cell) string {
 	return c.Timeline.Mode
 }
 
-// timelineHeadings are the headings of the table that shows a timeline.
+// timelineHeadings are the headings of a timeline.
 var timelineHeadings = []heading{
 	{Name: "ms"}, {Name: "instance", Left: true}, {Name: "driver"},
 	{Name: "what happened", Left: true}, {Name: "what the driver believed", Left: true}, {Name: "what was true", Left: true},
@@ -117,7 +117,7 @@ func timelineTitle(c experiment.Cell) string {
 	return fmt.Sprintf("%s is %s: the timeline of order %d", name(c), c.Said(), c.Timeline.Order)
 }
 
-// timeline shows what happened to one order of a cell, and the failure mode that explains it.
+// timeline shows what happened to an order, and the failure mode that explains it.
 func timeline(c experiment.Cell) section {
 	s := c.Timeline
 	explained := "no known failure mode explains it"
@@ -138,14 +138,14 @@ func timeline(c experiment.Cell) section {
 	return shown
 }
 
-// decisive lists the properties that determine a verdict. Notes need not mention them, because the
-// table shows their results.
+// decisive lists the properties that determine a verdict. Notes omit them, because the table has
+// them.
 var decisive = []string{catalog.OneWinner, catalog.HoldersExclusive, catalog.StuckOrder, catalog.AnswersAgree}
 
-// doubleGrabs lists the properties that are violated whenever an order is grabbed twice.
+// doubleGrabs lists the properties that every double-grab violates.
 var doubleGrabs = []string{catalog.Linearizable, catalog.WritesExclusive}
 
-// otherFailures describes violations of properties that do not affect the verdict.
+// otherFailures describes violations that do not affect the verdict.
 func otherFailures(c experiment.Cell) []string {
 	var why []string
 	for _, k := range c.Checks {

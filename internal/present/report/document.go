@@ -17,12 +17,12 @@ type document struct {
 	Sections []section
 }
 
-// section is a part of a document with lines, a table, or both.
+// section is a part of a document, with lines, a table or both.
 type section struct {
 	Title string // empty if the section continues the previous one
 	Table table
 	Lines []string
-	// Drawing shows the content of the table as a diagram. It is nil if there is none.
+	// Drawing is a diagram of the table's content, or nil.
 	Drawing *diagram.Diagram
 	drawn   int // the number of the drawing in the page
 	After   []string
@@ -42,8 +42,7 @@ type heading struct {
 	least int  // minimum width of the column on a terminal
 }
 
-// field is one entry of a table. On a terminal, its text may have several lines. In a page, Class
-// is the CSS class for the kind of verdict.
+// field is an entry of a table. Class is its CSS class in a page.
 type field struct {
 	Text, Class string
 	runsOn      bool // whether the text may extend over the columns to its right
@@ -55,7 +54,7 @@ type group struct {
 	Span int
 }
 
-// Groups returns the headings of the column groups from left to right.
+// Groups returns the headings above groups of columns, from left to right.
 func (t table) Groups() []group {
 	var groups []group
 	for _, h := range t.Headings {
@@ -73,7 +72,7 @@ func (t table) Grouped() bool {
 	return slices.ContainsFunc(t.Headings, func(h heading) bool { return h.Group != "" })
 }
 
-// tableOf returns a table with one row per cell.
+// tableOf returns a table with a row for each cell.
 func tableOf(columns []column, cells []experiment.Cell) table {
 	if len(cells) == 0 {
 		return table{}
@@ -95,9 +94,8 @@ func tableOf(columns []column, cells []experiment.Cell) table {
 	return t
 }
 
-// compose builds the document of a run. If full is true, it includes every timeline and every
-// detail. Otherwise, if there are many cells, it shows details only for cells that are not as
-// expected.
+// compose builds the document of a run. If full is false and there are many cells, it shows details
+// only for unexpected ones.
 func compose(run *experiment.Run, full bool) document {
 	d := document{Title: run.ID, Head: head(run)}
 	plainCells, faultCells := split(run)
@@ -129,17 +127,16 @@ func compose(run *experiment.Run, full bool) document {
 	return d
 }
 
-// costSections returns the table of costs and its legend, for the cells that ran more than once.
+// costSections returns the table of costs and its legend, for cells that ran more than once.
 func costSections(cells []experiment.Cell) []section {
 	cells = repeated(cells)
 	return []section{{Title: "Costs", Table: tableOf(costColumns, cells)}, {Lines: costLegend(cells)}}
 }
 
-// fewCells is the maximum number of cells under faults for which even a short report shows all
-// details.
+// fewCells is how many cells with a fault a short report shows in detail.
 const fewCells = 24
 
-// add appends the given sections, but leaves out empty ones.
+// add appends the sections that are not empty.
 func (d *document) add(sections ...section) {
 	for _, s := range sections {
 		if len(s.Lines) > 0 || len(s.Table.Rows) > 0 {
@@ -148,7 +145,7 @@ func (d *document) add(sections ...section) {
 	}
 }
 
-// split separates the cells without a fault from those under a fault. It sorts the latter by fault.
+// split separates cells without a fault from those with one, and sorts the latter by fault.
 func split(run *experiment.Run) (plainCells, faultCells []experiment.Cell) {
 	for _, c := range run.Cells {
 		if c.Fault == catalog.NoFault {
@@ -163,7 +160,7 @@ func split(run *experiment.Run) (plainCells, faultCells []experiment.Cell) {
 	return plainCells, faultCells
 }
 
-// isUnexpected reports whether the verdict of a cell differs from the expected one or is unknown.
+// isUnexpected reports whether the verdict of a cell is unknown or not as expected.
 func isUnexpected(c experiment.Cell) bool {
 	return differs(c) || c.Verdict == catalog.Unknown
 }

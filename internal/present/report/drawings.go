@@ -6,8 +6,8 @@ import (
 	"grablab/internal/present/diagram"
 )
 
-// Drawings returns all diagrams of a run or of explorations. A run has one diagram for each cell
-// with a timeline. An exploration has one for each failure, or one for the schedule of a replay.
+// Drawings returns all diagrams of a run or of explorations: one for each timeline, failure or
+// replay.
 func Drawings(run *experiment.Run, explored []explore.Result) (all []diagram.Diagram) {
 	add := func(d *diagram.Diagram) {
 		if d != nil {

@@ -13,19 +13,19 @@ import (
 	"grablab/internal/explore"
 )
 
-// Exploration is the result of a search through schedules, with options for its report.
+// Exploration is the result of a search, with options for its report.
 type Exploration struct {
 	Config  explore.Config
 	Results []explore.Result
 	Parts   []explore.Part // the parts of the search, if it was a portfolio of several searches
 	Timing  bool           // whether to show the elapsed time, which differs between searches
 
-	// Replay returns the command that reproduces a failure.
+	// Replay returns the command that replays a failure.
 	Replay func(explore.Failure) string
 }
 
-// Explored renders one line per strategy, how far each search got, and the steps of each strategy's
-// most important failure. For a replay, it shows only the steps.
+// Explored writes a line for each strategy, how far its search got, and the steps of its most
+// important failure. A replay only has steps.
 func Explored(w io.Writer, e Exploration) error {
 	var b strings.Builder
 	if !slices.ContainsFunc(e.Results, replayed) {
@@ -40,14 +40,14 @@ func Explored(w io.Writer, e Exploration) error {
 
 func replayed(r explore.Result) bool { return r.Replay }
 
-// account shows the limits of the search, the table of strategies, and how far each search got.
+// account shows the bounds of the search, the table of strategies, and how far each search got.
 func (e Exploration) account(b *strings.Builder) {
 	fmt.Fprintf(b, "%s\n%s\n\n", strings.Join(e.bounds(), "\n"), catalog.Footnote)
 	e.table().text(b, 2)
 	fmt.Fprintf(b, "\n%s\n\n", strings.Join(e.searched(), "\n"))
 }
 
-// searched describes how far the search of each strategy got.
+// searched describes how far each search got.
 func (e Exploration) searched() (lines []string) {
 	for _, r := range e.Results {
 		lines = append(lines, fmt.Sprintf("%s: %s", r.Strategy, searched(r)))
@@ -60,8 +60,7 @@ func (e Exploration) searched() (lines []string) {
 	return lines
 }
 
-// searchedParts describes how far the parts of a portfolio got. Parts that got equally far share
-// one line.
+// searchedParts describes how far the parts of a series got, with one line for equal results.
 func searchedParts(parts []explore.Result) (lines []string) {
 	var extents []string
 	names := map[string][]string{}
@@ -78,7 +77,7 @@ func searchedParts(parts []explore.Result) (lines []string) {
 	return lines
 }
 
-// bounds describes the limits of the search. For a portfolio, it also describes those of each part.
+// bounds describes the bounds of the search and its parts.
 func (e Exploration) bounds() []string {
 	lines := []string{bounds(e.Config)}
 	if len(e.Parts) > 0 {
@@ -90,7 +89,7 @@ func (e Exploration) bounds() []string {
 	return lines
 }
 
-// bounds describes the limits of one search, such as the numbers of actors, preemptions and faults.
+// bounds describes the bounds of one search, such as the number of actors.
 func bounds(c explore.Config) string {
 	actors := catalog.Plural(c.Actors, "actor", "actors")
 	if c.Wait > 0 {
@@ -115,8 +114,8 @@ func bounds(c explore.Config) string {
 	return line + fmt.Sprintf("up to %s of %s", catalog.Plural(c.FaultCount, "fault", "faults"), strings.Join(list(c.Faults), ", "))
 }
 
-// table returns a table with one row per strategy, which shows the most important failure. Further
-// rows show the other properties that fail, and the parts of a portfolio that found anything.
+// table has a row for each strategy with its most important failure. More rows show other broken
+// properties and the findings of further searches.
 func (e Exploration) table() table {
 	t := table{Headings: []heading{
 		{Name: "strategy", Left: true}, {Name: "verdict", Left: true}, {Name: "steps"}, {Name: "mode", Left: true},
@@ -147,8 +146,8 @@ func (e Exploration) table() table {
 	return t
 }
 
-// withParts returns the results of all strategies. Each is followed by the results of those parts
-// of the portfolio that found anything.
+// withParts returns the results of all strategies, each followed by its further searches that found
+// something.
 func (e Exploration) withParts() (all []explore.Result) {
 	for _, r := range e.Results {
 		all = append(all, r)
@@ -162,8 +161,8 @@ func (e Exploration) withParts() (all []explore.Result) {
 	return all
 }
 
-// propertyOf returns the name of the property that a failure breaks. It adds a mark if the registry
-// does not claim this failure.
+// propertyOf returns the name of the broken property, with a mark if no claim announces the
+// failure.
 func propertyOf(f explore.Failure) string {
 	if f.Unclaimed {
 		return f.Property + " " + notExpected + " not claimed"
@@ -171,8 +170,7 @@ func propertyOf(f explore.Failure) string {
 	return f.Property
 }
 
-// against returns a verdict with a mark that says whether it is the expected one. If it is not, the
-// expected verdict follows.
+// against returns a verdict with a mark, and the expected verdict if that differs.
 func against(v, expected catalog.Verdict) string {
 	switch expected {
 	case "":
@@ -184,7 +182,7 @@ func against(v, expected catalog.Verdict) string {
 	}
 }
 
-// searched describes how far the search of a strategy got. It claims no more than was searched.
+// searched describes how far a search got, without claiming more than was searched.
 func searched(r explore.Result) string {
 	var parts []string
 	if r.Reason != "" {
@@ -202,8 +200,8 @@ func searched(r explore.Result) string {
 	return strings.Join(parts, "; ")
 }
 
-// reached describes which levels were searched completely, and which of them only in part. A level
-// consists of the schedules with the same numbers of preemptions and faults.
+// reached describes which levels were searched, completely or in part. A level contains the
+// schedules with the same number of preemptions and faults.
 func reached(levels []explore.Level) []string {
 	var parts []string
 	most := -1 // the number of preemptions that was searched completely with one fault fewer
@@ -236,9 +234,8 @@ func reached(levels []explore.Level) []string {
 	return parts
 }
 
-// exhausted reports whether a level and all cheaper levels were searched completely. The cheaper
-// ones matter, because a cheaper schedule that still waits can lead to more schedules of this
-// level.
+// exhausted reports whether a level and all cheaper ones were searched completely. A cheaper
+// schedule may still lead to new ones of this level.
 func exhausted(levels []explore.Level, of explore.Level) bool {
 	return !slices.ContainsFunc(levels, func(l explore.Level) bool {
 		return l.Preemptions <= of.Preemptions && l.Faults <= of.Faults && l.Waiting > 0

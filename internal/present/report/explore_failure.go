@@ -12,7 +12,7 @@ import (
 	"grablab/internal/explore/schedule"
 )
 
-// Column widths of a table of steps. With two actors, the table fits into 120 columns.
+// Column widths of a table of steps, which fits into 120 columns with two actors.
 const (
 	actorLeast = 18
 	actorMost  = 28
@@ -23,8 +23,8 @@ const (
 
 const lostMark = "▶"
 
-// failures explains the most important failure of a strategy and names the others. If a replay
-// breaks no property, it shows the steps.
+// failures explains the most important failure of a strategy and names the others. For a replay
+// without a failure, it shows the steps.
 func (e Exploration) failures(b *strings.Builder, r explore.Result) {
 	if len(r.Failures) == 0 && replayed(r) {
 		fmt.Fprintf(b, "%s breaks nothing in this schedule\n\n", r.Strategy)
@@ -46,8 +46,8 @@ func (e Exploration) failures(b *strings.Builder, r explore.Result) {
 	}
 }
 
-// alsoOf names the property that a failure breaks. If the property fails in several ways, alsoOf
-// adds the kind of failure and the number of steps.
+// alsoOf names the property that a failure breaks. If it can be broken in several ways, alsoOf adds
+// the kind and the number of steps.
 func alsoOf(f explore.Failure) string {
 	if f.Kind == "" {
 		return f.Property
@@ -55,8 +55,7 @@ func alsoOf(f explore.Failure) string {
 	return fmt.Sprintf("%s by %s, in %s", f.Property, f.Kind, catalog.Plural(len(f.Schedule.Steps), "step", "steps"))
 }
 
-// explain shows the steps of a failure, the step that breaks the property, the failure mode and its
-// cure, and how to replay the failure.
+// explain shows the steps of a failure, its failure mode, the cure, and how to replay it.
 func (e Exploration) explain(b *strings.Builder, f explore.Failure) {
 	if f.Property == catalog.Survives {
 		e.explainEnd(b, f)
@@ -71,7 +70,7 @@ func (e Exploration) explain(b *strings.Builder, f explore.Failure) {
 	fmt.Fprintf(b, "again: %s\n", e.Replay(f))
 }
 
-// explainEnd shows how a strategy made its process crash: the steps that led to it, and the stack.
+// explainEnd shows the steps and the stack of a strategy that made its process crash.
 func (e Exploration) explainEnd(b *strings.Builder, f explore.Failure) {
 	fmt.Fprintf(b, "%s takes its process down: %s\n\n", f.Schedule.Strategy, f.Why)
 	for i, s := range f.Schedule.Steps {
@@ -93,7 +92,7 @@ func (e Exploration) explainEnd(b *strings.Builder, f explore.Failure) {
 	}
 }
 
-// remedy returns the name of the failure mode, its cure, and a strategy that has this cure.
+// remedy returns the failure mode, its cure, and a strategy that has this cure.
 func remedy(f explore.Failure) []string {
 	mode, ok := catalog.FindMode(f.Mode)
 	if !ok {
@@ -108,7 +107,7 @@ func contradiction(f explore.Failure) string {
 	return fmt.Sprintf("Promised: %s. But %s.", promise.Promise(f.Schedule.Stock), f.Why)
 }
 
-// stepTable returns a table with one column per actor and one row per step.
+// stepTable returns a table with a column for each actor and a row for each step.
 func stepTable(actors []schedule.Actor, moments []explore.Moment) table {
 	t := table{Headings: []heading{{Left: true}, {Name: "step"}, {Name: "time"}}}
 	for _, a := range actors {
@@ -125,8 +124,8 @@ func stepTable(actors []schedule.Actor, moments []explore.Moment) table {
 	return t
 }
 
-// stepRow returns the row of step n. A step that concerns no single actor extends over the columns
-// of all actors. The row shows the content of the stores only if it changed.
+// stepRow returns the row of step n. A step without an actor spans all columns. The content of the
+// stores appears only if it changed.
 func stepRow(n int, m, before explore.Moment, actors []schedule.Actor) []field {
 	row := []field{{}, {Text: strconv.Itoa(n)}, {Text: m.At.String()}}
 	if m.Broken && !before.Broken {
@@ -148,7 +147,7 @@ func stepRow(n int, m, before explore.Moment, actors []schedule.Actor) []field {
 		field{Text: namesOrDash(m.Believes)}, field{Text: namesOrDash(m.Holds)})
 }
 
-// describeMoment says in words what happened in a step.
+// describeMoment describes in words what happened in a step.
 func describeMoment(m explore.Moment) string {
 	text := m.Did
 	if words, ok := deeds[m.Step.Kind]; ok {
@@ -162,8 +161,7 @@ func describeMoment(m explore.Moment) string {
 	return text
 }
 
-// deeds maps every kind of step, except an ordinary call, to its description. Words in capitals are
-// placeholders.
+// deeds describes every kind of step except an ordinary call. Words in capitals are placeholders.
 var deeds = map[schedule.Kind]string{
 	schedule.Begins:         "wants the order",
 	schedule.ReplyLost:      "no reply arrives:",

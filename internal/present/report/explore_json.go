@@ -15,7 +15,7 @@ import (
 //go:embed explore.schema.json
 var ExploreSchema string
 
-// exploreSchema is the version of the JSON format that ExploredJSON writes.
+// exploreSchema is the version of the JSON format.
 const exploreSchema = 1
 
 type explorationJSON struct {
@@ -53,8 +53,8 @@ type exploredJSON struct {
 	Parts       []partJSON      `json:"parts,omitempty"`
 }
 
-// partJSON is the result of one part of a portfolio. It lists only failures of properties that no
-// earlier search of the strategy has broken.
+// partJSON is the result of a further search. It lists only properties that no earlier search has
+// broken.
 type partJSON struct {
 	Name      string          `json:"name"`
 	Bounds    string          `json:"bounds"`
@@ -73,9 +73,8 @@ type levelJSON struct {
 	Waiting     int `json:"waiting"`
 }
 
-// failureJSON describes how a property fails. Shortest is true if the search proved that no failure
-// is shorter. Text is the schedule in the format of -replay, and Stack is the stack of a crashed
-// process.
+// failureJSON describes a failure. Shortest is true if no shorter one exists. Text is the schedule
+// for -replay.
 type failureJSON struct {
 	Property    string       `json:"property"`
 	FailureMode *string      `json:"failure_mode"`
@@ -98,7 +97,7 @@ type momentJSON struct {
 	Broken   bool     `json:"broken"`
 }
 
-// stock returns the number of units of the order, or 0 if the order has only one unit.
+// stock returns the number of units of the order, or 0 if it is 1.
 func stock(c explore.Config) int {
 	if c.Stock > 1 {
 		return c.Stock
@@ -147,8 +146,8 @@ func failureToJSON(f explore.Failure) failureJSON {
 	})}
 }
 
-// mapped applies f to each element. It never returns nil, so that JSON has an empty list instead of
-// null.
+// mapped applies f to each element. Its result is never nil, because JSON needs an empty list
+// instead of null.
 func mapped[S, T any](list []S, f func(S) T) []T {
 	all := make([]T, len(list))
 	for i, x := range list {

@@ -11,9 +11,9 @@ import (
 	"grablab/internal/explore/schedule"
 )
 
-// Mermaid writes a failure as a sequence diagram in the mermaid language. Actors are on the left and
-// servers on the right. A note shows each change of which actors believe to hold the lock, and of
-// which actors do. The step that breaks the property is red.
+// Mermaid writes a failure as a sequence diagram in the mermaid language, with actors on the left
+// and servers on the right. Notes show who holds the lock and who believes so. The step that breaks
+// the property is red.
 func Mermaid(w io.Writer, f explore.Failure) error {
 	var b strings.Builder
 	s := f.Schedule
@@ -48,10 +48,10 @@ func mermaidTitle(f explore.Failure) string {
 	return fmt.Sprintf("%s, %s", f.Schedule.Strategy, f.Property)
 }
 
-// serversOf returns the servers of a schedule. The database comes last.
+// serversOf returns the servers of a schedule, with the database at the end.
 func serversOf(s schedule.Schedule) []string { return append(slices.Clone(s.Nodes), schedule.DB) }
 
-// arrows maps each kind of step that is a call to an arrow of mermaid. A cross marks a lost reply.
+// arrows maps calls to mermaid arrows. A cross marks a lost reply.
 var arrows = map[schedule.Kind]string{
 	schedule.Call:         "->>",
 	schedule.ReplyLost:    "-x",
@@ -81,7 +81,7 @@ func mermaidStep(s schedule.Schedule, m explore.Moment) string {
 	}
 }
 
-// mermaidActors returns the first and the last actor, so that a note can span all of them.
+// mermaidActors returns the first and the last actor, for notes that span all of them.
 func mermaidActors(s schedule.Schedule) string {
 	first, last := s.Actors[0].Name, s.Actors[len(s.Actors)-1].Name
 	if first == last {
@@ -90,5 +90,5 @@ func mermaidActors(s schedule.Schedule) string {
 	return first + "," + last
 }
 
-// mermaidText escapes text that could otherwise end a line, start a comment or contain HTML.
+// mermaidText escapes text that could end a line, start a comment or contain HTML.
 var mermaidText = strings.NewReplacer("#", "#35;", ";", "#59;", "%", "#37;", "<", "#lt;", ">", "#gt;", "\n", " ").Replace

@@ -8,8 +8,8 @@ import (
 	"grablab/internal/present/diagram"
 )
 
-// document returns the report of the exploration. It has the failures with their steps, and says
-// how far the search got.
+// document returns the report of the exploration: the failures with their steps, and how far the
+// search got.
 func (e Exploration) document() document {
 	d := document{Title: "Schedules", Answer: e.answer()}
 	for _, r := range e.withParts() {
@@ -31,7 +31,7 @@ func (e Exploration) document() document {
 
 func (e Exploration) replays() bool { return len(e.Results) > 0 && replayed(e.Results[0]) }
 
-// answer summarizes the result of the exploration in a few sentences.
+// answer summarizes the exploration in a few sentences.
 func (e Exploration) answer() string {
 	var said sayings
 	for _, r := range e.Results {
@@ -69,7 +69,7 @@ func (e Exploration) failure(f explore.Failure) section {
 	return s
 }
 
-// Found is the result of an exploration in the form that a page needs to draw it.
+// Found is the result of an exploration for a page.
 type Found struct {
 	Answer   string      `json:"answer"`
 	Failures []FoundPath `json:"failures"` // the most important failure first
@@ -83,7 +83,7 @@ type FoundPath struct {
 	Drawing *diagram.Diagram `json:"drawing,omitempty"`
 }
 
-// Found converts the exploration into the form that a page needs to draw it.
+// Found converts the exploration for a page.
 func (e Exploration) Found() Found {
 	f := Found{Answer: e.answer(), Failures: []FoundPath{}, Searched: append(e.bounds(), e.searched()...)}
 	for _, r := range e.Results {

@@ -10,12 +10,12 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// summaryLimit is the size beyond which a summary gets no more details. GitHub drops summaries
+// summaryLimit is the size at which a summary gets no more details, because GitHub drops summaries
 // above 1 MiB.
 const summaryLimit = 900_000
 
-// StepSummary writes the cases of a run as Markdown for the page of a GitHub Actions step. Cases
-// that did not pass come first, and those that failed or could not be judged have details.
+// StepSummary writes the cases as Markdown for the page of a GitHub Actions step. Those that did
+// not pass come first.
 func StepSummary(w io.Writer, run *experiment.Run, cases []Case) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "## loadgen: %s\n\n", countCases(cases))
@@ -44,8 +44,8 @@ func StepSummary(w io.Writer, run *experiment.Run, cases []Case) error {
 	return err
 }
 
-// Annotations writes a workflow command of GitHub Actions for each case that did not pass. The
-// command reports an error if the case failed, and a warning if it could not be judged.
+// Annotations writes a GitHub Actions command for each case that did not pass: an error if it
+// failed, and a warning if it could not be judged.
 func Annotations(w io.Writer, cases []Case) error {
 	for _, c := range worstFirst(cases) {
 		level := map[Result]string{Failed: "error", Unknown: "warning"}[c.Result]
@@ -59,13 +59,13 @@ func Annotations(w io.Writer, cases []Case) error {
 	return nil
 }
 
-// commandText and commandProperty escape the text and a property of a workflow command.
+// commandText and commandProperty escape the parts of a GitHub Actions command.
 var (
 	commandText     = strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A").Replace
 	commandProperty = strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C").Replace
 )
 
-// worstFirst returns the cases in the order failed, unknown, not run, passed.
+// worstFirst sorts the cases: failed, unknown, not run, passed.
 func worstFirst(cases []Case) []Case {
 	order := []Result{Failed, Unknown, NotRun, Passed}
 	return slices.SortedStableFunc(slices.Values(cases), func(a, b Case) int {

@@ -28,9 +28,8 @@ var (
 	page = template.Must(template.ParseFS(pageTexts, "page.html", "cells.html"))
 )
 
-// CellsScript is an ES module that imports [diagram.Script] as diagram.js. Its function heatMap
-// makes the output of Heat.HTML interactive and shows the cell that the user opens. CellsStyle is
-// the style sheet that this needs.
+// CellsScript is an ES module that makes the output of Heat.HTML interactive. CellsStyle is its
+// style sheet.
 var (
 	//go:embed cells.js
 	CellsScript string
@@ -38,9 +37,8 @@ var (
 	CellsStyle string
 )
 
-// HTML renders the run as one page that loads no other files and needs no network. The page shows
-// the answer, the matrix as a heat map and, for each cell, its results and the command that runs it
-// again.
+// HTML writes the run as one page that needs no other files. It shows the answer, a heat map, and
+// the results of each cell.
 func HTML(w io.Writer, run *experiment.Run) error {
 	p, err := runPage(run)
 	if err != nil {
@@ -49,7 +47,7 @@ func HTML(w io.Writer, run *experiment.Run) error {
 	return p.write(w)
 }
 
-// ExploredHTML renders the exploration as one page that shows every failure step by step.
+// ExploredHTML writes the exploration as one page that shows every failure step by step.
 func ExploredHTML(w io.Writer, e Exploration) error {
 	p := pageOf{document: e.document(), script: exploreScript}
 	drawings := []*diagram.Diagram{}
@@ -66,7 +64,7 @@ func ExploredHTML(w io.Writer, e Exploration) error {
 	return p.write(w)
 }
 
-// pageOf holds everything that the template of a page needs.
+// pageOf holds the data for the template of a page.
 type pageOf struct {
 	document
 	Map    heatMap
@@ -74,7 +72,7 @@ type pageOf struct {
 	script string
 }
 
-// encodeData encodes data as JSON that is safe to place inside a script element.
+// encodeData encodes data as JSON for a script element.
 func encodeData(data any) (template.JS, error) {
 	text, err := json.Marshal(data) // Marshal escapes <, > and &
 	if err != nil {
@@ -97,14 +95,14 @@ func (p pageOf) write(w io.Writer) error {
 	return nil
 }
 
-// inOne joins several modules into one script and removes the imports between them.
+// inOne joins modules into one script, without the imports between them.
 func inOne(modules ...string) string {
 	return imports.ReplaceAllString(strings.Join(modules, "\n"), "")
 }
 
 var imports = regexp.MustCompile(`(?m)^import \{[^}]*\} from "\./\w+\.js";$`)
 
-// policy returns a Content-Security-Policy that allows only the given style sheet and script.
+// policy returns a Content-Security-Policy that only allows this style sheet and script.
 func policy(style, script string) string {
 	hash := func(text string) string {
 		sum := sha256.Sum256([]byte(text))
@@ -113,10 +111,10 @@ func policy(style, script string) string {
 	return "default-src 'none'; img-src data:; base-uri 'none'; form-action 'none'; style-src " + hash(style) + "; script-src " + hash(script)
 }
 
-// Drawn returns the number that the section's drawing has in the page.
+// Drawn returns the number of the section's drawing in the page.
 func (s section) Drawn() int { return s.drawn }
 
-// Class returns the CSS class of f, which is field i of a row.
+// Class returns the CSS class of field i of a row.
 func (t table) Class(i int, f field) string {
 	if t.Headings[i].Left {
 		return f.Class

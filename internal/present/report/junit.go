@@ -10,7 +10,7 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// junitSuite and the types below describe the part of JUnit's XML format that CI systems read.
+// junitSuite and the following types describe the part of JUnit's XML format that CI systems read.
 type junitSuite struct {
 	XMLName   xml.Name    `xml:"testsuite"`
 	Name      string      `xml:"name,attr"`
@@ -40,8 +40,8 @@ type junitCause struct {
 	Text    string `xml:",chardata"`
 }
 
-// JUnit writes the cases of a run in JUnit's XML format. A cell that could not be judged counts as
-// an error, and a cell that was not run counts as skipped.
+// JUnit writes the cases in JUnit's XML format. A cell that could not be judged is an error, and
+// one that did not run is skipped.
 func JUnit(w io.Writer, run *experiment.Run, cases []Case) error {
 	suite := junitSuite{
 		Name: "loadgen " + run.ID, Tests: len(cases),

@@ -20,13 +20,13 @@ import (
 	"grablab/internal/testbed/infile"
 )
 
-// File is the name of the file in a result folder that contains the record of the run.
+// File is the name of the file with the record of a run.
 const File = "run.json"
 
-// ErrNoRun means that a folder does not contain a valid run.
+// ErrNoRun means that a folder contains no valid run.
 var ErrNoRun = errors.New("report: no run")
 
-// Load reads a run from a result folder or directly from a run.json file. Its errors wrap ErrNoRun.
+// Load reads a run from a result folder or a run.json file. Its errors wrap ErrNoRun.
 func Load(dir string) (*experiment.Run, error) {
 	path := filepath.Join(dir, File)
 	if info, err := os.Stat(dir); err == nil && info.Mode().IsRegular() {

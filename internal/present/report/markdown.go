@@ -8,7 +8,7 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// Markdown renders the run as a Markdown document with every detail and every timeline.
+// Markdown writes the run as a Markdown document with every detail.
 func Markdown(w io.Writer, run *experiment.Run) error {
 	return compose(run, true).markdown(w)
 }
@@ -60,7 +60,7 @@ func markdownTable(b *strings.Builder, t table) {
 	}
 }
 
-// escape escapes the characters that are special in Markdown or HTML.
+// escape escapes characters that are special in Markdown or HTML.
 var escape = strings.NewReplacer(
 	`\`, `\\`, "|", `\|`, "*", `\*`, "_", `\_`, "`", "\\`", "[", `\[`, "<", "&lt;", "&", "&amp;", "\n", " ",
 ).Replace

@@ -11,16 +11,16 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// isMatrix reports whether any cell of the run is under a fault.
+// isMatrix reports whether any cell of the run has a fault.
 func isMatrix(run *experiment.Run) bool {
 	return slices.ContainsFunc(run.Cells, func(c experiment.Cell) bool { return c.Fault != catalog.NoFault })
 }
 
-// mostTogether is the maximum number of faults that one table shows side by side.
+// mostTogether limits the number of faults in one table.
 const mostTogether = 9
 
-// matrix returns the tables of verdicts, with one row per strategy and one column per fault.
-// Strategies that are known to be broken get separate tables.
+// matrix returns tables of verdicts, with a row for each strategy and a column for each fault.
+// Strategies that are broken on purpose have separate tables.
 func matrix(run *experiment.Run) []section {
 	var strategies, broken []experiment.Cell
 	for _, c := range run.Cells {
@@ -35,8 +35,8 @@ func matrix(run *experiment.Run) []section {
 	return append(sections, matrixOf(broken, title, title+": ")...)
 }
 
-// matrixOf returns one table with a title. If there are too many faults for that, it returns one
-// table per group of faults, and each title starts with prefix.
+// matrixOf returns one table. If there are too many faults, it returns a table for each group of
+// faults, with titles that start with prefix.
 func matrixOf(cells []experiment.Cell, title, prefix string) []section {
 	faults := faultsOf(cells)
 	if len(faults) <= mostTogether {
@@ -52,15 +52,15 @@ func matrixOf(cells []experiment.Cell, title, prefix string) []section {
 	return sections
 }
 
-// faultsOf returns the faults that occur in the cells, in the order of catalog.RunFaults.
+// faultsOf returns the faults of the cells in the order of the catalog.
 func faultsOf(cells []experiment.Cell) []catalog.Fault {
 	return slices.DeleteFunc(slices.Clone(catalog.RunFaults), func(f catalog.Fault) bool {
 		return !slices.ContainsFunc(cells, func(c experiment.Cell) bool { return c.Fault == f })
 	})
 }
 
-// verdicts returns a table of the cells that are under one of the faults. A field is empty if its
-// cell has not run.
+// verdicts returns a table of the cells with these faults. A field is empty if its cell did not
+// run.
 func verdicts(cells []experiment.Cell, faults []catalog.Fault) table {
 	t := table{stacked: true, Headings: []heading{{Name: "strategy", Left: true}}}
 	for _, f := range faults {
@@ -82,8 +82,7 @@ func verdicts(cells []experiment.Cell, faults []catalog.Fault) table {
 	return t
 }
 
-// ModesSeen returns the failure modes that occurred with a strategy in the run, in the order of the
-// catalogue.
+// ModesSeen returns the failure modes of a strategy in the run, in the order of the catalog.
 func ModesSeen(run *experiment.Run, strategy string) []string {
 	var seen []string
 	for _, m := range catalog.Modes {
@@ -97,7 +96,7 @@ func ModesSeen(run *experiment.Run, strategy string) []string {
 	return seen
 }
 
-// modesSeen lists the failure modes of each strategy. They show how strategies with the same
+// modesSeen lists the failure modes of each strategy, which show how strategies with the same
 // verdicts differ.
 func modesSeen(run *experiment.Run) section {
 	s := section{Title: "Failure modes seen", Table: table{Headings: []heading{{Name: "strategy", Left: true}, {Name: "failure modes", Left: true}}}}
@@ -110,8 +109,8 @@ func modesSeen(run *experiment.Run) section {
 	return s
 }
 
-// inMatrix returns the text for a cell of the matrix, which consists of both verdicts with their
-// figures. If a verdict is not as expected, the expected one follows.
+// inMatrix returns both verdicts of a cell with their figures, and the expected verdict if it
+// differs.
 func inMatrix(c experiment.Cell) string {
 	text := string(c.Verdict)
 	if n := pointsWith(c, func(p experiment.Point) bool { return p.Verdict == c.Verdict }); n > 0 && c.Verdict != catalog.Safe {
@@ -129,8 +128,8 @@ func inMatrix(c experiment.Cell) string {
 	}
 }
 
-// lockMark returns the mark that follows the verdict on the orders if the lock let two holders in.
-// It returns another mark if that is unknown although the strategy makes a claim about it.
+// lockMark returns a mark if the lock had two holders at once. Another mark means that this is
+// unknown, although a claim exists.
 func lockMark(c experiment.Cell) string {
 	switch {
 	case c.Exclusive == nil && c.ExpectedExclusive != nil && c.Verdict != catalog.Unknown && c.Verdict != catalog.NA:
@@ -144,7 +143,7 @@ func lockMark(c experiment.Cell) string {
 	return letIn
 }
 
-// claimed returns the expected verdicts of a cell in the notation of inMatrix.
+// claimed returns the expected verdicts in the notation of inMatrix.
 func claimed(c experiment.Cell) string {
 	text := string(*c.Expected)
 	if c.ExpectedExclusive != nil && *c.ExpectedExclusive == experiment.No {
@@ -153,8 +152,7 @@ func claimed(c experiment.Cell) string {
 	return text
 }
 
-// givenFor returns the count on which the verdict of a cell is based, or nil if the verdict has no
-// count.
+// givenFor returns the count that explains the verdict of a cell, or nil.
 func givenFor(c experiment.Cell) *int {
 	switch c.Verdict {
 	case catalog.Unsafe:
@@ -166,7 +164,7 @@ func givenFor(c experiment.Cell) *int {
 	}
 }
 
-// class returns the CSS classes of a cell, which depend on its verdicts.
+// class returns the CSS classes for the verdicts of a cell.
 func class(c experiment.Cell) string {
 	class := string(c.Verdict)
 	if c.Verdict == catalog.NA {
@@ -181,7 +179,7 @@ func class(c experiment.Cell) string {
 	return class
 }
 
-// matrixLegend explains the words and marks that occur in the matrix of the run.
+// matrixLegend explains the words and marks in the matrix.
 func matrixLegend(run *experiment.Run) []string {
 	lines := []string{"the word is what became of the orders: unsafe, and how many grabs were too many; stuck, and how many orders can no longer be grabbed; n/a: the fault touches nothing that the strategy uses"}
 	if slices.ContainsFunc(run.Cells, func(c experiment.Cell) bool { return len(c.Points) > 0 }) {
@@ -212,7 +210,7 @@ func matrixLegend(run *experiment.Run) []string {
 	return lines
 }
 
-// tooOften says in words what happened to an order in an unsafe cell.
+// tooOften describes in words what happened to an order in an unsafe cell.
 func tooOften(run *experiment.Run) string {
 	if isSale(run) {
 		return "sold more often than it has units"
@@ -220,7 +218,7 @@ func tooOften(run *experiment.Run) string {
 	return "grabbed more than once"
 }
 
-// lockLegend explains the marks about the lock that occur in the cells.
+// lockLegend explains the marks about the lock.
 func lockLegend(cells []experiment.Cell) []string {
 	occurs := func(mark string) bool {
 		return slices.ContainsFunc(cells, func(c experiment.Cell) bool { return strings.HasPrefix(lockMark(c), mark) })

@@ -11,7 +11,7 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// pointsWith counts the points of a cell for which the predicate returns true.
+// pointsWith counts the points of a cell for which the predicate is true.
 func pointsWith(c experiment.Cell, is func(experiment.Point) bool) (n int) {
 	for _, p := range c.Points {
 		if is(p) {
@@ -23,8 +23,7 @@ func pointsWith(c experiment.Cell, is func(experiment.Point) bool) (n int) {
 
 func overlapped(p experiment.Point) bool { return p.Overlaps != nil && *p.Overlaps > 0 }
 
-// pointOutcome is the result of a fault at one point of a grab, or at several points if their
-// results are the same.
+// pointOutcome is the result of a fault at one or more points of a grab.
 type pointOutcome struct {
 	experiment.Point
 	names []string
@@ -37,11 +36,10 @@ var pointHeadings = []heading{
 	{Name: "explained by", Left: true}, {Name: "points", Left: true},
 }
 
-// widestNames is the maximum width of a list of point names on a terminal, in characters.
+// widestNames limits the width of a list of points on a terminal.
 const widestNames = 90
 
-// points lists the points of a grab at which a fault had a visible effect. It covers cells that are
-// not safe, and cells whose lock let two holders in.
+// points lists the points of a grab at which a fault had a visible effect.
 func points(cells []experiment.Cell) section {
 	s := section{Title: "Strike points at which anything happened", Table: table{Headings: pointHeadings}}
 	for _, c := range cells {
@@ -70,8 +68,7 @@ func points(cells []experiment.Cell) section {
 	return s
 }
 
-// momentary reports whether the fault hit any cell at certain times instead of certain steps of a
-// grab.
+// momentary reports whether any fault came at certain times instead of at certain steps.
 func momentary(cells []experiment.Cell) bool {
 	return slices.ContainsFunc(cells, func(c experiment.Cell) bool { return pointsWith(c, experiment.Point.IsMoment) > 0 })
 }
@@ -79,8 +76,8 @@ func momentary(cells []experiment.Cell) bool {
 const momentLegend = "these points are moments, times since a grab was sent, and no steps of it, which were not seen: of two moments a step may lie between; " +
 	"one at which no grab was in flight is unknown"
 
-// outcomesAt returns the results at the points at which the fault had an effect. It merges points
-// with the same result.
+// outcomesAt returns the results at the points where the fault had an effect. Points with the same
+// result are merged.
 func outcomesAt(c experiment.Cell) []pointOutcome {
 	var outcomes []pointOutcome
 	for _, p := range c.Points {
@@ -97,7 +94,7 @@ func outcomesAt(c experiment.Cell) []pointOutcome {
 	return outcomes
 }
 
-// listed joins names with semicolons and breaks long lines, but only between names.
+// listed joins names with semicolons, and breaks long lines only between names.
 func listed(names []string) string {
 	var b strings.Builder
 	line := 0
@@ -116,7 +113,7 @@ func listed(names []string) string {
 	return b.String()
 }
 
-// isEventful reports whether the fault had, or may have had, a visible effect at the point.
+// isEventful reports whether the fault had a visible effect at the point, or may have had one.
 func isEventful(p experiment.Point) bool {
 	return p.Verdict != catalog.Safe || overlapped(p) || p.NearMisses != nil && *p.NearMisses > 0
 }

@@ -16,8 +16,7 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// heatMap is the matrix of verdicts on a page. It has one row per strategy and one column per
-// fault, and each cell is a link.
+// heatMap is the matrix of verdicts on a page, in which each cell is a link.
 type heatMap struct {
 	Prefix  string // the prefix of the cells' addresses
 	Faults  []catalog.Fault
@@ -26,10 +25,10 @@ type heatMap struct {
 	Legend  []mark // the marks that occur in the map
 }
 
-// mark is a sign that can occur in a cell of the heat map, with its explanation.
+// mark is a sign in the heat map, with its explanation.
 type mark struct{ Sign, Class, Text string }
 
-// marks lists all signs of the heat map, in the order in which the legend explains them.
+// marks lists all signs in the order of the legend.
 var marks = []mark{
 	{"✓", "safe", "each order went to one driver"},
 	{"✗", "unsafe", "an order was grabbed twice; the number counts the points of a grab, or without a fault the grabs that were too many"},
@@ -48,7 +47,7 @@ type heatRow struct {
 	Cells    []*heatCell // one per fault; nil if the cell has not run
 }
 
-// heatCell shows the verdict on the orders and, below it, the verdict on the lock.
+// heatCell shows the verdict on the orders, and below it the one on the lock.
 type heatCell struct {
 	ID          string
 	N           int // the index of the cell in the page's data
@@ -58,14 +57,13 @@ type heatCell struct {
 	Label       string // for screen readers
 }
 
-// filter is a button of the page that shows only the cells of one class.
+// filter is a button that shows only the cells of one class.
 type filter struct {
 	Class, Text string
 	N           int
 }
 
-// signs maps each verdict to its symbol. The symbols repeat what the colours say, for people who
-// cannot distinguish colours.
+// signs maps each verdict to a symbol, for people who cannot distinguish colours.
 var signs = map[catalog.Verdict]string{
 	catalog.Safe: "✓", catalog.Unsafe: "✗", catalog.Stuck: "∞", catalog.Unknown: "?", catalog.NA: "–",
 }
@@ -76,8 +74,8 @@ const (
 	unexpected = "≠"
 )
 
-// newHeatMap returns the heat map of a run. It also includes the given strategies and faults, even
-// if they have not run yet.
+// newHeatMap returns the heat map of a run. It includes the given strategies and faults, even if
+// they have not run yet.
 func newHeatMap(run *experiment.Run, strategies []string, faults []catalog.Fault) heatMap {
 	m := heatMap{Faults: slices.Clone(faults)}
 	for _, f := range faultsOf(run.Cells) {
@@ -126,7 +124,7 @@ func newHeatMap(run *experiment.Run, strategies []string, faults []catalog.Fault
 	return m
 }
 
-// has reports whether the sign occurs in any cell of the map.
+// has reports whether any cell contains the sign.
 func (m heatMap) has(sign string) bool {
 	return slices.ContainsFunc(m.Rows, func(r heatRow) bool {
 		return slices.ContainsFunc(r.Cells, func(c *heatCell) bool {
@@ -177,10 +175,10 @@ func newHeatCell(n int, c experiment.Cell) *heatCell {
 	return h
 }
 
-// id returns the id of a cell, which is also its address within the page.
+// id returns the id of a cell, which is also its address in the page.
 func id(c experiment.Cell) string { return c.Strategy + "/" + string(c.Fault) }
 
-// sentence describes the result of a cell in one sentence, both for the orders and for the lock.
+// sentence describes the result of a cell in one sentence.
 func sentence(c experiment.Cell) string {
 	if c.Verdict == catalog.NA {
 		return "not run: " + cmp.Or(c.Reason, "the fault touches nothing that the strategy uses")
@@ -214,8 +212,8 @@ func sentence(c experiment.Cell) string {
 	}
 }
 
-// cellData is the data of a cell that the page's script needs. It stores repeated words as indexes
-// into runData.Words.
+// cellData is the data of a cell for the page's script. It stores words as indexes into
+// runData.Words.
 type cellData struct {
 	ID       string                   `json:"id"`
 	Verdict  catalog.Verdict          `json:"verdict"`
@@ -235,7 +233,7 @@ type cellData struct {
 	Command  string                   `json:"command"`
 }
 
-// runData is the data of all cells of a run that the page's script needs.
+// runData is the data of all cells for the page's script.
 type runData struct {
 	Cells   []cellData          `json:"cells"`
 	Figures []string            `json:"figures"`
@@ -245,7 +243,7 @@ type runData struct {
 	numbers map[string]int // the index of each word in Words
 }
 
-// figureColumns lists the columns of figures that the page shows for a cell, without duplicates.
+// figureColumns lists all columns with figures that the page shows for a cell.
 var figureColumns = slices.Concat(
 	slices.DeleteFunc(slices.Clone(detailColumns), isWords),
 	slices.DeleteFunc(slices.Clone(loadColumns), func(c column) bool {
@@ -341,7 +339,7 @@ func (d *runData) cell(run *experiment.Run, c experiment.Cell) cellData {
 // plain matches words that need no quotes in a shell.
 var plain = regexp.MustCompile(`^[A-Za-z0-9@%+=:,./_-]+$`)
 
-// command returns the command line that runs a cell again.
+// command returns the command that runs a cell again.
 func command(run *experiment.Run, c experiment.Cell) string {
 	words := []string{"loadgen", "run"}
 	for _, arg := range run.Config.Args {
@@ -382,7 +380,7 @@ func runPage(run *experiment.Run) (pageOf, error) {
 	return p, err
 }
 
-// signLegend explains what is unusual about some cells, which the legend of the heat map does not say.
+// signLegend explains what is unusual about some cells.
 func signLegend(run *experiment.Run) (lines []string) {
 	if momentary(run.Cells) {
 		lines = append(lines, momentLegend)

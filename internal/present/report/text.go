@@ -11,9 +11,8 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// Text renders the run for a terminal. It shows the environment, a table, the reasons for the
-// verdicts, and their meaning. If a run has many cells, it shows details only for those that are
-// not as expected.
+// Text writes the run for a terminal: the environment, a table, and the reasons for the verdicts.
+// If there are many cells, only unexpected ones have details.
 func Text(w io.Writer, run *experiment.Run) error {
 	return compose(run, false).text(w)
 }
@@ -37,12 +36,11 @@ func (d document) text(w io.Writer) error {
 	return err
 }
 
-// widest is the maximum width of a stacked table, in characters. Such a table still fits on a wide
-// terminal.
+// widest limits the width of a table, in characters.
 const widest = 200
 
-// text prints the table with aligned columns under their group headings. gap is the number of
-// spaces between columns. A stacked table that is too wide is printed in several parts.
+// text writes the table with aligned columns. gap is the number of spaces between columns. A table
+// that is too wide is split.
 func (t table) text(b *strings.Builder, gap int) {
 	if len(t.Rows) == 0 {
 		return
@@ -55,8 +53,7 @@ func (t table) text(b *strings.Builder, gap int) {
 	}
 }
 
-// parts splits a stacked table into tables that are narrow enough. Each of them repeats the first
-// column.
+// parts splits a table into narrower ones that all have the first column.
 func (t table) parts(gap int) []table {
 	if !t.stacked {
 		return []table{t}
@@ -78,7 +75,7 @@ func (t table) parts(gap int) []table {
 	return parts
 }
 
-// widths returns the width that each column needs, without regard to the group headings.
+// widths returns the width that each column needs.
 func (t table) widths() []int {
 	widths := make([]int, len(t.Headings))
 	for j, h := range t.Headings {
@@ -128,8 +125,7 @@ func (t table) textRow(b *strings.Builder, row []field, widths []int, gap int) {
 	}
 }
 
-// head returns the names of the columns as a row. Names with fewer lines than others are aligned at
-// the bottom.
+// head returns the names of the columns, aligned at the bottom.
 func (t table) head() []field {
 	head := make([]field, len(t.Headings))
 	height := 0
@@ -146,8 +142,7 @@ func (t table) head() []field {
 	return head
 }
 
-// groupLine returns the line of group headings. If a heading is wider than its columns together, it
-// widens the first of them.
+// groupLine returns the line of group headings. A heading that is too wide widens its first column.
 func (t table) groupLine(widths []int, gap int) string {
 	line, from := "", 0
 	for _, g := range t.Groups() {
@@ -171,7 +166,7 @@ func (t table) groupLine(widths []int, gap int) string {
 	return line
 }
 
-// pad appends spaces to text until it has the given width.
+// pad adds spaces to text until it has the given width.
 func pad(text string, to int) string {
 	return text + strings.Repeat(" ", max(0, to-width(text)))
 }

@@ -14,7 +14,7 @@ import (
 	"grablab/internal/measure/stat"
 )
 
-// head returns lines that describe the run, its environment and its load.
+// head returns lines that describe the run and its environment.
 func head(run *experiment.Run) []string {
 	e, c := run.Environment, run.Config
 	lines := []string{
@@ -91,13 +91,12 @@ func loadLine(run *experiment.Run) string {
 	return line
 }
 
-// settings describes the durations that determine how long a driver holds the lock and waits for
-// it.
+// settings describes how long a driver holds the lock and waits for it.
 func settings(c experiment.Cell) string {
 	return fmt.Sprintf("work %s, TTL %s, wait %s", ofMillis(*c.WorkMS), ofMillis(*c.TTLMS), ofMillis(*c.WaitMS))
 }
 
-// limits explains what limited each strategy in the search for the highest rate.
+// limits explains what limited each strategy in a search for the highest rate.
 func limits(run *experiment.Run) []string {
 	if !isPeak(run) {
 		return nil
@@ -124,7 +123,7 @@ func costLegend(cells []experiment.Cell) []string {
 	return lines
 }
 
-// legend explains the headings and marks that occur in the table of the given cells.
+// legend explains the headings and marks in the table of these cells.
 func legend(run *experiment.Run, cells []experiment.Cell) []string {
 	var lines []string
 	switch {
@@ -166,7 +165,7 @@ func legend(run *experiment.Run, cells []experiment.Cell) []string {
 
 func orNone(rule string) string { return cmp.Or(rule, "by none") }
 
-// notes gives the reason for the verdict of each cell, and facts that have no column in the table.
+// notes gives the reason for each verdict, and facts that have no column.
 func notes(cells []experiment.Cell) []string {
 	var said sayings
 	for _, c := range cells {
@@ -202,7 +201,7 @@ func facts(c experiment.Cell) []string {
 	return facts
 }
 
-// sayings groups cells about which the report says the same, so that one line can name all of them.
+// sayings groups cells with the same remark, so that one line can name all of them.
 type sayings struct {
 	order []string
 	names map[string][]string
@@ -226,7 +225,7 @@ func (s *sayings) lines(between string) []string {
 	return lines
 }
 
-// morals says in plain words what the figures of the cells mean.
+// morals explains in words what the figures mean.
 func morals(run *experiment.Run, cells []experiment.Cell) []string {
 	var said sayings
 	for _, c := range cells {
@@ -237,8 +236,7 @@ func morals(run *experiment.Run, cells []experiment.Cell) []string {
 	return said.lines(": ")
 }
 
-// findings returns sentences about one cell: what its figures show, and how long its ledger was
-// watched.
+// findings returns sentences about one cell.
 func findings(c experiment.Cell, cfg experiment.RunConfig) (texts []string) {
 	if m := moral(c, cfg); m != "" {
 		texts = append(texts, m)
@@ -249,7 +247,7 @@ func findings(c experiment.Cell, cfg experiment.RunConfig) (texts []string) {
 	return texts
 }
 
-// moral says in one sentence what the counts of a cell show. It returns "" if they show nothing.
+// moral explains in one sentence what the counts of a cell show, or returns "".
 func moral(c experiment.Cell, cfg experiment.RunConfig) string {
 	if c.DoubleGrabs == nil || c.OrdersDoubleGrabbed == nil || c.OrdersGrabbed == nil {
 		return ""
@@ -320,7 +318,7 @@ func ofAll(n, orders int) string {
 	return fmt.Sprintf("%d of %s %s", n, catalog.Plural(orders, "order", "orders"), verb)
 }
 
-// name returns the name of a cell, which is its strategy and, if it has one, its fault.
+// name returns the name of a cell: its strategy and its fault, if any.
 func name(c experiment.Cell) string {
 	if c.Fault == catalog.NoFault {
 		return c.Strategy
@@ -328,7 +326,7 @@ func name(c experiment.Cell) string {
 	return c.Strategy + "/" + string(c.Fault)
 }
 
-// counts formats a map of counts as a list that starts with the largest count.
+// counts formats counts as a list, the largest first.
 func counts(of map[string]int) string {
 	kinds := slices.SortedFunc(maps.Keys(of), func(a, b string) int {
 		return cmp.Or(of[b]-of[a], strings.Compare(a, b))
@@ -345,9 +343,8 @@ func ofMillis(ms float64) string {
 	return time.Duration(ms * float64(time.Millisecond)).String()
 }
 
-// causeOf names the failure mode that explains the double-grabs of a cell. Without a fault and
-// without a known mode, the cause is that two drivers read an order as open before either has
-// written. If nothing is known, causeOf returns only a full stop.
+// causeOf names the failure mode that explains the double-grabs of a cell. If nothing is known, it
+// returns only a full stop.
 func causeOf(c experiment.Cell) string {
 	id := mode(c)
 	for _, p := range c.Points {

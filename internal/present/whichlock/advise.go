@@ -15,8 +15,8 @@ import (
 	"grablab/internal/present/report"
 )
 
-// Facts summarizes what the reference runs showed about the recommended locks. It is built into the
-// program, because the program may run without the results.
+// Facts summarizes the reference runs of the recommended locks. It is part of the program, which
+// may run without these results.
 type Facts struct {
 	Run         string   `json:"run"` // the run under all faults
 	RunCommit   string   `json:"run_commit"`
@@ -26,7 +26,7 @@ type Facts struct {
 	Options     []Option `json:"options"`
 }
 
-// Option is a lock with its guard, and what the reference runs showed about it.
+// Option is a lock with its guard, and how it did in the reference runs.
 type Option struct {
 	Strategy string      `json:"strategy"`
 	Title    string      `json:"title"`
@@ -46,13 +46,13 @@ type Option struct {
 //go:embed facts.json
 var factsText []byte
 
-// KnownFacts returns the facts that are built into the program.
+// KnownFacts returns the facts that are part of the program.
 func KnownFacts() (f Facts, err error) {
 	err = json.Unmarshal(factsText, &f)
 	return f, err
 }
 
-// FactsOf computes the facts from the sources, and returns them as the text of facts.json.
+// FactsOf computes the facts from the sources, as the text of facts.json.
 func FactsOf(s Sources) ([]byte, error) {
 	p := &page{Sources: s}
 	f := Facts{
@@ -82,23 +82,23 @@ func FactsOf(s Sources) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// list returns a copy of names that is never nil, because JSON would write nil as null.
+// list returns a copy of names that is never nil, because JSON would show null.
 func list(names []string) []string { return append([]string{}, names...) }
 
-// Question is a question whose answer helps to choose a lock, with the possible answers.
+// Question is a question that helps to choose a lock, with its possible answers.
 type Question struct {
 	Name    string   `json:"name"`
 	Asks    string   `json:"asks"`
 	Answers []Answer `json:"answers"`
 }
 
-// Answer is one of the possible answers to a Question.
+// Answer is a possible answer to a Question.
 type Answer struct {
 	Name string `json:"name"`
 	Text string `json:"text"`
 }
 
-// Questions lists the questions whose answers Advise needs, in this order.
+// Questions lists the questions of Advise in order.
 var Questions = []Question{
 	{"rows", "May two drivers win the same order?", []Answer{
 		{"update", "no, and one conditional UPDATE can write the winner"},
@@ -114,15 +114,15 @@ var Questions = []Question{
 	{"stack", "What is the service written in?", stackAnswers()},
 }
 
-// Stack says for a programming language which library offers which lock. Locks maps a strategy to
-// its counterpart. If a strategy has no entry, the language has no such lock.
+// Stack says which libraries a programming language has for which locks. If Locks has no entry for
+// a strategy, there is no such lock.
 type Stack struct {
 	Name  string            `json:"name"`
 	Text  string            `json:"text"`
 	Locks map[string]string `json:"locks"`
 }
 
-// Duty is a step that the user must still take, with an example in code.
+// Duty is something that the user of a lock must do, with an example in code.
 type Duty struct {
 	Do   string   `json:"do"`
 	For  []string `json:"for,omitempty"` // conditions of Option.Duties of which one must hold; empty for every lock
@@ -131,7 +131,7 @@ type Duty struct {
 	SQL  []string `json:"sql,omitempty"` // replaces Code in Go for users of other languages
 }
 
-// Guide holds texts about programming languages and about duties of the user.
+// Guide holds texts about programming languages and duties.
 var Guide = func() (g struct {
 	Stacks []Stack `json:"stacks"`
 	Duties []Duty  `json:"duties"`
@@ -152,7 +152,7 @@ func stackAnswers() (all []Answer) {
 	return all
 }
 
-// FindStack returns the stack in Guide with this name. If there is none, the result has no locks.
+// FindStack returns the entry for a programming language, or one without locks.
 func FindStack(name string) Stack {
 	for _, s := range Guide.Stacks {
 		if s.Name == name {
@@ -162,21 +162,20 @@ func FindStack(name string) Stack {
 	return Stack{}
 }
 
-// serversOf maps each answer to the second question to the servers that the user has.
+// serversOf maps the answers to the second question to servers.
 var serversOf = map[string]lock.Backend{
 	"database": lock.SQL | lock.SQLLocks, "redis": lock.SQL | lock.SQLLocks | lock.Redis, "redlock": lock.SQL | lock.SQLLocks | lock.Redis | lock.RedisQuorum,
 	"zookeeper": lock.SQL | lock.SQLLocks | lock.ZooKeeper, "etcd": lock.SQL | lock.SQLLocks | lock.Etcd,
 }
 
-// mostAdvised is the maximum number of locks that Advise returns.
+// mostAdvised limits how many locks Advise returns.
 const mostAdvised = 3
 
-// ErrAnswer means that an answer is not among the possible answers to its question.
+// ErrAnswer means that a question has no such answer.
 var ErrAnswer = errors.New("whichlock: no such answer")
 
-// Advise returns the locks that fit the answers to Questions, starting with the best. Locks that
-// can handle the work come before those that cannot. Among these, cheap locks come before expensive
-// ones.
+// Advise returns the locks that fit the answers, the best first. Locks that cannot handle the work
+// come last, and cheap ones precede expensive ones.
 func (f Facts) Advise(answers []string) (fit []Option, err error) {
 	if len(answers) != len(Questions) {
 		return nil, fmt.Errorf("%w: %q for %d questions", ErrAnswer, answers, len(Questions))
@@ -206,7 +205,7 @@ func (f Facts) Advise(answers []string) (fit []Option, err error) {
 	return fit[:min(len(fit), mostAdvised)], nil
 }
 
-// fails returns 1 if the lock cannot handle work of this length, and 0 otherwise.
+// fails returns 1 if the lock cannot handle work of this length, or 0.
 func (o Option) fails(work string) int {
 	switch {
 	case work == "longer" && (slices.Contains(o.Inside, string(catalog.Slow)) || slices.Contains(o.Twice, string(catalog.Slow))),
@@ -216,8 +215,7 @@ func (o Option) fails(work string) int {
 	return 0
 }
 
-// But explains which requirement in the answers the lock does not meet. It returns "" if the lock
-// meets all of them.
+// But explains which requirement the lock does not meet, or returns "".
 func (o Option) But(answers []string) string {
 	work := answers[2]
 	switch {
@@ -232,8 +230,8 @@ func (o Option) But(answers []string) string {
 	}
 }
 
-// Duties returns the steps that the user of this lock must take. Examples are in Go only if the user
-// writes Go, and otherwise in SQL. A duty without an example in SQL has no code.
+// Duties returns what the user of this lock must do. The examples are in Go if the user writes Go,
+// and otherwise in SQL.
 func (o Option) Duties(answers []string) (all []Duty) {
 	rows, work, stack := answers[0], answers[2], answers[3]
 	s, err := lock.Find(o.Strategy)
@@ -257,7 +255,7 @@ func (o Option) Duties(answers []string) (all []Duty) {
 	return all
 }
 
-// trips returns Trips, or 0 if the option has no lock.
+// trips returns Trips, or 0 without a lock.
 func (o Option) trips() float64 {
 	if o.Trips == nil {
 		return 0

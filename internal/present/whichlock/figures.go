@@ -7,7 +7,7 @@ import (
 	"grablab/internal/measure/lockbench"
 )
 
-// figure formats x with three significant digits.
+// figure formats x with three digits.
 func figure(x float64) string {
 	switch {
 	case x >= 100:
@@ -27,18 +27,17 @@ func figureOf(x *float64) string {
 	return figure(*x)
 }
 
-// Statements returns how many database statements a request needs under plain load.
+// Statements returns how many SQL statements a request needs without a fault.
 func (p *page) Statements(name string) string {
 	return figureOf(p.PlainLoad(name).DBStatementsPerRequest)
 }
 
-// RedisCommands returns how many Redis commands a request needs under plain load.
+// RedisCommands returns how many Redis commands a request needs without a fault.
 func (p *page) RedisCommands(name string) string {
 	return figureOf(p.PlainLoad(name).RedisCommandsPerRequest)
 }
 
-// row returns the benchmark's row for a lock in a case. It returns nil if the lock was not measured
-// in that case.
+// row returns the result of a lock in one case of the benchmark, or nil if it was not measured.
 func (p *page) row(name, benchCase string) *lockbench.Row {
 	for i, row := range p.Bench.Rows {
 		if row.Strategy == name && row.Case == benchCase {
@@ -48,19 +47,18 @@ func (p *page) row(name, benchCase string) *lockbench.Row {
 	return nil
 }
 
-// Trips returns the cost of a lock in a case of the benchmark, in round trips with the confidence
-// interval. Depending on the case, this is the cost of acquire and release by one worker, or of one
-// hand-over.
+// Trips returns the cost of a lock in one case of the benchmark, in round trips with the confidence
+// interval.
 func (p *page) Trips(name, benchCase string) string {
 	row := p.row(name, benchCase)
 	if row == nil || row.Ratio == nil || row.RatioLow == nil || row.RatioHigh == nil {
 		return "?"
 	}
-	// The benchmark's ratios are relative to its floor, which makes two round trips.
+	// The benchmark compares with its floor, which makes two round trips.
 	return fmt.Sprintf("%s [%s, %s]", figure(2**row.Ratio), figure(2**row.RatioLow), figure(2**row.RatioHigh))
 }
 
-// RoundTrip returns how long a round trip to Redis took in the benchmark.
+// RoundTrip returns how long a round trip to Redis takes in the benchmark.
 func (p *page) RoundTrip() string {
 	row := p.row(lockbench.Floor, "uncontended")
 	if row == nil {
@@ -79,7 +77,7 @@ func (p *page) MeanGap(name string) string {
 	return figure(*row.GapMeanUS / (floor.P50US / 2))
 }
 
-// Commands returns how many commands an acquisition sends, first without and then with contention.
+// Commands returns how many commands an acquisition needs, without contention and with it.
 func (p *page) Commands(name string) string {
 	sent := func(benchCase string) string {
 		if row := p.row(name, benchCase); row != nil {
@@ -109,7 +107,7 @@ func (p *page) Fair(name string) string {
 // Waiter describes what a driver does while it waits for the lock.
 func (p *page) Waiter(name string) string { return p.strategy(name).Waiter }
 
-// Token says whether a strategy has a fencing token, and whether it is checked.
+// Token says whether a strategy has a fencing token that is checked.
 func (p *page) Token(name string) string {
 	switch s := p.strategy(name); {
 	case s.Guard == "fenced":
@@ -121,8 +119,8 @@ func (p *page) Token(name string) string {
 	}
 }
 
-// Version returns the version of the library that implements a strategy. For our own strategies, it
-// returns the commit of this repository.
+// Version returns the version of the library of a strategy, or the commit of this repository for
+// our own.
 func (p *page) Version(name string) string {
 	module := p.strategy(name).Module
 	if module == "" {
@@ -135,8 +133,8 @@ func (p *page) Version(name string) string {
 	return v
 }
 
-// Rate says how often per second a lock is acquired in a case of the benchmark, and how many
-// commands each acquisition sends.
+// Rate says how often a lock is acquired per second in a case of the benchmark, and with how many
+// commands.
 func (p *page) Rate(name, benchCase string) string {
 	row := p.row(name, benchCase)
 	if row == nil {
@@ -146,17 +144,16 @@ func (p *page) Rate(name, benchCase string) string {
 	return fmt.Sprintf("%.0f times a second (%s commands each)", row.OpsPerS, figureOf(row.SentPerOp))
 }
 
-// IsFaster reports whether a lock is acquired more often per second than another lock in the same
-// case of the benchmark.
+// IsFaster reports whether a lock is acquired more often per second than another one.
 func (p *page) IsFaster(name, than, benchCase string) bool {
 	a, b := p.row(name, benchCase), p.row(than, benchCase)
 	return a != nil && b != nil && a.OpsPerS > b.OpsPerS
 }
 
-// BenchFolder returns the name of the benchmark's folder in results/.
+// BenchFolder returns the name of the benchmark in results/.
 func (p *page) BenchFolder() string { return benchFolder }
 
-// ClaimsFile returns the name of the file in results/ that has the output of .ci/claims.
+// ClaimsFile returns the name of the file in results/ with the output of .ci/claims.
 func (p *page) ClaimsFile() string { return claimsFile }
 
 // Measured returns what the first group of a pattern matches in the output of .ci/claims.

@@ -10,7 +10,7 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// cells returns the cells of a strategy, taken from the run that contains the strategy.
+// cells returns the cells of a strategy in its reference run.
 func (p *page) cells(name string) []experiment.Cell {
 	cells := cellsOf(p.runOf(name), name)
 	if len(cells) == 0 {
@@ -19,7 +19,7 @@ func (p *page) cells(name string) []experiment.Cell {
 	return cells
 }
 
-// runOf returns the reference run under all faults that contains a strategy.
+// runOf returns the reference run under all faults that includes a strategy.
 func (p *page) runOf(name string) *experiment.Run {
 	for _, run := range []*experiment.Run{p.Unique, p.Libraries} {
 		if len(cellsOf(run, name)) > 0 {
@@ -33,7 +33,7 @@ func cellsOf(run *experiment.Run, strategy string) []experiment.Cell {
 	return slices.DeleteFunc(slices.Clone(run.Cells), func(c experiment.Cell) bool { return c.Strategy != strategy })
 }
 
-// underFaults returns the cells under a fault for which the predicate returns true.
+// underFaults returns the cells with a fault that match.
 func underFaults(cells []experiment.Cell, matches func(experiment.Cell) bool) []experiment.Cell {
 	return slices.DeleteFunc(slices.Clone(cells), func(c experiment.Cell) bool { return c.Fault == catalog.NoFault || !matches(c) })
 }
@@ -45,7 +45,7 @@ func isStruck(c experiment.Cell) bool  { return c.Verdict != catalog.NA }
 func letsTwoIn(c experiment.Cell) bool { return c.Exclusive != nil && *c.Exclusive == experiment.No }
 func onlyTwoIn(c experiment.Cell) bool { return letsTwoIn(c) && !isTwice(c) }
 
-// faultsOf returns the names of the faults of the given cells.
+// faultsOf returns the names of the cells' faults.
 func faultsOf(cells []experiment.Cell) []string {
 	var names []string
 	for _, c := range cells {
@@ -54,22 +54,22 @@ func faultsOf(cells []experiment.Cell) []string {
 	return names
 }
 
-// Twice returns the faults under which an order was grabbed twice with the strategy.
+// Twice returns the faults under which an order was grabbed twice.
 func (p *page) Twice(name string) []string { return faultsOf(underFaults(p.cells(name), isTwice)) }
 
-// TwoInside returns the faults under which the lock let two holders in, although no order was
-// grabbed twice.
+// TwoInside returns the faults under which the lock had two holders, although no order was grabbed
+// twice.
 func (p *page) TwoInside(name string) []string {
 	return faultsOf(underFaults(p.cells(name), onlyTwoIn))
 }
 
-// Stuck returns the faults after which no driver can grab an order any more.
+// Stuck returns the faults that leave an order that no driver can grab.
 func (p *page) Stuck(name string) []string { return faultsOf(underFaults(p.cells(name), isStuck)) }
 
 // Striking returns the faults that can affect a strategy.
 func (p *page) Striking(name string) []string { return faultsOf(underFaults(p.cells(name), isStruck)) }
 
-// PlainLoad returns the cell of a strategy under a load without a fault.
+// PlainLoad returns the cell of a strategy without a fault.
 func (p *page) PlainLoad(name string) experiment.Cell {
 	for _, c := range p.cells(name) {
 		if c.Fault == catalog.NoFault {
@@ -80,8 +80,8 @@ func (p *page) PlainLoad(name string) experiment.Cell {
 	return experiment.Cell{}
 }
 
-// DoubleGrabs returns how many grabs were too many under a load without a fault. It returns 0 if
-// the strategy was not unsafe.
+// DoubleGrabs returns how many grabs were too many without a fault, or 0 if the strategy was not
+// unsafe.
 func (p *page) DoubleGrabs(name string) int {
 	if c := p.PlainLoad(name); isTwice(c) && c.DoubleGrabs != nil {
 		return *c.DoubleGrabs
@@ -89,24 +89,24 @@ func (p *page) DoubleGrabs(name string) int {
 	return 0
 }
 
-// AllSafe reports whether a strategy was safe under every fault that can affect it.
+// AllSafe reports whether a strategy was safe under every fault that affects it.
 func (p *page) AllSafe(name string) bool {
 	return !slices.ContainsFunc(p.cells(name), func(c experiment.Cell) bool { return isTwice(c) || isStuck(c) || isUnknown(c) })
 }
 
-// NeverTwice reports whether no order was grabbed twice with any of the strategies.
+// NeverTwice reports whether none of these strategies let an order be grabbed twice.
 func (p *page) NeverTwice(names []string) bool {
 	return !slices.ContainsFunc(names, func(name string) bool {
 		return slices.ContainsFunc(p.cells(name), func(c experiment.Cell) bool { return isTwice(c) || isUnknown(c) })
 	})
 }
 
-// EachBreaks reports whether each of the strategies let two drivers win under some fault.
+// EachBreaks reports whether each of these strategies had two winners under some fault.
 func (p *page) EachBreaks(names []string) bool {
 	return len(names) > 0 && !slices.ContainsFunc(names, func(name string) bool { return len(p.Twice(name)) == 0 })
 }
 
-// LibraryNames returns the names of the libraries that the reference run contains.
+// LibraryNames returns the names of the libraries in the reference run.
 func (p *page) LibraryNames() (names []string) {
 	for _, s := range lock.Peers {
 		if len(cellsOf(p.Libraries, s.Name)) > 0 {
@@ -116,17 +116,17 @@ func (p *page) LibraryNames() (names []string) {
 	return names
 }
 
-// Names returns all strategies in the tables of the page: our recommended ones and the libraries.
+// Names returns all strategies in the tables: the recommended ones and the libraries.
 func (p *page) Names() []string { return slices.Concat(Choices, p.LibraryNames()) }
 
 // OwnNames returns our recommended strategies.
 func (p *page) OwnNames() []string { return Choices }
 
-// IsLock reports whether a strategy uses a lock at all.
+// IsLock reports whether a strategy uses a lock.
 func (p *page) IsLock(name string) bool { return p.strategy(name).Excludes != catalog.NoExclusion }
 
-// Remote returns the recommended strategies whose lock is on servers other than the database. The
-// parameter fenced selects those with or those without a checked fencing token.
+// Remote returns the recommended strategies whose lock is not in the database, either with a
+// checked fencing token or without.
 func (p *page) Remote(fenced bool) (names []string) {
 	for _, name := range Choices {
 		s := p.strategy(name)
@@ -137,16 +137,16 @@ func (p *page) Remote(fenced bool) (names []string) {
 	return names
 }
 
-// SurvivedByRedlock returns the faults that break watchdog, which uses one node, but not redlock.
+// SurvivedByRedlock returns the faults that break watchdog, with its single node, but not redlock.
 func (p *page) SurvivedByRedlock() []string {
 	broken := p.Twice("redlock")
 	return slices.DeleteFunc(p.Twice("watchdog"), func(f string) bool { return slices.Contains(broken, f) })
 }
 
-// hangOutcomes groups the locks by what happens if the work of their holder never returns.
+// hangOutcomes groups the locks by what happens if their holder's work never returns.
 type hangOutcomes struct{ Stuck, LetIn, Neither []string }
 
-// HangOutcomes groups the locks by what happened in the runs in which the work never returned.
+// HangOutcomes groups the locks by what happened when the work never returned.
 func (p *page) HangOutcomes() (o hangOutcomes) {
 	for _, name := range p.Names() {
 		for _, c := range p.cells(name) {
@@ -168,7 +168,7 @@ func modeLink(id string) string {
 	return fmt.Sprintf("[%s](failure-modes.md#%s)", id, strings.ToLower(id))
 }
 
-// quoteNames formats names as code and separates them with commas.
+// quoteNames formats names as code, with commas.
 func quoteNames(names []string) string {
 	if len(names) == 0 {
 		return ""
@@ -176,16 +176,14 @@ func quoteNames(names []string) string {
 	return "`" + strings.Join(names, "`, `") + "`"
 }
 
-// lossTotals compares runs in which holders check whether they have lost their lock with runs in
-// which they do not. It counts the unsafe points of a grab over all cells in which the two differ.
-// Helps reports whether the check makes fewer points unsafe but makes no strategy safe.
+// lossTotals counts the unsafe points of a grab, once if holders check for a lost lock and once if
+// they do not. Helps reports whether the check makes fewer points unsafe, but no strategy safe.
 type lossTotals struct {
 	Ignoring, Checking int
 	Helps              bool
 }
 
-// LossTotals compares the runs in which holders check for a lost lock with those in which they
-// ignore the loss.
+// LossTotals compares runs in which holders check for a lost lock with runs in which they do not.
 func (p *page) LossTotals() (t lossTotals) {
 	t.Helps = true
 	for _, name := range Choices {

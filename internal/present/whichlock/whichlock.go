@@ -34,7 +34,7 @@ type Sources struct {
 	Versions  map[string]string // versions of the libraries, by module
 }
 
-// The names of the sources in the folder results/.
+// Names of the sources in results/.
 const (
 	matrixFolder    = "reference-matrix-local"
 	uniqueFolder    = "reference-unique-local"
@@ -44,13 +44,13 @@ const (
 	claimsFile      = "claims.txt"
 )
 
-// A sourceRun is one of the runs, with its folder in results/ and a description.
+// A sourceRun is a run in results/, with its folder and description.
 type sourceRun struct {
 	What, Folder string
 	Run          *experiment.Run
 }
 
-// Runs lists the runs among the sources, in the order in which load reads them.
+// Runs lists the runs among the sources.
 func (s *Sources) Runs() []sourceRun {
 	return []sourceRun{
 		{"our strategies under all faults", matrixFolder, s.Matrix},
@@ -89,7 +89,7 @@ func load(root string) (s Sources, err error) {
 	return s, err
 }
 
-// Versions returns the version of each module that the text of a go.mod requires.
+// Versions returns the modules in a go.mod with their versions.
 func Versions(mod string) map[string]string {
 	found := map[string]string{}
 	for line := range strings.Lines(mod) {
@@ -100,8 +100,7 @@ func Versions(mod string) map[string]string {
 	return found
 }
 
-// Choices lists the strategies that are a reasonable choice for a reader. All others demonstrate
-// mistakes.
+// Choices lists the strategies that readers may want to use. All others demonstrate mistakes.
 var Choices = []string{
 	"mysql-cas", "mysql-unique", "mysql-getlock", "mysql-forupdate", "setnx", "setnx-fenced", "watchdog", "watchdog-fenced", "handoff",
 	"redlock", "zookeeper", "zookeeper-fenced", "etcd", "etcd-fenced",
@@ -110,8 +109,7 @@ var Choices = []string{
 //go:embed which-lock.tmpl
 var pageTemplate string
 
-// Write writes the page as Markdown. It returns an error if the sources do not support a sentence
-// of the page.
+// Write writes the page as Markdown. It returns an error if the sources contradict a sentence.
 func Write(w io.Writer, s Sources) error {
 	p := &page{Sources: s}
 	parsed, err := template.New("which-lock").Funcs(template.FuncMap{
@@ -140,9 +138,8 @@ func Write(w io.Writer, s Sources) error {
 	return err
 }
 
-// A page holds what the template reads: the sources, and methods that select from them. If a method
-// finds that a source is incomplete, it records a problem and returns a placeholder. So Write can
-// report all problems together.
+// A page holds the sources for the template. If a source is incomplete, its methods record the
+// problem, so that Write can report all problems together.
 type page struct {
 	Sources
 	problems []error
@@ -152,7 +149,7 @@ func (p *page) fail(format string, args ...any) {
 	p.problems = append(p.problems, fmt.Errorf("whichlock: "+format, args...))
 }
 
-// claim returns the sentence in bold. If its condition is false or empty, it records a problem.
+// claim returns the sentence in bold, and records a problem if its condition is false or empty.
 func (p *page) claim(condition any, sentence string) string {
 	if holds, _ := template.IsTrue(condition); !holds {
 		p.fail("the runs no longer show: %s", sentence)
@@ -160,8 +157,7 @@ func (p *page) claim(condition any, sentence string) string {
 	return "**" + sentence + "**"
 }
 
-// Short returns the table for the README, which says what breaks each recommended strategy and what
-// the strategy costs.
+// Short returns the table for the README: what breaks each recommended strategy, and what it costs.
 func Short(s Sources) string {
 	p := &page{Sources: s}
 	var b strings.Builder
@@ -176,7 +172,7 @@ func Short(s Sources) string {
 	return b.String()
 }
 
-// strategy returns the strategy with this name. If there is none, it records a problem.
+// strategy returns the strategy with this name, or records a problem.
 func (p *page) strategy(name string) lock.Strategy {
 	s, err := lock.Find(name)
 	if err != nil {

@@ -5,17 +5,16 @@ import (
 	"strconv"
 )
 
-// figure returns a function that draws a random whole number from low to high and stores it as a
-// fact.
+// figure returns a function that chooses a random number from low to high and stores it as a fact.
 func figure(name string, low, high int) func(*rand.Rand, Facts) {
 	return func(r *rand.Rand, f Facts) { f[name] = strconv.Itoa(low + r.IntN(high-low+1)) }
 }
 
-// ownBounds holds the flags that limit the search for flaws in the user's own lock.
+// ownBounds holds the flags for the search for mistakes in the user's lock.
 const ownBounds = "-actors 3 -faults slow,pause,crash,cancel -everything -seconds 40 " +
 	"-property one-winner,lease-exclusive,stale-write,fence,stuck,release-effective"
 
-// Exercises lists the twelve exercises in their order.
+// Exercises lists the twelve exercises in order.
 var Exercises = []Exercise{
 	{
 		Number: 1, Minutes: 4, Options: "abcd", Right: "d", Draw: figure("drivers", 8, 18), Hints: 1,
@@ -163,8 +162,8 @@ var Exercises = []Exercise{
 	},
 }
 
-// clocks holds the flags of a load whose result depends only on the clock offset and not on chance.
-// The clock of the second instance is ahead, and the first of two drivers uses the first instance.
+// clocks holds the flags of a load whose result only depends on the clock offset. The clock of the
+// second instance is ahead.
 const clocks = "-ttl 500ms -work 20ms -orders 10 -drivers 10 -rate 200 -seed {seed}"
 
 const nodes = "-strategies watchdog,redlock,redlock-miswired -seed {seed}"

@@ -12,14 +12,13 @@ import (
 	"grablab/internal/explore/schedule"
 )
 
-// The keys of reasons that several questions share.
+// Keys of reasons that several questions share.
 const (
 	right = "right"
 	other = "other" // wrong, but not because of a known mistaken belief
 )
 
-// Tolerances for figures that vary from machine to machine. An answer is right if it differs from
-// the measured figure by at most the tolerance.
+// Tolerances for figures that vary from machine to machine.
 const (
 	waitTolerance     = 0.15
 	commandsTolerance = 0.20
@@ -29,8 +28,7 @@ const (
 func rightFor(points int) (Mark, error)   { return Mark{points, right}, nil }
 func wrongBy(belief string) (Mark, error) { return Mark{0, belief}, nil }
 
-// bare removes words and units around a figure. For example, it returns 10 for "step 10", 4000 for
-// "4000 ms", and 3.4 for "3.4x".
+// bare removes words and units around a figure: "step 10" becomes 10, and "3.4x" becomes 3.4.
 func bare(word string) string {
 	word = strings.TrimPrefix(strings.ToLower(strings.TrimSpace(word)), "step")
 	for _, unit := range []string{"ms", "x", "×"} {
@@ -39,7 +37,7 @@ func bare(word string) string {
 	return strings.TrimSpace(word)
 }
 
-// parseWhole parses an answer that must be a whole number and not negative.
+// parseWhole parses an answer that must be a whole number, not below 0.
 func parseWhole(word string) (int, error) {
 	n, err := strconv.Atoi(bare(word))
 	if err != nil || n < 0 {
@@ -48,7 +46,7 @@ func parseWhole(word string) (int, error) {
 	return n, nil
 }
 
-// decimal parses an answer that must be a number and not negative.
+// decimal parses an answer that must be a number, not below 0.
 func decimal(word string) (float64, error) {
 	x, err := strconv.ParseFloat(bare(word), 64)
 	if err != nil || x < 0 || math.IsInf(x, 0) || math.IsNaN(x) {
@@ -57,7 +55,7 @@ func decimal(word string) (float64, error) {
 	return x, nil
 }
 
-// oneOf returns the answer in lower case. It returns an error unless the answer is one of words.
+// oneOf returns the answer in lower case, or an error if it is not one of words.
 func oneOf(word string, words ...string) (string, error) {
 	word = strings.ToLower(strings.TrimSpace(word))
 	if !slices.Contains(words, word) {
@@ -79,7 +77,7 @@ func yesOrNo(word string) (string, error) {
 
 var yesNo = []string{"yes", "no"}
 
-// missing returns the error for a fact that the commands of the exercise have not measured.
+// missing returns the error for a fact that no command has measured.
 func missing(fact string) (Mark, error) {
 	return Mark{}, fmt.Errorf("%w: %s", errMeasure, fact)
 }
@@ -112,7 +110,7 @@ func count(points int, fact string, mistakes ...mistake) func(words []string, f 
 	}
 }
 
-// provesNothing judges the second question of exercise 2, which asks whether the first run is safe.
+// provesNothing judges the second question of exercise 2: is the first run safe?
 func provesNothing(words []string, f Facts) (Mark, error) {
 	word, err := yesOrNo(words[0])
 	switch {
@@ -126,7 +124,7 @@ func provesNothing(words []string, f Facts) (Mark, error) {
 	return wrongBy("passed")
 }
 
-// longestWait judges exercise 3, which asks for the longest wait for the lock of a dead driver.
+// longestWait judges exercise 3, which asks how long drivers wait for the lock of a dead driver.
 func longestWait(words []string, f Facts) (Mark, error) {
 	ms, err := decimal(words[0])
 	if err != nil {
@@ -153,7 +151,7 @@ func longestWait(words []string, f Facts) (Mark, error) {
 	return wrongBy(other)
 }
 
-// oneLineMore judges exercise 4, in which the user adds one line to a schedule.
+// oneLineMore judges exercise 4, in which the user adds a line to a schedule.
 func oneLineMore(_ []string, f Facts) (Mark, error) {
 	was, is, err := handedIn(f, "expire.schedule")
 	switch {
@@ -175,8 +173,7 @@ func oneLineMore(_ []string, f Facts) (Mark, error) {
 	return rightFor(2)
 }
 
-// pausedAfter judges the first question of exercise 6, which asks for the step after which driver A
-// is paused.
+// pausedAfter judges the first question of exercise 6: after which step is driver A paused?
 func pausedAfter(words []string, f Facts) (Mark, error) {
 	n, err := parseWhole(words[0])
 	if err != nil {
@@ -200,9 +197,8 @@ func pausedAfter(words []string, f Facts) (Mark, error) {
 	return wrongBy(other)
 }
 
-// smallestOffset judges exercise 7, which asks for the smallest clock offset in ms that breaks the
-// lock. The answer is right if a run slightly below it is safe and a run slightly above it is
-// unsafe.
+// smallestOffset judges exercise 7, which asks for the smallest clock offset that breaks the lock.
+// A run just below the answer must be safe, and a run just above it unsafe.
 func smallestOffset(words []string, f Facts) (Mark, error) {
 	if _, err := offset(words); err != nil {
 		return Mark{}, err
@@ -227,19 +223,17 @@ func offset(words []string) (int, error) {
 	return n, err
 }
 
-// around stores two offsets, one below and one above the answer. The check runs the load with both
-// of them.
+// around stores an offset just below the answer and one just above it, for two runs of the load.
 func around(words []string, f Facts) error {
 	n, err := offset(words)
 	f["below"], f["above"] = strconv.Itoa(max(0, n-offsetTolerance)), strconv.Itoa(n+offsetTolerance)
 	return err
 }
 
-// pointsOfGrab lists the points of a grab from which the user can choose in exercise 8.
+// pointsOfGrab lists the points of a grab that the user can choose in exercise 8.
 var pointsOfGrab = []string{"before read 1", "after read 1", "before renew 1", "before claim 1", "after claim 1"}
 
-// whereStopped judges the first question of exercise 8, which asks for the point at which the
-// holder was stopped.
+// whereStopped judges the first question of exercise 8: at which point was the holder stopped?
 func whereStopped(words []string, f Facts) (Mark, error) {
 	point := strings.ToLower(strings.Join(strings.Fields(words[0]), " "))
 	unsafe, ok := f["paused.unsafe"]
@@ -260,7 +254,7 @@ func whereStopped(words []string, f Facts) (Mark, error) {
 	return Mark{}, fmt.Errorf("%w: %q is no point of a grab; such as %q is", ErrAnswer, words[0], "after read 1")
 }
 
-// The six cells of exercise 9, and the verdicts from which the user can choose.
+// The six cells of exercise 9, and the verdicts to choose from.
 var (
 	nineFaults   = []string{"redis-restart", "amnesia"}
 	nineVerdicts = []string{string(catalog.Safe), string(catalog.Unsafe), string(catalog.NA)}
@@ -276,8 +270,7 @@ func cellsOfNine() (all []string) {
 	return all
 }
 
-// sixCells judges exercise 9, which asks for the verdicts of six cells. The cells under
-// redis-restart come first.
+// sixCells judges exercise 9, which asks for the verdicts of six cells.
 func sixCells(words []string, f Facts) (Mark, error) {
 	var cells [2][3]string
 	wrong := ""
@@ -316,8 +309,7 @@ func sixCells(words []string, f Facts) (Mark, error) {
 	return wrongBy(other)
 }
 
-// linesMoved judges the first question of exercise 10, in which the user reorders the lines of a
-// schedule.
+// linesMoved judges the first question of exercise 10, in which the user reorders a schedule.
 func linesMoved(_ []string, f Facts) (Mark, error) {
 	was, is, err := handedIn(f, "half.schedule")
 	if err != nil {
@@ -339,8 +331,7 @@ func linesMoved(_ []string, f Facts) (Mark, error) {
 	return rightFor(1)
 }
 
-// overlapsRemain judges the second question of exercise 10, which asks whether a fence prevents
-// overlaps.
+// overlapsRemain judges the second question of exercise 10: does a fence prevent overlaps?
 func overlapsRemain(words []string, f Facts) (Mark, error) {
 	word, err := yesOrNo(words[0])
 	if err != nil {
@@ -356,8 +347,8 @@ func overlapsRemain(words []string, f Facts) (Mark, error) {
 	return wrongBy("outside")
 }
 
-// commandsOver judges the first question of exercise 11, which asks how many times as many commands
-// redlock needs as setnx.
+// commandsOver judges the first question of exercise 11: how many times as many commands does
+// redlock need as setnx?
 func commandsOver(words []string, f Facts) (Mark, error) {
 	x, err := decimal(words[0])
 	if err != nil {
@@ -382,8 +373,8 @@ func commandsOver(words []string, f Facts) (Mark, error) {
 	return wrongBy(other)
 }
 
-// ownScored lists properties that the user's lock must keep under faults in exercise 12. One point
-// depends on these properties, and another on the ledger.
+// ownScored lists the properties that earn a point in exercise 12 if the user's lock keeps them
+// under faults.
 var ownScored = []string{catalog.LeaseExclusive, catalog.StuckOrder, catalog.ReleaseEffective}
 
 // notRefused forgets why an earlier version of the user's lock was refused.
@@ -392,8 +383,8 @@ func notRefused(_ []string, f Facts) error {
 	return nil
 }
 
-// ownLock judges exercise 12. It gives one point each if the lock breaks no property without
-// faults, keeps the properties in ownScored, and keeps one-winner.
+// ownLock judges exercise 12. There is a point for no failure without faults, one for the
+// properties in ownScored, and one for one-winner.
 func ownLock(_ []string, f Facts) (Mark, error) {
 	faultless, faulted := strings.Fields(f["own.faultless"]), strings.Fields(f["own.faulted"])
 	broken := slices.Concat(faultless, faulted)
@@ -426,19 +417,19 @@ func ownLock(_ []string, f Facts) (Mark, error) {
 	return Mark{points, "lock"}, nil
 }
 
-// handed is a schedule together with the text of its steps, one line for each.
+// handed is a schedule and its steps as lines of text.
 type handed struct {
 	schedule.Schedule
 	lines []string
 }
 
-// Header returns the text of the schedule above the steps.
+// Header returns the text above the steps.
 func (h handed) Header() string {
 	h.Steps, h.Mode = nil, ""
 	return h.Schedule.String()
 }
 
-// handedIn returns the schedule that the search found, and the schedule that the user handed in.
+// handedIn returns the schedule that the search found, and the user's schedule.
 func handedIn(f Facts, fact string) (was, is handed, err error) {
 	if f[fact] == "" {
 		return was, is, fmt.Errorf("%w: %s", errMeasure, fact)
@@ -459,7 +450,7 @@ func readHanded(text string) (h handed, err error) {
 	return h, nil
 }
 
-// isSubsequence reports whether long contains all lines of short, in the same order.
+// isSubsequence reports whether long contains all lines of short in the same order.
 func isSubsequence(short, long []string) bool {
 	i := 0
 	for _, s := range long {

@@ -15,10 +15,10 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// errMeasure means that a command did not produce a result that the exercise needs.
+// errMeasure means that a command did not produce what the exercise needs.
 var errMeasure = errors.New("workshop: not measured")
 
-// all combines several measures into one function, which calls all of them and joins their errors.
+// all combines several measures into one function and joins their errors.
 func all(measures ...func(Outcome, Facts) error) func(Outcome, Facts) error {
 	return func(o Outcome, f Facts) error {
 		var err error
@@ -29,7 +29,7 @@ func all(measures ...func(Outcome, Facts) error) func(Outcome, Facts) error {
 	}
 }
 
-// cell returns a function that stores the figures of one cell of a run as facts.
+// cell returns a function that stores the figures of a cell as facts.
 func cell(prefix, strategy, fault string) func(Outcome, Facts) error {
 	return func(o Outcome, f Facts) error {
 		if o.Run == nil {
@@ -74,8 +74,7 @@ func noteFigure(set func(name, value string), name string, n *int) {
 	}
 }
 
-// threeCells returns a function that stores the verdicts of the three strategies of exercise 9
-// under a fault.
+// threeCells returns a function that stores the verdicts of exercise 9 under a fault.
 func threeCells(fault string) func(Outcome, Facts) error {
 	var each []func(Outcome, Facts) error
 	for _, strategy := range nineStrategies {
@@ -100,7 +99,7 @@ func explored(o Outcome, strategy string) (r explore.Result, first *explore.Fail
 	return r, first, nil
 }
 
-// search returns a function that stores the result that a search or a replay had for one strategy.
+// search returns a function that stores the result of a search for one strategy.
 func search(prefix, strategy string) func(Outcome, Facts) error {
 	return func(o Outcome, f Facts) error {
 		r, first, err := explored(o, strategy)
@@ -130,8 +129,8 @@ func search(prefix, strategy string) func(Outcome, Facts) error {
 	}
 }
 
-// rows returns a function that stores how many winners the ledger has after a replay. It also
-// stores in how many moments two drivers believed to hold the lock.
+// rows returns a function that stores how many winners a replay had, and for how many moments two
+// drivers believed to hold the lock.
 func rows(prefix string) func(Outcome, Facts) error {
 	return func(o Outcome, f Facts) error {
 		r, _, err := explored(o, "")
@@ -157,8 +156,8 @@ func rows(prefix string) func(Outcome, Facts) error {
 	}
 }
 
-// forced returns a function that stores how many grabs a real ledger has after a run that was
-// forced to follow a schedule.
+// forced returns a function that stores how many grabs the ledger has after a forced run on real
+// servers.
 func forced(prefix string) func(Outcome, Facts) error {
 	return func(o Outcome, f Facts) error {
 		if o.Forced == nil {
@@ -169,8 +168,7 @@ func forced(prefix string) func(Outcome, Facts) error {
 	}
 }
 
-// scripts returns a function that stores how an instance replied after Redis had forgotten its
-// scripts.
+// scripts returns a function that stores how an instance replied after Redis forgot its scripts.
 func scripts(prefix string) func(Outcome, Facts) error {
 	return func(o Outcome, f Facts) error {
 		if o.Scripts == nil || !o.Scripts.Locked {
@@ -182,7 +180,7 @@ func scripts(prefix string) func(Outcome, Facts) error {
 	}
 }
 
-// replayed stores what happened in a replay of the schedule that the user handed in.
+// replayed stores what happened in a replay of the user's schedule.
 func replayed(o Outcome, f Facts) error {
 	r, first, err := explored(o, "")
 	if err != nil {
@@ -206,7 +204,7 @@ func replayed(o Outcome, f Facts) error {
 	return nil
 }
 
-// judgeOwnLock stores which properties the user's lock breaks, separately with faults and without.
+// judgeOwnLock stores which properties the user's lock breaks, with faults and without.
 func judgeOwnLock(o Outcome, f Facts) error {
 	r, first, err := explored(o, "")
 	if err != nil {

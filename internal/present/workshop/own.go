@@ -15,10 +15,10 @@ import (
 //go:embed own_lock.go.txt
 var OwnLock string
 
-// ownFile is the name of the file with the user's own lock, in the folder of the exercise.
+// ownFile is the name of the file with the user's own lock.
 const ownFile = "my.go"
 
-// template writes OwnLock to the user's file as a starting point, unless the file already exists.
+// template copies OwnLock to the user's file, unless the file exists.
 func (s *Session) template(e Exercise, f Facts) error {
 	path := s.Path(e, ownFile)
 	f["template"] = path

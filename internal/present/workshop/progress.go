@@ -11,10 +11,10 @@ import (
 	"grablab/internal/testbed/infile"
 )
 
-// progressSchema is the version of the format of the progress file.
+// progressSchema is the version of the progress file's format.
 const progressSchema = 1
 
-// Progress is the state of all exercises. It is stored in one file in the results folder.
+// Progress is the user's progress in all exercises, stored in one file.
 type Progress struct {
 	Schema    int            `json:"schema"`
 	Seed      uint64         `json:"seed"`
@@ -42,8 +42,8 @@ type Answer struct {
 	Last  *Mark    `json:"last,omitempty"`  // the mark for the last answer; nil if there was none
 }
 
-// ReadProgress reads the progress file at path. If the file does not exist, ReadProgress returns a
-// new Progress with the given seed. The function write must replace a file atomically.
+// ReadProgress reads a progress file. If there is none, it returns a new Progress with the given
+// seed. write must replace a file atomically.
 func ReadProgress(path string, seed uint64, write func(path string, data []byte) error) (*Progress, error) {
 	p := &Progress{Schema: progressSchema, Seed: seed, Exercises: map[int]*State{}, path: path, write: write}
 	b, err := infile.Read(path, infile.Small)
@@ -77,8 +77,7 @@ func (p *Progress) Save() error {
 	return nil
 }
 
-// of returns the state of an exercise. If the exercise is new, its state contains only the facts
-// that are drawn at random from the seed.
+// of returns the state of an exercise. A new one has only its random facts.
 func (p *Progress) of(e Exercise) *State {
 	s := p.Exercises[e.Number]
 	if s == nil {
@@ -92,7 +91,7 @@ func (p *Progress) of(e Exercise) *State {
 	return s
 }
 
-// done reports whether the user has made a prediction and answered every question right.
+// done reports whether the user has made a prediction and answered everything correctly.
 func (s *State) done() bool {
 	for _, a := range s.Answers {
 		if !a.Right {
@@ -102,7 +101,7 @@ func (s *State) done() bool {
 	return s.Predicted != ""
 }
 
-// word describes the progress in one word, which is done, begun or todo.
+// word describes the progress as done, begun or todo.
 func (s *State) word() string {
 	switch {
 	case s.done():
@@ -113,8 +112,8 @@ func (s *State) word() string {
 	return "todo"
 }
 
-// points returns the points that the user has earned in an exercise so far. A right first
-// prediction earns one point. Each wrong answer and each hint costs one.
+// points returns the points for an exercise so far. A correct first prediction earns one, and each
+// wrong answer or hint costs one.
 func (s *State) points(e Exercise) int {
 	points := 0
 	for i := range e.Questions {
@@ -127,7 +126,7 @@ func (s *State) points(e Exercise) int {
 	return points
 }
 
-// Points returns the points that the user has earned in all exercises so far, and the maximum.
+// Points returns the points for all exercises so far, and the maximum.
 func (p *Progress) Points() (points, of int) {
 	for _, e := range Exercises {
 		points += p.of(e).points(e)
@@ -136,7 +135,7 @@ func (p *Progress) Points() (points, of int) {
 	return points, of
 }
 
-// Next returns the number of the first exercise that is not done yet, or 0 if all are done.
+// Next returns the number of the first unfinished exercise, or 0.
 func (p *Progress) Next() int {
 	for _, e := range Exercises {
 		if !p.of(e).done() {
@@ -146,6 +145,6 @@ func (p *Progress) Next() int {
 	return 0
 }
 
-// settled reports whether an answer is right and need not be judged again. A file is always judged
-// again, because the user may hand in another one.
+// settled reports whether an answer is correct, so that it need not be judged again. A file is
+// always judged again.
 func (s *State) settled(i int, q Question) bool { return s.Answers[i].Right && !q.File }

@@ -16,8 +16,7 @@ import (
 	"grablab/internal/testbed/infile"
 )
 
-// Session guides a user through the exercises. It prints them on a terminal, or returns a [View] of
-// an exercise to a page.
+// Session guides a user through the exercises, on a terminal or in a page.
 type Session struct {
 	Texts    *Texts
 	Dir      string // the results folder; the commands write to a subfolder
@@ -31,10 +30,10 @@ type Session struct {
 	Loud     bool // whether the commands of Run show their progress
 }
 
-// columns is the width at which text is wrapped.
+// columns is the width of wrapped text.
 const columns = 90
 
-// say prints the sentence for a key, with its slots filled in from f.
+// say prints the sentence for a key, with values from f.
 func (s *Session) say(key string, f Facts) { s.print("", s.Texts.Say(key, f)) }
 
 func (s *Session) print(indent, text string) { s.printTo(cmp.Or(s.Told, s.Out), indent, text) }
@@ -48,11 +47,11 @@ func (s *Session) printTo(w io.Writer, indent, text string) {
 	}
 }
 
-// labelled prints a text after the label for a key.
+// labelled prints a text after a label.
 func (s *Session) labelled(label, text string) { s.print("", join(s.Texts.Say(label, nil), text)) }
 
-// join concatenates two sentences. It puts a space between them unless the first one ends in a wide
-// character, because wide punctuation already includes space.
+// join joins two sentences with a space. There is none after a wide character, because wide
+// punctuation includes space.
 func join(first, second string) string {
 	if last := []rune(first); Width(string(last[len(last)-1])) == 1 {
 		first += " "
@@ -62,10 +61,10 @@ func join(first, second string) string {
 
 func (s *Session) blank() { s.print("", "") }
 
-// key returns the key of one of the texts for an exercise.
+// key returns the key of a text for an exercise.
 func key(e Exercise, rest string) string { return strconv.Itoa(e.Number) + "." + rest }
 
-// with returns the facts of an exercise together with those in more.
+// with returns the facts of an exercise and those in more.
 func (s *Session) with(e Exercise, more Facts) Facts {
 	f := Facts{"n": strconv.Itoa(e.Number), "program": s.Program}
 	for _, facts := range []Facts{s.Progress.of(e).Facts, more} {
@@ -76,7 +75,7 @@ func (s *Session) with(e Exercise, more Facts) Facts {
 	return f
 }
 
-// List prints the exercises, the score, and which exercise to do next.
+// List prints the exercises, the score, and which exercise is next.
 func (s *Session) List() {
 	titles, widest := make([]string, len(Exercises)), 0
 	for i, e := range Exercises {
@@ -126,13 +125,13 @@ func (s *Session) Show(e Exercise) {
 	s.blank()
 }
 
-// letter returns the letter that labels the option at the given place.
+// letter returns the letter of the nth option.
 func letter(place int) string { return string(rune('a' + place)) }
 
-// Predicted reports whether the user has already made a prediction.
+// Predicted reports whether the user has made a prediction.
 func (s *Session) Predicted(e Exercise) bool { return s.Progress.of(e).Predicted != "" }
 
-// MayRun returns an error that wraps ErrEarly if the exercise has no prediction yet.
+// MayRun returns an error that wraps ErrEarly if there is no prediction yet.
 func (s *Session) MayRun(e Exercise) error {
 	if s.Predicted(e) {
 		return nil
@@ -148,8 +147,8 @@ func (s *Session) MayAnswer(e Exercise) error {
 	return fmt.Errorf("%w: exercise %d is answered after its commands have run", ErrEarly, e.Number)
 }
 
-// MayTry returns an error that wraps ErrEarly if the exercise has not run yet. If the exercise has
-// nothing to try, the error wraps ErrAnswer.
+// MayTry returns an error that wraps ErrEarly if the exercise has not run yet, or ErrAnswer if it
+// has nothing to try.
 func (s *Session) MayTry(e Exercise) error {
 	if e.Try == nil {
 		return fmt.Errorf("%w: nothing of exercise %d is to be tried", ErrAnswer, e.Number)
@@ -157,8 +156,7 @@ func (s *Session) MayTry(e Exercise) error {
 	return s.MayAnswer(e)
 }
 
-// Try runs a command of the exercise with a figure that the user chooses, and stores the verdict.
-// It does not affect the score.
+// Try runs a command with a figure of the user's choice, without effect on the score.
 func (s *Session) Try(ctx context.Context, e Exercise, word string) error {
 	if err := s.MayTry(e); err != nil {
 		return err
@@ -179,20 +177,19 @@ func (s *Session) Try(ctx context.Context, e Exercise, word string) error {
 	return s.Progress.Save()
 }
 
-// Done reports whether the user has made a prediction and answered every question right.
+// Done reports whether the exercise is finished.
 func (s *Session) Done(e Exercise) bool { return s.Progress.of(e).done() }
 
 // Ran reports whether the commands of an exercise have run.
 func (s *Session) Ran(e Exercise) bool { return s.Progress.of(e).Ran }
 
-// AskPrediction returns the sentence that asks the user for a prediction.
+// AskPrediction returns the sentence that asks for a prediction.
 func (s *Session) AskPrediction() string { return s.Texts.Say("ui.predict", nil) }
 
-// HowTo prints the command that continues the exercise. It is used if the program cannot ask the
-// user directly.
+// HowTo prints the command that continues the exercise, because the program cannot ask the user.
 func (s *Session) HowTo(e Exercise, what string) { s.say("ui.how."+what, s.with(e, nil)) }
 
-// predicted returns the letter of the first prediction, or "" if there is none.
+// predicted returns the letter of the first prediction, or "".
 func (s *Session) predicted(e Exercise) string {
 	options, _ := e.drawn(s.Progress.Seed)
 	if i := slices.Index(options, s.Progress.of(e).Predicted); i >= 0 {
@@ -201,7 +198,7 @@ func (s *Session) predicted(e Exercise) string {
 	return ""
 }
 
-// Predict stores the first prediction. shown is the letter that the option has on the screen.
+// Predict stores the first prediction. shown is the letter of the option on the screen.
 func (s *Session) Predict(e Exercise, shown string) error {
 	options, _ := e.drawn(s.Progress.Seed)
 	shown = strings.ToLower(strings.TrimSpace(shown))
@@ -217,24 +214,24 @@ func (s *Session) Predict(e Exercise, shown string) error {
 	return s.Progress.Save()
 }
 
-// Folder is the name of the folder, inside the results folder, that holds the files of the exercises.
-// Because of the underscore, the go command ignores the Go files that users write there.
+// Folder is the name of the folder for the exercises. The go command ignores Go files in it because
+// of the underscore.
 const Folder = "_workshop"
 
-// Path returns the path of an exercise's folder, or of a file in it.
+// Path returns the path of an exercise's folder or of a file in it.
 func (s *Session) Path(e Exercise, names ...string) string {
 	return filepath.Join(append([]string{s.Dir, Folder, strconv.Itoa(e.Number)}, names...)...)
 }
 
-// The subfolders in the folder of an exercise.
+// Subfolders of an exercise's folder.
 const (
 	Shown   = "show"  // results of the commands that the exercise shows
 	Checked = "check" // results of the commands that check an answer
 	tried   = "try"   // results of the last call of Try
 )
 
-// Run runs the commands of an exercise. It then prints whether the prediction was right, and what
-// to look at. Its error wraps ErrEarly if the user has made no prediction.
+// Run runs the commands of an exercise, and tells the user whether the prediction was correct. Its
+// error wraps ErrEarly if there is no prediction.
 func (s *Session) Run(ctx context.Context, e Exercise) error {
 	state := s.Progress.of(e)
 	if err := s.MayRun(e); err != nil {
@@ -264,7 +261,7 @@ func (s *Session) Run(ctx context.Context, e Exercise) error {
 	return nil
 }
 
-// differs returns a sentence for each fact whose measured value differs from what the texts say.
+// differs returns a sentence for each fact that differs from what the texts say.
 func (s *Session) differs(e Exercise) (all []string) {
 	facts := s.Progress.of(e).Facts
 	for _, c := range e.Claims {
@@ -275,8 +272,8 @@ func (s *Session) differs(e Exercise) (all []string) {
 	return all
 }
 
-// show runs the commands of an exercise. It also stores their output in a file, because the
-// questions are about the output and it does not fit on a terminal.
+// show runs the commands of an exercise. It also stores their output in a file, because it does not
+// fit on a terminal.
 func (s *Session) show(ctx context.Context, e Exercise, f Facts) (err error) {
 	if len(e.Show) == 0 {
 		return nil
@@ -295,7 +292,7 @@ func (s *Session) show(ctx context.Context, e Exercise, f Facts) (err error) {
 // printedFile is the name of the file with the output of the commands of an exercise.
 const printedFile = "printed.txt"
 
-// Recall prints whether the prediction was right, and what the user should look at.
+// Recall prints whether the prediction was correct, and what to look at.
 func (s *Session) Recall(e Exercise) {
 	state := s.Progress.of(e)
 	s.print(sign(state.Predicted == e.Right), s.why(e))
@@ -321,8 +318,8 @@ func (s *Session) why(e Exercise) string {
 
 func (s *Session) look(e Exercise) string { return s.Texts.Say(key(e, "look"), s.with(e, nil)) }
 
-// steps runs the commands of the given steps, prints their output to out, and adds their facts to
-// f. If a step needs servers that are missing, its Instead steps run.
+// steps runs the commands of these steps and adds their facts to f. If servers are missing, it runs
+// the steps in Instead.
 func (s *Session) steps(ctx context.Context, steps []Step, f Facts, out io.Writer, quiet bool) error {
 	for _, step := range steps {
 		if step.Servers && s.Servers != nil {
@@ -360,14 +357,13 @@ func (s *Session) step(ctx context.Context, step Step, f Facts, out io.Writer, q
 // Prompt is printed in front of each command.
 const Prompt = "$ "
 
-// command returns the command line of a step. A slot is shown as "…" if its value comes from a
-// command that has not run yet.
+// command returns the command of a step. Unknown values appear as "…".
 func (s *Session) command(step Step, f Facts) string {
 	text := strings.Join(append([]string{s.Program}, s.words(step, f)...), " ")
 	return slots.ReplaceAllString(text, "…")
 }
 
-// commands returns the command lines of the steps that will run.
+// commands returns the commands of the steps that will run.
 func (s *Session) commands(steps []Step, f Facts) (all []string) {
 	for _, step := range steps {
 		if step.Servers && s.Servers != nil {
@@ -379,7 +375,7 @@ func (s *Session) commands(steps []Step, f Facts) (all []string) {
 	return all
 }
 
-// words returns the words of a command. They include -stack local if the user wants real servers.
+// words returns the words of a command, with -stack local if the user wants real servers.
 func (s *Session) words(step Step, f Facts) []string {
 	args := arguments(step.Run, f)
 	if s.Local && !slices.Contains([]string{"explore", "run"}, args[0]) && !slices.Contains(args, "-stack") {
@@ -388,7 +384,7 @@ func (s *Session) words(step Step, f Facts) []string {
 	return args
 }
 
-// arguments returns the words of a command, with the folder for its output.
+// arguments returns the words of a command, including the folder for its output.
 func (s *Session) arguments(step Step, f Facts) []string {
 	args := s.words(step, f)
 	switch args[0] {
@@ -404,7 +400,7 @@ func (s *Session) arguments(step Step, f Facts) []string {
 	}
 }
 
-// fresh returns the path of a new folder in dir, which does not exist yet.
+// fresh returns an unused path in dir.
 func (s *Session) fresh(dir string) string {
 	for n := 1; ; n++ {
 		path := filepath.Join(dir, "run-"+strconv.Itoa(n))
@@ -414,8 +410,7 @@ func (s *Session) fresh(dir string) string {
 	}
 }
 
-// Questions returns the text of each question. The text is empty if the user has already answered
-// right.
+// Questions returns the text of each question, or "" if the user has answered it correctly.
 func (s *Session) Questions(e Exercise) []string {
 	var asked []string
 	for i := range e.Questions {
@@ -435,17 +430,16 @@ func (s *Session) asks(e Exercise, i int) string {
 	return s.Texts.Say(key(e, question(i)+".ask"), s.with(e, nil))
 }
 
-// Print prints a text that Questions has returned, with its lines wrapped.
+// Print prints a text with wrapped lines.
 func (s *Session) Print(text string) { s.print("", text) }
 
 func question(i int) string { return "q" + strconv.Itoa(i+1) }
 
-// Leave is the answer with which the user skips a question.
+// Leave is the answer that skips a question.
 const Leave = "-"
 
-// Answer judges the answers and prints the reasons. There must be one answer for each question,
-// which may be [Leave]. Its error wraps ErrAnswer if an answer is invalid, and ErrEarly if the
-// exercise has not run yet.
+// Answer judges one answer for each question, and prints the reasons. Its error wraps ErrAnswer for
+// invalid answers, and ErrEarly if the exercise has not run yet.
 func (s *Session) Answer(ctx context.Context, e Exercise, answers [][]string) error {
 	state := s.Progress.of(e)
 	if err := s.MayAnswer(e); err != nil {
@@ -459,7 +453,7 @@ func (s *Session) Answer(ctx context.Context, e Exercise, answers [][]string) er
 			return fmt.Errorf("%w: %d words in place of %d, with commas between them", ErrAnswer, len(answers[i]), q.Words())
 		}
 	}
-	// The output reveals the right answers, so hold it back until all answers are right.
+	// The output contains the answers, so do not show it until all answers are correct.
 	var shown bytes.Buffer
 	if err := s.check(ctx, e, answers, &shown); err != nil {
 		return err
@@ -494,8 +488,8 @@ func (s *Session) Answer(ctx context.Context, e Exercise, answers [][]string) er
 
 func left(words []string) bool { return len(words) == 1 && (words[0] == Leave || words[0] == "") }
 
-// check runs the commands whose results decide whether the answers are right. Their output goes to
-// shown. If a file was handed in, the output appears at once.
+// check runs the commands that decide whether the answers are correct. Their output goes to shown,
+// or appears at once if the answer is a file.
 func (s *Session) check(ctx context.Context, e Exercise, answers [][]string, shown io.Writer) error {
 	f := s.Progress.of(e).Facts
 	f["dir"] = s.Path(e, Checked)
@@ -540,7 +534,7 @@ func (s *Session) check(ctx context.Context, e Exercise, answers [][]string, sho
 	return s.steps(ctx, e.Check, f, shown, true)
 }
 
-// handedIn runs the check commands with a file that the user handed in.
+// handedIn runs the commands that check the user's file.
 func (s *Session) handedIn(ctx context.Context, e Exercise, f Facts) error {
 	if e.Own {
 		s.say("ui.building", nil)
@@ -556,13 +550,13 @@ func (s *Session) handedIn(ctx context.Context, e Exercise, f Facts) error {
 	return err
 }
 
-// RefusedError says why the user's own lock was refused.
+// RefusedError explains why the user's lock was refused.
 type RefusedError struct{ Why string }
 
 // Error implements error.
 func (e RefusedError) Error() string { return e.Why }
 
-// mark stores the mark for an answer and prints why the answer is right or wrong.
+// mark stores the mark for an answer and prints the reason.
 func (s *Session) mark(e Exercise, i int, given []string, m Mark) {
 	a := &s.Progress.of(e).Answers[i]
 	a.Best, a.Given, a.Last = max(a.Best, m.Points), given, &m
@@ -574,7 +568,7 @@ func (s *Session) mark(e Exercise, i int, given []string, m Mark) {
 	s.blank()
 }
 
-// markText returns the sentence that explains why an answer is right or wrong.
+// markText explains why an answer is correct or wrong.
 func (s *Session) markText(e Exercise, i int, m Mark) string {
 	f := s.with(e, Facts{"points": strconv.Itoa(m.Points), "of": strconv.Itoa(e.Questions[i].Points)})
 	why := key(e, question(i)+"."+m.Why)
@@ -584,8 +578,7 @@ func (s *Session) markText(e Exercise, i int, m Mark) string {
 	return s.Texts.Say(why, f)
 }
 
-// Conclude prints the moral and the score if the exercise is done. Otherwise it tells the user how
-// to answer again.
+// Conclude prints the moral and the score of a finished exercise, or else how to answer again.
 func (s *Session) Conclude(e Exercise) {
 	state := s.Progress.of(e)
 	points, of := s.Progress.Points()
@@ -605,7 +598,7 @@ func (s *Session) Conclude(e Exercise) {
 
 func (s *Session) moral(e Exercise) string { return s.Texts.Say(key(e, "moral"), s.with(e, nil)) }
 
-// Hint prints all earlier hints and the next one, which costs a point.
+// Hint prints the earlier hints and another one, which costs a point.
 func (s *Session) Hint(e Exercise) error {
 	state := s.Progress.of(e)
 	switch {
@@ -627,7 +620,7 @@ func (s *Session) Hint(e Exercise) error {
 	return s.Progress.Save()
 }
 
-// hints returns the hints that the user has asked for so far.
+// hints returns the hints so far.
 func (s *Session) hints(e Exercise) (all []string) {
 	for i := range s.Progress.of(e).Hints {
 		all = append(all, s.Texts.Say(key(e, "hint"+strconv.Itoa(i+1)), s.with(e, nil)))

@@ -14,11 +14,10 @@ import (
 //go:embed text
 var files embed.FS
 
-// Languages lists the languages of the texts. The first one is the default.
+// Languages lists the languages of the texts, with the default first.
 var Languages = []string{"en", "zh", "ja"}
 
-// Texts holds the sentences of one language by key. A sentence may have named slots, for example
-// {double}.
+// Texts holds the sentences of a language by key. A sentence may contain values such as {double}.
 type Texts struct {
 	Language string
 	byKey    map[string]string
@@ -56,8 +55,7 @@ func (t *Texts) flatten(prefix string, tree map[string]any) error {
 	return nil
 }
 
-// Under returns all sentences whose keys start with prefix. The result is indexed by the rest of
-// the key.
+// Under returns the sentences whose keys begin with prefix, by the rest of the key.
 func (t *Texts) Under(prefix string) map[string]string {
 	all := map[string]string{}
 	for key, text := range t.byKey {
@@ -71,8 +69,7 @@ func (t *Texts) Under(prefix string) map[string]string {
 // Has reports whether there is a sentence for a key.
 func (t *Texts) Has(key string) bool { return t.byKey[key] != "" }
 
-// Say returns the sentence for key with its slots filled in from f. Slots without a value
-// stay visible.
+// Say returns the sentence for key with values from f. Names without a value stay visible.
 func (t *Texts) Say(key string, f Facts) string {
 	text, ok := t.byKey[key]
 	if !ok {
@@ -81,7 +78,7 @@ func (t *Texts) Say(key string, f Facts) string {
 	return f.fill(text)
 }
 
-// fill replaces the slots in a text with facts. Slots without a value stay visible.
+// fill replaces the names in a text by values. Names without a value stay visible.
 func (f Facts) fill(text string) string {
 	return slots.ReplaceAllStringFunc(text, func(slot string) string {
 		if value, ok := f[strings.Trim(slot, "{}")]; ok {
@@ -91,8 +88,7 @@ func (f Facts) fill(text string) string {
 	})
 }
 
-// FromLocale returns the language that best fits a locale such as zh_CN.UTF-8. If none fits, it
-// returns the default language.
+// FromLocale returns the language for a locale such as zh_CN.UTF-8, or the default.
 func FromLocale(locale string) string {
 	locale, _, _ = strings.Cut(locale, ".")
 	locale, _, _ = strings.Cut(locale, "@")
@@ -111,7 +107,7 @@ func FromLocale(locale string) string {
 	return Languages[i]
 }
 
-// Width returns the number of terminal columns that a text occupies. Wide characters occupy two.
+// Width returns how many terminal columns a text needs, where wide characters need two.
 func Width(text string) int {
 	n := 0
 	for _, r := range text {
@@ -123,13 +119,13 @@ func Width(text string) int {
 	return n
 }
 
-// pad appends spaces to a text until it has the given width.
+// pad adds spaces to a text until it has the given width.
 func pad(text string, columns int) string {
 	return text + strings.Repeat(" ", max(0, columns-Width(text)))
 }
 
-// Wrap breaks a text into lines of at most the given width. It breaks between words and
-// between wide characters, but never before a character that must not start a line.
+// Wrap breaks a text into lines, between words or wide characters. Some characters must not begin a
+// line.
 func Wrap(text string, columns int) []string {
 	var lines []string
 	for paragraph := range strings.SplitSeq(text, "\n") {
@@ -146,10 +142,10 @@ func Wrap(text string, columns int) []string {
 	return lines
 }
 
-// noStart lists the characters that must not be the first in a line.
+// noStart lists characters that must not begin a line.
 const noStart = "。、，．：；？！）」』】〉》”’…ー々ゃゅょっャュョッァィゥェォ%"
 
-// pieces splits a text at all places where a line break is allowed.
+// pieces splits a text where a line may break.
 func pieces(text string) []string {
 	var all []string
 	var piece strings.Builder

@@ -14,7 +14,7 @@ import (
 	"grablab/internal/testbed/infile"
 )
 
-// Overview lists the exercises and the score of the user.
+// Overview lists the exercises and the score.
 type Overview struct {
 	Exercises []Line `json:"exercises"`
 	Points    int    `json:"points"`
@@ -43,8 +43,7 @@ func (s *Session) Overview() (o Overview) {
 	return o
 }
 
-// View contains the parts of an exercise that the user may see now. It leaves out parts that come
-// later.
+// View contains the parts of an exercise that the user may see now.
 type View struct {
 	Line
 	Ask       string   `json:"ask"`
@@ -67,7 +66,7 @@ type View struct {
 	Moral     string   `json:"moral,omitempty"` // empty until the exercise is done
 }
 
-// Asked is a question together with the user's last answer.
+// Asked is a question with the user's last answer.
 type Asked struct {
 	Ask      string    `json:"ask"`
 	Points   int       `json:"points"`
@@ -149,8 +148,7 @@ func (s *Session) question(e Exercise, i int) (Asked, error) {
 	return asked, nil
 }
 
-// Keep saves a file that the user has edited in a page, so that it can be handed in or edited
-// again. It returns the path of the file.
+// Keep saves a file that the user edited in a page, and returns its path.
 func (s *Session) Keep(e Exercise, text string) (string, error) {
 	path := s.Path(e, "schedule.txt")
 	if e.Own {
@@ -166,16 +164,16 @@ func (s *Session) Keep(e Exercise, text string) (string, error) {
 	return path, nil
 }
 
-// Problem is an error at one line of a file.
+// Problem is an error in a line of a file.
 type Problem struct {
 	Line int    `json:"line"`
 	Text string `json:"text"`
 }
 
-// located matches line numbers in messages of the Go compiler and of the schedule parser.
+// located matches line numbers in error messages of the Go compiler and the schedule parser.
 var located = regexp.MustCompile(`(?m)(?:\S*` + regexp.QuoteMeta(ownFile) + `:(\d+)(?::\d+)?|\bline (\d+)): (.*)$`)
 
-// Located returns those errors in a text that name a line of a file.
+// Located finds the errors in a text that name a line.
 func Located(text string) (all []Problem) {
 	for _, m := range located.FindAllStringSubmatch(text, -1) {
 		line, err := strconv.Atoi(m[1] + m[2])

@@ -23,13 +23,13 @@ import (
 )
 
 var (
-	// ErrAnswer means that the input is not a valid answer, so it is neither right nor wrong.
+	// ErrAnswer means that the input is no valid answer.
 	ErrAnswer = errors.New("workshop: no answer")
-	// ErrEarly means that another part of the exercise must be done first.
+	// ErrEarly means that another part of the exercise comes first.
 	ErrEarly = errors.New("workshop: too early")
 )
 
-// Outcome is the result of a command. Only the field for that kind of command is set.
+// Outcome is the result of a command. It only has the field for this command.
 type Outcome struct {
 	Run      *experiment.Run   // for run
 	Explored []explore.Result  // for explore
@@ -38,61 +38,59 @@ type Outcome struct {
 	Scripts  *Scripts          // for workshop -script-flush
 }
 
-// Scripts holds the replies of an instance to a lock request and an unlock request, between which
-// Redis forgot its scripts.
+// Scripts holds an instance's replies to a lock and an unlock request. Redis forgot its scripts in
+// between.
 type Scripts struct {
 	Locked   bool
 	NoScript string // the error of EVALSHA after SCRIPT FLUSH
 	Released int    // the number of locks that the unlock released, according to the instance
 }
 
-// Do runs a command of this program and prints its output to out. args are the words after
-// the program name.
+// Do runs a command of this program and writes its output to out. args contains the words after the
+// program's name.
 type Do func(ctx context.Context, args []string, out io.Writer) (Outcome, error)
 
-// Facts holds the known data of an exercise by name. These are values drawn at random and values
-// measured by the commands. They fill the slots of commands and sentences.
+// Facts holds the values of an exercise by name. They were chosen at random or measured, and appear
+// in commands and sentences.
 type Facts map[string]string
 
-// number returns a fact as a number. It returns false if the fact is missing or is not a number.
+// number returns a fact as a number, and false if that is impossible.
 func (f Facts) number(name string) (float64, bool) {
 	x, err := strconv.ParseFloat(f[name], 64)
 	return x, err == nil
 }
 
-// Step is one command of an exercise. The slots in it are filled from the facts.
+// Step is one command of an exercise. It may contain names of facts.
 type Step struct {
 	Run     string
 	Servers bool // whether the step needs redis-server, and MariaDB or MySQL, for -stack local
 	Measure func(Outcome, Facts) error
-	// Instead lists the steps that run if there are no such servers. It may be empty.
+	// Instead lists the steps to run without such servers. It may be empty.
 	Instead []Step
 }
 
-// Question is a question that the user answers after the run. Judge compares the words of the
-// answer with the facts.
+// Question is a question after the run. Judge compares the answer with the facts.
 type Question struct {
 	Points  int
 	Fields  []string // labels for the words of an answer; nil if the answer is one word
 	Choices []string // the allowed words; nil if the answer is a figure or a file
 	File    bool     // whether the answer is a file, which may be handed in any number of times
 	Edits   string   // the fact that contains the schedule to edit; empty if the file is a lock
-	// Aim stores values from the answer that the check commands need. It may be nil.
+	// Aim stores values of the answer for the commands that check it. It may be nil.
 	Aim   func(words []string, f Facts) error
 	Judge func(words []string, f Facts) (Mark, error)
 }
 
-// Words returns the number of words that an answer must have.
+// Words returns how many words an answer has.
 func (q Question) Words() int { return max(len(q.Fields), 1) }
 
-// Mark contains the points for an answer, and the key of the sentence with the reason. That key is
-// relative to the key of the question.
+// Mark contains the points for an answer, and the key of the sentence with the reason.
 type Mark struct {
 	Points int    `json:"points"`
 	Why    string `json:"why"`
 }
 
-// Claim is the expected value of a fact, on which the sentences of an exercise rely.
+// Claim is the value of a fact on which the sentences rely.
 type Claim struct{ Fact, Value string }
 
 // Exercise is one of the twelve exercises.
@@ -112,8 +110,8 @@ type Exercise struct {
 	Hints     int
 }
 
-// Points returns the maximum number of points for an exercise. These are one point for the
-// prediction, plus the points of its questions.
+// Points returns the maximum points of an exercise: one for the prediction, and those of the
+// questions.
 func (e Exercise) Points() int {
 	points := 1
 	for _, q := range e.Questions {
@@ -122,7 +120,7 @@ func (e Exercise) Points() int {
 	return points
 }
 
-// Words returns the number of words in all answers of the exercise together.
+// Words returns how many words all answers have.
 func (e Exercise) Words() int {
 	n := 0
 	for _, q := range e.Questions {
@@ -131,7 +129,7 @@ func (e Exercise) Words() int {
 	return n
 }
 
-// Find returns the exercise with the given number. It returns false if there is none.
+// Find returns the exercise with this number, and false if there is none.
 func Find(number int) (Exercise, bool) {
 	if number < 1 || number > len(Exercises) {
 		return Exercise{}, false
@@ -139,8 +137,8 @@ func Find(number int) (Exercise, bool) {
 	return Exercises[number-1], true
 }
 
-// drawn returns the random parts of an exercise, which depend only on the seed. These are the order
-// of its options and some facts.
+// drawn returns the random parts of an exercise, which only depend on the seed: the order of its
+// options, and some facts.
 func (e Exercise) drawn(seed uint64) (options []string, f Facts) {
 	r := rand.New(rand.NewPCG(seed, uint64(e.Number)))
 	options = strings.Split(e.Options, "")
@@ -152,8 +150,8 @@ func (e Exercise) drawn(seed uint64) (options []string, f Facts) {
 	return options, f
 }
 
-// arguments splits a command into words and fills in their slots. A slot whose value has spaces
-// still stays in one word.
+// arguments splits a command into words and replaces names of facts. A value with spaces stays in
+// one word.
 func arguments(command string, f Facts) []string {
 	words := strings.Fields(command)
 	for i, word := range words {

@@ -48,13 +48,13 @@ type releaseRequest struct {
 	Outcome Outcome `json:"outcome"`
 }
 
-// Answer is how the server of a released call replied to it.
+// Answer is the server's reply to a released call.
 type Answer struct {
 	Error string `json:"error,omitempty"` // empty if the call succeeded
 	Code  Code   `json:"code,omitempty"`
 }
 
-// Code identifies an error that the harness handles specially.
+// Code identifies an error that needs special treatment.
 type Code string
 
 // The possible codes of an Answer.
@@ -67,7 +67,7 @@ type clockRequest struct {
 	AheadMS float64 `json:"ahead_ms"`
 }
 
-// answerOf returns the Answer that describes err.
+// answerOf returns the Answer for err.
 func answerOf(err error) (a Answer) {
 	if err == nil {
 		return a
@@ -80,12 +80,10 @@ func answerOf(err error) (a Answer) {
 	return a
 }
 
-// route describes one request of the API by its method, its path, and the types of its body and
-// reply. Server and Client both use it.
+// route is a request of the API: its method, its path, and the types of body and reply.
 type route[Request, Reply any] struct{ method, path string }
 
-// serve registers a handler for the route, which decodes the request, calls do and encodes the
-// reply.
+// serve registers a handler that decodes the request, calls do and encodes the reply.
 func (r route[Request, Reply]) serve(mux *http.ServeMux, do func(ctx context.Context, name string, in Request) (Reply, error)) {
 	mux.HandleFunc(r.method+" "+r.path, func(w http.ResponseWriter, req *http.Request) {
 		var body any
@@ -115,43 +113,42 @@ func (r route[Request, Reply]) call(ctx context.Context, c Client, name string, 
 	return out, err
 }
 
-// Client sends a request to the control API of an instance. It sends body as JSON to path, and
-// decodes the reply into answer. It returns an error for every status other than 2xx.
+// Client sends a request to the control API of an instance, with a JSON body, and decodes the reply
+// into answer. It returns an error unless the status is 2xx.
 type Client func(ctx context.Context, method, path string, body, answer any) error
 
-// SetHold sets a hold. It replaces an existing hold of that name and releases the calls which that
-// hold has stopped.
+// SetHold sets a breakpoint. It replaces one with the same name and lets its calls continue.
 func (c Client) SetHold(ctx context.Context, name string, h Hold) error {
 	_, err := setHold.call(ctx, c, name, h)
 	return err
 }
 
-// Held returns the calls that a hold has met so far, including released ones. It waits until there
-// are n calls, or until the given time has passed.
+// Held returns the calls that have reached a breakpoint, even if they have continued. It waits for
+// n calls or for the given time.
 func (c Client) Held(ctx context.Context, name string, n int, within time.Duration) ([]Held, error) {
 	answer, err := awaitHeld.call(ctx, c, name, awaitRequest{n, millis(within)})
 	return answer.Held, err
 }
 
-// Holds returns the calls that every hold has met so far, by the name of the hold.
+// Holds returns the calls that have reached each breakpoint, by its name.
 func (c Client) Holds(ctx context.Context) (map[string][]Held, error) {
 	answer, err := listHolds.call(ctx, c, "", struct{}{})
 	return answer.Holds, err
 }
 
-// Release lets one held call continue, and returns how its server answered. The answer has the
-// code NotHeld if the call is not held.
+// Release lets a stopped call continue, and returns the server's answer. Its code is NotHeld if
+// there is no such call.
 func (c Client) Release(ctx context.Context, name string, call Call, as Outcome) (Answer, error) {
 	return release.call(ctx, c, name, releaseRequest{call, as})
 }
 
-// RemoveHold removes a hold and releases the calls that it holds.
+// RemoveHold removes a breakpoint and lets its calls continue.
 func (c Client) RemoveHold(ctx context.Context, name string) error {
 	_, err := removeHold.call(ctx, c, name, struct{}{})
 	return err
 }
 
-// SetClock sets how far the wall clock that strategies see is ahead of the true time.
+// SetClock sets how far the strategies' wall clock is ahead.
 func (c Client) SetClock(ctx context.Context, ahead time.Duration) error {
 	_, err := setClock.call(ctx, c, "", clockRequest{millis(ahead)})
 	return err
@@ -161,7 +158,7 @@ func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisec
 
 func fromMillis(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
 
-// Client returns a Client that calls the server directly, within the same process.
+// Client returns a Client in the same process.
 func (s *Server) Client() Client {
 	handler := s.Handler(http.NotFoundHandler())
 	return func(ctx context.Context, method, path string, body, answer any) error {

@@ -12,27 +12,23 @@ import (
 	"grablab/internal/tap"
 )
 
-// Hold is a breakpoint, which says which calls to stop and at which point. A renewal that serves
-// several orders belongs to no single grab. Its keys contain the ids of the orders in braces, so
-// it counts as a call of each of them.
+// Hold is a breakpoint, which stops certain calls of a grab. A renewal for several orders counts as
+// a call of each of them.
 type Hold struct {
 	First   int64   `json:"first"`             // id of the first order whose calls stop
 	Count   int     `json:"count"`             // number of consecutive orders
 	Drivers []int64 `json:"drivers,omitempty"` // drivers whose calls stop; empty for all drivers
-	// At is the point at which calls stop. The zero Point stops them before they are sent, and a
-	// stopped call returns when its deadline passes. At any other point, a stopped call ignores
-	// its context, as in a stopped process.
+	// At is where calls stop. With the zero Point, they stop before they are sent, until their
+	// deadline. Elsewhere, a stopped call ignores its context, as in a stopped process.
 	At Point `json:"at"`
-	// Outcome may be Delivered or Refused. In that case the hold does not stop its calls. It lists
-	// them and gives them this outcome at once.
+	// Outcome decides the result of calls without stopping them. It may be Delivered, Refused or
+	// empty.
 	Outcome Outcome `json:"outcome,omitempty"`
-	// Strike marks the held calls as hit by a fault. Holds.Note is called for each of them before
-	// it stops.
+	// Strike marks the stopped calls as hit by a fault. Holds.Note is called for each of them.
 	Strike bool `json:"strike,omitempty"`
 }
 
-// Point is a place in a grab: before a call is sent, after its reply has arrived, or at the end of
-// a phase.
+// Point is a place in a grab: before a call, after its reply, or at the end of a phase.
 type Point struct {
 	Phase tap.Phase `json:"phase,omitempty"`
 	N     int       `json:"n,omitempty"` // number of the call; 0 with After means the end of the phase
@@ -75,9 +71,8 @@ func ParsePoint(text string) (p Point, err error) {
 	return p, nil
 }
 
-// Call identifies one call of a driver on an order. N counts the calls of the same phase to the
-// same target, starting at 1, while a hold covers the order. If a script is sent again because the
-// server did not know it, that is the same call. The end of a phase has N 0 and no target.
+// Call identifies a call of a driver on an order. N counts the calls of the same phase and target
+// from 1. A script that is sent again counts once. The end of a phase has N 0.
 type Call struct {
 	Order  int64     `json:"order"`
 	Driver int64     `json:"driver"`
@@ -86,17 +81,17 @@ type Call struct {
 	Target string    `json:"target"`
 }
 
-// Held is a call that a hold has met, whether or not it is still held.
+// Held is a call that has reached a breakpoint, even if it has continued.
 type Held struct {
 	Call
 	State State `json:"state"`
-	// Cancelled reports whether the context of the call's caller has ended.
+	// Cancelled reports whether the caller's context has ended.
 	Cancelled bool `json:"cancelled,omitempty"`
-	// Shared reports whether the call belongs to no single grab and may serve several.
+	// Shared reports whether the call may serve several grabs.
 	Shared bool `json:"shared,omitempty"`
 }
 
-// State says how far a call has got.
+// State says how far a call has come.
 type State string
 
 // The states of a call.
@@ -107,12 +102,11 @@ const (
 	Expired  State = "expired"  // missed its deadline while it was held
 )
 
-// Outcome says what happens to a call when it is released.
+// Outcome says how a call continues.
 type Outcome string
 
-// The possible outcomes. Release accepts ReplyDelivered for a held reply, and the other outcomes
-// for a call that was not sent yet. Remove applies Delivered and Close applies Refused to both.
-// The caller of a refused reply gets an error.
+// The possible outcomes. ReplyDelivered is for stopped replies, and the others are for calls that
+// were not sent. A refused call or reply is an error for its caller.
 const (
 	Delivered      Outcome = "delivered"       // the call is sent, and its caller gets the reply
 	ReplyLost      Outcome = "reply lost"      // the call is sent, and its caller gets an error
@@ -122,26 +116,25 @@ const (
 )
 
 var (
-	// ErrNoHold is the error for an unknown name of a hold.
+	// ErrNoHold means that there is no breakpoint with this name.
 	ErrNoHold = errors.New("control: no such hold")
-	// ErrNotHeld is the error for releasing a call that the hold does not hold.
+	// ErrNotHeld means that no such call is stopped.
 	ErrNotHeld = errors.New("control: no such call is held")
-	// ErrRefused is the error that the caller of a refused call gets.
+	// ErrRefused is the error for the caller of a refused call.
 	ErrRefused = errors.New("control: refused")
-	// ErrReplyLost is the error that the caller of a call with a lost reply gets.
+	// ErrReplyLost is the error for the caller of a call whose reply is lost.
 	ErrReplyLost = errors.New("control: the reply is lost")
-	// ErrExpired is the error of a call that missed its deadline while it was held.
+	// ErrExpired means that a call missed its deadline while it was stopped.
 	ErrExpired = errors.New("control: the deadline passed while the call was held")
 )
 
-// Holds is a set of breakpoints. An instance passes all of its remote calls through Do. The zero
-// value is an empty set.
+// Holds is a set of breakpoints. All remote calls of an instance go through Do. The zero value is
+// empty.
 type Holds struct {
-	// Note is called before a hold with Strike stops a call. It may be nil. Calls of Note do not
-	// overlap.
+	// Note is called before a breakpoint with Strike stops a call, one call at a time. It may be
+	// nil.
 	Note func(Call, Point)
-	// Ended is called when such a call is released, unless the call is refused. It may be nil.
-	// Calls of Ended do not overlap.
+	// Ended is called when such a call continues, unless it is refused. It may be nil.
 	Ended func(Call, Point)
 
 	mu     sync.Mutex
@@ -170,8 +163,7 @@ type call struct {
 	answer   error
 }
 
-// Set sets a hold. It replaces an existing hold of that name and releases the calls which that
-// hold has stopped.
+// Set sets a breakpoint. It replaces one with the same name and lets its calls continue.
 func (h *Holds) Set(name string, what Hold) {
 	_ = h.Remove(name)
 	h.mu.Lock()
@@ -182,13 +174,12 @@ func (h *Holds) Set(name string, what Hold) {
 	h.set = append(h.set, &hold{Hold: what, name: name, ended: h.Ended, changed: make(chan struct{})})
 }
 
-// Remove removes a hold and lets the calls that it holds continue. It returns ErrNoHold if there
-// is no such hold.
+// Remove removes a breakpoint and lets its calls continue. It returns ErrNoHold if there is none.
 func (h *Holds) Remove(name string) error {
 	return h.with(name, func(l *hold) { h.removeLocked(l, Delivered) })
 }
 
-// Close removes every hold and refuses the calls that are held, so that the instance can stop.
+// Close removes every breakpoint and refuses the stopped calls, so that the instance can end.
 func (h *Holds) Close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -209,8 +200,7 @@ func (h *Holds) removeLocked(l *hold, as Outcome) {
 	}
 }
 
-// with calls do on the named hold while h.mu is locked. It returns ErrNoHold if there is no such
-// hold.
+// with calls do for a breakpoint, with h.mu locked. It returns ErrNoHold if there is none.
 func (h *Holds) with(name string, do func(*hold)) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -223,8 +213,8 @@ func (h *Holds) with(name string, do func(*hold)) error {
 	return fmt.Errorf("%w: %q", ErrNoHold, name)
 }
 
-// Await returns the calls that a hold has met so far, including released ones. It waits until
-// there are n calls or ctx ends. It returns ErrNoHold if there is no such hold.
+// Await returns the calls that have reached a breakpoint, even if they have continued. It waits for
+// n calls or until ctx ends. It returns ErrNoHold if there is no such breakpoint.
 func (h *Holds) Await(ctx context.Context, name string, n int) (met []Held, err error) {
 	for {
 		var changed chan struct{}
@@ -241,7 +231,7 @@ func (h *Holds) Await(ctx context.Context, name string, n int) (met []Held, err 
 	}
 }
 
-// All returns the calls that every hold has met so far, by the name of the hold.
+// All returns the calls that have reached each breakpoint, by its name.
 func (h *Holds) All() map[string][]Held {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -252,7 +242,7 @@ func (h *Holds) All() map[string][]Held {
 	return all
 }
 
-// metLocked returns the calls that the hold has met so far. The caller must have locked the mutex.
+// metLocked returns the calls that have reached the breakpoint. The mutex must be locked.
 func (l *hold) metLocked() (met []Held) {
 	for _, c := range l.calls {
 		c.Cancelled = c.ctx.Err() != nil
@@ -261,8 +251,8 @@ func (l *hold) metLocked() (met []Held) {
 	return met
 }
 
-// Release lets a held call or a held reply continue, waits for the answer of the call's server and
-// returns it. err is ErrNoHold, ErrNotHeld or the error of ctx.
+// Release lets a stopped call or reply continue, and returns the server's answer. err is ErrNoHold,
+// ErrNotHeld or the error of ctx.
 func (h *Holds) Release(ctx context.Context, name string, which Call, as Outcome) (answer, err error) {
 	var released *call
 	err = h.with(name, func(l *hold) {
@@ -286,7 +276,7 @@ func (h *Holds) Release(ctx context.Context, name string, which Call, as Outcome
 	}
 }
 
-// releaseLocked releases the call. It returns false if the call is not held, or by another hold.
+// releaseLocked lets the call continue. It returns false if this breakpoint has not stopped it.
 func (c *call) releaseLocked(by *hold, as Outcome) bool {
 	if c.by != by || c.State != Waiting && c.State != Replied {
 		return false
@@ -299,8 +289,7 @@ func (c *call) releaseLocked(by *hold, as Outcome) bool {
 	return true
 }
 
-// Do implements tap.Tap. It sends a call when the holds allow it, and with the outcome that they
-// determine.
+// Do sends a call when the breakpoints allow it. It implements tap.Tap.
 func (h *Holds) Do(ctx context.Context, op tap.Op, send func(context.Context) error) error {
 	c := h.begin(ctx, op)
 	if c == nil {
@@ -323,8 +312,8 @@ func (h *Holds) Do(ctx context.Context, op tap.Op, send func(context.Context) er
 	return h.awaitReply(ctx, c, err)
 }
 
-// PhaseEnded must be called when a phase of a grab has succeeded. It returns when no hold stops
-// the grab there.
+// PhaseEnded must be called after each phase of a grab. It waits while a breakpoint stops the grab
+// there.
 func (h *Holds) PhaseEnded(phase tap.Phase, order, driver int64) {
 	c := newCall(context.Background(), Call{Order: order, Driver: driver, Phase: phase}, order)
 	_ = h.awaitReply(context.Background(), c, nil) // ignore the error, because a finished phase cannot be refused
@@ -334,8 +323,8 @@ func newCall(ctx context.Context, name Call, orders ...int64) *call {
 	return &call{Held: Held{Call: name, State: Released}, orders: orders, ctx: ctx, answered: make(chan struct{})}
 }
 
-// begin counts a call and marks it as held if a hold matches. It returns nil if no hold covers any
-// of the call's orders.
+// begin counts a call and stops it if a breakpoint matches. It returns nil if no breakpoint is for
+// its orders.
 func (h *Holds) begin(ctx context.Context, op tap.Op) *call {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -356,8 +345,8 @@ func (h *Holds) begin(ctx context.Context, op tap.Op) *call {
 	return c
 }
 
-// nameLocked returns the identity of a call without its number, and those of its orders that a
-// hold covers. A call on several orders is identified by the first covered one.
+// nameLocked returns the identity of a call without its number, and those of its orders that have a
+// breakpoint. The first of them identifies the call.
 func (h *Holds) nameLocked(op tap.Op) (c Call, orders []int64) {
 	c = Call{Order: op.Order, Driver: op.Driver, Phase: op.Phase, Target: op.Target}
 	if op.Order != 0 {
@@ -382,7 +371,7 @@ func (h *Holds) nameLocked(op tap.Op) (c Call, orders []int64) {
 	return c, orders
 }
 
-// coveringLocked returns the first hold that covers an order, or nil if there is none.
+// coveringLocked returns the first breakpoint for an order, or nil.
 func (h *Holds) coveringLocked(order int64) *hold {
 	for _, l := range h.set {
 		if l.covers(order) {
@@ -392,7 +381,7 @@ func (h *Holds) coveringLocked(order int64) *hold {
 	return nil
 }
 
-// orderIn returns the order id that a key contains in braces, or 0.
+// orderIn returns the order id in the braces of a key, or 0.
 func orderIn(key string) int64 {
 	_, rest, _ := strings.Cut(key, "{")
 	digits, _, _ := strings.Cut(rest, "}")
@@ -402,8 +391,8 @@ func orderIn(key string) int64 {
 
 func (h *Hold) covers(order int64) bool { return order >= h.First && order < h.First+int64(h.Count) }
 
-// meetLocked adds a call to the holds that match it, and reports whether one of them stops the
-// call. after reports whether the call has its reply already.
+// meetLocked adds a call to the matching breakpoints, and reports whether one stops it. after
+// reports whether the call has its reply.
 func (h *Holds) meetLocked(c *call, after bool) bool {
 	for _, l := range h.set {
 		if !l.At.matches(c.Call, after) || !l.takes(c) {
@@ -428,8 +417,7 @@ func (p Point) matches(c Call, after bool) bool {
 	return p == Point{c.Phase, c.N, after} || p == Point{} && !after
 }
 
-// takes reports whether the hold applies to the orders and the driver of the call, whatever its
-// point.
+// takes reports whether the breakpoint is for this order and driver.
 func (l *hold) takes(c *call) bool {
 	if !slices.ContainsFunc(c.orders, l.covers) {
 		return false
@@ -437,7 +425,7 @@ func (l *hold) takes(c *call) bool {
 	return c.Shared || len(l.Drivers) == 0 || slices.Contains(l.Drivers, c.Driver)
 }
 
-// awaitRelease waits until a call may be sent. It returns the context with which to send it.
+// awaitRelease waits until a call may be sent. It returns the context for sending it.
 func (h *Holds) awaitRelease(ctx context.Context, c *call) (context.Context, error) {
 	if c.released == nil {
 		return ctx, nil
@@ -456,8 +444,8 @@ func (h *Holds) awaitRelease(ctx context.Context, c *call) (context.Context, err
 	return ctx, nil
 }
 
-// done returns a channel that is closed when the caller's context ends. It returns nil if the call
-// ignores its context while it is held.
+// done returns a channel that closes when the caller's context ends, or nil if the call ignores its
+// context.
 func (c *call) done(ctx context.Context) <-chan struct{} {
 	if c.ignoresContext() {
 		return nil
@@ -467,9 +455,9 @@ func (c *call) done(ctx context.Context) <-chan struct{} {
 
 func (c *call) ignoresContext() bool { return c.by.At != Point{} }
 
-// leave decides what happens when the context of a held call ends. It returns nil if the call
-// stays held. After a deadline, every unsent call is given up. After a cancellation, only an
-// unsent database statement is, because a command to another server may already be on its way.
+// leave decides what happens when a stopped call's context ends. It returns nil if the call stays.
+// After a deadline, an unsent call is given up. After a cancellation, that only happens to database
+// statements.
 func (h *Holds) leave(ctx context.Context, c *call) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -486,8 +474,8 @@ func (h *Holds) leave(ctx context.Context, c *call) error {
 	}
 }
 
-// sendAgain remembers a call whose script will be sent again, so that the next attempt has the
-// same number and outcome.
+// sendAgain remembers a call whose script will be sent again, so that it keeps its number and
+// outcome.
 func (h *Holds) sendAgain(c *call) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -497,11 +485,11 @@ func (h *Holds) sendAgain(c *call) {
 }
 
 // gaveUp reports whether a call failed because its caller stopped waiting. Other errors may be
-// regular replies, such as go-redis's Nil or ZooKeeper's "no node".
+// regular replies, such as go-redis's Nil.
 func gaveUp(ctx context.Context, err error) bool { return err != nil && ctx.Err() != nil }
 
-// awaitReply stores the answer of a call's server, waits while a hold delays it, and returns the
-// error for the caller.
+// awaitReply stores the server's answer, waits while a breakpoint delays it, and returns the error
+// for the caller.
 func (h *Holds) awaitReply(ctx context.Context, c *call, answer error) error {
 	h.mu.Lock()
 	c.answer = answer

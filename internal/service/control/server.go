@@ -12,8 +12,7 @@ import (
 	"grablab/internal/tap"
 )
 
-// Server is the end of the control API that runs inside an instance. The instance passes its
-// calls, orders, events and clock through the Server, and mounts its Handler.
+// Server is the part of the control API inside an instance.
 type Server struct {
 	Holds
 	instance string
@@ -21,8 +20,8 @@ type Server struct {
 	ahead    atomic.Int64 // how far the clock is ahead, in nanoseconds
 }
 
-// NewServer returns a Server for the named instance. ahead is the initial offset of the clock.
-// When a fault hits a call, the server records that before it holds the call.
+// NewServer returns a Server for an instance. ahead is the initial offset of its clock. r gets an
+// event when a fault hits a call.
 func NewServer(instance string, ahead time.Duration, r history.Recorder) *Server {
 	s := &Server{instance: instance, recorder: r}
 	s.ahead.Store(int64(ahead))
@@ -35,11 +34,11 @@ func NewServer(instance string, ahead time.Duration, r history.Recorder) *Server
 	return s
 }
 
-// Now returns the wall-clock time that strategies see.
+// Now returns the strategies' wall-clock time.
 func (s *Server) Now() time.Time { return time.Now().Add(time.Duration(s.ahead.Load())) }
 
-// Record records an event. If the event ends a phase of a grab, Record returns when no hold stops
-// the grab there.
+// Record records an event. If it ends a phase, Record waits while a breakpoint stops the grab
+// there.
 func (s *Server) Record(e history.Event) {
 	s.recorder.Record(e)
 	if e.Kind == history.OK && e.Op != history.Renew { // a renewal is no phase of a grab
@@ -47,8 +46,7 @@ func (s *Server) Record(e history.Event) {
 	}
 }
 
-// Orders returns a Store whose calls can be held. Each method call on the store counts as a single
-// call.
+// Orders returns a Store whose calls can be stopped.
 func (s *Server) Orders(store order.Store) order.Store {
 	return order.Intercept(store, func(ctx context.Context, c *order.Call, send func(context.Context) error) error {
 		err := s.Do(ctx, tap.OpFrom(ctx, tap.Op{Instance: s.instance, Target: tap.DB}), send)
@@ -59,7 +57,7 @@ func (s *Server) Orders(store order.Store) order.Store {
 	})
 }
 
-// Handler serves the control API under /lab/ and passes all other requests to next.
+// Handler serves the control API under /lab/, and passes other requests to next.
 func (s *Server) Handler(next http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	setHold.serve(mux, func(_ context.Context, name string, h Hold) (none struct{}, err error) {

@@ -21,8 +21,7 @@ import (
 
 // Settings of the clients for Redis.
 const (
-	// The pool is large enough that no command in a burst waits for a connection. Some connections
-	// are opened in advance.
+	// The pool has a connection for each command in a burst. Some are opened in advance.
 	poolSize     = 512
 	minIdle      = 32
 	minIdleNode  = 16
@@ -30,8 +29,8 @@ const (
 	keepAlive    = 15 * time.Second
 )
 
-// clients contains all clients of an instance except that of the database. They send their calls
-// through cfg.tap, and the Redis clients count their commands.
+// clients contains the clients of an instance except the database. Their calls go through cfg.tap,
+// and commands to Redis are counted.
 type clients struct {
 	redis     redis.UniversalClient // nil unless -redis or -sentinel is given
 	redlock   []redis.UniversalClient
@@ -77,9 +76,8 @@ func newClients(cfg Config, sent *atomic.Uint64) (*clients, error) {
 	return c, nil
 }
 
-// dialRedis completes opts and returns a client. The client never retries a command, because a
-// repeated SET NX would find the key that the first one set. It does not redial either, because a
-// dead node would then cost several timeouts.
+// dialRedis returns a client that never repeats a command, because a repeated SET NX would find its
+// own key. It dials once, because a dead node would otherwise cost several timeouts.
 func (c *clients) dialRedis(cfg Config, target string, opts redis.UniversalOptions, sent *atomic.Uint64) redis.UniversalClient {
 	dialer := &net.Dialer{Timeout: redisTimeout, KeepAlive: keepAlive}
 	opts.Dialer = tap.CountRedis(dialer.DialContext, sent)
@@ -103,8 +101,8 @@ func (c *clients) dialRedis(cfg Config, target string, opts redis.UniversalOptio
 	return client
 }
 
-// newRedis returns a client. A Cluster client checks every second whether a replica was promoted.
-// With the default of a minute, the slots of a dead master would stay unreachable for that long.
+// newRedis returns a client. A Cluster client looks for promoted replicas every second instead of
+// every minute.
 func newRedis(opts *redis.UniversalOptions) redis.UniversalClient {
 	if opts.MasterName != "" || len(opts.Addrs) < 2 {
 		return redis.NewUniversalClient(opts)
@@ -114,8 +112,8 @@ func newRedis(opts *redis.UniversalOptions) redis.UniversalClient {
 	return redis.NewClusterClient(cluster)
 }
 
-// warm opens n connections of each Redis client, except for a Cluster client. Without them, a hold
-// on the first call would also delay the set-up of its connection. It ignores errors.
+// warm opens n connections of each Redis client in advance. Otherwise stopping the first call would
+// also delay its connection. It ignores errors.
 func (c *clients) warm(ctx context.Context, n int) {
 	for _, client := range append([]redis.UniversalClient{c.redis}, c.redlock...) {
 		single, ok := client.(*redis.Client)

@@ -20,7 +20,7 @@ import (
 	"github.com/peterbourgon/ff/v3"
 )
 
-// ErrUsage is wrapped by errors in the command line or the environment.
+// ErrUsage means a mistake in the command line or the environment.
 var ErrUsage = flags.ErrUsage
 
 // Config holds the settings of an instance.
@@ -29,8 +29,7 @@ type Config struct {
 	Instance string // name of the instance; empty means the port number
 	DB       string // database, in the form that order.Connect accepts
 	MaxConns int    // most connections to the database
-	// MinIdle is how many idle connections each Redis client keeps open. 0 means enough for a
-	// burst.
+	// MinIdle is how many idle connections each Redis client keeps. 0 means enough for a burst.
 	MinIdle int
 
 	Redis          []string // addresses of one server, or of several nodes of one Cluster
@@ -61,19 +60,19 @@ type Config struct {
 	trace *trace.Tracer // records traces of grabs; nil for none
 }
 
-// now returns the wall-clock time that strategies see.
+// now returns the strategies' wall-clock time.
 func (cfg Config) now() time.Time { return time.Now().Add(cfg.ClockOffset) }
 
-// DefaultDB is the address of the database that docker compose starts.
+// DefaultDB is the address of the database in docker compose.
 const DefaultDB = "grab:grab@tcp(127.0.0.1:3306)/grab"
 
-// maxName is the longest instance name that fits in the ledger, in bytes.
+// maxName limits an instance name to the ledger's column, in bytes.
 const maxName = 64
 
-// hidden is the name of the only flag that the help does not show, because only loadgen sets it.
+// hidden is the flag that the help omits, because only loadgen sets it.
 const hidden = "control"
 
-// newFlags sets cfg to the defaults, and returns the flags that can change it.
+// newFlags sets cfg to its defaults and returns the flags for it.
 func newFlags(cfg *Config) []flags.Flag {
 	*cfg = Config{
 		Addr: "127.0.0.1:8004", DB: DefaultDB, MaxConns: 64, Strategy: "setnx",
@@ -109,8 +108,8 @@ func newFlags(cfg *Config) []flags.Flag {
 	}
 }
 
-// Parse parses the flags of an instance. Environment variables replace flags that are not given.
-// The errors are one line each, and wrap ErrUsage or flag.ErrHelp.
+// Parse parses the flags of an instance, with environment variables for flags that are missing.
+// Errors have one line and wrap ErrUsage or flag.ErrHelp.
 func Parse(args []string) (Config, error) {
 	var cfg Config
 	if _, err := flags.ParseFlags(newFlags(&cfg), args, ff.WithEnvVarPrefix("GRABSVC")); err != nil {
@@ -143,8 +142,7 @@ func checkStrategy(name string) error {
 	return err
 }
 
-// parseGuard returns the guard with that name. An empty name stands for the default guard of the
-// strategy.
+// parseGuard returns a guard by name. An empty name means the strategy's default.
 func parseGuard(name string) (order.Guard, error) {
 	if name == "" {
 		return "", nil
@@ -160,7 +158,7 @@ func parseRegistry(text string) (*registry.Eureka, error) {
 	return registry.ParseEureka(server)
 }
 
-// checkAddr returns an error unless addr has the form host:port. The host may be empty.
+// checkAddr returns an error unless addr is host:port. The host may be empty.
 func checkAddr(addr string) error {
 	host, port, err := net.SplitHostPort(addr)
 	if err == nil {
@@ -172,7 +170,7 @@ func checkAddr(addr string) error {
 	return nil
 }
 
-// checkNode returns an error unless node has the form host:port or name@host:port.
+// checkNode returns an error unless node is host:port or name@host:port.
 func checkNode(node string) error {
 	name, addr, watched := strings.Cut(node, "@")
 	if !watched {
@@ -184,8 +182,7 @@ func checkNode(node string) error {
 	return nil
 }
 
-// addrs returns a parser for a list of addresses, separated by commas. An empty list counts as a
-// missing flag.
+// addrs returns a parser for a list of addresses. An empty list counts as missing.
 func addrs(check func(addr string) error) flags.Parser[[]string] {
 	return func(text string) ([]string, error) {
 		if text == "" {

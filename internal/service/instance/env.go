@@ -10,15 +10,14 @@ import (
 	"grablab/internal/order"
 )
 
-// Sent counts what the clients of an instance have sent.
+// Sent counts what an instance's clients have sent.
 type Sent struct {
 	Redis atomic.Uint64 // commands to Redis
 	DB    atomic.Uint64 // statements to the database
 }
 
-// NewEnv returns the clients and settings that strategies need, without the service. Benchmarks
-// use it to measure locks alone. If cfg.DB is empty, the environment has no database. close closes
-// all clients.
+// NewEnv returns the clients and settings for strategies, without the service. If cfg.DB is empty,
+// there is no database. close closes all clients.
 func NewEnv(ctx context.Context, cfg Config, sent *Sent, log *slog.Logger) (env lock.Env, close func() error, err error) {
 	var store order.Store
 	closeStore := func() error { return nil }

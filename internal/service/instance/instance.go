@@ -45,13 +45,12 @@ import (
 	"golang.org/x/term"
 )
 
-// ExitAddrInUse is the exit code if another process already listens on the address. The parent
-// process can then try another port.
+// ExitAddrInUse is the exit code if another process has the address, so that the parent can try
+// another port.
 const ExitAddrInUse = 98
 
-// Main runs an instance until ctx ends or a signal arrives, and returns its exit code. The
-// code is 0 for success, 1 for a failure, 2 for bad usage, or ExitAddrInUse. A second signal
-// kills the process.
+// Main runs an instance until ctx ends or a signal arrives. It returns 0, 1 for a failure, 2 for
+// bad usage, or ExitAddrInUse. A second signal ends the process.
 func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if slices.Contains([]string{"-version", "--version"}, strings.Join(args, " ")) {
 		fmt.Fprintln(stdout, version.Line("grabsvc"))
@@ -83,8 +82,7 @@ func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 1
 }
 
-// EndSignals returns the signals that ask a program to stop. They include SIGHUP unless the
-// process was started with nohup.
+// EndSignals returns the signals that ask a program to stop. With nohup, SIGHUP is not one of them.
 func EndSignals() []os.Signal {
 	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) {
@@ -93,7 +91,7 @@ func EndSignals() []os.Signal {
 	return signals
 }
 
-// newLogger returns a logger that writes text to a terminal and JSON to anything else.
+// newLogger returns a logger that writes text to a terminal, and JSON elsewhere.
 func newLogger(w io.Writer) *slog.Logger {
 	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		return slog.New(slog.NewTextHandler(w, nil))
@@ -101,9 +99,8 @@ func newLogger(w io.Writer) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(w, nil))
 }
 
-// Run runs an instance until ctx ends. It prints its address on stdout and serves requests. At the
-// end, it finishes the running requests, so that they release their locks, and closes everything.
-// The error wraps ErrUsage if cfg is wrong.
+// Run serves an instance until ctx ends, and prints its address. At the end, it lets running
+// requests finish, so that they release their locks. The error wraps ErrUsage if cfg is wrong.
 func Run(ctx context.Context, cfg Config, stdout io.Writer, log *slog.Logger) (err error) {
 	redis.SetLogger(toSlog{log}) // go-redis has only one global logger
 
@@ -177,11 +174,11 @@ func Run(ctx context.Context, cfg Config, stdout io.Writer, log *slog.Logger) (e
 	return serve(ctx, cfg, listener, handler, log)
 }
 
-// appName is the name of the service in a registry and in traces.
+// appName is the name of the service in registries and traces.
 const appName = "grabsvc"
 
-// announce keeps an instance registered until ctx ends or stop is called. stop waits until the
-// registration is removed.
+// announce keeps an instance registered until ctx ends or stop is called, which waits for the end
+// of the registration.
 func announce(ctx context.Context, server *registry.Eureka, addr net.Addr, log *slog.Logger) (stop func()) {
 	tcp, ok := addr.(*net.TCPAddr)
 	if server == nil || !ok {
@@ -196,7 +193,7 @@ func announce(ctx context.Context, server *registry.Eureka, addr net.Addr, log *
 	}
 }
 
-// listen listens on cfg.Addr. If the instance has no name yet, the port becomes its name.
+// listen listens on cfg.Addr. An instance without a name is named after its port.
 func listen(cfg *Config) (net.Listener, error) {
 	listener, err := net.Listen("tcp", cfg.Addr)
 	if err != nil {
@@ -212,8 +209,7 @@ func listen(cfg *Config) (net.Listener, error) {
 	return listener, nil
 }
 
-// pooled is a Store that gives access to its connection pool. The strategy mysql-getlock-pooled
-// needs the pool, because it locks on any connection.
+// pooled is a Store with access to its connection pool, for the strategy mysql-getlock-pooled.
 type pooled struct {
 	order.Store
 	pool interface{ DB() *sql.DB }
@@ -222,12 +218,11 @@ type pooled struct {
 // DB returns the connection pool.
 func (p pooled) DB() *sql.DB { return p.pool.DB() }
 
-// closing calls close and adds its error to *err. It is meant for defer in functions with a named
-// error result.
+// closing calls close and adds its error to *err, for use with defer.
 func closing(err *error, close func() error) { *err = errors.Join(*err, close()) }
 
-// newRecorder returns a recorder that appends events to the file cfg.Events, and a function that
-// closes it. If there is no such file, the recorder discards all events.
+// newRecorder returns a recorder for the file cfg.Events, and a function that closes it. Without a
+// file, events are discarded.
 func newRecorder(cfg Config) (history.Recorder, func() error, error) {
 	if cfg.Events == "" {
 		return history.Discard, func() error { return nil }, nil
@@ -239,8 +234,8 @@ func newRecorder(cfg Config) (history.Recorder, func() error, error) {
 	return events, events.Close, nil
 }
 
-// connectTimeout limits the wait for the first reply of the database. migrateTimeout limits the
-// creation of tables, including the wait for another instance that is creating them.
+// connectTimeout limits the wait for the database. migrateTimeout limits the creation of tables,
+// possibly by another instance.
 const (
 	connectTimeout = 10 * time.Second
 	migrateTimeout = 2 * time.Minute
@@ -296,8 +291,7 @@ func newMetrics(sent *Sent) *grab.Metrics {
 	return m
 }
 
-// readiness returns a function that pings all servers in parallel. The instance is ready if all of
-// them respond, but a minority of the Redlock nodes may be down.
+// readiness returns a function that pings all servers. A minority of the Redlock nodes may be down.
 func readiness(store *order.SQL, c *clients) func(context.Context) (map[string]error, bool) {
 	c.pings["db"] = store.Ping
 	return func(ctx context.Context) (map[string]error, bool) {
@@ -334,8 +328,7 @@ func isLoopback(addr net.Addr) bool {
 	return ok && tcp.IP.IsLoopback()
 }
 
-// unlockTimeout is how long a request may run beyond its deadline, because a claim and a release
-// have deadlines of their own.
+// unlockTimeout is how long a request may run after its deadline, to claim and to release.
 const unlockTimeout = 20 * time.Second
 
 func serve(ctx context.Context, cfg Config, l net.Listener, h http.Handler, log *slog.Logger) error {
@@ -365,8 +358,7 @@ func serve(ctx context.Context, cfg Config, l net.Listener, h http.Handler, log 
 	return err
 }
 
-// toSlog logs the messages of go-redis at debug level, because callers also get the cause as an
-// error.
+// toSlog logs messages of go-redis at debug level, because callers get the same errors.
 type toSlog struct{ log *slog.Logger }
 
 func (t toSlog) Printf(ctx context.Context, format string, args ...any) {

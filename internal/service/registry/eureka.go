@@ -19,18 +19,17 @@ import (
 // DefaultEureka is the default address of a Eureka server.
 const DefaultEureka = "http://127.0.0.1:8761/eureka"
 
-// DefaultRenew is how often instances renew their registration. A Eureka server assumes this
-// interval when it decides whether too many renewals are missing.
+// DefaultRenew is how often instances renew their registration, as a Eureka server expects.
 const DefaultRenew = 30 * time.Second
 
 const (
-	// leaseFactor is how many renewal intervals a registration lasts.
+	// leaseFactor is how many of these intervals a registration lasts.
 	leaseFactor = 3
 	// callTimeout limits a single call to the server.
 	callTimeout = 5 * time.Second
 	// retryAfter is the longest pause before a failed registration is repeated.
 	retryAfter = 5 * time.Second
-	// maxReply is the largest reply that the client reads, in bytes.
+	// maxReply limits the size of a reply in bytes.
 	maxReply = 16 << 20
 )
 
@@ -39,14 +38,13 @@ const up = "UP"
 
 var errUnknown = errors.New("the server does not know it")
 
-// client opens a new connection for each call, because calls are only made every half a minute.
+// client opens a new connection for each call, because calls are rare.
 var client = &http.Client{Timeout: callTimeout, Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true}}
 
 // Eureka is a client of a Eureka server. It is safe for concurrent use.
 type Eureka struct{ base *url.URL }
 
-// ParseEureka returns a client of the server at a URL. If the URL has no path, ParseEureka adds
-// /eureka.
+// ParseEureka returns a client of a server. If the URL has no path, it adds /eureka.
 func ParseEureka(text string) (*Eureka, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" {
@@ -56,14 +54,14 @@ func ParseEureka(text string) (*Eureka, error) {
 	return &Eureka{u}, nil
 }
 
-// Self describes the instance that registers itself.
+// Self describes the instance to register.
 type Self struct {
 	App   string
 	Addr  *net.TCPAddr  // address at which the instance listens
 	Renew time.Duration // interval between renewals; 0 means DefaultRenew
 }
 
-// registration describes an instance in Eureka's JSON format.
+// registration is an instance in Eureka's JSON format.
 type registration struct {
 	ID         string `json:"instanceId"`
 	Host       string `json:"hostName"`
@@ -83,14 +81,14 @@ type registration struct {
 	} `json:"leaseInfo"`
 }
 
-// port describes a port in Eureka's JSON format.
+// port is a port in Eureka's JSON format.
 type port struct {
 	Number  int    `json:"$"`
 	Enabled string `json:"@enabled"`
 }
 
-// registration returns what the instance registers. If it listens on all addresses, it registers
-// the address from which this machine reaches the server.
+// registration returns the data to register. An instance that listens on all addresses registers
+// the one that leads to the server.
 func (s Self) registration(server *url.URL) (registration, error) {
 	ip := s.Addr.IP
 	if len(ip) == 0 || ip.IsUnspecified() {
@@ -113,9 +111,8 @@ func (s Self) registration(server *url.URL) (registration, error) {
 
 func (s Self) renew() time.Duration { return cmp.Or(s.Renew, DefaultRenew) }
 
-// Announce registers an instance and renews the registration until ctx ends. Then it removes the
-// registration. If a call fails, Announce repeats it after a pause. If the server has forgotten
-// the instance, it registers the instance again.
+// Announce keeps an instance registered until ctx ends, and then removes it. It repeats failed
+// calls after a pause.
 func (e *Eureka) Announce(ctx context.Context, self Self, log *slog.Logger) {
 	var registered *registration
 	for ctx.Err() == nil {
@@ -157,7 +154,7 @@ func (e *Eureka) register(ctx context.Context, self Self, log *slog.Logger) (*re
 	return &r, nil
 }
 
-// Instances returns the base URLs of all instances of an application that accept requests.
+// Instances returns the base URLs of an application's instances that accept requests.
 func (e *Eureka) Instances(ctx context.Context, app string) ([]string, error) {
 	var reply struct {
 		Application struct {
@@ -181,8 +178,7 @@ func (e *Eureka) Instances(ctx context.Context, app string) ([]string, error) {
 	return urls, nil
 }
 
-// call sends a request about an instance, or about its application if the instance has no id. It
-// returns errUnknown for status 404.
+// call sends a request about an instance or its application. It returns errUnknown for status 404.
 func (e *Eureka) call(ctx context.Context, method string, of *registration, body, reply any) error {
 	var text bytes.Buffer
 	if body != nil {

@@ -1,6 +1,5 @@
-// Package registry lets an instance announce itself to a service registry, and lets loadgen find
-// the instances that a registry or DNS lists. Eureka is a client of a Eureka server, and its
-// method Announce keeps an instance registered. Source.Find returns the base URLs of instances.
+// Package registry announces an instance to a service registry, and finds the instances in a
+// registry or in DNS. Start at Eureka and Source.
 package registry
 
 import (
@@ -13,8 +12,8 @@ import (
 	"strings"
 )
 
-// portName is the name of the port for grabs in a Kubernetes service. It needs a name because DNS
-// has SRV records only for named ports.
+// portName is the name of the port in a Kubernetes service. DNS has SRV records only for named
+// ports.
 const portName = "http"
 
 // A Source is a place that lists instances, such as eureka:GRABSVC. The zero value lists none.
@@ -23,14 +22,13 @@ type Source struct {
 	find func(context.Context) ([]string, error) // returns the base URLs of the instances
 }
 
-// IsSource reports whether text begins like a source, as in "eureka:".
+// IsSource reports whether text begins like a source, such as "eureka:".
 func IsSource(text string) bool {
 	kind, _, named := strings.Cut(text, ":")
 	return named && slices.Contains([]string{"eureka", "dns", "k8s"}, kind)
 }
 
-// Parse parses a source. It has the form eureka:APP, eureka:APP@URL, dns:NAME, dns:HOST:PORT or
-// k8s:SERVICE.
+// Parse parses a source: eureka:APP, eureka:APP@URL, dns:NAME, dns:HOST:PORT or k8s:SERVICE.
 func Parse(text string) (Source, error) {
 	kind, name, _ := strings.Cut(text, ":")
 	s := Source{text: text}
@@ -62,8 +60,8 @@ func Parse(text string) (Source, error) {
 	return s, nil
 }
 
-// Find returns the base URLs of all instances that the source lists, sorted and without
-// duplicates. It returns an error if there are none.
+// Find returns the base URLs of all instances, sorted and without duplicates. It returns an error
+// if there are none.
 func (s Source) Find(ctx context.Context) ([]string, error) {
 	urls, err := s.find(ctx)
 	if err == nil && len(urls) == 0 {
@@ -76,8 +74,7 @@ func (s Source) Find(ctx context.Context) ([]string, error) {
 	return slices.Compact(urls), nil
 }
 
-// lookupSRV returns the base URLs in the SRV records of a name. If service and protocol are empty,
-// name is the full name of the records.
+// lookupSRV returns the base URLs in the SRV records of a name. Service and protocol may be empty.
 func lookupSRV(ctx context.Context, service, protocol, name string) ([]string, error) {
 	_, records, err := net.DefaultResolver.LookupSRV(ctx, service, protocol, name)
 	urls := make([]string, len(records))

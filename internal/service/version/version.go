@@ -1,5 +1,5 @@
-// Package version determines the version of a program: the newest release in CHANGELOG.md and the
-// commit of the source code.
+// Package version determines a program's version: the newest release in CHANGELOG.md, and the
+// commit.
 package version
 
 import (
@@ -16,7 +16,7 @@ import (
 // Release is the newest release in CHANGELOG.md.
 const Release = "0.3.0"
 
-// Unknown stands for a commit that could not be determined.
+// Unknown stands for an unknown commit.
 const Unknown = "unknown"
 
 // Line returns the output of the flag -version.
@@ -33,14 +33,14 @@ func line(program string, info *debug.BuildInfo, commit string) string {
 	return fmt.Sprintf("%s %s, module %s, commit %s, %s %s/%s", program, Release, module, commit, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
-// Commit returns the commit of the source code. It takes it from the build information or, inside
-// this project, from git. The commit ends in "-dirty" if files had changed.
+// Commit returns the commit of the source code, from the build information or git. It ends in
+// "-dirty" if files had changed.
 func Commit() string {
 	info, _ := debug.ReadBuildInfo()
 	return cmp.Or(stamped(info), fromGit(), Unknown)
 }
 
-// stamped returns the commit that go build has stored in the program, or "".
+// stamped returns the commit in the build information, or "".
 func stamped(info *debug.BuildInfo) string {
 	settings := map[string]string{}
 	if info != nil {
@@ -58,8 +58,8 @@ func stamped(info *debug.BuildInfo) string {
 	return rev[:7]
 }
 
-// fromGit returns the commit of the working directory, because go run stores none in the program.
-// It returns "" outside this project.
+// fromGit returns the commit of the working directory, or "" outside of this project. It serves
+// programs that go run has built.
 func fromGit() string {
 	top, err := exec.Command("git", "rev-parse", "--show-toplevel").Output()
 	if err != nil {

@@ -9,13 +9,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Hook is called once for every command, pipeline or transaction of the client to which it
-// is added. It may call send once, twice, later, or not at all. If Hook returns an error
-// that did not come from send, the commands have that error and no value, as if the
-// connection had ended before the reply arrived.
+// Hook is called for every command, pipeline or transaction. It may call send once, twice, later or
+// never. If it returns an error of its own, the commands have that error and no value.
 type Hook func(ctx context.Context, cmds []redis.Cmder, send func(context.Context) error) error
 
-// DialHook does not change how the client connects.
+// DialHook changes nothing.
 func (h Hook) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 // ProcessHook calls h around a single command.
@@ -47,8 +45,7 @@ func (h Hook) around(ctx context.Context, cmds []redis.Cmder, send func(context.
 	return err
 }
 
-// fail makes cmd look like a command without a reply. SetErr does not remove the value of a
-// reply that has arrived, so fail resets the value too.
+// fail makes cmd look like a command without a reply. SetErr keeps the value, so fail resets it.
 func fail(cmd redis.Cmder, err error) {
 	cmd.SetErr(err)
 	set := reflect.ValueOf(cmd).MethodByName("SetVal")

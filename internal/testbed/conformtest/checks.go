@@ -12,8 +12,8 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// Times of the checks. The slack allows for a busy machine. It serves only to distinguish a slow
-// answer from a hang.
+// Times of the checks. The slack allows for a busy machine, and only distinguishes a slow answer
+// from a hang.
 const (
 	longTTL  = 20 * time.Second
 	shortTTL = time.Second
@@ -21,8 +21,7 @@ const (
 	settling = shortTTL / 2 // a key that stays longer counts as forgotten
 )
 
-// busy checks that a contender gets ErrBusy while another client has the lock, at once or after the
-// contender's wait.
+// busy checks that another client gets ErrBusy while the lock is held, at once or after its wait.
 func busy(t *trial) {
 	for _, wait := range []time.Duration{0, 300 * time.Millisecond} {
 		holder, contender := t.pair(longTTL, wait)
@@ -50,7 +49,7 @@ func triesOnce(t *trial) {
 	t.release(lease)
 }
 
-// wakes checks that a waiter gets the lock soon after the holder has released it.
+// wakes checks that a waiter gets the lock soon after its release.
 func wakes(t *trial) {
 	holder, contender := t.pair(longTTL, longTTL)
 	lease := t.acquire(holder)
@@ -79,8 +78,8 @@ func releaseOnce(t *trial) {
 	t.release(b)
 }
 
-// releaseLost checks the release of a lease if another client has acquired the lock in the
-// meantime. The release must return ErrLost and must not free the other client's lock.
+// releaseLost checks the release of a lease after another client has got the lock. It must return
+// ErrLost and leave the other client's lock alone.
 func releaseLost(t *trial) {
 	first, second := t.pair(longTTL, 0)
 	a := t.acquire(first)
@@ -100,7 +99,7 @@ func expiry(t *trial) {
 	t.release(t.acquire(t.start(shortTTL, shortTTL+slack)))
 }
 
-// kept checks that a lease outlives its TTL as long as the holder does not release it.
+// kept checks that a lease outlasts its TTL until the holder releases it.
 func kept(t *trial) {
 	holder, contender := t.pair(shortTTL, 0)
 	lease := t.acquire(holder)
@@ -113,8 +112,7 @@ func kept(t *trial) {
 	t.release(lease)
 }
 
-// lossKnown checks that the holder learns that its lock is gone, at the latest with the next
-// renewal.
+// lossKnown checks that the holder learns of a lost lock with the next renewal at the latest.
 func lossKnown(t *trial) {
 	const ttl = 3 * shortTTL
 	holder, contender := t.pair(ttl, 0)
@@ -131,8 +129,8 @@ func lossKnown(t *trial) {
 
 var errCut = errors.New("conformtest: the reply is lost")
 
-// unconfirmed checks a lease whose renewals get no answer. The lease must count as lost once it has
-// expired, but not after the first missing answer.
+// unconfirmed checks a lease whose renewals get no answer. It is lost when it expires, but not
+// earlier.
 func unconfirmed(t *trial) {
 	holder, contender := t.pair(shortTTL, 0)
 	var cut atomic.Bool
@@ -165,8 +163,8 @@ func unconfirmed(t *trial) {
 	}
 }
 
-// cancelledWaiting checks that a waiter returns when its client hangs up, and that the waiter
-// leaves nothing behind.
+// cancelledWaiting checks that a waiter returns when its client disconnects, and leaves nothing
+// behind.
 func cancelledWaiting(t *trial) {
 	holder, contender := t.pair(longTTL, longTTL)
 	lease := t.acquire(holder)
@@ -186,7 +184,7 @@ func cancelledWaiting(t *trial) {
 	t.want("an acquire for a client that has gone", err, context.Canceled)
 }
 
-// cancelledMidway checks an acquire whose client hangs up while the lock is being granted.
+// cancelledMidway checks an acquire whose client disconnects while it gets the lock.
 func cancelledMidway(t *trial) {
 	waiting, hangUp := context.WithCancel(t.ctx)
 	defer hangUp()
@@ -194,15 +192,15 @@ func cancelledMidway(t *trial) {
 	t.want("the acquire", err, context.Canceled)
 }
 
-// lostReply checks a grant whose reply is lost. ErrBusy would be a wrong result, because no other
-// client has the lock.
+// lostReply checks an acquire whose reply is lost. ErrBusy would be wrong, because no other client
+// has the lock.
 func lostReply(t *trial) {
 	if err := t.disturbed(t.ctx, longTTL, func() error { return errCut }); errors.Is(err, lock.ErrBusy) {
 		t.fatalf("it came to %v", err)
 	}
 }
 
-// lateReply checks that a grant that took longer than the lease does not count (F12).
+// lateReply checks that a lock does not count if the reply came after the lease (F12).
 func lateReply(t *trial) {
 	late := sync.OnceValue(func() time.Time { return time.Now().Add(shortTTL + shortTTL/10) })
 	_ = t.disturbed(t.ctx, shortTTL, func() error {
@@ -211,8 +209,8 @@ func lateReply(t *trial) {
 	})
 }
 
-// disturbed acquires a lock while the function reply delays or replaces every reply of the servers.
-// The acquire must return an error and leave the key free at once.
+// disturbed acquires a lock while reply delays or replaces every reply. The acquire must fail and
+// leave the key free.
 func (t *trial) disturbed(ctx context.Context, ttl time.Duration, reply func() error) error {
 	p := t.start(ttl, 0)
 	t.release(t.acquire(p)) // first without disturbance, to load scripts and open connections
@@ -235,13 +233,12 @@ const (
 	contendedWait = 5 * time.Second
 )
 
-// contendedHold returns how long the ith client holds its key. The times are short, so that all 20
-// clients of a key can be served within their wait. They differ, so that no two keys run in step.
+// contendedHold returns how long the ith client holds its key. The times are short enough for all
+// clients to be served, and vary so that keys do not run in step.
 func contendedHold(i int) time.Duration { return time.Duration(20+i*37%60) * time.Millisecond }
 
-// contention checks many clients that acquire few keys at the same time, in two processes. Each
-// must get a lease or ErrBusy, at most a second after its wait. No two clients may hold the same
-// key, and every key must be acquired at least once.
+// contention checks many clients that compete for a few keys in two processes. Each must get a
+// lease or ErrBusy in time, and no two may hold the same key.
 func contention(t *trial) {
 	var lockers [2]lock.Locker
 	lockers[0], lockers[1] = t.pair(longTTL, contendedWait)

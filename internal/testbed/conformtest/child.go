@@ -20,11 +20,11 @@ import (
 	"go.uber.org/goleak"
 )
 
-// childEnv names the environment variable that contains the job of a child process.
+// childEnv is the environment variable with the job of a child process.
 const childEnv = "GRABLAB_CONFORMTEST_CHILD"
 
-// job describes the work of a child process, which contends for keys with several workers, cancels
-// some acquires, and then ends.
+// job is the work of a child process: it competes for keys with several workers and cancels some
+// acquires.
 type job struct {
 	Strategy, Spec string
 	Dir            string // where each holder leaves a mark while it has a lock
@@ -37,7 +37,7 @@ const (
 	childTime    = 800 * time.Millisecond
 )
 
-// report holds what a child has observed.
+// report holds what a child process observed.
 type report struct {
 	Held     int    // acquired leases
 	Overlaps int    // leases acquired while another worker held the same lock
@@ -47,14 +47,14 @@ type report struct {
 }
 
 // Main is for the TestMain of a package that runs the suite. The suite starts the test binary again
-// as a child process, which finds its strategy by name and connects to its servers with open.
+// as a child process, which calls open and find.
 func Main(m *testing.M, open Opener, find func(name string) (lock.Strategy, error)) {
 	BeChild(open, find)
 	os.Exit(m.Run())
 }
 
-// BeChild does the work of a child process and exits if this process is one. Otherwise it returns.
-// Call it in a TestMain that does more than Main.
+// BeChild does the work of a child process and exits, if this process is one. Call it in a TestMain
+// that does more than Main.
 func BeChild(open Opener, find func(name string) (lock.Strategy, error)) {
 	text, ok := os.LookupEnv(childEnv)
 	if !ok {
@@ -75,8 +75,8 @@ func BeChild(open Opener, find func(name string) (lock.Strategy, error)) {
 	os.Exit(0)
 }
 
-// processes checks that the lock excludes holders in other processes of the operating system. It
-// also checks that a process has no goroutine left after it has closed its locker.
+// processes checks that the lock excludes holders in other processes, and that a closed locker
+// leaves no goroutine.
 func processes(t *trial) {
 	dir, err := os.MkdirTemp("", "conformtest")
 	t.must("a folder", err)
@@ -163,7 +163,7 @@ func (j job) run(s Subject) (total report) {
 	return total
 }
 
-// runOnce acquires a lock once and releases it. In every fourth call, the client hangs up after a
+// runOnce acquires and releases a lock. In every fourth call, the client disconnects after a
 // millisecond.
 func (j job) runOnce(l lock.Locker, n int) (r report) {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -183,8 +183,7 @@ func (j job) runOnce(l lock.Locker, n int) (r report) {
 		return report{Error: err.Error()}
 	}
 	r.Held = 1
-	// Record the holder in the file system, which is independent of every lock and so can judge all
-	// of them.
+	// Record the holder in the file system, which no lock depends on.
 	mark := filepath.Join(j.Dir, fmt.Sprint(key))
 	if err := os.Mkdir(mark, 0o700); errors.Is(err, os.ErrExist) {
 		r.Overlaps = 1

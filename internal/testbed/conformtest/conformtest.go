@@ -23,34 +23,31 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// Opener connects one process to the servers that spec describes. The Env that it returns needs no
-// TTL and no Wait, but its clients must call Replied after every reply of a server.
+// Opener connects a process to the servers in spec. The clients in its Env must call Replied after
+// every reply. TTL and Wait are not needed.
 type Opener func(spec string) (env lock.Env, disconnect func(), err error)
 
-// Subject is one strategy with one set of servers.
+// Subject is a strategy with its servers.
 type Subject struct {
 	Strategy lock.Strategy
 	Spec     string // passed to Open, also in child processes
 	Open     Opener
 
-	// Child holds the arguments that make the test binary run as a child, if its TestMain requires
-	// any.
+	// Child holds the arguments that make the test binary run as a child, if any are needed.
 	Child []string
-	// Drop takes the lock of key away from its holder, as an expiry would. It is nil if that
-	// is impossible.
+	// Drop takes the lock of key away from its holder, or is nil if that is impossible.
 	Drop func(ctx context.Context, key string) error
-	// Left lists what the servers still store for key. It is nil if the locks leave nothing that
-	// can be observed.
+	// Left lists what the servers still store for key, or is nil if nothing can be observed.
 	Left func(ctx context.Context, key string) ([]string, error)
-	// Settling is how long leftovers may exist before they disappear, because a server may be slow
-	// to notice that a client has gone. 0 means half a second.
+	// Settling is how long remains may exist, because a server may notice late that a client has
+	// gone. 0 means half a second.
 	Settling time.Duration
-	// Unseen means that the calls that keep a lease alive bypass Replied. A check can then neither
-	// lose nor delay their replies.
+	// Unseen means that calls that keep a lease alive do not use Replied, so that no check can
+	// disturb them.
 	Unseen bool
 }
 
-// check is one property that a lock may have, and the function that checks it.
+// check is a property of a lock and the function that checks it.
 type check struct {
 	name    string
 	applies func(Subject) bool
@@ -58,7 +55,7 @@ type check struct {
 	alone   bool // whether the check needs the machine to itself
 }
 
-// checks lists all checks, starting with the simple ones. Each check has its own keys.
+// checks lists all checks, the simple ones first.
 var checks = []check{
 	{"busy", locks, busy, false},
 	{"tries once", locks, triesOnce, false},
@@ -77,9 +74,8 @@ var checks = []check{
 	{"contention", locks, contention, true},
 }
 
-// Conform runs every check that applies to a subject as a subtest. If the registry says that the
-// lock fails a check, the check must fail. If the registry says that the lock fails it only
-// sometimes, the result is ignored.
+// Conform runs every check that applies to a subject as a subtest. A check that the strategy is
+// known to fail must fail. The result is ignored if it is known to fail only sometimes.
 func Conform(t *testing.T, subjects ...Subject) {
 	results := runAll(t.Context(), subjects, 2, func(Subject, check) bool { return true })
 	for i, s := range subjects {
@@ -104,7 +100,7 @@ func Conform(t *testing.T, subjects ...Subject) {
 	}
 }
 
-// against returns nil if the result agrees with the failures that the registry lists.
+// against returns nil if the result agrees with the known failures.
 func (r result) against(fails map[string]string) error {
 	why, said := fails[r.name]
 	switch {
@@ -123,13 +119,12 @@ type result struct {
 	took time.Duration
 }
 
-// stagger is the time between the starts of concurrent checks. Without it, their first connections
-// and acquires would slow each other down, which is a problem for short TTLs.
+// stagger is the time between the starts of concurrent checks, so that they do not slow each other
+// down.
 const stagger = 20 * time.Millisecond
 
-// runAll runs the wanted checks that apply to each subject. It runs all checks of a few subjects
-// concurrently, because they mostly wait. Then it runs the checks that need the whole machine one
-// by one.
+// runAll runs the wanted checks that apply to each subject. Most run concurrently, and those that
+// need the whole machine follow one by one.
 func runAll(ctx context.Context, subjects []Subject, atOnce int, wanted func(Subject, check) bool) [][]result {
 	results := make([][]result, len(subjects))
 	each := func(i int, run func(*result)) {
@@ -178,31 +173,30 @@ func (r *result) run(ctx context.Context, s Subject) {
 // locks reports whether the strategy excludes a second holder.
 func locks(s Subject) bool { return s.Strategy.Excludes != catalog.NoExclusion }
 
-// expires reports whether a key should become free after its holder has died.
+// expires reports whether the lock of a dead holder becomes free.
 func expires(s Subject) bool {
 	return s.Strategy.Excludes == catalog.Global && s.Strategy.Expected(catalog.Crash) != catalog.Stuck
 }
 
-// outlasts reports whether a lease should last as long as the work, even if the work is slow.
+// outlasts reports whether a lease lasts as long as slow work.
 func outlasts(s Subject) bool {
 	return expires(s) && s.Strategy.ExclusiveUnder(catalog.Slow)
 }
 
-// timed reports whether a lease ends by the clock. A lock of a database session ends with
-// the session instead, and its loss is noticed at the next use.
+// timed reports whether a lease ends by the clock. A lock of a database session ends with the
+// session instead.
 func timed(s Subject) bool { return s.Strategy.Needs&lock.SQLLocks == 0 }
 
 // renews reports whether the lease is renewed, so that its loss is noticed.
 func renews(s Subject) bool { return outlasts(s) && timed(s) }
 
-// spares reports whether a late release leaves the lock alone if another client has acquired it.
+// spares reports whether a late release leaves another client's lock alone.
 func spares(s Subject) bool { return !s.breaks("F5") && !s.breaks("F35") }
 
-// undoes reports whether the strategy releases a lock that it has acquired without getting the
-// reply.
+// undoes reports whether the strategy releases a lock whose reply was lost.
 func undoes(s Subject) bool { return locks(s) && !s.breaks("F25") }
 
-// doubts reports whether the strategy rejects a grant that arrives after the lease has expired.
+// doubts reports whether the strategy rejects a lock whose reply came after the lease.
 func doubts(s Subject) bool { return !s.breaks("F12") }
 
 func (s Subject) breaks(id string) bool { return slices.Contains(s.Strategy.Breaks, id) }

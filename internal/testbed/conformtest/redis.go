@@ -20,13 +20,12 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// Nodes holds the addresses of the Redis servers of a test. There is a single one, and five more
-// for Redlock.
+// Nodes holds the addresses of the Redis servers of a test: a single one, and five for Redlock.
 type Nodes []string // addresses; the single Redis first
 
 const redlockNodes = 5
 
-// Embedded starts the nodes inside the test process, as miniredis servers.
+// Embedded starts the nodes as miniredis servers in this process.
 func Embedded(tb testing.TB) (nodes Nodes) {
 	tb.Helper()
 	for range 1 + redlockNodes {
@@ -37,8 +36,7 @@ func Embedded(tb testing.TB) (nodes Nodes) {
 	return nodes
 }
 
-// Servers starts the nodes as redis-server processes. If redis-server is missing, it behaves like
-// RedisServer.
+// Servers starts the nodes as redis-server processes.
 func Servers(tb testing.TB) (nodes Nodes) {
 	tb.Helper()
 	for range 1 + redlockNodes {
@@ -47,9 +45,8 @@ func Servers(tb testing.TB) (nodes Nodes) {
 	return nodes
 }
 
-// RedisServer starts a redis-server process for this test and returns its address. It appends args
-// to options that prevent writes to disk. If redis-server is not on PATH, it skips the test, or
-// fails it if GRABLAB_REQUIRE_SERVERS=1.
+// RedisServer starts a redis-server that stores nothing on disk, and returns its address. If the
+// program is missing, it skips the test, or fails it if GRABLAB_REQUIRE_SERVERS=1.
 func RedisServer(tb testing.TB, args ...string) (addr string) {
 	tb.Helper()
 	path, err := exec.LookPath("redis-server")
@@ -79,8 +76,8 @@ func RedisServer(tb testing.TB, args ...string) (addr string) {
 	return ""
 }
 
-// answers reports whether the server at addr answers and is process pid. Another process may have
-// taken the port first.
+// answers reports whether the server at addr is process pid. Another process may have taken the
+// port first.
 func answers(addr string, pid int) bool {
 	client := redis.NewClient(options(addr))
 	defer client.Close()
@@ -93,8 +90,8 @@ func answers(addr string, pid int) bool {
 	return false
 }
 
-// options returns the client options that the locks require: no command is repeated
-// automatically, and deadlines are respected.
+// options returns the options that locks require: no automatic repetition, and respect for
+// deadlines.
 func options(addr string) *redis.Options {
 	return &redis.Options{
 		Addr:                     addr,
@@ -110,7 +107,7 @@ func options(addr string) *redis.Options {
 // Single returns the address of the single Redis.
 func (n Nodes) Single() string { return n[0] }
 
-// NewClient returns a client with the same options and hooks as those that OpenRedis uses.
+// NewClient returns a client like those of OpenRedis.
 func NewClient(addr string) *redis.Client {
 	client := redis.NewClient(options(addr))
 	client.AddHook(redisReplies)
@@ -122,7 +119,7 @@ var (
 	run    = rand.Uint64()
 )
 
-// OpenRedis opens clients for a strategy on Nodes. It is an Opener.
+// OpenRedis opens clients for Nodes. It is an Opener.
 func OpenRedis(spec string) (lock.Env, func(), error) {
 	var clients []redis.UniversalClient
 	for addr := range strings.SplitSeq(spec, ",") {
@@ -136,7 +133,7 @@ func OpenRedis(spec string) (lock.Env, func(), error) {
 	return EnvOf(clients[0], clients[1:]...), disconnect, nil
 }
 
-// EnvOf returns an Env with the given clients. The caller must set TTL and Wait.
+// EnvOf returns an Env with these clients, but without TTL and Wait.
 func EnvOf(single redis.UniversalClient, redlock ...redis.UniversalClient) lock.Env {
 	return lock.Env{
 		Redis:       single,
@@ -157,10 +154,10 @@ func aroundRedis(ctx context.Context, _ string, call func() error) error {
 	return err
 }
 
-// Token returns a name that no lease has had before. It is used as Env.Token.
+// Token returns a name that no lease had before. It is for Env.Token.
 func Token() string { return fmt.Sprintf("%x-%d", run, tokens.Add(1)) }
 
-// Subject returns a Subject that runs the strategy on these nodes.
+// Subject returns a Subject for the strategy on these nodes.
 func (n Nodes) Subject(st lock.Strategy) Subject {
 	s := Subject{Strategy: st, Spec: strings.Join(n, ","), Open: OpenRedis, Left: n.left}
 	if st.Needs&(lock.Redis|lock.RedisQuorum) != 0 {
@@ -181,7 +178,7 @@ func (n Nodes) left(ctx context.Context, key string) (keys []string, err error) 
 	err = n.each(func(c *redis.Client) error {
 		found, err := c.Keys(ctx, "*").Result()
 		for _, k := range found {
-			// A counter of fencing tokens outlives its lock.
+			// A counter of fencing tokens may stay after its lock.
 			if strings.Contains(k, key) && !strings.HasSuffix(k, ":fence") {
 				keys = append(keys, k)
 			}

@@ -10,15 +10,14 @@ import (
 
 type replyKey struct{}
 
-// onReply returns a context that makes f run after every reply of a server, before the lock
-// sees the reply. If f returns an error, the lock gets that error instead of the reply,
-// although the server has executed the command.
+// onReply returns a context that runs f after every reply, before the lock sees it. If f returns an
+// error, the lock gets that error instead of the reply.
 func onReply(ctx context.Context, f func() error) context.Context {
 	return context.WithValue(ctx, replyKey{}, f)
 }
 
-// Replied must be called by every client after a reply for ctx has arrived. It may block. If it
-// returns an error, the client must return that error instead of the reply.
+// Replied must be called by every client after a reply. It may block. If it returns an error, the
+// client must return that instead of the reply.
 func Replied(ctx context.Context) error {
 	if f, ok := ctx.Value(replyKey{}).(func() error); ok {
 		return f()
@@ -26,7 +25,7 @@ func Replied(ctx context.Context) error {
 	return nil
 }
 
-// redisReplies is a hook that calls Replied for a go-redis client.
+// redisReplies is a hook that calls Replied for go-redis.
 var redisReplies = redishook.Hook(func(ctx context.Context, _ []redis.Cmder, send func(context.Context) error) error {
 	err := send(ctx)
 	if lost := Replied(ctx); lost != nil {

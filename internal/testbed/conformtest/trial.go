@@ -13,8 +13,8 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// trial is one run of a check. As in testing.T, fatalf ends the check. Everything that the check
-// has started is stopped at its end.
+// trial is one run of a check. fatalf ends it, as in testing.T, and everything that it has started
+// is stopped.
 type trial struct {
 	Subject
 	ctx  context.Context
@@ -24,7 +24,7 @@ type trial struct {
 	stop []func()
 }
 
-// hangTimeout is the time after which a check counts as hanging and is cancelled.
+// hangTimeout is how long a check may take before it counts as hanging.
 const hangTimeout = time.Minute
 
 // run returns nil if the lock passes the check.
@@ -46,7 +46,7 @@ func (c check) run(ctx context.Context, s Subject) error {
 	return t.err
 }
 
-// addKey returns a new key, which no other check and no other subject uses.
+// addKey returns a new key that nothing else uses.
 func (t *trial) addKey(name string) string {
 	key := fmt.Sprintf("conformtest:%s:{%s}", t.Strategy.Name, name)
 	t.keys = append(t.keys, key)
@@ -64,14 +64,14 @@ func (t *trial) must(what string, err error) {
 	}
 }
 
-// want ends the check with a failure unless got is the wanted error.
+// want fails the check unless got is the wanted error.
 func (t *trial) want(what string, got, wanted error) {
 	if !errors.Is(got, wanted) {
 		t.fatalf("%s: %v; want %v", what, got, wanted)
 	}
 }
 
-// process is one locker with its own clients. It stands for a separate process.
+// process is a locker with its own clients, which stands for a separate process.
 type process struct {
 	lock.Locker
 	stop func() error // ends the process cleanly, but releases no lease
@@ -94,7 +94,7 @@ func (s Subject) start(ttl, wait time.Duration) (*process, error) {
 	})}, nil
 }
 
-// start starts a process that stops when the check ends.
+// start starts a process that ends with the check.
 func (t *trial) start(ttl, wait time.Duration) *process {
 	p, err := t.Subject.start(ttl, wait)
 	t.must("start", err)
@@ -102,8 +102,8 @@ func (t *trial) start(ttl, wait time.Duration) *process {
 	return p
 }
 
-// pair starts the process of a holder and that of a contender. If a lock works only within one
-// process, both are the same process.
+// pair starts a process for a holder and one for another client. If a lock only works within one
+// process, they are the same.
 func (t *trial) pair(ttl, wait time.Duration) (holder, contender *process) {
 	holder = t.start(ttl, wait)
 	if t.Strategy.Excludes == catalog.PerProcess {
@@ -126,8 +126,7 @@ func (t *trial) acquire(l lock.Locker) lock.Lease {
 
 func (t *trial) release(lease lock.Lease) { t.must("release", lease.Release(t.ctx)) }
 
-// excluded checks that the contender cannot acquire the key now. It returns how long the contender
-// took to report ErrBusy.
+// excluded checks that the other client cannot acquire the key. It returns how long that took.
 func (t *trial) excluded(ctx context.Context, by string, contender lock.Locker) time.Duration {
 	began := time.Now()
 	lease, err := contender.Acquire(ctx, t.key)
@@ -145,8 +144,7 @@ type acquired struct {
 	err   error
 }
 
-// waiter acquires the key in the background. It ends the check with a failure if the acquire does
-// not have to wait.
+// waiter acquires the key in the background, and fails the check if it does not have to wait.
 func (t *trial) waiter(ctx context.Context, l lock.Locker) <-chan acquired {
 	done := make(chan acquired, 1)
 	go func() {
@@ -161,12 +159,11 @@ func (t *trial) waiter(ctx context.Context, l lock.Locker) <-chan acquired {
 	return done
 }
 
-// drop takes the lock away from its holder, as an expiry would.
+// drop takes the lock away from its holder.
 func (t *trial) drop() { t.must("drop", t.Drop(t.ctx, t.key)) }
 
-// nothingLeft checks that the servers store nothing for the key. It allows some time,
-// because a release returns after a quorum has answered, and the keys of a dead holder
-// expire at different times. A forgotten key stays longer than that.
+// nothingLeft checks that the servers store nothing for the key. It allows some time, because a
+// release only waits for a quorum.
 func (t *trial) nothingLeft(key string) {
 	if t.Left == nil {
 		return

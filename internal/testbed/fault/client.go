@@ -7,10 +7,8 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// lateRelease makes a driver release a lock after the lease has expired, while a second grab of the
-// same driver (a double tap) holds the lock. The release must not let a third driver in (F5, F6,
-// F35, F36). The first attempt has written nothing, because its claim is refused. In a foreign
-// service, its connection to the database is broken instead.
+// lateRelease makes a driver release its lock after the lease has expired, while a second grab of
+// the same driver holds the lock. No third driver may get in (F5, F6, F35, F36).
 var lateRelease = Fault{
 	Name:           catalog.LateRelease,
 	Hits:           locks &^ lock.SQLLocks,
@@ -22,9 +20,8 @@ var lateRelease = Fault{
 	Prepare:        ready(func(Target) []Strike { return []Strike{{}} }),
 }
 
-// cancel makes a client give up while its grab acquires the lock. The instance learns of this while
-// one of its calls is held, and must leave no lock behind (F14, F22). A foreign service may also
-// finish the grab.
+// cancel makes a client disconnect while its grab acquires the lock. The instance must leave no
+// lock behind (F14, F22).
 var cancel = Fault{
 	Name:       catalog.Cancel,
 	Hits:       locks,

@@ -9,9 +9,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// clientClock sets the wall clock of one instance wrong by twice the length of a lease: forward for
-// the contenders, or back for the faulted drivers (F9). The clocks of the lock servers stay right.
-// The leases are long enough to outlast any stall of the machine.
+// clientClock makes the wall clock of one instance wrong by twice the length of a lease (F9). The
+// clocks of the lock servers stay correct.
 var clientClock = Fault{
 	Name:       catalog.ClientClock,
 	NotForeign: "the clock of a process cannot be set from outside",
@@ -26,8 +25,8 @@ var clientClock = Fault{
 	}),
 }
 
-// skew returns a step that sets the clock of an instance ahead by n times the length of a lease. The
-// function that heals the fault sets the clock right again.
+// skew returns a step that sets the clock of an instance ahead by n times the length of a lease,
+// until the fault is healed.
 func skew(in Instance, n float64) Step {
 	return func(ctx context.Context, lease time.Duration) (stack.Heal, error) {
 		heal := func() error { return in.SetClock(context.WithoutCancel(ctx), 0) }
@@ -35,8 +34,8 @@ func skew(in Instance, n float64) Step {
 	}
 }
 
-// nodeClock makes the clock of the one Redis jump past the end of every lease (F19). With Redlock,
-// it does this to as many nodes as Redlock can lose. The jump cannot be healed.
+// nodeClock makes the clock of Redis, or of as many nodes as Redlock can lose, jump past the end of
+// every lease (F19).
 var nodeClock = Fault{
 	Name:       catalog.NodeClock,
 	Hits:       lock.Redis | lock.RedisQuorum,

@@ -11,10 +11,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// failover loses the writes that the master has not yet sent to its replica: the master dies, and
-// Sentinel promotes the replica (F17). With Redlock, this happens to one node. The leases last much
-// longer than the failover, so a contender can get in only through the loss and not through an
-// expiry.
+// failover kills a master before its replica has the latest writes, and Sentinel promotes the
+// replica (F17). With Redlock, this happens to one node. The leases last much longer than that.
 var failover = Fault{
 	Name:       catalog.Failover,
 	Hits:       lock.Redis | lock.RedisQuorum,

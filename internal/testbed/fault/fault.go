@@ -1,7 +1,6 @@
-// Package fault defines the faults that can be injected into a lock on real servers. The table
-// Faults lists them. A fault is injected while a grab is held at an exact point, and returns the
-// function that heals it. Package experiment starts the instances, sends and holds the grabs, and
-// judges the result.
+// Package fault defines the faults that can be injected into a lock on real servers, in the table
+// Faults. Each is injected while a grab is stopped at an exact point. Package experiment sends the
+// grabs and judges the result.
 package fault
 
 import (
@@ -25,39 +24,33 @@ import (
 // is over, the faulted drivers continue as Course says.
 type Fault struct {
 	Name catalog.Fault
-	// Hits names the backends that the fault affects. 0 means the instance or the database, which
-	// every strategy uses.
+	// Hits lists the servers that the fault affects. 0 means the instance or the database.
 	Hits lock.Backend
-	// Reach says at which points of a grab the fault can be injected. If it is nil, all points are
-	// possible.
+	// Reach says at which points of a grab the fault can be injected. Nil means all points.
 	Reach  *Reach
 	Course Course
-	// TTL is the TTL of the leases, unless the user chooses another.
+	// TTL is the length of the leases, unless the user chooses another.
 	TTL time.Duration
-	// ContendFor is how many leases the contenders have in which to claim. It is less than one for
-	// a fault that loses a lock, because otherwise contenders could win through the expiry of that
-	// lock.
+	// ContendFor limits how long the other drivers may compete, in lease times. It is less than one
+	// if the fault makes a lock disappear, because they must not win just because it expires.
 	ContendFor float64
-	// Lasts means that the fault is not healed before ContendFor is over, even if a contender has
-	// claimed earlier.
+	// Lasts means that the fault stays until ContendFor is over.
 	Lasts bool
-	// HoldContenders means that the contenders are held before their claim until the faulted
-	// drivers have claimed. Under the course Released, they are held until the third driver has
-	// claimed. If a fence is compared only at the write, contenders are always held.
+	// HoldContenders stops the other drivers before they write, until the faulted driver has
+	// written. If a fence is only compared at the write, this always happens.
 	HoldContenders bool
 	On             Ground
 	Severs         bool // both instances lose their connections and need a moment to reconnect
 	Once           bool // the fault must be prepared again before it can be injected again
-	// NotForeign says why the fault cannot be injected into a foreign service. It is empty if the
-	// fault can be injected there.
+	// NotForeign explains why the fault cannot be injected into a foreign service, or is empty.
 	NotForeign string
 
-	// Prepare prepares the fault before the instances start. Prepared.Close closes everything that
-	// Prepare has opened. If Prepare fails, it leaves nothing open.
+	// Prepare opens what the fault needs before the instances start. Prepared.Close closes it. If
+	// Prepare fails, it leaves nothing open.
 	Prepare func(context.Context, Target) (Prepared, error)
 }
 
-// Course says when the faulted drivers continue after the fault was injected.
+// Course says when the faulted drivers continue.
 type Course int
 
 // The courses.
@@ -67,14 +60,13 @@ const (
 	AtOnce                   // at the moment when the fault is injected
 	Never                    // not before the cell has been judged
 	Killed                   // not at all, because their process was killed
-	// Released means that there is nothing to heal. A second driver arrives while the leases of the
-	// faulted drivers expire. A third one arrives after their claims were refused and they have
-	// released.
+	// Released means that there is nothing to heal. A second driver arrives when the leases expire,
+	// and a third one after the faulted drivers have released their locks.
 	Released
 	HungUp // their clients have hung up
 )
 
-// Ground says on which stacks a fault can be injected.
+// Ground says on which stacks a fault is possible.
 type Ground int
 
 // The grounds.
@@ -90,28 +82,25 @@ type Target struct {
 	Strategy  lock.Strategy
 	Faulted   Instance // where the faulted drivers grab
 	Contender Instance
-	// Wire means that the calls of the faulted drivers are held in proxies, where each reply can be
-	// lost separately.
+	// Wire means that the calls are stopped in proxies, which can lose each reply separately.
 	Wire bool
-	// Keys returns the keys of the locks that the fault affects. The first master of a Cluster has
-	// the slots of these keys. Other keys of the same lock are in the same slot.
+	// Keys returns the keys of the locks that the fault affects.
 	Keys func() []string
-	// Ledger is the table to which a claim is written.
+	// Ledger is the table with the claims.
 	Ledger string
 }
 
-// An Instance is one of the two instances under test. Its name is known before it runs.
+// An Instance is one of the two instances under test. Its name is known before it starts.
 type Instance interface {
 	Name() string
 	Signal(syscall.Signal) error
-	// Restart starts the instance again once it has died.
+	// Restart starts the instance again after it has died.
 	Restart(context.Context) error
-	// SetClock sets the wall clock that the strategies of the instance see. The clock then runs
-	// ahead by the given time.
+	// SetClock sets the wall clock of the instance's strategies ahead by the given time.
 	SetClock(ctx context.Context, ahead time.Duration) error
 }
 
-// A Prepared fault is ready to be injected.
+// A Prepared fault can be injected.
 type Prepared struct {
 	Faulted, Contender []stack.Detour // proxies through which the instances reach the servers
 	Strikes            []Strike       // each is used for a share of the orders
@@ -119,23 +108,22 @@ type Prepared struct {
 	Close              func(context.Context) error
 }
 
-// A Strike is one way to inject a fault. Both steps may be nil, and so may the functions that heal
-// them.
+// A Strike is one way to inject a fault. Steps and the functions that undo them may be nil.
 type Strike struct {
 	Before Step // runs before the faulted drivers grab
 	Do     Step // runs while the faulted drivers are held at their points
 }
 
-// A Step does something to the target and returns the function that undoes it. lease is the
-// lifetime of a lease.
+// A Step does something to the target and returns the function that undoes it. lease is the length
+// of a lease.
 type Step func(ctx context.Context, lease time.Duration) (stack.Heal, error)
 
-// stepWithoutHeal returns a step that has nothing to heal, or whose effect cannot be healed.
+// stepWithoutHeal returns a step that cannot be undone, or need not be.
 func stepWithoutHeal(do func(context.Context) error) Step {
 	return func(ctx context.Context, _ time.Duration) (stack.Heal, error) { return nil, do(ctx) }
 }
 
-// Faults lists all faults, in the order of lock.Faults.
+// Faults lists all faults in the order of lock.Faults.
 var Faults = []Fault{
 	slow,
 	pause,
@@ -179,15 +167,13 @@ func (f Fault) Touches(s lock.Strategy) bool {
 	return f.HitsAny(s.Needs) && s.Expected(f.Name) != catalog.NA
 }
 
-// HitsAny reports whether the fault affects one of these backends, or something that every strategy
-// uses.
+// HitsAny reports whether the fault affects these servers or something that every strategy uses.
 func (f Fault) HitsAny(backends lock.Backend) bool { return f.Hits == 0 || f.Hits&backends != 0 }
 
-// Reaches reports whether the fault can be injected at the given point.
+// Reaches reports whether the fault can be injected at this point.
 func (f Fault) Reaches(p Point) bool { return f.Reach == nil || f.Reach.Meets(p) }
 
-// Refused says in one sentence why the fault cannot be injected on this kind of stack, or with a
-// Redis of this topology. It returns "" if the fault can be injected.
+// Refused explains why the fault is impossible on this kind of stack or Redis, or returns "".
 func (f Fault) Refused(kind string, topology catalog.Topology) string {
 	switch {
 	case !f.Name.OnTopology(topology):
@@ -201,16 +187,15 @@ func (f Fault) Refused(kind string, topology catalog.Topology) string {
 	}
 }
 
-// locks is the set of backends that store locks outside of the instances.
+// locks lists the servers that store locks.
 const locks = lock.Redis | lock.RedisQuorum | lock.SQLLocks | lock.ZooKeeper | lock.Etcd
 
-// ready returns a Prepare function for faults that need no preparation and consist only of their
-// strikes.
+// ready returns a Prepare function for faults that need no preparation.
 func ready(strikes func(Target) []Strike) func(context.Context, Target) (Prepared, error) {
 	return func(_ context.Context, t Target) (Prepared, error) { return Prepared{Strikes: strikes(t)}, nil }
 }
 
-// servers returns the servers of the stack in which the strategy keeps its locks.
+// servers returns the servers with the locks of the strategy.
 func (t Target) servers() []string {
 	var names []string
 	for _, name := range t.Stack.Servers() {
@@ -222,8 +207,7 @@ func (t Target) servers() []string {
 	return names
 }
 
-// backends maps the kinds of servers to backends. The database is missing, because it has
-// its own faults.
+// backends maps the names of servers to their kinds. The database has faults of its own.
 var backends = map[string]lock.Backend{
 	"redis":     lock.Redis,
 	"redlock":   lock.RedisQuorum, // redlock-1 and so on
@@ -231,8 +215,8 @@ var backends = map[string]lock.Backend{
 	"etcd":      lock.Etcd,
 }
 
-// minority returns the one Redis or, with Redlock, as many nodes as Redlock can lose. These always
-// include the first node, because redlock-miswired counts it twice.
+// minority returns Redis, or as many nodes as Redlock can lose. The first node is always among
+// them, because redlock-miswired counts it twice.
 func (t Target) minority() []string {
 	nodes := t.servers()
 	if len(nodes) < 3 {
@@ -241,19 +225,19 @@ func (t Target) minority() []string {
 	return append(nodes[:1:1], nodes[len(nodes)-(len(nodes)-1)/2+1:]...)
 }
 
-// majority returns one node more than minority, which is too many for Redlock to lose.
+// majority returns one node more than Redlock can lose.
 func (t Target) majority() []string {
 	nodes := t.servers()
 	return append(nodes[:1:1], nodes[len(nodes)-len(nodes)/2:]...)
 }
 
-// beyondBare returns all nodes except the first ones, which form a bare majority.
+// beyondBare returns the nodes that a bare majority does not need.
 func (t Target) beyondBare() []string {
 	nodes := t.servers()
 	return nodes[len(nodes)/2+1:]
 }
 
-// routes opens routes from an instance to the named servers.
+// routes opens proxies from an instance to these servers.
 func (t Target) routes(from Instance, servers []string) (stack.Routes, error) {
 	var routes stack.Routes
 	for _, server := range servers {
@@ -267,7 +251,7 @@ func (t Target) routes(from Instance, servers []string) (stack.Routes, error) {
 	return routes, nil
 }
 
-// onRoutes prepares a fault that affects the routes from the faulted drivers to some servers.
+// onRoutes prepares a fault between the faulted drivers and some servers.
 func (t Target) onRoutes(servers []string, strikes func(stack.Routes) []Strike) (Prepared, error) {
 	routes, err := t.routes(t.Faulted, servers)
 	if err != nil {
@@ -280,12 +264,12 @@ func closing(routes stack.Routes) func(context.Context) error {
 	return func(context.Context) error { routes.Close(); return nil }
 }
 
-// onEach returns a step that injects the same fault into every route.
+// onEach returns a step that injects a fault into every route.
 func onEach(routes stack.Routes, strike func(*stack.Route) (stack.Heal, error)) Step {
 	return func(context.Context, time.Duration) (stack.Heal, error) { return routes.Each(strike) }
 }
 
-// leases returns the length of n leases.
+// leases returns n times the length of a lease.
 func leases(n float64, lease time.Duration) time.Duration {
 	return time.Duration(n * float64(lease))
 }

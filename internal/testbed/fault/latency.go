@@ -9,9 +9,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// latency delays the reply to a grant until its lease has expired and a contender has the lock
-// (F12). Only replies are late, while requests arrive in time. A contender gets its own replies
-// well within its lease.
+// latency delays the reply to an acquire until the lease has expired and another driver has the
+// lock (F12). Requests arrive in time.
 var latency = Fault{
 	Name:           catalog.Latency,
 	Hits:           lock.Redis | lock.RedisQuorum,

@@ -9,8 +9,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// partition cuts one instance off from the servers of its locks. The partition lasts longer than
-// the lease, and the faulted drivers also release during it (F13, F29, F30).
+// partition cuts an instance off from its lock servers for longer than a lease. The faulted drivers
+// release during that time (F13, F29, F30).
 var partition = Fault{
 	Name:       catalog.Partition,
 	Hits:       locks &^ lock.SQLLocks,
@@ -28,8 +28,8 @@ var partition = Fault{
 	},
 }
 
-// partitionDB delays the claims of one instance until their leases have expired. It only needs to
-// hold up the network, because TCP resends the claims afterwards.
+// partitionDB delays the claims of one instance until their leases have expired. TCP sends them
+// again when the network is back.
 var partitionDB = Fault{
 	Name:       catalog.PartitionDB,
 	Course:     AtOnce,

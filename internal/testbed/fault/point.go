@@ -9,45 +9,41 @@ import (
 	"grablab/internal/tap"
 )
 
-// Role describes what a driver is doing, and in which state its order is, when a fault is injected.
+// Role says what a driver is doing when a fault is injected.
 type Role string
 
 // The roles.
 const (
-	// Alone means that no other driver has arrived yet.
+	// Alone means that there is no other driver yet.
 	Alone Role = ""
-	// Waiting means that the driver arrived while another driver held the lock, which has
-	// since released it without a write.
+	// Waiting means that the driver came while another one had the lock, which was then released
+	// without a write.
 	Waiting Role = "waiting"
-	// HandingOver means that the driver's claim was refused, and that it is releasing the lock to a
-	// waiting driver.
+	// HandingOver means that the driver's claim was refused and it releases the lock to a waiting
+	// driver.
 	HandingOver Role = "handing over"
 )
 
-// A Point is a place in a grab at which a fault is injected, while a driver with the given role is
-// held there. Parallel calls of a grab to the nodes of a quorum count as one point.
+// A Point is a place in a grab at which a fault is injected. Parallel calls to several nodes count
+// as one point.
 type Point struct {
 	Role Role
 	control.Point
-	// Background means that the grab does not wait for the call. For example, this is true of a
-	// renewal.
+	// Background means that the grab does not wait for the call, such as a renewal.
 	Background bool
-	// Part is the phase to which a call of a service seems to belong, because the name of such a
-	// call on the wire does not tell. If Part is empty, the phase of the point itself counts.
+	// Part is the phase that a call of a service seems to belong to. If it is empty, Phase counts.
 	Part tap.Phase
-	// Moment names a time after the grab was sent. It replaces the point if the calls of the grab
-	// are unknown, and is otherwise empty.
+	// Moment is a time after the grab was sent, if its calls are unknown. Otherwise it is empty.
 	Moment string
 }
 
-// part returns the phase of the grab to which the point belongs.
+// part returns the phase of the grab.
 func (p Point) part() tap.Phase { return cmp.Or(p.Part, p.Phase) }
 
-// Work is the phase between the read and the claim. Only grabs of a service have it as a separate
-// phase.
+// Work is the phase between the read and the claim, which only grabs of a service have.
 const Work tap.Phase = "work"
 
-// String returns text such as "before claim 1" or "waiting: after acquire 2".
+// String returns text such as "waiting: after acquire 2".
 func (p Point) String() string {
 	if p.Moment != "" {
 		return p.Moment
@@ -58,7 +54,7 @@ func (p Point) String() string {
 	return string(p.Role) + ": " + p.Point.String()
 }
 
-// ParsePoint parses a text that Point.String returned.
+// ParsePoint parses the text of a Point.
 func ParsePoint(text string) (p Point, err error) {
 	if role, rest, ok := strings.Cut(text, ": "); ok {
 		if p.Role = Role(role); p.Role != Waiting && p.Role != HandingOver {
@@ -70,11 +66,11 @@ func ParsePoint(text string) (p Point, err error) {
 	return p, err
 }
 
-// AfterRead is the end of the read. It is a separate point because the work follows it.
-// After any other phase, the next call follows directly.
+// AfterRead is the end of the read, when the work begins. After other phases, the next call follows
+// at once.
 var AfterRead = control.Point{Phase: tap.Read, After: true}
 
-// A Reach says at which points a fault can be injected, and why it cannot be injected elsewhere.
+// A Reach says at which points a fault is possible, and why not at others.
 type Reach struct {
 	Meets func(Point) bool
 	Why   string // part of a sentence, without a full stop

@@ -9,8 +9,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// pause stops a process for longer than the lease, as a garbage collector or a hypervisor may do
-// (F11). Meanwhile the process can neither renew its lease nor learn that the lease was lost.
+// pause stops a process for longer than the lease, as a garbage collector may do (F11). Meanwhile
+// it cannot renew the lease or notice that it is lost.
 var pause = Fault{
 	Name:       catalog.Pause,
 	TTL:        time.Second,
@@ -22,7 +22,7 @@ var pause = Fault{
 	}),
 }
 
-// crash kills a process while it holds locks, and then starts it again (F3, F4).
+// crash kills a process that holds locks, and starts it again (F3, F4).
 var crash = Fault{
 	Name:       catalog.Crash,
 	Course:     Killed,

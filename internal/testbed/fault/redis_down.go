@@ -10,8 +10,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// redisDown makes the one Redis unreachable for a while or, with Redlock, as many nodes as Redlock
-// can lose. The servers keep their data. The faulted drivers release during the outage.
+// redisDown makes Redis, or as many nodes as Redlock can lose, unreachable for a while. The data
+// stays. The faulted drivers release meanwhile.
 var redisDown = Fault{
 	Name:       catalog.RedisDown,
 	Hits:       lock.Redis | lock.RedisQuorum,
@@ -35,7 +35,7 @@ var redisDownMost = Fault{
 	Prepare:    func(_ context.Context, t Target) (Prepared, error) { return t.refuse(t.majority()) },
 }
 
-// refuse prepares a fault during which the servers refuse connections from both instances.
+// refuse prepares a fault in which the servers refuse connections.
 func (t Target) refuse(servers []string) (Prepared, error) {
 	faulted, err := t.routes(t.Faulted, servers)
 	if err != nil {

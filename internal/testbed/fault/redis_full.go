@@ -10,9 +10,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// redisFull makes the one Redis run out of memory or, with Redlock, as many nodes as Redlock can
-// lose (F38). Redis either evicts all its data, or it evicts nothing and refuses commands that need
-// memory. It keeps its connections and scripts.
+// redisFull makes Redis, or as many nodes as Redlock can lose, run out of memory (F38). Either all
+// data is evicted, or commands that need memory fail.
 var redisFull = Fault{
 	Name:       catalog.RedisFull,
 	Hits:       lock.Redis | lock.RedisQuorum,
@@ -24,7 +23,7 @@ var redisFull = Fault{
 	}),
 }
 
-// evict returns a step that makes the servers evict all their data. No heal can restore it.
+// evict returns a step that makes the servers evict all data.
 func (t Target) evict(servers []string) Step {
 	return func(ctx context.Context, _ time.Duration) (stack.Heal, error) {
 		var errs []error

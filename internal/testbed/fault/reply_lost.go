@@ -8,9 +8,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// replyLost makes servers execute a request, but the client gets an error instead of the reply. It
-// affects the reply to a COMMIT of the database (F33) and every reply of the lock servers (F25).
-// The leases outlast the fault.
+// replyLost makes the client get an error instead of a reply, although the server has executed the
+// request. It affects a COMMIT (F33) and all replies of lock servers (F25).
 var replyLost = Fault{
 	Name:       catalog.ReplyLost,
 	Reach:      replies,

@@ -10,8 +10,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// redisRestart restarts the one Redis, which then has forgotten all locks (F20). With Redlock, it
-// restarts as many nodes as Redlock can lose.
+// redisRestart restarts Redis, or as many nodes as Redlock can lose, so that all locks there are
+// forgotten (F20).
 var redisRestart = Fault{
 	Name:       catalog.RedisRestart,
 	Hits:       lock.Redis | lock.RedisQuorum,
@@ -22,7 +22,7 @@ var redisRestart = Fault{
 	Prepare:    ready(func(t Target) []Strike { return []Strike{{Do: t.restart(t.minority())}} }),
 }
 
-// redisRestartMost restarts a majority of Redlock's nodes, which then have forgotten all locks.
+// redisRestartMost restarts a majority of Redlock's nodes, so that all locks there are forgotten.
 var redisRestartMost = Fault{
 	Name:       catalog.RedisRestartMost,
 	Hits:       lock.RedisQuorum,
@@ -33,7 +33,7 @@ var redisRestartMost = Fault{
 	Prepare:    ready(func(t Target) []Strike { return []Strike{{Do: t.restart(t.majority())}} }),
 }
 
-// restart returns a step that restarts the servers. They lose data that no heal can restore.
+// restart returns a step that restarts the servers and so deletes their data.
 func (t Target) restart(servers []string) Step {
 	return stepWithoutHeal(func(ctx context.Context) error {
 		for _, server := range servers {
@@ -45,8 +45,8 @@ func (t Target) restart(servers []string) Step {
 	})
 }
 
-// amnesia shows that the restart of a single node can be enough. The faulted drivers reach only a
-// bare majority of Redlock's nodes, and one of those loses its data (F18).
+// amnesia restarts a single node while the faulted drivers only have a bare majority of Redlock's
+// nodes. Losing one node is then enough (F18).
 var amnesia = Fault{
 	Name:       catalog.Amnesia,
 	Hits:       lock.RedisQuorum,
@@ -66,8 +66,8 @@ var amnesia = Fault{
 	},
 }
 
-// dbRestart ends every session of the database, and so every lock that is bound to a session (F32).
-// Committed data survives.
+// dbRestart ends every database session, and so every lock of a session (F32). Committed data
+// stays.
 var dbRestart = Fault{
 	Name:       catalog.DBRestart,
 	TTL:        10 * time.Second,

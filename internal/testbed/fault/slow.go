@@ -6,8 +6,8 @@ import (
 	"grablab/internal/catalog"
 )
 
-// slow makes the work of a grab, or one of its calls, last longer than the lease (F11). The process
-// keeps running, so it can renew in time or learn that it has lost the lease.
+// slow makes the work or a call of a grab last longer than the lease (F11). The process keeps
+// running, so it can renew the lease or notice its loss.
 var slow = Fault{
 	Name:       catalog.Slow,
 	Reach:      foreground,

@@ -9,8 +9,7 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// slowDB makes every claim wait at the ledger until its lease has expired (F40). The claim was sent
-// in time, and nothing is lost.
+// slowDB makes every claim wait in the database until its lease has expired (F40).
 var slowDB = Fault{
 	Name:       catalog.SlowDB,
 	Course:     AtOnce,

@@ -10,16 +10,14 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// The leases of masterKilled and masterPartition last very long. No contender can get in through an
-// expiry before the clients have found the new master.
+// These leases last very long, because no other driver may get in just because one expires.
 const (
 	outlastsPromotion = 24 * time.Second
 	findMaster        = 0.4
 )
 
-// masterKilled loses the writes that the master has not yet sent to its replica (F17). Unlike in
-// failover, the Cluster or the Sentinels notice by themselves that the master is gone, and promote
-// the replica.
+// masterKilled kills a master before its replica has the latest writes (F17). The Cluster or the
+// Sentinels notice that by themselves, and promote the replica.
 var masterKilled = Fault{
 	Name:       catalog.MasterKilled,
 	Hits:       lock.Redis,
@@ -33,8 +31,8 @@ var masterKilled = Fault{
 	}),
 }
 
-// masterPartition cuts the master off from clients and from other servers (F39). The faulted
-// drivers continue before the old master returns.
+// masterPartition cuts the master off from clients and other servers (F39). The faulted drivers
+// continue before it returns.
 var masterPartition = Fault{
 	Name:       catalog.MasterPartition,
 	Hits:       lock.Redis,
@@ -49,8 +47,8 @@ var masterPartition = Fault{
 	}),
 }
 
-// sentinelFailover replaces the master in a planned way. Locks survive this, because the promoted
-// replica has all writes.
+// sentinelFailover replaces the master as planned. Locks survive, because the new master has all
+// writes.
 var sentinelFailover = Fault{
 	Name:       catalog.SentinelFailover,
 	Hits:       lock.Redis,
@@ -64,7 +62,7 @@ var sentinelFailover = Fault{
 	}),
 }
 
-// slotMoves reshards a Cluster, so that the locks of all affected orders move to another master.
+// slotMoves moves the locks of a Cluster to another master.
 var slotMoves = Fault{
 	Name:       catalog.SlotMoves,
 	Hits:       lock.Redis,
@@ -79,8 +77,8 @@ var slotMoves = Fault{
 
 const aimsAtOurs = "it strikes the master of the locks, and the keys of another service's locks are unknown"
 
-// onTopology returns a Prepare function for a fault of a Redis that consists of several servers.
-// Prepared.Close replaces all of these servers.
+// onTopology returns a Prepare function for a fault of a Redis with several servers. Prepared.Close
+// replaces these servers.
 func onTopology(strike func(Target, *stack.Topology) Strike) func(context.Context, Target) (Prepared, error) {
 	return func(_ context.Context, t Target) (Prepared, error) {
 		redis := t.Stack.Topology

@@ -27,10 +27,10 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// ErrRefused means that the targets cannot do what the flags demand.
+// ErrRefused means that the targets cannot do what the flags ask for.
 var ErrRefused = errors.New("the targets cannot be used so")
 
-// Strategy is a strategy to which targets can switch, as GET /strategies lists it.
+// Strategy is a strategy of the targets, as in GET /strategies.
 type Strategy struct {
 	Name      string
 	Available bool
@@ -54,8 +54,8 @@ func (s *Strategy) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// Attach returns a fleet of instances that were started elsewhere. It finds out which parts of the
-// API they support.
+// Attach returns a fleet of instances that are already running, and finds out what their API
+// supports.
 func Attach(ctx context.Context, t target.Target) (*Fleet, error) {
 	f := newFleet(t.Token)
 	urls := t.URLs
@@ -80,8 +80,8 @@ func Attach(ctx context.Context, t target.Target) (*Fleet, error) {
 // findTimeout is how long an instance from a registry may take to answer.
 const findTimeout = 5 * time.Second
 
-// find returns the base URLs of the instances that a registry lists and that answer. It records the
-// other instances in f.Unreachable.
+// find returns the base URLs of the registered instances that answer. It stores the others in
+// f.Unreachable.
 func (f *Fleet) find(ctx context.Context, text string) (urls []string, err error) {
 	source, err := registry.Parse(text)
 	if err != nil {
@@ -113,8 +113,8 @@ func (f *Fleet) find(ctx context.Context, text string) (urls []string, err error
 	return urls, nil
 }
 
-// identify finds the processes of the instances by their ids. It also makes sure that processes
-// stopped by a fault continue when this program ends.
+// identify finds the processes with these ids. If a fault stops one, it continues when this program
+// ends.
 func (f *Fleet) identify(pids []int) (err error) {
 	for i, pid := range pids {
 		if f.Instances[i].theirs, err = proc.Find(pid); err != nil {
@@ -127,8 +127,8 @@ func (f *Fleet) identify(pids []int) (err error) {
 	return err
 }
 
-// Identify finds out which parts of the API the targets support. It returns ErrRefused if the flags
-// demand something else.
+// Identify finds out what the API of the targets supports. It returns ErrRefused if the flags ask
+// for something else.
 func (f *Fleet) Identify(ctx context.Context, t target.Target) error {
 	f.token, f.nextOrder, f.open = t.Token, t.FirstOrder, t.Open
 	f.probes = cmp.Or(t.ProbeDrivers, f.probes)
@@ -160,7 +160,7 @@ func (f *Fleet) Identify(ctx context.Context, t target.Target) error {
 	return nil
 }
 
-// meet asks one instance for its id, its settings and its strategies.
+// meet asks an instance for its id, settings and strategies.
 func (f *Fleet) meet(ctx context.Context, index int, in *Instance) error {
 	var health grab.Health
 	err := f.call(in.traceAddress(ctx), http.MethodGet, in.URL+"/healthz", nil, &health)
@@ -189,8 +189,7 @@ func byName(strategies []Strategy) []Strategy {
 	return slices.SortedFunc(slices.Values(strategies), func(a, b Strategy) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// strategiesOf returns the strategies that a target lists. If the target lists none, it returns the
-// current strategy.
+// strategiesOf returns the strategies of a target, or the current one if it has no list.
 func (f *Fleet) strategiesOf(ctx context.Context, base string) (strategies []Strategy, listed bool) {
 	if f.call(ctx, http.MethodGet, base+"/strategies", nil, &strategies) == nil && len(strategies) > 0 {
 		return strategies, true
@@ -205,7 +204,7 @@ func (f *Fleet) strategiesOf(ctx context.Context, base string) (strategies []Str
 // Known reports whether the targets are instances of grabsvc, which report their settings.
 func (f *Fleet) Known() bool { return !f.Ours && !f.Foreign && f.Settings.OnLost != "" }
 
-// checkStrategies returns an error if the targets lack one of the named strategies.
+// checkStrategies returns an error if the targets lack one of these strategies.
 func (f *Fleet) checkStrategies(names []string) error {
 	if len(names) == 0 || f.unlisted && !f.Foreign {
 		return nil
@@ -222,7 +221,7 @@ func (f *Fleet) checkStrategies(names []string) error {
 	return nil
 }
 
-// Names returns the names of the strategies that the targets have.
+// Names returns the names of the targets' strategies.
 func (f *Fleet) Names() []string {
 	names := make([]string, len(f.Strategies))
 	for i, s := range f.Strategies {
@@ -231,7 +230,7 @@ func (f *Fleet) Names() []string {
 	return names
 }
 
-// openByCall opens orders with the call that -open-orders describes, and returns the first id.
+// openByCall opens orders with the call in -open-orders, and returns the first id.
 func (f *Fleet) openByCall(ctx context.Context, count int) (int64, error) {
 	if f.Shape.NamesOrders() {
 		return f.openNamed(ctx, count)
@@ -247,8 +246,7 @@ func (f *Fleet) openByCall(ctx context.Context, count int) (int64, error) {
 	return id, nil
 }
 
-// openNamed opens orders whose ids the service chooses. It makes one call for all orders, or one
-// for each order if a call can open only one.
+// openNamed opens orders whose ids the service chooses, with as few calls as possible.
 func (f *Fleet) openNamed(ctx context.Context, count int) (int64, error) {
 	calls, each := 1, count
 	if !f.open.OpensMany() {
@@ -277,8 +275,7 @@ func (f *Fleet) openNamed(ctx context.Context, count int) (int64, error) {
 	return first, err
 }
 
-// callToOpen makes the call that opens count orders. It returns the ids in the answer, and the
-// whole answer as one line for messages.
+// callToOpen makes the call that opens orders. It returns the ids, and the answer as one line.
 func (f *Fleet) callToOpen(ctx context.Context, count int) (ids []string, says string, err error) {
 	path, body := f.open.Call(count)
 	header := f.Shape.Fixed()
@@ -295,8 +292,7 @@ func (f *Fleet) callToOpen(ctx context.Context, count int) (ids []string, says s
 	return f.open.ID.In(a.Header, a.Body), OneLine(string(a.Body)), nil
 }
 
-// KeepsLedger reports whether the targets list the drivers that have grabbed an order. The order
-// with this id must exist.
+// KeepsLedger reports whether the targets list the winners of an order. The order must exist.
 func (f *Fleet) KeepsLedger(ctx context.Context, id int64) bool {
 	if f.Foreign {
 		return false

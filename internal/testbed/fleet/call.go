@@ -23,7 +23,7 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// StatusError is the error for a reply with a status other than 2xx.
+// StatusError is a reply whose status is not 2xx.
 type StatusError struct {
 	Code int
 	Says string // text of the reply, cut to one line
@@ -32,8 +32,7 @@ type StatusError struct {
 // Error returns the status and the text of the reply.
 func (e *StatusError) Error() string { return fmt.Sprintf("HTTP %d: %s", e.Code, e.Says) }
 
-// call makes one API call. It sends body as JSON and decodes the reply into answer. Both may be
-// nil.
+// call makes an API call. It sends body as JSON and decodes the reply into answer. Both may be nil.
 func (f *Fleet) call(ctx context.Context, method, url string, body, answer any) error {
 	var sent []byte
 	if body != nil {
@@ -55,8 +54,8 @@ func (f *Fleet) call(ctx context.Context, method, url string, body, answer any) 
 
 var jsonHeader = http.Header{"Content-Type": {"application/json"}}
 
-// do sends one request and returns the body of the reply. For a status other than 2xx, it
-// returns a *StatusError.
+// do sends a request and returns the body of the reply. If the status is not 2xx, it returns a
+// *StatusError.
 func (f *Fleet) do(ctx context.Context, method, url string, body []byte, header http.Header) ([]byte, error) {
 	a, err := f.send(ctx, method, url, body, header)
 	if err == nil && a.Status/100 != 2 {
@@ -73,7 +72,7 @@ func statusError(code int, body []byte) *StatusError {
 	return &StatusError{code, OneLine(cmp.Or(why.Error, string(body)))}
 }
 
-// maxAnswer is the largest reply that send reads, in bytes.
+// maxAnswer limits the size of a reply in bytes.
 const maxAnswer = 8 << 20
 
 // Answer is the reply to a request.
@@ -83,7 +82,7 @@ type Answer struct {
 	Body   []byte
 }
 
-// send sends one request and returns the reply.
+// send sends a request and returns the reply.
 func (f *Fleet) send(ctx context.Context, method, url string, body []byte, header http.Header) (a Answer, err error) {
 	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 	if err != nil {
@@ -108,8 +107,8 @@ func (f *Fleet) send(ctx context.Context, method, url string, body []byte, heade
 	return Answer{resp.StatusCode, resp.Header, b}, err
 }
 
-// OneLine returns text as one line of at most 200 bytes without control characters. If it
-// cuts the text, it adds an ellipsis.
+// OneLine returns text as one line without control characters. It cuts a text of more than 200
+// bytes.
 func OneLine(text string) string {
 	const most = 200
 	text = strings.Join(strings.Fields(text), " ")
@@ -125,20 +124,19 @@ func OneLine(text string) string {
 	}, strings.ToValidUTF8(text, "")) + ellipsis
 }
 
-// Counters holds counters of the instances since their start, each summed over all instances. A sum
-// is NaN if an instance does not have the counter.
+// Counters adds up the counters of all instances since their start. A sum is NaN if an instance
+// lacks the counter.
 type Counters struct {
 	RedisCommands, DBStatements float64
 	InFlight                    float64
-	// Epoch is the sum of the instances' start times. If it changes, an instance has restarted, and
-	// its counters have started from zero.
+	// Epoch is the sum of the instances' start times. If it changes, an instance has restarted.
 	Epoch float64
 }
 
-// ErrNoMetrics means that the targets do not report how many grabs are in flight.
+// ErrNoMetrics means that the targets do not report how many grabs are running.
 var ErrNoMetrics = errors.New("fleet: the targets count nothing")
 
-// Counters reads the metrics of every running instance and adds them up.
+// Counters adds up the metrics of all running instances.
 func (f *Fleet) Counters(ctx context.Context) (Counters, error) {
 	var sum Counters
 	if f.Foreign {
@@ -163,8 +161,8 @@ func (f *Fleet) Counters(ctx context.Context) (Counters, error) {
 	return sum, nil
 }
 
-// Drain waits until at most hung grabs are in flight, where hung is the number of grabs that
-// clients have given up on. It waits no longer than within, and returns the last counters.
+// Drain waits until at most hung grabs are running, but no longer than within. hung is how many
+// never end.
 func (f *Fleet) Drain(ctx context.Context, hung int, within time.Duration) (Counters, error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -191,7 +189,7 @@ func (f *Fleet) scrape(ctx context.Context, in *Instance) (map[string]*dto.Metri
 	return parser.TextToMetricFamilies(bytes.NewReader(text))
 }
 
-// total returns the sum of a metric over all its labels, or NaN if f is nil.
+// total returns the sum of a metric over all labels, or NaN if there is none.
 func total(f *dto.MetricFamily) float64 {
 	if f == nil {
 		return math.NaN()

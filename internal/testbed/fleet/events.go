@@ -11,8 +11,8 @@ import (
 	"grablab/internal/history"
 )
 
-// Events reads the event files of instances that the fleet has started, and remembers how far it
-// has read each of them. The zero value has read nothing.
+// Events reads the event files of instances, and remembers how far it has read. The zero value has
+// read nothing.
 type Events struct {
 	read map[string]int64  // number of bytes read, by file
 	kept map[string]int64  // number of bytes copied by Keep, by file
@@ -22,7 +22,7 @@ type Events struct {
 // Seen returns the last sequence number that was read from each instance.
 func (e *Events) Seen() map[string]uint64 { return maps.Clone(e.seen) }
 
-// ReadEvents calls Events.Read for the event file of every instance.
+// ReadEvents reads the new events of every instance.
 func (f *Fleet) ReadEvents(each func(history.Event)) error {
 	var lost error
 	for _, in := range f.Instances {
@@ -31,8 +31,7 @@ func (f *Fleet) ReadEvents(each func(history.Event)) error {
 	return lost
 }
 
-// Read calls each with every event that was added to the file since the last call. It
-// returns an error if some events were lost.
+// Read calls each with every new event in the file. It returns an error if events were lost.
 func (e *Events) Read(path string, each func(history.Event)) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -60,7 +59,7 @@ func (e *Events) Read(path string, each func(history.Event)) error {
 	return lost
 }
 
-// Again calls each once more for every event that was read since the last Keep.
+// Again repeats every event that was read since the last Keep.
 func (e *Events) Again(each func(history.Event)) error {
 	return e.sections(func(_ string, s *io.SectionReader) error {
 		for x, err := range history.Decode(s) {
@@ -72,7 +71,7 @@ func (e *Events) Again(each func(history.Event)) error {
 	})
 }
 
-// Keep copies to w everything that was read since the last Keep, one file after another.
+// Keep copies everything that was read since the last Keep to w.
 func (e *Events) Keep(w io.Writer) error {
 	return e.sections(func(path string, s *io.SectionReader) error {
 		_, err := io.Copy(w, s)

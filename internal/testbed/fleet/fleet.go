@@ -23,8 +23,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// FirstPort is the first of the two ports that the article uses. Further instances and further
-// stacks use the next ports.
+// FirstPort is the first of the two ports in the article. More instances use the following ports.
 const FirstPort = 8004
 
 // Fleet holds the instances under test.
@@ -34,12 +33,12 @@ type Fleet struct {
 	Shape     *target.Shape // how to send a grab and interpret the reply
 	Events    Events
 
-	// These fields describe targets, which were started elsewhere.
+	// The following fields describe targets that were already running.
 	Foreign    bool          // whether the targets have no control API
 	Strategies []Strategy    // strategies that the control API lists
 	Settings   grab.Settings // settings of the first target; zero if it does not report them
-	// Unreachable contains the instances that a service registry lists but that do not answer. It
-	// maps their base URLs to errors.
+	// Unreachable contains the registered instances that do not answer, with their errors by base
+	// URL.
 	Unreachable map[string]string
 
 	client    *http.Client
@@ -49,17 +48,16 @@ type Fleet struct {
 	open      *target.Opening // how targets open orders; nil means POST /orders
 	nextOrder int64           // next order id; 0 if a call opens orders
 
-	// restored continues the stopped processes of targets. It is nil if the processes are unknown,
-	// so that no fault can stop them.
+	// restored continues stopped processes of targets. It is nil if the processes are unknown.
 	restored func() error
 
-	// These fields describe instances that the fleet starts.
+	// The following fields describe instances that the fleet starts.
 	cfg     Config
 	stack   *stack.Stack
 	service *Service // nil for instances of this program
 }
 
-// Config holds the settings that all started instances share.
+// Config holds the settings that all instances share.
 type Config struct {
 	Exe         string // path of this program, which also runs as an instance
 	Instances   int
@@ -72,7 +70,7 @@ type Config struct {
 	Say         func(string, ...any) // prints messages for the user
 }
 
-// Setup holds those settings of the instances that can differ between the cells of a run.
+// Setup holds the settings that may differ between cells.
 type Setup struct {
 	Work, TTL, Wait time.Duration
 	Timeout         time.Duration           // limit for one grab
@@ -90,8 +88,8 @@ func newFleet(token string) *Fleet {
 	}
 }
 
-// New returns a fleet of cfg.Instances instances that use the servers of st. They use consecutive
-// ports from port, or any ports if port is 0. Equip starts them.
+// New returns a fleet of instances that use the servers of st. Their ports begin at port, or are
+// arbitrary if port is 0. Equip starts them.
 func New(cfg Config, st *stack.Stack, port int) *Fleet {
 	f := newFleet("")
 	f.Ours, f.cfg, f.stack = true, cfg, st
@@ -105,8 +103,7 @@ func New(cfg Config, st *stack.Stack, port int) *Fleet {
 	return f
 }
 
-// Equip makes every instance that the fleet starts run with the settings u. It restarts instances
-// that have ended or that run with other settings.
+// Equip makes all instances run with these settings, and restarts those that do not.
 func (f *Fleet) Equip(ctx context.Context, u Setup) error {
 	if !f.Started() {
 		return nil
@@ -118,7 +115,7 @@ func (f *Fleet) Equip(ctx context.Context, u Setup) error {
 	return g.Wait()
 }
 
-// Stop stops the started instances gracefully. Equip can start them again.
+// Stop stops the instances gracefully. Equip can start them again.
 func (f *Fleet) Stop() error {
 	var errs []error
 	for _, in := range f.Instances {
@@ -135,7 +132,7 @@ func (f *Fleet) Stop() error {
 	return errors.Join(errs...)
 }
 
-// Close stops the instances and closes the proxies between them and their servers.
+// Close stops the instances and closes their proxies.
 func (f *Fleet) Close() error {
 	err := f.Stop()
 	if f.restored != nil {
@@ -160,7 +157,7 @@ func (f *Fleet) URLs() []string {
 	return urls
 }
 
-// IDs returns a map from the base URL of each instance to its id.
+// IDs returns the id of each instance by its base URL.
 func (f *Fleet) IDs() map[string]string {
 	ids := map[string]string{}
 	for _, in := range f.Instances {
@@ -169,9 +166,8 @@ func (f *Fleet) IDs() map[string]string {
 	return ids
 }
 
-// Use switches every instance to a strategy. It returns the longest lease time that an instance
-// reports, in milliseconds, or 0 if none reports one. It does nothing if the targets have no
-// control API.
+// Use switches every instance to a strategy. It returns the longest lease that an instance reports,
+// in milliseconds, or 0.
 func (f *Fleet) Use(ctx context.Context, strategy string) (leaseMS float64, err error) {
 	if f.Foreign {
 		return 0, nil
@@ -186,14 +182,13 @@ func (f *Fleet) Use(ctx context.Context, strategy string) (leaseMS float64, err 
 	return leaseMS, nil
 }
 
-// Create opens orders and returns the first id. If no call can open orders, it uses the next ids
-// that the user has reserved with -first-order.
+// Create opens orders and returns the first id. If no call can open orders, it uses the ids from
+// -first-order on.
 func (f *Fleet) Create(ctx context.Context, count int) (first int64, err error) {
 	return f.CreateStock(ctx, count, 1)
 }
 
-// CreateStock is like Create, but opens orders with several units each. Only POST /orders supports
-// this.
+// CreateStock opens orders with several units, which only POST /orders supports.
 func (f *Fleet) CreateStock(ctx context.Context, count, units int) (first int64, err error) {
 	switch {
 	case f.open != nil && f.open.ByCall():
@@ -217,7 +212,7 @@ func (f *Fleet) CreateStock(ctx context.Context, count, units int) (first int64,
 	return made.FirstID, err
 }
 
-// Ledger returns the ledger rows of the given orders, as the first instance reports them.
+// Ledger returns the ledger rows of these orders from the first instance.
 func (f *Fleet) Ledger(ctx context.Context, first int64, count int) ([]order.Grab, error) {
 	var rows []order.Grab
 	for id := first; id < first+int64(count); id++ {

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// traceAddress returns a context that records which address a call to the instance reaches.
+// traceAddress returns a context that records the address that a call reaches.
 func (in *Instance) traceAddress(ctx context.Context) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) {
 		if addr, err := netip.ParseAddrPort(c.Conn.RemoteAddr().String()); err == nil {
@@ -20,8 +20,7 @@ func (in *Instance) traceAddress(ctx context.Context) context.Context {
 	}})
 }
 
-// addresses returns the address that was reached, and every other address to which the host name in
-// the instance's URL resolves.
+// addresses returns the address that was reached, and all others of the host in the URL.
 func (in *Instance) addresses(ctx context.Context) []netip.Addr {
 	all := []netip.Addr{in.reached.Addr()}
 	if u, err := url.Parse(in.URL); err == nil {
@@ -33,8 +32,8 @@ func (in *Instance) addresses(ctx context.Context) []netip.Addr {
 	return all
 }
 
-// distinguish puts targets that may be the same instance into one group. It compares only
-// addresses, because a name in the answer of a foreign service proves nothing.
+// distinguish groups targets that may be the same instance. It compares addresses, because names in
+// answers prove nothing.
 func (f *Fleet) distinguish(ctx context.Context) {
 	for i, b := range f.Instances {
 		b.group = i
@@ -56,8 +55,8 @@ func (f *Fleet) distinguish(ctx context.Context) {
 	}
 }
 
-// mayBeOne returns why two URLs may lead to the same instance. It returns "" if their ports differ
-// or their addresses belong to different machines.
+// mayBeOne explains why two URLs may lead to the same instance. It returns "" if they certainly
+// differ.
 func mayBeOne(ctx context.Context, a, b *Instance) string {
 	names := fmt.Sprintf("%s and %s", hostOf(a.URL), hostOf(b.URL))
 	if a.reached == b.reached {
@@ -89,8 +88,8 @@ func isHere(addr netip.Addr) bool {
 	})
 }
 
-// OneInstance returns why all targets with these IDs may be a single instance. It returns "" if two
-// of them certainly differ, or if nothing suggests that they are the same.
+// OneInstance explains why all targets may be a single instance. It returns "" if there is no sign
+// of that.
 func (f *Fleet) OneInstance(ids map[string]bool) string {
 	var among []*Instance
 	var why []string

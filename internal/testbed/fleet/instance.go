@@ -26,8 +26,8 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// Instance is one instance of a fleet. For a target, only ID and URL are always known.
-// Faults need an instance that the fleet has started, or a known process.
+// Instance is one instance of a fleet. For a target, often only ID and URL are known. Faults need a
+// process that the fleet has started or knows.
 type Instance struct {
 	ID             string // name in reports: the port, or the target's host
 	URL            string
@@ -58,11 +58,10 @@ func (f *Fleet) newInstance(index int) *Instance {
 	return in
 }
 
-// Name returns a name such as "instance 1", which is known before the port. Routes from the
-// instance have this name too.
+// Name returns a name such as "instance 1", which is known before the port.
 func (in *Instance) Name() string { return fmt.Sprintf("instance %d", in.index+1) }
 
-// Process returns the process of the instance, or nil before the first start.
+// Process returns the process of the instance, or nil before its first start.
 func (in *Instance) Process() *stack.Process { return in.proc }
 
 func (in *Instance) equip(ctx context.Context, u Setup) error {
@@ -98,7 +97,7 @@ func (in *Instance) equip(ctx context.Context, u Setup) error {
 	}
 }
 
-// connect opens the proxies of a service's instance and routes them to the servers that u names.
+// connect opens the proxies of a service's instance to the servers in u.
 func (in *Instance) connect(u Setup) (err error) {
 	if in.fleet.service == nil {
 		return nil
@@ -120,8 +119,8 @@ func (in *Instance) connect(u Setup) (err error) {
 	return nil
 }
 
-// end stops the process. It ignores the error for a process of a service, which may end so slowly
-// that it must be killed.
+// end stops the process. It ignores errors of a service, which may be so slow that it must be
+// killed.
 func (in *Instance) end() error {
 	err := in.proc.Stop(stopGrace)
 	if in.fleet.service != nil {
@@ -130,7 +129,7 @@ func (in *Instance) end() error {
 	return err
 }
 
-// command returns the command that starts the instance at its address.
+// command returns the command that starts the instance.
 func (in *Instance) command(u Setup) (exe string, args, env []string, err error) {
 	if in.fleet.service != nil {
 		return in.fleet.service.fill(in.ID, in.wires.at, u)
@@ -138,14 +137,12 @@ func (in *Instance) command(u Setup) (exe string, args, env []string, err error)
 	return in.fleet.cfg.Exe, in.arguments(u), nil, nil
 }
 
-// portTries is how often to try to start an instance if another process takes its port between the
-// check and the start.
+// portTries is how often to try if another process takes the port first.
 const portTries = 5
 
 var errPortTaken = errors.New("its port is taken")
 
-// chooseAddr sets the address of the instance. It also sets the ID, the URL and the event file,
-// because they depend on the port.
+// chooseAddr sets the address of the instance, and everything that depends on its port.
 func (in *Instance) chooseAddr() error {
 	addr, err := in.pickAddr()
 	if err != nil {
@@ -160,8 +157,7 @@ func (in *Instance) chooseAddr() error {
 	return nil
 }
 
-// pickAddr returns the wanted loopback address if it is free, and any free address
-// otherwise.
+// pickAddr returns the wanted address if it is free, or else any free one.
 func (in *Instance) pickAddr() (string, error) {
 	if addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(in.port)); in.port != 0 && !isTaken(addr) && in.reserve() {
 		return addr, nil
@@ -169,9 +165,8 @@ func (in *Instance) pickAddr() (string, error) {
 	return proc.FreeAddr()
 }
 
-// reserve keeps other runs of this program from using the wanted port until the instance is
-// stopped. While a killed instance is down, an instance of another run would otherwise take its
-// port, and answer the requests of this run. It returns false if another run has reserved the port.
+// reserve keeps other runs from using the port while a killed instance is down. Their instances
+// would answer requests of this run. It returns false if another run has the port.
 func (in *Instance) reserve() bool {
 	if in.reserved != nil || runtime.GOOS != "linux" { // only Linux has names for sockets that vanish with their process
 		return true
@@ -184,7 +179,7 @@ func (in *Instance) reserve() bool {
 	return true
 }
 
-// unreserve lets other runs of this program use the port again.
+// unreserve lets other runs use the port again.
 func (in *Instance) unreserve() {
 	if in.reserved != nil {
 		_ = in.reserved.Close() // nothing was sent through the socket
@@ -201,20 +196,20 @@ func isTaken(addr string) bool {
 	return false
 }
 
-// saysTaken reports whether the log of a service says that its port was taken. It is not enough to
-// test the port, because a client connection may have used the port only for a moment.
+// saysTaken reports whether the log of a service says that its port is taken. Testing the port is
+// not enough, because a client may have used it only for a moment.
 func saysTaken(log string) bool {
 	log = strings.ToLower(log)
 	return strings.Contains(log, "address already in use") || strings.Contains(log, "eaddrinuse")
 }
 
-// Command is a hidden subcommand that runs this program as an instance.
+// Command is a hidden command that runs this program as an instance.
 const Command = "instance"
 
-// firstStrategy is the strategy with which an instance starts. Every stack supports it.
+// firstStrategy is the strategy of a new instance, which every stack supports.
 const firstStrategy = "none"
 
-// arguments returns the command-line arguments that start an instance of this program.
+// arguments returns the arguments that start an instance of this program.
 func (in *Instance) arguments(u Setup) []string {
 	to, routed := u.Routes[in.index]
 	if !routed {
@@ -266,8 +261,8 @@ func (in *Instance) start(ctx context.Context) error {
 	return nil
 }
 
-// alive reports whether the instance runs. The state of a target is unknown, so alive returns true
-// for a target unless Signal has killed it.
+// alive reports whether the instance is running. A target counts as running unless Signal has
+// killed it.
 func (in *Instance) alive() bool {
 	if in.proc == nil {
 		return !in.killed
@@ -285,8 +280,7 @@ const (
 	readyTimeout = 30 * time.Second
 )
 
-// awaitReady waits until the instance is ready. It does not accept replies from another program
-// that listens on the same port.
+// awaitReady waits until the instance is ready, and rejects replies of other programs on its port.
 func (in *Instance) awaitReady(ctx context.Context) error {
 	within := readyTimeout
 	if in.fleet.service != nil {
@@ -318,8 +312,7 @@ func (in *Instance) awaitReady(ctx context.Context) error {
 	}
 }
 
-// askReady returns nil if the instance is ready. It returns errPortTaken if another process answers
-// on its port.
+// askReady returns nil if the instance is ready, and errPortTaken if another process answers.
 func (in *Instance) askReady(ctx context.Context) error {
 	if in.fleet.service != nil {
 		return in.answers(ctx)
@@ -334,8 +327,8 @@ func (in *Instance) askReady(ctx context.Context) error {
 	return in.Call(ctx, http.MethodGet, "/readyz", nil, nil)
 }
 
-// use switches the instance to a strategy. It returns the lease time in milliseconds, or 0
-// if the instance does not report it.
+// use switches the instance to a strategy. It returns the lease time in milliseconds, or 0 if that
+// is unknown.
 func (in *Instance) use(ctx context.Context, strategy string) (leaseMS float64, err error) {
 	in.strategy = strategy
 	var told json.RawMessage
@@ -355,9 +348,8 @@ func (in *Instance) Signal(sig syscall.Signal) error {
 	return err
 }
 
-// Restart waits until the instance has died, and then starts it again with its last strategy. It
-// tries up to three times, because another program may use the port for a moment, and a start may
-// be slow. A target that runs elsewhere stays dead, because its command is unknown.
+// Restart waits until the instance has died and starts it again. It tries three times, because the
+// port may be in use for a moment. It cannot restart a target.
 func (in *Instance) Restart(ctx context.Context) error {
 	if in.theirs != nil {
 		return nil
@@ -385,7 +377,7 @@ const (
 	portFreed    = 2 * time.Second // time within which another program usually releases a port
 )
 
-// startAgain waits until the port of the instance is free, and then starts the instance there.
+// startAgain starts the instance when its port is free.
 func (in *Instance) startAgain(ctx context.Context) error {
 	free, err := wait.Until(ctx, 50*time.Millisecond, portFreed, func() (bool, error) { return !isTaken(in.addr), nil })
 	if err == nil && !free {
@@ -401,8 +393,8 @@ func (in *Instance) startAgain(ctx context.Context) error {
 	return err
 }
 
-// withStrategy returns args with the given strategy, so that an instance that restarts under load
-// uses it from the first grab on.
+// withStrategy returns args with a strategy, so that a restarted instance uses it from the first
+// grab on.
 func withStrategy(args []string, strategy string) []string {
 	i := slices.Index(args, "-strategy")
 	if i < 0 || strategy == "" {
@@ -413,8 +405,8 @@ func withStrategy(args []string, strategy string) []string {
 	return args
 }
 
-// Call makes one call to the instance's API. It sends body as JSON and decodes the reply into
-// answer. Both may be nil.
+// Call makes a call to the instance. It sends body as JSON and decodes the reply into answer. Both
+// may be nil.
 func (in *Instance) Call(ctx context.Context, method, path string, body, answer any) error {
 	if err := in.fleet.call(ctx, method, in.URL+path, body, answer); err != nil {
 		return fmt.Errorf("%s: %w", in.Name(), err)

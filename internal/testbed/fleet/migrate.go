@@ -11,17 +11,17 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// Migration is one step that prepares the empty database of a service.
+// Migration is a step that prepares the empty database of a service.
 type Migration struct {
 	text      string
 	statement string  // an SQL statement
 	command   Service // a command; has no words if the step is not a command
 }
 
-// byService is the text of the step in which the first instance itself prepares the database.
+// byService is the step in which the first instance prepares the database.
 const byService = "service"
 
-// ParseMigration parses a step, which is "service", "sql: STATEMENT" or a command.
+// ParseMigration parses a step: "service", "sql: STATEMENT" or a command.
 func ParseMigration(text string) (m Migration, err error) {
 	m.text = strings.TrimSpace(text)
 	if m.text == byService {
@@ -41,8 +41,7 @@ func ParseMigration(text string) (m Migration, err error) {
 	return m, err
 }
 
-// Migrate runs the steps that prepare the database of a service. Call Equip afterwards to start the
-// instances.
+// Migrate prepares the database of a service. Call Equip afterwards.
 func (f *Fleet) Migrate(ctx context.Context, u Setup) error {
 	for _, m := range f.service.Migrations {
 		if err := f.migrate(ctx, m, u); err != nil {

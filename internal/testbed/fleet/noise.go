@@ -8,10 +8,10 @@ import (
 	"grablab/internal/testbed/wire"
 )
 
-// Noise is a request that cannot change how a grab ends: a ping, the set-up of a session, or a
-// write to statistics. It does not count as a call of a grab, so no fault is injected there.
+// Noise is a request that cannot affect the result of a grab, such as a ping. No fault is injected
+// there.
 
-// redisNoise lists the verbs of Redis commands that neither read nor write data of a grab.
+// redisNoise lists Redis commands that do not use the data of a grab.
 var redisNoise = []string{
 	"ACL", "ASKING", "AUTH", "CLIENT", "CLUSTER", "COMMAND", "CONFIG", "DBSIZE", "ECHO", "FUNCTION", "HELLO", "INFO", "LASTSAVE", "LATENCY",
 	"MEMORY", "MODULE", "PING", "PUBSUB", "QUIT", "READONLY", "READWRITE", "RESET", "ROLE", "SCRIPT", "SELECT", "SLOWLOG",
@@ -25,22 +25,20 @@ var sqlNoise = []string{
 	"STATISTICS", "SYNC", "USE",
 }
 
-// selectNoise lists what a SELECT may read that does not touch the data of a grab: nothing, system
-// tables, or a function about the session or the time.
+// selectNoise lists what a SELECT may read without using the data of a grab, such as system tables.
 var selectNoise = []string{
 	"", "DUAL", "information_schema", "performance_schema", "mysql", "sys", "pg_catalog", "CONNECTION_ID", "CURRENT_SCHEMA", "CURRENT_SETTING", "CURRENT_TIMESTAMP", "CURRENT_USER", "DATABASE", "FOUND_ROWS",
 	"LAST_INSERT_ID", "NOW", "PG_BACKEND_PID", "PG_IS_IN_RECOVERY", "SET_CONFIG", "ROW_COUNT", "SCHEMA", "SYSDATE", "UNIX_TIMESTAMP", "USER", "UUID", "VERSION",
 }
 
-// Words in the names of keys and tables that distinguish statistics from the data of a grab.
+// Words in names that distinguish statistics from the data of a grab.
 var (
 	statistics = []string{"metric", "metrics", "monitoring", "prometheus", "stat", "stats", "statistic", "statistics", "statsd", "telemetry"}
-	// Names with one of these words stand for statistics about requests, unless they also contain
-	// one of businessWords.
+	// Names with these words mean statistics, unless they contain one of businessWords.
 	counters      = []string{"counter", "counters", "hits", "visits"}
 	totals        = []string{"count", "requests", "total"} // like counters, but only for INCR and similar commands
 	businessWords = []string{"driver", "drivers", "grab", "grabs", "order", "orders"}
-	// Names with one of these words never stand for statistics.
+	// Names with these words never mean statistics.
 	guardWords = []string{
 		"claim", "claims", "fence", "fencing", "lease", "leases", "ledger", "lock", "locks", "mutex", "seq", "sequence", "sold", "stock", "token", "tokens",
 		"win", "winner", "winners", "wins",
@@ -48,7 +46,7 @@ var (
 	nameWords = regexp.MustCompile(`[a-z]+`)
 )
 
-// statisticsVerbs lists the verbs of requests that can write statistics.
+// statisticsVerbs lists the commands that may write statistics.
 var statisticsVerbs = []string{
 	"EXPIRE", "HINCRBY", "HINCRBYFLOAT", "HMSET", "HSET", "INCR", "INCRBY", "INCRBYFLOAT", "INSERT", "LPUSH", "LTRIM", "PEXPIRE", "PFADD", "PUBLISH", "RPUSH",
 	"TS.ADD", "TS.INCRBY", "UPDATE", "XADD", "ZADD", "ZINCRBY",
@@ -70,7 +68,7 @@ func isNoise(isSQL bool, text string) bool {
 	return slices.Contains(statisticsVerbs, verb) && isStatistics(verb, name)
 }
 
-// isStatistics reports whether a verb writes statistics to a key or a table with this name.
+// isStatistics reports whether this command writes statistics to the key or table.
 func isStatistics(verb, name string) bool {
 	words := nameWords.FindAllString(strings.ToLower(name), -1)
 	has := func(list []string) bool {

@@ -20,15 +20,12 @@ const (
 	probeGivesUp = 3 * time.Second // a probe gives up if it gets only errors for this long
 )
 
-// IsProbe reports whether the driver is used only by probes, which try to grab the orders after the
-// load.
+// IsProbe reports whether the driver only makes test grabs after the load.
 func (f *Fleet) IsProbe(driver int64) bool { return driver >= f.probes }
 
-// StuckOrders returns the orders that seem locked forever: within two leases, no new driver is told
-// grabbed or taken. It calls probed after each order with the last driver who asked, and with the
-// outcome if it is one of these two. Several goroutines may call probed at the same time.
-// StuckOrders returns an error if the instances answered only with errors, because then nothing is
-// known.
+// StuckOrders returns the orders that no new driver can grab within two leases. It calls probed
+// with each driver that got an answer, possibly from several goroutines. It returns an error if
+// there were only errors.
 func (f *Fleet) StuckOrders(ctx context.Context, first int64, count int, lease time.Duration, probed func(id, driver int64, outcome grab.Outcome)) ([]int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*lease+readyTimeout)
 	defer cancel()
@@ -54,11 +51,9 @@ func (f *Fleet) StuckOrders(ctx context.Context, first int64, count int, lease t
 	return stuck, err
 }
 
-// askUntilTold asks the instances in turn for the order until a driver is told grabbed or taken, or
-// until two leases have passed. Each try uses a new driver, whose number is the last one plus step.
-// This is necessary because a service may record a driver and still report an error. The outcome is
-// empty if the lock is still held. If the last tries ended only in errors, nothing is known about
-// the lock, and askUntilTold returns the error.
+// askUntilTold asks for the order with new drivers until one is told grabbed or taken, or two
+// leases have passed. told is empty if the lock is still held. Drivers count up by step. If the
+// last tries failed, it returns the error.
 func (f *Fleet) askUntilTold(ctx context.Context, id, driver, step int64, lease time.Duration) (last int64, told grab.Outcome, err error) {
 	every := max(lease/20, 10*time.Millisecond)
 	deadline := time.Now().Add(2 * lease)
@@ -85,8 +80,8 @@ func (f *Fleet) askUntilTold(ctx context.Context, id, driver, step int64, lease 
 	}
 }
 
-// probeError describes a probe that got no clear answer, and names its driver. A foreign service
-// may refuse a driver that it does not know.
+// probeError describes a test grab without a clear answer. A foreign service may refuse an unknown
+// driver.
 func (f *Fleet) probeError(id, driver int64, err error) error {
 	hint := ""
 	if !f.Ours && !f.Known() && f.Shape.TellsDrivers() {
@@ -101,7 +96,7 @@ func (f *Fleet) Wins(ctx context.Context, id, driver int64) bool {
 	return err == nil && outcome == grab.Grabbed
 }
 
-// probe sends a grab that does not wait for the lock. It returns an error unless the answer means
+// probe sends a grab that does not wait for the lock. It returns an error unless the answer is
 // grabbed, taken or busy.
 func (f *Fleet) probe(ctx context.Context, in *Instance, id, driver int64) (grab.Outcome, error) {
 	a, m, err := in.Ask(ctx, id, driver)
@@ -115,12 +110,10 @@ func (f *Fleet) probe(ctx context.Context, in *Instance, id, driver int64) (grab
 	return m.Outcome, err
 }
 
-// ProbeDriver returns the number of the driver that the probe with the given index uses. The load
-// does not use these drivers.
+// ProbeDriver returns the driver of a test grab. The load uses other drivers.
 func (f *Fleet) ProbeDriver(index int64) int64 { return f.probes + index }
 
-// Ask sends a grab that does not wait for the lock, and returns the answer together with its
-// meaning.
+// Ask sends a grab that does not wait for the lock, and returns the answer and its meaning.
 func (in *Instance) Ask(ctx context.Context, id, driver int64) (Answer, target.Meaning, error) {
 	f := in.fleet
 	path, body, header := f.Shape.Request(id, driver)

@@ -22,18 +22,18 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Service is the command that starts a service, which may be written in any language. Each instance
-// of the service has its own proxies to its servers.
+// Service is the command of a service in any language. Each instance has its own proxies to its
+// servers.
 type Service struct {
 	env, words []string // environment variables and words of the command, with placeholders
-	// Ready is a path that returns 2xx once an instance is ready. If it is empty, an
-	// instance is ready once it accepts connections.
+	// Ready is a path that returns 2xx when an instance is ready. If it is empty, accepting
+	// connections is enough.
 	Ready string
-	// Migrations prepare the database before the first start of the instances.
+	// Migrations prepare the database before the first start.
 	Migrations []Migration
 }
 
-// placeholders lists the names that a command may contain in braces, such as {port}.
+// placeholders lists the names in braces that a command may contain, such as {port}.
 var placeholders = []string{
 	"port", "instance", "redis", "redis_host", "redis_port", "sentinel", "sentinel_host", "sentinel_port", "redlock",
 	"redlock_1", "redlock_2", "redlock_3", "redlock_4", "redlock_5",
@@ -44,11 +44,11 @@ var placeholders = []string{
 // postgres is the placeholder for the URL of the database. It makes the database a PostgreSQL.
 const postgres = "postgres"
 
-// Placeholders returns all placeholders as one text, for messages and the help.
+// Placeholders returns all placeholders as a text for messages.
 func Placeholders() string { return "{" + strings.Join(placeholders, "} {") + "}" }
 
-// ParseService parses the command of a service, which is quoted as in a shell. The first words of
-// the command may set environment variables, as in PORT={port}.
+// ParseService parses the command of a service as a shell would. It may begin with environment
+// variables, such as PORT={port}.
 func ParseService(text string) (s Service, err error) {
 	s, err = parseCommand(text, placeholders)
 	switch {
@@ -62,8 +62,8 @@ func ParseService(text string) (s Service, err error) {
 	return s, nil
 }
 
-// parseCommand parses a command that may contain the placeholders with these names. If the text
-// contains no command, the result has no words.
+// parseCommand parses a command with these placeholders. For an empty command, the result has no
+// words.
 func parseCommand(text string, names []string) (s Service, err error) {
 	words, err := splitWords(text)
 	if err != nil {
@@ -85,7 +85,7 @@ func isName(text string) bool {
 	return text != "" && strings.Trim(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_") == ""
 }
 
-// splitWords splits a command into words as a shell does, but expands no variables or patterns.
+// splitWords splits a command into words as a shell would, but without variables and patterns.
 func splitWords(text string) (words []string, err error) {
 	var word strings.Builder
 	var quote rune
@@ -123,8 +123,8 @@ func splitWords(text string) (words []string, err error) {
 	return words, nil
 }
 
-// Uses reports whether the command contains the placeholder of this name, or one whose name
-// continues with "_", such as redis_host for redis.
+// Uses reports whether the command contains a placeholder, or one that begins with its name, such
+// as redis_host for redis.
 func (s Service) Uses(name string) bool {
 	return slices.ContainsFunc(slices.Concat(s.env, s.words), func(w string) bool {
 		return strings.Contains(w, "{"+name+"}") || strings.Contains(w, "{"+name+"_")
@@ -136,8 +136,7 @@ func (s Service) UsesPostgres() bool {
 	return s.Uses(postgres) || slices.ContainsFunc(s.Migrations, func(m Migration) bool { return m.command.Uses(postgres) })
 }
 
-// fill returns the command with its placeholders filled in. The instance listens on port, and
-// reaches its servers at the given addresses.
+// fill replaces the placeholders of the command by the port and the addresses of servers.
 func (s Service) fill(port string, at stack.Addresses, u Setup) (exe string, args, env []string, err error) {
 	db, err := databaseAt(at.DSN)
 	if err != nil {
@@ -196,22 +195,21 @@ func databaseAt(dsn string) (d database, err error) {
 	return database{host, port, cfg.User, cfg.Passwd, cfg.DBName}, err
 }
 
-// NewService is like New, but returns a fleet of instances of the service s.
+// NewService is like New for instances of a service.
 func NewService(cfg Config, s Service, st *stack.Stack, port int) *Fleet {
 	f := New(cfg, st, port)
 	f.Ours, f.service = false, &s
 	return f
 }
 
-// Started reports whether the fleet itself starts its instances.
+// Started reports whether the fleet starts its instances.
 func (f *Fleet) Started() bool { return f.stack != nil }
 
-// serviceTimeout limits the start of a service. It is longer than readyTimeout, because a
-// JVM starts slowly.
+// serviceTimeout limits the start of a service. A JVM starts slowly.
 const serviceTimeout = 2 * time.Minute
 
-// answers returns nil if an instance of a service is ready. It returns errPortTaken if
-// another program listens on its port.
+// answers returns nil if an instance of a service is ready, and errPortTaken if another program has
+// its port.
 func (in *Instance) answers(ctx context.Context) error {
 	if err := in.asked(ctx); err != nil {
 		return err
@@ -237,17 +235,16 @@ func (in *Instance) asked(ctx context.Context) error {
 	return conn.Close()
 }
 
-// IsService reports whether the fleet starts instances of a service.
+// IsService reports whether the instances belong to a service that the fleet starts.
 func (f *Fleet) IsService() bool { return f.service != nil }
 
-// Grab sends a grab by the probe driver with the given index. The load does not use probe drivers.
+// Grab sends a test grab. The load uses other drivers.
 func (in *Instance) Grab(ctx context.Context, order, index int64) (grab.Outcome, error) {
 	return in.fleet.probe(ctx, in, order, in.fleet.ProbeDriver(index))
 }
 
-// AwaitGrab returns once the instance answers several concurrent grabs of an order that the load
-// does not use. By then, the instance has replaced the connections that a fault broke. AwaitGrab
-// returns an error if this takes too long.
+// AwaitGrab waits until the instance answers several grabs at once, and so has replaced broken
+// connections. It returns an error if that takes too long.
 func (in *Instance) AwaitGrab(ctx context.Context, order int64, within time.Duration) error {
 	const atOnce = 4
 	var failed error

@@ -18,8 +18,8 @@ import (
 	"grablab/internal/testbed/wire"
 )
 
-// wires holds the proxies between an instance of a service and its servers. They stay open
-// when the instance restarts or its routes change.
+// wires holds the proxies between an instance of a service and its servers. They stay open when the
+// instance restarts.
 type wires struct {
 	proxies   []*wire.Proxy
 	sentinels *wire.Sentinels // name the proxy to Redis as the master; nil if the service uses no Sentinel
@@ -36,8 +36,8 @@ type wires struct {
 	id            string          // id of the order in requests
 }
 
-// newWires opens the proxies. If the service asks a Sentinel for the address of Redis, newWires
-// also starts Sentinels that name the proxy.
+// newWires opens the proxies. If the service uses Sentinel, it also starts Sentinels that name the
+// proxy.
 func newWires(st *stack.Stack, name string, sentinels bool, say func(string, ...any)) (*wires, error) {
 	tell := func(text string) { say("%s: %s", name, text) }
 	w := &wires{to: st.Addresses, database: "mysql", holds: control.NewServer(name, 0, history.Discard)}
@@ -82,8 +82,7 @@ func (w *wires) leadsTo() stack.Addresses {
 	return w.to
 }
 
-// lead makes the proxies connect to other servers from now on. It closes the connections of each
-// proxy whose server changes.
+// lead connects the proxies to other servers, and closes old connections.
 func (w *wires) lead(to stack.Addresses) {
 	w.mu.Lock()
 	was := w.to
@@ -106,16 +105,15 @@ func (w *wires) close() {
 	}
 }
 
-// watch assigns all later requests to the grab of the given order by the given driver. Driver 0
-// stands for any driver. With order 0, requests belong to no grab.
+// watch assigns all later requests to the grab of this driver and order. Driver 0 means any driver,
+// and order 0 means no grab.
 func (w *wires) watch(order, driver int64, id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.order, w.driver, w.id = order, driver, id
 }
 
-// tap handles a request of an instance. A request of the watched grab becomes a call, which w.holds
-// can hold.
+// tap handles a request of an instance. If it belongs to the watched grab, w.holds can stop it.
 func (w *wires) tap(ctx context.Context, e wire.Event, send func(context.Context) error) error {
 	if e.Server == tap.DB {
 		send = w.counted(send)
@@ -127,8 +125,7 @@ func (w *wires) tap(ctx context.Context, e wire.Event, send func(context.Context
 	return w.holds.Do(ctx, op, send)
 }
 
-// counted returns a function that calls send and counts the statement as running until send
-// returns.
+// counted returns a function that calls send, and counts the statement as running meanwhile.
 func (w *wires) counted(send func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		w.statements.Add(1)
@@ -140,8 +137,7 @@ func (w *wires) counted(send func(context.Context) error) func(context.Context) 
 	}
 }
 
-// random matches values that a service generates for each grab: UUIDs, and hexadecimal
-// tokens of at least 16 digits.
+// random matches generated values, such as UUIDs and long hexadecimal tokens.
 var random = regexp.MustCompile(`[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}|[0-9a-fA-F]{16,}`)
 
 var (
@@ -173,9 +169,8 @@ func withoutIDs(text, order string) string {
 	})
 }
 
-// call converts a request into a call of the watched grab. The phase of the call is the text of the
-// request without ids. ok is false if no grab is watched, or if the request cannot change how the
-// grab ends.
+// call converts a request into a call of the watched grab. Its phase is the text of the request
+// without ids. ok is false if it cannot affect the result of the grab.
 func (w *wires) call(e wire.Event) (op tap.Op, ok bool) {
 	name := e.Server
 	if name == tap.DB {
@@ -202,8 +197,7 @@ func (w *wires) call(e wire.Event) (op tap.Op, ok bool) {
 	return tap.Op{Order: w.order, Driver: w.driver, Phase: tap.Phase(name + " " + text), Target: e.Server}, true
 }
 
-// EndedByItself describes an instance that has ended although nothing asked it to. It returns an
-// empty string if there is none.
+// EndedByItself describes an instance that exited unexpectedly, or returns "".
 func (f *Fleet) EndedByItself() string {
 	for _, in := range f.Instances {
 		if in.proc != nil && in.proc.ByItself() != "" {
@@ -213,8 +207,7 @@ func (f *Fleet) EndedByItself() string {
 	return ""
 }
 
-// Unreadable returns why a proxy of the instances could not read a connection, or the empty
-// string if the proxies could read all of them.
+// Unreadable explains why a proxy could not read a connection, or returns "".
 func (f *Fleet) Unreadable() string {
 	for _, in := range f.Instances {
 		if in.wires == nil {
@@ -229,18 +222,17 @@ func (f *Fleet) Unreadable() string {
 	return ""
 }
 
-// Watch assigns all later requests of a service's instance to the grab of the given order by the
-// given driver. Driver 0 stands for any driver. With order 0, requests belong to no grab.
+// Watch assigns all later requests of the instance to the grab of this driver and order. Driver 0
+// means any driver, and order 0 means no grab.
 func (in *Instance) Watch(order, driver int64) {
 	in.wires.watch(order, driver, in.fleet.Shape.OrderText(order))
 }
 
-// RouteTo makes the proxies of a service's instance connect to other servers from now on.
+// RouteTo connects the proxies of an instance to other servers.
 func (in *Instance) RouteTo(to stack.Addresses) { in.wires.lead(to) }
 
-// AwaitQuiet waits until the database has executed no statement of the instances for the duration
-// long. After that, no further writes are expected. AwaitQuiet returns false if this takes longer
-// than the duration within.
+// AwaitQuiet waits until the instances have executed no statement for a while, so that no more
+// writes are expected. It returns false if that takes longer than within.
 func (f *Fleet) AwaitQuiet(ctx context.Context, long, within time.Duration) bool {
 	quiet, err := wait.Until(ctx, long/10, within, func() (bool, error) {
 		for _, in := range f.Instances {

@@ -1,4 +1,4 @@
-// Package infile reads files that come from outside the program, and limits their size.
+// Package infile reads files of users with a size limit.
 package infile
 
 import (
@@ -18,8 +18,8 @@ const (
 // ErrTooLarge means that a file exceeds its size limit.
 var ErrTooLarge = errors.New("the file is too large")
 
-// Read returns the content of a file that has at most limit bytes. A device may have no end, so
-// Read accepts at most Small bytes from it. The errors of Read name the path.
+// Read returns the content of a file, or an error if it is larger than limit. It reads at most
+// Small bytes from a device, which may have no end.
 func Read(path string, limit int64) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -16,12 +16,12 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
-// kind describes in which ways one database product differs from the others.
+// kind describes how one database differs from others.
 type kind struct {
 	version string // query for the version
 	now     string // query for the seconds since 1970
 	product func(version string) string
-	// open returns the pool for reading, and a function that returns the pool for writing.
+	// open returns a pool for reading, and a function that opens a pool for writing.
 	open func(dsn string) (read *sql.DB, write func() (*sql.DB, error), err error)
 
 	backslash bool // whether a backslash escapes the next character in a string
@@ -46,7 +46,7 @@ var (
 
 const sqlitePrefix = "sqlite:"
 
-// errDSN omits the error of the parser, because that may contain a part of the password.
+// errDSN omits the parser's error, which may contain a part of the password.
 var errDSN = fmt.Errorf("%w: want user:password@tcp(host:3306)/name for MySQL or MariaDB, postgres://user:password@host/name, or sqlite:/path/file.db", ErrDSN)
 
 func kindOf(dsn string) (kind, error) {
@@ -94,8 +94,8 @@ func openPostgres(dsn string) (*sql.DB, func() (*sql.DB, error), error) {
 	return db, func() (*sql.DB, error) { return db, nil }, nil
 }
 
-// openSQLite opens a pool whose connections cannot write, because SQLite has no read-only
-// transactions. The function that it returns opens a pool for writing.
+// openSQLite opens a pool that cannot write, because SQLite has no read-only transactions. The
+// returned function opens a pool for writing.
 func openSQLite(dsn string) (*sql.DB, func() (*sql.DB, error), error) {
 	path, err := filepath.Abs(strings.TrimPrefix(dsn, sqlitePrefix))
 	if err != nil {

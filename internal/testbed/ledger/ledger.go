@@ -1,6 +1,5 @@
-// Package ledger reads the ledger of a tested service from its database: which driver has grabbed
-// which order. The owner of the service writes the query for this. The package reads in a read-only
-// transaction, and neither creates nor migrates tables. Start at Open.
+// Package ledger reads from the database of a tested service which driver grabbed which order. The
+// service's owner writes the query, which runs in a read-only transaction. Start at Open.
 package ledger
 
 import (
@@ -18,7 +17,7 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// DB reads the ledger in the database of a tested service. It can also execute statements there.
+// DB reads the ledger in the database of a tested service, and executes statements there.
 type DB struct {
 	kind  kind
 	query string
@@ -27,8 +26,8 @@ type DB struct {
 	write func() (*sql.DB, error)
 }
 
-// ErrDSN means that a DSN is invalid. ErrQuery means that a query cannot read a ledger.
-// ErrNoAnswer means that the database does not answer.
+// ErrDSN means an invalid address, ErrQuery an unsuitable query, and ErrNoAnswer that the database
+// does not answer.
 var (
 	ErrDSN      = errors.New("ledger: bad database address")
 	ErrQuery    = errors.New("ledger: bad query")
@@ -75,8 +74,7 @@ func Open(ctx context.Context, dsn, query string, ids *target.Shape) (*DB, error
 
 const openTimeout = 10 * time.Second
 
-// Check returns an error if dsn or query is invalid, but does not connect to the database. An empty
-// query is valid.
+// Check returns an error if dsn or query is invalid, without connecting. An empty query is valid.
 func Check(dsn, query string) error {
 	k, err := kindOf(dsn)
 	if err == nil && query != "" {
@@ -88,7 +86,7 @@ func Check(dsn, query string) error {
 // Close closes all connections.
 func (d *DB) Close() error { return d.read.Close() }
 
-// Version returns the name and the version of the database.
+// Version returns the name and version of the database.
 func (d *DB) Version(ctx context.Context) (string, error) {
 	var text string
 	if err := d.read.QueryRowContext(ctx, d.kind.version).Scan(&text); err != nil {
@@ -97,9 +95,8 @@ func (d *DB) Version(ctx context.Context) (string, error) {
 	return d.kind.product(text), nil
 }
 
-// ClockAhead returns how far the clock of this machine is ahead of the database's clock. It uses
-// the quickest of several readings, because the error of a reading is at most half of the time that
-// it took.
+// ClockAhead returns how far this machine's clock is ahead of the database's. It uses the quickest
+// of several readings, which is the most precise.
 func (d *DB) ClockAhead(ctx context.Context) (ahead time.Duration, err error) {
 	for quickest, n := time.Duration(math.MaxInt64), 0; n < 8; n++ {
 		var now float64
@@ -143,11 +140,10 @@ func (d *DB) Ledger(ctx context.Context, first int64, count int) ([]order.Grab, 
 	return grabs, nil
 }
 
-// mostListed is the maximum number of orders in one query, because databases limit the number of
-// parameters of a statement.
+// mostListed limits the orders in one query, because databases limit the parameters of a statement.
 const mostListed = 500
 
-// rows runs a query about the orders from first to last, and returns the ledger rows of its result.
+// rows runs a query about the orders from first to last and returns the ledger rows.
 func (d *DB) rows(ctx context.Context, tx *sql.Tx, query string, first, last int64, args ...any) ([]order.Grab, error) {
 	rows, err := tx.QueryContext(ctx, query, args...)
 	if err != nil {
@@ -183,8 +179,7 @@ func (d *DB) rows(ctx context.Context, tx *sql.Tx, query string, first, last int
 	return grabs, nil
 }
 
-// Exec runs SQL statements in one transaction. The owner of the service has written them, for
-// example to open orders.
+// Exec runs SQL statements of the service's owner in one transaction, for example to open orders.
 func (d *DB) Exec(ctx context.Context, statements []string) (err error) {
 	db, err := d.write()
 	if err != nil {
@@ -209,5 +204,5 @@ func (d *DB) Exec(ctx context.Context, statements []string) (err error) {
 	return nil
 }
 
-// silent discards the log messages of a driver, because the driver also returns these errors.
+// silent discards the log messages of a driver, which are also returned as errors.
 var silent = log.New(io.Discard, "", 0)

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// orderList is the placeholder that stands for the ids of all orders in a query.
+// orderList is the placeholder for the ids of all orders.
 const orderList = "{orders}"
 
-// mark returns the placeholder of the nth parameter of a statement.
+// mark returns the placeholder of a statement's nth parameter.
 func (k kind) mark(n int) string {
 	if k.dollar {
 		return "$" + strconv.Itoa(n)
@@ -18,9 +18,8 @@ func (k kind) mark(n int) string {
 	return "?"
 }
 
-// prepare checks that a query is one SELECT or WITH statement with either two placeholders or one
-// orderList. It returns the query with placeholders in the database's own form. It need not reject
-// writes, because the query runs in a read-only transaction.
+// prepare returns the query with the placeholders of this database. It must be one SELECT or WITH
+// with two placeholders or one orderList.
 func (k kind) prepare(query string) (string, error) {
 	var out strings.Builder
 	placeholders, lists, numbered := 0, 0, k.dollar && strings.Contains(query, "$1")
@@ -74,15 +73,15 @@ func (k kind) prepare(query string) (string, error) {
 	return strings.TrimSpace(out.String()), nil
 }
 
-// merging lists words that can make a query return fewer rows than the table has. Such a query
-// could hide the second grab of an order.
+// merging lists words with which a query may return fewer rows than there are. Such a query could
+// hide a double-grab.
 var merging = []string{"DISTINCT", "DISTINCTROW", "GROUP", "HAVING", "LIMIT", "FETCH", "OFFSET", "TOP", "INTERSECT", "EXCEPT", "MINUS", "UNION", "OVER", "QUALIFY", "TABLESAMPLE"}
 
-// aggregates lists the functions that combine many rows into one, even without GROUP BY.
+// aggregates lists functions that combine rows even without GROUP BY.
 var aggregates = []string{"COUNT", "MIN", "MAX", "SUM", "AVG", "ANY_VALUE", "GROUP_CONCAT", "STRING_AGG", "ARRAY_AGG"}
 
-// refuseMerging returns an error for a word that lets a query hide rows. before is the previous
-// word, and rest is the text after word.
+// refuseMerging returns an error for a word that lets a query hide rows. before is the word before
+// it, and rest the text after it.
 func refuseMerging(before, word, rest string) error {
 	word = strings.ToUpper(word)
 	next := strings.ToUpper(strings.TrimSpace(rest))
@@ -103,8 +102,8 @@ const exampleOfList = "SELECT order_id, driver_id FROM wins WHERE order_id IN ({
 
 const example = "SELECT order_id, driver_id FROM wins WHERE order_id BETWEEN ? AND ?"
 
-// token returns the length of the first token, which is a word, a blank, a comment, a string or a
-// sign. If the token does not end, the length exceeds that of the text.
+// token returns the length of the first token, such as a word or a comment. If the token does not
+// end, the length exceeds that of the text.
 func (k kind) token(text string) int {
 	never := len(text) + 1
 	end := func(from int, mark string) int {

@@ -1,10 +1,9 @@
-// Package load sends grabs to the instances under test. It runs an open-loop attack with
-// vegeta: each request has a due time that does not depend on earlier requests.
+// Package load sends grabs to the instances under test, with vegeta. Each request is due at a fixed
+// time, even if earlier ones have no answer yet.
 //
-// A Workload determines which grabs are sent and when. A Plan sends them at a steady rate.
-// Bursts sends groups of requests when a scenario asks for them. Attack passes on each
-// result with its due time. Latency can therefore be measured from the schedule too, which
-// avoids coordinated omission. Start at Attack.
+// A Workload says which grabs are sent and when. A Plan sends them at a steady rate, and Bursts
+// sends groups on demand. Attack reports each result with its due time, so that latency can be
+// measured from the schedule (without coordinated omission). Start at Attack.
 package load
 
 import (
@@ -24,7 +23,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 )
 
-// Config holds the size and the shape of a load.
+// Config sets the size and the shape of a load.
 type Config struct {
 	Orders     int
 	Drivers    int           // number of drivers for each order
@@ -44,9 +43,9 @@ type Request struct {
 	Driver int64
 }
 
-// Workload is the source of requests for an attack. It is a *Plan or a *Bursts.
+// Workload is a source of requests, either a *Plan or a *Bursts.
 type Workload interface {
-	// Requests returns the number of requests that are planned so far.
+	// Requests returns the number of requests so far.
 	Requests() int
 
 	take() (Request, bool) // the next request; false if there is none
@@ -54,22 +53,20 @@ type Workload interface {
 	pacer(ctx context.Context, cfg Config, timer *timer) pacer
 }
 
-// pacer decides when requests are sent. Only one goroutine calls it.
+// pacer decides when requests are sent. It is not safe for concurrent use.
 type pacer interface {
 	vegeta.Pacer
 	due(n uint64) time.Duration // due time of request n, since the start of the attack
 }
 
-// noRate implements the method Rate of vegeta.Pacer. vegeta uses that method only for plots, so the
-// result does not matter.
+// noRate implements the method Rate of vegeta.Pacer, which vegeta only uses for plots.
 type noRate struct{}
 
 // Rate returns 0.
 func (noRate) Rate(time.Duration) float64 { return 0 }
 
-// Attack sends the workload and calls each with every result and its due time. The calls do
-// not overlap, and follow the order in which requests ended. When ctx ends, Attack cancels
-// the requests in flight and returns the cause.
+// Attack sends the workload and calls each with every result and its due time, one at a time. When
+// ctx ends, Attack cancels running requests and returns the cause.
 func Attack(ctx context.Context, w Workload, cfg Config, each func(r *vegeta.Result, due time.Time)) error {
 	conns := &conns{open: map[net.Conn]struct{}{}}
 	transport := target.SendOnce(&http.Transport{
@@ -109,9 +106,8 @@ func Attack(ctx context.Context, w Workload, cfg Config, each func(r *vegeta.Res
 	return context.Cause(ctx)
 }
 
-// targeter turns the workload into a vegeta.Targeter. The fragment of each URL contains the order,
-// the driver and the length of the base URL. Clients do not send fragments, but vegeta records
-// them, so ParseRequest can read them even if there was no reply.
+// targeter converts the workload for vegeta. It stores the order and the driver in the fragment of
+// each URL, which clients do not send but vegeta records.
 func targeter(w Workload, shape *target.Shape) vegeta.Targeter {
 	return func(t *vegeta.Target) error {
 		r, ok := w.take()
@@ -125,8 +121,7 @@ func targeter(w Workload, shape *target.Shape) vegeta.Targeter {
 	}
 }
 
-// URL returns the URL of the grab at the given path. Its fragment allows ParseRequest to restore
-// the request.
+// URL returns the URL of the grab. Its fragment lets ParseRequest restore the request.
 func (r Request) URL(path []byte) string {
 	url := append(append(make([]byte, 0, len(r.Target)+len(path)+32), r.Target...), path...)
 	url = strconv.AppendInt(append(url, '#'), r.Order, 10)
@@ -134,7 +129,7 @@ func (r Request) URL(path []byte) string {
 	return string(strconv.AppendInt(append(url, ','), int64(len(r.Target)), 10))
 }
 
-// ParseRequest parses a URL that Request.URL has made.
+// ParseRequest parses a URL from Request.URL.
 func ParseRequest(url string) (Request, error) {
 	var r Request
 	at := max(0, strings.LastIndexByte(url, '#'))
@@ -152,8 +147,7 @@ func ParseRequest(url string) (Request, error) {
 	return r, nil
 }
 
-// traced returns a transport that starts a trace for each grab and passes the trace on in the
-// header of the request.
+// traced returns a transport that starts a trace for each grab and adds it to the header.
 func traced(t *trace.Tracer, next http.RoundTripper) http.RoundTripper {
 	if t == nil {
 		return next

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Bursts is a workload that grows during the attack. Each call of Send sends one burst of requests.
-// Bursts is safe for concurrent use.
+// Bursts is a workload of groups of requests that are sent on demand. It is safe for concurrent
+// use.
 type Bursts struct {
 	mu       sync.Mutex
 	requests []Request
@@ -24,7 +24,7 @@ func NewBursts() *Bursts {
 	return &Bursts{change: make(chan struct{}), hangUps: map[Request]context.CancelFunc{}}
 }
 
-// Send sends all requests at once, as one burst.
+// Send sends all of these requests at once.
 func (b *Bursts) Send(requests []Request) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -35,8 +35,8 @@ func (b *Bursts) Send(requests []Request) {
 	b.notifyLocked()
 }
 
-// HangUp closes the connection of a request in flight, like a client that gives up. The
-// result of the request is a timeout.
+// HangUp closes the connection of a running request, like a client that gives up. Its result is a
+// timeout.
 func (b *Bursts) HangUp(r Request) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -45,7 +45,7 @@ func (b *Bursts) HangUp(r Request) {
 	}
 }
 
-// through returns a RoundTripper that sends requests with next and lets HangUp cancel each of them.
+// through returns a RoundTripper whose requests HangUp can cancel.
 func (b *Bursts) through(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(req *http.Request) (*http.Response, error) {
 		r, err := ParseRequest(req.URL.String())
@@ -65,7 +65,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 // RoundTrip calls f.
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// End tells the attack that no further burst follows.
+// End says that no more requests follow.
 func (b *Bursts) End() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -78,7 +78,7 @@ func (b *Bursts) notifyLocked() {
 	b.change = make(chan struct{})
 }
 
-// Requests returns the number of requests in all bursts so far.
+// Requests returns the number of requests so far.
 func (b *Bursts) Requests() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -106,7 +106,7 @@ type burstPacer struct {
 	began time.Time // start of the attack
 }
 
-// Pace waits until the burst that contains the next request has been sent.
+// Pace waits for the next request.
 func (p burstPacer) Pace(_ time.Duration, hits uint64) (time.Duration, bool) {
 	for {
 		p.mu.Lock()

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// The reasons why a request got no reply.
+// Reasons why a request got no reply.
 const (
 	Interrupted = "interrupted" // the attack ended
 	Timeout     = "timeout"
@@ -23,14 +23,14 @@ const (
 	Other       = "other"
 )
 
-// failureNamer puts the reason of a failure in front of the error text, because vegeta keeps only
-// this text.
+// failureNamer adds the reason of a failure to the text of the error, because vegeta keeps only the
+// text.
 type failureNamer struct {
 	attack context.Context
 	http.RoundTripper
 }
 
-// RoundTrip sends req. It adds the reason to an error.
+// RoundTrip sends req and adds the reason to an error.
 func (n failureNamer) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := n.RoundTripper.RoundTrip(req)
 	if err != nil {
@@ -56,8 +56,7 @@ func failureOf(attack context.Context, err error) string {
 	}
 }
 
-// FailureOf returns the reason that the error text of a result contains. RoundTrip puts the reason
-// between the URL and the cause.
+// FailureOf returns the reason in the error text of a result.
 func FailureOf(text string) string {
 	for _, f := range []string{Interrupted, Timeout, Refused, Reset} {
 		if strings.Contains(text, `": `+f+": ") {
@@ -70,8 +69,8 @@ func FailureOf(text string) string {
 	return Other
 }
 
-// conns tracks the connections of one attack, so that cut can close all of them. A context for each
-// request would be more expensive than all other work on the reply.
+// conns tracks the connections of an attack, so that cut can close them. This is cheaper than a
+// context for each request.
 type conns struct {
 	mu    sync.Mutex
 	open  map[net.Conn]struct{}
@@ -93,7 +92,7 @@ func (c *conns) dial(ctx context.Context, network, addr string) (net.Conn, error
 	return &trackedConn{conn, c}, nil
 }
 
-// cut closes all connections, and makes dial refuse new ones.
+// cut closes all connections and prevents new ones.
 func (c *conns) cut() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

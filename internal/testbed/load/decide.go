@@ -11,16 +11,14 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// The pause between two requests for a result starts at firstPause and doubles up to lastPause.
+// The pause between two requests for a result doubles from firstPause to lastPause.
 const (
 	firstPause = 10 * time.Millisecond
 	lastPause  = 250 * time.Millisecond
 )
 
-// Decide returns a RoundTripper over next for services that answer before they have decided a grab.
-// It asks for the result as shape describes, and returns the answer with the result. The context of
-// the grab limits how long this may take. The URL of a grab must come from Request.URL. Other
-// requests pass unchanged.
+// Decide returns a RoundTripper for services that answer a grab before they have a result. It asks
+// for the result until there is one or the grab's context ends. Other requests pass unchanged.
 func Decide(next http.RoundTripper, shape *target.Shape) http.RoundTripper {
 	if shape == nil || shape.Later == nil {
 		return next
@@ -52,8 +50,7 @@ func Decide(next http.RoundTripper, shape *target.Shape) http.RoundTripper {
 	})
 }
 
-// askForResult requests the URL at until an answer contains the result. The URL may be relative to
-// that of the grab.
+// askForResult asks for the URL at until there is a result. The URL may be relative.
 func askForResult(next http.RoundTripper, grab *http.Request, at string, shape *target.Shape) (*http.Response, error) {
 	question := grab.Clone(grab.Context())
 	question.Method, question.Body, question.ContentLength = http.MethodGet, nil, 0
@@ -71,7 +68,7 @@ func askForResult(next http.RoundTripper, grab *http.Request, at string, shape *
 	return nil, grab.Context().Err()
 }
 
-// answer sends a request, and reads as much of the body as rules can use.
+// answer sends a request and reads the part of the body that rules can use.
 func answer(next http.RoundTripper, req *http.Request) (*http.Response, []byte, error) {
 	resp, err := next.RoundTrip(req)
 	if err != nil {

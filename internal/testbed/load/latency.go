@@ -18,8 +18,8 @@ type Latency struct {
 	Max  float64 `json:"max"`
 }
 
-// Histogram collects latencies in a fixed amount of memory. It covers one microsecond to one hour,
-// with three significant digits.
+// Histogram collects latencies from one microsecond to one hour in constant memory, with three
+// digits.
 type Histogram struct{ h *hdrhistogram.Histogram }
 
 // NewHistogram returns an empty Histogram.
@@ -29,13 +29,12 @@ func newHistogram(digits int) Histogram {
 	return Histogram{hdrhistogram.New(1, time.Hour.Microseconds(), digits)}
 }
 
-// Add adds one latency. Values beyond the range count as its limit, but no run accepts a timeout
-// that long.
+// Add adds one latency. Values beyond the range count as its limit.
 func (l Histogram) Add(d time.Duration) {
 	_ = l.h.RecordValue(min(max(d.Microseconds(), 0), time.Hour.Microseconds()))
 }
 
-// Latency returns the distribution, or nil if the histogram is empty.
+// Latency returns the distribution, or nil without latencies.
 func (l Histogram) Latency() *Latency {
 	if l.h.TotalCount() == 0 {
 		return nil
@@ -47,12 +46,11 @@ func (l Histogram) Latency() *Latency {
 	}
 }
 
-// Held reports whether the load kept its schedule. It compares the 99th percentile of the latency
-// from the schedule with that from sending. The former may be at most 10 % larger.
+// Held reports whether requests were sent on time. The 99th percentile measured from the schedule
+// may exceed the one measured from sending by 10 %.
 func Held(scheduled, sent *Latency) bool { return scheduled.P99 <= 1.1*sent.P99 }
 
-// At returns the latency that the n shortest latencies do not exceed. It returns 0 if the histogram
-// is empty.
+// At returns the nth shortest latency, or 0 if there is none.
 func (l Histogram) At(n float64) time.Duration {
 	if l.h.TotalCount() == 0 {
 		return 0
@@ -60,8 +58,8 @@ func (l Histogram) At(n float64) time.Duration {
 	return time.Duration(l.h.ValueAtQuantile(100*n/float64(l.h.TotalCount()))) * time.Microsecond
 }
 
-// quantile returns the latency in milliseconds that the given share of the latencies does not exceed.
-// It returns nil if the histogram is empty.
+// quantile returns the latency in milliseconds below which this share of the latencies lies, or nil
+// if there are none.
 func (l Histogram) quantile(share float64) *float64 {
 	if l.h.TotalCount() == 0 {
 		return nil

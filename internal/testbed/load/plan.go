@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// Plan is a workload that is known in advance: every driver grabs every order. It sends the
-// requests for one order back to back and alternates between the targets. The seed
-// determines the order of orders and drivers.
+// Plan is a workload in which every driver grabs every order. Requests for one order follow each
+// other and alternate between the targets. The seed shuffles orders and drivers.
 type Plan struct {
 	targets []string // base URLs
 	first   int64    // id of the first order
@@ -26,14 +25,13 @@ type Plan struct {
 	queued int   // index of the order whose drivers are in queue; -1 at first
 }
 
-// Share selects the requests Index, Index+Count, Index+2·Count and so on of a plan.
+// Share selects every Count-th request of a plan, beginning with Index.
 type Share struct{ Index, Count int }
 
-// at returns the index that the nth request of the share has in the whole plan.
+// at returns the index in the whole plan of the share's nth request.
 func (s Share) at(n int) int { return s.Index + n*s.Count }
 
-// NewPlan returns a plan in which drivers 1 to drivers grab each order. The orders have
-// consecutive ids that start at first.
+// NewPlan returns a plan with orders from first on and drivers from 1 on.
 func NewPlan(targets []string, first int64, orders, drivers int, seed uint64) *Plan {
 	p := &Plan{targets: targets, first: first, orders: make([]int32, orders), drivers: drivers, seed: seed, share: Share{0, 1}, queued: -1}
 	for i := range p.orders {
@@ -49,15 +47,15 @@ func NewPlan(targets []string, first int64, orders, drivers int, seed uint64) *P
 // them grabs at the first target.
 func (p *Plan) Order(i int) int64 { return p.first + int64(p.orders[i]) }
 
-// Split limits the plan to a share. The requests keep their targets and due times.
+// Split limits the plan to a share, without changing the due times.
 func (p *Plan) Split(s Share) { p.share = s }
 
-// Requests returns the number of requests in the share of the plan.
+// Requests returns the number of requests in the share.
 func (p *Plan) Requests() int {
 	return (len(p.orders)*p.drivers - p.share.Index + p.share.Count - 1) / p.share.Count
 }
 
-// End stops the plan. No further requests are sent.
+// End stops the plan.
 func (p *Plan) End() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -91,12 +89,12 @@ func (p *Plan) take() (Request, bool) {
 	}, true
 }
 
-// Due returns when the nth request of the share is due, counted from the start of the attack.
+// Due returns when the share's nth request is due, measured from the start.
 func (p *Plan) Due(cfg Config, n uint64) time.Duration {
 	return p.pacer(context.Background(), cfg, nil).due(n)
 }
 
-// pacer returns a pacer for the share of the plan. All shares together have the rate cfg.Rate.
+// pacer returns a pacer for the share. All shares together have the rate cfg.Rate.
 func (p *Plan) pacer(ctx context.Context, cfg Config, timer *timer) pacer {
 	interval := time.Duration(0)
 	if cfg.Rate > 0 {
@@ -109,8 +107,8 @@ func (p *Plan) pacer(ctx context.Context, cfg Config, timer *timer) pacer {
 	return openLoop{noRate{}, ctx, timer, interval, p.share, uint64(together), uint64(p.Requests()), p.isEnded}
 }
 
-// openLoop is a pacer with a due time for each request, counted from the start of the
-// attack. The due time does not depend on earlier requests.
+// openLoop is a pacer in which each request has a due time that does not depend on earlier
+// requests.
 type openLoop struct {
 	noRate
 	ctx      context.Context
@@ -122,9 +120,8 @@ type openLoop struct {
 	ended    func() bool
 }
 
-// tick is the shortest interval between two due times. At more than 500 requests/s, all
-// requests of one tick are due at its end. Waking up for each request would cost as much as
-// sending it.
+// tick is the shortest interval between due times. Waking up for each request would cost as much as
+// sending it, so fast loads send several per tick.
 const tick = 2 * time.Millisecond
 
 func (p openLoop) due(n uint64) time.Duration {
@@ -136,8 +133,8 @@ func (p openLoop) due(n uint64) time.Duration {
 	return d
 }
 
-// Pace sleeps until the next request is due. It does not leave this to vegeta, whose own sleep may
-// end a millisecond late, because the delay would count as latency.
+// Pace sleeps until the next request is due. vegeta's own sleep may end a millisecond late, which
+// would count as latency.
 func (p openLoop) Pace(elapsed time.Duration, hits uint64) (time.Duration, bool) {
 	if hits >= p.total || p.ctx.Err() != nil || p.ended() {
 		return 0, true

@@ -4,8 +4,8 @@ import (
 	"time"
 )
 
-// OverTime holds latencies over the course of a load, in time slices of equal length. A request
-// belongs to the slice in which it was due. A slice without requests has no latency.
+// OverTime holds latencies in time slices of equal length. A request belongs to the slice in which
+// it was due.
 type OverTime struct {
 	SliceMS float64    `json:"slice_ms"`
 	N       []int      `json:"n"` // number of requests
@@ -15,24 +15,22 @@ type OverTime struct {
 	SentP99 []*float64 `json:"sent_p99"`
 }
 
-// mostSlices is the maximum number of slices in a series. When a longer series needs more, all
-// slices become twice as long.
+// mostSlices limits the number of slices. If a load lasts longer, the slices become twice as long.
 const mostSlices = 48
 
-// Series collects latencies over time in a fixed amount of memory. It keeps two significant digits.
+// Series collects latencies over time in constant memory, with two digits.
 type Series struct {
 	slice  time.Duration
 	slices []slice
 }
 
-// slice holds the latencies of the requests in one slice of time, measured from the schedule and from
-// sending.
+// slice holds the latencies of one slice, measured from the schedule and from sending.
 type slice struct{ scheduled, sent Histogram }
 
 // NewSeries returns an empty Series.
 func NewSeries() *Series { return &Series{slice: 10 * time.Millisecond} }
 
-// Add adds the latencies of a request that was due at the given time after the start.
+// Add adds a request that was due at this time after the start.
 func (s *Series) Add(at, scheduled, sent time.Duration) {
 	at = max(at, 0)
 	for at/s.slice >= mostSlices {
@@ -46,7 +44,7 @@ func (s *Series) Add(at, scheduled, sent time.Duration) {
 	s.slices[i].sent.Add(sent)
 }
 
-// halve merges each pair of neighbouring slices, so that half as many remain.
+// halve merges each pair of slices.
 func (s *Series) halve() {
 	s.slice *= 2
 	for i, from := range s.slices {
@@ -61,7 +59,7 @@ func (s *Series) halve() {
 	s.slices = s.slices[:(len(s.slices)+1)/2]
 }
 
-// OverTime returns the latencies over time, or nil if the series is empty.
+// OverTime returns the latencies over time, or nil without requests.
 func (s *Series) OverTime() *OverTime {
 	if len(s.slices) == 0 {
 		return nil

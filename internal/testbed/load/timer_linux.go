@@ -12,9 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// timer sleeps with a precision of tens of microseconds, whereas the timers of the Go runtime may
-// be a millisecond late. It uses a timerfd, which the runtime polls like a network connection, so
-// no thread blocks.
+// timer sleeps more precisely than the Go runtime, whose timers may be a millisecond late. It uses
+// a timerfd, which blocks no thread.
 type timer struct {
 	fd   int
 	file *os.File

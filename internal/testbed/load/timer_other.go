@@ -9,7 +9,7 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// timer sleeps with the precision of the Go runtime's timers.
+// timer sleeps as precisely as the Go runtime.
 type timer struct{}
 
 func newTimer() (*timer, error) { return &timer{}, nil }

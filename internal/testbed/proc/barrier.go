@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// Barrier holds a child process back until Lift. The child reads one byte from a pipe before
-// it becomes its real program. If this process dies, the pipe closes and the child ends.
+// Barrier makes a child process wait until Lift before it becomes its real program. If this process
+// dies, the child ends.
 type Barrier struct {
 	goRead, goWrite         *os.File
 	failedRead, failedWrite *os.File
@@ -29,17 +29,15 @@ func NewBarrier() (*Barrier, error) {
 	return &b, nil
 }
 
-// Command returns the command of a child that later becomes the program at path. Until then, the
-// child runs the program self with the argument command. With this argument, self must call
-// [PassBarrier] and pass the arguments that follow.
+// Command returns the command of a child that waits and then becomes the program at path. It first
+// runs self with the argument command, which must call [PassBarrier].
 func (b *Barrier) Command(self, command, path string, args []string) *exec.Cmd {
 	cmd := exec.Command(self, append([]string{command, path}, args...)...)
 	cmd.ExtraFiles = []*os.File{b.goRead, b.failedWrite}
 	return cmd
 }
 
-// Lift lets the child continue. It returns nil once the child has become the program, and an error
-// if the child could not.
+// Lift lets the child continue. It returns an error if the child could not become its program.
 func (b *Barrier) Lift() error {
 	if _, err := b.goWrite.Write([]byte{'\n'}); err != nil {
 		return err
@@ -59,9 +57,7 @@ func (b *Barrier) Close() {
 	}
 }
 
-// PassBarrier waits in the child until the parent lifts the barrier, and then becomes the program.
-// argv contains the path of the program and its arguments. PassBarrier returns only if the child
-// cannot become the program.
+// PassBarrier waits for Lift and becomes the program in argv. It only returns if that fails.
 func PassBarrier(argv []string) error {
 	files := Passed(2)
 	goAhead, failed := files[0], files[1]

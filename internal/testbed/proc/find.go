@@ -6,15 +6,15 @@ import (
 	"syscall"
 )
 
-// The errors of [Find].
+// Errors of [Find].
 var (
 	ErrGone    = errors.New("the process does not exist or has ended")
 	ErrForeign = errors.New("the process belongs to another user, and this program may not signal it")
 	ErrSelf    = errors.New("the process is this program itself")
 )
 
-// Find returns a running process that this process may signal. If the system supports it, the
-// result refers only to this process and never to a later one with the same id.
+// Find returns a running process that this process may signal. If possible, the result never refers
+// to a later process with the same id.
 func Find(pid int) (*os.Process, error) {
 	if pid == os.Getpid() {
 		return nil, ErrSelf

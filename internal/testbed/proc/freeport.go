@@ -14,9 +14,8 @@ const (
 	tries   = 100
 )
 
-// FreeAddr returns a loopback address with a free port. The port lies below the range from which
-// the system assigns ports to connections. Therefore no connection can occupy the port while a
-// killed server is started again there. Two callers can get the same port if neither listens yet.
+// FreeAddr returns a loopback address with a free port. The system never assigns this port to a
+// connection, so a killed server can be started there again. Two callers may get the same port.
 func FreeAddr() (string, error) {
 	if below := ephemeral(); below >= lowest+atLeast {
 		for range tries {
@@ -43,9 +42,8 @@ func listen(addr string) error {
 	return l.Close()
 }
 
-// ephemeral returns the first of the ports that the system assigns by itself. If the system does
-// not report it, ephemeral returns the default of Linux, which is lower than that of IANA and macOS
-// (49152).
+// ephemeral returns the first port that the system assigns by itself. If the system does not report
+// it, it returns the default of Linux.
 func ephemeral() int {
 	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
 	var first, last int

@@ -2,6 +2,5 @@
 
 package proc
 
-// Listens reports whether a process of the group listens on a TCP port. known is always false here,
-// because only Linux provides this information.
+// Listens always returns false, because only Linux tells who listens on a port.
 func Listens(group, port int) (listens, known bool) { return false, false }

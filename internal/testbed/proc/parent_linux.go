@@ -7,15 +7,13 @@ import (
 	"syscall"
 )
 
-// EndWithParent makes the system end cmd when the thread that started it ends, which is at the
-// latest when this process ends.
+// EndWithParent makes the system end cmd with the thread that started it, and so with this process.
 func EndWithParent(cmd *exec.Cmd) { attr(cmd).Pdeathsig = syscall.SIGTERM }
 
-// SetTitle changes the name under which tools such as ps and pkill find this process.
+// SetTitle changes the name of this process in tools such as ps.
 func SetTitle(title string) error { return os.WriteFile("/proc/self/comm", []byte(title), 0) }
 
-// BootID returns an id that changes when the system boots, because process ids then start
-// again.
+// BootID returns an id that changes at each boot, when process ids start again.
 func BootID() string {
 	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(id))

@@ -4,11 +4,11 @@ package proc
 
 import "os/exec"
 
-// EndWithParent does nothing, because this system cannot end a child with its parent.
+// EndWithParent does nothing, because this system has no such feature.
 func EndWithParent(*exec.Cmd) {}
 
-// SetTitle does nothing, because a process of this system cannot change its name.
+// SetTitle does nothing, because processes of this system cannot change their names.
 func SetTitle(string) error { return nil }
 
-// BootID returns "", because this system provides no such id.
+// BootID returns "", because this system has no such id.
 func BootID() string { return "" }

@@ -1,6 +1,5 @@
-// Package proc starts, recognizes and signals other processes. It contains everything in
-// which Linux and macOS differ. A child leads a process group, and signals go to the whole
-// group.
+// Package proc starts, recognizes and signals processes. It hides the differences between Linux and
+// macOS.
 package proc
 
 import (
@@ -10,11 +9,10 @@ import (
 	"time"
 )
 
-// NewProcessGroup makes cmd lead its own process group, so that Ctrl-C in a terminal does not reach
-// it.
+// NewProcessGroup gives cmd its own process group, which Ctrl-C in a terminal does not reach.
 func NewProcessGroup(cmd *exec.Cmd) { attr(cmd).Setpgid = true }
 
-// Detached makes cmd lead its own session, so that it outlives the terminal.
+// Detached gives cmd its own session, so that it outlives the terminal.
 func Detached(cmd *exec.Cmd) { attr(cmd).Setsid = true }
 
 func attr(cmd *exec.Cmd) *syscall.SysProcAttr {
@@ -24,14 +22,13 @@ func attr(cmd *exec.Cmd) *syscall.SysProcAttr {
 	return cmd.SysProcAttr
 }
 
-// Signal sends sig to the group that process pid leads.
+// Signal sends a signal to the process group of pid.
 func Signal(pid int, sig syscall.Signal) error { return syscall.Kill(-pid, sig) }
 
-// KillRest kills the remaining processes of a group whose leader has ended. As long as one of them
-// lives, no other group can get the same number.
+// KillRest kills the rest of a process group whose leader has ended.
 func KillRest(pid int) { _ = syscall.Kill(-pid, syscall.SIGKILL) }
 
-// IsOwn reports whether the file belongs to the user of this process.
+// IsOwn reports whether the file belongs to the current user.
 func IsOwn(info os.FileInfo) bool {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	return ok && int(stat.Uid) == os.Getuid()
@@ -46,11 +43,11 @@ func CPUTime() time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// firstPassed is the file descriptor of the first of a command's ExtraFiles.
+// firstPassed is the file descriptor of the first file in ExtraFiles.
 const firstPassed = 3
 
-// Passed returns the n files that this process has inherited as ExtraFiles of its command. It makes
-// sure that children of this process do not inherit them.
+// Passed returns the n inherited files in ExtraFiles. Children of this process will not inherit
+// them.
 func Passed(n int) []*os.File {
 	files := make([]*os.File, n)
 	for i := range files {

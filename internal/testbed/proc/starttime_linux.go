@@ -6,16 +6,14 @@ import (
 	"strconv"
 )
 
-// StartTime returns the time at which a process was started, in a form that can be compared. It
-// returns false if the process does not exist, or if it has ended and its parent has not noticed
-// yet.
+// StartTime returns when a process started, for comparison. It returns false if the process does
+// not exist or has ended.
 func StartTime(pid int) (string, bool) {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		return "", false
 	}
-	// The name, in parentheses, may contain blanks and parentheses. Counted from the state,
-	// which follows the name, the start in clock ticks is the 20th field.
+	// The name in parentheses may contain blanks. The start time is the 20th field after it.
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	if len(fields) < 20 || fields[0][0] == 'Z' || fields[0][0] == 'X' {
 		return "", false

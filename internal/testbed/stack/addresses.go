@@ -22,11 +22,10 @@ type Addresses struct {
 	SentinelMaster string   // the master's name in the Sentinels
 }
 
-// Detour replaces the address of a server, so that an instance reaches the server through a
-// proxy.
+// Detour replaces the address of a server by that of a proxy.
 type Detour interface{ detour(*Addresses) }
 
-// Via returns a copy of the addresses in which each detour has replaced the address of its server.
+// Via returns a copy of the addresses with these detours.
 func (a Addresses) Via(detours ...Detour) Addresses {
 	a.Redlock, a.ZooKeeper, a.Etcd = slices.Clone(a.Redlock), slices.Clone(a.ZooKeeper), slices.Clone(a.Etcd)
 	for _, d := range detours {
@@ -35,7 +34,7 @@ func (a Addresses) Via(detours ...Detour) Addresses {
 	return a
 }
 
-// Way is a Detour that replaces the address of Server with Addr, the address of a proxy.
+// Way is a Detour that replaces the address of Server with Addr.
 type Way struct{ Server, Addr string }
 
 func (w Way) detour(a *Addresses) {
@@ -50,8 +49,8 @@ func (w Way) detour(a *Addresses) {
 	}
 }
 
-// Of returns the address of the named server, or "" if the stack does not have it. If a Sentinel at
-// ADDR knows the server as the master NAME, Of returns NAME@ADDR.
+// Of returns the address of a server, or "" if the stack lacks it. For a master that a Sentinel
+// watches, it returns NAME@ADDR.
 func (a Addresses) Of(server string) string {
 	if server == "redis" && len(a.Sentinel) > 0 {
 		return watched(a.SentinelMaster, a.Sentinel[0])
@@ -68,8 +67,7 @@ func (a Addresses) Of(server string) string {
 	return ""
 }
 
-// Dial connects to the named server. If a Sentinel watches the server, Dial first asks the Sentinel
-// for the address of the master.
+// Dial connects to a server. If Sentinels watch it, Dial asks one for the address of the master.
 func (a Addresses) Dial(ctx context.Context, server string) (net.Conn, error) {
 	addr := a.Of(server)
 	if master, sentinel, ok := strings.Cut(addr, "@"); ok {
@@ -85,14 +83,14 @@ func (a Addresses) Dial(ctx context.Context, server string) (net.Conn, error) {
 	return d.DialContext(ctx, "tcp", addr)
 }
 
-// place names a server and points to its address, so that callers can replace the address.
+// place is a server and a pointer to its address, which callers may replace.
 type place struct {
 	server string
 	addr   *string
 }
 
-// places returns the servers that consist of a single process, in the order in which a stack lists
-// them. For the database, the place points to the whole DSN, which contains the address.
+// places returns the servers that are single processes. For the database, a place points to the
+// DSN, which contains the address.
 func (a *Addresses) places() []place {
 	var all []place
 	if a.Redis != "" {
@@ -116,15 +114,15 @@ func (a *Addresses) places() []place {
 // IsPostgres reports whether the database is a PostgreSQL.
 func (a Addresses) IsPostgres() bool { return isPostgres(a.DSN) }
 
-// isServer reports whether the DSN names a server instead of a file.
+// isServer reports whether the DSN names a server and not a file.
 func isServer(dsn string) bool { return dsn != "" && !strings.HasPrefix(dsn, "sqlite:") }
 
 func isRedis(server string) bool {
 	return server == "redis" || strings.HasPrefix(server, "redlock-")
 }
 
-// Servers returns the names of the servers that this stack has started and that faults can hit:
-// "redis", "redlock-1", …, "db", "zookeeper", "etcd".
+// Servers returns the servers of this stack that faults can hit: "redis", "redlock-1", …, "db",
+// "zookeeper", "etcd".
 func (s *Stack) Servers() []string {
 	if s.Kind == External {
 		return nil
@@ -136,8 +134,7 @@ func (s *Stack) Servers() []string {
 	return names
 }
 
-// address returns the address of a server of this stack. It returns an error if no fault can be
-// injected into the server.
+// address returns the address of a server, or an error if no fault can hit it.
 func (s *Stack) address(server string) (string, error) {
 	if s.Kind == External {
 		return "", fmt.Errorf("%w: faults never strike servers of the external stack: use -stack local", ErrRefused)
@@ -160,7 +157,7 @@ func (s *Stack) address(server string) (string, error) {
 	return "", fmt.Errorf("%w: the %s stack has no server %q", ErrRefused, s.Kind, server)
 }
 
-// dsnAddr returns the address of the database server from a DSN that a stack has made.
+// dsnAddr returns the address of the database from a DSN of a stack.
 func dsnAddr(dsn string) string {
 	if isPostgres(dsn) {
 		_, rest, _ := strings.Cut(dsn, "@")

@@ -16,18 +16,17 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// databaseName is the name of the database and of its only user, who may use no other database.
+// databaseName is the name of the database and of its user.
 const databaseName = "grablab"
 
-// initSQL contains statements that the server runs before it accepts clients. Each of them is on
-// one line, because MySQL requires that.
+// initSQL contains the statements that the server runs at first. MySQL requires that each is on one
+// line.
 const initSQL = `CREATE DATABASE IF NOT EXISTS grablab;
 CREATE USER IF NOT EXISTS 'grablab'@'127.0.0.1';
 GRANT ALL ON grablab.* TO 'grablab'@'127.0.0.1';
 `
 
-// serveDatabase creates and starts a fresh MariaDB or MySQL with its default durability, so
-// each commit reaches the disk.
+// serveDatabase starts a new MariaDB or MySQL in which each commit reaches the disk, as by default.
 func (s *Stack) serveDatabase(ctx context.Context, prog databaseProgram) (dsn, version string, err error) {
 	data := filepath.Join(s.Dir, "db")
 	if err := s.run(ctx, "db-install", prog.install, prog.installArgs(data)); err != nil {
@@ -56,13 +55,11 @@ func (s *Stack) serveDatabase(ctx context.Context, prog databaseProgram) (dsn, v
 
 func dsnAt(addr string) string { return databaseName + "@tcp(" + addr + ")/" + databaseName }
 
-// ErrInUse means that a table could not be locked because an open transaction had written to it.
+// ErrInUse means that a table could not be locked because of an open transaction.
 var ErrInUse = errors.New("the table is in use")
 
-// LockTable blocks all writes to a table by holding a read lock in a separate session. Reads
-// continue. Writes wait until the heal, and so do transactions that need the locks of a blocked
-// one. LockTable itself waits at most lockTableWait for open transactions that have written to the
-// table.
+// LockTable blocks all writes to a table, but no reads, until the heal. It waits at most
+// lockTableWait for open transactions.
 func (s *Stack) LockTable(ctx context.Context, table string) (Heal, error) {
 	if _, err := s.address("db"); err != nil {
 		return nil, err
@@ -101,7 +98,7 @@ func (s *Stack) LockTable(ctx context.Context, table string) (Heal, error) {
 
 const lockTableWait = 5 * time.Second
 
-// askDatabase connects once to the database of dsn and returns its version.
+// askDatabase connects to a database and returns its version.
 func askDatabase(ctx context.Context, dsn string) (info serverInfo, err error) {
 	db, err := order.Connect(ctx, dsn, order.Options{MaxConns: 1})
 	if err != nil {
@@ -112,8 +109,8 @@ func askDatabase(ctx context.Context, dsn string) (info serverInfo, err error) {
 	return info, err
 }
 
-// askOwnDatabase works like askDatabase, but also checks that the server is the process pid that
-// this stack started. Another server may have taken the port in the meantime.
+// askOwnDatabase is like askDatabase, but checks that the server is process pid. Another server may
+// have taken the port.
 func askOwnDatabase(ctx context.Context, dsn, pidFile string, pid int) (info serverInfo, err error) {
 	db, err := order.Connect(ctx, dsn, order.Options{MaxConns: 1})
 	if err != nil {
@@ -135,8 +132,8 @@ func askOwnDatabase(ctx context.Context, dsn, pidFile string, pid int) (info ser
 	return info, err
 }
 
-// installArgs returns the arguments of the program that creates the system tables. MySQL need not
-// sync these tables to disk, because a lost table can simply be created again.
+// installArgs returns the arguments for creating the system tables. Syncing them to disk is
+// unnecessary.
 func (p databaseProgram) installArgs(data string) []string {
 	if p.mariadb {
 		return append(p.common(data), "--skip-test-db", "--skip-name-resolve")
@@ -145,9 +142,8 @@ func (p databaseProgram) installArgs(data string) []string {
 		"--auto-generate-certs=OFF", "--caching-sha2-password-auto-generate-rsa-keys=OFF")
 }
 
-// common returns the arguments that the server and the installer share. --no-defaults must come
-// first and excludes the configuration of this machine. Each server has its own tmpdir, because a
-// MariaDB that starts removes all temporary tables there, even those of other servers.
+// common returns the arguments of the server and the installer. --no-defaults must be the first.
+// Each server needs its own tmpdir, because MariaDB removes temporary tables of others there.
 func (p databaseProgram) common(data string) []string {
 	args := []string{"--no-defaults", "--datadir=" + data, "--tmpdir=" + filepath.Dir(data)}
 	if os.Geteuid() == 0 {

@@ -12,8 +12,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
-// notEmbedded lists the backends that the embedded stack lacks. The stack refuses strategies that
-// need one of them.
+// notEmbedded lists the servers that the embedded stack lacks.
 var notEmbedded = []struct {
 	backend lock.Backend
 	name    string
@@ -24,7 +23,7 @@ var notEmbedded = []struct {
 	{lock.RedisTracking, "CLIENT TRACKING in its Redis (miniredis)"},
 }
 
-// startEmbedded runs miniredis in this process and uses an SQLite file as the database.
+// startEmbedded runs miniredis in this process, and uses SQLite as the database.
 func startEmbedded(ctx context.Context, s *Stack, cfg Config) error {
 	for _, b := range notEmbedded {
 		if cfg.Needs&b.backend != 0 {
@@ -48,8 +47,7 @@ func startEmbedded(ctx context.Context, s *Stack, cfg Config) error {
 	return err
 }
 
-// serveMini starts an empty miniredis server. ClockTTL makes its keys expire in real time, as in a
-// real Redis.
+// serveMini starts an empty miniredis whose keys expire in real time.
 func (s *Stack) serveMini(name, at string) (addr string, err error) {
 	m := miniredis.NewMiniRedis()
 	m.ClockTTL(true)
@@ -63,15 +61,15 @@ func (s *Stack) serveMini(name, at string) (addr string, err error) {
 	return addr, nil
 }
 
-// mini returns the embedded Redis of that name, or nil.
+// mini returns an embedded Redis by name, or nil.
 func (s *Stack) mini(server string) *miniredis.Miniredis {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.minis[server]
 }
 
-// miniVersion reads the version of miniredis from the build info, because miniredis does not report
-// it. Test binaries have no such info, so miniVersion then returns only the name.
+// miniVersion returns the version of miniredis from the build info. Test binaries have none, so it
+// then returns only the name.
 func miniVersion() string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, m := range info.Deps {

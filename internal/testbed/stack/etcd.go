@@ -13,9 +13,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// etcdServer describes a cluster of one member. etcd grants no lease shorter than one and a half
-// election timeouts, rounded up to whole seconds. The short election timeout therefore allows
-// leases of 1 s.
+// etcdServer describes an etcd with one member. Its short election timeout allows leases of 1 s.
 func etcdServer(exe, dir string) server {
 	name := filepath.Base(dir)
 	return server{
@@ -42,11 +40,10 @@ func etcdServer(exe, dir string) server {
 	}
 }
 
-// etcdAnswer is how long askEtcd waits for the answer of a member.
+// etcdAnswer limits how long askEtcd waits for an answer.
 const etcdAnswer = time.Second
 
-// askEtcd queries a member once and also reads a key, which succeeds only if there is a leader. The
-// returned id is the member's name. If no server listens at addr yet, askEtcd fails at once.
+// askEtcd returns a member's version and name. It also reads a key, which requires a leader.
 func askEtcd(ctx context.Context, addr string) (info serverInfo, err error) {
 	defer func() {
 		if err != nil {

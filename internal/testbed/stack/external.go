@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// pingTimeout is how long startExternal waits for all external servers to answer.
+// pingTimeout limits how long startExternal waits for all servers.
 const pingTimeout = 5 * time.Second
 
-// startExternal checks that the user named every necessary server and that each of them answers.
+// startExternal checks that the user named every server and that all of them answer.
 func startExternal(ctx context.Context, s *Stack, cfg Config) error {
 	if err := missingAddress(cfg); err != nil {
 		return err
@@ -69,9 +69,8 @@ func startExternal(ctx context.Context, s *Stack, cfg Config) error {
 	return independent(s.Redlock, redis[first:])
 }
 
-// clustered returns the address or addresses of a Redis. If the user named one node of a Cluster,
-// it returns the addresses of all masters. Otherwise a client would take the named node for the
-// whole Redis and fail for keys on other nodes.
+// clustered returns the address of a Redis. For a Cluster, it returns the addresses of all masters,
+// even if the user named only one.
 func clustered(ctx context.Context, named string, nodes []serverInfo) (string, error) {
 	addrs := strings.Split(named, ",")
 	for i, node := range nodes {
@@ -100,8 +99,8 @@ func clustered(ctx context.Context, named string, nodes []serverInfo) (string, e
 	return strings.Join(slices.Compact(masters), ","), nil
 }
 
-// redisAddrs returns the addresses that the user gave for Redis. With Sentinels, it returns one
-// NAME@ADDR entry for each Sentinel, because all of them must know the master.
+// redisAddrs returns the addresses for Redis from the user. With Sentinels, there is one NAME@ADDR
+// for each, because all must know the master.
 func redisAddrs(cfg Config) []string {
 	if len(cfg.Sentinel) == 0 {
 		return strings.Split(cfg.Redis, ",")
@@ -113,7 +112,7 @@ func redisAddrs(cfg Config) []string {
 	return addrs
 }
 
-// missingAddress returns an error if the user gave no address for a server that is needed.
+// missingAddress returns an error if the user omitted the address of a server.
 func missingAddress(cfg Config) error {
 	switch {
 	case cfg.Needs&lock.Redis != 0 && cfg.Redis == "" && len(cfg.Sentinel) == 0:
@@ -134,8 +133,8 @@ func missingAddress(cfg Config) error {
 	return nil
 }
 
-// independent returns an error if a Redlock node belongs to a Cluster or if two nodes are the same
-// server, because such nodes cannot form a quorum.
+// independent returns an error if Redlock nodes are not independent: two may be the same server, or
+// one belongs to a Cluster.
 func independent(addrs []string, nodes []serverInfo) error {
 	for i, a := range nodes {
 		if a.cluster {

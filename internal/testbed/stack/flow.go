@@ -11,7 +11,7 @@ import (
 	"grablab/internal/testbed/wire"
 )
 
-// Direction says which bytes of a route a fault affects: requests, replies or both.
+// Direction says which bytes a fault affects: requests, replies or both.
 type Direction int
 
 // The directions.
@@ -21,21 +21,19 @@ const (
 	ToClient           // replies
 )
 
-// rule says what happens to bytes in one direction of a route. The zero rule lets them pass.
+// rule says what happens to bytes in one direction. The zero rule lets them pass.
 type rule struct {
 	drop            bool // bytes are lost, but the end of a connection still arrives
 	hold            bool // bytes and the end of a connection wait until the rule changes
 	latency, jitter time.Duration
 
-	// If lose is set, a reply is lost and its connection is reset. This begins once the connection
-	// has carried a request for which after returns true. If after is nil, it begins with the
-	// second request.
+	// If lose is set, the next reply is lost and its connection is reset. after selects the request
+	// whose reply is lost, or is nil for the second request.
 	lose  bool
 	after func(request []byte) bool
 }
 
-// flow copies the bytes in one direction of a route. One rule applies to all connections of the
-// route. The zero flow is ready to use.
+// flow copies bytes in one direction for all connections of a route. The zero flow is ready to use.
 type flow struct {
 	mu      sync.Mutex
 	rule    rule
@@ -86,18 +84,17 @@ func (f *flow) pass(ctx context.Context, came time.Time) rule {
 	}
 }
 
-// chunk holds the bytes that one read has returned, and the time when they arrived.
+// chunk holds bytes and the time when they arrived.
 type chunk struct {
 	data []byte
 	came time.Time
 }
 
-// backlog is the number of chunks of a connection that can wait to be written before reading stops.
+// backlog is how many chunks of a connection may wait before reading stops.
 const backlog = 1024
 
-// carry copies bytes from one connection to the other, and closes the latter at the end. It calls
-// lost for each chunk that the rule does not drop. If lost returns true, carry resets both
-// connections.
+// carry copies bytes between two connections. lost decides for each chunk whether to reset both
+// connections instead.
 func (f *flow) carry(ctx context.Context, from, to net.Conn, lost func(rule, []byte) bool) {
 	chunks := make(chan chunk, backlog)
 	go func() {

@@ -12,8 +12,8 @@ import (
 //go:embed jump.lua
 var jumpLua string
 
-// Jump has the effect of moving the clock of the named Redis forward by d, or back if d is negative.
-// It moves the expiry of every key at once. The server's answer to TIME does not change.
+// Jump moves the clock of a Redis by d. In fact it moves the expiry of every key, so the answer to
+// TIME does not change.
 func (s *Stack) Jump(ctx context.Context, server string, d time.Duration) error {
 	addr, err := s.address(server)
 	if err != nil {

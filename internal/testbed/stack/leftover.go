@@ -15,17 +15,16 @@ import (
 	"github.com/gofrs/flock"
 )
 
-// A living reaper holds the lock file in the folder of its run. It also keeps a list there of the
-// processes that it watches. If a reaper was killed, a later run finds the lock free and ends those
-// processes.
+// A reaper locks a file in its folder, and lists the processes that it watches. If the reaper was
+// killed, a later run finds the file unlocked and ends those processes.
 const (
 	dirPrefix    = "grablab-"
 	lockFile     = "reaper.lock"
 	childrenFile = "children"
 )
 
-// makeDir creates the folder of a run in base and locks it. The folder has a hidden name until it
-// is locked, so no other run can find it unlocked.
+// makeDir creates and locks the folder of a run. The folder is hidden until it is locked, so that
+// no other run removes it.
 func makeDir(base string) (dir string, lock *flock.Flock, err error) {
 	made, err := os.MkdirTemp(base, "."+dirPrefix)
 	if err != nil {
@@ -42,7 +41,7 @@ func makeDir(base string) (dir string, lock *flock.Flock, err error) {
 	return dir, lock, nil
 }
 
-// noteChildren writes the list of watched processes to the folder of the reaper's run.
+// noteChildren stores the list of watched processes.
 func noteChildren(dir string, watched map[int]string) error {
 	var text strings.Builder
 	fmt.Fprintln(&text, proc.BootID())
@@ -52,8 +51,8 @@ func noteChildren(dir string, watched map[int]string) error {
 	return os.WriteFile(filepath.Join(dir, childrenFile), []byte(text.String()), 0o600)
 }
 
-// children reads the list that noteChildren wrote. If the system has booted since then, children
-// returns nil, because the process ids may belong to other processes now.
+// children reads the list of noteChildren. It returns nil if the system has booted since then,
+// because process ids may have changed their owners.
 func children(dir string) (map[int]string, error) {
 	f, err := os.Open(filepath.Join(dir, childrenFile))
 	if err != nil {
@@ -74,9 +73,8 @@ func children(dir string) (map[int]string, error) {
 	return watched, lines.Err()
 }
 
-// clearLeftovers ends the processes and removes the folders of runs that were killed together with
-// their reapers. It recognizes such runs by lock files that no process holds. Files of other users
-// are not touched.
+// clearLeftovers ends the processes of runs that were killed together with their reapers, and
+// removes their folders. Their lock files are unlocked. Other users' files stay.
 func clearLeftovers(base string) error {
 	dirs, err := fs.Glob(os.DirFS(base), dirPrefix+"*")
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// startLocal starts all needed servers in parallel, as private processes of this stack.
+// startLocal starts all servers in parallel.
 func startLocal(ctx context.Context, s *Stack, cfg Config) error {
 	progs, err := findPrograms(cfg.Needs, cfg.Postgres)
 	if err != nil {
@@ -68,8 +68,7 @@ func startLocal(ctx context.Context, s *Stack, cfg Config) error {
 	return nil
 }
 
-// redisServer describes a Redis that keeps nothing on disk. A restart therefore loses all keys,
-// which is the worst case for a lock.
+// redisServer describes a Redis that stores nothing on disk, so a restart loses all locks.
 func redisServer(exe, dir, name string) server {
 	return server{
 		name: name,
@@ -85,7 +84,7 @@ func redisServer(exe, dir, name string) server {
 	}
 }
 
-// server describes a program that listens on a port, and how to start it.
+// server describes a program that listens on a port.
 type server struct {
 	name string
 	exe  string
@@ -93,16 +92,14 @@ type server struct {
 	// quit is the signal that makes the server end as abruptly as a SIGKILL would. It is 0 for
 	// SIGKILL itself.
 	quit syscall.Signal
-	// ask returns nil once the server at addr is ready. It returns errPortTaken if the
-	// server at addr is not process pid.
+	// ask returns nil when the server is ready, and errPortTaken if another process has the port.
 	ask func(ctx context.Context, addr string, pid int) (serverInfo, error)
 }
 
-// portTries is how many times serve tries to start a server if another process takes the chosen
-// port first.
+// portTries is how often serve tries if another process takes the port first.
 const portTries = 5
 
-// serve starts a server of the stack at a free address and returns once the server is ready.
+// serve starts a server at a free address and waits until it is ready.
 func (s *Stack) serve(ctx context.Context, srv server) (addr string, info serverInfo, err error) {
 	for range portTries {
 		if addr, err = proc.FreeAddr(); err != nil {
@@ -153,8 +150,8 @@ const pollInterval = 5 * time.Millisecond
 
 var errEnded = errors.New("ended before it was ready")
 
-// await calls ask repeatedly until it returns nil or errPortTaken, the process has ended, or ctx is
-// done. The channel ended closes at the end of the process, and may be nil.
+// await calls ask until it returns nil or errPortTaken, the process ends, or ctx is done. ended may
+// be nil.
 func await(ctx context.Context, ended <-chan struct{}, ask func() error) error {
 	for {
 		err := ask()
@@ -171,8 +168,7 @@ func await(ctx context.Context, ended <-chan struct{}, ask func() error) error {
 	}
 }
 
-// run starts a program that ends by itself, and waits for its end. It returns an error if the
-// program fails.
+// run runs a program to its end, and returns an error if it fails.
 func (s *Stack) run(ctx context.Context, name, exe string, args []string) error {
 	p, err := s.spawn(ctx, true, name, exe, args, nil)
 	if err != nil {

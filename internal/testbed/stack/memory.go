@@ -10,14 +10,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Fill leaves the named Redis without free memory. The server then evicts nothing, but refuses
-// every command that needs memory with an OOM error. The returned Heal restores the old limit.
+// Fill uses up the memory of a Redis. It keeps all keys, but refuses commands that need memory with
+// an OOM error. The Heal restores the old limit.
 func (s *Stack) Fill(ctx context.Context, server string) (Heal, error) {
 	return s.exhaust(ctx, server, "noeviction")
 }
 
-// Evict makes the named Redis evict all its keys, because it leaves the server no free memory and
-// sets a policy that may evict any key. The server keeps running, with its connections and scripts.
+// Evict makes a Redis evict all keys by a low memory limit. Connections and scripts stay.
 func (s *Stack) Evict(ctx context.Context, server string) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -37,8 +36,8 @@ func (s *Stack) Evict(ctx context.Context, server string) error {
 	return errors.Join(err, heal())
 }
 
-// exhaust sets the memory limit of a Redis below its current use. In production, a growing cache in
-// the same Redis has the same effect, but more slowly.
+// exhaust sets the memory limit of a Redis below its use. A growing cache in the same Redis would
+// have the same effect.
 func (s *Stack) exhaust(ctx context.Context, server, policy string) (Heal, error) {
 	var was memory
 	err := s.withRedis(server, func(client *redis.Client) (err error) {
@@ -60,8 +59,7 @@ func (s *Stack) exhaust(ctx context.Context, server, policy string) (Heal, error
 	}), nil
 }
 
-// withRedis calls do with a client of the named Redis. It returns an error if the server has no
-// memory limit that can be set.
+// withRedis calls do with a client of a Redis, or returns an error if its memory limit is fixed.
 func (s *Stack) withRedis(server string, do func(*redis.Client) error) error {
 	addr, err := s.address(server)
 	switch {
@@ -80,7 +78,7 @@ func (s *Stack) withRedis(server string, do func(*redis.Client) error) error {
 	return nil
 }
 
-// memory is a Redis server's memory configuration.
+// memory is the memory configuration of a Redis.
 type memory struct {
 	policy string // the eviction policy
 	most   uint64 // bytes; 0 means no limit
@@ -96,8 +94,7 @@ func memoryOf(ctx context.Context, client *redis.Client) (m memory, err error) {
 	return m, err
 }
 
-// set applies the configuration. It sets the policy first, because a new limit takes effect at once
-// and must not meet the old policy.
+// set applies the configuration. The policy comes first, because a new limit takes effect at once.
 func (m memory) set(ctx context.Context, client *redis.Client) error {
 	if err := client.ConfigSet(ctx, "maxmemory-policy", m.policy).Err(); err != nil {
 		return err

@@ -16,8 +16,8 @@ import (
 	"grablab/internal/testbed/proc"
 )
 
-// Process is a child process that leads its own process group and is watched by the reaper. Its
-// methods are safe for concurrent use.
+// Process is a child process with its own process group. A reaper ends it if this process dies. It
+// is safe for concurrent use.
 type Process struct {
 	Name string
 
@@ -34,12 +34,11 @@ type Process struct {
 	done  chan struct{}
 }
 
-// Spawn starts exe with args. env extends the environment of this process. The output goes to
-// NAME.log in Config.Logs. ctx bounds only the start, because the process runs until Stop or Close.
+// Spawn starts a program with additional environment variables, and writes its output to NAME.log.
+// ctx only limits the start.
 //
-// The child first runs this program, which waits at a barrier until the reaper knows the child's
-// process id. Only then does it become exe. So this process can die at any time without leaving the
-// child behind.
+// The child waits until the reaper knows its process id, and then becomes exe. So this process may
+// die at any time without leaving the child behind.
 func (s *Stack) Spawn(ctx context.Context, name, exe string, args, env []string) (*Process, error) {
 	return s.spawn(ctx, false, name, exe, args, env)
 }
@@ -79,7 +78,7 @@ func (s *Stack) spawn(ctx context.Context, server bool, name, exe string, args, 
 	return p, nil
 }
 
-// adopt makes Close and the reaper responsible for ending p.
+// adopt makes Close and the reaper end p.
 func (s *Stack) adopt(p *Process) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,9 +122,8 @@ func (p *Process) await(r *reaper) {
 	r.forget(p.Pid())
 }
 
-// Process returns the newest process of that name. This is a server of the local stack ("redis",
-// "redlock-1", …, "db", "zookeeper", "etcd") or a process that Spawn started. It returns nil if
-// there is none.
+// Process returns the newest process with this name, or nil. It may be a server such as "redis" or
+// "db", or a process that Spawn started.
 func (s *Stack) Process(name string) *Process {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,21 +135,20 @@ func (s *Stack) Process(name string) *Process {
 	return nil
 }
 
-// Pid returns the id of the process and of its group.
+// Pid returns the process id, which is also the id of the group.
 func (p *Process) Pid() int { return p.cmd.Process.Pid }
 
-// Done returns a channel that closes when the process has ended.
+// Done returns a channel that closes when the process ends.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Wait waits for the end of the process. It returns nil for exit code 0 and an
-// *exec.ExitError otherwise.
+// Wait waits until the process has ended. It returns nil for exit code 0, and otherwise an
+// *exec.ExitError.
 func (p *Process) Wait() error {
 	<-p.done
 	return p.err
 }
 
-// ExitCode returns the exit code of the process. It returns -1 if the process is running or
-// was ended by a signal.
+// ExitCode returns the exit code, or -1 if the process is running or was killed by a signal.
 func (p *Process) ExitCode() int {
 	select {
 	case <-p.done:
@@ -161,8 +158,8 @@ func (p *Process) ExitCode() int {
 	}
 }
 
-// Signal sends sig to the process and to the processes that it has forked. It returns
-// os.ErrProcessDone if the process has ended.
+// Signal sends a signal to the process and its children. It returns os.ErrProcessDone if the
+// process has ended.
 func (p *Process) Signal(sig syscall.Signal) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -173,15 +170,14 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	return proc.Signal(p.Pid(), sig)
 }
 
-// wasToEnd records that the end of the process was expected because its work was done.
+// wasToEnd records that the process was expected to end.
 func (p *Process) wasToEnd() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.asked = true
 }
 
-// ByItself describes how and when the process ended. It returns "" if the process is still running
-// or was asked to end.
+// ByItself describes how and when the process exited unexpectedly, or returns "".
 func (p *Process) ByItself() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -195,8 +191,7 @@ func (p *Process) ByItself() string {
 	return fmt.Sprintf("%s ended at %s: %s", p.Name, p.at.Format(time.TimeOnly), how)
 }
 
-// Ended describes the servers of the stack that ended without being asked to, with the reason and
-// the time.
+// Ended describes the servers that exited unexpectedly.
 func (s *Stack) Ended() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -238,7 +233,7 @@ func (p *Process) Stop(grace time.Duration) error {
 
 const tailBytes = 4 << 10
 
-// LogTail returns the last whole lines that the process has printed, at most tailBytes.
+// LogTail returns the last lines of the process's output, up to tailBytes.
 func (p *Process) LogTail() string {
 	tail, _ := os.ReadFile(p.log) // without the file, the process has printed nothing
 	if before := len(tail) - tailBytes; before > 0 {

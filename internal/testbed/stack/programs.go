@@ -9,15 +9,14 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// programDirs lists folders in which servers may be installed although an ordinary user's PATH
-// lacks them.
+// programDirs lists folders with servers that are often missing in PATH.
 var programDirs = []string{
 	"/usr/sbin", "/usr/local/sbin", "/usr/local/bin", "/usr/libexec", "/usr/local/mysql/bin",
 	"/opt/homebrew/bin", "/opt/homebrew/opt/redis/bin", "/opt/homebrew/opt/mariadb/bin", "/opt/homebrew/opt/mysql/bin",
 	"/usr/local/opt/redis/bin", "/usr/local/opt/mariadb/bin", "/usr/local/opt/mysql/bin",
 }
 
-// programs holds the paths of the programs that the local stack runs.
+// programs holds the paths of the servers' programs.
 type programs struct {
 	redis     string
 	database  databaseProgram
@@ -26,15 +25,14 @@ type programs struct {
 	etcd      string
 }
 
-// databaseProgram holds the paths of the programs of MariaDB or MySQL.
+// databaseProgram holds the paths of MariaDB or MySQL.
 type databaseProgram struct {
 	server  string
 	install string // the program that creates the system tables; for MySQL, the server itself
 	mariadb bool
 }
 
-// Installed reports whether a local stack can run the given backends. The error wraps
-// ErrMissing and names the missing programs.
+// Installed returns an error that wraps ErrMissing if programs for these servers are missing.
 func Installed(needs lock.Backend) error {
 	_, err := findPrograms(needs, false)
 	return err
@@ -77,14 +75,13 @@ func findPrograms(needs lock.Backend, postgres bool) (programs, error) {
 		ErrMissing, strings.Join(missing, " and no "), strings.Join(debian, " "), strings.Join(mac, " "))
 }
 
-// findDatabase finds a database server and the program that creates its system tables. It leaves
-// the field of a missing program empty.
+// findDatabase finds a database server and its installer. The path of a missing program is empty.
 func findDatabase() databaseProgram {
 	db := databaseProgram{server: find("mariadbd", "mysqld")}
 	if db.server == "" {
 		return db
 	}
-	// MariaDB may install its server under the name of MySQL's, so ask the program what it is.
+	// MariaDB may have MySQL's file name, so ask the program what it is.
 	banner, _ := exec.Command(db.server, "--no-defaults", "--version").Output()
 	if db.mariadb = strings.Contains(string(banner), "MariaDB"); !db.mariadb {
 		db.install = db.server
@@ -94,8 +91,7 @@ func findDatabase() databaseProgram {
 	return db
 }
 
-// find searches for a program by each of its names, first on PATH and then in programDirs. It
-// returns "" if it finds none.
+// find finds a program by one of its names, in PATH or programDirs, or returns "".
 func find(names ...string) string {
 	for _, name := range names {
 		if path, err := exec.LookPath(name); err == nil {

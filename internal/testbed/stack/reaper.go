@@ -18,7 +18,7 @@ import (
 	"grablab/internal/testbed/proc"
 )
 
-// Hidden first arguments that make this program run as a helper of a stack.
+// Hidden first arguments that turn this program into a helper.
 const (
 	reaperCommand  = "stack-reaper"
 	barrierCommand = "stack-barrier"
@@ -31,9 +31,8 @@ var (
 	errNot = errors.New("stack: call stack.BeHelper at the start of main")
 )
 
-// BeHelper checks whether this process was started as a helper of a stack. If so, it does the
-// helper's work and then exits. Every program that starts stacks must call it first in main, and
-// every test binary in TestMain.
+// BeHelper does the work of a helper and exits, if this process was started as one. Every program
+// with stacks must call it first in main, and every test binary in TestMain.
 func BeHelper() {
 	exe, err := os.Executable()
 	if err == nil {
@@ -58,9 +57,8 @@ func BeHelper() {
 	os.Exit(0)
 }
 
-// reaper is a helper process that lives a little longer than this process, to end its children and
-// remove its folder. It notices the end of this process even after a SIGKILL, because its standard
-// input closes.
+// reaper is a helper process that ends the children of this process and removes its folder, even
+// after a SIGKILL. It notices the end because its standard input closes.
 type reaper struct {
 	dir string // created by the reaper, so that a process is always there to remove it
 
@@ -101,11 +99,10 @@ func startReaper() (r *reaper, err error) {
 	return r, nil
 }
 
-// watch makes the reaper end the process group of pid after this process has died. It returns once
-// the reaper has noted the pid.
+// watch makes the reaper end this process group if this process dies.
 func (r *reaper) watch(pid int) error { return r.request("watch", pid) }
 
-// forget tells the reaper that a process has ended and need not be watched any more.
+// forget tells the reaper that a process has ended.
 func (r *reaper) forget(pid int) { _ = r.request("forget", pid) }
 
 func (r *reaper) request(verb string, pid int) error {
@@ -121,7 +118,7 @@ func (r *reaper) request(verb string, pid int) error {
 	return err
 }
 
-// answer reads one answer of the reaper, which is "ok" with a value or "error" with the reason.
+// answer reads the reaper's answer, which is "ok" with a value or "error" with a reason.
 func (r *reaper) answer() (string, error) {
 	line, err := r.answers.ReadString('\n')
 	if err != nil {
@@ -134,7 +131,7 @@ func (r *reaper) answer() (string, error) {
 	return rest, nil
 }
 
-// close makes the reaper end the remaining processes and remove the folder, and waits for that.
+// close makes the reaper end all processes and remove the folder.
 func (r *reaper) close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -145,11 +142,11 @@ func (r *reaper) close() error {
 	return nil
 }
 
-// reap does the work of the reaper. It notes which processes to watch until its parent has ended,
-// and then ends those that are left.
+// reap does the work of the reaper: it notes which processes to watch, and ends them after its
+// parent.
 func reap(requests io.Reader, answers io.Writer) error {
-	// Ignore signals that are meant for the parent but are sent to every process of its name.
-	// Ignore SIGPIPE too, because the parent may die before it reads an answer.
+	// Ignore signals that are sent to every process with this name. Ignore SIGPIPE too, because the
+	// parent may die before it reads an answer.
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 
 	base := tempDir()
@@ -189,9 +186,8 @@ func reap(requests io.Reader, answers io.Writer) error {
 	return errors.Join(cleared, endAll(watched), removeDir(dir), lock.Close())
 }
 
-// tempDir returns the folder in which runs create their own folders. The path of a socket there
-// must fit into 103 bytes, so tempDir returns /tmp if the system's temporary folder has a long
-// path.
+// tempDir returns the parent folder of all runs. It is /tmp if the system's temporary folder has a
+// long path, because paths of sockets are limited to 103 bytes.
 func tempDir() string {
 	dir, err := filepath.Abs(os.TempDir())
 	if err != nil || len(dir) > 60 {
@@ -205,8 +201,7 @@ const (
 	killTimeout = 5 * time.Second // time for a slow disk
 )
 
-// endAll ends process groups, first with SIGTERM and then with SIGKILL. It signals the groups
-// instead of single processes, because a group can outlive its leader.
+// endAll ends process groups with SIGTERM, and later SIGKILL.
 func endAll(watched map[int]string) error {
 	signalAll(watched, syscall.SIGTERM)
 	signalAll(watched, syscall.SIGCONT) // a stopped process cannot end
@@ -218,8 +213,7 @@ func endAll(watched map[int]string) error {
 	return nil
 }
 
-// signalAll signals the process groups, except those whose leader's pid now belongs to another
-// process.
+// signalAll signals process groups, unless the pid belongs to another process now.
 func signalAll(watched map[int]string, sig syscall.Signal) {
 	for pid, began := range watched {
 		if now, ok := proc.StartTime(pid); !ok || now == began {
@@ -228,7 +222,7 @@ func signalAll(watched map[int]string, sig syscall.Signal) {
 	}
 }
 
-// awaitEnd waits until the processes have ended, and returns those that still run after timeout.
+// awaitEnd waits for the end of the processes, and returns those that still run after timeout.
 func awaitEnd(watched map[int]string, timeout time.Duration) []int {
 	for deadline := time.Now().Add(timeout); ; time.Sleep(5 * time.Millisecond) {
 		var left []int
@@ -243,8 +237,7 @@ func awaitEnd(watched map[int]string, timeout time.Duration) []int {
 	}
 }
 
-// removeDir removes a folder. It tries repeatedly, because a process that is being killed may still
-// create files there.
+// removeDir removes a folder. It tries repeatedly, because a dying process may still create files.
 func removeDir(dir string) error {
 	var err error
 	for range 50 {

@@ -14,8 +14,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Replica is a second Redis that replicates a server of the local stack, together with a Sentinel
-// that promotes it if the master dies. Its methods are not safe for concurrent use.
+// Replica is a replica of a Redis, with a Sentinel that promotes it if the master dies. It is not
+// safe for concurrent use.
 type Replica struct {
 	Server   string // the server that the replica follows
 	Addr     string // address of the replica
@@ -29,19 +29,17 @@ type Replica struct {
 	killed bool   // whether the master was killed
 }
 
-// The time limits of the Sentinel. downAfter is how long its master may be silent, and failover is
-// how long each step of a failover may take. For the latter time, the Sentinel also accepts a
-// replica that follows its master over a route. On a busy machine, a server can be silent without
-// any fault, so the Sentinel is patient except during a failover.
+// Time limits of the Sentinel during a failover: how long its master may be silent, and how long
+// each step may take. At other times it is patient, because servers on a busy machine may be
+// silent.
 const (
 	patient   = time.Hour // for both limits
 	downAfter = 300 * time.Millisecond
 	failover  = 2 * time.Second
 )
 
-// Replicate adds a replica and a Sentinel to a running Redis of the local stack. It returns once
-// the replica has the master's data and the Sentinel knows the replica. Until Close, only Failover
-// may kill the server.
+// Replicate adds a replica and a Sentinel to a Redis, and waits until both are ready. Until Close,
+// only Failover may kill the server.
 func (s *Stack) Replicate(ctx context.Context, server string) (*Replica, error) {
 	addr, err := s.address(server)
 	switch {
@@ -64,7 +62,7 @@ func (s *Stack) Replicate(ctx context.Context, server string) (*Replica, error) 
 func (rep *Replica) begin(ctx context.Context) (err error) {
 	master := newRedis(rep.master)
 	defer master.Close()
-	// By default, the master would wait five seconds for a second replica before it sends its data.
+	// Otherwise the master would wait five seconds for another replica before it sends data.
 	if err := master.ConfigSet(ctx, "repl-diskless-sync-delay", "0").Err(); err != nil {
 		return err
 	}
@@ -85,8 +83,7 @@ func (rep *Replica) begin(ctx context.Context) (err error) {
 func (rep *Replica) replicaName() string  { return rep.Server + "-replica" }
 func (rep *Replica) sentinelName() string { return rep.Server + "-sentinel" }
 
-// replica describes the server of the replica, which counts as ready once it has the data of its
-// master.
+// replica describes the replica, which is ready once it has the data.
 func (rep *Replica) replica(exe string) server {
 	srv := redisServer(exe, rep.s.Dir, rep.replicaName())
 	alone, ask := srv.args, srv.ask
@@ -106,9 +103,8 @@ func (rep *Replica) replica(exe string) server {
 
 var errNotInStep = errors.New("not in step with its master")
 
-// inStep returns nil if the replica and the master both report that the replica is connected.
-// Asking the master is necessary, because it tells the Sentinel only about replicas that it
-// considers online.
+// inStep returns nil if the replica and the master agree that they are connected. The Sentinel only
+// learns of replicas that the master considers online.
 func inStep(ctx context.Context, master, addr string) error {
 	theirs, err := replication(ctx, master)
 	if err != nil {
@@ -124,8 +120,7 @@ func inStep(ctx context.Context, master, addr string) error {
 	return nil
 }
 
-// sentinel describes the server of the Sentinel, which counts as ready once it knows the replica
-// well enough to promote it.
+// sentinel describes the Sentinel, which is ready once it could promote the replica.
 func (rep *Replica) sentinel(exe string) server {
 	return sentinelServer(exe, rep.s.Dir, rep.sentinelName(), rep.Master, rep.watch.Addr, 1, func(ctx context.Context, addr string) error {
 		client := newSentinel(addr)
@@ -134,9 +129,8 @@ func (rep *Replica) sentinel(exe string) server {
 	})
 }
 
-// sentinelServer describes a Sentinel that watches the master at addr and at first tolerates an
-// hour of silence. A failover needs the votes of quorum Sentinels. The Sentinel counts as ready
-// once known returns nil.
+// sentinelServer describes a Sentinel that watches a master and at first tolerates long silence. A
+// failover needs the votes of quorum Sentinels. It is ready when known returns nil.
 func sentinelServer(exe, dir, name, master, addr string, quorum int, known func(ctx context.Context, addr string) error) server {
 	host, port, _ := net.SplitHostPort(addr)
 	return server{
@@ -162,7 +156,7 @@ sentinel failover-timeout %[3]s %[7]d
 	}
 }
 
-// behave tells a Sentinel how long its master may be silent and how long each step of a failover
+// behave sets how long the master of a Sentinel may be silent, and how long a step of a failover
 // may take.
 func behave(ctx context.Context, sentinel, master string, downAfter, failover time.Duration) error {
 	client := newSentinel(sentinel)
@@ -173,8 +167,8 @@ func behave(ctx context.Context, sentinel, master string, downAfter, failover ti
 	)
 }
 
-// knowsReplica returns nil if the replica has reported its state to the Sentinel. A Sentinel cannot
-// promote a replica that it knows only by name.
+// knowsReplica returns nil if the Sentinel knows the state of the replica, which it needs to
+// promote it.
 func knowsReplica(ctx context.Context, client *redis.SentinelClient, master, replica string) error {
 	replicas, err := client.Replicas(ctx, master).Result()
 	if err != nil {
@@ -200,10 +194,10 @@ func (rep *Replica) detour(a *Addresses) {
 	}
 }
 
-// Hold delays everything that the master sends to the replica from now on. The Heal lets it arrive.
+// Hold delays everything that the master sends to the replica, until the heal.
 func (rep *Replica) Hold() (Heal, error) { return rep.way.Stall(ToClient) }
 
-// Failover kills the master and returns once the Sentinel has promoted the replica.
+// Failover kills the master and waits until the Sentinel has promoted the replica.
 func (rep *Replica) Failover(ctx context.Context) error {
 	return rep.promote(ctx, func() error {
 		rep.killed = true
@@ -211,18 +205,16 @@ func (rep *Replica) Failover(ctx context.Context) error {
 	})
 }
 
-// Split cuts the master off from its replica, from the Sentinel and from clients that ask the
-// Sentinel. The Sentinel then promotes the replica, but the old master continues to serve clients
-// that know its address.
+// Split cuts the master off from the replica and the Sentinel, which promotes the replica. The old
+// master still serves clients that know its address.
 func (rep *Replica) Split(ctx context.Context) error {
 	return rep.promote(ctx, func() error { rep.watch.Close(); return nil })
 }
 
-// promote discards the data that was held back and removes the master with masterGoes. It returns
-// once the Sentinel, which then allows the master only 300 ms of silence, names the promoted
-// replica.
+// promote discards delayed data, removes the master with masterGoes, and waits until the Sentinel
+// has promoted the replica.
 func (rep *Replica) promote(ctx context.Context, masterGoes func() error) error {
-	// Close the route first, so that the last messages of the master do not reach the replica.
+	// Close the route first, so that the master's last messages do not arrive.
 	rep.way.Close()
 	if err := behave(ctx, rep.Sentinel, rep.Master, downAfter, failover); err != nil {
 		return err
@@ -236,7 +228,7 @@ func (rep *Replica) promote(ctx context.Context, masterGoes func() error) error 
 	return behave(ctx, rep.Sentinel, rep.Master, patient, patient)
 }
 
-// isPromoted returns nil if the Sentinel names addr as the master and the Redis there agrees.
+// isPromoted returns nil if the Sentinel names addr as the master, and the Redis there agrees.
 func isPromoted(ctx context.Context, sentinel, master, addr string) error {
 	named, err := masterOf(ctx, sentinel, master)
 	if err != nil {
@@ -252,8 +244,8 @@ func isPromoted(ctx context.Context, sentinel, master, addr string) error {
 	return err
 }
 
-// Close ends the Sentinel and the replica. If the master was killed, Close restarts it empty at its
-// own address. Otherwise the master keeps its data.
+// Close ends the Sentinel and the replica. If the master was killed, Close starts it again without
+// data.
 func (rep *Replica) Close(ctx context.Context) error {
 	for _, name := range []string{rep.sentinelName(), rep.replicaName()} {
 		if p := rep.s.Process(name); p != nil {
@@ -272,7 +264,7 @@ func (rep *Replica) Close(ctx context.Context) error {
 	return rep.s.Revive(ctx, rep.Server)
 }
 
-// replication returns the replication state that a Redis reports.
+// replication returns the state of replication that a Redis reports.
 func replication(ctx context.Context, addr string) (map[string]string, error) {
 	client := newRedis(addr)
 	defer client.Close()

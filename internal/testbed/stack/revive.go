@@ -5,16 +5,15 @@ import (
 	"fmt"
 )
 
-// started returns the description of a server that the local stack has started, so that the server
-// can be started again after Kill.
+// started returns the description of a server, for starting it again.
 func (s *Stack) started(name string) server {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.servers[name]
 }
 
-// Kill ends the named server abruptly, as a power failure would. It returns once the server has
-// ended and its connections are closed. It does nothing if the server has already ended.
+// Kill ends a server abruptly, as a power failure would, and waits until its connections are
+// closed.
 func (s *Stack) Kill(server string) error {
 	if _, err := s.address(server); err != nil {
 		return err
@@ -26,9 +25,8 @@ func (s *Stack) Kill(server string) error {
 	return s.Process(server).Stop(0)
 }
 
-// Revive starts the named server again after Kill. The server gets its old address and the data
-// that it had on disk. A Redis keeps nothing on disk, so it starts empty. Revive returns once the
-// server is ready.
+// Revive starts a server again after Kill, at its old address and with its data on disk. A Redis
+// starts empty. Revive waits until the server is ready.
 func (s *Stack) Revive(ctx context.Context, server string) error {
 	addr, err := s.address(server)
 	if err != nil {

@@ -14,13 +14,13 @@ import (
 	"grablab/internal/testbed/wire"
 )
 
-// Heal undoes a fault. Further calls do nothing and return the same error.
+// Heal undoes a fault. Another call does nothing and returns the same error.
 type Heal func() error
 
-// Heals collects the functions that undo several faults.
+// Heals collects the Heals of several faults.
 type Heals []Heal
 
-// All undoes all faults, even if undoing one of them fails.
+// All undoes all faults, even if one of them fails.
 func (h Heals) All() error {
 	var errs []error
 	for _, heal := range h {
@@ -29,8 +29,8 @@ func (h Heals) All() error {
 	return errors.Join(errs...)
 }
 
-// Route is a proxy in this process between one instance and one server. It can have only one fault
-// at a time. Its methods are safe for concurrent use.
+// Route is a proxy between an instance and a server, for one fault at a time. It is safe for
+// concurrent use.
 type Route struct {
 	From, Server string // the instance and the server
 	Addr         string // where the route listens
@@ -45,8 +45,8 @@ type Route struct {
 	closed  bool
 }
 
-// Route opens a route from an instance to a server of the stack. The name of the instance appears
-// only in messages. The route lives until it or the stack is closed.
+// Route opens a proxy from an instance, whose name only appears in messages, to a server. It is
+// closed with the stack.
 func (s *Stack) Route(from, server string) (*Route, error) {
 	upstream, err := s.address(server)
 	if err != nil {
@@ -55,8 +55,7 @@ func (s *Stack) Route(from, server string) (*Route, error) {
 	return s.route(from, server, upstream)
 }
 
-// dialTimeout limits the time to connect, because a stopped server with a full accept backlog never
-// answers.
+// dialTimeout limits the time to connect, because a stopped server may never answer.
 const dialTimeout = time.Second
 
 func (s *Stack) route(from, server, upstream string) (_ *Route, err error) {
@@ -83,40 +82,34 @@ func (r *Route) detour(a *Addresses) {
 	}
 }
 
-// Cut drops all bytes of a direction. The returned Heal ends the connections of the route, because bytes are
-// missing from them.
+// Cut drops all bytes in a direction. The Heal closes the connections, because bytes are missing.
 func (r *Route) Cut(d Direction) (Heal, error) {
 	return r.follow(d, rule{drop: true}, r.endLinks)
 }
 
-// Stall makes bytes and the ends of connections wait, just as TCP does if the network is down.
-// After the heal, they arrive.
+// Stall delays bytes and closed connections until the heal, like TCP when the network is down.
 func (r *Route) Stall(d Direction) (Heal, error) {
 	return r.follow(d, rule{hold: true}, r.passAll)
 }
 
-// Delay makes bytes arrive later by latency, plus or minus up to jitter. After the heal, bytes that
-// are still under way arrive at once.
+// Delay delays bytes by latency, plus or minus up to jitter, until the heal.
 func (r *Route) Delay(latency, jitter time.Duration, d Direction) (Heal, error) {
 	return r.follow(d, rule{latency: latency, jitter: jitter}, r.passAll)
 }
 
-// LoseReplies lets requests through, but loses the next reply on each connection. It resets the
-// connection instead, so the client learns at once that no reply will come. The first reply on a
-// connection passes, because Redis and ZooKeeper clients send no other request before it.
+// LoseReplies lets requests pass, but resets each connection instead of passing the next reply. The
+// first reply on a connection passes, because clients use it to connect.
 func (r *Route) LoseReplies() (Heal, error) {
 	return r.follow(BothWays, rule{lose: true}, r.passAll)
 }
 
-// LoseCommits works like LoseReplies, but only on connections on which the client of a
-// MySQL-compatible server has sent a COMMIT.
+// LoseCommits is like LoseReplies, but only for a COMMIT to a MySQL server.
 func (r *Route) LoseCommits() (Heal, error) {
 	return r.follow(BothWays, rule{lose: true, after: isCommit}, r.passAll)
 }
 
-// isCommit reports whether the bytes are a MySQL packet with a COMMIT: its length and number, the
-// command and the text. A client sends nothing more before the reply arrives, so a read returns
-// exactly one packet.
+// isCommit reports whether the bytes are a MySQL packet with a COMMIT. A client then waits for the
+// reply, so a read returns exactly one packet.
 func isCommit(request []byte) bool {
 	const header, query = 4, 0x03
 	return len(request) > header && request[header] == query &&
@@ -128,13 +121,13 @@ func (r *Route) follow(d Direction, to rule, undo func()) (Heal, error) {
 	return r.inject(func() { r.rule(d, to) }, func() error { undo(); return nil })
 }
 
-// Redirect ends the connections of the route and connects new ones to another server.
+// Redirect ends the connections and leads new ones to another server.
 func (r *Route) Redirect(addr string) (Heal, error) {
 	leadTo := func(addr string) { r.proxy.HangUpThen(func() { r.target.Store(&addr) }) }
 	return r.inject(func() { leadTo(addr) }, func() error { leadTo(r.upstream); return nil })
 }
 
-// rule sets the rule for the bytes of one direction or of both.
+// rule sets the rule for one or both directions.
 func (r *Route) rule(d Direction, to rule) {
 	if d != ToClient {
 		r.toServer.set(to)
@@ -144,17 +137,17 @@ func (r *Route) rule(d Direction, to rule) {
 	}
 }
 
-// passAll lets all bytes pass again, starting with those that were held back.
+// passAll lets all bytes pass again, even those that were held back.
 func (r *Route) passAll() { r.rule(BothWays, rule{}) }
 
 // endLinks ends the connections and then lets bytes pass again, so bytes that were held back arrive
 // nowhere. No connection begins meanwhile, because it would lack bytes.
 func (r *Route) endLinks() { r.proxy.HangUpThen(r.passAll) }
 
-// Refuse resets the connections of the route and refuses new ones.
+// Refuse resets all connections and refuses new ones.
 func (r *Route) Refuse() (Heal, error) { return r.inject(r.proxy.Refuse, r.proxy.Reopen) }
 
-// Close ends the route and its connections. Bytes that a fault has held back are lost.
+// Close ends the route and its connections. Bytes that were held back are lost.
 func (r *Route) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -164,11 +157,10 @@ func (r *Route) Close() {
 	}
 }
 
-// Routes are several routes that get the same fault at the same time.
+// Routes get the same fault at the same time.
 type Routes []*Route
 
-// Each injects a fault into all routes. If that fails for one route, Each undoes the faults on the
-// previous ones.
+// Each injects a fault into all routes. If it fails for one, Each undoes the others.
 func (w Routes) Each(strike func(*Route) (Heal, error)) (Heal, error) {
 	var done Heals
 	for _, r := range w {
@@ -181,7 +173,7 @@ func (w Routes) Each(strike func(*Route) (Heal, error)) (Heal, error) {
 	return done.All, nil
 }
 
-// Detours returns the routes for Addresses.Via.
+// Detours returns the routes as detours.
 func (w Routes) Detours() []Detour {
 	detours := make([]Detour, len(w))
 	for i, r := range w {
@@ -197,7 +189,7 @@ func (w Routes) Close() {
 	}
 }
 
-// inject applies a fault to the route and returns the function that undoes it.
+// inject applies a fault and returns the function that undoes it.
 func (r *Route) inject(strike func(), undo func() error) (Heal, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -235,8 +227,7 @@ type link struct {
 	asked    atomic.Bool  // whether a request has passed after which replies are lost
 }
 
-// noteRequest examines a request before it reaches the server. It always returns false, because no
-// request is lost.
+// noteRequest looks at a request. It always returns false, because no request is lost.
 func (l *link) noteRequest(now rule, request []byte) bool {
 	l.requests.Add(1)
 	if now.after != nil && now.after(request) {
@@ -245,8 +236,8 @@ func (l *link) noteRequest(now rule, request []byte) bool {
 	return false
 }
 
-// losesReply reports whether to lose a reply. A NOSCRIPT reply always passes: the server has
-// executed nothing, and the client then sends the whole script.
+// losesReply reports whether to lose a reply. NOSCRIPT always passes, because the client then sends
+// the whole script.
 func (l *link) losesReply(now rule, reply []byte) bool {
 	lost := l.requests.Load() > 1
 	if now.after != nil {

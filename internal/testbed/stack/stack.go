@@ -28,9 +28,9 @@ import (
 )
 
 var (
-	// ErrRefused means that this kind of stack cannot do what was asked.
+	// ErrRefused means that this kind of stack cannot do this.
 	ErrRefused = errors.New("stack: refused")
-	// ErrMissing means that a program of the local stack is not installed.
+	// ErrMissing means that a program is not installed.
 	ErrMissing = errors.New("stack: program missing")
 	// ErrUnreachable means that an external server does not answer.
 	ErrUnreachable = errors.New("stack: no answer")
@@ -39,24 +39,23 @@ var (
 // Config configures a stack. The zero value of an optional field means its default.
 type Config struct {
 	Kind string // Embedded, Local or External
-	// Needs holds the backends of the chosen strategies. In addition to these, the stack starts
-	// only the database, which keeps the ledger.
+	// Needs holds the servers that the strategies need. The database runs in any case.
 	Needs lock.Backend
 	// Postgres makes the database of a local stack a PostgreSQL. It is otherwise MariaDB or MySQL.
 	Postgres bool
-	// Topology says how a local stack runs the one Redis. If it is empty, Redis is a single server.
+	// Topology says how many servers form the single Redis. It is empty for one.
 	Topology catalog.Topology
 
 	Addresses // for External: the servers to use; no others are contacted
 
-	// Logs is the directory for the output of child processes. If it is empty, the output
-	// goes to Dir, which is removed at the end.
+	// Logs is the directory for the output of child processes. If it is empty, the output goes to
+	// Dir.
 	Logs string
 
 	Log *slog.Logger // nil logs nothing
 }
 
-// RunsRedis returns the topology of the one Redis, which is a single server by default.
+// RunsRedis returns the topology of the single Redis.
 func (c Config) RunsRedis() catalog.Topology { return cmp.Or(c.Topology, catalog.SingleRedis) }
 
 // The kinds of stack.
@@ -72,26 +71,25 @@ var starts = map[string]func(context.Context, *Stack, Config) error{
 	External: startExternal,
 }
 
-// redlockNodes is the number of Redlock nodes of an embedded or local stack.
+// redlockNodes is the number of Redlock nodes.
 const redlockNodes = 5
 
-// Kinds returns the names of the kinds, starting with the kind that needs the fewest programs.
+// Kinds returns the kinds of stack, beginning with the one that needs the fewest programs.
 func Kinds() []string { return []string{Embedded, Local, External} }
 
-// Stack is a running stack. Its exported fields do not change. Its methods are safe for
-// concurrent use.
+// Stack is a group of running servers. Its exported fields do not change. It is safe for concurrent
+// use.
 type Stack struct {
 	Kind string
 	Addresses
 
-	// The versions that the servers report; empty for servers that do not run.
+	// The versions that the servers report, or "" for servers that do not run.
 	RedisVersion     string // "Redis 7.0.15", "miniredis 2.40.0 (embedded)"
 	DatabaseVersion  string // "MariaDB 10.11.19", "SQLite 3.53.0 (embedded)"
 	ZooKeeperVersion string // "ZooKeeper 3.8.0"
 	EtcdVersion      string // "etcd 3.4.23"
 
-	// Topology manages the one Redis if it consists of several servers. It is nil for a single
-	// server.
+	// Topology manages a Redis with several servers. It is nil for a single server.
 	Topology *Topology
 
 	// Dir is a private folder, which Close removes.
@@ -116,8 +114,8 @@ const (
 	stopTimeout  = 5 * time.Second
 )
 
-// Start starts what cfg needs and returns once all servers answer. The stack runs until Close, even
-// if ctx ends. If Start fails, it leaves no process or folder behind.
+// Start starts the servers in cfg and waits until all answer. They run until Close, even if ctx
+// ends. If Start fails, it leaves nothing behind.
 func Start(ctx context.Context, cfg Config) (*Stack, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -142,8 +140,8 @@ func Start(ctx context.Context, cfg Config) (*Stack, error) {
 	return s, nil
 }
 
-// redisNames returns the names of the Redis servers that cfg needs: first the single Redis, then
-// the Redlock nodes.
+// redisNames returns the names of the Redis servers: first the single Redis, then the Redlock
+// nodes.
 func redisNames(cfg Config) []string {
 	var names []string
 	if cfg.Needs&lock.Redis != 0 {
@@ -157,8 +155,7 @@ func redisNames(cfg Config) []string {
 	return names
 }
 
-// useRedis records the addresses and versions of the started Redis servers. Both slices must be in
-// the order of redisNames.
+// useRedis records the addresses and versions of the Redis servers, in the order of redisNames.
 func (s *Stack) useRedis(cfg Config, addrs []string, infos []serverInfo) {
 	if cfg.Needs&lock.Redis != 0 {
 		s.Redis, addrs = addrs[0], addrs[1:]
@@ -169,8 +166,7 @@ func (s *Stack) useRedis(cfg Config, addrs []string, infos []serverInfo) {
 	s.RedisVersion = versions(infos)
 }
 
-// atClose makes Close call f after the processes have ended. If the stack is already closed,
-// atClose calls f at once.
+// atClose makes Close call f after the processes have ended.
 func (s *Stack) atClose(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -181,8 +177,7 @@ func (s *Stack) atClose(f func()) {
 	s.halt = append(s.halt, f)
 }
 
-// Close ends every process of the stack and removes its folder. It returns once the processes have
-// ended. Further calls return the same error.
+// Close ends every process and removes the folder. Another call returns the same error.
 func (s *Stack) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -191,8 +186,7 @@ func (s *Stack) Close() error {
 	}
 	s.closed = true
 
-	// Kill the servers without a grace period, because they have no clients left and their folder
-	// will be removed.
+	// Kill the servers at once, because they have no clients any more.
 	s.stopLocked(false, stopTimeout)
 	s.stopLocked(true, 0)
 	for _, mini := range s.minis {
@@ -206,7 +200,7 @@ func (s *Stack) Close() error {
 	return s.err
 }
 
-// stopLocked ends either the servers or all other processes, in parallel.
+// stopLocked ends either the servers or all other processes.
 func (s *Stack) stopLocked(servers bool, grace time.Duration) {
 	var wg sync.WaitGroup
 	for _, p := range s.procs {

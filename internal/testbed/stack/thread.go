@@ -6,9 +6,8 @@ import (
 	"runtime"
 )
 
-// thread is a thread of the operating system that lives until it is closed. It starts the children,
-// because the system can end a child together with the thread that started it; see
-// [proc.EndWithParent].
+// thread is a thread of the operating system that starts the children. The system may end a child
+// together with the thread that started it (see [proc.EndWithParent]).
 type thread struct {
 	work   chan func()
 	closed chan struct{}

@@ -20,9 +20,9 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Topology is the one Redis of a local stack if it consists of several servers. These are a Cluster
-// of three masters with a replica each, or a master with a replica and three Sentinels. Faults
-// always hit the first master. Its methods are not safe for concurrent use.
+// Topology is a Redis of several servers: a Cluster with three masters and replicas, or a master
+// with a replica and three Sentinels. Faults hit the first master. It is not safe for concurrent
+// use.
 type Topology struct {
 	Kind catalog.Topology
 
@@ -39,12 +39,11 @@ type member struct {
 	info       serverInfo
 }
 
-// Names, numbers and time limits of a topology. The limits apply only while a master is taken away.
-// Otherwise the servers are patient, because on a busy machine a server can be silent without any
-// fault.
+// Names, numbers and time limits of a topology. The limits only apply when a master is taken away,
+// because servers on a busy machine may be silent.
 const (
 	topologyMaster = "redis"
-	// A Sentinel promotes only a replica that was cut off for at most about ten times as long.
+	// A Sentinel only promotes a replica that was cut off for at most about ten times as long.
 	masterDown       = time.Second
 	nodeDown         = 500 * time.Millisecond
 	clusterPatience  = 15 * time.Second
@@ -54,7 +53,7 @@ const (
 	sentinelMajority = 2
 )
 
-// startTopology starts a Cluster, or a master with Sentinels, instead of a single Redis.
+// startTopology starts a Cluster or a master with Sentinels.
 func (s *Stack) startTopology(ctx context.Context, exe string, kind catalog.Topology) error {
 	t := &Topology{Kind: kind, s: s, exe: exe}
 	masters, sentinels := clusterMasters, 0
@@ -86,7 +85,7 @@ func addrsOf(members []*member) (addrs []string) {
 	return addrs
 }
 
-// start starts every server, connects them to each other, and returns once they work together.
+// start starts every server and waits until they work together.
 func (t *Topology) start(ctx context.Context) error {
 	if err := t.startEach(ctx, t.nodes, t.node); err != nil {
 		return err
@@ -104,8 +103,7 @@ func (t *Topology) start(ctx context.Context) error {
 	return t.startEach(ctx, t.sentinels, t.sentinel)
 }
 
-// startEach starts servers in parallel: at free addresses the first time, and later at the same
-// addresses.
+// startEach starts servers in parallel, at free addresses or at the addresses that they had before.
 func (t *Topology) startEach(ctx context.Context, members []*member, describe func(*member) server) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, m := range members {
@@ -158,7 +156,7 @@ func (t *Topology) sentinel(m *member) server {
 	})
 }
 
-// on calls f with a client of one server, and adds the server's name to the error.
+// on calls f with a client of a server, and adds the server's name to errors.
 func (t *Topology) on(m *member, f func(*redis.Client) error) error {
 	client := newRedis(m.addr)
 	defer client.Close()
@@ -168,7 +166,7 @@ func (t *Topology) on(m *member, f func(*redis.Client) error) error {
 	return nil
 }
 
-// onEach calls f with a client of each server in turn, and stops at the first error.
+// onEach calls f with a client of each server, and stops at an error.
 func (t *Topology) onEach(members []*member, f func(i int, c *redis.Client) error) error {
 	for i, m := range members {
 		if err := t.on(m, func(c *redis.Client) error { return f(i, c) }); err != nil {
@@ -178,8 +176,8 @@ func (t *Topology) onEach(members []*member, f func(i int, c *redis.Client) erro
 	return nil
 }
 
-// formCluster turns the nodes into a Cluster. It divides the slots among the masters and gives each
-// master a replica.
+// formCluster joins the nodes to a Cluster, divides the slots among the masters and adds the
+// replicas.
 func (t *Topology) formCluster(ctx context.Context) error {
 	ids := make([]string, len(t.nodes))
 	err := t.onEach(t.nodes, func(i int, c *redis.Client) (err error) {
@@ -226,8 +224,8 @@ func (t *Topology) formCluster(ctx context.Context) error {
 	})
 }
 
-// awaitCluster returns once every node reports that the Cluster works, and accept returns true for
-// the node's answer to CLUSTER NODES.
+// awaitCluster waits until the Cluster works and accept agrees with every node's answer to CLUSTER
+// NODES.
 func (t *Topology) awaitCluster(ctx context.Context, nodes []*member, accept func(string) bool) error {
 	return await(ctx, nil, func() error {
 		return t.onEach(nodes, func(_ int, c *redis.Client) error {
@@ -244,8 +242,8 @@ func (t *Topology) awaitCluster(ctx context.Context, nodes []*member, accept fun
 	})
 }
 
-// Aim moves the slots of the keys to the first master, because faults hit that one. It returns once
-// all nodes know this. With Sentinels, the first master has every key anyway.
+// Aim moves the slots of the keys to the first master, which faults hit. With Sentinels, it already
+// has them.
 func (t *Topology) Aim(ctx context.Context, keys []string) error {
 	if t.Kind != catalog.RedisCluster {
 		return nil
@@ -253,7 +251,7 @@ func (t *Topology) Aim(ctx context.Context, keys []string) error {
 	return t.moveSlots(ctx, keys, t.nodes[0])
 }
 
-// MoveSlots moves the slots of the keys, together with the keys in them, to the second master.
+// MoveSlots moves the slots of the keys to the second master.
 func (t *Topology) MoveSlots(ctx context.Context, keys []string) error {
 	return t.moveSlots(ctx, keys, t.nodes[1])
 }
@@ -290,7 +288,7 @@ func (t *Topology) moveSlots(ctx context.Context, keys []string, to *member) err
 	})
 }
 
-// moveSlot moves one slot in the same steps as redis-cli --cluster reshard.
+// moveSlot moves one slot like redis-cli --cluster reshard.
 func (t *Topology) moveSlot(ctx context.Context, slot int, to *member) error {
 	masters := t.nodes[:clusterMasters]
 	ids, owner := make([]string, clusterMasters), ""
@@ -341,8 +339,7 @@ func (t *Topology) moveSlot(ctx context.Context, slot int, to *member) error {
 	})
 }
 
-// ownerOf returns the address of the master that owns the slot, according to the node that c is
-// connected to.
+// ownerOf returns the address of the master that owns the slot, according to the node of c.
 func ownerOf(ctx context.Context, c *redis.Client, slot int) (string, error) {
 	//lint:ignore SA1019 Redis has CLUSTER SHARDS from 7.0 on
 	ranges, err := c.ClusterSlots(ctx).Result()
@@ -357,8 +354,8 @@ func ownerOf(ctx context.Context, c *redis.Client, slot int) (string, error) {
 // replica returns the replica of the first master.
 func (t *Topology) replica() *member { return t.nodes[len(t.nodes)/2] }
 
-// Lag stops replication from the first master to its replica. It gives the replica a password that
-// the master, which has none, rejects. The replica then retries in vain.
+// Lag stops the replication from the first master to its replica. It makes the replica use a
+// password, which the master rejects.
 func (t *Topology) Lag(ctx context.Context) error {
 	return t.on(t.replica(), func(c *redis.Client) error {
 		if err := c.ConfigSet(ctx, "masterauth", "wrong").Err(); err != nil {
@@ -368,13 +365,13 @@ func (t *Topology) Lag(ctx context.Context) error {
 	})
 }
 
-// Kill kills the first master and returns once the other servers have promoted its replica.
+// Kill kills the first master and waits until its replica is promoted.
 func (t *Topology) Kill(ctx context.Context) error {
 	return t.takeAway(ctx, func(p *Process) error { return p.Stop(0) })
 }
 
-// Freeze stops the first master, so that it answers neither clients nor other servers. It returns
-// once the other servers have promoted the replica. The Heal lets the old master continue.
+// Freeze stops the first master without closing its connections, and waits until its replica is
+// promoted. The Heal lets the old master continue.
 func (t *Topology) Freeze(ctx context.Context) (Heal, error) {
 	var frozen *Process
 	err := t.takeAway(ctx, func(p *Process) error {
@@ -402,8 +399,8 @@ func (t *Topology) takeAway(ctx context.Context, strike func(*Process) error) er
 	return t.behave(ctx, t.nodes[1:], patient, patient, clusterPatience)
 }
 
-// behave sets how long a master may be silent: down for Sentinels, and node for nodes of a Cluster.
-// The duration step limits each step of a failover by Sentinels.
+// behave sets how long a master may be silent, for Sentinels (down) and for nodes of a Cluster
+// (node). step limits each step of a failover.
 func (t *Topology) behave(ctx context.Context, nodes []*member, down, step, node time.Duration) error {
 	for _, m := range t.sentinels {
 		if err := behave(ctx, m.addr, topologyMaster, down, step); err != nil {
@@ -418,8 +415,7 @@ func (t *Topology) behave(ctx context.Context, nodes []*member, down, step, node
 	})
 }
 
-// awaitPromotion returns once every other server regards the replica of the first master as a
-// master.
+// awaitPromotion waits until every other server accepts the replica as a master.
 func (t *Topology) awaitPromotion(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("stack: no replica was promoted within %v", startTimeout))
 	defer cancel()
@@ -441,9 +437,8 @@ func (t *Topology) awaitPromotion(ctx context.Context) error {
 	})
 }
 
-// SwitchOver waits until the replica has all writes of its master, and then asks a Sentinel to
-// promote it. The old master stays alive. SwitchOver returns once all Sentinels name the new
-// master.
+// SwitchOver asks a Sentinel to promote the replica once it has all writes. The old master stays
+// alive.
 func (t *Topology) SwitchOver(ctx context.Context) error {
 	err := t.on(t.nodes[0], func(c *redis.Client) error {
 		if err := c.Set(ctx, "grablab:in-step", "1", time.Minute).Err(); err != nil {
@@ -466,7 +461,7 @@ func (t *Topology) SwitchOver(ctx context.Context) error {
 	return t.awaitPromotion(ctx)
 }
 
-// Rebuild replaces all servers with new, empty ones at the same addresses.
+// Rebuild replaces all servers with empty ones at the same addresses.
 func (t *Topology) Rebuild(ctx context.Context) error {
 	for _, m := range slices.Concat(t.sentinels, t.nodes) {
 		_ = t.s.Process(m.name).Stop(0)
@@ -477,7 +472,7 @@ func (t *Topology) Rebuild(ctx context.Context) error {
 	return nil
 }
 
-// version returns the version of the servers, followed by their kind and number.
+// version returns the version, the kind and the number of the servers.
 func (t *Topology) version() string {
 	var infos []serverInfo
 	for _, m := range t.nodes {

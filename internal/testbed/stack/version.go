@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// serverInfo holds what a server reports about itself.
+// serverInfo is what a server reports about itself.
 type serverInfo struct {
 	version string // "Redis 7.0.15"
 	id      string // identifies a Redis or an etcd; empty if unknown
@@ -21,7 +21,7 @@ type serverInfo struct {
 	cluster bool   // whether the server is a node of a Redis Cluster
 }
 
-// versions returns the distinct versions of the servers, separated by commas.
+// versions returns the different versions of the servers.
 func versions(infos []serverInfo) string {
 	all := make([]string, len(infos))
 	for i, info := range infos {
@@ -31,8 +31,8 @@ func versions(infos []serverInfo) string {
 	return strings.Join(slices.Compact(all), ", ")
 }
 
-// listens returns nil if a server accepts connections at addr. Call it before you use a client that
-// would wait or print an error if it cannot connect.
+// listens returns nil if a server accepts connections. Call it before using a client that would
+// wait or print errors.
 func listens(ctx context.Context, addr string) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 	if err != nil {
@@ -41,8 +41,8 @@ func listens(ctx context.Context, addr string) error {
 	return conn.Close()
 }
 
-// askRedis queries a server once, and fails at once if nothing listens at addr yet. The returned id
-// changes whenever the server restarts.
+// askRedis asks a server for its version, and for an id that changes at each start. It fails at
+// once if the server does not listen yet.
 func askRedis(ctx context.Context, addr string) (serverInfo, error) {
 	client := newRedis(addr)
 	defer client.Close()
@@ -57,7 +57,7 @@ func askRedis(ctx context.Context, addr string) (serverInfo, error) {
 	return parseInfo(text), nil
 }
 
-// askOwnRedis works like askRedis, but also checks that the server is process pid.
+// askOwnRedis is like askRedis, but checks that the server is process pid.
 func askOwnRedis(ctx context.Context, addr string, pid int) (serverInfo, error) {
 	info, err := askRedis(ctx, addr)
 	if err == nil && info.pid != strconv.Itoa(pid) {
@@ -66,11 +66,11 @@ func askOwnRedis(ctx context.Context, addr string, pid int) (serverInfo, error) 
 	return info, err
 }
 
-// watched returns NAME@ADDR, the form in which -redlock names a master that a Sentinel watches.
+// watched returns NAME@ADDR, as -redlock names a master that a Sentinel watches.
 func watched(master, sentinel string) string { return master + "@" + sentinel }
 
-// askNode queries a Redis. The entry is its address, or NAME@ADDR for a master that a Sentinel
-// watches.
+// askNode asks a Redis for its version. entry is an address, or NAME@ADDR for a master that a
+// Sentinel watches.
 func askNode(ctx context.Context, entry string) (serverInfo, error) {
 	master, sentinel, ok := strings.Cut(entry, "@")
 	if !ok {
@@ -83,7 +83,7 @@ func askNode(ctx context.Context, entry string) (serverInfo, error) {
 	return askRedis(ctx, addr)
 }
 
-// masterOf asks a Sentinel for the address of the named master.
+// masterOf asks a Sentinel for the address of a master.
 func masterOf(ctx context.Context, sentinel, master string) (addr string, err error) {
 	client := newSentinel(sentinel)
 	defer client.Close()

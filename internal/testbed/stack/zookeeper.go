@@ -11,15 +11,14 @@ import (
 	"time"
 )
 
-// zooKeeperProgram holds the paths of Java and of the jars of ZooKeeper. The stack runs Java
-// directly, because the start scripts of ZooKeeper differ between distributions.
+// zooKeeperProgram holds the paths of Java and of ZooKeeper. The program runs Java directly,
+// because the start scripts of distributions differ.
 type zooKeeperProgram struct {
 	java      string
 	classPath string
 }
 
-// zooKeeperPaths lists where the jars may be. Debian's main jar loads all jars that it needs,
-// except for the one that prints errors.
+// zooKeeperPaths lists where the jars may be.
 var zooKeeperPaths = []struct{ jar, classPath string }{
 	{"/usr/share/java/zookeeper.jar", "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar"},
 	{"/opt/homebrew/opt/zookeeper/libexec/lib", "/opt/homebrew/opt/zookeeper/libexec/lib/*"},
@@ -38,8 +37,8 @@ func findZooKeeper() zooKeeperProgram {
 	return prog
 }
 
-// zooCfg allows the short session timeouts that locks need. By default, ZooKeeper allows only 4 s
-// to 40 s. Because the tick is short, a session lasts at most 100 ms longer than granted.
+// zooCfg allows the short sessions that locks need, because the default minimum is 4 s. With this
+// tick, a session lasts at most 100 ms too long.
 const zooCfg = `tickTime=100
 minSessionTimeout=200
 maxSessionTimeout=600000
@@ -77,11 +76,10 @@ func zooKeeperServer(prog zooKeeperProgram, dir string) server {
 	}
 }
 
-// zooKeeperAnswer limits the wait for an answer, because a server that is still starting may never
-// answer.
+// zooKeeperAnswer limits the wait for an answer. A server that is starting may never answer.
 const zooKeeperAnswer = 500 * time.Millisecond
 
-// zooKeeperCommand sends one of ZooKeeper's four-letter commands and returns the answer.
+// zooKeeperCommand sends a four-letter command and returns the answer.
 func zooKeeperCommand(ctx context.Context, addr, command string) (answer string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, zooKeeperAnswer)
 	defer cancel()
@@ -100,7 +98,7 @@ func zooKeeperCommand(ctx context.Context, addr, command string) (answer string,
 	return string(text), nil
 }
 
-// askZooKeeper returns the server's version, or an error as long as the server is not ready.
+// askZooKeeper returns the server's version, or an error until it is ready.
 func askZooKeeper(ctx context.Context, addr string) (serverInfo, error) {
 	answer, err := zooKeeperCommand(ctx, addr, "srvr")
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"grablab/internal/testbed/infile"
 )
 
-// Expectation is the verdict that the user expects for one strategy under one fault.
+// Expectation is the verdict that the user expects of a strategy under a fault.
 type Expectation struct {
 	Strategy string
 	Fault    catalog.Fault
@@ -16,8 +16,8 @@ type Expectation struct {
 	Line     int
 }
 
-// ReadExpectations reads a file that lists the expected verdicts of strategies. For each strategy,
-// the file has one verdict without a fault, or one verdict for each fault.
+// ReadExpectations reads a file of expected verdicts. Each strategy has one verdict, or one for
+// each fault.
 func ReadExpectations(path string) ([]Expectation, error) {
 	text, err := infile.Read(path, infile.Small)
 	if err != nil {

@@ -36,14 +36,14 @@ var FileSchema string
 //go:embed expectations.schema.json
 var ExpectationsSchema string
 
-// Setting is one flag of the run command and its value, as a line of a target file sets it.
+// Setting is a flag with its value, from a line of a target file.
 type Setting struct {
 	Key, Value   string
 	Line, Column int
 }
 
-// ReadFile reads a target file in YAML or JSON. Its keys are the flags of the run command without
-// the hyphen. A key with several values produces one setting for each value.
+// ReadFile reads a target file in YAML or JSON. Its keys are the flags of run. A key with several
+// values produces several settings.
 func ReadFile(path string) ([]Setting, error) {
 	text, err := infile.Read(path, infile.Small)
 	if err != nil {
@@ -56,7 +56,7 @@ func ReadFile(path string) ([]Setting, error) {
 	return settings, nil
 }
 
-// parseFile parses a target file. Its errors start with the line and the column.
+// parseFile parses a target file. Errors begin with the line and the column.
 func parseFile(text []byte) ([]Setting, error) {
 	root, err := parseYAML(text, fileSchema())
 	if err != nil {
@@ -85,8 +85,8 @@ func parseFile(text []byte) ([]Setting, error) {
 	return settings, nil
 }
 
-// secrets lists the keys whose values may contain environment variables, as ${NAME}. Users
-// can then share the file without its secrets.
+// secrets lists the keys that may refer to environment variables as ${NAME}, so that the file need
+// not contain secrets.
 var secrets = []string{"db", "header", "admin-token"}
 
 var variable = regexp.MustCompile(`\$\{(\w+)\}`)
@@ -121,14 +121,13 @@ func compile(text string) *jsonschema.Schema {
 	return c.MustCompile("schema.json")
 }
 
-// place is a line and a column of a file, both counted from 1.
+// place is a line and a column of a file, starting from 1.
 type place struct{ line, column int }
 
-// String returns LINE:COLUMN, which is how error messages begin.
+// String returns LINE:COLUMN, for the beginning of error messages.
 func (p place) String() string { return fmt.Sprintf("%d:%d", p.line, p.column) }
 
-// value is a YAML value. plain is the same value as JSON would decode it, and node knows its place in
-// the file.
+// value is a YAML value. plain is the value as in JSON, and node knows its place in the file.
 type value struct {
 	node  ast.Node
 	plain any
@@ -165,8 +164,7 @@ func (v value) target() ast.Node {
 	return v.node
 }
 
-// values returns the elements of a list, or the value itself if it is not a list. If an
-// alias stands for an element, the element has the place of the alias.
+// values returns the elements of a list, or the value itself. An alias keeps its own place.
 func (v value) values() []value {
 	list, ok := v.plain.([]any)
 	if !ok {
@@ -183,7 +181,7 @@ func (v value) values() []value {
 	return all
 }
 
-// members returns the members of a mapping in the order in which the file lists them.
+// members returns the members of a mapping in the order of the file.
 func (v value) members() []member {
 	object, _ := v.plain.(map[string]any)
 	var all []member
@@ -210,8 +208,8 @@ func (v value) keyAt(key string) place {
 	return members[slices.IndexFunc(members, func(m member) bool { return m.key == key })].keyAt
 }
 
-// find returns the value at a location that the schema package reports. If the file lacks a part of
-// the location, find returns the last value before it.
+// find returns the value at a location in the schema package's notation, or the last value on the
+// way.
 func (v value) find(location []string) value {
 	for _, word := range location {
 		members := v.members()
@@ -226,8 +224,7 @@ func (v value) find(location []string) value {
 	return v
 }
 
-// parseYAML parses a mapping and validates it with the schema. Its errors start with the
-// line and the column.
+// parseYAML parses a mapping and validates it. Errors begin with the line and the column.
 func parseYAML(text []byte, schema *jsonschema.Schema) (root value, err error) {
 	file, err := parser.ParseBytes(text, 0)
 	if err != nil {
@@ -253,7 +250,7 @@ func parseYAML(text []byte, schema *jsonschema.Schema) (root value, err error) {
 
 var yamlPosition = regexp.MustCompile(`^\[(\d+:\d+)\] (.*)`)
 
-// syntaxError shortens the parser's error to its place and its first line.
+// syntaxError shortens the parser's error to one line.
 func syntaxError(err error) error {
 	if m := yamlPosition.FindStringSubmatch(err.Error()); m != nil {
 		return fmt.Errorf("%s: %s", m[1], m[2])
@@ -264,8 +261,8 @@ func syntaxError(err error) error {
 
 var printer = message.NewPrinter(language.English)
 
-// explain converts a validation error into a sentence that starts with the place. For an unknown
-// key, it suggests a similar one.
+// explain converts a validation error into a sentence with its place. For an unknown key, it
+// suggests a similar one.
 func explain(root value, schema *jsonschema.Schema, err *jsonschema.ValidationError) error {
 	for len(err.Causes) > 0 {
 		err = err.Causes[0]
@@ -301,7 +298,7 @@ func orTop(name string) string {
 	return name
 }
 
-// propertiesOf returns the names that the schema allows in the object at a location.
+// propertiesOf returns the names that the schema allows at a location.
 func propertiesOf(schema *jsonschema.Schema, location []string) []string {
 	for _, word := range location {
 		next := schema.Properties[word]

@@ -11,19 +11,18 @@ import (
 	"sync"
 )
 
-// IDs translates between the order numbers of this program and the order ids of a service. If the
-// id of an order is not known, its id is a UUID that contains its number. IDs is safe for
-// concurrent use.
+// IDs translates between order numbers and the order ids of a service. Unknown orders get a UUID
+// that contains the number. It is safe for concurrent use.
 type IDs struct {
 	mu      sync.RWMutex
 	texts   map[int64]string
 	numbers map[string]int64
 }
 
-// validID matches ids that need no escaping in paths, JSON and SQL.
+// validID matches ids that need no escaping.
 var validID = regexp.MustCompile(`^[\w.~:@=+-]{1,200}$`)
 
-// Add assigns consecutive numbers to new orders with these ids, and returns the first number.
+// Add gives consecutive numbers to new orders, and returns the first.
 func (s *IDs) Add(ids []string) (first int64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -43,7 +42,7 @@ func (s *IDs) Add(ids []string) (first int64, err error) {
 	return first, nil
 }
 
-// Order returns the service's id of the order with this number.
+// Order returns the service's id of an order.
 func (s *IDs) Order(number int64) string {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -53,8 +52,7 @@ func (s *IDs) Order(number int64) string {
 	return uuidOf(orderUUIDs, number)
 }
 
-// NumberOf returns the number of the order with this id. It returns false if there is no such
-// order.
+// NumberOf returns the number of an order, and false if there is no such order.
 func (s *IDs) NumberOf(id string) (int64, bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -66,7 +64,7 @@ func (s *IDs) NumberOf(id string) (int64, bool) {
 
 var anyUUID = regexp.MustCompile(`^[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}$`)
 
-// folded normalizes an id, so that equal ids have equal texts. Only UUIDs change: to lower case.
+// folded converts UUIDs to lower case, so that equal ids have equal texts.
 func folded(id string) string {
 	if anyUUID.MatchString(id) {
 		return strings.ToLower(id)
@@ -74,8 +72,8 @@ func folded(id string) string {
 	return id
 }
 
-// The UUIDs that this program makes up for orders and drivers. They begin with the letters "order"
-// and "driver" in ASCII, and end with the number.
+// The UUIDs that this program invents for orders and drivers. They begin with "order" or "driver"
+// in ASCII, and end with the number.
 const (
 	orderUUIDs  = "6f726465-7200-4000-8000-"
 	driverUUIDs = "64726976-6572-4000-8000-"
@@ -90,8 +88,7 @@ func numberIn(prefix, id string) (int64, bool) {
 	return number, ok && err == nil
 }
 
-// DriverOf returns the number of a driver. A ledger may name the driver by that number, a UUID or a
-// name.
+// DriverOf returns the number of a driver. A ledger may contain the number, a UUID or a name.
 func DriverOf(id string) (int64, bool) {
 	if number, ok := numberIn(driverUUIDs, id); ok {
 		return number, true
@@ -100,8 +97,7 @@ func DriverOf(id string) (int64, bool) {
 	return number, err == nil
 }
 
-// OrderText returns the id that requests use for an order, which is its number or an id of the
-// service.
+// OrderText returns the id of an order in requests.
 func (s *Shape) OrderText(number int64) string {
 	if !s.NamesOrders() {
 		return strconv.FormatInt(number, 10)
@@ -109,7 +105,7 @@ func (s *Shape) OrderText(number int64) string {
 	return s.IDs.Order(number)
 }
 
-// NumberOf returns the number of the order that a ledger names by this id.
+// NumberOf returns the number of an order from its id in a ledger.
 func (s *Shape) NumberOf(id string) (int64, bool) {
 	if s.NamesOrders() {
 		return s.IDs.NumberOf(id)
@@ -118,12 +114,11 @@ func (s *Shape) NumberOf(id string) (int64, bool) {
 	return number, err == nil
 }
 
-// NamesOrders reports whether requests name orders by ids of the service instead of numbers of this
-// program.
+// NamesOrders reports whether requests use the service's ids for orders.
 func (s *Shape) NamesOrders() bool { return s != nil && s.has(orderUUID) }
 
-// Source says where an answer contains an id: in a field of JSON or XML, in the text, or in a
-// header. A regular expression may select a part of what is there.
+// Source says where an answer contains an id: in JSON, XML, the text, or a header. A regular
+// expression may select a part.
 type Source struct{ test }
 
 // ParseSource parses a source such as .data.id, .orders[*].id, header:Location~"/orders/(.+)$"
@@ -146,7 +141,7 @@ func ParseSource(text string) (Source, error) {
 	return s, err
 }
 
-// In returns the ids that an answer contains at the source.
+// In returns the ids in an answer.
 func (s Source) In(header http.Header, body []byte) (ids []string) {
 	got, _ := (&reply{header: header, body: body}).part(s.test)
 	list, isList := got.([]any)

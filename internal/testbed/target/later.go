@@ -9,17 +9,16 @@ import (
 	"grablab/internal/grab"
 )
 
-// Later describes a service that answers a grab before it has decided the outcome. A client then
-// has to ask for the result separately.
+// Later describes a service whose answer to a grab has no result yet, so that the client must ask
+// again.
 type Later struct {
 	undecided Rule     // matches answers without a result
 	path      Template // where to ask, relative to the base URL; empty if from is set
 	from      Source   // where the answer contains the URL to ask
 }
 
-// ParseLater parses RULE -> PLACE. The rule matches answers without a result, and the place says
-// where to ask for it. The place is a path with {order} and {driver}, or the part of the answer
-// that contains a URL, such as header:Location or .links.result.
+// ParseLater parses RULE -> PLACE. The rule matches answers without a result. The place is a path
+// with {order} and {driver}, or the part of the answer with a URL, such as header:Location.
 func ParseLater(text string) (*Later, error) {
 	i := strings.LastIndex(text, openingArrow)
 	if i < 0 {
@@ -43,7 +42,7 @@ func (l *Later) lacksResult(status int, header http.Header, body []byte) bool {
 	return l.undecided.holds(&reply{status: status, header: header, body: body})
 }
 
-// checkLater returns an error if Later contradicts the other rules.
+// checkLater returns an error if Later contradicts other rules.
 func (s *Shape) checkLater() error {
 	if s.Later == nil {
 		return nil
@@ -59,9 +58,8 @@ func (s *Shape) checkLater() error {
 	return nil
 }
 
-// ResultURL returns the URL of the result if the answer to a grab does not contain it yet. The URL
-// may be relative to that of the grab. It returns false if the answer is the result, and an error
-// if the answer lacks the URL that it should contain.
+// ResultURL returns the URL of the result if the answer has none yet. It returns an error if the
+// answer should contain a URL but does not.
 func (s *Shape) ResultURL(order, driver int64, status int, header http.Header, body []byte) (url string, undecided bool, err error) {
 	if s.Later == nil || !s.Later.lacksResult(status, header, body) {
 		return "", false, nil
@@ -76,8 +74,7 @@ func (s *Shape) ResultURL(order, driver int64, status int, header http.Header, b
 	return urls[0], true, nil
 }
 
-// IsResult reports whether the answer to a request for the result contains a result, which is
-// grabbed, taken or busy.
+// IsResult reports whether the answer contains a result: grabbed, taken or busy.
 func (s *Shape) IsResult(status int, header http.Header, body []byte) bool {
 	if s.Later.lacksResult(status, header, body) {
 		return false

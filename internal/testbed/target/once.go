@@ -6,22 +6,18 @@ import (
 	"strings"
 )
 
-// Sender sends each request at most once. A plain http.Transport repeats some requests if a
-// kept-alive connection ends. If the service had already executed the first request, the repetition
-// would be a second grab.
+// Sender sends each request at most once. An http.Transport repeats some requests after a broken
+// connection, which could cause a second grab.
 type Sender struct{ *http.Transport }
 
-// SendOnce returns a Sender that uses t. It restricts t to HTTP/1.1, because with HTTP/2 the
-// transport repeats requests if the server resets their streams.
+// SendOnce returns a Sender that uses t with HTTP/1.1, because HTTP/2 repeats requests.
 func SendOnce(t *http.Transport) Sender {
 	t.Protocols = new(http.Protocols)
 	t.Protocols.SetHTTP1(true)
 	return Sender{t}
 }
 
-// RoundTrip sends req. The transport repeats a request only if it can rewind the body and considers
-// the method or a header idempotent. RoundTrip makes sure that one of these conditions does not
-// hold.
+// RoundTrip sends req in a form that the transport never repeats.
 func (s Sender) RoundTrip(req *http.Request) (*http.Response, error) {
 	req = req.WithContext(req.Context()) // a copy
 	req.GetBody = nil
@@ -33,8 +29,7 @@ func (s Sender) RoundTrip(req *http.Request) (*http.Response, error) {
 		req.Body, req.ContentLength = io.NopCloser(strings.NewReader("")), 0
 		return s.Transport.RoundTrip(req)
 	}
-	// Hide the header from the transport by renaming it. An empty body of unknown length would help
-	// too, but it would be sent in chunks, which not every server accepts.
+	// Rename the header, because the transport repeats requests that have it.
 	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
 		if values, ok := req.Header[name]; ok {
 			req.Header = req.Header.Clone()

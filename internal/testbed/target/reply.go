@@ -10,7 +10,7 @@ import (
 	"golang.org/x/net/html/charset"
 )
 
-// reply is the answer to a request. It decodes a JSON body only once, when the first rule needs it.
+// reply is the answer to a request. It decodes JSON on first use.
 type reply struct {
 	status int
 	header http.Header
@@ -22,7 +22,7 @@ type reply struct {
 	isJSON  bool
 }
 
-// part returns the part of the reply that a test reads, and false if the reply lacks that part.
+// part returns the part of the reply that a test needs, and false if it is missing.
 func (a *reply) part(t test) (got any, ok bool) {
 	switch {
 	case t.source == fromHeader:
@@ -45,8 +45,7 @@ func (a *reply) part(t test) (got any, ok bool) {
 	return follow(a.doc, t.path)
 }
 
-// inXML returns the text of the first element or attribute at a path. It returns false if the
-// document has no such path or is not well-formed.
+// inXML returns the text of the first element or attribute at a path, and false if there is none.
 func inXML(body []byte, path string) (any, bool) {
 	d := xml.NewDecoder(bytes.NewReader(body))
 	d.CharsetReader = charset.NewReaderLabel
@@ -90,7 +89,7 @@ func inXML(body []byte, path string) (any, bool) {
 	}
 }
 
-// isAt reports whether an element is at a path. The names lead from the root to the element.
+// isAt reports whether an element is at a path. names lead to it from the root.
 func isAt(names []string, path string) bool {
 	whole := "/" + strings.Join(names, "/")
 	if anywhere, ok := strings.CutPrefix(path, "//"); ok {

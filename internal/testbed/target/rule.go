@@ -44,7 +44,7 @@ type term struct {
 	tests     []test
 }
 
-// test compares one part of a reply with a value or a regular expression.
+// test compares a part of a reply with a value or a regular expression.
 type test struct {
 	source   source
 	path     []step // of a JSON field
@@ -55,8 +55,7 @@ type test struct {
 	text     string // source text, with the prefix
 }
 
-// source names the part of a reply that a test reads. Its text is also the prefix of the test in a
-// rule.
+// source names a part of a reply. In a rule, it comes before the test.
 type source string
 
 const (
@@ -68,16 +67,16 @@ const (
 
 var sources = []source{fromJSON, fromXML, fromText, fromHeader}
 
-// step leads from a JSON value to a member of an object or to an element of an array.
+// step leads from a JSON value to one of its members or elements.
 type step struct {
 	name  string
 	index int // -1 if the step uses the name; may be everyElement
 }
 
-// everyElement is the index of the step [*], which leads to all elements of an array.
+// everyElement is the index for [*], which means all elements of an array.
 const everyElement = -2
 
-// ParseRule parses a rule. The comment of Rule describes the format.
+// ParseRule parses a rule in the format that Rule describes.
 func ParseRule(text string) (Rule, error) {
 	var r Rule
 	rest := text
@@ -105,11 +104,11 @@ func mustRule(text string) Rule {
 	return r
 }
 
-// errRule says which forms a term may have. It is returned for a term that has none of them.
+// errRule describes the forms of a term.
 var errRule = errors.New("want statuses and fields, as in 200, 4xx, 409,410, json:.code==0, 200&json:.ok==true, " +
 	`xml:/grab/code==0, text:~"sold out" or header:Location~"/sold$"`)
 
-// sourceOf returns the source that the prefix of a test names, and the text after the prefix.
+// sourceOf returns the source of a test and the text after it.
 func sourceOf(text string) (source, string, bool) {
 	for _, s := range sources {
 		if rest, ok := strings.CutPrefix(text, string(s)); ok {
@@ -164,7 +163,7 @@ func parseStatus(text string) (t term, rest string, err error) {
 	return t, rest, nil
 }
 
-// parseTest parses one test, including the prefix that names its source.
+// parseTest parses a test with its source.
 func parseTest(text string) (t test, rest string, err error) {
 	if rest, err = t.parsePart(text); err != nil {
 		return t, "", err
@@ -177,7 +176,7 @@ func parseTest(text string) (t test, rest string, err error) {
 	return t, rest, err
 }
 
-// parsePart parses the beginning of a test, which says what part of the reply to read.
+// parsePart parses the part of the reply that a test needs.
 func (t *test) parsePart(text string) (rest string, err error) {
 	var ok bool
 	if t.source, rest, ok = sourceOf(text); !ok {
@@ -200,7 +199,7 @@ func (t *test) parsePart(text string) (rest string, err error) {
 	return rest, err
 }
 
-// beforeOperator splits the text where its first operator begins.
+// beforeOperator splits the text before its first operator.
 func beforeOperator(text string) (name, rest string) {
 	n := strings.IndexAny(text, "=!~")
 	if n < 0 {
@@ -209,7 +208,7 @@ func beforeOperator(text string) (name, rest string) {
 	return strings.TrimSpace(text[:n]), text[n:]
 }
 
-// parseComparison parses the operator of a test and the value behind it.
+// parseComparison parses the operator and the value of a test.
 func (t *test) parseComparison(text, rest string) (after string, err error) {
 	operator, search := "", false
 	for _, o := range []string{"==", "!=", "!~", "~"} {
@@ -298,8 +297,7 @@ func parseStep(text string) (s step, rest string, err error) {
 	return s, "", errors.New("want .NAME or [N]")
 }
 
-// decode parses a body that consists of exactly one JSON value. It returns false for any other
-// body.
+// decode parses a body that is a single JSON value, and returns false for any other.
 func decode(body []byte) (doc any, ok bool) {
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.UseNumber()
@@ -336,7 +334,7 @@ func follow(at any, path []step) (any, bool) {
 	return at, true
 }
 
-// reads reports whether a test of the rule reads one of these parts of a reply.
+// reads reports whether the rule needs one of these parts of a reply.
 func (r Rule) reads(from ...source) bool {
 	for _, t := range r.terms {
 		if slices.ContainsFunc(t.tests, func(t test) bool { return slices.Contains(from, t.source) }) {
@@ -378,8 +376,7 @@ func (t test) holds(a *reply) bool {
 	return (got == fmt.Sprint(t.want)) != t.negated
 }
 
-// same reports whether two JSON values are equal. It compares numbers by value. An object or an
-// array equals nothing.
+// same reports whether two JSON values are equal. Objects and arrays are never equal.
 func same(a, b any) bool {
 	x, isNumber := a.(json.Number)
 	y, areNumbers := b.(json.Number)
@@ -400,8 +397,7 @@ func same(a, b any) bool {
 	return x == y || errX == nil && errY == nil && f == g
 }
 
-// overlaps returns a status for which every reply matches both rules. It returns false if there is
-// none.
+// overlaps returns a status with which every reply matches both rules, and false if there is none.
 func (r Rule) overlaps(other Rule) (status int, ok bool) {
 	for _, a := range r.terms {
 		for _, b := range other.terms {
@@ -413,7 +409,7 @@ func (r Rule) overlaps(other Rule) (status int, ok bool) {
 	return 0, false
 }
 
-// String returns the rule in the form that ParseRule reads.
+// String returns the rule as ParseRule reads it.
 func (r Rule) String() string {
 	words := make([]string, len(r.terms))
 	for i, t := range r.terms {

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// Spec describes the calls of a service, as flags or a file specify them. An empty field means the
-// default, which suits grabsvc.
+// Spec describes the calls of a service, from flags or a file. Empty fields have the defaults for
+// grabsvc.
 type Spec struct {
 	Method               string
 	Path                 string
@@ -21,8 +21,8 @@ type Spec struct {
 	OpenOrders           []string // one call, or SQL statements
 }
 
-// Compile returns the shape of a grab and the way to open orders. The latter is nil if OpenOrders
-// is empty. Every error that Compile returns is a *FieldError.
+// Compile returns the shape of a grab, and how to open orders, or nil for that. Its errors are
+// *FieldErrors.
 func (spec Spec) Compile() (*Shape, *Opening, error) {
 	s, err := spec.shape()
 	if err != nil || len(spec.OpenOrders) == 0 {
@@ -35,13 +35,13 @@ func (spec Spec) Compile() (*Shape, *Opening, error) {
 	return s, open, nil
 }
 
-// IsOwn reports whether the spec keeps all defaults for a grab, which suit grabsvc.
+// IsOwn reports whether a grab keeps all defaults for grabsvc.
 func (spec Spec) IsOwn() bool {
 	return spec.Method == "" && spec.Path == "" && spec.Body == nil && spec.Headers == nil &&
 		spec.Grabbed == "" && spec.Taken == "" && spec.Busy == "" && spec.Later == ""
 }
 
-// ParseMethod parses an HTTP method and returns it in upper case.
+// ParseMethod returns an HTTP method in upper case, or an error.
 func ParseMethod(text string) (string, error) {
 	text = strings.ToUpper(text)
 	if !httpguts.ValidHeaderFieldName(text) {
@@ -50,25 +50,25 @@ func ParseMethod(text string) (string, error) {
 	return text, nil
 }
 
-// CheckPath returns an error unless text is a valid path of a grab.
+// CheckPath returns an error if text is not a valid path of a grab.
 func CheckPath(text string) error {
 	_, err := parsePathTemplate(text, grabSlots...)
 	return err
 }
 
-// CheckBody returns an error unless text is a valid body of a grab.
+// CheckBody returns an error if text is not a valid body of a grab.
 func CheckBody(text string) error {
 	_, err := ParseTemplate(text, grabSlots...)
 	return err
 }
 
-// CheckHeader returns an error unless text is a valid header.
+// CheckHeader returns an error if text is not a valid header.
 func CheckHeader(text string) error {
 	_, err := parseHeaders([]string{text})
 	return err
 }
 
-// CheckOpening returns an error unless text is a valid way to open orders.
+// CheckOpening returns an error if text cannot open orders.
 func CheckOpening(text string) error {
 	_, err := parseOpening([]string{text})
 	return err
@@ -99,7 +99,7 @@ func parseHeaders(texts []string) ([]Header, error) {
 }
 
 const (
-	// SQLPrefix marks a statement in places where a call or a command is possible too.
+	// SQLPrefix marks an SQL statement where a call or a command is possible too.
 	SQLPrefix    = "sql:"
 	ownOpenBody  = `{"count":{count}}`
 	ownFirstID   = ".first_id"
@@ -109,8 +109,8 @@ const (
 var errOpening = errors.New(`want a call, as in '/orders' or 'POST /api/orders {"n":{count}} -> .data.firstId', ` +
 	`or a statement, as in 'sql: UPDATE orders SET status = 0 WHERE id BETWEEN {first} AND {last}'`)
 
-// parseOpening parses one call or several statements. A call has the form METHOD PATH BODY ->
-// FIELD, in which everything except the path has a default. A statement starts with sql:.
+// parseOpening parses one call or several statements. A call is METHOD PATH BODY -> FIELD, and only
+// the path is required. A statement begins with sql:.
 func parseOpening(texts []string) (*Opening, error) {
 	open := &Opening{}
 	for _, text := range texts {
@@ -165,10 +165,10 @@ func (o *Opening) call(text string) (err error) {
 	return err
 }
 
-// OpensMany reports whether one call can open several orders, because the call contains {count}.
+// OpensMany reports whether one call can open several orders.
 func (o *Opening) OpensMany() bool { return o.Path.Has(count) || o.Body.Has(count) }
 
-// ByCall reports whether a call opens the orders. Otherwise, SQL statements open them.
+// ByCall reports whether a call opens orders, and not SQL.
 func (o *Opening) ByCall() bool { return len(o.SQL) == 0 }
 
 // Call returns the path and the body of the call that opens n orders.
@@ -177,7 +177,7 @@ func (o *Opening) Call(n int) (path string, body []byte) {
 	return o.Path.Fill(v), []byte(o.Body.Fill(v))
 }
 
-// Statements returns the SQL statements that open n orders with consecutive ids, starting at first.
+// Statements returns the SQL statements that open n orders with ids from first on.
 func (o *Opening) Statements(first int64, n int) []string {
 	var all []string
 	for _, t := range o.SQL {

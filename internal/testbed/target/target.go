@@ -15,24 +15,22 @@ import (
 	"grablab/internal/grab"
 )
 
-// Target is a service that this program tests but did not start.
+// Target is a running service to test.
 type Target struct {
 	URLs  []string // base URLs of its instances, or one source that lists them; empty if there is no target
 	PIDs  []int    // process id of each instance, for faults; nil if they are unknown
 	Shape *Shape   // nil means Own
 	Token string   // bearer token for its control calls
-	// FirstOrder is the id of the first order if no call opens orders. The cells of a run then take
-	// consecutive ids from there. It is 0 if a call opens orders.
+	// FirstOrder is the first order to use if no call opens orders. It is 0 if a call does.
 	FirstOrder int64
-	// ProbeDrivers is the number of the first driver that tries to grab the orders after the load.
-	// If it is 0, these probes use the drivers from history.ProbeDriver on.
+	// ProbeDrivers is the first driver for test grabs after the load. 0 means history.ProbeDriver.
 	ProbeDrivers int64
 	Open         *Opening // how to open orders; nil means POST /orders, or not at all
 	Database     Database
 	Lease        time.Duration // assumed lifetime of a lock without renewal; 0 means DefaultLease
-	// Idempotent means that several ledger rows with the same order and driver count as one grab.
+	// Idempotent means that repeated ledger rows of a driver count as one grab.
 	Idempotent bool
-	// Strategies lists the chosen strategies, by the target's own names. Nil means all.
+	// Strategies lists the chosen strategies by the target's names. Nil means all.
 	Strategies []string
 }
 
@@ -42,7 +40,7 @@ type Database struct {
 	Query string // SQL that reads the ledger; empty if the program must not read it
 }
 
-// Opening describes how to open orders: with a call, or with SQL statements.
+// Opening describes how to open orders, with a call or with SQL.
 type Opening struct {
 	Method string
 	Path   Template // empty for statements
@@ -51,7 +49,7 @@ type Opening struct {
 	SQL    []Template // statements; they replace the call
 }
 
-// Shape describes how to request a grab and how to interpret the replies.
+// Shape describes how to request a grab, and what the replies mean.
 type Shape struct {
 	Method string
 	Path   Template // follows the base URL
@@ -60,13 +58,13 @@ type Shape struct {
 	IDs    *IDs // ids of the orders, which replace {order_uuid}
 
 	Grabbed, Taken, Busy Rule
-	// Later describes answers that arrive before the result. It is nil if every answer is a result.
+	// Later describes answers that come before the result, or is nil.
 	Later *Later
-	// AssumesGrabbed reports whether Grabbed is the default rule because the user gave none.
+	// AssumesGrabbed reports whether the rule Grabbed is a default.
 	AssumesGrabbed bool
 	// ReadsHeaders reports whether a rule reads a header of the reply.
 	ReadsHeaders bool
-	// sure matches replies that prove that the grab failed and wrote nothing.
+	// sure matches replies that prove that nothing was written.
 	sure Rule
 
 	fixed  http.Header // headers that are the same in every request
@@ -87,8 +85,8 @@ const (
 	ownGrabbed, ownTaken, ownBusy = "200", "409", "423"
 )
 
-// Plain is the default shape for a service that is not grabsvc. It makes the same calls, but a
-// reply of 503 does not prove that the grab wrote nothing.
+// Plain is the default for a service other than grabsvc. A reply of 503 then does not prove that
+// nothing was written.
 var Plain = func() *Shape {
 	s, err := Spec{}.shape()
 	if err != nil {
@@ -97,14 +95,14 @@ var Plain = func() *Shape {
 	return s
 }()
 
-// Own is the shape of grabsvc, which replies 503 only if it wrote nothing.
+// Own is the shape of grabsvc, which replies 503 only if nothing was written.
 var Own = func() *Shape {
 	s := *Plain
 	s.sure, s.probes = mustRule("503"), "?wait=0"
 	return &s
 }()
 
-// prepare computes the unexported fields from the templates and rules.
+// prepare computes the unexported fields.
 func (s *Shape) prepare() {
 	s.fixed = http.Header{}
 	if len(s.Body.parts) > 0 {
@@ -126,8 +124,8 @@ func (s *Shape) prepare() {
 
 func (h Header) varies() bool { return h.Value.Has(grabSlots...) }
 
-// Request returns the path, the body and the header with which a driver grabs an order. The header
-// may be shared, so the caller must not change it.
+// Request returns the parts of the request with which a driver grabs an order. The caller must not
+// change the header, which may be shared.
 func (s *Shape) Request(order, driver int64) (path, body []byte, header http.Header) {
 	header = s.fixed
 	for _, h := range s.Header {
@@ -142,28 +140,27 @@ func (s *Shape) Request(order, driver int64) (path, body []byte, header http.Hea
 	return s.Path.grab(nil, order, driver, s.IDs), s.Body.grab(nil, order, driver, s.IDs), header
 }
 
-// Fixed returns a copy of the headers that are the same for every grab.
+// Fixed returns a copy of the headers that all grabs have in common.
 func (s *Shape) Fixed() http.Header { return s.fixed.Clone() }
 
-// TryOnce returns the query string that tells the service not to wait for the lock. It is empty if
-// the service has no such option.
+// TryOnce returns the query string for a grab that does not wait for the lock, or "".
 func (s *Shape) TryOnce() string { return s.probes }
 
-// MaxBody is the number of bytes of an answer that the program reads. A longer answer is cut, and
-// no rule about its body matches.
+// MaxBody is how many bytes of an answer the program reads. No rule about the body matches a longer
+// one.
 const MaxBody = 16 << 10
 
-// Meaning is the result of a grab, according to its reply.
+// Meaning is the result of a grab according to its reply.
 type Meaning struct {
 	Outcome grab.Outcome
-	// Unsure reports whether the grab may have happened although the reply reports a failure.
+	// Unsure reports whether the grab may have succeeded although the reply reports a failure.
 	Unsure bool
 	Kind   string // kind of the error, if any
 }
 
-// Meaning interprets a reply. If it matches no rule, or more than one, the outcome is a failure,
-// but the grab may have happened anyway. The failure is certain only if no rule matches and either
-// the status is from 400 to 499 or the rule sure matches.
+// Meaning interprets a reply. If not exactly one rule matches, the grab counts as failed, but it
+// may have succeeded. That is impossible if no rule matches and the status is 4xx or the rule sure
+// matches.
 func (s *Shape) Meaning(status int, header http.Header, body []byte) Meaning {
 	kind := fmt.Sprintf("http %d", status)
 	a := &reply{status: status, header: header, body: body, cut: len(body) > MaxBody}
@@ -190,13 +187,13 @@ func (s *Shape) Meaning(status int, header http.Header, body []byte) Meaning {
 	return Meaning{grab.Failed, !refused, kind}
 }
 
-// reading pairs a rule with the outcome of the replies that match it.
+// reading is a rule and the outcome of matching replies.
 type reading struct {
 	outcome grab.Outcome
 	rule    Rule
 }
 
-// Says returns the rules of the shape as text, for a report.
+// Says returns the rules as text for a report.
 func (s *Shape) Says() Rules {
 	return Rules{s.Grabbed.String(), s.Taken.String(), s.Busy.String()}
 }
@@ -208,7 +205,7 @@ type Rules struct {
 	Busy    string `json:"busy"`
 }
 
-// shape compiles the part of the spec that describes a grab.
+// shape compiles the part of the spec about grabs.
 func (spec Spec) shape() (*Shape, error) {
 	s := &Shape{IDs: &IDs{}, Method: cmp.Or(spec.Method, http.MethodPost), AssumesGrabbed: spec.Grabbed == ""}
 	body := ownBody
@@ -250,8 +247,8 @@ func (spec Spec) shape() (*Shape, error) {
 	return s, nil
 }
 
-// check returns an error if two rules of the user contradict each other, or if the request lacks
-// the order. A default rule that contradicts a rule of the user is removed.
+// check returns an error if two of the user's rules contradict each other, or the request lacks the
+// order. Contradicting default rules are removed.
 func (s *Shape) check(spec Spec) error {
 	rules := []struct {
 		key   string
@@ -299,10 +296,10 @@ func (s *Shape) has(names ...string) bool {
 	return false
 }
 
-// TellsDrivers reports whether a request names the driver.
+// TellsDrivers reports whether a request contains the driver.
 func (s *Shape) TellsDrivers() bool { return s.has(driverID, driverUUID, driverName) }
 
-// FieldError is an error in one field of a Spec.
+// FieldError is an error in a field of a Spec.
 type FieldError struct {
 	Field string // key in a target file, which is also the name of the flag
 	Err   error
@@ -314,5 +311,5 @@ func (e *FieldError) Error() string { return e.Field + ": " + e.Err.Error() }
 // Unwrap returns Err.
 func (e *FieldError) Unwrap() error { return e.Err }
 
-// DefaultLease is the lease time that the program assumes if a target does not report one.
+// DefaultLease is the assumed lease time of a target that does not report one.
 const DefaultLease = 30 * time.Second

@@ -10,8 +10,8 @@ import (
 	"grablab/internal/catalog"
 )
 
-// Template is a text with placeholders, which are names in braces such as {order}. Other
-// braces stand for themselves, so JSON needs no escaping.
+// Template is a text with placeholders such as {order}. Other braces have no meaning, so JSON needs
+// no escaping.
 type Template struct {
 	parts []part
 }
@@ -34,15 +34,15 @@ const (
 	lastID     = "last"
 )
 
-// grabSlots are the placeholders in the request for a grab.
+// grabSlots lists the placeholders in a request for a grab.
 var grabSlots = []string{orderID, orderUUID, driverID, driverUUID, driverName}
 
-// Values maps the names of placeholders to their values.
+// Values maps placeholders to their values.
 type Values map[string]int64
 
 var placeholder = regexp.MustCompile(`\{[A-Za-z_]+(_[0-9]+)?\}`)
 
-// ParseTemplate parses a template. It accepts only placeholders with the given names.
+// ParseTemplate parses a template with these placeholders.
 func ParseTemplate(text string, names ...string) (Template, error) {
 	var t Template
 	from := 0
@@ -66,12 +66,12 @@ func ParseTemplate(text string, names ...string) (Template, error) {
 	return t, nil
 }
 
-// Has reports whether the template contains a placeholder with one of these names.
+// Has reports whether the template contains any of these placeholders.
 func (t Template) Has(names ...string) bool {
 	return slices.ContainsFunc(t.parts, func(p part) bool { return slices.Contains(names, p.name) })
 }
 
-// String returns the text from which the template was parsed.
+// String returns the original text.
 func (t Template) String() string {
 	var b strings.Builder
 	for _, p := range t.parts {
@@ -84,7 +84,7 @@ func (t Template) String() string {
 	return b.String()
 }
 
-// Fill returns the text with every placeholder replaced by its value.
+// Fill replaces every placeholder by its value.
 func (t Template) Fill(v Values) string {
 	return string(t.append(nil, func(b []byte, name string) []byte {
 		if name == orderUUID {
@@ -94,7 +94,7 @@ func (t Template) Fill(v Values) string {
 	}))
 }
 
-// grab appends the filled-in text for one driver's grab of an order to b.
+// grab appends the text for one driver's grab of an order to b.
 func (t Template) grab(b []byte, order, driver int64, ids *IDs) []byte {
 	return t.append(b, func(b []byte, name string) []byte {
 		switch name {

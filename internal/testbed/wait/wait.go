@@ -1,4 +1,4 @@
-// Package wait provides sleeping and polling that end early if a context ends.
+// Package wait sleeps and polls until a condition is true or a context ends.
 package wait
 
 import (
@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// For sleeps for the duration d. It returns false if ctx ends first.
+// For sleeps for d. It returns false if ctx ends first.
 func For(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -18,7 +18,7 @@ func For(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// IsOver reports whether a channel is closed that carries no values.
+// IsOver reports whether a channel without values is closed.
 func IsOver(c <-chan struct{}) bool {
 	select {
 	case <-c:
@@ -28,9 +28,8 @@ func IsOver(c <-chan struct{}) bool {
 	}
 }
 
-// Until calls condition at the given interval until it returns true or an error, or until the time
-// within has passed. It calls condition at least once, and returns the last result. The error is
-// that of condition, or the cause of ctx.
+// Until calls condition at intervals until it returns true or an error, or the time within is over.
+// It returns the last result. The error comes from condition, or is the cause of ctx.
 func Until(ctx context.Context, interval, within time.Duration, condition func() (bool, error)) (bool, error) {
 	for end := time.Now().Add(within); ; {
 		ok, err := condition()

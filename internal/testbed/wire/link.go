@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// link pairs a client's connection with a connection to the server.
+// link is a client's connection through the proxy, with a connection to the server.
 type link struct {
 	proxy  *Proxy
 	number uint64
@@ -58,7 +58,7 @@ func (l *link) connect() bool {
 	return true
 }
 
-// run copies bytes in both directions until both have ended.
+// run copies bytes in both directions until both end.
 func (l *link) run() {
 	defer l.cancel(ErrGone)
 	if !l.connect() {
@@ -88,8 +88,7 @@ func (l *link) close() {
 	_ = l.server.Close()
 }
 
-// abandon tells the taps that wait for replies that none will come, because the proxy no longer
-// reads the link.
+// abandon tells the waiting taps that no more replies will come.
 func (l *link) abandon() {
 	for _, r := range l.session.abandon() {
 		if r.tap != nil {
@@ -98,7 +97,7 @@ func (l *link) abandon() {
 	}
 }
 
-// tapped is a request that passes through a tap.
+// tapped is a request on its way through a tap.
 type tapped struct {
 	sent      chan struct{} // closes when the tap calls send
 	replied   chan error    // takes the result of send
@@ -108,13 +107,13 @@ type tapped struct {
 	replyOnce sync.Once
 }
 
-// reply makes send return err. Only the first call has an effect.
+// reply makes send return err. Only the first call counts.
 func (t *tapped) reply(err error) { t.replyOnce.Do(func() { t.replied <- err }) }
 
 // isSent reports whether the tap has called send.
 func (t *tapped) isSent() bool { return wait.IsOver(t.sent) }
 
-// start calls the tap for a request in a new goroutine.
+// start runs the tap for a request in the background.
 func (l *link) start(tap Tap, e Event) *tapped {
 	t := &tapped{sent: make(chan struct{}), replied: make(chan error, 1), ended: make(chan struct{})}
 	var send sync.Once
@@ -135,7 +134,7 @@ func (l *link) start(tap Tap, e Event) *tapped {
 	return t
 }
 
-// fate says what happens to a message.
+// fate is what happens to a message.
 type fate int
 
 const (
@@ -144,7 +143,7 @@ const (
 	fateCut // and reset the connection
 )
 
-// fateOf returns the fate of a message for which a tap has returned err.
+// fateOf returns what happens to a message if its tap returned err.
 func fateOf(err error) fate {
 	if errors.Is(err, ErrDropped) {
 		return fateDrop
@@ -152,8 +151,8 @@ func fateOf(err error) fate {
 	return fateCut
 }
 
-// send decides the fate of a request before any of it is sent. flush sends the data in front of the
-// request, and present reports whether the client is still connected.
+// send decides what happens to a request before any of it is sent. flush sends the data before it,
+// and present reports whether the client is still connected.
 func (l *link) send(m message, flush func() error, present func() bool) (fate, error) {
 	tap := l.proxy.tap.Load()
 	if tap != nil && m.kind == asks {
@@ -173,9 +172,8 @@ func (l *link) send(m message, flush func() error, present func() bool) (fate, e
 	return fatePass, nil
 }
 
-// awaitSend waits until the tap calls send. If the tap returns without that, awaitSend returns the
-// tap's error. It also returns if the client disconnects, so that the server learns at once of a
-// client that was killed.
+// awaitSend waits until the tap calls send, or returns the tap's error. It also returns when the
+// client disconnects, so that the server notices at once.
 func (l *link) awaitSend(t *tapped, present func() bool) (sent bool, err error) {
 	const interval = 10 * time.Millisecond
 	held := time.NewTimer(interval)
@@ -197,7 +195,7 @@ func (l *link) awaitSend(t *tapped, present func() bool) (sent bool, err error) 
 	}
 }
 
-// deliver decides the fate of a reply before any of it reaches the client.
+// deliver decides what happens to a reply before any of it reaches the client.
 func (l *link) deliver(m message, flush func() error, _ func() bool) (fate, error) {
 	t := m.request.tap
 	if t == nil {
@@ -218,7 +216,7 @@ func (l *link) deliver(m message, flush func() error, _ func() bool) (fate, erro
 	return fatePass, nil
 }
 
-// carrier copies the bytes of one direction.
+// carrier copies the bytes in one direction.
 type carrier struct {
 	*link
 	scan     scanner
@@ -229,11 +227,10 @@ type carrier struct {
 	sent, r, w int // buf[:sent] was sent, buf[:r] was scanned, and buf[:w] was received
 }
 
-// window is the size of a carrier's buffer, and so the largest part of a message that a scanner
-// sees.
+// window is the size of a carrier's buffer.
 const window = 64 << 10
 
-// run copies bytes up to the end of the stream, and then ends the stream to the receiver too.
+// run copies bytes to the end of the stream.
 func (c *carrier) run() {
 	if c.buf == nil {
 		c.buf = make([]byte, window)
@@ -257,8 +254,8 @@ func (c *carrier) run() {
 	c.end(err)
 }
 
-// forward scans and sends as much of the received data as it can. It returns false once the
-// connection needs no further forwarding.
+// forward sends as much of the received data as possible. It returns false when nothing more needs
+// to be sent.
 func (c *carrier) forward() bool {
 	for c.r < c.w && !c.plain.Load() {
 		full := c.r == 0 && c.w == len(c.buf)
@@ -307,7 +304,7 @@ func (c *carrier) forward() bool {
 
 var errLong = errors.New("the proxy cannot read a message by its first 64 KB")
 
-// flush sends the bytes that were scanned but not sent yet.
+// flush sends the bytes that are ready.
 func (c *carrier) flush() error {
 	if c.sent == c.r {
 		return nil
@@ -320,8 +317,8 @@ func (c *carrier) flush() error {
 	return err
 }
 
-// present reports whether the sender is still connected. It reads for a millisecond to find out,
-// and keeps what arrives.
+// present reports whether the sender is still connected. It has to read for a millisecond, and
+// keeps what arrives.
 func (c *carrier) present() bool {
 	if c.w == len(c.buf) {
 		return true
@@ -333,8 +330,8 @@ func (c *carrier) present() bool {
 	return err == nil || errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// giveUp stops reading messages on the link, which only copies bytes from now on. If err is a
-// refusal, giveUp instead tells the client, ends the link and returns false.
+// giveUp stops reading messages and only copies bytes. If err is a refusal, giveUp tells the
+// client, ends the link and returns false.
 func (c *carrier) giveUp(err error) bool {
 	c.noteUnreadable(err)
 	var refused *refusal
@@ -350,14 +347,13 @@ func (c *carrier) giveUp(err error) bool {
 	return true
 }
 
-// drain discards the rest of the stream and then closes the receiver's connection.
+// drain discards the rest of the stream and closes the receiver's connection.
 func (c *carrier) drain() {
 	_, _ = io.Copy(io.Discard, c.from)
 	_ = c.to.Close()
 }
 
-// end ends the stream to the receiver. If the stream ended with an error, such as a reset, it
-// resets the link.
+// end ends the stream to the receiver, and resets the link if the stream ended with an error.
 func (c *carrier) end(err error) {
 	c.r = c.w
 	if c.flush() != nil || err != nil && !errors.Is(err, io.EOF) {

@@ -20,8 +20,8 @@ const (
 	clientQueryAttrs   = 1 << 27 // attributes may precede a statement
 	clientProgress     = 1 << 29 // MariaDB: progress reports that look like error packets
 
-	// unreadable lists capabilities that hide statements or results from the proxy. The proxy
-	// therefore removes them from the server's greeting.
+	// unreadable lists capabilities that would hide statements from the proxy, which therefore
+	// removes them from the greeting.
 	unreadable = clientCompress | clientSSL | clientOptionalMeta | clientZstd
 )
 
@@ -41,14 +41,14 @@ const (
 	comBulkExecute = 0xfa
 )
 
-// commands maps the other commands that the proxy can read to their names.
+// commands maps other readable commands to their names.
 var commands = map[byte]string{
 	0x02: "USE", comFieldList: "FIELDS", 0x05: "CREATE DB", 0x06: "DROP DB", 0x07: "REFRESH", 0x08: "SHUTDOWN",
 	comStatistics: "STATISTICS", comProcessInfo: "PROCESSES", 0x0c: "KILL", 0x0d: "DEBUG", 0x0e: "PING",
 	comChangeUser: "CHANGE USER", 0x1a: "RESET STATEMENT", 0x1b: "SET OPTION", comFetch: "FETCH", 0x1f: "RESET",
 }
 
-// mysqlSession holds the state that both directions of a MySQL connection share.
+// mysqlSession is the common state of both directions of a MySQL connection.
 type mysqlSession struct {
 	offered  atomic.Uint32 // capabilities in the server's greeting, including those that the proxy removes
 	loggedIn atomic.Bool   // whether the client has sent its login packet
@@ -70,7 +70,7 @@ const (
 	maxPacket  = 1<<24 - 1 // a packet of this size continues in the next packet
 )
 
-// packets splits one direction of a connection into packets.
+// packets splits a stream into packets.
 type packets struct {
 	rest      int  // bytes of the current payload that have not arrived yet
 	continued bool // whether the next packet continues the current one
@@ -78,7 +78,7 @@ type packets struct {
 
 var errMySQL = errors.New("not the MySQL protocol")
 
-// packet is a packet of which at least the beginning has arrived.
+// packet is a packet that has arrived at least in part.
 type packet struct {
 	seq       byte
 	size      int
@@ -86,8 +86,8 @@ type packet struct {
 	continues bool   // whether the packet continues the previous one
 }
 
-// next returns the packet at the beginning of data. ok is false until want bytes of the payload
-// have arrived, or the whole payload if it is shorter.
+// next returns the packet at the beginning of data. ok is false until the first want bytes of its
+// payload have arrived.
 func (p *packets) next(data []byte, want int) (k packet, ok bool) {
 	if len(data) < headerSize {
 		return k, false
@@ -98,22 +98,22 @@ func (p *packets) next(data []byte, want int) (k packet, ok bool) {
 	return k, p.continued || len(k.payload) >= min(want, k.size)
 }
 
-// take consumes the part of the packet that has arrived, and returns its length.
+// take consumes the part of the packet that is in data, and returns its length.
 func (p *packets) take(k packet) int {
 	p.rest = k.size - len(k.payload)
 	p.continued = k.size == maxPacket
 	return headerSize + len(k.payload)
 }
 
-// skip consumes further bytes of a packet of which take has consumed only a part.
+// skip consumes the rest of a packet that take has not consumed completely.
 func (p *packets) skip(data []byte) int {
 	n := min(p.rest, len(data))
 	p.rest -= n
 	return n
 }
 
-// mysqlRequests finds the commands of a client. It reads a command once the whole packet has
-// arrived, or as much of it as fits into the buffer.
+// mysqlRequests finds the commands in a client's stream. It reads a command once its packet, or as
+// much as fits into the buffer, has arrived.
 type mysqlRequests struct {
 	*session
 	packets
@@ -149,7 +149,7 @@ func (s *mysqlRequests) scan(data []byte, full bool) (n int, m message, err erro
 	return s.take(k), m, nil
 }
 
-// login reads the login packet of a client, which contains the client's capabilities.
+// login reads the capabilities of the client from its login packet.
 func (s *mysqlRequests) login(k packet) error {
 	if len(k.payload) < 32 {
 		return fmt.Errorf("%w: the login packet has %d bytes, want at least 32", errMySQL, k.size)
@@ -172,8 +172,8 @@ func (s *mysqlRequests) login(k packet) error {
 	return nil
 }
 
-// refuseTLS returns a refusal for a client that begins TLS although the proxy did not offer it. The
-// refusal contains a MySQL error packet.
+// refuseTLS returns a refusal, with a MySQL error packet, for a client that begins TLS although the
+// proxy did not offer it.
 func refuseTLS(seq byte) *refusal {
 	const why = "the client insists on TLS, and the proxy cannot read statements through TLS: connect without it (sslMode=DISABLED, ssl-mode=DISABLED, tls=false)"
 	payload := append([]byte{0xff}, binary.LittleEndian.AppendUint16(nil, 2026)...) // CR_SSL_CONNECTION_ERROR
@@ -181,7 +181,7 @@ func refuseTLS(seq byte) *refusal {
 	return &refusal{why, append([]byte{byte(len(payload)), byte(len(payload) >> 8), 0, seq}, payload...)}
 }
 
-// command reads a command packet and returns the request in it.
+// command returns the request in a command packet.
 func (s *mysqlRequests) command(payload []byte) (m message, err error) {
 	if len(payload) == 0 {
 		return m, fmt.Errorf("%w: a command packet is empty", errMySQL)
@@ -214,12 +214,10 @@ func (s *mysqlRequests) command(payload []byte) (m message, err error) {
 	return m, err
 }
 
-// errAttributes is the error for query attributes that end too early, have an unknown type, or do
-// not fit into the proxy's buffer.
+// errAttributes means that the query attributes of a statement cannot be read.
 var errAttributes = fmt.Errorf("%w: the query attributes of a statement cannot be read", errMySQL)
 
-// skipAttributes returns the statement that follows the attributes in a COM_QUERY packet. Prepared
-// statements do not need this, because their number comes before the attributes.
+// skipAttributes returns the statement after the attributes in a COM_QUERY packet.
 func skipAttributes(p []byte) (statement []byte, err error) {
 	count, size := lengthIn(p)
 	sets, more := lengthIn(p[min(size, len(p)):])
@@ -259,10 +257,10 @@ func skipAttributes(p []byte) (statement []byte, err error) {
 	return p, nil
 }
 
-// maxAttributes is the largest number of attributes that skipAttributes accepts.
+// maxAttributes is the largest number of attributes that the proxy can read.
 const maxAttributes = 1 << 16
 
-// valueSize returns the size of the binary value of the given type at the beginning of p.
+// valueSize returns the size of the binary value at the beginning of p.
 func valueSize(kind byte, p []byte) (size uint64, ok bool) {
 	switch kind {
 	case 0x06: // NULL
@@ -290,7 +288,7 @@ func valueSize(kind byte, p []byte) (size uint64, ok bool) {
 	return n + uint64(prefix), prefix > 0 && n <= uint64(len(p))
 }
 
-// statement returns the name of the prepared statement whose number is at the beginning of payload.
+// statement returns the name of a prepared statement, whose number is at the beginning of payload.
 func (s *mysqlSession) statement(payload []byte) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -307,7 +305,7 @@ func (s *mysqlSession) statement(payload []byte) string {
 	return "EXECUTE"
 }
 
-// state says what the next packet of the server contains.
+// state says what the server's next packet contains.
 type state int
 
 const (
@@ -322,7 +320,7 @@ const (
 	afterFile                 // the answer to a file of LOAD DATA LOCAL
 )
 
-// mysqlReplies finds where the replies of a server begin.
+// mysqlReplies finds the replies in a server's stream.
 type mysqlReplies struct {
 	*session
 	packets
@@ -365,7 +363,7 @@ func (s *mysqlReplies) scan(data []byte, _ bool) (n int, m message, err error) {
 	return n, m, err
 }
 
-// Values of the first byte of a packet.
+// The meaning of a packet's first byte.
 const (
 	isOK     = 0x00
 	isInFile = 0xfb
@@ -373,7 +371,7 @@ const (
 	isError  = 0xff
 )
 
-// packet reads a packet. If a reply begins with the packet, it returns the message for that reply.
+// packet reads a packet. If it begins a reply, packet returns the message for it.
 func (s *mysqlReplies) packet(k packet) (m message, err error) {
 	p := k.payload[:min(len(k.payload), errorBytes)]
 	if len(p) == 0 && s.state != rows {
@@ -410,8 +408,8 @@ func (s *mysqlReplies) packet(k packet) (m message, err error) {
 	return m, nil
 }
 
-// greet reads the server's greeting. It removes capabilities that would hide statements or results
-// from the proxy.
+// greet reads the server's greeting, and removes capabilities that would hide statements from the
+// proxy.
 func (s *mysqlReplies) greet(p []byte) error {
 	s.state = signingIn
 	if p[0] == isError {
@@ -432,7 +430,7 @@ func (s *mysqlReplies) greet(p []byte) error {
 	return nil
 }
 
-// begin reads the first packet of the reply to r, and sets the state for the next packet.
+// begin reads the first packet of the reply to r.
 func (s *mysqlReplies) begin(r request, k packet) error {
 	p := k.payload
 	switch r.kind {
@@ -464,7 +462,7 @@ func (s *mysqlReplies) begin(r request, k packet) error {
 	return nil
 }
 
-// result reads the first packet of a result, which may also be an OK or an error.
+// result reads the first packet of a result, an OK or an error.
 func (s *mysqlReplies) result(k packet) error {
 	p := k.payload
 	switch {
@@ -490,12 +488,12 @@ func (s *mysqlReplies) result(k packet) error {
 	return nil
 }
 
-// progress reports whether an error packet is in fact a progress report from MariaDB.
+// progress reports whether an error packet is really a progress report of MariaDB.
 func (s *mysqlReplies) progress(p []byte) bool {
 	return len(p) >= 3 && p[1] == 0xff && p[2] == 0xff && s.mysql.caps.Load()&clientProgress != 0
 }
 
-// deprecatesEOF reports whether the server sends no EOF packet after column definitions.
+// deprecatesEOF reports whether there is no EOF packet after column definitions.
 func (s *mysqlReplies) deprecatesEOF() bool { return s.mysql.caps.Load()&clientDeprecateEOF != 0 }
 
 // afterColumns sets the state after a column definition.
@@ -523,7 +521,7 @@ func (s *mysqlReplies) endColumns(status uint16) {
 	}
 }
 
-// nextColumns prepares for the next group of definitions of a prepared statement.
+// nextColumns prepares for more definitions of a prepared statement.
 func (s *mysqlReplies) nextColumns() {
 	for len(s.then) > 0 {
 		s.columns, s.then = s.then[0], s.then[1:]
@@ -552,7 +550,7 @@ func (s *mysqlReplies) row(k packet) {
 	}
 }
 
-// end sets the state after a result with this status.
+// end sets the state after a result.
 func (s *mysqlReplies) end(status uint16) {
 	const more = 0x0008 // another result follows
 	if status&more != 0 && s.state != fields {
@@ -570,7 +568,7 @@ func status(p []byte) uint16 {
 	return binary.LittleEndian.Uint16(p[3:])
 }
 
-// okStatus returns the status in an OK packet, where it comes after two numbers.
+// okStatus returns the status in an OK packet, after two numbers.
 func okStatus(p []byte) uint16 {
 	at := 1
 	for range 2 {
@@ -583,8 +581,8 @@ func okStatus(p []byte) uint16 {
 	return binary.LittleEndian.Uint16(p[at:])
 }
 
-// lengthIn decodes the length-encoded number at the beginning of p. It also returns the size of the
-// encoded number, which is 0 if there is none.
+// lengthIn returns the length-encoded number at the beginning of p and its size. The size is 0 if
+// there is none.
 func lengthIn(p []byte) (n uint64, size int) {
 	if len(p) == 0 {
 		return 0, 0
@@ -610,7 +608,7 @@ func lengthIn(p []byte) (n uint64, size int) {
 	return n, 1 + size
 }
 
-// errorIn returns the error number and the text of an error packet.
+// errorIn returns the error in an error packet.
 func errorIn(p []byte) *ReplyError {
 	if len(p) < 3 {
 		return &ReplyError{"error"}

@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// Config holds the settings of a proxy.
+// Config configures a proxy.
 type Config struct {
 	Server   string // name of the server in events
 	Protocol Protocol
 	// Pipe, if not nil, copies the bytes of each connection instead of Protocol, until both
 	// directions have ended. ctx ends when the proxy resets the connection.
 	Pipe func(ctx context.Context, client, server net.Conn)
-	// Dial connects to the server. If it fails, the proxy resets the client's connection.
+	// Dial connects to the server. If it fails, the client's connection is reset.
 	Dial func(ctx context.Context) (net.Conn, error)
 	Say  func(text string) // takes messages for the user; nil discards them
 }
@@ -39,7 +39,7 @@ type Proxy struct {
 	unread string // why the first unreadable connection could not be read; empty if the proxy could read all
 }
 
-// Listen opens a proxy, which stays open until Close.
+// Listen opens a proxy. The caller must close it.
 func Listen(cfg Config) (*Proxy, error) {
 	if cfg.Say == nil {
 		cfg.Say = func(string) {}
@@ -69,18 +69,18 @@ func (p *Proxy) Reopen() (err error) {
 // Addr returns the address at which the proxy listens.
 func (p *Proxy) Addr() string { return p.addr }
 
-// Server returns the name that the server has in events.
+// Server returns the server's name in events.
 func (p *Proxy) Server() string { return p.cfg.Server }
 
-// Unreadable returns why the proxy could not read the first unreadable connection since Listen. It
-// returns the empty string if the proxy could read all connections.
+// Unreadable explains why the first connection that the proxy could not read is unreadable. It
+// returns "" if all were readable.
 func (p *Proxy) Unreadable() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.unread
 }
 
-// Use makes requests pass through t from now on. If t is nil, they pass through no tap.
+// Use makes later requests pass through the tap t, or through none if t is nil.
 func (p *Proxy) Use(t Tap) {
 	if t == nil {
 		p.tap.Store(nil)
@@ -89,7 +89,7 @@ func (p *Proxy) Use(t Tap) {
 	p.tap.Store(&t)
 }
 
-// HangUp resets all connections. The proxy still accepts new ones.
+// HangUp resets all connections, but accepts new ones.
 func (p *Proxy) HangUp() { p.HangUpThen(func() {}) }
 
 // HangUpThen resets all connections, and calls then before any new connection begins.
@@ -113,7 +113,7 @@ func (p *Proxy) Refuse() {
 	p.HangUp()
 }
 
-// Close ends the proxy and its connections. The contexts of waiting taps end too.
+// Close ends the proxy, its connections, and the contexts of waiting taps.
 func (p *Proxy) Close() { p.Refuse() }
 
 func (p *Proxy) accept(from net.Listener, done chan<- struct{}) {
@@ -127,7 +127,7 @@ func (p *Proxy) accept(from net.Listener, done chan<- struct{}) {
 	}
 }
 
-// serve starts a link for a client that has connected.
+// serve starts a link for a new client.
 func (p *Proxy) serve(client net.Conn) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	l := &link{proxy: p, client: client, number: p.conns.Add(1), ctx: ctx, cancel: cancel, done: make(chan struct{})}
@@ -143,7 +143,7 @@ func (p *Proxy) serve(client net.Conn) {
 	}()
 }
 
-// noteUnreadable records why the proxy cannot read the link, and tells the user.
+// noteUnreadable records why the link cannot be read, and tells the user.
 func (l *link) noteUnreadable(err error) {
 	why := fmt.Sprintf("connection %d to %s: %v", l.number, l.proxy.cfg.Server, err)
 	l.proxy.mu.Lock()

@@ -18,8 +18,7 @@ func scanRESP(s *session) (up, down scanner) {
 	return &respRequests{session: s}, &respReplies{session: s}
 }
 
-// values counts how much of the current RESP values has not arrived yet. The elements of an array
-// count as values too.
+// values counts the RESP values that have not arrived completely. Elements of an array count too.
 type values struct {
 	left   int  // values that have not begun
 	skip   int  // remaining bytes of a string and its line end
@@ -28,7 +27,7 @@ type values struct {
 
 var errRESP = errors.New("not the Redis protocol")
 
-// take consumes whole lines and parts of strings, but nothing after the last value.
+// take consumes lines and parts of strings, up to the end of the last value.
 func (v *values) take(data []byte) (n int, err error) {
 	for v.left > 0 || v.skip > 0 {
 		if v.skip > 0 {
@@ -61,11 +60,10 @@ func (v *values) take(data []byte) (n int, err error) {
 	return n, nil
 }
 
-// isLine reports whether a value of this kind is a single line. Such values are simple strings,
-// errors, numbers, null, doubles, booleans and big numbers.
+// isLine reports whether a value of this kind is a single line, such as a number.
 func isLine(kind byte) bool { return strings.IndexByte("+-:_,#(", kind) >= 0 }
 
-// open reads the first line of a string or of a value with elements, and notes what must follow.
+// open reads the first line of a string or an array, and records what must follow.
 func (v *values) open(line []byte) error {
 	size, ok := sizeIn(line)
 	if !ok {
@@ -89,10 +87,10 @@ func (v *values) open(line []byte) error {
 	return nil
 }
 
-// maxSize limits the sizes that the proxy accepts, so that sums of sizes cannot overflow.
+// maxSize limits sizes, so that their sums cannot overflow.
 const maxSize = 1 << 40
 
-// sizeIn returns the number that follows the first byte of a line.
+// sizeIn returns the number after the first byte of a line.
 func sizeIn(line []byte) (n int, ok bool) {
 	if len(line) == 0 {
 		return 0, false
@@ -112,8 +110,8 @@ func sizeIn(line []byte) (n int, ok bool) {
 	return n, len(digits) > 0
 }
 
-// respRequests finds the commands of a client. It reads a command once the whole command has
-// arrived, or as much of it as fits into the buffer.
+// respRequests finds the commands in a client's stream. It reads a command once it has arrived
+// completely, or as much of it as fits into the buffer.
 type respRequests struct {
 	*session
 	values
@@ -151,11 +149,11 @@ func (s *respRequests) scan(data []byte, full bool) (n int, m message, err error
 
 var errNoEnd = fmt.Errorf("%w: a line is longer than 64 KB", errRESP)
 
-// arrayText and inlineText name a command that was sent as an array or as a line of words.
+// arrayText and inlineText name a command that is an array or a line of words.
 func arrayText(raw []byte) string  { return commandText(argsIn(raw)) }
 func inlineText(raw []byte) string { return commandText(bytes.Fields(raw)) }
 
-// inline reads a command that was sent as a line of words.
+// inline reads a command that is a line of words.
 func (s *respRequests) inline(data []byte, full bool) (n int, m message, err error) {
 	if c := data[0]; c < ' ' && c != '\r' && c != '\n' && c != '\t' || c >= 0x7f {
 		if c == tlsHandshake {
@@ -182,8 +180,8 @@ func (s *respRequests) inline(data []byte, full bool) (n int, m message, err err
 // tlsHandshake is the first byte of a TLS connection.
 const tlsHandshake = 0x16
 
-// command finds out how many replies a command will get. It returns an error for a command after
-// which replies can no longer be matched to requests.
+// command finds out how many replies a command gets. It returns an error if replies cannot be
+// matched to requests after the command.
 func (s *respRequests) command(name, arg []byte, count int) (m message, err error) {
 	m.kind = asks
 	is := func(word string) bool { return bytes.EqualFold(name, []byte(word)) }
@@ -204,7 +202,7 @@ func (s *respRequests) command(name, arg []byte, count int) (m message, err erro
 	return m, nil
 }
 
-// countIn returns the number of arguments that the first line of a command announces.
+// countIn returns the number of arguments in the first line of a command.
 func countIn(data []byte) int {
 	end := bytes.IndexByte(data, '\n')
 	if end < 0 {
@@ -214,8 +212,8 @@ func countIn(data []byte) int {
 	return n
 }
 
-// argIn returns the argument at the beginning of data, and the data after it. It returns nil for both
-// if only a part of the argument has arrived.
+// argIn returns the argument at the beginning of data and the rest, or nil if the argument is
+// incomplete.
 func argIn(data []byte) (arg, rest []byte) {
 	if len(data) == 0 || data[0] != '$' {
 		return nil, nil
@@ -242,7 +240,7 @@ func firstArgs(data []byte) (first, second []byte) {
 	return first, second
 }
 
-// maxArgs is the number of arguments that can influence the text of a command.
+// maxArgs is how many arguments can affect the name of a command.
 const maxArgs = 16
 
 // argsIn returns at most maxArgs arguments of a command, as far as they have arrived.
@@ -257,12 +255,12 @@ func argsIn(data []byte) (args [][]byte) {
 	return args
 }
 
-// respReplies finds the replies of a server and distinguishes them from push messages.
+// respReplies finds the replies in a server's stream, which may also contain push messages.
 type respReplies struct {
 	*session
 	values
-	// subscribed is true once the connection has subscribed to a channel. In RESP2, an array
-	// may then be a message instead of a reply. RESP3 has push messages for that.
+	// subscribed is true after a subscription. In RESP2, an array may then be a message rather than
+	// a reply.
 	subscribed bool
 }
 
@@ -290,8 +288,8 @@ func (s *respReplies) scan(data []byte, full bool) (n int, m message, err error)
 	return n, m, err
 }
 
-// begin returns the reply that starts at the beginning of data, or no message if there is none.
-// known is false if begin needs more data to decide.
+// begin returns the reply at the beginning of data, or no message if there is none. known is false
+// if it needs more data.
 func (s *respReplies) begin(data []byte, end int) (m message, known bool) {
 	first, waits := s.first()
 	if data[0] == '>' || data[0] == '*' && (s.subscribed || first.kind != plainCommand) {
@@ -322,8 +320,8 @@ func (s *respReplies) begin(data []byte, end int) (m message, known bool) {
 	return m, true
 }
 
-// kindOf returns the first element of an array in lower case, or the empty string if the element
-// cannot be the kind of a push message. known is false if the element has not arrived yet.
+// kindOf returns the kind of a push message: the first element of an array in lower case, or "".
+// known is false if it has not arrived yet.
 func kindOf(data []byte) (kind string, known bool) {
 	line, rest, ok := bytes.Cut(data, []byte("\n"))
 	if !ok {

@@ -10,17 +10,15 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 )
 
-// SentinelMaster is the name of the only master that the Sentinels know. Redis's own sentinel.conf
-// has this name, so most services use it too.
+// SentinelMaster is the name of the only master that these Sentinels know. It is the one in Redis's
+// own sentinel.conf.
 const SentinelMaster = "mymaster"
 
-// sentinelCount is the number of Sentinels. There are several, because some clients reject a
-// Sentinel that knows no other.
+// sentinelCount is the number of Sentinels. Some clients reject a Sentinel that knows no other.
 const sentinelCount = 3
 
-// Sentinels imitate Redis Sentinels. They always name the same master address, which belongs to a
-// Proxy. They list no replicas, because a client could bypass the proxy through a replica. They
-// publish no events, because the address never changes.
+// Sentinels imitate Redis Sentinels that always name the address of a Proxy. They list no replicas,
+// because clients could use one to bypass the proxy.
 type Sentinels struct {
 	host, port string // address of the master
 	say        func(text string)
@@ -28,7 +26,7 @@ type Sentinels struct {
 	misnamed   sync.Once
 }
 
-// ListenSentinels starts Sentinels that name the given master address. They run until Close.
+// ListenSentinels starts Sentinels that name this master. The caller must close them.
 func ListenSentinels(master string, say func(text string)) (s *Sentinels, err error) {
 	s = &Sentinels{say: say}
 	if s.host, s.port, err = net.SplitHostPort(master); err != nil {
@@ -50,7 +48,7 @@ func ListenSentinels(master string, say func(text string)) (s *Sentinels, err er
 	return s, nil
 }
 
-// Addr returns the address of the first Sentinel, from which clients learn the others.
+// Addr returns the address of the first Sentinel, which names the others.
 func (s *Sentinels) Addr() string { return s.servers[0].Addr().String() }
 
 // Close stops the Sentinels and closes their connections.
@@ -60,7 +58,7 @@ func (s *Sentinels) Close() {
 	}
 }
 
-// sentinelConn is the connection of a client to one of the Sentinels.
+// sentinelConn is a client's connection to a Sentinel.
 type sentinelConn struct {
 	*Sentinels
 	*server.Peer
@@ -190,7 +188,7 @@ func (c sentinelConn) sentinel(sub, name string) {
 	}
 }
 
-// sentinelID returns the id of a Sentinel, which has the length of a Redis run id.
+// sentinelID returns the id of a Sentinel, as long as a Redis run id.
 func sentinelID(number int) string { return fmt.Sprintf("%040x", number+1) }
 
 func (c sentinelConn) master() {
@@ -209,8 +207,7 @@ func (c sentinelConn) channels() map[string]bool {
 	return c.Ctx.(map[string]bool)
 }
 
-// listen handles the commands that subscribe and unsubscribe. It confirms each channel and reports
-// the number of subscriptions that remain.
+// listen handles commands that subscribe or unsubscribe. It confirms each channel.
 func (c sentinelConn) listen(command string, names []string) {
 	channels, kind := c.channels(), strings.Replace(command, "UNSUB", "SUB", 1)
 	confirm := func(writeName func()) {
@@ -247,7 +244,7 @@ func (c sentinelConn) unknownSubcommand(name string) {
 	c.WriteError(fmt.Sprintf("ERR unknown subcommand '%s'", short([]byte(name))))
 }
 
-// fields writes a map. The arguments alternate between names and values.
+// fields writes a map from alternating names and values.
 func (c sentinelConn) fields(pairs ...string) {
 	c.WriteMapLen(len(pairs) / 2)
 	for _, text := range pairs {

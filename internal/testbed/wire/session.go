@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// session holds the state that both directions of a connection share.
+// session is the common state of both directions of a connection.
 type session struct {
 	mu      sync.Mutex
 	pending []request // requests without a reply, the oldest first
@@ -28,8 +28,7 @@ func (s *session) push(r request) {
 	s.pending = append(s.pending, r)
 }
 
-// first returns the oldest request that waits for its reply, without removing it. It returns false
-// if there is none.
+// first returns the oldest waiting request, and false if there is none.
 func (s *session) first() (r request, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -39,8 +38,7 @@ func (s *session) first() (r request, ok bool) {
 	return s.pending[s.head], true
 }
 
-// pop removes the oldest request that waits for its reply, and returns it. It returns false if
-// there is none.
+// pop removes and returns the oldest waiting request, and returns false if there is none.
 func (s *session) pop() (r request, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,7 +49,7 @@ func (s *session) pop() (r request, ok bool) {
 	return s.pending[s.head-1], true
 }
 
-// confirm counts one confirmation of the oldest request, and reports whether that was the last one.
+// confirm counts a confirmation of the oldest request, and reports whether it was the last.
 func (s *session) confirm() (last bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,7 +57,7 @@ func (s *session) confirm() (last bool) {
 	return s.pending[s.head].left <= 0
 }
 
-// abandon removes all waiting requests and returns them.
+// abandon removes and returns all waiting requests.
 func (s *session) abandon() []request {
 	s.mu.Lock()
 	defer s.mu.Unlock()

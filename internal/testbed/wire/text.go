@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// longest is the length at which short cuts a text, in bytes.
+// longest limits the length of a shortened text in bytes.
 const longest = 80
 
-// short returns b as valid UTF-8. It cuts b before the first control character and after 80 bytes.
+// short returns b as valid UTF-8 without control characters, cut at 80 bytes.
 func short(b []byte) string {
 	for i, c := range b {
 		if c < ' ' || c == 0x7f || i == longest {
@@ -22,16 +22,16 @@ func short(b []byte) string {
 	return strings.ToValidUTF8(string(b), "?")
 }
 
-// setOptions lists the options of SET that appear in the text of the command, without their values.
+// setOptions lists the options of SET in the name of the command.
 var setOptions = []string{"NX", "XX", "PX", "EX", "PXAT", "EXAT", "GET", "KEEPTTL"}
 
-// withSubcommand lists the commands whose first argument is a subcommand instead of a key.
+// withSubcommand lists the commands with a subcommand before the key.
 var withSubcommand = []string{"CLIENT", "CONFIG", "SCRIPT", "COMMAND", "CLUSTER", "SENTINEL", "FUNCTION", "ACL"}
 
-// withoutKey lists the commands whose arguments are secrets or data instead of keys.
+// withoutKey lists the commands whose arguments are not keys, and may be secret.
 var withoutKey = []string{"AUTH", "HELLO", "ECHO", "PING", "EXEC", "MULTI"}
 
-// commandText names a Redis command by its verb and its first key. For SET, it adds the options.
+// commandText names a Redis command by its verb and first key. For SET, it adds the options.
 func commandText(args [][]byte) string {
 	if len(args) == 0 {
 		return "?"
@@ -58,8 +58,7 @@ func commandText(args [][]byte) string {
 	return strings.Join(words, " ")
 }
 
-// scriptName returns the name of a function. For a script, it returns the beginning of the script's
-// SHA-1 digest.
+// scriptName returns the name of a function, or the beginning of a script's SHA-1.
 func scriptName(command string, arg []byte) string {
 	if !strings.HasPrefix(command, "EVAL") {
 		return short(arg)
@@ -70,16 +69,16 @@ func scriptName(command string, arg []byte) string {
 	return strings.ToLower(short(arg[:min(len(arg), 7)]))
 }
 
-// Joint separates the names of several statements that a client sends in one request.
+// Joint separates the names of several statements in one request.
 const Joint = " + "
 
-// maxStatements is the maximum number of statements that statementText names in one request.
+// maxStatements limits how many statements in one request are named.
 const maxStatements = 16
 
-// EmptyStatement is the text of a request that contains only comments.
+// EmptyStatement is the name of a request with only comments.
 const EmptyStatement = "EMPTY"
 
-// statementText names each SQL statement in a request by its verb and its first table.
+// statementText names each SQL statement in a request by its verb and first table.
 func statementText(sql []byte) string {
 	var names []string
 	for len(names) < maxStatements {
@@ -98,7 +97,7 @@ func statementText(sql []byte) string {
 	return strings.Join(names, Joint)
 }
 
-// statementName names one statement, given its first words and signs.
+// statementName names a statement by its first words and signs.
 func statementName(words []string) string {
 	for len(words) > 1 && words[0] == "(" {
 		words = words[1:]
@@ -178,12 +177,11 @@ func mainStatement(words []string) []string {
 	return nil
 }
 
-// systemSchemas lists the schemas whose tables need not be told apart, so that after returns only
-// the schema.
+// systemSchemas lists the schemas whose tables all have the same name in texts.
 var systemSchemas = []string{"information_schema", "performance_schema", "mysql", "sys", "pg_catalog"}
 
-// after returns the table that follows the given word. If the word is empty, after returns the
-// first table, skipping modifiers such as IGNORE.
+// after returns the table after the given word. If the word is empty, it returns the first table,
+// and skips words such as IGNORE.
 func after(words []string, word string) string {
 	for i, w := range words {
 		switch {
@@ -201,11 +199,11 @@ func after(words []string, word string) string {
 	return ""
 }
 
-// maxWords is the maximum number of words of a statement that nextStatement returns.
+// maxWords limits the words of a statement.
 const maxWords = 64
 
-// nextStatement returns the first words and signs of the first statement in sql, without comments.
-// It also returns what follows the semicolon, or nil if there is no semicolon.
+// nextStatement returns the first words and signs of a statement without comments. rest follows the
+// semicolon, or is nil if there is none.
 func nextStatement(sql []byte) (words []string, rest []byte) {
 	for {
 		sql = bytes.TrimLeft(sql, " \t\r\n")
@@ -252,7 +250,7 @@ func nextStatement(sql []byte) (words []string, rest []byte) {
 // dollarQuote matches the beginning of a string that PostgreSQL quotes with dollars.
 var dollarQuote = regexp.MustCompile(`^\$([A-Za-z_][A-Za-z0-9_]*)?\$`)
 
-// wordLen returns the length of the word at the beginning of sql. Parts of the word may be quoted.
+// wordLen returns the length of the word at the beginning of sql, parts of which may be quoted.
 func wordLen(sql []byte) int {
 	for i := 0; i < len(sql); i++ {
 		switch c := sql[i]; {
@@ -279,5 +277,5 @@ func quotedLen(sql []byte) int {
 	return len(sql)
 }
 
-// isSign reports whether a byte can be part of neither a name nor a number.
+// isSign reports whether a byte can neither be in a name nor in a number.
 func isSign(b byte) bool { return strings.IndexByte(" \t\r\n;,()=+-*/<>!?'#|&%", b) >= 0 }

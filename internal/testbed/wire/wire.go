@@ -40,20 +40,20 @@ type Event struct {
 // the connection waits until the tap allows the request to pass.
 type Tap func(ctx context.Context, e Event, send func(context.Context) error) error
 
-// ErrDropped is the error with which a tap makes a client wait in vain. The proxy then discards the
-// request, or its reply if the request was sent. It also discards all later data in that direction.
+// ErrDropped makes the proxy discard a request, or the reply if the request was already sent. The
+// client then waits in vain, because later data in that direction is discarded too.
 var ErrDropped = errors.New("wire: dropped")
 
-// ErrGone is the error that send returns if the connection has ended without a reply.
+// ErrGone means that the connection ended without a reply.
 var ErrGone = errors.New("wire: the connection has ended")
 
-// ReplyError is an error that a server has sent as its reply.
+// ReplyError is an error that the server sent as its reply.
 type ReplyError struct{ Text string }
 
 // Error returns the text of the server's error.
 func (e *ReplyError) Error() string { return e.Text }
 
-// Protocol returns the scanners for the two directions of a new connection.
+// Protocol returns scanners for both directions of a new connection.
 type Protocol func(*session) (requests, replies scanner)
 
 // The protocols.
@@ -63,13 +63,11 @@ var (
 	Postgres Protocol = scanPostgres
 )
 
-// scanner finds where the messages in one direction of a connection begin and end.
+// scanner finds the messages in one direction of a connection.
 type scanner interface {
-	// scan reads data, which follows the bytes that it has consumed before. It consumes n
-	// bytes, at most to the end of a message, and returns the message that begins with them.
-	// If n is 0, scan needs more data; full means that no more fits into the buffer. The
-	// error is a *refusal if the proxy cannot serve the client, and any other error if scan
-	// cannot read the data.
+	// scan consumes n bytes of data, at most to the end of a message, and returns the message that
+	// begins there. If n is 0, it needs more data. full means that the buffer is full. A *refusal
+	// means that the proxy cannot serve the client.
 	scan(data []byte, full bool) (n int, m message, err error)
 }
 
@@ -91,7 +89,7 @@ const (
 	replies
 )
 
-// request holds what the proxy must remember about a request until its reply arrives.
+// request holds what the proxy remembers until the reply arrives.
 type request struct {
 	kind byte // kind of the command, which each protocol defines
 	left int  // confirmations that have not arrived yet

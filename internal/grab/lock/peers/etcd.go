@@ -58,7 +58,7 @@ func newEtcdMutex(env lock.Env) (lock.Locker, error) {
 	return l, errors.Join(err, session.Close())
 }
 
-// serverTimeout bounds how long New waits for a server to answer.
+// serverTimeout limits how long New waits for a server.
 const serverTimeout = 5 * time.Second
 
 type etcdLocker struct {
@@ -70,8 +70,7 @@ type etcdLocker struct {
 func (*etcdLocker) Close() error           { return nil }
 func (l *etcdLocker) Lease() time.Duration { return l.lease }
 
-// session starts a session, unless waiting ends first. The session keeps the values of ctx,
-// but outlives it.
+// session starts a session that outlives ctx. It gives up when waiting ends.
 func (l *etcdLocker) session(ctx, waiting context.Context) (*concurrency.Session, error) {
 	living, end := context.WithCancel(context.WithoutCancel(ctx))
 	begun := context.AfterFunc(waiting, end)

@@ -30,8 +30,8 @@ var Strategies = []lock.Strategy{
 	zkLock,
 }
 
-// WithOptions lists polling libraries with a pause of 5 ms between tries. The benchmark uses
-// them to separate the cost of the pause from that of the lock.
+// WithOptions lists polling libraries with pauses of 5 ms. The benchmark uses them to separate the
+// cost of the pause from that of the lock.
 var WithOptions = []lock.Strategy{
 	redsync5ms,
 	redislock5ms,
@@ -44,7 +44,7 @@ const (
 	longestWait = 10 * time.Second // for a library that counts its tries
 )
 
-// A lease is a held lock of a library.
+// A lease is a lock that a library holds.
 type lease struct {
 	token   string
 	fence   uint64
@@ -57,8 +57,8 @@ func (l *lease) Fence() uint64                     { return l.fence }
 func (l *lease) Lost() <-chan struct{}             { return l.lost }
 func (l *lease) Release(ctx context.Context) error { return l.release(ctx) }
 
-// notAcquired converts the error of a failed acquire. taken says whether the library reported that
-// the lock was taken. The context waiting is ctx with the deadline of the wait.
+// notAcquired converts the error of a failed acquire. taken reports whether the lock was taken, and
+// waiting is ctx with a deadline.
 func notAcquired(ctx, waiting context.Context, taken bool, err error) error {
 	switch {
 	case ctx.Err() != nil:
@@ -70,7 +70,7 @@ func notAcquired(ctx, waiting context.Context, taken bool, err error) error {
 	}
 }
 
-// lostIf wraps the error of a release in lock.ErrLost if lost is true.
+// lostIf turns the error of a release into lock.ErrLost if lost is true.
 func lostIf(lost bool, err error) error {
 	if !lost {
 		return err

@@ -50,9 +50,8 @@ var redsync5ms = func() lock.Strategy {
 	return s
 }()
 
-// newRedsync makes one go-redsync mutex for every acquisition, because a mutex that
-// goroutines share releases the locks of others (F23). Values and pauses have the library's
-// distribution, but their randomness comes from Env.
+// newRedsync makes a go-redsync mutex for each acquisition, because a shared one releases the locks
+// of others (F23).
 func newRedsync(options ...redsync.Option) func(lock.Env) (lock.Locker, error) {
 	return func(env lock.Env) (lock.Locker, error) {
 		if env.Redis == nil {

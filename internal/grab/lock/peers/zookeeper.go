@@ -66,7 +66,7 @@ type zkLocker struct {
 	lost chan struct{} // closes with the session
 }
 
-// Lease returns the session's time-out.
+// Lease returns the time-out of the session.
 func (l *zkLocker) Lease() time.Duration { return l.lease() }
 
 func (l *zkLocker) Close() error {
@@ -88,8 +88,7 @@ func (l *zkLocker) session() <-chan struct{} {
 	return l.lost
 }
 
-// oneTry is how long an acquire waits if it should try only once, which Lock of the library cannot
-// do.
+// oneTry is how long an acquire waits if it should only try once, because the library always waits.
 const oneTry = time.Second
 
 func (l *zkLocker) Acquire(ctx context.Context, key string) (lock.Lease, error) {
@@ -109,8 +108,8 @@ func (l *zkLocker) Acquire(ctx context.Context, key string) (lock.Lease, error) 
 	}}, nil
 }
 
-// call runs a function that takes no context, and stops waiting for it when until ends. If the
-// function succeeds later, call runs undo.
+// call runs a function that cannot be cancelled, and stops waiting when until ends. If the function
+// succeeds later, call runs undo.
 func (l *zkLocker) call(until, ctx context.Context, path string, call func() error, undo func()) error {
 	around := l.env.ZooKeeper.Around
 	if around == nil {

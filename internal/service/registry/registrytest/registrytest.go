@@ -1,4 +1,4 @@
-// Package registrytest gives tests a Eureka server.
+// Package registrytest provides a Eureka server for tests.
 package registrytest
 
 import (
@@ -15,14 +15,14 @@ import (
 	"time"
 )
 
-// jarEnv is the environment variable that names the program of examples/eureka.
+// jarEnv is the environment variable with the program of examples/eureka.
 const jarEnv = "GRABLAB_EUREKA"
 
 // IsReal reports whether Start starts a real Eureka server.
 func IsReal() bool { return os.Getenv(jarEnv) != "" }
 
-// Start starts a Eureka server and returns its URL. The server is a stub, unless the
-// environment variable GRABLAB_EUREKA names the jar of a real one.
+// Start starts a Eureka server and returns its URL. It is a stub unless GRABLAB_EUREKA names the
+// jar of a real one.
 func Start(t *testing.T) (url string) {
 	t.Helper()
 	if IsReal() {
@@ -60,7 +60,7 @@ func startJar(t *testing.T, jar string) (url string) {
 	return ""
 }
 
-// stub answers the calls of a client like a Eureka server. Its instances do not expire.
+// stub imitates a Eureka server whose instances never expire.
 type stub struct {
 	mu   sync.Mutex
 	apps map[string]map[string]json.RawMessage // instances by application and id

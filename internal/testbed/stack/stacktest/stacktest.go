@@ -1,4 +1,4 @@
-// Package stacktest provides stacks of real servers, which all tests of a binary share.
+// Package stacktest provides real servers that all tests of a binary share.
 package stacktest
 
 import (
@@ -14,8 +14,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// RequireEnv is the name of an environment variable. If it is set to 1, tests fail instead of being
-// skipped when programs of the local stack are missing.
+// RequireEnv is an environment variable. If it is 1, missing programs fail tests instead of
+// skipping them.
 const RequireEnv = "GRABLAB_REQUIRE_SERVERS"
 
 var (
@@ -34,15 +34,15 @@ type result struct {
 	err   error
 }
 
-// Command is a function that a test binary runs instead of its tests if its first argument is Name.
-// In loadgen, the same functions are hidden subcommands.
+// Command is a function that a test binary runs instead of its tests if Name is its first argument.
+// In loadgen, it is a hidden command.
 type Command struct {
 	Name string
 	Run  func(ctx context.Context, args []string, stdout, stderr io.Writer) int
 }
 
-// Main runs the tests of a package that uses stacks, or one of the commands. Call it in TestMain.
-// It does not return.
+// Main runs the tests of a package with stacks, or a command. Call it in TestMain. It does not
+// return.
 func Main(m *testing.M, commands ...Command) {
 	stack.BeHelper() // must be first, because a helper has its own arguments
 	for _, c := range commands {
@@ -63,15 +63,13 @@ func Main(m *testing.M, commands ...Command) {
 	os.Exit(code)
 }
 
-// Local returns a shared local stack with Redis, the Redlock nodes and the database.
+// Local returns shared servers: Redis, the Redlock nodes and the database.
 func Local(tb testing.TB) *stack.Stack {
 	tb.Helper()
 	return With(tb, lock.Redis|lock.RedisQuorum|lock.SQL)
 }
 
-// With returns a local stack with the needed servers. All tests of the binary that have the same
-// needs share the stack, and Main ends it. A test must not write data there that could disturb
-// other tests.
+// With returns shared servers for these needs. Tests must not disturb each other there.
 func With(tb testing.TB, needs lock.Backend) *stack.Stack {
 	tb.Helper()
 	return with(tb, config{needs: needs})
@@ -96,7 +94,7 @@ func with(tb testing.TB, of config) *stack.Stack {
 	return r.stack
 }
 
-// Check ends the test if err is not nil. It skips the test if programs are missing, unless
+// Check ends the test if err is not nil. If programs are missing, it skips the test, unless
 // RequireEnv is set.
 func Check(tb testing.TB, err error) {
 	tb.Helper()
