@@ -211,7 +211,7 @@ function draw(d, width) {
     const placed = [];
     for (const t of [0, d.end, ...turns(d), ...times]) {
       const at = x(t);
-      if (placed.some((other) => Math.abs(other - at) < space)) continue;
+      if (placed.some((other) => Math.abs(other - at) < (other === 0 || other === length ? 1.4 : 1) * space)) continue; // the first and the last label lie on one side of their line
       placed.push(at);
       root.append(down ? label("tick", at + 4, 4, ms(t)) : label("tick", at, 14, ms(t), at < 20 ? "start" : at > length - 30 ? "end" : "middle"));
       root.append(line("rule", at, at, down ? 58 : 18, bottom));

@@ -24,6 +24,8 @@ func TestCauses(t *testing.T) {
 	restarted.Fault = catalog.RedisRestart
 	pointed := restarted
 	pointed.Points = []experiment.Point{{FailureMode: "F17"}}
+	overlapped := cell("setnx-getset", catalog.Unsafe, 22, 10, 12, 12.52)
+	overlapped.Overlaps = new(40)
 	for _, tt := range []struct {
 		name      string
 		instances int
@@ -33,6 +35,7 @@ func TestCauses(t *testing.T) {
 		{"a mutex in five processes", 5, []experiment.Cell{five}, "won by exactly 5 drivers, one for each instance", checkThenAct},
 		{"a mutex in four of five processes", 4, []experiment.Cell{five}, checkThenAct, "one for each instance"},
 		{"no lock", 2, []experiment.Cell{cell("none", catalog.Unsafe, 500, 100, 100, 12.52)}, checkThenAct, "F1"},
+		{"a lock that lets two in", 2, []experiment.Cell{overlapped}, "the lock let in a driver while another was still inside", checkThenAct},
 		{"a known mode", 2, []experiment.Cell{paused}, "F11: ", checkThenAct},
 		{"the mode of a point", 2, []experiment.Cell{pointed}, "F17: ", checkThenAct},
 		{"a fault without a mode", 2, []experiment.Cell{restarted}, "too many.", checkThenAct},

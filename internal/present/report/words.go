@@ -343,8 +343,8 @@ func ofMillis(ms float64) string {
 	return time.Duration(ms * float64(time.Millisecond)).String()
 }
 
-// causeOf names the failure mode that explains the double-grabs of a cell. If nothing is known, it
-// returns only a full stop.
+// causeOf names the failure mode that explains the double-grabs of a cell. Without a known mode, it
+// says that the lock let two in. If nothing is known, it returns only a full stop.
 func causeOf(c experiment.Cell) string {
 	id := mode(c)
 	for _, p := range c.Points {
@@ -353,6 +353,8 @@ func causeOf(c experiment.Cell) string {
 	switch m, ok := catalog.FindMode(id); {
 	case ok && id != "F1":
 		return fmt.Sprintf(". %s: %s.", id, m.Name)
+	case !ok && c.Overlaps != nil && *c.Overlaps > 0:
+		return ": the lock let in a driver while another was still inside."
 	case ok || c.Fault == catalog.NoFault:
 		return ": one driver reads that an order is free, and another does before the first has written."
 	default:

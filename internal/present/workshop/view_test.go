@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -285,5 +286,21 @@ func TestFileIsJudgedAgain(t *testing.T) {
 		if a := state.Answers[at]; !a.Right || a.Best != 1 {
 			t.Errorf("exercise %d: a second file has changed the score: %+v", e.Number, a)
 		}
+	}
+}
+
+// TestOwnLockCompiles compiles the lock from which exercise 12 starts, as a file of package lock.
+func TestOwnLockCompiles(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-f", "{{.Dir}}", "grablab/internal/grab/lock").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, overlay := filepath.Join(t.TempDir(), "my.go"), filepath.Join(t.TempDir(), "overlay.json")
+	replace, err := json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(strings.TrimSpace(string(out)), "own_template.go"): file}})
+	if err := errors.Join(err, os.WriteFile(file, []byte(OwnLock), 0o600), os.WriteFile(overlay, replace, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-overlay", overlay, "grablab/internal/grab/lock").CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
 	}
 }
