@@ -77,14 +77,16 @@ type driverLog struct{ *slog.Logger }
 
 func (l driverLog) Print(v ...any) { l.Debug("mysql: " + strings.TrimSpace(fmt.Sprint(v...))) }
 
-// createMySQL opens orders with one INSERT, because InnoDB gives consecutive ids only to the rows
-// of one statement. It checks the ids, which a cluster may increase by more than one.
+// createMySQL opens count orders with one INSERT. InnoDB gives consecutive ids to the rows of one
+// such statement in every lock mode, but not to the rows of several statements. A Galera Cluster
+// and MySQL group replication leave gaps between ids. Then createMySQL replaces the rows by rows
+// with explicit ids, all of which lie in the range that the first statement has used up.
 func createMySQL(ctx context.Context, tx *sql.Conn, count, units int) (int64, error) {
-	columns, value := "created_at", ",(UTC_TIMESTAMP(6))"
+	columns, value := "created_at", "UTC_TIMESTAMP(6))"
 	if units > 1 {
-		columns, value = "created_at, units, stock", fmt.Sprintf(",(UTC_TIMESTAMP(6),%d,%d)", units, units)
+		columns, value = "created_at, units, stock", fmt.Sprintf("UTC_TIMESTAMP(6),%d,%d)", units, units)
 	}
-	res, err := tx.ExecContext(ctx, "INSERT INTO orders ("+columns+") VALUES "+strings.Repeat(value, count)[1:])
+	res, err := tx.ExecContext(ctx, "INSERT INTO orders ("+columns+") VALUES "+strings.Repeat(",("+value, count)[1:])
 	if err != nil {
 		return 0, err
 	}
@@ -92,17 +94,25 @@ func createMySQL(ctx context.Context, tx *sql.Conn, count, units int) (int64, er
 	if err != nil {
 		return 0, err
 	}
-	// Rows of the same statement have the same timestamp.
-	var ours int
-	err = tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM orders AS o JOIN orders AS f ON f.id = ? AND o.created_at = f.created_at"+
-		" WHERE o.id BETWEEN ? AND ?", first, first, first+int64(count)-1).Scan(&ours)
-	if err != nil {
+	// All rows of a statement have the same timestamp, which identifies our rows.
+	const ours = "FROM orders AS o JOIN orders AS f ON f.id = ? AND o.created_at = f.created_at WHERE o.id >= ?"
+	var consecutive int
+	err = tx.QueryRowContext(ctx, "SELECT COUNT(*) "+ours+" AND o.id < ?", first, first, first+int64(count)).Scan(&consecutive)
+	if err != nil || consecutive == count {
+		return first, err
+	}
+	if res, err = tx.ExecContext(ctx, "DELETE o "+ours, first, first); err != nil {
 		return 0, err
 	}
-	if ours != count {
-		return 0, fmt.Errorf("the database gave ids that are not consecutive (%d of %d, starting with %d): set auto_increment_increment to 1", ours, count, first)
+	if deleted, err := res.RowsAffected(); err != nil || deleted != int64(count) {
+		return 0, cmp.Or(err, fmt.Errorf("the database gave ids with gaps, and %d of %d orders were found again: open the orders once more", deleted, count))
 	}
-	return first, nil
+	rows := make([]string, count)
+	for i := range rows {
+		rows[i] = fmt.Sprintf("(%d,%s", first+int64(i), value)
+	}
+	_, err = tx.ExecContext(ctx, "INSERT INTO orders (id, "+columns+") VALUES "+strings.Join(rows, ","))
+	return first, err
 }
 
 // ProductOf returns the name and version of a database from its server's version text.

@@ -118,6 +118,26 @@ func TestCreateManyOrders(t *testing.T) {
 	}
 }
 
+// TestCreateWithGaps checks that ids are consecutive although the server leaves gaps, like the nodes
+// of a Galera Cluster.
+func TestCreateWithGaps(t *testing.T) {
+	s := connect(t, mariaDSN(t)+"?auto_increment_increment=3", order.Options{})
+	for range 2 {
+		first, err := s.CreateStock(t.Context(), 100, 5)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for id := first; id < first+100; id++ {
+			if o, err := s.Read(t.Context(), id, 0); err != nil || o.Stock != 5 {
+				t.Fatalf("order %d: %+v, %v", id, o, err)
+			}
+		}
+		if _, err := s.Read(t.Context(), first+100, 0); !errors.Is(err, order.ErrNotFound) {
+			t.Errorf("the order after the last: %v", err)
+		}
+	}
+}
+
 // TestTwoPools has two stores of one database, as two instances have, fight for
 // many orders.
 func TestTwoPools(t *testing.T) {
