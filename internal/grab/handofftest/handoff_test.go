@@ -212,6 +212,120 @@ func TestTryAcquire(t *testing.T) {
 	})
 }
 
+// An attempt at a lock that the same process has sends no request and opens no subscription.
+func TestTryAcquireInProcess(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		p := b.process()
+		lease := p.take()
+		sent := p.sent(func() {
+			if _, err := p.TryAcquire(b.Context(), key); !errors.Is(err, handoff.ErrBusy) {
+				b.Errorf("%v, want ErrBusy", err)
+			}
+			synctest.Wait()
+		})
+		if n := len(b.node.PubSubChannels("*")); sent != 0 || n != 0 {
+			b.Errorf("%d requests and %d subscriptions", sent, n)
+		}
+		b.release(lease)
+	})
+}
+
+// Each release reports a lease that the server has forgotten, and the lock then works again.
+func TestReleaseOfForgotten(t *testing.T) {
+	for _, fast := range []bool{false, true} {
+		for _, others := range []string{"none", "one has it", "one waits"} {
+			t.Run(fmt.Sprintf("fast path %t, others: %s", fast, others), func(t *testing.T) {
+				inBubble(t, func(b *bubble) {
+					p, q := b.process(), b.process()
+					lease := p.take()
+					if fast {
+						b.release(lease)
+						lease = p.take()
+					}
+					var next <-chan *handoff.Lease
+					if others == "one waits" {
+						next = q.wait()
+					}
+					b.node.Del(key)
+					if others == "one has it" {
+						next = q.wait()
+					}
+					if err := lease.Release(b.Context()); !errors.Is(err, handoff.ErrLost) {
+						b.Errorf("the release returned %v", err)
+					}
+					if next != nil {
+						b.release(<-next)
+					}
+					b.release(p.take())
+					b.release(q.take())
+				})
+			})
+		}
+	}
+}
+
+// A release repeats a failed request until its context is done or the lease has expired, but sends one in
+// any case.
+func TestReleaseRepeats(t *testing.T) {
+	end := ttl - ttl/100
+	for name, tt := range map[string]struct {
+		timeout, least, most time.Duration
+	}{
+		"done":    {0, 0, 0},
+		"timeout": {2 * time.Second, 2 * time.Second, 2 * time.Second},
+		"expired": {time.Hour, end, end + time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(b *bubble) {
+				p := b.process()
+				lease := p.take()
+				ctx, cancel := context.WithTimeout(b.Context(), tt.timeout)
+				defer cancel()
+				p.down.Store(true)
+				began := time.Now()
+				if err := lease.Release(ctx); !errors.Is(err, errDown) {
+					b.Errorf("the release returned %v", err)
+				}
+				if took := time.Since(began); took < tt.least || took > tt.most {
+					b.Errorf("it took %v, want %v to %v", took, tt.least, tt.most)
+				}
+			})
+		})
+	}
+	inBubble(t, func(b *bubble) {
+		p := b.process()
+		ctx, cancel := context.WithCancel(b.Context())
+		lease := p.take()
+		cancel()
+		must(0, lease.Release(ctx))
+		b.nothingLeft()
+	})
+}
+
+// A process that passed the lock on knows that it is not free, even if the reply was lost. Its next attempt
+// takes one request.
+func TestAttemptAfterPass(t *testing.T) {
+	for name, reply := range map[string]func(func() error) error{"answered": func(send func() error) error { return send() }, "lost reply": unanswered} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(b *bubble) {
+				p, q := b.process(), b.process()
+				b.release(b.served(q.subscribed(p)))
+				b.release(b.served(p.subscribed(q)))
+				lease := p.take()
+				waits := q.wait()
+				p.meet(reply)
+				b.release(lease)
+				lease = b.served(waits)
+				if n := p.sent(func() { _, _ = p.TryAcquire(b.Context(), key) }); n != 1 {
+					b.Errorf("%d requests", n)
+				}
+				b.release(lease)
+				b.nothingLeft()
+			})
+		})
+	}
+}
+
 // A client waits no longer than its wait, and leaves nothing behind.
 func TestGivesUp(t *testing.T) {
 	inBubble(t, func(b *bubble) {
