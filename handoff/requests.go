@@ -149,8 +149,9 @@ func parseMessage(text string) (message, error) {
 const direct = 4
 
 // Combine lets requests of all Lockers on client share round trips if there are many at once. This
-// doubles the rate over many keys. Call it once, after adding all other hooks. Other commands are
-// not affected.
+// raises the rate over many keys. With a far Redis, use it only for more keys at once than the client
+// has connections, because a request may wait for an earlier round trip. Call it once, after adding
+// all other hooks. Other commands are not affected.
 func Combine(client redis.UniversalClient) {
 	if single, ok := client.(*redis.Client); ok { // the requests of a Cluster go to several servers
 		single.AddHook(new(combiner))

@@ -29,6 +29,7 @@ type childOrder struct {
 	Do      string // hold, wait or wave
 	Key     string
 	Workers int
+	Rounds  int // how often each worker of a wave takes the lock; 0 means once
 }
 
 // childHold is one lease that a child had, on the clock of the host.
@@ -151,10 +152,15 @@ func (o childOrder) run(l *handoff.Locker) []childHold {
 		}
 		return []childHold{{}}
 	case "wave":
-		holds := make([]childHold, o.Workers)
+		rounds := max(1, o.Rounds)
+		holds := make([]childHold, o.Workers*rounds)
 		var workers sync.WaitGroup
-		for i := range holds {
-			workers.Go(func() { holds[i] = holdOnce(ctx, l, o.Key) })
+		for i := range o.Workers {
+			workers.Go(func() {
+				for r := range rounds {
+					holds[i*rounds+r] = holdOnce(ctx, l, o.Key)
+				}
+			})
 		}
 		workers.Wait()
 		return holds
