@@ -695,6 +695,59 @@ func TestOtherTypes(t *testing.T) {
 	}
 }
 
+// The keys a and {a} have one queue, so a release may grant a lock to a process that waits for the other.
+// It gives that lock back, and its next look finds its own.
+func TestSharedStem(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		p, q, r := b.process(), b.process(), b.process()
+		bare, braced := p.acquire(b.Context(), "a"), r.acquire(b.Context(), "{a}")
+		got := make(chan *handoff.Lease, 1)
+		go func() { got <- must(q.Acquire(b.Context(), "{a}")) }()
+		time.Sleep(time.Second / 2)
+		b.release(bare)
+		synctest.Wait()
+		b.unserved(got)
+		b.release(p.acquire(b.Context(), "a"))
+		began := time.Now()
+		b.release(braced)
+		lease := <-got
+		if took := time.Since(began); took > time.Second {
+			b.Errorf("the waiter got its lock after %v", took)
+		}
+		b.release(lease)
+		b.nothingLeft()
+	})
+}
+
+// All methods of a Lease may run at once, and one of several releases succeeds.
+func TestConcurrentUse(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		p := b.process()
+		for range 20 {
+			lease := p.take()
+			released := make(chan error, 4)
+			for range cap(released) {
+				go func() {
+					_, _, _, _, _ = lease.Key(), lease.Token(), lease.Fence(), lease.Lost(), lease.Context()
+					released <- lease.Release(b.Context())
+				}()
+			}
+			lost := 0
+			for range cap(released) {
+				if err := <-released; errors.Is(err, handoff.ErrLost) {
+					lost++
+				} else if err != nil {
+					b.Error(err)
+				}
+			}
+			if lost != cap(released)-1 {
+				b.Errorf("%d of %d releases returned ErrLost", lost, cap(released))
+			}
+		}
+		b.nothingLeft()
+	})
+}
+
 // The scripts count in doubles, so RaiseFence refuses tokens that a double cannot hold.
 func TestRaiseTooFar(t *testing.T) {
 	addr := conformtest.RedisServer(t)
