@@ -34,7 +34,7 @@ func (c Case) units() int { return max(c.Units, 1) }
 // Timeline is the shortest part of the history that explains what went wrong with an order.
 type Timeline struct {
 	Order    int64  `json:"order"`
-	Property string `json:"property"`               // the property that broke
+	Property string `json:"property"`               // the property that broke; empty if a late write was refused
 	Mode     string `json:"failure_mode,omitempty"` // such as F1; empty if no known failure mode explains the failure
 	Name     string `json:"name,omitempty"`         // of the failure mode
 	Cure     string `json:"cure,omitempty"`

@@ -10,6 +10,10 @@ import (
 	"grablab/internal/history"
 )
 
+// lateWrite stands for the property of an order on which nothing failed, because the database refused
+// the write of a late holder.
+const lateWrite = "late write"
+
 // failed names an order and the property that it violates.
 type failed struct {
 	order    int64
@@ -103,6 +107,10 @@ func (w *worker) keep(c *Cell, s lock.Strategy, m *measured, failures []failed) 
 		return nil
 	}
 	worst := worstOf(c, s, m.evidence, failures)
+	refused := worst.property == lateWrite
+	if refused {
+		worst.property = catalog.HoldersExclusive
+	}
 	if worst.property != "" && !slices.Contains(failures, worst) {
 		failures = append(failures, worst)
 	}
@@ -110,6 +118,9 @@ func (w *worker) keep(c *Cell, s lock.Strategy, m *measured, failures []failed) 
 	timelines, err := w.explain(c, s, m.evidence, failures)
 	reasons.add(err, "its timelines could not be made")
 	if timeline, ok := timelines[worst.order]; ok && worst.property != "" {
+		if refused {
+			timeline.Property, timeline.Mode, timeline.Name, timeline.Cure = "", "", "", ""
+		}
 		c.Timeline = &timeline
 	}
 	reasons.add(w.journal.keep(c.Strategy, c.Fault, &w.fleet.Events), "events could not be kept")
@@ -132,6 +143,11 @@ func worstOf(c *Cell, s lock.Strategy, e check.Evidence, failures []failed) (wor
 	case surprise && c.Overlaps != nil && *c.Overlaps > 0:
 		worst = failed{check.Overlaps(e.Record.Holds, s.Excludes)[0].First.Order, catalog.HoldersExclusive}
 	default:
+		for _, f := range failures {
+			if e.Record != nil && e.Record.NearMisses[f.order] > 0 { // no harm was done, but the drawing shows what prevented it
+				return failed{f.order, lateWrite}
+			}
+		}
 		return worst
 	}
 	for _, f := range failures {

@@ -55,8 +55,8 @@ function show(v) {
         el("dt", {}, "a request takes"), el("dd", {}, `${figure(o.commands)} commands of Redis, ${figure(o.statements)} statements, on average over winners and losers`),
         el("dt", {}, "the lock alone"), el("dd", {}, o.interval === "?" ? (o.trips === null && o.guard === "guarded" ? "there is none" : "not measured") : `${o.interval} round trips`),
         el("dt", {}, "what breaks it"), el("dd", {}, ...(breaks.length === 0 ? ["nothing of what was tried"] : breaks.map(([what, faults, cls]) => el("p", { class: cls }, `${what} ${faults.join(", ")}`)))),
-        el("dt", {}, "seen"), el("dd", {}, o.named.length === 0 ? "no failure mode" : el("details", {}, el("summary", {}, o.named.map((m) => m.id).join(" ")), el("ul", {}, ...o.named.map((m) => el("li", {}, `${m.id}: ${m.name}`))))),
-        el("dt", {}, "again"), el("dd", {}, el("code", {}, o.again))));
+        el("dt", {}, "failure modes seen"), el("dd", {}, o.named.length === 0 ? "none" : el("details", {}, el("summary", {}, o.named.map((m) => m.id).join(" ")), el("ul", {}, ...o.named.map((m) => el("li", {}, `${m.id}: ${m.name}`))))),
+        el("dt", {}, "measure it yourself"), el("dd", {}, el("code", { class: "again", tabindex: 0 }, o.again))));
   }));
   $("duties").replaceChildren(el("h2", {}, say("What you must still do") + (v.options.length > 0 ? `: ${v.options[0].strategy}` : "")), el("ol", {}, ...v.duties.map((d) => el("li", {}, d.do, d.code.length > 0 ? el("pre", { class: "scroll", tabindex: 0 }, d.code.join("\n")) : null))));
   $("choose-sources").replaceChildren(...v.sources.map((s) => el("li", {}, s)));

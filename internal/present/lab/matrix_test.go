@@ -102,6 +102,7 @@ func testMatrix(t *testing.T, browser *browsertest.Browser) {
 	p.Press(kb.ArrowDown)
 	p.Press(kb.Enter)
 	p.Await("the cell below", `document.querySelector("#matrix .cell h2").textContent === "setnx-fenced under pause" && decodeURIComponent(location.hash) === "#matrix/setnx-fenced/pause"`)
+	p.Await("the refused write of a safe cell", `document.querySelector("#matrix .cell figure.diagram svg .refused") && document.querySelector("#matrix .cell").innerText.includes("on which the database refused a late write")`)
 	p.Press(kb.Escape)
 	p.Press("/")
 	p.Press(kb.Enter)

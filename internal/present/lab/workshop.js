@@ -3,7 +3,7 @@
 
 import { el, figure } from "./diagram.js";
 import { keep, kept } from "./kept.js";
-import { chooseLanguage, languages as names, onLanguage, spoken } from "./words.js";
+import { onLanguage, spoken } from "./words.js";
 
 const POLL = 150;
 const list = (x) => (Array.isArray(x) ? x : []);
@@ -18,15 +18,11 @@ export function workshop(choices, ask) {
 
   // These elements stay while the exercises change.
   const answer = el("p", { id: "workshop-answer", class: "answer", "aria-live": "polite" }, "…");
-  const languages = el("div", { class: "languages", role: "group" });
-  for (const [name, text] of Object.entries(names)) {
-    languages.append(el("button", { type: "button", id: "w-lang-" + name, lang: name, click: () => chooseLanguage(name) }, text));
-  }
   const problem = el("p", { id: "workshop-problem", class: "problem", role: "alert" });
   const said = el("p", { class: "hidden", "aria-live": "polite" });
   const all = el("nav", { id: "exercises" });
   const exercise = el("article", { id: "exercise" });
-  section.append(el("div", { class: "top" }, answer, languages), all, problem, said, exercise);
+  section.append(el("div", { class: "top" }, answer), all, problem, said, exercise);
 
   // act sends a request that changes something, and shows an error if it fails.
   async function act(path, body) {
@@ -126,8 +122,6 @@ export function workshop(choices, ask) {
     const caret = focused && active.type === "text" ? [active.selectionStart, active.selectionEnd] : null;
     const typed = shown === number ? [...exercise.querySelectorAll("input, .question select")].filter((i) => !i.disabled && (i.type !== "radio" || i.checked)) : [];
     shown = number;
-    languages.setAttribute("aria-label", page("language"));
-    for (const b of languages.children) b.setAttribute("aria-pressed", String(b.lang === lang));
     const next = room.exercises.find((e) => e.number === room.next);
     const text = next ? page("score", { points: room.points, of: room.of, next: `${next.number} ${next.title}` }) : page("finished", { points: room.points, of: room.of });
     if (answer.textContent !== text) answer.textContent = text;

@@ -29,6 +29,14 @@ func (e Exploration) document() document {
 	return d
 }
 
+// strategyName returns the name of a strategy for use in a sentence.
+func strategyName(name string) string {
+	if name == "none" {
+		return "none (no lock)"
+	}
+	return name
+}
+
 func (e Exploration) replays() bool { return len(e.Results) > 0 && replayed(e.Results[0]) }
 
 // answer summarizes the exploration in a few sentences.
@@ -37,16 +45,16 @@ func (e Exploration) answer() string {
 	for _, r := range e.Results {
 		switch {
 		case len(r.Failures) > 0 && r.Failures[0].Property == catalog.Survives:
-			said.add(r.Strategy, " takes its process down.")
+			said.add(strategyName(r.Strategy), " takes its process down.")
 		case len(r.Failures) > 0:
 			f := r.Failures[0]
-			said.add(r.Strategy, fmt.Sprintf(" breaks %s in %s.", f.Property, catalog.Plural(len(f.Schedule.Steps), "step", "steps")))
+			said.add(strategyName(r.Strategy), fmt.Sprintf(" breaks %s in %s.", f.Property, catalog.Plural(len(f.Schedule.Steps), "step", "steps")))
 		case replayed(r):
-			said.add(r.Strategy, ": nothing breaks in this schedule.")
+			said.add(strategyName(r.Strategy), ": nothing breaks in this schedule.")
 		case r.Verdict == catalog.Safe && r.Complete:
-			said.add(r.Strategy, ": all schedules within these bounds were searched, and none breaks it.")
+			said.add(strategyName(r.Strategy), ": all schedules within these bounds were searched, and it withstands them all.")
 		default: // an incomplete search does not prove the strategy safe
-			said.add(r.Strategy, ": none was found that breaks it, and not all was searched.")
+			said.add(strategyName(r.Strategy), ": no schedule was found that breaks it, but not all were searched.")
 		}
 	}
 	return joined(said.lines(""))
@@ -54,7 +62,7 @@ func (e Exploration) answer() string {
 
 func (e Exploration) failure(f explore.Failure) section {
 	s := section{
-		Title: fmt.Sprintf("%s breaks %s in %s", f.Schedule.Strategy, f.Property, catalog.Plural(len(f.Schedule.Steps), "step", "steps")),
+		Title: fmt.Sprintf("%s breaks %s in %s", strategyName(f.Schedule.Strategy), f.Property, catalog.Plural(len(f.Schedule.Steps), "step", "steps")),
 		Lines: append([]string{contradiction(f)}, remedy(f)...),
 		After: []string{"again: " + e.Replay(f)},
 	}

@@ -320,7 +320,9 @@ func (d *runData) cell(run *experiment.Run, c experiment.Cell) cellData {
 	case t == nil:
 		data.Explains = "There is no drawing: no order went wrong."
 	default:
-		data.Explains = fmt.Sprintf("Order %d, on which %s was broken.", t.Order, t.Property)
+		if data.Explains = fmt.Sprintf("Order %d, on which %s was broken.", t.Order, t.Property); t.Property == "" {
+			data.Explains = fmt.Sprintf("Order %d, on which the database refused a late write.", t.Order)
+		}
 		known, err := lock.Find(c.Strategy)
 		if err != nil {
 			known.Excludes = catalog.NoExclusion

@@ -82,6 +82,16 @@ func FactsOf(s Sources) ([]byte, error) {
 	return b.Bytes(), err
 }
 
+// Option returns the option with this strategy, or an empty option if there is none.
+func (f Facts) Option(strategy string) (o Option) {
+	for _, o := range f.Options {
+		if o.Strategy == strategy {
+			return o
+		}
+	}
+	return o
+}
+
 // list returns a copy of names that is never nil, because JSON would show null.
 func list(names []string) []string { return append([]string{}, names...) }
 
