@@ -1,7 +1,7 @@
 // The start panel. It runs the bug once, says why it happened, and runs the cure.
 
 import { picture } from "./diagram.js";
-import { onLanguage, say } from "./words.js";
+import { names, onLanguage, say } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
 const common = { guard: "", rate: 100, units: 1, slow: false };
@@ -85,8 +85,7 @@ export function home(choices, ask) {
     doing = "";
     $("home-strike").textContent = "";
     $("outcome").hidden = false;
-    const winners = rows.length > 1 ? `${rows.slice(0, -1).join(", ")} and ${rows.at(-1)}` : rows[0];
-    what = () => say(rows.length === 2 ? "Order {order} was grabbed twice: {winners} won." : twice ? "Order {order} was grabbed {n} times: {winners} won." : "Order {order} has one winner: {winners}.", { order, n: rows.length, winners });
+    what = () => say(rows.length === 2 ? "Order {order} was grabbed twice: {winners} won." : twice ? "Order {order} was grabbed {n} times: {winners} won." : "Order {order} has one winner: {winners}.", { order, n: rows.length, winners: names(rows) });
     if (run === "bug") before = { what, d };
     speakAgain();
     $("what").classList.toggle("alarm", twice);

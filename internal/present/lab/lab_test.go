@@ -414,6 +414,9 @@ func testStart(t *testing.T, browser *browsertest.Browser) {
 			p.Await(lang, fmt.Sprintf(`document.getElementById("home-answer").textContent.startsWith(%q) && document.documentElement.lang === %q`, want, lang))
 			if lang != "en" {
 				p.Await("no English text in "+lang, foreign+` === ""`) // the drawing arrives a little later
+				if what := text("#what") + text("#before-what"); strings.Contains(what, "driver") || strings.Contains(what, " and ") {
+					t.Errorf("in %s the page says %q", lang, what)
+				}
 			}
 			p.Screenshot("start-" + lang)
 		}

@@ -2,14 +2,14 @@
 
 import { el, list, notes, picture, ms } from "./diagram.js";
 import { series } from "./series.js";
-import { onLanguage, say, spoken } from "./words.js";
+import { names, onLanguage, say, spoken } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
 const setText = (e, text) => { if (e.textContent !== text) e.textContent = text; };
 
 // winners names the drivers that won an order. If there are more than four, it gives their
 // number.
-const winners = ({ rows }, none) => (rows.length > 4 ? say("{n} drivers won", { n: rows.length }) : rows.length === 0 ? none : say("{winners} won", { winners: `${rows.slice(0, -1).join(", ")}${rows.length > 1 ? " and " : ""}${rows.at(-1)}` }));
+const winners = ({ rows }, none) => (rows.length > 4 ? say("{n} drivers won", { n: rows.length }) : rows.length === 0 ? none : say("{winners} won", { winners: names(rows) }));
 
 // sold gives the number of units sold if an order has several units.
 const sold = (t) => (t.units > 1 ? `${say("{n} of {units} units sold", { n: t.rows.length, units: t.units })}${t.state === "undersold" ? `, ${say("undersold")}` : ""}: ` : "");

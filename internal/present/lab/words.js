@@ -95,6 +95,8 @@ const entries = [
   ["Keys", "按键", "キー操作"],
   ["Close", "关闭", "閉じる"],
   ["{kind} stack", "{kind} 环境", "{kind} スタック"],
+  ["driver {n}", "司机 {n}", "ドライバー {n}"],
+  ["{list} and {last}", "{list} 和 {last}", "{list} と {last}"],
   ["none was opened yet", "还没有订单", "まだありません"],
 ];
 export const texts = { zh: {}, ja: {} };
@@ -110,6 +112,12 @@ export const spoken = () => language;
 // say returns a text in the language of the page, with its slots filled in. A text without a
 // translation stays English.
 export const say = (text, slots = {}) => ((texts[language] && texts[language][text]) || text).replace(/\{(\w+)\}/g, (slot, name) => (name in slots ? String(slots[name]) : slot));
+
+// names joins the drivers of ledger rows, such as "driver 3 (8004)", in the language of the page.
+export function names(rows) {
+  const all = rows.map((r) => (r.startsWith("driver ") ? say("driver {n}", { n: r.slice(7) }) : r));
+  return all.length < 2 ? all.join("") : say("{list} and {last}", { list: all.slice(0, -1).join(", "), last: all.at(-1) });
+}
 
 // onLanguage calls f now, and again whenever the user chooses another language.
 export function onLanguage(f) {
