@@ -49,7 +49,7 @@ func TestPostgresService(t *testing.T) {
 		switch {
 		case c.Fault == catalog.Cancel && slices.Contains([]string{"none", "cas"}, c.Strategy):
 			want = catalog.NA
-		case c.Strategy == "none", c.Strategy == "advisory-pooled" && c.Fault == catalog.NoFault:
+		case c.Strategy == "none":
 			want = catalog.Unsafe
 		case c.Strategy == "advisory-pooled":
 			continue // depends on which session the pool gives away

@@ -164,14 +164,15 @@ func (w *worker) inspect(ctx context.Context, s lock.Strategy) (p Preflight) {
 		if strings.HasPrefix(err.Error(), "ledger: ") {
 			key = "ledger-query"
 		}
-		p.add(key, "%s", strings.TrimPrefix(err.Error(), "ledger: "))
+		p.add(key, "%s%s", strings.TrimPrefix(err.Error(), "ledger: "), w.missingTable(err))
 		return p
 	}
 	name := w.fleet.Shape.OrderText(id)
 	winner, late := w.fleet.ProbeDriver(0), w.fleet.ProbeDriver(1)
 	first := w.fleet.Instances[0]
 	m := w.ask(ctx, &p, first, id, winner, "first driver of order "+name)
-	if m.outcome != grab.Grabbed {
+	failed := m.status >= 500 && w.hasRows(ctx, id, 1)
+	if m.outcome != grab.Grabbed && !failed {
 		known := ""
 		if w.cfg.Target.ProbeDrivers == 0 && w.fleet.Shape.TellsDrivers() {
 			known = fmt.Sprintf(". If the service does not know driver %d, name the first of some that it knows with probe-drivers", winner)
@@ -184,6 +185,9 @@ func (w *worker) inspect(ctx context.Context, s lock.Strategy) (p Preflight) {
 	}
 	m = w.ask(ctx, &p, w.fleet.Instances[min(1, len(w.fleet.Instances)-1)], id, late, "second driver, too late")
 	rows := w.inspectLedger(ctx, &p, id, winner)
+	if failed {
+		p.Ledger += fmt.Sprintf(", although the service answered its driver with HTTP %d; the ledger decides", p.Answers[0].Status)
+	}
 	switch {
 	case m.outcome == grab.Failed || m.outcome == grab.Timeout:
 		p.add("taken", "the answer to a driver who comes too late matches no rule: %s: say with taken what such an answer looks like", m.text)
@@ -192,6 +196,16 @@ func (w *worker) inspect(ctx context.Context, s lock.Strategy) (p Preflight) {
 	}
 	w.ask(ctx, &p, first, id, winner, "first driver again")
 	return p
+}
+
+// missingTable returns a hint if an error of the database says that a table is missing.
+func (w *worker) missingTable(err error) string {
+	for _, text := range []string{"doesn't exist", "does not exist", "no such table"} {
+		if strings.Contains(err.Error(), text) {
+			return w.noMigrations()
+		}
+	}
+	return ""
 }
 
 // noMigrations returns a hint for errors that missing tables may cause.

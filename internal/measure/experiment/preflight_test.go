@@ -1,11 +1,14 @@
 package experiment
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
 	"grablab/internal/catalog"
+	"grablab/internal/service/control"
+	"grablab/internal/tap"
 	"grablab/internal/testbed/target"
 )
 
@@ -49,6 +52,46 @@ func TestInspect(t *testing.T) {
 	}
 	if len(p.Reaches) != len(catalog.RunFaults)-1 {
 		t.Errorf("%d faults", len(p.Reaches))
+	}
+}
+
+// A poller of the service is no renewal, and an error after the write is no mistake of the user.
+func TestInspectGoesOn(t *testing.T) {
+	t.Parallel()
+	for kind, ledger := range map[string]string{"polls": "has 1 row of the order", "fails-late": "has 1 row of the order, although the service answered its driver with HTTP 500; the ledger decides"} {
+		var p Preflight
+		if err := Inspect(t.Context(), ticketRun(t, kind, target.Spec{}, catalog.NoFault), func(shown Preflight) { p = shown }); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range p.Calls {
+			if c.Role == "renewal" {
+				t.Errorf("%s: %s counts as a renewal", kind, c.Name)
+			}
+		}
+		if p.Ledger != ledger || len(p.Answers) != 3 || kind == "polls" && len(p.Problems)+len(p.Calls) != 7 {
+			t.Errorf("%s: %+v", kind, p)
+		}
+	}
+}
+
+// A query on a table that does not exist leads to the hint that nothing has created it.
+func TestMissingTable(t *testing.T) {
+	t.Parallel()
+	cfg := ticketRun(t, "", target.Spec{}, catalog.NoFault)
+	cfg.Service.Migrations = nil
+	err := Inspect(t.Context(), cfg, func(Preflight) {})
+	if problem := (*Problem)(nil); !errors.As(err, &problem) || problem.Key != "ledger-query" || !strings.Contains(problem.Text, "do so with migrate") {
+		t.Errorf("%v", err)
+	}
+}
+
+// A renewal names the order of the grab, or the instance does not send it without the grab.
+func TestWithoutOthers(t *testing.T) {
+	call := func(p tap.Phase) control.Call { return control.Call{Phase: p, N: 1, Target: "redis"} }
+	renewals := []control.Call{call("redis PEXPIRE lock:*"), call("redis PEXPIRE lock:7"), call("redis LPOP jobs"), call("redis EVALSHA 1 leases")}
+	got := withoutOthers(renewals, []control.Call{call("redis PEXPIRE lock:*"), call("redis LPOP jobs"), call("redis PEXPIRE lock:7")})
+	if names := callNames(got); names != "redis PEXPIRE lock:*, redis EVALSHA 1 leases" {
+		t.Errorf("%s", names)
 	}
 }
 

@@ -85,7 +85,13 @@ func (w *worker) recordService(ctx context.Context, s lock.Strategy) (t trail, e
 	if t, err = w.listTrail(ctx, struck, first+1); err != nil {
 		return t, fmt.Errorf("experiment: dry run of %s: %w", s.Name, err)
 	}
-	t.service.renewal, err = w.listRenewals(ctx, struck, first+1+int64(dryRuns), t, u.TTL)
+	held := first + 1 + int64(dryRuns)
+	t.service.renewal, err = w.listRenewals(ctx, struck, held, t, u.TTL)
+	if err == nil && slices.ContainsFunc(t.service.renewal, isShared) {
+		var others []control.Call
+		others, err = w.listWithoutGrab(ctx, struck, held, u.TTL)
+		t.service.renewal = withoutOthers(t.service.renewal, others)
+	}
 	t.renews = len(t.service.renewal) > 0
 	return t, err
 }
@@ -217,6 +223,31 @@ func (w *worker) listRenewals(ctx context.Context, in *fleet.Instance, order int
 	return once, err
 }
 
+// listWithoutGrab returns the requests that an instance makes while it serves no grab.
+func (w *worker) listWithoutGrab(ctx context.Context, in *fleet.Instance, order int64, lease time.Duration) ([]control.Call, error) {
+	defer func() { _ = removeAll(context.WithoutCancel(ctx), in) }()
+	if !wait.For(ctx, quietFor) { // until the end of the last grab
+		return nil, context.Cause(ctx)
+	}
+	if err := in.SetHold(ctx, dryList, control.Hold{First: order, Count: 1, Outcome: control.Delivered}); err != nil {
+		return nil, err
+	}
+	_, all, err := listedFor(ctx, in, lease*2/3)
+	return all, err
+}
+
+// isShared reports whether a call does not name the order of the grab, so that it may belong to
+// another grab or to none.
+func isShared(c control.Call) bool { return !strings.Contains(string(c.Phase), "*") }
+
+// withoutOthers removes the calls of a poller, or of another order's renewal, from the renewals of a
+// grab. The instance makes these calls without the grab too.
+func withoutOthers(renewals, others []control.Call) []control.Call {
+	return slices.DeleteFunc(renewals, func(c control.Call) bool {
+		return isShared(c) && slices.ContainsFunc(others, func(o control.Call) bool { return o.Phase == c.Phase && o.Target == c.Target })
+	})
+}
+
 // statements returns the SQL statements of a call, each as a verb and a table.
 func statements(c control.Call) []string {
 	if c.Target != tap.DB {
@@ -344,13 +375,32 @@ func trailOf(calls []control.Call) trail {
 	return all
 }
 
+// holdsLedger reports whether an open transaction has written to the ledger once a call is done.
+// before says whether one had before the call.
+func (t *serviceTrail) holdsLedger(c control.Call, before bool) bool {
+	for _, s := range statements(c) {
+		verb, table, _ := strings.Cut(s, " ")
+		switch {
+		case verb == "COMMIT" || verb == "ROLLBACK":
+			before = false
+		case isWrite(s) && table == t.table:
+			before = true
+		}
+	}
+	return before
+}
+
 // points returns the points at which a fault can be injected: before and after each call of a grab,
 // and each background call.
 func (t *serviceTrail) points(calls []control.Call) []fault.Point {
 	var all []fault.Point
+	holdsLedger := false
 	add := func(c control.Call, part tap.Phase, background bool) {
 		for _, after := range []bool{false, true} {
-			p := fault.Point{Point: control.Point{Phase: c.Phase, N: c.N, After: after}, Part: part, Background: background}
+			if after && !background {
+				holdsLedger = t.holdsLedger(c, holdsLedger)
+			}
+			p := fault.Point{Point: control.Point{Phase: c.Phase, N: c.N, After: after}, Part: part, Background: background, HoldsLedger: holdsLedger && !background}
 			if locks(c) && part == fault.Work && !after { // SELECT … FOR UPDATE acquires and reads
 				p.Part = tap.Acquire
 			}

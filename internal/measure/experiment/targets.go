@@ -56,7 +56,7 @@ func (w *worker) useTheirOrders(ctx context.Context, t target.Target) (err error
 			if errors.Is(err, ledger.ErrNoAnswer) {
 				key = "db"
 			}
-			return &Problem{Key: key, Text: strings.TrimPrefix(err.Error(), "ledger: ")}
+			return &Problem{Key: key, Text: strings.TrimPrefix(err.Error(), "ledger: ") + w.missingTable(err)}
 		}
 	}
 	w.orders = theirOrders{w.fleet, t, w.theirs}

@@ -35,6 +35,8 @@ import (
 //	exits       ends the process if the lock cannot be released
 //	repeats     repeats a failed call to Redis after two seconds
 //	cancelled   uses the context of the request for the lock
+//	polls       looks for jobs in Redis all the time
+//	fails-late  answers 500 although it has written the winner
 //	creates     creates its tables, in a way that fails if two instances do it at once
 const ticketCommand = "ticket"
 
@@ -79,6 +81,13 @@ func serveTickets(_ context.Context, args []string, _, stderr io.Writer) int {
 	}
 	if *create {
 		return 0
+	}
+	if o.is("polls") {
+		go func() {
+			for ; ; time.Sleep(250 * time.Millisecond) {
+				o.kv.LPop(context.Background(), "jobs")
+			}
+		}()
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /tickets", o.open)
@@ -230,6 +239,9 @@ func (o *ticketOffice) write(id, driver string) int {
 		insert()
 	}
 	if err != nil || tx.Commit() != nil {
+		return http.StatusInternalServerError
+	}
+	if o.is("fails-late") {
 		return http.StatusInternalServerError
 	}
 	if o.is("takes-back") {

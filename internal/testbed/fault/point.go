@@ -33,6 +33,9 @@ type Point struct {
 	Background bool
 	// Part is the phase that a call of a service seems to belong to. If it is empty, Phase counts.
 	Part tap.Phase
+	// HoldsLedger means that an open transaction of the grab has written to the ledger, so the table
+	// cannot be locked. Only points of a service have it.
+	HoldsLedger bool
 	// Moment is a time after the grab was sent, if its calls are unknown. Otherwise it is empty.
 	Moment string
 }
@@ -86,6 +89,10 @@ var (
 			return !p.After && p.part() != tap.Read && p.part() != tap.Claim && p.part() != Work
 		},
 		"it strikes the reply to a call to the lock's servers that is yet to be sent",
+	}
+	beforeLedger = &Reach{
+		func(p Point) bool { return !p.HoldsLedger },
+		"nothing can lock the table while the driver's transaction is open",
 	}
 	acquires = &Reach{
 		func(p Point) bool { return p.part() == tap.Acquire && p.Role != HandingOver },

@@ -12,6 +12,7 @@ import (
 // slowDB makes every claim wait in the database until its lease has expired (F40).
 var slowDB = Fault{
 	Name:       catalog.SlowDB,
+	Reach:      beforeLedger,
 	Course:     AtOnce,
 	TTL:        time.Second,
 	ContendFor: 2,

@@ -243,11 +243,12 @@ func (in *Instance) Grab(ctx context.Context, order, index int64) (grab.Outcome,
 	return in.fleet.probe(ctx, in, order, in.fleet.ProbeDriver(index))
 }
 
-// AwaitGrab waits until the instance answers several grabs at once, and so has replaced broken
-// connections. It returns an error if that takes too long.
+// AwaitGrab waits until the instance answers many grabs at once, twice in a row. It has then
+// replaced the broken connections in its pools. AwaitGrab returns an error if that takes too long.
 func (in *Instance) AwaitGrab(ctx context.Context, order int64, within time.Duration) error {
-	const atOnce = 4
+	const atOnce, rounds = 12, 2
 	var failed error
+	answered := 0 // rounds without an error in a row
 	ok, err := wait.Until(ctx, 20*time.Millisecond, within, func() (bool, error) {
 		var g errgroup.Group
 		for n := range int64(atOnce) {
@@ -256,8 +257,11 @@ func (in *Instance) AwaitGrab(ctx context.Context, order int64, within time.Dura
 				return err
 			})
 		}
-		failed = g.Wait()
-		return failed == nil, nil
+		answered++
+		if failed = g.Wait(); failed != nil {
+			answered = 0
+		}
+		return answered == rounds, nil
 	})
 	if err == nil && !ok {
 		err = errors.Join(fmt.Errorf("fleet: instance %s answers no grab", in.ID), failed)
