@@ -308,6 +308,7 @@ func (x *execution) add(t *search.Trace, s schedule.Step) bool {
 	}
 	x.prepare(s)
 	leased := x.leases.leasedActors()
+	x.oracle.steps++
 	made := x.do(s)
 	if made {
 		synctest.Wait()
@@ -315,7 +316,6 @@ func (x *execution) add(t *search.Trace, s schedule.Step) bool {
 	}
 	if made {
 		fresh := x.gate.numberCalls()
-		x.oracle.steps++
 		if !slices.Contains(passing, s.Kind) && s.Phase != string(tap.Renew) {
 			x.progressAt = x.world.elapsed()
 		}
@@ -325,6 +325,7 @@ func (x *execution) add(t *search.Trace, s schedule.Step) bool {
 		x.gate.forgetReleases(fresh)
 		t.Steps = append(t.Steps, s)
 	} else {
+		x.oracle.steps--
 		t.Impossible = len(t.Steps)
 	}
 	if x.observe != nil {

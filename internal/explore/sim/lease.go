@@ -62,7 +62,9 @@ func (l *leaseBook) noteLeasesLocked(c *call) {
 		}
 		return
 	}
-	c.actor.value = cmp.Or(tokenIn(c), c.actor.value)
+	if token := tokenIn(c); token != "" && token != c.actor.value {
+		c.actor.value, c.actor.leases = token, nil // what an earlier try got is not part of this lease
+	}
 	switch {
 	case c.phase == tap.Renew:
 		l.noteRenewalLocked(c)

@@ -374,7 +374,8 @@ func (o *oracle) waitersForFreeLocked() []*actor {
 		return nil // because a client that was cut off must first resume its session
 	}
 	up := slices.DeleteFunc(slices.Clone(o.cluster.nodes), func(n *node) bool { return n.down.Load() })
-	if len(up) < o.leases.quorum() || o.lateLockStored() {
+	onItsWay := func(c *call) bool { return c.phase == tap.Release && c.node != nil } // what it releases is not free yet
+	if len(up) < o.leases.quorum() || o.lateLockStored() || slices.ContainsFunc(o.gate.inFlight, onItsWay) {
 		return nil
 	}
 	var waiters []*actor
