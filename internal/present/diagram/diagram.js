@@ -169,7 +169,7 @@ function draw(d, width) {
     if (!down) across += LANE;
     const rows = list(lane.rows).map((row) => {
       const at = across;
-      across += down ? Math.max(COLUMN_LEAST, Math.min(COLUMN, (width - 70) / Math.max(1, nRows))) : ROW;
+      across += down ? Math.max(COLUMN_LEAST, Math.min(COLUMN, (width - 86 - 6 * lanes.length) / Math.max(1, nRows))) : ROW;
       return { row, mid: (at + across) / 2, size: across - at };
     });
     if (down && rows.length === 0) across += 24;
@@ -261,7 +261,7 @@ function draw(d, width) {
     const at = x(d.lost);
     root.append(line("loss", at, at, top - 6, bottom));
     const [lx, ly] = P(at, bottom);
-    root.append(down ? svg("text", { class: "second", x: Math.min(bottom + 6, W - 112), y: ly + (bottom + 6 > W - 112 ? 22 : 4) }, words.lost) // below the line if there is no room to its right
+    root.append(down ? svg("text", { class: "second", x: W - 2, y: ly + (bottom + 6 > W - 118 ? 22 : 4), "text-anchor": "end" }, words.lost) // below the line if there is no room to its right
       : svg("text", { class: "second", x: lx, y: bottom + 14, "text-anchor": at > length / 2 ? "end" : "start" }, words.lost));
   }
   for (const { rows } of tracks) for (const { row, mid } of rows) {
