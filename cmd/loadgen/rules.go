@@ -17,7 +17,7 @@ const (
 	serverNames = "redis sentinel sentinel-master redlock zk etcd"
 
 	// describeTargets lists the flags that only apply to a foreign service.
-	describeTargets = "first-order probe-drivers admin-token target-file path method body header grabbed taken busy later open-orders ledger-query lease settle idempotent"
+	describeTargets = "first-order probe-drivers admin-token target-file path method body header grabbed taken busy later open-orders ledger-query lease settle idempotent compensation"
 )
 
 // runRules lists which flags of run need or exclude each other. Only the first broken rule is
@@ -59,6 +59,7 @@ var runRules = []flags.Rule{
 	{Flags: "sentinel", Needs: "-sentinel-master", Wrong: "the name of the master is missing", Do: "add -sentinel-master NAME"},
 	{Flags: "sentinel-master", Needs: "-sentinel", Wrong: "the addresses of the Sentinels are missing", Do: "add -sentinel ADDR"},
 	{Flags: describeTargets, Needs: "foreign", Wrong: "describes a service of your own, and none is named", Do: "add -service or -targets"},
+	{Flags: "compensation", Needs: "-ledger-query", Wrong: "only the ledger shows that a grab was taken back", Do: "add -ledger-query SQL"},
 	{Flags: "rate orders duration", Excludes: "scenario peak", Wrong: "the scenario peak searches the rate itself", Do: "leave it out"},
 	{Flags: "stock", Excludes: "scenario peak", Wrong: "the scenario peak uses orders of one unit", Do: "leave it out"},
 	{Flags: "faults only at", Excludes: "scenario sale, a fault", Wrong: "a fault needs orders that few drivers try to grab, and in the scenario sale all 2,000 come at once", Do: "use only the fault none, or another scenario with -stock 2"},

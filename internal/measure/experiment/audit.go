@@ -25,7 +25,7 @@ const auditTimeout = 30 * time.Second
 
 // audit collects the evidence about a cell and checks its properties. The evidence is the ledger,
 // the recorded events and a test grab of each order. If drained is true, all grabs have ended.
-func (w *worker) audit(ctx context.Context, s lock.Strategy, c *Cell, a *accounting, first int64, drained bool, reasons *invalidReasons) check.Evidence {
+func (w *worker) audit(ctx context.Context, s lock.Strategy, c *Cell, a *accounting, first int64, drained bool, back *takeBacks, reasons *invalidReasons) check.Evidence {
 	e := check.Evidence{
 		Units: w.cfg.units(), FromAnswers: !w.ledger, Foreign: w.cfg.attaches() && !w.fleet.Known(),
 		Told: a.told, Unsure: a.unsure, Excludes: s.Excludes, UntilClaim: s.UntilClaim, Guard: c.Guard,
@@ -47,6 +47,11 @@ func (w *worker) audit(ctx context.Context, s lock.Strategy, c *Cell, a *account
 		trusted := !e.Foreign && drained
 		rows, err = w.settle(ctx, c, a, first, rows, trusted)
 		reasons.add(err, "the ledger did not settle")
+		if back != nil && err == nil {
+			rows, err = back.settle(c, a, rows)
+			e.Told = a.told
+			reasons.add(err, "the time until rows were taken back is not known")
+		}
 		if err == nil {
 			a.winnerless = p.withoutWinner(rows, a, e)
 			e.Stuck = append(e.Stuck, a.winnerless...)
@@ -86,7 +91,7 @@ const (
 
 // settleFor returns how long the ledger must stay unchanged before the program judges the cell.
 func (w *worker) settleFor(c *Cell) time.Duration {
-	return cmp.Or(w.cfg.Settle, max(w.lease(c), minSettle))
+	return max(cmp.Or(w.cfg.Settle, max(w.lease(c), minSettle)), w.cfg.Target.Compensation)
 }
 
 // settleInterval returns a random pause before the next look at the ledger. With fixed pauses,
@@ -129,7 +134,7 @@ func (w *worker) settle(ctx context.Context, c *Cell, a *accounting, first int64
 		watched := now.Sub(began)
 		switch {
 		case now.Sub(changed) >= quiet && (len(promised) == 0 || watched >= promisedRows):
-			if lost > 0 && w.cfg.attaches() {
+			if lost > 0 && w.cfg.attaches() && w.cfg.Target.Compensation == 0 {
 				return rows, fmt.Errorf("%s deleted after the load, so it may not name every driver who won", check.Plural(lost, "row was", "rows were"))
 			}
 			return rows, nil

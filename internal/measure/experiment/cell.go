@@ -110,6 +110,8 @@ func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *work
 	}
 	before, beforeErr := w.fleet.Counters(ctx)
 
+	back := w.watchTakeBacks(ctx, first, c.Orders)
+	defer back.end()
 	m.accounting, err = of.send(ctx, first)
 	if m.accounting == nil {
 		m.invalid = fmt.Sprintf("not measured: %v", err)
@@ -143,7 +145,7 @@ func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *work
 	if w.cfg.Merge == nil { // a merge reads the answers of a load that is over already
 		c.count(before, after, errors.Join(beforeErr, err))
 	}
-	m.evidence = w.audit(ctx, s, c, m.accounting, first, drained, reasons)
+	m.evidence = w.audit(ctx, s, c, m.accounting, first, drained, back, reasons)
 	if w.cfg.attaches() {
 		if doubt := w.doubt(context.WithoutCancel(ctx), c, &m, drained); doubt != "" && ctx.Err() == nil {
 			reasons.first = doubt

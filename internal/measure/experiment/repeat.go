@@ -101,7 +101,7 @@ func (c Cell) merge(next Cell) Cell {
 	sum.Outcomes, sum.Errors, sum.ServedBy = added(c.Outcomes, next.Outcomes), added(c.Errors, next.Errors), added(c.ServedBy, next.ServedBy)
 	for _, n := range []struct{ sum, next **int }{
 		{&sum.Grabs, &next.Grabs}, {&sum.OrdersGrabbed, &next.OrdersGrabbed}, {&sum.DoubleGrabs, &next.DoubleGrabs},
-		{&sum.OrdersDoubleGrabbed, &next.OrdersDoubleGrabbed}, {&sum.RepeatedRows, &next.RepeatedRows}, {&sum.StuckOrders, &next.StuckOrders}, {&sum.PhantomGrabs, &next.PhantomGrabs},
+		{&sum.OrdersDoubleGrabbed, &next.OrdersDoubleGrabbed}, {&sum.RepeatedRows, &next.RepeatedRows}, {&sum.CompensatedOrders, &next.CompensatedOrders}, {&sum.StuckOrders, &next.StuckOrders}, {&sum.PhantomGrabs, &next.PhantomGrabs},
 		{&sum.UnacknowledgedGrabs, &next.UnacknowledgedGrabs}, {&sum.Overlaps, &next.Overlaps}, {&sum.NearMisses, &next.NearMisses},
 		{&sum.ContendedOrders, &next.ContendedOrders}, {&sum.RedisCommands, &next.RedisCommands},
 	} {
@@ -113,6 +113,9 @@ func (c Cell) merge(next Cell) Cell {
 	sum.LowerBound = c.LowerBound || next.LowerBound
 	if next.BeliefGapMS != nil && (c.BeliefGapMS == nil || *next.BeliefGapMS > *c.BeliefGapMS) {
 		sum.BeliefGapMS = next.BeliefGapMS
+	}
+	if ms := next.LongestCompensationMS; ms != nil && (sum.LongestCompensationMS == nil || *ms > *sum.LongestCompensationMS) {
+		sum.LongestCompensationMS = ms
 	}
 	sum.SettleMS = both(c.SettleMS, next.SettleMS, func(a, b float64) float64 { return a + b })
 	sum.DurationS = both(c.DurationS, next.DurationS, func(a, b float64) float64 { return a + b })

@@ -141,6 +141,11 @@ type Cell struct {
 	// RepeatedRows counts ledger rows that repeat the order and driver of an earlier row. It is nil
 	// except for a foreign service with a ledger.
 	RepeatedRows *int `json:"repeated_rows,omitempty"`
+	// CompensatedOrders counts orders that had too many winners until the service took rows back in
+	// time. LongestCompensationMS is an upper bound of the longest time that this took. Both are nil
+	// if the service may take nothing back.
+	CompensatedOrders     *int     `json:"compensated_orders,omitempty"`
+	LongestCompensationMS *float64 `json:"longest_compensation_ms,omitempty"`
 	// SettleMS is how long the ledger was watched until it stopped changing. It is nil if a single
 	// reading was enough.
 	SettleMS            *float64 `json:"settle_ms,omitempty"`

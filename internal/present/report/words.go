@@ -241,6 +241,9 @@ func findings(c experiment.Cell, cfg experiment.RunConfig) (texts []string) {
 	if m := moral(c, cfg); m != "" {
 		texts = append(texts, m)
 	}
+	if n := c.CompensatedOrders; n != nil && *n > 0 {
+		texts = append(texts, fmt.Sprintf("%s more than one winner, for at most %.0f ms, until the service took the rest back.", catalog.Plural(*n, "order had", "orders had"), *c.LongestCompensationMS))
+	}
 	if c.SettleMS != nil {
 		texts = append(texts, fmt.Sprintf("the ledger was watched for %.1f s after the last driver had asked.", *c.SettleMS/1000))
 	}

@@ -30,6 +30,8 @@ type Target struct {
 	Lease        time.Duration // assumed lifetime of a lock without renewal; 0 means DefaultLease
 	// Idempotent means that repeated ledger rows of a driver count as one grab.
 	Idempotent bool
+	// Compensation is the time within which the service may take back a second grab. 0 means never.
+	Compensation time.Duration
 	// Strategies lists the chosen strategies by the target's names. Nil means all.
 	Strategies []string
 }

@@ -1,0 +1,146 @@
+package experiment
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"grablab/internal/check"
+	"grablab/internal/order"
+	"grablab/internal/testbed/wait"
+)
+
+// takeBacks watches the ledger of a service that may grab an order twice, if it takes the second
+// grab back within a stated time. It reads the ledger again and again, so it knows each duration
+// only between two bounds.
+type takeBacks struct {
+	within    time.Duration
+	units     int
+	perDriver int // rows of a driver that count; 0 counts all
+
+	clean time.Time                  // when the last reading was asked for
+	seen  map[check.Pair]bool        // every row of any reading
+	over  map[int64]overbooking      // orders that now have too many rows
+	ended map[int64][2]time.Duration // for orders that no longer have, the longest duration: at least, at most
+
+	stop   func()
+	done   chan struct{} // closes when the watch has ended
+	failed error         // of the last reading
+}
+
+// overbooking is a time during which an order has more rows than units.
+type overbooking struct{ before, first, last time.Time }
+
+// watchTakeBacks begins to watch the ledger of count orders. It returns nil if the service may take
+// no grab back.
+func (w *worker) watchTakeBacks(ctx context.Context, first int64, count int) *takeBacks {
+	within := w.cfg.Target.Compensation
+	if within == 0 {
+		return nil
+	}
+	t := &takeBacks{
+		within: within, units: w.cfg.units(), clean: time.Now(),
+		seen: map[check.Pair]bool{}, over: map[int64]overbooking{}, ended: map[int64][2]time.Duration{},
+		done: make(chan struct{}),
+	}
+	if w.cfg.Target.Idempotent {
+		t.perDriver = w.cfg.perDriver()
+	}
+	stopped := make(chan struct{})
+	t.stop = sync.OnceFunc(func() { close(stopped) })
+	ctx = context.WithoutCancel(ctx)
+	interval := min(max(within/20, 10*time.Millisecond), 250*time.Millisecond)
+	go func() {
+		defer close(t.done)
+		for !wait.IsOver(stopped) {
+			asked := time.Now()
+			var rows []order.Grab
+			if rows, t.failed = w.readLedger(ctx, first, count); t.failed == nil { // a fault may prevent it, which widens the bounds
+				t.note(asked, time.Now(), rows)
+			}
+			select {
+			case <-stopped:
+			case <-time.After(interval):
+			}
+		}
+	}()
+	return t
+}
+
+// end ends the watch without a result. t may be nil.
+func (t *takeBacks) end() {
+	if t != nil {
+		t.stop()
+		<-t.done
+	}
+}
+
+// note records a reading of the ledger that took place between two times.
+func (t *takeBacks) note(asked, answered time.Time, rows []order.Grab) {
+	for _, g := range rows {
+		t.seen[check.Pair{Order: g.Order, Driver: g.Driver}] = true
+	}
+	if t.perDriver > 0 {
+		rows = check.Evidence{Ledger: rows}.WithoutRepeats(t.perDriver)
+	}
+	byOrder := check.RowsByOrder(rows)
+	for id, n := range byOrder {
+		if n <= max(t.units, 1) {
+			continue
+		}
+		o, ok := t.over[id]
+		if !ok {
+			o = overbooking{before: t.clean, first: answered}
+		}
+		o.last = asked
+		t.over[id] = o
+	}
+	for id, o := range t.over {
+		if byOrder[id] > max(t.units, 1) {
+			continue
+		}
+		delete(t.over, id)
+		was := t.ended[id]
+		t.ended[id] = [2]time.Duration{max(was[0], o.last.Sub(o.first)), max(was[1], answered.Sub(o.before))}
+	}
+	t.clean = asked
+}
+
+// settle ends the watch. It returns the rows that count: those of the last reading, and those that
+// were taken back too late. It also removes the wins from a that were taken back in time. The error
+// says that a duration is not known well enough.
+func (t *takeBacks) settle(c *Cell, a *accounting, rows []order.Grab) ([]order.Grab, error) {
+	t.end()
+	if t.failed != nil {
+		return rows, t.failed
+	}
+	left := map[check.Pair]bool{}
+	for _, g := range rows {
+		left[check.Pair{Order: g.Order, Driver: g.Driver}] = true
+	}
+	c.CompensatedOrders = new(0)
+	var err error
+	late := map[int64]bool{}
+	for id, lasted := range t.ended {
+		switch {
+		case lasted[0] > t.within:
+			late[id] = true
+			continue
+		case lasted[1] > t.within:
+			err = fmt.Errorf("order %d had too many winners for between %v and %v, because the ledger could not be read more often: use a longer -compensation", id, lasted[0].Round(time.Millisecond), lasted[1].Round(time.Millisecond))
+		}
+		*c.CompensatedOrders++
+		if ms := millis(lasted[1]); c.LongestCompensationMS == nil || ms > *c.LongestCompensationMS {
+			c.LongestCompensationMS = &ms
+		}
+	}
+	for p := range t.seen {
+		if late[p.Order] && !left[p] {
+			rows = append(rows, order.Grab{Order: p.Order, Driver: p.Driver})
+		}
+	}
+	a.told = slices.DeleteFunc(a.told, func(p check.Pair) bool { return t.seen[p] && !left[p] && !late[p.Order] })
+	return rows, err
+}

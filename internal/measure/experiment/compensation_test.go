@@ -1,0 +1,76 @@
+package experiment
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"grablab/internal/catalog"
+	"grablab/internal/check"
+	"grablab/internal/order"
+	"grablab/internal/testbed/target"
+)
+
+// A second grab that is taken back in time does not count, and one that is taken back too late does.
+func TestCompensation(t *testing.T) {
+	t.Parallel()
+	for within, want := range map[time.Duration]catalog.Verdict{5 * time.Second: catalog.Safe, 100 * time.Millisecond: catalog.Unsafe} {
+		cfg := ticketRun(t, "none takes-back", target.Spec{}, catalog.NoFault)
+		cfg.Target.Compensation, cfg.Settle = within, 600*time.Millisecond
+		run, err := execute(t, t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := run.Cells[0]
+		if c.Verdict != want {
+			t.Errorf("within %v: %s (%s), want %s", within, c.Verdict, c.Reason, want)
+		}
+		if want == catalog.Safe && (value(c.CompensatedOrders) == 0 || *c.LongestCompensationMS < 250 || *c.LongestCompensationMS > 3000) {
+			t.Errorf("%d orders, %v ms, want some, and about 300 ms", value(c.CompensatedOrders), c.LongestCompensationMS)
+		}
+	}
+}
+
+// The duration is known between two bounds, which readings that are missing widen.
+func TestTakeBacks(t *testing.T) {
+	row := func(driver int64) order.Grab { return order.Grab{Order: 1, Driver: driver} }
+	one, two := []order.Grab{row(7)}, []order.Grab{row(7), row(8)}
+	for _, tt := range []struct {
+		name      string
+		readings  map[int][]order.Grab // by their time in ms; each takes 10 ms
+		counted   int                  // rows of the order
+		told      int
+		undecided bool
+	}{
+		{"in time", map[int][]order.Grab{0: one, 100: two, 200: two, 300: one}, 1, 1, false},
+		{"too late", map[int][]order.Grab{0: one, 100: two, 1100: two, 1200: two, 1300: one}, 2, 2, false},
+		{"not at all", map[int][]order.Grab{0: one, 100: two, 200: two}, 2, 2, false},
+		{"too few readings", map[int][]order.Grab{0: one, 100: two, 1300: one}, 1, 1, true},
+		{"twice", map[int][]order.Grab{0: one, 100: two, 300: one, 400: two, 600: one}, 1, 1, false},
+	} {
+		began := time.Now()
+		done := make(chan struct{})
+		close(done)
+		b := &takeBacks{
+			within: time.Second, units: 1, clean: began, seen: map[check.Pair]bool{}, over: map[int64]overbooking{}, ended: map[int64][2]time.Duration{},
+			stop: func() {}, done: done,
+		}
+		var last []order.Grab
+		for _, ms := range slices.Sorted(maps.Keys(tt.readings)) {
+			last = tt.readings[ms]
+			at := began.Add(time.Duration(ms) * time.Millisecond)
+			b.note(at, at.Add(10*time.Millisecond), last)
+		}
+		a := &accounting{told: []check.Pair{{Order: 1, Driver: 7}, {Order: 1, Driver: 8}}}
+		rows, err := b.settle(&Cell{}, a, last)
+		if len(rows) != tt.counted || len(a.told) != tt.told || (err != nil) != tt.undecided {
+			t.Errorf("%s: %d rows, %d told, %v", tt.name, len(rows), len(a.told), err)
+		}
+		b.failed = errors.New("no answer")
+		if _, err := b.settle(&Cell{}, a, last); err == nil {
+			t.Errorf("%s: no error although the ledger cannot be read", tt.name)
+		}
+	}
+}
