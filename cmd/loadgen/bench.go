@@ -58,7 +58,7 @@ func newBenchSettings() *benchSettings {
 // benchRules lists which flags of bench need or exclude each other.
 var benchRules = []flags.Rule{
 	{Flags: "db " + serverNames, Needs: "stack external", Wrong: "the local stack starts its own servers", Do: "add -stack external"},
-	{Flags: "stack", Excludes: "stack external", Needs: "-redis, -sentinel", Wrong: "the Redis is missing, which the floor needs too", Do: "add -redis ADDR or -sentinel ADDR"},
+	{Flags: "stack", Excludes: "stack external", Needs: "-redis, -sentinel", Wrong: "the address of Redis is missing, and even the floor needs it", Do: "add -redis ADDR or -sentinel ADDR"},
 }
 
 // parseBench parses the flags of bench. Its errors wrap flags.ErrUsage or are a flags.HelpError.

@@ -123,7 +123,7 @@ func TestBenchBadUsage(t *testing.T) {
 		"-slice 1ms":             "must be at least 5ms",
 		"-stack embedded":        "the embedded stack runs no real servers",
 		"-stack moon":            "must be one of local, external",
-		"-stack external":        "the Redis is missing",
+		"-stack external":        "the address of Redis is missing",
 		"-stack external -redis h:1 -sentinel h:2 -sentinel-master m": "exclude each other: use one of them",
 		"-stack external -sentinel h:2":                               "-sentinel and -sentinel-master need each other",
 		"-redis h:1":                                                  "the local stack starts its own servers: add -stack external",

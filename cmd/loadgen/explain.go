@@ -144,7 +144,7 @@ func explain(name string) (found []explanation, err error) {
 	}
 	if found == nil && modeID.MatchString(name) {
 		last := catalog.Modes[len(catalog.Modes)-1].ID
-		return nil, fmt.Errorf("there is no failure mode %q; they are %s to %s: -h lists them", name, catalog.Modes[0].ID, last)
+		return nil, fmt.Errorf("there is no failure mode %q: use %s to %s, which -h lists", name, catalog.Modes[0].ID, last)
 	}
 	if found == nil {
 		return nil, fmt.Errorf("there is no %q%s", name, catalog.Hint(strings.ToLower(name), known, "; -h lists what there is"))
@@ -308,11 +308,11 @@ func explainPoint(name string) (e explanation, ok bool) {
 	}
 	who := map[fault.Role]string{
 		fault.Alone:       "no other driver has come yet",
-		fault.Waiting:     "the driver has come while another had the lock",
-		fault.HandingOver: "the driver releases to another that waits",
+		fault.Waiting:     "the driver came while another one had the lock",
+		fault.HandingOver: "the driver releases the lock to a waiting driver",
 	}[p.Role]
-	return explanation{name + ", a strike point: a place in a grab at which a fault strikes", [][2]string{
+	return explanation{name + ", a strike point: a place in a grab at which a fault is injected", [][2]string{
 		{"driver", who},
-		{"place", strings.TrimPrefix(name, string(p.Role)+": ") + ": the number counts the remote calls of that phase of a grab; before, it is not sent yet; after, its reply has come; before claim 1 lies behind the last look at the lease"},
+		{"place", strings.TrimPrefix(name, string(p.Role)+": ") + ": the number counts the remote calls in this phase of a grab. \"before\" means that the call was not sent yet, and \"after\" that its reply has arrived. \"before claim 1\" comes after the last check of the lease"},
 	}}, true
 }

@@ -48,7 +48,7 @@ func (s *exploreSettings) flags() []flags.Flag {
 		flags.New("actors", "N", "number of drivers that try to grab the order", flags.One(&s.Actors, flags.WholeNumber(1, explore.MaxActors))),
 		flags.New("instances", "N", "number of instances that the drivers use", flags.One(&s.Instances, flags.WholeNumber(1, explore.MaxInstances))),
 		flags.New("preemptions", "P", "how often another driver may run although the current one could continue", flags.One(&s.Preemptions, flags.WholeNumber(0, explore.MaxPreemptions))),
-		flags.New("faults", "A,B,…", "faults that may strike: "+flags.Join(explore.Faults)+"; or none, or all (default "+flags.Join(s.Faults)+")", flags.One(&s.Faults, s.parseFaults)),
+		flags.New("faults", "A,B,…", "faults that may happen: "+flags.Join(explore.Faults)+"; or none, or all (default "+flags.Join(s.Faults)+")", flags.One(&s.Faults, s.parseFaults)),
 		flags.New("fault-count", "K", "largest number of faults in one schedule", flags.One(&s.FaultCount, flags.WholeNumber(0, explore.MaxFaultCount))),
 		flags.New("property", "A,B,…", "properties to check (default all): "+flags.Join(explore.Properties), flags.One(&s.Properties, s.parseProperties)),
 		flags.New("guard", "NAME", "condition under which the winner is written (default: the strategy's own)", flags.One(&s.Guard, parseGuard)),
@@ -62,8 +62,8 @@ func (s *exploreSettings) flags() []flags.Flag {
 		flags.New("everything", "", "continue, and show the shortest failure for each combination of faults", flags.Switch(&s.Everything)),
 		flags.New("seconds", "S", "time for each strategy", flags.One(&s.Seconds, parseSeconds)),
 		flags.New("schedules", "N", "largest number of schedules for each strategy (default: no limit). Two searches stop at the same schedule", flags.One(&s.Schedules, flags.WholeNumber(1, math.MaxInt32))),
-		flags.New("seed", "N", "accepted for symmetry with run. The search uses no random numbers", flags.One(&s.seed, flags.Seed)),
-		flags.New("replay", "FILE", "run the schedule in FILE and show its steps. -strategies takes another strategy through it", flags.One(&s.replay, flags.NonEmpty)),
+		flags.New("seed", "N", "has no effect, because the search uses no random numbers", flags.One(&s.seed, flags.Seed)),
+		flags.New("replay", "FILE", "run the schedule in FILE and show its steps, with another strategy if -strategies names one", flags.One(&s.replay, flags.NonEmpty)),
 		flags.New("out", "DIR", "folder for the schedules that break something", flags.One(&s.out, flags.NonEmpty)),
 		formatFlag(&s.format, exploreFormats),
 		flags.New("no-timing", "", "leave out figures that differ from call to call", flags.Switch(&s.noTiming)),
@@ -120,7 +120,7 @@ func (s *exploreSettings) choose() error {
 		return flags.Usage("-strategies: %w", err)
 	}
 	if s.format == "mermaid" && len(chosen) != 1 {
-		return flags.Usage("-format mermaid: it draws one failure: name one strategy with -strategies")
+		return flags.Usage("-format mermaid: the diagram shows one failure: name one strategy with -strategies")
 	}
 	s.Strategies = namesOf(chosen, nameOf)
 	return nil

@@ -63,7 +63,7 @@ func takeIn(ctx context.Context, file string) (b ownBuild, err error) {
 func (b ownBuild) register(file string) error {
 	described, err := explore.Describe([]string{b.exe}, b.names)
 	if errors.Is(err, explore.ErrEnded) {
-		return flags.Usage("-file: %s ends the program before there is anything to explore: %w", file, err)
+		return flags.Usage("-file: %s ends the program before any schedule can run: %w", file, err)
 	}
 	lock.Strategies = append(lock.Strategies, described...)
 	return err
@@ -73,7 +73,7 @@ func (b ownBuild) register(file string) error {
 // literal that has a literal Name.
 func declared(file string) ([]ownStrategy, error) {
 	if strings.HasSuffix(file, "_test.go") || !strings.HasSuffix(file, ".go") {
-		return nil, fmt.Errorf("%s: want a Go file that is no test", file)
+		return nil, fmt.Errorf("%s: must be a Go file and not a test", file)
 	}
 	text, err := infile.Read(file, infile.Small)
 	if err != nil {
@@ -84,10 +84,10 @@ func declared(file string) ([]ownStrategy, error) {
 		return nil, err
 	}
 	if f.Name.Name != "lock" {
-		return nil, fmt.Errorf("%s is of package %s; want package lock", file, f.Name.Name)
+		return nil, fmt.Errorf("%s belongs to package %s: it must be in package lock", file, f.Name.Name)
 	}
 	if ok, err := build.Default.MatchFile(filepath.Dir(file), filepath.Base(file)); err != nil || !ok {
-		return nil, errors.Join(err, fmt.Errorf("%s is left out of a build for %s/%s: its name or its //go:build line says so", file, runtime.GOOS, runtime.GOARCH))
+		return nil, errors.Join(err, fmt.Errorf("%s is left out of builds for %s/%s because of its name or its //go:build line", file, runtime.GOOS, runtime.GOARCH))
 	}
 	var own []ownStrategy
 	ast.Inspect(f, func(n ast.Node) bool {
@@ -107,7 +107,7 @@ func declared(file string) ([]ownStrategy, error) {
 	for i, o := range own {
 		_, err := lock.Find(o.name)
 		if err == nil || slices.ContainsFunc(own[:i], func(other ownStrategy) bool { return other.name == o.name }) {
-			return nil, fmt.Errorf("%s: there is a strategy %q already; give yours a name of its own", file, o.name)
+			return nil, fmt.Errorf("%s: there is already a strategy %q: choose another name for yours", file, o.name)
 		}
 	}
 	return own, nil
@@ -132,7 +132,7 @@ func strategyName(e ast.Expr) string {
 
 const modulePath = "grablab"
 
-var errNoTree = errors.New("-file is compiled together with the locks that are here: call loadgen in its source tree, where go is installed")
+var errNoTree = errors.New("-file is compiled with the locks of this project: run loadgen in its source tree, with Go installed")
 
 // buildWith builds the worker in dir and returns its path. The error of a failed build contains the
 // compiler's output.

@@ -93,7 +93,7 @@ func (s *exploreSettings) conclude(results []explore.Result, err error, stdout, 
 	}
 	switch {
 	case interrupted:
-		fmt.Fprintln(stderr, "interrupted: this is what was searched until then")
+		fmt.Fprintln(stderr, "interrupted: these are the results so far")
 		return exitInterrupted
 	case slices.ContainsFunc(results, unexpected):
 		return exitAssert
@@ -222,7 +222,7 @@ func (s *exploreSettings) progress(w io.Writer) explore.Watch {
 				continue
 			}
 			reported[path] = true
-			fmt.Fprintf(w, "%s breaks %s in %d steps, and in none fewer that cost no more: %s\n", r.Strategy, f.Property, len(f.Schedule.Steps), path)
+			fmt.Fprintf(w, "%s breaks %s in %d steps, the fewest at this cost: %s\n", r.Strategy, f.Property, len(f.Schedule.Steps), path)
 		}
 		if time.Since(last) < progressEvery {
 			return

@@ -66,7 +66,7 @@ func namedFolder(out string) (*folder, error) {
 		if names, _ := fs.Glob(os.DirFS(f.path), pattern); len(names) > 0 { // Glob fails only for a malformed pattern
 			advice := "name an empty folder with -out, or remove it"
 			if pattern == report.File { // -resume needs run.json
-				advice += ", or go on with that run by loadgen run -resume"
+				advice += ", or continue that run with loadgen run -resume"
 			}
 			err := flags.Usage("%s has the results of another run: %s", out, advice)
 			return nil, errors.Join(err, f.release())

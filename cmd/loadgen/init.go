@@ -65,7 +65,7 @@ func parseInit(args []string) (*initSettings, error) {
 		}
 	}
 	if _, err := os.Stat(s.out); !errors.Is(err, fs.ErrNotExist) {
-		return nil, flags.Usage("-out %s: the file exists already: name another one", s.out)
+		return nil, flags.Usage("-out %s: the file already exists: choose another name", s.out)
 	}
 	return s, nil
 }
@@ -93,7 +93,7 @@ var questions = []question{
 	{"targets", "Base URLs of the running instances, separated by commas", "", lacks("service")},
 	{"ready", "Path that answers 2xx once an instance is ready (empty: once it accepts connections)", "", given("service")},
 	{"method", "Method of the grab", "POST", always},
-	{"path", "Path of the grab, with {order}, and {driver} if it belongs there", "/orders/{order}/grab", always},
+	{"path", "Path of the grab, with {order} and possibly {driver}", "/orders/{order}/grab", always},
 	{"body", "Body of the grab", `{"driver_id":{driver}}`, always},
 	{"header", "Header of the grab, NAME: VALUE (may be empty)", "", always},
 	{"open-orders", "Call that opens fresh orders, METHOD PATH BODY -> FIELD (- if there is none)", `POST /orders {"count":{count}} -> .first_id`, lacks("first-order")},
@@ -134,7 +134,7 @@ func (s *initSettings) execute(ctx context.Context, stdout, stderr io.Writer) er
 			return nil
 		}
 		if tries == mostTries || !s.correct(stdout, found) {
-			fmt.Fprintf(stdout, "wrote %s, which needs this correction; then: loadgen check -target-file %[1]s\n", s.out)
+			fmt.Fprintf(stdout, "wrote %s, which needs this correction. Then run loadgen check -target-file %[1]s\n", s.out)
 			return exitUsage
 		}
 	}

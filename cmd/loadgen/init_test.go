@@ -22,12 +22,12 @@ func TestInit(t *testing.T) {
 		says  []string // parts of the output and of the file
 	}{
 		{append(calls, "-targets", targets, "-yes"), "", exitDone, []string{"next: loadgen run", "grabbed: json:.code==0", "taken: json:.code==1", "# busy: "}},
-		{nil, "\n" + targets + "\n\nbooth\n/booth/{order}\n\n\n/booth/orders -> .id\n\n\n\n\n", exitDone, []string{"want a path behind the base URL", "next: loadgen run", "grabbed: json:.code==0", "path: /booth/{order}"}},
+		{nil, "\n" + targets + "\n\nbooth\n/booth/{order}\n\n\n/booth/orders -> .id\n\n\n\n\n", exitDone, []string{"must be a path after the base URL", "next: loadgen run", "grabbed: json:.code==0", "path: /booth/{order}"}},
 		{[]string{"-targets", targets, "-open-orders", "/booth/orders -> .id"}, "\n/boot/{order}\n\n\n\n\n/booth/{order}\n\n\n", exitDone, []string{"path: the first driver of a fresh order was answered with HTTP 404", "next: loadgen run"}},
 		{[]string{"-targets", targets, "-open-orders", "/booth/orders -> .id", "-yes"}, "", exitUsage, []string{"needs this correction"}},
 		{append(calls[2:4:4], "-targets", targets, "-yes", "-open-orders", "-", "-first-order", "700", "-probe-drivers", "501", "-idempotent"), "", exitUsage, []string{"-open-orders -: "}},
 		{append(calls[2:4:4], "-targets", targets, "-yes", "-first-order", "700", "-probe-drivers", "501", "-idempotent"), "", exitDone, []string{"first-order: 700\n", "idempotent: true\n", "grabbed: json:.code==0"}},
-		{append(calls, "-targets", targets, "-yes", "-out", "0.yaml"), "", exitUsage, []string{"0.yaml: the file exists already"}},
+		{append(calls, "-targets", targets, "-yes", "-out", "0.yaml"), "", exitUsage, []string{"0.yaml: the file already exists"}},
 	} {
 		stdin = strings.NewReader(tt.input)
 		out := string(rune('0'+i)) + ".yaml"

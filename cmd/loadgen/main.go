@@ -83,7 +83,7 @@ type command struct {
 // commands returns all subcommands. The first one is the default.
 func commands() []command {
 	return []command{
-		{"run", "fire at every chosen strategy under every chosen fault, and audit the ledger", subcommand(parseRun, runHelp, (*settings).execute)},
+		{"run", "test every chosen strategy under every chosen fault, and audit the ledger", subcommand(parseRun, runHelp, (*settings).execute)},
 		{"check", "make a few grabs at your own service, and list what to correct in its description", subcommand(parseCheck, help("check", checkFlags), (*settings).check)},
 		{"init", "write the file that describes your own service, by asking and trying", subcommand(parseInit, help("init", initFlags), (*initSettings).execute)},
 		{"explore", "search for the shortest schedule that breaks a strategy", subcommand(parseExplore, help("explore", newExploreSettings().flags), (*exploreSettings).execute)},

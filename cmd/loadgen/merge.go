@@ -71,7 +71,7 @@ func mergeFolders(line *flags.Line) (*settings, error) {
 			count, recorded = share.Count, args
 		}
 		if share.Count != count || !slices.Equal(args, recorded) {
-			return nil, fmt.Errorf("%s: its flags are not those of %s: merge shards of one run", dir, line.Args[0])
+			return nil, fmt.Errorf("%s: its flags differ from those of %s: merge shards of the same run", dir, line.Args[0])
 		}
 		if from[share.Index] != "" {
 			return nil, fmt.Errorf("%s: is shard %d, and so is %s: leave out one of the two", dir, share.Index, from[share.Index])

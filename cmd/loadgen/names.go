@@ -222,7 +222,7 @@ func parsePIDs(text string) ([]int, error) {
 			return nil, fmt.Errorf("%q must be a process id of at least 2, as ps and pgrep print it", word)
 		}
 		if slices.Contains(pids[:i], pids[i]) {
-			return nil, fmt.Errorf("%d is named twice: each target needs a process of its own", pids[i])
+			return nil, fmt.Errorf("%d is named twice: name a different process for each target", pids[i])
 		}
 	}
 	return pids, nil
@@ -236,7 +236,7 @@ func parseTargets(text string) ([]string, error) {
 	for i, target := range list {
 		if registry.IsSource(target) {
 			if len(list) > 1 {
-				return nil, fmt.Errorf("%s finds all instances: name nothing else beside it", target)
+				return nil, fmt.Errorf("%s finds all instances: do not name others", target)
 			}
 			_, err := registry.Parse(target)
 			return list, err

@@ -69,7 +69,7 @@ func (s *settings) contradicts(run *experiment.Run) error {
 		if i := slices.IndexFunc(recorded, func(other string) bool { return strings.HasPrefix(other, name+"=") }); i >= 0 {
 			before = "with " + recorded[i]
 		}
-		return fmt.Errorf("%s: it contradicts %s, which was run %s: leave it out", arg, s.resume, before)
+		return fmt.Errorf("%s: it contradicts %s, which ran %s: leave it out", arg, s.resume, before)
 	}
 	return nil
 }

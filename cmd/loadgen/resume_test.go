@@ -136,9 +136,9 @@ func TestResumeContradicted(t *testing.T) {
 	elsewhere("cpus", func(e *experiment.Environment) { e.CPUs += 7 })
 	elsewhere("go", func(e *experiment.Environment) { e.Go = "go1.2" })
 	for args, want := range map[string]string{
-		"-resume x -orders 6":         "-orders=6: it contradicts x, which was run with -orders=5",
-		"-resume x -drivers 6":        "-drivers=6: it contradicts x, which was run without -drivers",
-		"-resume x -seed 4":           "-seed=4: it contradicts x, which was run with -seed=3",
+		"-resume x -orders 6":         "-orders=6: it contradicts x, which ran with -orders=5",
+		"-resume x -drivers 6":        "-drivers=6: it contradicts x, which ran without -drivers",
+		"-resume x -seed 4":           "-seed=4: it contradicts x, which ran with -seed=3",
 		"-resume x -out y":            "-out y: a resumed run continues in its own folder",
 		"-resume nowhere":             "nowhere has no run.json",
 		"-resume old":                 "does not record the flags",
@@ -150,7 +150,7 @@ func TestResumeContradicted(t *testing.T) {
 		"-resume ledger-query":        `-ledger-query "touch x/owned": repeat this flag`,
 		"-resume target-file":         `-target-file "touch x/owned": repeat this flag`,
 		"-resume cpus":                "were measured with cpus ",
-		"-resume go":                  "were measured with go go1.2, and here it is go",
+		"-resume go":                  "were measured with go go1.2, but here it is go",
 	} {
 		var stdout, stderr bytes.Buffer
 		code := exitOf(context.Background(), strings.Fields(args), &stdout, &stderr)

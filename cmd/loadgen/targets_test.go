@@ -86,8 +86,8 @@ func TestTargetFile(t *testing.T) {
 		"targets: http://h:1\npth: /a":                                  `-target-file: my.yaml:2:1: there is no key "pth"; did you mean path?`,
 		"targets: http://h:1\n\npath: grab":                             "-target-file: my.yaml:3:7: path: ",
 		"targets: http://h:1\nwork: 5ms":                                `my.yaml:2:1: there is no key "work"`,
-		"path: /g/{order}":                                              "-target-file my.yaml: describes a service of your own, and none is named",
-		"targets: http://h:1\nfirst-order: 1\ngrabbed: 2xx\ntaken: 204": "-target-file: my.yaml:4:8: taken: an answer of 204 would be both",
+		"path: /g/{order}":                                              "-target-file my.yaml: describes your own service, but none is named",
+		"targets: http://h:1\nfirst-order: 1\ngrabbed: 2xx\ntaken: 204": "-target-file: my.yaml:4:8: taken: an answer of 204 would mean both",
 		"targets: http://h:1\ndb: u@tcp(h)/d\nledger-query: DELETE":     "-target-file: my.yaml:3:15: ledger-query: ",
 		"targets: http://h:1\nfirst-order: 7\nopen-orders: /o":          "-target-file: my.yaml:2:14: first-order: has no effect because -open-orders",
 	} {
@@ -293,7 +293,7 @@ func TestPlainTarget(t *testing.T) {
 		says    string
 		verdict catalog.Verdict
 	}{
-		{nil, int(exitUsage), "Say with -first-order ID", ""},
+		{nil, int(exitUsage), "name the first one with -first-order ID", ""},
 		{[]string{"-first-order", "1", "-strategies", "setnx"}, int(exitUsage), "-strategies has no effect", ""},
 		{append(shape, "-first-order", "1"), int(exitDone), "", catalog.Safe},
 		{append(shape, "-first-order", "1"), int(exitDone), "", catalog.Unknown}, // which are taken now

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 
+	"grablab/internal/catalog"
 	"grablab/internal/explore"
 	"grablab/internal/flags"
 	"grablab/internal/grab/lock"
@@ -110,7 +111,7 @@ func (w *workshopSettings) execute(ctx context.Context, stdout, stderr io.Writer
 	err := w.run(ctx, stdout, stderr)
 	switch {
 	case errors.Is(err, context.Canceled):
-		fmt.Fprintln(stderr, "interrupted: what was done before is kept")
+		fmt.Fprintln(stderr, "interrupted: your progress is kept")
 		return exitInterrupted
 	case errors.Is(err, workshop.ErrAnswer):
 		err = flags.Usage("%s", answerError(err))
@@ -294,7 +295,7 @@ func (w *workshopSettings) split(e workshop.Exercise) ([][]string, error) {
 	if w.file != "" {
 		i := slices.IndexFunc(e.Questions, func(q workshop.Question) bool { return q.File })
 		if i < 0 {
-			return nil, flags.Usage("exercise %d has no answer that is a file; -answer takes its answer", e.Number)
+			return nil, flags.Usage("exercise %d does not take a file: give the answer with -answer", e.Number)
 		}
 		if words == nil {
 			words = slices.Repeat([]string{workshop.Leave}, len(e.Questions)-1)
@@ -311,7 +312,7 @@ func (w *workshopSettings) split(e workshop.Exercise) ([][]string, error) {
 		all, words = append(all, words[:n]), words[n:]
 	}
 	if len(words) > 0 || slices.ContainsFunc(all, func(a []string) bool { return len(a) == 0 }) {
-		return nil, flags.Usage("-answer %q: want %d, with commas between them; - leaves a question", w.answer, e.Words())
+		return nil, flags.Usage("-answer %q: must have %s, separated by commas; - skips a question", w.answer, catalog.Plural(e.Words(), "value", "values"))
 	}
 	return all, nil
 }

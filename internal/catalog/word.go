@@ -19,7 +19,7 @@ var Words = []Word{
 	{"unacknowledged grab", []string{"unacknowledged", "unacknowledged_grabs"}, "a row of the ledger whose client was not told `grabbed`"},
 	{"overlap", []string{"overlaps"}, "two holders of one order's lock inside their critical sections at once, as the instances recorded it. A lock can overlap without a double-grab: a guard or a fence may refuse the second write"},
 	{"near miss", []string{"near misses", "near_misses"}, "a stale or second write that a guard or a fence refused"},
-	{"strike point", []string{"point", "points"}, "a place in a grab at which a fault strikes: before or after a remote call, of a driver that is alone, waiting or handing over"},
+	{"strike point", []string{"point", "points"}, "a place in a grab at which a fault is injected: before or after a remote call, of a driver that is alone, waiting or handing over"},
 	{"struck", nil, "the number of points at which the fault struck, out of all points that it can reach. In `run.json`, and if a run has no points, the requests that it hit"},
 	{"exclusive", nil, "`yes`: no overlap; `no`: there was one; `?`: not known; `-`: there is no lock"},
 	{"belief gap", []string{"belief_gap_ms"}, "the longest time from the moment at which a lease was lost to the moment at which its holder knew"},

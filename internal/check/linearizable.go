@@ -33,7 +33,7 @@ func linearizable(e Evidence) Verdict {
 	}
 	switch {
 	case len(wrong) > 0:
-		return fail("the grabs of %s have no sequence in which only %s, those of order %d among them",
+		return fail("the grabs of %s fit no sequence in which only %s, for example those of order %d",
 			Plural(len(wrong), "order", "orders"), first, wrong[0])
 	case e.Record.MissingEvents > 0:
 		return eventsLost(e.Record)

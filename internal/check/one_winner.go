@@ -20,7 +20,7 @@ func oneWinner(e Evidence) Verdict {
 	}
 	c := CountGrabs(e.Ledger, e.Units)
 	if e.Foreign && c.DoubleGrabs > 0 && CountGrabs(e.WithoutRepeats(1), e.Units).DoubleGrabs == 0 {
-		return unknown("every row too many repeats an order and its driver, as on order %d with %d rows: the query may double rows, or the service may write them twice", c.Most, c.MostRows)
+		return unknown("every surplus row repeats an order and its driver, for example %[2]d rows of order %[1]d: the query may double rows, or the service may write them twice", c.Most, c.MostRows)
 	}
 	if e.Units > 1 {
 		return oversold(e, c, "sold")
@@ -46,7 +46,7 @@ func oneWinnerTold(e Evidence) Verdict {
 		switch winners[p.Order]++; {
 		case winners[p.Order] <= e.units():
 		case e.Units > 1:
-			return unknown("order %d of %d units may have one winner more, whose answer was lost", p.Order, e.Units)
+			return unknown("order %d of %d units may have another winner, whose answer was lost", p.Order, e.Units)
 		default:
 			return unknown("order %d may have a second winner, whose answer was lost", p.Order)
 		}

@@ -147,7 +147,7 @@ func judgeClaims(cfg Config, set sim.Setting, failures []Failure) []Failure {
 	return kept
 }
 
-// leavesBehind reports whether the fault makes a strategy leave its lock behind, because it does
+// leavesBehind reports whether a strategy leaves its lock behind under the fault, because it does
 // not recognize its own lock (F25).
 func leavesBehind(s lock.Strategy, f catalog.Fault) bool {
 	return f == catalog.ReplyLost && slices.Contains(s.Breaks, "F25") || f == catalog.SentTwice && s.RefusesItself

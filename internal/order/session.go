@@ -210,8 +210,8 @@ func (x *session) grant(tx *gorm.DB, c Claim) error {
 // LookAgain limits the search for a claim whose commit was not confirmed.
 const LookAgain = 5 * time.Second
 
-// lookAgain finds out whether a claim with an unconfirmed commit was written (F33). It first locks
-// the order's row, and so waits for a commit that is still running.
+// lookAgain finds out whether a claim with an unconfirmed commit was written (F33). It locks the
+// order's row first, because the commit may still be running.
 func (s *SQL) lookAgain(ctx context.Context, c Claim, lost error) error {
 	if c.Token == "" {
 		return fmt.Errorf("order: a claim without a token cannot be found again: %w", lost)

@@ -135,8 +135,8 @@ func (m *enabledSteps) resumes() {
 	}
 }
 
-// time adds the steps that let time pass. They are free if no call can continue. Otherwise a timer
-// counts as a preemption, and the end of a lease counts as a fault.
+// time adds the steps that let time pass. They are free if no call can continue. Otherwise they
+// count as preemptions or faults.
 func (m *enabledSteps) time() {
 	if m.x.world.elapsed()-m.x.progressAt > horizon*m.x.cluster.TTL+m.x.cluster.Wait+m.x.cluster.Work {
 		return // whatever still runs will never end, such as a renewal without a holder

@@ -215,8 +215,8 @@ func (g *gate) wait(c *call, line *[]*call) error {
 	}
 }
 
-// patience returns a channel that signals when the caller stops waiting. Database clients then
-// react to their context, but go-redis only to a deadline.
+// patience returns a channel that signals when the caller stops waiting. A database client stops
+// when its context ends, and go-redis only at a deadline.
 func (c *call) patience() (over <-chan time.Time, stop func()) {
 	if c.heedsContext() {
 		over := make(chan time.Time)

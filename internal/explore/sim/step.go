@@ -37,8 +37,8 @@ func (x *execution) prepare(s schedule.Step) {
 		}
 	}
 	x.begun = append(x.begun, s)
-	// After a step without an actor, such as a fault of a server, no actor counts as preempted. A
-	// late arrival is not a move of its sender.
+	// After a step without an actor, such as a fault of a server, any actor may continue without
+	// a preemption. A late arrival is not a move of its sender.
 	if s.Kind != schedule.ArrivesLate {
 		x.current = x.world.named(s.Actor)
 	}

@@ -266,8 +266,8 @@ type Promises struct {
 // OutlivesHolder reports whether the lock stays when its holder dies, because it is a key in Redis.
 func (s Strategy) OutlivesHolder() bool { return s.Needs&(Redis|RedisQuorum) != 0 }
 
-// GuardedBy returns the guard that the strategy uses if asked is requested. "" means the default,
-// and a fixed guard never changes.
+// GuardedBy returns the guard for the strategy, given the guard that the user asked for. "" means
+// the default, and a fixed guard never changes.
 func (s Strategy) GuardedBy(asked order.Guard) order.Guard {
 	if asked == "" || s.FixedGuard {
 		return s.Guard

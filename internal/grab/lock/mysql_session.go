@@ -12,8 +12,8 @@ import (
 	"grablab/internal/order"
 )
 
-// serverWait is how long one statement waits for a lock, because the database counts in whole
-// seconds. It also limits how long the server waits for a client that is gone.
+// serverWait is how long one statement waits for a lock in the database. It also limits how long
+// the server waits for a client that has gone.
 const serverWait = time.Second
 
 // A sessionLocker is the common part of the locks in the database. A lease is a database

@@ -71,7 +71,7 @@ func ParseAssert(text string) (a Assert, err error) {
 		a.Strategy, a.Fault, rest = name, catalog.Fault(fault), strings.TrimSpace(claim)
 		switch {
 		case name == "":
-			return a, fmt.Errorf("%w: a strategy must stand before the colon", ErrAssert)
+			return a, fmt.Errorf("%w: a strategy must come before the colon", ErrAssert)
 		case hasFault && !slices.Contains(catalog.RunFaults, a.Fault):
 			return a, fmt.Errorf("%w: there is no fault %q", ErrAssert, fault)
 		}
@@ -99,7 +99,7 @@ func ParseAssert(text string) (a Assert, err error) {
 	rest = strings.TrimSpace(rest[at+len(a.Op):])
 	a.Number, err = strconv.ParseFloat(rest, 64)
 	if err != nil || math.IsNaN(a.Number) || math.IsInf(a.Number, 0) {
-		return a, fmt.Errorf("%w: %s is a number, and %q is none", ErrAssert, a.Figure, rest)
+		return a, fmt.Errorf("%w: %s is a number, but %q is not", ErrAssert, a.Figure, rest)
 	}
 	return a, nil
 }

@@ -59,7 +59,7 @@ func TestParseAssertRefuses(t *testing.T) {
 		"load_held==yes":         `no field "load_held"`,
 		"setnx/nofault:grabs==0": `no fault "nofault"`,
 		"setnx/:grabs==0":        `no fault ""`,
-		":grabs==0":              "a strategy must stand before the colon",
+		":grabs==0":              "a strategy must come before the colon",
 	} {
 		_, err := experiment.ParseAssert(text)
 		if !errors.Is(err, experiment.ErrAssert) && !errors.Is(err, experiment.ErrNoFigure) || !strings.Contains(err.Error(), want) {

@@ -93,7 +93,7 @@ func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *work
 	}
 	if of.warmup != nil {
 		if err := of.warmup(ctx); err != nil {
-			m.invalid = fmt.Sprintf("not measured: the warm-up broke off: %v", err)
+			m.invalid = fmt.Sprintf("not measured: the warm-up failed: %v", err)
 			return m
 		}
 	}
@@ -158,7 +158,7 @@ func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *work
 		reasons.add(errors.New(why), unreadable)
 	}
 	if how := w.fleet.EndedByItself(); how != "" && w.fleet.IsService() {
-		reasons.add(errors.New(how), "an instance of the service ended by itself, and its output in the result folder may say why")
+		reasons.add(errors.New(how), "an instance of the service exited unexpectedly, and its output in the result folder may say why")
 	}
 	c.withhold(reasons)
 	m.invalid = reasons.first

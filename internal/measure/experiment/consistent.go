@@ -29,11 +29,11 @@ func (r *Run) contradicts(c Cell) error {
 	}
 	switch {
 	case c.Interrupted && r.Complete:
-		return errors.New("it was interrupted, and the run is complete")
+		return errors.New("it was interrupted, but the run is complete")
 	case c.Sale != nil && c.Sale.Stock != max(r.Config.Stock, 1):
-		return fmt.Errorf("its orders have %d units, and those of the run have %d", c.Sale.Stock, max(r.Config.Stock, 1))
+		return fmt.Errorf("its orders have %d units, but those of the run have %d", c.Sale.Stock, max(r.Config.Stock, 1))
 	case len(c.Repetitions) > max(r.Config.Repeat, 1):
-		return fmt.Errorf("it has %d repetitions, and the run has %d", len(c.Repetitions), max(r.Config.Repeat, 1))
+		return fmt.Errorf("it has %d repetitions, but the run has %d", len(c.Repetitions), max(r.Config.Repeat, 1))
 	default:
 		return nil
 	}

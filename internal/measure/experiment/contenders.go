@@ -50,8 +50,8 @@ func (s *strike) isTooLate(c *contest) bool {
 		time.Since(c.heldSince)+s.contendFor() > s.in.w.lease(s.in.cell)*9/10
 }
 
-// awaitExpiry waits until the leases of the faulted drivers have expired, if the lock refuses other
-// drivers instead of letting them wait. Drivers that came earlier would only be refused.
+// awaitExpiry waits until the leases of the faulted drivers have expired, if the lock does not let
+// other drivers wait. Otherwise they would only be refused.
 func (s *strike) awaitExpiry(ctx context.Context) error {
 	waits := s.in.trail.service != nil || len(s.in.trail.calls[fault.Waiting]) > 0
 	if waits || s.in.strategy.Excludes != catalog.Global || s.in.fault.ContendFor < 1 || wait.For(ctx, s.in.w.lease(s.in.cell)*11/10) {

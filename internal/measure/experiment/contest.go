@@ -88,9 +88,9 @@ func (in *injection) contest(n int, p fault.Point) *contest {
 	return c
 }
 
-// tokensDecide reports whether a waiting driver must continue after the first other driver has
-// written. If the lock has lost its token counter, a second one would get a token that is as high
-// as the waiting driver's.
+// tokensDecide reports whether a waiting driver must continue as soon as one other driver has
+// written. If the lock has lost its counter, another one could get the same token as the waiting
+// driver.
 func (in *injection) tokensDecide(p fault.Point) bool {
 	return in.w.cfg.units() > 1 && in.cell.Guard == order.FenceWrite && p.Role == fault.Waiting && in.fault.Course != fault.Released
 }

@@ -251,7 +251,7 @@ func TestServicesOfOthers(t *testing.T) {
 					w.WriteHeader(http.StatusConflict)
 				}
 			}
-		}()}, target.Spec{}, "", nil, catalog.Unsafe, []string{"grabbed more than once; at least, for"}},
+		}()}, target.Spec{}, "", nil, catalog.Unsafe, []string{"grabbed more than once, and"}},
 		{"says taken to the winner", &shop{answer: func(w http.ResponseWriter, _ bool) { w.WriteHeader(http.StatusConflict) }}, target.Spec{}, "", nil, catalog.Unknown, []string{"is not open"}},
 
 		{"orders that were used before", &shop{used: func(int64) bool { return true }}, target.Spec{}, "", nil, catalog.Unknown, []string{"is not open", "used before", "-first-order"}},

@@ -158,7 +158,7 @@ func (in *injection) choosePoints(ctx context.Context) (err error) {
 		in.points = slices.DeleteFunc(in.points, func(p fault.Point) bool { return p.String() != in.w.cfg.At.String() })
 	}
 	if len(in.points) == 0 {
-		return fmt.Errorf("%s strikes at none of its points: %s", in.fault.Name, names(all))
+		return fmt.Errorf("%s cannot be injected at any of its points: %s", in.fault.Name, names(all))
 	}
 	return nil
 }
@@ -400,7 +400,7 @@ func (in *injection) strikeAll(ctx context.Context) error {
 				return err
 			}
 			if err := s.run(ctx, in.prepared.Strikes[n]); err != nil {
-				return fmt.Errorf("experiment: the injection broke off: %w", err)
+				return fmt.Errorf("experiment: the injection failed: %w", err)
 			}
 			struck = true
 		}

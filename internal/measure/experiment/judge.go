@@ -18,7 +18,7 @@ func judge(c Cell, m measured) (catalog.Verdict, string) {
 	case m.repeated == "" && value(c.DoubleGrabs) > 0:
 		return catalog.Unsafe, share(*c.OrdersDoubleGrabbed, c.Orders, "was", "were") + c.tooOften() + at(c.Points, is(catalog.Unsafe)) + m.note
 	case m.repeated == "" && c.Sale != nil && value(c.Sale.OverLimit) > 0:
-		return catalog.Unsafe, check.Plural(*c.Sale.OverLimit, "unit was", "units were") + " sold to drivers who had as many as one may have"
+		return catalog.Unsafe, check.Plural(*c.Sale.OverLimit, "unit was", "units were") + " sold to drivers who already had the maximum"
 	case c.Sale != nil && len(c.Points) == 0 && value(c.Sale.Undersold) > 0: // under a fault, the probes find the units that are stuck
 		return catalog.Stuck, check.Plural(*c.Sale.Undersold, "unit was", "units were") + " left, and drivers were refused after the last sale"
 	case c.StuckOrders != nil && *c.StuckOrders > 0:
@@ -36,11 +36,11 @@ func judge(c Cell, m measured) (catalog.Verdict, string) {
 	case slices.ContainsFunc(c.Points, leftUnits):
 		return catalog.Unknown, "not sold out: no two drivers competed for the last unit" + at(c.Points, leftUnits)
 	case slices.ContainsFunc(c.Points, is(catalog.Unknown)):
-		return catalog.Unknown, c.tooFew() + " got as far as the failure requires, past the lock or to it after the lease had ended" + at(c.Points, is(catalog.Unknown))
+		return catalog.Unknown, c.tooFew() + " got far enough for a failure: past the lock, or to it after the lease had ended" + at(c.Points, is(catalog.Unknown))
 	case m.vacuous != "":
 		return catalog.Unknown, m.vacuous
 	case len(m.competed) < 2:
-		return catalog.Unknown, "one instance alone served"
+		return catalog.Unknown, "only one instance served"
 	case *c.ContendedOrders == 0:
 		return catalog.Unknown, "no order was contended"
 	case len(c.Points) == 0 && m.tried < c.Orders: // under a fault, the probes have tried every order
@@ -60,7 +60,7 @@ func (m measured) withoutWinner() string {
 	if m.accounting == nil || len(m.winnerless) == 0 {
 		return ""
 	}
-	text := fmt.Sprintf("; of order %d drivers are told that it is taken, and the ledger names no winner", m.winnerless[0])
+	text := fmt.Sprintf("; drivers are told that order %d is taken, but the ledger names no winner", m.winnerless[0])
 	if m.evidence.Foreign {
 		text += ". If another table names the winner, read it with -ledger-query too; if the order was used before, name a fresh one with -first-order"
 	}

@@ -64,8 +64,8 @@ func TestJudge(t *testing.T) {
 		{"stuck orders not counted", calmCell, []change{func(c *Cell, _ *measured) { c.StuckOrders = nil }}, catalog.Unknown, "stuck orders could not be counted"},
 		{"a point was missed once", struckCell, []change{missed}, catalog.Unknown, "the fault did not strike: after read"},
 		{"a point was never struck", struckCell, []change{func(c *Cell, _ *measured) { c.Points[1].Struck = 0 }}, catalog.Unknown, "the fault did not strike: before claim 1"},
-		{"nobody competed at a point", struckCell, []change{unclear}, catalog.Unknown, "no contender got as far as the failure requires, past the lock or to it after the lease had ended: before claim 1"},
-		{"one instance served", calmCell, []change{func(_ *Cell, m *measured) { delete(m.competed, "8004") }}, catalog.Unknown, "one instance alone served"},
+		{"nobody competed at a point", struckCell, []change{unclear}, catalog.Unknown, "no contender got far enough for a failure: past the lock, or to it after the lease had ended: before claim 1"},
+		{"one instance served", calmCell, []change{func(_ *Cell, m *measured) { delete(m.competed, "8004") }}, catalog.Unknown, "only one instance served"},
 		{"no contention", calmCell, []change{func(c *Cell, _ *measured) { c.ContendedOrders = new(0) }}, catalog.Unknown, "no order was contended"},
 		{"no order was grabbed", calmCell, []change{func(c *Cell, _ *measured) { c.OrdersGrabbed = new(0) }}, catalog.Unknown, "no order was grabbed at all"},
 		{"sold out", calmCell, []change{func(c *Cell, _ *measured) { c.Sale, c.Grabs = &Sale{Stock: 5, Undersold: new(0)}, new(50) }}, catalog.Safe, ""},
@@ -73,14 +73,14 @@ func TestJudge(t *testing.T) {
 			c.Sale, c.Grabs, c.DoubleGrabs, c.OrdersDoubleGrabbed = &Sale{Stock: 5, Undersold: new(3)}, new(52), new(2), new(1)
 		}}, catalog.Unsafe, "1 of 10 orders was sold more than 5 times"},
 		{"undersold", calmCell, []change{func(c *Cell, _ *measured) { c.Sale, c.Grabs = &Sale{Stock: 5, Undersold: new(3)}, new(47) }}, catalog.Stuck, "3 units were left, and drivers were refused after the last sale"},
-		{"too many to one driver", calmCell, []change{func(c *Cell, _ *measured) { c.Sale, c.Grabs = &Sale{Stock: 5, OverLimit: new(1)}, new(50) }}, catalog.Unsafe, "1 unit was sold to drivers who had as many as one may have"},
+		{"too many to one driver", calmCell, []change{func(c *Cell, _ *measured) { c.Sale, c.Grabs = &Sale{Stock: 5, OverLimit: new(1)}, new(50) }}, catalog.Unsafe, "1 unit was sold to drivers who already had the maximum"},
 		{"not sold out", calmCell, []change{func(c *Cell, _ *measured) { c.Sale, c.Grabs = &Sale{Stock: 5, Undersold: new(0)}, new(49) }}, catalog.Unknown, "not sold out: no two drivers competed for the last unit"},
 		{"sold out under a fault", struckCell, []change{units(0)}, catalog.Safe, ""},
 		{"oversold at a point", struckCell, []change{units(0), double, func(c *Cell, _ *measured) { c.Points[1].Verdict = catalog.Unsafe }}, catalog.Unsafe, "2 of 4 orders were sold more than 2 times: before claim 1"},
 		{"a unit left at a point, which a fresh driver gets", struckCell, []change{units(1), unclear}, catalog.Unknown, "not sold out: no two drivers competed for the last unit: before claim 1"},
 		{"a unit left at a point, which nobody gets", struckCell, []change{units(1), stuck, func(c *Cell, _ *measured) { c.Points[1].Verdict = catalog.Stuck }}, catalog.Stuck, "1 of 4 orders can no longer be grabbed: before claim 1"},
 		{"a unit left where the fault did not strike", struckCell, []change{units(1), unclear, missed}, catalog.Unknown, "the fault did not strike: after read"},
-		{"too few competed at a point for the units", struckCell, []change{units(0), unclear}, catalog.Unknown, "fewer than 2 contenders got as far as the failure requires, past the lock or to it after the lease had ended: before claim 1"},
+		{"too few competed at a point for the units", struckCell, []change{units(0), unclear}, catalog.Unknown, "fewer than 2 contenders got far enough for a failure: past the lock, or to it after the lease had ended: before claim 1"},
 		{"an order was not tried", calmCell, []change{func(_ *Cell, m *measured) { m.tried = 9 }}, catalog.Unknown, "1 of 10 orders was not tried: no driver got past the lock"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -182,13 +182,13 @@ func TestContradictsTheHeader(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, change := range map[string]func(*Run, *Cell){
-		"the run has cpus 2, and here it is 4":                 func(_ *Run, c *Cell) { c.Environment.CPUs = 4 },
-		"the run has redis Redis 7, and here it is Redis 8":    func(r *Run, _ *Cell) { r.Environment.Redis = "Redis 7" },
-		"the run has stack embedded, and here it is local":     func(r *Run, _ *Cell) { r.Environment.Stack = "embedded" },
-		"its orders have 3 units, and those of the run have 5": func(_ *Run, c *Cell) { c.Sale.Stock = 3 },
-		"its orders have 5 units, and those of the run have 1": func(r *Run, _ *Cell) { r.Config.Stock = 0 },
-		"it has 3 repetitions, and the run has 2":              func(_ *Run, c *Cell) { c.Repetitions = make([]Repetition, 3) },
-		"it was interrupted, and the run is complete":          func(_ *Run, c *Cell) { c.Interrupted = true },
+		"the run has cpus 2, but here it is 4":                 func(_ *Run, c *Cell) { c.Environment.CPUs = 4 },
+		"the run has redis Redis 7, but here it is Redis 8":    func(r *Run, _ *Cell) { r.Environment.Redis = "Redis 7" },
+		"the run has stack embedded, but here it is local":     func(r *Run, _ *Cell) { r.Environment.Stack = "embedded" },
+		"its orders have 3 units, but those of the run have 5": func(_ *Run, c *Cell) { c.Sale.Stock = 3 },
+		"its orders have 5 units, but those of the run have 1": func(r *Run, _ *Cell) { r.Config.Stock = 0 },
+		"it has 3 repetitions, but the run has 2":              func(_ *Run, c *Cell) { c.Repetitions = make([]Repetition, 3) },
+		"it was interrupted, but the run is complete":          func(_ *Run, c *Cell) { c.Interrupted = true },
 	} {
 		r := run()
 		change(r, &r.Cells[0])

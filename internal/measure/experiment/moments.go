@@ -48,10 +48,10 @@ func (cfg Config) checkMoments(at *fleet.Fleet) error {
 	case !process[catalog.ProcessStopped] && !process[catalog.ProcessKilled]:
 		return fmt.Errorf("%w: -target-pid has no effect: only the faults pause and crash strike a process", fleet.ErrRefused)
 	case process[catalog.ProcessStopped] && at.Foreign && cfg.Target.Lease == 0:
-		return fmt.Errorf("%w: pause needs -lease D, for how long their lock lives without renewal: it must last longer than that", fleet.ErrRefused)
+		return fmt.Errorf("%w: pause needs -lease D, the lifetime of their lock without renewal, because a pause must last longer", fleet.ErrRefused)
 	case process[catalog.ProcessKilled] && len(cfg.theirStrategies(at)) > 1:
-		return fmt.Errorf("%w: crash kills a target, and only its owner can start it again: name one strategy with -strategies, "+
-			"start it again after that run, and continue with the next strategy", fleet.ErrRefused)
+		return fmt.Errorf("%w: crash kills a target, which only you can start again: name one strategy with -strategies, "+
+			"restart the target after the run, and continue with the next strategy", fleet.ErrRefused)
 	}
 	return nil
 }
@@ -64,7 +64,7 @@ func (in *injection) chooseMoments(ctx context.Context) error {
 		return err
 	}
 	if in.fault.Name.Entry().Process == catalog.ProcessStopped && lease == 0 && in.w.cfg.Target.Lease == 0 && !in.w.fleet.Known() {
-		return errors.New("for how long must a pause last? Say with -lease D for how long their lock lives without renewal")
+		return errors.New("it is unknown how long a pause must last: add -lease D with the lifetime of their lock without renewal")
 	}
 	if lease > 0 {
 		in.cell.LeaseMS = &lease
@@ -105,7 +105,7 @@ func (in *injection) timeGrab(ctx context.Context, first int64) (time.Duration, 
 		began := time.Now()
 		outcome, err := in.struck.Grab(ctx, first+n, n)
 		if err == nil && outcome != grab.Grabbed {
-			err = fmt.Errorf("order %d should be open, and the answer is %s", first+n, outcome)
+			err = fmt.Errorf("order %d should be open, but the answer is %s", first+n, outcome)
 		}
 		if err != nil {
 			return 0, err
@@ -170,7 +170,7 @@ func (in *injection) strikeAtMoments(ctx context.Context) error {
 			s := strike{in: in, contests: []*contest{in.following(p)}}
 			done, err := s.runAt(ctx, in.moments[i])
 			if err != nil {
-				return fmt.Errorf("experiment: the injection broke off: %w", err)
+				return fmt.Errorf("experiment: the injection failed: %w", err)
 			}
 			if done || try == momentTries {
 				in.contests = append(in.contests, s.contests...)

@@ -97,7 +97,7 @@ func TestPauseByTime(t *testing.T) {
 			if len(c.Points) != momentCount || agree < tc.atLeast {
 				t.Errorf("%d of %d moments are %s: %+v", agree, len(c.Points), tc.verdict, c.Points)
 			}
-			if n := run.Cells[2]; n.Verdict != catalog.NA || !strings.Contains(n.Reason, "-service starts one behind proxies") {
+			if n := run.Cells[2]; n.Verdict != catalog.NA || !strings.Contains(n.Reason, "start the service with -service") {
 				t.Errorf("%s: %s: %s", n.Fault, n.Verdict, n.Reason)
 			}
 			for _, pid := range cfg.Target.PIDs {

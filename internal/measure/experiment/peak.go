@@ -200,7 +200,7 @@ func limitOfBare(p *Peak) (limit, why string) {
 	case failed.isLate(p.P99MS):
 		return ByGenerator, failed.whyLate()
 	default:
-		return ByInstances, fmt.Sprintf("at %.0f/s they answered too late, or not", failed.RPS)
+		return ByInstances, fmt.Sprintf("at %.0f/s, answers came too late or not at all", failed.RPS)
 	}
 }
 
@@ -216,11 +216,11 @@ func limitOf(p, none, bare *Peak, locks bool) (limit, why string) {
 	case failed.isLate(p.P99MS):
 		return ByGenerator, failed.whyLate()
 	case locks && none != nil && above(none):
-		return ByLock, fmt.Sprintf("without a lock %.0f/s was held, with it %.0f/s was not", none.HeldRPS, failed.RPS)
+		return ByLock, fmt.Sprintf("without a lock, %.0f/s was held; with it, %.0f/s was not", none.HeldRPS, failed.RPS)
 	case bare != nil && !above(bare) && bare.LimitedBy != "":
 		return bare.LimitedBy, fmt.Sprintf("the bare endpoint held no more than %.0f/s", bare.HeldRPS)
 	case none == nil && locks:
-		return "", "there is no control without a lock"
+		return "", "there is no run without a lock to compare with"
 	case bare == nil:
 		return "", "there is no bare endpoint to tell the load generator from the instances"
 	case !above(bare):
@@ -228,7 +228,7 @@ func limitOf(p, none, bare *Peak, locks bool) (limit, why string) {
 	case p == none || !locks:
 		return ByInstances, fmt.Sprintf("the bare endpoint held %.0f/s, the grab without a lock failed at %.0f/s", bare.HeldRPS, failed.RPS)
 	default:
-		return ByInstances, fmt.Sprintf("without a lock no more than %.0f/s was held either", none.HeldRPS)
+		return ByInstances, fmt.Sprintf("without a lock, no more than %.0f/s was held either", none.HeldRPS)
 	}
 }
 
@@ -250,7 +250,7 @@ func (s PeakStep) isLate(bound float64) bool {
 }
 
 func (s PeakStep) whyLate() string {
-	return fmt.Sprintf("at %.0f/s it sent too late: counted from sending, the p99 was %.1f ms", s.RPS, *s.P99SentMS)
+	return fmt.Sprintf("at %.0f/s, requests were sent too late: measured from sending, the p99 was %.1f ms", s.RPS, *s.P99SentMS)
 }
 
 // String formats the step, as in "400/s: p99 12.3 ms, held".

@@ -90,7 +90,7 @@ func (cfg Config) excuse(s *cellSpec) *Cell {
 		return cfg.notRun(s, catalog.NA, f.NotForeign)
 	}
 	if cfg.byTime() && s.Fault.Entry().Process == catalog.ProcessRuns {
-		return cfg.notRun(s, catalog.NA, "it strikes what stands around a service, and these targets were started elsewhere; -service starts one behind proxies")
+		return cfg.notRun(s, catalog.NA, "it needs proxies around a service, and these targets have none: start the service with -service")
 	}
 	if err != nil {
 		return cfg.notRun(s, catalog.Unknown, err.Error())

@@ -295,11 +295,11 @@ func (w *worker) inspectLedger(ctx context.Context, p *Preflight, id, winner int
 	case err != nil:
 		p.add("ledger-query", "%v", err)
 	case len(rows) == 0:
-		p.Ledger = "has no row of the grab"
-		p.add("ledger-query", "driver %d won order %s, and the ledger has no row of it after %v: read the table to which the winner is added", winner, w.fleet.Shape.OrderText(id), ledgerArrives)
+		p.Ledger = "has no row for the grab"
+		p.add("ledger-query", "driver %d won order %s, but the ledger has no row for it after %v: read the table to which winners are added", winner, w.fleet.Shape.OrderText(id), ledgerArrives)
 	case !drivers[winner]:
 		p.Ledger = fmt.Sprintf("has a row of driver %d", rows[0].Driver)
-		p.add("ledger-query", "driver %d won order %s, and the ledger names driver %d: select the column with the driver of the request", winner, w.fleet.Shape.OrderText(id), rows[0].Driver)
+		p.add("ledger-query", "driver %d won order %s, but the ledger names driver %d: select the column with the driver of the request", winner, w.fleet.Shape.OrderText(id), rows[0].Driver)
 	default:
 		p.Ledger = "has " + check.Plural(len(rows), "row", "rows") + " of the order"
 	}

@@ -109,7 +109,7 @@ func TestInspectFindsMistakes(t *testing.T) {
 			{target.Spec{Path: "/tickets/{order}/grab", Grabbed: "201"}, "", "grabbed", "HTTP 200"},
 			{target.Spec{Path: "/tickets/{order}/grab", Taken: "410"}, "", "taken", "HTTP 409"},
 			{target.Spec{Path: "/tickets/{order}/grab", Grabbed: "409", Taken: "200"}, "", "open-orders", "means taken"},
-			{target.Spec{Path: "/tickets/{order}/grab", OpenOrders: []string{"/tickets -> .id"}}, "", "open-orders", "-open-orders says"},
+			{target.Spec{Path: "/tickets/{order}/grab", OpenOrders: []string{"/tickets -> .id"}}, "", "open-orders", "-open-orders expects"},
 			{target.Spec{Path: "/tickets/{order}/grab"}, "SELECT ticket_id, driver FROM winners WHERE n < 0 AND ticket_id BETWEEN ? AND ?", "ledger-query", "no row"},
 			{target.Spec{Path: "/tickets/{order}/grab"}, "SELECT ticket_id, n FROM winners WHERE ticket_id BETWEEN ? AND ?", "ledger-query", "names driver"},
 			{target.Spec{Path: "/tickets/{order}/grab"}, "SELECT id, status FROM tickets WHERE id BETWEEN ? AND ?", "open-orders", "just opened"},

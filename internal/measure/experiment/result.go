@@ -73,7 +73,7 @@ func (e Environment) Differences(now Environment) (all []string) {
 		{"etcd", e.Etcd, now.Etcd},
 	} {
 		if f.before != "" && f.now != "" && f.before != f.now {
-			all = append(all, fmt.Sprintf("%s %s, and here it is %s", f.name, f.before, f.now))
+			all = append(all, fmt.Sprintf("%s %s, but here it is %s", f.name, f.before, f.now))
 		}
 	}
 	return all

@@ -93,7 +93,7 @@ func (r *runner) open(ctx context.Context) error {
 	}
 	cut, err := r.journal.open(r.cfg.Resume != nil)
 	if cut > 0 {
-		r.progress.say("events.jsonl ended in half a line, of %d bytes, which is cut off", cut)
+		r.progress.say("events.jsonl ended with an incomplete line of %d bytes, which was removed", cut)
 	}
 	if err == nil && r.cfg.Shard != nil {
 		err = r.save(r.run) // so that a merge can name this shard even if the shard is killed

@@ -212,7 +212,7 @@ func (w *worker) listRenewals(ctx context.Context, in *fleet.Instance, order int
 	}
 	defer func() { err = errors.Join(err, done()) }()
 	if met, err := in.Held(ctx, dryHold, 1, dryStep); err != nil || len(met) == 0 {
-		return nil, cmp.Or(err, errors.New("the grab did not come to its work"))
+		return nil, cmp.Or(err, errors.New("the grab did not reach its work"))
 	}
 	_, meanwhile, err := listedFor(ctx, in, lease*2/3)
 	for _, c := range meanwhile {
@@ -309,7 +309,7 @@ func (w *worker) checkReadable(t trail) error {
 		return fmt.Errorf("%s: %s", unreadable, why)
 	}
 	if t.claim == nil {
-		return fmt.Errorf("a grab makes no write to the database that the proxies see, only %s: the service must write through the address in {db} or {postgres}, and win the order of a dry run",
+		return fmt.Errorf("the proxies saw no write of a grab to the database, only %s: the service must use the address in {db} or {postgres}, and win the order of a test grab",
 			callNames(t.calls[fault.Alone]))
 	}
 	return nil

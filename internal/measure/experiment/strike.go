@@ -171,8 +171,8 @@ func (s *strike) arriveFor() time.Duration {
 	return arrivalTimeout + lease
 }
 
-// leadToPoint takes the next step that brings a faulted driver to its point. The driver has a
-// companion, for which it waits or to which it hands over.
+// leadToPoint brings a faulted driver one step closer to its point. It needs a second driver, for
+// which the faulted one waits or to which it hands the lock over.
 func (s *strike) leadToPoint(ctx context.Context, c *contest, m heldCalls, sent map[*contest]bool) error {
 	if c.point.Role == fault.HandingOver {
 		return s.leadToRelease(ctx, c, m, sent)

@@ -39,7 +39,7 @@ func (w *worker) attach(ctx context.Context) (err error) {
 	}
 	if t.Database.DSN != "" && t.Database.Query == "" && (t.Open == nil || t.Open.ByCall()) {
 		if !w.fleet.Known() {
-			return fmt.Errorf("%w: -db has no effect on a service that is not ours: add -ledger-query SQL, which reads its ledger, or -open-orders 'sql: …'", fleet.ErrRefused)
+			return fmt.Errorf("%w: -db alone has no effect on a foreign service: add -ledger-query SQL, which reads its ledger, or -open-orders 'sql: …'", fleet.ErrRefused)
 		}
 		t.Database.Query = order.LedgerQuery
 		w.cfg.Target.Database = t.Database
@@ -214,7 +214,7 @@ func (a *accounting) notOpen() string {
 		return fmt.Sprintf("order %d is not open: all of its %s were told that it is taken, and no driver had grabbed it. Was it used before? "+
 			"Name the first of fresh orders with -first-order, or open some with -open-orders", f.id, check.Plural(a.drivers, "driver", "drivers"))
 	case f.refused == a.drivers:
-		return fmt.Sprintf("order %d cannot be asked for: the answers are %s. Is there such an order (-first-order), and is the call right (-path, -method, -body, -header)?",
+		return fmt.Sprintf("no driver could ask for order %d: the answers are %s. Check that the order exists (-first-order) and that the call is correct (-path, -method, -body, -header)",
 			f.id, a.kinds(a.errors))
 	}
 	return ""
@@ -256,7 +256,7 @@ func (w *worker) doubt(ctx context.Context, c *Cell, m *measured, drained bool) 
 		}
 	case w.ledger && promised.DoubleGrabs > winners.DoubleGrabs:
 		c.countAnswers(a)
-		m.note = ", by the answers: the ledger names fewer drivers than were told to have won, as a table does that keeps the last writer alone"
+		m.note = ", by the answers: the ledger names fewer drivers than were told that they won, as if it kept only the last writer"
 	case value(c.RepeatedRows) > 0 && winners.DoubleGrabs == 0 && !w.cfg.Target.Idempotent:
 		m.repeated = repeatedRows(*c.RepeatedRows, m.evidence.Ledger)
 	case a.unreadable:
@@ -267,14 +267,14 @@ func (w *worker) doubt(ctx context.Context, c *Cell, m *measured, drained bool) 
 	case w.ledger && unanswered > 0 && !drained:
 		reason = fmt.Sprintf("%s, and may still have been under way when the ledger was read: a longer -timeout waits for them", check.Plural(unanswered, "request was not answered", "requests were not answered"))
 	case !w.ledger && len(a.unsure) > 0:
-		reason = fmt.Sprintf("%s may hide a grab: %s. There is no ledger to ask: name it with -db and -ledger-query, or say what an answer means with -grabbed, -taken and -busy",
+		reason = fmt.Sprintf("%s may hide a grab: %s. There is no ledger to check: name it with -db and -ledger-query, or say what an answer means with -grabbed, -taken and -busy",
 			check.Plural(len(a.unsure), "answer", "answers"), a.kinds(a.hiding))
 	}
 	if reason == "" && w.fleet.Shape != target.Own {
 		reason = w.fleet.OneInstance(a.competed)
 	}
 	if n := len(a.unsure); c.LowerBound && *c.DoubleGrabs > 0 {
-		m.note += fmt.Sprintf("; at least, for %s may hide more", check.Plural(n, "answer", "answers"))
+		m.note += fmt.Sprintf(", and %s may hide more", check.Plural(n, "answer", "answers"))
 	}
 	if m.vacuous = w.whyNothingShown(c, a, m.evidence.Ledger); m.vacuous == "" {
 		m.vacuous = w.askAgain(ctx, a)
@@ -312,11 +312,11 @@ func (w *worker) whyNothingShown(c *Cell, a *accounting, rows []order.Grab) stri
 	reachedLock := a.outcomes[grab.Grabbed] + a.outcomes[grab.Taken] + a.outcomes[grab.Busy]
 	switch {
 	case c.OrdersGrabbed != nil && *c.OrdersGrabbed == 0:
-		return fmt.Sprintf("no order was grabbed at all: %s. Were these orders used before (-first-order), and are the answers read rightly (-grabbed, -taken)?", a.answersSeen())
+		return fmt.Sprintf("no order was grabbed at all: %s. Check that these orders are new (-first-order), and that the rules fit the answers (-grabbed, -taken)", a.answersSeen())
 	case unclaimed > 0:
 		return fmt.Sprintf("%s reported as taken without a grab: used before, or a winner was told that it had lost", share(unclaimed, c.Orders, "was", "were"))
 	case 2*reachedLock < a.requests:
-		return fmt.Sprintf("the targets served %d of %d requests, too few for a race: %s. If these have lost, say so with -taken", reachedLock, a.requests, a.kinds(a.errors))
+		return fmt.Sprintf("the targets served %d of %d requests, too few for a race: %s. If these answers mean that a driver lost, say so with -taken", reachedLock, a.requests, a.kinds(a.errors))
 	}
 	return a.tooSlow(c)
 }
@@ -331,8 +331,8 @@ func (w *worker) askAgain(ctx context.Context, a *accounting) string {
 	if !w.fleet.Wins(ctx, winner.Order, winner.Driver) {
 		return ""
 	}
-	return fmt.Sprintf("asked again, driver %d was told again that he has won order %d: so his may be a win of an earlier run, and from answers alone it cannot be known that these orders were fresh. "+
-		"Read the ledger (-db and -ledger-query), or open fresh orders (-open-orders)", winner.Driver, winner.Order)
+	return fmt.Sprintf("driver %d asked again and was told again that he has won order %d, so the win may be from an earlier run. The answers alone do not show that these orders were new: "+
+		"read the ledger (-db and -ledger-query), or open new orders (-open-orders)", winner.Driver, winner.Order)
 }
 
 // answersSeen formats how often each outcome was answered.
@@ -364,6 +364,6 @@ func (a *accounting) tooSlow(c *Cell) string {
 	if half <= offered+max(2*quickest, hiccup) {
 		return ""
 	}
-	return fmt.Sprintf("half of the requests were served only after %v, although all of them were due within %v, and a service that is so slow hides its races: "+
+	return fmt.Sprintf("half of the requests were served only after %v, although all of them were due within %v. Such a slow service hides its races: "+
 		"lower -rate, or let it warm up with -warmup", half.Round(time.Millisecond), offered.Round(time.Millisecond))
 }

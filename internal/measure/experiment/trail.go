@@ -377,7 +377,7 @@ func (g *dryGrab) startUntil(ctx context.Context, at control.Point) error {
 	}
 	held, err := g.in.Held(ctx, g.heldAt, 1, dryStep)
 	if err == nil && len(held) == 0 {
-		err = fmt.Errorf("driver %d did not come %s", g.driver, at)
+		err = fmt.Errorf("driver %d did not get as far as %s", g.driver, at)
 	}
 	return err
 }

@@ -49,7 +49,7 @@ type Config struct {
 }
 
 // ErrNothing means that every lock failed.
-var ErrNothing = errors.New("lockbench: nothing could be measured")
+var ErrNothing = errors.New("lockbench: no lock could be measured")
 
 // Run runs a benchmark, and calls save after every round. If ctx ends or a worker process dies, it
 // returns the result so far with the cause. A lock that fails three times is left out.

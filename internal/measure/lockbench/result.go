@@ -250,7 +250,7 @@ func (r *Result) Wrong() (wrong []string) {
 	}
 	for _, row := range r.Rows {
 		if row.Violations != nil && *row.Violations > 0 {
-			wrong = append(wrong, fmt.Sprintf("%s: %s: %d holders came in while another was inside", row.Case, row.Strategy, *row.Violations))
+			wrong = append(wrong, fmt.Sprintf("%s: %s: %d holders entered while another was inside", row.Case, row.Strategy, *row.Violations))
 		}
 	}
 	return wrong

@@ -153,7 +153,7 @@ func TestWrongNamesOverlaps(t *testing.T) {
 		}
 		return s
 	})
-	want := "closed_loop: none: 12 holders came in while another was inside"
+	want := "closed_loop: none: 12 holders entered while another was inside"
 	if !slices.Contains(r.Wrong(), want) {
 		t.Errorf("got %q, want %q", r.Wrong(), want)
 	}

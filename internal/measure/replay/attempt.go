@@ -30,8 +30,8 @@ type attempt struct {
 	began  time.Time
 	actors []*actor
 	grants []grant
-	// expired is the time until which leases may have ended because of the schedule. If a lease
-	// ends later, the machine was too slow.
+	// expired is the time until which the schedule lets leases end. If a lease ends later, the
+	// machine was too slow.
 	expired time.Duration
 	down    map[string]stack.Heal
 	ahead   map[int]time.Duration // how far the clock of each instance is ahead
@@ -312,7 +312,7 @@ func (t *attempt) await(ctx context.Context, p *actor, call control.Call) error 
 		case others && waited > t.otherCallTimeout():
 			return impossible("%s waits at another call", p.Actor.Name)
 		case waited > arrivalTimeout:
-			return impossible("no such call of %s came within %v (a subscription, or a timer of its own, cannot be held)", p.Actor.Name, arrivalTimeout)
+			return impossible("%s made no such call within %v (a subscription or a timer of the lock cannot be held)", p.Actor.Name, arrivalTimeout)
 		case !wait.For(ctx, pollInterval):
 			return context.Cause(ctx)
 		}

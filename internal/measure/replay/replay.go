@@ -203,11 +203,11 @@ func (r *replayer) say(format string, args ...any) { fmt.Fprintf(r.Out, format+"
 // check returns an error if the schedule cannot be replayed, without starting servers.
 func (cfg Config) check() error {
 	if proofs[cfg.Schedule.Property] == nil {
-		return fmt.Errorf("%w: its property is %q; on real servers these can be judged: %v",
+		return fmt.Errorf("%w: its property is %q, but on real servers only these can be judged: %v",
 			ErrCannotForce, cfg.Schedule.Property, catalog.PropertiesBy(catalog.Replay))
 	}
 	if cfg.Strategy.Needs&(lock.ZooKeeper|lock.Etcd) != 0 {
-		return fmt.Errorf("%w: %s needs servers that no step can name", ErrCannotForce, cfg.Strategy.Name)
+		return fmt.Errorf("%w: no step can name the servers of %s", ErrCannotForce, cfg.Strategy.Name)
 	}
 	for i, s := range cfg.Schedule.Steps {
 		switch s.Kind {
@@ -218,7 +218,7 @@ func (cfg Config) check() error {
 		case schedule.MessageLost, schedule.MessageTwice, schedule.MessageLate, schedule.MessagesArrive:
 			return cfg.cannot(i, "the messages of a real server cannot be held one by one")
 		case schedule.Hangs, schedule.FailsOver, schedule.Evicts, schedule.CutOff, schedule.Reaches:
-			return cfg.cannot(i, "such a step is forced by a cell of run, under its fault")
+			return cfg.cannot(i, "such a step needs loadgen run with that fault")
 		}
 	}
 	for i, a := range cfg.Schedule.Actors {
@@ -226,7 +226,7 @@ func (cfg Config) check() error {
 			return b.Instance == a.Instance && (b.Name == a.As || b.As != "" && b.As == a.As)
 		}
 		if a.As != "" && slices.ContainsFunc(cfg.Schedule.Actors[:i], again) {
-			return fmt.Errorf("%w: %s and another attempt of its driver are on one instance, where their calls cannot be told apart", ErrCannotForce, a.Name)
+			return fmt.Errorf("%w: %s and another attempt of its driver use the same instance, which cannot tell their calls apart", ErrCannotForce, a.Name)
 		}
 	}
 	return nil

@@ -151,7 +151,7 @@ func TestReplayRefuses(t *testing.T) {
 		{header + "property told\n\nA begins\n", `its property is "told"`},
 		{header + "property one-winner\n\nA begins\nA acquire 1 redis given up\nA acquire 1 redis arrives late\n", `line 9, "A acquire 1 redis arrives late"`},
 		{"strategy zookeeper\nactors A@1\nttl 3s\nproperty one-winner\n\nA begins\n", "no step can name"},
-		{"strategy setnx-driverid\nactors A@1 B@1/A\nttl 3s\nproperty one-winner\n\nA begins\n", "where their calls cannot be told apart"},
+		{"strategy setnx-driverid\nactors A@1 B@1/A\nttl 3s\nproperty one-winner\n\nA begins\n", "which cannot tell their calls apart"},
 	} {
 		_, err := Run(t.Context(), configOf(t, tt.text, ""))
 		if !errors.Is(err, ErrCannotForce) || !strings.Contains(err.Error(), tt.want) {

@@ -544,9 +544,8 @@ func (b *builder) diagram() Diagram {
 	return d
 }
 
-// silence returns the part of a pause in which the process may have been stopped: the longest time
-// without an event of its instance. The driver itself is held for the whole pause. Other drivers of
-// the instance act before the process has stopped, and after it goes on.
+// silence returns the longest part of a pause without an event of the instance, because its process
+// may only have been stopped then. Other drivers may act before and after.
 func (b *builder) silence(instance string, pause Span) Span {
 	longest, last := pause, pause.From
 	longest.To = pause.From

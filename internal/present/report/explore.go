@@ -55,7 +55,7 @@ func (e Exploration) searched() (lines []string) {
 	}
 	over := func(r explore.Result) bool { return r.Reason == explore.TimeOver }
 	if slices.ContainsFunc(e.Results, func(r explore.Result) bool { return over(r) || slices.ContainsFunc(r.Parts, over) }) {
-		lines = append(lines, "where the time is over differs from search to search; -schedules N ends each at the same schedule")
+		lines = append(lines, "a search that runs out of time ends at a different schedule each time; use -schedules N to end at the same one")
 	}
 	return lines
 }

@@ -77,7 +77,7 @@ func (e Exploration) explainEnd(b *strings.Builder, f explore.Failure) {
 		fmt.Fprintf(b, "%4d  %s\n", i+1, s)
 	}
 	if len(f.Schedule.Steps) == 0 {
-		fmt.Fprintln(b, "  there were no steps: one driver alone was given the lock, to see what its leases are like")
+		fmt.Fprintln(b, "  there were no steps: a single driver took the lock, to find out how its leases behave")
 	}
 	if f.Stack != "" {
 		lines := strings.Split(f.Stack, "\n")
@@ -96,7 +96,7 @@ func (e Exploration) explainEnd(b *strings.Builder, f explore.Failure) {
 func remedy(f explore.Failure) []string {
 	mode, ok := catalog.FindMode(f.Mode)
 	if !ok {
-		return []string{"this is none of the failure modes that have a name"}
+		return []string{"no known failure mode explains this"}
 	}
 	return []string{mode.ID + ": " + mode.Name, fmt.Sprintf("cure: %s (%s)", mode.Cure, mode.In)}
 }

@@ -44,10 +44,10 @@ func Load(dir string) (*experiment.Run, error) {
 		return nil, fmt.Errorf("%w: %s: %w", ErrNoRun, path, err)
 	}
 	if run.Schema != experiment.Schema {
-		return nil, fmt.Errorf("%w: %s has schema %d, and this program reads %d", ErrNoRun, path, run.Schema, experiment.Schema)
+		return nil, fmt.Errorf("%w: %s has schema %d, but this program reads %d", ErrNoRun, path, run.Schema, experiment.Schema)
 	}
 	if run.ID == "" && run.Config.Scenario == "" {
-		return nil, fmt.Errorf("%w: %s says neither id nor scenario, and is no record of a run", ErrNoRun, path)
+		return nil, fmt.Errorf("%w: %s has no id and no scenario, so it is not the record of a run", ErrNoRun, path)
 	}
 	if err := run.Contradiction(); err != nil {
 		return nil, fmt.Errorf("%w: %s contradicts itself: %w", ErrNoRun, path, err)

@@ -100,7 +100,7 @@ func peak() *experiment.Run {
 	none.Peak = &experiment.Peak{P99MS: 100, Steps: []experiment.PeakStep{{RPS: 200, P99MS: ptr(140.0), Held: false}}}
 	none.DoubleGrabs = nil
 	none.Peak.LimitedBy, none.Peak.LimitReason = experiment.ByInstances, "the bare endpoint held 3200/s, the grab without a lock failed at 200/s"
-	c.Peak.LimitReason = "there is no control without a lock"
+	c.Peak.LimitReason = "there is no run without a lock to compare with"
 	r := run("peak", c, none)
 	r.Bare = &experiment.Bare{Endpoint: "GET /healthz", Peak: experiment.Peak{HeldRPS: 3200, P99MS: 100, Steps: []experiment.PeakStep{
 		{RPS: 3200, P99MS: ptr(3.2), P99SentMS: ptr(3.0), Held: true}, {RPS: 6400, P99MS: ptr(130.0), P99SentMS: ptr(12.0)},
@@ -238,9 +238,9 @@ func TestLoadRefuses(t *testing.T) {
 		"":             "unexpected end",
 		"{":            "unexpected end",
 		"[]":           "cannot unmarshal",
-		`{"schema":2}`: "has schema 2, and this program reads 1",
+		`{"schema":2}`: "has schema 2, but this program reads 1",
 		`{}`:           "has schema 0",
-		`{"schema":1}`: "says neither",
+		`{"schema":1}`: "has no id and no scenario",
 	} {
 		dir := t.TempDir()
 		if err := os.WriteFile(filepath.Join(dir, report.File), []byte(text), 0o644); err != nil {

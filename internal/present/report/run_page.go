@@ -204,7 +204,7 @@ func sentence(c experiment.Cell) string {
 	}
 	switch {
 	case c.Expected == nil:
-		return text + "; nothing is claimed of it"
+		return text + "; no verdict was expected"
 	case differs(c):
 		return text + "; expected was: " + c.Claimed()
 	default:
@@ -316,9 +316,9 @@ func (d *runData) cell(run *experiment.Run, c experiment.Cell) cellData {
 	case t == nil && c.Verdict == catalog.NA:
 		data.Explains = "It was not run."
 	case t == nil && (c.Verdict == catalog.Unsafe || c.Verdict == catalog.Stuck):
-		data.Explains = "There is no drawing: nothing was recorded of what the instances did."
+		data.Explains = "There is no drawing, because the instances recorded nothing."
 	case t == nil:
-		data.Explains = "There is no drawing: no order went wrong."
+		data.Explains = "There is no drawing, because no order went wrong."
 	default:
 		if data.Explains = fmt.Sprintf("Order %d, on which %s was broken.", t.Order, t.Property); t.Property == "" {
 			data.Explains = fmt.Sprintf("Order %d, on which the database refused a late write.", t.Order)
@@ -330,7 +330,7 @@ func (d *runData) cell(run *experiment.Run, c experiment.Cell) cellData {
 		if drawn, ok := diagram.OfTimeline(t, fmt.Sprintf("%s: order %d", name(c), t.Order), c.Fault, known.Excludes, known.OutlivesHolder()); ok {
 			data.Drawing = &drawn
 		} else { // an older run recorded only the steps
-			data.Explains += " Its events were not kept, so that its steps are in the table alone."
+			data.Explains += " Its events were not kept, so only the table shows its steps."
 			drawn := diagram.OfRun(diagram.Run{Title: name(c), Property: t.Property, Steps: t.Steps})
 			data.Drawing = &drawn
 		}
@@ -388,7 +388,7 @@ func signLegend(run *experiment.Run) (lines []string) {
 		lines = append(lines, momentLegend)
 	}
 	if slices.ContainsFunc(run.Cells, func(c experiment.Cell) bool { return c.Expected == nil && c.Verdict != catalog.NA }) {
-		lines = append(lines, "of some cells nothing is claimed: the flags change what the registry speaks of, or chance decides")
+		lines = append(lines, "some cells have no expected verdict, because the flags change the conditions of the claims, or because chance decides")
 	}
 	return lines
 }

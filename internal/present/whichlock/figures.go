@@ -7,7 +7,7 @@ import (
 	"grablab/internal/measure/lockbench"
 )
 
-// figure formats x with three digits.
+// figure formats x with three significant digits.
 func figure(x float64) string {
 	switch {
 	case x >= 100:

@@ -176,8 +176,8 @@ func quoteNames(names []string) string {
 	return "`" + strings.Join(names, "`, `") + "`"
 }
 
-// lossTotals counts the unsafe points of a grab, once if holders check for a lost lock and once if
-// they do not. Helps reports whether the check makes fewer points unsafe, but no strategy safe.
+// lossTotals counts the unsafe points of a grab with and without a check for a lost lock. Helps
+// reports whether the check makes fewer points unsafe, but no strategy safe.
 type lossTotals struct {
 	Ignoring, Checking int
 	Helps              bool

@@ -64,7 +64,7 @@ func (s *Session) blank() { s.print("", "") }
 // key returns the key of a text for an exercise.
 func key(e Exercise, rest string) string { return strconv.Itoa(e.Number) + "." + rest }
 
-// with returns the facts of an exercise and those in more.
+// with returns the facts of an exercise together with those in more.
 func (s *Session) with(e Exercise, more Facts) Facts {
 	f := Facts{"n": strconv.Itoa(e.Number), "program": s.Program}
 	for _, facts := range []Facts{s.Progress.of(e).Facts, more} {

@@ -455,9 +455,8 @@ func (c *call) done(ctx context.Context) <-chan struct{} {
 
 func (c *call) ignoresContext() bool { return c.by.At != Point{} }
 
-// leave decides what happens when a stopped call's context ends. It returns nil if the call stays.
-// After a deadline, an unsent call is given up. After a cancellation, that only happens to database
-// statements.
+// leave decides what happens to a stopped call when its context ends, and returns nil if the call
+// stays. A deadline ends every unsent call, but a cancellation only database statements.
 func (h *Holds) leave(ctx context.Context, c *call) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -28,7 +28,7 @@ import (
 )
 
 // ErrRefused means that the targets cannot do what the flags ask for.
-var ErrRefused = errors.New("the targets cannot be used so")
+var ErrRefused = errors.New("the targets cannot be used like this")
 
 // Strategy is a strategy of the targets, as in GET /strategies.
 type Strategy struct {
@@ -151,11 +151,11 @@ func (f *Fleet) Identify(ctx context.Context, t target.Target) error {
 		return fmt.Errorf("%w: -admin-token has no effect: the targets have no control API; a -header goes with every grab", ErrRefused)
 	}
 	if f.Known() && t.Lease > 0 {
-		return fmt.Errorf("%w: -lease has no effect: the targets tell themselves for how long a lock lives (GET /healthz)", ErrRefused)
+		return fmt.Errorf("%w: -lease has no effect: the targets report how long a lock lives (GET /healthz)", ErrRefused)
 	}
 	opened := f.open != nil && f.open.ByCall() || f.nextOrder > 0 || !f.Foreign && f.open == nil
 	if !opened {
-		return fmt.Errorf("%w: where do orders begin? Say with -first-order ID which is the first of those that are open, or with -open-orders how some are opened", ErrRefused)
+		return fmt.Errorf("%w: it is unknown which orders are open: name the first one with -first-order ID, or say with -open-orders how to open some", ErrRefused)
 	}
 	return nil
 }
@@ -180,7 +180,7 @@ func (f *Fleet) meet(ctx context.Context, index int, in *Instance) error {
 		f.Settings, f.Strategies, f.Foreign = health.Settings, strategies, len(strategies) == 0
 	}
 	if !slices.Equal(byName(strategies), byName(f.Strategies)) {
-		return fmt.Errorf("%w: %s and %s have different strategies (GET /strategies); want instances of one service", ErrRefused, f.Instances[0].URL, in.URL)
+		return fmt.Errorf("%w: %s and %s have different strategies (GET /strategies): name instances of the same service", ErrRefused, f.Instances[0].URL, in.URL)
 	}
 	return nil
 }
@@ -210,7 +210,7 @@ func (f *Fleet) checkStrategies(names []string) error {
 		return nil
 	}
 	if f.Foreign {
-		return fmt.Errorf("%w: -strategies has no effect: the targets have no control API (GET /strategies, PUT /strategy) to be switched by", ErrRefused)
+		return fmt.Errorf("%w: -strategies has no effect: the targets have no API for switching strategies (GET /strategies, PUT /strategy)", ErrRefused)
 	}
 	known := f.Names()
 	for _, name := range names {
@@ -241,7 +241,7 @@ func (f *Fleet) openByCall(ctx context.Context, count int) (int64, error) {
 	}
 	id, err := strconv.ParseInt(strings.Join(ids, " "), 10, 64)
 	if err != nil || id < 1 || id > math.MaxInt64-int64(count) {
-		return 0, fmt.Errorf("fleet: %s answers with no number of a first order where -open-orders says: %s", f.open.Method+" "+f.open.Path.String(), says)
+		return 0, fmt.Errorf("fleet: the answer of %s has no order number where -open-orders expects it: %s", f.open.Method+" "+f.open.Path.String(), says)
 	}
 	return id, nil
 }
@@ -259,7 +259,7 @@ func (f *Fleet) openNamed(ctx context.Context, count int) (int64, error) {
 		g.Go(func() error {
 			ids, says, err := f.callToOpen(ctx, each)
 			if err == nil && len(ids) != each {
-				err = fmt.Errorf("fleet: %s was to open %d orders, and answers with %d ids where -open-orders says: %s", f.open.Method+" "+f.open.Path.String(), each, len(ids), says)
+				err = fmt.Errorf("fleet: %s should open %d orders, but its answer has %d ids where -open-orders expects them: %s", f.open.Method+" "+f.open.Path.String(), each, len(ids), says)
 			}
 			opened[i] = ids
 			return err

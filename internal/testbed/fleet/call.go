@@ -134,7 +134,7 @@ type Counters struct {
 }
 
 // ErrNoMetrics means that the targets do not report how many grabs are running.
-var ErrNoMetrics = errors.New("fleet: the targets count nothing")
+var ErrNoMetrics = errors.New("fleet: the targets do not report how many grabs are running")
 
 // Counters adds up the metrics of all running instances.
 func (f *Fleet) Counters(ctx context.Context) (Counters, error) {

@@ -204,10 +204,10 @@ func (f *Fleet) CreateStock(ctx context.Context, count, units int) (first int64,
 	}
 	err = f.call(ctx, http.MethodPost, f.Instances[0].URL+"/orders", body, &made)
 	if err == nil && (made.FirstID < 1 || made.Count != count || made.FirstID > math.MaxInt64-int64(count)) {
-		err = fmt.Errorf("fleet: %s was asked for %d orders, and answers with %d from id %d on", f.Instances[0].ID, count, made.Count, made.FirstID)
+		err = fmt.Errorf("fleet: %s was asked to open %d orders, but it answered with %d from id %d on", f.Instances[0].ID, count, made.Count, made.FirstID)
 	}
 	if err == nil && units > 1 && made.Stock != units {
-		err = fmt.Errorf("fleet: %s was asked for orders of %d units, and does not say that it has opened such (\"stock\":%d)", f.Instances[0].ID, units, units)
+		err = fmt.Errorf("fleet: %s was asked to open orders with %d units, but its answer does not confirm that (\"stock\":%d)", f.Instances[0].ID, units, units)
 	}
 	return made.FirstID, err
 }

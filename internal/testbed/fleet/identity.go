@@ -68,7 +68,7 @@ func mayBeOne(ctx context.Context, a, b *Instance) string {
 	if a.reached.Port() != b.reached.Port() || !shared && x.Is4() == y.Is4() && !(isHere(x) && isHere(y)) {
 		return ""
 	}
-	return fmt.Sprintf("%s may be one instance: %s and %s have the same port, and one program can listen at both", names, a.reached, b.reached)
+	return fmt.Sprintf("%s may be one instance: %s and %s have the same port, and one program can listen on both", names, a.reached, b.reached)
 }
 
 func hostOf(base string) string {
@@ -101,5 +101,5 @@ func (f *Fleet) OneInstance(ids map[string]bool) string {
 	if len(why) == 0 || slices.ContainsFunc(among, func(in *Instance) bool { return in.group != among[0].group }) {
 		return ""
 	}
-	return strings.Join(why, "; ") + ": name each instance by an address and port of its own"
+	return strings.Join(why, "; ") + ": give each instance its own address and port"
 }

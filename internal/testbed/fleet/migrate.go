@@ -29,7 +29,7 @@ func ParseMigration(text string) (m Migration, err error) {
 	}
 	if statement, ok := strings.CutPrefix(m.text, target.SQLPrefix); ok {
 		if m.statement = strings.TrimSpace(statement); m.statement == "" {
-			return m, errors.New("want a statement behind sql:, as in 'sql: CREATE TABLE orders (id BIGINT PRIMARY KEY)'")
+			return m, errors.New("a statement must follow sql:, as in 'sql: CREATE TABLE orders (id BIGINT PRIMARY KEY)'")
 		}
 		return m, nil
 	}

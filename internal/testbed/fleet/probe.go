@@ -52,8 +52,8 @@ func (f *Fleet) StuckOrders(ctx context.Context, first int64, count int, lease t
 }
 
 // askUntilTold asks for the order with new drivers until one is told grabbed or taken, or two
-// leases have passed. told is empty if the lock is still held. Drivers count up by step. If the
-// last tries failed, it returns the error.
+// leases have passed. Then told is empty, because the lock is still held. step is the difference
+// between two drivers.
 func (f *Fleet) askUntilTold(ctx context.Context, id, driver, step int64, lease time.Duration) (last int64, told grab.Outcome, err error) {
 	every := max(lease/20, 10*time.Millisecond)
 	deadline := time.Now().Add(2 * lease)

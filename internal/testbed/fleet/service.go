@@ -57,7 +57,7 @@ func ParseService(text string) (s Service, err error) {
 	case s.words == nil:
 		return s, errors.New("want a command, as in 'java -jar app.jar --server.port={port}'")
 	case !s.Uses("port"):
-		return s, errors.New("{port} does not stand in it: every instance would listen on the same one")
+		return s, errors.New("without {port}, every instance listens on the same port: add it")
 	}
 	return s, nil
 }
@@ -136,7 +136,7 @@ func (s Service) UsesPostgres() bool {
 	return s.Uses(postgres) || slices.ContainsFunc(s.Migrations, func(m Migration) bool { return m.command.Uses(postgres) })
 }
 
-// fill replaces the placeholders of the command by the port and the addresses of servers.
+// fill replaces the placeholders of the command with the port and the addresses of servers.
 func (s Service) fill(port string, at stack.Addresses, u Setup) (exe string, args, env []string, err error) {
 	db, err := databaseAt(at.DSN)
 	if err != nil {
@@ -264,7 +264,7 @@ func (in *Instance) AwaitGrab(ctx context.Context, order int64, within time.Dura
 		return answered == rounds, nil
 	})
 	if err == nil && !ok {
-		err = errors.Join(fmt.Errorf("fleet: instance %s answers no grab", in.ID), failed)
+		err = errors.Join(fmt.Errorf("fleet: instance %s does not answer grabs", in.ID), failed)
 	}
 	return err
 }

@@ -26,11 +26,11 @@ func TestParseService(t *testing.T) {
 		{"x {port} {db} {db_host} {db_port} {db_user} '{db_password}' {db_name} {redis_host} {redis_port} {redlock} {instance}", "x|8004|grablab@tcp(127.0.0.1:3306)/grablab|127.0.0.1|3306|grablab||grablab|127.0.0.1|6379|a:1,b:2|8004"},
 		{"x {port} {\"json\": 1}", "x|8004|{json:|1}"},
 		{"x {redsi} {port}", "there is no placeholder {redsi}; did you mean {redis}?"},
-		{"x {what} {port}", "there is no placeholder {what}; there are {port}, {instance}, "},
+		{"x {what} {port}", "there is no placeholder {what}: use {port}, {instance}, "},
 		{"x {port} {sentinel} {sentinel_host} {sentinel_port}", "x|8004|127.0.0.1:26379|127.0.0.1|26379"},
 		{"x {port} {redlock_1} redis://{redlock_2}", "x|8004|a:1|redis://b:2"},
 		{"x {port} {redlock_6}", "there is no placeholder {redlock_6}; did you mean {redlock_1}?"},
-		{"x", "{port} does not stand in it"},
+		{"x", "without {port}, every instance listens on the same port"},
 		{"", "want a command"},
 		{"PORT={port}", "want a command"},
 		{"x '{port}", "a ' is not closed"},
@@ -53,7 +53,7 @@ func TestParseService(t *testing.T) {
 func TestParseMigration(t *testing.T) {
 	for text, want := range map[string]string{
 		"service": "", "sql: CREATE TABLE t (id INT)": "", "flyway -url={db_host}:{db_port} migrate": "",
-		"sql:": "want a statement behind sql:", "": "want service, 'sql: STATEMENT', or a command",
+		"sql:": "a statement must follow sql:", "": "want service, 'sql: STATEMENT', or a command",
 		"migrate {port}": "there is no placeholder {port}", "migrate '": "a ' is not closed",
 	} {
 		if _, err := ParseMigration(text); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {

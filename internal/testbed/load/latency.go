@@ -19,7 +19,7 @@ type Latency struct {
 }
 
 // Histogram collects latencies from one microsecond to one hour in constant memory, with three
-// digits.
+// significant digits.
 type Histogram struct{ h *hdrhistogram.Histogram }
 
 // NewHistogram returns an empty Histogram.

@@ -18,7 +18,7 @@ type OverTime struct {
 // mostSlices limits the number of slices. If a load lasts longer, the slices become twice as long.
 const mostSlices = 48
 
-// Series collects latencies over time in constant memory, with two digits.
+// Series collects latencies over time in constant memory, with two significant digits.
 type Series struct {
 	slice  time.Duration
 	slices []slice

@@ -22,7 +22,7 @@ type Addresses struct {
 	SentinelMaster string   // the master's name in the Sentinels
 }
 
-// Detour replaces the address of a server by that of a proxy.
+// Detour replaces the address of a server with that of a proxy.
 type Detour interface{ detour(*Addresses) }
 
 // Via returns a copy of the addresses with these detours.
@@ -137,10 +137,10 @@ func (s *Stack) Servers() []string {
 // address returns the address of a server, or an error if no fault can hit it.
 func (s *Stack) address(server string) (string, error) {
 	if s.Kind == External {
-		return "", fmt.Errorf("%w: faults never strike servers of the external stack: use -stack local", ErrRefused)
+		return "", fmt.Errorf("%w: faults are never injected into servers of the external stack: use -stack local", ErrRefused)
 	}
 	if server == "redis" && s.Topology != nil {
-		return "", fmt.Errorf("%w: the Redis of this stack consists of several servers, and this strikes a single one: use -redis-topology %s", ErrRefused, catalog.SingleRedis)
+		return "", fmt.Errorf("%w: the Redis of this stack has several servers, and this fault needs a single one: use -redis-topology %s", ErrRefused, catalog.SingleRedis)
 	}
 	for _, p := range s.places() {
 		switch {

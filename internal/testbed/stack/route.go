@@ -20,7 +20,7 @@ type Heal func() error
 // Heals collects the Heals of several faults.
 type Heals []Heal
 
-// All undoes all faults, even if one of them fails.
+// All undoes all faults, even if that fails for one of them.
 func (h Heals) All() error {
 	var errs []error
 	for _, heal := range h {
@@ -197,7 +197,7 @@ func (r *Route) inject(strike func(), undo func() error) (Heal, error) {
 	case r.closed:
 		return nil, fmt.Errorf("stack: route from %s to %s: it is closed", r.From, r.Server)
 	case r.faulted:
-		return nil, fmt.Errorf("stack: route from %s to %s: it bears another fault", r.From, r.Server)
+		return nil, fmt.Errorf("stack: route from %s to %s: another fault is still active on it: heal that one first", r.From, r.Server)
 	}
 	strike()
 	r.faulted = true

@@ -340,7 +340,7 @@ func TestRefuse(t *testing.T) {
 func TestARouteBearsOneFault(t *testing.T) {
 	r, straight, key := routeFixture(t)
 	heal := struck(t)(r.Stall(stack.BothWays))
-	if _, err := r.Refuse(); err == nil || !strings.Contains(err.Error(), "from 8004 to redis: it bears another fault") {
+	if _, err := r.Refuse(); err == nil || !strings.Contains(err.Error(), "from 8004 to redis: another fault is still active on it: heal that one first") {
 		t.Errorf("a second fault: %v", err)
 	}
 	c := dial(t, r.Addr)
@@ -408,7 +408,7 @@ func TestRouteRefusals(t *testing.T) {
 		s            *stack.Stack
 		server, want string
 	}{
-		{external, "redis", "never strike servers of the external stack"},
+		{external, "redis", "are never injected into servers of the external stack"},
 		{embedded, "db", "a file, not a server: use -stack local"},
 		{embedded, "etcd", `the embedded stack has no server "etcd"`},
 		{local, "redlock-6", `the local stack has no server "redlock-6"`},

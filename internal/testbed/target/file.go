@@ -97,7 +97,7 @@ func expand(text string) (string, error) {
 		name := variable.FindStringSubmatch(ref)[1]
 		value, ok := os.LookupEnv(name)
 		if !ok {
-			missing = fmt.Errorf("the environment has no %s", name)
+			missing = fmt.Errorf("the environment variable %s is not set", name)
 		}
 		return value
 	})
@@ -239,7 +239,7 @@ func parseYAML(text []byte, schema *jsonschema.Schema) (root value, err error) {
 	}
 	root.node = file.Docs[0].Body
 	if root.plain, err = jsonschema.UnmarshalJSON(bytes.NewReader(plain)); err != nil {
-		return root, fmt.Errorf("1:1: a value has no form in JSON: %w", err)
+		return root, fmt.Errorf("1:1: a value cannot be converted to JSON: %w", err)
 	}
 	var invalid *jsonschema.ValidationError
 	if err := schema.Validate(root.plain); errors.As(err, &invalid) {
@@ -277,7 +277,7 @@ func explain(root value, schema *jsonschema.Schema, err *jsonschema.ValidationEr
 	case *kind.Type:
 		hint := ""
 		if k.Got == "object" && slices.Contains(k.Want, "string") {
-			hint = ": put what begins with a brace in quotes"
+			hint = ": put text that begins with a brace in quotes"
 		}
 		return fmt.Errorf("%v: %s is %s, and must be %s%s", where.at(), orTop(name), k.Got, strings.Join(k.Want, " or "), hint)
 	case *kind.Enum:

@@ -134,9 +134,9 @@ func ParseSource(text string) (Source, error) {
 	}
 	switch {
 	case errors.Is(err, errRule) || err == nil && rest != "":
-		return s, fmt.Errorf("%q: want where the id is, as in .id, .orders[*].id or header:Location~\"/orders/(.+)$\"", text)
+		return s, fmt.Errorf("%q: must say where the id is, as in .id, .orders[*].id or header:Location~\"/orders/(.+)$\"", text)
 	case err == nil && s.expected != nil && s.expected.NumSubexp() != 1:
-		return s, fmt.Errorf("%q: want one group in the regular expression, around the id", text)
+		return s, fmt.Errorf("%q: the regular expression needs one group, around the id", text)
 	}
 	return s, err
 }

@@ -85,13 +85,13 @@ func TestSources(t *testing.T) {
 		{text: "xml:/o/@id", body: xml, want: "5"},
 		{text: "xml:/o/n~`order (.)`", body: xml, want: "6"},
 		{text: ".nosuch", body: body}, {text: ".odd[*].id", body: body}, {text: ".orders[*].nosuch", body: body}, {text: "header:X-Id", body: body}, {text: ".id", body: "no JSON"},
-		{text: "id", wrong: "want where the id is"},
-		{text: ".id==7", wrong: "want where the id is"},
-		{text: ".id !~ `(.)`", wrong: "want where the id is"},
-		{text: ".id~`.`", wrong: "want one group"},
-		{text: ".id~`(.)(.)`", wrong: "want one group"},
-		{text: ".id~`(`", wrong: "want a regular expression"},
-		{text: ".id .name", wrong: "want where the id is"},
+		{text: "id", wrong: "must say where the id is"},
+		{text: ".id==7", wrong: "must say where the id is"},
+		{text: ".id !~ `(.)`", wrong: "must say where the id is"},
+		{text: ".id~`.`", wrong: "the regular expression needs one group"},
+		{text: ".id~`(.)(.)`", wrong: "the regular expression needs one group"},
+		{text: ".id~`(`", wrong: "a regular expression in quotes or backquotes must follow"},
+		{text: ".id .name", wrong: "must say where the id is"},
 	} {
 		s, err := ParseSource(tc.text)
 		if tc.wrong != "" || err != nil {

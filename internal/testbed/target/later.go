@@ -48,11 +48,11 @@ func (s *Shape) checkLater() error {
 		return nil
 	}
 	if s.AssumesGrabbed {
-		return errors.New("an answer of 200 to the question for the result may mean anything: say with grabbed which answer means that the driver won")
+		return errors.New("a 200 for the result may mean anything: name with grabbed the answer that means that the driver won")
 	}
 	for _, r := range []Rule{s.Grabbed, s.Taken, s.Busy} {
 		if status, both := r.overlaps(s.Later.undecided); both {
-			return fmt.Errorf("an answer of %d would both have a result and have none", status)
+			return fmt.Errorf("an answer of %d would match later and also mean a result: change one of the rules", status)
 		}
 	}
 	return nil
@@ -69,7 +69,7 @@ func (s *Shape) ResultURL(order, driver int64, status int, header http.Header, b
 	}
 	urls := s.Later.from.In(header, body)
 	if len(urls) != 1 {
-		return "", true, fmt.Errorf("the answer %d has no result yet, and does not say where to ask for it", status)
+		return "", true, fmt.Errorf("the answer %d has no result yet, and no URL to ask for it", status)
 	}
 	return urls[0], true, nil
 }

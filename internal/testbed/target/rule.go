@@ -90,7 +90,7 @@ func ParseRule(text string) (Rule, error) {
 			return r, nil
 		}
 		if rest[0] != ',' {
-			return Rule{}, fmt.Errorf("%q goes on with %q; terms have commas between them", text, rest)
+			return Rule{}, fmt.Errorf("%q is followed by %q: put commas between terms", text, rest)
 		}
 		rest = rest[1:]
 	}
@@ -136,7 +136,7 @@ func parseTerm(text string) (t term, rest string, err error) {
 			return t, rest, nil
 		}
 		if _, _, isTest := sourceOf(text); !isTest {
-			return t, "", fmt.Errorf("%q: want a test behind &: terms have commas between them", text)
+			return t, "", fmt.Errorf("%q: a test must follow &, and commas separate terms", text)
 		}
 	}
 }
@@ -228,7 +228,7 @@ func (t *test) parseComparison(text, rest string) (after string, err error) {
 		d := json.NewDecoder(strings.NewReader(rest))
 		d.UseNumber()
 		if err := d.Decode(&t.want); err != nil {
-			return "", fmt.Errorf("%s: want a JSON value behind the %s, as in 0, true, null or \"OK\", or a text in backquotes", text, operator)
+			return "", fmt.Errorf("%s: a JSON value must follow the %s, as in 0, true, null or \"OK\", or a text in backquotes", text, operator)
 		}
 		after = rest[d.InputOffset():]
 	}
@@ -239,7 +239,7 @@ func (t *test) parseComparison(text, rest string) (after string, err error) {
 	if search {
 		pattern, isText := t.want.(string)
 		if t.expected, err = regexp.Compile(pattern); !isText || err != nil {
-			return "", fmt.Errorf("%s: want a regular expression in quotes or backquotes behind the %s", text, operator)
+			return "", fmt.Errorf("%s: a regular expression in quotes or backquotes must follow the %s", text, operator)
 		}
 	}
 	return after, nil
@@ -274,7 +274,7 @@ func parseStep(text string) (s step, rest string, err error) {
 			return step{index: everyElement}, rest, nil
 		}
 		if s.index, err = strconv.Atoi(number); !ok || err != nil || s.index < 0 || number[0] == '+' {
-			return s, "", errors.New("want [N] for the Nth element, from 0")
+			return s, "", errors.New("use [N] for the Nth element, counted from 0")
 		}
 		return s, rest, nil
 	case text[0] == '.' && len(text) > 1 && text[1] == '"':
@@ -289,7 +289,7 @@ func parseStep(text string) (s step, rest string, err error) {
 			n = len(text) - 1
 		}
 		if n == 0 {
-			return s, "", errors.New("want a name behind each dot")
+			return s, "", errors.New("a name must follow each dot")
 		}
 		s.name = text[1 : 1+n]
 		return s, text[1+n:], nil

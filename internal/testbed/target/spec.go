@@ -76,7 +76,7 @@ func CheckOpening(text string) error {
 
 func parsePathTemplate(text string, names ...string) (Template, error) {
 	if !strings.HasPrefix(text, "/") || strings.ContainsAny(text, "# \t\r\n") {
-		return Template{}, fmt.Errorf("%q: want a path behind the base URL, as in %s", text, ownPath)
+		return Template{}, fmt.Errorf("%q: must be a path after the base URL, such as %s", text, ownPath)
 	}
 	return ParseTemplate(text, names...)
 }
@@ -121,7 +121,7 @@ func parseOpening(texts []string) (*Opening, error) {
 				return nil, err
 			}
 			if len(t.parts) == 0 || t.Has(orderID, orderUUID) && t.Has(firstID, lastID, count) {
-				return nil, errors.New("a statement has {order} or {order_uuid}, and is run for each of them, or {first} and {last}, and is run once")
+				return nil, errors.New("a statement needs {order} or {order_uuid} to run for each order, or {first} and {last} to run once")
 			}
 			open.SQL = append(open.SQL, t)
 			continue
@@ -131,7 +131,7 @@ func parseOpening(texts []string) (*Opening, error) {
 		}
 	}
 	if len(texts) > 1 && len(open.SQL) < len(texts) {
-		return nil, errors.New("orders are opened by one call, or by statements, which may be several")
+		return nil, errors.New("orders are opened by one call or by SQL statements: use only one of these ways")
 	}
 	return open, nil
 }

@@ -263,7 +263,7 @@ func (s *Shape) check(spec Spec) error {
 			switch {
 			case !both:
 			case a.given && b.given:
-				return &FieldError{b.key, fmt.Errorf("an answer of %d would be both %s and %s", status, a.key, b.key)}
+				return &FieldError{b.key, fmt.Errorf("an answer of %d would mean both %s and %s", status, a.key, b.key)}
 			case a.given:
 				*b.rule = Rule{}
 			default:
@@ -272,7 +272,7 @@ func (s *Shape) check(spec Spec) error {
 		}
 	}
 	if len(s.Grabbed.terms) == 0 {
-		return &FieldError{"grabbed", fmt.Errorf("no answer is left that means grabbed; say which does")}
+		return &FieldError{"grabbed", fmt.Errorf("no answer means grabbed any more: say which one does")}
 	}
 	if err := s.checkLater(); err != nil {
 		return &FieldError{"later", err}
@@ -281,7 +281,7 @@ func (s *Shape) check(spec Spec) error {
 		return &FieldError{"path", fmt.Errorf("{order} is a number and {order_uuid} is the id that the service chose: use one of the two")}
 	}
 	if !s.has(orderID, orderUUID) {
-		return &FieldError{"path", fmt.Errorf("{order} stands neither there nor in the body or a header: every grab would be of the same order")}
+		return &FieldError{"path", fmt.Errorf("without {order} in the path, the body or a header, every grab is for the same order: add it")}
 	}
 	return nil
 }

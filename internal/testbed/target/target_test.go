@@ -22,7 +22,7 @@ func TestTemplate(t *testing.T) {
 		{text: "{}{ }{1}{", want: "{}{ }{1}{"},
 		{text: "", want: ""},
 		{text: "/{ordr}", wrong: "did you mean {order}?"},
-		{text: "/{xyzzyplugh}", wrong: "there are {order}, {driver}"},
+		{text: "/{xyzzyplugh}", wrong: "use {order}, {driver}"},
 	} {
 		got, err := ParseTemplate(tc.text, names...)
 		if tc.wrong != "" {
@@ -127,13 +127,13 @@ func TestBadRules(t *testing.T) {
 		"json:code==0":        "begins with a dot",
 		"json:.code=0":        "want == or !=",
 		"json:.code":          "want == or !=",
-		"json:.code==":        "want a JSON value",
-		"json:.code==OK":      "want a JSON value",
+		"json:.code==":        "a JSON value must follow",
+		"json:.code==OK":      "a JSON value must follow",
 		"json:.code=={}":      "to compare with",
 		"json:.code==[1]":     "to compare with",
-		"json:.a..b==1":       "a name behind each dot",
-		"json:.a[x]==1":       "want [N]",
-		"json:.a[-1]==1":      "want [N]",
+		"json:.a..b==1":       "a name must follow each dot",
+		"json:.a[x]==1":       "use [N]",
+		"json:.a[-1]==1":      "use [N]",
 		`json:."a==1`:         "JSON string",
 		"json:.code==0 409":   "commas",
 		"json:.code==0&200":   "commas",
@@ -201,7 +201,7 @@ func TestRulesOnWholeReplies(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"text:won": "want == or !=", "text:~(": "backquotes", `text:~"("`: "regular expression", "text:~7": "regular expression",
-		"xml:grab==0": "begins with a slash", "header:a b==1": "name of a header", `text:=="a"&409`: "a test behind &", "text:~`a": "backquotes",
+		"xml:grab==0": "begins with a slash", "header:a b==1": "name of a header", `text:=="a"&409`: "a test must follow &", "text:~`a": "backquotes",
 	} {
 		if _, err := ParseRule(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; want …%s…", text, err, want)
@@ -287,30 +287,30 @@ func TestBadSpecs(t *testing.T) {
 		spec Spec
 		says string
 	}{
-		{Spec{Path: "grab"}, "path: \"grab\": want a path behind the base URL"},
-		{Spec{Path: "http://h/{order}"}, "want a path behind the base URL"},
-		{Spec{Path: "/a#b/{order}"}, "want a path behind the base URL"},
+		{Spec{Path: "grab"}, "path: \"grab\": must be a path after the base URL"},
+		{Spec{Path: "http://h/{order}"}, "must be a path after the base URL"},
+		{Spec{Path: "/a#b/{order}"}, "must be a path after the base URL"},
 		{Spec{Path: "/{ordre}"}, "path: there is no placeholder {ordre}; did you mean {order}?"},
-		{Spec{Path: "/grab"}, "every grab would be of the same order"},
+		{Spec{Path: "/grab"}, "every grab is for the same order"},
 		{Spec{Body: new("{drivr}")}, "body: there is no placeholder"},
 		{Spec{Headers: []string{"no colon"}}, "header: want NAME: VALUE"},
 		{Spec{Headers: []string{"bad name: x"}}, "header: want NAME: VALUE"},
 		{Spec{Headers: []string{"A: {nobody}"}}, "header: A: there is no placeholder"},
 		{Spec{Grabbed: "ok"}, "grabbed: want statuses"},
-		{Spec{Taken: "409", Busy: "4xx"}, "busy: an answer of 409 would be both taken and busy"},
-		{Spec{Taken: "200"}, "grabbed: no answer is left"},
+		{Spec{Taken: "409", Busy: "4xx"}, "busy: an answer of 409 would mean both taken and busy"},
+		{Spec{Taken: "200"}, "grabbed: no answer means grabbed any more"},
 		{Spec{Later: "202"}, "later: \"202\": want RULE -> PLACE"},
 		{Spec{Later: "x -> .at"}, "later: want statuses"},
 		{Spec{Later: "202 -> .at[0"}, "later: "},
 		{Spec{Later: "202 -> /{ordre}"}, "later: there is no placeholder {ordre}"},
-		{Spec{Later: "202 -> .at"}, "later: an answer of 200 to the question"},
-		{Spec{Later: "202 -> .at", Grabbed: "2xx"}, "later: an answer of 202 would both have a result and have none"},
+		{Spec{Later: "202 -> .at"}, "later: a 200 for the result"},
+		{Spec{Later: "202 -> .at", Grabbed: "2xx"}, "later: an answer of 202 would match later"},
 		{Spec{OpenOrders: []string{"orders"}}, "open-orders: want a call"},
 		{Spec{OpenOrders: []string{"/a", "/b"}}, "open-orders: orders are opened by one call"},
-		{Spec{OpenOrders: []string{"/a -> id"}}, `open-orders: "id": want where the id is`},
+		{Spec{OpenOrders: []string{"/a -> id"}}, `open-orders: "id": must say where the id is`},
 		{Spec{Path: "/{order}/{order_uuid}"}, "path: {order} is a number and {order_uuid}"},
-		{Spec{OpenOrders: []string{"sql:"}}, "a statement has {order}"},
-		{Spec{OpenOrders: []string{"sql: x {order} {first}"}}, "a statement has {order}"},
+		{Spec{OpenOrders: []string{"sql:"}}, "a statement needs {order}"},
+		{Spec{OpenOrders: []string{"sql: x {order} {first}"}}, "a statement needs {order}"},
 		{Spec{OpenOrders: []string{"sql: x {frist}"}}, "did you mean {first}?"},
 	} {
 		if _, _, err := tc.spec.Compile(); err == nil || !strings.Contains(err.Error(), tc.says) {
@@ -391,7 +391,7 @@ func TestBadFiles(t *testing.T) {
 		"- a":                             "1:1: the file is array, and must be object",
 		"path: /a\nledger-qery: x":        `2:1: there is no key "ledger-qery"; did you mean ledger-query?`,
 		"path: /a\nxyzzyplugh: x":         `2:1: there is no key "xyzzyplugh"; there are admin-token, body,`,
-		"path: /a\n\nbody: {a: 1}":        "3:7: body is object, and must be string: put what begins with a brace in quotes",
+		"path: /a\n\nbody: {a: 1}":        "3:7: body is object, and must be string: put text that begins with a brace in quotes",
 		"path: /a\npath: /b":              "2:1: ",
 		"first-order: many":               "1:14: first-order is string, and must be integer",
 		"first-order: 0":                  "1:14: first-order: ",
@@ -399,7 +399,7 @@ func TestBadFiles(t *testing.T) {
 		"path: /a\nheader:\n- a: b\n- 7":  "header",
 		"path: [":                         "1:7: ",
 		"a: 1\n---\nb: 2":                 "1:1: want one YAML document",
-		"db: ${GRABLAB_NO_SUCH_VARIABLE}": "1:5: db: the environment has no GRABLAB_NO_SUCH_VARIABLE",
+		"db: ${GRABLAB_NO_SUCH_VARIABLE}": "1:5: db: the environment variable GRABLAB_NO_SUCH_VARIABLE is not set",
 	} {
 		if got, err := parseFile([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %+v, %v; want …%s…", text, got, err, want)

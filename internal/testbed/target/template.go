@@ -52,7 +52,7 @@ func ParseTemplate(text string, names ...string) (Template, error) {
 			if near := catalog.Nearest(name, names); near != "" {
 				return t, fmt.Errorf("there is no placeholder {%s}; did you mean {%s}?", name, near)
 			}
-			return t, fmt.Errorf("there is no placeholder {%s}; there are {%s}", name, strings.Join(names, "}, {"))
+			return t, fmt.Errorf("there is no placeholder {%s}: use {%s}", name, strings.Join(names, "}, {"))
 		}
 		if from < at[0] {
 			t.parts = append(t.parts, part{text: text[from:at[0]]})
@@ -84,7 +84,7 @@ func (t Template) String() string {
 	return b.String()
 }
 
-// Fill replaces every placeholder by its value.
+// Fill replaces every placeholder with its value.
 func (t Template) Fill(v Values) string {
 	return string(t.append(nil, func(b []byte, name string) []byte {
 		if name == orderUUID {

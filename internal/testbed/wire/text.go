@@ -157,9 +157,8 @@ func locksRows(words []string) bool {
 	return strings.Contains(text, ForUpdate) || strings.Contains(text, " FOR NO KEY UPDATE")
 }
 
-// mainStatement returns the words of the statement that names a WITH. That is the first common
-// table expression that writes, or else the statement that follows the common table expressions.
-// mainStatement returns nil if the given words do not reach that far.
+// mainStatement returns the part of a WITH that gives the request its name: the first part that
+// writes, or else the statement at the end. It returns nil if the words do not reach that far.
 func mainStatement(words []string) []string {
 	depth := 0
 	for i, w := range words {

@@ -158,7 +158,7 @@ type rueidisClient struct {
 }
 
 // Do sends every script of the library through Env.AroundRedis. It shifts the deadline in a script
-// by the clock offset of Env. Scripts of a release use the context of that release.
+// by the clock offset of Env.
 func (c rueidisClient) Do(ctx context.Context, cmd rueidis.Completed) (resp rueidis.RedisResult) {
 	args := slices.Clone(cmd.Commands())
 	if len(args) < 6 || args[0] != "EVALSHA" && args[0] != "EVAL" {
