@@ -37,7 +37,7 @@ func serveShop(_ context.Context, args []string, _, _ io.Writer) int {
 		}
 		order := filepath.Join(dir, strings.Split(r.URL.Path, "/")[2])
 		work := 80 * time.Millisecond
-		if n := served.Add(1); kind == "soon fast" && n > 15 {
+		if n := served.Add(1); kind == "soon fast" && n > 35 {
 			work = 0
 		}
 		w.WriteHeader(shopGrab(order, kind, work))
