@@ -27,7 +27,7 @@ const auditTimeout = 30 * time.Second
 // the recorded events and a test grab of each order. If drained is true, all grabs have ended.
 func (w *worker) audit(ctx context.Context, s lock.Strategy, c *Cell, a *accounting, first int64, drained bool, back *takeBacks, reasons *invalidReasons) check.Evidence {
 	e := check.Evidence{
-		Units: w.cfg.units(), FromAnswers: !w.ledger, Foreign: w.cfg.attaches() && !w.fleet.Known(),
+		Units: w.cfg.units(), FromAnswers: !w.ledger, Foreign: !w.fleet.Ours && !w.fleet.Known(),
 		Told: a.told, Unsure: a.unsure, Excludes: s.Excludes, UntilClaim: s.UntilClaim, Guard: c.Guard,
 	}
 	var rows []order.Grab
@@ -134,7 +134,7 @@ func (w *worker) settle(ctx context.Context, c *Cell, a *accounting, first int64
 		watched := now.Sub(began)
 		switch {
 		case now.Sub(changed) >= quiet && (len(promised) == 0 || watched >= promisedRows):
-			if lost > 0 && w.cfg.attaches() && w.cfg.Target.Compensation == 0 {
+			if lost > 0 && !w.fleet.Ours && w.cfg.Target.Compensation == 0 {
 				return rows, fmt.Errorf("%s deleted after the load, so it may not name every driver who won", check.Plural(lost, "row was", "rows were"))
 			}
 			return rows, nil
@@ -254,10 +254,7 @@ func (w *worker) probeAll(ctx context.Context, c *Cell, first int64) (p probes, 
 			p.won = append(p.won, check.Pair{Order: id, Driver: driver})
 		}
 	})
-	if w.fleet.Ours {
-		err = errors.Join(err, w.fleet.ReadEvents(func(history.Event) {}))
-	}
-	return p, err
+	return p, errors.Join(err, w.fleet.ReadEvents(func(history.Event) {}))
 }
 
 // withoutWinner returns the orders that are reported as taken although some of their units have no

@@ -33,7 +33,7 @@ func (w *worker) cell(ctx context.Context, s lock.Strategy, size Load) Cell {
 			return w.sendShare(ctx, &c, p, size)
 		}
 		return w.send(ctx, &c, p, size, func(a *accounting, _ *vegeta.Result) {
-			if w.cfg.attaches() && a.notOpen() != "" {
+			if w.notOpen(a) != "" {
 				p.End()
 			}
 		})
@@ -102,11 +102,9 @@ func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *work
 		m.invalid = fmt.Sprintf("not measured: could not open orders: %v", err)
 		return m
 	}
-	if w.cfg.attaches() {
-		if err := w.lookFirst(ctx, first, c.Orders); err != nil {
-			m.invalid = fmt.Sprintf("not measured: %v", err)
-			return m
-		}
+	if err := w.lookFirst(ctx, first, c.Orders); err != nil {
+		m.invalid = fmt.Sprintf("not measured: %v", err)
+		return m
 	}
 	before, beforeErr := w.fleet.Counters(ctx)
 
@@ -124,20 +122,17 @@ func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *work
 		c.leaveToMerge(&m, w.cfg.Shard)
 		return m
 	}
-	if w.cfg.attaches() {
-		if m.invalid = m.notOpen(); m.invalid != "" && !w.hasRows(ctx, first, c.Orders) {
-			c.answers(m.accounting)
-			c.countAnswers(m.accounting)
-			return m
-		}
-		m.invalid = ""
+	if m.invalid = w.notOpen(m.accounting); m.invalid != "" && !w.hasRows(ctx, first, c.Orders) {
+		c.answers(m.accounting)
+		c.countAnswers(m.accounting)
+		return m
 	}
 
 	after, err := w.fleet.Drain(context.WithoutCancel(ctx), of.hung, auditTimeout/2)
 	drained := !errors.Is(err, fleet.ErrNoMetrics)
 	if drained {
 		reasons.add(err, "grabs may still have been in flight")
-	} else if w.fleet.IsService() {
+	} else {
 		drained = w.fleet.AwaitQuiet(context.WithoutCancel(ctx), quietFor, auditTimeout/2)
 	}
 	drained = drained || of.killed
@@ -146,10 +141,8 @@ func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *work
 		c.count(before, after, errors.Join(beforeErr, err))
 	}
 	m.evidence = w.audit(ctx, s, c, m.accounting, first, drained, back, reasons)
-	if w.cfg.attaches() {
-		if doubt := w.doubt(context.WithoutCancel(ctx), c, &m, drained); doubt != "" && ctx.Err() == nil {
-			reasons.first = doubt
-		}
+	if doubt := w.doubt(context.WithoutCancel(ctx), c, &m, drained); doubt != "" && ctx.Err() == nil {
+		reasons.first = doubt
 	}
 	if again := m.accounting.probeWins; again > 0 {
 		m.note += fmt.Sprintf(", %d of them also by a driver who came when all others had been answered", again)
@@ -157,7 +150,7 @@ func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *work
 	if why := w.fleet.Unreadable(); why != "" {
 		reasons.add(errors.New(why), unreadable)
 	}
-	if how := w.fleet.EndedByItself(); how != "" && w.fleet.IsService() {
+	if how := w.fleet.EndedByItself(); how != "" {
 		reasons.add(errors.New(how), "an instance of the service exited unexpectedly, and its output in the result folder may say why")
 	}
 	c.withhold(reasons)

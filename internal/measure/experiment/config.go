@@ -1,8 +1,8 @@
 // Package experiment runs the cells of a table and judges them. A cell is one strategy under one
 // fault.
 //
-// To read the code, start at Execute. Continue with worker.cell for load, injection for faults and
-// judge for verdicts.
+// To read the code, start at Execute. Continue with subject for what is tested, worker.cell for load,
+// injection for faults and judge for verdicts.
 package experiment
 
 import (

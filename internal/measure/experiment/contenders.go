@@ -110,7 +110,7 @@ func (s *strike) contendFor() time.Duration {
 // After each refusal it sends another driver, because the service may refuse drivers while the lock
 // is held.
 func (s *strike) awaitContenders(ctx context.Context) error {
-	return s.until(ctx, s.contendFor(), func() (bool, error) {
+	return until(ctx, s.contendFor(), func() (bool, error) {
 		claimed := s.claimed(ctx)
 		if err := s.freeContenders(ctx, claimed); err != nil {
 			return false, err
@@ -204,7 +204,7 @@ func (s *strike) mayFreeContenders(c *contest, claimed func(load.Request) bool) 
 // awaitQuiet waits until all drivers have been answered or the time is over. It sends more drivers
 // until enough of them have competed.
 func (s *strike) awaitQuiet(ctx context.Context) error {
-	return s.until(ctx, s.contendFor(), func() (bool, error) {
+	return until(ctx, s.contendFor(), func() (bool, error) {
 		claimed := s.claimed(ctx)
 		err := s.freeContenders(ctx, claimed)
 		return s.every(func(c *contest) bool {
@@ -227,7 +227,7 @@ func (s *strike) awaitFailedRelease(ctx context.Context) error {
 	if s.in.trail.service == nil || !s.in.fault.Lasts {
 		return nil
 	}
-	return s.until(ctx, repeatsFor, func() (bool, error) {
+	return until(ctx, repeatsFor, func() (bool, error) {
 		return s.every(func(c *contest) bool {
 			return !c.struck || c.point.After || c.point.Part != tap.Release || s.isAnswered(c.faulted)
 		}), nil
@@ -236,7 +236,7 @@ func (s *strike) awaitFailedRelease(ctx context.Context) error {
 
 // releaseContenders lets all remaining drivers continue when it is their turn.
 func (s *strike) releaseContenders(ctx context.Context) error {
-	err := s.until(ctx, s.in.w.lease(s.in.cell)*2/3, func() (bool, error) {
+	err := until(ctx, s.in.w.lease(s.in.cell)*2/3, func() (bool, error) {
 		err := s.freeContenders(ctx, s.claimed(ctx))
 		return s.every(func(c *contest) bool { return c.contenderHeldSince.IsZero() || c.contenderFreed }), err
 	})
@@ -261,7 +261,7 @@ func (s *strike) sendSecond(ctx context.Context) error {
 // finish before the second driver writes.
 func (s *strike) sendThird(ctx context.Context) error {
 	sent := map[*contest]bool{}
-	err := s.until(ctx, s.in.w.lease(s.in.cell)/2, func() (bool, error) {
+	err := until(ctx, s.in.w.lease(s.in.cell)/2, func() (bool, error) {
 		for _, c := range s.contests {
 			if !sent[c] && s.isAnswered(c.faulted) {
 				sent[c] = true

@@ -105,10 +105,8 @@ func (h hold) name(c *contest) string {
 }
 
 func (s *strike) setHolds(ctx context.Context) error {
-	if s.in.trail.service != nil {
-		s.in.struck.Watch(s.contests[0].order, s.contests[0].faulted.Driver)
-		s.in.other.Watch(s.contests[0].order, 0)
-	}
+	s.in.struck.Watch(s.contests[0].order, s.contests[0].faulted.Driver)
+	s.in.other.Watch(s.contests[0].order, 0)
 	for _, c := range s.contests {
 		for _, h := range s.holds(c) {
 			h.First, h.Count = c.order, 1

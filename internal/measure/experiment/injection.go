@@ -74,11 +74,8 @@ func (w *worker) inject(ctx context.Context, s lock.Strategy, f fault.Fault) Cel
 func (w *worker) withSettingsFor(f fault.Fault) *worker {
 	under, asked := *w, w.cfg.Asked
 	cfg := &under.cfg
-	if !asked.TTL && !cfg.byTime() && (cfg.Service == nil || cfg.Service.Uses("ttl_ms")) {
-		cfg.TTL = f.TTL
-		if cfg.Service != nil && f.Severs {
-			cfg.TTL = max(f.TTL, outlasting)
-		}
+	if !asked.TTL {
+		cfg.TTL = cfg.subject().ttlUnder(f)
 	}
 	if !asked.Wait { // contenders must wait until any earlier lease has expired
 		cfg.Wait = 2 * cfg.TTL
@@ -105,16 +102,7 @@ func (w *worker) prepareAndStrike(ctx context.Context, s lock.Strategy, f fault.
 		struck: w.fleet.Instances[0], other: w.fleet.Instances[1],
 		bursts: load.NewBursts(), answered: map[load.Request]grab.Outcome{}, ended: map[load.Request]time.Time{},
 	}
-	choose, strike := in.choosePoints, in.strikeAndMeasure
-	if w.cfg.byTime() {
-		in.struck, in.other = in.other, in.struck // the first instance must stay alive, because it opens orders and may report the ledger
-		choose, strike = in.chooseMoments, in.strikeByTime
-	}
-	var m measured
-	err := choose(ctx)
-	if err == nil {
-		m, err = strike(ctx)
-	}
+	m, err := w.cfg.subject().strike(ctx, in)
 	switch {
 	case errors.Is(err, errUntouched):
 		c.Verdict, c.Reason, c.Expected, c.ExpectedExclusive = catalog.NA, fmt.Sprintf("%s touches nothing that %s uses", f.Name, s.Name), nil, nil
@@ -127,15 +115,9 @@ func (w *worker) prepareAndStrike(ctx context.Context, s lock.Strategy, f fault.
 	c.conclude(m)
 }
 
-// choosePoints finds the steps of a grab at which the fault can hit this strategy.
-func (in *injection) choosePoints(ctx context.Context) (err error) {
-	record := in.w.record
-	if in.w.cfg.Service != nil { // orders are opened through the service, so it must be running
-		record = in.w.recordService
-		if err := in.w.fleet.Equip(ctx, in.w.cfg.setup()); err != nil {
-			return err
-		}
-	}
+// readTrail finds the steps of a grab at which the fault can hit this strategy. record makes the dry
+// runs if the steps are not known yet.
+func (in *injection) readTrail(ctx context.Context, record func(context.Context, lock.Strategy) (trail, error)) (err error) {
 	in.trail, err = in.w.trails.get(in.strategy.Name, func() (trail, error) { return record(ctx, in.strategy) })
 	if err != nil {
 		return err
@@ -175,9 +157,9 @@ func names(points []fault.Point) string {
 	return strings.Join(texts, ", ")
 }
 
-// strikeAndMeasure injects the fault at every step and measures the cell. It returns an error only
-// if the fault could not be prepared.
-func (in *injection) strikeAndMeasure(ctx context.Context) (m measured, err error) {
+// strikeAtPoints injects the fault at every step and measures the cell. It returns an error only if
+// the fault could not be prepared.
+func (in *injection) strikeAtPoints(ctx context.Context) (m measured, err error) {
 	if err := in.prepareFault(ctx); err != nil {
 		return m, err
 	}
@@ -187,7 +169,7 @@ func (in *injection) strikeAndMeasure(ctx context.Context) (m measured, err erro
 	in.workload.setup = in.w.cfg.setup()
 	in.workload.setup.Control = true
 	in.workload.setup.Routes = in.routes()
-	in.workload.send = in.send
+	in.workload.send = in.sending(in.strikeAll)
 
 	m = in.w.measure(ctx, in.strategy, in.cell, &in.workload)
 	if err := in.clear(ctx, in.prepared); err != nil {
@@ -284,18 +266,21 @@ func (in *injection) clear(ctx context.Context, prepared fault.Prepared) error {
 	return errors.Join(errs...)
 }
 
-// send injects the fault while drivers grab, and counts every answer.
-func (in *injection) send(ctx context.Context, first int64) (*accounting, error) {
-	in.first = first
+// sending returns a workload that injects the fault with strike while drivers grab, and counts every
+// answer.
+func (in *injection) sending(strike func(context.Context) error) func(context.Context, int64) (*accounting, error) {
+	return func(ctx context.Context, first int64) (*accounting, error) {
+		in.first = first
+		return in.send(ctx, strike)
+	}
+}
+
+func (in *injection) send(ctx context.Context, strike func(context.Context) error) (*accounting, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	var striking sync.WaitGroup
 	striking.Go(func() {
 		defer in.bursts.End()
-		strike := in.strikeAll
-		if in.w.cfg.byTime() {
-			strike = in.strikeAtMoments
-		}
 		if err := strike(ctx); err != nil {
 			// Stop the instances, because calls that are still stopped would otherwise continue in
 			// random order.
@@ -424,9 +409,7 @@ func (in *injection) withoutFault(ctx context.Context) error {
 		}
 	}
 	s := strike{in: in, contests: []*contest{c}}
-	if in.trail.service != nil {
-		in.struck.Watch(0, 0)
-		in.other.Watch(0, 0)
-	}
+	in.struck.Watch(0, 0)
+	in.other.Watch(0, 0)
 	return s.withoutFault(ctx)
 }

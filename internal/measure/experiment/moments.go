@@ -49,7 +49,7 @@ func (cfg Config) checkMoments(at *fleet.Fleet) error {
 		return fmt.Errorf("%w: -target-pid has no effect: only the faults pause and crash strike a process", fleet.ErrRefused)
 	case process[catalog.ProcessStopped] && at.Foreign && cfg.Target.Lease == 0:
 		return fmt.Errorf("%w: pause needs -lease D, the lifetime of their lock without renewal, because a pause must last longer", fleet.ErrRefused)
-	case process[catalog.ProcessKilled] && len(cfg.theirStrategies(at)) > 1:
+	case process[catalog.ProcessKilled] && len(cfg.subject().strategies(at)) > 1:
 		return fmt.Errorf("%w: crash kills a target, which only you can start again: name one strategy with -strategies, "+
 			"restart the target after the run, and continue with the next strategy", fleet.ErrRefused)
 	}
@@ -154,7 +154,7 @@ func (in *injection) strikeByTime(ctx context.Context) (m measured, err error) {
 	}
 	in.cell.Orders = 2*momentTries*len(in.points) + 1
 	in.w.cfg.Load.Orders, in.w.cfg.Load.MaxWorkers = in.cell.Orders, in.cell.Orders*in.w.cfg.Load.Drivers
-	in.workload.setup, in.workload.send = in.w.cfg.setup(), in.send
+	in.workload.setup, in.workload.send = in.w.cfg.setup(), in.sending(in.strikeAtMoments)
 	in.workload.killed = in.fault.Course == fault.Killed
 	return in.w.measure(ctx, in.strategy, in.cell, &in.workload), nil
 }

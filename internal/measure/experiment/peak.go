@@ -109,22 +109,10 @@ func nextRate(low, high float64) float64 {
 	}
 }
 
-// bareEndpoint returns the path of an endpoint that does no work, or "" if none is known.
-func (w *worker) bareEndpoint() string {
-	switch {
-	case w.cfg.Service != nil:
-		return w.cfg.Service.Ready
-	case len(w.cfg.Target.URLs) > 0 && !w.fleet.Known():
-		return ""
-	default:
-		return "/healthz"
-	}
-}
-
 // bare searches for the highest rate of an endpoint that does no work. This rate shows the limits
 // of HTTP and of the load generator. It returns nil if there is no such endpoint.
 func (w *worker) bare(ctx context.Context) (*Bare, error) {
-	path := w.bareEndpoint()
+	path := w.cfg.subject().bareEndpoint(w.fleet)
 	if path == "" {
 		return nil, nil
 	}

@@ -39,16 +39,12 @@ type cellSpec struct {
 // specs returns the cells of the run. If at is nil, the strategies of a running service may still
 // be unknown.
 func (cfg Config) specs(at *fleet.Fleet) []*cellSpec {
-	strategies, faults := cfg.Strategies, cfg.Faults
-	if cfg.attaches() {
-		strategies = cfg.theirStrategies(at)
-	}
-	strategies = cfg.withControl(strategies, at)
+	faults := cfg.Faults
 	if len(faults) == 0 {
 		faults = []catalog.Fault{catalog.NoFault}
 	}
 	var specs []*cellSpec
-	for _, s := range strategies {
+	for _, s := range cfg.subject().strategies(at) {
 		for _, f := range faults {
 			name := CellName{s.Name, f}
 			if len(cfg.Only) == 0 || slices.Contains(cfg.Only, name) {
@@ -61,17 +57,14 @@ func (cfg Config) specs(at *fleet.Fleet) []*cellSpec {
 
 // withControl adds the strategy without a lock to a search for the highest rate, so that the others
 // can be compared with it.
-func (cfg Config) withControl(strategies []lock.Strategy, at *fleet.Fleet) []lock.Strategy {
+func (cfg Config) withControl(strategies []lock.Strategy) []lock.Strategy {
 	has := slices.ContainsFunc(strategies, func(s lock.Strategy) bool { return s.Name == lockless })
-	if cfg.Scenario != "peak" || has || len(cfg.Only) > 0 || cfg.attaches() && (at == nil || !at.Known()) {
+	if cfg.Scenario != "peak" || has || len(cfg.Only) > 0 {
 		return strategies
 	}
 	s, err := lock.Find(lockless)
 	if err != nil {
 		return strategies
-	}
-	if cfg.attaches() {
-		s.Needs = 0
 	}
 	return append([]lock.Strategy{s}, strategies...)
 }
@@ -86,14 +79,11 @@ func (cfg Config) excuse(s *cellSpec) *Cell {
 		return nil
 	}
 	f, err := fault.Find(s.Fault)
-	if err == nil && f.NotForeign != "" && cfg.attaches() {
-		return cfg.notRun(s, catalog.NA, f.NotForeign)
-	}
-	if cfg.byTime() && s.Fault.Entry().Process == catalog.ProcessRuns {
-		return cfg.notRun(s, catalog.NA, "it needs proxies around a service, and these targets have none: start the service with -service")
-	}
 	if err != nil {
 		return cfg.notRun(s, catalog.Unknown, err.Error())
+	}
+	if why := cfg.subject().excuse(f); why != "" {
+		return cfg.notRun(s, catalog.NA, why)
 	}
 	if !f.Touches(s.strategy) {
 		return cfg.notRun(s, catalog.NA, fmt.Sprintf("%s touches nothing that %s uses", s.Fault, s.Strategy))
@@ -121,11 +111,11 @@ func (cfg Config) newCell(s lock.Strategy, f catalog.Fault) Cell {
 		CountedFrom: fromAnswers, Outcomes: noOutcomes(), Errors: map[string]int{}, ServedBy: map[string]int{},
 	}
 	c.Expected, c.ExpectedExclusive = cfg.expected(s, f)
+	if !cfg.runsOurs() { // overlapping holders cannot be observed in a foreign service
+		c.ExpectedExclusive = nil
+	}
 	if cfg.Expect != nil {
 		c.Expected, c.ExpectedExclusive = cfg.wanted(s.Name, f), nil
-	}
-	if cfg.attaches() { // overlapping holders cannot be observed in a foreign service
-		c.ExpectedExclusive = nil
 	}
 	if s.New != nil {
 		c.Guard, c.OnLost = s.GuardedBy(cfg.Guard), cfg.OnLost

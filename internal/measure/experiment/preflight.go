@@ -71,15 +71,13 @@ var roles = map[tap.Phase]string{
 // to show. If necessary, it starts the service first.
 func Inspect(ctx context.Context, cfg Config, show func(Preflight)) (err error) {
 	cfg.TTL, cfg.Work = dryTTL, injectionWork // the settings of the dry runs, so that the service starts only once
-	if cfg.Service != nil {
-		cfg.Stack.Needs |= cfg.serviceNeeds()
-	}
+	cfg.Stack.Needs |= cfg.subject().needs()
 	w, err := openWorker(ctx, cfg, 0, newProgress(cfg), &journal{dir: cfg.Out})
 	defer func() { err = errors.Join(err, w.close()) }()
 	if err != nil {
 		return err
 	}
-	for _, s := range cfg.theirStrategies(w.fleet) {
+	for _, s := range cfg.subject().strategies(w.fleet) {
 		p := w.inspect(ctx, s)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)

@@ -153,17 +153,15 @@ func (r *runner) isLeft(s *cellSpec) bool {
 // openFirst opens the first worker if any cell is left, and records its environment.
 func (r *runner) openFirst(ctx context.Context) error {
 	all := append(r.left(false), r.left(true)...)
-	if len(all) == 0 && !r.cfg.attaches() {
+	if len(all) == 0 && r.cfg.runsOurs() {
 		if r.cfg.Resume != nil {
 			r.run.Environment, r.run.Config = r.cfg.Resume.Environment, r.cfg.Resume.Config
 		}
 		return nil
 	}
+	r.needs = r.cfg.subject().needs()
 	for _, s := range all {
 		r.needs |= s.strategy.Needs
-	}
-	if r.cfg.Service != nil {
-		r.needs |= r.cfg.serviceNeeds()
 	}
 	if len(r.cfg.Target.URLs) == 0 {
 		r.progress.say("starting the %s stack", r.cfg.Stack.Kind)
@@ -172,27 +170,25 @@ func (r *runner) openFirst(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if r.cfg.attaches() {
-		r.layOut(w.fleet)
-		if err := errors.Join(r.cfg.checkExpectations(w.fleet), r.cfg.checkMoments(w.fleet), r.checkShards()); err != nil {
-			return err
-		}
-	}
 	if err := r.describe(ctx, w); err != nil {
 		return err
 	}
 	// If the instances cannot run at all, the test program has failed, so this is not a finding.
-	if err := w.fleet.Equip(ctx, r.cfg.setup()); err != nil || !r.cfg.attaches() {
+	if err := w.fleet.Equip(ctx, r.cfg.setup()); err != nil {
 		return err
 	}
-	return r.inspectFirst(ctx, w)
+	return r.cfg.subject().meet(ctx, r, w)
 }
 
 // describe records the environment of the run. It returns an error if a resumed run began in a
 // different environment.
 func (r *runner) describe(ctx context.Context, w *worker) (err error) {
 	env := &r.run.Environment
-	if w.stack == nil {
+	if w.stack != nil {
+		env.Redis, env.Database = w.stack.RedisVersion, w.stack.DatabaseVersion
+		env.ZooKeeper, env.Etcd = w.stack.ZooKeeperVersion, w.stack.EtcdVersion
+		r.progress.say("%s; %s", cmp.Or(env.Redis, "no Redis"), env.Database)
+	} else {
 		env.Stack = "targets"
 		r.run.Config.Instances, r.run.Config.Unreachable = len(w.fleet.Instances), w.fleet.Unreachable
 		if w.theirs != nil {
@@ -200,12 +196,6 @@ func (r *runner) describe(ctx context.Context, w *worker) (err error) {
 				return err
 			}
 		}
-	} else {
-		env.Redis, env.Database = w.stack.RedisVersion, w.stack.DatabaseVersion
-		env.ZooKeeper, env.Etcd = w.stack.ZooKeeperVersion, w.stack.EtcdVersion
-	}
-	if r.cfg.attaches() {
-		r.run.Config.Rules = new(w.fleet.Shape.Says())
 	}
 	if before := r.cfg.Resume; before != nil {
 		for _, d := range before.Environment.Differences(*env) {
@@ -214,10 +204,6 @@ func (r *runner) describe(ctx context.Context, w *worker) (err error) {
 		env.Redis, env.Database = cmp.Or(env.Redis, before.Environment.Redis), cmp.Or(env.Database, before.Environment.Database)
 		env.ZooKeeper, env.Etcd = cmp.Or(env.ZooKeeper, before.Environment.ZooKeeper), cmp.Or(env.Etcd, before.Environment.Etcd)
 	}
-	if w.stack == nil {
-		return nil
-	}
-	r.progress.say("%s; %s", cmp.Or(w.stack.RedisVersion, "no Redis"), w.stack.DatabaseVersion)
 	return nil
 }
 

@@ -3,7 +3,6 @@ package experiment
 import (
 	"context"
 	"errors"
-	"net/http"
 	"slices"
 	"time"
 
@@ -128,7 +127,7 @@ func (s *strike) sendFaulted(ctx context.Context) error {
 		}
 	}
 	sent := map[*contest]bool{}
-	err := s.until(ctx, s.arriveFor(), func() (bool, error) {
+	err := until(ctx, s.arriveFor(), func() (bool, error) {
 		m, err := s.heldCalls(ctx)
 		for _, c := range s.contests {
 			if err == nil && c.point.Role != fault.Alone {
@@ -230,34 +229,11 @@ func (s *strike) leadToRelease(ctx context.Context, c *contest, m heldCalls, sen
 // awaitAble waits until the instances can grab again, but not forever. If one cannot, the next
 // answers will show it.
 func (s *strike) awaitAble(ctx context.Context, all ...*fleet.Instance) error {
-	if s.in.w.fleet.Ours {
-		return s.until(ctx, arrivalTimeout, func() (bool, error) {
-			return !slices.ContainsFunc(all, func(in *fleet.Instance) bool { return !reachesAll(ctx, in) }), nil
-		})
-	}
-	for _, in := range all {
-		if err := in.AwaitGrab(ctx, s.in.spare, serviceArrives); ctx.Err() != nil {
-			return err
-		}
-	}
-	return nil
+	return s.in.w.cfg.subject().awaitAble(ctx, s.in.spare, all)
 }
 
 // serviceArrives limits how long a service may take to reconnect after a fault.
 const serviceArrives = 10 * time.Second
-
-// reachesAll reports whether an instance reaches all of its servers. The readiness endpoint is not
-// enough, because a majority of the Redlock nodes satisfies it.
-func reachesAll(ctx context.Context, in *fleet.Instance) bool {
-	var ready grab.Readiness
-	err := in.Call(ctx, http.MethodGet, "/readyz", nil, &ready)
-	for _, says := range ready.Checks {
-		if says != "ok" {
-			return false
-		}
-	}
-	return err == nil
-}
 
 // releaseFaulted lets the faulted drivers continue.
 func (s *strike) releaseFaulted(ctx context.Context) error {
@@ -290,7 +266,7 @@ func (s *strike) leaveFaulted(context.Context) error {
 // awaitReleases waits until every faulted driver has sent its release or been answered. It waits at
 // most one lease, because a driver that is cut off cannot release.
 func (s *strike) awaitReleases(ctx context.Context) error {
-	return s.until(ctx, s.in.w.lease(s.in.cell), func() (bool, error) {
+	return until(ctx, s.in.w.lease(s.in.cell), func() (bool, error) {
 		m, err := s.heldCalls(ctx)
 		return s.every(func(c *contest) bool {
 			return len(m.struck[holdName(releaseHold, c)]) > 0 || s.isAnswered(c.faulted)
@@ -306,7 +282,7 @@ func (s *strike) awaitOthers(ctx context.Context) error {
 
 // awaitThose waits until the selected drivers have been answered, except those that hang forever.
 func (s *strike) awaitThose(ctx context.Context, those func(*contest) []load.Request) error {
-	return s.until(ctx, s.in.w.cfg.Load.Timeout, func() (bool, error) {
+	return until(ctx, s.in.w.cfg.Load.Timeout, func() (bool, error) {
 		return s.every(func(c *contest) bool {
 			return !slices.ContainsFunc(those(c), func(r load.Request) bool {
 				return s.isPending(r) && !(c.hangs && r == c.faulted)
@@ -320,7 +296,7 @@ func (s *strike) hangUp(ctx context.Context) error {
 	for _, c := range s.contests {
 		s.in.bursts.HangUp(c.faulted)
 	}
-	err := s.until(ctx, arrivalTimeout, func() (bool, error) {
+	err := until(ctx, arrivalTimeout, func() (bool, error) {
 		return s.every(func(c *contest) bool { return s.isAnswered(c.faulted) }), nil
 	})
 	if err == nil && !wait.For(ctx, simultaneous) { // give the instance time to notice
@@ -370,7 +346,7 @@ func (s *strike) claimed(ctx context.Context) func(load.Request) bool {
 }
 
 // until polls until the condition is true or the time is over. Running out of time is not an error.
-func (s *strike) until(ctx context.Context, within time.Duration, condition func() (bool, error)) error {
+func until(ctx context.Context, within time.Duration, condition func() (bool, error)) error {
 	_, err := wait.Until(ctx, pollInterval, within, condition)
 	return err
 }

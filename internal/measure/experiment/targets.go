@@ -24,9 +24,6 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// attaches reports whether the run tests a service other than our own.
-func (cfg Config) attaches() bool { return len(cfg.Target.URLs) > 0 || cfg.Service != nil }
-
 // attach connects to instances that are already running, and adopts their settings.
 func (w *worker) attach(ctx context.Context) (err error) {
 	t := w.cfg.Target
@@ -63,9 +60,10 @@ func (w *worker) useTheirOrders(ctx context.Context, t target.Target) (err error
 	return nil
 }
 
-// theirStrategies returns the strategies to test on running targets: those that the user named, or
-// all available ones. A service that cannot switch counts as one strategy.
-func (cfg Config) theirStrategies(at *fleet.Fleet) []lock.Strategy {
+// theirStrategies returns the strategies to test on a foreign service: those that the user named,
+// or all available ones. A service that cannot switch counts as one strategy. Every strategy needs
+// the same servers of the stack.
+func (cfg Config) theirStrategies(at *fleet.Fleet, needs lock.Backend) []lock.Strategy {
 	names := cfg.Target.Strategies
 	known := false
 	if at != nil {
@@ -89,12 +87,14 @@ func (cfg Config) theirStrategies(at *fleet.Fleet) []lock.Strategy {
 	for i, name := range names {
 		strategies[i] = lock.Strategy{Name: name, Title: "of the targets", Excludes: catalog.NoExclusion}
 		if s, err := lock.Find(name); err == nil && known {
-			s.Needs = 0 // the targets have servers of their own
 			strategies[i] = s
 		}
-		if cfg.Service != nil {
-			strategies[i].Needs = cfg.serviceNeeds()
-		}
+	}
+	if known {
+		strategies = cfg.withControl(strategies)
+	}
+	for i := range strategies {
+		strategies[i].Needs = needs
 	}
 	return strategies
 }
@@ -161,9 +161,12 @@ func (o theirOrders) Ledger(ctx context.Context, first int64, count int) ([]orde
 	return o.Fleet.Ledger(ctx, first, count)
 }
 
-// lookFirst finds out whether there is a ledger. It returns an error if new orders already have
+// lookFirst finds out whether a foreign service has a ledger. It returns an error if new orders already have
 // rows, which would count as grabs of this run.
 func (w *worker) lookFirst(ctx context.Context, first int64, count int) error {
+	if w.fleet.Ours {
+		return nil
+	}
 	w.ledger = w.cfg.Target.Database.Query != "" || w.fleet.KeepsLedger(ctx, first)
 	if !w.ledger || w.cfg.Merge != nil {
 		return nil
@@ -204,7 +207,15 @@ func (w *worker) warmUp(ctx context.Context, size Load) error {
 	return nil
 }
 
-// notOpen returns a message for the user if no driver could grab the first order, and "" otherwise.
+// notOpen returns a message for the user if no driver could grab the first order of a foreign
+// service, and "" otherwise.
+func (w *worker) notOpen(a *accounting) string {
+	if w.fleet.Ours {
+		return ""
+	}
+	return a.notOpen()
+}
+
 func (a *accounting) notOpen() string {
 	f := a.first
 	switch {
@@ -244,6 +255,9 @@ func (c *Cell) countAnswers(a *accounting) {
 
 // doubt returns a reason to distrust the figures of a foreign service, or "" if there is none.
 func (w *worker) doubt(ctx context.Context, c *Cell, m *measured, drained bool) (reason string) {
+	if w.fleet.Ours {
+		return ""
+	}
 	a := m.accounting
 	unanswered := a.outcomes[grab.Timeout] + a.errors[load.Reset] + a.errors[load.Other]
 	promised := check.CountGrabs(check.Rows(a.told), a.units)

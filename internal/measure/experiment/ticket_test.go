@@ -198,7 +198,7 @@ func TestReleasesOfServices(t *testing.T) {
 				strikeAt(t, &cfg, "before redis DEL ticket:* 1")
 			}
 			run := checkTickets(t, cfg, tt.want)
-			if why := run.Cells[0].Reason; strings.Contains(tt.kind, "exits") && !strings.Contains(why, "ended by itself") {
+			if why := run.Cells[0].Reason; strings.Contains(tt.kind, "exits") && !strings.Contains(why, "exited unexpectedly") {
 				t.Errorf("the reason does not tell that an instance ended: %s", why)
 			}
 		})

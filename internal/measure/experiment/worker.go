@@ -50,22 +50,11 @@ func (cfg Config) setup() fleet.Setup {
 // error.
 func openWorker(ctx context.Context, cfg Config, n int, p *progress, j *journal) (*worker, error) {
 	w := &worker{cfg: cfg, progress: &workerProgress{progress: p}, journal: j, trails: newTrails()}
-	if len(cfg.Target.URLs) > 0 {
-		return w, w.attach(ctx)
-	}
-	var err error
-	if w.stack, err = stack.Start(ctx, cfg.Stack); err != nil {
-		return w, err
-	}
-	if cfg.Service != nil {
-		return w, w.startService(ctx, fleet.FirstPort+n*cfg.Instances)
-	}
-	if err := w.openStore(ctx, w.stack.DSN); err != nil {
-		return w, err
-	}
-	w.fleet = w.newFleet(fleet.FirstPort + n*cfg.Instances)
-	return w, nil
+	return w, cfg.subject().open(ctx, w, n)
 }
+
+// port returns the first port for the instances of the nth worker.
+func (w *worker) port(n int) int { return fleet.FirstPort + n*w.cfg.Instances }
 
 func (w *worker) newFleet(port int) *fleet.Fleet {
 	return fleet.New(fleet.Config{

@@ -22,9 +22,12 @@ type Events struct {
 // Seen returns the last sequence number that was read from each instance.
 func (e *Events) Seen() map[string]uint64 { return maps.Clone(e.seen) }
 
-// ReadEvents reads the new events of every instance.
+// ReadEvents reads the new events of every instance. Only instances of this program record events.
 func (f *Fleet) ReadEvents(each func(history.Event)) error {
 	var lost error
+	if !f.Ours {
+		return nil
+	}
 	for _, in := range f.Instances {
 		lost = errors.Join(lost, f.Events.Read(in.events, each))
 	}

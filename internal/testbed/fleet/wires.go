@@ -197,10 +197,10 @@ func (w *wires) call(e wire.Event) (op tap.Op, ok bool) {
 	return tap.Op{Order: w.order, Driver: w.driver, Phase: tap.Phase(name + " " + text), Target: e.Server}, true
 }
 
-// EndedByItself describes an instance that exited unexpectedly, or returns "".
+// EndedByItself describes an instance of a service that exited unexpectedly, or returns "".
 func (f *Fleet) EndedByItself() string {
 	for _, in := range f.Instances {
-		if in.proc != nil && in.proc.ByItself() != "" {
+		if in.wires != nil && in.proc != nil && in.proc.ByItself() != "" {
 			return in.proc.ByItself()
 		}
 	}
@@ -223,8 +223,11 @@ func (f *Fleet) Unreadable() string {
 }
 
 // Watch assigns all later requests of the instance to the grab of this driver and order. Driver 0
-// means any driver, and order 0 means no grab.
+// means any driver, and order 0 means no grab. Instances without proxies need no such help.
 func (in *Instance) Watch(order, driver int64) {
+	if in.wires == nil {
+		return
+	}
 	in.wires.watch(order, driver, in.fleet.Shape.OrderText(order))
 }
 
@@ -232,8 +235,12 @@ func (in *Instance) Watch(order, driver int64) {
 func (in *Instance) RouteTo(to stack.Addresses) { in.wires.lead(to) }
 
 // AwaitQuiet waits until the instances have executed no statement for a while, so that no more
-// writes are expected. It returns false if that takes longer than within.
+// writes are expected. It returns false if that takes longer than within, or if the instances have
+// no proxies to tell.
 func (f *Fleet) AwaitQuiet(ctx context.Context, long, within time.Duration) bool {
+	if !f.IsService() {
+		return false
+	}
 	quiet, err := wait.Until(ctx, long/10, within, func() (bool, error) {
 		for _, in := range f.Instances {
 			if in.wires.statements.Load() > 0 || time.Since(time.Unix(0, in.wires.lastStatement.Load())) < long {

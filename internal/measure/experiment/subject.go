@@ -1,0 +1,213 @@
+package experiment
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"time"
+
+	"grablab/internal/catalog"
+	"grablab/internal/grab"
+	"grablab/internal/grab/lock"
+	"grablab/internal/testbed/fault"
+	"grablab/internal/testbed/fleet"
+	"grablab/internal/testbed/stack"
+)
+
+// subject is what a run tests: our own instances, a service that the run starts, or targets that
+// were started elsewhere. Its methods are the steps of a run that differ between these.
+type subject interface {
+	// open starts or reaches the instances of the nth worker, with the servers that they need.
+	open(ctx context.Context, w *worker, n int) error
+	// needs returns the servers that the instances use with any strategy.
+	needs() lock.Backend
+	// strategies returns the strategies to test. at is nil until the instances are known.
+	strategies(at *fleet.Fleet) []lock.Strategy
+	// meet finds out before the first cell whether the instances are usable.
+	meet(ctx context.Context, r *runner, w *worker) error
+	// bareEndpoint returns the path of an endpoint that does no work, or "" if none is known.
+	bareEndpoint(at *fleet.Fleet) string
+
+	// excuse returns why a fault cannot hit the instances, or "" if it can.
+	excuse(f fault.Fault) string
+	// ttlUnder returns the lifetime of a lock under a fault, unless the user chose it.
+	ttlUnder(f fault.Fault) time.Duration
+	// strike injects the fault and measures the cell.
+	strike(ctx context.Context, in *injection) (measured, error)
+	// awaitAble waits until the instances can grab again, but not forever. spare is an order for
+	// attempts.
+	awaitAble(ctx context.Context, spare int64, instances []*fleet.Instance) error
+}
+
+// subject returns what the run tests.
+func (cfg Config) subject() subject {
+	switch {
+	case len(cfg.Target.URLs) > 0:
+		return runningTargets{foreignSubject{cfg}}
+	case cfg.Service != nil:
+		return startedService{foreignSubject{cfg}}
+	default:
+		return ourInstances{cfg}
+	}
+}
+
+// runsOurs reports whether the run starts instances of this program.
+func (cfg Config) runsOurs() bool {
+	_, ours := cfg.subject().(ourInstances)
+	return ours
+}
+
+// ourInstances are instances of this program, whose calls the run can stop one by one.
+type ourInstances struct{ cfg Config }
+
+func (o ourInstances) open(ctx context.Context, w *worker, n int) (err error) {
+	if w.stack, err = stack.Start(ctx, o.cfg.Stack); err != nil {
+		return err
+	}
+	if err := w.openStore(ctx, w.stack.DSN); err != nil {
+		return err
+	}
+	w.fleet = w.newFleet(w.port(n))
+	return nil
+}
+
+func (o ourInstances) needs() lock.Backend { return 0 }
+
+func (o ourInstances) strategies(*fleet.Fleet) []lock.Strategy {
+	return o.cfg.withControl(o.cfg.Strategies)
+}
+
+func (o ourInstances) meet(context.Context, *runner, *worker) error { return nil }
+
+func (o ourInstances) bareEndpoint(*fleet.Fleet) string { return "/healthz" }
+
+func (o ourInstances) excuse(fault.Fault) string { return "" }
+
+func (o ourInstances) ttlUnder(f fault.Fault) time.Duration { return f.TTL }
+
+func (o ourInstances) strike(ctx context.Context, in *injection) (m measured, err error) {
+	if err := in.readTrail(ctx, in.w.record); err != nil {
+		return m, err
+	}
+	return in.strikeAtPoints(ctx)
+}
+
+func (o ourInstances) awaitAble(ctx context.Context, _ int64, instances []*fleet.Instance) error {
+	return until(ctx, arrivalTimeout, func() (bool, error) {
+		return !slices.ContainsFunc(instances, func(in *fleet.Instance) bool { return !reachesAll(ctx, in) }), nil
+	})
+}
+
+// reachesAll reports whether an instance reaches all of its servers. The status of the readiness
+// endpoint is not enough, because a majority of the Redlock nodes satisfies it.
+func reachesAll(ctx context.Context, in *fleet.Instance) bool {
+	var ready grab.Readiness
+	err := in.Call(ctx, http.MethodGet, "/readyz", nil, &ready)
+	for _, says := range ready.Checks {
+		if says != "ok" {
+			return false
+		}
+	}
+	return err == nil
+}
+
+// foreignSubject has what a started service and running targets have in common. The run sees their
+// answers, and their ledger if there is one.
+type foreignSubject struct{ cfg Config }
+
+func (f foreignSubject) meet(ctx context.Context, r *runner, w *worker) error {
+	r.run.Config.Rules = new(w.fleet.Shape.Says())
+	r.layOut(w.fleet)
+	if err := errors.Join(f.cfg.checkExpectations(w.fleet), f.cfg.checkMoments(w.fleet), r.checkShards()); err != nil {
+		return err
+	}
+	return r.inspectFirst(ctx, w)
+}
+
+func (f foreignSubject) excuse(of fault.Fault) string { return of.NotForeign }
+
+func (f foreignSubject) awaitAble(ctx context.Context, spare int64, instances []*fleet.Instance) error {
+	for _, in := range instances {
+		if err := in.AwaitGrab(ctx, spare, serviceArrives); ctx.Err() != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// startedService is a service that the run starts behind proxies.
+type startedService struct{ foreignSubject }
+
+func (s startedService) open(ctx context.Context, w *worker, n int) (err error) {
+	if w.stack, err = stack.Start(ctx, s.cfg.Stack); err != nil {
+		return err
+	}
+	return w.startService(ctx, w.port(n))
+}
+
+func (s startedService) needs() lock.Backend { return s.cfg.serviceNeeds() }
+
+func (s startedService) strategies(at *fleet.Fleet) []lock.Strategy {
+	return s.cfg.theirStrategies(at, s.needs())
+}
+
+func (s startedService) bareEndpoint(*fleet.Fleet) string { return s.cfg.Service.Ready }
+
+func (s startedService) ttlUnder(f fault.Fault) time.Duration {
+	switch {
+	case !s.cfg.Service.Uses("ttl_ms"):
+		return s.cfg.TTL
+	case f.Severs:
+		return max(f.TTL, outlasting)
+	default:
+		return f.TTL
+	}
+}
+
+func (s startedService) strike(ctx context.Context, in *injection) (m measured, err error) {
+	if err := in.w.fleet.Equip(ctx, s.cfg.setup()); err != nil { // orders are opened through the service, so it must be running
+		return m, err
+	}
+	if err := in.readTrail(ctx, in.w.recordService); err != nil {
+		return m, err
+	}
+	return in.strikeAtPoints(ctx)
+}
+
+// runningTargets are instances that were started elsewhere.
+type runningTargets struct{ foreignSubject }
+
+func (t runningTargets) open(ctx context.Context, w *worker, _ int) error { return w.attach(ctx) }
+
+func (t runningTargets) needs() lock.Backend { return 0 }
+
+func (t runningTargets) strategies(at *fleet.Fleet) []lock.Strategy {
+	return t.cfg.theirStrategies(at, 0)
+}
+
+func (t runningTargets) bareEndpoint(at *fleet.Fleet) string {
+	if !at.Known() {
+		return ""
+	}
+	return "/healthz"
+}
+
+func (t runningTargets) excuse(of fault.Fault) string {
+	if of.NotForeign == "" && t.cfg.byTime() && of.Name.Entry().Process == catalog.ProcessRuns {
+		return "it needs proxies around a service, and these targets have none: start the service with -service"
+	}
+	return of.NotForeign
+}
+
+func (t runningTargets) ttlUnder(fault.Fault) time.Duration { return t.cfg.TTL }
+
+// strike hits the second instance. The first one must stay alive, because it opens orders and may
+// report the ledger.
+func (t runningTargets) strike(ctx context.Context, in *injection) (m measured, err error) {
+	in.struck, in.other = in.other, in.struck
+	if err := in.chooseMoments(ctx); err != nil {
+		return m, err
+	}
+	return in.strikeByTime(ctx)
+}
