@@ -66,7 +66,7 @@ func (p *labProcess) end() {
 	}
 	p.ended = true
 	_ = p.cmd.Process.Signal(os.Interrupt)
-	late := time.AfterFunc(30*time.Second, func() {
+	late := time.AfterFunc(browsertest.Patience, func() {
 		p.t.Error("a signal does not end it")
 		_ = p.cmd.Process.Kill()
 	})
@@ -107,7 +107,7 @@ func (p *labProcess) job() (j lab.Job) {
 // idle asks for the first tick of the events.
 func (p *labProcess) idle() bool {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(p.t.Context(), browsertest.Patience)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url+"/api/events", nil)
 	if err != nil {
@@ -271,7 +271,7 @@ func TestLabOwnLock(t *testing.T) {
 		p.Await("something to press", `!document.getElementById("w-check").disabled`)
 		p.Click("#w-check")
 		p.Await("the check to begin", `document.getElementById("w-check").disabled`)
-		for end := time.Now().Add(4 * time.Minute); l.job().Running; time.Sleep(100 * time.Millisecond) {
+		for end := time.Now().Add(2 * browsertest.Patience); l.job().Running; time.Sleep(100 * time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatal("it goes on")
 			}
@@ -293,7 +293,7 @@ func TestLabOwnLock(t *testing.T) {
 // awaitIdle waits until the servers of the lab are there.
 func (p *labProcess) awaitIdle() {
 	p.t.Helper()
-	for end := time.Now().Add(20 * time.Second); !p.idle(); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(browsertest.Patience); !p.idle(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
 			p.t.Fatal("the lab is not ready")
 		}

@@ -78,8 +78,9 @@ type Page struct {
 	said []string
 }
 
-// actionTimeout limits an action or a wait on a page.
-const actionTimeout = 30 * time.Second
+// Patience limits every wait of a test for a page or for something that a run produces. It is long,
+// because a slow or busy machine may need minutes for a run that takes seconds elsewhere.
+const Patience = 3 * time.Minute
 
 // Open opens a page. The test fails if the page writes to the console, throws an error, or contacts
 // another origin.
@@ -158,7 +159,7 @@ func call[P, R any](p *Page, command cdp.Command[P, R], params P) {
 // within calls do with a deadline, and ends the test if do fails.
 func within[T any](p *Page, do func(context.Context) (T, error)) T {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.ctx, actionTimeout)
+	ctx, cancel := context.WithTimeout(p.ctx, Patience)
 	defer cancel()
 	got, err := do(ctx)
 	if err != nil {
@@ -226,12 +227,14 @@ func Eval[T any](p *Page, expression string) T {
 // an error that contains what.
 func (p *Page) Await(what, expression string) {
 	p.t.Helper()
-	for end := time.Now().Add(actionTimeout); ; time.Sleep(20 * time.Millisecond) {
+	pause := 10 * time.Millisecond
+	for end := time.Now().Add(Patience); ; time.Sleep(pause) {
 		if Eval[bool](p, "Boolean("+expression+")") {
 			return
 		}
+		pause = min(2*pause, 200*time.Millisecond) // a long wait leaves the processor to what the test waits for
 		if time.Now().After(end) {
-			p.t.Fatalf("%s: not within %v; the page has %q", what, actionTimeout, Eval[string](p, "document.body.innerText.slice(0, 600)"))
+			p.t.Fatalf("%s: not within %v; the page has %q", what, Patience, Eval[string](p, "document.body.innerText.slice(0, 600)"))
 		}
 	}
 }

@@ -68,7 +68,7 @@ func start(t *testing.T, cfg lab.Config) string {
 			if err != nil {
 				t.Errorf("the lab ends with %v", err)
 			}
-		case <-time.After(time.Minute):
+		case <-time.After(browsertest.Patience):
 			t.Error("the lab does not end")
 		}
 	})
@@ -115,7 +115,7 @@ func stream(t *testing.T, url string) <-chan lab.Tick {
 func await(t *testing.T, what string, ticks <-chan lab.Tick, holds func(lab.Tick) bool) lab.Tick {
 	t.Helper()
 	var last lab.Tick
-	for timeout := time.After(time.Minute); ; {
+	for timeout := time.After(browsertest.Patience); ; {
 		select {
 		case tick, ok := <-ticks:
 			if !ok {
@@ -125,7 +125,7 @@ func await(t *testing.T, what string, ticks <-chan lab.Tick, holds func(lab.Tick
 				return tick
 			}
 		case <-timeout:
-			t.Fatalf("%s: not within a minute; last was %+v", what, last)
+			t.Fatalf("%s: not within %v; last was %+v", what, browsertest.Patience, last)
 		}
 	}
 }
@@ -282,7 +282,7 @@ func TestLab(t *testing.T) {
 			t.Errorf("it says %q", tick.Status.Answer)
 		}
 		want := []string{`"k":"second"`, `"k":"gap"`, `"lost":`}
-		for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) { // events follow the ledger
+		for deadline := time.Now().Add(browsertest.Patience); ; time.Sleep(50 * time.Millisecond) { // events follow the ledger
 			_, text := get(t, fmt.Sprintf("%s/api/orders/%d", url, tick.Status.Hand))
 			lacks := func(part string) bool { return !strings.Contains(text, part) }
 			if !slices.ContainsFunc(want, lacks) {
