@@ -227,7 +227,7 @@ func (a api) open(ctx context.Context, c *gin.Context) (any, error) {
 		view.Stock = *body.Stock
 	}
 	var err error
-	view.FirstID, err = a.cfg.Orders.CreateStock(ctx, body.Count, *body.Stock)
+	view.FirstID, err = a.cfg.Orders.Create(ctx, body.Count, *body.Stock)
 	return view, err
 }
 

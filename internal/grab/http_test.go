@@ -57,7 +57,7 @@ func newRig(t *testing.T, set settings) rig {
 	client := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true})
 	t.Cleanup(func() { client.Close() })
 	store := new(order.Mem)
-	first, err := store.Create(t.Context(), 100)
+	first, err := store.Create(t.Context(), 100, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -814,7 +814,7 @@ func TestNoKeysOfOrdersThatDoNotExist(t *testing.T) {
 func newMemRig(t *testing.T, work time.Duration) http.Handler {
 	t.Helper()
 	store := new(order.Mem)
-	if _, err := store.Create(t.Context(), 100); err != nil {
+	if _, err := store.Create(t.Context(), 100, 1); err != nil {
 		t.Fatal(err)
 	}
 	service, err := grab.New(grab.Config{
@@ -901,7 +901,7 @@ func TestPanicIsAnswered(t *testing.T) {
 
 func BenchmarkGrab(b *testing.B) {
 	store := new(order.Mem)
-	if _, err := store.Create(b.Context(), 1); err != nil {
+	if _, err := store.Create(b.Context(), 1, 1); err != nil {
 		b.Fatal(err)
 	}
 	service, err := grab.New(grab.Config{Instance: "8004", Orders: store, Strategy: "none", Lock: lock.Env{Token: rand.Text}})

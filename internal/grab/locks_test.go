@@ -22,7 +22,7 @@ func fight(t *testing.T, strategy string) check.Evidence {
 	ctx := t.Context()
 	began := time.Now()
 	store := new(order.Mem)
-	first, err := store.Create(ctx, 1)
+	first, err := store.Create(ctx, 1, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -78,7 +78,7 @@ func TestRedisForgetsUnderLoad(t *testing.T) {
 	for _, strategy := range fenced() {
 		t.Run(strategy, func(t *testing.T) {
 			const orders, drivers = 40, 8
-			first, err := s.store.Create(t.Context(), orders)
+			first, err := s.store.Create(t.Context(), orders, 1)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -161,7 +161,7 @@ func TestPausedHolder(t *testing.T) {
 	s := newSite(t)
 	for _, strategy := range fenced() {
 		t.Run(strategy, func(t *testing.T) {
-			id, err := s.store.Create(t.Context(), 1)
+			id, err := s.store.Create(t.Context(), 1, 1)
 			if err != nil {
 				t.Fatal(err)
 			}

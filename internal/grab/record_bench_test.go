@@ -42,7 +42,7 @@ func newTracedGrabber(tb testing.TB, recorder history.Recorder, tracer *trace.Tr
 		}
 	})
 	return func() {
-		id, err := store.Create(context.Background(), 1)
+		id, err := store.Create(context.Background(), 1, 1)
 		if err != nil {
 			tb.Fatal(err)
 		}

@@ -28,7 +28,7 @@ func (r rig) sellTo(t *testing.T, id int64, driver int) grab.Answer {
 func stockRig(t *testing.T, set settings, units int) (rig, int64) {
 	t.Helper()
 	r := newRig(t, set)
-	id, err := r.store.CreateStock(t.Context(), 1, units)
+	id, err := r.store.Create(t.Context(), 1, units)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func TestRedisStockAgreesWithTheLedger(t *testing.T) {
 			r := newRig(t, settings{env: lock.Env{PerDriver: perDriver}, grab: grab.Config{Strategy: strategy, PerDriver: perDriver, Orders: failing}})
 			random := mathrand.New(mathrand.NewPCG(1, 2))
 			for range 8 {
-				id, err := r.store.CreateStock(t.Context(), 1, units)
+				id, err := r.store.Create(t.Context(), 1, units)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -40,7 +40,7 @@ func play(t *testing.T, strategy string, schedule func(*scene)) {
 		s.redis.ClockTTL(true)
 		t.Cleanup(s.redis.Close)
 		var err error
-		if s.order, err = s.store.Create(t.Context(), 1); err != nil {
+		if s.order, err = s.store.Create(t.Context(), 1, 1); err != nil {
 			t.Fatal(err)
 		}
 		schedule(s)

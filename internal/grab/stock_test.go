@@ -49,7 +49,7 @@ func TestTwoRequestsOfOneDriver(t *testing.T) {
 	for strategy, want := range map[string]int{"none": 2, "mysql-cas": 1} {
 		t.Run(strategy, func(t *testing.T) {
 			r := newRig(t, settings{grab: grab.Config{Strategy: strategy, Work: 200 * time.Millisecond}})
-			id, err := r.store.CreateStock(t.Context(), 1, 5)
+			id, err := r.store.Create(t.Context(), 1, 5)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -73,7 +73,7 @@ func TestTwoRequestsOfOneDriver(t *testing.T) {
 func TestPerDriver(t *testing.T) {
 	for _, strategy := range []string{"setnx", "mysql-cas"} {
 		r := newRig(t, settings{grab: grab.Config{Strategy: strategy, PerDriver: 2}})
-		id, err := r.store.CreateStock(t.Context(), 1, 5)
+		id, err := r.store.Create(t.Context(), 1, 5)
 		if err != nil {
 			t.Fatal(err)
 		}

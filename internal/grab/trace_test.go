@@ -33,7 +33,7 @@ func TestTrace(t *testing.T) {
 	t.Cleanup(func() { client.Close() })
 	client.AddHook(tap.Redis(tracer.Tap(nil), "8004", "redis"))
 	store := new(order.Mem)
-	id, err := store.Create(t.Context(), 1)
+	id, err := store.Create(t.Context(), 1, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,7 +38,7 @@ func BenchmarkGrab(b *testing.B) {
 		rate := make([][]float64, len(ways))
 		for round := range rounds + 1 { // the first warms up
 			for _, i := range rand.Perm(len(ways)) {
-				first, err := s.Create(b.Context(), grabs)
+				first, err := s.Create(b.Context(), grabs, 1)
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -34,7 +34,7 @@ func TestLostCommit(t *testing.T) {
 					lossy := &lossy{}
 					defer lossy.late.Wait()
 					s := connect(t, db.dsn(t), order.Options{Wrap: lossy.wrap})
-					id, err := s.Create(t.Context(), 1)
+					id, err := s.Create(t.Context(), 1, 1)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -67,7 +67,7 @@ func TestLostCommit(t *testing.T) {
 func TestLostCommitWithoutToken(t *testing.T) {
 	lossy := &lossy{}
 	s := connect(t, sqliteDSN(t), order.Options{Wrap: lossy.wrap})
-	id, err := s.Create(t.Context(), 1)
+	id, err := s.Create(t.Context(), 1, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestRefusedStatement(t *testing.T) {
 			t.Run(db.name+"/"+refused, func(t *testing.T) {
 				lossy := &lossy{}
 				s := connect(t, db.dsn(t), order.Options{Wrap: lossy.wrap})
-				id, err := s.Create(t.Context(), 1)
+				id, err := s.Create(t.Context(), 1, 1)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -114,7 +114,7 @@ func TestCancelledBeforeCommit(t *testing.T) {
 		t.Run(db.name, func(t *testing.T) {
 			lossy := &lossy{}
 			s := connect(t, db.dsn(t), order.Options{Wrap: lossy.wrap})
-			id, err := s.Create(t.Context(), 1)
+			id, err := s.Create(t.Context(), 1, 1)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -147,7 +147,7 @@ func TestHeldWriter(t *testing.T) {
 		t.Run(db.name, func(t *testing.T) {
 			lossy := &lossy{}
 			s := connect(t, db.dsn(t), order.Options{Wrap: lossy.wrap})
-			id, err := s.Create(t.Context(), 1)
+			id, err := s.Create(t.Context(), 1, 1)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -24,7 +24,7 @@ func create(t *trial) {
 
 func createRefuses(t *trial) {
 	for _, count := range []int{-1, 0, order.MaxCreate + 1} {
-		if _, err := t.Create(t.ctx, count); err == nil {
+		if _, err := t.Create(t.ctx, count, 1); err == nil {
 			t.failf("opened %d orders", count)
 		}
 	}
@@ -34,7 +34,7 @@ func createTogether(t *trial) {
 	const count = 300
 	firsts := make([]int64, many)
 	t.must(errors.Join(together(many, func(i int64) (err error) {
-		firsts[i-1], err = t.Create(t.ctx, count)
+		firsts[i-1], err = t.Create(t.ctx, count, 1)
 		return err
 	})...))
 	slices.Sort(firsts)
@@ -309,7 +309,7 @@ func cancelled(t *trial) {
 	t.expect("read", err, context.Canceled)
 	_, err = t.Read(gone, id, 1)
 	t.expect("fenced read", err, context.Canceled)
-	_, err = t.Create(gone, 1)
+	_, err = t.Create(gone, 1, 1)
 	t.expect("create", err, context.Canceled)
 	_, err = t.Ledger(gone, id, 1)
 	t.expect("ledger", err, context.Canceled)

@@ -10,7 +10,7 @@ import (
 
 // createStock opens an order of several units.
 func (t *trial) createStock(units int) int64 {
-	id, err := t.CreateStock(t.ctx, 1, units)
+	id, err := t.Create(t.ctx, 1, units)
 	t.must(err)
 	return id
 }
@@ -26,7 +26,7 @@ func unit(id, d, left int64, fence uint64) order.Claim {
 // stock checks that an order of several units reports how many are left, and is grabbed when
 // none is left. An order of one unit behaves as before.
 func stock(t *trial) {
-	first, err := t.CreateStock(t.ctx, 3, 2)
+	first, err := t.Create(t.ctx, 3, 2)
 	t.must(err)
 	for id := first; id < first+3; id++ {
 		t.row(order.Order{ID: id, Units: 2, Stock: 2})
@@ -39,14 +39,14 @@ func stock(t *trial) {
 	t.row(order.Order{ID: first + 2, Units: 2, Stock: 2})
 	t.drivers(first+1, 1, 2)
 
-	one, err := t.CreateStock(t.ctx, 1, 1)
+	one, err := t.Create(t.ctx, 1, 1)
 	t.must(err)
 	t.row(order.Order{ID: one})
 }
 
 func stockRefuses(t *trial) {
 	for _, units := range []int{-1, 0, order.MaxStock + 1} {
-		if _, err := t.CreateStock(t.ctx, 1, units); err == nil {
+		if _, err := t.Create(t.ctx, 1, units); err == nil {
 			t.failf("opened an order of %d units", units)
 		}
 	}
@@ -129,7 +129,7 @@ func stockTogether(t *trial) {
 		}
 	}
 	// Claims of neighbouring orders do not block each other forever.
-	first, err := t.CreateStock(t.ctx, 2*many, 2)
+	first, err := t.Create(t.ctx, 2*many, 2)
 	t.must(err)
 	for range 2 {
 		t.must(errors.Join(together(2*many, func(i int64) error {

@@ -116,7 +116,7 @@ func (t *trial) must(err error) {
 
 // create opens orders and returns the first.
 func (t *trial) create(count int) int64 {
-	first, err := t.Create(t.ctx, count)
+	first, err := t.Create(t.ctx, count, 1)
 	t.must(err)
 	return first
 }

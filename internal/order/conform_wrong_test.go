@@ -195,19 +195,19 @@ type gapper struct{ order.Store }
 func gaps(s order.Store) order.Store { return gapper{s} }
 
 // Create opens half of the orders that it promises.
-func (s gapper) Create(ctx context.Context, count int) (int64, error) {
+func (s gapper) Create(ctx context.Context, count, units int) (int64, error) {
 	if count < 2 {
-		return s.Store.Create(ctx, count)
+		return s.Store.Create(ctx, count, units)
 	}
-	return s.Store.Create(ctx, count/2)
+	return s.Store.Create(ctx, count/2, units)
 }
 
 type anyOpener struct{ order.Store }
 
 func opensAny(s order.Store) order.Store { return anyOpener{s} }
 
-func (s anyOpener) Create(ctx context.Context, count int) (int64, error) {
-	return s.Store.Create(ctx, min(max(count, 1), 5000))
+func (s anyOpener) Create(ctx context.Context, count, units int) (int64, error) {
+	return s.Store.Create(ctx, min(max(count, 1), 5000), units)
 }
 
 type uncanceller struct{ order.Store }
@@ -274,8 +274,8 @@ type oneOpener struct{ order.Store }
 
 func opensOne(s order.Store) order.Store { return oneOpener{s} }
 
-func (s oneOpener) CreateStock(ctx context.Context, count, _ int) (int64, error) {
-	return s.Store.Create(ctx, count)
+func (s oneOpener) Create(ctx context.Context, count, _ int) (int64, error) {
+	return s.Store.Create(ctx, count, 1)
 }
 
 type renamer struct {

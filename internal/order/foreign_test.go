@@ -131,7 +131,7 @@ func TestMigrateOurs(t *testing.T) {
 				if err := s.Migrate(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := s.CreateStock(t.Context(), 2, 3); err != nil {
+				if _, err := s.Create(t.Context(), 2, 3); err != nil {
 					t.Error(err)
 				}
 			})

@@ -53,12 +53,8 @@ type interceptedStore struct {
 	s Store
 }
 
-func (s interceptedStore) Create(ctx context.Context, count int) (int64, error) {
-	return s.s.Create(ctx, count)
-}
-
-func (s interceptedStore) CreateStock(ctx context.Context, count, units int) (int64, error) {
-	return s.s.CreateStock(ctx, count, units)
+func (s interceptedStore) Create(ctx context.Context, count, units int) (int64, error) {
+	return s.s.Create(ctx, count, units)
 }
 
 func (s interceptedStore) Ledger(ctx context.Context, first int64, count int) ([]Grab, error) {

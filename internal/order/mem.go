@@ -26,12 +26,7 @@ type memOrder struct {
 }
 
 // Create implements Store.
-func (m *Mem) Create(ctx context.Context, count int) (int64, error) {
-	return m.CreateStock(ctx, count, 1)
-}
-
-// CreateStock implements Store.
-func (m *Mem) CreateStock(ctx context.Context, count, units int) (int64, error) {
+func (m *Mem) Create(ctx context.Context, count, units int) (int64, error) {
 	if err := errors.Join(checkCount(count, units), ctx.Err()); err != nil {
 		return 0, err
 	}

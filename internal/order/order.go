@@ -188,11 +188,8 @@ var ErrNotWritten = errors.New("order: not written")
 type Store interface {
 	Rows
 
-	// Create opens orders of one unit with consecutive ids, and returns the first.
-	Create(ctx context.Context, count int) (first int64, err error)
-
-	// CreateStock opens orders with several units, like Create.
-	CreateStock(ctx context.Context, count, units int) (first int64, err error)
+	// Create opens orders with consecutive ids, each with this many units, and returns the first id.
+	Create(ctx context.Context, count, units int) (first int64, err error)
 
 	// Ledger returns the ledger rows of count orders in the order of writing.
 	Ledger(ctx context.Context, first int64, count int) ([]Grab, error)

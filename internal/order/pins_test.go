@@ -13,7 +13,7 @@ import (
 // wants one more waits; the rest of the pool serves those that want none.
 func TestBeginWaitsForASession(t *testing.T) {
 	s := connect(t, mariaDSN(t), order.Options{MaxConns: 4})
-	id, err := s.Create(t.Context(), 1)
+	id, err := s.Create(t.Context(), 1, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -162,12 +162,7 @@ func (s *SQL) Held(ctx context.Context, id, driver int64) (int, error) {
 }
 
 // Create implements Store.
-func (s *SQL) Create(ctx context.Context, count int) (first int64, err error) {
-	return s.CreateStock(ctx, count, 1)
-}
-
-// CreateStock implements Store.
-func (s *SQL) CreateStock(ctx context.Context, count, units int) (first int64, err error) {
+func (s *SQL) Create(ctx context.Context, count, units int) (first int64, err error) {
 	if err := checkCount(count, units); err != nil {
 		return 0, err
 	}

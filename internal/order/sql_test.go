@@ -42,7 +42,7 @@ func TestMigrateTogether(t *testing.T) {
 						if err := s.Migrate(t.Context()); err != nil {
 							t.Error(err)
 						}
-						if _, err := s.Create(t.Context(), 1); err != nil {
+						if _, err := s.Create(t.Context(), 1, 1); err != nil {
 							t.Error(err)
 						}
 					})
@@ -67,13 +67,13 @@ func TestMigrateDownAndUp(t *testing.T) {
 				if _, err := versions.DownTo(t.Context(), 0); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := s.Create(t.Context(), 1); err == nil {
+				if _, err := s.Create(t.Context(), 1, 1); err == nil {
 					t.Fatal("there is still a table of orders")
 				}
 				if err := s.Migrate(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := s.Create(t.Context(), 1); err != nil {
+				if _, err := s.Create(t.Context(), 1, 1); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -102,7 +102,7 @@ func TestCreateManyOrders(t *testing.T) {
 	for _, db := range stores {
 		t.Run(db.name, func(t *testing.T) {
 			s := connect(t, db.dsn(t), order.Options{})
-			first, err := s.Create(t.Context(), count)
+			first, err := s.Create(t.Context(), count, 1)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -123,7 +123,7 @@ func TestCreateManyOrders(t *testing.T) {
 func TestCreateWithGaps(t *testing.T) {
 	s := connect(t, mariaDSN(t)+"?auto_increment_increment=3", order.Options{})
 	for range 2 {
-		first, err := s.CreateStock(t.Context(), 100, 5)
+		first, err := s.Create(t.Context(), 100, 5)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -146,7 +146,7 @@ func TestTwoPools(t *testing.T) {
 		t.Run(db.name, func(t *testing.T) {
 			dsn := db.dsn(t)
 			both := []*order.SQL{connect(t, dsn, order.Options{}), connect(t, dsn, order.Options{})}
-			first, err := both[0].Create(t.Context(), orders)
+			first, err := both[0].Create(t.Context(), orders, 1)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -176,7 +176,7 @@ func TestTwoPools(t *testing.T) {
 func TestReadersDoNotWait(t *testing.T) {
 	dsn := sqliteDSN(t)
 	s, other := connect(t, dsn, order.Options{}), connect(t, dsn, order.Options{})
-	id, err := s.Create(t.Context(), 1)
+	id, err := s.Create(t.Context(), 1, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +224,7 @@ func TestSessionLost(t *testing.T) {
 		"name": func(tx order.Tx, id int64) (bool, error) { return tx.LockName(t.Context(), fmt.Sprint(id), 0) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			id, err := s.Create(t.Context(), 1)
+			id, err := s.Create(t.Context(), 1, 1)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -289,7 +289,7 @@ func killOthers(t *testing.T, s *order.SQL) {
 // TestSessionLeavesNothing: a session goes back to the pool as it came.
 func TestSessionLeavesNothing(t *testing.T) {
 	s := connect(t, mariaDSN(t), order.Options{MaxConns: 2})
-	id, err := s.Create(t.Context(), 1)
+	id, err := s.Create(t.Context(), 1, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -326,7 +326,7 @@ func TestSessionLeavesNothing(t *testing.T) {
 // TestMemRestart: with the server go the sessions and their locks.
 func TestMemRestart(t *testing.T) {
 	m := new(order.Mem)
-	id, err := m.Create(t.Context(), 1)
+	id, err := m.Create(t.Context(), 1, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -157,7 +157,7 @@ func newExecution(c *Cluster) (*execution, error) {
 // begin opens the order and starts the instances. The prober starts only at the end.
 func (w *world) begin() error {
 	c := w.cluster
-	if _, err := w.db.CreateStock(context.Background(), 1, c.units()); err != nil {
+	if _, err := w.db.Create(context.Background(), 1, c.units()); err != nil {
 		return err
 	}
 	for _, n := range c.nodes {

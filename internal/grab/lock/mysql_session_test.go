@@ -72,7 +72,7 @@ func inSessions(t *testing.T, wait time.Duration, play func(t *testing.T, db *se
 		t.Run(strategy, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				db := &sessions{Store: new(order.Mem)}
-				if _, err := db.Create(t.Context(), 1); err != nil {
+				if _, err := db.Create(t.Context(), 1, 1); err != nil {
 					t.Fatal(err)
 				}
 				play(t, db, sessionLocker(t, strategy, db, wait), sessionLocker(t, strategy, db, wait))
@@ -110,7 +110,7 @@ func TestSessionWaitsNoLonger(t *testing.T) {
 func TestWaitersOfOneKeyLeaveSessions(t *testing.T) {
 	const many, few, work = 50, 3, 100 * time.Millisecond
 	inSessions(t, time.Minute, func(t *testing.T, db *sessions, a, b lock.Locker) {
-		if _, err := db.Create(t.Context(), few); err != nil {
+		if _, err := db.Create(t.Context(), few, 1); err != nil {
 			t.Fatal(err)
 		}
 		db.few = make(chan struct{}, few)

@@ -97,7 +97,7 @@ func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *work
 			return m
 		}
 	}
-	first, err := w.orders.CreateStock(ctx, c.Orders, w.cfg.units())
+	first, err := w.orders.Create(ctx, c.Orders, w.cfg.units())
 	if err != nil {
 		m.invalid = fmt.Sprintf("not measured: could not open orders: %v", err)
 		return m

@@ -44,7 +44,7 @@ func BenchmarkGrabs(b *testing.B) {
 	}
 
 	create := func() int64 {
-		first, err := store.Create(b.Context(), orders)
+		first, err := store.Create(b.Context(), orders, 1)
 		if err != nil {
 			b.Fatal(err)
 		}

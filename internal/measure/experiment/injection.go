@@ -130,7 +130,7 @@ func (in *injection) readTrail(ctx context.Context, record func(context.Context,
 		if !in.fault.HitsAny(t.needs) {
 			return errUntouched
 		}
-		if in.spare, err = in.w.orders.Create(ctx, 1); err != nil {
+		if in.spare, err = in.w.orders.Create(ctx, 1, 1); err != nil {
 			return err
 		}
 	}

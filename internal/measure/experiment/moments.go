@@ -70,7 +70,7 @@ func (in *injection) chooseMoments(ctx context.Context) error {
 		in.cell.LeaseMS = &lease
 	}
 	in.w.cfg.Load.Timeout = max(in.w.cfg.Load.Timeout, 4*in.w.lease(in.cell)) // the client must wait longer than a pause lasts
-	if in.spare, err = in.w.orders.Create(ctx, 1+1+momentRuns); err != nil {
+	if in.spare, err = in.w.orders.Create(ctx, 1+1+momentRuns, 1); err != nil {
 		return err
 	}
 	if err := in.struck.AwaitGrab(ctx, in.spare, dryStep); err != nil {

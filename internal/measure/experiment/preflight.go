@@ -127,7 +127,7 @@ func (r *runner) inspectFirst(ctx context.Context, w *worker) error {
 // quickTrail records the requests of one grab. To save time, it does not look for background
 // requests.
 func (w *worker) quickTrail(ctx context.Context) (t trail, err error) {
-	first, err := w.orders.Create(ctx, dryRuns)
+	first, err := w.orders.Create(ctx, dryRuns, 1)
 	if err != nil {
 		return t, err
 	}
@@ -152,7 +152,7 @@ func (w *worker) inspect(ctx context.Context, s lock.Strategy) (p Preflight) {
 	if w.cfg.Target.Open == nil && w.cfg.Target.FirstOrder > 0 {
 		open = "first-order"
 	}
-	id, err := w.orders.Create(ctx, 1)
+	id, err := w.orders.Create(ctx, 1, 1)
 	if err != nil {
 		p.add(open, "no order could be opened: %v: correct the call or the place of the id in its answer%s", err, w.noMigrations())
 		return p

@@ -223,7 +223,7 @@ func TestReadSale(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			const units = 3
-			first, err := store.CreateStock(t.Context(), len(tt.drivers), units)
+			first, err := store.Create(t.Context(), len(tt.drivers), units)
 			if err != nil {
 				t.Fatal(err)
 			}

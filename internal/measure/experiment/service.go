@@ -73,7 +73,7 @@ func (w *worker) recordService(ctx context.Context, s lock.Strategy) (t trail, e
 	if _, err := w.fleet.Use(ctx, s.Name); err != nil {
 		return t, err
 	}
-	first, err := w.orders.Create(ctx, dryRuns+2)
+	first, err := w.orders.Create(ctx, dryRuns+2, 1)
 	if err != nil {
 		return t, err
 	}

@@ -133,17 +133,12 @@ type theirOrders struct {
 	db     *ledger.DB
 }
 
-// Create opens orders of one unit, or takes the next unused ones.
-func (o theirOrders) Create(ctx context.Context, count int) (int64, error) {
-	return o.CreateStock(ctx, count, 1)
-}
-
-// CreateStock opens orders with several units, if the service has a call for that.
-func (o theirOrders) CreateStock(ctx context.Context, count, units int) (int64, error) {
-	first, err := o.Fleet.CreateStock(ctx, count, units)
+// Create opens orders, or takes the next unused ones. Several units need a call of the service.
+func (o theirOrders) Create(ctx context.Context, count, units int) (int64, error) {
+	first, err := o.Fleet.Create(ctx, count, units)
 	if err != nil && o.Fleet.IsService() { // a fault may have left the service with dead connections
 		_, _ = wait.Until(ctx, pollInterval, serviceArrives, func() (bool, error) {
-			first, err = o.Fleet.CreateStock(ctx, count, units)
+			first, err = o.Fleet.Create(ctx, count, units)
 			return err == nil, nil
 		})
 	}
@@ -188,7 +183,7 @@ func (w *worker) warmUp(ctx context.Context, size Load) error {
 	if w.cfg.Warmup == 0 {
 		return nil
 	}
-	first, err := w.orders.CreateStock(ctx, size.Orders, w.cfg.units())
+	first, err := w.orders.Create(ctx, size.Orders, w.cfg.units())
 	if err != nil {
 		return err
 	}

@@ -135,7 +135,7 @@ func (w *worker) record(ctx context.Context, s lock.Strategy) (t trail, err erro
 		return t, err
 	}
 	d := &dryRun{w: w, struck: w.fleet.Instances[0], other: w.fleet.Instances[1], lease: time.Duration(leaseMS * float64(time.Millisecond))}
-	if d.next, err = w.orders.CreateStock(ctx, dryOrders, w.cfg.units()); err != nil {
+	if d.next, err = w.orders.Create(ctx, dryOrders, w.cfg.units()); err != nil {
 		return t, err
 	}
 	if err := d.aim(ctx, s.Name); err != nil {

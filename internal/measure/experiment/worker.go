@@ -36,8 +36,7 @@ type worker struct {
 
 // orders opens orders and reads their ledger, in the database or through the API of an instance.
 type orders interface {
-	Create(ctx context.Context, count int) (first int64, err error)
-	CreateStock(ctx context.Context, count, units int) (first int64, err error)
+	Create(ctx context.Context, count, units int) (first int64, err error)
 	Ledger(ctx context.Context, first int64, count int) ([]order.Grab, error)
 }
 

@@ -129,7 +129,7 @@ func (b *benchmark) orders(ctx context.Context) (ids []int64, err error) {
 		if err := db.Migrate(ctx); err != nil {
 			return nil, err
 		}
-		if first, err = db.Create(ctx, keys); err != nil {
+		if first, err = db.Create(ctx, keys, 1); err != nil {
 			return nil, err
 		}
 	}

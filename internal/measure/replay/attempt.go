@@ -67,7 +67,7 @@ func impossible(why string, args ...any) error { return neverError(fmt.Sprintf(w
 // attempt replays the schedule with a new order and judges the result.
 func (r *replayer) attempt(ctx context.Context) (f Result, err error) {
 	t := &attempt{replayer: r, down: map[string]stack.Heal{}, ahead: map[int]time.Duration{}, killed: map[int]bool{}, seen: r.fleet.Events.Seen()}
-	if t.order, err = r.store.CreateStock(ctx, 1, max(r.Schedule.Stock, 1)); err != nil {
+	if t.order, err = r.store.Create(ctx, 1, max(r.Schedule.Stock, 1)); err != nil {
 		return f, err
 	}
 	t.assign()

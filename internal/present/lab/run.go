@@ -57,7 +57,7 @@ func (l *Lab) run(s Settings) {
 	l.running.Go(func() {
 		defer cancel()
 		for seed := uint64(1); !wait.IsOver(ended); seed++ {
-			id, err := l.fleet.CreateStock(ctx, ordersAtOnce, s.units())
+			id, err := l.fleet.Create(ctx, ordersAtOnce, s.units())
 			if err != nil {
 				l.state.fail(ctx, "cannot open orders: "+err.Error())
 				if !wait.For(ctx, time.Second) {
@@ -193,7 +193,7 @@ func (l *Lab) ByHand(ctx context.Context, h Hand) error {
 		if err := l.releaseHand(ctx); err != nil {
 			return err
 		}
-		id, err := l.fleet.Create(ctx, 1)
+		id, err := l.fleet.Create(ctx, 1, 1)
 		if err != nil {
 			return err
 		}

@@ -205,7 +205,7 @@ func TestSlowDB(t *testing.T) {
 	if err := orders.Migrate(ctx); err != nil {
 		t.Fatal(err)
 	}
-	id, err := orders.Create(ctx, 1)
+	id, err := orders.Create(ctx, 1, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

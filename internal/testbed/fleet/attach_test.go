@@ -127,7 +127,7 @@ func TestOpenByCall(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if first, err := f.Create(t.Context(), 3); first != want || (err == nil) != (want > 0) {
+		if first, err := f.Create(t.Context(), 3, 1); first != want || (err == nil) != (want > 0) {
 			t.Errorf("%s: %d, %v", answer, first, err)
 		}
 	}

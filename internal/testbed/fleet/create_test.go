@@ -31,7 +31,7 @@ func TestCreateBelievesNoAbsurdAnswer(t *testing.T) {
 			fmt.Fprint(w, answer)
 		}))
 		f := &Fleet{client: target.Client(), Instances: []*Instance{{ID: "target", URL: target.URL}}}
-		if first, err := f.CreateStock(t.Context(), 3, wanted.units); (err == nil) != wanted.ok {
+		if first, err := f.Create(t.Context(), 3, wanted.units); (err == nil) != wanted.ok {
 			t.Errorf("%s: %d, %v", answer, first, err)
 		}
 		target.Close()

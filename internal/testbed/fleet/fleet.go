@@ -183,13 +183,8 @@ func (f *Fleet) Use(ctx context.Context, strategy string) (leaseMS float64, err 
 }
 
 // Create opens orders and returns the first id. If no call can open orders, it uses the ids from
-// -first-order on.
-func (f *Fleet) Create(ctx context.Context, count int) (first int64, err error) {
-	return f.CreateStock(ctx, count, 1)
-}
-
-// CreateStock opens orders with several units, which only POST /orders supports.
-func (f *Fleet) CreateStock(ctx context.Context, count, units int) (first int64, err error) {
+// -first-order on. Only POST /orders supports several units.
+func (f *Fleet) Create(ctx context.Context, count, units int) (first int64, err error) {
 	switch {
 	case f.open != nil && f.open.ByCall():
 		return f.openByCall(ctx, count)

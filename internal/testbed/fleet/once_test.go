@@ -46,7 +46,7 @@ func TestCallsAreSentOnce(t *testing.T) {
 				}
 			}
 			_, _ = f.do(t.Context(), http.MethodGet, s.URL+"/warm", nil, http.Header{})
-			if _, err := f.Create(t.Context(), 1); err == nil {
+			if _, err := f.Create(t.Context(), 1, 1); err == nil {
 				t.Error("orders were opened without an answer")
 			}
 			mu.Lock()

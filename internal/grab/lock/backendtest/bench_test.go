@@ -17,7 +17,7 @@ func BenchmarkUncontended(b *testing.B) {
 			must(b, err)
 			defer disconnect()
 			env.TTL, env.Wait = 10*time.Second, 10*time.Second
-			ids, err := env.Orders.Create(b.Context(), 1)
+			ids, err := env.Orders.Create(b.Context(), 1, 1)
 			must(b, err)
 			st, err := lock.Find(name)
 			must(b, err)
@@ -48,7 +48,7 @@ func BenchmarkHandOff(b *testing.B) {
 				defer disconnect()
 				env.TTL, env.Wait = 10*time.Second, 10*time.Second
 				if i == 0 {
-					id, err := env.Orders.Create(b.Context(), 1)
+					id, err := env.Orders.Create(b.Context(), 1, 1)
 					must(b, err)
 					key = keyOf(id)
 				}

@@ -35,7 +35,7 @@ func TestConformance(t *testing.T) {
 	st := stacktest.With(t, needs)
 	at := serversOf(t, st)
 	db := connect(t, at.DSN)
-	_, err := db.Create(t.Context(), suiteOrders) // so that all up to that one are there
+	_, err := db.Create(t.Context(), suiteOrders, 1) // so that all up to that one are there
 	must(t, err)
 	ensemble := dialZooKeeper(t, at.ZooKeeper)
 	cluster := dialEtcd(t, at.Etcd)

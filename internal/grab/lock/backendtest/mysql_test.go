@@ -52,7 +52,7 @@ func acquire(t *testing.T, l lock.Locker, key string) lock.Lease {
 // newOrder opens one and returns the key of its lock.
 func newOrder(t *testing.T, db *order.SQL) (id int64, key string) {
 	t.Helper()
-	id, err := db.Create(t.Context(), 1)
+	id, err := db.Create(t.Context(), 1, 1)
 	must(t, err)
 	return id, keyOf(id)
 }
@@ -270,7 +270,7 @@ func TestMoreAcquirersThanSessions(t *testing.T) {
 	for _, strategy := range []string{"mysql-getlock", "mysql-forupdate"} {
 		t.Run(strategy, func(t *testing.T) {
 			db := database(t, conns)
-			first, err := db.Create(t.Context(), acquirers)
+			first, err := db.Create(t.Context(), acquirers, 1)
 			must(t, err)
 			key := func(i int) string { return keyOf(first + int64(i)) }
 			l := newLocker(t, strategy, lock.Env{Orders: db, Wait: 300 * time.Millisecond})
