@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"grablab/internal/flags"
-	"grablab/internal/grab/lock"
 	"grablab/internal/measure/lockbench"
 	"grablab/internal/testbed/stack"
 )
@@ -56,10 +55,10 @@ func newBenchSettings() *benchSettings {
 }
 
 // benchRules lists which flags of bench need or exclude each other.
-var benchRules = []flags.Rule{
+var benchRules = append([]flags.Rule{
 	{Flags: "db " + serverNames, Needs: "stack external", Wrong: "the local stack starts its own servers", Do: "add -stack external"},
 	{Flags: "stack", Excludes: "stack external", Needs: "-redis, -sentinel", Wrong: "the address of Redis is missing, and even the floor needs it", Do: "add -redis ADDR or -sentinel ADDR"},
-}
+}, sentinelRules...)
 
 // parseBench parses the flags of bench. Its errors wrap flags.ErrUsage or are a flags.HelpError.
 func parseBench(args []string) (*benchSettings, error) {
@@ -83,24 +82,13 @@ func parseBench(args []string) (*benchSettings, error) {
 
 // leaveOut removes locks whose servers have no address, and records the reason in LeftOut.
 func (s *benchSettings) leaveOut() {
-	for _, server := range []struct {
-		given   bool
-		backend lock.Backend
-		reason  string
-	}{
-		{len(s.Stack.Redlock) > 0, lock.RedisQuorum, "it needs -redlock with independent servers. The nodes of one Cluster are not independent, because each key is on only one of them"},
-		{s.Stack.DSN != "", lock.SQL | lock.SQLLocks, "it needs -db"},
-		{len(s.Stack.ZooKeeper) > 0, lock.ZooKeeper, "it needs -zk"},
-		{len(s.Stack.Etcd) > 0, lock.Etcd, "it needs -etcd"},
-	} {
-		s.Subjects = slices.DeleteFunc(s.Subjects, func(c lockbench.Subject) bool {
-			lacks := !server.given && c.Needs&server.backend != 0
-			if lacks {
-				s.LeftOut = append(s.LeftOut, lockbench.LeftOut{Strategy: c.Name, Reason: server.reason})
-			}
-			return lacks
-		})
-	}
+	s.Subjects = slices.DeleteFunc(s.Subjects, func(c lockbench.Subject) bool {
+		flags := s.Stack.Lacks(c.Needs)
+		if flags != "" {
+			s.LeftOut = append(s.LeftOut, lockbench.LeftOut{Strategy: c.Name, Reason: "it needs " + flags})
+		}
+		return flags != ""
+	})
 }
 
 func (s *benchSettings) execute(ctx context.Context, stdout, stderr io.Writer) error {

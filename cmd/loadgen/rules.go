@@ -22,7 +22,7 @@ const (
 
 // runRules lists which flags of run need or exclude each other. Only the first broken rule is
 // reported, so general rules come first.
-var runRules = []flags.Rule{
+var runRules = append([]flags.Rule{
 	{Flags: "shard", Needs: "-targets", Wrong: "all shards send to the same instances, so none can start them", Do: "add -targets URL,URL"},
 	{Flags: "shard", Needs: "-shard-start", Wrong: "the shards must begin together", Do: "add -shard-start with the same time for all"},
 	{Flags: "shard", Needs: "-seed", Wrong: "the shards must make the same plan", Do: "add -seed N with the same number for all"},
@@ -55,9 +55,6 @@ var runRules = []flags.Rule{
 	{Flags: "warmup", Excludes: "scenario peak", Wrong: "each step of the scenario peak warms up the next", Do: "leave it out"},
 	{Flags: "repeat", Excludes: "scenario peak", Wrong: "the scenario peak searches once", Do: "leave it out"},
 	{Flags: "repeat", Needs: "a cell without a fault", Wrong: "has no effect because every cell has a fault", Do: "add none to -faults"},
-	{Flags: "sentinel", Excludes: "-redis", Wrong: "the Sentinels replace -redis", Do: "leave out one of the two"},
-	{Flags: "sentinel", Needs: "-sentinel-master", Wrong: "the name of the master is missing", Do: "add -sentinel-master NAME"},
-	{Flags: "sentinel-master", Needs: "-sentinel", Wrong: "the addresses of the Sentinels are missing", Do: "add -sentinel ADDR"},
 	{Flags: describeTargets, Needs: "foreign", Wrong: "describes your own service, but none is named", Do: "add -service or -targets"},
 	{Flags: "compensation", Needs: "-ledger-query", Wrong: "only the ledger shows that a grab was taken back", Do: "add -ledger-query SQL"},
 	{Flags: "rate orders duration", Excludes: "scenario peak", Wrong: "the scenario peak searches the rate itself", Do: "leave it out"},
@@ -80,6 +77,13 @@ var runRules = []flags.Rule{
 	{Flags: "duration", Excludes: "-orders", Wrong: "both determine the number of orders", Do: "leave out one of the two"},
 	{Flags: "duration", Needs: "a rate", Wrong: "this scenario sends everything at once", Do: "add -rate"},
 	{Flags: "clock-offset", Needs: "foreign, two instances", Wrong: "it sets the clock of the second instance", Do: "use at least -instances 2"},
+}, sentinelRules...)
+
+// sentinelRules lists the rules between the flags for Redis, in every command that has them.
+var sentinelRules = []flags.Rule{
+	{Flags: "sentinel", Excludes: "-redis", Wrong: "the Sentinels replace -redis", Do: "leave out one of the two"},
+	{Flags: "sentinel", Needs: "-sentinel-master", Wrong: "the name of the master is missing", Do: "add -sentinel-master NAME"},
+	{Flags: "sentinel-master", Needs: "-sentinel", Wrong: "the addresses of the Sentinels are missing", Do: "add -sentinel ADDR"},
 }
 
 // flagsBut returns all flags of run except those in names.

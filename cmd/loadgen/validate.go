@@ -268,20 +268,9 @@ func (s *settings) checkServers() error {
 	if s.Stack.DSN == "" {
 		return errors.New("-stack external: the database for the ledger is missing: add -db DSN")
 	}
-	for _, server := range []struct {
-		backend lock.Backend
-		given   bool
-		flags   string
-	}{
-		{lock.Redis, s.Stack.Redis != "" || s.Stack.Sentinel != nil, "-redis ADDR or -sentinel ADDR"},
-		{lock.RedisQuorum, len(s.Stack.Redlock) >= 3, "-redlock with at least 3 addresses"},
-		{lock.ZooKeeper, len(s.Stack.ZooKeeper) > 0, "-zk ADDR"},
-		{lock.Etcd, len(s.Stack.Etcd) > 0, "-etcd ADDR"},
-	} {
-		for _, strategy := range s.Strategies {
-			if strategy.Needs&server.backend != 0 && !server.given {
-				return fmt.Errorf("-stack external: the servers of strategy %s are missing: add %s", strategy.Name, server.flags)
-			}
+	for _, strategy := range s.Strategies {
+		if flags := s.Stack.Lacks(strategy.Needs); flags != "" {
+			return fmt.Errorf("-stack external: the servers of strategy %s are missing: add %s", strategy.Name, flags)
 		}
 	}
 	nodes := slices.Sorted(slices.Values(s.Stack.Redlock))

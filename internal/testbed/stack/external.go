@@ -17,8 +17,8 @@ const pingTimeout = 5 * time.Second
 
 // startExternal checks that the user named every server and that all of them answer.
 func startExternal(ctx context.Context, s *Stack, cfg Config) error {
-	if err := missingAddress(cfg); err != nil {
-		return err
+	if flags := cfg.Lacks(cfg.Needs); flags != "" {
+		return fmt.Errorf("%w: a chosen strategy needs a server without an address: add %s", ErrRefused, flags)
 	}
 	var addrs []string
 	if cfg.Needs&lock.Redis != 0 {
@@ -112,25 +112,28 @@ func redisAddrs(cfg Config) []string {
 	return addrs
 }
 
-// missingAddress returns an error if the user omitted the address of a server.
-func missingAddress(cfg Config) error {
-	switch {
-	case cfg.Needs&lock.Redis != 0 && cfg.Redis == "" && len(cfg.Sentinel) == 0:
-		return fmt.Errorf("%w: a chosen strategy needs a Redis: name it with -redis or -sentinel", ErrRefused)
-	case cfg.Redis != "" && len(cfg.Sentinel) > 0:
-		return fmt.Errorf("%w: -redis and -sentinel exclude each other: use one of them", ErrRefused)
-	case (len(cfg.Sentinel) > 0) != (cfg.SentinelMaster != ""):
-		return fmt.Errorf("%w: -sentinel and -sentinel-master need each other: set both", ErrRefused)
-	case cfg.Needs&lock.RedisQuorum != 0 && len(cfg.Redlock) < 3:
-		return fmt.Errorf("%w: redlock needs at least 3 independent Redis nodes: name them with -redlock", ErrRefused)
-	case cfg.Needs&lock.SQL != 0 && cfg.DSN == "":
-		return fmt.Errorf("%w: a chosen strategy locks in the database: name it with -db", ErrRefused)
-	case cfg.Needs&lock.ZooKeeper != 0 && len(cfg.ZooKeeper) == 0:
-		return fmt.Errorf("%w: a chosen strategy needs a ZooKeeper: name its servers with -zk", ErrRefused)
-	case cfg.Needs&lock.Etcd != 0 && len(cfg.Etcd) == 0:
-		return fmt.Errorf("%w: a chosen strategy needs an etcd: name its members with -etcd", ErrRefused)
+// externals lists the servers of an external stack, with the flags that name them.
+var externals = []struct {
+	backend lock.Backend
+	named   func(Addresses) bool
+	flags   string
+}{
+	{lock.Redis, func(a Addresses) bool { return a.Redis != "" || len(a.Sentinel) > 0 }, "-redis ADDR or -sentinel ADDR"},
+	{lock.RedisQuorum, func(a Addresses) bool { return len(a.Redlock) >= 3 }, "-redlock with at least 3 addresses of independent servers"},
+	{lock.SQL | lock.SQLLocks, func(a Addresses) bool { return a.DSN != "" }, "-db DSN"},
+	{lock.ZooKeeper, func(a Addresses) bool { return len(a.ZooKeeper) > 0 }, "-zk ADDR"},
+	{lock.Etcd, func(a Addresses) bool { return len(a.Etcd) > 0 }, "-etcd ADDR"},
+}
+
+// Lacks returns the flags that name the first needed server without an address. It returns "" if
+// every needed server has one.
+func (a Addresses) Lacks(needs lock.Backend) string {
+	for _, server := range externals {
+		if needs&server.backend != 0 && !server.named(a) {
+			return server.flags
+		}
 	}
-	return nil
+	return ""
 }
 
 // independent returns an error if Redlock nodes are not independent: two may be the same server, or

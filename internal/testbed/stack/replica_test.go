@@ -146,8 +146,6 @@ func TestExternalSentinel(t *testing.T) {
 	failsToStart(t, cfg, []badConfig{
 		{"no such master", func(c *stack.Config) { c.SentinelMaster = "nobody" }, stack.ErrUnreachable, `watches no master "nobody"`},
 		{"no Sentinel", func(c *stack.Config) { c.Sentinel = []string{closedAddr(t)} }, stack.ErrUnreachable, "no Sentinel at"},
-		{"no name", func(c *stack.Config) { c.SentinelMaster = "" }, stack.ErrRefused, "need each other: set both"},
-		{"both", func(c *stack.Config) { c.Redis = s.Redis }, stack.ErrRefused, "exclude each other"},
 		{"one node twice", func(c *stack.Config) { c.Redlock = append(c.Redlock[:2:2], c.Redlock[2], s.Redlock[2]) }, stack.ErrRefused, "the same server"},
 	})
 }
