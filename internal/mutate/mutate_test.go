@@ -42,6 +42,9 @@ var groups = []group{
 	{"wire", []string{"internal/testbed/wire/*.go"}, []string{"internal/testbed/wire", "internal/measure/experiment"}},
 	{"search", []string{"internal/explore/search/*.go", "internal/explore/sim/reducer.go"}, []string{"internal/explore", "internal/explore/sim"}},
 	{"page", []string{"internal/present/lab/*.go"}, []string{"internal/present/lab"}},
+	{"proc", []string{"internal/testbed/proc/*.go"}, []string{"internal/testbed/proc", "internal/testbed/stack"}},
+	{"figures", []string{"internal/measure/stat/*.go", "internal/measure/shard/*.go"}, []string{"internal/measure/stat", "internal/measure/shard", "internal/measure/experiment"}},
+	{"command", []string{"cmd/loadgen/*.go", "internal/flags/*.go"}, []string{"internal/flags", "cmd/loadgen"}},
 }
 
 var (
