@@ -15,6 +15,7 @@ import (
 )
 
 func (s *strike) sendContenders(ctx context.Context) error {
+	s.beginContest()
 	if err := s.awaitRecovery(ctx); err != nil {
 		return err
 	}
@@ -33,6 +34,13 @@ func (s *strike) sendContenders(ctx context.Context) error {
 		s.in.bursts.Send(c.contenders)
 	}
 	return nil
+}
+
+// beginContest records that the other drivers come from now on.
+func (s *strike) beginContest() {
+	for _, c := range s.contests {
+		c.contendedSince = time.Now()
+	}
 }
 
 // giveUp abandons the test of one order that can no longer show anything, and lets its driver
@@ -168,6 +176,10 @@ func (s *strike) freeContenders(ctx context.Context, claimed func(load.Request) 
 		if c.contenderHeldSince.IsZero() {
 			c.contenderHeldSince = time.Now()
 		}
+		if seen := time.Now(); !c.othersPassed && len(held[c]) >= s.in.w.cfg.units() {
+			s.claimed(ctx)
+			c.othersPassed = c.openUntil.After(seen)
+		}
 		over := s.mayFreeContenders(c, claimed)
 		if !over && time.Since(c.contenderHeldSince) < s.in.w.lease(s.in.cell)*2/3 {
 			continue
@@ -245,6 +257,7 @@ func (s *strike) releaseContenders(ctx context.Context) error {
 
 // sendSecond sends the second driver of each order when the lease of the faulted driver expires.
 func (s *strike) sendSecond(ctx context.Context) error {
+	s.beginContest()
 	if err := s.awaitExpiry(ctx); err != nil {
 		return err
 	}

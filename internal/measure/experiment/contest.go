@@ -34,8 +34,11 @@ type contest struct {
 	hangs          bool      // whether the driver will never be answered
 	endedInTime    bool      // whether the driver wrote or was answered before its lease ended
 	answeredAt     time.Time
+	openUntil      time.Time // when the driver was last known not to have written
 
 	// What has happened to the other drivers.
+	contendedSince     time.Time // when the fault was active and the first of them were about to start
+	othersPassed       bool      // whether enough of them for all units got past the lock before the faulted driver wrote
 	contenderHeldSince time.Time // when a contender was first held before its claim
 	contenderFreed     bool      // whether the held contenders may continue
 	retriedAt          time.Time // when the wait before the next contender began; zero if there is no such wait

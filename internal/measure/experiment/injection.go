@@ -55,8 +55,13 @@ type injection struct {
 	undisturbed   []*contest
 
 	mu       sync.Mutex
-	answered map[load.Request]grab.Outcome
-	ended    map[load.Request]time.Time // when each request was answered
+	answered map[load.Request]response
+}
+
+// response says how and when a request was answered.
+type response struct {
+	outcome     grab.Outcome
+	sent, ended time.Time
 }
 
 // inject tests one strategy under a fault and returns the judged cell.
@@ -100,7 +105,7 @@ func (w *worker) prepareAndStrike(ctx context.Context, s lock.Strategy, f fault.
 	in := &injection{
 		w: w, strategy: s, fault: f, cell: c,
 		struck: w.fleet.Instances[0], other: w.fleet.Instances[1],
-		bursts: load.NewBursts(), answered: map[load.Request]grab.Outcome{}, ended: map[load.Request]time.Time{},
+		bursts: load.NewBursts(), answered: map[load.Request]response{},
 	}
 	m, err := w.cfg.subject().strike(ctx, in)
 	switch {
@@ -322,27 +327,51 @@ func (in *injection) noteAnswer(_ *accounting, r *vegeta.Result) {
 	outcome := classify(r, in.w.fleet.Shape).Outcome
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.answered[req], in.ended[req] = outcome, r.End()
+	in.answered[req] = response{outcome, r.Timestamp, r.End()}
 }
 
 // competed reports whether enough other drivers got far enough to cause an oversell. If the fault
-// outlasts a lease, drivers that were refused before the lease ended do not count.
+// outlasts a lease, it must be certain that they tried between the end of that lease and the
+// faulted driver's write.
 func (in *injection) competed(c *contest) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	return in.atLeastUnits(c.all(), func(r load.Request) bool {
-		outcome := in.answered[r]
+		a := in.answered[r]
 		switch {
-		case r == c.faulted || !reached(outcome):
+		case r == c.faulted || !reached(a.outcome):
 			return false
-		case !in.outlasts() || c.endedInTime || outcome == grab.Grabbed:
+		case !in.outlasts() || c.endedInTime:
 			return true
-		case in.w.fleet.Ours && outcome == grab.Taken: // our instances give this answer only after the winner has written
-			return true
+		case r == c.lateDriver:
+			return false
 		default:
-			return r != c.lateDriver && in.ended[r].After(c.heldSince.Add(in.w.lease(in.cell)))
+			return a.outcome == grab.Grabbed || a.outcome == grab.Taken && c.othersPassed || in.triedInTime(c, a)
 		}
 	})
+}
+
+// triedInTime reports whether a refused driver certainly tried to get the lock after the faulted
+// driver's lease had ended, and before that driver wrote. The time of the answer proves neither,
+// because a busy machine may delay it.
+func (in *injection) triedInTime(c *contest, a response) bool {
+	lease := in.w.lease(in.cell)
+	tried := a.sent // the driver was still trying at this time
+	switch {
+	case !in.w.fleet.Ours: // how long it waits is unknown, but only a driver that waits is answered so late
+		tried = a.ended.Add(-lease / 4)
+	case len(in.trail.calls[fault.Waiting]) > 0:
+		tried = a.sent.Add(in.w.cfg.Wait - simultaneous)
+	}
+	if tried.After(a.ended) {
+		tried = a.ended
+	}
+	if tried.Before(a.sent) {
+		tried = a.sent
+	}
+	expired := c.contendedSince.Add(lease)
+	waited := c.openUntil.After(expired) && c.openUntil.Sub(a.sent) > lease/4
+	return tried.After(expired) && (a.outcome == grab.Busy || waited)
 }
 
 // outlasts reports whether the fault delays the faulted driver's write until after its lease, while

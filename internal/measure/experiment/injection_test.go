@@ -351,7 +351,7 @@ func TestFaultsOfSeveralUnits(t *testing.T) {
 // Where fewer drivers come than could buy a unit too many, no verdict is given; nor where a
 // unit is left that a fresh driver would get.
 func TestFewerDriversThanUnits(t *testing.T) {
-	in := &injection{w: &worker{cfg: Config{Stock: 2}}, strategy: lock.Strategy{Excludes: catalog.Global}, cell: &Cell{Sale: &Sale{Stock: 2}}, answered: map[load.Request]grab.Outcome{}}
+	in := &injection{w: &worker{cfg: Config{Stock: 2}}, strategy: lock.Strategy{Excludes: catalog.Global}, cell: &Cell{Sale: &Sale{Stock: 2}}, answered: map[load.Request]response{}}
 	c := &contest{point: fault.Point{Point: fault.AfterRead}, order: 1, struck: true, faulted: load.Request{Order: 1, Driver: 1}, lateDriver: load.Request{Order: 1, Driver: 2}}
 	c.contenders = []load.Request{{Order: 1, Driver: 3}, {Order: 1, Driver: 4}}
 	in.contests = []*contest{c}
@@ -364,11 +364,11 @@ func TestFewerDriversThanUnits(t *testing.T) {
 		{3, 1, []int64{1}, catalog.Stuck}, {1, 3, nil, catalog.Unsafe}, {0, 0, nil, catalog.Unknown},
 	} {
 		clear(in.answered)
-		in.answered[c.faulted] = grab.Grabbed
+		in.answered[c.faulted] = response{outcome: grab.Grabbed}
 		for i, r := range append([]load.Request{c.lateDriver}, c.contenders...) {
-			in.answered[r] = grab.Failed
+			in.answered[r] = response{outcome: grab.Failed}
 			if i < tt.reached {
-				in.answered[r] = grab.Taken
+				in.answered[r] = response{outcome: grab.Taken}
 			}
 		}
 		e := check.Evidence{Units: 2, Stuck: tt.stuck}

@@ -226,6 +226,6 @@ func (s *strike) runAt(ctx context.Context, at time.Duration) (done bool, err er
 func (s *strike) inFlight(r load.Request) bool {
 	s.in.mu.Lock()
 	defer s.in.mu.Unlock()
-	outcome, answered := s.in.answered[r]
-	return !answered || s.in.fault.Course == fault.Killed && !reached(outcome)
+	a, answered := s.in.answered[r]
+	return !answered || s.in.fault.Course == fault.Killed && !reached(a.outcome)
 }

@@ -320,7 +320,7 @@ func (s *strike) isPending(r load.Request) bool { return !s.isAnswered(r) }
 func (s *strike) isGrabbed(r load.Request) bool {
 	s.in.mu.Lock()
 	defer s.in.mu.Unlock()
-	return s.in.answered[r] == grab.Grabbed
+	return s.in.answered[r].outcome == grab.Grabbed
 }
 
 func (s *strike) isAnswered(r load.Request) bool {
@@ -331,18 +331,34 @@ func (s *strike) isAnswered(r load.Request) bool {
 }
 
 // claimed reads the ledger and returns a function that reports whether a driver has a row. If the
-// ledger is unreadable, the function always returns false.
+// ledger is unreadable, the function always returns false. For each order, claimed also records who
+// has claimed it by now.
 func (s *strike) claimed(ctx context.Context) func(load.Request) bool {
+	asked := time.Now()
 	var rows []order.Grab
+	var err error
 	if s.in.w.ledger && (s.in.trail.service == nil || s.in.w.cfg.Target.Database.Query != "") { // without a query, the read would go to the struck instance
-		rows, _ = s.in.w.orders.Ledger(ctx, s.contests[0].order, len(s.contests))
+		rows, err = s.in.w.orders.Ledger(ctx, s.contests[0].order, len(s.contests))
 	}
-	return func(r load.Request) bool {
+	has := func(r load.Request) bool {
 		if !s.in.w.fleet.Ours && s.isGrabbed(r) { // a foreign service may have no ledger, or write it late
 			return true
 		}
 		return slices.ContainsFunc(rows, func(g order.Grab) bool { return g.Order == r.Order && g.Driver == r.Driver })
 	}
+	for _, c := range s.contests {
+		if err == nil && !has(c.faulted) {
+			c.openUntil = asked
+		}
+		others := 0
+		for _, g := range rows {
+			if g.Order == c.order && (g.Driver != c.faulted.Driver || s.in.fault.Course == fault.Released) {
+				others++
+			}
+		}
+		c.othersPassed = c.othersPassed || others >= s.in.w.cfg.units()
+	}
+	return has
 }
 
 // until polls until the condition is true or the time is over. Running out of time is not an error.

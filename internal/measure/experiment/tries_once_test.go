@@ -2,9 +2,14 @@ package experiment
 
 import (
 	"testing"
+	"time"
 
 	"grablab/internal/catalog"
+	"grablab/internal/grab"
+	"grablab/internal/service/control"
 	"grablab/internal/testbed/fault"
+	"grablab/internal/testbed/fleet"
+	"grablab/internal/testbed/load"
 )
 
 // Contenders of a lock that tries only once must come again until the lease has passed.
@@ -29,5 +34,57 @@ func TestContendersOutlastTheLease(t *testing.T) {
 		if c.Fault == catalog.Pause && c.Verdict != catalog.Unsafe {
 			t.Errorf("%s: %s (%s), want unsafe", c.Fault, c.Verdict, c.Reason)
 		}
+	}
+}
+
+// A refused driver counts only if it certainly tried between the end of the faulted driver's lease
+// and that driver's write. Answers that come late on a busy machine do not show that.
+func TestRefusedDriversTryInTime(t *testing.T) {
+	const lease = time.Second
+	ms := func(n int) time.Time { return time.Unix(1000, 0).Add(time.Duration(n) * time.Millisecond) }
+	waits := map[fault.Role][]control.Call{fault.Waiting: {{}}}
+	for _, tt := range []struct {
+		name        string
+		wait        time.Duration
+		foreign     bool
+		calls       map[fault.Role][]control.Call
+		contender   response
+		late        response
+		openUntil   int // when the faulted driver had not yet written
+		endedInTime bool
+		want        bool
+	}{
+		{name: "busy before the lease ended, answered after", calls: waits, contender: response{grab.Busy, ms(995), ms(1400)}, openUntil: 1500},
+		{name: "busy after the lease ended", calls: waits, contender: response{grab.Busy, ms(1001), ms(1002)}, openUntil: 1500, want: true},
+		{name: "busy, of a lock that never waits", wait: 2 * lease, contender: response{grab.Busy, ms(995), ms(1400)}, openUntil: 1500},
+		{name: "busy after waiting", wait: 2 * lease, calls: waits, contender: response{grab.Busy, ms(0), ms(2001)}, openUntil: 1500, want: true},
+		{name: "busy although it may wait", wait: 2 * lease, calls: waits, contender: response{grab.Busy, ms(0), ms(20)}, openUntil: 1500},
+		{name: "busy after too short a wait", wait: lease / 2, calls: waits, contender: response{grab.Busy, ms(0), ms(1300)}, openUntil: 1500},
+		{name: "taken after waiting", wait: 2 * lease, calls: waits, contender: response{grab.Taken, ms(0), ms(1600)}, openUntil: 1500, want: true},
+		{name: "taken, sent after the write", wait: 2 * lease, calls: waits, contender: response{grab.Taken, ms(1501), ms(1600)}, openUntil: 1500},
+		{name: "taken, and the write may have come in time", wait: 2 * lease, calls: waits, contender: response{grab.Taken, ms(0), ms(1600)}, openUntil: 990},
+		{name: "only the last driver came late enough", calls: waits, late: response{grab.Taken, ms(1800), ms(1810)}, openUntil: 1500},
+		{name: "only the last driver grabbed", calls: waits, late: response{grab.Grabbed, ms(1800), ms(1810)}, openUntil: 1500},
+		{name: "grabbed", calls: waits, contender: response{grab.Grabbed, ms(995), ms(1400)}, openUntil: 1500, want: true},
+		{name: "failed", calls: waits, contender: response{grab.Failed, ms(1001), ms(1400)}, openUntil: 1500},
+		{name: "the faulted driver was answered in time", calls: waits, contender: response{grab.Busy, ms(10), ms(20)}, openUntil: 10, endedInTime: true, want: true},
+		{name: "a service answers at once, a little late", foreign: true, contender: response{grab.Busy, ms(995), ms(1200)}, openUntil: 1500},
+		{name: "a service lets a driver wait", foreign: true, contender: response{grab.Busy, ms(0), ms(1500)}, openUntil: 1500, want: true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			in := &injection{
+				w:     &worker{cfg: Config{TTL: lease, Wait: tt.wait}, fleet: &fleet.Fleet{Ours: !tt.foreign}},
+				fault: fault.Fault{ContendFor: 1.5}, cell: &Cell{}, trail: trail{calls: tt.calls}, answered: map[load.Request]response{},
+			}
+			c := &contest{
+				faulted: load.Request{Driver: 1}, contenders: []load.Request{{Driver: 2}}, lateDriver: load.Request{Driver: 3},
+				heldSince: ms(-5), contendedSince: ms(0), openUntil: ms(tt.openUntil), endedInTime: tt.endedInTime,
+			}
+			in.answered[c.faulted] = response{grab.Grabbed, ms(-10), ms(1700)}
+			in.answered[c.contenders[0]], in.answered[c.lateDriver] = tt.contender, tt.late
+			if got := in.competed(c); got != tt.want {
+				t.Errorf("competed: %v, want %v", got, tt.want)
+			}
+		})
 	}
 }
