@@ -373,7 +373,7 @@ func (o *oracle) waitersForFreeLocked() []*actor {
 	if o.world.queues() && o.causes.disturbed() {
 		return nil // because a client that was cut off must first resume its session
 	}
-	up := slices.DeleteFunc(slices.Clone(o.cluster.nodes), func(n *node) bool { return n.down.Load() })
+	up := slices.DeleteFunc(slices.Clone(o.cluster.nodes), func(n *node) bool { return n.down.Load() || o.keepsReleased(n) })
 	onItsWay := func(c *call) bool { return c.phase == tap.Release && c.node != nil } // what it releases is not free yet
 	if len(up) < o.leases.quorum() || o.lateLockStored() || slices.ContainsFunc(o.gate.inFlight, onItsWay) {
 		return nil
@@ -393,6 +393,15 @@ func (o *oracle) waitersForFreeLocked() []*actor {
 		}
 	}
 	return waiters
+}
+
+// keepsReleased reports whether a server of a quorum cannot grant a free lock: it still stores the
+// lease of an actor that has released the lock on the others, or the strategy does not use it.
+func (o *oracle) keepsReleased(n *node) bool {
+	return len(o.cluster.nodes) > 1 && (n.eventHash == search.EmptyFingerprint || slices.ContainsFunc(o.world.actors, func(a *actor) bool {
+		_, stored := n.leaseOf(a.value)
+		return stored && a.released
+	}))
 }
 
 // lateLockStored reports whether a late request has left a lock on a server. Such a lock stays
