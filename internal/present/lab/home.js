@@ -56,8 +56,8 @@ export function home(choices, ask) {
   $("run-cure").addEventListener("click", () => begin("cure"));
 
   // end stops the run and shows the order. The events of the order may arrive after its ledger rows.
-  // If the paused driver kept its lease, it won and the order shows nothing, so the run goes on to the
-  // next pause.
+  // If the paused driver kept its lease, it won and the order shows nothing. A slow lab may also have
+  // dropped the order. Then the run goes on to the next pause.
   async function end(order) {
     ending = true;
     try {
@@ -65,9 +65,11 @@ export function home(choices, ask) {
       for (let tries = 0; tries < 30 && !explained; tries++) {
         if (tries > 0) await new Promise((next) => setTimeout(next, 100));
         d = await ask("api/orders/" + order);
+        if (!d) break;
         explained = runs[run].explains(d);
       }
-      if (!explained && !seen.double) {
+      if (!d || (!explained && !seen.double)) {
+        seen.tiles.delete(order);
         [seen.struck, seen.healed, ending] = [undefined, false, false];
         return;
       }
@@ -90,7 +92,7 @@ export function home(choices, ask) {
     speakAgain();
     $("what").classList.toggle("alarm", twice);
     $("what").classList.toggle("good", run === "cure" && !twice);
-    if (d) pic.show(d);
+    pic.show(d);
     $("cure").hidden = $("run-cure").hidden = run !== "bug";
     $("cured").hidden = run !== "cure" || twice;
     $("before").hidden = run !== "cure" || !before;

@@ -322,9 +322,11 @@ func TestLab(t *testing.T) {
 	})
 }
 
-// watchTiles notes when each tile turns red in the page, in ms of the wall clock.
+// watchTiles notes when each tile turns red in the page, in ms of the wall clock, and whether the page
+// ever showed a key.
 const watchTiles = `(() => {
 	window.turned = {};
+	new MutationObserver(() => { window.showedKey ||= document.querySelectorAll("#keys tbody tr").length > 0; }).observe(document.getElementById("keys"), { subtree: true, childList: true });
 	new MutationObserver(() => {
 		for (const b of document.querySelectorAll("#tiles .double")) window.turned[b.textContent.match(/\d+/)[0]] ??= Date.now();
 	}).observe(document.getElementById("tiles"), { subtree: true, childList: true, attributes: true });
@@ -394,7 +396,7 @@ func testStart(t *testing.T, browser *browsertest.Browser) {
 		}
 		p.Click("#show-bug")
 		p.Await("the bug", `document.querySelector("#outcome .second") && !document.getElementById("run-cure").disabled`)
-		if what, why := text("#what"), text("#outcome .why"); !strings.Contains(what, "was grabbed twice: driver ") || !strings.Contains(why, "paused") || !strings.Contains(why, "without noticing") {
+		if what, why := text("#what"), text("#outcome .why"); !strings.Contains(what, "was grabbed twice: driver ") || !strings.Contains(why, "was paused at ") || !strings.Contains(why, "its lease ran out at ") || !strings.Contains(why, " got the lock at ") || !strings.Contains(why, " wrote at ") {
 			t.Errorf("it says %q, because %q", what, why)
 		}
 		p.Fits()
@@ -471,6 +473,7 @@ func testPage(t *testing.T, browser *browsertest.Browser) {
 	if got := browsertest.Eval[bool](p, `document.getElementById("live-answer").classList.contains("alarm")`); !got {
 		t.Errorf("the answer is not alarming: %s", browsertest.Eval[string](p, `document.getElementById("live-answer").textContent`))
 	}
+	p.Await("a key", `window.showedKey`)
 	p.Await("latency", `/ms/.test(document.querySelector("#latency tbody td").textContent)`)
 	p.Await("the charts of each second", `document.querySelectorAll("#series svg").length === 3 && document.querySelector("#series .bad circle") && /second \d+: \d+ answers, p50 [\d.,]+ ms/.test(document.querySelector("#series output").textContent)`)
 	p.Focus("#series .series")
@@ -482,17 +485,17 @@ func testPage(t *testing.T, browser *browsertest.Browser) {
 	p.Screenshot("projector")
 	p.Press(kb.Escape)
 	p.Await("the page", `!document.querySelector(".projector")`)
+	p.Click("#stop")
+	p.Await("the end of the run", `document.getElementById("stop").disabled && !document.getElementById("start").disabled`)
 	p.Focus(`#tiles button[tabindex="0"]`)
 	p.Press(kb.End)
 	p.Press(kb.Enter)
 	p.Await("the last order chosen", `document.querySelector('#tiles [aria-pressed="true"]') === document.activeElement`)
-	p.Click("#stop")
-	p.Await("the end of the run", `document.getElementById("stop").disabled && !document.getElementById("start").disabled`)
 
 	p.Click("#new-order")
 	p.Await("an order for two hands", `/order \d+: driver A at instance/.test(document.getElementById("hand-order").textContent)`)
 	p.Click(`#hand div:nth-child(1) button:nth-of-type(1)`)
-	p.Await("driver A inside", `/held before it writes/.test(document.getElementById("hand").textContent) && document.querySelector("#drawing svg .holds") && document.querySelectorAll("#keys tbody tr").length > 0`)
+	p.Await("driver A inside", `/held before it writes/.test(document.getElementById("hand").textContent) && document.querySelector("#drawing svg .holds")`)
 	p.Click(`#hand div:nth-child(1) button:nth-of-type(2)`)
 	p.Await("driver A has won", `/grabbed/.test(document.querySelector("#hand div").textContent)`)
 

@@ -155,6 +155,7 @@ export function live(choices, ask) {
   }
   const boxes = new Map();
   function drawTiles() {
+    const focused = $("tiles").contains(document.activeElement);
     for (const [id, b] of boxes) if (!tiles.has(id)) { b.remove(); boxes.delete(id); }
     for (const [id, t] of tiles) {
       let b = boxes.get(id);
@@ -172,6 +173,7 @@ export function live(choices, ask) {
     $("tiles").classList.toggle("several", [...tiles.values()].some((t) => t.units > 1));
     const all = [...boxes.values()];
     if (all.length > 0 && !all.some((b) => b.tabIndex === 0)) all[0].tabIndex = 0;
+    if (focused && all.length > 0 && !$("tiles").contains(document.activeElement)) all[0].focus(); // the order that had the focus is no longer shown
   }
   $("tiles").addEventListener("keydown", (e) => {
     const all = [...$("tiles").children], i = all.indexOf(document.activeElement);
