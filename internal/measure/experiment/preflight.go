@@ -70,8 +70,12 @@ var roles = map[tap.Phase]string{
 // Inspect makes a few test grabs with each strategy of a foreign service, and passes the findings
 // to show. If necessary, it starts the service first.
 func Inspect(ctx context.Context, cfg Config, show func(Preflight)) (err error) {
-	cfg.TTL, cfg.Work = dryTTL, injectionWork // the settings of the dry runs, so that the service starts only once
+	// Use the settings of the dry runs, so that the service starts only once.
+	cfg.Work = injectionWork
 	cfg.Stack.Needs |= cfg.subject().needs()
+	if cfg.Service == nil || cfg.Service.Uses("ttl_ms") {
+		cfg.TTL = dryTTL
+	}
 	w, err := openWorker(ctx, cfg, 0, newProgress(cfg), &journal{dir: cfg.Out})
 	defer func() { err = errors.Join(err, w.close()) }()
 	if err != nil {
@@ -309,7 +313,9 @@ func (w *worker) inspectTrail(p *Preflight, t trail, err error) {
 	if err == nil {
 		err = w.checkReadable(t)
 	}
-	if err != nil {
+	if problem := (*Problem)(nil); errors.As(err, &problem) {
+		p.Problems = append(p.Problems, *problem)
+	} else if err != nil {
 		p.Problems = append(p.Problems, Problem{"service", err.Error(), true})
 	}
 	if t.service == nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"grablab/internal/catalog"
 	"grablab/internal/service/control"
@@ -82,6 +83,31 @@ func TestMissingTable(t *testing.T) {
 	err := Inspect(t.Context(), cfg, func(Preflight) {})
 	if problem := (*Problem)(nil); !errors.As(err, &problem) || problem.Key != "ledger-query" || !strings.Contains(problem.Text, "do so with migrate") {
 		t.Errorf("%v", err)
+	}
+}
+
+// A lock that lives for longer than the lease that the user named makes a pause look harmless,
+// because the other drivers come too early. check names the setting, and a run says unknown.
+func TestLeaseIsTooShort(t *testing.T) {
+	t.Parallel()
+	cfg := ticketRun(t, "", target.Spec{}, catalog.Pause)
+	service := ticketService(t, "", "5000")
+	service.Migrations = cfg.Service.Migrations
+	cfg.Service, cfg.TTL = &service, time.Second
+	var p Preflight
+	if err := Inspect(t.Context(), cfg, func(shown Preflight) { p = shown }); err != nil {
+		t.Fatal(err)
+	}
+	want := "expires after 5s, but lease is 1s: say lease: 5s"
+	if len(p.Problems) != 1 || p.Problems[0].Key != "lease" || !p.Problems[0].Faults || !strings.Contains(p.Problems[0].Text, want) {
+		t.Errorf("check: %+v", p.Problems)
+	}
+	run, err := Execute(t.Context(), cfg, func(*Run) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := run.Cells[0]; c.Verdict != catalog.Unknown || !strings.Contains(c.Reason, want) {
+		t.Errorf("pause: %s: %s", c.Verdict, c.Reason)
 	}
 }
 

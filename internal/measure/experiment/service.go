@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -86,7 +87,10 @@ func (w *worker) recordService(ctx context.Context, s lock.Strategy) (t trail, e
 		return t, fmt.Errorf("experiment: dry run of %s: %w", s.Name, err)
 	}
 	held := first + 1 + int64(dryRuns)
-	t.service.renewal, err = w.listRenewals(ctx, struck, held, t, u.TTL)
+	expires, err := w.holdInWork(ctx, struck, held, &t, u.TTL)
+	if err == nil {
+		err = checkLease(expires, u.TTL)
+	}
 	if err == nil && slices.ContainsFunc(t.service.renewal, isShared) {
 		var others []control.Call
 		others, err = w.listWithoutGrab(ctx, struck, held, u.TTL)
@@ -202,25 +206,54 @@ func (w *worker) listCalls(ctx context.Context, in *fleet.Instance, order int64,
 	return calls, err
 }
 
-// listRenewals returns the requests that arrive while a grab is stopped before its work. They must
-// come from a background task.
-func (w *worker) listRenewals(ctx context.Context, in *fleet.Instance, order int64, t trail, lease time.Duration) (once []control.Call, err error) {
+// holdInWork stops a grab before its work. It records the requests that arrive meanwhile, which must
+// come from a background task. It returns the lifetimes of the Redis keys that exist during the work
+// and not after the grab, because such keys are locks.
+func (w *worker) holdInWork(ctx context.Context, in *fleet.Instance, order int64, t *trail, lease time.Duration) (locks map[string]time.Duration, err error) {
 	defer func() { _ = removeAll(context.WithoutCancel(ctx), in) }()
 	done, err := w.dryGrabOf(ctx, in, order, &t.work)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, done()) }()
-	if met, err := in.Held(ctx, dryHold, 1, dryStep); err != nil || len(met) == 0 {
-		return nil, cmp.Or(err, errors.New("the grab did not reach its work"))
-	}
-	_, meanwhile, err := listedFor(ctx, in, lease*2/3)
+	meanwhile, locks, err := w.listRenewals(ctx, in, lease)
 	for _, c := range meanwhile {
-		if !slices.ContainsFunc(once, func(o control.Call) bool { return o.Phase == c.Phase && o.Target == c.Target }) {
-			once = append(once, c)
+		if !slices.ContainsFunc(t.service.renewal, func(o control.Call) bool { return o.Phase == c.Phase && o.Target == c.Target }) {
+			t.service.renewal = append(t.service.renewal, c)
 		}
 	}
-	return once, err
+	if err = errors.Join(err, done()); err != nil {
+		return nil, err
+	}
+	wait.For(ctx, quietFor) // a release may come after the answer
+	after, err := w.stack.KeyTTLs(ctx)
+	maps.DeleteFunc(locks, func(key string, _ time.Duration) bool { _, kept := after[key]; return kept })
+	return locks, err
+}
+
+// listRenewals waits until a grab has reached its work, and returns the requests that arrive during
+// most of the following lease. It also returns the lifetimes of all Redis keys at the beginning.
+func (w *worker) listRenewals(ctx context.Context, in *fleet.Instance, lease time.Duration) (calls []control.Call, keys map[string]time.Duration, err error) {
+	if met, err := in.Held(ctx, dryHold, 1, dryStep); err != nil || len(met) == 0 {
+		return nil, nil, cmp.Or(err, errors.New("the grab did not reach its work"))
+	}
+	if keys, err = w.stack.KeyTTLs(ctx); err != nil {
+		return nil, nil, err
+	}
+	_, calls, err = listedFor(ctx, in, lease*2/3)
+	return calls, keys, err
+}
+
+// checkLease returns an error if a lock lives longer than the lease that the user named. Other
+// drivers would then come too early to get the lock of a driver that is paused.
+func checkLease(locks map[string]time.Duration, lease time.Duration) error {
+	for key, ttl := range locks {
+		if ttl > lease+lease/5 {
+			_, key, _ = strings.Cut(key, " ")
+			ttl = (ttl + time.Second/2).Truncate(time.Second / 2) // it was a little longer before the grab was held
+			return &Problem{Key: "lease", Text: fmt.Sprintf("the lock %s in Redis expires after %v, but lease is %v: say lease: %v, or give the service the lifetime {ttl_ms}", key, ttl, lease, ttl), Faults: true}
+		}
+	}
+	return nil
 }
 
 // listWithoutGrab returns the requests that an instance makes while it serves no grab.

@@ -250,14 +250,23 @@ func (o *ticketOffice) write(id, driver string) int {
 	return http.StatusOK
 }
 
-// takeBack deletes the row of the driver some time later if another driver was first.
+// takeBack deletes the row of the driver some time later if another driver was first. It repeats a
+// statement that fails, for example because of a deadlock.
 func (o *ticketOffice) takeBack(id, driver string) int {
 	var first string
-	if err := o.db.QueryRow("SELECT driver FROM winners WHERE ticket_id = ? ORDER BY n LIMIT 1", id).Scan(&first); err != nil || first == driver {
+	for o.db.QueryRow("SELECT driver FROM winners WHERE ticket_id = ? ORDER BY n LIMIT 1", id).Scan(&first) != nil {
+		time.Sleep(time.Millisecond)
+	}
+	if first == driver {
 		return http.StatusOK
 	}
 	time.AfterFunc(300*time.Millisecond, func() {
-		_, _ = o.db.Exec("DELETE FROM winners WHERE ticket_id = ? AND driver = ?", id, driver)
+		for {
+			if _, err := o.db.Exec("DELETE FROM winners WHERE ticket_id = ? AND driver = ?", id, driver); err == nil {
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
 	})
 	return http.StatusOK
 }

@@ -15,18 +15,26 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// ticketRun returns the configuration of a run that starts a ticket office of some kind. spec
-// describes its calls; its defaults suit the office.
-func ticketRun(t *testing.T, kind string, spec target.Spec, faults ...catalog.Fault) Config {
+// ticketService returns the service of that kind, whose locks live for the given number of
+// milliseconds.
+func ticketService(t *testing.T, kind, ttl string) fleet.Service {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := fleet.ParseService(exe + " " + ticketCommand + " -port {port} -redis {redis} -db {db} -ttl {ttl_ms} -work {work_ms} -kind '" + kind + "'")
+	s, err := fleet.ParseService(exe + " " + ticketCommand + " -port {port} -redis {redis} -db {db} -ttl " + ttl + " -work {work_ms} -kind '" + kind + "'")
 	if err != nil {
 		t.Fatal(err)
 	}
+	return s
+}
+
+// ticketRun returns the configuration of a run that starts a ticket office of some kind. spec
+// describes its calls; its defaults suit the office.
+func ticketRun(t *testing.T, kind string, spec target.Spec, faults ...catalog.Fault) Config {
+	t.Helper()
+	s := ticketService(t, kind, "{ttl_ms}")
 	for _, text := range []string{"sql: " + createTickets, "sql: " + createWinners} {
 		m, err := fleet.ParseMigration(text)
 		if err != nil {
@@ -46,6 +54,7 @@ func ticketRun(t *testing.T, kind string, spec target.Spec, faults ...catalog.Fa
 	cfg := small(t, stack.Local)
 	cfg.Service, cfg.Faults, cfg.Workers, cfg.Orders, cfg.Rate, cfg.Together = &s, faults, 1, 5, 0, true
 	cfg.Stack.Logs, cfg.Budget = cfg.Out, 5*time.Minute
+	var err error
 	if cfg.Target.Shape, cfg.Target.Open, err = spec.Compile(); err != nil {
 		t.Fatal(err)
 	}
