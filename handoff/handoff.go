@@ -56,23 +56,23 @@ var (
 	// ErrBusy means that another client has the lock or will get it next.
 	ErrBusy = errors.New("handoff: busy")
 	// ErrLost means that a lease ended before its release, because it was not renewed in time or
-	// the server lost it. Another client may have the lock.
+	// Redis lost it. Another client may have the lock.
 	ErrLost = errors.New("handoff: lease lost")
 	// ErrClosed means that the Locker is closed.
 	ErrClosed = errors.New("handoff: closed")
-	// ErrProtocol means that the key holds something other than a lease of this version of the
-	// protocol: the lease of a newer version, the lock of another library, or data of any type.
+	// ErrProtocol means that the key holds something else, such as the lock of another library, or
+	// the lease of a newer version of the protocol.
 	ErrProtocol = errors.New("handoff: the key holds no lease of protocol version 1: use another key, or the same version of handoff in all processes")
-	// ErrOptions means that New or RaiseFence cannot use its arguments.
+	// ErrOptions means that the arguments of New or RaiseFence are not valid.
 	ErrOptions = errors.New("handoff: bad options")
 
 	errReleased = errors.New("handoff: released")
 )
 
-// maxCheck is how often a waiter looks at the lock in Redis, unless a third of the TTL is shorter.
+// maxCheck limits how long a waiter waits before it checks the lock in Redis again.
 const maxCheck = time.Second
 
-// maxIdle limits the queues of unused keys in memory.
+// maxIdle limits how many queues of unused keys stay in memory.
 const maxIdle = 256
 
 // DefaultTTL is the default of Options.TTL.
@@ -80,12 +80,11 @@ const DefaultTTL = 30 * time.Second
 
 // Options configures a Locker. The zero value of a field means its default.
 type Options struct {
-	// TTL is how long a lease lasts without renewal, and so how long others wait if its process
-	// dies. A lease is renewed after a third of it. It must be whole milliseconds, at least 10. The
-	// default is DefaultTTL.
+	// TTL is how long a lease lasts without renewal. If a process dies, other clients wait that
+	// long. The default is DefaultTTL, and the minimum is 10 ms. Fractions of a millisecond are not
+	// allowed.
 	TTL time.Duration
-	// ID names this process in Redis. No other Locker may ever use the same one. The default is
-	// random.
+	// ID names this process in Redis. It must be unique among all Lockers. The default is random.
 	ID string
 	// Logger gets warnings about lost leases and failed renewals, and debug messages about
 	// subscriptions. The default logs nothing.
@@ -94,10 +93,11 @@ type Options struct {
 	Hooks Hooks
 }
 
-// Hooks are called on events. They must not block, and each may be nil.
+// Hooks are functions that the Locker calls on events. They must not block. A nil function is
+// ignored.
 type Hooks struct {
-	// Acquired is called when a caller gets the lock of key after waiting. local means that it came
-	// from another caller of this Locker, without a request to Redis.
+	// Acquired is called when a caller gets the lock of key. waited is how long that took. local
+	// means that another caller of this Locker handed over the lock.
 	Acquired func(key string, waited time.Duration, local bool)
 	// Released is called when a caller has released the lock. held is how long it had the lock.
 	Released func(key string, held time.Duration)
@@ -105,9 +105,11 @@ type Hooks struct {
 	Lost func(key string)
 }
 
-// Locker takes locks for one process. It is safe for concurrent use. New creates it; the zero value
-// is not usable. Use one Locker for each Redis: callers of different Lockers cannot hand over a lock without Redis. A Locker uses
-// one connection in addition to those of its client as soon as a caller has to wait.
+// Locker takes locks for one process. Create one for each Redis with New. It is safe for concurrent
+// use.
+//
+// Callers of the same Locker can hand over a lock without asking Redis. As soon as a caller waits,
+// the Locker uses one more connection than its client.
 type Locker struct {
 	client  redis.UniversalClient
 	single  *redis.Client // the same client; nil for a Cluster
@@ -129,8 +131,8 @@ type Locker struct {
 	idle               map[string]*queue // unused queues, kept for the next lock of their key
 }
 
-// New returns a Locker for a single Redis, Sentinels or a Cluster. It sends nothing yet. The
-// client's timeouts limit each request. Closing the Locker does not close the client.
+// New returns a Locker for a single Redis, Sentinels or a Cluster. It does not connect yet. The
+// client's timeouts limit each request. Close the client separately, after the Locker.
 func New(client redis.UniversalClient, opt Options) (*Locker, error) {
 	opt.TTL, opt.ID = cmp.Or(opt.TTL, DefaultTTL), cmp.Or(opt.ID, rand.Text())
 	opt.Logger = cmp.Or(opt.Logger, slog.New(slog.DiscardHandler))
@@ -155,9 +157,11 @@ func New(client redis.UniversalClient, opt Options) (*Locker, error) {
 	return l, nil
 }
 
-// Acquire waits for the lock of key until ctx is done. Processes take turns, and callers within a
-// process are served in order. After a failed request, Acquire tries for up to a second to undo its
-// effect. The end of ctx does not interrupt a request, but the client's timeouts do.
+// Acquire waits for the lock of key until ctx is done. Processes take turns, and callers in the
+// same process are served in order.
+//
+// If a request fails, Acquire tries for up to a second to undo its effect. Only the client's
+// timeouts interrupt a running request.
 func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
 	return l.AcquireWithin(ctx, key, math.MaxInt64)
 }
@@ -167,8 +171,8 @@ func (l *Locker) TryAcquire(ctx context.Context, key string) (*Lease, error) {
 	return l.AcquireWithin(ctx, key, 0)
 }
 
-// AcquireWithin is like Acquire, but returns ErrBusy after wait. This is cheaper than a context
-// with a timeout.
+// AcquireWithin is like Acquire, but returns ErrBusy after wait. It is cheaper than a context with
+// a timeout.
 func (l *Locker) AcquireWithin(ctx context.Context, key string, wait time.Duration) (*Lease, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -226,10 +230,9 @@ func (l *Locker) AcquireWithin(ctx context.Context, key string, wait time.Durati
 	return le, nil
 }
 
-// RaiseFence raises the counter of key, so that the next fencing token is above fence. Call
-// it after Redis was restored from an old copy, with the highest token that the protected
-// resource has seen. It returns ErrOptions if fence is above 1<<52, which no counter reaches by
-// itself before the year 2112.
+// RaiseFence raises the counter of key above fence. Call it after Redis was restored from an old
+// copy, with the highest token that the protected resource has seen. It returns ErrOptions if fence
+// is above 1<<52.
 func (l *Locker) RaiseFence(ctx context.Context, key string, fence uint64) error {
 	if fence > maxFence {
 		return fmt.Errorf("%w: fence %d: use at most %d", ErrOptions, fence, uint64(maxFence))
@@ -238,15 +241,15 @@ func (l *Locker) RaiseFence(ctx context.Context, key string, fence uint64) error
 	return err
 }
 
-// Forget removes the counter of a key that will not be locked again. Otherwise it expires after a
-// day. If the key is locked anyway, its tokens continue from the server's clock.
+// Forget removes the counter of a key that is no longer needed. Without Forget, the counter expires
+// after a day. If the key is used again, tokens still increase, because they continue from the
+// server's clock.
 func (l *Locker) Forget(ctx context.Context, key string) error {
 	return l.client.Del(ctx, keysOf(key)[2].(string)).Err()
 }
 
-// Close stops the background work of the Locker: leases are no longer renewed, and waiting
-// callers get ErrClosed. Close releases no lease. A lease that its holder does not release in time is
-// reported as lost.
+// Close stops the background work of the Locker. It renews and releases no leases, and waiting
+// callers get ErrClosed. A lease that expires before its release counts as lost.
 func (l *Locker) Close() error {
 	l.mu.Lock()
 	l.closed = true
@@ -272,7 +275,7 @@ func (l *Locker) queueLocked(key string) *queue {
 	return q
 }
 
-// retireLocked keeps an unused queue for later, up to maxIdle queues.
+// retireLocked keeps an unused queue for later, unless there are maxIdle already.
 func (l *Locker) retireLocked(q *queue) {
 	if len(l.idle) == maxIdle {
 		for _, old := range l.idle {
@@ -284,21 +287,21 @@ func (l *Locker) retireLocked(q *queue) {
 	l.idle[q.key] = q
 }
 
-// background runs a function in a goroutine, unless the Locker is closed. mu must be locked.
+// background runs f in a goroutine, unless the Locker is closed. The caller must hold mu.
 func (l *Locker) background(f func()) {
 	if !l.closed {
 		l.running.Go(f)
 	}
 }
 
-// Lease is a held lock. It is renewed until it is released or lost. It is safe for concurrent use. A
-// Locker creates it; the zero value is not usable.
+// Lease is a held lock. The Locker renews it until it is released or lost. It is safe for
+// concurrent use.
 type Lease struct {
 	queue *queue
 	ctx   context.Context // the values of the acquire's context, without its cancellation
 	try   bool            // whether the caller tries only once
 
-	// The following fields are guarded by the Locker's mu until decided is true.
+	// mu of the Locker guards the following fields until decided is true.
 	decided bool
 	done    chan struct{} // closed when decided becomes true; may be nil
 	err     error         // why the caller did not get the lock
@@ -309,14 +312,14 @@ type Lease struct {
 	waited  time.Duration
 	local   bool
 
-	// The following fields are guarded by the Locker's mu.
+	// mu of the Locker guards the following fields.
 	lost   chan struct{}
 	ended  error // errReleased or ErrLost; nil while the lease is held
 	own    context.Context
 	cancel context.CancelCauseFunc
 }
 
-// decideLocked ends the wait. The caller gets the lock if err is nil, and err otherwise.
+// decideLocked ends the wait. The caller gets the lock if err is nil, or else the error.
 func (le *Lease) decideLocked(err error) {
 	le.decided, le.err = true, err
 	if le.done != nil {
@@ -327,15 +330,15 @@ func (le *Lease) decideLocked(err error) {
 // Key returns the key of the lock.
 func (le *Lease) Key() string { return le.queue.key }
 
-// Token returns a unique name of this acquisition, for logs.
+// Token returns a unique name of this acquisition for use in logs.
 func (le *Lease) Token() string { return fmt.Sprintf("%s.%d", le.turn, le.nth) }
 
-// Fence returns the fencing token, which is higher than that of every earlier acquisition. A
-// resource that refuses lower tokens is safe even if the lock fails.
+// Fence returns the fencing token, which increases with every acquisition of the key. A resource
+// that refuses lower tokens stays safe even if the lock fails.
 func (le *Lease) Fence() uint64 { return uint64(le.fence) }
 
-// Lost returns a channel that closes when the lease is known to be lost, a little before it ends.
-// It is correct even in a process that was stopped. After a release, it stays open.
+// Lost returns a channel that closes when the lease is lost, shortly before another client can get
+// the lock. It stays open after a release.
 func (le *Lease) Lost() <-chan struct{} {
 	q := le.queue
 	q.mu.Lock()
@@ -346,9 +349,9 @@ func (le *Lease) Lost() <-chan struct{} {
 	return le.lost
 }
 
-// Context returns a context for the work under the lock. It ends when the lease is released, or
-// when it is lost, with ErrLost as the cause. It has the values of the context of Acquire, but does
-// not end with it.
+// Context returns a context for the work under the lock. It ends when the lease is released or
+// lost. If the lease was lost, the cause is ErrLost. It has the values of Acquire's context, but
+// not its end.
 func (le *Lease) Context() context.Context {
 	q := le.queue
 	q.mu.Lock()
@@ -362,7 +365,7 @@ func (le *Lease) Context() context.Context {
 	return le.own
 }
 
-// endLocked ends the lease, and may only be called once.
+// endLocked ends the lease. It must be called only once.
 func (le *Lease) endLocked(why error) {
 	le.ended = why
 	if le.cancel != nil {
@@ -373,9 +376,9 @@ func (le *Lease) endLocked(why error) {
 	}
 }
 
-// Release gives the lock back, if possible to another caller of this Locker without a request. It
-// returns ErrLost if the lease was lost or released before. It repeats a failed request until ctx
-// is done or the lease has expired, and sends at least one even if ctx is done.
+// Release gives the lock back, or hands it to the next caller of this Locker. It returns ErrLost if
+// the lease was lost or already released. It repeats failed requests until ctx is done or the lease
+// has expired.
 func (le *Lease) Release(ctx context.Context) error {
 	q := le.queue
 	q.mu.Lock()

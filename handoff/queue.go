@@ -8,17 +8,16 @@ import (
 	"time"
 )
 
-// cleanupTimeout limits how long a failed request is undone.
+// cleanupTimeout limits how long the Locker tries to undo a failed request.
 const cleanupTimeout = time.Second
 
-// queue is the state of a key in this process: the waiting callers, and the turn that stands for
-// all of them in Redis.
+// queue is the state of one key in this process. Its turn stands for all waiting callers in Redis.
 type queue struct {
 	*Locker
 	key  string
 	keys []any
 
-	// The following fields are guarded by the Locker's mu.
+	// mu of the Locker guards the following fields.
 	waiters []*Lease
 	state   state
 	turn    string          // the name of the turn in Redis, different for each turn
@@ -33,15 +32,15 @@ type queue struct {
 	alarm   time.Time       // when the timer fires; zero if it is stopped
 	timer   *time.Timer
 
-	// The following fields describe the lease while the turn has it.
+	// The following fields describe the current lease, if there is one.
 	holder     *Lease
 	end        time.Time // when the lease counts as lost
 	next, last int64     // the range of unused tokens
 	budget     int       // how many more callers may hold the lock in this turn if others wait
 	renewing   bool
 
-	// The following fields are for the fast path, which expects that the lock is free and its
-	// counter exists.
+	// The following fields are for the fast path, which works if the lock is free and its counter
+	// exists.
 	leftFree bool      // whether this process released the lock while no one waited
 	counted  time.Time // when a script last set the expiry of the counter
 }
@@ -63,7 +62,7 @@ func (q *queue) startLocked() {
 	q.ctx, q.others, q.doubt, q.grant, q.looking = q.waiters[0].ctx, false, false, nil, false
 }
 
-// proceedLocked starts a new turn if callers wait. Nothing of this process may be left in Redis.
+// proceedLocked starts a new turn if callers wait. The previous turn must be gone from Redis.
 func (q *queue) proceedLocked() {
 	if len(q.waiters) == 0 {
 		q.state, q.turn, q.ctx = idle, "", nil
@@ -81,7 +80,7 @@ func (q *queue) dropLocked() {
 	q.background(func() { q.abandon(ctx, turn) })
 }
 
-// abandon removes the turn from Redis and then calls proceedLocked.
+// abandon removes the turn from Redis, and then starts another one if callers wait.
 func (q *queue) abandon(ctx context.Context, turn string) {
 	q.undo(ctx, turn)
 	q.mu.Lock()
@@ -89,8 +88,8 @@ func (q *queue) abandon(ctx context.Context, turn string) {
 	q.proceedLocked()
 }
 
-// undo removes a turn from Redis, with its place in the queue or its lease. If this fails, a later
-// message causes another attempt, or the lease expires.
+// undo removes a turn from Redis, whether it waits or has the lease. If this fails, the lease
+// expires by itself.
 func (q *queue) undo(ctx context.Context, turn string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
@@ -102,14 +101,14 @@ func (q *queue) undo(ctx context.Context, turn string) {
 	}
 }
 
-// ask asks for the lease or a place in the queue.
+// ask asks Redis for the lease, or else for a place in the queue.
 func (q *queue) ask() {
 	q.mu.Lock()
 	ctx, turn, mode, fast := q.ctx, q.turn, "join", ""
 	if q.leftFree && time.Since(q.counted) < fastFor {
 		fast = "fast"
 	}
-	// Prefer a script if several requests are running, because it may share a round trip.
+	// If several requests are running, prefer a script, because it can share their round trip.
 	plain := fast != "" && q.single != nil && len(q.queues) <= direct
 	q.leftFree = false
 	if !q.subscribed || len(q.waiters) > 0 && q.waiters[0].try {
@@ -149,8 +148,8 @@ func (q *queue) ask() {
 	}
 }
 
-// failLocked ends the wait of all callers with an error. If tries is set, only the callers that try
-// once get it.
+// failLocked ends the wait of all callers with an error. If tries is true, it ends only the wait of
+// callers that try once.
 func (q *queue) failLocked(err error, tries bool) {
 	q.waiters = slices.DeleteFunc(q.waiters, func(le *Lease) bool {
 		if tries && !le.try {
@@ -161,7 +160,7 @@ func (q *queue) failLocked(err error, tries bool) {
 	})
 }
 
-// leave ends the wait of a caller. The last one removes the turn from Redis.
+// leave ends the wait of one caller. If no other caller waits, it also removes the turn from Redis.
 func (q *queue) leave(le *Lease, err error) {
 	q.mu.Lock()
 	i := slices.Index(q.waiters, le)
@@ -183,7 +182,8 @@ func (q *queue) script(ctx context.Context, turn, mode, fast string) (int64, err
 	return q.run(ctx, q.scripts.acquire, q.keys, &argument{text: turn}, q.ttl, mode, fast)
 }
 
-// request asks for the lease, and asks again if that fails. A turn may ask repeatedly.
+// request asks Redis for the lease, and repeats a failed request. Asking twice in the same turn
+// does no harm.
 func (q *queue) request(ctx context.Context, turn, mode, fast string, plain bool) (n int64, err error) {
 	if plain {
 		n, err = q.take(ctx, turn)
@@ -202,7 +202,7 @@ func (q *queue) request(ctx context.Context, turn, mode, fast string, plain bool
 }
 
 // take tries to get the lease with two plain commands, which are cheaper than a script. If the
-// lease expires in between and another client takes it, the reply is too late to count.
+// lease expires between them, the reply comes too late to count.
 func (q *queue) take(ctx context.Context, turn string) (int64, error) {
 	pipe := q.single.Pipeline()
 	set, draw := pipe.SetNX(ctx, q.key, turn, q.opt.TTL), pipe.IncrBy(ctx, q.keys[2].(string), blockSize)
@@ -212,11 +212,11 @@ func (q *queue) take(ctx context.Context, turn string) (int64, error) {
 	return draw.Val(), nil
 }
 
-// endOf returns when a lease that began at since must be given up. This is a hundredth of the TTL
-// early, because clocks run at different rates.
+// endOf returns when to give up a lease that began at since. It subtracts a hundredth of the TTL,
+// because clocks run at different rates.
 func (l *Locker) endOf(since time.Time) time.Time { return since.Add(l.opt.TTL - l.opt.TTL/100) }
 
-// queuedLocked records that the turn is in the queue and had no lease before since.
+// queuedLocked records that the turn is in the queue, and that it had no lease before since.
 func (q *queue) queuedLocked(since time.Time) {
 	if len(q.waiters) == 0 {
 		q.dropLocked()
@@ -230,8 +230,8 @@ func (q *queue) queuedLocked(since time.Time) {
 	}
 }
 
-// acceptLocked accepts a lease that a message grants. If the last request was too long ago, it asks
-// Redis first, because the lease may have expired.
+// acceptLocked accepts a lease that a message grants. If the last request is too old, it asks Redis
+// first, because the lease may have expired.
 func (q *queue) acceptLocked(m message) {
 	if time.Since(q.since) <= q.opt.TTL/2 {
 		q.holdLocked(q.since, m.n)
@@ -241,7 +241,8 @@ func (q *queue) acceptLocked(m message) {
 	q.lookLocked()
 }
 
-// lookLocked asks Redis about the turn, because a message may be lost or the holder dead.
+// lookLocked asks Redis whether this turn has the lease, in case a message was lost or the holder
+// died.
 func (q *queue) lookLocked() {
 	if q.looking {
 		return
@@ -273,8 +274,8 @@ func (q *queue) lookLocked() {
 	})
 }
 
-// holdLocked records that the turn has a lease that began at since or later. n is the last token of
-// its block. If the lease may have expired, the callers start again.
+// holdLocked records a lease that began at since or later. n is the last token that it may use. If
+// the lease may have expired, the callers start again.
 func (q *queue) holdLocked(since time.Time, n int64) {
 	now := time.Now()
 	if len(q.waiters) == 0 || !now.Before(q.endOf(since)) {
@@ -302,7 +303,8 @@ func (q *queue) serveLocked(now time.Time, local bool) {
 	le.decideLocked(nil)
 }
 
-// release ends the holder's lease before it expires. It unlocks mu, which the caller has locked.
+// release ends the holder's lease before it expires. The caller must hold mu, and release unlocks
+// it.
 func (q *queue) release(ctx context.Context, now time.Time) error {
 	q.holder = nil
 	if len(q.waiters) > 0 && q.next <= q.last && (!q.others || q.budget > 0) {
@@ -346,8 +348,8 @@ func (q *queue) release(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// pass asks Redis to pass the lease on, repeatedly until it has expired. free means that no client
-// seems to wait for it.
+// pass asks Redis to pass the lease on. It repeats failed requests until the lease has expired.
+// free means that no other client seems to wait.
 func (q *queue) pass(ctx context.Context, end time.Time, turn *argument, next string, free bool) (n int64, err error) {
 	request := context.WithoutCancel(ctx)
 	for pause := time.Millisecond; ; pause *= 2 {
@@ -367,7 +369,7 @@ func (q *queue) pass(ctx context.Context, end time.Time, turn *argument, next st
 	}
 }
 
-// expireLocked gives up the lease if its time is over.
+// expireLocked gives up the lease if its time has ended.
 func (q *queue) expireLocked(now time.Time) {
 	if q.state == held && !now.Before(q.end) {
 		q.loseLocked("it could not be renewed in time")
@@ -421,8 +423,8 @@ func (q *queue) renewLocked() {
 	})
 }
 
-// othersLocked records that other processes wait. Then only callers that already wait here may get
-// the lease in this turn.
+// othersLocked records that other processes wait. From then on, this turn serves only the callers
+// that already wait.
 func (q *queue) othersLocked() {
 	if !q.others {
 		q.others, q.budget = true, len(q.waiters)
@@ -454,8 +456,8 @@ func (l *Locker) deliver(m message) {
 	}
 }
 
-// wakeByLocked makes the timer fire at t or earlier. It keeps an earlier time, because resetting
-// the timer costs more than waking up once too often.
+// wakeByLocked makes the timer fire at t or earlier. An earlier time stays, because an extra
+// wake-up costs less than a reset.
 func (q *queue) wakeByLocked(t time.Time) {
 	if !q.alarm.IsZero() && !t.Before(q.alarm) {
 		return
@@ -471,8 +473,8 @@ func (q *queue) fire() {
 	q.attendLocked(time.Now()) // if the Locker is closed, this only reports a lease as lost
 }
 
-// attendLocked does what is due now: it renews the lease, asks Redis about the turn, or starts a
-// new turn.
+// attendLocked does the work that is due now, such as renewing the lease, asking Redis about the
+// queue, or starting a new turn.
 func (q *queue) attendLocked(now time.Time) {
 	q.expireLocked(now)
 	due := !now.Before(q.due)

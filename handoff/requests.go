@@ -19,21 +19,23 @@ import (
 
 // Constants of the protocol, which clients in other languages must share.
 const (
-	// blockSize is how many fencing tokens a lease has, and so how many callers a turn can serve. A
-	// lost counter continues from the clock in µs, so tokens must not be used faster than that.
+	// blockSize is how many fencing tokens a lease gets, so it limits how many callers one turn
+	// serves. If Redis loses the counter, tokens continue from its clock in µs, so they must not be
+	// used faster than that.
 	blockSize = 32
-	// firstToken is larger than every reply that is not a token.
+	// firstToken is the smallest token. All other replies are smaller.
 	firstToken = 1_000_000
-	// maxFence is the highest value to which the counter may be raised. Lua counts in doubles, which
-	// are exact up to 1<<53.
+	// maxFence is the highest value for a raised counter. Lua counts in doubles, which are exact up
+	// to 1<<53.
 	maxFence = 1 << 52
-	// queueTTL is how long a queue stays after the last client has joined it or looked at it.
+	// queueTTL is how long Redis keeps a queue after a client last joined or checked it.
 	queueTTL = time.Minute
-	// counterTTL is how long a counter stays after the last script. The fast path does not extend
-	// it, but a day always remains.
+	// counterTTL is how long Redis keeps a counter after the last script. The fast path does not
+	// extend it, but at least a day always remains.
 	counterTTL = 25 * time.Hour
 	fastFor    = time.Hour
-	// prefix begins every name. An incompatible version of the protocol needs another prefix.
+	// prefix is the beginning of every key. An incompatible version of the protocol needs another
+	// prefix.
 	prefix = "handoff:"
 )
 
@@ -45,8 +47,8 @@ const (
 	replyAlien  = 3 // the key holds something other than a lease of this version
 )
 
-// granted reports whether a reply is a token, which means that the lease was granted. It is
-// negative if other clients wait.
+// granted reports whether a reply grants the lease. Then it is a token, or a negative token if
+// other clients wait.
 func granted(n int64) bool { return n >= firstToken || n <= -firstToken }
 
 var (
@@ -73,8 +75,8 @@ type (
 	scripts struct{ acquire, free, release, renew, raise *script }
 )
 
-// newScripts returns the scripts for a server. counts is true if the reply to PUBLISH counts all
-// subscribers, which is not so in a Cluster.
+// newScripts returns the scripts for a server. counts means that PUBLISH returns the number of all
+// subscribers, which a Cluster does not.
 func newScripts(counts bool) scripts {
 	constants := fmt.Sprintf("local block, first, queueTTL, counterTTL, prefix, counts = %d, %d, %d, %d, %q, %t",
 		blockSize, firstToken, queueTTL.Milliseconds(), counterTTL.Milliseconds(), prefix, counts)
@@ -88,8 +90,8 @@ func newScripts(counts bool) scripts {
 	}
 }
 
-// run calls a script by its hash, or by its text if the server does not know it. It also sends the
-// text if name was sent before without a reply, because NOSCRIPT could hide a lost reply.
+// run calls a script by its hash, or sends its text if the server does not know it. It also sends
+// the text if an earlier try with name got no reply.
 func (l *Locker) run(ctx context.Context, s *script, keys []any, name *argument, more ...any) (int64, error) {
 	all := slices.Concat([]any{"evalsha", s.hash, len(keys)}, keys, []any{name}, more)
 	if name.sent.Load() == 0 {
@@ -105,8 +107,8 @@ func (l *Locker) run(ctx context.Context, s *script, keys []any, name *argument,
 	return cmd.Int64()
 }
 
-// argument is the first argument of a script. It counts how often it is sent, because the client
-// may repeat commands by itself.
+// argument is the first argument of a script. It counts how often the client sends it, because the
+// client may repeat commands.
 type argument struct {
 	text string
 	sent atomic.Int32
@@ -120,8 +122,8 @@ func (a *argument) MarshalBinary() ([]byte, error) {
 
 func (a *argument) String() string { return a.text }
 
-// keysOf returns the keys of a lock in the order of the scripts. In a Cluster, all are on the same
-// master unless key contains a stray closing brace.
+// keysOf returns the keys of a lock in the order that the scripts expect. In a Cluster, they are
+// all on the same master unless key contains a stray closing brace.
 func keysOf(key string) []any {
 	stem := key
 	if open := strings.IndexByte(key, '{'); open < 0 || strings.IndexByte(key[open+1:], '}') <= 0 {
@@ -130,7 +132,7 @@ func keysOf(key string) []any {
 	return []any{key, stem + ":queue", stem + ":fence"}
 }
 
-// message is what functions.lua publishes, in the form "name n key".
+// message is a message from functions.lua in the form "name n key".
 type message struct {
 	name string
 	n    int64 // the last token of a granted block, negative if others wait; 0 tells the holder that others wait
@@ -144,8 +146,8 @@ func parseMessage(text string) (message, error) {
 	return message{name, n, key}, err
 }
 
-// direct is how many requests are sent separately. Sharing a round trip only saves time beyond
-// that.
+// direct is how many requests are sent separately. If there are more, sharing a round trip saves
+// time.
 const direct = 4
 
 // Combine lets requests of all Lockers on client share round trips if there are many at once. This
@@ -158,7 +160,7 @@ func Combine(client redis.UniversalClient) {
 	}
 }
 
-// combiner is the hook of Combine. It ignores commands of other packages.
+// combiner is the client hook that Combine adds. It ignores commands of other packages.
 type combiner struct {
 	pipeline redis.ProcessPipelineHook // bypasses all other hooks
 
@@ -168,7 +170,7 @@ type combiner struct {
 	next    *batch // the requests that wait; may be nil
 }
 
-// batch is a group of requests in one round trip.
+// batch is a group of requests that share one round trip.
 type batch struct {
 	cmds []redis.Cmder
 	done chan struct{}
@@ -227,7 +229,7 @@ func (c *combiner) complete(single int) {
 	}
 }
 
-// send sends a batch. It uses no caller's context, but the client's timeouts apply.
+// send sends a batch. The client's timeouts apply, but not the context of any caller.
 func (c *combiner) send(b *batch) {
 	_ = c.pipeline(context.Background(), b.cmds) // each command has its own error
 	close(b.done)
@@ -235,14 +237,14 @@ func (c *combiner) send(b *batch) {
 }
 
 const (
-	// silence is how long a subscription may be quiet before a ping, because a connection can be
-	// dead without an error.
+	// silence is how long a subscription may be quiet before it sends a ping, because a dead
+	// connection may show no error.
 	silence = 3 * time.Second
 	// reopenPause is the pause before a subscription is opened again.
 	reopenPause = 100 * time.Millisecond
 )
 
-// openLocked opens the Locker's subscription when the first caller has to wait.
+// openLocked opens the subscription when the first caller has to wait.
 func (l *Locker) openLocked() {
 	if !l.opened && !l.closed {
 		l.opened = true
@@ -288,8 +290,8 @@ func (l *Locker) receive(pubsub *redis.PubSub) error {
 	}
 }
 
-// confirmed checks all queues when the subscription is ready, because this process may have missed
-// messages and lost its places.
+// confirmed checks all queues when the subscription is ready, because earlier messages may have
+// been lost.
 func (l *Locker) confirmed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

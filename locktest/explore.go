@@ -25,28 +25,28 @@ type Bounds struct {
 	Faults      []string // faults that may be injected, named as in docs/faults.md; default none
 	FaultCount  int      // faults in one schedule; default 1 if Faults is not empty
 
-	// Properties lists the properties that must hold, as in docs/explore.md. The default is all of
-	// them. For example, "one-winner" means that an order has at most one winner.
+	// Properties lists the properties that must hold, as in docs/explore.md. For example,
+	// "one-winner" means that an order has at most one winner. The default is all of them.
 	Properties []string
 
 	TTL  time.Duration // default 3 s
 	Wait time.Duration // how long an actor waits for the lock; by default it tries once
 	Work time.Duration // time between reading the order and writing the winner; default none
 
-	// Nodes is the number of independent servers, 3 to 7. 0 means a single server.
+	// Nodes is the number of independent servers, from 3 to 7. 0 means a single server.
 	Nodes int
-	// Fenced makes the write check the fencing token. Without it, no lock survives "pause".
+	// Fenced makes the write check the fencing token. Without this check, no lock survives "pause".
 	Fenced bool
 
-	// Time limits the search, and 0 means no limit. If the time is over before the search is
-	// complete, Explore fails the test.
+	// Time limits the search. 0 means no limit. If the search is not complete in time, Explore lets
+	// the test fail.
 	Time time.Duration
 	// Dir is the folder for failing schedules. The default is testdata/explore.
 	Dir string
 }
 
 // Explore searches for the shortest schedule that breaks a property of the lock. If it finds one,
-// it fails the test with the steps and stores them in bounds.Dir. It also fails the test if time
+// the test fails with the steps, and bounds.Dir gets the schedule. The test also fails if the time
 // runs out. The search is deterministic.
 func Explore(t *testing.T, bounds Bounds, newLock New) {
 	t.Helper()
@@ -92,7 +92,7 @@ func (b Bounds) config(own lock.Strategy) explore.Config {
 	return cfg
 }
 
-// work runs the search in a child process, and does not return.
+// work runs the search in a child process. It does not return.
 func work(t *testing.T, own lock.Strategy) {
 	err := explore.Work(func(run func()) {
 		synctest.Test(t, func(*testing.T) { run() })
@@ -104,7 +104,7 @@ func work(t *testing.T, own lock.Strategy) {
 	os.Exit(0)
 }
 
-// save writes the schedule of every failure and returns the file names.
+// save writes the schedule of every failure. It returns the names of the files.
 func (b Bounds) save(failures []explore.Failure) (files []string, err error) {
 	dir := b.Dir
 	if dir == "" {
@@ -123,7 +123,7 @@ func (b Bounds) save(failures []explore.Failure) (files []string, err error) {
 	return files, nil
 }
 
-// judge fails the test if the search found a failure or is incomplete.
+// judge lets the test fail if the search found a failure or is incomplete.
 func judge(t *testing.T, cfg explore.Config, r explore.Result, files []string) {
 	t.Helper()
 	var story strings.Builder

@@ -36,43 +36,43 @@ import (
 )
 
 var (
-	// ErrBusy means that other clients had the lock for the whole wait. Acquire must return it,
-	// wrapped or not.
+	// ErrBusy means that other clients had the lock during the whole wait. Acquire must return it
+	// or wrap it.
 	ErrBusy = lock.ErrBusy
-	// ErrLost means that the client lost the lease before the release. Release must return it,
-	// wrapped or not.
+	// ErrLost means that the client lost the lease before the release. Release must return it or
+	// wrap it.
 	ErrLost = lock.ErrLost
 )
 
-// Locker is the lock to test, in one process. It is safe for concurrent use.
+// Locker is the lock to test, in one process. It must be safe for concurrent use.
 type Locker interface {
-	// Acquire takes the lock of key. After wait, it returns ErrBusy, and if wait is 0, it tries
-	// once. If ctx is done, it returns its error. After an error, it tries to release what it may
-	// have acquired.
+	// Acquire takes the lock of key. It returns ErrBusy after wait, and tries only once if wait is
+	// 0. If ctx ends first, it returns the error of ctx. After an error, it tries to release what
+	// it may have acquired.
 	Acquire(ctx context.Context, key string, wait time.Duration) (Lease, error)
 	// Close stops background work without releasing leases.
 	Close() error
 }
 
-// Lease is a lock that a holder has acquired.
+// Lease is a lock that a client holds.
 type Lease interface {
-	// Token returns a unique name of this acquisition, or "" if there is none.
+	// Token returns a unique name of this acquisition, or "" if the lock has no tokens.
 	Token() string
-	// Fence returns the fencing token, which grows with each acquisition of the key. It is 0 if the
-	// lock has none.
+	// Fence returns the fencing token, which increases with each acquisition of the key. It is 0 if
+	// the lock has no fencing tokens.
 	Fence() uint64
-	// Lost returns a channel that closes when the lease is known to be lost. It is nil if the lock
-	// cannot know.
+	// Lost returns a channel that closes as soon as the lease is known to be lost. It is nil if the
+	// lock cannot detect a loss.
 	Lost() <-chan struct{}
-	// Release gives the lock back, and is called once. It returns ErrLost if the lease was lost.
-	// After another error, the result is unknown.
+	// Release gives the lock back. It is called only once. It returns ErrLost if the lease was
+	// lost. After another error, the result is unknown.
 	Release(ctx context.Context) error
 }
 
-// Env contains what a lock may use. Under Explore, all of it is simulated, including package time.
-// A lock that waits for anything else, such as a file, hangs there.
+// Env contains what a lock may use. Explore simulates all of it, including package time. There, a
+// lock hangs if it waits for anything else, such as a file.
 type Env struct {
-	// Redis is the server, or the first of Nodes.
+	// Redis is the single server, or the first of Nodes.
 	Redis redis.UniversalClient
 	// Nodes contains all independent servers, for a lock that needs a majority.
 	Nodes []redis.UniversalClient
@@ -138,7 +138,7 @@ var calls = struct {
 	of map[string]int // by the test's name
 }{of: map[string]int{}}
 
-// callID returns the id of a call to this package, from the name of the test and a counter.
+// callID returns the id of a call to this package, which consists of the test's name and a counter.
 func callID(t *testing.T) string {
 	calls.Lock()
 	defer calls.Unlock()
@@ -146,7 +146,7 @@ func callID(t *testing.T) string {
 	return fmt.Sprintf("%s %d", t.Name(), calls.of[t.Name()])
 }
 
-// role reports whether this process is a child, and whether it is the child for this call.
+// role reports whether this process is a child, and whether it belongs to this call.
 func role(id string) (child, mine bool) {
 	args := flag.Args()
 	if len(args) != 2 || args[0] != childArgument {
@@ -164,7 +164,7 @@ func childCommand(t *testing.T, id string) []string {
 	return []string{os.Args[0], "-test.run=" + strings.Join(levels, "/"), childArgument, id}
 }
 
-// fileName joins parts to a valid file name.
+// fileName joins parts to make a valid file name.
 func fileName(parts ...string) string {
 	return strings.Map(func(r rune) rune {
 		if strings.ContainsRune(`/\:*?"<>| `, r) {

@@ -1,4 +1,4 @@
-// Package migrations contains the database schema as SQL files, in a folder for each kind of
+// Package migrations contains the database schema as SQL files, with a folder for each kind of
 // database. Up updates a database.
 package migrations
 
@@ -13,7 +13,7 @@ import (
 	"github.com/pressly/goose/v3"
 )
 
-// Dialect is a kind of database, and the name of its folder.
+// Dialect is a kind of database, and also the name of its folder.
 type Dialect string
 
 // The dialects. MySQL includes every server with its protocol.
@@ -42,7 +42,7 @@ func Up(ctx context.Context, db *sql.DB, d Dialect) (err error) {
 	for _, source := range p.ListSources() {
 		known = append(known, source.Version)
 	}
-	// The lock of SQLite is a file, which must not appear next to another program's database.
+	// SQLite's lock is a file, which must not appear next to another program's database.
 	if d == SQLite {
 		if err := checkOwner(ctx, db, d, known); err != nil {
 			return err

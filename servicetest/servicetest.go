@@ -30,43 +30,43 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// Target describes a running service. An empty field has the default of the loadgen flag with that
-// name.
+// Target describes a running service. An empty field means the default of the loadgen flag with the
+// same name.
 type Target struct {
-	// URLs are the base URLs of the instances. Run finds no service safe with fewer than two.
+	// URLs are the base URLs of the instances. With fewer than two, the verdict is never safe.
 	URLs []string
-	// Method, Path and Body describe the HTTP request for a grab, with {order} and {driver}. The
+	// Method, Path and Body describe the HTTP request of a grab, with {order} and {driver}. The
 	// default is POST /orders/{order}/grab with the body {"driver_id":{driver}}.
 	Method, Path, Body string
-	// Grabbed, Taken and Busy are rules for the meaning of an answer. The defaults are the statuses
-	// 200, 409 and 423.
+	// Grabbed, Taken and Busy are rules for the meaning of an answer. Their defaults are the
+	// statuses 200, 409 and 423.
 	Grabbed, Taken, Busy string
-	// FirstOrder is the id of the first open order. Instead, OpenOrders may open new ones with an
-	// HTTP request or SQL.
+	// FirstOrder is the id of the first open order. Alternatively, OpenOrders opens new orders with
+	// an HTTP request or SQL.
 	FirstOrder int64
 	OpenOrders []string
-	// DB and LedgerQuery say where to read the recorded grabs. Without them, only the answers
+	// DB and LedgerQuery tell where to read the recorded grabs. If they are empty, only the answers
 	// count.
 	DB, LedgerQuery string
-	// Lease is how long the service's lock lasts without renewal. Only an order that cannot be
-	// grabbed for longer is stuck.
+	// Lease is how long the service's lock lasts without renewal. An order counts as stuck only if
+	// it cannot be grabbed for a longer time.
 	Lease time.Duration
 
-	// Faults lists the faults to inject, "pause" and "crash", into the processes in PIDs, one for
-	// each URL.
+	// Faults lists the faults to inject, which may be "pause" and "crash". They hit the processes
+	// in PIDs, which has one for each URL.
 	Faults []string
 	PIDs   []int
 
-	// Orders is the number of orders, Drivers is how many drivers grab each, and Rate is the number
-	// of grabs per second. The defaults are 50, 10 and 500. A driver gives up after Timeout, by
-	// default 30 s.
+	// Orders is the number of orders, Drivers is how many drivers grab each of them, and Rate is
+	// the number of grabs per second. The defaults are 50, 10 and 500. A driver gives up after
+	// Timeout, which is 30 s by default.
 	Orders, Drivers int
 	Rate            float64
 	Timeout         time.Duration
 }
 
-// Run tests the service, with subtests for the load and for each fault. It skips faults that cannot
-// be injected.
+// Run tests the service. There is a subtest for the load and for each fault. It skips faults that
+// cannot be injected.
 func Run(t *testing.T, service Target) {
 	t.Helper()
 	cases, err := service.run(t.Context(), t.TempDir())

@@ -131,8 +131,7 @@ func (s *benchSettings) conclude(res *lockbench.Result, err error, out *folder, 
 	return nil
 }
 
-// saveBench writes bench.json, the raw measurements, and a file for benchstat. It replaces each
-// file atomically.
+// saveBench writes bench.json, the raw measurements and a file for benchstat, each atomically.
 func (f *folder) saveBench(r *lockbench.Result) error {
 	return writeFiles(f, []format[*lockbench.Result]{
 		{lockbench.SlicesFile, lockbench.JSONLines},
@@ -173,7 +172,7 @@ func parseCases(text string) ([]lockbench.Case, error) {
 	return slices.DeleteFunc(slices.Clone(lockbench.Cases), func(c lockbench.Case) bool { return !slices.Contains(chosen, c.Name) }), nil
 }
 
-// parseSubjects parses a list of locks, which may contain the groups ours, peers and all.
+// parseSubjects parses a list of locks. It also accepts the groups "ours", "peers" and "all".
 func parseSubjects(text string) ([]lockbench.Subject, error) {
 	same := func(a, b lockbench.Subject) bool { return a.Name == b.Name }
 	return flags.Each(text, same, func(word string) (found []lockbench.Subject, err error) {

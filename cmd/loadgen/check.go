@@ -49,7 +49,7 @@ func (s *settings) check(ctx context.Context, stdout, stderr io.Writer) error {
 }
 
 // inspected returns an error for the first problem that makes a verdict impossible. Some problems
-// matter only under faults.
+// matter only if the run injects faults.
 func (s *settings) inspected(p experiment.Preflight) error {
 	for _, problem := range p.Problems {
 		if !problem.Faults || s.anyCell(func(f catalog.Fault) bool { return f != catalog.NoFault }) {
@@ -68,8 +68,7 @@ func (s *settings) refusal(err error) error {
 	return refusal(err)
 }
 
-// problem describes a problem for the user, with the line of the target file or the flag to
-// correct.
+// problem describes a problem and names the line of the target file or the flag to correct.
 func (s *settings) problem(p experiment.Problem) string {
 	switch {
 	case s.places[p.Key] != "":
@@ -100,7 +99,7 @@ func printPreflight(w io.Writer, p experiment.Preflight) {
 	}
 }
 
-// reaches returns a table of the calls at which each fault can be injected.
+// reaches returns a table that shows at which calls each fault can be injected.
 func reaches(all []experiment.Reach) (rows [][2]string) {
 	for _, r := range all {
 		text := "nowhere: " + r.Why

@@ -78,8 +78,8 @@ func comparison(old, now string) (*compare.Comparison, error) {
 	}
 }
 
-// loadResult reads a result folder or file. It returns either a run or a benchmark, and nil for the
-// other.
+// loadResult reads either a run or a benchmark from a result folder or file. The other result is
+// nil.
 func loadResult(path string) (*experiment.Run, *lockbench.Result, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -104,8 +104,8 @@ func loadResult(path string) (*experiment.Run, *lockbench.Result, error) {
 	return r, nil, withoutPrefix(err, report.ErrNoRun)
 }
 
-// holdsBench reports whether the file contains a benchmark instead of a run. It returns an error if
-// it contains neither.
+// holdsBench reports whether the file contains a benchmark and not a run. It returns an error if it
+// contains neither.
 func holdsBench(path string) (bool, error) {
 	b, err := infile.Read(path, infile.Record)
 	if err != nil {

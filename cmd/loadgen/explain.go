@@ -129,8 +129,8 @@ func explainHelp(w io.Writer, topic string) {
 	}
 }
 
-// explain returns the explanations of a name. It may be in a catalogue or an entry of a table.
-// Otherwise, the error suggests a similar name.
+// explain returns the explanations of a name or of an entry of a table. If there are none, the
+// error suggests a similar name.
 func explain(name string) (found []explanation, err error) {
 	var known []string
 	for _, k := range explainers() {
@@ -160,7 +160,8 @@ var (
 	number   = regexp.MustCompile(`^\d[\d.,]*$`)
 )
 
-// explainParts explains a table entry part by part. It returns nil if a part has no explanation.
+// explainParts explains each part of a table entry. It returns nil if one of them has no
+// explanation.
 func explainParts(parts []string) (found []explanation) {
 	parts = slices.DeleteFunc(parts, func(part string) bool { return number.MatchString(part) })
 	for len(parts) > 0 {
@@ -287,8 +288,7 @@ func explainStrategy(name string) (e explanation, ok bool) {
 	}}, true
 }
 
-// checks formats the checks that a strategy is known to fail in the conformance suite, with the
-// reasons.
+// checks lists the conformance checks that a strategy is known to fail, with the reasons.
 func checks(failing map[string]string) string {
 	var all []string
 	for _, check := range slices.Sorted(maps.Keys(failing)) {

@@ -71,7 +71,7 @@ func (s *exploreSettings) flags() []flags.Flag {
 	}
 }
 
-// boundFlags lists the flags that set bounds. If the user gives one, explore makes one search
+// boundFlags lists the flags that limit a search. If the user sets one, explore makes one search
 // instead of its usual series.
 var boundFlags = []string{"actors", "preemptions", "faults", "fault-count", "wait", "work", "everything", "shortest"}
 
@@ -126,7 +126,7 @@ func (s *exploreSettings) choose() error {
 	return nil
 }
 
-// parseFaults parses a list of faults, or one of the words none and all.
+// parseFaults parses a list of faults, "none" or "all".
 func (s *exploreSettings) parseFaults(text string) ([]catalog.Fault, error) {
 	switch text {
 	case "none":
@@ -147,8 +147,8 @@ func (s *exploreSettings) parseProperties(text string) ([]string, error) {
 	})
 }
 
-// parseNames parses a list of names. It accepts those in all, and asks find about others. It keeps
-// the notes of find for later output.
+// parseNames parses a list of names. It uses find for names that are not in all, and keeps the
+// notes that find returns.
 func parseNames[S ~string](s *exploreSettings, text string, all []S, find func(string) (name S, note string)) ([]S, error) {
 	return flags.Each(text, func(a, b S) bool { return a == b }, func(given string) ([]S, error) {
 		name, note := find(given)

@@ -8,7 +8,7 @@ import (
 	"grablab/internal/explore/bubble"
 )
 
-// exploreWorkerCommand is a hidden command that explore runs as a child process to execute
+// exploreWorkerCommand is a hidden command with which explore starts child processes to execute
 // schedules.
 const exploreWorkerCommand = "explore-worker"
 

@@ -27,7 +27,7 @@ import (
 	"grablab/internal/testbed/proc"
 )
 
-// ownStrategy names a strategy in the user's file, and the variable that declares it.
+// ownStrategy names a strategy in the user's file and the variable that declares it.
 type ownStrategy struct{ variable, name string }
 
 // ownBuild describes a worker program that contains the user's strategies.
@@ -38,9 +38,11 @@ type ownBuild struct {
 
 func (b ownBuild) remove() { _ = os.RemoveAll(b.dir) }
 
-// takeIn builds a worker program with the strategies in file, and registers them in
+// takeIn builds a worker program that contains the strategies in file, and registers them in
 // lock.Strategies. A build overlay adds the file to package lock, so the source tree stays
-// unchanged. Their code runs only in the worker, so takeIn asks it for descriptions.
+// unchanged.
+//
+// The strategies run only in the worker, so takeIn asks the worker for their descriptions.
 func takeIn(ctx context.Context, file string) (b ownBuild, err error) {
 	own, err := declared(file)
 	if err != nil {
@@ -59,7 +61,7 @@ func takeIn(ctx context.Context, file string) (b ownBuild, err error) {
 	return b, err
 }
 
-// register adds the strategies of the worker to lock.Strategies.
+// register adds the strategies in the worker program to lock.Strategies.
 func (b ownBuild) register(file string) error {
 	described, err := explore.Describe([]string{b.exe}, b.names)
 	if errors.Is(err, explore.ErrEnded) {
@@ -69,8 +71,8 @@ func (b ownBuild) register(file string) error {
 	return err
 }
 
-// declared returns the strategies in a file. Each must be a package variable with a Strategy
-// literal that has a literal Name.
+// declared returns the strategies in a file. It recognizes package variables with a Strategy
+// literal and a literal Name.
 func declared(file string) ([]ownStrategy, error) {
 	if strings.HasSuffix(file, "_test.go") || !strings.HasSuffix(file, ".go") {
 		return nil, fmt.Errorf("%s: must be a Go file and not a test", file)
@@ -134,8 +136,8 @@ const modulePath = "grablab"
 
 var errNoTree = errors.New("-file is compiled with the locks of this project: run loadgen in its source tree, with Go installed")
 
-// buildWith builds the worker in dir and returns its path. The error of a failed build contains the
-// compiler's output.
+// buildWith builds the worker in dir and returns its path. If the build fails, the error contains
+// the compiler's output.
 func buildWith(ctx context.Context, dir, file string, own []ownStrategy) (exe string, err error) {
 	out, err := goCommand(ctx, dir, (*exec.Cmd).Output, "list", "-f", "{{.Dir}}", modulePath+"/internal/grab/lock")
 	if err != nil {
@@ -153,8 +155,8 @@ func buildWith(ctx context.Context, dir, file string, own []ownStrategy) (exe st
 	return exe, nil
 }
 
-// goCommand runs the go command with temporary files in dir. When ctx ends, it stops the command
-// with its children, because Ctrl-C does not reach them.
+// goCommand runs the go command with temporary files in dir. When ctx ends, it also stops the
+// command's children, because Ctrl-C does not reach them.
 func goCommand(ctx context.Context, dir string, run func(*exec.Cmd) ([]byte, error), args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Env = append(os.Environ(), "GOTMPDIR="+dir)
@@ -168,9 +170,9 @@ func goCommand(ctx context.Context, dir string, run func(*exec.Cmd) ([]byte, err
 	return out, err
 }
 
-// writeOverlay writes a build overlay that adds two files to package lock. The first is a copy of
-// the user's file, and the second registers its strategies. A //line directive makes compiler
-// errors show the user's path.
+// writeOverlay writes a build overlay that adds two files to package lock: a copy of the user's
+// file, and one that registers its strategies. A //line directive makes compiler errors show the
+// user's path.
 func writeOverlay(dir, lockDir, file string, own []ownStrategy) (path string, err error) {
 	abs, err := filepath.Abs(file)
 	if err != nil {
@@ -202,7 +204,7 @@ func writeOverlay(dir, lockDir, file string, own []ownStrategy) (path string, er
 	return path, os.WriteFile(path, overlay, 0o600)
 }
 
-// program returns how the user started this program, for commands that it prints.
+// program returns the command that started this program, so that messages can repeat it.
 func program() string {
 	if strings.Contains(os.Args[0], "/go-build") { // the program was started by go run
 		return "go run ./cmd/loadgen"

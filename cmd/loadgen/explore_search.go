@@ -26,8 +26,8 @@ func (s *exploreSettings) execute(ctx context.Context, stdout, stderr io.Writer)
 	return s.conclude(results, err, stdout, stderr)
 }
 
-// explore searches for failing schedules, or replays one with -replay. An error without results
-// means that no schedule has run.
+// explore searches for failing schedules, or replays one with -replay. If it returns no results, no
+// schedule has run.
 func (s *exploreSettings) explore(ctx context.Context, stderr io.Writer) ([]explore.Result, error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -101,8 +101,8 @@ func (s *exploreSettings) conclude(results []explore.Result, err error, stdout, 
 	return nil
 }
 
-// unexpected reports whether the verdict or a failure differs from the claims. For one search of a
-// series, only failures count, because its bounds may be too narrow for a claimed failure.
+// unexpected reports whether the verdict or a failure differs from the claims. In a series of
+// searches, only failures count, because one search may miss a claimed failure.
 func unexpected(r explore.Result) bool {
 	unclaimed := func(r explore.Result) bool {
 		return slices.ContainsFunc(r.Failures, func(f explore.Failure) bool { return f.Unclaimed })
@@ -137,8 +137,8 @@ func (s *exploreSettings) write(f explore.Failure) error {
 	return nil
 }
 
-// fileOf returns the path for a failure's schedule. It contains the kind of the failure, because
-// -everything finds several per property.
+// fileOf returns the path for a failure's schedule. The path contains the kind of the failure,
+// because -everything finds several per property.
 func (s *exploreSettings) fileOf(f explore.Failure) string {
 	name := f.Schedule.Strategy + "-" + f.Property
 	if f.Kind != "" {
@@ -155,7 +155,7 @@ func (s *exploreSettings) render(w io.Writer, results []explore.Result) error {
 	return renderAs(w, exploreFormats, s.format, e)
 }
 
-// replayWith returns the command with which the user can replay a failure.
+// replayWith returns the command that replays a failure.
 func (s *exploreSettings) replayWith(f explore.Failure) string {
 	command := program() + " explore"
 	if s.file != "" {
@@ -167,7 +167,7 @@ func (s *exploreSettings) replayWith(f explore.Failure) string {
 	return command + " -replay " + s.fileOf(f)
 }
 
-// readReplay reads the schedule that -replay names, if any.
+// readReplay reads the schedule file in -replay, if any.
 func (s *exploreSettings) readReplay() error {
 	if s.replay == "" {
 		return nil
@@ -185,7 +185,7 @@ func (s *exploreSettings) readReplay() error {
 	return nil
 }
 
-// replayAll replays the schedule with each chosen strategy.
+// replayAll replays the schedule with each selected strategy.
 func (s *exploreSettings) replayAll(ctx context.Context) (results []explore.Result, err error) {
 	for _, name := range s.Strategies {
 		r, err := explore.ReplayBy(ctx, s.Command, s.course, name)
@@ -208,7 +208,7 @@ func firstDiagram(w io.Writer, e report.Exploration) error {
 }
 
 // progress returns a function that prints the progress of a search, at most once per progressEvery.
-// It saves each failure that cannot become shorter.
+// The function also saves each failure whose schedule cannot become shorter.
 func (s *exploreSettings) progress(w io.Writer) explore.Watch {
 	if s.quiet {
 		w = io.Discard

@@ -41,8 +41,8 @@ type settings struct {
 	expectations  string // file with verdicts that replace the claims of the registry
 	strategyWords []string
 	allFaults     bool // whether -faults contains the word all
-	// unknownStrategy is the error for a strategy that this program does not have. It does not
-	// matter for targets, which may have strategies of their own.
+	// unknownStrategy is the error for a strategy that this program does not have. A run against
+	// targets ignores it, because targets may have their own strategies.
 	unknownStrategy error
 
 	line       *flags.Line
@@ -157,7 +157,7 @@ func (s *settings) targetFlags() []flags.Flag {
 	}
 }
 
-// serverFlags returns the flags with the addresses of servers that are already running.
+// serverFlags returns the flags for the addresses of running servers.
 func serverFlags(c *stack.Config) []flags.Flag {
 	return []flags.Flag{
 		flags.New("db", "DSN", "database of -stack external or of the targets. A service that is not ours also needs -ledger-query", flags.One(&c.DSN, flags.NonEmpty)),
@@ -174,10 +174,10 @@ func serverFlags(c *stack.Config) []flags.Flag {
 var core = []string{"none", "mutex", "setnx", "watchdog", "redlock"}
 
 // defaultWorkers is how many cells with a fault run in parallel by default. It may exceed the
-// number of CPUs, because these cells mostly wait.
+// number of CPUs, because the cells mostly wait.
 const defaultWorkers = 4
 
-// defaults returns the settings of a scenario before any flags.
+// defaults returns the settings of a scenario when no flag is set.
 func defaults(scenario string) *settings {
 	s := &settings{format: "text", line: new(flags.Line), places: map[string]string{}}
 	for _, sc := range experiment.Scenarios {

@@ -44,8 +44,8 @@ func parseRun(args []string) (*settings, error) {
 	return s, nil
 }
 
-// parseWithScenario parses the flags twice, because flags override the values that the scenario
-// sets.
+// parseWithScenario parses the flags twice: first to find the scenario, and again so that flags
+// override its values.
 func parseWithScenario(args []string) (*settings, error) {
 	s := defaults(experiment.Scenarios[0].Name)
 	if err := s.parse(args); err != nil {
@@ -78,11 +78,11 @@ func (s *settings) parse(args []string) (err error) {
 }
 
 // unrecorded lists the flags that run.json omits, because they are secret or do not affect the
-// results. -resume accepts new values for them.
+// results. They may change when a run is resumed.
 var unrecorded = []string{"out", "resume", "format", "assert", "baseline", "budget-total", "junit", "quiet", "schedule", "db", "admin-token", "header"}
 
-// readTargetFile passes the settings in the target file to set, which prefers those of the command
-// line.
+// readTargetFile passes each setting in the target file to set, which ignores those that the
+// command line has too.
 func (s *settings) readTargetFile(_ io.Reader, set func(name, value string) error) error {
 	lines, err := target.ReadFile(s.targetFile)
 	if err != nil {

@@ -31,8 +31,8 @@ type folder struct {
 
 const resultsDir = "results"
 
-// newFolder creates and locks the result folder. If out is empty, the name consists of the time and
-// the scenario.
+// newFolder creates and locks the result folder. If out is empty, the folder is named after the
+// time and the scenario.
 func newFolder(out, scenario string, now time.Time) (*folder, error) {
 	if out != "" {
 		return namedFolder(out)
@@ -130,7 +130,7 @@ func (f *folder) claim() error {
 	}
 }
 
-// isCurrent reports whether the path still leads to the locked file.
+// isCurrent reports whether the file with this name is still the one that is locked.
 func (f *folder) isCurrent(name string) (bool, error) {
 	found, err := os.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -149,7 +149,7 @@ func (f *folder) release() error {
 	return removeLocked(filepath.Join(f.path, lockName), f.lock)
 }
 
-// begin records that the run has started, so that discard keeps the folder.
+// begin records that the run has started, so that discard does not remove the folder.
 func (f *folder) begin() { f.begun = true }
 
 const (
@@ -186,8 +186,8 @@ func writeFiles[T any](f *folder, files []format[T], result T) error {
 	return nil
 }
 
-// discard removes a new folder if the run has not started. It only unlocks a folder that existed
-// before.
+// discard removes the folder if it is new and the run has not started. Otherwise, it only unlocks
+// the folder.
 func (f *folder) discard() error {
 	if !f.made {
 		return f.release()

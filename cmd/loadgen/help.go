@@ -13,12 +13,13 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// helpTexts has the help of each command, except for the tables of its flags.
+// helpTexts contains the help of each command without the tables of flags.
 //
 //go:embed help
 var helpTexts embed.FS
 
-// help returns a function that prints the help of a command. Its flags replace the mark {flags}.
+// help returns a function that prints the help of a command. The tables of its flags replace
+// {flags} in the text.
 func help(command string, all func() []flags.Flag) func(w io.Writer, topic string) {
 	return func(w io.Writer, _ string) { printHelp(w, command, func() { flags.Print(w, all()) }) }
 }

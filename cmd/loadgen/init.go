@@ -73,7 +73,7 @@ func parseInit(args []string) (*initSettings, error) {
 // initFlags returns the flags that the help of init shows.
 func initFlags() []flags.Flag { return append(new(initSettings).flags(), describing()...) }
 
-// question asks for the value of one key in the target file.
+// question asks the user for the value of one key in the target file.
 type question struct {
 	key, text string
 	preset    string
@@ -86,8 +86,8 @@ func lacks(key string) func(keyValues) bool { return func(a keyValues) bool { re
 
 func always(keyValues) bool { return true }
 
-// questions lists the questions in order. An empty answer selects the preset, or leaves the key
-// unset.
+// questions lists the questions in order. An empty answer selects the preset, or omits the key if
+// there is none.
 var questions = []question{
 	{"service", "Command that starts one instance, with {port}, {redis}, {db} or {postgres}, and so on (empty if instances run already)", "", lacks("targets")},
 	{"targets", "Base URLs of the running instances, separated by commas", "", lacks("service")},
@@ -103,8 +103,8 @@ var questions = []question{
 	{"lease", "Lifetime of the lock without renewal", "30s", func(a keyValues) bool { return !strings.Contains(strings.Join(a["service"], ""), "{ttl_ms}") }},
 }
 
-// execute asks the questions, writes the target file and tries it with a few grabs. It corrects the
-// file until no problem is left.
+// execute asks the questions, writes the target file, and tries a few grabs with it. It corrects
+// the file until no problem is left.
 func (s *initSettings) execute(ctx context.Context, stdout, stderr io.Writer) error {
 	presets := map[string]string{}
 	if s.openAPI != "" {
@@ -182,8 +182,8 @@ type finding struct {
 	seen []experiment.SeenAnswer
 }
 
-// try makes a few grabs as the target file says. It returns nil if there is no problem. earlier is
-// the number of tries before, each of which used up an order.
+// try makes a few grabs with the settings in the target file. It returns nil if there is no
+// problem. earlier is how many tries came before, because each uses up an order.
 func (s *initSettings) try(ctx context.Context, stdout io.Writer, earlier int) (found *finding, err error) {
 	run, err := parseCheck([]string{"-target-file", s.out})
 	if err != nil {
@@ -227,8 +227,8 @@ func (s *initSettings) correct(w io.Writer, found *finding) bool {
 	return fmt.Sprint(s.answers) != before
 }
 
-// tellApart returns rules that distinguish the answer to a winner from the answer to a late driver.
-// key is the rule that failed. It returns nil if the two answers hardly differ.
+// tellApart returns rules that distinguish the answer to a winner from the answer to a late driver,
+// or nil if they are too similar. key names the rule that failed.
 func tellApart(key string, seen []experiment.SeenAnswer) map[string]string {
 	status := func(i int) string { return strconv.Itoa(seen[i].Status) }
 	switch {
@@ -257,7 +257,7 @@ func tellApart(key string, seen []experiment.SeenAnswer) map[string]string {
 	return nil
 }
 
-// leaves returns the texts and numbers in a JSON document by their paths.
+// leaves returns the texts and numbers in a JSON document, with their paths as keys.
 func leaves(path string, doc any) map[string]string {
 	all := map[string]string{}
 	if object, ok := doc.(map[string]any); ok {

@@ -18,8 +18,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// stepCommand is a hidden command that runs one step of an exercise. The lab starts it as a child
-// process.
+// stepCommand is a hidden command with which the lab starts a child process for one step of an
+// exercise.
 const stepCommand = "workshop-step"
 
 // stepDone is the result that a child process writes to a file.
@@ -29,7 +29,7 @@ type stepDone struct {
 }
 
 // workshopOf returns a function that opens a workshop session for the page. Commands run in child
-// processes, so that the user's lock can neither collide with others nor crash the lab.
+// processes, so that a faulty lock cannot crash the lab.
 func (s *labSettings) workshopOf() func(lang string, progress io.Writer) (*workshop.Session, error) {
 	seed := newWorkshopSettings().seed // use one seed for all sessions until the progress is saved
 	return func(lang string, progress io.Writer) (*workshop.Session, error) {
@@ -51,8 +51,8 @@ func (s *labSettings) workshopOf() func(lang string, progress io.Writer) (*works
 // cleanUpTime limits how long a stopped command may clean up.
 const cleanUpTime = 30 * time.Second
 
-// doInChild runs a command of this program in a child process. When ctx ends or this process dies,
-// the child's standard input closes, and the child stops.
+// doInChild runs a command of this program in a child process. The child stops when its standard
+// input closes, because ctx has ended or this process has died.
 func doInChild(ctx context.Context, args []string, stdout, stderr io.Writer) (o workshop.Outcome, err error) {
 	exe, err := os.Executable()
 	if err != nil {

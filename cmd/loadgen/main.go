@@ -38,7 +38,8 @@ type exitCode int
 
 func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
 
-// The exit codes. A usage error leads to exitUsage, and any other unknown error to exitFailed.
+// The exit codes of loadgen. A usage error leads to exitUsage, and any other error without a code
+// to exitFailed.
 const (
 	exitDone        exitCode = 0
 	exitFailed      exitCode = 1 // loadgen itself failed
@@ -47,7 +48,7 @@ const (
 	exitInterrupted exitCode = 130
 )
 
-// conclude returns the exit code for err. It prints err, unless the command has done so.
+// conclude returns the exit code for err. It prints err if the command has not done so.
 func conclude(err error, stderr io.Writer) int {
 	var code exitCode
 	switch {
@@ -64,7 +65,7 @@ func conclude(err error, stderr io.Writer) int {
 	return int(exitFailed)
 }
 
-// withoutPrefix returns err without the text of a sentinel error at its beginning.
+// withoutPrefix returns err without the text of the sentinel at its beginning.
 func withoutPrefix(err, sentinel error) error {
 	if err == nil {
 		return nil
@@ -135,8 +136,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return flags.Usage("%w", flags.Unknown("command", args[0], visible))
 }
 
-// subcommand returns a function that parses the arguments of a command and executes it until a
-// signal arrives. On request, it prints help instead.
+// subcommand returns a function that parses the arguments of a command and executes it, or prints
+// its help. A signal stops the command.
 func subcommand[S any](
 	parse func([]string) (S, error), help func(w io.Writer, topic string),
 	execute func(S, context.Context, io.Writer, io.Writer) error,

@@ -46,8 +46,8 @@ func parseMerge(args []string) (*settings, error) {
 	return s, nil
 }
 
-// mergeFolders reads the result folders to merge. It returns their settings, together with the
-// flags in line.
+// mergeFolders reads the result folders to merge. It returns their common settings, combined with
+// the flags in line.
 func mergeFolders(line *flags.Line) (*settings, error) {
 	var (
 		recorded []string // flags that all shards have in common
@@ -104,7 +104,7 @@ func mergeFolders(line *flags.Line) (*settings, error) {
 	return s, nil
 }
 
-// shareOf returns which share of the load a process sent, and its other flags.
+// shareOf returns the share of the load that a process sent, and its other flags.
 func shareOf(run *experiment.Run) (share load.Share, args []string, err error) {
 	err = errors.New("it is not the result of a shard: name folders of loadgen run -shard")
 	for _, arg := range run.Config.Args {
@@ -120,7 +120,7 @@ func shareOf(run *experiment.Run) (share load.Share, args []string, err error) {
 	return share, args, err
 }
 
-// merge judges all results together. It fails if the answers of one are missing.
+// merge judges all results together. It returns an error if the answers of one process are missing.
 func (s *settings) merge(ctx context.Context, stdout, stderr io.Writer) error {
 	err := s.execute(ctx, stdout, stderr)
 	if err == nil || errors.Is(err, exitAssert) {

@@ -21,7 +21,7 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// Limits that keep a cell feasible. Opening a million orders alone takes a minute.
+// Limits that keep a cell feasible. It takes a minute just to open a million orders.
 const (
 	maxOrders   = 1_000_000
 	maxRequests = 100_000_000 // number of orders times number of drivers
@@ -58,7 +58,7 @@ func parseAt(text string) (*fault.Point, error) {
 	return &p, err
 }
 
-// readable returns the name of a file that can be opened, or an error.
+// readable returns name if the file can be opened, or an error.
 func readable(name string) (string, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -145,7 +145,7 @@ func (s *settings) chooseStrategies(text string) ([]lock.Strategy, error) {
 	return list, nil
 }
 
-// parseStrategies parses names of strategies, or one of the words core, all and peers.
+// parseStrategies parses names of strategies, or one of the groups "core", "all" and "peers".
 func parseStrategies(text string) ([]lock.Strategy, error) {
 	same := func(a, b lock.Strategy) bool { return a.Name == b.Name }
 	return flags.Each(text, same, func(word string) ([]lock.Strategy, error) {
@@ -172,7 +172,7 @@ func findStrategy(name string) (lock.Strategy, error) {
 	return s, nil
 }
 
-// parseFaults parses names of faults, or the word all. It returns them in the order of the catalog.
+// parseFaults parses names of faults, or "all". It returns them in the order of the catalog.
 func (s *settings) parseFaults(text string) ([]catalog.Fault, error) {
 	same := func(a, b catalog.Fault) bool { return a == b }
 	chosen, err := flags.Each(text, same, func(word string) ([]catalog.Fault, error) {
@@ -189,7 +189,7 @@ func (s *settings) parseFaults(text string) ([]catalog.Fault, error) {
 	return slices.DeleteFunc(slices.Clone(catalog.RunFaults), func(f catalog.Fault) bool { return !slices.Contains(chosen, f) }), nil
 }
 
-// findFault returns the fault with that name. For an old name, it adds a note with the new one.
+// findFault returns the fault with that name. If the name is old, it adds a note with the new one.
 func (s *settings) findFault(name string) (catalog.Fault, error) {
 	found, note, _ := catalog.FindFault(name)
 	if slices.Contains(catalog.RunFaults, found.Name) {

@@ -25,8 +25,8 @@ var (
 	parameter   = regexp.MustCompile(`\{[^}]*\}`)
 )
 
-// readOpenAPI suggests values for a target file from an OpenAPI document. They describe the grab
-// and the call that opens orders.
+// readOpenAPI suggests values for a target file. It looks in an OpenAPI document for the call that
+// grabs an order and the one that opens orders.
 func readOpenAPI(path string) (map[string]string, error) {
 	text, err := infile.Read(path, infile.Small)
 	if err != nil {
@@ -83,7 +83,7 @@ func readOpenAPI(path string) (map[string]string, error) {
 	return found, nil
 }
 
-// object returns the object that a path of names leads to, or nil.
+// object follows a path of names and returns the object there, or nil.
 func object(n node, names ...string) node {
 	for _, name := range names {
 		n, _ = n[name].(node)
@@ -91,7 +91,7 @@ func object(n node, names ...string) node {
 	return n
 }
 
-// schema returns the JSON schema of a request or an answer, and follows references.
+// schema returns the JSON schema of a request or an answer. It resolves references.
 func (api openAPI) schema(content node) node {
 	s := object(content, "content", "application/json", "schema")
 	for range 8 { // limit the steps, because references can form a cycle
@@ -104,8 +104,8 @@ func (api openAPI) schema(content node) node {
 	return s
 }
 
-// body returns a template for the body of a request, with its required fields or all fields. value
-// returns the placeholder for an id or a number.
+// body returns a template for the body of a request, with its required fields, or with all fields
+// if none is required. value returns the placeholder for a field.
 func (api openAPI) body(op node, value func(field string) string) string {
 	s := api.schema(object(op, "requestBody"))
 	properties := object(s, "properties")
@@ -127,7 +127,7 @@ func (api openAPI) body(op node, value func(field string) string) string {
 	return "{" + strings.Join(fields, ",") + "}"
 }
 
-// firstID returns the name of the field with an id in a successful answer, or "".
+// firstID returns the name of the first field with an id in a successful answer, or "".
 func (api openAPI) firstID(op node) string {
 	responses := object(op, "responses")
 	for _, status := range []string{"201", "200"} {

@@ -16,8 +16,8 @@ func replaceFile(path string, data []byte) error { return renameio.WriteFile(pat
 // replaceLink creates or replaces a symbolic link atomically.
 func replaceLink(target, link string) error { return renameio.Symlink(target, link) }
 
-// removeLocked removes a path before it unlocks it. Otherwise another process could take the lock,
-// and lose its file.
+// removeLocked removes a path and then unlocks it. In the opposite order, another process could
+// take the lock and lose its file.
 func removeLocked(path string, lock *flock.Flock) error {
 	return errors.Join(os.RemoveAll(path), lock.Close())
 }

@@ -11,7 +11,8 @@ import (
 	"grablab/internal/present/report"
 )
 
-// resumed returns the settings of the run that -resume names, with the flags that run.json omits.
+// resumed returns the recorded settings of the run in -resume, combined with the flags that
+// run.json omits.
 func (s *settings) resumed() (*settings, error) {
 	run, err := report.Load(s.resume)
 	if err != nil {
@@ -29,11 +30,11 @@ func (s *settings) resumed() (*settings, error) {
 	return r, err
 }
 
-// runsCommands lists the flags that contain commands or SQL. -resume does not run those from a
-// result folder, unless the user repeats them, because the folder may come from someone else.
+// runsCommands lists the flags that contain commands or SQL. -resume runs them only if the user
+// repeats them, because the result folder may come from someone else.
 var runsCommands = []string{"service", "open-orders", "ledger-query", "target-file"}
 
-// untrusted reports whether a recorded flag is dangerous, and the user has not repeated it.
+// untrusted reports whether a recorded flag contains commands and the user has not repeated it.
 func untrusted(arg string, given []string) bool {
 	name, _, _ := strings.Cut(strings.TrimPrefix(arg, "-"), "=")
 	return slices.Contains(runsCommands, name) && !slices.Contains(given, arg)

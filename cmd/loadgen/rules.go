@@ -13,15 +13,15 @@ const (
 	// maxStruckUnits is the largest number of units per order in a cell with a fault.
 	maxStruckUnits = 20
 
-	// serverNames lists the flags with addresses for -stack external, except -db.
+	// serverNames lists the flags for the servers of -stack external, except -db.
 	serverNames = "redis sentinel sentinel-master redlock zk etcd"
 
-	// describeTargets lists the flags that only apply to a foreign service.
+	// describeTargets lists the flags that apply only to a foreign service.
 	describeTargets = "first-order probe-drivers admin-token target-file path method body header grabbed taken busy later open-orders ledger-query lease settle idempotent compensation"
 )
 
-// runRules lists which flags of run need or exclude each other. Only the first broken rule is
-// reported, so general rules come first.
+// runRules lists which flags of run need or exclude each other. General rules come first, because
+// only the first broken rule is reported.
 var runRules = append([]flags.Rule{
 	{Flags: "shard", Needs: "-targets", Wrong: "all shards send to the same instances, so none can start them", Do: "add -targets URL,URL"},
 	{Flags: "shard", Needs: "-shard-start", Wrong: "the shards must begin together", Do: "add -shard-start with the same time for all"},
@@ -97,7 +97,7 @@ func flagsBut(names string) string {
 	return strings.Join(rest, " ")
 }
 
-// facts returns which conditions of runRules are true.
+// facts maps each condition in runRules to whether it is true.
 func (s *settings) facts() map[string]bool {
 	uses := func(name string) bool { return s.Service != nil && s.Service.Uses(name) }
 	bySQL := false

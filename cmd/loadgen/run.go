@@ -72,7 +72,7 @@ func (s *settings) folder() (*folder, error) {
 	return takeFolder(s.Out)
 }
 
-// untilSignal returns a context that ends at the first signal, so that the command can clean up. A
+// untilSignal returns a context that ends at the first signal. The command can then clean up, but a
 // second signal ends the process.
 func untilSignal(ctx context.Context) (context.Context, func()) {
 	ctx, stop := signal.NotifyContext(ctx, instance.EndSignals()...)
@@ -80,7 +80,8 @@ func untilSignal(ctx context.Context) (context.Context, func()) {
 	return ctx, func() { forget(); stop() }
 }
 
-// announce prints the seed. It returns the writer for progress, and whether that is a terminal.
+// announce prints the seed. It returns the writer for progress messages, and whether it is a
+// terminal.
 func announce(seed uint64, forPrograms, quiet bool, stdout, stderr io.Writer) (log io.Writer, tty bool) {
 	f, ok := stderr.(*os.File)
 	log, tty = stderr, ok && term.IsTerminal(int(f.Fd()))
@@ -94,8 +95,8 @@ func announce(seed uint64, forPrograms, quiet bool, stdout, stderr io.Writer) (l
 	return log, tty
 }
 
-// notBegun removes the folder of a command that ended before its first cell or round. It returns
-// the error for the exit code.
+// notBegun handles a command that ended before its first cell or round. It removes the folder and
+// returns the error for the exit code.
 func notBegun(err error, unit string, out *folder, stderr io.Writer) error {
 	failed := out.discard()
 	switch {

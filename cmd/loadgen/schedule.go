@@ -48,8 +48,7 @@ func (s *settings) force(ctx context.Context, stdout, stderr io.Writer) (cfg rep
 	return cfg, forced, err
 }
 
-// parseSchedule parses a schedule file. If the property has an old name, it adds a note with the
-// new one.
+// parseSchedule parses a schedule file. If the property has an old name, notes gets the new one.
 func parseSchedule(file string, text []byte, notes *notes) (s schedule.Schedule, err error) {
 	if s, err = schedule.Parse(string(text)); err != nil {
 		return s, fmt.Errorf("%s: %w", file, withoutPrefix(err, schedule.ErrSyntax))
@@ -70,7 +69,7 @@ func parseSchedule(file string, text []byte, notes *notes) (s schedule.Schedule,
 	return s, nil
 }
 
-// replayConfig reads the schedule file and finds the strategy to replay it with.
+// replayConfig reads the schedule file and selects the strategy for the replay.
 func (s *settings) replayConfig() (cfg replay.Config, err error) {
 	text, err := infile.Read(s.schedule, infile.Small)
 	if err != nil {
@@ -94,8 +93,8 @@ func configOf(file string, text []byte, notes *notes) (cfg replay.Config, err er
 	return cfg, err
 }
 
-// concludeSchedule prints the result of a replay. It returns exitAssert unless the file's strategy,
-// and no other, violates the property.
+// concludeSchedule prints the result of a replay. It returns exitAssert if the outcome is not what
+// the file predicts.
 func concludeSchedule(w io.Writer, cfg replay.Config, f replay.Result) error {
 	sentences, asExpected := conclusion(cfg, f)
 	fmt.Fprintf(w, "\n%s\n", strings.Join(sentences, "\n"))

@@ -32,8 +32,8 @@ func (s *settings) validate() error {
 // checkRules returns an error for the first broken rule.
 func (s *settings) checkRules() error { return flags.Check(runRules, s.line, s.facts()) }
 
-// chooseNames sets the names of the targets' strategies. Without targets, it returns an error for
-// unknown names.
+// chooseNames sets the names of the targets' strategies. Without targets, unknown names are an
+// error.
 func (s *settings) chooseNames() error {
 	if !s.attaches() {
 		return s.unknownStrategy
@@ -60,8 +60,8 @@ func (s *settings) chooseNames() error {
 	return nil
 }
 
-// chooseCells derives strategies and faults from -only. It records which settings the user chose,
-// because faults must not change those.
+// chooseCells derives strategies and faults from -only. It also records which settings the user
+// chose, because faults must not change those.
 func (s *settings) chooseCells() error {
 	s.Asked = experiment.Asked{Work: s.given("work"), TTL: s.given("ttl"), Wait: s.given("wait"), Timeout: s.given("timeout")}
 	if s.Stack.Kind == stack.External && !s.given("worker-stacks") {
@@ -107,15 +107,15 @@ func (s *settings) chooseCells() error {
 	return nil
 }
 
-// keepFaults removes the faults that none of the cells has.
+// keepFaults removes the faults that no cell uses.
 func (s *settings) keepFaults(cells []experiment.CellName) {
 	s.Faults = slices.DeleteFunc(slices.Clone(s.Faults), func(f catalog.Fault) bool {
 		return !slices.ContainsFunc(cells, func(c experiment.CellName) bool { return c.Fault == f })
 	})
 }
 
-// anyCell reports whether the predicate is true for the fault of any cell. The cells of targets are
-// unknown yet, so all requested faults count.
+// anyCell reports whether has is true for the fault of any cell. If the cells of targets are not
+// known yet, it considers all requested faults.
 func (s *settings) anyCell(has func(catalog.Fault) bool) bool {
 	cellHas := func(c experiment.CellName) bool { return has(c.Fault) }
 	if s.attaches() {
@@ -124,7 +124,7 @@ func (s *settings) anyCell(has func(catalog.Fault) bool) bool {
 	return slices.ContainsFunc(s.Plan(), cellHas)
 }
 
-// readExpectations reads the expected verdicts from the file that -expectations names.
+// readExpectations reads the expected verdicts from the file in -expectations.
 func (s *settings) readExpectations() (err error) {
 	if s.expectations == "" {
 		return nil
@@ -187,7 +187,7 @@ func (s *settings) describeTarget() error {
 	return nil
 }
 
-// nameOf names a setting in a message, as a line of the target file or as a flag.
+// nameOf returns how to name a setting in a message: as a line of the target file or as a flag.
 func (s *settings) nameOf(flag string) string {
 	if s.places[flag] != "" {
 		return s.line.Label(flag)
@@ -195,8 +195,8 @@ func (s *settings) nameOf(flag string) string {
 	return "-" + flag
 }
 
-// serviceBudget is the default time for one cell of a service. It is long, because the fault is
-// injected at one call after the other.
+// serviceBudget is the default time limit for one cell of a foreign service. It is long, because
+// the cell repeats the fault at every call.
 const serviceBudget = 15 * time.Minute
 
 // startService derives the settings for a service that -service starts.
@@ -217,7 +217,8 @@ func (s *settings) lengthenBudget() {
 	}
 }
 
-// sizeLoad derives the number of orders from -duration, and limits the number of requests.
+// sizeLoad derives the number of orders from -duration, and returns an error if there are too many
+// requests.
 func (s *settings) sizeLoad() error {
 	if s.Duration > 0 {
 		requests := s.Rate * s.Duration.Seconds()
@@ -232,10 +233,10 @@ func (s *settings) sizeLoad() error {
 	return nil
 }
 
-// faultDrivers is more than the number of drivers in any cell with a fault.
+// faultDrivers is larger than the number of drivers in any cell with a fault.
 const faultDrivers = 1000
 
-// checkProbes returns an error if a driver for test grabs could also be part of the load.
+// checkProbes returns an error if the drivers of test grabs could also be part of the load.
 func (s *settings) checkProbes() error {
 	last := s.Drivers
 	if s.anyCell(func(f catalog.Fault) bool { return f != catalog.NoFault }) {
@@ -256,8 +257,8 @@ func (s *settings) checkGuard() error {
 	return nil
 }
 
-// checkServers records which servers the strategies need. With -stack external, it returns an error
-// if an address is missing.
+// checkServers records which servers the strategies need. With -stack external, a missing address
+// is an error.
 func (s *settings) checkServers() error {
 	for _, strategy := range s.Strategies {
 		s.Stack.Needs |= strategy.Needs
@@ -280,8 +281,8 @@ func (s *settings) checkServers() error {
 	return nil
 }
 
-// checkAsserts returns an error if an -assert names no cell of the run. It cannot check the
-// strategies of targets yet.
+// checkAsserts returns an error if an -assert names a cell that is not in the run. The strategies
+// of targets are not known yet, so it skips those.
 func (s *settings) checkAsserts() error {
 	plan := s.Plan()
 	for _, a := range s.asserts {

@@ -122,7 +122,7 @@ func (w *workshopSettings) execute(ctx context.Context, stdout, stderr io.Writer
 	return nil
 }
 
-// answerError returns the message for an answer that cannot be judged.
+// answerError explains why an answer cannot be judged.
 func answerError(err error) string {
 	return strings.TrimPrefix(err.Error(), workshop.ErrAnswer.Error()+": ")
 }
@@ -150,8 +150,8 @@ func (w *workshopSettings) run(ctx context.Context, stdout, stderr io.Writer) er
 	return w.exercise(ctx, s, e)
 }
 
-// session loads the user's progress. With -reset, it removes the progress and the files of
-// exercises first.
+// session loads the user's progress. With -reset, it first removes the progress and the files of
+// the exercises.
 func (w *workshopSettings) session(stdout, stderr io.Writer) (*workshop.Session, error) {
 	path := filepath.Join(resultsDir, progressFile)
 	if w.reset {
@@ -193,8 +193,8 @@ func removeFile(path string) error {
 	return nil
 }
 
-// exercise continues an exercise: it asks for the prediction, runs the commands and asks for
-// answers. It stops if it needs an answer and cannot ask.
+// exercise continues an exercise: it asks for a prediction, runs the commands, and asks the
+// questions. It stops early if it cannot ask.
 func (w *workshopSettings) exercise(ctx context.Context, s *workshop.Session, e workshop.Exercise) error {
 	answers := w.answer != "" || w.file != ""
 	if !answers || !s.Ran(e) {
@@ -276,7 +276,7 @@ func (w *workshopSettings) answers(ctx context.Context, s *workshop.Session, e w
 	return all, nil
 }
 
-// splitWords splits a line at commas, even Chinese or Japanese ones.
+// splitWords splits a line at commas, including Chinese and Japanese ones.
 func splitWords(line string) []string {
 	words := strings.Split(strings.NewReplacer("，", ",", "、", ",").Replace(line), ",")
 	for i := range words {
@@ -285,8 +285,8 @@ func splitWords(line string) []string {
 	return words
 }
 
-// split assigns the answers in the flags to the questions. Without -answer, only the question about
-// a file is answered.
+// split assigns the answers in the flags to the questions. Without -answer, it only answers the
+// question about a file.
 func (w *workshopSettings) split(e workshop.Exercise) ([][]string, error) {
 	var words []string
 	if w.answer != "" {
@@ -339,7 +339,8 @@ func ask(ctx context.Context, in io.Reader, question string, out io.Writer) (str
 	}
 }
 
-// readLine reads one line byte by byte, because the rest belongs to the next answer.
+// readLine reads one line byte by byte, because the next line must stay in the input for the next
+// question.
 func readLine(in io.Reader) (string, error) {
 	var line []byte
 	for b := make([]byte, 1); ; {

@@ -20,8 +20,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// flushScripts shows what happens to a lock when Redis forgets its scripts before the unlock. It
-// prints each step.
+// flushScripts shows what happens to a lock if Redis forgets its scripts before the unlock.
 func flushScripts(ctx context.Context, kind, unlockAs string, stdout, stderr io.Writer) (_ *workshop.Scripts, err error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -53,7 +52,7 @@ type flush struct {
 	out   io.Writer
 }
 
-// play locks key k for user u0 and then for u1. It sends SCRIPT FLUSH and unlocks the key for
+// play locks key k for user u0, and then for u1. Then it sends SCRIPT FLUSH and unlocks the key as
 // unlockAs.
 func (f *flush) play(ctx context.Context, unlockAs string) (*workshop.Scripts, error) {
 	var first, locked grab.Locked

@@ -1,7 +1,7 @@
-// Command go-postgres is a service in which drivers grab orders. It keeps them in PostgreSQL.
+// Command go-postgres is a service in which drivers grab orders in PostgreSQL.
 //
-// A grab reads the order, works, and writes the winner to orders and to the ledger wins. The
-// strategies protect these steps in different ways.
+// A grab reads the order, works for a while, and records the winner in the tables orders and wins.
+// Each strategy protects these steps in a different way.
 package main
 
 import (
@@ -31,7 +31,8 @@ type service struct {
 	strategy atomic.Pointer[string]
 }
 
-// strategies maps the name of a strategy to its grab, which reports whether the driver has won.
+// strategies maps the name of each strategy to its grab function, which reports whether the driver
+// has won.
 var strategies = map[string]func(s *service, ctx context.Context, order, driver int64) (bool, error){
 	"none":            (*service).checkThenAct,
 	"cas":             (*service).compareAndSet,
@@ -40,7 +41,7 @@ var strategies = map[string]func(s *service, ctx context.Context, order, driver 
 	"advisory-pooled": (*service).advisoryPooled,
 }
 
-// read returns whether the order is free, and then works.
+// read reports whether the order is free, and then works for a while.
 func (s *service) read(ctx context.Context, db interface {
 	QueryRow(context.Context, string, ...any) pgx.Row
 }, order int64, lock string) (free bool, err error) {
@@ -52,7 +53,7 @@ func (s *service) read(ctx context.Context, db interface {
 	return status == 0, err
 }
 
-// write records the winner. The guard is a condition that the order must meet.
+// write records the winner if the order meets the condition in guard.
 func write(ctx context.Context, tx pgx.Tx, order, driver int64, guard string) (won bool, err error) {
 	changed, err := tx.Exec(ctx, "UPDATE orders SET status = 1 WHERE id = $1"+guard, order)
 	if err != nil || changed.RowsAffected() == 0 {
@@ -71,7 +72,7 @@ func (s *service) inTx(ctx context.Context, do func(pgx.Tx) (bool, error)) (won 
 	return won && err == nil, err
 }
 
-// checkThenAct lacks protection: two drivers may both read that the order is free.
+// checkThenAct has no protection: two drivers may both read that the order is free.
 func (s *service) checkThenAct(ctx context.Context, order, driver int64) (bool, error) {
 	free, err := s.read(ctx, s.pool, order, "")
 	if err != nil || !free {
@@ -80,7 +81,7 @@ func (s *service) checkThenAct(ctx context.Context, order, driver int64) (bool, 
 	return s.inTx(ctx, func(tx pgx.Tx) (bool, error) { return write(ctx, tx, order, driver, "") })
 }
 
-// compareAndSet makes the UPDATE name the status that it expects.
+// compareAndSet updates the order only if its status is still the expected one.
 func (s *service) compareAndSet(ctx context.Context, order, driver int64) (bool, error) {
 	free, err := s.read(ctx, s.pool, order, "")
 	if err != nil || !free {
@@ -89,7 +90,7 @@ func (s *service) compareAndSet(ctx context.Context, order, driver int64) (bool,
 	return s.inTx(ctx, func(tx pgx.Tx) (bool, error) { return write(ctx, tx, order, driver, " AND status = 0") })
 }
 
-// forUpdate keeps the row locked until the transaction ends.
+// forUpdate locks the row until the transaction ends.
 func (s *service) forUpdate(ctx context.Context, order, driver int64) (bool, error) {
 	return s.inTx(ctx, func(tx pgx.Tx) (bool, error) {
 		free, err := s.read(ctx, tx, order, " FOR UPDATE")
@@ -100,7 +101,7 @@ func (s *service) forUpdate(ctx context.Context, order, driver int64) (bool, err
 	})
 }
 
-// advisory takes a lock that belongs to the transaction that writes.
+// advisory takes a lock that PostgreSQL releases when the transaction ends.
 func (s *service) advisory(ctx context.Context, order, driver int64) (bool, error) {
 	return s.inTx(ctx, func(tx pgx.Tx) (bool, error) {
 		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", order); err != nil {
@@ -114,8 +115,9 @@ func (s *service) advisory(ctx context.Context, order, driver int64) (bool, erro
 	})
 }
 
-// advisoryPooled takes a lock that belongs to a session that goes back to the pool at once. Another
-// driver gets the same session, which has the lock already, and the unlock may be on another one.
+// advisoryPooled takes a lock that belongs to a session, but returns the session to the pool at
+// once. The next driver may get the same session, which already has the lock. The unlock may go to
+// another session.
 func (s *service) advisoryPooled(ctx context.Context, order, driver int64) (won bool, err error) {
 	if _, err := s.pool.Exec(ctx, "SELECT pg_advisory_lock($1)", order); err != nil {
 		return false, err

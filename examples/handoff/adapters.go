@@ -1,5 +1,5 @@
-// Package adapters lets libraries with their own lock interface use handoff. Copy the adapter that
-// you need.
+// Package adapters connects handoff to libraries that have their own lock interface. Copy the
+// adapter that you need.
 package adapters
 
 import (
@@ -13,8 +13,8 @@ import (
 	goose "github.com/pressly/goose/v3/lock"
 )
 
-// Gocron is for gocron.WithDistributedLocker. Only one of several schedulers runs each job, and the
-// others skip it.
+// Gocron works with gocron.WithDistributedLocker. One scheduler runs each job, and the others skip
+// it.
 type Gocron struct{ Locks *handoff.Locker }
 
 var _ gocron.Locker = Gocron{}
@@ -34,9 +34,9 @@ type gocronLock struct{ lease *handoff.Lease }
 // Unlock ends the run.
 func (l gocronLock) Unlock(ctx context.Context) error { return l.lease.Release(ctx) }
 
-// Goose is for goose.WithLocker. One of several instances runs the migrations while the others
-// wait. If the lease is lost, a running statement continues, so prefer goose's own locks for
-// migrations that must not run twice.
+// Goose works with goose.WithLocker. One instance runs the migrations, and the others wait. A
+// running statement continues even if the lease is lost, so use goose's own locks for migrations
+// that must not run twice.
 type Goose struct{ names *adapter.Names }
 
 var _ goose.Locker = Goose{}

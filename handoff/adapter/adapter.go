@@ -1,5 +1,5 @@
-// Package adapter gives handoff the methods of other lock libraries, so that code for them needs
-// few changes. In new code, use package handoff.
+// Package adapter offers handoff with the methods of other lock libraries, so that existing code
+// needs few changes. Use package handoff in new code.
 package adapter
 
 import (
@@ -16,8 +16,8 @@ import (
 // ErrNotHeld means that the lock was not held at an unlock.
 var ErrNotHeld = errors.New("adapter: the lock is not held")
 
-// Locker is a sync.Locker for one key. It cannot report errors, so use it only if a rare second
-// holder does no harm. It is safe for concurrent use.
+// Locker is a sync.Locker for one key. It cannot report errors, so use it only if a second holder
+// does little harm. It is safe for concurrent use.
 type Locker struct {
 	Locks *handoff.Locker
 	Key   string
@@ -34,8 +34,8 @@ func (l *Locker) Lock() {
 	l.held.add(lease)
 }
 
-// Unlock gives the lock back. A lock that was lost, or that cannot be given back because of an
-// error, expires by itself. Unlock panics with ErrNotHeld without a call of Lock.
+// Unlock gives the lock back, or lets it expire after an error. It panics with ErrNotHeld if Lock
+// was not called.
 func (l *Locker) Unlock() {
 	lease := l.held.take(l.Key)
 	if lease == nil {
@@ -44,9 +44,9 @@ func (l *Locker) Unlock() {
 	_ = lease.Release(context.Background())
 }
 
-// leases keeps the leases whose unlock has not been called yet. A key has several if one was lost and
-// another caller got the next one. An unlock does not say which lease it means, so it takes the oldest.
-// The later holder then keeps the lock until both have called unlock.
+// leases keeps the leases of each key until they are unlocked. A key can have several, because
+// another caller may get the lock after one was lost. An unlock removes the oldest, so that the
+// current holder keeps its lock.
 type leases struct {
 	mu    sync.Mutex
 	byKey map[string][]*handoff.Lease
@@ -75,12 +75,12 @@ func (l *leases) take(key string) (lease *handoff.Lease) {
 	return of[0]
 }
 
-// Mutex has the methods of redsync's Mutex. Unlike redsync, handoff renews the lock, and waiting
-// clients get it in turn. Only one goroutine may use a Mutex at a time.
+// Mutex has the methods of redsync's Mutex. Unlike redsync, it renews the lock and serves waiting
+// clients in turn. It is not safe for concurrent use.
 type Mutex struct {
 	Locks *handoff.Locker
 	Key   string
-	// Wait is how long Lock waits. 0 means until its context is done.
+	// Wait limits how long Lock waits. 0 means no limit.
 	Wait time.Duration
 
 	lease *handoff.Lease
@@ -112,7 +112,7 @@ func (m *Mutex) LockContext(ctx context.Context) error {
 // TryLock calls TryLockContext with a context that never ends.
 func (m *Mutex) TryLock() error { return m.TryLockContext(context.Background()) }
 
-// TryLockContext takes the lock if it is free, and returns handoff.ErrBusy otherwise.
+// TryLockContext takes the lock if it is free, or else returns handoff.ErrBusy.
 func (m *Mutex) TryLockContext(ctx context.Context) error { return m.acquire(ctx, 0) }
 
 func (m *Mutex) acquire(ctx context.Context, wait time.Duration) error {
@@ -126,8 +126,8 @@ func (m *Mutex) acquire(ctx context.Context, wait time.Duration) error {
 // Unlock calls UnlockContext with a context that never ends.
 func (m *Mutex) Unlock() (bool, error) { return m.UnlockContext(context.Background()) }
 
-// UnlockContext gives the lock back. It returns false and handoff.ErrLost if the lock was lost, so
-// that another client may have had it.
+// UnlockContext gives the lock back. It returns false and handoff.ErrLost if another client may
+// have had the lock in the meantime.
 func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 	if m.lease == nil {
 		return false, ErrNotHeld
@@ -140,8 +140,8 @@ func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 // Extend calls ExtendContext with a context that never ends.
 func (m *Mutex) Extend() (bool, error) { return m.ExtendContext(context.Background()) }
 
-// ExtendContext reports whether the lock is still held. It does not extend it, because handoff does
-// that anyway.
+// ExtendContext reports whether the lock is still held. It need not extend the lock, because
+// handoff renews it automatically.
 func (m *Mutex) ExtendContext(context.Context) (bool, error) {
 	if m.lease == nil {
 		return false, ErrNotHeld
@@ -154,8 +154,7 @@ func (m *Mutex) ExtendContext(context.Context) (bool, error) {
 	}
 }
 
-// Names locks by name, like certmagic's Locker and similar interfaces. It is safe for concurrent
-// use.
+// Names locks by name, as certmagic's Locker does. It is safe for concurrent use.
 type Names struct {
 	locks *handoff.Locker
 	held  leases
@@ -174,7 +173,7 @@ func (n *Names) Lock(ctx context.Context, name string) error {
 	return nil
 }
 
-// Unlock gives the lock of name back. It returns ErrNotHeld if this process does not hold it, and
+// Unlock gives the lock of name back. It returns ErrNotHeld if this process does not have it, or
 // handoff.ErrLost if it was lost.
 func (n *Names) Unlock(ctx context.Context, name string) error {
 	lease := n.held.take(name)

@@ -1,5 +1,5 @@
-// Package catalog defines the names that the whole program shares, such as properties, faults,
-// failure modes and verdicts. Each is defined once, with a description.
+// Package catalog defines the names that the whole program uses for properties, faults, failure
+// modes and verdicts.
 //
 // Start with the tables [Properties], [Faults] and [Modes]. [ModeOf] infers the failure mode from
 // the facts of a failure. The package imports no other package of this module.
@@ -31,7 +31,7 @@ func (p Programs) Commands() (names []string) {
 	return names
 }
 
-// Verdict is the result, or the claimed result, of a search or of a cell.
+// Verdict is the result, or the claimed result, of a search or a cell.
 type Verdict string
 
 // The verdicts.
@@ -51,7 +51,7 @@ func (v Verdict) WorseThan(other Verdict) bool {
 	return slices.Index(severity, v) > slices.Index(severity, other)
 }
 
-// Exclusion says among which clients a lock allows one holder at a time.
+// Exclusion tells which clients a lock separates, so that only one of them holds it at a time.
 type Exclusion string
 
 // The exclusions.
@@ -61,7 +61,7 @@ const (
 	Global      Exclusion = "global"
 )
 
-// find finds a name in a table, even if it is an old name. In that case, note gives the new one.
+// find finds an entry by its name. If the name is an old one, note gives the new one.
 func find[E any](table []E, name string, names func(E) (string, []string)) (entry E, note string, ok bool) {
 	for _, e := range table {
 		now, aliases := names(e)

@@ -22,8 +22,8 @@ var (
 	ByChance     = Claim{Unknown, false}
 )
 
-// Claims holds the claims of a strategy. A fault without a claim should not harm the order (see
-// [Claims.Order]).
+// Claims maps each fault to the claim of a strategy. A fault without a claim should not harm the
+// order.
 type Claims map[Fault]Claim
 
 // table holds claimTable by column.
@@ -38,7 +38,7 @@ func ClaimsOf(column string) Claims {
 	return claims
 }
 
-// Always returns the same claim for every fault of a run.
+// Always returns claims that are the same for every fault.
 func Always(c Claim) Claims {
 	claims := make(Claims, len(RunFaults))
 	for _, f := range RunFaults {
@@ -56,8 +56,8 @@ func (claims Claims) But(c Claim, under ...Fault) Claims {
 	return changed
 }
 
-// Fenced returns the claims of the same lock with a checked fencing token. The lock may have two
-// holders, but the order is safe.
+// Fenced returns the claims of the same lock with a fencing token that the database checks. The
+// lock may have two holders, but the order is safe.
 func (claims Claims) Fenced() Claims {
 	fenced := maps.Clone(claims)
 	for f, c := range fenced {
@@ -68,7 +68,7 @@ func (claims Claims) Fenced() Claims {
 	return fenced
 }
 
-// Order returns the claimed verdict for the order, which is Safe if nothing is claimed.
+// Order returns the claimed verdict for the order. It is Safe if there is no claim.
 func (claims Claims) Order(f Fault) Verdict {
 	if c, ok := claims[f]; ok {
 		return c.Order

@@ -3,7 +3,7 @@ package catalog
 // Footnote tells readers how to look up the words of a table.
 const Footnote = "loadgen explain WORD explains every word and mark of these tables, and also whole entries, as in loadgen explain 'unsafe 3/11·2'"
 
-// Columns explains the headings of tables. Readers can guess them, but must learn the [Words].
+// Columns explains the headings of tables. [Words] explains the words that need more explanation.
 var Columns = []Word{
 	// A run.
 	{"strategy", nil, "the lock around a grab, and how the winner is written. loadgen explain also explains the names in such a column"},
@@ -50,7 +50,7 @@ var Columns = []Word{
 	{"cost", []string{"costs"}, "what a strategy costs: time, or requests answered per second"},
 	{"commands", nil, "commands that its clients sent to the servers of the lock"},
 
-	// The results of a sale, in which orders have several units.
+	// Headings for orders that have several units.
 	{"sold", nil, "rows of the ledger: units of orders that have several"},
 	{"sold out", []string{"sold_out_ms"}, "time from the beginning of the load until the last unit was sold; ?: not every order was sold out"},
 	{"in order", []string{"in_order"}, "the share of the sold units that went to the first drivers, one driver per unit: 100 % means first come, first served"},

@@ -65,7 +65,7 @@ const (
 // Topologies lists the topologies, the default first.
 var Topologies = []Topology{SingleRedis, RedisCluster, RedisSentinel}
 
-// ProcessEffect says what a fault does to a holder's process.
+// ProcessEffect says what a fault does to the process that holds the lock.
 type ProcessEffect int
 
 // The effects.
@@ -75,8 +75,8 @@ const (
 	ProcessKilled                       // SIGKILL
 )
 
-// FaultEntry describes a fault. Package fault can inject it into real servers, and claimTable says
-// what it does to each lock.
+// FaultEntry describes a fault. Package fault injects it into real servers, and claimTable lists
+// its effect on each lock.
 type FaultEntry struct {
 	Name    Fault
 	Aliases []string   // old names, which command lines may still use
@@ -196,7 +196,7 @@ var Faults = []FaultEntry{
 		Name: SentTwice, Group: NetworkAndDatabase, By: Explore, Shows: ReplyWasLost,
 		About: "a Redis client gets no reply and sends the same call again by itself, as most clients do by default; the server carries out both",
 	},
-	// The explorer only simulates a single Redis, so it cannot inject the following faults.
+	// The explorer cannot inject the following faults, because it simulates only a single Redis.
 	{
 		Name: MasterKilled, Group: RedisTopologies, By: Run, Shows: Forgotten, Topologies: withReplicas,
 		About: "the master of the locks dies before it has replicated them, and the Cluster or the Sentinels promote its replica",
@@ -289,5 +289,5 @@ func (f Fault) Entry() FaultEntry {
 // About describes the fault in one line.
 func (f Fault) About() string { return f.Entry().About }
 
-// Shows returns what is known about a grab that the fault hit.
+// Shows returns the known facts about a grab that the fault hit.
 func (f Fault) Shows() Facts { return f.Entry().Shows }

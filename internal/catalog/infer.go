@@ -37,7 +37,7 @@ const (
 	AskedFirst   // a release checked the owner, and then freed another holder's lock
 )
 
-// inference maps facts to a failure mode. It applies if all of its conditions are true.
+// inference maps facts to a failure mode. It applies if all its conditions are true.
 type inference struct {
 	properties []string // the broken property must be one of these; nil means any
 	shown      Facts    // all of these facts must hold
@@ -47,14 +47,14 @@ type inference struct {
 	otherwise string   // the answer if there is no such mode; if empty, the next line is tried
 }
 
-// Groups of properties or facts that many lines use.
+// Groups of properties or facts that several lines use.
 var (
 	exclusion = []string{OneWinner, HoldersExclusive}
 	exclusive = []string{OneWinner, HoldersExclusive, LeaseExclusive}
 	blind     = []string{"F5", "F6", "F35", "F36"} // modes in which a release frees another holder's lock
 )
 
-// inferences lists the lines in order. The first that applies and names a mode decides.
+// inferences lists the lines in order. The first one that applies decides the mode.
 var inferences = []inference{
 	{shown: FreedAnother, known: blind},
 	{shown: ReleasedLate, known: blind},
@@ -65,7 +65,7 @@ var inferences = []inference{
 	{properties: []string{OneWinner}, shown: Forgotten, known: []string{"F43"}},
 	{properties: []string{OneWinner}, shown: Evicted, known: []string{"F43"}},
 	{properties: []string{OneWinner}, shown: TwoMasters, known: []string{"F43"}},
-	// Without a lock that all processes share, no fault is needed.
+	// Without a lock that all processes share, these failures need no fault.
 	{properties: exclusion, known: []string{"F1", "F2"}},
 	{properties: exclusion, shown: SessionClosed, known: []string{"F32", "F33"}},
 	{properties: exclusion, known: []string{"F31"}}, // two drivers of one process are enough
@@ -77,8 +77,8 @@ var inferences = []inference{
 	{properties: exclusion, shown: WriteLate, known: []string{"F34", "F37", "F26"}, otherwise: "F40"},
 	{properties: exclusion, shown: LeaseEnded | CutOff, known: []string{"F34", "F37", "F26", "F29", "F13"}},
 	{properties: exclusion, shown: LeaseEnded, known: []string{"F34", "F37", "F26", "F29"}, otherwise: "F11"},
-	// A lock that checks again before the write detects a late grant, unless the answer to this
-	// check is late.
+	// A lock that checks again before the write detects a late grant, unless the reply to this
+	// check is also late.
 	{properties: []string{OneWinner, WriteAfterExpiry}, shown: GrantLate, known: []string{"F37"}},
 	{properties: []string{OneWinner, HoldersExclusive, WriteAfterExpiry}, shown: GrantLate, otherwise: "F12"},
 	{properties: exclusive, shown: TakenOver | ClocksApart, otherwise: "F9"},
@@ -109,7 +109,7 @@ var inferences = []inference{
 	{properties: []string{LossNotified}, shown: Forgotten, known: []string{"F24"}, otherwise: "F17"},
 }
 
-// ModeOf infers why a property broke, from the facts in shown and the known failure modes of the
+// ModeOf infers why a property was broken, from the facts of the failure and the known modes of the
 // strategy. It returns false if no mode fits.
 func ModeOf(property string, shown Facts, known []string) (Mode, bool) {
 	for _, line := range inferences {
@@ -126,8 +126,8 @@ func (i inference) fits(property string, shown Facts) bool {
 	return (i.properties == nil || slices.Contains(i.properties, property)) && shown&i.shown == i.shown && shown&i.not == 0
 }
 
-// answer returns the mode that the line infers, or "". F34 requires a guard that compares tokens
-// only at the write.
+// answer returns the mode that the line infers, or "". F34 needs a guard that compares tokens only
+// at the write.
 func (i inference) answer(shown Facts, known []string) string {
 	for _, id := range i.known {
 		if slices.Contains(known, id) || id == "F34" && shown&FenceAtWrite != 0 {

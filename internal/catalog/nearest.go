@@ -11,8 +11,8 @@ func Nearest(word string, known []string) string {
 	return best
 }
 
-// Hint returns the end of an error message about an unknown word. It suggests a similar word, or
-// else returns otherwise.
+// Hint returns a suggestion for an unknown word. It names a similar word, or else returns
+// otherwise.
 func Hint(word string, known []string, otherwise string) string {
 	if near := Nearest(word, known); near != "" {
 		return "; did you mean " + near + "?"
@@ -20,8 +20,8 @@ func Hint(word string, known []string, otherwise string) string {
 	return otherwise
 }
 
-// distance returns how many edits turn one word into the other. An edit inserts, removes or changes
-// a byte, or swaps two neighbours.
+// distance returns how many edits turn a into b. An edit inserts, removes or changes a byte, or
+// swaps two neighbours.
 func distance(a, b string) int {
 	rows := make([][]int, len(a)+1)
 	for i := range rows {

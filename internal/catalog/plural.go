@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// Plural returns a number with the right form of a word, such as "1 order" or "2 orders".
+// Plural returns a number with the right form of its noun, such as "1 order" or "2 orders".
 func Plural(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
@@ -23,8 +23,7 @@ func List(words []string) string {
 	return strings.Join(words[:last], ", ") + " and " + words[last]
 }
 
-// Wrap breaks text at spaces into lines of at most width characters. It only breaks a word that is
-// longer than a line.
+// Wrap breaks text at spaces into lines of at most width characters. A longer word is broken too.
 func Wrap(text string, width int) (lines []string) {
 	line := []rune{}
 	for word := range strings.FieldsSeq(text) {
@@ -41,7 +40,7 @@ func Wrap(text string, width int) (lines []string) {
 	return append(lines, string(line))
 }
 
-// Shorten returns the beginning of a text, with an ellipsis if anything is missing.
+// Shorten returns the beginning of a text, followed by an ellipsis if anything is missing.
 func Shorten(text string, most int) string {
 	if runes := []rune(text); len(runes) > most {
 		return string(runes[:most]) + "…"

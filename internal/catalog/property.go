@@ -26,7 +26,7 @@ const (
 	Survives         = "survives"
 )
 
-// Property is a condition that must hold in spite of all faults.
+// Property is a condition that must hold even under faults.
 type Property struct {
 	Name    string
 	Aliases []string // old names, which schedule files and command lines may still use
@@ -58,7 +58,7 @@ var Properties = []Property{
 	{Survives, nil, "the strategy does not end or hang its process", Explore, true},
 }
 
-// FindProperty finds a property by its name. For an old name, note gives the new one.
+// FindProperty finds a property by its name. If the name is an old one, note gives the new one.
 func FindProperty(name string) (p Property, note string, ok bool) {
 	p, note, ok = find(Properties, name, func(p Property) (string, []string) { return p.Name, p.Aliases })
 	if name == NoOversell {
@@ -67,7 +67,7 @@ func FindProperty(name string) (p Property, note string, ok bool) {
 	return p, note, ok
 }
 
-// Promise describes the property for orders with this number of units.
+// Promise describes what the property promises for orders with this many units.
 func (p Property) Promise(units int) string {
 	switch {
 	case units > 1 && p.Name == OneWinner:

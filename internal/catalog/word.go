@@ -28,7 +28,7 @@ var Words = []Word{
 	{"taken, busy", []string{"taken", "busy"}, "answers: another driver has won the order; the driver did not get the lock within the wait"},
 }
 
-// VerdictEntry explains when a cell gets a verdict.
+// VerdictEntry explains when a cell gets this verdict.
 type VerdictEntry struct {
 	Verdict Verdict
 	When    string

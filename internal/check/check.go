@@ -69,10 +69,10 @@ type Evidence struct {
 	Ledger []order.Grab // in the order of writing
 	// NoLedger explains why the ledger could not be read, or is nil.
 	NoLedger error
-	// FromAnswers means that there is no ledger, so winners are counted from Told.
+	// FromAnswers means that there is no ledger, so Told tells who has won.
 	FromAnswers bool
-	// Foreign means that the service's owner wrote the query for the ledger. A JOIN in it may
-	// repeat rows.
+	// Foreign means that the user wrote the query for the ledger. A JOIN in this query may repeat
+	// rows.
 	Foreign bool
 
 	Told   []Pair // attempts that were answered "grabbed"
@@ -82,11 +82,11 @@ type Evidence struct {
 	Excludes catalog.Exclusion // the scope of the lock's exclusion
 	Guard    order.Guard       // the guard of the writes
 	Units    int               // the number of units of each order; 0 means 1
-	// UntilClaim means that a claim releases the lock before its answer.
+	// UntilClaim means that the write also releases the lock.
 	UntilClaim bool
 
 	Stuck []int64 // orders for which a probe got no answer
-	// NoProbe explains why test grabs were inconclusive, or is nil.
+	// NoProbe explains why the test grabs were inconclusive, or is nil.
 	NoProbe error
 }
 
@@ -103,13 +103,14 @@ func unknown(why string, args ...any) Verdict {
 	return Verdict{Result: Unknown, Why: fmt.Sprintf(why, args...)}
 }
 
-// eventsLost returns the verdict on a property that seems to hold, although events are missing.
+// eventsLost returns the verdict for a property that seems to hold, but whose record has missing
+// events.
 func eventsLost(r *Record) Verdict {
 	return unknown("%s", Plural(r.MissingEvents, "event was lost", "events were lost"))
 }
 
-// noLedger returns the verdict on a property that needs the ledger.
+// noLedger returns the verdict if a property needs the ledger.
 func noLedger(e Evidence) Verdict { return unknown("the ledger could not be read: %v", e.NoLedger) }
 
-// Plural returns a number with the right form of a word (see [catalog.Plural]).
+// Plural returns a number with the right form of its noun (see [catalog.Plural]).
 func Plural(n int, one, many string) string { return catalog.Plural(n, one, many) }

@@ -24,8 +24,8 @@ func fenceMonotone(e Evidence) Verdict {
 	}
 }
 
-// fallsBack finds a token that is not higher than an earlier one. Simultaneous acquires do not
-// count as earlier.
+// fallsBack finds a token that is not higher than an earlier one. Tokens of simultaneous calls are
+// not compared.
 func fallsBack(holds []Hold) (before, after Hold, found bool) {
 	byReturn := slices.SortedFunc(slices.Values(holds), func(a, b Hold) int { return a.compare(b.Span) })
 	byCall := slices.SortedFunc(slices.Values(holds), func(a, b Hold) int {
@@ -46,12 +46,12 @@ func fallsBack(holds []Hold) (before, after Hold, found bool) {
 	return firstRepeat(byReturn)
 }
 
-// earlier reports whether a had returned before b was called, or belongs to an earlier order.
+// earlier reports whether a returned before b was called, or belongs to an earlier order.
 func earlier(a, b Hold) bool {
 	return a.Order < b.Order || a.Order == b.Order && a.From < b.Asked
 }
 
-// firstRepeat finds a token that two acquisitions of an order got.
+// firstRepeat finds two acquisitions of an order with the same token.
 func firstRepeat(holds []Hold) (before, after Hold, found bool) {
 	type token struct {
 		order int64

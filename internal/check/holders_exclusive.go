@@ -15,8 +15,8 @@ func holdersExclusive(e Evidence) Verdict {
 	case e.Record == nil:
 		return unknown("it was not recorded who held the lock")
 	}
-	// If events are missing, a hold without an end proves no overlap, but two holds with known ends
-	// do.
+	// If events are missing, a hold without an end does not prove an overlap, so only holds with
+	// known ends count.
 	holds := e.Record.Holds
 	if e.Record.MissingEvents > 0 {
 		holds = slices.DeleteFunc(slices.Clone(holds), func(h Hold) bool { return !h.Closed })
@@ -35,12 +35,12 @@ func holdersExclusive(e Evidence) Verdict {
 	}
 }
 
-// Overlap is a pair of spans, of which the second began during the first.
+// Overlap is a pair of spans whose second began during the first.
 type Overlap struct{ First, Second Span }
 
-// Overlaps returns an entry for every hold that began during another one of its order. n
-// simultaneous holders count as n-1 overlaps. It only compares holds that the lock must separate:
-// with [catalog.PerProcess], those of the same instance.
+// Overlaps returns an entry for every hold that began while another client held the same order. n
+// simultaneous holders count as n-1 overlaps. With [catalog.PerProcess], it compares only the holds
+// of the same instance.
 func Overlaps(holds []Hold, excludes catalog.Exclusion) []Overlap {
 	if excludes == catalog.NoExclusion {
 		return nil
@@ -71,7 +71,7 @@ func overlaps(spans []Span, excludes catalog.Exclusion) []Overlap {
 	return found
 }
 
-// compareGroup returns 0 if the lock must separate the two spans.
+// compareGroup returns 0 if the lock must keep the two spans apart.
 func compareGroup(excludes catalog.Exclusion, a, b Span) int {
 	if order := cmp.Compare(a.Order, b.Order); order != 0 || excludes != catalog.PerProcess {
 		return order

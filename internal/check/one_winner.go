@@ -12,7 +12,8 @@ func oneWinner(e Evidence) Verdict {
 	case e.FromAnswers:
 		return oneWinnerTold(e)
 	case e.NoLedger != nil:
-		// Answers can prove a failure but no success, because an answer may have been lost.
+		// Answers can prove a failure. They cannot prove success, because an answer may have been
+		// lost.
 		if v := oneWinnerTold(e); v.Result == Fail {
 			return v
 		}
@@ -57,7 +58,7 @@ func oneWinnerTold(e Evidence) Verdict {
 	return pass("%s promised, each to one driver", Plural(c.Orders, "order was", "orders were"))
 }
 
-// oversold returns the verdict for orders with several units.
+// oversold returns the verdict on one-winner for orders that have several units.
 func oversold(e Evidence, c Grabs, done string) Verdict {
 	if c.DoubleGrabs > 0 {
 		return fail("%s %s more often than it has units, order %d of %d units %d times",
@@ -75,7 +76,8 @@ func Rows(told []Pair) []order.Grab {
 	return rows
 }
 
-// WithoutRepeats returns the ledger with at most perDriver rows for each order and driver.
+// WithoutRepeats returns the ledger with at most perDriver rows for each pair of an order and a
+// driver.
 func (e Evidence) WithoutRepeats(perDriver int) []order.Grab {
 	has := map[Pair]int{}
 	return slices.DeleteFunc(slices.Clone(e.Ledger), func(g order.Grab) bool {
@@ -105,8 +107,7 @@ type Grabs struct {
 	MostRows int
 }
 
-// CountGrabs counts the rows of a ledger. units is the number of units of each order, where 0 means
-// 1.
+// CountGrabs counts the rows of a ledger. Each order has that many units, or one if units is 0.
 func CountGrabs(ledger []order.Grab, units int) Grabs {
 	units = max(units, 1)
 	c := Grabs{Rows: len(ledger)}

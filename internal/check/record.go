@@ -8,7 +8,7 @@ import (
 	"grablab/internal/history"
 )
 
-// Span is a period in a driver's attempt to grab an order.
+// Span is a period during a driver's attempt to grab an order.
 type Span struct {
 	Order, Driver   int64
 	Instance, Token string
@@ -19,7 +19,7 @@ type Span struct {
 // endUnseen is the end of a span that was not recorded.
 const endUnseen = time.Duration(math.MaxInt64)
 
-// spanOf returns a span of the attempt in an event.
+// spanOf returns a span of the attempt that e belongs to.
 func spanOf(e history.Event, from, to time.Duration) Span {
 	return Span{Order: e.Order, Driver: e.Driver, Instance: e.Instance, Token: e.Token, Fence: e.Fence, From: from, To: to}
 }
@@ -29,8 +29,8 @@ func (s Span) compare(t Span) int {
 	return cmp.Or(cmp.Compare(s.Order, t.Order), cmp.Compare(s.From, t.From), cmp.Compare(s.Driver, t.Driver))
 }
 
-// Hold is the time in which a holder was certainly inside: from the return of its acquire to the
-// call of its release, or of a claim that releases the lock.
+// Hold is the time in which a client certainly held the lock: from the return of acquire to the
+// call of release.
 type Hold struct {
 	Span
 	Asked  time.Duration // a lower bound of the call of the acquire; 0 if unknown
@@ -39,16 +39,16 @@ type Hold struct {
 	Knew   time.Duration // when the holder learned that it had lost the lock; 0 if it did not
 }
 
-// Effect is a claim that wrote or may have written, from call to return.
+// Effect is the time of a write that happened or may have happened.
 type Effect struct {
 	Span
 	Sure bool // whether it certainly wrote
 }
 
-// Outcome is what the result of a grab reveals about its order.
+// Outcome tells what the result of a grab reveals about its order.
 type Outcome string
 
-// The outcomes. A grab that had no effect and reveals nothing has none.
+// Possible outcomes. A grab that had no effect and reveals nothing has no Outcome.
 const (
 	Won     Outcome = "won"
 	Taken   Outcome = "taken"   // another driver has the order
@@ -65,14 +65,14 @@ type Op struct {
 type Record struct {
 	Holds   []Hold
 	Effects []Effect
-	// Ops contains all grabs that won or may have won, and the first that was told that the order
-	// is taken.
+	// Ops contains all grabs that may have won, and the first one that failed because the order was
+	// taken.
 	Ops           []Op
 	NearMisses    map[int64]int // for each order, the stale or second writes that a guard or a fence refused
 	MissingEvents int           // events that are known to be missing or incomplete
 }
 
-// CountNearMisses returns the number of near misses of all orders.
+// CountNearMisses returns the number of near misses in all orders.
 func (r *Record) CountNearMisses() (n int) {
 	for _, of := range r.NearMisses {
 		n += of

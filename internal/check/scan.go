@@ -14,10 +14,10 @@ import (
 // A new incarnation, or a sequence number that does not grow, means that the process was
 // restarted. The holds of the earlier process end with its last event.
 type Scan struct {
-	// Since is each instance's last sequence number before the first event. An instance that is
-	// missing may start with any number.
+	// Since maps each instance to its last sequence number before the first event. If an instance
+	// is missing, any number is accepted.
 	Since map[string]uint64
-	// UntilClaim means that a claim releases the lock, so the hold ends with its call.
+	// UntilClaim means that the write also releases the lock.
 	UntilClaim bool
 
 	record Record
@@ -29,14 +29,14 @@ type Scan struct {
 	end    time.Duration
 }
 
-// attempt identifies events of the same span. If several spans have the same token, they end in the
-// order in which they began.
+// attempt identifies the events of one span. If several spans have the same token, the one that
+// began first ends first.
 type attempt struct {
 	Pair
 	instance, token string
 }
 
-// pending holds the calls of each attempt that have not returned, the oldest first.
+// pending maps each attempt to its calls that have not returned, the oldest first.
 type pending[T any] map[attempt][]T
 
 // pop removes and returns the oldest entry of an attempt, if any.
@@ -51,7 +51,7 @@ func (p pending[T]) pop(a attempt) (oldest T, ok bool) {
 	return oldest, true
 }
 
-// of removes and returns all entries of an instance.
+// of removes and returns all calls of an instance.
 func (p pending[T]) of(instance string) (all []T) {
 	for a, ts := range p {
 		if a.instance == instance {
@@ -104,7 +104,7 @@ func (s *Scan) sequence(e history.Event) {
 	s.last[e.Instance] = e
 }
 
-// hold follows an attempt while it holds the lock.
+// hold records when an attempt gets the lock and when it releases the lock.
 func (s *Scan) hold(a attempt, e history.Event) {
 	switch {
 	case e.Op == history.Acquire && e.Kind == history.OK:
@@ -127,7 +127,8 @@ func (s *Scan) hold(a attempt, e history.Event) {
 	}
 }
 
-// asked returns when the attempt called acquire at the earliest, or 0 if that is unknown.
+// asked returns when the attempt called acquire, or 0 if that is unknown. With several calls, the
+// earliest counts.
 func (s *Scan) asked(a attempt) time.Duration {
 	a.token = ""
 	if grabs := s.grabs[a]; len(grabs) > 0 {
@@ -156,7 +157,7 @@ func (s *Scan) close(a attempt, t time.Duration) {
 	}
 }
 
-// claim records claims that wrote or may have written.
+// claim records writes that happened or may have happened.
 func (s *Scan) claim(a attempt, e history.Event) {
 	if e.Kind == history.Invoke {
 		s.claims[a] = append(s.claims[a], Effect{Span: spanOf(e, e.T, endUnseen)})
@@ -197,8 +198,8 @@ func (s *Scan) grab(a attempt, e history.Event) {
 	}
 }
 
-// abandon ends the holds of a dead process. Its open claims and grabs get no end, because their
-// requests may still take effect.
+// abandon ends the holds of a dead process. Its unfinished writes and grabs stay open, because they
+// may still take effect.
 func (s *Scan) abandon(instance string, at time.Duration) {
 	for _, i := range s.holds.of(instance) {
 		if h := &s.record.Holds[i]; !h.Closed {
@@ -233,15 +234,14 @@ func (s *Scan) Record() *Record {
 	return &r
 }
 
-// refused reports whether e is a near miss, in which a guard or a fence prevented the write.
+// refused reports whether a guard or a fence prevented a write, which counts as a near miss.
 func refused(e history.Event) bool {
 	claim := e.Op == history.Claim && (e.Code == history.Stale || e.Code == history.Taken)
 	read := e.Op == history.Read && e.Code == history.Stale // the guard raises the fence before the read
 	return e.Kind == history.Fail && (claim || read)
 }
 
-// tellsOfLoss reports whether e shows a holder that it has lost the lock, because its lease or its
-// order says so.
+// tellsOfLoss reports whether e tells a holder that it has lost the lock.
 func tellsOfLoss(e history.Event) bool {
 	return e.Op == history.Lost || refused(e) ||
 		e.Op == history.Release && e.Kind == history.Fail && e.Code == history.LeaseLost

@@ -12,7 +12,7 @@ import (
 	"grablab/internal/order"
 )
 
-// Case is one order and the property that was broken on it.
+// Case is an order and the property that was broken.
 type Case struct {
 	Order    int64
 	Property string        // its name in the catalogue
@@ -40,7 +40,7 @@ type Timeline struct {
 	Cure     string `json:"cure,omitempty"`
 	Steps    []Step `json:"steps"`
 
-	// The following fields are for a drawing of the order.
+	// The following fields contain what a drawing of the order needs.
 	Events  []history.Event `json:"events,omitempty"`
 	Further int             `json:"further_events,omitempty"`
 	Begins  time.Duration   `json:"begins_ns,omitempty"`
@@ -55,7 +55,7 @@ type Row struct {
 	Token    string `json:"token,omitempty"`
 }
 
-// mostEvents limits the events in a timeline. Twenty drivers that try only once need a third of
+// mostEvents limits the events in a timeline. Twenty drivers that try once need only a third of
 // them.
 const mostEvents = 480
 
@@ -69,8 +69,8 @@ type Step struct {
 	True     string  `json:"true"`     // what is true from then on, according to the record and the ledger
 }
 
-// Explain makes a timeline from the events of an order and the ledger. ok is false if too little
-// was recorded.
+// Explain makes a timeline from the events of an order and the ledger. ok is false if too few
+// events were recorded.
 func Explain(events []history.Event, ledger []order.Grab, c Case) (t Timeline, ok bool) {
 	b := newBuilder(events, ledger, c)
 	var shown []history.Event
@@ -112,7 +112,7 @@ func Explain(events []history.Event, ledger []order.Grab, c Case) (t Timeline, o
 }
 
 // kept returns the events of the order. If there are too many, it prefers those of the actors in
-// shown, and returns how many it left out.
+// shown. further is how many it left out.
 func (b *builder) kept(shown []history.Event) (events []history.Event, further int) {
 	left := mostEvents
 	acts := func(e history.Event) bool {
@@ -137,7 +137,7 @@ func (b *builder) kept(shown []history.Event) (events []history.Event, further i
 	return events, further
 }
 
-// builder holds what is known about one order.
+// builder collects what is known about one order.
 type builder struct {
 	Case
 	events []history.Event // sorted by time
@@ -166,8 +166,8 @@ func newBuilder(events []history.Event, ledger []order.Grab, c Case) *builder {
 	return b
 }
 
-// writeOf returns the event of the claim that wrote a ledger row: its answer if there is one, or
-// its call.
+// writeOf returns the event of the claim that wrote a ledger row. It prefers the answer of the
+// claim to its call.
 func (b *builder) writeOf(g order.Grab) (write history.Event, ok bool) {
 	for _, e := range b.events {
 		if g.Order == b.Order && e.Op == history.Claim && e.Driver == g.Driver && e.Token == g.Token && e.Kind != history.Fail {
@@ -187,7 +187,7 @@ func actorOf(e history.Event) actor { return actor{e.Driver, e.Instance} }
 
 func (s Span) actor() actor { return actor{s.Driver, s.Instance} }
 
-// tooManyWinners returns the shortest part of the history in which there is one winner more than
+// tooManyWinners returns the shortest part of the history in which more drivers win than there are
 // units.
 func (b *builder) tooManyWinners() (shortest []history.Event) {
 	for i := b.units(); i < len(b.writes); i++ {
@@ -203,8 +203,7 @@ func (b *builder) tooManyWinners() (shortest []history.Event) {
 	return shortest
 }
 
-// begin returns when an attempt got the lock. Without a lock, it returns when the attempt read the
-// order.
+// begin returns when an attempt got the lock, or when it read the order if there is no lock.
 func (b *builder) begin(e history.Event) time.Duration {
 	opens := history.Acquire
 	if b.Excludes == catalog.NoExclusion {
@@ -219,8 +218,8 @@ func (b *builder) begin(e history.Event) time.Duration {
 	return begin
 }
 
-// between returns what some actors did from a moment to the last event, and the releases that freed
-// their lock. It omits what an actor did after its write.
+// between returns what some actors did from a given time until the last event. It includes the
+// releases that freed their lock, and omits what an actor did after its write.
 func (b *builder) between(from time.Duration, last history.Event, who ...actor) []history.Event {
 	var shown []history.Event
 	wrote := map[actor]bool{}
@@ -237,8 +236,8 @@ func (b *builder) between(from time.Duration, last history.Event, who ...actor) 
 	return withoutEmptyCalls(shown)
 }
 
-// freesAnother reports whether an event is a release that freed the lock of a later holder. That
-// holder must have entered before the release was called, or after the lease had ended.
+// freesAnother reports whether e is a release that freed the lock of a later holder, who had
+// entered before the release or after the lease had ended.
 func (b *builder) freesAnother(e history.Event, who ...actor) bool {
 	if e.Op != history.Release || e.Kind != history.OK {
 		return false
@@ -253,7 +252,7 @@ func (b *builder) freesAnother(e history.Event, who ...actor) bool {
 	})
 }
 
-// called returns when the call of an answer was made, or 0 if that was not recorded.
+// called returns the time of the call that e answers, or 0 if it was not recorded.
 func (b *builder) called(e history.Event) (at time.Duration) {
 	for _, x := range b.events {
 		if x.T <= e.T && actorOf(x) == actorOf(e) && x.Token == e.Token && x.Op == e.Op && x.Kind == history.Invoke {
@@ -263,7 +262,7 @@ func (b *builder) called(e history.Event) (at time.Duration) {
 	return at
 }
 
-// matters reports whether timelines show events of this kind.
+// matters reports whether timelines show this kind of event.
 func (b *builder) matters(e history.Event) bool {
 	switch e.Op {
 	case history.Renew:
@@ -289,8 +288,8 @@ func withoutEmptyCalls(events []history.Event) []history.Event {
 	return kept
 }
 
-// twoHolders returns the part of the history from one holder's acquire to that of a second holder
-// who came too early.
+// twoHolders returns the history from the acquire of one holder to that of the next, who came too
+// early.
 func (b *builder) twoHolders() []history.Event {
 	overlaps := Overlaps(b.holds, b.Excludes)
 	if len(overlaps) == 0 {
@@ -303,7 +302,7 @@ func (b *builder) twoHolders() []history.Event {
 	return b.between(first.From, b.events[last], first.actor(), second.actor())
 }
 
-// stuck returns everything from the last attempt that may still hold the lock, and the first and
+// stuck returns everything since the last attempt that may still hold the lock, and the first and
 // last attempt that failed to get it.
 func (b *builder) stuck() []history.Event {
 	holder, ok := b.unreleased()
@@ -326,8 +325,8 @@ func (b *builder) stuck() []history.Event {
 	return withoutEmptyCalls(shown)
 }
 
-// unreleased returns the beginning of the last attempt that never released its lock, or else of one
-// that never ended.
+// unreleased returns the beginning of the last attempt that never released its lock, or of one that
+// never ended.
 func (b *builder) unreleased() (begins history.Event, ok bool) {
 	holding, asking := map[actor]history.Event{}, map[actor]history.Event{}
 	for _, e := range b.events {
@@ -353,7 +352,7 @@ func (b *builder) unreleased() (begins history.Event, ok bool) {
 	return history.Event{}, false
 }
 
-// steps adds to each event what its driver believed and what was true.
+// steps adds to each event what its driver believed and what was true at that time.
 func (b *builder) steps(shown []history.Event) []Step {
 	var steps []Step
 	s := state{builder: b, beliefs: map[actor]string{}}

@@ -10,8 +10,8 @@ import (
 	"grablab/internal/history"
 )
 
-// state follows an order through its events: who is inside, who has won, and what each actor can
-// know.
+// state follows an order through its events. It knows who holds the lock, who has won, and what
+// each driver can know.
 type state struct {
 	*builder
 	inside  []insider
@@ -90,8 +90,8 @@ func (s *state) belief(e history.Event) string {
 	}
 }
 
-// readBelief returns what a read makes its actor believe, according to the event's code. In old
-// records without codes, it depends on whether the actor wrote later.
+// readBelief returns what a read makes its driver believe. Old records have no codes, so it checks
+// whether the driver wrote later.
 func (s *state) readBelief(e history.Event, locks bool) string {
 	left := e.Code == history.Open || e.Code == "" && (len(s.winners) < s.units() || s.writesAfter(e))
 	open, taken := "the order is open", "the order is taken"
@@ -108,14 +108,14 @@ func (s *state) readBelief(e history.Event, locks bool) string {
 	}
 }
 
-// writesAfter reports whether the attempt in an event wrote later.
+// writesAfter reports whether the attempt that e belongs to wrote later.
 func (b *builder) writesAfter(e history.Event) bool {
 	return slices.ContainsFunc(b.events, func(x history.Event) bool {
 		return x.T >= e.T && x.Op == history.Claim && x.Kind == history.Invoke && actorOf(x) == actorOf(e) && x.Token == e.Token
 	})
 }
 
-// truth describes who is inside and who is in the ledger.
+// truth describes which drivers hold the lock and which are in the ledger.
 func (s *state) truth(now time.Duration) string {
 	var facts []string
 	if s.Excludes != catalog.NoExclusion {
@@ -136,7 +136,7 @@ func (s *state) truth(now time.Duration) string {
 	return strings.Join(facts, "; ")
 }
 
-// leaseEnd returns when the lease ends that an event has granted or renewed, or 0 if unknown.
+// leaseEnd returns when the lease ends that e grants or renews, or 0 if unknown.
 func (s *state) leaseEnd(e history.Event) time.Duration {
 	switch {
 	case e.Lease > 0:
@@ -148,7 +148,7 @@ func (s *state) leaseEnd(e history.Event) time.Duration {
 	}
 }
 
-// holders says who holds the lock, who is inside without it, and who died inside.
+// holders lists who holds the lock, who continues without it, and who died with it.
 func (s *state) holders(now time.Duration) []string {
 	var holding, without, dead []actor
 	for _, x := range s.inside {
@@ -174,7 +174,7 @@ func (s *state) holders(now time.Duration) []string {
 	return facts
 }
 
-// names joins the names of actors for a sentence.
+// names joins the names of drivers for use in a sentence.
 func names(actors []actor) string {
 	text := make([]string, len(actors))
 	for i, a := range actors {

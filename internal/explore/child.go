@@ -19,13 +19,13 @@ import (
 	"grablab/internal/testbed/proc"
 )
 
-// defaultPatience is how long one schedule may take in real time before it counts as hanging.
+// defaultPatience is how long one schedule may take in real time before it counts as hung.
 const defaultPatience = 5 * time.Second
 
-// grace is how much longer a hanging process gets to end by itself.
+// grace is how long a hung process may take to end by itself.
 const grace = 2 * time.Second
 
-// child is a worker in a separate process, so that a strategy cannot end this one.
+// child is a worker in a separate process, so that a strategy cannot crash this one.
 type child struct {
 	command []string
 	opening opening
@@ -48,7 +48,7 @@ type opening struct {
 	Describe []string         // if not nil, the child only describes these strategies
 }
 
-// A request asks for the traces of tasks or for a replay, and announces newly visited states.
+// A request asks for the traces of tasks or for a replay, and lists newly visited states.
 type request struct {
 	Steps   []schedule.Step // the steps of the table that the child does not have yet
 	Visited search.Visited
@@ -58,7 +58,7 @@ type request struct {
 	Given   []schedule.Step
 }
 
-// A reply answers one task or replay. The first reply reports that the child is ready.
+// A reply answers one task or replay. The first reply says that the child is ready.
 type reply struct {
 	Err        string
 	Strategies []lock.Strategy  // the described strategies, without their functions
@@ -69,13 +69,13 @@ type reply struct {
 	Hang       *hang // the schedule hangs, and the process ends
 }
 
-// hang describes what a process was doing when its time ran out.
+// hang describes what a process was doing when its time limit expired.
 type hang struct {
 	Steps []schedule.Step
 	Stack string
 }
 
-// wireTask and wireTrace contain numbers instead of steps. A StepTable translates them.
+// wireTask and wireTrace contain numbers instead of steps, which a StepTable translates.
 type wireTask struct {
 	Steps []search.StepID
 	Cost  search.Cost
@@ -140,8 +140,8 @@ func (c *child) disconnect() {
 	}
 }
 
-// Update does not wait, because the child does not answer. If the child has ended, the next request
-// fails.
+// Update sends newly visited states without waiting for a reply. If the child has ended, the next
+// request fails.
 func (c *child) Update(news search.Visited) error {
 	_ = c.send(request{Visited: news})
 	return nil
@@ -178,8 +178,8 @@ func (c *child) receive() (reply, error) {
 	return r, nil
 }
 
-// Execute starts a new process if a strategy ends its process. It stops if a schedule hangs,
-// because others would probably hang too.
+// Execute starts a new process if a strategy ends the current one. It stops after a schedule that
+// hangs, because others would probably hang too.
 func (c *child) Execute(ctx context.Context, tasks []search.Task, done func(int, *search.Trace)) error {
 	for next := 0; next < len(tasks) && ctx.Err() == nil; {
 		err := c.send(request{Tasks: c.wire(tasks[next:])})

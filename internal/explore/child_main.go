@@ -16,10 +16,10 @@ import (
 	"grablab/internal/testbed/proc"
 )
 
-// Work runs a child process, which executes requests until there are no more. own holds the
-// strategies of Config.Own.
+// Work executes requests in a child process until there are no more. own contains the strategies of
+// Config.Own.
 //
-// Work does not use standard input and output, because a strategy may print something.
+// It does not use standard input and output, because a strategy may print something.
 func Work(bubble sim.Bubble, own ...lock.Strategy) error {
 	pipes := proc.Passed(2) // see child.connect
 	return work(bubble, pipes[0], pipes[1], own)
@@ -54,11 +54,11 @@ func work(bubble sim.Bubble, in io.Reader, out io.Writer, own []lock.Strategy) e
 	return err
 }
 
-// deepStacks makes new goroutines start with large stacks, because growing them takes a quarter of
-// the time of a search.
+// deepStacks makes new goroutines start with large stacks, because growing stacks takes a quarter
+// of the time of a search.
 //
-// The runtime chooses the average size that the last garbage collection found. deepStacks therefore
-// keeps many goroutines with deep stacks until end is called.
+// The runtime uses the average stack size at the last garbage collection, so deepStacks keeps many
+// goroutines with deep stacks until end is called.
 func deepStacks() (end func()) {
 	const many, deep = 200, 11 << 10
 	ready, ended := make(chan struct{}), make(chan struct{})
@@ -94,8 +94,8 @@ func (s *server) send(r reply) error {
 	return s.out.Encode(r)
 }
 
-// timed calls a function. If it takes longer than one schedule may take, timed reports where it
-// hangs and ends the process.
+// timed calls f. If f takes longer than one schedule may take, timed reports where it hangs and
+// ends the process.
 func (s *server) timed(f func() error) error {
 	defer time.AfterFunc(s.patience, s.hang).Stop()
 	return f()

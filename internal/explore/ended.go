@@ -13,7 +13,7 @@ import (
 )
 
 // ErrEnded means that a strategy ended or hung its process before the first schedule. StackOf
-// returns the stack.
+// returns the stack at that time.
 var ErrEnded = errors.New("explore: the process of the strategy has ended")
 
 // endedError describes how a strategy ended its process.
@@ -56,8 +56,7 @@ func (c *child) endedBy(cause error) error {
 	return end
 }
 
-// hungAt returns the error for a process that hung. If h is nil, the process could not report
-// where.
+// hungAt returns the error for a process that hung. h is nil if the process could not report where.
 func (c *child) hungAt(h *hang) error {
 	_ = c.close()
 	end := &endedError{hung: true, how: fmt.Sprintf(
@@ -77,8 +76,8 @@ func (c Config) patience() time.Duration {
 	return c.Patience
 }
 
-// panicIn returns the text of a panic or a fatal error, without other output. It returns "" if
-// there is none.
+// panicIn finds the text of a panic or a fatal error in other output. It returns "" if there is
+// none.
 func panicIn(printed string) string {
 	if at := regexp.MustCompile(`(?m)^(panic|fatal error): `).FindStringIndex(printed); at != nil {
 		return printed[at[0]:]
@@ -88,7 +87,7 @@ func panicIn(printed string) string {
 
 var waits = regexp.MustCompile(`(?m)^(testing/synctest\.Wait|testing/synctest\.testingSynctestTest|internal/synctest\.Run)\(`)
 
-// scheduleStacks keeps the stacks of the schedule's goroutines, and drops those of the program that
+// scheduleStacks keeps the stacks of the schedule's goroutines, without those of the program that
 // runs it.
 func scheduleStacks(stacks string) string {
 	var kept []string
@@ -127,8 +126,8 @@ func tidyStack(stack string) string {
 	return strings.Join(lines[:min(len(lines), maxStack)], "\n")
 }
 
-// endedAlone returns the result for a strategy that ended its process as soon as a single driver
-// used it.
+// endedAlone returns the result for a strategy that ends its process even if only one driver uses
+// it.
 func endedAlone(r Result, set sim.Setting, end *endedError) Result {
 	sched := set.Schedule()
 	sched.Property = catalog.Survives

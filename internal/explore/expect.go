@@ -10,8 +10,8 @@ import (
 	"grablab/internal/order"
 )
 
-// Wider lists the faults that do more harm in a search than in a run. In a search, the claims for
-// the fault As apply too.
+// Wider lists the faults that can do more harm in a search than in a run. In a search, the claims
+// for the fault As apply too.
 var Wider = []struct {
 	Fault catalog.Fault
 	Of    lock.Backend // the entry applies to strategies that keep their locks on this backend
@@ -26,8 +26,8 @@ var Wider = []struct {
 	{catalog.Latency, lock.Redis, catalog.Crash, "a request can also be delayed until its caller has given up, and to the server that caller looks dead; `run` delays only replies"},
 }
 
-// Claimed returns the claimed verdict on the order if a search may inject a fault anywhere. It
-// never returns [catalog.NA], because a fault without effect does no harm.
+// Claimed returns the claimed verdict on the order if a search may inject a fault anywhere. A fault
+// without effect is safe, so it never returns [catalog.NA].
 func Claimed(s lock.Strategy, f catalog.Fault) catalog.Verdict {
 	worst := worstFailing(s.Expected(catalog.NoFault), s.Expected(f))
 	for _, w := range Wider {
@@ -50,7 +50,7 @@ func Claimed(s lock.Strategy, f catalog.Fault) catalog.Verdict {
 // Expected returns the claimed verdict for a strategy under these faults: the worst of the verdicts
 // for each of them and for no fault.
 //
-// It returns "" if there is no claim, for example for a guard other than the strategy's own.
+// It returns "" if there is no claim, such as for a guard other than the strategy's own.
 func Expected(s lock.Strategy, guard order.Guard, faults []catalog.Fault) catalog.Verdict {
 	v := expectedOrder(s, guard, faults)
 	breaksLock := func(f catalog.Fault) bool { return losesLease(s, f) || leavesBehind(s, f) }
@@ -60,7 +60,7 @@ func Expected(s lock.Strategy, guard order.Guard, faults []catalog.Fault) catalo
 	return v
 }
 
-// expectedOrder is like Expected, but only about the order and not about the lock.
+// expectedOrder is like Expected, but only for the order and not for the lock.
 func expectedOrder(s lock.Strategy, guard order.Guard, faults []catalog.Fault) catalog.Verdict {
 	broken := slices.ContainsFunc(lock.KnownBroken, func(o lock.Strategy) bool { return o.Name == s.Name })
 	if broken || s.GuardedBy(guard) != s.Guard {
@@ -87,7 +87,7 @@ func claimed(cfg Config, set sim.Setting) catalog.Verdict {
 	return v
 }
 
-// claims holds the claimed verdicts on the order alone and on all properties. They are empty if
+// claims contains the claimed verdict on the order and that on all properties. They are empty if
 // there are no claims.
 type claims struct{ order, all catalog.Verdict }
 
@@ -108,8 +108,8 @@ func claimsUnder(cfg Config, set sim.Setting, faults []catalog.Fault) claims {
 	return c
 }
 
-// markUnclaimed marks the failures that no claim announces. Each failure is compared with the
-// claims for the faults of its own schedule.
+// markUnclaimed marks the failures that no claim predicts. It compares each failure with the claims
+// for the faults in its own schedule.
 func markUnclaimed(cfg Config, set sim.Setting, failures []Failure) {
 	for i, f := range failures {
 		c := claimsUnder(cfg, set, faultsIn(f.Schedule.Steps, cfg.Faults))
@@ -126,7 +126,7 @@ func markUnclaimed(cfg Config, set sim.Setting, failures []Failure) {
 	}
 }
 
-// judgeClaims marks the failures that no claim announces. For each property, it keeps the shortest
+// judgeClaims marks the failures that no claim predicts. For each property, it keeps the shortest
 // failure and the shortest unclaimed one.
 func judgeClaims(cfg Config, set sim.Setting, failures []Failure) []Failure {
 	markUnclaimed(cfg, set, failures)
@@ -153,15 +153,15 @@ func leavesBehind(s lock.Strategy, f catalog.Fault) bool {
 	return f == catalog.ReplyLost && slices.Contains(s.Breaks, "F25") || f == catalog.SentTwice && s.RefusesItself
 }
 
-// keepsLostGrant reports whether two of the faults together leave a lock behind. The reply to the
-// request is lost, and then the clean-up is cancelled with the driver's request (F22).
+// keepsLostGrant reports whether two of the faults together leave a lock behind: one loses the
+// reply that grants the lock, and the other cancels the clean-up (F22).
 func keepsLostGrant(s lock.Strategy, faults []catalog.Fault) bool {
 	lost := slices.Contains(faults, catalog.ReplyLost) || slices.Contains(faults, catalog.SentTwice)
 	return lost && slices.Contains(faults, catalog.Cancel) && slices.Contains(s.Breaks, "F22")
 }
 
-// losesLease reports whether the fault ends a lease early on a single Redis, so that a second
-// holder gets the lock unguarded.
+// losesLease reports whether the fault ends a lease early on a single Redis. Then a second holder
+// gets the lock and no guard stops it.
 func losesLease(s lock.Strategy, f catalog.Fault) bool {
 	harmless := func(c lock.SearchClaim) bool { return c.As == catalog.NoFault && slices.Contains(c.Faults, f) }
 	drops := f.Shows()&(catalog.Forgotten|catalog.Evicted) != 0

@@ -47,17 +47,17 @@ type Config struct {
 	Nodes     int // the number of nodes of a Redlock; default: 3
 	Stock     int // the units of the order; default: 1
 	Instances int // the number of instances that the actors are spread over; default: 2
-	// SecondTry makes the second actor repeat the attempt of the first actor's driver.
+	// SecondTry makes the second actor try again for the driver of the first actor.
 	SecondTry bool
 
 	Seconds   float64 // the time limit for each strategy; default: no limit
 	Schedules int     // the largest number of schedules for each strategy; default: no limit
-	// Command is the command line of a child process that calls Work. If it is nil, everything runs
-	// in this process, which a strategy may then end.
+	// Command starts a child process that calls Work. If it is nil, everything runs in this
+	// process, which a strategy may then crash.
 	Command []string
 	Workers int // default: 1
-	// Patience is how long one schedule may take in real time before it counts as hanging. The
-	// default is 5 s.
+	// Patience is how long one schedule may take in real time before it counts as hung. The default
+	// is 5 s.
 	Patience time.Duration
 	// First stops the search at the first failure.
 	First bool
@@ -65,13 +65,13 @@ type Config struct {
 	// property and combination of faults.
 	Everything bool
 
-	// NoMerge and NoReduce switch off reductions of the search. Tests use them to prove that the
+	// NoMerge and NoReduce turn off optimizations of the search. Tests use them to prove that the
 	// verdicts stay the same.
 	NoMerge  bool // equal states are not merged
 	NoReduce bool // independent calls are made in every order
 
-	// byClaim looks for claimed and unclaimed failures separately, because a claimed one could hide
-	// a longer unclaimed one.
+	// byClaim searches for claimed and unclaimed failures separately, because a claimed one could
+	// hide a longer unclaimed one.
 	byClaim bool
 }
 
@@ -91,7 +91,7 @@ const (
 	MaxFaultCount  = search.MaxFaults
 )
 
-// ErrConfig is the error for a Config that is not valid.
+// ErrConfig is the error for an invalid Config.
 var ErrConfig = errors.New("explore: bad search")
 
 func (c Config) withDefaults() (Config, error) {
@@ -131,7 +131,7 @@ func (c Config) withDefaults() (Config, error) {
 	return c, errors.Join(known("fault", c.Faults, Faults), known("property", c.Properties, Properties))
 }
 
-// The kinds of faults and the properties that a search supports, the most important first.
+// Kinds of faults and properties that a search supports, the most important first.
 var (
 	Faults     = catalog.FaultsBy(catalog.Explore)
 	Properties = catalog.PropertiesBy(catalog.Explore)
@@ -159,10 +159,10 @@ type Level = search.Level
 // Moment is one step of a replay and the state after it.
 type Moment = sim.Moment
 
-// Bubble runs a function in a bubble of testing/synctest.
+// Bubble runs a function with virtual time, in a bubble of testing/synctest.
 type Bubble = sim.Bubble
 
-// Result is the outcome of a search of one strategy.
+// Result is the result of a search for one strategy.
 type Result struct {
 	Strategy  string
 	Guard     order.Guard
@@ -195,7 +195,7 @@ type Failure struct {
 	Kind     string // the faults in the schedule if failures are grouped by them, otherwise empty
 	Shortest bool   // no schedule of the same or a lower cost breaks the property in fewer steps
 
-	// Unclaimed reports that no claim announces this failure. It is false in a replay and if there
+	// Unclaimed reports that no claim predicts this failure. It is false in a replay, or if there
 	// are no claims.
 	Unclaimed bool
 }
@@ -203,10 +203,10 @@ type Failure struct {
 // Watch receives the progress of a search.
 type Watch func(Result)
 
-// Search searches each of the strategies. When ctx ends, it returns the results so far and the
-// error of ctx.
+// Search searches for failures of each strategy. When ctx ends, it returns the results so far and
+// the error of ctx.
 //
-// ErrConfig means that cfg makes no sense. If one of several strategies cannot be explored, its
+// It returns ErrConfig if cfg is not valid. If one of several strategies cannot be explored, its
 // Result says why.
 func Search(ctx context.Context, bubble Bubble, cfg Config, progress Watch) ([]Result, error) {
 	cfg, err := cfg.withDefaults()
@@ -256,7 +256,7 @@ func (e *unexplorableError) Error() string {
 
 func (e *unexplorableError) Unwrap() error { return e.of }
 
-// searchOne searches one strategy and marks the failures that no claim announces.
+// searchOne searches for failures of one strategy and marks those that no claim predicts.
 func searchOne(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, progress Watch) (Result, error) {
 	began := time.Now()
 	visited := search.Visited{}
@@ -316,8 +316,8 @@ func closeAll(workers []worker) {
 	}
 }
 
-// startWorkers starts the workers, and returns the actors that take part. It uses the given actors,
-// if any, or else as many as cfg says.
+// startWorkers starts the workers and returns the actors that take part. They are the given actors,
+// or as many as cfg says.
 func startWorkers(bubble Bubble, cfg Config, set sim.Setting, given []schedule.Actor, visited search.Visited) (workers []worker, actors []schedule.Actor, err error) {
 	if len(cfg.Command) == 0 {
 		l, err := newLocal(bubble, cfg, set, given, visited)
@@ -363,7 +363,7 @@ func verdict(s search.Summary) catalog.Verdict {
 	return v
 }
 
-// verdictOf returns the verdict for the broken properties, which is stuck if only StuckOrder is
+// verdictOf returns the verdict for the broken properties. It is stuck if only StuckOrder is
 // broken.
 func verdictOf(broken func(property string) bool) catalog.Verdict {
 	for _, p := range append([]string{catalog.Survives}, Properties...) {

@@ -30,8 +30,8 @@ var faultOf = map[schedule.Kind]catalog.Fault{
 	schedule.MessageLate:  catalog.MessageLost,
 }
 
-// standsFor returns the faults that a step may represent. For example, a slow database and a
-// partition look alike. It returns nil if the step is no fault.
+// standsFor returns the faults that a step may represent, or nil if the step is no fault. There can
+// be several, because a slow database and a partition look alike.
 func standsFor(s schedule.Step) []catalog.Fault {
 	switch {
 	case s.Kind == schedule.LeaseEnd:
@@ -49,7 +49,7 @@ func standsFor(s schedule.Step) []catalog.Fault {
 	}
 }
 
-// faultsIn returns the enabled faults that a schedule may contain.
+// faultsIn returns the enabled faults that the steps may represent.
 func faultsIn(steps []schedule.Step, enabled []catalog.Fault) (faults []catalog.Fault) {
 	for _, s := range steps {
 		for _, f := range standsFor(s) {

@@ -15,8 +15,8 @@ type Part struct {
 	Config Config
 }
 
-// Portfolio returns further searches for a user who chose no bounds. Each one reaches schedules
-// that a short search misses, and takes only seconds.
+// Portfolio returns further searches for a user who set no limits. Each takes only seconds, and
+// reaches schedules that a short search misses.
 func Portfolio(cfg Config) []Part {
 	const wait, work = 600 * time.Millisecond, 100 * time.Millisecond
 	with := func(name string, preemptions, faultCount int, change func(*Config), faults ...catalog.Fault) Part {
@@ -48,11 +48,11 @@ func Portfolio(cfg Config) []Part {
 	}
 }
 
-// SearchPortfolio searches cfg for each strategy, and then the parts. A part reports only failures
-// that are new.
+// SearchPortfolio runs the search cfg for each strategy, and then the other parts. A part reports
+// only new failures.
 //
-// All searches of one strategy share the time limit. The first may use two thirds of it, and the
-// others share the rest. Parts that the strategy does not support are left out.
+// All searches of a strategy share one time limit, and the first may use two thirds of it. Parts
+// that the strategy does not support are left out.
 func SearchPortfolio(ctx context.Context, bubble Bubble, cfg Config, progress Watch) ([]Result, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -61,7 +61,7 @@ func SearchPortfolio(ctx context.Context, bubble Bubble, cfg Config, progress Wa
 	return searchEach(ctx, cfg, func(set sim.Setting) (Result, error) { return searchParts(ctx, bubble, cfg, set, progress) })
 }
 
-// searchParts searches one strategy in parts. When ctx ends, it returns the results so far.
+// searchParts runs each part for one strategy. When ctx ends, it returns the results so far.
 func searchParts(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, progress Watch) (whole Result, err error) {
 	left := cfg.Seconds
 	cfg.byClaim = true
@@ -108,8 +108,8 @@ func (r Result) ended() bool {
 	return slices.ContainsFunc(r.Failures, func(f Failure) bool { return f.Property == catalog.Survives })
 }
 
-// newFailures returns failures of properties that r has not broken. An unclaimed failure is also
-// new if only claimed ones are known.
+// newFailures returns the failures of properties that have not been broken in r. An unclaimed
+// failure is also new if only claimed ones are known.
 func (r Result) newFailures(failures []Failure) []Failure {
 	return slices.DeleteFunc(slices.Clone(failures), func(f Failure) bool {
 		known := func(of Result) bool {

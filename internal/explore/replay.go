@@ -17,7 +17,7 @@ import (
 	"grablab/internal/order"
 )
 
-// replays is how often a failure must recur before it is reported.
+// replays is how many times a failure must occur again before it is reported.
 const replays = 20
 
 var errDiffers = errors.New("not deterministic")
@@ -36,8 +36,8 @@ type confirmation struct {
 	err     error
 }
 
-// failures confirms the findings of a search. With settled, it skips findings that may still become
-// shorter. It returns an error if a failure does not recur.
+// failures confirms the findings of a search. If settled is true, it skips findings that may still
+// become shorter. It returns an error if a failure does not occur again.
 func (c *confirmer) failures(s search.Summary, settled bool) (failures []Failure, err error) {
 	for _, f := range s.Findings {
 		if settled && !f.Shortest {
@@ -58,8 +58,8 @@ func (c *confirmer) failures(s search.Summary, settled bool) (failures []Failure
 	return failures, err
 }
 
-// conclude adds the confirmed failures to the result of a search. If one is not
-// deterministic, the verdict becomes unknown.
+// conclude adds the confirmed failures to the result of a search. If one does not occur every time,
+// the verdict becomes unknown.
 func (c *confirmer) conclude(r Result, s search.Summary) (_ Result, err error) {
 	r.Failures, err = c.failures(s, false)
 	if errors.Is(err, errDiffers) {
@@ -69,7 +69,7 @@ func (c *confirmer) conclude(r Result, s search.Summary) (_ Result, err error) {
 	return r, err
 }
 
-// kindOf returns the kind of a failure: its faults, and whether a lease ends.
+// kindOf returns the kind of a failure, which consists of its faults and whether a lease ends.
 func kindOf(steps []schedule.Step) string {
 	var kinds []string
 	for _, s := range steps {
@@ -112,13 +112,13 @@ func reproduce(set sim.Setting, f search.Finding, w worker) (Failure, error) {
 	return failure, nil
 }
 
-// modeOf returns the id of the failure mode of a violation, such as "F11", or "" if none fits.
+// modeOf returns the id of a violation's failure mode, such as "F11", or "" if none fits.
 func modeOf(set sim.Setting, v search.Violation) string {
 	mode, _ := catalog.ModeOf(v.Property, v.Facts, set.Strategy.Breaks)
 	return mode.ID
 }
 
-// mark marks the moments at which the property is already broken.
+// mark marks the moments from step on, because the property is broken there.
 func mark(moments []Moment, step int) {
 	for i := range moments {
 		moments[i].Broken = moments[i].Made >= step
@@ -149,13 +149,13 @@ func replayConfig(sched schedule.Schedule, strategy string) (Config, error) {
 	return cfg.withDefaults()
 }
 
-// Replay executes one schedule, with its own strategy if strategy is empty. A replay without a
-// failure does not prove that the strategy is safe.
+// Replay executes one schedule. If strategy is empty, it uses the strategy in the schedule. A
+// replay without a failure does not prove that the strategy is safe.
 func Replay(ctx context.Context, bubble Bubble, sched schedule.Schedule, strategy string) (Result, error) {
 	return replayOne(ctx, bubble, nil, sched, strategy)
 }
 
-// ReplayBy works like Replay, but in a child process, because a strategy may end its process.
+// ReplayBy is like Replay, but uses a child process, because a strategy may end its process.
 func ReplayBy(ctx context.Context, command []string, sched schedule.Schedule, strategy string) (Result, error) {
 	return replayOne(ctx, nil, command, sched, strategy)
 }

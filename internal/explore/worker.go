@@ -41,7 +41,7 @@ func newLocal(bubble sim.Bubble, cfg Config, set sim.Setting, given []schedule.A
 	switch {
 	case given != nil:
 		cluster.Actors = given
-	// A second attempt gains nothing if the order has several units. On a single instance, its
+	// A second attempt shows nothing new if the order has several units. On a single instance, its
 	// calls would look like those of the first attempt.
 	case cfg.SecondTry, cluster.TokenIsDriver && cfg.Actors > 2 && cfg.Stock <= 1 && cfg.Instances > 1:
 		cluster.Actors = doubleTap(cluster.Actors)
@@ -82,8 +82,8 @@ func (l *local) close() error {
 	return nil
 }
 
-// doubleTap makes the second actor repeat the attempt of the first actor's driver. A lock whose
-// token is the driver's id cannot tell them apart.
+// doubleTap makes the second actor try again for the driver of the first actor. A lock whose token
+// is the driver's id cannot tell the two apart.
 func doubleTap(actors []schedule.Actor) []schedule.Actor {
 	actors = slices.Clone(actors)
 	actors[1].As = actors[0].Name

@@ -19,7 +19,7 @@ import (
 	"github.com/peterbourgon/ff/v3"
 )
 
-// ErrUsage means that the user can correct the command.
+// ErrUsage means that the user can correct the command line.
 var ErrUsage = errors.New("bad usage")
 
 // Usage returns an error that wraps ErrUsage.
@@ -43,7 +43,7 @@ func New(name, arg, about string, value flag.Value) Flag {
 // secrets lists the flags whose values must not appear in messages.
 var secrets = []string{"admin-token", "db", "header"}
 
-// Label formats a flag and its value for a message, as in "-ttl 0s". It shortens long values and
+// Label formats a flag and its value for a message, such as "-ttl 0s". It shortens long values and
 // omits secret ones.
 func Label(name, value string) string {
 	const longest = 40
@@ -69,7 +69,7 @@ type Line struct {
 	Args  []string // arguments that are not flags
 	Flags []string // flags on the command line in their order, each as -name=value
 
-	// Places says where a file sets each flag, such as "my.yaml:3:7".
+	// Places maps each flag to the place in a file that sets it, such as "my.yaml:3:7".
 	Places map[string]string
 
 	values map[string]string // last value of each flag, whether from the command line, the environment or a file
@@ -82,8 +82,8 @@ func (l *Line) Given(name string) bool {
 	return given
 }
 
-// Label formats a flag and its value for a message. If a file sets the flag, Label names the place
-// in the file.
+// Label formats a flag and its value for a message. If a file sets the flag, Label returns the
+// place in the file instead.
 func (l *Line) Label(name string) string {
 	if place := l.Places[name]; place != "" {
 		return place + ": " + name
@@ -94,8 +94,8 @@ func (l *Line) Label(name string) string {
 	return "-" + name
 }
 
-// Parse parses args, in which flags and other arguments may be mixed. The options can name
-// environment variables or a file with more flags. Errors wrap ErrUsage or are a HelpError.
+// Parse parses args, which may contain flags and other arguments in any order. Options can add
+// flags from the environment or a file. Errors wrap ErrUsage or are a HelpError.
 func Parse(flags []Flag, args []string, options ...ff.Option) (*Line, error) {
 	line := &Line{values: map[string]string{}}
 	fs := flag.NewFlagSet("", flag.ContinueOnError)
@@ -154,7 +154,7 @@ func (l *Line) explain(err error, flags []Flag) error {
 	return errors.New(text)
 }
 
-// withoutContext removes what package ff adds to errors.
+// withoutContext removes the text that package ff adds to errors.
 func withoutContext(err error) error {
 	text := err.Error()
 	for _, added := range []string{"error parsing commandline arguments: ", "error parsing environment variables: "} {

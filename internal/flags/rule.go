@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// Rule says what a flag requires or excludes. Excludes and Needs list conditions with commas. A
-// condition is a flag that is set, such as "-db", or a name that the command defines, such as "a
-// fault".
+// Rule says what a flag needs or excludes. Excludes and Needs are lists of conditions with commas.
+// A condition is a flag that is set, such as "-db", or a name from the facts of the command, such
+// as "a fault".
 type Rule struct {
 	Flags    string // flags to which the rule applies, separated by spaces
 	Excludes string // conditions that must not all be true together with the flag
@@ -30,7 +30,7 @@ func Check(rules []Rule, line *Line, facts map[string]bool) error {
 	return nil
 }
 
-// broken reports whether the rule is broken if its flag is given.
+// broken reports whether the command line breaks the rule.
 func (r Rule) broken(line *Line, facts map[string]bool) bool {
 	holds := func(fact string) bool {
 		if name, ok := strings.CutPrefix(fact, "-"); ok {

@@ -24,7 +24,7 @@ type value[T any] struct {
 	get   func() T // returns the default for the help; nil if there is none to show
 }
 
-// One returns a flag that stores its value in *p. The last value counts.
+// One returns a flag that stores its value in *p. If the flag is repeated, the last value counts.
 func One[T any](p *T, parse Parser[T]) flag.Value {
 	return value[T]{parse, func(v T) { *p = v }, func() T { return *p }}
 }
@@ -61,7 +61,7 @@ func (v value[T]) Set(text string) error {
 	return err
 }
 
-// String returns the default for the help, or "" for a zero value or a list.
+// String returns the default for the help. It is "" for a zero value or a list.
 func (v value[T]) String() string {
 	if v.get == nil { // package flag also calls String on a zero value
 		return ""
@@ -84,7 +84,7 @@ func NonEmpty(text string) (string, error) {
 	return text, nil
 }
 
-// Checked returns a Parser that accepts text if check returns no error.
+// Checked returns a Parser that accepts text for which check returns no error.
 func Checked(check func(string) error) Parser[string] {
 	return func(text string) (string, error) { return text, check(text) }
 }
@@ -117,10 +117,10 @@ func Duration(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// AtLeast returns a Parser that accepts durations from least upward.
+// AtLeast returns a Parser that accepts durations of at least this length.
 func AtLeast(least time.Duration) Parser[time.Duration] { return Between(least, math.MaxInt64) }
 
-// Between returns a Parser that accepts durations from least to most.
+// Between returns a Parser that accepts durations between two limits.
 func Between(least, most time.Duration) Parser[time.Duration] {
 	return func(text string) (time.Duration, error) {
 		d, err := Duration(text)
@@ -136,7 +136,7 @@ func Between(least, most time.Duration) Parser[time.Duration] {
 	}
 }
 
-// WholeNumber returns a Parser that accepts integers from least to most.
+// WholeNumber returns a Parser that accepts integers between two limits.
 func WholeNumber(least, most int) Parser[int] {
 	return func(text string) (int, error) {
 		n, err := strconv.Atoi(text)
@@ -156,7 +156,7 @@ func Seed(text string) (uint64, error) {
 	return n, nil
 }
 
-// List parses a list with commas and without empty elements.
+// List parses a list that is separated by commas. Empty elements are not allowed.
 func List(text string) ([]string, error) {
 	list := strings.Split(text, ",")
 	for i := range list {
@@ -167,8 +167,8 @@ func List(text string) ([]string, error) {
 	return list, nil
 }
 
-// Each parses a list of words. find returns one or more values for a word, such as the group "all".
-// Values of several groups are returned once, but a repeated word is an error.
+// Each parses a list of words. find returns the values for a word, which may be a group such as
+// "all". Groups may overlap, but a repeated word is an error.
 func Each[T any](text string, same func(a, b T) bool, find func(word string) ([]T, error)) (chosen []T, err error) {
 	list, err := List(text)
 	if err != nil {
@@ -191,7 +191,7 @@ func Each[T any](text string, same func(a, b T) bool, find func(word string) ([]
 	return chosen, nil
 }
 
-// Unknown returns an error for an unknown name. It suggests a similar name from known or groups.
+// Unknown returns an error for an unknown name, and suggests a similar one from known or groups.
 func Unknown[S ~string](kind, name string, known []S, groups ...string) error {
 	names := slices.Clone(groups)
 	for _, k := range known {

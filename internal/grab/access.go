@@ -18,8 +18,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// recover answers a panic with status 500 and logs it. It passes http.ErrAbortHandler on to
-// net/http.
+// recover logs a panic and answers with status 500. It passes http.ErrAbortHandler on to net/http.
 func (a api) recover(c *gin.Context) {
 	defer func() {
 		p := recover()
@@ -36,7 +35,7 @@ func (a api) recover(c *gin.Context) {
 }
 
 // sameSite refuses requests from pages of other sites. On a loopback address, it also refuses pages
-// whose host name merely points here (DNS rebinding).
+// whose host name only points here (DNS rebinding).
 func (a api) sameSite(c *gin.Context) {
 	if !a.http.Public && !isLoopback(c.Request.Host) {
 		refuse(c, http.StatusForbidden, "unexpected host %.80q: use localhost or 127.0.0.1", c.Request.Host)
@@ -78,8 +77,8 @@ func (a api) admin(c *gin.Context) {
 	}
 }
 
-// mayUse returns an error if requests must not select the strategy. An instance that others can
-// reach offers no strategy that is broken on purpose.
+// mayUse returns an error if requests must not select the strategy. Other hosts cannot select
+// strategies that are broken on purpose.
 func (a api) mayUse(name string) error {
 	if a.http.Public && !slices.Contains(lock.Names(), name) {
 		return badRequest("bad_strategy", "unknown strategy %.40q: use one of %s", name, strings.Join(lock.Names(), ", "))
@@ -87,7 +86,7 @@ func (a api) mayUse(name string) error {
 	return nil
 }
 
-// CheckToken returns an error if a header cannot contain token. Empty means no token.
+// CheckToken returns an error if token cannot be part of a header. An empty token is valid.
 func CheckToken(token string) error {
 	if !httpguts.ValidHeaderFieldValue(token) || strings.TrimSpace(token) != token {
 		return errors.New("not a valid header value: remove control characters and surrounding spaces")

@@ -14,7 +14,7 @@ import (
 // Outcome is the result of a grab for the client.
 type Outcome string
 
-// The outcomes. After a Timeout, the order may have been grabbed.
+// Possible outcomes. After a Timeout, the order may have been grabbed anyway.
 const (
 	Grabbed Outcome = "grabbed"
 	Taken   Outcome = "taken"
@@ -43,7 +43,7 @@ type Answer struct {
 	Status int `json:"-"` // HTTP status code
 }
 
-// verdict is the answer to a grab that an error ended.
+// verdict is the answer to a grab that failed with a certain error.
 type verdict struct {
 	err     error
 	status  int // HTTP
@@ -51,8 +51,8 @@ type verdict struct {
 	reason  string // empty if the outcome needs no explanation
 }
 
-// PerDriver is the reason for a Taken if the driver has its maximum number of units. Others may
-// still get one.
+// PerDriver is the reason for Taken if the driver already has its maximum number of units, even if
+// some are left for others.
 const PerDriver = "per_driver"
 
 // LeaseLost is the reason for a grab that wrote nothing because its lease was lost.
@@ -89,8 +89,8 @@ func (a *attempt) answer(err error) Answer {
 	return ans
 }
 
-// verdictOn returns the verdict for err. An unknown error means that a dependency failed before
-// anything was written.
+// verdictOn returns the verdict for err. If err is unknown, a dependency failed before anything was
+// written.
 func verdictOn(err error) verdict {
 	for _, v := range verdicts {
 		if errors.Is(err, v.err) {
@@ -100,7 +100,7 @@ func verdictOn(err error) verdict {
 	return verdict{err, http.StatusServiceUnavailable, Failed, "dependency"}
 }
 
-// oneLine returns the text of err in a single line.
+// oneLine returns the text of err as a single line.
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

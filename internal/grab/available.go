@@ -9,7 +9,7 @@ import (
 	"grablab/internal/order"
 )
 
-// backends lists the servers that a strategy may need, with their flags.
+// backends lists the servers that a strategy may need, with the flags for their addresses.
 var backends = []struct {
 	need  lock.Backend
 	name  string
@@ -23,8 +23,8 @@ var backends = []struct {
 	{lock.Etcd, "etcd (-etcd)", func(e lock.Env) bool { return e.Etcd != nil }},
 }
 
-// locksRows reports whether the database supports row locks and named locks. If the database does
-// not answer, it returns true.
+// locksRows reports whether the database supports row locks and named locks. It returns true if the
+// database does not answer.
 func locksRows(e lock.Env) bool {
 	if e.Orders == nil {
 		return false
@@ -38,7 +38,7 @@ func locksRows(e lock.Env) bool {
 	return !errors.Is(err, order.ErrUnsupported)
 }
 
-// missingBackend names the servers that env lacks, or returns "".
+// missingBackend names the servers that the strategy needs but env lacks, or returns "".
 func missingBackend(env lock.Env, needs lock.Backend) string {
 	var missing []string
 	for _, b := range backends {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// decode reads a JSON object into v and refuses unknown fields. Clients see its errors.
+// decode reads a JSON object into v and rejects unknown fields. Clients see its errors.
 func decode(b []byte, v any) error {
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.DisallowUnknownFields()

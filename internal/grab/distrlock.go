@@ -17,7 +17,7 @@ const (
 	distrTTL     = 50_000 * time.Millisecond
 	distrTimeout = 5 * time.Second
 	maxDistrName = 128 // bytes of a key or a uuid
-	// distrPrefix separates the keys of raw locks from those of strategies.
+	// distrPrefix separates the keys of these raw locks from those of strategies.
 	distrPrefix = "distr:"
 )
 
@@ -64,7 +64,7 @@ func (a api) distr(ctx context.Context, c *gin.Context, do func(ctx context.Cont
 
 var errNoRedis = errors.New("this instance has no Redis: start it with -redis")
 
-// checkName returns an error if a key or uuid cannot be a Redis key.
+// checkName returns an error if a key or uuid is not a valid name in Redis.
 func checkName(what, name string) error {
 	if name == "" || len(name) > maxDistrName {
 		return badRequest("bad_"+what, "the %s must have from 1 to %d bytes", what, maxDistrName)

@@ -9,9 +9,8 @@ import (
 	"grablab/internal/tap"
 )
 
-// behindError means that the order has seen a fencing token that is as high as this lease's. Either
-// the lease is old, or Redis has lost its counter (F27). In the second case, raising the counter
-// helps.
+// behindError means that the order has already seen this fencing token or a higher one. Either the
+// lease is old, or Redis has lost its counter (F27) and the counter must be raised.
 type behindError struct {
 	fence uint64 // of the order
 	cause error
@@ -20,7 +19,7 @@ type behindError struct {
 func (e *behindError) Error() string { return e.cause.Error() }
 func (e *behindError) Unwrap() error { return e.cause }
 
-// judgeStale returns the error for a read of row with an old token.
+// judgeStale returns the error for a read of row that was refused because of an old token.
 func (a *attempt) judgeStale(row order.Order, stale error) error {
 	if row.Status != order.Open {
 		return order.ErrTaken
@@ -31,7 +30,7 @@ func (a *attempt) judgeStale(row order.Order, stale error) error {
 	return &behindError{row.Fence, stale}
 }
 
-// raise increases the counter of the lock to at least fence.
+// raise increases the counter of fencing tokens to at least fence.
 func (a *attempt) raise(ctx context.Context, fence uint64) error {
 	ctx, end := a.scope.Enter(ctx, tap.Acquire)
 	defer end()

@@ -51,7 +51,7 @@ func (s *Service) Grab(ctx context.Context, req Request) Answer {
 }
 
 // enter starts a phase of the grab. It returns a context for the phase, and a function that ends
-// it.
+// the phase.
 func (a *attempt) enter(ctx context.Context, phase tap.Phase) (context.Context, func()) {
 	ctx, end := a.scope.Enter(ctx, phase)
 	if a.cfg.Trace == nil {
@@ -76,8 +76,8 @@ func describe(span *trace.Span, ans Answer) {
 		attribute.String("outcome", string(ans.Outcome)), attribute.String("reason", ans.Reason))
 }
 
-// forget removes what the lock stores about an order that does not exist. Otherwise requests for
-// such orders could fill the lock server.
+// forget removes what the lock stores about an order that does not exist, so that such requests
+// cannot fill the lock server.
 func (a *attempt) forget(ctx context.Context) {
 	forgetter, ok := a.lock.Locker.(lock.Forgetter)
 	if !ok {
@@ -102,11 +102,12 @@ type attempt struct {
 	span *trace.Span // the span of the current phase; nil without a Tracer
 }
 
-// maxRepairs is how often one grab may raise the counter of fencing tokens. Once is enough, unless
-// Redis loses it again or another driver is faster.
+// maxRepairs limits how often one grab may raise the counter of fencing tokens. Once is enough,
+// unless Redis loses the counter again.
 const maxRepairs = 3
 
-// repairing runs underLock. It repeats this if the counter of fencing tokens was behind the order.
+// repairing runs underLock. If the counter of fencing tokens is behind the order, it raises the
+// counter and tries again.
 func (a *attempt) repairing(ctx context.Context) error {
 	for repairs := 0; ; repairs++ {
 		err := a.underLock(ctx)
@@ -155,7 +156,8 @@ func (a *attempt) underLock(ctx context.Context) error {
 	return err
 }
 
-// Time limits of two steps that a client must not interrupt: the release of a lock, and the write.
+// Time limits for releasing the lock and for writing the winner. A client cannot interrupt these
+// steps.
 const (
 	releaseTimeout = 5 * time.Second
 	claimTimeout   = 10 * time.Second
@@ -188,8 +190,8 @@ func (a *attempt) acquire(ctx context.Context) (lock.Lease, error) {
 	return lease, nil
 }
 
-// renewed returns a function that records renewals. Their events have no token, because a renewal
-// may precede the end of the acquire.
+// renewed returns a function that records renewals. Renewals are recorded without a token, because
+// they may begin before the acquire ends.
 func (a *attempt) renewed() func(until time.Time) {
 	e, recorder := a.event(history.OK, history.Renew), a.cfg.History
 	e.Token, e.Fence = "", 0
@@ -200,7 +202,7 @@ func (a *attempt) renewed() func(until time.Time) {
 	}
 }
 
-// leaseLeft returns the time until the end of a lease, as events record it.
+// leaseLeft returns the remaining time of a lease for use in an event.
 func leaseLeft(until time.Time) time.Duration {
 	if until.IsZero() {
 		return history.Endless
@@ -208,7 +210,8 @@ func leaseLeft(until time.Time) time.Duration {
 	return max(time.Until(until), 1) // 0 would mean unknown
 }
 
-// patience returns a context in which an acquire may wait for the rest of the grab's waiting time.
+// patience returns a context in which an acquire waits no longer than the rest of the grab's
+// waiting time.
 func (a *attempt) patience(ctx context.Context) context.Context {
 	if a.TryOnce {
 		return lock.TryOnce(ctx)
@@ -216,14 +219,14 @@ func (a *attempt) patience(ctx context.Context) context.Context {
 	return lock.WaitAtMost(ctx, a.cfg.Lock.Wait-a.waited)
 }
 
-// Key returns the key of an order's lock. It contains the strategy, because the values have
+// Key returns the key of an order's lock. Each strategy has its own keys, because their values have
 // different types. The braces keep all keys of a lock on one master of a Cluster.
 func Key(strategy string, order int64) string { return fmt.Sprintf("grab:%s:{%d}", strategy, order) }
 
 func (a *attempt) key() string { return Key(a.lock.Name, a.Order) }
 
-// whileHeld returns a context that ends when the lease is lost, if the service aborts in that case.
-// The returned function stops watching.
+// whileHeld returns a context for the work. If the service aborts on a lost lease, the context ends
+// at the loss. The returned function frees the context.
 func (a *attempt) whileHeld(ctx context.Context, lease lock.Lease) (context.Context, func()) {
 	lost := lease.Lost()
 	if lost == nil {
@@ -278,7 +281,8 @@ func (a *attempt) read(ctx context.Context, rows order.Rows) (order.Order, error
 	return row, nil
 }
 
-// mayHave checks how many units the driver has, for guards whose write does not check this.
+// mayHave checks how many units the driver already has, if the guard does not check this at the
+// write.
 func (a *attempt) mayHave(ctx context.Context, rows order.Rows, row order.Order) error {
 	if row.Units == 0 || !a.lock.guard.LooksFirst() {
 		return nil
@@ -293,8 +297,8 @@ func (a *attempt) mayHave(ctx context.Context, rows order.Rows, row order.Order)
 	return err
 }
 
-// claim checks the lease again and writes the winner. Nothing cancels the write once it has begun,
-// because its result would be unknown. stock is the number of units that were left at the read.
+// claim checks the lease again and writes the winner. Nothing cancels a write that has begun,
+// because its result would be unknown. stock is how many units were left at the read.
 func (a *attempt) claim(ctx context.Context, rows order.Rows, lease lock.Lease, stock int64) error {
 	if err := a.lastLook(ctx, lease); err != nil {
 		return err
@@ -318,7 +322,7 @@ func (a *attempt) claim(ctx context.Context, rows order.Rows, lease lock.Lease, 
 	return err
 }
 
-// lastLook returns nil if the lease seems valid, or if the service ignores a loss.
+// lastLook returns an error if the lease is lost, unless the service ignores that.
 func (a *attempt) lastLook(ctx context.Context, lease lock.Lease) error {
 	if a.cfg.OnLost == Abort {
 		if err := a.check(ctx, lease); err != nil {
@@ -334,7 +338,7 @@ func (a *attempt) lastLook(ctx context.Context, lease lock.Lease) error {
 	return nil
 }
 
-// check asks the lock server whether the lease is valid, if possible.
+// check asks the lock server whether the lease is still valid, if the lock supports this.
 func (a *attempt) check(ctx context.Context, lease lock.Lease) error {
 	checker, ok := lease.(lock.Checker)
 	if !ok {
@@ -350,7 +354,7 @@ func (a *attempt) check(ctx context.Context, lease lock.Lease) error {
 	return err
 }
 
-// isLost reports whether the lease is known to be lost, without waiting.
+// isLost reports whether the lease is already known to be lost.
 func isLost(lease lock.Lease) bool {
 	select {
 	case <-lease.Lost():
@@ -378,7 +382,7 @@ func (a *attempt) work(ctx context.Context) error {
 	return sleep(ctx, a.cfg.Work)
 }
 
-// sleep simulates the driver's work. If ctx ends first, sleep returns its cause.
+// sleep simulates the driver's work. If ctx ends first, it returns the cause.
 func sleep(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return nil

@@ -22,15 +22,15 @@ import (
 
 // HTTPConfig configures the HTTP API of an instance.
 type HTTPConfig struct {
-	// Timeout limits a grab, including its wait for the lock. The claim and the release have other
-	// limits.
+	// Timeout limits a grab, including its wait for the lock. The claim and the release have their
+	// own limits.
 	Timeout time.Duration
 	// Public means that other hosts can reach the handler. Calls that change state then need
-	// AdminToken, and are refused if it is empty.
+	// AdminToken. If it is empty, they are refused.
 	Public     bool
 	AdminToken string
-	// Ready checks all dependencies. checks maps each of them to an error or nil, and ready reports
-	// whether enough of them work.
+	// Ready checks all dependencies. checks contains an error or nil for each, and ready means that
+	// enough of them work.
 	Ready   func(context.Context) (checks map[string]error, ready bool)
 	Metrics *Metrics
 	Log     *slog.Logger
@@ -47,7 +47,7 @@ const (
 //go:embed openapi.json
 var openAPI []byte
 
-// NewHandler returns the HTTP API of an instance, as described in openapi.json.
+// NewHandler returns the HTTP API of an instance, which openapi.json describes.
 func NewHandler(s *Service, cfg HTTPConfig) http.Handler {
 	return api{s, cfg}.routes()
 }
@@ -87,7 +87,8 @@ func (a api) routes() *gin.Engine {
 	return r
 }
 
-// json returns a handler that calls do and sends the result, or the status that fits the error.
+// json returns a handler that calls do and sends the result. If do fails, the handler sends the
+// status for the error.
 func (a api) json(status int, do func(context.Context, *gin.Context) (any, error)) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		ctx, cancel := context.WithTimeout(c.Request.Context(), a.http.Timeout)
@@ -158,7 +159,7 @@ func (a api) readGrab(c *gin.Context) (Request, error) {
 	return req, nil
 }
 
-// refuseGrab answers an invalid request like a grab.
+// refuseGrab answers an invalid request with the body of a grab's answer.
 func (a api) refuseGrab(c *gin.Context, req Request, err error) {
 	ans := Answer{
 		Outcome: Failed, Reason: "bad_body", Order: req.Order, Driver: req.Driver,
@@ -239,8 +240,8 @@ type StrategyView struct {
 	Source string                            `json:"source"`
 	Guard  order.Guard                       `json:"guard"`
 	Expect map[catalog.Fault]catalog.Verdict `json:"expect"` // the expected verdict under every fault
-	// Available reports whether this instance has the servers that the strategy needs. Missing
-	// names the others.
+	// Available reports whether this instance has all servers that the strategy needs. Missing
+	// names the servers that it lacks.
 	Available bool   `json:"available"`
 	Missing   string `json:"missing,omitempty"`
 }
@@ -267,7 +268,7 @@ type StrategyName struct {
 // CurrentStrategy is the body of the answers to GET and PUT /strategy.
 type CurrentStrategy struct {
 	Name string `json:"name"`
-	// LeaseMS is how long a lease lasts without renewal, which may differ from -ttl because servers
+	// LeaseMS is how long a lease lasts without renewal. It may differ from -ttl, because servers
 	// round it.
 	LeaseMS float64 `json:"lease_ms"`
 }
@@ -299,7 +300,7 @@ type Health struct {
 	Settings Settings `json:"settings"`
 }
 
-// Settings are settings of an instance that affect measurements.
+// Settings are the settings of an instance that affect measurements.
 type Settings struct {
 	WorkMS float64     `json:"work_ms"`
 	TTLMS  float64     `json:"ttl_ms"`
@@ -314,7 +315,7 @@ func (a api) healthz(context.Context, *gin.Context) (any, error) {
 	}}, nil
 }
 
-// Readiness is the answer to GET /readyz. Checks contains "ok" or the problem of each dependency.
+// Readiness is the answer to GET /readyz. Checks maps each dependency to "ok" or its problem.
 type Readiness struct {
 	Ready  bool              `json:"ready"`
 	Checks map[string]string `json:"checks"`
@@ -341,7 +342,7 @@ func (a api) readyz(c *gin.Context) {
 	c.JSON(status, r)
 }
 
-// Problem is the body of every refusal, except for grabs.
+// Problem is the body of every error response, except for grabs.
 type Problem struct {
 	Error string `json:"error"`
 }
@@ -371,8 +372,8 @@ func orderID(c *gin.Context) (int64, error) {
 	return id, nil
 }
 
-// readBody reads a JSON object into v and refuses unknown fields. It reads to the end, because
-// net/http only then notices that the client hangs up.
+// readBody reads a JSON object into v and rejects unknown fields. It reads the whole body, because
+// net/http does not notice a disconnect before that.
 func readBody(c *gin.Context, v any) error {
 	conn := http.NewResponseController(c.Writer)
 	_ = conn.SetReadDeadline(time.Now().Add(bodyTimeout)) // this fails only in tests, whose response recorder has no deadline

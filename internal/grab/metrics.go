@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Metrics counts grabs in its own Prometheus registry, to which other packages may add metrics.
+// Metrics counts grabs in a Prometheus registry, to which other packages may add metrics.
 type Metrics struct {
 	*prometheus.Registry
 	grabs, lost              *prometheus.CounterVec
@@ -17,7 +17,7 @@ type Metrics struct {
 	inFlight                 prometheus.Gauge
 }
 
-// histogram returns a histogram for each strategy, from 0.5 ms to 33 s.
+// histogram returns a histogram for each strategy, with buckets from 0.5 ms to 33 s.
 func histogram(name, help string) *prometheus.HistogramVec {
 	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: name, Help: help, Buckets: prometheus.ExponentialBuckets(0.0005, 2, 17),
@@ -50,7 +50,7 @@ func NewMetrics() *Metrics {
 	return m
 }
 
-// count runs a grab and updates the metrics.
+// count runs a grab and updates the metrics with its result.
 func (m *Metrics) count(grab func() Answer) Answer {
 	m.inFlight.Inc()
 	defer m.inFlight.Dec()

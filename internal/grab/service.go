@@ -13,7 +13,7 @@ import (
 	"grablab/internal/order"
 )
 
-// OnLost says what a holder does when it learns that its lease is lost.
+// OnLost tells a holder what to do when it learns that its lease is lost.
 type OnLost string
 
 // What a holder may do after losing its lease.
@@ -48,7 +48,7 @@ type Service struct {
 	locks map[string]*building // by strategy; each is built on first use
 }
 
-// building is a lock, or the attempt to create it.
+// building is a lock that is being created or has been created.
 type building struct {
 	done chan struct{}
 	lock *guardedLock // nil if it could not be built
@@ -80,8 +80,8 @@ func New(cfg Config) (*Service, error) {
 // Strategy returns the name of the current strategy.
 func (s *Service) Strategy() string { return s.current.Load().Name }
 
-// Lease returns how long a lease lasts without renewal, which may differ from the TTL because
-// servers round it.
+// Lease returns how long a lease lasts without renewal. It may differ from the TTL, because servers
+// round it.
 func (s *Service) Lease() time.Duration {
 	return lock.LeaseOf(s.current.Load().Locker, s.cfg.Lock.TTL)
 }
@@ -96,8 +96,8 @@ func (s *Service) Switch(name string) error {
 	return nil
 }
 
-// lockOf returns the lock of a strategy and creates it on first use. Meanwhile, other strategies
-// are not blocked.
+// lockOf returns the lock of a strategy, and creates it on first use. Creating a lock does not
+// block other strategies.
 func (s *Service) lockOf(name string) (*guardedLock, error) {
 	s.mu.Lock()
 	b, begun := s.locks[name]

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Clock returns a clock that all processes of the host share (CLOCK_MONOTONIC). It uses Go's
-// monotonic clock, which is cheaper, and measures the offset once.
+// Clock returns a clock that is the same for all processes on the host (CLOCK_MONOTONIC). It
+// measures the offset of Go's monotonic clock once, because reading that clock is cheaper.
 func Clock() func() time.Duration {
 	var (
 		origin   time.Time

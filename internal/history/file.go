@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// File records events as JSON lines with one write(2) each. If the process is killed, at most the
-// last line is incomplete.
+// File writes each event as a line of JSON with one write(2). If the process is killed, only the
+// last line can be incomplete.
 type File struct {
 	instance    string
 	incarnation int
@@ -25,7 +25,7 @@ type File struct {
 	err  error // the first failure
 }
 
-// Create opens the event file of an instance, and appends to earlier events.
+// Create opens the event file of an instance and keeps earlier events.
 func Create(path, instance string) (*File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o644)
 	if err != nil {
@@ -38,7 +38,7 @@ func Create(path, instance string) (*File, error) {
 	return &File{instance: instance, incarnation: last + 1, clock: Clock(), file: f}, nil
 }
 
-// Record appends e. If that fails, Seq has a gap and Close returns the error.
+// Record appends e. If that fails, the file has a gap, and Close returns the error.
 func (f *File) Record(e Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -60,15 +60,15 @@ func (f *File) Record(e Event) {
 	}
 }
 
-// Close closes the file and returns the first error of Record.
+// Close closes the file and returns the first error that Record had.
 func (f *File) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return errors.Join(f.err, f.file.Close())
 }
 
-// mend adds a newline after an incomplete last line. It returns the last incarnation in the file,
-// or 0.
+// mend completes an unfinished last line with a newline. It returns the last incarnation in the
+// file, or 0.
 func mend(f *os.File) (incarnation int, err error) {
 	tail, _, err := readTail(f)
 	if err != nil || len(tail) == 0 {
@@ -82,14 +82,14 @@ func mend(f *os.File) (incarnation int, err error) {
 	return lastIncarnation(tail), nil
 }
 
-// End returns the end of the last complete line. Readers should stop there while the file is being
-// written.
+// End returns the position after the last complete line. Readers should stop there while the file
+// is being written.
 func End(f *os.File) (int64, error) {
 	tail, size, err := readTail(f)
 	return size - int64(len(tail)-bytes.LastIndexByte(tail, '\n')-1), err
 }
 
-// readTail reads the end of a file, which contains at least one line.
+// readTail reads the end of a file. The tail contains at least one complete line if there is one.
 func readTail(f *os.File) (tail []byte, size int64, err error) {
 	info, err := f.Stat()
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package history records what happened in a run. Each Event has a time from a clock that all
-// processes of the host share.
+// Package history records the events of a run. Their times come from a clock that all processes on
+// the host share.
 package history
 
 import "time"
@@ -7,11 +7,11 @@ import "time"
 // ProbeDriver is the first driver id for test grabs. No load uses these ids.
 const ProbeDriver = 1_000_000_000
 
-// Kind says how far an operation has come, as in Jepsen.
+// Kind tells whether an operation has started or how it ended, as in Jepsen.
 type Kind string
 
-// The kinds of events. An operation that ends with Fail had no effect. One that ends with Info may
-// have had an effect.
+// Kinds of events. An operation that ends with Fail had no effect. After Info, it may have had an
+// effect.
 const (
 	Invoke Kind = "invoke"
 	OK     Kind = "ok"
@@ -32,8 +32,8 @@ const (
 	Strike  = "strike"  // a fault stops or hits a grab, and the note says where; OK means that the grab continues
 )
 
-// Code tells programs why an operation failed, while the note is for people. For a read that
-// succeeded, it says what was read: Open or Taken.
+// Code tells programs why an operation failed, while Note is for people. For a successful read, it
+// tells whether the order was open or taken.
 type Code string
 
 // Codes that are needed to judge events. In old files, reads have no code.
@@ -53,7 +53,7 @@ type Event struct {
 	Seq      uint64        `json:"seq"`  // counts the events of an instance; a gap means that an event was lost
 	T        time.Duration `json:"t_ns"` // CLOCK_MONOTONIC of the host
 	Instance string        `json:"instance"`
-	// Incarnation counts the starts of an instance. Each begins with a Seq of 1.
+	// Incarnation counts the starts of an instance. Seq begins at 1 after each start.
 	Incarnation int    `json:"incarnation,omitempty"`
 	Kind        Kind   `json:"kind"`
 	Op          string `json:"op"`
@@ -63,13 +63,13 @@ type Event struct {
 	Token       string `json:"token,omitempty"` // the token of the attempt
 	Fence       uint64 `json:"fence,omitempty"`
 	Code        Code   `json:"code,omitempty"`
-	// Lease is how long the lease lasts without renewal, according to its holder. It is Endless if
-	// it never expires, and 0 if unknown.
+	// Lease is how long the holder believes that its lease lasts without renewal. It is Endless if
+	// the lease never expires, or 0 if unknown.
 	Lease time.Duration `json:"lease_ns,omitempty"`
 	Note  string        `json:"note,omitempty"`
 }
 
-// Recorder takes events. It fills in Seq, T and Instance. It is safe for concurrent use.
+// Recorder records events. It sets Seq, T and Instance. It is safe for concurrent use.
 type Recorder interface {
 	Record(Event)
 }

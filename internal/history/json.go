@@ -6,14 +6,14 @@ import (
 	"unicode/utf8"
 )
 
-// maxText limits each text of an event in bytes, so that a line is at most maxLine long.
+// maxText limits each text of an event in bytes, so that no line is longer than maxLine.
 const (
 	maxText = 1 << 10
 	maxLine = 64 << 10
 )
 
 // AppendJSON appends e as a line of JSON without a newline. It is faster than encoding/json, and
-// cuts texts longer than 1 KiB.
+// shortens texts of more than 1 KiB.
 func (e Event) AppendJSON(b []byte) []byte {
 	b = append(b, `{"seq":`...)
 	b = strconv.AppendUint(b, e.Seq, 10)

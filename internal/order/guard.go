@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// condition returns the SQL and its arguments for the WHERE clause of the write. This condition
-// decides whether the claim is written, and judge then only explains it.
+// condition returns a condition for the WHERE clause of the write, with its arguments. The
+// condition decides whether the claim is written, and judge only explains the result.
 func (c Claim) condition(g Guard) (string, []any) {
 	switch g {
 	case Guarded:
@@ -20,8 +20,8 @@ func (c Claim) condition(g Guard) (string, []any) {
 		if c.Stock > 0 {
 			return " AND fence = ?", []any{c.Fence} // judgeLimit looks for the claim's own row in the ledger
 		}
-		// The second half excludes a row that this claim has already written, because a repeated
-		// write must not reach the ledger again (F33).
+		// The second half excludes a row that this claim has already written, so that a repeated
+		// write does not reach the ledger (F33).
 		return " AND fence = ? AND NOT (status = 1 AND driver_id = ?)", []any{c.Fence, c.Driver}
 	default:
 		return "", nil
@@ -29,7 +29,7 @@ func (c Claim) condition(g Guard) (string, []any) {
 }
 
 // sold returns the SQL that sets the status and the counter. The status comes first, because it
-// depends on the old counter and MySQL evaluates from left to right.
+// depends on the old counter, and MySQL evaluates from left to right.
 func (c Claim) sold(g Guard) (string, []any) {
 	switch {
 	case c.Stock == 0:
@@ -41,7 +41,7 @@ func (c Claim) sold(g Guard) (string, []any) {
 	}
 }
 
-// statusOf returns the status of an order that has this number of units left.
+// statusOf returns the status of an order that has this many units left.
 func statusOf(stock int64) int {
 	if stock > 0 {
 		return Open
@@ -49,7 +49,7 @@ func statusOf(stock int64) int {
 	return Grabbed
 }
 
-// sell changes an order in memory as sold does in SQL.
+// sell changes an order in memory in the same way as the SQL of sold.
 func (o *Order) sell(c Claim, g Guard) {
 	switch {
 	case o.Units == 0:
@@ -63,7 +63,8 @@ func (o *Order) sell(c Claim, g Guard) {
 	o.Status = statusOf(o.Stock)
 }
 
-// judge returns nil if the guard lets the claim write, or an error that explains why not.
+// judge returns nil if the guard allows the claim to write, or else an error that explains the
+// reason.
 func (c Claim) judge(o Order, g Guard) error {
 	same := o.Status == Grabbed && o.Fence == c.Fence
 	switch {
@@ -86,15 +87,14 @@ func (c Claim) judge(o Order, g Guard) error {
 	}
 }
 
-// writesAnyway reports whether the guard updates the order whatever its state.
+// writesAnyway reports whether the guard updates the order in every state.
 func (g Guard) writesAnyway() bool { return g == Naive || g == Decrement || g == Unique }
 
-// limits reports whether the write checks how many units the driver has.
+// limits reports whether the write checks how many units the driver already has.
 func (c Claim) limits(g Guard) bool { return c.Stock > 0 && !g.LooksFirst() && g != Decrement }
 
-// judgeLimit returns nil if the driver may have another unit. If one of its ledger rows belongs to
-// this claim, it returns ErrTaken, because the write was repeated (F33). Otherwise it may return
-// ErrLimit.
+// judgeLimit returns nil if the driver may have another unit, or else ErrLimit. It returns ErrTaken
+// if this claim has already written a row, because then the write was repeated (F33).
 func (c Claim) judgeLimit(held []Grab) error {
 	if slices.ContainsFunc(held, func(g Grab) bool { return g.Token == c.Token }) {
 		return ErrTaken
@@ -105,8 +105,7 @@ func (c Claim) judgeLimit(held []Grab) error {
 	return nil
 }
 
-// validate returns an error if the claim lacks something that the guard needs, such as a fencing
-// token.
+// validate returns an error if the claim lacks what the guard needs, such as a fencing token.
 func (c Claim) validate(g Guard) error {
 	if _, err := ParseGuard(string(g)); err != nil {
 		return notWritten(err)
@@ -123,15 +122,15 @@ func (c Claim) validate(g Guard) error {
 	return nil
 }
 
-// maxToken is the size of the token column. Some servers truncate longer tokens, and lookAgain
+// maxToken is the size of the token column. Some servers truncate longer tokens, and then lookAgain
 // would not find the claim.
 const maxToken = 255
 
-// notWritten marks err as the error of a claim that wrote nothing.
+// notWritten wraps err to say that the claim wrote nothing.
 func notWritten(err error) error { return fmt.Errorf("%w: %w", ErrNotWritten, err) }
 
-// MaxCreate is how many orders one Create can open in a single statement. Servers accept 16 MiB by
-// default.
+// MaxCreate limits how many orders one call of Create can open. It needs a single statement, and
+// servers accept 16 MiB by default.
 const MaxCreate = 500_000
 
 // MaxStock is the largest number of units of one order.

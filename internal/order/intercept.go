@@ -9,7 +9,7 @@ import (
 // CallKind names a method of a Store or a Tx.
 type CallKind string
 
-// The methods of a Store or a Tx.
+// Methods of a Store or a Tx.
 const (
 	ReadCall     CallKind = "read"
 	ClaimCall    CallKind = "claim"
@@ -19,8 +19,8 @@ const (
 	HeldCall     CallKind = "held"
 )
 
-// Call is a call of a store, with its arguments and later its result. It is one step of a schedule,
-// even if it needs several statements.
+// Call is a call of a store's method, with its arguments and its result. It is one step of a
+// schedule, even if it needs several statements.
 type Call struct {
 	Kind CallKind
 	Over Tx // the session of the call; nil if the store picks one
@@ -38,12 +38,12 @@ type Call struct {
 	Err    error
 }
 
-// Around is called in place of a store's method. send makes the call and fills in the result. The
+// Around is called instead of a store's method. send makes the call and stores the result. The
 // caller gets the error that Around returns.
 type Around func(ctx context.Context, c *Call, send func(context.Context) error) error
 
-// Intercept returns a Store whose reads and claims go through around, as do the calls of its
-// sessions. Begin, Create and Ledger do not.
+// Intercept returns a Store that passes reads and claims to around, including those of its
+// sessions. Begin, Create and Ledger are called directly.
 func Intercept(s Store, around Around) Store {
 	return interceptedStore{interceptedRows{s, nil, around}, s}
 }
@@ -102,7 +102,7 @@ type interceptedRows struct {
 	around Around
 }
 
-// Read returns the order even with an error.
+// Read returns the order even if there is an error.
 func (r interceptedRows) Read(ctx context.Context, id int64, fence uint64) (Order, error) {
 	c := &Call{Kind: ReadCall, Over: r.over, Fence: fence}
 	err := r.around.call(ctx, c, func(ctx context.Context) (err error) {

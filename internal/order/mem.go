@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// Mem is a Store in memory for the explorer, with the same answers as a database. A caller that
-// waits for a lock waits on a channel, which the explorer's scheduler can see. Locks are granted in
-// order of arrival. The zero value is ready to use.
+// Mem is a Store in memory for the explorer. It gives the same answers as a database, and grants
+// locks in order of arrival. A caller waits for a lock on a channel, which the explorer can see.
+// The zero value is ready to use.
 type Mem struct {
 	mu       sync.Mutex // never held while waiting
 	orders   []*memOrder
@@ -84,7 +84,7 @@ func (m *Mem) Begin(ctx context.Context) (Tx, error) {
 	return t, nil
 }
 
-// Restart ends every session, like a restart of a server. The data stays.
+// Restart ends every session, as a restart of a server does. The data stays.
 func (m *Mem) Restart() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -102,7 +102,7 @@ func (m *Mem) find(id int64) (*memOrder, error) {
 	return m.orders[id-1], nil
 }
 
-// memTx is a session. For a single statement, only m is set.
+// memTx is a session. For a single statement, it only has the field m.
 type memTx struct {
 	m     *Mem
 	lost  chan struct{} // closed when the session ends
@@ -110,7 +110,7 @@ type memTx struct {
 	names []*turn
 }
 
-// memRow is a locked row, with the fence as the transaction sees it.
+// memRow is a locked row, with the fence that the transaction sees.
 type memRow struct {
 	*memOrder
 	fence uint64
@@ -307,8 +307,8 @@ func (t *memTx) alive(ctx context.Context) error {
 	}
 }
 
-// take waits for a lock until the timeout, or forever if that is nil. It releases the store's mutex
-// meanwhile.
+// take waits for a lock until the timeout, or forever if timeout is nil. It unlocks the store's
+// mutex while it waits.
 func (t *memTx) take(ctx context.Context, l *turn, timeout <-chan time.Time) (bool, error) {
 	if err := t.alive(ctx); err != nil {
 		return false, err
@@ -350,7 +350,8 @@ func timerFor(wait time.Duration) <-chan time.Time {
 	return now
 }
 
-// turn is a lock with a queue, in which the first one holds the lock. Its channel is closed.
+// turn is a lock with a queue. The first one in the queue holds the lock, and its channel is
+// closed.
 type turn struct{ queue []chan struct{} }
 
 func (l *turn) join() chan struct{} {
@@ -364,7 +365,7 @@ func (l *turn) join() chan struct{} {
 
 func (l *turn) first(c chan struct{}) bool { return l.queue[0] == c }
 
-// leave removes a waiter from the queue. If it held the lock, the next one gets it.
+// leave removes a waiter from the queue. If the waiter held the lock, the next one gets it.
 func (l *turn) leave(c chan struct{}) {
 	i := slices.Index(l.queue, c)
 	l.queue = slices.Delete(l.queue, i, i+1)
@@ -373,5 +374,5 @@ func (l *turn) leave(c chan struct{}) {
 	}
 }
 
-// pass gives the lock to the next one in the queue.
+// pass gives the lock to the next waiter in the queue.
 func (l *turn) pass() { l.leave(l.queue[0]) }

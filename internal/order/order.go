@@ -39,13 +39,13 @@ var (
 type Order struct {
 	ID     int64 `json:"order_id"`
 	Status int   `json:"status"`
-	// Driver is the winner according to the row, or 0. Under the naive guard, it is the last driver
+	// Driver is the winner according to the row, or 0. With the guard Naive, it is the last driver
 	// that wrote.
 	Driver int64 `gorm:"column:driver_id" json:"driver_id,omitempty"`
-	// Fence is the highest fencing token that the row has seen.
+	// Fence is the highest fencing token that was compared with the row.
 	Fence uint64 `json:"fence"`
-	// Units is the original number of units, and Stock is how many are left according to the
-	// counter. It is negative if too many were sold. Both are 0 for an order of one unit.
+	// Units is the original number of units. Stock is how many are left according to the counter,
+	// and is negative if too many were sold. Both are 0 for an order of one unit.
 	Units int64 `json:"units,omitempty"`
 	Stock int64 `json:"-"`
 }
@@ -62,7 +62,7 @@ func (o Order) Left() int64 {
 	}
 }
 
-// Grab is a row of the ledger, for one unit of an order. Rows beyond the number of units are
+// Grab is a row of the ledger, which records the sale of one unit. Additional rows are
 // double-grabs. No unique key prevents them, because the ledger must record what really happened.
 type Grab struct {
 	ID       int64     `json:"grab_id"`
@@ -85,7 +85,7 @@ type Claim struct {
 	Fence    uint64 // fencing token of the lease; 0 if the lock has none
 
 	// Stock is how many units were left at the read, or 0 for an order of one unit. PerDriver is
-	// how many units a driver may have, where 0 means 1.
+	// how many units a driver may have. 0 means 1.
 	Stock     int64
 	PerDriver int
 }
@@ -96,25 +96,25 @@ func (c Claim) limit() int { return max(c.PerDriver, 1) }
 // Guard is the condition of the write.
 type Guard string
 
-// The guards, from the article's to the strictest. For several units, those that only compare
-// tokens write the counter that was read, minus one.
+// Guards decide which claims are written. If an order has several units, guards that only compare
+// tokens write the counter from the read, minus one.
 const (
-	// Naive writes whatever the state of the order, as in the source article. For several units, it
-	// writes the counter that was read, minus one, so it may overwrite another update.
+	// Naive writes in every state of the order, as in the source article. For several units, it
+	// writes the counter from the read, minus one, so it may overwrite another update.
 	Naive Guard = "naive"
-	// Guarded writes only if the order is open. For several units, it decrements the counter if any
-	// are left.
+	// Guarded writes only if the order is open. For several units, it decrements the counter if
+	// units are left.
 	Guarded Guard = "guarded"
-	// FenceWrite compares the token only at the write. It is not safe, because a read does not stop
-	// older tokens.
+	// FenceWrite compares the token only at the write. This is not safe, because a read does not
+	// stop older tokens.
 	FenceWrite Guard = "fence-write"
-	// Fenced raises the row's token at the read and compares it at the write.
+	// Fenced records the token at the read and compares it at the write.
 	Fenced Guard = "fenced"
-	// Decrement decrements the counter without a condition. It suits strategies that decide earlier
-	// who gets a unit. For one unit, it equals Naive.
+	// Decrement decrements the counter without a condition. It is for strategies that decide
+	// earlier who gets a unit. For one unit, it equals Naive.
 	Decrement Guard = "decrement"
 	// Unique inserts the order into a table with a unique key, so only the first insert succeeds.
-	// It only suits orders of one unit.
+	// It works only for orders of one unit.
 	Unique Guard = "unique"
 )
 
@@ -141,7 +141,7 @@ func ParseGuard(name string) (Guard, error) {
 // NeedsFence reports whether the guard needs a fencing token.
 func (g Guard) NeedsFence() bool { return g == FenceWrite || g == Fenced }
 
-// RefusesUnits explains why the guard cannot sell this number of units, or returns "".
+// RefusesUnits explains why the guard cannot sell this many units, or returns "".
 func (g Guard) RefusesUnits(units int) string {
 	if g != Unique || units <= 1 {
 		return ""
@@ -150,13 +150,13 @@ func (g Guard) RefusesUnits(units int) string {
 }
 
 // LooksFirst reports whether the driver's units are counted at the read and not at the write. Two
-// requests of one driver may then both find none.
+// requests of a driver may then both count none.
 func (g Guard) LooksFirst() bool { return g == Naive }
 
-// absolute reports whether the guard writes the counter that was read, minus one.
+// absolute reports whether the guard writes the counter from the read, minus one.
 func (g Guard) absolute() bool { return g != Decrement && g != Guarded }
 
-// Shows returns the facts about a failed order that follow from the guard.
+// Shows returns the facts that the guard reveals about a failed order.
 func (g Guard) Shows() catalog.Facts {
 	if g == FenceWrite {
 		return catalog.FenceAtWrite
@@ -166,15 +166,14 @@ func (g Guard) Shows() catalog.Facts {
 
 // Rows are the operations on an order under a lock.
 type Rows interface {
-	// Read returns the order from the primary. If fence is not 0, it also raises the row's fence,
-	// in one transaction. It returns ErrStale with the order if the row has seen this token or a
-	// newer one, and ErrNotFound if there is no such order.
+	// Read returns the order from the primary. If fence is not 0, it also records the token in the
+	// row. If the row has seen this token or a newer one, it returns ErrStale with the order.
 	Read(ctx context.Context, id int64, fence uint64) (Order, error)
 
-	// Claim writes the winner and its ledger row in one transaction. Nil means that the claim is
-	// written. ErrTaken, ErrStale and ErrNotWritten mean that it is not. After other errors, the
-	// outcome is unknown. If the answer to the commit is lost, Claim first looks for its row in the
-	// ledger, for at most LookAgain.
+	// Claim writes the winner and its ledger row in one transaction. ErrTaken, ErrStale and
+	// ErrNotWritten mean that nothing was written. After other errors, the outcome is unknown. If
+	// the answer to the commit is lost, Claim looks for its row in the ledger, for at most
+	// LookAgain.
 	Claim(ctx context.Context, c Claim, g Guard) error
 
 	// Held returns how many units of the order the driver has.
@@ -184,7 +183,7 @@ type Rows interface {
 // ErrNotWritten means that a claim wrote nothing.
 var ErrNotWritten = errors.New("order: not written")
 
-// Store holds the orders and the ledger. It is safe for concurrent use.
+// Store stores the orders and the ledger. It is safe for concurrent use.
 type Store interface {
 	Rows
 
@@ -194,31 +193,31 @@ type Store interface {
 	// Ledger returns the ledger rows of count orders in the order of writing.
 	Ledger(ctx context.Context, first int64, count int) ([]Grab, error)
 
-	// Begin reserves a database session. It returns ErrUnsupported if the database has none, and
-	// ErrExhausted if none became free.
+	// Begin reserves a database session. It returns ErrUnsupported if the database has no sessions,
+	// and ErrExhausted if none became free.
 	Begin(ctx context.Context) (Tx, error)
 }
 
-// ErrUnsupported means that this database cannot do this.
+// ErrUnsupported means that this database does not support the call.
 var ErrUnsupported = errors.New("order: not supported by this database")
 
-// ErrExhausted means that all sessions stayed in use.
+// ErrExhausted means that all sessions were in use for too long.
 var ErrExhausted = errors.New("order: every session is in use")
 
-// Tx is a database session, for locks in the database. If it ends, its locks end, and so do its
-// reads and claims.
+// Tx is a database session, for locks in the database. When it ends, so do its locks, reads and
+// claims.
 type Tx interface {
 	Rows
 
-	// LockRow locks the order's row (SELECT … FOR UPDATE) until a Claim commits or Close. It
-	// returns false if the row stays locked for the whole wait, which databases round up to
+	// LockRow locks the order's row (SELECT … FOR UPDATE) until a Claim commits or the session is
+	// closed. It returns false if the row stays locked during the wait, which databases round up to
 	// seconds.
 	LockRow(ctx context.Context, id int64, wait time.Duration) (bool, error)
 
-	// LockName takes a named lock (GET_LOCK). The wait and the result are as in LockRow.
+	// LockName takes a named lock (GET_LOCK). wait and the result are as in LockRow.
 	LockName(ctx context.Context, name string, wait time.Duration) (bool, error)
 
-	// Close ends the session and its locks. Committed claims stay. An error means that the session
-	// was lost earlier.
+	// Close ends the session and its locks, but not committed claims. An error means that the
+	// session was lost earlier.
 	Close(ctx context.Context) error
 }

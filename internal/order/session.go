@@ -11,12 +11,11 @@ import (
 	"gorm.io/gorm"
 )
 
-// session is a reserved connection. Its statements use that connection or fail, because
-// database/sql never replaces a reserved connection.
+// session is a reserved connection, which database/sql never replaces.
 //
-// Transactions start and end by statements instead of sql.Tx, for three reasons. A context
-// can end a COMMIT that hangs. The session knows whether a COMMIT was sent. And a row lock
-// can outlive the context under which it was taken.
+// Transactions use statements instead of sql.Tx, so that a context can end a COMMIT that hangs, and
+// the session knows whether a COMMIT was sent. A row lock can also outlive the context of the call
+// that took it.
 type session struct {
 	*SQL
 	conn  *sql.Conn
@@ -35,7 +34,7 @@ func (s *SQL) session(ctx context.Context) (*session, error) {
 // close returns the connection to the pool.
 func (x *session) close() { _ = x.conn.Close() } // this fails only if the connection is closed
 
-// discard closes the connection, and so ends everything that the server keeps for it.
+// discard closes the connection, so that the server ends its transaction and its locks.
 func (x *session) discard(why error) {
 	x.dead, x.begun = why, false
 	_ = x.conn.Raw(func(any) error { return driver.ErrBadConn })
@@ -51,7 +50,7 @@ func (x *session) db(ctx context.Context) *gorm.DB {
 // errNoAnswer means that a COMMIT was sent but not confirmed.
 var errNoAnswer = errors.New("order: commit was not answered")
 
-// transact runs write in a transaction and ends it. After errNoAnswer, it may be committed. After
+// transact runs write in a transaction. After errNoAnswer, the transaction may be committed. After
 // any other error, it is not.
 func (x *session) transact(ctx context.Context, write func(tx *gorm.DB) error) error {
 	if err := x.begin(ctx); err != nil {
@@ -88,11 +87,11 @@ func (x *session) begin(ctx context.Context) error {
 	return nil
 }
 
-// undoLimit limits a rollback for a caller whose context has ended.
+// undoLimit limits a rollback after the caller's context has ended.
 const undoLimit = 5 * time.Second
 
-// rollback ends the transaction. If that fails, it closes the connection, so that the pool never
-// gets one with an open transaction.
+// rollback ends the transaction. If that fails, it closes the connection, so that no open
+// transaction returns to the pool.
 func (x *session) rollback(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
 	defer cancel()
@@ -107,8 +106,8 @@ func (x *session) rollback(ctx context.Context) error {
 	return nil
 }
 
-// raise increases the fence of the order and reads the order in one transaction. A lost answer does
-// no harm, because the next token is higher.
+// raise records the fence in the order's row and reads the order in one transaction. A lost answer
+// does no harm, because the next token is higher.
 func (x *session) raise(ctx context.Context, id int64, fence uint64) (o Order, err error) {
 	err = x.transact(ctx, func(tx *gorm.DB) error {
 		o, err = raise(tx, id, fence)
@@ -129,7 +128,7 @@ func raise(tx *gorm.DB, id int64, fence uint64) (Order, error) {
 	return o, err
 }
 
-// Claim writes and commits. It ends the transaction, unless the claim is invalid.
+// Claim writes and commits. It ends the transaction unless the claim is invalid.
 func (x *session) Claim(ctx context.Context, c Claim, g Guard) error {
 	if err := c.validate(g); err != nil {
 		return err
@@ -145,8 +144,8 @@ func (x *session) Claim(ctx context.Context, c Claim, g Guard) error {
 	}
 }
 
-// write sets the winner and appends to the ledger. The number of changed rows shows whether the
-// guard allowed it. If not, it reads the order to find the reason.
+// write sets the winner and adds a row to the ledger. If no row has changed, the guard refused the
+// write, and write reads the order to find the reason.
 func (x *session) write(tx *gorm.DB, c Claim, g Guard) error {
 	if g == Unique {
 		if err := x.grant(tx, c); err != nil {
@@ -184,7 +183,7 @@ func (x *session) write(tx *gorm.DB, c Claim, g Guard) error {
 		if err != nil {
 			return err
 		}
-		// Writing the same values again changes no row, but counts as a write.
+		// Writing the same values changes no row, but counts as a write.
 	}
 	err := tx.Exec("INSERT INTO grabs (order_id, driver_id, instance, strategy, token, fence, grabbed_at)"+
 		" VALUES (?, ?, ?, ?, ?, ?, "+x.now+")",
@@ -210,8 +209,8 @@ func (x *session) grant(tx *gorm.DB, c Claim) error {
 // LookAgain limits the search for a claim whose commit was not confirmed.
 const LookAgain = 5 * time.Second
 
-// lookAgain finds out whether a claim with an unconfirmed commit was written (F33). It locks the
-// order's row first, because the commit may still be running.
+// lookAgain finds out whether a claim was written although its commit was not confirmed (F33). It
+// locks the order's row first, because the commit may still be running.
 func (s *SQL) lookAgain(ctx context.Context, c Claim, lost error) error {
 	if c.Token == "" {
 		return fmt.Errorf("order: a claim without a token cannot be found again: %w", lost)
@@ -219,8 +218,7 @@ func (s *SQL) lookAgain(ctx context.Context, c Claim, lost error) error {
 	rows, err := s.written(ctx, c)
 	switch {
 	case err != nil:
-		// Include this error only as text, because it may wrap ErrNotWritten, which would be wrong
-		// here.
+		// Include this error only as text. It may wrap ErrNotWritten, which would be wrong here.
 		return fmt.Errorf("order: the claim's outcome is unknown, because the ledger cannot be read (%v): %w", err, lost)
 	case rows == 0:
 		return notWritten(lost)
@@ -229,7 +227,7 @@ func (s *SQL) lookAgain(ctx context.Context, c Claim, lost error) error {
 	return nil
 }
 
-// written counts the ledger rows of a claim while the order's row is locked.
+// written counts the ledger rows of a claim, while it has locked the order's row.
 func (s *SQL) written(ctx context.Context, c Claim) (int64, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), LookAgain)
 	defer cancel()

@@ -19,14 +19,14 @@ import (
 // SQL is a Store in a database, through gorm.
 type SQL struct {
 	dialect
-	// reads and writes are the same pool, except for SQLite, where writers queue.
+	// reads and writes are the same pool, except for SQLite, where writers wait in a queue.
 	reads, writes *sql.DB
 	pins          chan struct{} // one entry for each session that Begin has reserved
 	gorm          *gorm.DB
 	log           *slog.Logger
 }
 
-// dialect describes how one database differs from others.
+// dialect describes how one kind of database differs from others.
 type dialect struct {
 	schema   migrations.Dialect
 	sessions bool   // whether its sessions have row locks and named locks
@@ -39,22 +39,23 @@ type dialect struct {
 
 // Options are the options of Connect. The zero value of a field means its default.
 type Options struct {
-	// Wrap wraps the driver to see every statement. It may be nil.
+	// Wrap wraps the driver so that it sees every statement. It may be nil.
 	Wrap func(driver.Connector) driver.Connector
-	// MaxConns limits the open connections. The minimum is 2. The default of 64 suits two instances
-	// and a server with the usual limit of 151. Begin reserves at most three quarters of them.
+	// MaxConns limits the open connections. It must be at least 2. The default of 64 is enough for
+	// two instances, and fits into the usual limit of 151. Sessions use at most three quarters of
+	// the connections.
 	MaxConns int
-	// Log gets messages about broken connections and unconfirmed commits, or nothing if it is nil.
+	// Log gets messages about broken connections and unconfirmed commits. It may be nil.
 	Log *slog.Logger
 }
 
 // ErrBadDSN means that the text is not a database address.
 var ErrBadDSN = errors.New("order: bad database address")
 
-// LedgerQuery selects the order and the driver of each grab, from a first order to a last one.
+// LedgerQuery selects the order and the driver of each grab, for a range of order ids.
 const LedgerQuery = "SELECT order_id, driver_id FROM grabs WHERE order_id BETWEEN ? AND ? ORDER BY id"
 
-// Connect opens the database of dsn, such as "sqlite:/path/file.db" or
+// Connect opens the database at dsn, such as "sqlite:/path/file.db" or
 // "user:password@tcp(host:port)/name". It does not create tables. The error wraps ErrBadDSN if dsn
 // is invalid.
 func Connect(ctx context.Context, dsn string, opts Options) (*SQL, error) {
@@ -101,7 +102,7 @@ func pool(c driver.Connector, size int) *sql.DB {
 	return db
 }
 
-// Migrate creates the tables or updates them. Several instances may call it at once.
+// Migrate creates or updates the tables. Several instances may call it at once.
 func (s *SQL) Migrate(ctx context.Context) error { return migrations.Up(ctx, s.reads, s.schema) }
 
 // DB returns the connection pool.
@@ -132,7 +133,7 @@ func (s *SQL) Version(ctx context.Context) (string, error) {
 	return ProductOf(text), nil
 }
 
-// Read implements Rows. Without a fence, it sends a single statement and takes no lock.
+// Read implements Rows. If fence is 0, it sends only one statement and takes no lock.
 func (s *SQL) Read(ctx context.Context, id int64, fence uint64) (Order, error) {
 	if fence == 0 {
 		return find(s.gorm.WithContext(ctx), id)
@@ -193,7 +194,7 @@ func (s *SQL) Ledger(ctx context.Context, first int64, count int) ([]Grab, error
 	return grabs, nil
 }
 
-// find reads one order with the clauses in db.
+// find reads one order with the clauses of db.
 func find(db *gorm.DB, id int64) (Order, error) {
 	var o Order
 	err := db.Take(&o, id).Error
@@ -206,8 +207,9 @@ func find(db *gorm.DB, id int64) (Order, error) {
 	return o, nil
 }
 
-// rowsOf returns a driver's ledger rows for an order. A locking read could cause a deadlock with
-// claims on neighbouring orders, so only TiDB, which needs it, executes the clause in the comment.
+// rowsOf returns a driver's ledger rows for an order. Only TiDB executes the clause in the comment
+// and locks the rows. In other databases, this could cause a deadlock with claims on neighbouring
+// orders.
 func rowsOf(db *gorm.DB, id, driver int64) (held []Grab, err error) {
 	err = db.Raw("SELECT id, token FROM grabs WHERE order_id = ? AND driver_id = ? /*T! FOR UPDATE */", id, driver).Scan(&held).Error
 	if err != nil {
@@ -216,8 +218,8 @@ func rowsOf(db *gorm.DB, id, driver int64) (held []Grab, err error) {
 	return held, nil
 }
 
-// forUpdate reads and locks the newest state. In a transaction, a plain read may return an older
-// one. SQLite ignores the clause.
+// forUpdate reads and locks the newest state, because a plain read in a transaction may return an
+// older one. SQLite ignores the clause.
 var forUpdate = clause.Locking{Strength: clause.LockingStrengthUpdate}
 
 // because adds the context's error to err, because some drivers omit it.

@@ -9,7 +9,7 @@ import (
 	gosqlite "github.com/glebarez/go-sqlite"
 )
 
-// writerQueue serves the writers of this process one at a time. Otherwise SQLite would make each of
+// writerQueue lets the writers of this process write one at a time. Without it, SQLite would make
 // them sleep and try again.
 type writerQueue struct {
 	driver.Connector
@@ -88,7 +88,7 @@ func (c *queuedConn) pass() {
 	}
 }
 
-// Close ends a transaction and the connection's turn to write.
+// Close ends the transaction, and lets the next connection write.
 func (c *queuedConn) Close() error {
 	defer c.pass()
 	return c.sqliteDriverConn.Close()

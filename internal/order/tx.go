@@ -39,7 +39,7 @@ type sqlTx struct {
 	waitsSet bool     // whether the session's lock wait differs from the server's
 }
 
-// lockSlice limits how long one statement waits for a lock. Otherwise the wait would look like a
+// lockSlice limits how long one statement waits for a lock, because a longer wait would look like a
 // dead server.
 const lockSlice = 10 * time.Second
 
@@ -83,7 +83,7 @@ func (t *sqlTx) inTx(o Order, err error) (Order, error) {
 	return o, err
 }
 
-// setLockWait limits how long the session waits for a row.
+// setLockWait limits how long the session waits for a row lock.
 func (t *sqlTx) setLockWait(ctx context.Context, wait time.Duration) error {
 	if wait <= 0 {
 		return nil
@@ -96,7 +96,8 @@ func (t *sqlTx) setLockWait(ctx context.Context, wait time.Duration) error {
 	return nil
 }
 
-// isLockTimeout reports whether the row stayed locked: error 1205, or 3572 for NOWAIT.
+// isLockTimeout reports whether err means that the row stayed locked. The error number is 1205, or
+// 3572 with NOWAIT.
 func isLockTimeout(err error) bool {
 	var e *mysql.MySQLError
 	return errors.As(err, &e) && (e.Number == 1205 || e.Number == 3572)

@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// Etcd returns options that send the calls of an etcd client through t. A keep-alive request and
-// its answer are one call. Watches are not tapped. It returns nil if t is nil.
+// Etcd returns options that send the calls of an etcd client through t, or nil if t is nil. A
+// keep-alive request and its answer count as one call. Watches do not go through t.
 func Etcd(t Tap, instance, target string) []grpc.DialOption {
 	if t == nil {
 		return nil
@@ -38,14 +38,14 @@ func (e etcdTap) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Cli
 	return &etcdKeepAlive{ClientStream: stream, etcdTap: e}, nil
 }
 
-// isOfClient reports whether the client itself opened a keep-alive stream, because only that
-// requires a leader. Such a stream does not answer one request at a time.
+// isOfClient reports whether the client itself has opened a keep-alive stream. Such a stream
+// requires a leader, and does not answer one request at a time.
 func isOfClient(ctx context.Context) bool {
 	md, _ := metadata.FromOutgoingContext(ctx)
 	return len(md.Get(rpctypes.MetadataRequireLeaderKey)) > 0
 }
 
-// etcdKeepAlive is a keep-alive stream that answers one request at a time.
+// etcdKeepAlive is a stream of keep-alive requests, which are answered one at a time.
 type etcdKeepAlive struct {
 	grpc.ClientStream
 	etcdTap
@@ -66,7 +66,7 @@ func (s *etcdKeepAlive) RecvMsg(m any) error {
 	})
 }
 
-// etcdKeys returns the keys in a request of a lock.
+// etcdKeys returns the keys that a lock's request contains.
 func etcdKeys(req any) []string {
 	switch r := req.(type) {
 	case *pb.PutRequest:

@@ -10,7 +10,7 @@ import (
 )
 
 // Redis returns a hook that sends every command of a go-redis client through t. A pipeline or
-// transaction is one call. Subscriptions and the set-up of connections do not go through t.
+// transaction counts as one call. Subscriptions and the set-up of connections do not go through t.
 func Redis(t Tap, instance, target string) redis.Hook {
 	return Commands(func(ctx context.Context, cmds []redis.Cmder, send func(context.Context) error) error {
 		op := OpFrom(ctx, Op{Instance: instance, Target: target})
@@ -31,7 +31,7 @@ func Commands(around redishook.Hook) redis.Hook {
 	})
 }
 
-// setsUp reports whether go-redis sends cmd by itself to prepare a connection.
+// setsUp reports whether go-redis sends cmd by itself to set up a connection.
 func setsUp(cmd redis.Cmder) bool {
 	switch cmd.Name() {
 	case "hello", "auth", "select", "client", "readonly", "unwatch":
@@ -40,7 +40,7 @@ func setsUp(cmd redis.Cmder) bool {
 	return false
 }
 
-// keysOf returns the keys of a command. For an unknown command, that is the first argument.
+// keysOf returns the keys of a command. If the command is unknown, it returns the first argument.
 func keysOf(cmd redis.Cmder) []string {
 	args := cmd.Args()
 	if len(args) < 2 {

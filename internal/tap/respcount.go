@@ -16,7 +16,7 @@ func CountRedis(dial dialer, n *atomic.Uint64) dialer {
 			return nil, err
 		}
 		counting := &countingConn{Conn: c, n: n}
-		// go-redis needs the file descriptor to find out that an idle connection was closed.
+		// go-redis needs the file descriptor to detect that an idle connection was closed.
 		if sc, ok := c.(syscall.Conn); ok {
 			return struct {
 				*countingConn
@@ -51,10 +51,10 @@ type respCounter struct {
 	skip uint64 // missing bytes of the current bulk string, including its CRLF
 }
 
-// maxNum limits the number in a line, so that a malformed stream cannot cause an overflow.
+// maxNum limits the numbers in a stream, so that a malformed one cannot cause an overflow.
 const maxNum = 1 << 40
 
-// feed consumes bytes and returns how many commands ended in them.
+// feed consumes bytes and returns how many commands they complete.
 func (r *respCounter) feed(p []byte) (commands uint64) {
 	for len(p) > 0 {
 		if r.skip > 0 {
@@ -80,7 +80,7 @@ func (r *respCounter) feed(p []byte) (commands uint64) {
 	return commands
 }
 
-// endLine handles the end of a line, and returns 1 if the line was a command.
+// endLine handles the end of a line. It returns 1 if the line was a command.
 func (r *respCounter) endLine() uint64 {
 	kind, num := r.kind, r.num
 	r.kind, r.num = 0, 0

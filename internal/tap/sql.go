@@ -48,7 +48,7 @@ func (c *connector) Close() error {
 	return nil
 }
 
-// fullConn lists the common methods of MySQL and SQLite connections.
+// fullConn lists the methods that MySQL and SQLite connections have in common.
 type fullConn interface {
 	driver.Conn
 	driver.ConnBeginTx
@@ -65,7 +65,7 @@ type conn struct {
 	suspect bool // whether the tap refused a step or lost a reply
 }
 
-// step makes one remote step. If its reply is lost, it calls undo.
+// step makes one remote step. If the reply is lost, it calls undo.
 func step[T any](ctx context.Context, c *conn, send func() (T, error), undo func(T)) (T, error) {
 	var (
 		none, got T
@@ -100,7 +100,7 @@ func (c *conn) QueryContext(ctx context.Context, query string, args []driver.Nam
 	return step(ctx, c, func() (driver.Rows, error) { return c.fullConn.QueryContext(ctx, query, args) }, func(r driver.Rows) { r.Close() })
 }
 
-// BeginTx starts a transaction. If the reply is lost, it ends with the connection.
+// BeginTx starts a transaction. If the reply is lost, the transaction ends with the connection.
 func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
 	inner, err := step(ctx, c, func() (driver.Tx, error) { return c.fullConn.BeginTx(ctx, opts) }, nil)
 	if err != nil {
@@ -134,7 +134,8 @@ func (c *conn) IsValid() bool {
 	return !c.suspect
 }
 
-// CheckNamedValue lets the driver convert an argument, or database/sql if it returns ErrSkip.
+// CheckNamedValue lets the driver convert an argument. If it returns ErrSkip, database/sql converts
+// the argument.
 func (c *conn) CheckNamedValue(v *driver.NamedValue) error {
 	if n, ok := c.fullConn.(driver.NamedValueChecker); ok {
 		return n.CheckNamedValue(v)
@@ -142,8 +143,8 @@ func (c *conn) CheckNamedValue(v *driver.NamedValue) error {
 	return driver.ErrSkip
 }
 
-// tx is a transaction whose steps go through the tap. It keeps its context, because Commit and
-// Rollback have none.
+// tx is a transaction whose steps go through the tap. It stores its context, because Commit and
+// Rollback do not get one.
 type tx struct {
 	inner driver.Tx
 	conn  *conn
@@ -152,7 +153,7 @@ type tx struct {
 
 func (t *tx) Commit() error { return t.end(t.ctx, t.inner.Commit) }
 
-// Rollback runs even if the context is done, which is often the reason for it.
+// Rollback runs even if the context has ended, because that is often the reason for the rollback.
 func (t *tx) Rollback() error { return t.end(context.WithoutCancel(t.ctx), t.inner.Rollback) }
 
 func (t *tx) end(ctx context.Context, end func() error) error {

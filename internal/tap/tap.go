@@ -16,8 +16,7 @@ import (
 // Phase is a part of a grab.
 type Phase string
 
-// The phases. Renew means the calls of a lease between its acquire and its release, mostly in the
-// background.
+// Phases of a grab. Renew includes all calls of a lease between its acquire and its release.
 const (
 	Acquire Phase = "acquire"
 	Read    Phase = "read"
@@ -42,9 +41,9 @@ type Op struct {
 	Keys     []string // the keys that the call names, if any
 }
 
-// Tap is called in place of a remote call, and makes it with send. It may wait, or not send at all.
-// The caller gets the error that Tap returns. It must be safe for concurrent use. A nil Tap only
-// sends.
+// Tap is called instead of a remote call, and makes the call with send. It may wait before it
+// sends, or not send at all. The caller gets the error that Tap returns. It must be safe for
+// concurrent use. A nil Tap only sends.
 type Tap func(ctx context.Context, op Op, send func(context.Context) error) error
 
 // do makes one call through t.
@@ -55,7 +54,7 @@ func (t Tap) do(ctx context.Context, op Op, send func(context.Context) error) er
 	return t(ctx, op, send)
 }
 
-// Scope is the grab to which a remote call belongs.
+// Scope is the grab that a remote call belongs to.
 type Scope struct {
 	Order  int64
 	Driver int64
@@ -69,14 +68,14 @@ type phase struct {
 	ended atomic.Bool
 }
 
-// Enter returns a context for the calls of a phase, and a function that ends the phase. Later calls
-// with the context of an acquire count as renewals.
+// Enter returns a context for the calls of a phase, and a function that ends the phase. After the
+// acquire, calls with its context count as renewals.
 func (s *Scope) Enter(ctx context.Context, name Phase) (context.Context, func()) {
 	p := &phase{scope: s, name: name}
 	return context.WithValue(ctx, phaseKey{}, p), func() { p.ended.Store(true) }
 }
 
-// OpFrom adds the order, the driver and the phase in the context to op.
+// OpFrom adds the order, the driver and the phase from the context to op.
 func OpFrom(ctx context.Context, op Op) Op {
 	p, ok := ctx.Value(phaseKey{}).(*phase)
 	if !ok {

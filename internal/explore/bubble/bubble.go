@@ -1,5 +1,5 @@
-// Package bubble lets a program use virtual time. Only tests may do that (testing/synctest), so it
-// runs a function as a test.
+// Package bubble lets a program use virtual time. Only tests may do that (see testing/synctest), so
+// it runs a function as a test.
 package bubble
 
 import (
@@ -10,7 +10,7 @@ import (
 	"grablab/internal/explore"
 )
 
-// Main runs f as a test and exits with its code. It only returns if the test could not run.
+// Main runs f as a test and exits with its code. It returns only if the test could not run.
 func Main(f func(explore.Bubble) int) (code int) {
 	testing.Init()
 	testing.Main(func(_, _ string) (bool, error) { return true, nil }, []testing.InternalTest{{Name: "explore", F: func(t *testing.T) {

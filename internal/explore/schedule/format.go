@@ -69,7 +69,7 @@ func (f form) print(s Step) string {
 	return strings.Join(words, " ")
 }
 
-// signed formats a clock jump with its sign, such as "+10s" or "-10s".
+// signed formats a clock change with its sign, such as "+10s" or "-10s".
 func signed(d time.Duration) string {
 	if d < 0 {
 		return d.String()

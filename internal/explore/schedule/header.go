@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// A header is a line above the steps. It consists of a name and a value of one or more
-// words.
+// A header is a line above the steps, with a name and one or more words.
 type header struct {
 	name    string
 	example string

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// ErrSyntax means that a text is not a valid schedule. The error that wraps it names the line and
-// the correct syntax.
+// ErrSyntax means that a text is not a valid schedule. Errors that wrap it name the line and the
+// correct syntax.
 var ErrSyntax = errors.New("schedule: bad syntax")
 
 // Parse reads a schedule. Its headers may come in any order before the steps.
@@ -36,7 +36,7 @@ func Parse(text string) (Schedule, error) {
 	return s, nil
 }
 
-// excerpt shortens a very long line, because the file may not even be text.
+// excerpt shortens a very long line for an error message, because the file may not even be text.
 func excerpt(line string) string {
 	const most = 80
 	if runes := []rune(line); len(runes) > most {
@@ -123,7 +123,7 @@ func ParseStep(line string) (Step, error) {
 	return Step{}, fmt.Errorf("no such step; a step is one of %s", strings.Join(examples(), ", "))
 }
 
-// errForm means that a line has another form.
+// errForm means that a line does not have this form.
 var errForm = errors.New("another form")
 
 func (f form) parse(words []string) (Step, error) {

@@ -50,7 +50,7 @@ type Actor struct {
 	As       string // an earlier actor whose driver tries again; if empty, the actor has its own driver
 }
 
-// DB is the target of database calls. Locks stands for all other servers.
+// Target of calls to the database, and of calls to any other server.
 const (
 	DB    = "db"
 	Locks = "locks"
@@ -93,7 +93,7 @@ const (
 	NodeClock                      // the clock of a server jumps by a duration
 )
 
-// Step is one line of a schedule. The kind determines which fields it uses.
+// Step is one line of a schedule. Its kind determines which other fields are used.
 type Step struct {
 	Kind     Kind
 	Actor    string
@@ -104,7 +104,7 @@ type Step struct {
 	Duration time.Duration
 }
 
-// IsCall reports whether steps of this kind decide what happens to a call.
+// IsCall reports whether steps of this kind decide what happens to a call or a message.
 func (k Kind) IsCall() bool { return k >= Call && k <= MessageLate }
 
 // CallName returns the call of the step without its actor, such as "acquire 1 redis".

@@ -10,7 +10,7 @@ var (
 	Faulty    = Cost{Faults: 1}
 )
 
-// MaxPreemptions and MaxFaults are the largest possible bounds, because a Visit stores one bit for
+// MaxPreemptions and MaxFaults are the highest possible limits, because a Visit has one bit for
 // each cost.
 const (
 	MaxPreemptions = 7

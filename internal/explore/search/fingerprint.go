@@ -25,7 +25,7 @@ func (f Fingerprint) Number(n int64) Fingerprint {
 	return f
 }
 
-// Flag adds a boolean to the hash, as the number 0 or 1.
+// Flag adds a boolean to the hash, as 0 or 1.
 func (f Fingerprint) Flag(b bool) Fingerprint {
 	if b {
 		return f.Number(1)

@@ -32,12 +32,12 @@ type Config struct {
 	NoMerge    bool     // explore a state each time it is reached, even if it was visited before
 	Schedules  int      // the largest number of schedules to execute; 0 means no limit
 
-	// Kind groups the failures of one property. If it is set, the search keeps the shortest failure
-	// of each group.
+	// Kind returns the group of a failure. If it is set, the search keeps the shortest failure of
+	// each group and property.
 	Kind func([]schedule.Step) string
 }
 
-// Search is one search, which can only run once.
+// Search is a search for failures. It can run only once.
 type Search struct {
 	cfg     Config
 	visited Visited
@@ -65,7 +65,7 @@ type level struct {
 	run   int
 }
 
-// Level counts the schedules of one cost that were executed.
+// Level says how many schedules of one cost were executed.
 type Level struct {
 	Preemptions int
 	Faults      int
@@ -82,7 +82,7 @@ type Finding struct {
 	level    int
 }
 
-// Summary describes how far a search has come.
+// Summary describes the progress of a search.
 type Summary struct {
 	Levels    []Level
 	Schedules int
@@ -92,7 +92,7 @@ type Summary struct {
 	Findings  []Finding // in the order of Config.Properties, the shortest first
 }
 
-// TimeOver is the reason of a search that ran out of time. Its result may differ from run to run.
+// TimeOver is the reason if a search ran out of time. Its result may differ from run to run.
 const TimeOver = "the time was over"
 
 // New creates a search. A worker in this process may share its map of visited states.
@@ -108,7 +108,7 @@ func New(cfg Config, visited Visited) *Search {
 	return s
 }
 
-// Run searches until it has executed everything within the bounds, or ctx ends. It calls progress,
+// Run searches until it has executed everything within its limits or ctx ends. It calls progress,
 // if not nil, after each batch.
 func (s *Search) Run(ctx context.Context, workers []Worker, progress func(Summary)) (Summary, error) {
 	s.levels[0].queue.push(job{})
@@ -133,7 +133,7 @@ func (s *Search) mustStop(ctx context.Context) bool {
 	return ctx.Err() != nil || s.hung || s.room() == 0
 }
 
-// room returns how many schedules may still be executed.
+// room returns how many more schedules may be executed.
 func (s *Search) room() int {
 	if s.cfg.Schedules == 0 {
 		return batch
@@ -142,11 +142,11 @@ func (s *Search) room() int {
 }
 
 // batch is how many schedules are executed before their traces are processed. It is constant, so
-// that the result does not depend on the number of workers.
+// the result does not depend on the number of workers.
 const batch = 256
 
-// round executes the next schedules of this level, and processes their traces in order. If a
-// schedule hangs, it puts the later ones back.
+// round executes the next batch of schedules and processes their traces in order. If a schedule
+// hangs, it puts the later ones back.
 func (s *Search) round(ctx context.Context, workers []Worker) error {
 	l := s.levels[s.at]
 	jobs := l.queue.take(min(batch, s.room()))
@@ -167,7 +167,7 @@ func (s *Search) round(ctx context.Context, workers []Worker) error {
 	return nil
 }
 
-// Portion is the number of tasks that a worker gets at once.
+// Portion is how many tasks a worker gets at a time.
 const Portion = 8
 
 // executeAll distributes the jobs among the workers.
@@ -212,8 +212,7 @@ func (s *Search) executeAll(ctx context.Context, jobs []job, c Cost, workers []W
 	return traces, group.Wait()
 }
 
-// pointless reports whether a schedule need not run, because it cannot be shorter than the known
-// failures.
+// pointless reports whether a job can be skipped, because it cannot lead to a shorter failure.
 func (s *Search) pointless(j job) bool {
 	if s.cfg.Kind != nil {
 		return false
@@ -231,7 +230,7 @@ func (s *Search) pointless(j job) bool {
 	return !slices.ContainsFunc(s.cfg.Properties, func(p string) bool { _, is := shortest(p); return !is })
 }
 
-// settled reports whether no waiting schedule can shorten the finding.
+// settled reports whether no job in the queue can make the finding shorter.
 func (s *Search) settled(f Finding) bool {
 	return f.level < s.at || !s.levels[f.level].queue.shorter(f.Step)
 }
@@ -244,7 +243,7 @@ func (s *Search) given(j job) []schedule.Step {
 	return append(ConvertSteps((*j.base)[:j.n], s.steps.Step), s.steps.Step(j.then))
 }
 
-// visit marks a state as visited. It returns false if the state is already known.
+// visit marks a state as visited. It returns false if the state was already known.
 func (s *Search) visit(state Fingerprint, c Cost, steps int) bool {
 	if !s.cfg.NoMerge && s.visited.Covers(state, c, steps) {
 		return false
@@ -254,12 +253,11 @@ func (s *Search) visit(state Fingerprint, c Cost, steps int) bool {
 	return true
 }
 
-// learn processes a trace: it queues the schedules that branch off, and records the broken
-// properties.
+// learn processes a trace. It queues the schedules that branch off, and records the violations.
 func (s *Search) learn(j job, t *Trace) {
 	l := s.levels[s.at]
 	if t.Impossible >= 0 && t.Impossible < j.steps() {
-		// The step was impossible, because no timer was due.
+		// No timer was due, so the step was impossible.
 		return
 	}
 	l.run++
@@ -287,7 +285,7 @@ func (s *Search) learn(j job, t *Trace) {
 	}
 }
 
-// reorder adds schedules with two steps in the opposite order, which cost the same.
+// reorder queues schedules with two steps in the opposite order, which cost the same.
 func (s *Search) reorder(base prefix, orders []ReorderOf[schedule.Step], fresh int) {
 	for _, o := range orders {
 		if o.At >= fresh {
@@ -298,7 +296,7 @@ func (s *Search) reorder(base prefix, orders []ReorderOf[schedule.Step], fresh i
 	}
 }
 
-// keep records a violation, unless a shorter or cheaper one is known.
+// keep records a violation, unless it knows a shorter or cheaper one.
 func (s *Search) keep(v Violation, t *Trace) {
 	s.ended = s.ended || v.Property == catalog.Survives
 	if v.Property != catalog.Survives && !slices.Contains(s.cfg.Properties, v.Property) {
@@ -349,7 +347,8 @@ func (s *Search) summary(ctx context.Context) Summary {
 	return r
 }
 
-// findings returns the findings in the order of the properties, and the shortest first.
+// findings returns the findings in the order of the properties. For each property, the shortest
+// comes first.
 func (s *Search) findings() []Finding {
 	var all []Finding
 	for _, p := range append([]string{catalog.Survives}, s.cfg.Properties...) {

@@ -7,10 +7,11 @@ import (
 	"grablab/internal/explore/schedule"
 )
 
-// MaxSteps is the length at which an execution is cut off.
+// MaxSteps limits the length of an execution.
 const MaxSteps = 300
 
-// Task is a schedule to execute: given steps and their cost. Free steps follow.
+// Task is a schedule to execute. It gives the first steps and their cost, and the execution chooses
+// the others.
 type Task struct {
 	Steps []schedule.Step
 	Cost  Cost
@@ -21,7 +22,7 @@ type Worker interface {
 	// Execute calls done with the trace of each task, in order, until ctx ends or a task
 	// hangs.
 	Execute(ctx context.Context, tasks []Task, done func(int, *Trace)) error
-	// Update adds newly visited states, at which executions end.
+	// Update adds newly visited states. An execution ends when it reaches a visited state.
 	Update(Visited) error
 }
 
@@ -31,26 +32,26 @@ type Trace = TraceOf[schedule.Step]
 // Transition is a step that could come next, and its cost.
 type Transition = TransitionOf[schedule.Step]
 
-// BranchPoint is a state from which an execution could continue in several ways.
+// BranchPoint is a state from which an execution can continue in several ways.
 type BranchPoint = BranchPointOf[schedule.Step]
 
-// Reorder says that two steps must also be tried in the opposite order.
+// Reorder says that the search must also try two steps in the opposite order.
 type Reorder = ReorderOf[schedule.Step]
 
-// ReorderOf is a Reorder with steps of type S. First must also be tried before the step at index
-// At.
+// ReorderOf is a Reorder with steps of type S. The search must also try First before the step at
+// index At.
 type ReorderOf[S any] struct {
 	At    int
 	First S
 }
 
-// TraceOf is a Trace with steps of type S, which is StepID between processes.
+// TraceOf is a Trace with steps of type S. Processes exchange traces of StepID.
 type TraceOf[S any] struct {
 	Steps    []S
 	Points   []BranchPointOf[S] // the branch points after the given steps
 	Broken   []Violation
 	Reorders []ReorderOf[S]
-	// Impossible is the index of the step that was impossible, or -1.
+	// Impossible is the index of the first impossible step, or -1.
 	Impossible int
 	Cut        bool // it did not end within MaxSteps
 	Hung       bool // it did not end within the allowed real time
@@ -78,7 +79,7 @@ type Violation struct {
 	Stack    string // the stack with which the process ended, or empty
 }
 
-// ConvertTrace returns a copy of t with other steps.
+// ConvertTrace returns a copy of t with its steps converted to another type.
 func ConvertTrace[S, T any](t *TraceOf[S], step func(S) T) *TraceOf[T] {
 	c := &TraceOf[T]{Broken: t.Broken, Impossible: t.Impossible, Cut: t.Cut, Hung: t.Hung, Steps: ConvertSteps(t.Steps, step)}
 	for _, p := range t.Points {
@@ -106,7 +107,7 @@ func ConvertSteps[S, T any](steps []S, step func(S) T) []T {
 // StepID is the number of a step in a StepTable.
 type StepID uint16
 
-// StepTable numbers the steps, so that references to them are small. The zero value is empty.
+// StepTable numbers the steps, so that messages need not repeat them. The zero value is empty.
 //
 // Both ends of a connection use the same numbers. Only one of them adds steps at a time, and sends
 // them with its next message.
@@ -133,7 +134,7 @@ func (t *StepTable) ID(step schedule.Step) StepID {
 // Step returns the step with a number.
 func (t *StepTable) Step(id StepID) schedule.Step { return t.steps[id] }
 
-// Unsent returns the steps that the other end lacks, and marks them as sent.
+// Unsent returns the steps that the other end does not know yet, and marks them as sent.
 func (t *StepTable) Unsent() []schedule.Step {
 	news := t.steps[t.sent:]
 	t.sent = len(t.steps)
@@ -148,5 +149,5 @@ func (t *StepTable) Receive(news []schedule.Step) {
 	t.sent = len(t.steps)
 }
 
-// Forget marks all steps as unsent, because the other end has started again.
+// Forget marks all steps as unsent, because the other end has restarted.
 func (t *StepTable) Forget() { t.sent = 0 }

@@ -1,10 +1,10 @@
 package search
 
-// Visited holds the states that executions have passed through. A state is explored again only at a
-// lower cost or after fewer steps.
+// Visited contains the states that executions have reached. The search explores a state again only
+// at a lower cost or after fewer steps.
 type Visited map[Fingerprint]Visit
 
-// Visit records at which costs a state was reached, and after how few steps.
+// Visit records the costs at which a state was reached, and the smallest number of steps.
 type Visit struct {
 	Costs uint32 // a bit for each cost at which the state need not be explored again
 	Steps uint16

@@ -17,7 +17,7 @@ import (
 )
 
 // newClient returns an instance's Redis client for one server. All schedules share this client,
-// because no goroutine in it ever waits.
+// because none of its goroutines waits.
 func newClient(inst *instance, n *redisServer) (*redis.Client, error) {
 	client := redis.NewClient(&redis.Options{
 		Addr: "127.0.0.1:6379", // a literal address needs no DNS lookup
@@ -41,14 +41,14 @@ func newClient(inst *instance, n *redisServer) (*redis.Client, error) {
 	return client, warm(client)
 }
 
-// The pool is large enough for all concurrent calls. The first few connections are opened in
+// The pool is large enough for all concurrent calls, and the first connections are opened in
 // advance.
 const (
 	poolSize = 64
 	warmed   = 8
 )
 
-// warm opens the connections that all schedules will share.
+// warm opens connections that all schedules share.
 func warm(client *redis.Client) error {
 	var conns [warmed]*redis.Conn
 	var errs []error
@@ -74,7 +74,7 @@ func gateOf(inst *instance, n *redisServer) redis.Hook {
 }
 
 // refuses reports whether the server would answer a command with NOSCRIPT. Such a command is not a
-// step, because the client then sends the whole script.
+// step, because the client sends the script right after it.
 func (n *redisServer) refuses(cmd redis.Cmder) bool {
 	if cmd.Name() != "evalsha" {
 		return false
@@ -111,7 +111,7 @@ func sentBy(cmd redis.Cmder) []any {
 	return args
 }
 
-// textOf describes the commands and their replies for a replay.
+// textOf describes commands and their replies for display in a replay.
 func textOf(cmds []redis.Cmder) string {
 	var b strings.Builder
 	for i, cmd := range cmds {
@@ -125,7 +125,7 @@ func textOf(cmds []redis.Cmder) string {
 	return b.String()
 }
 
-// writeRequest writes a command as text. Scripts are shortened to the beginning of their SHA-1.
+// writeRequest writes a command as text. It replaces each script by the beginning of its SHA-1.
 func writeRequest(b *strings.Builder, args []any) {
 	name := strings.ToUpper(fmt.Sprint(args[0]))
 	rest := args[1:]
@@ -143,7 +143,7 @@ func writeRequest(b *strings.Builder, args []any) {
 	}
 }
 
-// replyOf returns a reply in the form in which redis-cli shows it.
+// replyOf formats a reply as redis-cli does.
 func replyOf(cmd redis.Cmder) string {
 	if err := cmd.Err(); err != nil {
 		if errors.Is(err, redis.Nil) {

@@ -20,7 +20,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Setting holds the parameters that all schedules of a search share.
+// Setting contains the parameters that all schedules of a search share.
 type Setting struct {
 	Strategy lock.Strategy
 	Guard    order.Guard // how the database checks a claim
@@ -33,7 +33,7 @@ type Setting struct {
 	Stock    int // the units of the order; 0 means 1
 }
 
-// Schedule returns a schedule with these parameters and without steps.
+// Schedule returns a schedule that has these parameters but no steps.
 func (set Setting) Schedule() schedule.Schedule {
 	return schedule.Schedule{
 		Strategy: set.Strategy.Name, Guard: string(set.Guard), OnLost: string(set.OnLost), Actors: set.Actors,
@@ -52,10 +52,10 @@ func (set Setting) units() int { return max(set.Stock, 1) }
 // bubble have ended.
 type Bubble func(f func())
 
-// Cluster holds the servers, and the instances with their clients. It runs one schedule at a time.
+// Cluster contains the simulated servers and instances. It runs one schedule at a time.
 type Cluster struct {
 	Setting
-	// TokenIsDriver reports whether the driver's id is the token of its lease. The lock then cannot
+	// TokenIsDriver means that a lease has the driver's id as its token. Such a lock cannot
 	// distinguish two attempts of the same driver.
 	TokenIsDriver bool
 
@@ -65,19 +65,19 @@ type Cluster struct {
 	instances []*instance // the instance with number n is at index n-1
 	prober    *instance   // makes the fresh grabs after all other instances have ended
 
-	// learn sets the following fields by trying out the strategy.
+	// learn sets the following fields, because they depend on the strategy.
 	renews       bool     // the lock renews its lease in the background
 	notifiesLoss bool     // a holder is notified when its lease is lost
 	showsToken   bool     // the server stores the token of a lease
 	residue      []string // the keys that a released lease leaves behind
 	counters     []counter
 
-	// alsoCommutes is set only by tests. They use a wrong rule to prove that they would notice it.
+	// alsoCommutes is a wrong rule that only tests set, to prove that they would notice it.
 	alsoCommutes func(last, next *call) bool
 }
 
-// counter is a number that stays on a server after a lease was released, such as the last fencing
-// token. It begins just below a power of ten, which exposes strategies that compare numbers as text.
+// counter is a number that stays on a server after a release, such as the last fencing token. It
+// begins just below a power of ten, which exposes strategies that compare numbers as text.
 type counter struct {
 	server *redisServer
 	key    string
@@ -107,7 +107,7 @@ type instance struct {
 	cut       map[string]bool // the networks that it is cut off from: [schedule.DB] or [schedule.Locks]
 }
 
-// Instances is the number of instances that the actors are spread over.
+// Instances is how many instances the actors use.
 const Instances = 2
 
 // nodeNames returns the names of the lock servers that the strategy needs.
@@ -130,8 +130,8 @@ func (set Setting) nodeNames() []string {
 	return names
 }
 
-// New creates the servers and instances that a strategy needs, and then takes leases to learn how
-// it behaves.
+// New creates the servers and instances that a strategy needs. It then takes leases to learn how
+// the strategy behaves.
 func New(bubble Bubble, set Setting) (*Cluster, error) {
 	c := &Cluster{Setting: set, bubble: bubble}
 	err := c.build()
@@ -192,12 +192,12 @@ func (inst *instance) connect(nodes []*node) error {
 	return nil
 }
 
-// withinSecond moves the clock of an instance away from a whole second. Otherwise timestamps that
-// are rounded to seconds would be exact by chance.
+// withinSecond moves an instance's clock away from a whole second, so that timestamps in seconds
+// need rounding.
 const withinSecond = 500 * time.Millisecond
 
-// env returns what a strategy may use on one instance: clients, the database and a clock. Its
-// tokens and random numbers are the same in every run.
+// env returns the clients, the database and the clock for a strategy on one instance. Tokens and
+// random numbers are the same in every run.
 func (w *world) env(inst *instance) lock.Env {
 	return lock.Env{
 		Node: strconv.Itoa(inst.number), Redis: inst.redis, Redlock: inst.redlock, ZooKeeper: inst.zooKeeper, Etcd: inst.etcd,
@@ -220,7 +220,7 @@ func (c *Cluster) Close() {
 	}
 }
 
-// execute runs a function in a new bubble, with all servers as they were at the beginning.
+// execute runs f in a new bubble, after it has reset all servers.
 func (c *Cluster) execute(f func(*execution) error) (err error) {
 	c.bubble(func() {
 		x, problem := newExecution(c)
@@ -234,7 +234,7 @@ func (c *Cluster) execute(f func(*execution) error) (err error) {
 	return err
 }
 
-// learn finds out how the strategy behaves by taking two leases, one after the other.
+// learn takes two leases, one after the other, to find out how the strategy behaves.
 func (x *execution) learn() error {
 	x.gate.ungated = true
 	env := x.world.env(x.cluster.prober)
@@ -292,7 +292,7 @@ func (k counter) begin() {
 	}
 }
 
-// counters returns the counters that a server stores.
+// counters returns the counters that are stored on a server.
 func (n *redisServer) counters() (all []counter) {
 	for _, key := range n.redis.Keys() {
 		if n.redis.Type(key) != "string" {
@@ -306,7 +306,7 @@ func (n *redisServer) counters() (all []counter) {
 	return all
 }
 
-// learn uses this token and this driver, which occur nowhere else on the servers.
+// learn uses a token and a driver that occur nowhere else.
 const (
 	soleToken  = "sole"
 	soleDriver = 904_190_419

@@ -15,12 +15,11 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 )
 
-// conn is a client's connection to a simulated Redis. Write runs the commands, so Read finds the
-// replies at once.
+// conn is a client's connection to a simulated Redis. Write runs the commands, so that Read finds
+// the replies.
 //
-// Only a SUBSCRIBE waits, after Write has returned. Write itself must not wait, because go-redis
-// holds a mutex meanwhile. A synctest bubble never becomes idle while a goroutine waits for a
-// mutex.
+// A SUBSCRIBE runs after Write has returned, because it may wait. Write must not wait: go-redis
+// holds a mutex during it, and a synctest bubble is never idle while a goroutine waits for a mutex.
 type conn struct {
 	node  *redisServer
 	owner *instance
@@ -45,7 +44,7 @@ func dial(n *redisServer, owner *instance) *conn {
 
 var errProtocol = errors.New("sim: not what a Redis client sends")
 
-// Write runs the complete commands and keeps the rest for the next call.
+// Write runs the commands that have arrived completely, and keeps the rest for the next call.
 func (c *conn) Write(b []byte) (int, error) {
 	if c.isClosed() {
 		return 0, net.ErrClosed
@@ -132,7 +131,7 @@ func (c *conn) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// awaitLocked waits for output. It releases mu while it waits.
+// awaitLocked waits for output. It unlocks mu while it waits.
 func (c *conn) awaitLocked() error {
 	output := make(chan struct{})
 	c.output = output
@@ -159,7 +158,7 @@ func (c *conn) notifyLocked() {
 	}
 }
 
-// sink is the writer that the server uses to send output to a conn.
+// sink is the writer through which the server sends output to a conn.
 type sink conn
 
 func (s *sink) Write(b []byte) (int, error) {
@@ -212,8 +211,8 @@ func (c *conn) SetReadDeadline(t time.Time) error {
 func (c *conn) LocalAddr() net.Addr  { return &net.UnixAddr{} }
 func (c *conn) RemoteAddr() net.Addr { return &net.UnixAddr{} }
 
-// readCommand returns the first command in b and the bytes after it. It returns nil args if
-// the command is incomplete.
+// readCommand returns the first command in b and the remaining bytes. args is nil if the command is
+// incomplete.
 func readCommand(b []byte) (args []string, rest []byte, err error) {
 	n, b, err := readCount(b, '*')
 	if err != nil || n < 0 {
@@ -231,7 +230,8 @@ func readCommand(b []byte) (args []string, rest []byte, err error) {
 	return args, b, nil
 }
 
-// readCount reads a line with the given mark and a number. It returns -1 if the line is incomplete.
+// readCount reads a line that consists of mark and a number. It returns -1 if the line is
+// incomplete.
 func readCount(b []byte, mark byte) (int, []byte, error) {
 	for i := range b {
 		if b[i] != '\n' {

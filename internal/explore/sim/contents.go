@@ -22,8 +22,7 @@ func appendContents(b []byte, m *miniredis.Miniredis, now time.Time) []byte {
 	return b
 }
 
-// appendValue appends the value of a key. If the value cannot be read, it appends the type or the
-// error instead.
+// appendValue appends the value of a key, or its type or the error if the value cannot be read.
 func appendValue(b []byte, m *miniredis.Miniredis, key string) []byte {
 	var value string
 	var values []string
@@ -59,8 +58,8 @@ func appendValue(b []byte, m *miniredis.Miniredis, key string) []byte {
 	return b
 }
 
-// leaseOf finds the string or hash with a value, and its remaining TTL. A TTL of 0 means that it
-// never expires.
+// leaseOf finds the string or hash with this value, and its remaining TTL. A TTL of 0 means that
+// the key never expires.
 func (n *redisServer) leaseOf(value string) (ttl time.Duration, ok bool) {
 	if value == "" {
 		return 0, false

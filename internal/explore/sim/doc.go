@@ -1,7 +1,7 @@
 // Package sim runs a lock strategy step by step in a simulated world.
 //
-// The strategies and their clients are real. Only time and the servers are simulated. Every remote
+// The strategies and their clients are real, but time and the servers are simulated. Every remote
 // call waits until a step lets it continue, so the steps decide the order of all calls.
 //
-// Begin reading with New, Cluster.Execute and execution.run.
+// Start reading with New, Cluster.Execute and execution.run.
 package sim

@@ -11,7 +11,8 @@ import (
 	"grablab/internal/tap"
 )
 
-// enabledSteps collects the steps that could come next. Its methods require that gate.mu is held.
+// enabledSteps collects the steps that could come next. The caller of its methods must hold
+// gate.mu.
 type enabledSteps struct {
 	x           *execution
 	limits      *Limits
@@ -20,7 +21,7 @@ type enabledSteps struct {
 	commuted    bool // a call was left out because it commutes with the last step
 }
 
-// transitions returns the steps that could come next. If commuted is true, it left out some that
+// transitions returns the steps that could come next. If commuted is true, it left out steps that
 // lead to the same states as other schedules.
 func (x *execution) transitions(l *Limits, used search.Cost) (transitions []search.Transition, commuted bool) {
 	m := &enabledSteps{x: x, limits: l, left: l.Bounds.Minus(used)}
@@ -45,7 +46,7 @@ func (m *enabledSteps) add(c search.Cost, s schedule.Step) {
 	}
 }
 
-// fault adds a step that injects a fault, if this kind of fault is enabled.
+// fault adds a step if faults of this kind are enabled.
 func (m *enabledSteps) fault(kind catalog.Fault, s schedule.Step) {
 	if slices.Contains(m.limits.Faults, kind) {
 		m.add(search.Faulty, s)
@@ -58,7 +59,8 @@ func (c *call) canGo() bool {
 	return !a.dead && !a.paused() && (!a.hung || c.phase == tap.Renew) && !a.inst.cut[c.network()] && !c.unsent()
 }
 
-// network returns the network that the call uses: to the database or to the lock servers.
+// network returns the network that the call uses, which leads to the database or to the lock
+// servers.
 func (c *call) network() string {
 	if c.target == schedule.DB {
 		return schedule.DB
@@ -74,8 +76,8 @@ func (g *gate) enabledLocked(a *actor) bool {
 // anyEnabledLocked reports whether a waiting call of any actor could continue.
 func (g *gate) anyEnabledLocked() bool { return slices.ContainsFunc(g.world.actors, g.enabledLocked) }
 
-// switchCostLocked returns the cost of letting an actor move next. The switch is a preemption if
-// the previous actor could have continued.
+// switchCostLocked returns the cost of switching to an actor. The switch is a preemption if the
+// previous actor could have continued.
 func (x *execution) switchCostLocked(a *actor) search.Cost {
 	if a != x.current && x.gate.enabledLocked(x.current) {
 		return search.Preempted
@@ -135,7 +137,7 @@ func (m *enabledSteps) resumes() {
 	}
 }
 
-// time adds the steps that let time pass. They are free if no call can continue. Otherwise they
+// time adds the steps that let time pass. They cost nothing if no call can continue, and otherwise
 // count as preemptions or faults.
 func (m *enabledSteps) time() {
 	if m.x.world.elapsed()-m.x.progressAt > horizon*m.x.cluster.TTL+m.x.cluster.Wait+m.x.cluster.Work {
@@ -172,15 +174,14 @@ func (m *enabledSteps) time() {
 	}
 }
 
-// shortDelay is the delay of a late reply that still arrives in time. It exposes clients that count
-// their lease from the reply instead of from the request.
+// shortDelay delays a reply that still arrives in time. It exposes clients that count their lease
+// from the reply instead of the request.
 const shortDelay = 10 * time.Millisecond
 
-// cutsLast is how long a network partition lasts, in TTLs, at most.
+// cutsLast is the longest duration of a network partition, in TTLs.
 const cutsLast = 2
 
-// sleepersLocked reports whether any actor may be waiting for a timer, such as the timer for its
-// next renewal.
+// sleepersLocked reports whether any actor may be waiting for a timer, such as its next renewal.
 func (x *execution) sleepersLocked() bool {
 	return slices.ContainsFunc(x.world.actors, func(a *actor) bool {
 		if !a.begun || a.done || a.dead || a.paused() {
@@ -209,7 +210,7 @@ func (m *enabledSteps) heals() {
 	}
 }
 
-// failures adds the faults that could matter in the current state.
+// failures adds the faults that could have an effect in the current state.
 func (m *enabledSteps) failures() {
 	if m.left.Faults == 0 {
 		return
@@ -275,8 +276,8 @@ func (m *enabledSteps) actorFailures(a *actor) {
 	}
 }
 
-// networkFailures adds partitions of an instance from the database and the lock servers. They
-// matter only if it holds a lock or has a waiting call.
+// networkFailures adds partitions of an instance from the database and from the lock servers. They
+// have no effect unless the instance holds a lock or has a waiting call.
 func (m *enabledSteps) networkFailures(inst *instance) {
 	waits := func(fits func(*call) bool) bool {
 		return slices.ContainsFunc(m.x.gate.waiting, func(c *call) bool { return c.actor.inst == inst && c.canGo() && fits(c) })
@@ -295,8 +296,8 @@ func (m *enabledSteps) networkFailures(inst *instance) {
 	}
 }
 
-// nodeFailures adds outages of a server. If the server stores a lease that it can lose, it also
-// adds restarts, failovers, evictions and clock jumps.
+// nodeFailures adds outages of a server. If the server stores a lease, it also adds faults that may
+// lose the lease, such as restarts and clock changes.
 func (m *enabledSteps) nodeFailures(n *node) {
 	_, forgets := n.lockServer.(forgetter)
 	holds := slices.ContainsFunc(m.x.world.actors, func(a *actor) bool {

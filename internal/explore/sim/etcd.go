@@ -21,7 +21,7 @@ import (
 )
 
 // etcdServer simulates a single etcd server. It rejects requests that no lock uses. Unlike a real
-// server, it ends a lease exactly at its TTL.
+// server, it ends each lease exactly at its TTL.
 type etcdServer struct {
 	*node
 
@@ -39,7 +39,7 @@ type etcdLease struct {
 	*expiry
 }
 
-// shortestEtcdLease is the shortest TTL that an etcd with an election timeout of 500 ms grants.
+// shortestEtcdLease is the shortest TTL that etcd grants if its election timeout is 500 ms.
 const shortestEtcdLease = 1 // in seconds
 
 func newEtcdServer(name string) *etcdServer {
@@ -51,7 +51,7 @@ func newEtcdServer(name string) *etcdServer {
 func (s *etcdServer) close()      {}
 func (s *etcdServer) disconnect() {}
 
-// timePassed sends the watch events that were kept while the server was down.
+// timePassed sends the watch events that occurred while the server was down.
 func (s *etcdServer) timePassed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,7 +93,7 @@ func (s *etcdServer) answer(request any) (proto.Message, error) {
 	case *pb.RangeRequest:
 		return s.rangeLocked(r)
 	case *pb.PutRequest, *pb.DeleteRangeRequest:
-		// Treat a single request as a transaction with one operation.
+		// Execute a single request as a transaction with one operation.
 		done, err := s.txnLocked(&pb.TxnRequest{Success: []*pb.RequestOp{asOp(request)}})
 		if err != nil {
 			return nil, err
@@ -147,7 +147,7 @@ func (s *etcdServer) endLocked(l *etcdLease) {
 	})
 }
 
-// commitLocked commits all changes that a function makes in one revision.
+// commitLocked makes all changes of a function in the same revision.
 func (s *etcdServer) commitLocked(change func(revision int64)) {
 	before := len(s.history)
 	change(s.revision + 1)
@@ -238,8 +238,8 @@ func (s *etcdServer) applyLocked(op *pb.RequestOp, revision int64) *pb.ResponseO
 	}
 }
 
-// holdsLocked reports whether the condition of a transaction is true. A missing key has the version
-// 0 and no value.
+// holdsLocked reports whether the condition of a transaction is true. A missing key counts as
+// version 0 with an empty value.
 func (s *etcdServer) holdsLocked(c *pb.Compare) bool {
 	kv, ok := s.keys[string(c.Key)]
 	if !ok {
@@ -324,11 +324,11 @@ func compareBy(target pb.RangeRequest_SortTarget, a, b *mvccpb.KeyValue) int {
 	}
 }
 
-// within reports whether n is between the bounds. If most is 0, there is no upper bound.
+// within reports whether n is between least and most. If most is 0, there is no upper limit.
 func within(n, least, most int64) bool { return n >= least && (most == 0 || n <= most) }
 
-// inRange reports whether a key is in the range [from, end). An empty end means just the key from,
-// and "\x00" means no upper bound.
+// inRange reports whether a key is in the range [from, end). An empty end means only the key from,
+// and "\x00" means no upper limit.
 func inRange(key string, from, end []byte) bool {
 	switch {
 	case len(end) == 0:
@@ -365,7 +365,8 @@ func (s *etcdServer) contents() string {
 	return b.String()
 }
 
-// state adds what the contents do not show, such as watches and leases without keys.
+// state adds to the fingerprint what the contents do not show, such as watches and leases without
+// keys.
 func (s *etcdServer) state(f search.Fingerprint) search.Fingerprint {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -382,7 +383,7 @@ func (s *etcdServer) state(f search.Fingerprint) search.Fingerprint {
 	return f.Number(int64(watches))
 }
 
-// leaseOf finds the lease of the key with a value, if that key is first in its queue.
+// leaseOf finds the lease of the key with this value, if that key is first in its queue.
 func (s *etcdServer) leaseOf(value string) (ttl time.Duration, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

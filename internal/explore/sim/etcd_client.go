@@ -19,15 +19,15 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// errEtcdLost is the gRPC error for a broken connection. The etcd client repeats some calls after
-// it.
+// errEtcdLost is the gRPC error for a broken connection, after which the etcd client repeats some
+// calls.
 var errEtcdLost = status.Error(codes.Unavailable, errLost.Error())
 
-// client returns the real etcd client of one instance. An interceptor answers its calls without a
+// client returns the real etcd client for one instance. An interceptor answers its calls without a
 // connection.
 //
-// Its watcher is replaced, because the original one has a goroutine that would never let the bubble
-// become idle.
+// It has its own watcher, because a goroutine of the original one would keep the bubble from
+// becoming idle.
 func (s *etcdServer) client(inst *instance) (*clientv3.Client, error) {
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints:             []string{"127.0.0.1:2379"},
@@ -81,7 +81,7 @@ func (s *etcdServer) ask(ctx context.Context, inst *instance, request, reply any
 	}, send))
 }
 
-// asStatus converts a context error into the status error that gRPC returns.
+// asStatus converts a context error into the status error that gRPC would return.
 func asStatus(err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return status.FromContextError(err).Err()
@@ -89,10 +89,10 @@ func asStatus(err error) error {
 	return err
 }
 
-// arrive executes a request whose caller has stopped waiting.
+// arrive executes a request although its caller has stopped waiting.
 func (s *etcdServer) arrive(c *call) { _, _ = s.answer(c.request) }
 
-// etcdKeepAlive is a keep-alive stream that answers one request at a time.
+// etcdKeepAlive is a stream of keep-alive requests, which are answered one at a time.
 type etcdKeepAlive struct {
 	ctx     context.Context
 	server  *etcdServer
@@ -125,7 +125,7 @@ type etcdWatch struct {
 	responses chan clientv3.WatchResponse
 }
 
-// mostResponses is more than any watch leaves unread.
+// mostResponses is more than the number of responses that any watch leaves unread.
 const mostResponses = 64
 
 // Watch waits until the server has registered the watch. It closes the channel when ctx ends.
@@ -183,8 +183,8 @@ func (s *etcdServer) unwatch(w *etcdWatch) {
 	s.watches = slices.DeleteFunc(s.watches, func(other *etcdWatch) bool { return other == w })
 }
 
-// tellLocked sends a watch the events that it has not received. It panics if the client does not
-// read them.
+// tellLocked sends a watch the events that it has not received. It panics if the client has too
+// many unread events.
 func (s *etcdServer) tellLocked(w *etcdWatch) {
 	if s.down.Load() {
 		return
@@ -207,8 +207,8 @@ func (s *etcdServer) tellLocked(w *etcdWatch) {
 	}
 }
 
-// subscribes makes a new watch wait until a step lets it continue. The returned function removes a
-// watch that still waits.
+// subscribes makes a new watch wait until a step lets it continue. withdraw removes a watch that
+// still waits.
 func (g *gate) subscribes(ctx context.Context, inst *instance, n *node, key string, stands func()) (withdraw func()) {
 	c := &call{
 		ctx: ctx, phase: phaseOf(ctx), target: n.name, node: n, deliver: stands, awaits: true,
@@ -232,7 +232,7 @@ func (g *gate) subscribes(ctx context.Context, inst *instance, n *node, key stri
 	}
 }
 
-// etcdWords returns a request as text, with each key and value as a separate element.
+// etcdWords returns the words of a request. Each key and each value is a separate word.
 func etcdWords(request any) []any {
 	switch r := request.(type) {
 	case *pb.LeaseGrantRequest:
@@ -260,7 +260,7 @@ func etcdWords(request any) []any {
 	}
 }
 
-// textOfEtcd describes a request and its answer for a replay.
+// textOfEtcd describes a request and its answer for display in a replay.
 func textOfEtcd(words []any, reply any, refused error) string {
 	text := strings.TrimSuffix(fmt.Sprintln(words...), "\n") + ": "
 	if refused != nil {

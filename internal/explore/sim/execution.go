@@ -18,18 +18,18 @@ import (
 	"grablab/internal/tap"
 )
 
-// Limits restrict which steps an execution offers to the search.
+// Limits restrict the steps that an execution offers to the search.
 type Limits struct {
 	Bounds     search.Cost
 	Faults     []catalog.Fault // the kinds of faults that may be injected
 	Properties []string        // the properties to check
 	Reduce     bool            // leave out steps that only reorder independent calls
 	// Visited reports whether the search already knows a state, so that the execution can end. If
-	// nil, no state is known.
+	// nil, all states are new.
 	Visited func(search.Fingerprint, search.Cost, int) bool
 }
 
-// Execute runs one schedule: the steps of the task, and then free steps until every actor has
+// Execute executes the steps of a task, and then steps of its own choice until every actor has
 // ended.
 func (c *Cluster) Execute(l *Limits, task search.Task) (t *search.Trace, err error) {
 	err = c.execute(func(x *execution) error {
@@ -39,7 +39,7 @@ func (c *Cluster) Execute(l *Limits, task search.Task) (t *search.Trace, err err
 	return t, err
 }
 
-// Retrace executes a task again and passes the trace to a function before each step.
+// Retrace executes a task again. Before each step, it passes the trace so far to a function.
 func (c *Cluster) Retrace(l *Limits, task search.Task, before func(*search.Trace)) error {
 	return c.execute(func(x *execution) error {
 		x.before = before
@@ -48,8 +48,8 @@ func (c *Cluster) Retrace(l *Limits, task search.Task, before func(*search.Trace
 	})
 }
 
-// Begun returns the steps of the running schedule. It returns nil if no schedule runs or the gate
-// is locked. It may be called from any goroutine.
+// Begun returns the steps of the running schedule, or nil if there is none or the gate is locked.
+// Any goroutine may call it.
 func (c *Cluster) Begun() []schedule.Step {
 	x := c.present.Load()
 	if x == nil || !x.gate.mu.TryLock() {
@@ -59,8 +59,8 @@ func (c *Cluster) Begun() []schedule.Step {
 	return slices.Clone(x.begun)
 }
 
-// execution runs one schedule. It makes the steps, and after each it lets the oracle check the
-// properties. Between steps all goroutines are blocked, so it can read their state.
+// execution runs one schedule. After each step, the oracle checks the properties. All goroutines
+// are blocked at that time, so it can read their state.
 type execution struct {
 	cluster *Cluster
 	world   *world
@@ -74,8 +74,8 @@ type execution struct {
 	stillLate bool          // a reply was late when the last short delay passed
 	cutAt     time.Duration // when an instance was last cut off from a network
 
-	// progressAt is the time of the last step other than renewals and waiting. A hanging holder can
-	// renew its lease forever, so renewals are not progress.
+	// progressAt is the time of the last step other than renewals and waiting. Renewals are not
+	// progress, because a hung holder can renew its lease forever.
 	progressAt time.Duration
 
 	begun   []schedule.Step                  // the steps so far, including the current one
@@ -99,7 +99,7 @@ type actor struct {
 
 	begun, done, dead, hung, cancelled bool
 
-	// granted and the following fields record how far its grab has come and the state of its lease.
+	// The following fields record the progress of the actor's grab and the state of its lease.
 	granted     bool          // its acquire has succeeded
 	releasing   bool          // its release has begun
 	released    bool          // its release has succeeded
@@ -118,7 +118,7 @@ type actor struct {
 	value       string // the value that a server stores for its lease
 	leases      []serverLease
 
-	// grant and the following fields help to explain a violation.
+	// The following fields help to explain a violation.
 	grant          int                      // the rank of its acquire among those that succeeded, from 1; 0 if it has not succeeded
 	got            map[*actor]catalog.Facts // for each other holder, how this actor got the lock before the holder released it
 	freed          catalog.Facts            // how the release of another actor freed the lock of this one; 0 if none did
@@ -126,19 +126,19 @@ type actor struct {
 	lostTo         catalog.Facts            // why a server lost its lease for another reason, such as an eviction
 }
 
-// callName is the key under which the calls of an actor are counted.
+// callName is the key under which calls of an actor are counted.
 type callName struct {
 	phase  tap.Phase
 	target string
 }
 
-// An event is an entry in the history of an instance, with its actor.
+// An event is an entry in the history of an instance, together with its actor.
 type event struct {
 	history.Event
 	actor *actor
 }
 
-// newExecution connects the parts of an execution and starts the instances, inside a bubble.
+// newExecution creates an execution and starts the instances. It must run in a bubble.
 func newExecution(c *Cluster) (*execution, error) {
 	w := &world{cluster: c, db: &order.Mem{}, ended: make(chan struct{})}
 	w.gate = &gate{world: w, arrived: make(chan struct{}, 1), ungated: true} // calls need no steps during the setup
@@ -154,7 +154,7 @@ func newExecution(c *Cluster) (*execution, error) {
 	return x, w.begin()
 }
 
-// begin opens the order and starts the instances. The prober starts only at the end.
+// begin opens the order and starts the instances, except for the prober's.
 func (w *world) begin() error {
 	c := w.cluster
 	if _, err := w.db.Create(context.Background(), 1, c.units()); err != nil {
@@ -191,8 +191,8 @@ func newActor(name string, index int, driver int64, inst *instance) *actor {
 	}
 }
 
-// driverOf returns the number of an actor's driver, starting from 1. An actor that repeats the
-// attempt of another one has the same driver.
+// driverOf returns the number of an actor's driver, from 1. An actor that repeats the attempt of
+// another one has the same driver.
 func driverOf(actors []schedule.Actor, i int) int64 {
 	for j, a := range actors[:i] {
 		if a.Name == actors[i].As {
@@ -228,8 +228,8 @@ func (w *world) start(inst *instance) error {
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// jitter returns the random number of an instance. It differs between instances, so their timers
-// never fire at the same time.
+// jitter returns a number that differs between instances, so that their timers never fire at the
+// same time.
 func jitter(number int) float64 { return 0.3 + 0.07*float64(number) }
 
 func (w *world) newToken(inst *instance) string {
@@ -239,7 +239,7 @@ func (w *world) newToken(inst *instance) string {
 	return tokenPrefix + strconv.Itoa(inst.number) + "-" + strconv.Itoa(inst.tokens)
 }
 
-// tokenPrefix marks tokens, so that they are recognized among the arguments of a command.
+// tokenPrefix marks tokens, so that they can be found among the arguments of a command.
 const tokenPrefix = "token-"
 
 // recorder receives the history of one instance.
@@ -261,8 +261,8 @@ func (r recorder) Record(e history.Event) {
 // elapsed returns the virtual time since the schedule began.
 func (w *world) elapsed() time.Duration { return time.Since(epoch) }
 
-// run makes the steps of a task, and then free steps until the schedule ends. A replay skips steps
-// that are impossible, while other executions end there.
+// run executes the steps of a task, and then other steps until the schedule ends. A replay skips
+// impossible steps, while other executions end there.
 func (x *execution) run(l *Limits, task search.Task) *search.Trace {
 	x.reducer.on = l.Reduce
 	t := &search.Trace{Impossible: -1}
@@ -301,7 +301,7 @@ func (x *execution) run(l *Limits, task search.Task) *search.Trace {
 	return t
 }
 
-// add makes a step and adds it to the trace. It returns false if the step was impossible.
+// add executes a step and adds it to the trace. It returns false if the step was impossible.
 func (x *execution) add(t *search.Trace, s schedule.Step) bool {
 	if x.before != nil {
 		x.before(&search.Trace{Steps: append(slices.Clip(t.Steps), s), Points: t.Points, Impossible: -1})
@@ -343,7 +343,7 @@ func (x *execution) reorder(l *Limits, t *search.Trace) {
 	}
 }
 
-// finish restarts all servers and checks what the actors have left behind.
+// finish restarts all servers and checks what the actors have left on them.
 func (x *execution) finish() {
 	for _, n := range x.cluster.nodes {
 		n.down.Store(false)
@@ -363,7 +363,7 @@ func (x *execution) finish() {
 	x.oracle.judgeEnd()
 }
 
-// stop ends the schedule. All waiting calls fail.
+// stop ends the schedule and lets all waiting calls fail.
 func (w *world) stop() {
 	w.gate.mu.Lock()
 	w.gate.ungated = false

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// expiry calls a function when an etcd lease or a ZooKeeper session was not renewed in time. Its
-// methods need the server's mutex.
+// expiry calls a function when an etcd lease or a ZooKeeper session expires. The caller of its
+// methods must hold the server's mutex.
 type expiry struct {
 	ttl   time.Duration
 	until time.Time
@@ -14,7 +14,7 @@ type expiry struct {
 	ended bool
 }
 
-// tick delays the end of a lease a little, so that no timer of the client is due at the same time.
+// tick slightly delays the end of a lease, so that no timer of the client fires at the same time.
 const tick = 11 * time.Nanosecond
 
 // newExpiry starts an expiry. If it is not renewed within ttl, it locks mu and calls end.

@@ -38,7 +38,7 @@ var shown = map[schedule.Kind]catalog.Facts{
 	schedule.CutOff:       catalog.CutOff,
 }
 
-// noteGrant records how an actor got the lock although other actors had not released it.
+// noteGrant records why an actor got the lock although other actors had not released it.
 func (s *causes) noteGrant(a *actor) {
 	s.grants++
 	// own is how many servers lost this actor's lease before it had a majority.
@@ -63,7 +63,7 @@ func (s *causes) noteGrant(a *actor) {
 	}
 }
 
-// lost returns how an actor lost its lock without releasing it.
+// lost returns how an actor lost its lock before its release.
 func (s *causes) lost(b *actor) catalog.Facts {
 	switch {
 	case !s.leases.leased():
@@ -110,8 +110,8 @@ func (s *causes) noteForgotten(n *node, to catalog.Facts) {
 	}
 }
 
-// noteOverwrittenLocked records whether an acquire has overwritten the lease of another actor. Only
-// strategies without tokens need it.
+// noteOverwrittenLocked records whether an acquire has overwritten the lease of another actor. This
+// is only possible for strategies without tokens.
 func (s *causes) noteOverwrittenLocked(c *call) {
 	r, ok := c.node.lockServer.(*redisServer)
 	if !ok {
@@ -141,7 +141,7 @@ func (s *causes) noteFreedLocked(c *call) {
 	}
 }
 
-// runs reports whether the actor has a lease on a server that is valid by the server's clock.
+// runs reports whether the actor's lease on a server is valid by the server's clock.
 func (l *leaseBook) runs(a *actor, n *node) bool {
 	return !a.released && slices.ContainsFunc(a.leases, func(l serverLease) bool { return l.node == n && l.runs() })
 }

@@ -7,7 +7,7 @@ import (
 	"grablab/internal/explore/search"
 )
 
-// state returns a fingerprint of everything that determines how the schedule can continue.
+// state returns a fingerprint of everything that affects how the schedule can continue.
 func (x *execution) state() search.Fingerprint {
 	x.gate.mu.Lock()
 	defer x.gate.mu.Unlock()
@@ -41,8 +41,8 @@ func (a *actor) state(f search.Fingerprint) search.Fingerprint {
 	return f
 }
 
-// stateOfLocked returns the fingerprint of a server with its past replies and pending calls. It
-// omits the name, because servers are interchangeable.
+// stateOfLocked returns the fingerprint of a server, its past replies and its pending calls. It
+// ignores the server's name, because servers are interchangeable.
 func (x *execution) stateOfLocked(n *node) search.Fingerprint {
 	f := n.lockServer.state(search.EmptyFingerprint)
 	f = f.Text(n.contents()).Number(int64(n.ahead)).Flag(n.down.Load())

@@ -39,7 +39,8 @@ var (
 	errLost = errors.New("sim: the reply is lost")
 )
 
-// call is one remote call, which waits until a step lets it continue. A late reply waits once more.
+// call is one remote call, which waits until a step lets it continue. If its reply is late, it
+// waits a second time.
 type call struct {
 	actor  *actor
 	phase  tap.Phase
@@ -85,8 +86,8 @@ func compareCalls(a, b *call) int {
 	return cmp.Or(a.actor.index-b.actor.index, strings.Compare(string(a.phase), string(b.phase)), strings.Compare(a.target, b.target), a.n-b.n)
 }
 
-// through stops a call until a step lets it continue, and then sends it. It returns what the caller
-// sees, such as an error if the reply was lost.
+// through stops a call until a step lets it continue, and then sends it. It returns the result for
+// the caller, such as an error if the reply is lost.
 func (g *gate) through(ctx context.Context, inst *instance, c *call, send func(context.Context) error) error {
 	c.ctx, c.phase = ctx, phaseOf(ctx)
 	g.mu.Lock()
@@ -104,7 +105,7 @@ func (g *gate) through(ctx context.Context, inst *instance, c *call, send func(c
 		return c.loss()
 	}
 	err := errDown
-	// The etcd and ZooKeeper clients notice by themselves that their server is down.
+	// The etcd and ZooKeeper clients detect by themselves that their server is down.
 	if c.node == nil || !c.node.down.Load() || c.lost != nil {
 		if ctx.Err() != nil {
 			ctx = context.WithoutCancel(ctx) // go-redis does not withdraw a request that it has sent
@@ -130,22 +131,22 @@ func (g *gate) through(ctx context.Context, inst *instance, c *call, send func(c
 // unsent reports whether the client still waits for a connection because the server is down.
 func (c *call) unsent() bool { return c.awaits && c.node.down.Load() }
 
-// loss returns the error that the caller gets for a lost reply.
+// loss returns the error that the caller gets if the reply is lost.
 func (c *call) loss() error { return cmp.Or(c.lost, errLost) }
 
 func phaseOf(ctx context.Context) tap.Phase {
 	return cmp.Or(tap.OpFrom(ctx, tap.Op{}).Phase, tap.Renew)
 }
 
-// actorOfLocked returns the actor of a call. A background call counts as a call of the instance's
-// first actor.
+// actorOfLocked returns the actor that made a call. Background calls count as calls of the
+// instance's first actor.
 func (g *gate) actorOfLocked(inst *instance, driver int64) *actor {
 	return cmp.Or(find(g.world.actors, func(a *actor) bool { return a.inst == inst && (driver == 0 || driver == a.driver) }), g.world.probe)
 }
 
-// numberCalls numbers the calls that have arrived in the last step. It sorts them by content first,
-// because they arrive in random order. It also corrects the phase of renewals that arrived before
-// their acquire returned.
+// numberCalls numbers the calls that have arrived in the last step, sorted by content, because they
+// arrive in random order. It also corrects the phase of renewals that arrived before their acquire
+// returned.
 func (g *gate) numberCalls() (fresh []*call) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -170,8 +171,8 @@ func (g *gate) numberCalls() (fresh []*call) {
 	return fresh
 }
 
-// forgetReleases corrects calls that wrongly seem to belong to a release, because the actor has
-// taken the lock again in the same step.
+// forgetReleases corrects calls that seem to belong to a release, although the actor has taken the
+// lock again in the same step.
 func (g *gate) forgetReleases(fresh []*call) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -180,8 +181,8 @@ func (g *gate) forgetReleases(fresh []*call) {
 	}
 }
 
-// wait stops a call until a step decides on it or its context ends. A paused process does not
-// notice the end of its context.
+// wait stops a call until a step decides its outcome or its context ends. A paused process does not
+// notice the end of the context.
 func (g *gate) wait(c *call, line *[]*call) error {
 	g.mu.Lock()
 	if g.ungated && (!c.actor.dead || g.starting) {
@@ -216,7 +217,7 @@ func (g *gate) wait(c *call, line *[]*call) error {
 }
 
 // patience returns a channel that signals when the caller stops waiting. A database client stops
-// when its context ends, and go-redis only at a deadline.
+// when its context ends, but go-redis stops only at a deadline.
 func (c *call) patience() (over <-chan time.Time, stop func()) {
 	if c.heedsContext() {
 		over := make(chan time.Time)
@@ -234,7 +235,7 @@ func (c *call) patience() (over <-chan time.Time, stop func()) {
 func (c *call) heedsContext() bool { return c.node == nil || c.node.cancels }
 
 // abandon removes a call whose caller has stopped waiting. It returns false if the call must stay,
-// for example because the process is paused.
+// such as when the process is paused.
 func (g *gate) abandon(c *call, line *[]*call) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -251,7 +252,8 @@ func (g *gate) abandon(c *call, line *[]*call) bool {
 	return true
 }
 
-// takeLocked removes the call of a step from a list and returns it, or nil if there is none.
+// takeLocked removes the call that a step names from a list. It returns the call, or nil if there
+// is none.
 func takeLocked(line *[]*call, s schedule.Step) *call {
 	i := slices.IndexFunc(*line, func(c *call) bool { return c.is(s) })
 	if i < 0 {
@@ -262,8 +264,8 @@ func takeLocked(line *[]*call, s schedule.Step) *call {
 	return c
 }
 
-// giveUpLocked keeps a call whose caller has stopped waiting, because it may still arrive later.
-// Calls through a cut network are lost instead, and so are transactions.
+// giveUpLocked keeps a call whose caller has stopped waiting, because it may arrive later.
+// Transactions and calls through a broken network are lost instead.
 func (g *gate) giveUpLocked(c *call) {
 	if c.sent != nil && !c.actor.inst.cut[c.network()] && !c.isTransaction() {
 		g.inFlight = append(g.inFlight, c)
@@ -308,8 +310,8 @@ func (g *gate) signal() {
 	}
 }
 
-// noteReply adds a reply to the fingerprint of the state. Hashes are added up, because simultaneous
-// replies have no order.
+// noteReply adds a reply to the fingerprint of the state. It uses the sum of the hashes, because
+// simultaneous replies have no order.
 func (g *gate) noteReply(c *call, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -357,8 +359,8 @@ func (g *gate) subscribing(inst *instance, n *node, deliver func(), args []strin
 	return true
 }
 
-// subscriberLocked returns the actor for which an instance subscribes: the last one that waits for
-// the lock.
+// subscriberLocked returns the actor for which an instance subscribes, which is the last one that
+// waits for the lock.
 func (g *gate) subscriberLocked(inst *instance) *actor {
 	found := g.actorOfLocked(inst, 0)
 	for _, a := range g.world.actors {

@@ -25,7 +25,7 @@ type leaseBook struct {
 	strayRenewal string // describes a renewal that was not allowed; "" if there was none
 }
 
-// serverLease is a lease that one server has granted. It ends at until, by that server's clock.
+// serverLease is a lease on one server. It ends when that server's clock shows until.
 type serverLease struct {
 	node  *node
 	until time.Time
@@ -34,7 +34,7 @@ type serverLease struct {
 // runs reports whether the lease is still valid by its server's clock.
 func (l serverLease) runs() bool { return l.until.After(l.node.now()) }
 
-// applied updates the leases after a server has executed a call, which may have failed with err.
+// applied updates the leases after a server has executed a call. err is the result of the call.
 func (l *leaseBook) applied(c *call, err error) {
 	l.gate.mu.Lock()
 	defer l.gate.mu.Unlock()
@@ -49,7 +49,7 @@ func (l *leaseBook) applied(c *call, err error) {
 }
 
 // noteLeasesLocked records which leases exist after a call. It checks all actors, because a release
-// may pass the lease on to another one.
+// may hand the lease to another one.
 func (l *leaseBook) noteLeasesLocked(c *call) {
 	if !l.cluster.locks() {
 		return
@@ -72,30 +72,30 @@ func (l *leaseBook) noteLeasesLocked(c *call) {
 		c.actor.noteAsked(l.world.elapsed())
 	}
 	if _, ok := c.node.lockServer.(*redisServer); !ok && c.phase != tap.Release {
-		// A client that has lost its place in the queue creates a new one, even if its session is
+		// A client that has lost its place in the queue needs a new one, even if its session is
 		// alive.
 		c.actor.leases = nil
 	}
 	l.findLeasesLocked(c.node)
 }
 
-// A waiter may ask for the lock once per askEvery on average, but the first few requests may come
+// On average, a waiter may ask for the lock once per askEvery, but the first few requests may come
 // at once.
 const (
 	askEvery  = 20 * time.Millisecond
 	askAtOnce = 8
 )
 
-// noteAsked counts a request for the lock in a leaky bucket.
+// noteAsked counts requests for the lock in a leaky bucket, to detect clients that ask too often.
 func (a *actor) noteAsked(now time.Duration) {
 	a.rest = max(0, a.rest-(now-a.asked)) + askEvery
 	a.asked = now
 }
 
 // noteRenewalLocked records the effect of a renewal. It must run before the leases are updated,
-// because it compares old and new.
+// because it compares the old and the new end.
 func (l *leaseBook) noteRenewalLocked(c *call) {
-	// On a server with sessions, each call renews the session of its instance, even if the reply is
+	// On a server with sessions, each call renews the instance's session, even if the reply is
 	// lost.
 	_, sessions := c.node.lockServer.(pinged)
 	for _, a := range l.world.actors {
@@ -113,8 +113,7 @@ func (l *leaseBook) noteRenewalLocked(c *call) {
 	}
 }
 
-// lengthens reports whether a call extends a lease, which means that the TTL is among its
-// arguments.
+// lengthens reports whether a call extends a lease. Such a call has the TTL among its arguments.
 func (l *leaseBook) lengthens(c *call) bool {
 	if _, ok := c.request.(*pb.LeaseKeepAliveRequest); ok {
 		return true
@@ -131,7 +130,7 @@ func (l *leaseBook) lengthens(c *call) bool {
 	})
 }
 
-// findLeasesLocked reads from a server which actors have a lease.
+// findLeasesLocked finds out which actors have a lease on a server.
 func (l *leaseBook) findLeasesLocked(n *node) {
 	for _, a := range l.world.actors {
 		if ttl, ok := n.leaseOf(a.value); ok {
@@ -140,7 +139,7 @@ func (l *leaseBook) findLeasesLocked(n *node) {
 	}
 }
 
-// names reports whether a value is among the arguments of the call.
+// names reports whether a value is one of the arguments of the call.
 func (c *call) names(value string) bool {
 	return slices.ContainsFunc(c.sent, func(args []any) bool {
 		return slices.ContainsFunc(args, func(arg any) bool {
@@ -150,8 +149,8 @@ func (c *call) names(value string) bool {
 	})
 }
 
-// mentions reports whether a text contains the complete value: token-1-10 does not contain
-// token-1-1.
+// mentions reports whether a text contains value, but not as part of a longer token: token-1-10
+// does not contain token-1-1.
 func mentions(text, value string) bool {
 	for value != "" {
 		_, rest, found := strings.Cut(text, value)
@@ -166,7 +165,7 @@ func mentions(text, value string) bool {
 	return false
 }
 
-// until returns when the actor's lease on a server ends, or the zero Time if it has none.
+// until returns when the actor's lease on a server ends, or the zero Time if there is none.
 func (a *actor) until(n *node) time.Time {
 	for _, l := range a.leases {
 		if l.node == n {
@@ -203,10 +202,10 @@ func (a *actor) onAnyNode() bool {
 // leased reports whether the locks are leases on lock servers.
 func (l *leaseBook) leased() bool { return len(l.cluster.nodes) > 0 && l.cluster.locks() }
 
-// quorum returns the number of servers that must grant a lease, or 0 if there are no lock servers.
+// quorum returns how many servers must grant a lease, or 0 if there are no lock servers.
 func (l *leaseBook) quorum() int { return min(len(l.cluster.nodes), len(l.cluster.nodes)/2+1) }
 
-// leaseLeft returns how long the actor's lease remains valid, by the clocks of a majority of the
+// leaseLeft returns how long the actor's lease remains valid by the clocks of a majority of the
 // servers.
 func (l *leaseBook) leaseLeft(a *actor) time.Duration { return l.leaseLeftBy(a, (*node).now) }
 
@@ -223,8 +222,8 @@ func (l *leaseBook) leaseLeftBy(a *actor, now func(*node) time.Time) time.Durati
 	return left[len(left)-quorum]
 }
 
-// holds reports whether an actor that got the lock still holds it, by the clocks of the servers.
-// While the actor releases the lock, it holds the lock as long as a majority of servers stores it.
+// holds reports whether an actor still holds its lock by the clocks of the servers. During a
+// release, the actor holds the lock as long as a majority of servers stores it.
 func (l *leaseBook) holds(a *actor) bool {
 	stored := 0
 	for _, n := range l.cluster.nodes {
@@ -242,7 +241,7 @@ func (l *leaseBook) holds(a *actor) bool {
 	}
 }
 
-// nextLeaseEndLocked returns the actor whose lease ends next, and the time until then. It returns
+// nextLeaseEndLocked returns the actor whose lease ends next, and the time until then. holder is
 // nil if no lease ends.
 func (l *leaseBook) nextLeaseEndLocked() (holder *actor, left time.Duration) {
 	for _, a := range l.world.actors {
@@ -253,7 +252,7 @@ func (l *leaseBook) nextLeaseEndLocked() (holder *actor, left time.Duration) {
 	return holder, left
 }
 
-// leaseEndLocked returns the time until the next lease of the actor ends, or 0 if none does.
+// leaseEndLocked returns the time until the next of the actor's leases ends, or 0 if none ends.
 func (l *leaseBook) leaseEndLocked(a *actor) (left time.Duration) {
 	for _, granted := range a.leases {
 		until := granted.node.until(granted.until)
@@ -285,8 +284,8 @@ func (l *leaseBook) renewalDueLocked(from *instance) bool {
 	})
 }
 
-// inherit gives an actor the lease of another one on the same instance. An instance may pass its
-// lease to the next waiter without any call.
+// inherit gives an actor the lease of another one on the same instance, which may hand it over
+// without a call.
 func (l *leaseBook) inherit(a *actor) {
 	if !l.cluster.showsToken || l.leaseLeft(a) > 0 {
 		return
@@ -303,7 +302,7 @@ func (l *leaseBook) inherit(a *actor) {
 	}
 }
 
-// leasedActors returns the actors with a valid lease as a bit set.
+// leasedActors returns the actors with a valid lease, as a bit set.
 func (l *leaseBook) leasedActors() (set uint8) {
 	l.gate.mu.Lock() // needed because a timer may end a session at this moment
 	defer l.gate.mu.Unlock()
@@ -315,7 +314,7 @@ func (l *leaseBook) leasedActors() (set uint8) {
 	return set
 }
 
-// byLeases reports whether judging the event requires knowledge of the valid leases.
+// byLeases reports whether the valid leases must be known to judge the event.
 func (e event) byLeases() bool {
 	return e.Op == history.Lost || e.Op == history.Acquire && e.Kind == history.OK ||
 		e.Op == history.Claim && e.Kind == history.OK || e.Op == history.Release && e.Kind != history.Invoke

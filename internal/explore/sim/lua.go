@@ -16,7 +16,7 @@ import (
 )
 
 // luaHost runs the Lua scripts of a server. It reuses one Lua state, because a new one for each run
-// took half of the time of a search. miniredis runs scripts that luaHost does not support.
+// took half of the time of a search. Scripts that it does not support run in miniredis.
 type luaHost struct {
 	server *server.Server
 	state  *lua.LState
@@ -49,7 +49,7 @@ func newLuaHost(s *server.Server) *luaHost {
 	return h
 }
 
-// protect makes access to undefined globals an error, as in Redis.
+// protect makes access to undefined globals an error, as Redis does.
 func (h *luaHost) protect() {
 	guard := h.state.NewTable()
 	refuse := h.state.NewFunction(func(l *lua.LState) int {
@@ -61,14 +61,14 @@ func (h *luaHost) protect() {
 	h.state.SetMetatable(h.state.G.Global, guard)
 }
 
-// foreign lists names that luaHost does not support. miniredis runs scripts that contain one.
+// foreign lists names that luaHost does not support. Scripts that contain one run in miniredis.
 var foreign = []string{
 	"cjson", "cmsgpack", "struct.", "bit.", "os.", "debug", "require", "coroutine", "server.", "_G", "metatable", "rawset",
 	"redis.pcall", "redis.error_reply", "redis.status_reply", "redis.log", "redis.sha1hex", "redis.set",
 	"redis.replicate", "redis.LOG", "redis.breakpoint", "redis.debug",
 }
 
-// learn compiles a script. If that fails, miniredis will run the script instead.
+// learn compiles a script. If that fails, miniredis runs the script instead.
 func (h *luaHost) learn(body string) {
 	sha := scriptSHA(body)
 	if _, ok := h.bodies[sha]; ok {
@@ -95,7 +95,7 @@ func scriptSHA(body string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// eval runs an EVAL or EVALSHA and writes the answer to p. It returns false if miniredis must run
+// eval runs an EVAL or EVALSHA, and writes the reply to p. It returns false if miniredis must run
 // the command.
 func (h *luaHost) eval(p *server.Peer, command string, args []string) bool {
 	if len(args) < 3 || command != "EVAL" && command != "EVALSHA" {
@@ -177,7 +177,7 @@ func (h *luaHost) luaOf(l *lua.LState, reply any) lua.LValue {
 	case string:
 		return lua.LString(r)
 	case server.Simple:
-		// Reuse the table, because no script changes it. New tables would take a tenth of all
+		// Reuse the table, because no script changes it. New tables would need a tenth of all
 		// memory.
 		h.status.RawSetString("ok", lua.LString(r))
 		return h.status

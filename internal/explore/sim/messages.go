@@ -7,7 +7,7 @@ import (
 	"grablab/internal/explore/schedule"
 )
 
-// messages decides whether published messages arrive, arrive late or get lost. Redis delivers each
+// messages decides whether published messages arrive in time, late or never. Redis delivers each
 // message at most once.
 type messages struct {
 	mu   sync.Mutex
@@ -21,7 +21,7 @@ type heldMessage struct {
 	text []byte
 }
 
-// begin sets what happens to messages that are published in the next step.
+// begin sets what happens to the messages that the next step publishes.
 func (m *messages) begin(as schedule.Kind) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -38,8 +38,8 @@ func (m *messages) end() bool {
 
 var messageHead = []byte("*3\r\n$7\r\nmessage\r\n")
 
-// outOf returns how often a connection receives this output now. It keeps messages that must arrive
-// later.
+// outOf returns how often a connection receives this output now. Output that must arrive later is
+// kept.
 func (m *messages) outOf(c *conn, text []byte) (times int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -65,7 +65,7 @@ func (m *messages) arrive() bool {
 	return m.arriveWhere(func(c *conn) bool { return !c.owner.cut[schedule.Locks] }) > 0
 }
 
-// arriveAt delivers the delayed messages of an instance.
+// arriveAt delivers the delayed messages to an instance.
 func (m *messages) arriveAt(inst *instance) {
 	m.arriveWhere(func(c *conn) bool { return c.owner == inst })
 }

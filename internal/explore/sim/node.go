@@ -10,12 +10,12 @@ import (
 // epoch is the time at which a bubble of testing/synctest begins.
 var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// node is a simulated lock server. All schedules share it, so each begins with a reset.
+// node is a simulated lock server. All schedules share it, so each schedule begins with a reset.
 type node struct {
 	lockServer
 	name string
 	// cancels reports whether clients stop waiting for a reply when their context ends. Redis
-	// clients only stop at a deadline.
+	// clients stop only at a deadline.
 	cancels bool
 
 	drift     float64            // the fraction by which its clock runs faster than the clients' clocks
@@ -25,17 +25,16 @@ type node struct {
 	replyHash search.Fingerprint // a hash of all its replies
 }
 
-// lockServer contains the methods that the simulation needs from a server. Clients reach it in
-// their own ways.
+// lockServer contains the methods that the simulation needs from a server.
 type lockServer interface {
 	reset() // restores the initial state
 	close()
 	// contents returns one line for each key, in the form "key = value".
 	contents() string
-	// state adds what determines future behaviour but is missing in the contents.
+	// state adds to the fingerprint what affects future behaviour but is not in the contents.
 	state(search.Fingerprint) search.Fingerprint
-	// leaseOf finds the lease with a value, and its remaining TTL, where 0 means that it never
-	// expires. In a queue, only the first entry counts.
+	// leaseOf finds the lease with this value and its remaining TTL, or 0 if it never expires. In a
+	// queue, only the first entry is a lease.
 	leaseOf(value string) (ttl time.Duration, ok bool)
 	timePassed()
 	disconnect() // closes the connections of its clients
@@ -49,9 +48,9 @@ type (
 	latecomer interface{ arrive(*call) }
 	// pinged reports whether a client renews the lease by itself in the background.
 	pinged interface{ pinged(value string) bool }
-	// sessioned serves only clients with a session, and reports which instances have one.
+	// sessioned is a server whose clients need a session. It reports whether an instance has one.
 	sessioned interface{ connected(*instance) bool }
-	// settler waits until its clients have recovered from lost connections.
+	// settler waits until its clients have reconnected after an outage.
 	settler interface{ settle() }
 )
 
@@ -83,7 +82,7 @@ func (n *node) now() time.Time {
 	return now.Add(n.ahead + time.Duration(n.drift*float64(now.Sub(epoch))))
 }
 
-// until returns how long it takes until the server's clock shows the given time.
+// until returns how much time must pass until the server's clock shows then.
 func (n *node) until(then time.Time) time.Duration {
 	return time.Duration(float64(then.Sub(n.now())) / (1 + n.drift))
 }

@@ -19,8 +19,7 @@ import (
 	"grablab/internal/tap"
 )
 
-// oracle checks the properties after each step. It reads events and the state of the world but
-// changes nothing.
+// oracle checks the properties after each step. It only reads events and the state of the world.
 type oracle struct {
 	cluster *Cluster
 	world   *world
@@ -37,8 +36,7 @@ type oracle struct {
 	broken    []search.Violation
 }
 
-// breaks records the first violation of a property in this schedule, with the facts that explain
-// it.
+// breaks records the first violation of a property, with the facts that explain it.
 func (o *oracle) breaks(property string, shown catalog.Facts, why string, args ...any) {
 	if slices.ContainsFunc(o.broken, func(v search.Violation) bool { return v.Property == property }) {
 		return
@@ -79,7 +77,7 @@ func (o *oracle) judge() {
 	}
 }
 
-// unanswered reports whether a call of the actor in this phase still has no answer.
+// unanswered reports whether the actor has a call in this phase without an answer.
 func (o *oracle) unanswered(a *actor, phase tap.Phase) bool {
 	o.gate.mu.Lock()
 	defer o.gate.mu.Unlock()
@@ -88,8 +86,8 @@ func (o *oracle) unanswered(a *actor, phase tap.Phase) bool {
 	})
 }
 
-// ranOut reports whether the actor's lease ended because its TTL passed, rather than because data
-// was lost.
+// ranOut reports whether the actor's lease ended because its TTL passed, and not because data was
+// lost.
 func (o *oracle) ranOut(a *actor) bool {
 	return len(a.leases) > 0 && o.causes.lost(a) == catalog.LeaseEnded
 }
@@ -131,9 +129,8 @@ func (o *oracle) judgeEvent(a *actor, e history.Event) {
 		}
 	case e.Op == history.Lost:
 		a.knowsLoss = true
-		// A client may report a loss too early if it was delayed or got no answer, because it
-		// counts its lease from the request. After a single lost reply, it still has time to ask
-		// again.
+		// A client counts its lease from the request, so after a delay or without an answer, it may
+		// report a loss too early. After only one lost reply, it still has time to ask again.
 		if left := o.leases.leaseLeft(a); o.leases.leased() && !o.heldUp && (!o.causes.disturbed() || o.causes.oneReplyLost()) && left > o.cluster.TTL/4 && o.causes.lost(a) == catalog.TakenOver {
 			o.breaks(catalog.LossNotified, 0, "%s was told that its lease is lost, which has %s to run", a.name, left.Round(time.Millisecond))
 		}
@@ -151,7 +148,7 @@ func (o *oracle) judgeEvent(a *actor, e history.Event) {
 	}
 }
 
-// judgeAnswer compares what a driver is told with the ledger.
+// judgeAnswer checks the answer to a driver against the ledger.
 func (o *oracle) judgeAnswer(a *actor, e history.Event) {
 	ledger := o.world.ledger()
 	won := slices.ContainsFunc(ledger, a.won)
@@ -207,14 +204,14 @@ func (o *oracle) judgeGrant(a *actor) {
 	}
 }
 
-// storesNothing reports whether no server stores the actor's lock although there was no fault. Such
-// a lock excludes no one.
+// storesNothing reports whether no server stores the actor's lock, although there was no fault.
+// Such a lock does not exclude other clients.
 func (o *oracle) storesNothing(a *actor) bool {
 	return o.cluster.Strategy.Excludes == catalog.Global && o.cluster.Strategy.Needs&lock.SQLLocks == 0 && !o.faulted && len(a.leases) == 0
 }
 
-// judgeOrder checks that actors get the lock in the order in which they queued. There is no such
-// promise after a disturbance, or if a paused process may have lost its place.
+// judgeOrder checks that actors get the lock in order of arrival. It skips the check after a
+// disturbance, or if a paused process may have lost its place.
 func (o *oracle) judgeOrder(a *actor) {
 	if o.world.queues() && o.heldUp {
 		return
@@ -227,14 +224,15 @@ func (o *oracle) judgeOrder(a *actor) {
 	}
 }
 
-// nothingInTheWay reports whether an acquire must succeed, because there was no fault and delays
-// were short. The margin allows for timers that start a few nanoseconds early.
+// nothingInTheWay reports whether an acquire must succeed, because there was no fault or long
+// delay. It allows for timers that start a few nanoseconds early.
 func (o *oracle) nothingInTheWay() bool {
 	patience := time.Duration(o.cluster.Strategy.Promises.Patience * float64(o.cluster.TTL))
 	return !o.faulted && (!o.heldUp || 0 < o.heldUpFor && o.heldUpFor < patience-time.Millisecond)
 }
 
-// disturbed reports whether a server lost data or was unreachable, or a message was lost or late.
+// disturbed reports whether data or a message was lost, a message was late, or a server was
+// unreachable.
 func (s *causes) disturbed() bool { return s.dataLost || s.shown&disturbances != 0 }
 
 const disturbances = catalog.Unreachable | catalog.CutOff | catalog.WakeUpLost | catalog.ReplyWasLost | catalog.Delayed
@@ -244,8 +242,8 @@ func (s *causes) oneReplyLost() bool {
 	return !s.dataLost && s.shown&disturbances == catalog.ReplyWasLost
 }
 
-// queuesBehind returns the actors that must get the lock before a new one, as a bit set. Actors
-// with a pending call do not count, because their place may still change.
+// queuesBehind returns the actors that must get the lock before a new one, as a bit set. It ignores
+// actors with a pending call, because their place may still change.
 func (o *oracle) queuesBehind(a *actor) (behind uint8) {
 	among := o.cluster.Strategy.Promises.InOrder
 	for i, b := range o.world.actors {
@@ -262,7 +260,7 @@ func (o *oracle) queuesBehind(a *actor) (behind uint8) {
 	return behind
 }
 
-// lookedFor is a lease that a renewal asked for, and whether the server had lost it.
+// lookedFor is a lease that a renewal tried to extend, and whether the server had lost it.
 type lookedFor struct {
 	actor   *actor
 	missing bool
@@ -286,7 +284,7 @@ func (o *oracle) judgeClaim(a *actor) {
 			if b != a && slices.ContainsFunc(ledger, b.won) {
 				shown |= o.causes.between(a, b)
 			}
-			// With several units, two earlier winners may have held the lock together.
+			// With several units, two earlier winners may have held the lock at the same time.
 			for _, c := range o.world.actors[:i] {
 				if o.cluster.units() > 1 && slices.ContainsFunc(ledger, b.won) && slices.ContainsFunc(ledger, c.won) {
 					shown |= o.causes.between(b, c)
@@ -311,11 +309,11 @@ func (o *oracle) judgeClaim(a *actor) {
 	}
 }
 
-// never is the number of steps to an event that cannot happen.
+// never is the number of steps until an event that cannot happen.
 const never = search.MaxSteps + 1
 
-// toGo returns how many steps it takes at least until a property can be violated. Only one-winner
-// has a useful bound.
+// toGo returns a lower limit for the number of steps until a property can be violated. Only
+// one-winner has a useful limit.
 func (o *oracle) toGo(properties []string) int {
 	if !slices.Equal(properties, []string{catalog.OneWinner}) {
 		return 1
@@ -333,7 +331,7 @@ func (o *oracle) toGo(properties []string) int {
 	return steps
 }
 
-// toWin returns how many steps it takes at least until an actor has won.
+// toWin returns a lower limit for the number of steps until an actor has won.
 func (o *oracle) toWin(a *actor, ledger []order.Grab) int {
 	switch {
 	case slices.ContainsFunc(ledger, func(g order.Grab) bool { return g.Driver == a.driver }):
@@ -352,8 +350,8 @@ func (o *oracle) toWin(a *actor, ledger []order.Grab) int {
 	return steps
 }
 
-// winners returns the names of the actors in the ledger. Actors that share a driver differ in their
-// instance.
+// winners returns the names of the actors in the ledger. If two actors share a driver, the instance
+// distinguishes them.
 func (o *oracle) winners(ledger []order.Grab) []string {
 	names := make([]string, len(ledger))
 	for i, g := range ledger {
@@ -404,8 +402,8 @@ func (o *oracle) keepsReleased(n *node) bool {
 	}))
 }
 
-// lateLockStored reports whether a late request has left a lock on a server. Such a lock stays
-// until it expires.
+// lateLockStored reports whether a late request has left a lock on a server, where it stays until
+// it expires.
 func (o *oracle) lateLockStored() bool {
 	return slices.ContainsFunc(o.world.actors, func(a *actor) bool { return a.arrivedLate }) &&
 		slices.ContainsFunc(o.world.entries(), func(e entry) bool { return !slices.Contains(o.cluster.residue, e.key) })
@@ -419,8 +417,8 @@ func (w *world) hasSession(inst *instance) bool {
 	})
 }
 
-// waitsInQueue reports whether the actor waits in a queue on a server. If it is first, it may have
-// a lease before it knows.
+// waitsInQueue reports whether the actor waits in a queue on a server. The first actor in the queue
+// may have a lease without knowing it.
 func (o *oracle) waitsInQueue(a *actor) bool {
 	return a.begun && !a.done && !a.granted && !a.dead && o.world.queues()
 }
@@ -442,11 +440,11 @@ func (o *oracle) judgeWait(waiters []*actor) {
 	}
 }
 
-// longestPause is the longest time that a polling strategy may sleep between two requests.
+// longestPause is the longest time that a strategy may sleep between two polls.
 const longestPause = 300 * time.Millisecond
 
-// judgeEnd checks what the servers still store when all actors have ended, and again when all
-// leases have expired. Late requests may leave a lock behind until then.
+// judgeEnd checks what the servers store after all actors have ended, and again after all leases
+// have expired. Late requests may leave a lock behind until then.
 func (o *oracle) judgeEnd() {
 	o.judgeCounters()
 	o.judgeReleases()
@@ -477,8 +475,8 @@ func (o *oracle) judgeEnd() {
 	o.breaks(catalog.StuckOrder, 0, "all leases have run out, and a fresh grab is neither grabbed nor taken")
 }
 
-// judgeCounters looks for Redis keys that never expire. It ignores a user's own lock, which may
-// keep its counter of fencing tokens on purpose.
+// judgeCounters looks for Redis keys that never expire. It skips a user's own lock, which may keep
+// its fencing counter on purpose.
 func (o *oracle) judgeCounters() {
 	if _, err := lock.Find(o.cluster.Strategy.Name); err != nil {
 		return
@@ -491,8 +489,8 @@ func (o *oracle) judgeCounters() {
 	}
 }
 
-// judgeReleases looks for locks that are still stored although they were released. It ignores
-// failed releases unless the strategy promises to retry them.
+// judgeReleases looks for locks that are still stored after their release. Failed releases do not
+// count unless the strategy promises to retry them.
 func (o *oracle) judgeReleases() {
 	if o.causes.shown&(catalog.Unreachable|catalog.CutOff) != 0 {
 		return
@@ -505,8 +503,8 @@ func (o *oracle) judgeReleases() {
 	}
 }
 
-// leftByCut reports whether a release without a reply may have left this entry. That is no excuse
-// if the strategy promises retries.
+// leftByCut reports whether a release that got no reply may have left this entry. This excuse does
+// not apply if the strategy promises retries.
 func (o *oracle) leftByCut(e entry) bool {
 	return !o.cluster.Strategy.Promises.ReleaseRetried && slices.ContainsFunc(o.world.actors, func(a *actor) bool {
 		return a.releaseCut && !a.released && (!o.cluster.showsToken || mentions(e.line, a.token))
@@ -522,11 +520,11 @@ func (o *oracle) judgeRemains() {
 	}
 }
 
-// tries is how often judgeEnd lets one TTL pass and tries to grab again.
+// tries is how often judgeEnd waits for one TTL and tries to grab again.
 const tries = 3
 
-// answered sends new drivers until one is told that the order is taken. told reports whether that
-// answer is correct. If not, left is the number of units that are still available.
+// answered sends new drivers until one is told that the order is taken. told reports whether this
+// answer is correct, or else left is how many units remain.
 func (o *oracle) answered() (told bool, left int) {
 	for range o.cluster.units() {
 		o.probes++
@@ -548,7 +546,7 @@ func (o *oracle) judgeBusy() {
 	stays, never, dead, cut := false, false, false, false
 	for _, a := range o.world.actors {
 		dead = dead || a.dead
-		// A lock may stay if its driver was told that the release failed.
+		// A lock may stay if its driver was told that the release had failed.
 		cut = cut || a.releaseCut && !a.released && !o.cluster.Strategy.Promises.ReleaseRetried
 		stays = stays || a.granted && a.inTime && (!a.released || o.cluster.showsToken && o.world.stores(a.token))
 		never = never || a.begun && !a.granted
@@ -562,7 +560,7 @@ func (o *oracle) judgeBusy() {
 	}
 }
 
-// judgeResidue looks for entries that a released lock normally does not leave. It ignores locks
+// judgeResidue looks for entries that a released lock does not normally leave. It ignores locks
 // that may have expired.
 func (o *oracle) judgeResidue() {
 	if o.world.elapsed() >= o.cluster.TTL {

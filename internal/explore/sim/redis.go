@@ -13,7 +13,7 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 )
 
-// redisServer simulates a Redis with miniredis, without a socket.
+// redisServer simulates a Redis server with miniredis and without a socket.
 type redisServer struct {
 	*node
 	redis  *miniredis.Miniredis
@@ -82,7 +82,8 @@ func (n *redisServer) hasScript(sha string) bool {
 	return ok
 }
 
-// noteWatchLocked records whether an EXEC may fail because another client has written.
+// noteWatchLocked records whether an EXEC may fail because another client has written to a watched
+// key.
 func (n *redisServer) noteWatchLocked(p *server.Peer, command string) {
 	switch command {
 	case "WATCH":
@@ -98,13 +99,14 @@ func (n *redisServer) noteWatchLocked(p *server.Peer, command string) {
 	}
 }
 
-// state adds what the contents do not show: WATCH commands, subscribers and late messages.
+// state adds to the fingerprint what the contents do not show: WATCH commands, subscribers and late
+// messages.
 func (n *redisServer) state(f search.Fingerprint) search.Fingerprint {
 	watched, touched := n.watches()
 	return f.Number(int64(watched)).Number(int64(touched)).Number(int64(n.subscriberCount())).Number(int64(n.messages.lateCount()))
 }
 
-// watches returns how many clients have a WATCH, and how many of those may see their EXEC fail.
+// watches returns how many clients watch keys, and how many of their EXECs may fail.
 func (n *redisServer) watches() (watched, touched int) {
 	for _, t := range n.touched {
 		if watched++; t {
@@ -121,8 +123,8 @@ func (n *redisServer) timePassed() {
 	n.dirty = true
 }
 
-// restart deletes data and subscriptions. It keeps connections and scripts, which clients would
-// restore at once.
+// restart deletes data and subscriptions. Connections and scripts stay, because clients would
+// restore them at once.
 func (n *redisServer) restart() {
 	n.redis.FlushAll()
 	n.dirty = true
@@ -157,20 +159,21 @@ func (n *redisServer) contents() string {
 	return n.data
 }
 
-// heard reports whether an operation on the server may reach other clients, such as subscribers.
+// heard reports whether an operation on the server may affect other clients, such as subscribers.
 func (n *node) heard() bool {
 	r, ok := n.lockServer.(*redisServer)
 	return !ok || r.subscriberCount() > 0
 }
 
-// subscriberCount returns the number of subscribers. It locks mu, because a timer may remove one.
+// subscriberCount returns the number of subscribers. It locks mu, because a timer may remove one at
+// the same time.
 func (n *redisServer) subscriberCount() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return len(n.subscribers)
 }
 
-// arrive executes the commands of a caller that has stopped waiting.
+// arrive executes commands whose caller has stopped waiting.
 func (n *redisServer) arrive(c *call) {
 	peer := server.NewPeer(bufio.NewWriter(io.Discard))
 	for _, args := range c.sent {

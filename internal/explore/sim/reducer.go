@@ -8,7 +8,7 @@ import (
 	"grablab/internal/tap"
 )
 
-// reducer leaves out steps if other schedules reach the same states without them.
+// reducer leaves out steps if other schedules reach the same states.
 type reducer struct {
 	cluster *Cluster
 	gate    *gate
@@ -22,8 +22,9 @@ type reducer struct {
 	underway     []*call // the calls that could have arrived late instead of the last step
 }
 
-// commutes reports whether the call could equally have come before the last step. Such a call is
-// left out, because the search tries independent steps in only one order (partial-order reduction).
+// commutes reports whether the call could also have come before the last step, with the same
+// result. The search tries independent steps in only one order (partial-order reduction), so it
+// leaves out such a call.
 //
 // In that order, late arrivals come first, then calls to lock servers, calls to the database, and
 // faults. docs/explore.md explains why this misses nothing.
@@ -35,7 +36,7 @@ func (r *reducer) commutes(c *call) bool {
 		return true
 	}
 	if r.struck != nil {
-		// Always try a release in both orders with a fault, because it depends on whether the lease
+		// Try a release and a fault in both orders, because the result depends on whether the lease
 		// is still valid.
 		return c.node != nil && c.node != r.struck && c.phase != tap.Release
 	}
@@ -51,7 +52,7 @@ func (r *reducer) commutes(c *call) bool {
 	}
 }
 
-// notCommuting returns the database calls that must also be tried before the last step.
+// notCommuting returns the database calls that the search must also try before the last step.
 func (r *reducer) notCommuting() []*call {
 	if r.last == nil || r.last.node == nil || r.silent {
 		return nil
@@ -65,8 +66,8 @@ func (r *reducer) notCommuting() []*call {
 	return before
 }
 
-// arrivesEarlier reports whether a late call could equally have arrived before the last step,
-// because the two affect different servers.
+// arrivesEarlier reports whether a late call could also have arrived before the last step, because
+// the two affect different servers.
 func (r *reducer) arrivesEarlier(c *call) bool {
 	if !r.on || !slices.Contains(r.underway, c) || r.last.target == c.target || c.node.heard() {
 		return false
@@ -77,8 +78,8 @@ func (r *reducer) arrivesEarlier(c *call) bool {
 	return compareCalls(c, r.last) < 0 // the call of the last step arrived late too
 }
 
-// mirrored reports whether another server is in the same state. The search then calls only the
-// first of them (symmetry reduction).
+// mirrored reports whether another server is in the same state. The search then calls only one of
+// the two (symmetry reduction).
 func (r *reducer) mirrored(c *call) bool {
 	return r.on && c.node != nil && slices.ContainsFunc(r.cluster.nodes, func(n *node) bool {
 		return n.name < c.node.name && r.alikeLocked(n, c.node)
@@ -91,7 +92,7 @@ func (r *reducer) alikeLocked(a, b *node) bool {
 }
 
 // pendingLocked returns a fingerprint of the calls that a server has not answered. If n is nil, it
-// covers the database and SUBSCRIBE.
+// includes the calls to the database and SUBSCRIBE.
 func (r *reducer) pendingLocked(n *node) search.Fingerprint {
 	var all search.Fingerprint
 	for i, line := range [][]*call{r.gate.waiting, r.gate.late, r.gate.inFlight} {
@@ -104,8 +105,8 @@ func (r *reducer) pendingLocked(n *node) search.Fingerprint {
 	return all
 }
 
-// onlyLastIsGone reports whether the calls that wait now are those that waited before the last
-// step, except the one that it let continue.
+// onlyLastIsGone reports whether the last step only let one call continue, and the same other calls
+// are waiting as before.
 func (r *reducer) onlyLastIsGone() bool {
 	r.gate.mu.Lock()
 	defer r.gate.mu.Unlock()

@@ -24,8 +24,8 @@ type Moment struct {
 	Made     int           // the number of steps made so far
 }
 
-// Replay makes the given steps and skips impossible ones. Then it makes free steps until every
-// actor has ended.
+// Replay executes the given steps and skips impossible ones. It then chooses further steps until
+// every actor has ended.
 func (c *Cluster) Replay(steps []schedule.Step) (moments []Moment, broken []search.Violation, err error) {
 	err = c.execute(func(x *execution) error {
 		x.gate.recording = true

@@ -12,7 +12,8 @@ import (
 	"grablab/internal/grab"
 )
 
-// prepare records who moves in this step, and which other calls could have moved instead.
+// prepare records which actor moves in this step, and which other calls could have continued
+// instead.
 func (x *execution) prepare(s schedule.Step) {
 	x.gate.mu.Lock()
 	defer x.gate.mu.Unlock()
@@ -37,8 +38,8 @@ func (x *execution) prepare(s schedule.Step) {
 		}
 	}
 	x.begun = append(x.begun, s)
-	// After a step without an actor, such as a fault of a server, any actor may continue without
-	// a preemption. A late arrival is not a move of its sender.
+	// After a step without an actor, such as a server fault, switching to any actor is not a
+	// preemption. A late arrival does not count as a move of its sender.
 	if s.Kind != schedule.ArrivesLate {
 		x.current = x.world.named(s.Actor)
 	}
@@ -50,7 +51,7 @@ var undisturbed = []schedule.Kind{schedule.Begins, schedule.Call, schedule.NextT
 // passing lists the kinds of steps that only let time pass.
 var passing = []schedule.Kind{schedule.NextTimer, schedule.LeaseEnd, schedule.Passes}
 
-// do makes a step, and returns false if it is impossible.
+// do executes a step. It returns false if the step is impossible.
 func (x *execution) do(s schedule.Step) bool {
 	a, n := x.world.named(s.Actor), x.world.node(s.Target)
 	if n != nil {
@@ -156,7 +157,7 @@ func (x *execution) do(s schedule.Step) bool {
 	return true
 }
 
-// reaches reconnects an instance to a network. Delayed messages arrive now.
+// reaches reconnects an instance to a network, and delivers the delayed messages.
 func (w *world) reaches(inst *instance, target string) {
 	delete(inst.cut, target)
 	for _, n := range w.cluster.nodes {
@@ -166,7 +167,8 @@ func (w *world) reaches(inst *instance, target string) {
 	}
 }
 
-// messagesEnd reports whether the step affected a message, if its purpose is to disturb messages.
+// messagesEnd restores the normal delivery of messages. It returns false if the step was to disturb
+// a message, but there was none.
 func (x *execution) messagesEnd(s schedule.Step) bool {
 	switch s.Kind {
 	case schedule.MessageLost, schedule.MessageTwice, schedule.MessageLate:
@@ -176,7 +178,8 @@ func (x *execution) messagesEnd(s schedule.Step) bool {
 	}
 }
 
-// offset separates the timers of two actors. If both fired at once, a select would choose randomly.
+// offset separates the timers of two actors. If both fired at the same time, a select would choose
+// one at random.
 const offset = 17 * time.Nanosecond
 
 func (x *execution) begin(a *actor) bool {
@@ -221,7 +224,7 @@ func unlessExited(f func()) {
 	returned = true
 }
 
-// change calls f if the actor is running, and returns false otherwise.
+// change calls f if the actor is running, or else returns false.
 func (w *world) change(a *actor, f func()) bool {
 	w.gate.mu.Lock()
 	defer w.gate.mu.Unlock()
@@ -253,7 +256,7 @@ func (w *world) instanceDies(number int) bool {
 	return ok && w.restart(w.cluster.instances[number-1])
 }
 
-// restart replaces a dead process and ends its database sessions.
+// restart replaces a dead process and ends the database sessions of the old one.
 func (w *world) restart(inst *instance) bool {
 	for _, tx := range inst.sessions {
 		_ = tx.Close(context.Background())
@@ -264,7 +267,7 @@ func (w *world) restart(inst *instance) bool {
 	return err == nil
 }
 
-// arriveLate lets a server execute a call whose caller has stopped waiting.
+// arriveLate makes a server execute a call whose caller has stopped waiting.
 func (x *execution) arriveLate(s schedule.Step) bool {
 	x.gate.mu.Lock()
 	c := takeLocked(&x.gate.inFlight, s)
@@ -323,11 +326,11 @@ func (x *execution) nextTimer() bool {
 	return true
 }
 
-// horizon is the number of TTLs after which more waiting changes nothing.
+// horizon is the number of TTLs after which further waiting changes nothing.
 const horizon = 8
 
 // leaseEnd lets time pass until a lease has expired. It returns false if an actor makes a call
-// first, such as a renewal.
+// before that, such as a renewal.
 func (x *execution) leaseEnd() bool {
 	x.gate.mu.Lock()
 	holder, left := x.leases.nextLeaseEndLocked()

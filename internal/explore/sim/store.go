@@ -41,7 +41,7 @@ func (s sessions) Begin(ctx context.Context) (order.Tx, error) {
 	return tx, err
 }
 
-// textOfCall describes a database call and its answer for a replay.
+// textOfCall describes a database call and its answer for display in a replay.
 func textOfCall(c *order.Call) string {
 	switch c.Kind {
 	case order.ReadCall:

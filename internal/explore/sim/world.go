@@ -8,7 +8,7 @@ import (
 	"grablab/internal/order"
 )
 
-// world holds everything that changes in a schedule: the database, the instances and their actors.
+// world contains everything that a schedule changes: the database, the instances and the actors.
 type world struct {
 	cluster *Cluster
 	gate    *gate

@@ -14,7 +14,8 @@ import (
 
 // zkServer simulates a single ZooKeeper server with nodes, sessions and one-time watches.
 //
-// Unlike a real server, it ends a session exactly at its timeout and keeps empty containers.
+// Unlike a real server, it ends each session exactly at its timeout and never removes empty
+// containers.
 type zkServer struct {
 	*node
 
@@ -54,7 +55,7 @@ type zkAsked struct {
 	path string
 }
 
-// Session timeouts have the same bounds as on the real server that the program starts.
+// Limits for session timeouts, which are the same as in the real server of the stack.
 const (
 	zkShortest = 200 * time.Millisecond
 	zkLongest  = 10 * time.Minute
@@ -109,7 +110,7 @@ func (s *zkServer) reset() {
 	s.losing, s.answers = map[*instance]bool{}, map[zkAsked]string{}
 }
 
-// timePassed handles the requests of processes that were paused and continue now.
+// timePassed handles the requests of processes that were paused and now continue.
 func (s *zkServer) timePassed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,8 +121,7 @@ func (s *zkServer) timePassed() {
 	s.closedUnread = slices.DeleteFunc(s.closedUnread, func(c *zkConn) bool { return !c.stopped() })
 }
 
-// settle waits until clients that lost their connection have reconnected, which they try once a
-// second.
+// settle waits until disconnected clients have reconnected. They try once a second.
 func (s *zkServer) settle() {
 	for range 20 {
 		if s.settled() {
@@ -142,7 +142,7 @@ func (s *zkServer) settled() bool {
 	return !s.lost || s.under == 0
 }
 
-// disconnect closes every connection. The sessions stay alive.
+// disconnect closes every connection but keeps the sessions.
 func (s *zkServer) disconnect() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,7 +153,7 @@ func (s *zkServer) disconnect() {
 }
 
 // connectLocked begins or resumes a session on a new connection. If the session has expired, the
-// reply has no id.
+// reply contains no id.
 func (s *zkServer) connectLocked(c *zkConn, r *juteReader) {
 	_, _, timeout, id := r.int(), r.long(), time.Duration(r.int())*time.Millisecond, r.long()
 	session, ok := s.sessions[id]
@@ -271,7 +271,7 @@ func (s *zkServer) carryOutLocked(c *zkConn, op int32, path string, r *juteReade
 	}
 }
 
-// zkSaid describes a request and its answer for a replay.
+// zkSaid describes a request and its answer for display in a replay.
 func zkSaid(verb, path string, code int32, answer string) string {
 	if code != 0 {
 		answer = fmt.Sprintf("error %d", code)
@@ -420,7 +420,7 @@ func (s *zkServer) contents() string {
 	return b.String()
 }
 
-// state adds the sessions, the watches and the unread bytes.
+// state adds the sessions, the watches and the unread bytes to the fingerprint.
 func (s *zkServer) state(f search.Fingerprint) search.Fingerprint {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -442,7 +442,7 @@ func (s *zkServer) state(f search.Fingerprint) search.Fingerprint {
 	return f.Number(int64(all))
 }
 
-// findLocked finds the temporary node with a prefix, and the session that owns it.
+// findLocked finds the temporary node whose name begins with prefix, and the session that owns it.
 func (s *zkServer) findLocked(prefix string) (path string, session *zkSession) {
 	for path, n := range s.nodes {
 		if session, ok := s.sessions[n.owner]; ok && prefix != "" && strings.HasPrefix(path, prefix) {
@@ -452,7 +452,7 @@ func (s *zkServer) findLocked(prefix string) (path string, session *zkSession) {
 	return "", nil
 }
 
-// leaseOf finds the lease of a node that is first in its queue.
+// leaseOf finds the lease with this value, if its node is first in its queue.
 func (s *zkServer) leaseOf(value string) (ttl time.Duration, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -469,7 +469,7 @@ func (s *zkServer) leaseOf(value string) (ttl time.Duration, ok bool) {
 // sequenceOf returns the sequence number at the end of a node's name.
 func sequenceOf(name string) string { return name[max(0, len(name)-10):] }
 
-// connected reports whether an instance is connected with a live session.
+// connected reports whether an instance has a connection and a live session.
 func (s *zkServer) connected(inst *instance) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

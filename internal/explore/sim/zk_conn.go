@@ -29,11 +29,11 @@ func (s *zkServer) ensemble(inst *instance) *lock.Ensemble {
 	}
 }
 
-// zkPath is the path of a request that creates no node, and so never the caller's lease.
+// zkPath is the path of a request that creates no node, so it cannot be the caller's lease.
 type zkPath string
 
-// around makes a call wait until a step lets it continue, and then passes it to the ZooKeeper
-// client, which ignores contexts.
+// around stops a call until a step lets it continue, and then passes it to the ZooKeeper client,
+// which ignores contexts.
 func (s *zkServer) around(ctx context.Context, inst *instance, path string, ask func() error) error {
 	w := inst.world
 	if w == nil {
@@ -68,8 +68,8 @@ func (s *zkServer) around(ctx context.Context, inst *instance, path string, ask 
 	})
 }
 
-// zkConn is a client's connection. While the client's process is paused, the server ignores its
-// input.
+// zkConn is a client's connection. The server ignores its input while the client's process is
+// paused.
 type zkConn struct {
 	server  *zkServer
 	owner   *instance // nil if it belongs to no schedule
@@ -158,7 +158,7 @@ func (c *zkConn) Read(b []byte) (int, error) {
 	}
 }
 
-// zkWait holds the channels on which a Read waits. A nil channel is never ready.
+// zkWait contains the channels on which a Read waits. A nil channel is never ready.
 type zkWait struct {
 	news, over <-chan struct{}
 	expired    <-chan time.Time

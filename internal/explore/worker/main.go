@@ -1,5 +1,5 @@
-// Command worker executes schedules as a child process of a search. loadgen rebuilds it when a user
-// adds a lock, because it is much smaller than loadgen.
+// Command worker executes schedules as a child process of a search. It is much smaller than
+// loadgen, which rebuilds it if a user adds a lock.
 package main
 
 import (

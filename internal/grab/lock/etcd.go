@@ -59,7 +59,7 @@ var etcd = Strategy{
 	},
 }
 
-// DialEtcd returns a client for this lock, which is not connected yet. If it loses its server, it
+// DialEtcd returns a client for this lock without connecting yet. After it loses its server, it
 // tries to reconnect at least once a second.
 func DialEtcd(endpoints []string, opts ...grpc.DialOption) (*clientv3.Client, error) {
 	again := grpcbackoff.DefaultConfig
@@ -85,8 +85,8 @@ type etcdLocker struct {
 	renewers renewers
 }
 
-// newEtcdLocker grants and revokes a lease to learn the TTL that the server uses. etcd counts in
-// seconds and has a minimum.
+// newEtcdLocker grants and revokes a lease to learn which TTL the server uses, because etcd counts
+// in seconds and has a minimum.
 func newEtcdLocker(env Env) (*etcdLocker, error) {
 	l := &etcdLocker{env: env, leases: clientv3.RetryLeaseClient(env.Etcd)}
 	ctx, cancel := context.WithTimeout(context.Background(), serverTimeout)
@@ -113,7 +113,7 @@ func (l *etcdLocker) Close() error {
 func (l *etcdLocker) Acquire(ctx context.Context, key string) (_ Lease, err error) {
 	wait := l.env.wait(ctx)
 	giveUp := time.Now().Add(wait)
-	// Only one client of this process may queue at a time.
+	// Only one client in this process may queue at a time.
 	unlock, err := l.queue.lock(ctx, key, wait)
 	if err != nil {
 		return nil, err
@@ -144,7 +144,7 @@ func (l *etcdLocker) Acquire(ctx context.Context, key string) (_ Lease, err erro
 	}
 }
 
-// An etcdLease is a key in the queue of a lock. It holds the lock once its key is first.
+// An etcdLease is a key in the queue of a lock. The first key in the queue holds the lock.
 type etcdLease struct {
 	*renewer
 	l           *etcdLocker
@@ -155,8 +155,8 @@ type etcdLease struct {
 	released    atomic.Bool
 }
 
-// grant creates a lease and starts renewing it. If the reply is lost, the lease expires and has no
-// keys.
+// grant creates a lease and starts renewing it. If the reply is lost, the lease expires by itself
+// and has no keys.
 func (l *etcdLocker) grant(ctx context.Context) (*etcdLease, error) {
 	end := time.Now().Add(l.lease)
 	granted, err := inTime(ctx, l, func(ctx context.Context) (*clientv3.LeaseGrantResponse, error) {
@@ -170,8 +170,8 @@ func (l *etcdLocker) grant(ctx context.Context) (*etcdLease, error) {
 	return lease, nil
 }
 
-// renew sends one keep-alive. The client's own KeepAlive would retry without a pause if no server
-// is reachable.
+// renew sends one keep-alive. The client's own KeepAlive would retry without a pause while no
+// server is reachable.
 func (e *etcdLease) renew(ctx context.Context) (time.Time, error) {
 	end := time.Now().Add(e.l.lease)
 	ctx, cancel := context.WithCancel(ctx)
@@ -190,7 +190,7 @@ func (e *etcdLease) renew(ctx context.Context) (time.Time, error) {
 	return end, err
 }
 
-// enqueue writes our key and returns the key ahead of it. If the call fails, the key disappears
+// enqueue writes our key and returns the key ahead of it. If the call fails, our key disappears
 // with the lease.
 func (e *etcdLease) enqueue(ctx context.Context, key string) (ahead string, err error) {
 	e.prefix = key + "/"
@@ -207,7 +207,8 @@ func (e *etcdLease) enqueue(ctx context.Context, key string) (ahead string, err 
 	return e.ahead(done.Responses[1].GetResponseRange().Kvs)
 }
 
-// inTime makes a call that may take as long as a lease. Later, the answer would be useless.
+// inTime makes a call that may take no longer than a lease, because a later answer would be
+// useless.
 func inTime[T any](ctx context.Context, l *etcdLocker, call func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, l.lease, errLate)
 	defer cancel()
@@ -218,15 +219,15 @@ func inTime[T any](ctx context.Context, l *etcdLocker, call func(context.Context
 	return value, err
 }
 
-// lastTwo returns options that select our key and the one ahead of it. Before our key has a
-// revision, they select the two newest keys.
+// lastTwo returns options that select our key and the one ahead of it. If our key has no revision
+// yet, they select the two newest keys.
 func (e *etcdLease) lastTwo() []clientv3.OpOption {
 	return append(clientv3.WithLastCreate(), clientv3.WithMaxCreateRev(e.revision), clientv3.WithLimit(2), clientv3.WithKeysOnly())
 }
 
 var errRanOut = errors.New("lock: the etcd lease ran out while waiting")
 
-// ahead returns the key ahead of ours in the result of lastTwo, or "" if ours is first.
+// ahead returns the key ahead of ours in the result of lastTwo, or "" if ours is the first.
 func (e *etcdLease) ahead(found []*mvccpb.KeyValue) (string, error) {
 	switch {
 	case len(found) == 0 || found[0].CreateRevision != e.revision:

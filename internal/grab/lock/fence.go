@@ -21,7 +21,7 @@ import (
 // after Redis has lost all its data.
 const fenceKeep = 24 * time.Hour
 
-// fenceKeys returns the keys of the lock and its counter. A hash tag in the key keeps both on one
+// fenceKeys returns the keys of the lock and its counter. A hash tag in key keeps both on the same
 // master of a Redis Cluster.
 func fenceKeys(key string) []string { return []string{key, key + ":fence"} }
 

@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// A keyedMutex has one mutex for each key that is in use. The zero value is ready to use.
+// A keyedMutex has one mutex for each key in use. The zero value is ready to use.
 type keyedMutex struct {
 	mu    sync.Mutex
 	byKey map[string]*slot // only keys that are held or waited for
 }
 
-// A slot is a mutex that waiters get in order of arrival, and for which they can stop waiting. It
-// is a channel that the holder fills.
+// A slot is a mutex that serves waiters in order of arrival and lets them stop waiting. It is a
+// channel that the holder fills.
 type slot struct {
 	full  chan struct{}
 	users int // holder and waiters; guarded by keyedMutex.mu
 }
 
-// lock locks the mutex of a key, or returns ErrBusy after the given wait. The holder must call
-// unlock once.
+// lock locks the mutex of a key. It returns ErrBusy if that takes longer than wait. The holder must
+// call unlock once.
 func (m *keyedMutex) lock(ctx context.Context, key string, wait time.Duration) (unlock func(), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -36,8 +36,8 @@ func (m *keyedMutex) lock(ctx context.Context, key string, wait time.Duration) (
 	}, nil
 }
 
-// lockToWait locks the mutex of a key for a client that will poll servers, so that only one client
-// per process does so. left is the rest of the wait.
+// lockToWait locks the mutex of a key, so that only one client in this process polls the servers.
+// left is the rest of the wait.
 func (m *keyedMutex) lockToWait(ctx context.Context, key string, wait time.Duration) (left time.Duration, unlock func(), err error) {
 	if wait <= 0 {
 		return 0, func() {}, nil

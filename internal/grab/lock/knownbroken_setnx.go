@@ -7,7 +7,7 @@ import (
 )
 
 // setnxCancelledCleanup cleans up with the context of the acquire. If the client has disconnected,
-// no DEL is sent, and the key stays for the full TTL (F22, internal/explore/testdata/F22.txt).
+// no DEL is sent, so the key stays for the full TTL (F22, internal/explore/testdata/F22.txt).
 var setnxCancelledCleanup = variant(setnx, Strategy{
 	Name:   "setnx-cancelled-cleanup",
 	Title:  "setnx, cleaning up on the cancelled context",
@@ -15,7 +15,7 @@ var setnxCancelledCleanup = variant(setnx, Strategy{
 	New:    redisKeyLock{set: setPX, unset: compareAndDelete, cleanup: context.WithCancel}.New,
 })
 
-// setnxBlindRetry repeats a SET that got no answer. If the first SET succeeded, the second finds
+// setnxBlindRetry repeats a SET that got no reply. If the first SET succeeded, the second one finds
 // the client's own key and reports busy (F25, internal/explore/testdata/F25.txt).
 var setnxBlindRetry = variant(setnx, Strategy{
 	Name:   "setnx-blind-retry",
@@ -41,14 +41,14 @@ var setnxNoTTLNoCleanup = variant(setnxNoTTL, Strategy{
 	New:    redisKeyLock{set: setForever, unset: del, believesLate: true, endless: true, cleanup: cancelled}.New,
 })
 
-// cancelled returns a cancelled context, so that no clean-up is sent.
+// cancelled returns a cancelled context, which prevents any clean-up.
 func cancelled(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	cancel()
 	return ctx, cancel
 }
 
-// setnxLateFence takes the lock and then reads the fencing token. If its lease expires in between,
+// setnxLateFence takes the lock before it reads the fencing token. If its lease expires in between,
 // it gets the token of the next holder, whose write is then refused (F26,
 // internal/explore/testdata/F26.txt).
 var setnxLateFence = variant(setnxFenced, Strategy{

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// watchdogStrayRenewal starts to renew before it knows that it has the lock. If the acquire is
+// watchdogStrayRenewal starts renewing before it knows that it has the lock. If the acquire is
 // cancelled and its request arrives late, the lock is renewed forever without a holder (F14,
 // internal/explore/testdata/F14.txt).
 var watchdogStrayRenewal = variant(watchdog, Strategy{
@@ -45,9 +45,8 @@ func (l strayRenewalLocker) try(ctx context.Context, key string) (*watchdogLease
 	return lease, err == nil && left == 0, err
 }
 
-// watchdogLateSubscribe does not check the lock again after it has subscribed. It may miss the
-// message about a release just before, and then waits for a whole lease (F16,
-// internal/explore/testdata/F16.txt).
+// watchdogLateSubscribe does not check the lock again after it has subscribed. If it misses the
+// message about a release, it waits for a whole lease (F16, internal/explore/testdata/F16.txt).
 var watchdogLateSubscribe = variant(watchdog, Strategy{
 	Name:   "watchdog-late-subscribe",
 	Title:  "watchdog, not looking again once it listens",
@@ -81,8 +80,8 @@ func (l lateSubscribeLocker) Acquire(ctx context.Context, key string) (Lease, er
 	}
 }
 
-// listen waits for a message, at most for the given time. It ignores errors, because the next check
-// of the lock reports them.
+// listen waits for a message until the given time has passed. It ignores errors, because the next
+// check of the lock reports them.
 func (l lateSubscribeLocker) listen(ctx context.Context, channel string, most time.Duration) error {
 	listening, cancel := context.WithTimeout(ctx, most)
 	defer cancel()

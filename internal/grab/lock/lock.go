@@ -31,7 +31,7 @@ import (
 )
 
 var (
-	// ErrBusy means that the lock did not become free in time.
+	// ErrBusy means that the lock did not become free within the waiting time.
 	ErrBusy = errors.New("lock: busy")
 	// ErrLost means that the client lost its lease before the release.
 	ErrLost = errors.New("lock: lease lost")
@@ -49,51 +49,51 @@ type Locker interface {
 	// has its own deadline, so a client that disconnects leaves no lock behind.
 	Acquire(ctx context.Context, key string) (Lease, error)
 
-	// Close ends the background work, including renewals. It releases no lease.
+	// Close stops the background work, including renewals. It does not release leases.
 	Close() error
 }
 
-// A Lease is a lock that is held.
+// A Lease is a lock that a client holds.
 type Lease interface {
-	// Token returns a name that only this acquisition has, or "" if the lock has no tokens.
+	// Token returns a unique name of this acquisition, or "" if the lock has no tokens.
 	Token() string
-	// Fence returns the fencing token, which grows with each acquisition of the key. It is 0 if the
-	// lock has none.
+	// Fence returns the fencing token, which increases with each acquisition of the key. It is 0 if
+	// the lock has no fencing tokens.
 	Fence() uint64
-	// Lost returns a channel that closes when the loss of the lease becomes known. It is nil if the
+	// Lost returns a channel that closes as soon as the lease is known to be lost. It is nil if the
 	// lock cannot detect a loss.
 	Lost() <-chan struct{}
-	// Release gives the lock back. ErrLost means that the client did not hold it any more. After
-	// another error, the result is unknown. Call Release once, with a context that is not done.
+	// Release gives the lock back. ErrLost means that the client no longer held it. After another
+	// error, the result is unknown. Call Release only once, with a context that has not ended.
 	Release(ctx context.Context) error
 }
 
-// Bounded is a Lease whose holder knows when the lease ends.
+// Bounded is a Lease that knows when it ends.
 type Bounded interface {
-	// Until returns the end of the lease if it is not renewed, measured from before the request.
-	// The zero Time means that there is no end.
+	// Until returns when the lease ends without a further renewal, counted from the request. The
+	// zero Time means that it does not end.
 	Until() time.Time
 }
 
 // Checker is a Lease that can ask its servers whether it is still held.
 type Checker interface {
-	// Check returns ErrLost if the lease is lost, and another error if no answer arrived. The
-	// answer may be outdated already.
+	// Check returns ErrLost if the lease is lost, or another error if no answer arrived. The lease
+	// may end just after the check.
 	Check(ctx context.Context) error
 }
 
 // TxLease is a lease bound to one database session.
 type TxLease interface {
 	Lease
-	// Rows reads and claims orders over that session. A holder must use no other connection, so
-	// that it cannot write after it has lost the lock.
+	// Rows reads and claims orders in that session. A holder must use no other connection, so that
+	// it cannot write after losing the lock.
 	Rows() order.Rows
 }
 
-// Reservation is a lease on a unit of an order instead of on a lock.
+// Reservation is a lease on one unit of an order instead of a lock.
 type Reservation interface {
-	// Sold must be called before the release if the claim was written. Without it, the claim was
-	// not written or its result is unknown.
+	// Sold tells the lease that the claim was written. Without this call, the release assumes that
+	// it was not written or that its result is unknown.
 	Sold()
 }
 
@@ -103,10 +103,10 @@ type FenceRaiser interface {
 	Raise(ctx context.Context, key string, fence uint64) error
 }
 
-// Forgetter is a Locker that keeps data about a key after its leases.
+// Forgetter is a Locker that keeps data about a key even when no lease exists.
 type Forgetter interface {
-	// Forget removes that data, because the key will not be locked again. If it is locked anyway,
-	// its fencing tokens start from the beginning.
+	// Forget removes the data of a key that is no longer needed. If the key is locked again, its
+	// fencing tokens start from the beginning.
 	Forget(ctx context.Context, key string) error
 }
 
@@ -116,8 +116,7 @@ type Leaser interface {
 	Lease() time.Duration
 }
 
-// LeaseOf returns how long a lease lasts without renewal. This is ttl, unless the servers have
-// other limits.
+// LeaseOf returns how long a lease lasts without renewal. It is ttl, unless the servers round it.
 func LeaseOf(l Locker, ttl time.Duration) time.Duration {
 	if leaser, ok := l.(Leaser); ok {
 		return leaser.Lease()
@@ -125,8 +124,8 @@ func LeaseOf(l Locker, ttl time.Duration) time.Duration {
 	return ttl
 }
 
-// Env holds what a strategy may use. Servers that it does not need may be nil. Functions must be
-// safe for concurrent use.
+// Env contains what strategies may use. Servers that a strategy does not need may be nil. Functions
+// must be safe for concurrent use.
 type Env struct {
 	Node    string                  // the name of the instance
 	Redis   redis.UniversalClient   // the single Redis
@@ -135,8 +134,8 @@ type Env struct {
 
 	ZooKeeper *Ensemble
 	Etcd      *clientv3.Client // made by DialEtcd
-	// AroundRedis wraps every command to the single Redis that does not go through the client
-	// Redis. If it is nil, such commands run directly.
+	// AroundRedis wraps every command to the single Redis that bypasses the client in Redis. If
+	// nil, these commands run directly.
 	AroundRedis func(ctx context.Context, key string, call func() error) error
 
 	PerDriver int // how many units of one order a driver may have; 0 means 1
@@ -160,8 +159,8 @@ func WaitAtMost(ctx context.Context, d time.Duration) context.Context {
 // TryOnce returns a context in which acquires try only once.
 func TryOnce(ctx context.Context) context.Context { return WaitAtMost(ctx, 0) }
 
-// WaitIn returns how long an acquire may wait: d, or the limit that WaitAtMost set, whichever is
-// shorter.
+// WaitIn returns how long an acquire may wait, which is d or the limit from WaitAtMost, whichever
+// is shorter.
 func WaitIn(ctx context.Context, d time.Duration) time.Duration {
 	if most, ok := ctx.Value(waitKey{}).(time.Duration); ok {
 		return min(most, d)
@@ -171,16 +170,15 @@ func WaitIn(ctx context.Context, d time.Duration) time.Duration {
 
 type renewalKey struct{}
 
-// OnRenewal returns a context in which each background renewal of a lease calls the function with
-// the new end. The function must not block.
+// OnRenewal returns a context in which each background renewal calls renewed with the new end of
+// the lease. renewed must not block.
 func OnRenewal(ctx context.Context, renewed func(until time.Time)) context.Context {
 	return context.WithValue(ctx, renewalKey{}, renewed)
 }
 
 func (e *Env) wait(ctx context.Context) time.Duration { return WaitIn(ctx, e.Wait) }
 
-// Backend is a bit set of the servers that a strategy needs. Faults of other servers do not apply
-// to it (n/a).
+// Backend is a set of servers that a strategy needs. Faults of other servers do not apply to it.
 type Backend uint
 
 // The backends.
@@ -194,7 +192,7 @@ const (
 	RedisTracking // client tracking: the single Redis tells its clients which keys have changed
 )
 
-// A Strategy describes one lock, its guard, and what is claimed about them.
+// A Strategy describes a lock, its guard and the claims about them.
 type Strategy struct {
 	Name   string
 	Title  string // one line for tables
@@ -203,25 +201,25 @@ type Strategy struct {
 
 	Needs Backend     // 0 means nothing
 	Guard order.Guard // the default guard
-	// FixedGuard means that -guard has no effect, because the guard is the whole strategy (none,
+	// FixedGuard means that -guard has no effect, because the strategy consists of its guard (none,
 	// mysql-cas).
 	FixedGuard bool
 	Fences     bool // whether its leases carry fencing tokens
 
-	// Claims says what is expected to happen under each fault of a run, with the default guard and
-	// -on-lost abort.
+	// Claims contains the claims about each fault of a run, with the default guard and -on-lost
+	// abort.
 	Claims catalog.Claims
 	// InSearch lists faults that affect this lock differently in a search.
 	InSearch []SearchClaim
-	// Excludes says among which clients the lock allows one holder at a time.
+	// Excludes tells which clients the lock separates, so that only one of them holds it at a time.
 	Excludes catalog.Exclusion
-	// UntilClaim means that writing the claim releases the lock. The next holder may enter before
-	// the winner has left.
+	// UntilClaim means that the claim also releases the lock, so the next holder may start before
+	// the winner has finished.
 	UntilClaim bool
-	// RefusesItself means that a repeated acquire fails, because it meets its own lock. That lock
+	// RefusesItself means that a repeated acquire fails because of the client's own lock, which
 	// stays until it expires.
 	RefusesItself bool
-	// Waiter says briefly how a client waits for the lock. It is empty if there is no lock.
+	// Waiter briefly says how a client waits for the lock. It is empty if there is no lock.
 	Waiter   string
 	Breaks   []string // the ids of its known failure modes (F1 …)
 	Promises Promises
@@ -229,29 +227,28 @@ type Strategy struct {
 	// The following fields, except New, are only for the locks of libraries (Peers).
 	Module string // the Go module of the library
 	Lease  string // the meaning of Env.TTL for this lock, in a sentence
-	// Fails gives the reason for each conformance check that the lock fails.
+	// Fails maps each conformance check that the lock fails to the reason.
 	Fails map[string]string
-	// Flaky gives the reason for each conformance check that the lock fails only sometimes.
+	// Flaky maps each conformance check that the lock fails only sometimes to the reason.
 	Flaky map[string]string
-	// Unexplorable says why the lock cannot run in virtual time, or is empty.
+	// Unexplorable explains why the lock cannot run in virtual time, or is empty.
 	Unexplorable string
 
-	// New makes a Locker. It returns an error if the Env lacks anything.
+	// New makes a Locker. It returns an error if env lacks something that the lock needs.
 	New func(Env) (Locker, error)
 }
 
-// Promises lists what a lock promises besides mutual exclusion. The explorer checks them.
+// Promises lists what a lock promises in addition to mutual exclusion. The explorer checks them.
 type Promises struct {
-	// WakeUp is how long a waiter needs at most to get a released lock, as a share of the TTL, even
-	// if a message is lost. 0 means 0.5.
+	// WakeUp limits how long a waiter needs to get a released lock even if a message is lost, as a
+	// share of the TTL. 0 means 0.5.
 	WakeUp float64
-	// Heard is the same limit if messages arrive in time. 0 means 0.1, or the longest pause between
-	// polls if that is longer.
+	// Heard is like WakeUp, but applies if messages arrive in time. 0 means 0.1, or the longest
+	// pause between polls if that is longer.
 	Heard float64
-	// InOrder says among which clients the lock is granted in order of arrival, if none of their
-	// calls fails.
+	// InOrder tells which clients get the lock in order of arrival, if none of their calls fails.
 	InOrder catalog.Exclusion
-	// Drift is how much faster a server's clock may run, as a share. Clients assume that their
+	// Drift is how much faster a server's clock may run, such as 0.01. Clients assume that their
 	// leases are shorter by this share.
 	Drift float64
 	// Patience is how long an acquire waits for an answer at least, as a share of the TTL. 0 means
@@ -263,11 +260,11 @@ type Promises struct {
 	TriesOnce bool
 }
 
-// OutlivesHolder reports whether the lock stays when its holder dies, because it is a key in Redis.
+// OutlivesHolder reports whether the lock is a key in Redis, which stays if its holder dies.
 func (s Strategy) OutlivesHolder() bool { return s.Needs&(Redis|RedisQuorum) != 0 }
 
-// GuardedBy returns the guard for the strategy, given the guard that the user asked for. "" means
-// the default, and a fixed guard never changes.
+// GuardedBy returns the guard of the strategy if the user asks for this one. "" means the default,
+// and a fixed guard never changes.
 func (s Strategy) GuardedBy(asked order.Guard) order.Guard {
 	if asked == "" || s.FixedGuard {
 		return s.Guard
@@ -281,15 +278,15 @@ func (s Strategy) Expected(f catalog.Fault) catalog.Verdict { return s.Claims.Or
 // ExclusiveUnder reports whether the lock claims to have at most one holder under a fault.
 func (s Strategy) ExclusiveUnder(f catalog.Fault) bool { return s.Claims[f].Exclusive }
 
-// A SearchClaim says that faults affect a lock differently in a search. There, the claims for the
-// fault As apply too. If As is NoFault, only those apply.
+// A SearchClaim says that faults affect a lock differently in a search. The claims for the fault As
+// then apply too, or only those if As is NoFault.
 type SearchClaim struct {
 	Faults []catalog.Fault
 	As     catalog.Fault
 	Why    string // the reason, in a sentence
 }
 
-// Find returns the strategy with that name. It looks in Strategies, Peers and KnownBroken.
+// Find returns the strategy with that name from Strategies, Peers or KnownBroken.
 func Find(name string) (Strategy, error) {
 	named := func(s Strategy) bool { return s.Name == name }
 	for _, list := range [][]Strategy{Strategies, Peers, KnownBroken} {

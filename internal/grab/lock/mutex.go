@@ -8,8 +8,8 @@ import (
 	"grablab/internal/order"
 )
 
-// mutex is a mutex for each order inside one process, like Java's synchronized (orderId.intern()).
-// Two instances have separate mutexes, so two clients can read an open order and both write (F2,
+// mutex locks each order inside one process, like Java's synchronized (orderId.intern()). Mutexes
+// of two instances are separate, so two clients can read an open order and both write (F2,
 // internal/explore/testdata/F2.txt).
 var mutex = Strategy{
 	Name:     "mutex",
@@ -49,8 +49,7 @@ type mutexLease struct {
 	released atomic.Bool
 }
 
-// Release only unlocks the mutex once, because a second unlock would release the next holder's
-// lock.
+// Release unlocks the mutex only once, because a second call could unlock it for the next holder.
 func (l *mutexLease) Release(context.Context) error {
 	if l.released.Swap(true) {
 		return ErrLost

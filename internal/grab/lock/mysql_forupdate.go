@@ -9,7 +9,7 @@ import (
 )
 
 // mysqlForUpdate locks the row of the order with SELECT … FOR UPDATE, in a transaction that the
-// claim commits. Without its session, the holder cannot write. However, the transaction stays open
+// claim commits. A holder that loses its session cannot write. However, the transaction stays open
 // during the work, and forever if the work hangs (F15).
 var mysqlForUpdate = Strategy{
 	Name:     "mysql-forupdate",
@@ -21,7 +21,7 @@ var mysqlForUpdate = Strategy{
 	Claims:   catalog.ClaimsOf("session"),
 	Excludes: catalog.Global,
 	Waiter:   "waits in the database",
-	// Committing the claim releases the row, and the next holder then sees the claim.
+	// Committing the claim unlocks the row, and the next holder then sees the claim.
 	UntilClaim: true,
 	Breaks:     []string{"F15", "F32"},
 	Promises:   Promises{InOrder: catalog.PerProcess},

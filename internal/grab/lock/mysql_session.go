@@ -12,8 +12,8 @@ import (
 	"grablab/internal/order"
 )
 
-// serverWait is how long one statement waits for a lock in the database. It also limits how long
-// the server waits for a client that has gone.
+// serverWait limits how long one statement waits for a lock in the database. The server also waits
+// that long for a client that has disconnected.
 const serverWait = time.Second
 
 // A sessionLocker is the common part of the locks in the database. A lease is a database
@@ -26,8 +26,8 @@ const serverWait = time.Second
 type sessionLocker struct {
 	env   Env
 	queue keyedMutex
-	// take tries to take the lock of a key for a session, and waits for whole seconds. It returns
-	// false if the lock stayed taken.
+	// take tries to take the lock of a key in a session. It waits for whole seconds, and returns
+	// false if the lock is still taken after that.
 	take func(ctx context.Context, tx order.Tx, key string, wait time.Duration) (bool, error)
 }
 
@@ -59,11 +59,11 @@ func (l *sessionLocker) Acquire(ctx context.Context, key string) (_ Lease, err e
 
 func (l *sessionLocker) Close() error { return nil }
 
-// beginTimeout is how long a client waits at least for a session, because all of them may be in use
-// for a moment.
+// beginTimeout is the minimum time that a client waits for a session, because all of them may be in
+// use for a moment.
 const beginTimeout = 500 * time.Millisecond
 
-// begin reserves a session. This time counts as waiting for the lock.
+// begin reserves a session. The time for this counts as waiting for the lock.
 func (l *sessionLocker) begin(ctx context.Context, giveUp time.Time) (order.Tx, error) {
 	if soonest := time.Now().Add(beginTimeout); giveUp.Before(soonest) {
 		giveUp = soonest
@@ -106,7 +106,7 @@ type sessionLease struct {
 	released atomic.Bool
 }
 
-// Rows returns the session of the lock, through which all reads and claims must go.
+// Rows returns the session of the lock. Use it for all reads and claims.
 func (l *sessionLease) Rows() order.Rows { return l.tx }
 
 func (l *sessionLease) Release(ctx context.Context) error {
@@ -123,7 +123,7 @@ func (l *sessionLease) Release(ctx context.Context) error {
 	return nil
 }
 
-// newSessionLocker returns an error if the database does not answer or has no sessions.
+// newSessionLocker returns an error if the database does not answer or does not support sessions.
 func newSessionLocker(env Env, take func(context.Context, order.Tx, string, time.Duration) (bool, error)) (Locker, error) {
 	if err := needSessions(env); err != nil {
 		return nil, err

@@ -14,7 +14,7 @@ var (
 // serverTimeout limits how long New waits for a server.
 const serverTimeout = 5 * time.Second
 
-// needRedis checks that the Env has what every lock in a single Redis uses.
+// needRedis returns an error if env lacks what every lock in a single Redis uses.
 func needRedis(env Env) error {
 	if env.Redis == nil {
 		return errNoRedis

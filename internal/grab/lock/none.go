@@ -8,7 +8,7 @@ import (
 	"grablab/internal/order"
 )
 
-// none takes no lock, so two clients can read an open order and both write (F1). Every check must
+// none takes no lock, so two clients can read an open order and both write (F1). Every check should
 // find it unsafe.
 var none = Strategy{
 	Name:       "none",
@@ -46,8 +46,8 @@ var mysqlCAS = Strategy{
 	},
 }
 
-// mysqlUnique takes no lock. Its claim inserts the order into a table with a unique key, so the
-// second insert fails. As with mysql-cas, a lost reply is resolved by the token (F33).
+// mysqlUnique takes no lock. Its claim inserts the order into a table with a unique key, so a
+// second insert fails. If a reply is lost, the token shows who has won (F33).
 var mysqlUnique = variant(mysqlCAS, Strategy{
 	Name:   "mysql-unique",
 	Title:  "no lock: an INSERT into a table with UNIQUE(order_id) decides",
@@ -72,7 +72,7 @@ type noLease struct{ plainLease }
 
 func (noLease) Release(context.Context) error { return nil }
 
-// A plainLease has only a token. Its holder cannot detect that it is lost.
+// A plainLease has only a token. Its holder cannot detect a loss.
 type plainLease struct{ token string }
 
 func (l plainLease) Token() string       { return l.token }

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// unsubscribedWait is the longest pause between two checks of the lock while there is no
-	// subscription yet.
+	// unsubscribedWait is the longest pause between two checks of the lock before the subscription
+	// works.
 	unsubscribedWait = time.Second
 	// reconnectPause is the pause before the next attempt to reconnect.
 	reconnectPause = 100 * time.Millisecond
@@ -57,8 +57,8 @@ func newNotifier(client redis.UniversalClient) *notifier {
 	return n
 }
 
-// join adds a waiter to the channel. Its first wait ends when the subscription works, because later
-// releases send a message.
+// join adds a waiter to the channel. The waiter's first wait ends when the subscription works,
+// because releases before that send it no message.
 func (n *notifier) join(name string) *waiter {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -88,8 +88,8 @@ func (n *notifier) changeLocked(name string) {
 	}
 }
 
-// changes returns the channels that got their first waiter or lost their last one since the last
-// call.
+// changes returns the channels that got their first waiter or lost their last one since the
+// previous call.
 func (n *notifier) changes() (come, gone []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -104,8 +104,8 @@ func (n *notifier) changes() (come, gone []string) {
 	return come, gone
 }
 
-// subscribe adapts the subscriptions to the waiters, in the background because it may need a new
-// connection. It ignores errors, because listen subscribes again after reconnecting.
+// subscribe updates the subscriptions to match the waiters. It runs in the background, because it
+// may need a new connection. It ignores errors, because listen subscribes again after reconnecting.
 func (n *notifier) subscribe() {
 	pubsub := n.redis.Subscribe(n.ctx)
 	listening := false
@@ -149,7 +149,7 @@ func (n *notifier) listen(pubsub *redis.PubSub) {
 	}
 }
 
-// deliver wakes the waiters for a message or an acknowledged subscription.
+// deliver wakes waiters because of a message or a confirmed subscription.
 func (n *notifier) deliver(msg any) {
 	switch msg := msg.(type) {
 	case *redis.Message:
@@ -189,7 +189,7 @@ func (c *channel) wakeOneLocked() {
 	}
 }
 
-// close closes the connection. No client may be waiting.
+// close closes the connection. No client may be waiting at that time.
 func (n *notifier) close() {
 	n.cancel()
 	n.running.Wait()
@@ -204,7 +204,7 @@ type waiter struct {
 	woken   bool          // woken, but has not checked the lock since; used only by the waiter itself
 }
 
-// wake wakes the waiter, and returns false if it was awake.
+// wake wakes the waiter. It returns false if the waiter was already awake.
 func (w *waiter) wake() bool {
 	select {
 	case w.signal <- struct{}{}:
@@ -214,8 +214,8 @@ func (w *waiter) wake() bool {
 	}
 }
 
-// wait returns nil when the lock may be free or the time is over. It returns the context's error if
-// ctx ends first.
+// wait returns nil when the lock may be free or the time is over. If ctx ends first, it returns the
+// error of ctx.
 func (w *waiter) wait(ctx context.Context, most time.Duration) error {
 	if !w.subscribed() {
 		most = min(most, unsubscribedWait)
@@ -242,7 +242,7 @@ func (w *waiter) subscribed() bool {
 // looked records that the waiter has checked the lock after it woke up.
 func (w *waiter) looked() { w.woken = false }
 
-// leave removes the waiter, and wakes another one if its wake-up was not used.
+// leave removes the waiter. If the waiter did not use its wake-up, another one gets it.
 func (w *waiter) leave() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A backoff describes the pauses between polls. They double from first to most. Each pause varies
+// A backoff describes the pauses between polls, which double from first to most. Each pause varies
 // randomly by up to half its length, so that clients do not retry together.
 type backoff struct{ first, most time.Duration }
 
@@ -21,7 +21,7 @@ func (b backoff) pause(n int, random float64) time.Duration {
 	return d/2 + time.Duration(random*float64(d))
 }
 
-// poll calls try until it returns true or an error. When the wait is over, it tries once more and
+// poll calls try until it returns true or an error. At the end of the wait, it tries once more and
 // then returns ErrBusy.
 func poll(ctx context.Context, wait time.Duration, b backoff, random func() float64, try func() (bool, error)) error {
 	if err := ctx.Err(); err != nil {
@@ -42,7 +42,7 @@ func poll(ctx context.Context, wait time.Duration, b backoff, random func() floa
 	}
 }
 
-// sleep waits for d, or until ctx ends with an error.
+// sleep waits for d, or returns an error if ctx ends first.
 func sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -27,7 +27,7 @@ func (r Raw) Unlock(ctx context.Context, key, token string) (released bool, err 
 	return r.run(ctx, setnxRelease, key, token)
 }
 
-// run calls a script by its hash, and loads it first if Redis does not know it.
+// run calls a script by its hash. If Redis does not know the script, run loads it first.
 func (r Raw) run(ctx context.Context, script *redis.Script, key string, args ...any) (bool, error) {
 	done, err := script.EvalSha(ctx, r.Redis, []string{key}, args...).Bool()
 	if !redis.HasErrorPrefix(err, "NOSCRIPT") {

@@ -38,7 +38,7 @@ var redisStock = Strategy{
 	New:      func(env Env) (Locker, error) { return newStockLocker(env, false) },
 }
 
-// stockKeep is how long Redis keeps the units of an order after the last request.
+// stockKeep is how long Redis keeps the units of an order after the last request for it.
 const stockKeep = 24 * time.Hour
 
 //go:embed redis_stock.lua
@@ -62,7 +62,7 @@ func newStockLocker(env Env, returns bool) (Locker, error) {
 	return stockLocker{env, returns}, nil
 }
 
-// Acquire reserves a unit, or fails at once if none is left.
+// Acquire reserves a unit. It fails at once if none is left.
 func (l stockLocker) Acquire(ctx context.Context, key string) (Lease, error) {
 	lease := &stockLease{plainLease{l.env.Token()}, l, key, false}
 	if err := lease.take(ctx); err != nil {
@@ -89,8 +89,8 @@ type stockLease struct {
 	sold bool
 }
 
-// take asks Redis for a unit. If Redis does not know the order, take tells it how many units the
-// database has left.
+// take asks Redis for a unit. If Redis does not know the order, take first copies the number of
+// units from the database.
 func (l *stockLease) take(ctx context.Context) error {
 	reply, err := l.ask(ctx, "")
 	if err == nil && reply < 0 {

@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// A redisKeyLock is a lock in the form of one Redis key, such as setnx and its variants. They share
-// everything except their individual mistakes.
+// A redisKeyLock is a lock that consists of one Redis key, such as setnx. Its variants differ only
+// in their mistakes.
 type redisKeyLock struct {
 	set   redisKeyCall // returns true if the key is now ours
 	unset redisKeyCall // returns true if, as far as it can tell, the key was ours
-	// believesLate accepts a lock even if the reply took longer than the TTL (F12), as the articles
-	// do.
+	// believesLate means that a lock counts even if the reply took longer than the TTL (F12), as in
+	// the articles.
 	believesLate bool
 	// endless means that the key has no TTL.
 	endless bool
-	// cleanup makes the context for cleaning up. If it is nil, cleanupContext is used.
+	// cleanup makes the context for cleaning up. If nil, cleanupContext is used.
 	cleanup func(context.Context) (context.Context, context.CancelFunc)
 }
 
@@ -47,7 +47,7 @@ func (l *redisKeyLocker) Acquire(ctx context.Context, key string) (Lease, error)
 	return lease, nil
 }
 
-// acquire polls, because there is no message when the lock becomes free.
+// acquire polls, because no message says when the lock becomes free.
 func (l *redisKeyLocker) acquire(ctx context.Context, key string) (*redisKeyLease, error) {
 	lease := l.lease(key)
 	return lease, poll(ctx, l.env.wait(ctx), pollBackoff, l.env.Rand, func() (bool, error) { return lease.try(ctx) })
@@ -103,8 +103,8 @@ func (l *redisKeyLease) try(ctx context.Context) (bool, error) {
 	return false, err
 }
 
-// undo deletes the key if it still holds our token. It makes a new token for the next try, because
-// the deletion may arrive late.
+// undo deletes the key if it still contains our token. The next try gets a new token, because the
+// deletion may arrive late.
 func (l *redisKeyLease) undo(ctx context.Context) {
 	ctx, cancel := l.cleanup(ctx)
 	defer cancel()
@@ -116,7 +116,7 @@ func (l *redisKeyLease) Fence() uint64 { return l.fence }
 
 func (l *redisKeyLease) Release(ctx context.Context) error { return orLost(l.unset(ctx, l)) }
 
-// orLost returns ErrLost if a server answered that the lock is not ours.
+// orLost returns ErrLost if a server answered that the client does not have the lock.
 func orLost(ours bool, err error) error {
 	if err == nil && !ours {
 		return ErrLost

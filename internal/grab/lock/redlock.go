@@ -46,12 +46,12 @@ var redlock = Strategy{
 const (
 	// redlockDrift is the assumed clock drift as a share of the TTL, as in redsync.
 	redlockDrift = 0.01
-	// redlockMin is how many nodes a Redlock needs at least to survive the failure of one.
+	// redlockMin is how many nodes a Redlock needs so that it survives the failure of one.
 	redlockMin = 3
 )
 
-// redlockBackoff is slower than pollBackoff, because each try sends a command to every node. Two
-// clients that split the nodes must not retry together.
+// redlockBackoff is slower than pollBackoff, because each try sends a command to every node. The
+// pauses are random, so two clients that split the nodes do not retry together.
 var redlockBackoff = backoff{first: 25 * time.Millisecond, most: 200 * time.Millisecond}
 
 var errNoQuorum = errors.New("lock: fewer than a quorum of the nodes answered")
@@ -87,7 +87,7 @@ func newRedlock(env Env, nodes []redis.UniversalClient, options ...redsync.Optio
 }
 
 func (l *redlockLocker) Acquire(ctx context.Context, key string) (Lease, error) {
-	// Two waiters of the same process would take the nodes from each other.
+	// Without this queue, two waiters of the same process could take nodes from each other.
 	wait, unlock, err := l.queue.lockToWait(ctx, key, l.env.wait(ctx))
 	if err == nil {
 		defer unlock()
@@ -126,9 +126,8 @@ func (l *redlockLocker) Close() error {
 	return nil
 }
 
-// try asks all nodes for the lock once. It uses a context that the caller cannot cancel, because
-// redsync cleans up with it. Each try has a new token, so a late clean-up cannot affect a later
-// try.
+// try asks all nodes for the lock once, with a new token, so that a late clean-up cannot affect a
+// later try. The caller cannot cancel it, because redsync needs the context for its clean-up.
 func (l *redlockLocker) try(ctx context.Context, key string) (Lease, error) {
 	lease := &redlockLease{locker: l, key: key, token: l.env.Token()}
 	mutex := l.mutex(lease, false)
@@ -180,8 +179,8 @@ func (l *redlockLease) unlock(ctx context.Context) error {
 	return l.locker.outcome(l.locker.mutex(l, true).UnlockContext(ctx))
 }
 
-// outcome converts the result of an extension or a release. It returns ErrLost if too many nodes
-// lack our key for the others to be a majority.
+// outcome converts the result of an extension or a release. It returns ErrLost if so many nodes
+// lack our key that the others are no majority.
 func (l *redlockLocker) outcome(ok bool, err error) error {
 	if ok {
 		return nil
@@ -193,7 +192,7 @@ func (l *redlockLocker) outcome(ok bool, err error) error {
 }
 
 // explain adds errNoQuorum to err if too many nodes did not answer. It keeps other causes only as
-// text, because a deadline among them is not the caller's.
+// text, so that their deadlines are not mistaken for the caller's.
 func (l *redlockLocker) explain(err error) error {
 	if err == nil {
 		return nil
@@ -204,8 +203,8 @@ func (l *redlockLocker) explain(err error) error {
 	return fmt.Errorf("lock: %v", err)
 }
 
-// answers counts the nodes in an error from redsync: those that do not have our key, and those that
-// did not answer.
+// answers counts the nodes in an error from redsync. foreign nodes do not have our key, and silent
+// nodes did not answer.
 func answers(err error) (foreign, silent int) {
 	switch err := err.(type) {
 	case *redsync.ErrTaken:

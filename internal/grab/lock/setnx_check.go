@@ -18,7 +18,7 @@ var setnxCheck = variant(setnx, Strategy{
 	Title:  "setnx, and asks once more before the write",
 	Source: "the source articles: CHECK",
 	// The check detects every loss that happens before it. The pause fault stops the process after
-	// it.
+	// the check.
 	Claims: catalog.ClaimsOf("check"),
 	Breaks: []string{"F12", "F37"},
 	New: func(env Env) (Locker, error) {

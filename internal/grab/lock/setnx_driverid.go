@@ -8,8 +8,8 @@ import (
 )
 
 // setnxDriverID stores the driver's id instead of a token. If a driver tries twice, the first
-// attempt may delete the lock of the second (F36, internal/explore/testdata/F36.txt). It also
-// accepts a late reply to SETNX (F12).
+// attempt may delete the lock of the second (F36, internal/explore/testdata/F36.txt). A late reply
+// to SETNX counts too (F12).
 var setnxDriverID = variant(setnx, Strategy{
 	Name:   "setnx-driverid",
 	Title:  "setnx, with the driver's id as the token",
@@ -21,8 +21,8 @@ var setnxDriverID = variant(setnx, Strategy{
 
 type driverKey struct{}
 
-// WithDriver returns a context with the driver's id for acquires. Without it, each acquire counts
-// as another driver.
+// WithDriver returns a context with the driver's id for acquires. Without an id, each acquire
+// counts as a different driver.
 func WithDriver(ctx context.Context, driver int64) context.Context {
 	return context.WithValue(ctx, driverKey{}, driver)
 }

@@ -19,7 +19,7 @@ var setnxExpire = variant(setnx, Strategy{
 	New:      redisKeyLock{set: setThenExpire, unset: del, believesLate: true}.New,
 })
 
-// setThenExpire returns false if the key disappears between the two commands.
+// setThenExpire sends SETNX and EXPIRE. It returns false if the key disappears between the two.
 func setThenExpire(ctx context.Context, l *redisKeyLease) (bool, error) {
 	if ok, err := setForever(ctx, l); !ok {
 		return false, err

@@ -6,14 +6,14 @@ import (
 )
 
 // setnxFenceWrite is setnx-fenced, but compares the token only at the write. If both clients read
-// before either writes, the older token may write first, and then the newer one too (F34,
+// before either writes, the older token may write first, and then the newer one writes too (F34,
 // internal/explore/testdata/F34.txt).
 var setnxFenceWrite = variant(setnxFenced, Strategy{
 	Name:   "setnx-fence-write",
 	Title:  "setnx with a fencing token, compared at the write alone",
 	Source: "Kleppmann 2016, as it is mostly retold",
 	Guard:  order.FenceWrite,
-	// If Redis loses the lock, it loses the counter too. The next holder gets the same token, so
+	// If Redis loses the lock, it also loses the counter. The next holder gets the same token, so
 	// the database refuses one of the two.
 	Claims: catalog.ClaimsOf("setnx"),
 	InSearch: []SearchClaim{{

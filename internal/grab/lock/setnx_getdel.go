@@ -9,8 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// setnxGetDel compares and deletes in two steps. If client A's lease expires in between, A deletes
-// B's lock, and C gets in as well (F6, internal/explore/testdata/F6.txt).
+// setnxGetDel compares the value and deletes the key in two steps. If A's lease expires in between,
+// A deletes B's lock, and C gets the lock too (F6, internal/explore/testdata/F6.txt).
 var setnxGetDel = variant(setnx, Strategy{
 	Name:   "setnx-getdel",
 	Title:  "SET NX PX, released by GET, compare, DEL",
@@ -34,7 +34,7 @@ func holds(ctx context.Context, r redis.Cmdable, l *redisKeyLease) (bool, error)
 	return err == nil && value == l.value, err
 }
 
-// get returns the value of the key, or "" if there is none.
+// get returns the value of the key, or "" if it does not exist.
 func get(ctx context.Context, r redis.Cmdable, key string) (string, error) {
 	value, err := r.Get(ctx, key).Result()
 	if errors.Is(err, redis.Nil) {

@@ -35,8 +35,8 @@ var setnxGetSet = variant(setnx, Strategy{
 	New:    redisKeyLock{set: setStamp(takeOver, time.Millisecond), unset: watchAndDelete(isAlive), believesLate: true}.New,
 })
 
-// setStamp returns a function that sets the key if it does not exist. If the time stamp in the key
-// has passed, it calls over instead. Time stamps are rounded down to unit.
+// setStamp returns a function that sets the key if it does not exist. If the timestamp in the key
+// is in the past, the function calls over instead. Timestamps are rounded down to unit.
 func setStamp(over redisKeyCall, unit time.Duration) redisKeyCall {
 	return func(ctx context.Context, l *redisKeyLease) (bool, error) {
 		l.value = strconv.FormatInt(l.env.Now().Add(l.env.TTL).Truncate(unit).UnixMilli(), 10)
@@ -67,7 +67,7 @@ func (l *redisKeyLease) stamp(ctx context.Context, over redisKeyCall) (bool, err
 	}
 }
 
-// takeOver succeeds only for the client whose GETSET comes first. If GETSET returns nil, the lock
+// takeOver succeeds only for the client whose GETSET comes first. A nil reply means that the lock
 // was free.
 func takeOver(ctx context.Context, l *redisKeyLease) (bool, error) {
 	held, err := l.env.Redis.GetSet(ctx, l.key, l.value).Result()
@@ -77,13 +77,13 @@ func takeOver(ctx context.Context, l *redisKeyLease) (bool, error) {
 	return err == nil && l.passed(held), err
 }
 
-// isAlive reports whether the key contains a time stamp that has not passed.
+// isAlive reports whether the key contains a timestamp in the future.
 func isAlive(ctx context.Context, r redis.Cmdable, l *redisKeyLease) (bool, error) {
 	held, err := get(ctx, r, l.key)
 	return held != "" && !l.passed(held), err
 }
 
-// passed reports whether a time stamp has passed on this client's clock.
+// passed reports whether a timestamp is in the past by this client's clock.
 func (l *redisKeyLease) passed(stamp string) bool {
 	end, err := strconv.ParseInt(stamp, 10, 64)
 	return err == nil && end <= l.env.Now().UnixMilli()

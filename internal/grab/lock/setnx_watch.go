@@ -8,7 +8,8 @@ import (
 )
 
 // setnxWatch is setnx with a transaction instead of a Lua script. WATCH makes the EXEC fail if the
-// key has changed. It needs three more round trips and has the same weaknesses (F11, F17).
+// key has changed. It needs three more round trips, and has the same weaknesses as setnx (F11,
+// F17).
 var setnxWatch = variant(setnx, Strategy{
 	Name:   "setnx-watch",
 	Title:  "setnx, released by WATCH, GET, compare, MULTI, DEL, EXEC",
@@ -18,7 +19,7 @@ var setnxWatch = variant(setnx, Strategy{
 })
 
 // watchAndDelete returns a function that deletes the key if may returns true and no other client
-// changes the key meanwhile.
+// changes the key at the same time.
 func watchAndDelete(may func(context.Context, redis.Cmdable, *redisKeyLease) (bool, error)) redisKeyCall {
 	return func(ctx context.Context, l *redisKeyLease) (deleted bool, err error) {
 		err = l.env.Redis.Watch(ctx, func(tx *redis.Tx) error {

@@ -4,9 +4,8 @@ import (
 	"cmp"
 )
 
-// Strategies lists all strategies in teaching order. First come basic ones, then mistakes around
-// setnx, fencing, databases and consensus systems, and finally handoff and the reservations in
-// Redis.
+// Strategies lists all strategies in teaching order: basic ones, mistakes with setnx, fencing,
+// databases, consensus systems, handoff, and reservations in Redis.
 var Strategies = []Strategy{
 	none,
 	mutex,
@@ -42,8 +41,8 @@ var Strategies = []Strategy{
 // peers.
 var Peers []Strategy
 
-// KnownBroken lists deliberately broken variants, which tests and the explorer must find unsafe.
-// Only Find returns them.
+// KnownBroken lists variants with deliberate mistakes, which tests and the explorer must find
+// unsafe. Only Find returns them.
 var KnownBroken = []Strategy{
 	getsetBlindTakeover,
 	getsetNilBusy,
@@ -60,7 +59,7 @@ var KnownBroken = []Strategy{
 	mysqlGetLockSplit,
 }
 
-// variant returns a copy of base with the fields that own sets.
+// variant returns base with the fields replaced that are set in own.
 func variant(base, own Strategy) Strategy {
 	v := base
 	v.Name, v.Title, v.Breaks = own.Name, own.Title, own.Breaks

@@ -21,8 +21,7 @@ var (
 	watchdogRelease = redis.NewScript(watchdogReleaseLua)
 )
 
-// An entry is a field in the hash of a re-entrant lock. The lock is free once its owner has no
-// entry left.
+// An entry is a field in the hash of a re-entrant lock. The lock is free if no entries are left.
 type entry struct {
 	redis        redis.UniversalClient
 	ttl          time.Duration
@@ -30,14 +29,14 @@ type entry struct {
 	owner, token string
 }
 
-// channel returns the name of the channel for messages that the lock is free.
+// channel returns the name of the channel on which a release sends a message.
 func (e entry) channel() string { return e.keys[0] + ":free" }
 
-// enter makes the entry, or returns how long another owner keeps the lock.
+// enter adds the entry. If another owner has the lock, it returns how long the lock still lasts.
 func (e entry) enter(ctx context.Context) (left time.Duration, fence uint64, err error) {
 	n, err := watchdogAcquire.Run(ctx, e.redis, e.keys, e.owner, e.token, e.ttl.Milliseconds(), fenceKeep.Milliseconds()).Int64()
 	if n > 0 {
-		// Redis deletes an expired key one millisecond after the end of its TTL.
+		// Redis deletes an expired key one millisecond after its TTL has passed.
 		return time.Duration(n+1) * time.Millisecond, 0, err
 	}
 	return 0, uint64(-n), err

@@ -5,7 +5,7 @@ import (
 	"grablab/internal/order"
 )
 
-// watchdogFenced is watchdog with a fencing token, which the database raises at each read. If a
+// watchdogFenced is watchdog with a fencing token, which the database records at each read. If a
 // lease is lost, the database refuses the old holder's write. If the work hangs, the lease is
 // renewed forever (F15).
 var watchdogFenced = variant(watchdog, Strategy{

@@ -55,10 +55,10 @@ var zooKeeper = Strategy{
 }
 
 // ZooKeeperRoot is the parent node of all locks. Each lock is a container, which the server removes
-// when it has been empty for a while.
+// after it has been empty for a while.
 const ZooKeeperRoot = "/grablab"
 
-// errExpired means that the session expired before we got the lock.
+// errExpired means that the session expired before the client got the lock.
 var errExpired = errors.New("lock: the ZooKeeper session expired")
 
 type zkLocker struct {
@@ -84,13 +84,13 @@ func newZKLocker(env Env) (*zkLocker, error) {
 	return l, nil
 }
 
-// expired records that the session has expired, and with it all leases.
+// expired records that the session has expired, so that all its leases are lost.
 func (l *zkLocker) expired() {
 	l.expiries.Add(1)
 	l.renewers.lose()
 }
 
-// Lease returns the time-out of the session, which the server limits.
+// Lease returns the timeout of the session, which the server may adjust.
 func (l *zkLocker) Lease() time.Duration { return l.session.Lease() }
 
 func (l *zkLocker) Close() error {
@@ -126,7 +126,7 @@ func (l *zkLocker) Acquire(ctx context.Context, key string) (_ Lease, err error)
 	return n, nil
 }
 
-// A zkNode is a node in the queue of a lock. It holds the lock once it is first.
+// A zkNode is a node in the queue of a lock. The first node in the queue holds the lock.
 type zkNode struct {
 	*renewer
 	l       *zkLocker
@@ -139,8 +139,8 @@ type zkNode struct {
 	deleted atomic.Bool
 }
 
-// prefix returns the start of the node's name, which is unique. It serves to find a node whose
-// creation got no reply (F30).
+// prefix returns the beginning of the node's name, which is unique. With it, the client finds a
+// node even if the reply to its creation was lost (F30).
 func (n *zkNode) prefix() string { return url.PathEscape(n.token) + "-" }
 
 func (n *zkNode) create(ctx context.Context) error {
@@ -169,8 +169,8 @@ func (n *zkNode) makeDir(ctx context.Context) error {
 	return ignoring(err, zk.ErrNodeExists)
 }
 
-// await waits until we hold the lock. A broken connection only costs time, because the node stays
-// with the session.
+// await waits until the client holds the lock. A broken connection only costs time, because the
+// node stays as long as the session.
 func (n *zkNode) await(ctx context.Context, giveUp time.Time) error {
 	for {
 		held, err := n.advance(ctx, giveUp)
@@ -186,8 +186,8 @@ func (n *zkNode) await(ctx context.Context, giveUp time.Time) error {
 	}
 }
 
-// advance takes the lock if our node is first. Otherwise it waits until the node ahead may have
-// gone, or until giveUp.
+// advance takes the lock if our node is first. Otherwise, it waits until giveUp or until the node
+// ahead may have been deleted.
 func (n *zkNode) advance(ctx context.Context, giveUp time.Time) (held bool, err error) {
 	ahead, err := n.ahead(ctx)
 	if err != nil {
@@ -215,7 +215,7 @@ func (n *zkNode) advance(ctx context.Context, giveUp time.Time) (held bool, err 
 	return false, nil
 }
 
-// ahead returns the path of the node ahead of ours, or "" if ours is first.
+// ahead returns the path of the node ahead of ours, or "" if ours is the first.
 func (n *zkNode) ahead(ctx context.Context) (string, error) {
 	names, err := n.l.session.children(ctx, n.dir)
 	if err != nil {
@@ -235,7 +235,7 @@ func (n *zkNode) ahead(ctx context.Context) (string, error) {
 // sequence returns the number at the end of a node's name.
 func sequence(name string) string { return name[strings.LastIndexByte(name, '-')+1:] }
 
-// take checks that the node still exists, and starts the renewals.
+// take starts the renewals after it has checked that the node still exists.
 func (n *zkNode) take(ctx context.Context) error {
 	stat, end, err := n.look(ctx)
 	if errors.Is(err, ErrLost) {
@@ -256,8 +256,8 @@ func (n *zkNode) take(ctx context.Context) error {
 	return nil
 }
 
-// yield deletes the node after its lease was lost. If the server continues the session after an
-// outage, the node would block all others.
+// yield deletes the node after its lease was lost. If the session survives an outage, the node
+// would block all other clients.
 func (n *zkNode) yield() {
 	<-n.renewer.ctx.Done()
 	if n.isLost() {
@@ -281,8 +281,8 @@ func (n *zkNode) look(ctx context.Context) (*zk.Stat, time.Time, error) {
 	return stat, end, err
 }
 
-// abandon deletes the node after an error or when its client has gone, because it would block all
-// nodes behind it (F30). It continues in the background if necessary.
+// abandon deletes the node after an error or after its client has disconnected, because it would
+// block all nodes behind it (F30). If necessary, it continues in the background.
 func (n *zkNode) abandon(ctx context.Context) {
 	if n.renewer != nil {
 		n.renewer.stop()
@@ -295,8 +295,8 @@ func (n *zkNode) abandon(ctx context.Context) {
 	<-expired.Done()
 }
 
-// sweep deletes the node once the request to create it has ended. The first attempt uses ctx, and
-// later ones the context of the locker.
+// sweep deletes the node as soon as the request to create it has ended. The first attempt uses ctx,
+// and later ones use the context of the locker.
 func (n *zkNode) sweep(ctx context.Context) {
 	if n.made != nil {
 		select {
@@ -311,8 +311,8 @@ func (n *zkNode) sweep(ctx context.Context) {
 	}
 }
 
-// remove deletes the node, and finds its name first if necessary. It returns nil if there is no
-// such node.
+// remove finds the name of the node if necessary, and deletes the node. It returns nil if there is
+// none.
 func (n *zkNode) remove(ctx context.Context) error {
 	if n.path != "" {
 		return ignoring(n.l.session.delete(ctx, n.path), zk.ErrNoNode)
@@ -327,11 +327,11 @@ func (n *zkNode) remove(ctx context.Context) error {
 			return n.remove(ctx)
 		}
 	}
-	// Delete an unused container, because the server only removes those that had a child.
+	// Delete an unused container, because the server removes only containers that had a child.
 	return ignoring(n.l.session.delete(ctx, n.dir), zk.ErrNotEmpty, zk.ErrNoNode)
 }
 
-// ignoring returns err, or nil if it is one of the expected errors.
+// ignoring returns nil if err is one of the expected errors, or else err.
 func ignoring(err error, expected ...error) error {
 	if slices.ContainsFunc(expected, func(e error) bool { return errors.Is(err, e) }) {
 		return nil

@@ -20,11 +20,11 @@ import (
 // An Ensemble describes how to reach a group of ZooKeeper servers.
 type Ensemble struct {
 	Servers []string // host:port
-	// Around wraps every call. If it is nil, calls run directly.
+	// Around wraps every call. If nil, calls run directly.
 	Around func(ctx context.Context, path string, call func() error) error
-	// Dial opens a connection. If it is nil, [net.DialTimeout] is used.
+	// Dial opens a connection. If nil, [net.DialTimeout] is used.
 	Dial func(network, addr string, timeout time.Duration) (net.Conn, error)
-	// Buffer limits the size of a request and of a reply in bytes. 0 means the client's defaults.
+	// Buffer limits the size of requests and replies in bytes. 0 means the client's defaults.
 	Buffer int
 }
 
@@ -41,7 +41,7 @@ func (e *Ensemble) Ping(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// serves asks a server for its status. A server without a quorum reports no mode.
+// serves returns an error if the server at addr has no quorum. Its status then contains no mode.
 func serves(ctx context.Context, addr string) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 	if err != nil {
@@ -59,8 +59,8 @@ func serves(ctx context.Context, addr string) error {
 	return err
 }
 
-// A zkSession is a session that its client keeps alive while this process runs. If it expires
-// anyway, the client begins a new one without the old nodes.
+// A zkSession is a session that the client keeps alive. If it expires anyway, the client begins a
+// new one, but the old nodes are gone.
 type zkSession struct {
 	conn    *zk.Conn
 	connect func(network, addr string, timeout time.Duration) (net.Conn, error)
@@ -71,8 +71,8 @@ type zkSession struct {
 	calls   sync.WaitGroup
 }
 
-// open starts a session and waits until the server accepts it. expired is called if the session
-// expires, and must not block.
+// open starts a session and waits until the server accepts it. It calls expired if the session
+// expires later. expired must not block.
 func (e *Ensemble) open(ctx context.Context, timeout time.Duration, expired func(), log *slog.Logger) (*zkSession, error) {
 	s := &zkSession{around: e.Around, connect: e.Dial}
 	if s.connect == nil {
@@ -110,8 +110,9 @@ func (e *Ensemble) open(ctx context.Context, timeout time.Duration, expired func
 	}
 }
 
-// Connect starts a session and waits until the server accepts it. expired is called if it expires,
-// and must not block. lease returns the time-out of the session, and close ends it.
+// Connect starts a session and waits until the server accepts it. If the session expires later, it
+// calls expired, which must not block. lease returns the timeout of the session, and close ends the
+// session.
 func (e *Ensemble) Connect(ctx context.Context, timeout time.Duration, expired func(), log *slog.Logger) (conn *zk.Conn, lease func() time.Duration, close func(), err error) {
 	s, err := e.open(ctx, timeout, expired, log)
 	if err != nil {
@@ -120,11 +121,10 @@ func (e *Ensemble) Connect(ctx context.Context, timeout time.Duration, expired f
 	return s.conn, s.Lease, func() { s.close(true) }, nil
 }
 
-// list returns its arguments as a slice, because the element type is unexported and has no name
-// here.
+// list returns its arguments as a slice. It is useful because the element type is unexported.
 func list[T any](elements ...T) []T { return elements }
 
-// close ends the session. If nodes is true, its nodes disappear at once. Otherwise they stay until
+// close ends the session. If nodes is true, its nodes disappear at once. Otherwise, they stay until
 // the session times out, because they may be locks that must not end early.
 func (s *zkSession) close(nodes bool) {
 	s.silent.Store(!nodes)
@@ -141,7 +141,7 @@ func (s *zkSession) dial(network, addr string, timeout time.Duration) (net.Conn,
 	return &zkWire{Conn: conn, session: s}, nil
 }
 
-// A zkWire reads the granted time-out from the first reply, because the client does not expose it.
+// A zkWire reads the session's timeout from the first reply, because the client does not expose it.
 type zkWire struct {
 	net.Conn
 	session *zkSession
@@ -161,8 +161,8 @@ func (c *zkWire) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write closes the connection instead of returning an error. After an error, the client would
-// answer the request twice, and the second answer could block forever.
+// Write closes the connection instead of returning an error. Otherwise, the client would answer the
+// request twice, and the second answer could block forever.
 func (c *zkWire) Write(p []byte) (int, error) {
 	if !c.session.silent.Load() {
 		if _, err := c.Conn.Write(p); err == nil {
@@ -172,7 +172,7 @@ func (c *zkWire) Write(p []byte) (int, error) {
 	return len(p), c.Close()
 }
 
-// A zkLog writes the client's log lines at debug level, because errors report the same events.
+// A zkLog writes the client's log at debug level, because errors report the same events.
 type zkLog struct{ *slog.Logger }
 
 func (l zkLog) Printf(format string, args ...any) {
@@ -181,20 +181,20 @@ func (l zkLog) Printf(format string, args ...any) {
 	}
 }
 
-// Lease returns how long the session lasts without a message from the client.
+// Lease returns how long the session lasts if the server receives nothing from the client.
 func (s *zkSession) Lease() time.Duration { return time.Duration(s.lease.Load()) }
 
-// errLate means that the answer took longer than a lease lasts, so the lock may be gone (F12).
+// errLate means that the answer took longer than a lease, so the lock may be lost (F12).
 var errLate = errors.New("lock: no answer for as long as a lease lives")
 
-// A reply is the outcome of a call.
+// A reply is the result of a call.
 type reply[T any] struct {
 	value T
 	err   error
 }
 
-// send runs a call in the background and returns a channel for the reply, because the client's
-// calls cannot be cancelled.
+// send runs a call in the background, because the client's calls cannot be cancelled. It returns a
+// channel for the reply.
 func send[T any](ctx context.Context, s *zkSession, path string, call func() (T, error)) <-chan reply[T] {
 	replies := make(chan reply[T], 1)
 	s.calls.Go(func() {
@@ -212,7 +212,7 @@ func send[T any](ctx context.Context, s *zkSession, path string, call func() (T,
 	return replies
 }
 
-// receive waits for the reply as long as a lease lasts. A later reply would be useless.
+// receive waits for the reply, but no longer than a lease, because a later reply would be useless.
 func receive[T any](ctx context.Context, s *zkSession, replies <-chan reply[T]) (none T, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.Lease(), errLate)
 	defer cancel()
@@ -251,7 +251,7 @@ func (s *zkSession) children(ctx context.Context, path string) ([]string, error)
 	})
 }
 
-// stat returns nil if the node does not exist.
+// stat returns the status of a node, or nil if the node does not exist.
 func (s *zkSession) stat(ctx context.Context, path string) (*zk.Stat, error) {
 	return ask(ctx, s, path, func() (*zk.Stat, error) {
 		ok, stat, err := s.conn.Exists(path)
@@ -262,8 +262,8 @@ func (s *zkSession) stat(ctx context.Context, path string) (*zk.Stat, error) {
 	})
 }
 
-// watch returns a channel that receives an event when the node may have gone. If there is no such
-// node, it returns zk.ErrNoNode.
+// watch returns a channel that receives an event when the node may have been deleted. It returns
+// zk.ErrNoNode if the node does not exist.
 func (s *zkSession) watch(ctx context.Context, path string) (<-chan zk.Event, error) {
 	return ask(ctx, s, path, func() (<-chan zk.Event, error) {
 		_, _, gone, err := s.conn.GetW(path)

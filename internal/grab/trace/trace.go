@@ -40,13 +40,13 @@ const (
 const (
 	// minWait is the shortest pause between calls that counts as waiting.
 	minWait = time.Millisecond
-	// queueSize is how many spans may wait for their export. More are dropped.
+	// queueSize is how many spans may wait for their export. Further spans are dropped.
 	queueSize = 1 << 16
 	// closeTimeout limits how long Close waits for the collector.
 	closeTimeout = 5 * time.Second
 )
 
-// Tracer makes spans and sends them. A nil Tracer makes none.
+// Tracer makes spans and sends them to a collector. A nil Tracer does nothing.
 type Tracer struct {
 	provider *sdk.TracerProvider
 	tracer   trace.Tracer
@@ -62,8 +62,8 @@ func CheckURL(text string) error {
 	return nil
 }
 
-// Dial returns a Tracer that sends spans to a collector by OTLP over HTTP, or nil if the URL is
-// empty. The caller must close it. warn receives the errors of the collector.
+// Dial returns a Tracer that sends spans to a collector by OTLP over HTTP, or nil if url is empty.
+// The caller must close it. warn is called with errors of the collector.
 func Dial(ctx context.Context, url, service, instance string, warn func(error)) (*Tracer, error) {
 	if url == "" {
 		return nil, nil
@@ -100,8 +100,7 @@ func (t *Tracer) Close() {
 	}
 }
 
-// Extract returns a context that continues the trace of a request, if the request has a
-// traceparent.
+// Extract returns a context that continues the trace of a request with a traceparent header.
 func (t *Tracer) Extract(ctx context.Context, header http.Header) context.Context {
 	if t == nil {
 		return ctx
@@ -109,7 +108,7 @@ func (t *Tracer) Extract(ctx context.Context, header http.Header) context.Contex
 	return propagation.TraceContext{}.Extract(ctx, propagation.HeaderCarrier(header))
 }
 
-// Inject adds a traceparent to the header of a request.
+// Inject adds a traceparent header to a request.
 func (t *Tracer) Inject(ctx context.Context, header http.Header) {
 	if t != nil {
 		propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(header))
@@ -122,10 +121,11 @@ type Span struct {
 	waits *waits // the waiting times within the phase acquire; nil for other spans
 }
 
-// kinds maps spans that talk to another process to their kinds.
+// kinds lists the spans that involve another process.
 var kinds = map[string]trace.SpanKind{Driver: trace.SpanKindClient, Grab: trace.SpanKindServer}
 
-// Begin starts a span below the one in ctx. It returns a context for spans below the new one.
+// Begin starts a child of the span in ctx. It returns a context in which the new span is the
+// parent.
 func (t *Tracer) Begin(ctx context.Context, name string) (context.Context, *Span) {
 	if t == nil {
 		return ctx, nil
@@ -139,7 +139,7 @@ func (t *Tracer) Begin(ctx context.Context, name string) (context.Context, *Span
 	return ctx, s
 }
 
-// Set adds attributes. Callers check for a nil Span first, to save memory.
+// Set adds attributes. To save memory, callers must check for a nil Span first.
 func (s *Span) Set(attributes ...attribute.KeyValue) { s.span.SetAttributes(attributes...) }
 
 // Fail marks the span as failed.
@@ -158,7 +158,7 @@ func (s *Span) End() {
 	s.span.End()
 }
 
-// Tap returns a tap that makes a span for each remote call of a grab. It then calls next, if that
+// Tap returns a tap that makes a span for each remote call of a grab, and then calls next if that
 // is not nil.
 func (t *Tracer) Tap(next tap.Tap) tap.Tap {
 	if t == nil {
@@ -188,7 +188,7 @@ func (t *Tracer) Tap(next tap.Tap) tap.Tap {
 
 type waitsKey struct{}
 
-// waits makes spans of the times during an acquire in which no call runs. A nil waits does nothing.
+// waits makes spans for the times in an acquire when no call is running. A nil waits does nothing.
 type waits struct {
 	tracer trace.Tracer
 	ctx    context.Context
@@ -229,7 +229,7 @@ func (w *waits) end() {
 	w.ended = true
 }
 
-// waitedLocked makes a span of the time since the last call.
+// waitedLocked makes a span for the time since the last call.
 func (w *waits) waitedLocked() {
 	now := time.Now()
 	if w.ended || w.calls > 0 || now.Sub(w.since) < minWait {

@@ -15,8 +15,8 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// accounting counts the answers to the load as they arrive. It keeps only grabs and unfinished
-// orders in memory.
+// accounting counts the answers to the load as they arrive. To save memory, it keeps only wins and
+// unfinished orders.
 type accounting struct {
 	drivers int
 	units   int               // units per order
@@ -55,14 +55,14 @@ type accounting struct {
 	inOrder     int             // units sold to the drivers that came first, when as many drivers are considered as there are units
 
 	first *orderState // the first order whose drivers have all been answered; nil until then
-	// unreadable reports that winners and losers get the same answer, so the answers prove nothing.
+	// unreadable means that winners and losers get the same answer, so the answers prove nothing.
 	unreadable bool
 	texts      int               // winning answers that have a body
 	hiding     map[string]int    // answers that may hide a win, by kind of answer
 	samples    map[string]string // one example of each kind of answer
 }
 
-// orderState is the state of one order until all of its drivers have been answered.
+// orderState is the state of one order until all of its drivers have got their answers.
 type orderState struct {
 	id      int64
 	left    int
@@ -78,7 +78,7 @@ type orderState struct {
 	lastSale, lastNever time.Time // when the last buyer was told that it got a unit, and when the last loser was told that it never will
 }
 
-// arrival records when a driver sent its grab, and whether it got a unit.
+// arrival records when a driver sent its grab and whether it got a unit.
 type arrival struct {
 	at  time.Time
 	won bool
@@ -97,7 +97,8 @@ func newAccounting(drivers int, names map[string]string, shape *target.Shape) *a
 	}
 }
 
-// noOutcomes returns a count of 0 for every outcome, so that the output contains all of them.
+// noOutcomes returns a map with a zero count for every outcome, so that the output contains all of
+// them.
 func noOutcomes() map[grab.Outcome]int {
 	none := make(map[grab.Outcome]int, len(grab.Outcomes))
 	for _, o := range grab.Outcomes {
@@ -106,7 +107,7 @@ func noOutcomes() map[grab.Outcome]int {
 	return none
 }
 
-// add counts the result of one request, which should have been sent at the time due.
+// add counts the result of a request that was due at the given time.
 func (a *accounting) add(r *vegeta.Result, due time.Time) error {
 	s, err := load.ParseRequest(r.URL)
 	if err != nil {
@@ -160,7 +161,7 @@ func (a *accounting) add(r *vegeta.Result, due time.Time) error {
 	return nil
 }
 
-// addSale counts an answer for an order with several units. If limited is true, the driver was
+// addSale counts an answer for an order with several units. limited means that the driver was
 // refused because it already has its maximum number of units.
 func (f *orderState) addSale(m target.Meaning, came, answered time.Time, limited bool) {
 	f.arrivals = append(f.arrivals, arrival{came, m.Outcome == grab.Grabbed})
@@ -202,13 +203,13 @@ func (a *accounting) closeSale(f *orderState) {
 	}
 }
 
-// reached reports whether a grab got as far as asking for the lock.
+// reached reports whether a grab with this outcome has asked for the lock.
 func reached(o grab.Outcome) bool {
 	return o == grab.Grabbed || o == grab.Taken || o == grab.Busy
 }
 
-// classify returns what an answer means. A request that timed out counts as unsure, because it may
-// still have taken effect.
+// classify returns the meaning of an answer. A request that timed out is unsure, because it may
+// have taken effect.
 func classify(r *vegeta.Result, shape *target.Shape) target.Meaning {
 	if r.Code != 0 {
 		m := shape.Meaning(int(r.Code), r.Headers, r.Body)
@@ -224,8 +225,8 @@ func classify(r *vegeta.Result, shape *target.Shape) target.Meaning {
 	return m
 }
 
-// field returns a string field of a JSON answer, or "". It scans the text, because decoding every
-// answer would double the cost of accounting.
+// field returns a string field of a JSON answer, or "". It searches the text, because decoding
+// every answer would take twice as long.
 func field(body []byte, name string) string {
 	_, rest, _ := bytes.Cut(body, []byte(`"`+name+`":"`))
 	value, _, ok := bytes.Cut(rest, []byte{'"'})
@@ -264,7 +265,7 @@ func (a *accounting) addToOrder(s load.Request, m target.Meaning, sp span, hasTe
 	}
 }
 
-// stateOf returns the state of an order. It creates the state when the first driver is answered.
+// stateOf returns the state of an order. It creates the state for the first answer.
 func (a *accounting) stateOf(id int64) *orderState {
 	f := a.open[id]
 	if f == nil {
@@ -297,8 +298,8 @@ func (a *accounting) finish() {
 	}
 }
 
-// distrust counts all wins as unsure if winners and losers seem to get the same answer. This is
-// likely if no driver lost and every answer has the default status for a win. It returns whether it
+// distrust counts all wins as unsure if winners and losers seem to get the same answer. It assumes
+// this if no driver lost and every answer has the default status for a win. It reports whether it
 // changed the counts.
 func (a *accounting) distrust(probeLost bool) bool {
 	won := a.outcomes[grab.Grabbed]

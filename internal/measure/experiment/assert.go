@@ -33,7 +33,7 @@ type Assert struct {
 	Number   float64
 }
 
-// Figures lists the paths in run.json that an assertion can name. A path that ends in a dot
+// Figures lists the paths in run.json that an assertion can name. A path that ends with a dot
 // includes all keys below it.
 var Figures = strings.Fields(`
 	orders requests grabs orders_grabbed double_grabs orders_double_grabbed repeated_rows stuck_orders settle_ms
@@ -57,15 +57,15 @@ var operators = map[string]func(actual, claimed float64) bool{
 
 const allExpected = "expected"
 
-// Foreign is the strategy name that stands for a service other than our own.
+// Foreign is a strategy name that stands for any service other than our own.
 const Foreign = "foreign"
 
-// ParseAssert parses an assertion. It returns ErrNoFigure if there is no such figure, and ErrAssert
-// for any other mistake.
+// ParseAssert parses an assertion. It returns ErrNoFigure if the figure does not exist, and
+// ErrAssert for any other mistake.
 func ParseAssert(text string) (a Assert, err error) {
 	rest := strings.TrimSpace(text)
-	// The colon may belong to the address of an instance, which contains dots. Names of strategies
-	// have none.
+	// The colon may be part of an instance's address, which contains dots. Strategy names contain
+	// none.
 	if cell, claim, ok := strings.Cut(rest, ":"); ok && !strings.ContainsAny(cell, ".=!<>") {
 		name, fault, hasFault := strings.Cut(strings.TrimSpace(cell), "/")
 		a.Strategy, a.Fault, rest = name, catalog.Fault(fault), strings.TrimSpace(claim)
@@ -121,8 +121,8 @@ func (a Assert) String() string {
 
 func number(x float64) string { return strconv.FormatFloat(x, 'f', -1, 64) }
 
-// Misses returns a sentence for each cell that violates the assertion. If the assertion matches no
-// cell, Misses says so.
+// Misses returns a sentence for each cell that violates the assertion. An assertion that matches no
+// cell is also a miss.
 func (a Assert) Misses(run *Run) []string {
 	var misses []string
 	looked := 0
@@ -142,7 +142,7 @@ func (a Assert) Misses(run *Run) []string {
 	return misses
 }
 
-// holds reports whether a cell satisfies the assertion. actual describes the value that was found.
+// holds reports whether a cell satisfies the assertion. actual describes the value in the cell.
 func (a Assert) holds(c Cell) (actual string, ok bool) {
 	if a.Figure == "" {
 		return "is " + c.Said() + ", expected " + c.Claimed(), c.AsExpected()
@@ -154,8 +154,8 @@ func (a Assert) holds(c Cell) (actual string, ok bool) {
 	return a.Figure + " is " + number(x), operators[a.Op](x, a.Number)
 }
 
-// figureOf returns the number at a path in the JSON of a cell. It returns 0 for an outcome or error
-// that never occurred.
+// figureOf returns the number at a path in the JSON of a cell. An outcome or error that never
+// occurred counts as 0.
 func figureOf(c Cell, path string) (x float64, counted bool) {
 	b, err := json.Marshal(c)
 	var cell map[string]any

@@ -20,11 +20,12 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// auditTimeout limits each step of the audit, which also takes place after an interrupted run.
+// auditTimeout limits each step of the audit, which also runs if the load was interrupted.
 const auditTimeout = 30 * time.Second
 
-// audit collects the evidence about a cell and checks its properties. The evidence is the ledger,
-// the recorded events and a test grab of each order. If drained is true, all grabs have ended.
+// audit collects the evidence about a cell and checks its properties. The evidence consists of the
+// ledger, the recorded events and a test grab of each order. drained means that all grabs have
+// ended.
 func (w *worker) audit(ctx context.Context, s lock.Strategy, c *Cell, a *accounting, first int64, drained bool, back *takeBacks, reasons *invalidReasons) check.Evidence {
 	e := check.Evidence{
 		Units: w.cfg.units(), FromAnswers: !w.ledger, Foreign: !w.fleet.Ours && !w.fleet.Known(),
@@ -72,8 +73,7 @@ func (w *worker) readLedger(ctx context.Context, first int64, count int) ([]orde
 	return w.orders.Ledger(ctx, first, count)
 }
 
-// hasRows reports whether any order of the cell has a ledger row, which proves that the order could
-// be grabbed.
+// hasRows reports whether any order of the cell has a ledger row. If so, grabs worked.
 func (w *worker) hasRows(ctx context.Context, first int64, count int) bool {
 	if !w.ledger {
 		return false
@@ -82,7 +82,7 @@ func (w *worker) hasRows(ctx context.Context, first int64, count int) bool {
 	return err == nil && len(rows) > 0
 }
 
-// Limits of how long the ledger is watched for late rows.
+// Limits for how long the program watches the ledger for late rows.
 const (
 	minSettle    = 2 * time.Second  // the ledger must stay unchanged for this time, or for a lease if that is longer
 	settleLimit  = 30 * time.Second // the ledger may keep changing for this much longer
@@ -94,15 +94,16 @@ func (w *worker) settleFor(c *Cell) time.Duration {
 	return max(cmp.Or(w.cfg.Settle, max(w.lease(c), minSettle)), w.cfg.Target.Compensation)
 }
 
-// settleInterval returns a random pause before the next look at the ledger. With fixed pauses,
-// changes that repeat with the same period could go unnoticed.
+// settleInterval returns a random pause before the next reading of the ledger. Regular pauses could
+// miss changes that repeat with the same period.
 func settleInterval(quiet time.Duration) time.Duration {
 	mean := min(max(quiet/20, 10*time.Millisecond), time.Second)
 	return mean/2 + rand.N(mean)
 }
 
-// settle reads the ledger until it stops changing, and returns its rows. A service may refuse a
-// driver and still write its row later. If trusted is true, a single unchanged reading is enough.
+// settle reads the ledger until it stops changing, because a service may write a row after it has
+// refused the driver. It returns the last rows. If trusted is true, one unchanged reading is
+// enough.
 func (w *worker) settle(ctx context.Context, c *Cell, a *accounting, first int64, rows []order.Grab, trusted bool) ([]order.Grab, error) {
 	began := time.Now()
 	changed, quiet, limit := began, w.settleFor(c), cmp.Or(w.cfg.settleLimit, settleLimit)
@@ -147,8 +148,8 @@ func (w *worker) settle(ctx context.Context, c *Cell, a *accounting, first int64
 	return rows, context.Cause(ctx)
 }
 
-// differences compares two readings of the ledger. It returns the drivers whose rows disappeared or
-// were added.
+// differences compares two readings of the ledger. deleted and added are the drivers whose rows
+// disappeared or appeared.
 func differences(before, after []order.Grab) (deleted, added []check.Pair) {
 	pairs := make([]check.Pair, len(before))
 	for i, g := range before {
@@ -158,7 +159,7 @@ func differences(before, after []order.Grab) (deleted, added []check.Pair) {
 }
 
 // count counts the grabs in the ledger, or in the answers if there is no ledger. A test grab after
-// the load only counts if the order was already sold out.
+// the load counts only if the order was already sold out.
 func (w *worker) count(ctx context.Context, c *Cell, a *accounting, first int64, rows []order.Grab, p probes, e *check.Evidence) {
 	repeated := 0
 	if w.cfg.Target.Idempotent {
@@ -223,8 +224,8 @@ func (w *worker) readEvents(c *Cell, s lock.Strategy, e *check.Evidence) error {
 	return nil
 }
 
-// probes holds the answers to probes. A probe is an attempt of a new driver to grab an order after
-// the load.
+// probes contains the answers to probes. A probe is an attempt of a new driver to grab an order
+// after the load.
 type probes struct {
 	stuck   []int64 // orders whose probes got no conclusive answer
 	refused []int64 // orders whose probes were told that they are taken
@@ -232,8 +233,7 @@ type probes struct {
 	lost    bool // whether any probe was answered "taken" or "busy"
 }
 
-// probeAll lets a new driver try to grab every order. These attempts do not count as part of the
-// load.
+// probeAll lets a new driver try to grab every order. The attempts are not part of the load.
 func (w *worker) probeAll(ctx context.Context, c *Cell, first int64) (p probes, err error) {
 	if ctx.Err() != nil {
 		return p, context.Cause(ctx)
@@ -257,8 +257,8 @@ func (w *worker) probeAll(ctx context.Context, c *Cell, first int64) (p probes, 
 	return p, errors.Join(err, w.fleet.ReadEvents(func(history.Event) {}))
 }
 
-// withoutWinner returns the orders that are reported as taken although some of their units have no
-// winner. No driver can get such a unit any more.
+// withoutWinner returns the orders that are reported as taken although some units have no winner.
+// These units are lost.
 func (p probes) withoutWinner(rows []order.Grab, a *accounting, e check.Evidence) []int64 {
 	winners := check.RowsByOrder(rows)
 	if e.Foreign {

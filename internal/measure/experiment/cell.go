@@ -43,13 +43,13 @@ func (w *worker) cell(ctx context.Context, s lock.Strategy, size Load) Cell {
 	return c
 }
 
-// conclude sets the two verdicts of the cell: one about the orders and one about the lock.
+// conclude sets the two verdicts of the cell, on the orders and on the lock.
 func (c *Cell) conclude(m measured) {
 	c.Verdict, c.Reason = judge(*c, m)
 	c.Exclusive = judgeLock(*c, m)
 }
 
-// workload describes how a cell prepares the instances and what it sends.
+// workload describes how a cell prepares the instances and which requests it sends.
 type workload struct {
 	setup  fleet.Setup
 	warmup func(ctx context.Context) error // may be nil
@@ -58,7 +58,7 @@ type workload struct {
 	killed bool // whether the instance that served the unanswered grabs was killed
 }
 
-// blank returns a cell with its settings but without figures.
+// blank returns a cell that has its settings but no figures.
 func (w *worker) blank(s lock.Strategy, f catalog.Fault, size Load) Cell {
 	c := w.cfg.newCell(s, f)
 	c.Orders = size.Orders
@@ -75,7 +75,7 @@ func (w *worker) blank(s lock.Strategy, f catalog.Fault, size Load) Cell {
 	return c
 }
 
-// measured holds additional observations that the verdict on a cell depends on.
+// measured contains further observations that affect the verdict on a cell.
 type measured struct {
 	*accounting                // nil if the load could not start
 	evidence    check.Evidence // everything that the property checks need
@@ -158,7 +158,7 @@ func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *work
 	return m
 }
 
-// invalidReasons keeps the first reason to distrust a cell.
+// invalidReasons keeps the first reason why a cell's figures cannot be trusted.
 type invalidReasons struct{ first string }
 
 func (r *invalidReasons) add(err error, what string) {
@@ -167,8 +167,8 @@ func (r *invalidReasons) add(err error, what string) {
 	}
 }
 
-// lease returns how long a lease lasts in this cell. If the instances do not report it, lease
-// assumes the configured TTL.
+// lease returns how long a lease lasts in this cell. If the instances do not report it, the
+// configured TTL is used.
 func (w *worker) lease(c *Cell) time.Duration {
 	if c.LeaseMS == nil {
 		return w.cfg.TTL
@@ -177,7 +177,7 @@ func (w *worker) lease(c *Cell) time.Duration {
 }
 
 // prepare starts the instances with these settings and selects the strategy. It records the lease
-// time that they report, because some servers round it.
+// time that the instances report, because some servers round it.
 func (w *worker) prepare(ctx context.Context, s lock.Strategy, c *Cell, u fleet.Setup) error {
 	if err := w.fleet.Equip(ctx, u); err != nil {
 		return err
@@ -189,8 +189,7 @@ func (w *worker) prepare(ctx context.Context, s lock.Strategy, c *Cell, u fleet.
 	return err
 }
 
-// send sends the requests and counts every answer. It also passes each answer to answered, if that
-// is not nil.
+// send sends the requests and counts every answer. If answered is not nil, it gets each answer too.
 func (w *worker) send(ctx context.Context, c *Cell, requests load.Workload, size Load, answered func(*accounting, *vegeta.Result)) (*accounting, error) {
 	raw, err := w.journal.answers(c, w.suffix())
 	if err != nil {
@@ -229,7 +228,7 @@ func (c *Cell) answers(a *accounting) {
 	}
 }
 
-// count fills in how much the counters of the instances have grown. It leaves the figures nil if an
+// count records how much the counters of the instances have grown. The figures stay nil if an
 // instance has no counters or was restarted.
 func (c *Cell) count(before, after fleet.Counters, err error) {
 	if err != nil || !(before.Epoch == after.Epoch) || c.Requests == 0 {

@@ -12,9 +12,9 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// takeBacks watches the ledger of a service that may grab an order twice, if it takes the second
-// grab back within a stated time. It reads the ledger again and again, so it knows each duration
-// only between two bounds.
+// takeBacks watches the ledger of a service that may grab an order twice if it takes back the
+// second grab in time. It reads the ledger repeatedly, so it knows each duration only
+// approximately.
 type takeBacks struct {
 	within    time.Duration
 	units     int
@@ -30,11 +30,11 @@ type takeBacks struct {
 	failed error         // of the last reading
 }
 
-// overbooking is a time during which an order has more rows than units.
+// overbooking is a period in which an order has more rows than units.
 type overbooking struct{ before, first, last time.Time }
 
-// watchTakeBacks begins to watch the ledger of count orders. It returns nil if the service may take
-// no grab back.
+// watchTakeBacks starts to watch the ledger of count orders. It returns nil if the service must not
+// take back any grabs.
 func (w *worker) watchTakeBacks(ctx context.Context, first int64, count int) *takeBacks {
 	within := w.cfg.Target.Compensation
 	if within == 0 {
@@ -69,7 +69,7 @@ func (w *worker) watchTakeBacks(ctx context.Context, first int64, count int) *ta
 	return t
 }
 
-// end ends the watch without a result. t may be nil.
+// end stops watching and discards the result. t may be nil.
 func (t *takeBacks) end() {
 	if t != nil {
 		t.stop()
@@ -77,7 +77,7 @@ func (t *takeBacks) end() {
 	}
 }
 
-// note records a reading of the ledger that took place between two times.
+// note records the rows that were in the ledger at some time between asked and answered.
 func (t *takeBacks) note(asked, answered time.Time, rows []order.Grab) {
 	for _, g := range rows {
 		t.seen[check.Pair{Order: g.Order, Driver: g.Driver}] = true
@@ -108,9 +108,9 @@ func (t *takeBacks) note(asked, answered time.Time, rows []order.Grab) {
 	t.clean = asked
 }
 
-// settle ends the watch. It returns the rows that count: those of the last reading, and those that
-// were taken back too late. It also removes the wins from a that were taken back in time. The error
-// says that a duration is not known well enough.
+// settle stops watching. It returns the rows of the last reading and those that were taken back too
+// late. If a win was taken back in time, settle removes it from a. It returns an error if a
+// duration is too uncertain.
 func (t *takeBacks) settle(c *Cell, a *accounting, rows []order.Grab) ([]order.Grab, error) {
 	t.end()
 	if t.failed != nil {

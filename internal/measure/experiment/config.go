@@ -21,7 +21,7 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// Config configures a run. Scenarios has presets for the most common loads.
+// Config configures a run. Scenarios lists presets for common loads.
 type Config struct {
 	Scenario   string
 	Strategies []lock.Strategy
@@ -31,8 +31,8 @@ type Config struct {
 
 	Load
 	Peak PeakConfig
-	// Stock is the number of units of each order, and PerDriver is how many a driver may get. The
-	// default is 1.
+	// Stock is how many units each order has, and PerDriver is how many of them a driver may get. 0
+	// means 1.
 	Stock, PerDriver int
 
 	Work   time.Duration
@@ -42,50 +42,48 @@ type Config struct {
 	OnLost grab.OnLost
 	// Asked records which settings the user chose, because faults must not change those.
 	Asked Asked
-	// ClockOffset shifts the wall clock of the second instance.
+	// ClockOffset sets the wall clock of the second instance ahead or back.
 	ClockOffset time.Duration
 
 	Stack     stack.Config
 	Instances int
 	Exe       string // path of this program, which also runs as an instance and as the process that cleans up after a crash
 
-	// Target describes a service that is already running. If it has addresses, the run starts no
-	// servers.
+	// Target describes a running service. If it has addresses, the run starts no servers.
 	Target target.Target
-	// Service describes a service that the run has to start. In that case, Target describes its
-	// calls.
+	// Service describes a service that the run must start. Target then describes the calls of the
+	// service.
 	Service *fleet.Service
-	// Expect replaces the expected verdicts if it is not nil.
+	// Expect replaces the expected verdicts, unless it is nil.
 	Expect []target.Expectation
 	// Settle is how long the ledger of a foreign service must stay unchanged before it is judged. 0
-	// means the lease time, but at least 2 s.
+	// means one lease, but at least 2 s.
 	Settle      time.Duration
 	settleLimit time.Duration // how much longer the ledger may keep changing; 0 means the default
-	// Inspected is called with what a few test grabs reveal about a foreign service. If it returns
-	// an error, the run ends. If it is nil, there are no test grabs.
+	// Inspected gets the findings from a few test grabs of a foreign service. If it returns an
+	// error, the run ends. If it is nil, there are no test grabs.
 	Inspected func(Preflight) error
-	// Warmup is how long uncounted grabs are sent before the load of each cell.
+	// Warmup is how long grabs are sent before the load of each cell. They are not counted.
 	Warmup time.Duration
 
-	// Shard selects the part of the load that this process sends. If it is nil, the process sends
-	// all of it.
+	// Shard selects the part of the load that this process sends. Nil means all of it.
 	Shard *shard.Shard
-	// Merge provides the answers that several processes recorded. If it is set, the run judges them
-	// and sends nothing.
+	// Merge contains the answers that several processes recorded. If it is set, the run judges them
+	// and sends no load.
 	Merge *shard.Merge
 
 	// Repeat is how often each cell without a fault runs. 0 means once.
 	Repeat int
-	// Budget limits the time for one cell with a fault, and for one search for the highest rate.
+	// Budget limits the time for one cell with a fault, or for one search for the highest rate.
 	Budget time.Duration
-	// BudgetTotal limits the time for the whole run. 0 means no limit. If it is set, the riskiest
-	// cells run first.
+	// BudgetTotal limits the time for the whole run. With a limit, the riskiest cells run first. 0
+	// means no limit.
 	BudgetTotal time.Duration
 	deadline    time.Time // when BudgetTotal is used up
 	// Workers is how many cells with a fault run in parallel, each with its own servers. 0 means 1.
 	Workers int
-	// Resume is an earlier, unfinished run with the same settings. Its finished cells do not run
-	// again. It may be nil.
+	// Resume is an unfinished run with the same settings, or nil. Its finished cells do not run
+	// again.
 	Resume *Run
 
 	OTLP  string // URL of the collector for the traces of our instances; empty for no traces
@@ -138,10 +136,10 @@ var Scenarios = []Scenario{
 // units returns how many units each order has.
 func (cfg Config) units() int { return max(cfg.Stock, 1) }
 
-// perDriver returns how many units of an order one driver may get.
+// perDriver returns how many units of an order each driver may get.
 func (cfg Config) perDriver() int { return max(cfg.PerDriver, 1) }
 
-// asRunning adopts the settings of instances that are already running.
+// asRunning replaces settings by those of the running instances.
 func (cfg *Config) asRunning(s grab.Settings) {
 	ms := func(x float64) time.Duration { return time.Duration(x * float64(time.Millisecond)) }
 	cfg.Work, cfg.TTL, cfg.Wait = ms(s.WorkMS), ms(s.TTLMS), ms(s.WaitMS)

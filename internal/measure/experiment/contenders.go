@@ -43,23 +43,23 @@ func (s *strike) beginContest() {
 	}
 }
 
-// giveUp abandons the test of one order that can no longer show anything, and lets its driver
+// giveUp ends the test of an order that can no longer show anything, and lets the faulted driver
 // continue.
 func (s *strike) giveUp(ctx context.Context, c *contest) error {
 	s.cancelStrike(c)
 	return s.releaseDriver(ctx, c)
 }
 
-// isTooLate reports whether other drivers can no longer finish before the faulted driver's lease
-// ends. A slow restart can cause this.
+// isTooLate reports whether other drivers can no longer finish before the lease of the faulted
+// driver ends. The reason may be a slow restart.
 func (s *strike) isTooLate(c *contest) bool {
 	held := s.in.fault.Course == fault.AfterHeal || s.in.fault.Course == fault.BeforeHeal
 	return s.in.trail.service != nil && held && s.in.fault.ContendFor < 1 && c.struck &&
 		time.Since(c.heldSince)+s.contendFor() > s.in.w.lease(s.in.cell)*9/10
 }
 
-// awaitExpiry waits until the leases of the faulted drivers have expired, if the lock does not let
-// other drivers wait. Otherwise they would only be refused.
+// awaitExpiry waits until the leases of the faulted drivers have expired. It is only for locks that
+// refuse other drivers instead of letting them wait.
 func (s *strike) awaitExpiry(ctx context.Context) error {
 	waits := s.in.trail.service != nil || len(s.in.trail.calls[fault.Waiting]) > 0
 	if waits || s.in.strategy.Excludes != catalog.Global || s.in.fault.ContendFor < 1 || wait.For(ctx, s.in.w.lease(s.in.cell)*11/10) {
@@ -68,8 +68,8 @@ func (s *strike) awaitExpiry(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// sendLate sends one more driver to every order when the other instance reaches all servers again.
-// Its answer shows whether the order is still open.
+// sendLate sends one more driver to every order as soon as the other instance reaches all servers
+// again. The answer shows whether the order is still open.
 func (s *strike) sendLate(ctx context.Context) error {
 	err := s.awaitAble(ctx, s.in.other)
 	for _, c := range s.contests {
@@ -78,8 +78,8 @@ func (s *strike) sendLate(ctx context.Context) error {
 	return err
 }
 
-// sendLast sends another driver for each unit that is still unsold, and waits for the answers. A
-// driver may have returned a unit after the others were refused.
+// sendLast sends a driver for each unsold unit and waits for the answers. A unit may be unsold
+// because a driver returned it after all others were refused.
 func (s *strike) sendLast(ctx context.Context) error {
 	if s.in.w.cfg.units() == 1 {
 		return nil
@@ -90,8 +90,8 @@ func (s *strike) sendLast(ctx context.Context) error {
 	return s.awaitAnswers(ctx)
 }
 
-// awaitRecovery waits until the other instance of a service has reconnected. It waits at most half
-// a lease, because the other drivers must not win just because a lease expired.
+// awaitRecovery waits until the other instance of a service has reconnected, but at most half a
+// lease. After that, other drivers could win just because the lease has expired.
 func (s *strike) awaitRecovery(ctx context.Context) error {
 	if s.in.trail.service == nil || !s.in.fault.Severs {
 		return nil
@@ -106,17 +106,17 @@ func (s *strike) awaitRecovery(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// contendFor returns how long other drivers may compete while the fault is active.
+// contendFor returns how long other drivers may compete during the fault.
 func (s *strike) contendFor() time.Duration {
 	return time.Duration(s.in.fault.ContendFor * float64(s.in.w.lease(s.in.cell)))
 }
 
-// awaitContenders waits until other drivers have claimed every unit, are held just before their
-// claim, or run out of time. It only waits for drivers at the other instance, because the fault may
-// block this one.
+// awaitContenders waits until other drivers have claimed every unit, have stopped before their
+// claim, or have run out of time. It waits only for drivers at the other instance, because the
+// fault may block this one.
 //
-// After each refusal it sends another driver, because the service may refuse drivers while the lock
-// is held.
+// After each refusal, it sends another driver, because the service may refuse drivers while the
+// lock is held.
 func (s *strike) awaitContenders(ctx context.Context) error {
 	return until(ctx, s.contendFor(), func() (bool, error) {
 		claimed := s.claimed(ctx)
@@ -139,19 +139,19 @@ func (s *strike) awaitContenders(ctx context.Context) error {
 	})
 }
 
-// awaitsOther reports whether a driver at the other instance still has no answer.
+// awaitsOther reports whether a driver at the other instance is still waiting for its answer.
 func (s *strike) awaitsOther(c *contest) bool {
 	return slices.ContainsFunc(c.contenders, func(r load.Request) bool { return r.Target == s.in.other.URL && s.isPending(r) })
 }
 
-// noteEarly records that the faulted driver wrote or was answered before its lease ended. The end
-// of that lease then cannot cause a double-grab.
+// noteEarly records that the faulted driver wrote or got its answer before its lease ended. In that
+// case, the end of the lease cannot cause a double-grab.
 func (s *strike) noteEarly(c *contest, claimed func(load.Request) bool) {
 	inTime := time.Since(c.heldSince) < s.in.w.lease(s.in.cell)
 	c.endedInTime = c.endedInTime || inTime && (claimed(c.faulted) || s.isAnswered(c.faulted))
 }
 
-// sendAgain sends one more driver shortly after all others were answered.
+// sendAgain sends one more driver shortly after all others have got their answers.
 func (s *strike) sendAgain(c *contest) {
 	if c.retriedAt.IsZero() {
 		c.retriedAt = time.Now()
@@ -165,8 +165,8 @@ func (s *strike) sendAgain(c *contest) {
 	s.in.bursts.Send([]load.Request{r})
 }
 
-// freeContenders lets the other drivers write once the faulted driver has written or been answered.
-// It does not wait longer than their own leases allow.
+// freeContenders lets the other drivers write after the faulted driver has written or got its
+// answer. It waits no longer than their own leases allow.
 func (s *strike) freeContenders(ctx context.Context, claimed func(load.Request) bool) error {
 	held := s.held(ctx)
 	for _, c := range s.contests {
@@ -197,15 +197,15 @@ func (s *strike) freeContenders(ctx context.Context, claimed func(load.Request) 
 	return nil
 }
 
-// mustClaimFirst reports whether the cell can only fail if the faulted driver writes before the
-// other drivers. This is so if it has the older fencing token and has read the order as open.
+// mustClaimFirst reports whether the cell can fail only if the faulted driver writes before the
+// others. This is true if it has the older fencing token and has read the order as open.
 func (s *strike) mustClaimFirst(c *contest) bool {
 	return s.in.cell.Guard == order.FenceWrite && s.in.fault.Course == fault.AfterHeal && c.point.Role == fault.Alone &&
 		(c.point.Phase == tap.Read && c.point.After || c.point.Phase == tap.Claim && !c.point.After)
 }
 
-// mayFreeContenders reports whether the other drivers may write now. Normally they may once the
-// faulted driver has written or been answered.
+// mayFreeContenders reports whether the other drivers may write now. Usually, they wait until the
+// faulted driver has written or got its answer.
 func (s *strike) mayFreeContenders(c *contest, claimed func(load.Request) bool) bool {
 	if s.in.fault.Course == fault.Released {
 		return s.in.atLeastUnits(c.contenders[1:], claimed)
@@ -213,8 +213,8 @@ func (s *strike) mayFreeContenders(c *contest, claimed func(load.Request) bool) 
 	return claimed(c.faulted) || s.isAnswered(c.faulted)
 }
 
-// awaitQuiet waits until all drivers have been answered or the time is over. It sends more drivers
-// until enough of them have competed.
+// awaitQuiet waits until all drivers have got their answers or the time is over. It sends more
+// drivers until enough of them have competed.
 func (s *strike) awaitQuiet(ctx context.Context) error {
 	return until(ctx, s.contendFor(), func() (bool, error) {
 		claimed := s.claimed(ctx)
@@ -229,12 +229,12 @@ func (s *strike) awaitQuiet(ctx context.Context) error {
 	})
 }
 
-// repeatsFor limits how long an outage may last while a client repeats its calls. By default,
-// ioredis gives up after 11 s and redis-py after 7 s.
+// repeatsFor limits how long an outage lasts if a client repeats its calls. By default, ioredis
+// gives up after 11 s and redis-py after 7 s.
 const repeatsFor = 20 * time.Second
 
-// awaitFailedRelease prolongs an outage until the client has given up releasing its lock. Otherwise
-// it could release the lock after the outage, and the order would not get stuck.
+// awaitFailedRelease continues an outage until the client has given up its release. Otherwise, it
+// could release the lock after the outage, and the order would not get stuck.
 func (s *strike) awaitFailedRelease(ctx context.Context) error {
 	if s.in.trail.service == nil || !s.in.fault.Lasts {
 		return nil
@@ -246,7 +246,7 @@ func (s *strike) awaitFailedRelease(ctx context.Context) error {
 	})
 }
 
-// releaseContenders lets all remaining drivers continue when it is their turn.
+// releaseContenders lets each of the remaining drivers continue when it is its turn.
 func (s *strike) releaseContenders(ctx context.Context) error {
 	err := until(ctx, s.in.w.lease(s.in.cell)*2/3, func() (bool, error) {
 		err := s.freeContenders(ctx, s.claimed(ctx))
@@ -255,7 +255,8 @@ func (s *strike) releaseContenders(ctx context.Context) error {
 	return errors.Join(err, s.remove(ctx, contenderHold)) // remove also the holds that have not stopped a call yet
 }
 
-// sendSecond sends the second driver of each order when the lease of the faulted driver expires.
+// sendSecond sends the second driver of each order at the time when the faulted driver's lease
+// expires.
 func (s *strike) sendSecond(ctx context.Context) error {
 	s.beginContest()
 	if err := s.awaitExpiry(ctx); err != nil {
@@ -270,8 +271,8 @@ func (s *strike) sendSecond(ctx context.Context) error {
 	return nil
 }
 
-// sendThird sends the remaining drivers after the faulted driver has released its lock. They must
-// finish before the second driver writes.
+// sendThird sends the remaining drivers after the faulted driver's release. They must finish before
+// the second driver writes.
 func (s *strike) sendThird(ctx context.Context) error {
 	sent := map[*contest]bool{}
 	err := until(ctx, s.in.w.lease(s.in.cell)/2, func() (bool, error) {

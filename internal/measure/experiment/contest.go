@@ -11,8 +11,8 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// contest describes the drivers that compete for one order. The fault hits one of them, which is
-// called the faulted driver.
+// contest describes the drivers that compete for one order. The fault hits one of them, the faulted
+// driver.
 type contest struct {
 	point fault.Point
 	order int64
@@ -26,7 +26,7 @@ type contest struct {
 	lateDriver  load.Request   // is sent to the other instance once the fault is healed
 	lastDrivers []load.Request // are sent after all others were answered, if there are several units
 
-	// What has happened to the first holder and to the faulted driver.
+	// Events of the first holder and of the faulted driver.
 	holderReleased bool
 	lastCallAt     time.Time // when the waiting driver was first seen to have made its last call before it waits
 	heldSince      time.Time // when a call was first held at the point; zero if none was
@@ -44,7 +44,7 @@ type contest struct {
 	retriedAt          time.Time // when the wait before the next contender began; zero if there is no such wait
 }
 
-// contest assigns the drivers of the nth order to their roles, depending on the seed.
+// contest returns the nth contest. The seed determines which driver has which role.
 func (in *injection) contest(n int, p fault.Point) *contest {
 	c := &contest{point: p, order: in.first + int64(n), calls: in.trail.callsAt(p)}
 	drivers := rand.New(rand.NewPCG(in.w.cfg.Seed, uint64(n))).Perm(in.w.cfg.strikeDrivers())
@@ -71,8 +71,8 @@ func (in *injection) contest(n int, p fault.Point) *contest {
 			c.contenders = append(c.contenders, r)
 		}
 	}
-	// Send all other drivers to the other instance if the calls of this one cannot be attributed to
-	// drivers. Otherwise the fault would hit them too.
+	// If the calls of this instance cannot be attributed to drivers, the fault would hit all of
+	// them, so send the other drivers to the other instance.
 	if (!in.w.fleet.Ours || in.w.cfg.units() > 1) && p != (fault.Point{}) {
 		for i := range c.contenders {
 			c.contenders[i].Target = in.other.URL
@@ -91,14 +91,13 @@ func (in *injection) contest(n int, p fault.Point) *contest {
 	return c
 }
 
-// tokensDecide reports whether a waiting driver must continue as soon as one other driver has
-// written. If the lock has lost its counter, another one could get the same token as the waiting
-// driver.
+// tokensDecide reports whether a waiting driver must continue after one other driver has written.
+// If the lock has lost its counter, a second driver could get the same token.
 func (in *injection) tokensDecide(p fault.Point) bool {
 	return in.w.cfg.units() > 1 && in.cell.Guard == order.FenceWrite && p.Role == fault.Waiting && in.fault.Course != fault.Released
 }
 
-// place returns a sort key that puts requests to the struck instance last.
+// place returns a sort key that puts requests to the instance with the fault last.
 func (in *injection) place(r load.Request) string {
 	if r.Target == in.struck.URL {
 		return "struck"
@@ -106,7 +105,7 @@ func (in *injection) place(r load.Request) string {
 	return "other"
 }
 
-// all returns the requests of every driver of the order.
+// all returns the requests of all drivers of the order.
 func (c *contest) all() []load.Request { return append(c.others(), c.lastDrivers...) }
 
 // others returns the requests of all drivers except the last ones.
@@ -120,7 +119,7 @@ func (c *contest) others() []load.Request {
 	return all
 }
 
-// hasQueued reports whether the waiting driver is in the queue. It assumes so a short time after
+// hasQueued reports whether the waiting driver is in the queue. It assumes this a short time after
 // the driver's last call.
 func (c *contest) hasQueued() bool {
 	if c.lastCallAt.IsZero() {

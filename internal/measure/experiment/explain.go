@@ -10,8 +10,8 @@ import (
 	"grablab/internal/history"
 )
 
-// lateWrite stands for the property of an order on which nothing failed, because the database refused
-// the write of a late holder.
+// lateWrite stands for a property if nothing failed, but the database refused the write of a late
+// holder.
 const lateWrite = "late write"
 
 // failed names an order and the property that it violates.
@@ -20,7 +20,7 @@ type failed struct {
 	property string
 }
 
-// failureOf returns the worst failure of an order. Its property is empty if the order is fine.
+// failureOf returns the worst failure of an order. The property is empty if there is none.
 func failureOf(id int64, s lock.Strategy, e check.Evidence) failed {
 	f := failed{order: id}
 	switch {
@@ -100,7 +100,7 @@ func (w *worker) explain(c *Cell, s lock.Strategy, e check.Evidence, failures []
 	return timelines, nil
 }
 
-// keep stores the events of the cell and the timeline that explains its verdict best. It returns
+// keep stores the events of the cell and the timeline that best explains its verdict. It returns
 // the timelines of all failures.
 func (w *worker) keep(c *Cell, s lock.Strategy, m *measured, failures []failed) map[int64]check.Timeline {
 	if m.accounting == nil {
@@ -128,8 +128,8 @@ func (w *worker) keep(c *Cell, s lock.Strategy, m *measured, failures []failed) 
 	return timelines
 }
 
-// worstOf chooses the failed order whose timeline is shown. A double-grab comes first, then a stuck
-// order, then overlapping holders.
+// worstOf selects the failed order whose timeline is shown. It prefers a double-grab to a stuck
+// order, and a stuck order to overlapping holders.
 func worstOf(c *Cell, s lock.Strategy, e check.Evidence, failures []failed) (worst failed) {
 	if c.Sale != nil && c.Fault == catalog.NoFault { // an oversell among so many drivers cannot be blamed on a single one
 		return worst
@@ -158,7 +158,7 @@ func worstOf(c *Cell, s lock.Strategy, e check.Evidence, failures []failed) (wor
 	return worst
 }
 
-// judgePoints adds the outcome of each point of a grab at which the fault was injected.
+// judgePoints adds the outcome for each step of a grab at which the fault was injected.
 func (in *injection) judgePoints(m *measured) {
 	if m.accounting == nil {
 		return
@@ -180,8 +180,8 @@ func (in *injection) judgePoints(m *measured) {
 	}
 }
 
-// modeOf returns the id of the failure mode that explains an order, or "" if none fits. If there is
-// no timeline, it infers the mode from the fault.
+// modeOf returns the id of the failure mode that explains an order, or "" if none fits. Without a
+// timeline, it infers the mode from the fault.
 func (in *injection) modeOf(c *contest, e check.Evidence, timelines map[int64]check.Timeline) string {
 	if mode := timelines[c.order].Mode; mode != "" {
 		return mode
@@ -194,7 +194,7 @@ func (in *injection) modeOf(c *contest, e check.Evidence, timelines map[int64]ch
 	return mode.ID
 }
 
-// row returns the outcome of the orders that were hit at the named point of a grab.
+// row returns the outcome of the orders that the fault hit at the named step of a grab.
 func (in *injection) row(name string, e check.Evidence, timelines map[int64]check.Timeline) Point {
 	p := Point{Point: name, Strikes: max(1, len(in.prepared.Strikes))} // at least one is expected, even if the cell was interrupted before its first strike
 	var double, repeated, left, stuck, overlaps, misses int

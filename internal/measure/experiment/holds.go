@@ -15,7 +15,7 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// Kinds of breakpoints. The name of a breakpoint consists of its kind and the order.
+// Kinds of breakpoints. The name of a breakpoint contains its kind and its order.
 const (
 	pointHold     = "point"     // stops the faulted driver at the point where the fault is injected
 	workHold      = "work"      // stops the faulted driver's grab while the fault holds a background call of it
@@ -27,7 +27,7 @@ const (
 	contenderHold = "contender" // stops contenders just before they claim
 )
 
-// hold is a breakpoint: it stops certain calls of the drivers of one order at one instance.
+// hold is a breakpoint that stops certain calls of an order's drivers at one instance.
 type hold struct {
 	in   *fleet.Instance
 	kind string
@@ -73,15 +73,15 @@ func (s *strike) holds(c *contest) []hold {
 	return all
 }
 
-// holdsContenders reports whether the other drivers are stopped before they write. A fence that is
+// holdsContenders reports whether other drivers must stop before they write. A fence that is
 // checked only at the write fails only if the older token writes first (F34).
 func (s *strike) holdsContenders(c *contest) bool {
 	fenced := s.in.cell.Guard == order.FenceWrite && s.in.fault.Course < fault.Never && c.point.Role == fault.Alone
 	return s.in.fault.HoldContenders || fenced
 }
 
-// heldContenders returns the drivers that are stopped before they write. If the lock is released
-// first, drivers come one by one and only the first is stopped.
+// heldContenders returns the other drivers that must stop before they write. If the lock is
+// released first, drivers come one by one, and only the first must stop.
 func (s *strike) heldContenders(c *contest) []load.Request {
 	switch {
 	case !s.holdsContenders(c):
@@ -95,8 +95,8 @@ func (s *strike) heldContenders(c *contest) []load.Request {
 
 func holdName(kind string, c *contest) string { return fmt.Sprintf("%s-%d", kind, c.order) }
 
-// name returns the name of the breakpoint. For other drivers it includes the driver, because each
-// has a breakpoint of its own.
+// name returns the name of the breakpoint. For other drivers, it contains the driver, because each
+// has its own breakpoint.
 func (h hold) name(c *contest) string {
 	if h.kind == contenderHold {
 		return fmt.Sprintf("%s-of-%d", holdName(h.kind, c), h.Drivers[0])
@@ -118,7 +118,7 @@ func (s *strike) setHolds(ctx context.Context) error {
 	return nil
 }
 
-// removeHolds removes all breakpoints except those of calls that must hang until the cell ends.
+// removeHolds removes all breakpoints except those whose calls must hang until the cell ends.
 func (s *strike) removeHolds(ctx context.Context) error {
 	err := removeAll(ctx, s.in.other)
 	if s.in.fault.Course != fault.Never {
@@ -135,7 +135,7 @@ func removeAll(ctx context.Context, in *fleet.Instance) error {
 	return err
 }
 
-// heldCalls contains the calls that are stopped at each instance, by the name of the breakpoint.
+// heldCalls contains the stopped calls of each instance, by the name of the breakpoint.
 type heldCalls struct{ struck, other map[string][]control.Held }
 
 func (s *strike) heldCalls(ctx context.Context) (m heldCalls, err error) {
@@ -149,8 +149,8 @@ func (s *strike) heldCalls(ctx context.Context) (m heldCalls, err error) {
 // simultaneous is the longest time between two calls that count as simultaneous.
 const simultaneous = 100 * time.Millisecond
 
-// isAtPoint reports whether the faulted driver has reached the point at which the fault hits it. If
-// it makes several calls there in parallel, all of them must have arrived.
+// isAtPoint reports whether the faulted driver has stopped at its point. If it makes several calls
+// in parallel there, all of them must have stopped.
 func (m heldCalls) isAtPoint(c *contest) bool {
 	n := len(m.struck[holdName(pointHold, c)])
 	if n > 0 && c.heldSince.IsZero() {
@@ -169,8 +169,8 @@ func (s *strike) releaseDriver(ctx context.Context, c *contest) error {
 	return nil
 }
 
-// held returns the breakpoints at which other drivers wait now. A stopped instance counts as having
-// none.
+// held returns the breakpoints at which other drivers are stopped now. An instance whose process is
+// stopped counts as having none.
 func (s *strike) held(ctx context.Context) map[*contest][]hold {
 	all := map[*contest][]hold{}
 	if !slices.ContainsFunc(s.contests, s.holdsContenders) {
@@ -196,7 +196,7 @@ func (s *strike) held(ctx context.Context) map[*contest][]hold {
 	return all
 }
 
-// loseReplies sends the stopped calls to their servers, but discards the replies.
+// loseReplies sends the stopped calls to their servers, and discards the replies.
 func (s *strike) loseReplies(ctx context.Context) error {
 	for _, c := range s.contests {
 		held, err := s.in.struck.Held(ctx, holdName(pointHold, c), 0, 0)

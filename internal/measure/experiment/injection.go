@@ -28,9 +28,8 @@ const (
 	outlasting       = 12 * time.Second // a lease long enough for a service to reconnect
 )
 
-// injection tests one strategy under one fault. It injects the fault at each step of a grab, with a
-// new order each time. It stops calls at breakpoints, so that the outcome does not depend on
-// timing.
+// injection tests one strategy under one fault. It injects the fault at each step of a grab, each
+// time with a new order. Breakpoints stop the calls, so that the outcome does not depend on timing.
 type injection struct {
 	w        *worker
 	strategy lock.Strategy
@@ -64,7 +63,7 @@ type response struct {
 	sent, ended time.Time
 }
 
-// inject tests one strategy under a fault and returns the judged cell.
+// inject tests one strategy under a fault and returns the cell with its verdict.
 func (w *worker) inject(ctx context.Context, s lock.Strategy, f fault.Fault) Cell {
 	under := w.withSettingsFor(f)
 	c := under.blank(s, f.Name, under.cfg.Load)
@@ -74,8 +73,8 @@ func (w *worker) inject(ctx context.Context, s lock.Strategy, f fault.Fault) Cel
 	return c
 }
 
-// withSettingsFor returns a worker with the settings that the fault needs. It keeps all settings
-// that the user chose.
+// withSettingsFor returns a worker with the settings that the fault needs, except for settings that
+// the user chose.
 func (w *worker) withSettingsFor(f fault.Fault) *worker {
 	under, asked := *w, w.cfg.Asked
 	cfg := &under.cfg
@@ -97,10 +96,11 @@ func (w *worker) withSettingsFor(f fault.Fault) *worker {
 }
 
 // strikeDrivers returns how many drivers grab each order under a fault. Each additional unit needs
-// two more, so that enough are left for an oversell after some have failed.
+// two more, so that an oversell is possible even if some fail.
 func (cfg Config) strikeDrivers() int { return injectionDrivers + 2*(cfg.units()-1) }
 
-// prepareAndStrike prepares the fault, injects it, and judges the cell. It always cleans up.
+// prepareAndStrike prepares and injects the fault, judges the cell, and cleans up even after an
+// error.
 func (w *worker) prepareAndStrike(ctx context.Context, s lock.Strategy, f fault.Fault, c *Cell) {
 	in := &injection{
 		w: w, strategy: s, fault: f, cell: c,
@@ -150,7 +150,7 @@ func (in *injection) readTrail(ctx context.Context, record func(context.Context,
 	return nil
 }
 
-// errUntouched means that the service never uses the servers that the fault hits, so the cell is
+// errUntouched means that the service does not use the servers that the fault hits, so the cell is
 // skipped.
 var errUntouched = errors.New("it touches nothing that the service uses in a grab")
 
@@ -184,7 +184,7 @@ func (in *injection) strikeAtPoints(ctx context.Context) (m measured, err error)
 	return m, nil
 }
 
-// prepareFault makes everything ready for the fault, such as proxies.
+// prepareFault sets up what the fault needs, such as proxies.
 func (in *injection) prepareFault(ctx context.Context) (err error) {
 	target := fault.Target{Stack: in.w.stack, Strategy: in.strategy, Faulted: in.struck, Contender: in.other, Keys: in.keys}
 	if t := in.trail.service; t != nil {
@@ -195,7 +195,7 @@ func (in *injection) prepareFault(ctx context.Context) (err error) {
 	return err
 }
 
-// aim makes sure that the fault hits the server with the locks. On a Redis Cluster, it moves these
+// aim makes sure that the fault hits the server with the locks. On a Redis Cluster, it moves the
 // locks to the master that will fail.
 func (in *injection) aim(ctx context.Context, contests []*contest) error {
 	in.aimed = contests
@@ -212,7 +212,7 @@ func (in *injection) keys() (keys []string) {
 	return keys
 }
 
-// prepareAgain prepares the fault once more, because some faults can only be injected once.
+// prepareAgain prepares the fault again, because some faults can be injected only once.
 func (in *injection) prepareAgain(ctx context.Context) error {
 	if in.prepared.Close != nil {
 		done := in.prepared.Close
@@ -234,13 +234,14 @@ func (in *injection) lead(faulted, contender stack.Addresses) {
 	in.other.RouteTo(contender)
 }
 
-// routes returns the addresses, possibly of proxies, at which each instance reaches the servers.
+// routes maps each instance to the addresses at which it reaches the servers, which may be those of
+// proxies.
 func (in *injection) routes() map[int]stack.Addresses {
 	return map[int]stack.Addresses{0: in.w.stack.Via(in.prepared.Faulted...), 1: in.w.stack.Via(in.prepared.Contender...)}
 }
 
 // groups divides the points into groups that are tested at the same time. For a foreign service,
-// each point needs a separate group, because proxies cannot tell its drivers apart.
+// each point has its own group, because proxies cannot distinguish its drivers.
 func (in *injection) groups() [][]fault.Point {
 	if in.trail.service == nil {
 		return [][]fault.Point{in.points}
@@ -287,8 +288,8 @@ func (in *injection) send(ctx context.Context, strike func(context.Context) erro
 	striking.Go(func() {
 		defer in.bursts.End()
 		if err := strike(ctx); err != nil {
-			// Stop the instances, because calls that are still stopped would otherwise continue in
-			// random order.
+			// Stop the instances, or else calls that are still stopped would continue in random
+			// order.
 			if in.w.fleet.Started() {
 				err = errors.Join(err, in.struck.Process().Stop(0), in.other.Process().Stop(0))
 			}
@@ -305,7 +306,7 @@ func (in *injection) send(ctx context.Context, strike func(context.Context) erro
 	return a, err
 }
 
-// window is the time during which a fault was active. Its end is zero while the fault lasts.
+// window is the time for which a fault was active. Its end is zero as long as the fault lasts.
 type window struct{ from, to time.Time }
 
 func windowsOf(windows []window, began time.Time) (since []Window) {
@@ -374,13 +375,13 @@ func (in *injection) triedInTime(c *contest, a response) bool {
 	return tried.After(expired) && (a.outcome == grab.Busy || waited)
 }
 
-// outlasts reports whether the fault delays the faulted driver's write until after its lease, while
-// other drivers compete.
+// outlasts reports whether the fault delays the faulted driver's write beyond the end of its lease,
+// while other drivers compete.
 func (in *injection) outlasts() bool {
 	return in.fault.ContendFor >= 1 && (in.fault.Course < fault.Never || in.fault.Course == fault.Released)
 }
 
-// atLeastUnits reports whether the predicate is true for as many requests as the order has units.
+// atLeastUnits reports whether holds is true for at least as many requests as the order has units.
 func (in *injection) atLeastUnits(requests []load.Request, holds func(load.Request) bool) bool {
 	n := 0
 	for _, r := range requests {
@@ -391,8 +392,8 @@ func (in *injection) atLeastUnits(requests []load.Request, holds func(load.Reque
 	return n >= in.w.cfg.units()
 }
 
-// strikeAll injects the fault at every step of a grab. Before each injection and after the last, it
-// checks with another order that grabs succeed without the fault.
+// strikeAll injects the fault at every step of a grab. Before each injection and after the last
+// one, it checks with another order that grabs succeed without the fault.
 func (in *injection) strikeAll(ctx context.Context) error {
 	struck := false
 	for n := range in.prepared.Strikes {

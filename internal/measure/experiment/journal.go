@@ -16,8 +16,8 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// journal writes the raw records of a run into its folder: events.jsonl with the events of all
-// instances, and a file with the answers of each cell.
+// journal writes the raw records of a run into its folder. The events of all instances go to
+// events.jsonl, and the answers of each cell to a separate file.
 type journal struct {
 	dir string
 
@@ -27,11 +27,11 @@ type journal struct {
 
 func (j *journal) path() string { return filepath.Join(j.dir, "events.jsonl") }
 
-// ownName is the instance name in events that this program records.
+// ownName is the instance name for events that this program records.
 const ownName = "loadgen"
 
 // open creates events.jsonl, or continues it if the run is resumed. It removes an incomplete last
-// line, and returns the size of that line.
+// line, and returns its length.
 func (j *journal) open(resumed bool) (cut int64, err error) {
 	mode := os.O_CREATE | os.O_WRONLY | os.O_APPEND
 	if !resumed {
@@ -64,7 +64,7 @@ func cutHalfLine(path string) (cut int64, err error) {
 	return info.Size() - end, f.Truncate(end)
 }
 
-// close closes the journal, even if it was never opened.
+// close closes the journal. It does nothing if the journal was not opened.
 func (j *journal) close() error {
 	if j.file == nil {
 		return nil
@@ -84,8 +84,8 @@ func (j *journal) keep(strategy string, fault catalog.Fault, events *fleet.Event
 	return errors.Join(own.Close(), events.Keep(j.file))
 }
 
-// suffix returns a suffix such as "-2" for the file names of a repetition, and "" for the first
-// run.
+// suffix returns a suffix for the file names of a repetition, such as "-2". It is empty for the
+// first run.
 func (w *worker) suffix() string {
 	if w.repetition <= 1 {
 		return ""

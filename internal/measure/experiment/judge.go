@@ -11,8 +11,8 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// judge returns the verdict on the orders of a cell, with the reason. It follows the rules in
-// docs/results.md, of which the first match decides.
+// judge returns the verdict on the orders of a cell and its reason. The first matching rule in
+// docs/results.md decides.
 func judge(c Cell, m measured) (catalog.Verdict, string) {
 	switch {
 	case m.repeated == "" && value(c.DoubleGrabs) > 0:
@@ -54,8 +54,8 @@ func judge(c Cell, m measured) (catalog.Verdict, string) {
 	}
 }
 
-// withoutWinner describes the orders that are reported as taken although the ledger has no winner.
-// It returns "" if there are none.
+// withoutWinner describes the orders that are reported as taken although the ledger has no winner,
+// or returns "".
 func (m measured) withoutWinner() string {
 	if m.accounting == nil || len(m.winnerless) == 0 {
 		return ""
@@ -75,7 +75,7 @@ func (c Cell) tooOften() string {
 	return " grabbed more than once"
 }
 
-// grabbed describes what must happen to an order without a fault.
+// grabbed describes what must happen to each order if there is no fault.
 func (c Cell) grabbed() string {
 	if c.Sale != nil {
 		return "sold out"
@@ -83,7 +83,7 @@ func (c Cell) grabbed() string {
 	return "grabbed"
 }
 
-// tooFew describes how many other drivers are too few for an oversell.
+// tooFew says that there were too few other drivers for an oversell.
 func (c Cell) tooFew() string {
 	if c.Sale != nil {
 		return fmt.Sprintf("fewer than %d contenders", c.Sale.Stock)
@@ -91,7 +91,7 @@ func (c Cell) tooFew() string {
 	return "no contender"
 }
 
-// at returns a colon and the names of the matching points, or "" if none match.
+// at lists the points for which holds is true, after a colon. It returns "" if there are none.
 func at(points []Point, holds func(Point) bool) string {
 	var names []string
 	for _, p := range points {
@@ -107,14 +107,14 @@ func at(points []Point, holds func(Point) bool) string {
 
 func is(v catalog.Verdict) func(Point) bool { return func(p Point) bool { return p.Verdict == v } }
 
-// struckTooRarely reports whether the fault missed the point at least once.
+// struckTooRarely reports whether the fault missed its point at least once.
 func struckTooRarely(p Point) bool { return p.Struck < p.Strikes }
 
-// leftUnits reports whether units stayed unsold at a point without a worse finding.
+// leftUnits reports whether units stayed unsold at a point that has no worse finding.
 func leftUnits(p Point) bool { return p.Verdict == catalog.Unknown && value(p.Unsold) > 0 }
 
-// judgeLock returns the verdict on whether the lock kept its holders apart. It returns nil if that
-// is unknown or there is no lock.
+// judgeLock returns whether the lock kept its holders apart. It returns nil if that is unknown or
+// if there is no lock.
 func judgeLock(c Cell, m measured) *string {
 	switch {
 	case c.Overlaps == nil:
@@ -128,7 +128,7 @@ func judgeLock(c Cell, m measured) *string {
 	}
 }
 
-// share formats a share of the orders, such as "1 of 5 orders was" or "2 of 5 orders were".
+// share returns how many orders are affected, such as "1 of 5 orders was" or "2 of 5 orders were".
 func share(n, of int, one, many string) string {
 	verb := many
 	if n == 1 {
@@ -137,10 +137,11 @@ func share(n, of int, one, many string) string {
 	return fmt.Sprintf("%d of %d orders %s", n, of, verb)
 }
 
-// expected returns the claimed verdicts on the orders and on the lock. They are nil if the settings
-// differ from those that the claims assume.
+// expected returns the claimed verdicts on the orders and on the lock. They are nil if the claims
+// do not apply to the settings.
 func (cfg Config) expected(s lock.Strategy, f catalog.Fault) (v *catalog.Verdict, exclusive *string) {
-	// The claims assume contention, which a search for the highest rate may not have.
+	// The claims assume that drivers compete, which need not be true in a search for the highest
+	// rate.
 	asDeclared := cfg.Scenario != "peak" && !(cfg.byTime() && f != catalog.NoFault) && s.GuardedBy(cfg.Guard) == s.Guard && cfg.At == nil &&
 		cfg.OnLost == grab.Abort && cfg.ClockOffset == 0 && cfg.Work < cfg.TTL
 	switch {

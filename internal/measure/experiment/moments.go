@@ -17,8 +17,8 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// Settings for faults that hit a process whose calls cannot be stopped. Such faults come at several
-// moments, spread over the duration of a grab.
+// Settings for faults that hit a process whose calls cannot be stopped. Such a fault is injected at
+// several times during a grab.
 const (
 	momentCount = 8
 	stopTries   = 3 // how often a stopped process may still answer before the run gives up
@@ -28,15 +28,15 @@ const (
 
 const momentPrefix = "moment "
 
-// IsMoment reports whether the fault came a fixed time after the grab was sent, and not at a known
-// step.
+// IsMoment reports whether the fault was injected a fixed time after the grab was sent, and not at
+// a known step.
 func (p Point) IsMoment() bool { return strings.HasPrefix(p.Point, momentPrefix) }
 
-// byTime reports whether faults hit running processes whose calls cannot be stopped, so that only
-// their time can be chosen.
+// byTime reports whether faults hit running processes whose calls cannot be stopped. Only the time
+// of such a fault can be chosen.
 func (cfg Config) byTime() bool { return len(cfg.Target.PIDs) > 0 }
 
-// checkMoments returns an error if the requested faults cannot hit the processes of the targets.
+// checkMoments returns an error if the requested faults do not work on running processes.
 func (cfg Config) checkMoments(at *fleet.Fleet) error {
 	process := map[catalog.ProcessEffect]bool{} // what the requested faults do to a process
 	for _, s := range cfg.specs(at) {
@@ -56,8 +56,8 @@ func (cfg Config) checkMoments(at *fleet.Fleet) error {
 	return nil
 }
 
-// chooseMoments measures a normal grab and spreads the moments of the fault over its duration. It
-// also checks that the given process serves the requests.
+// chooseMoments measures how long a normal grab takes and chooses the times for the fault. It also
+// checks that the given process serves the requests.
 func (in *injection) chooseMoments(ctx context.Context) error {
 	lease, err := in.w.fleet.Use(ctx, in.strategy.Name)
 	if err != nil {
@@ -117,7 +117,7 @@ func (in *injection) timeGrab(ctx context.Context, first int64) (time.Duration, 
 	return shortest, nil
 }
 
-// checkServes checks that requests remain unanswered while the given process is stopped. It tries
+// checkServes returns an error if requests get answers while the given process is stopped. It tries
 // several times, because a busy machine may stop the process late.
 func (in *injection) checkServes(ctx context.Context, took time.Duration) error {
 	for range stopTries {
@@ -130,8 +130,8 @@ func (in *injection) checkServes(ctx context.Context, took time.Duration) error 
 		in.w.cfg.Target.PIDs[len(in.w.cfg.Target.PIDs)-1], in.struck.URL)
 }
 
-// answersWhileStopped stops the process for a moment, and reports whether a grab is answered
-// meanwhile.
+// answersWhileStopped stops the process briefly, and reports whether a grab gets an answer during
+// that time.
 func (in *injection) answersWhileStopped(ctx context.Context, took time.Duration) (answered bool, err error) {
 	if err := in.struck.Signal(syscall.SIGSTOP); err != nil {
 		return false, err
@@ -159,8 +159,8 @@ func (in *injection) strikeByTime(ctx context.Context) (m measured, err error) {
 	return in.w.measure(ctx, in.strategy, in.cell, &in.workload), nil
 }
 
-// strikeAtMoments injects the fault at every moment. If a grab has already ended by then, it tries
-// again with another order.
+// strikeAtMoments injects the fault at every moment. If the grab has already ended by then, it
+// tries again with another order.
 func (in *injection) strikeAtMoments(ctx context.Context) error {
 	for i, p := range in.points {
 		for try := 1; ; try++ {
@@ -188,7 +188,7 @@ func (in *injection) strikeAtMoments(ctx context.Context) error {
 }
 
 // runAt sends a grab and injects the fault after the given time. It returns false if the grab had
-// ended before, so another try is useful.
+// already ended.
 func (s *strike) runAt(ctx context.Context, at time.Duration) (done bool, err error) {
 	defer func() { err = errors.Join(err, s.heal(ctx)) }()
 	c := s.contests[0]
@@ -222,7 +222,7 @@ func (s *strike) runAt(ctx context.Context, at time.Duration) (done bool, err er
 	return done, nil
 }
 
-// inFlight reports whether the fault hit the grab while it was running.
+// inFlight reports whether the fault hit the grab while the grab was running.
 func (s *strike) inFlight(r load.Request) bool {
 	s.in.mu.Lock()
 	defer s.in.mu.Unlock()

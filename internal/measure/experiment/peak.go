@@ -25,7 +25,7 @@ const (
 	peakFine  = 1.1 // the search ends when two rates differ by less than this factor
 )
 
-// lockless is the name of the strategy without a lock, which serves for comparison.
+// lockless is the strategy without a lock, which others are compared with.
 const lockless = "none"
 
 // peak searches for the highest rate that a strategy can sustain, and returns its figures.
@@ -57,7 +57,7 @@ func (w *worker) peak(ctx context.Context, s lock.Strategy) Cell {
 }
 
 // search doubles the rate until a step fails. Then it narrows the interval until its time is used
-// up. It tries each failed step twice, because the machine may have been busy.
+// up. It repeats each failed step once, because the machine may have been busy.
 func (w *worker) search(ctx context.Context, try func(Load) Cell) *Peak {
 	var (
 		search = &Peak{P99MS: millis(w.cfg.Peak.P99), Steps: []PeakStep{}}
@@ -96,8 +96,8 @@ func (w *worker) search(ctx context.Context, try func(Load) Cell) *Peak {
 	return search
 }
 
-// nextRate doubles the rate if no step has failed, and halves it if all have. Otherwise it returns
-// the geometric mean of the two bounds.
+// nextRate doubles the rate if no step has failed, and halves it if all have failed. Otherwise, it
+// returns the geometric mean of the two limits.
 func nextRate(low, high float64) float64 {
 	switch {
 	case math.IsInf(high, 1):
@@ -109,8 +109,8 @@ func nextRate(low, high float64) float64 {
 	}
 }
 
-// bare searches for the highest rate of an endpoint that does no work. This rate shows the limits
-// of HTTP and of the load generator. It returns nil if there is no such endpoint.
+// bare searches for the highest rate of an endpoint that does no work, or returns nil if there is
+// none. The result shows the limits of HTTP and of the load generator.
 func (w *worker) bare(ctx context.Context) (*Bare, error) {
 	path := w.cfg.subject().bareEndpoint(w.fleet)
 	if path == "" {
@@ -156,8 +156,8 @@ const (
 	ByLock      = "lock"
 )
 
-// limit finds out what limited each search. For this, it compares a strategy with grabs without a
-// lock and with an endpoint that does no work.
+// limit finds out what limited each search. It compares a strategy with grabs without a lock, and
+// with an endpoint that does no work.
 func (r *Run) limit() {
 	var bare, none *Peak
 	if r.Bare != nil {
@@ -180,7 +180,7 @@ func (r *Run) limit() {
 
 const unlimited = "the search ended before a rate was not held"
 
-// limitOfBare returns what limited the endpoint that does no work, and the reason.
+// limitOfBare returns what limited the endpoint that does no work, and why.
 func limitOfBare(p *Peak) (limit, why string) {
 	switch failed := p.failed(); {
 	case failed == nil:
@@ -192,8 +192,8 @@ func limitOfBare(p *Peak) (limit, why string) {
 	}
 }
 
-// limitOf returns what limited a strategy, and the reason. It returns "" if the other searches do
-// not show it.
+// limitOf returns what limited a strategy, and why. It returns "" if the other searches do not show
+// this.
 func limitOf(p, none, bare *Peak, locks bool) (limit, why string) {
 	failed := p.failed()
 	if failed == nil {
@@ -220,8 +220,8 @@ func limitOf(p, none, bare *Peak, locks bool) (limit, why string) {
 	}
 }
 
-// failed returns the lowest rate that failed, or nil. If that rate was tried twice, the second
-// attempt counts.
+// failed returns the lowest rate that failed, or nil. If the step was repeated, it returns the
+// second attempt.
 func (p *Peak) failed() *PeakStep {
 	var lowest *PeakStep
 	for i, s := range p.Steps {
@@ -241,7 +241,7 @@ func (s PeakStep) whyLate() string {
 	return fmt.Sprintf("at %.0f/s, requests were sent too late: measured from sending, the p99 was %.1f ms", s.RPS, *s.P99SentMS)
 }
 
-// String formats the step, as in "400/s: p99 12.3 ms, held".
+// String formats the step, such as "400/s: p99 12.3 ms, held".
 func (s PeakStep) String() string {
 	what := "not held"
 	if s.Held {
@@ -253,11 +253,11 @@ func (s PeakStep) String() string {
 	return fmt.Sprintf("%.0f/s: p99 %.1f ms, %s", s.RPS, *s.P99MS, what)
 }
 
-// timerNoise is the error in milliseconds that timers of a busy machine may add to a latency.
+// timerNoise is how many milliseconds the timers of a busy machine may add to a latency.
 const timerNoise = 2.0
 
-// isHeld reports whether a step sustained its rate. This requires that every request was sent on
-// time and answered within the latency bound.
+// isHeld reports whether a step sustained its rate: every request was sent on time and answered
+// within the latency limit.
 func (w *worker) isHeld(c Cell) bool {
 	return c.Latency != nil &&
 		(*c.LoadHeld || c.Latency.P99-c.LatencySent.P99 < timerNoise) &&

@@ -29,15 +29,15 @@ func (cfg Config) Plan() []CellName {
 	return plan
 }
 
-// cellSpec describes one cell before it runs, and stores the result afterwards.
+// cellSpec describes one cell before it runs, and holds the result afterwards.
 type cellSpec struct {
 	CellName
 	strategy lock.Strategy
 	cell     *Cell // nil until the cell has run
 }
 
-// specs returns the cells of the run. If at is nil, the strategies of a running service may still
-// be unknown.
+// specs returns the cells of the run. at may be nil, but then the strategies of a running service
+// are unknown.
 func (cfg Config) specs(at *fleet.Fleet) []*cellSpec {
 	faults := cfg.Faults
 	if len(faults) == 0 {
@@ -55,8 +55,8 @@ func (cfg Config) specs(at *fleet.Fleet) []*cellSpec {
 	return specs
 }
 
-// withControl adds the strategy without a lock to a search for the highest rate, so that the others
-// can be compared with it.
+// withControl adds the strategy without a lock to a search for the highest rate, as a basis for
+// comparison.
 func (cfg Config) withControl(strategies []lock.Strategy) []lock.Strategy {
 	has := slices.ContainsFunc(strategies, func(s lock.Strategy) bool { return s.Name == lockless })
 	if cfg.Scenario != "peak" || has || len(cfg.Only) > 0 {
@@ -69,8 +69,8 @@ func (cfg Config) withControl(strategies []lock.Strategy) []lock.Strategy {
 	return append([]lock.Strategy{s}, strategies...)
 }
 
-// excuse returns the result of a cell that cannot run, such as n/a, with the reason. It returns nil
-// if the cell must run.
+// excuse returns the result of a cell that cannot run, such as n/a with a reason. It returns nil
+// for a cell that can run.
 func (cfg Config) excuse(s *cellSpec) *Cell {
 	if why := s.strategy.GuardedBy(cfg.Guard).RefusesUnits(cfg.units()); s.strategy.New != nil && why != "" {
 		return cfg.notRun(s, catalog.NA, why)
@@ -127,13 +127,13 @@ func (cfg Config) newCell(s lock.Strategy, f catalog.Fault) Cell {
 // them.
 const coordinators = lock.ZooKeeper | lock.Etcd
 
-// queue holds the cells that the workers still have to run. It is safe for concurrent use.
+// queue contains the cells that still have to run. It is safe for concurrent use.
 type queue struct {
 	mu   sync.Mutex
 	left []*cellSpec
 }
 
-// newQueue returns a queue in which the cells for the first worker come first.
+// newQueue returns a queue that begins with the cells for the first worker.
 func newQueue(specs []*cellSpec) *queue {
 	var first, rest []*cellSpec
 	for _, s := range specs {
@@ -146,7 +146,7 @@ func newQueue(specs []*cellSpec) *queue {
 	return &queue{left: append(first, rest...)}
 }
 
-// take removes the next cell that a worker with these servers can run, or returns nil.
+// take removes and returns the next cell that needs only these servers, or returns nil.
 func (q *queue) take(serves lock.Backend) *cellSpec {
 	q.mu.Lock()
 	defer q.mu.Unlock()

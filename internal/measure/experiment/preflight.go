@@ -21,7 +21,7 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// Preflight holds what a few test grabs reveal about a foreign service before the load.
+// Preflight contains the findings from a few test grabs of a foreign service before the load.
 type Preflight struct {
 	Strategy string
 	Answers  []SeenAnswer
@@ -51,15 +51,15 @@ type Reach struct {
 	Why           string // why the fault can hit none of them, or which of them it cannot hit
 }
 
-// Problem is a mistake in the user's description of a service.
+// Problem is a mistake in the user's description of their service.
 type Problem struct {
 	Key  string // the setting to correct, named as in a target file
 	Text string // what is wrong and what to do
-	// Faults reports that the problem only matters if faults are injected.
+	// Faults means that the problem matters only if the run injects faults.
 	Faults bool
 }
 
-// Error returns the setting and the text of the problem.
+// Error names the setting and describes the problem.
 func (p *Problem) Error() string { return p.Key + ": " + p.Text }
 
 // roles maps the phases of a service's calls to the words that users see.
@@ -67,8 +67,8 @@ var roles = map[tap.Phase]string{
 	tap.Acquire: "acquire", tap.Read: "read", fault.Work: "read, then work", tap.Claim: "write", tap.Release: "release", tap.Renew: "check of the lock",
 }
 
-// Inspect makes a few test grabs with each strategy of a foreign service, and passes the findings
-// to show. If necessary, it starts the service first.
+// Inspect makes a few test grabs with each strategy of a foreign service, and calls show with the
+// findings. If necessary, it starts the service first.
 func Inspect(ctx context.Context, cfg Config, show func(Preflight)) (err error) {
 	// Use the settings of the dry runs, so that the service starts only once.
 	cfg.Work = injectionWork
@@ -102,7 +102,7 @@ func Inspect(ctx context.Context, cfg Config, show func(Preflight)) (err error) 
 }
 
 // inspectFirst makes test grabs with each strategy of a foreign service before the first cell. It
-// skips them if the user supplied a limited number of orders.
+// skips this if the user provided only a limited number of orders.
 func (r *runner) inspectFirst(ctx context.Context, w *worker) error {
 	if r.cfg.Inspected == nil || w.fleet.Known() || w.cfg.Target.Open == nil && w.cfg.Target.FirstOrder > 0 {
 		return nil
@@ -128,8 +128,7 @@ func (r *runner) inspectFirst(ctx context.Context, w *worker) error {
 	return nil
 }
 
-// quickTrail records the requests of one grab. To save time, it does not look for background
-// requests.
+// quickTrail records the requests of one grab. To save time, it ignores background requests.
 func (w *worker) quickTrail(ctx context.Context) (t trail, err error) {
 	first, err := w.orders.Create(ctx, dryRuns, 1)
 	if err != nil {
@@ -144,8 +143,8 @@ func (p *Preflight) add(key, format string, args ...any) {
 	p.Problems = append(p.Problems, Problem{Key: key, Text: fmt.Sprintf(format, args...)})
 }
 
-// inspect sends three grabs of a new order: a driver wins, another one comes too late, and the
-// winner asks again.
+// inspect grabs a new order three times: one driver wins, another comes too late, and the winner
+// asks again.
 func (w *worker) inspect(ctx context.Context, s lock.Strategy) (p Preflight) {
 	p.Strategy = s.Name
 	if _, err := w.fleet.Use(ctx, s.Name); err != nil {
@@ -200,7 +199,7 @@ func (w *worker) inspect(ctx context.Context, s lock.Strategy) (p Preflight) {
 	return p
 }
 
-// missingTable returns a hint if an error of the database says that a table is missing.
+// missingTable returns a hint if a database error says that a table is missing.
 func (w *worker) missingTable(err error) string {
 	for _, text := range []string{"doesn't exist", "does not exist", "no such table"} {
 		if strings.Contains(err.Error(), text) {
@@ -210,7 +209,7 @@ func (w *worker) missingTable(err error) string {
 	return ""
 }
 
-// noMigrations returns a hint for errors that missing tables may cause.
+// noMigrations returns a hint for errors that may be caused by missing tables.
 func (w *worker) noMigrations() string {
 	if w.cfg.Service == nil || len(w.cfg.Service.Migrations) > 0 {
 		return ""
@@ -245,7 +244,7 @@ func (w *worker) ask(ctx context.Context, p *Preflight, in *fleet.Instance, id, 
 }
 
 // addLoser adds the problem that the first driver of a new order did not win. open names the
-// setting for opening orders, and known adds a remark about unknown drivers.
+// setting for opening orders. known adds a remark about unknown drivers.
 func (p *Preflight) addLoser(m reply, open, known string) {
 	says := "the first driver of a fresh order was answered with " + m.text
 	switch {
@@ -274,7 +273,7 @@ func (p *Preflight) addLoser(m reply, open, known string) {
 	}
 }
 
-// ledgerArrives is how long after an answer its ledger row may still appear.
+// ledgerArrives is how long after an answer the ledger row may still appear.
 const ledgerArrives = 2 * time.Second
 
 // inspectLedger compares the ledger with the answers. It returns how many drivers have a ledger row
@@ -333,8 +332,8 @@ func (w *worker) inspectTrail(p *Preflight, t trail, err error) {
 	}
 }
 
-// reach finds the calls at which the fault of a cell can be injected. If the service's calls are
-// unknown, it gives the reason.
+// reach finds the calls at which the fault of a cell can be injected. If the calls of the service
+// are unknown, it returns the reason.
 func (w *worker) reach(name CellName, s lock.Strategy, t trail) Reach {
 	r := Reach{Fault: name.Fault}
 	f, err := fault.Find(name.Fault)

@@ -23,7 +23,7 @@ type progress struct {
 	pace    [2]pace           // one for the cells without a fault, and one for those with a fault
 }
 
-// pace measures how fast cells of one kind finish.
+// pace measures how fast cells with or without a fault finish.
 type pace struct {
 	left, done int
 	atOnce     int
@@ -43,7 +43,7 @@ func newProgress(cfg Config) *progress {
 	return &progress{line: status.Line{W: cmp.Or(cfg.Log, io.Discard), TTY: cfg.TTY, Every: 5 * time.Second}}
 }
 
-// expect sets how many cells will run. Several workers share the cells with a fault.
+// expect sets how many cells will run. faulty cells are shared by several workers.
 func (p *progress) expect(faultless, faulty, workers int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -51,7 +51,7 @@ func (p *progress) expect(faultless, faulty, workers int) {
 	p.pace = [2]pace{{left: faultless, atOnce: 1}, {left: faulty, atOnce: workers}}
 }
 
-// begin records that the worker starts a cell.
+// begin records that the worker has started a cell.
 func (t *workerProgress) begin(s *cellSpec) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -65,7 +65,7 @@ func (t *workerProgress) begin(s *cellSpec) {
 	t.showLocked(t, "")
 }
 
-// step shows progress within the cell, but not too often.
+// step shows progress within a cell, but not too often.
 func (t *workerProgress) step(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -91,7 +91,7 @@ func (p *progress) say(format string, args ...any) {
 	p.line.Say(format, args...)
 }
 
-// showLocked shows what a worker is doing. On a terminal, it names the cells of all workers.
+// showLocked shows what a worker is doing. On a terminal, it shows the cells of all workers.
 func (p *progress) showLocked(t *workerProgress, detail string) {
 	line := fmt.Sprintf("[%d/%d] %s", t.number, p.total, t.cell)
 	if p.line.TTY && len(p.running) > 1 {
@@ -107,7 +107,7 @@ func (p *progress) showLocked(t *workerProgress, detail string) {
 	p.line.Show("%s%s", line, detail)
 }
 
-// timeLeftLocked estimates the remaining time. It returns false if no cell is left, or none has
+// timeLeftLocked estimates the remaining time. It returns false if no cell is left or no cell has
 // finished yet.
 func (p *progress) timeLeftLocked() (left time.Duration, ok bool) {
 	for _, k := range p.pace {

@@ -13,7 +13,7 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// Repetition holds the figures of one of several runs of a cell. A single run says little about the
+// Repetition contains the figures of one of several runs of a cell. One run says little about the
 // cost of a strategy, because two runs can differ by a factor of ten.
 type Repetition struct {
 	Verdict                 catalog.Verdict `json:"verdict"`
@@ -39,8 +39,8 @@ func (c Cell) repetition() Repetition {
 	return r
 }
 
-// rounds returns the cells in the order in which they run, with their repetitions. Each round
-// shuffles the strategies, so that a busy moment of the machine does not always hit the same one.
+// rounds returns the cells in running order, including repetitions. Each round shuffles the
+// strategies, so that a busy moment of the machine does not always affect the same one.
 func rounds(specs []*cellSpec, repeat int, seed uint64) (all []*cellSpec) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	for round := range max(1, repeat) {
@@ -57,7 +57,7 @@ func rounds(specs []*cellSpec, repeat int, seed uint64) (all []*cellSpec) {
 	return all
 }
 
-// times returns how often the cell has run to the end.
+// times returns how often the cell has finished.
 func (s *cellSpec) times() int {
 	switch {
 	case s.cell == nil || s.cell.Interrupted:
@@ -83,8 +83,8 @@ func inRepetition(n int, reason string) string {
 	return fmt.Sprintf("in repetition %d: %s", n, reason)
 }
 
-// merge combines the cell with one more repetition. Counts are added, other figures become medians,
-// and the worse verdict is kept.
+// merge combines the cell with one more repetition. It adds counts, takes medians of other figures,
+// and keeps the worse verdict.
 func (c Cell) merge(next Cell) Cell {
 	if next.Interrupted {
 		return c
@@ -140,7 +140,7 @@ func (c Cell) merge(next Cell) Cell {
 	return sum
 }
 
-// bothExclusive combines the verdicts on the lock of two repetitions. The result is Yes only if
+// bothExclusive combines the verdicts on the lock from two repetitions. The result is Yes only if
 // both are Yes, and No if either is No.
 func bothExclusive(a, b *string) *string {
 	switch {
@@ -153,7 +153,7 @@ func bothExclusive(a, b *string) *string {
 	}
 }
 
-// both combines two values, and returns nil if either is nil.
+// both combines two values. It returns nil if either is nil.
 func both[T any](a, b *T, with func(a, b T) T) *T {
 	if a == nil || b == nil {
 		return nil
@@ -172,7 +172,7 @@ func added[K comparable](a, b map[K]int) map[K]int {
 	return sum
 }
 
-// ValuesOf returns the known values of one figure from all repetitions.
+// ValuesOf returns the known values of one figure in all repetitions.
 func ValuesOf(repetitions []Repetition, of func(Repetition) *float64) (values []float64) {
 	for _, r := range repetitions {
 		if x := of(r); x != nil {
@@ -182,8 +182,8 @@ func ValuesOf(repetitions []Repetition, of func(Repetition) *float64) (values []
 	return values
 }
 
-// medianLatency combines the latencies of all repetitions. It returns the median of each
-// percentile, or nil if no request was answered.
+// medianLatency returns the median of each percentile over all repetitions, or nil if no request
+// got an answer.
 func medianLatency(repetitions []Repetition, of func(Repetition) *load.Latency) *load.Latency {
 	at := func(f func(load.Latency) float64) []float64 {
 		return ValuesOf(repetitions, func(r Repetition) *float64 {

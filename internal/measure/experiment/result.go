@@ -31,11 +31,11 @@ type Run struct {
 	Cells       []Cell      `json:"cells"`
 	Bare        *Bare       `json:"bare,omitempty"` // only for scenario peak; nil if the service has no such endpoint
 
-	// Ended lists the servers that exited unexpectedly, with the time and the cause.
+	// Ended lists the servers that exited unexpectedly, with times and causes.
 	Ended []string `json:"-"`
 }
 
-// Measured reports whether the run measured any cell, or has no cells at all.
+// Measured reports whether the run has measured any cell, or has no cells at all.
 func (r *Run) Measured() bool {
 	return len(r.Cells) == 0 || slices.ContainsFunc(r.Cells, func(c Cell) bool {
 		return c.Verdict != catalog.Unknown || c.DoubleGrabs != nil || c.Shard != nil
@@ -57,8 +57,8 @@ type Environment struct {
 	Commit    string `json:"commit"`
 }
 
-// Differences describes what makes the results of two environments incomparable. It ignores values
-// that are unknown in either of them.
+// Differences describes why results from two environments cannot be compared. It ignores values
+// that are unknown in one of them.
 func (e Environment) Differences(now Environment) (all []string) {
 	count := func(n int) string { return strings.TrimPrefix(strconv.Itoa(n), "0") }
 	for _, f := range []struct{ name, before, now string }{
@@ -92,36 +92,36 @@ type RunConfig struct {
 	Stock     int      `json:"stock,omitempty"`      // units per order; 0 means 1
 	PerDriver int      `json:"per_driver,omitempty"` // units that one driver may get of each order; 0 means 1
 	Repeat    int      `json:"repeat,omitempty"`     // how often each cell without a fault is run; 0 means once
-	// Rules define which answers of a service mean that a driver won or lost. It is nil for our own
+	// Rules define which answers mean that a driver won or lost. They are nil for our own
 	// instances.
 	Rules *target.Rules `json:"rules,omitempty"`
-	// Unreachable lists registered instances that do not answer, with the error of each. They get
+	// Unreachable maps registered instances that do not answer to their errors. These instances get
 	// no load.
 	Unreachable map[string]string `json:"unreachable,omitempty"`
 }
 
-// Cell is the outcome of one strategy under one fault. docs/results.md defines each count.
+// Cell is the result of one strategy under one fault. docs/results.md defines each count.
 type Cell struct {
 	Strategy string           `json:"strategy"`
 	Fault    catalog.Fault    `json:"fault"`
 	Verdict  catalog.Verdict  `json:"verdict"`
 	Expected *catalog.Verdict `json:"expected"` // nil if the flags differ from the conditions of the claim
 	Reason   string           `json:"reason"`   // why the verdict is something other than safe
-	// Exclusive says whether the lock never had two holders at once. It is nil if that was not
+	// Exclusive tells whether the lock never had two holders at once. It is nil if this was not
 	// observed, or if there is no lock.
 	Exclusive         *string `json:"exclusive"`
 	ExpectedExclusive *string `json:"expected_exclusive"`
-	// Points has a row for each step of a grab at which the fault was to be injected.
+	// Points has an entry for each step of a grab at which the fault was planned.
 	Points []Point `json:"points,omitempty"`
-	// Interrupted reports that the run ended before this cell was finished.
+	// Interrupted means that the run ended before this cell had finished.
 	Interrupted bool `json:"interrupted,omitempty"`
 	// Environment describes where the cell was measured. It is nil if the cell did not run, and in
-	// files from before version 0.4.
+	// files from versions before 0.4.
 	Environment *Environment `json:"environment,omitempty"`
 
 	Guard  order.Guard `json:"guard"`   // empty for a foreign service
 	OnLost grab.OnLost `json:"on_lost"` // empty for a foreign service
-	// TTLMS and the settings below are nil for a foreign service, because they are unknown.
+	// TTLMS and the following settings are nil for a foreign service, because they are unknown.
 	TTLMS   *float64 `json:"ttl_ms"`
 	LeaseMS *float64 `json:"lease_ms"`
 	WorkMS  *float64 `json:"work_ms"`
@@ -138,16 +138,16 @@ type Cell struct {
 	DoubleGrabs         *int   `json:"double_grabs"`
 	LowerBound          bool   `json:"lower_bound,omitempty"` // DoubleGrabs may be too low, because some answers may hide a win
 	OrdersDoubleGrabbed *int   `json:"orders_double_grabbed"`
-	// RepeatedRows counts ledger rows that repeat the order and driver of an earlier row. It is nil
-	// except for a foreign service with a ledger.
+	// RepeatedRows counts ledger rows that repeat the order and driver of an earlier row. It is
+	// only set for a foreign service with a ledger.
 	RepeatedRows *int `json:"repeated_rows,omitempty"`
 	// CompensatedOrders counts orders that had too many winners until the service took rows back in
-	// time. LongestCompensationMS is an upper bound of the longest time that this took. Both are nil
-	// if the service may take nothing back.
+	// time. LongestCompensationMS is an upper limit for how long that took. Both are nil if the
+	// service must not take rows back.
 	CompensatedOrders     *int     `json:"compensated_orders,omitempty"`
 	LongestCompensationMS *float64 `json:"longest_compensation_ms,omitempty"`
-	// SettleMS is how long the ledger was watched until it stopped changing. It is nil if a single
-	// reading was enough.
+	// SettleMS is how long it took until the ledger stopped changing. It is nil if one reading was
+	// enough.
 	SettleMS            *float64 `json:"settle_ms,omitempty"`
 	StuckOrders         *int     `json:"stuck_orders"`
 	PhantomGrabs        *int     `json:"phantom_grabs"`
@@ -175,8 +175,8 @@ type Cell struct {
 	RedisCommandsPerRequest *float64 `json:"redis_commands_per_request"`
 	DBStatementsPerRequest  *float64 `json:"db_statements_per_request"`
 
-	// Checks holds the results of checking the recorded events. It is empty if no events were
-	// recorded.
+	// Checks contains the result for each property that the recorded events were checked for. It is
+	// empty if there are no events.
 	Checks   []check.Verdict `json:"checks,omitempty"`
 	Timeline *check.Timeline `json:"story,omitempty"` // the timeline of one failed order; nil if none failed
 
@@ -185,13 +185,12 @@ type Cell struct {
 
 	Sale *Sale `json:"sale,omitempty"` // set only if orders have several units
 	Peak *Peak `json:"peak,omitempty"` // set only for the scenario peak
-	// Repetitions holds the figures of each run if the cell ran several times. Then the counts
-	// above are totals, other figures are medians, and the worst verdict is kept.
+	// Repetitions contains the figures of each run if the cell ran several times. The counts above
+	// are then totals, the other figures are medians, and the verdict is the worst one.
 	Repetitions []Repetition `json:"repetitions,omitempty"`
 }
 
-// AsExpected reports whether both verdicts match the claims. A verdict without a claim always
-// matches.
+// AsExpected reports whether both verdicts match the claims. A verdict without a claim matches.
 func (c Cell) AsExpected() bool {
 	return (c.Expected == nil || c.Verdict == *c.Expected) &&
 		(c.ExpectedExclusive == nil || c.Exclusive != nil && *c.Exclusive == *c.ExpectedExclusive)
@@ -200,7 +199,7 @@ func (c Cell) AsExpected() bool {
 // Said describes both verdicts of the cell in words.
 func (c Cell) Said() string { return verdicts(c.Verdict, c.Exclusive) }
 
-// Claimed describes the claimed verdicts in words, or returns "nothing".
+// Claimed describes the claimed verdicts in words. It returns "nothing" if there are none.
 func (c Cell) Claimed() string {
 	if c.Expected == nil {
 		return "nothing"
@@ -219,7 +218,7 @@ func verdicts(order catalog.Verdict, exclusive *string) string {
 	}
 }
 
-// The possible verdicts on whether the lock excluded a second holder.
+// Possible values of Exclusive.
 const (
 	Yes = "yes"
 	No  = "no"
@@ -231,7 +230,7 @@ type Window struct {
 	ToMS   *float64 `json:"to_ms"` // nil if the window was still open when the cell was judged
 }
 
-// Point holds the outcome of the orders that the fault hit at one step of a grab.
+// Point is the outcome of the orders that the fault hit at one step of a grab.
 type Point struct {
 	Point       string          `json:"point"`
 	Strikes     int             `json:"strikes"` // how often the fault should have been injected
@@ -245,23 +244,23 @@ type Point struct {
 	FailureMode string          `json:"failure_mode"` // an id such as "F11"; empty if no order failed or no known mode fits
 }
 
-// Sale is the outcome of a cell whose orders have several units. Grabs then counts the units sold,
-// and DoubleGrabs those sold beyond the stock.
+// Sale is the result of a cell whose orders have several units. Grabs then counts all units sold,
+// and DoubleGrabs counts those beyond the stock.
 type Sale struct {
 	Stock int `json:"stock"` // units per order
 	// Undersold counts the units that stayed unsold although a driver was refused after the last
 	// sale.
 	Undersold *int `json:"undersold"`
-	// LostUpdates counts the ledger rows for which no stock counter was decreased.
+	// LostUpdates counts the ledger rows that did not decrease a stock counter.
 	LostUpdates *int `json:"lost_updates"`
 	OverLimit   *int `json:"over_limit"` // units that drivers got beyond their limit
 	// SoldOutMS is the time from the beginning of the load until the last unit was sold. It is nil
-	// if units were left, or if a fault was injected.
+	// if units were left or a fault was injected.
 	SoldOutMS *float64 `json:"sold_out_ms"`
-	// InOrder is the share of the units that went to the drivers who came first. It is 1 if drivers
-	// were served in order of arrival.
+	// InOrder is the share of the units that went to the drivers who came first. 1 means that
+	// drivers were served in order of arrival.
 	InOrder *float64 `json:"in_order"`
-	// OverTime shows when units were sold. It is nil if none was sold, or if a fault was injected.
+	// OverTime shows when units were sold. It is nil if no unit was sold or a fault was injected.
 	OverTime *SoldOverTime `json:"over_time,omitempty"`
 }
 
@@ -282,7 +281,7 @@ type Peak struct {
 	LimitReason string `json:"limit_reason"`
 }
 
-// Bare is the result of the same search for an endpoint that does no work.
+// Bare is the result of a search for the highest rate of an endpoint that does no work.
 type Bare struct {
 	Endpoint string `json:"endpoint"`
 	Peak

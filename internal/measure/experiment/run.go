@@ -20,9 +20,9 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Execute runs every cell of cfg, and calls save after each of them. If ctx ends, it returns the
-// results so far and the cause. Any other error is a failure of the test program. A backend that
-// fails under load is a finding, not an error.
+// Execute runs every cell of cfg, and calls save after each. If ctx ends, it returns the results so
+// far and the cause. Any other error is a failure of the test program, because a failing backend is
+// only a finding.
 func Execute(ctx context.Context, cfg Config, save func(*Run) error) (_ *Run, err error) {
 	r := newRunner(cfg, save)
 	defer func() { err = errors.Join(err, r.close()) }()
@@ -32,8 +32,8 @@ func Execute(ctx context.Context, cfg Config, save func(*Run) error) (_ *Run, er
 	return r.run, r.runAll(ctx)
 }
 
-// runner runs the cells of one run. Cells without a fault run one at a time, because their figures
-// are measurements. Then several workers share the cells with a fault.
+// runner runs the cells of one run. Cells without a fault run one at a time, so that they do not
+// disturb the measurements of each other. After that, several workers share the cells with a fault.
 type runner struct {
 	cfg      Config
 	progress *progress
@@ -74,7 +74,7 @@ func newRunner(cfg Config, save func(*Run) error) *runner {
 	return r
 }
 
-// moreThanOne returns n, or 0 for the default of 1, so that the JSON omits the default.
+// moreThanOne returns n, or 0 if n is 1, so that the JSON omits the default.
 func moreThanOne(n int) int {
 	if n > 1 {
 		return n
@@ -82,7 +82,7 @@ func moreThanOne(n int) int {
 	return 0
 }
 
-// open starts what the first cell needs, and then opens the result folder.
+// open starts what the first cell needs, and then creates the result folder.
 func (r *runner) open(ctx context.Context) error {
 	r.layOut(nil)
 	if err := r.openFirst(ctx); err != nil {
@@ -101,8 +101,8 @@ func (r *runner) open(ctx context.Context) error {
 	return err
 }
 
-// layOut lists the cells and fills in those that need not run. It runs again when the strategies of
-// a foreign service become known.
+// layOut lists the cells of the run, and adds the result of each cell that need not run. It runs
+// again when the strategies of a foreign service become known.
 func (r *runner) layOut(at *fleet.Fleet) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -128,8 +128,8 @@ func (r *Run) finished(name CellName) *Cell {
 	return nil
 }
 
-// left returns the cells that still have to run, either with or without a fault. A cell that runs
-// several times appears as often.
+// left returns the cells that still have to run, with or without a fault. A cell with repetitions
+// appears several times.
 func (r *runner) left(faulty bool) []*cellSpec {
 	var left []*cellSpec
 	for _, s := range r.specs {
@@ -150,7 +150,7 @@ func (r *runner) isLeft(s *cellSpec) bool {
 	return s.Fault == catalog.NoFault && s.times() < r.cfg.Repeat
 }
 
-// openFirst opens the first worker if any cell is left, and records its environment.
+// openFirst opens the first worker, if any cell is left, and records its environment.
 func (r *runner) openFirst(ctx context.Context) error {
 	all := append(r.left(false), r.left(true)...)
 	if len(all) == 0 && r.cfg.runsOurs() {
@@ -173,7 +173,7 @@ func (r *runner) openFirst(ctx context.Context) error {
 	if err := r.describe(ctx, w); err != nil {
 		return err
 	}
-	// If the instances cannot run at all, the test program has failed, so this is not a finding.
+	// If the instances cannot run at all, the test program has failed. This is not a finding.
 	if err := w.fleet.Equip(ctx, r.cfg.setup()); err != nil {
 		return err
 	}
@@ -207,8 +207,8 @@ func (r *runner) describe(ctx context.Context, w *worker) (err error) {
 	return nil
 }
 
-// worker returns the nth worker. It opens the worker if necessary, and replaces one whose servers a
-// fault has changed permanently.
+// worker returns the nth worker. It opens the worker if necessary, and replaces it if a fault has
+// changed its servers permanently.
 func (r *runner) worker(ctx context.Context, n int) (_ *worker, err error) {
 	if w := r.workers[n]; w != nil {
 		if !w.dirty {
@@ -227,7 +227,7 @@ func (r *runner) worker(ctx context.Context, n int) (_ *worker, err error) {
 	return w, err
 }
 
-// serves returns the servers that the nth worker starts. Only the first worker has all of them.
+// serves returns the servers that the nth worker starts. Only the first worker starts all servers.
 func (r *runner) serves(n int) lock.Backend {
 	if n == 0 {
 		return r.needs
@@ -235,7 +235,7 @@ func (r *runner) serves(n int) lock.Backend {
 	return r.needs &^ coordinators
 }
 
-// runAll runs the remaining cells, first those without a fault.
+// runAll runs the remaining cells, beginning with those without a fault.
 func (r *runner) runAll(ctx context.Context) error {
 	faultless, faulty := r.left(false), r.left(true)
 	workers := min(len(r.workers), len(faulty))
@@ -281,8 +281,8 @@ func (r *runner) runBare(ctx context.Context, strategies int) (err error) {
 	return err
 }
 
-// runWorker lets the nth worker take cells from the queue, until it can run none of the rest or the
-// time is used up.
+// runWorker runs cells from the queue in the nth worker, until the worker can run none of the rest
+// or the time is used up.
 func (r *runner) runWorker(ctx context.Context, n int, q *queue) error {
 	for s := q.take(r.serves(n)); s != nil && !r.cfg.isOver(); s = q.take(r.serves(n)) {
 		w, err := r.worker(ctx, n)
@@ -314,7 +314,7 @@ func (r *runner) noteEnded(ended []string) {
 	r.run.Ended = append(r.run.Ended, ended...)
 }
 
-// finish stores the result of a cell, merged with its earlier repetitions, and saves the run.
+// finish merges the result of a cell with earlier repetitions, and saves the run.
 func (r *runner) finish(s *cellSpec, c Cell) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -331,7 +331,7 @@ func (r *runner) finish(s *cellSpec, c Cell) error {
 	return r.save(r.run)
 }
 
-// publishLocked copies the finished cells into the run, in the order of the table.
+// publishLocked copies the finished cells into the run, in table order.
 func (r *runner) publishLocked() {
 	r.run.Cells = []Cell{}
 	r.run.Complete = true

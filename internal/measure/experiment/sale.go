@@ -10,8 +10,8 @@ import (
 	"grablab/internal/order"
 )
 
-// readSale fills in the figures of a cell whose orders have several units. Figures that could not
-// be counted stay nil.
+// readSale sets the figures of a cell whose orders have several units. Figures that cannot be
+// counted stay nil.
 func (w *worker) readSale(ctx context.Context, c *Cell, a *accounting, first int64, ledger []order.Grab) {
 	rows, held := check.RowsByOrder(ledger), map[check.Pair]int{}
 	over := 0
@@ -31,8 +31,8 @@ func (w *worker) readSale(ctx context.Context, c *Cell, a *accounting, first int
 	}
 }
 
-// lostUpdates returns how many ledger rows have no matching decrease of a stock counter. It returns
-// nil if the counters cannot be read.
+// lostUpdates returns how many ledger rows did not decrease a stock counter. It returns nil if the
+// counters cannot be read.
 func (w *worker) lostUpdates(ctx context.Context, first int64, count int, rows map[int64]int) (*int, error) {
 	if w.store == nil {
 		return nil, nil
@@ -48,7 +48,7 @@ func (w *worker) lostUpdates(ctx context.Context, first int64, count int, rows m
 	return &lost, nil
 }
 
-// sold fills in the figures that come from the answers to clients.
+// sold sets the figures that come from the answers to clients.
 func (s *Sale) sold(a *accounting, orders int) {
 	if a.soldOut == orders {
 		s.SoldOutMS = new(millis(a.soldOutBy.Sub(a.began)))
@@ -90,7 +90,7 @@ func (s *Sale) merge(next *Sale, repetitions []Repetition) *Sale {
 	return &sum
 }
 
-// medianOver returns the median of a figure over all repetitions, or nil if any of them lacks it.
+// medianOver returns the median of a figure over all repetitions, or nil if one of them lacks it.
 func medianOver(repetitions []Repetition, of func(*Sale) *float64) *float64 {
 	values := OverSales(repetitions, of)
 	if len(values) == 0 || len(values) < len(repetitions) {
@@ -99,7 +99,7 @@ func medianOver(repetitions []Repetition, of func(*Sale) *float64) *float64 {
 	return new(stat.Median(values).Median)
 }
 
-// OverSales returns the known values of one figure of a sale from all repetitions.
+// OverSales returns the known values of one figure of a sale in all repetitions.
 func OverSales(repetitions []Repetition, of func(*Sale) *float64) []float64 {
 	return ValuesOf(repetitions, func(r Repetition) *float64 {
 		if r.Sale == nil {

@@ -20,8 +20,7 @@ import (
 	"grablab/internal/testbed/wire"
 )
 
-// serviceNeeds returns the servers that a service uses besides the database. It may also keep its
-// locks in the database.
+// serviceNeeds returns the servers that a service uses in addition to the database.
 func (cfg Config) serviceNeeds() (needs lock.Backend) {
 	if cfg.Service.Uses("redis") || cfg.Service.Uses("sentinel") {
 		needs |= lock.Redis
@@ -35,7 +34,7 @@ func (cfg Config) serviceNeeds() (needs lock.Backend) {
 	return needs
 }
 
-// startService starts the service once for each instance.
+// startService starts one process of the service for each instance.
 func (w *worker) startService(ctx context.Context, port int) error {
 	w.fleet = fleet.NewService(fleet.Config{Instances: w.cfg.Instances, Say: w.progress.say}, *w.cfg.Service, w.stack, port)
 	if err := w.fleet.Migrate(ctx, w.cfg.setup()); err != nil {
@@ -52,8 +51,8 @@ func (w *worker) startService(ctx context.Context, port int) error {
 	return w.useTheirOrders(ctx, t)
 }
 
-// serviceTrail has additional records about the calls of a foreign service. Proxies only see names
-// of commands, so the purpose of each call is inferred.
+// serviceTrail has additional information about the calls of a foreign service. Proxies see only
+// the names of commands, so the purpose of each call is inferred.
 type serviceTrail struct {
 	parts   []tap.Phase    // the inferred phase of each call
 	renewal []control.Call // the calls made in the background, each listed once
@@ -61,8 +60,8 @@ type serviceTrail struct {
 	table   string         // the table that a grab writes to, such as a ledger
 }
 
-// recordService records the calls that the service makes for a grab. One more grab is stopped
-// before its work, to find out how the lock is renewed.
+// recordService records the calls that a grab of the service makes. It stops another grab before
+// its work, to find out how the service renews the lock.
 func (w *worker) recordService(ctx context.Context, s lock.Strategy) (t trail, err error) {
 	u := w.cfg.setup()
 	if u.TTL, u.Work = dryTTL, injectionWork; !w.cfg.Service.Uses("ttl_ms") {
@@ -100,7 +99,8 @@ func (w *worker) recordService(ctx context.Context, s lock.Strategy) (t trail, e
 	return t, err
 }
 
-// listTrail records grabs until two in a row make the same requests, but at most dryRuns grabs.
+// listTrail records grabs until two in a row make the same requests, or until it has made dryRuns
+// grabs.
 func (w *worker) listTrail(ctx context.Context, in *fleet.Instance, first int64) (t trail, err error) {
 	var before, last []control.Call
 	late := map[tap.Phase]bool{} // calls that may still be made after a grab was answered
@@ -130,14 +130,14 @@ func onTime(calls []control.Call, late map[tap.Phase]bool) []control.Call {
 	return slices.DeleteFunc(calls, func(c control.Call) bool { return late[c.Phase] })
 }
 
-// Names of the breakpoints that a dry run sets at the proxies.
+// Names of the breakpoints that a dry run sets in the proxies.
 const (
 	dryList = "dry"
 	dryHold = "dry-at"
 )
 
-// dryGrabOf sends a grab and records its requests. If at is not nil, the grab stops there. The
-// caller must call done, which lets the grab finish and returns its error.
+// dryGrabOf sends a grab and records its requests. If at is not nil, the grab stops there. done
+// lets the grab finish and returns its error. The caller must call it.
 func (w *worker) dryGrabOf(ctx context.Context, in *fleet.Instance, order int64, at *control.Point) (done func() error, err error) {
 	in.Watch(order, 1)
 	if err := in.SetHold(ctx, dryList, control.Hold{First: order, Count: 1, Outcome: control.Delivered}); err != nil {
@@ -174,7 +174,7 @@ func listed(ctx context.Context, in *fleet.Instance) ([]control.Call, error) {
 	return calls, err
 }
 
-// listedFor returns the requests so far, and separately those of the given time that follows.
+// listedFor returns the requests so far, and separately those during the given time after that.
 func listedFor(ctx context.Context, in *fleet.Instance, long time.Duration) (before, meanwhile []control.Call, err error) {
 	if before, err = listed(ctx, in); err != nil {
 		return nil, nil, err
@@ -189,7 +189,7 @@ func listedFor(ctx context.Context, in *fleet.Instance, long time.Duration) (bef
 	return before, all[len(before):], nil
 }
 
-// listCalls returns the requests of one grab in order, with those after its answer.
+// listCalls returns the requests of one grab in order, including those after its answer.
 func (w *worker) listCalls(ctx context.Context, in *fleet.Instance, order int64, late map[tap.Phase]bool) ([]control.Call, error) {
 	defer func() { _ = removeAll(context.WithoutCancel(ctx), in) }()
 	done, err := w.dryGrabOf(ctx, in, order, nil)
@@ -269,12 +269,12 @@ func (w *worker) listWithoutGrab(ctx context.Context, in *fleet.Instance, order 
 	return all, err
 }
 
-// isShared reports whether a call does not name the order of the grab, so that it may belong to
-// another grab or to none.
+// isShared reports whether a call does not name the order of the grab. Such a call may belong to
+// another grab, or to none.
 func isShared(c control.Call) bool { return !strings.Contains(string(c.Phase), "*") }
 
-// withoutOthers removes the calls of a poller, or of another order's renewal, from the renewals of a
-// grab. The instance makes these calls without the grab too.
+// withoutOthers removes calls from renewals that the instance also makes without the grab, such as
+// those of a poller.
 func withoutOthers(renewals, others []control.Call) []control.Call {
 	return slices.DeleteFunc(renewals, func(c control.Call) bool {
 		return isShared(c) && slices.ContainsFunc(others, func(o control.Call) bool { return o.Phase == c.Phase && o.Target == c.Target })
@@ -290,8 +290,8 @@ func statements(c control.Call) []string {
 	return strings.Split(text, wire.Joint)
 }
 
-// lockFunctions matches statements that take a lock in the database, and unlockFunctions those
-// that give one back.
+// lockFunctions matches statements that take a lock in the database, and unlockFunctions matches
+// those that release one.
 var (
 	lockFunctions   = regexp.MustCompile(`^SELECT (GET_LOCK|(?i:pg_(try_)?advisory_(xact_)?lock(_shared)?))$|` + wire.ForUpdate + `$`)
 	unlockFunctions = regexp.MustCompile(`^SELECT (RELEASE_LOCK|RELEASE_ALL_LOCKS|(?i:pg_advisory_unlock(_shared|_all)?))$`)
@@ -302,7 +302,7 @@ func unlocks(c control.Call) bool {
 	return slices.ContainsFunc(statements(c), unlockFunctions.MatchString)
 }
 
-// reads reports whether a call reads a table and writes to none.
+// reads reports whether a call reads a table but writes to none.
 func reads(c control.Call) bool {
 	return !writes(c) && slices.ContainsFunc(statements(c), func(s string) bool {
 		return strings.HasPrefix(s, "SELECT ") && (strings.HasSuffix(s, wire.ForUpdate) || !lockFunctions.MatchString(s) && !unlockFunctions.MatchString(s))
@@ -335,8 +335,8 @@ func difference(a, b []control.Call) string {
 	return fmt.Sprintf("one grab makes %s, and the next one makes %s", only(a, b), only(b, a))
 }
 
-// checkReadable returns an error if the proxies may have missed calls of a grab, because a fault
-// could then miss its target.
+// checkReadable returns an error if the proxies may have missed calls of a grab. A fault could then
+// hit the wrong call.
 func (w *worker) checkReadable(t trail) error {
 	if why := w.fleet.Unreadable(); why != "" {
 		return fmt.Errorf("%s: %s", unreadable, why)
@@ -348,7 +348,8 @@ func (w *worker) checkReadable(t trail) error {
 	return nil
 }
 
-// unreadable is the reason to distrust a cell if the proxies could not decode every call.
+// unreadable explains that a cell cannot be trusted because the proxies could not decode every
+// call.
 const unreadable = "the proxies could not read all calls of the service"
 
 // trailOf infers the purpose of each call from its position. For example, calls to the lock servers
@@ -408,8 +409,8 @@ func trailOf(calls []control.Call) trail {
 	return all
 }
 
-// holdsLedger reports whether an open transaction has written to the ledger once a call is done.
-// before says whether one had before the call.
+// holdsLedger reports whether an open transaction has written to the ledger after a call. before
+// tells whether one had written before the call.
 func (t *serviceTrail) holdsLedger(c control.Call, before bool) bool {
 	for _, s := range statements(c) {
 		verb, table, _ := strings.Cut(s, " ")
@@ -424,7 +425,7 @@ func (t *serviceTrail) holdsLedger(c control.Call, before bool) bool {
 }
 
 // points returns the points at which a fault can be injected: before and after each call of a grab,
-// and each background call.
+// and at each background call.
 func (t *serviceTrail) points(calls []control.Call) []fault.Point {
 	var all []fault.Point
 	holdsLedger := false

@@ -13,8 +13,8 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// checkShards returns an error if a load is shared by several processes and has more than one cell.
-// The processes could not change to the next cell at the same time.
+// checkShards returns an error if several processes share a load with more than one cell. They
+// could not change to the next cell at the same time.
 func (r *runner) checkShards() error {
 	if (r.cfg.Shard != nil || r.cfg.Merge != nil) && len(r.specs) != 1 {
 		return fmt.Errorf("%w: a shard runs a single strategy and not %d: name one with -strategies", fleet.ErrRefused, len(r.specs))
@@ -22,8 +22,8 @@ func (r *runner) checkShards() error {
 	return nil
 }
 
-// sendShare waits for the start time that all processes agreed on, and then sends its part of the
-// load.
+// sendShare waits for the common start time of all processes, and then sends this process's part of
+// the load.
 func (w *worker) sendShare(ctx context.Context, c *Cell, p *load.Plan, size Load) (*accounting, error) {
 	s := w.cfg.Shard
 	ahead, err := w.theirs.ClockAhead(ctx)
@@ -47,8 +47,8 @@ func (w *worker) sendShare(ctx context.Context, c *Cell, p *load.Plan, size Load
 	return a, err
 }
 
-// leaveToMerge records that a part of the load cannot be judged alone, so the verdict waits for the
-// merge.
+// leaveToMerge records that one part of the load cannot be judged, so that the verdict comes with
+// the merge.
 func (c *Cell) leaveToMerge(m *measured, s *shard.Shard) {
 	c.answers(m.accounting)
 	c.ContendedOrders, c.Sale = nil, nil
@@ -57,8 +57,8 @@ func (c *Cell) leaveToMerge(m *measured, s *shard.Shard) {
 	}
 }
 
-// replay counts the answers that several processes recorded. If a file cannot be read, replay
-// records that part as lost.
+// replay counts the answers that several processes recorded. If a file cannot be read, that part
+// counts as lost.
 func (w *worker) replay(c *Cell, p func() *load.Plan, size Load) *accounting {
 	merge := w.cfg.Merge
 	c.Merged = &merge.Merged
@@ -79,8 +79,8 @@ func (c *Cell) lasted(a *accounting) {
 	}
 }
 
-// withhold removes figures that a merge cannot know because a part is lost or clocks differ too
-// much. Figures from the ledger stay.
+// withhold removes the figures that a merge cannot know, because a part is lost or clocks differ
+// too much. Figures from the ledger stay.
 func (c *Cell) withhold(reasons *invalidReasons) {
 	if c.Merged == nil {
 		return

@@ -16,8 +16,8 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// strike is one injection of a fault into a group of orders. Its methods are the steps before and
-// after the injection.
+// strike injects a fault once into a group of orders. Its methods are the steps before and after
+// the injection.
 type strike struct {
 	in       *injection
 	contests []*contest
@@ -31,8 +31,8 @@ const (
 
 type step = func(*strike, context.Context) error
 
-// courses lists the steps after the injection of a fault. They depend on when the fault ends and
-// when the faulted drivers continue.
+// courses lists the steps after the injection of a fault. The steps depend on when the fault ends
+// and when the faulted drivers continue.
 var courses = map[fault.Course][]step{
 	fault.AfterHeal:  {(*strike).sendContenders, (*strike).awaitContenders, (*strike).heal, (*strike).releaseFaulted, (*strike).releaseContenders},
 	fault.BeforeHeal: {(*strike).sendContenders, (*strike).awaitContenders, (*strike).releaseFaulted, (*strike).releaseContenders, (*strike).awaitReleases, (*strike).heal},
@@ -43,8 +43,8 @@ var courses = map[fault.Course][]step{
 	fault.HungUp:     {(*strike).hangUp, (*strike).releaseFaulted, (*strike).sendContenders},
 }
 
-// run injects the fault when the faulted drivers have reached their points. It always heals the
-// fault.
+// run injects the fault as soon as the faulted drivers have reached their points, and always heals
+// it.
 func (s *strike) run(ctx context.Context, of fault.Strike) (err error) {
 	defer func() { err = errors.Join(err, s.heal(ctx)) }()
 	steps := []step{applying(of.Before), (*strike).setHolds, (*strike).sendFaulted, (*strike).openWindow, applying(of.Do)}
@@ -78,15 +78,14 @@ func (s *strike) openWindow(context.Context) error {
 	return nil
 }
 
-// closeWindow records that the fault has ended. If called again, the later time counts.
+// closeWindow records that the fault has ended. A later call records a later end.
 func (s *strike) closeWindow() {
 	if last := len(s.in.windows) - 1; last >= 0 {
 		s.in.windows[last].to = time.Now()
 	}
 }
 
-// applying returns a step that applies one part of the fault, and keeps the function that undoes
-// it.
+// applying returns a step that applies one part of the fault and remembers how to undo it.
 func applying(of fault.Step) step {
 	return func(s *strike, ctx context.Context) error {
 		if of == nil {
@@ -117,7 +116,7 @@ func (s *strike) heal(context.Context) error {
 }
 
 // sendFaulted starts the faulted drivers and their companions. It returns when each faulted driver
-// has reached its point or been answered.
+// has reached its point or got its answer.
 func (s *strike) sendFaulted(ctx context.Context) error {
 	for _, c := range s.contests {
 		if c.holder != nil {
@@ -151,8 +150,8 @@ func (s *strike) sendFaulted(ctx context.Context) error {
 	return err
 }
 
-// hasPassed reports whether the faulted driver can no longer reach its point. Some calls follow
-// shortly after the answer, so hasPassed waits a moment.
+// hasPassed reports whether the faulted driver can no longer reach its point. It waits a moment
+// first, because some calls come shortly after the answer.
 func (s *strike) hasPassed(c *contest) bool {
 	if s.isAnswered(c.faulted) && c.answeredAt.IsZero() {
 		c.answeredAt = time.Now()
@@ -160,8 +159,8 @@ func (s *strike) hasPassed(c *contest) bool {
 	return !c.answeredAt.IsZero() && time.Since(c.answeredAt) > simultaneous
 }
 
-// arriveFor returns how long the faulted drivers may take to reach their points. It is short if the
-// first of them needs enough of its lease for the rest of the test.
+// arriveFor returns how long the faulted drivers may take to reach their points. If the test
+// depends on the lease of the first one, this time is short.
 func (s *strike) arriveFor() time.Duration {
 	lease := s.in.w.lease(s.in.cell)
 	if s.in.fault.ContendFor < 1 {
@@ -170,8 +169,8 @@ func (s *strike) arriveFor() time.Duration {
 	return arrivalTimeout + lease
 }
 
-// leadToPoint brings a faulted driver one step closer to its point. It needs a second driver, for
-// which the faulted one waits or to which it hands the lock over.
+// leadToPoint brings a faulted driver one step closer to its point. Some points need a second
+// driver, who has the lock before the faulted driver or gets it afterwards.
 func (s *strike) leadToPoint(ctx context.Context, c *contest, m heldCalls, sent map[*contest]bool) error {
 	if c.point.Role == fault.HandingOver {
 		return s.leadToRelease(ctx, c, m, sent)
@@ -197,7 +196,7 @@ func (s *strike) leadToPoint(ctx context.Context, c *contest, m heldCalls, sent 
 	return nil
 }
 
-// isWaiting reports whether the faulted driver has tried to get the lock and now waits for it.
+// isWaiting reports whether the faulted driver is waiting for the lock after an attempt to get it.
 func (s *strike) isWaiting(c *contest, m heldCalls) bool {
 	if s.in.trail.queued == 0 {
 		return len(m.struck[holdName(retryHold, c)]) > 0
@@ -205,8 +204,8 @@ func (s *strike) isWaiting(c *contest, m heldCalls) bool {
 	return len(m.struck[holdName(callsHold, c)]) >= s.in.trail.queued && c.hasQueued()
 }
 
-// leadToRelease makes the next holder wait for the lock. Then it refuses the faulted driver's
-// claim, so that this driver releases the lock.
+// leadToRelease lets the next holder wait for the lock. It then refuses the faulted driver's claim,
+// so that this driver releases the lock.
 func (s *strike) leadToRelease(ctx context.Context, c *contest, m heldCalls, sent map[*contest]bool) error {
 	switch {
 	case c.holderReleased || len(m.struck[holdName(workHold, c)]) == 0:
@@ -226,7 +225,7 @@ func (s *strike) leadToRelease(ctx context.Context, c *contest, m heldCalls, sen
 	return nil
 }
 
-// awaitAble waits until the instances can grab again, but not forever. If one cannot, the next
+// awaitAble waits until the instances can grab again, but not forever. If one cannot, the following
 // answers will show it.
 func (s *strike) awaitAble(ctx context.Context, all ...*fleet.Instance) error {
 	return s.in.w.cfg.subject().awaitAble(ctx, s.in.spare, all)
@@ -254,7 +253,8 @@ func (s *strike) releaseFaulted(ctx context.Context) error {
 	return nil
 }
 
-// leaveFaulted records that the faulted drivers hang, so the cell does not wait for their answers.
+// leaveFaulted records that the faulted drivers hang, so that the cell does not wait for their
+// answers.
 func (s *strike) leaveFaulted(context.Context) error {
 	s.in.workload.hung += len(s.contests)
 	for _, c := range s.contests {
@@ -263,8 +263,8 @@ func (s *strike) leaveFaulted(context.Context) error {
 	return nil
 }
 
-// awaitReleases waits until every faulted driver has sent its release or been answered. It waits at
-// most one lease, because a driver that is cut off cannot release.
+// awaitReleases waits until every faulted driver has sent its release or got its answer. It waits
+// at most one lease, because a driver without a connection cannot release.
 func (s *strike) awaitReleases(ctx context.Context) error {
 	return until(ctx, s.in.w.lease(s.in.cell), func() (bool, error) {
 		m, err := s.heldCalls(ctx)
@@ -280,7 +280,8 @@ func (s *strike) awaitOthers(ctx context.Context) error {
 	return s.awaitThose(ctx, (*contest).others)
 }
 
-// awaitThose waits until the selected drivers have been answered, except those that hang forever.
+// awaitThose waits until the selected drivers have got their answers, except those that hang
+// forever.
 func (s *strike) awaitThose(ctx context.Context, those func(*contest) []load.Request) error {
 	return until(ctx, s.in.w.cfg.Load.Timeout, func() (bool, error) {
 		return s.every(func(c *contest) bool {
@@ -310,7 +311,7 @@ func (s *strike) hangUp(ctx context.Context) error {
 	return err
 }
 
-// every reports whether the predicate is true for every order.
+// every reports whether holds is true for every order.
 func (s *strike) every(holds func(*contest) bool) bool {
 	return !slices.ContainsFunc(s.contests, func(c *contest) bool { return !holds(c) })
 }
@@ -361,7 +362,7 @@ func (s *strike) claimed(ctx context.Context) func(load.Request) bool {
 	return has
 }
 
-// until polls until the condition is true or the time is over. Running out of time is not an error.
+// until polls until the condition is true or the time is over. In both cases, it returns no error.
 func until(ctx context.Context, within time.Duration, condition func() (bool, error)) error {
 	_, err := wait.Until(ctx, pollInterval, within, condition)
 	return err

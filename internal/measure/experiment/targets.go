@@ -24,7 +24,7 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// attach connects to instances that are already running, and adopts their settings.
+// attach connects to running instances and uses their settings.
 func (w *worker) attach(ctx context.Context) (err error) {
 	t := w.cfg.Target
 	if w.fleet, err = fleet.Attach(ctx, t); err != nil {
@@ -44,8 +44,8 @@ func (w *worker) attach(ctx context.Context) (err error) {
 	return w.useTheirOrders(ctx, t)
 }
 
-// useTheirOrders chooses how orders of a foreign service are opened, and connects to its database
-// if necessary.
+// useTheirOrders chooses how to open orders of a foreign service. If necessary, it connects to the
+// database of the service.
 func (w *worker) useTheirOrders(ctx context.Context, t target.Target) (err error) {
 	if t.Database.DSN != "" {
 		if w.theirs, err = ledger.Open(ctx, t.Database.DSN, t.Database.Query, w.fleet.Shape); err != nil {
@@ -99,7 +99,7 @@ func (cfg Config) theirStrategies(at *fleet.Fleet, needs lock.Backend) []lock.St
 	return strategies
 }
 
-// wanted returns the verdict that the user expects of a cell, or nil.
+// wanted returns the verdict that the user expects for a cell, or nil.
 func (cfg Config) wanted(strategy string, f catalog.Fault) *catalog.Verdict {
 	for _, e := range cfg.Expect {
 		if e.Strategy == strategy && e.Fault == f {
@@ -109,7 +109,7 @@ func (cfg Config) wanted(strategy string, f catalog.Fault) *catalog.Verdict {
 	return nil
 }
 
-// checkExpectations returns an error if the user expects a verdict on a strategy that the targets
+// checkExpectations returns an error if the user expects a verdict for a strategy that the targets
 // lack.
 func (cfg Config) checkExpectations(at *fleet.Fleet) error {
 	known := []string{Foreign}
@@ -125,8 +125,8 @@ func (cfg Config) checkExpectations(at *fleet.Fleet) error {
 	return nil
 }
 
-// theirOrders opens orders of a foreign service and reads its ledger. It uses calls to the service
-// or its database.
+// theirOrders opens orders of a foreign service and reads its ledger, through calls to the service
+// or in its database.
 type theirOrders struct {
 	*fleet.Fleet
 	target target.Target
@@ -177,7 +177,7 @@ func (w *worker) lookFirst(ctx context.Context, first int64, count int) error {
 	return err
 }
 
-// warmUp sends the same load to other orders until the warm-up time is over, and ignores the
+// warmUp sends the same load to other orders until the warm-up time is over. It ignores the
 // answers.
 func (w *worker) warmUp(ctx context.Context, size Load) error {
 	if w.cfg.Warmup == 0 {
@@ -226,7 +226,7 @@ func (a *accounting) notOpen() string {
 	return ""
 }
 
-// kinds formats error counts, the most frequent kind first, with an answer as an example.
+// kinds lists the errors by frequency, each with one answer as an example.
 func (a *accounting) kinds(counts map[string]int) string {
 	names := slices.SortedFunc(maps.Keys(counts), func(x, y string) int { return cmp.Or(counts[y]-counts[x], strings.Compare(x, y)) })
 	words := make([]string, len(names))
@@ -240,7 +240,7 @@ func (a *accounting) kinds(counts map[string]int) string {
 	return text
 }
 
-// countAnswers counts double-grabs from the answers, because the ledger is missing or incomplete.
+// countAnswers counts double-grabs in the answers, because the ledger is missing or incomplete.
 func (c *Cell) countAnswers(a *accounting) {
 	promised := check.CountGrabs(check.Rows(a.told), a.units)
 	c.CountedFrom, c.Grabs = fromAnswers, nil
@@ -248,7 +248,7 @@ func (c *Cell) countAnswers(a *accounting) {
 	c.LowerBound = len(a.unsure) > 0
 }
 
-// doubt returns a reason to distrust the figures of a foreign service, or "" if there is none.
+// doubt returns a reason not to trust the figures of a foreign service, or "" if there is none.
 func (w *worker) doubt(ctx context.Context, c *Cell, m *measured, drained bool) (reason string) {
 	if w.fleet.Ours {
 		return ""
@@ -291,7 +291,7 @@ func (w *worker) doubt(ctx context.Context, c *Cell, m *measured, drained bool) 
 	return reason
 }
 
-// repeatedRows returns a question to the user about repeated ledger rows.
+// repeatedRows asks the user about repeated ledger rows.
 func repeatedRows(n int, rows []order.Grab) string {
 	has := map[check.Pair]int{}
 	most := check.Pair{}
@@ -305,8 +305,7 @@ func repeatedRows(n int, rows []order.Grab) string {
 		check.Plural(n, "row repeats", "rows repeat"), most.Order, has[most], most.Driver)
 }
 
-// whyNothingShown explains why the cell could not have revealed a broken lock. It returns "" if the
-// cell could have.
+// whyNothingShown explains why this cell could not reveal a broken lock. It returns "" if it could.
 func (w *worker) whyNothingShown(c *Cell, a *accounting, rows []order.Grab) string {
 	has := map[int64]bool{}
 	for _, g := range rows {
@@ -330,8 +329,8 @@ func (w *worker) whyNothingShown(c *Cell, a *accounting, rows []order.Grab) stri
 	return a.tooSlow(c)
 }
 
-// askAgain repeats the grab of a winner, to find out whether the service confirms old wins. If so,
-// the wins may come from an earlier run.
+// askAgain repeats the grab of a winner. If the service confirms old wins, the wins may come from
+// an earlier run.
 func (w *worker) askAgain(ctx context.Context, a *accounting) string {
 	if w.ledger || w.cfg.Target.FirstOrder == 0 || w.cfg.Target.Open != nil || len(a.told) == 0 {
 		return ""
@@ -344,7 +343,7 @@ func (w *worker) askAgain(ctx context.Context, a *accounting) string {
 		"read the ledger (-db and -ledger-query), or open new orders (-open-orders)", winner.Driver, winner.Order)
 }
 
-// answersSeen formats how often each outcome was answered.
+// answersSeen lists how often each outcome occurred.
 func (a *accounting) answersSeen() string {
 	var words []string
 	for _, o := range grab.Outcomes {

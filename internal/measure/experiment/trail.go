@@ -21,20 +21,19 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// trail records the remote calls of a grab without a fault, in order, for each role of a driver.
+// trail lists the remote calls of a grab without a fault, for each role of a driver.
 type trail struct {
 	calls map[fault.Role][]control.Call
 	// queued is how many calls a driver makes before it waits for a notification that the lock is
 	// free. It is 0 if drivers poll or do not wait.
 	queued int
-	// renews reports whether the lease is renewed in the background.
+	// renews means that the lease is renewed in the background.
 	renews  bool
 	service *serviceTrail  // only for a foreign service; nil for our own instances
 	work    control.Point  // the point in a grab where the work begins
 	claim   *control.Point // the point before the first write; nil if unknown
 	release *control.Point // the point before the first call that releases the lock; nil if unknown
-	// shares reports whether one renewal may serve several orders, so that stopping it delays all
-	// of them.
+	// shares means that one renewal may serve several orders, so stopping it delays all of them.
 	shares bool
 }
 
@@ -43,7 +42,7 @@ func ourTrail(calls map[fault.Role][]control.Call) trail {
 	return trail{calls: calls, work: fault.AfterRead, claim: &beforeClaim, release: &beforeRelease}
 }
 
-// trails caches the recorded calls of each strategy. It is safe for concurrent use.
+// trails caches the trail of each strategy. It is safe for concurrent use.
 type trails struct {
 	mu sync.Mutex
 	by map[string]*recording // recordings by strategy name
@@ -57,7 +56,7 @@ type recording struct {
 
 func newTrails() *trails { return &trails{by: map[string]*recording{}} }
 
-// get returns the recorded calls of a strategy, and records them on first use.
+// get returns the trail of a strategy, and records it on first use.
 func (t *trails) get(strategy string, record func() (trail, error)) (trail, error) {
 	r := t.of(strategy)
 	r.Lock()
@@ -80,8 +79,8 @@ func (t *trails) of(strategy string) *recording {
 	return t.by[strategy]
 }
 
-// Trails returns the remote calls of each strategy's grabs without a fault, by strategy name and
-// role of the driver. It starts its own servers to record them.
+// Trails returns the remote calls that each strategy makes without a fault, by strategy and role of
+// the driver. It starts its own servers to record them.
 func Trails(ctx context.Context, cfg Config) (_ map[string]map[fault.Role][]control.Call, err error) {
 	for _, s := range cfg.Strategies {
 		cfg.Stack.Needs |= s.Needs
@@ -108,8 +107,8 @@ const (
 	dryRuns   = 6 // the most attempts to get the same calls twice in a row
 	dryOrders = 2 + 5*dryRuns
 	dryStep   = 10 * time.Second // how long to wait for each expected event
-	// A driver that makes no call for this long must be waiting for a notification. Drivers that
-	// poll pause for at most half as long.
+	// If a driver makes no call for this long, it must be waiting for a notification. Drivers that
+	// poll pause for at most half of this time.
 	quietFor = 300 * time.Millisecond
 	askFor   = 4 * quietFor // a driver that is still making calls after this time is polling
 )
@@ -122,8 +121,8 @@ type dryRun struct {
 	next          int64 // order
 }
 
-// record finds out which calls a strategy makes when a driver grabs alone, when it waits for the
-// lock, and when it hands the lock over.
+// record finds out which calls a strategy makes if a driver grabs alone, waits for the lock, or
+// hands the lock over.
 func (w *worker) record(ctx context.Context, s lock.Strategy) (t trail, err error) {
 	u := w.cfg.setup()
 	u.Control, u.TTL, u.Wait, u.Work = true, dryTTL, 2*dryTTL, injectionWork
@@ -152,7 +151,7 @@ func (w *worker) record(ctx context.Context, s lock.Strategy) (t trail, err erro
 }
 
 // aim keeps the locks of all dry runs on one master of a Redis Cluster. Each master rejects a
-// script at first use, which would be recorded as another call.
+// script at first use, and a second master would record this again.
 func (d *dryRun) aim(ctx context.Context, strategy string) error {
 	if d.w.stack.Topology == nil {
 		return nil
@@ -164,7 +163,7 @@ func (d *dryRun) aim(ctx context.Context, strategy string) error {
 	return d.w.stack.Topology.Aim(ctx, keys)
 }
 
-// repeat repeats the dry run until two runs in a row record the same calls. The first often
+// repeat repeats the dry run until it records the same calls twice in a row. The first run often
 // differs, because connections and subscriptions are new.
 func (d *dryRun) repeat(ctx context.Context) (trail, error) {
 	var last trail
@@ -184,7 +183,7 @@ func (d *dryRun) repeat(ctx context.Context) (trail, error) {
 	return last, fmt.Errorf("%d of them, and no two in a row make the same calls", dryRuns)
 }
 
-// renewOnce keeps only the first background renewal, because their number depends on timing.
+// renewOnce removes all background renewals but the first, because their number depends on timing.
 func (t trail) renewOnce() {
 	for role, calls := range t.calls {
 		t.calls[role] = slices.DeleteFunc(calls, func(c control.Call) bool { return t.renews && c.Phase == tap.Renew && c.N > 1 })
@@ -204,7 +203,7 @@ func sortedCalls(calls []control.Call) []control.Call {
 	})
 }
 
-// warmUp makes both instances create what they only create once, such as sessions.
+// warmUp makes both instances create what they create only once, such as sessions.
 func (d *dryRun) warmUp(ctx context.Context) error {
 	for _, in := range []*fleet.Instance{d.struck, d.other} {
 		g := d.grab(d.order(), in, 1)
@@ -218,8 +217,8 @@ func (d *dryRun) warmUp(ctx context.Context) error {
 	return nil
 }
 
-// alone records a driver without competition. It stops the grab after its read until the lease is
-// renewed. It stops a second order's grab too, because one renewal may serve both.
+// alone records a driver without competition. It stops the grab after the read until the lease is
+// renewed. It also stops a grab of a second order, because one renewal may serve both.
 func (d *dryRun) alone(ctx context.Context, t *trail) error {
 	g, another := d.grab(d.order(), d.struck, 1), d.grab(d.order(), d.struck, 1)
 	for _, g := range []*dryGrab{g, another} {
@@ -243,7 +242,7 @@ func (d *dryRun) alone(ctx context.Context, t *trail) error {
 	return err
 }
 
-// Points at which one grab is stopped while another is recorded.
+// Points at which one grab stops while another is recorded.
 var (
 	beforeRead    = control.Point{Phase: tap.Read, N: 1}
 	beforeClaim   = control.Point{Phase: tap.Claim, N: 1}
@@ -251,8 +250,8 @@ var (
 	secondTry     = control.Point{Phase: tap.Acquire, N: 2}
 )
 
-// waiting records a driver that arrives while another one has the lock. Then the holder's read
-// fails, so it releases the lock.
+// waiting records a driver that arrives while another one has the lock. Then it lets the holder's
+// read fail, so that the holder releases the lock.
 func (d *dryRun) waiting(ctx context.Context, t *trail) error {
 	holder, waiter := d.pair()
 	if err := holder.startUntil(ctx, beforeRead); err != nil {
@@ -287,8 +286,8 @@ func (d *dryRun) waiting(ctx context.Context, t *trail) error {
 	return err
 }
 
-// handingOver records how a driver releases its lock while another one waits for it. Its claim is
-// refused first.
+// handingOver records how a driver releases its lock while another one waits for it. It refuses the
+// driver's claim first.
 func (d *dryRun) handingOver(ctx context.Context, t *trail) error {
 	if len(t.calls[fault.Waiting]) == 0 {
 		return nil
@@ -351,7 +350,7 @@ func (g *dryGrab) hold(ctx context.Context, name string, h control.Hold) error {
 	return g.in.SetHold(ctx, name, h)
 }
 
-// start sends the grab in the background and records its calls.
+// start sends the grab in the background, and records its calls.
 func (g *dryGrab) start(ctx context.Context) error {
 	if err := g.hold(ctx, g.listed(), control.Hold{Outcome: control.Delivered}); err != nil {
 		return err
@@ -369,7 +368,7 @@ func (g *dryGrab) start(ctx context.Context) error {
 	return nil
 }
 
-// startUntil sends the grab and returns when it has reached the given point.
+// startUntil sends the grab and returns when the grab has stopped at the given point.
 func (g *dryGrab) startUntil(ctx context.Context, at control.Point) error {
 	g.heldAt, g.at = g.listed()+"-at", at
 	if err := g.start(ctx); err != nil {
@@ -403,8 +402,8 @@ func (g *dryGrab) awaitCalls(ctx context.Context, n int) error {
 	return err
 }
 
-// awaitQuiet waits until the grab stops making calls, and returns their number. It returns 0 if
-// they do not stop. If waits is false, the grab has ended.
+// awaitQuiet waits until the grab makes no more calls, and returns their number. It returns 0 if
+// the calls do not stop. waits is false if the grab has ended.
 func (g *dryGrab) awaitQuiet(ctx context.Context) (n int, waits bool, err error) {
 	since, last, ended := time.Now(), 0, false
 	quiet, err := wait.Until(ctx, pollInterval, askFor, func() (bool, error) {
@@ -421,7 +420,7 @@ func (g *dryGrab) awaitQuiet(ctx context.Context) (n int, waits bool, err error)
 	return last, !ended, err
 }
 
-// fail refuses the call at which the grab is stopped, and waits for the end of the grab.
+// fail refuses the call at which the grab has stopped, and waits for the end of the grab.
 func (g *dryGrab) fail(ctx context.Context) error {
 	held, err := g.in.Held(ctx, g.heldAt, 1, 0)
 	if err != nil {
@@ -480,8 +479,8 @@ func (t trail) points() []fault.Point {
 	return all
 }
 
-// callsAt returns how many parallel calls a grab makes at a point, such as one to each node of a
-// quorum.
+// callsAt returns how many parallel calls a grab makes at a point. For example, there is one for
+// each node of a quorum.
 func (t trail) callsAt(p fault.Point) (n int) {
 	for _, c := range t.calls[p.Role] {
 		if c.Phase == p.Phase && c.N == p.N {

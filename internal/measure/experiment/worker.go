@@ -11,8 +11,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// worker runs cells one after another. It has its own servers and instances, so workers cannot
-// affect each other.
+// worker runs cells one after another. It has its own servers and instances, so it does not affect
+// other workers.
 type worker struct {
 	cfg      Config
 	progress *workerProgress
@@ -24,17 +24,17 @@ type worker struct {
 	store  *order.SQL // nil if the database is not ours
 	orders orders
 	theirs *ledger.DB // the ledger of a foreign service; nil if unknown
-	// ledger reports whether the cell's orders have a ledger.
+	// ledger means that the cell's orders have a ledger.
 	ledger bool
 
-	// repetition is the number of the current run of the cell, beginning with 1.
+	// repetition counts the runs of the current cell, from 1.
 	repetition int
-	// dirty reports that a fault has changed the servers permanently, so the next cell needs new
+	// dirty means that a fault has changed the servers permanently, so the next cell needs new
 	// ones.
 	dirty bool
 }
 
-// orders opens orders and reads their ledger, in the database or through the API of an instance.
+// orders opens orders and reads their ledger, either in the database or through an instance's API.
 type orders interface {
 	Create(ctx context.Context, count, units int) (first int64, err error)
 	Ledger(ctx context.Context, first int64, count int) ([]order.Grab, error)
@@ -45,7 +45,7 @@ func (cfg Config) setup() fleet.Setup {
 	return fleet.Setup{Work: cfg.Work, TTL: cfg.TTL, Wait: cfg.Wait, Timeout: cfg.Timeout}
 }
 
-// openWorker starts the servers of the nth worker. The caller must close the worker even after an
+// openWorker starts the servers of the nth worker. The caller must close the worker, even after an
 // error.
 func openWorker(ctx context.Context, cfg Config, n int, p *progress, j *journal) (*worker, error) {
 	w := &worker{cfg: cfg, progress: &workerProgress{progress: p}, journal: j, trails: newTrails()}
@@ -97,7 +97,7 @@ func (w *worker) ended() []string {
 	return w.stack.Ended()
 }
 
-// run runs one cell, depending on its fault and scenario.
+// run runs one cell in the way that its fault and scenario require.
 func (w *worker) run(ctx context.Context, s *cellSpec) Cell {
 	switch {
 	case s.Fault != catalog.NoFault:

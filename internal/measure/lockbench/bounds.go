@@ -7,7 +7,7 @@ import (
 	"grablab/internal/measure/stat"
 )
 
-// BoundRow compares a figure of a lock with a bound.
+// BoundRow compares a figure of a lock with a limit.
 type BoundRow struct {
 	Case     string   `json:"case"`
 	Strategy string   `json:"strategy"`
@@ -17,7 +17,8 @@ type BoundRow struct {
 	Figure   float64  `json:"figure"` // Low and High are the ends of the 95 % interval of Figure
 	Low      float64  `json:"low"`
 	High     float64  `json:"high"`
-	// Verdict is "kept", "missed" if the whole 95 % interval violates the bound, or else "open".
+	// Verdict is "kept" or "missed" if the whole 95 % interval is on one side of the bound, or else
+	// "open".
 	Verdict string `json:"verdict"`
 }
 
@@ -28,8 +29,8 @@ const (
 	Open   = "open"
 )
 
-// bounds lists the bounds for our own locks, and how to compute each figure. Bounds that compare
-// two locks need both measurements.
+// bounds lists the limits for our own locks and how to compute each figure. Limits that compare two
+// locks need both measurements.
 var bounds = []struct {
 	BoundRow
 	figure func(r *Result, c Case, strategy string) stat.Interval
@@ -60,19 +61,20 @@ var bounds = []struct {
 	{BoundRow{Case: "closed_loop", Strategy: "handoff", What: "p99.9 of the wait, of workers x (held + median gap)", AtMost: new(3.0)}, waitOverRotation},
 }
 
-// ratioTo returns a function that divides the strategy's figure by another one's in each round.
+// ratioTo returns a function that divides a figure of the strategy by a figure of another one, for
+// each round.
 func ratioTo(other string, mine, theirs figure) func(*Result, Case, string) stat.Interval {
 	return func(r *Result, c Case, strategy string) stat.Interval {
 		return stat.Ratio(pairedValues(r.series(strategy, c.Name), r.series(other, c.Name), mine, theirs))
 	}
 }
 
-// itself returns a function that computes a figure without a comparison.
+// itself returns a function that computes a figure of one strategy.
 func itself(f figure) func(*Result, Case, string) stat.Interval {
 	return func(r *Result, c Case, strategy string) stat.Interval { return median(r.series(strategy, c.Name), f) }
 }
 
-// waitOverRotation divides the longest wait by the time in which every worker could get the lock
+// waitOverRotation divides the longest wait by the time in which each worker could get the lock
 // once. It is close to 1 for a fair lock.
 func waitOverRotation(r *Result, c Case, strategy string) stat.Interval {
 	return median(r.series(strategy, c.Name), func(s Slice) *float64 {
@@ -83,7 +85,7 @@ func waitOverRotation(r *Result, c Case, strategy string) stat.Interval {
 	})
 }
 
-// bounds compares the figures of our own locks with their bounds.
+// bounds compares the figures of our own locks with their limits.
 func (r *Result) bounds() []BoundRow {
 	rows := []BoundRow{}
 	for _, b := range bounds {

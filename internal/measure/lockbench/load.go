@@ -23,7 +23,7 @@ const (
 // ErrNoBench means that a path contains no readable benchmark.
 var ErrNoBench = errors.New("lockbench: no benchmark")
 
-// Load reads a benchmark from its folder or from bench.json, with the raw measurements if they
+// Load reads a benchmark from its folder or from bench.json, and the raw measurements if they
 // exist. Its errors wrap ErrNoBench.
 func Load(path string) (*Result, error) {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
@@ -74,8 +74,8 @@ func loadSlices(path string) (of []Slice, err error) {
 	}
 }
 
-// Cost is the figure by which locks are compared in a case, for each round. Without raw
-// measurements, there is only the median.
+// Cost is the figure by which locks are compared in a case, for each round. If there are no raw
+// measurements, it is only the median.
 type Cost struct {
 	Strategy, Case string
 	Figure         string // name and unit of the figure

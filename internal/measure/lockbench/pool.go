@@ -19,9 +19,9 @@ import (
 
 const (
 	joinTimeout = 30 * time.Second
-	// ahead is how long before its start a job is sent, so that it reaches every process in time.
+	// ahead is how long before its start a job is sent, so that every process receives it in time.
 	ahead = 2 * time.Millisecond
-	// grace is how long a worker process may take to answer after a job.
+	// grace is how long a worker process may take to report after a job.
 	grace = 10 * time.Second
 )
 
@@ -71,7 +71,7 @@ func startProcess(ctx context.Context, st *stack.Stack, exe, name string) (*proc
 	return p, nil
 }
 
-// dial connects to a child process as soon as it listens.
+// dial connects to a child process as soon as the process listens.
 func dial(ctx context.Context, child *stack.Process, socket string) (conn net.Conn, err error) {
 	_, _ = wait.Until(ctx, 5*time.Millisecond, joinTimeout, func() (bool, error) {
 		conn, err = net.Dial("unix", socket)
@@ -85,7 +85,7 @@ func dial(ctx context.Context, child *stack.Process, socket string) (conn net.Co
 	return conn, err
 }
 
-// failed adds the exit status of the process to err, for which it waits a moment.
+// failed waits a moment for the process to exit, and adds the exit status to err.
 func (p *process) failed(err error) error {
 	select {
 	case <-p.Done():
@@ -119,7 +119,7 @@ func (t *trace) add(u trace) {
 	t.ran += u.ran
 }
 
-// run makes workers use the lock for the given time, or in at least one wave if the case has waves.
+// run makes workers use the lock for the given time. If the case has waves, it runs at least one.
 // The error is errProcess or comes from the lock.
 func (p *pool) run(c Case, subject string, orders []int64, long time.Duration) (trace, error) {
 	t := trace{Case: c}
@@ -158,7 +158,7 @@ func (p *pool) run(c Case, subject string, orders []int64, long time.Duration) (
 	return t, err
 }
 
-// do runs a job in the first n processes at the same time, and adds up their reports. The error is
+// do runs a job in the first n processes at the same time, and combines their reports. The error is
 // errProcess or comes from the lock.
 func (p *pool) do(n int, jobOf func(i int) Job) (sum Report, err error) {
 	calls := make([]*rpc.Call, n)

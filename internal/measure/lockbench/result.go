@@ -50,8 +50,8 @@ type LeftOut struct {
 	Reason   string `json:"reason"`
 }
 
-// Row holds the figures of one lock in one case. Most are medians over the rounds, with 95 %
-// intervals. Counts and waits include all rounds.
+// Row contains the figures of one lock in one case. Most are medians over the rounds with 95 %
+// intervals, but counts and waits include all rounds.
 type Row struct {
 	Figures
 	Peer    bool    `json:"peer"`
@@ -59,9 +59,9 @@ type Row struct {
 	OpsLow  float64 `json:"ops_low"`
 	OpsHigh float64 `json:"ops_high"`
 
-	// Ratio compares the lock with the floor. Usually it compares P50US. In the case many_keys, it
-	// compares the machine time per acquisition. If workers share a key, it compares the hand-off
-	// gap with the floor's P50US.
+	// Ratio compares the lock with the floor. It usually compares P50US. In the case many_keys, it
+	// compares the machine time per acquisition, and with shared keys, the hand-off gap with the
+	// floor's P50US.
 	Ratio     *float64 `json:"ratio_to_floor"`
 	RatioLow  *float64 `json:"ratio_low"`
 	RatioHigh *float64 `json:"ratio_high"`
@@ -94,8 +94,8 @@ func newResult(cfg Config) *Result {
 	return res
 }
 
-// maxFailures is how often a lock may fail before it is left out. One failure may be due to the
-// machine.
+// maxFailures is how often a lock may fail before it is left out. A single failure may be the fault
+// of the machine.
 const maxFailures = 3
 
 func (r *Result) failed(name string, err error) {
@@ -106,7 +106,7 @@ func (r *Result) failed(name string, err error) {
 
 func (r *Result) isLeftOut(name string) bool { return r.failures[name] >= maxFailures }
 
-// add adds the measurements of a round and updates the result.
+// add adds the measurements of a round, and computes the figures again.
 func (r *Result) add(measured []Slice, whole bool) {
 	r.Slices = append(r.Slices, measured...)
 	if whole {
@@ -124,7 +124,7 @@ func (r *Result) add(measured []Slice, whole bool) {
 	r.Bounds = r.bounds()
 }
 
-// series returns a lock's measurements in a case, in the order of rounds.
+// series returns the measurements of a lock in a case, by round.
 func (r *Result) series(strategy, name string) (of []Slice) {
 	for _, s := range r.Slices {
 		if s.Strategy == strategy && s.Case == name {
@@ -170,7 +170,7 @@ func (r *Result) row(subject Subject, c Case, of []Slice) Row {
 	return row
 }
 
-// figure returns a figure of one measurement, or nil if it is unknown.
+// figure returns one figure of a measurement, or nil if it is unknown.
 type figure = func(Slice) *float64
 
 func opsPerS(s Slice) *float64     { return &s.OpsPerS }
@@ -208,7 +208,7 @@ func cost(c Case) figure {
 	}
 }
 
-// median returns the median and the interval over all rounds in which the figure is known.
+// median returns the median and its interval, from all rounds in which the figure is known.
 func median(of []Slice, f figure) stat.Interval {
 	var values []float64
 	for _, s := range of {

@@ -10,7 +10,7 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// Figures holds the figures of one measurement, or their medians. A figure that is unknown is nil.
+// Figures contains the figures of one measurement, or their medians. An unknown figure is nil.
 type Figures struct {
 	Strategy     string   `json:"strategy"`
 	Case         string   `json:"case"`
@@ -29,7 +29,7 @@ type Figures struct {
 	Violations   *int     `json:"violations"`                // number of holders that entered while another one was inside
 }
 
-// Slice holds the measurement of one lock in one case and round.
+// Slice is the measurement of one lock in one case and round.
 type Slice struct {
 	Figures
 	Round      int     `json:"round"`
@@ -42,7 +42,7 @@ type Slice struct {
 	waits []float64 // the wait before each acquisition, in ms
 }
 
-// measure computes the figures from what the workers did.
+// measure computes the figures from a record of what the workers did.
 func measure(round int, t trace, subject Subject) Slice {
 	holds := slices.SortedFunc(slices.Values(t.holds), func(a, b Hold) int { return cmp.Compare(a.Acquired, b.Acquired) })
 	s := Slice{Round: round, Seconds: t.span.Seconds(), Figures: Figures{Strategy: subject.Name, Case: t.Name, Acquisitions: len(holds)}}
@@ -93,8 +93,8 @@ func measure(round int, t trace, subject Subject) Slice {
 	return s
 }
 
-// handoffGaps returns the times in µs from a release to the next acquisition, if a worker was
-// waiting. across has only the gaps between processes. holds must be of one key, sorted by
+// handoffGaps returns the times in µs from a release to the next acquisition by a worker that was
+// waiting. across contains only the gaps between processes. holds must be of one key, sorted by
 // acquisition.
 func handoffGaps(holds []Hold, c Case) (gaps, across []float64) {
 	asked := make([]time.Duration, len(holds))
@@ -116,8 +116,8 @@ func handoffGaps(holds []Hold, c Case) (gaps, across []float64) {
 	return gaps, across
 }
 
-// longestTurns returns how many others got the lock at most while a worker waited. holds must be of
-// one key, sorted by acquisition.
+// longestTurns returns the largest number of other workers that got the lock while one was waiting.
+// holds must be of one key, sorted by acquisition.
 func longestTurns(holds []Hold) (longest int) {
 	for i, h := range holds {
 		had, _ := slices.BinarySearchFunc(holds, h.Asked, func(h Hold, asked time.Duration) int { return cmp.Compare(h.Acquired, asked) })
@@ -126,7 +126,7 @@ func longestTurns(holds []Hold) (longest int) {
 	return longest
 }
 
-// selfRetake returns the share of acquisitions by the worker that had the lock before.
+// selfRetake returns the share of acquisitions by the worker that had the lock just before.
 func selfRetake(holds []Hold) float64 {
 	n := 0
 	for i := range len(holds) - 1 {
@@ -138,7 +138,7 @@ func selfRetake(holds []Hold) float64 {
 }
 
 // jain returns the fairness index of Jain, Chiu and Hawe (1984). It is 1 if all n values are equal,
-// and 1/n if only one is not zero.
+// and 1/n if only one of them is not zero.
 func jain(x []float64) float64 {
 	var sum, squares float64
 	for _, v := range x {
@@ -148,9 +148,9 @@ func jain(x []float64) float64 {
 	return sum * sum / (float64(len(x)) * squares)
 }
 
-// violations counts the holders that entered while another one was inside. It only compares holders
-// that the lock must separate. A hold begins after acquire and ends before release, so every
-// violation is certain.
+// violations counts the holders that got the lock while another one had it. It compares only
+// holders that the lock must separate. Every violation is certain, because a hold begins after
+// acquire and ends before release.
 func violations(holds []Hold, c Case, excludes catalog.Exclusion) int {
 	type scope struct{ key, process int }
 	free := map[scope]time.Duration{} // time of the latest release so far
@@ -176,7 +176,7 @@ func mean(x []float64) float64 {
 	return sum / float64(len(x))
 }
 
-// percentile returns a percentile of sorted values (nearest rank).
+// percentile returns a percentile of sorted values, by the nearest-rank method.
 func percentile(sorted []float64, p float64) float64 {
 	i := int(math.Ceil(p*float64(len(sorted)))) - 1
 	return sorted[min(max(i, 0), len(sorted)-1)]

@@ -42,15 +42,15 @@ func (pings) Lost() <-chan struct{}                                       { retu
 // Handover is the name of the fastest way to hand something over in Redis.
 const Handover = "blpop"
 
-// handover passes a list element from holder to holder with BLPOP and LPUSH. It shows what a
-// hand-over costs on this machine. It is not a usable lock, because the element is lost if its
-// holder dies.
+// handover passes a list element from holder to holder with BLPOP and LPUSH, to show what a
+// hand-over costs on this machine. It is no usable lock, because the element is lost if its holder
+// dies.
 var handover = Subject{Strategy: lock.Strategy{
 	Name: Handover, Title: "one list element, taken with BLPOP and put back with LPUSH", Needs: lock.Redis, Excludes: catalog.Global,
 	New: func(env lock.Env) (lock.Locker, error) { return elements{pings{env.Redis}, new(sync.Map)}, nil },
 }}
 
-// elements is the Locker of handover. made holds the keys that have an element.
+// elements is the Locker of handover. made contains the keys that have an element.
 type elements struct {
 	pings
 	made *sync.Map
@@ -86,7 +86,7 @@ type element struct {
 
 func (e element) Release(ctx context.Context) error { return e.client.LPush(ctx, e.key, 1).Err() }
 
-// Subjects returns every lock to measure: ours, those of libraries, and handover.
+// Subjects returns every lock to measure: our own, those of libraries, and handover.
 func Subjects() []Subject {
 	var all []Subject
 	for _, s := range lock.Strategies {
@@ -100,7 +100,7 @@ func Subjects() []Subject {
 	return append(all, handover)
 }
 
-// Find returns the lock with that name. It also finds the floor and strategies without a lock,
+// Find returns the lock with that name. It also finds the floor, and strategies without a lock,
 // which show that the benchmark detects overlaps.
 func Find(name string) (Subject, error) {
 	for _, s := range append(Subjects(), floor) {

@@ -28,19 +28,20 @@ const (
 	leaseTTL = 30 * time.Second
 	// acquireTimeout limits each acquire.
 	acquireTimeout = 10 * time.Second
-	// early is how long before a job a process stops sleeping and polls the clock.
+	// early is how long before a job a process stops sleeping and polls the clock instead.
 	early = 2 * time.Millisecond
-	// settling is how long to wait for commands that a lock sends after its release.
+	// settling is how long a worker waits for commands that a lock sends after its release.
 	settling = 2 * time.Millisecond
-	// sqlConns is the size of a connection pool, which has a connection for each worker. Locks may
+	// sqlConns is the size of the connection pool, with one connection for each worker. Locks may
 	// use three quarters of it.
 	sqlConns = 44
 )
 
-// The following types are the messages to worker processes, which use net/rpc over a Unix socket.
-// Times are CLOCK_MONOTONIC, which all processes share.
+// The following types are the messages to worker processes, over net/rpc and a Unix socket. Times
+// are CLOCK_MONOTONIC, which is the same for all processes.
 
-// Servers is the first message to a worker process, with its name and the servers' addresses.
+// Servers is the first message to a worker process. It contains the name of the process and the
+// addresses of the servers.
 type Servers struct {
 	Node string
 	stack.Addresses
@@ -49,13 +50,15 @@ type Servers struct {
 // Job tells a worker process what to do.
 type Job struct {
 	Subject string
-	// Workers is the number of workers. With 0, the job only reports how many commands were sent.
+	// Workers is the number of workers. If it is 0, the job only reports how many commands were
+	// sent.
 	Workers int
 	First   int // number of the first of these workers, counted over all processes
 	Keys    []string
 	Held    time.Duration
 	At      time.Duration // when the workers start
-	// Times is how often each worker takes the lock. With 0, workers continue until the time Until.
+	// Times is how often each worker takes the lock. If it is 0, workers continue until the time
+	// Until.
 	Times int
 	Until time.Duration
 }
@@ -116,7 +119,7 @@ type worker struct {
 	open    map[string]*opened // opened locks, by the name of the subject
 }
 
-// opened is a lock whose clients are separate, so that their commands can be counted.
+// opened is a lock with its own clients, so that its commands can be counted.
 type opened struct {
 	lock.Locker
 	sent     instance.Sent
@@ -129,7 +132,7 @@ func (w *worker) Serve(s Servers, _ *struct{}) error {
 	return nil
 }
 
-// Do executes a job and fills in the report.
+// Do executes a job and writes its results to r.
 func (w *worker) Do(j Job, r *Report) error {
 	o, err := w.subject(j.Subject)
 	if err != nil {
@@ -144,7 +147,7 @@ func (w *worker) Do(j Job, r *Report) error {
 	return nil
 }
 
-// subject returns a lock, which it opens on first use.
+// subject returns a lock, and opens it on first use.
 func (w *worker) subject(name string) (*opened, error) {
 	if o, ok := w.open[name]; ok {
 		return o, nil
@@ -166,9 +169,9 @@ func (w *worker) subject(name string) (*opened, error) {
 	return o, nil
 }
 
-// config returns the settings of an instance with these servers.
+// config returns the settings for an instance that uses these servers.
 func (s Servers) config(needs lock.Backend) instance.Config {
-	// Keep few idle connections, because all locks are open at once and Redis accepts 10,000
+	// Keep few idle connections, because all locks are open at once and Redis accepts only 10,000
 	// connections.
 	cfg := instance.Config{Instance: s.Node, TTL: leaseTTL, Wait: acquireTimeout, MinIdle: 1}
 	if needs&lock.Redis != 0 {
@@ -254,7 +257,7 @@ func (w *worker) await(t time.Duration) {
 	}
 }
 
-// close closes all locks. It ignores errors, because the process will end.
+// close closes all locks. It ignores errors, because the process is about to end.
 func (w *worker) close() {
 	for _, o := range w.open {
 		_ = o.Close()

@@ -30,8 +30,8 @@ type attempt struct {
 	began  time.Time
 	actors []*actor
 	grants []grant
-	// expired is the time until which the schedule lets leases end. If a lease ends later, the
-	// machine was too slow.
+	// expired is the time up to which leases may end according to the schedule. If one ends before
+	// its step, the machine was too slow.
 	expired time.Duration
 	down    map[string]stack.Heal
 	ahead   map[int]time.Duration // how far the clock of each instance is ahead
@@ -41,7 +41,7 @@ type attempt struct {
 	leftOut int // steps that were skipped, because another strategy than the schedule's does not reach them
 }
 
-// actor sends a grab to a real instance, for one actor of the schedule.
+// actor is an actor of the schedule, for which it sends a grab to a real instance.
 type actor struct {
 	schedule.Actor
 	in            *fleet.Instance
@@ -112,11 +112,11 @@ func (t *attempt) on(n int) []*actor {
 	return slices.DeleteFunc(slices.Clone(t.actors), func(p *actor) bool { return p.Instance != n })
 }
 
-// allCalls is the name of the breakpoint that stops every call of the actors.
+// allCalls is the name of the breakpoint at which every call of the actors stops.
 const allCalls = "all"
 
-// hold makes instance n stop every call of its actors. A background call for several grabs counts
-// as a call of the first actor, as in the explorer.
+// hold makes instance n stop every call of its actors. As in the explorer, a background call for
+// several grabs belongs to the first actor.
 func (t *attempt) hold(ctx context.Context, n int) error {
 	var hold control.Hold
 	for _, a := range t.on(n) {
@@ -126,7 +126,7 @@ func (t *attempt) hold(ctx context.Context, n int) error {
 	return t.fleet.Instances[n-1].SetHold(ctx, allCalls, hold)
 }
 
-// step performs one step of the schedule and prints what happened.
+// step executes one step of the schedule and prints what happened.
 func (t *attempt) step(ctx context.Context, i int, s schedule.Step) error {
 	seen, err := t.do(ctx, i, s)
 	if why := neverError(""); errors.As(err, &why) {
@@ -198,7 +198,7 @@ func (t *attempt) do(ctx context.Context, i int, s schedule.Step) (seen string, 
 	}
 }
 
-// setClock moves the wall clock of the strategies on instance n forward.
+// setClock sets the wall clock of the strategies on instance n ahead.
 func (t *attempt) setClock(ctx context.Context, n int, by time.Duration) (string, error) {
 	if err := t.restart(ctx, n); err != nil {
 		return "", err
@@ -242,7 +242,7 @@ func ask(req *http.Request) string {
 	return fmt.Sprintf("%d %s", resp.StatusCode, answer.Outcome)
 }
 
-// call returns the call that a step of the schedule is about.
+// call returns the call that a step of the schedule refers to.
 func (t *attempt) call(p *actor, s schedule.Step) control.Call {
 	return control.Call{Order: t.order, Driver: p.driver, Phase: tap.Phase(s.Phase), N: s.N, Target: s.Target}
 }
@@ -254,7 +254,7 @@ const (
 	pollInterval   = 3 * time.Millisecond
 )
 
-// release waits until a call is stopped, lets it continue, and waits for its answer.
+// release waits until a call has stopped, lets it continue, and waits for its answer.
 func (t *attempt) release(ctx context.Context, i int, p *actor, s schedule.Step, as control.Outcome) (string, error) {
 	call := t.call(p, s)
 	if err := t.await(ctx, p, call); err != nil {
@@ -284,7 +284,8 @@ func (t *attempt) release(ctx context.Context, i int, p *actor, s schedule.Step,
 	return t.describe(ctx, s, as, answer.Error, after)
 }
 
-// await waits until the call is stopped. It returns a neverError if the actor will never make it.
+// await waits until the call has stopped. It returns a neverError if the actor cannot make this
+// call.
 func (t *attempt) await(ctx context.Context, p *actor, call control.Call) error {
 	if !p.begun || p.dead {
 		return impossible("%s is not under way", p.Actor.Name)
@@ -320,8 +321,8 @@ func (t *attempt) await(ctx context.Context, p *actor, call control.Call) error 
 }
 
 // otherCallTimeout returns how long to wait for a call while the actor is stopped at another one,
-// because it may send several at once. The time is short for a strategy that the schedule was not
-// made for.
+// because it may send several at once. The time is short for a strategy other than the schedule's
+// own.
 func (t *attempt) otherCallTimeout() time.Duration {
 	if t.usesOwnStrategy() {
 		return 2 * time.Second
@@ -330,7 +331,7 @@ func (t *attempt) otherCallTimeout() time.Duration {
 }
 
 // held returns the stopped calls and replies of the actor's instance. It returns ErrTooSlow if a
-// call missed its deadline too early, except for renewals.
+// call missed its deadline too early. Renewals do not count.
 func (t *attempt) held(ctx context.Context, p *actor) ([]control.Held, error) {
 	calls, err := p.in.Held(ctx, allCalls, 0, 0)
 	missed := func(c control.Held) bool { return c.State == control.Expired && c.Phase != tap.Renew }
@@ -349,8 +350,8 @@ func (t *attempt) deliver(ctx context.Context, p *actor, s schedule.Step) (strin
 	return "its reply arrived", err
 }
 
-// awaitAll waits until every actor is stopped at a call or has ended, but not longer than within.
-// An actor may wait for something that cannot be stopped.
+// awaitAll waits until every actor has stopped at a call or has ended, but not longer than within,
+// because an actor may wait for something else.
 func (t *attempt) awaitAll(ctx context.Context, within time.Duration) error {
 	_, err := wait.Until(ctx, pollInterval, within, func() (bool, error) {
 		all := true
@@ -369,8 +370,8 @@ func (t *attempt) awaitAll(ctx context.Context, within time.Duration) error {
 	return err
 }
 
-// awaitAllTimeouts lists the steps that need awaitAll, with its time limits. They are short for
-// steps that let time pass, because actors may be waiting for that.
+// awaitAllTimeouts lists the steps that need awaitAll, with the time limit for each. Steps that let
+// time pass have a short limit, because actors may be waiting for time to pass.
 var awaitAllTimeouts = map[schedule.Kind]time.Duration{
 	schedule.Paused:       arrivalTimeout,
 	schedule.Cancelled:    arrivalTimeout,
@@ -380,8 +381,8 @@ var awaitAllTimeouts = map[schedule.Kind]time.Duration{
 	schedule.LeaseEnd:     300 * time.Millisecond,
 }
 
-// pause stops the process of an actor. If other actors need the process, it only stops the calls of
-// this one.
+// pause stops the process of an actor. If other actors need the process, pause only stops the calls
+// of this actor.
 func (t *attempt) pause(i int, p *actor) (string, error) {
 	for _, s := range t.Schedule.Steps[i+1:] {
 		if s.Kind == schedule.Resumes && s.Actor == p.Actor.Name {
@@ -403,7 +404,7 @@ func (t *attempt) resume(p *actor) (string, error) {
 	return "SIGCONT", p.in.Signal(syscall.SIGCONT)
 }
 
-// cancel closes the connection of an actor's client, and waits until the instance notices.
+// cancel closes the connection of an actor's client, and waits until the instance has noticed.
 func (t *attempt) cancel(ctx context.Context, p *actor) (string, error) {
 	p.hangUp()
 	knows, err := wait.Until(ctx, pollInterval, arrivalTimeout, func() (bool, error) {
@@ -422,8 +423,8 @@ func (t *attempt) cancel(ctx context.Context, p *actor) (string, error) {
 // releases always finish.
 func cancellable(p tap.Phase) bool { return p == tap.Acquire || p == tap.Read }
 
-// kill kills the process of instance n and all of its actors. If only is not nil, no other actor
-// may be active there.
+// kill kills the process of instance n, and with it all of its actors. If only is not nil, other
+// actors must not be active there.
 func (t *attempt) kill(i, n int, only *actor) (string, error) {
 	here := t.on(n)
 	for _, p := range here {
@@ -441,8 +442,7 @@ func (t *attempt) kill(i, n int, only *actor) (string, error) {
 	return "SIGKILL", nil
 }
 
-// restart starts instance n if it was killed. It is called when a step needs the instance, because
-// leases do not wait.
+// restart starts instance n if it was killed. It runs only when a step needs the instance.
 func (t *attempt) restart(ctx context.Context, n int) error {
 	if !t.killed[n] {
 		return nil
@@ -477,7 +477,7 @@ func (t *attempt) bringUp(server string) (string, error) {
 	return "the routes to it are open", heal()
 }
 
-// clear resets the instances and servers for another attempt.
+// clear resets the instances and the servers for another attempt.
 func (t *attempt) clear(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, clearTimeout)
 	defer cancel()
@@ -498,7 +498,7 @@ func (t *attempt) clear(ctx context.Context) error {
 	return errors.Join(append(errs, t.fleet.ReadEvents(t.keep))...)
 }
 
-// releaseAll heals all faults, and lets all processes and calls continue.
+// releaseAll heals all faults and lets all processes and calls continue.
 func (t *attempt) releaseAll(ctx context.Context) error {
 	var errs []error
 	for server := range t.down {

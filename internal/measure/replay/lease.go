@@ -17,7 +17,7 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// grant is a lease that a server has granted or renewed, with the time that it still lasts.
+// grant is a lease that a server has granted or renewed, with its remaining time.
 type grant struct {
 	*actor
 	server string
@@ -25,12 +25,13 @@ type grant struct {
 	dump   string        // value of the key after the grant
 	at     time.Duration // earliest possible time of the grant (CLOCK_MONOTONIC)
 	until  time.Duration // earliest possible end of the lease
-	// lacksExpiry means that the key never expires. The lease then counts as one TTL long.
+	// lacksExpiry means that the key never expires. The schedule then treats the lease as one TTL
+	// long.
 	lacksExpiry bool
 	released    bool // whether the holder has released the lease
 }
 
-// entry is the value of a Redis key of the lock, and how long it still lives.
+// entry is the value of a Redis key of the lock, and its remaining TTL.
 type entry struct {
 	dump string
 	ttl  time.Duration // -1 if the key does not expire
@@ -48,7 +49,7 @@ func (t *attempt) look(ctx context.Context, server string) (map[string]entry, er
 	}
 	held := map[string]entry{}
 	for _, key := range keys {
-		// Ignore missing keys, which may expire between these commands.
+		// Ignore missing keys, because a key may expire between these commands.
 		ttl, err := client.PTTL(ctx, key).Result()
 		if err != nil {
 			return nil, fmt.Errorf("replay: %s: %w", server, err)
@@ -60,8 +61,8 @@ func (t *attempt) look(ctx context.Context, server string) (map[string]entry, er
 	return held, nil
 }
 
-// note records the lease that a call has granted, renewed or released, judging by the keys on its
-// server. since is when the call was sent.
+// note records which lease a call has granted, renewed or released. before and after are the keys
+// on its server, and since is when the call was sent.
 func (t *attempt) note(p *actor, s schedule.Step, since time.Duration, before, after map[string]entry) {
 	switch tap.Phase(s.Phase) {
 	case tap.Release:
@@ -79,7 +80,7 @@ func (t *attempt) note(p *actor, s schedule.Step, since time.Duration, before, a
 }
 
 // granted returns the key of a lease that was granted or renewed between two readings. It prefers
-// the key of the lock itself.
+// the lock's main key.
 func (t *attempt) granted(before, after map[string]entry) (key string, e entry, ok bool) {
 	for _, k := range slices.Sorted(maps.Keys(after)) {
 		was, there := before[k]
@@ -111,7 +112,7 @@ func (t *attempt) markReleased(p *actor, server string) {
 	}
 }
 
-// moveExpiries moves the end of every lease on a server whose clock has jumped.
+// moveExpiries changes the end of every lease on a server whose clock was changed.
 func (t *attempt) moveExpiries(server string, d time.Duration) {
 	now := t.clock()
 	for _, g := range t.grants {
@@ -123,7 +124,7 @@ func (t *attempt) moveExpiries(server string, d time.Duration) {
 	t.expired = max(t.expired, now)
 }
 
-// latest returns the last lease of each actor on each server up to a time.
+// latest returns the last lease of each actor on each server until the given time.
 func (t *attempt) latest(at time.Duration) []grant {
 	var last []grant
 	for _, g := range t.grants {
@@ -136,8 +137,8 @@ func (t *attempt) latest(at time.Duration) []grant {
 	return last
 }
 
-// leaseLeft returns how long an actor's lease lasts after a time, according to the servers, or a
-// majority of them for Redlock. If no lease was seen, it counts from the last call.
+// leaseLeft returns how long an actor's lease lasts after the given time. For Redlock, the time on
+// a majority of the servers counts. If no lease was seen, it counts from the last call.
 func (t *attempt) leaseLeft(p *actor, at time.Duration) time.Duration {
 	var left []time.Duration
 	for _, g := range t.latest(at) {
@@ -153,7 +154,7 @@ func (t *attempt) leaseLeft(p *actor, at time.Duration) time.Duration {
 	return left[quorum-1]
 }
 
-// inTime returns ErrTooSlow if a lease has expired before the schedule let enough time pass.
+// inTime returns ErrTooSlow if a lease has expired before the step at which it may expire.
 func (t *attempt) inTime(i int) error {
 	now := t.clock()
 	for _, g := range t.latest(now) {
@@ -174,7 +175,7 @@ func (t *attempt) pass(ctx context.Context, d time.Duration) (string, error) {
 	return "by the real clock", nil
 }
 
-// leaseEnd waits until the lease that ends next has expired on its server.
+// leaseEnd waits until the next lease has expired on its server.
 func (t *attempt) leaseEnd(ctx context.Context) (string, error) {
 	now := t.clock()
 	running := slices.DeleteFunc(t.latest(now), func(g grant) bool { return g.released || g.until <= max(now, t.expired) })
@@ -182,7 +183,7 @@ func (t *attempt) leaseEnd(ctx context.Context) (string, error) {
 		return "", impossible("no lease runs")
 	}
 	next := slices.MinFunc(running, func(a, b grant) int { return cmp.Compare(a.until, b.until) })
-	// Leases of the same moment may end together, so allow for a small difference.
+	// Leases with the same start may end together, so allow for a small difference.
 	t.expired = next.until + t.Schedule.TTL/100
 	if !wait.For(ctx, next.until-now+time.Millisecond) {
 		return "", context.Cause(ctx)
@@ -208,8 +209,8 @@ func (t *attempt) awaitEnd(ctx context.Context, g grant) (string, error) {
 // timerLeases limits the wait for a timer, in TTLs.
 const timerLeases = 8
 
-// nextTimer waits for a timer of the strategy. It only notices one that causes the call of the next
-// step.
+// nextTimer waits for a timer of the strategy. It only notices a timer that causes the call of the
+// next step.
 func (t *attempt) nextTimer(ctx context.Context, i int) (string, error) {
 	if i+1 == len(t.Schedule.Steps) || t.Schedule.Steps[i+1].Kind != schedule.Call {
 		return "", t.cannot(i, "what the timer is for cannot be held")
@@ -228,7 +229,7 @@ func (t *attempt) nextTimer(ctx context.Context, i int) (string, error) {
 	return fmt.Sprintf("%s comes to its %s", p.Actor.Name, s.CallName()), err
 }
 
-// describe describes the answer to a call, and what its server stores now.
+// describe describes the answer to a call, and what the server stores now.
 func (t *attempt) describe(ctx context.Context, s schedule.Step, as control.Outcome, answer string, after map[string]entry) (string, error) {
 	var facts []string
 	if as != control.Delivered {

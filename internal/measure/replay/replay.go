@@ -1,8 +1,8 @@
 // Package replay executes a schedule of the explorer on real instances and servers, and judges
 // whether the property was violated.
 //
-// Every call of an actor stops in its instance until the schedule names the call. Start reading at
-// Run, and continue with attempt.go.
+// Every call of an actor stops in its instance until the schedule names it. Start reading at Run,
+// and continue with attempt.go.
 package replay
 
 import (
@@ -27,7 +27,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Config holds a schedule and the settings of its replay.
+// Config contains a schedule and the settings of its replay.
 type Config struct {
 	Schedule schedule.Schedule
 	Lines    []int         // line of each step in the schedule file, for messages
@@ -46,15 +46,14 @@ type Result struct {
 }
 
 var (
-	// ErrCannotForce means that a step is impossible on real servers, so the replay says nothing
-	// about the schedule.
+	// ErrCannotForce means that a step is impossible on real servers, so the replay proves nothing.
 	ErrCannotForce = errors.New("replay: the schedule cannot be forced")
-	// ErrTooSlow means that a lease or a deadline ended too early, so something other than the
-	// schedule was executed.
+	// ErrTooSlow means that a lease or a deadline ended too early, so the replay did not follow the
+	// schedule.
 	ErrTooSlow = errors.New("replay: the machine was too slow for the schedule")
 )
 
-// maxAttempts limits how often a schedule is replayed if the machine is too slow.
+// maxAttempts limits how often a schedule is repeated if the machine is too slow.
 const maxAttempts = 10
 
 // Run starts a local stack and replays the schedule there. Its errors may wrap ErrCannotForce or
@@ -71,7 +70,7 @@ func Run(ctx context.Context, cfg Config) (res Result, err error) {
 	return r.run(ctx)
 }
 
-// run replays the schedule, and tries again if the machine was too slow.
+// run replays the schedule. If the machine was too slow, it tries again.
 func (r *replayer) run(ctx context.Context) (res Result, err error) {
 	for n := 1; ; n++ {
 		res, err = r.attempt(ctx)
@@ -82,7 +81,7 @@ func (r *replayer) run(ctx context.Context) (res Result, err error) {
 	}
 }
 
-// replayer holds the servers and instances for a replay.
+// replayer contains the servers and instances for a replay.
 type replayer struct {
 	Config
 	stack   *stack.Stack
@@ -122,7 +121,7 @@ func open(ctx context.Context, cfg Config) (_ *replayer, err error) {
 	return r, err
 }
 
-// guard returns the guard in the schedule, or the default of another strategy.
+// guard returns the guard in the schedule, or the default guard if the strategy is another one.
 func (cfg Config) guard() order.Guard {
 	if cfg.usesOwnStrategy() {
 		return order.Guard(cfg.Schedule.Guard)
@@ -142,8 +141,8 @@ func (cfg Config) instances() int {
 	return most
 }
 
-// connect opens clients for the lock servers, and proxies to those that the schedule takes down. It
-// returns the settings of the instances.
+// connect opens clients for the lock servers. It also opens proxies for the servers that the
+// schedule takes down. It returns the settings of the instances.
 func (r *replayer) connect() (fleet.Setup, error) {
 	s := r.Schedule
 	to := r.stack.Addresses
@@ -180,7 +179,7 @@ func (cfg Config) quorumNodes() int {
 	return max(len(nodes), 3)
 }
 
-// close stops everything that open started, even if open failed.
+// close stops everything that open has started, even if open failed.
 func (r *replayer) close() error {
 	var errs []error
 	for _, client := range r.servers {
@@ -200,7 +199,7 @@ func (r *replayer) close() error {
 
 func (r *replayer) say(format string, args ...any) { fmt.Fprintf(r.Out, format+"\n", args...) }
 
-// check returns an error if the schedule cannot be replayed, without starting servers.
+// check returns an error if it can tell without servers that the schedule cannot be replayed.
 func (cfg Config) check() error {
 	if proofs[cfg.Schedule.Property] == nil {
 		return fmt.Errorf("%w: its property is %q, but on real servers only these can be judged: %v",

@@ -19,8 +19,8 @@ type Part struct {
 	Answers string // file with the answers to the shard's requests, in vegeta's encoding
 }
 
-// maxApart is the largest difference of two clocks at which times of different processes are
-// compared.
+// maxApart is the largest difference between two clocks at which times of different processes can
+// be compared.
 const maxApart = time.Second
 
 // Merge combines the results of all processes that shared a load.
@@ -29,8 +29,7 @@ type Merge struct {
 	Parts []Part
 }
 
-// New returns the merge of these parts. lost contains the reason for each missing part, by its
-// index.
+// New returns the merge of these parts. lost maps the index of each missing part to the reason.
 func New(count int, parts []Part, lost map[int]string) *Merge {
 	m := &Merge{Merged{Count: count}, parts}
 	has := map[int]bool{}
@@ -51,7 +50,7 @@ func New(count int, parts []Part, lost map[int]string) *Merge {
 	return m
 }
 
-// Apart returns a message if two clocks differ too much to compare times, or "".
+// Apart returns a message if two clocks differ too much to compare times, or else "".
 func (m Merged) Apart() string {
 	if m.ClocksApartMS <= float64(maxApart.Milliseconds()) {
 		return ""
@@ -59,7 +58,7 @@ func (m Merged) Apart() string {
 	return fmt.Sprintf("the clocks of two shards differ by %.1f s, so latencies and the order of requests are unknown: set the clocks", m.ClocksApartMS/1000)
 }
 
-// Began returns when the first process began, by the clock of the database.
+// Began returns when the first process began, by the database's clock.
 func (m *Merge) Began() (first time.Time) {
 	for i, p := range m.Parts {
 		if began := p.BeganAt.Add(-p.ahead()); i == 0 || began.Before(first) {
@@ -71,9 +70,9 @@ func (m *Merge) Began() (first time.Time) {
 
 func (r Record) ahead() time.Duration { return time.Duration(r.ClockMS * float64(time.Millisecond)) }
 
-// Replay calls each with every recorded answer and its due time, by the clock of the database. It
-// alternates between the parts, so that the answers for one order come close together. newPlan
-// returns the whole plan.
+// Replay calls each for every recorded answer, with its due time by the database's clock. It reads
+// all parts in turn, so that the answers for one order are close together. newPlan returns the plan
+// of the whole load.
 func (m *Merge) Replay(cfg load.Config, newPlan func() *load.Plan, each func(r *vegeta.Result, due time.Time) error) error {
 	readers := make([]*reader, len(m.Parts))
 	for i, p := range m.Parts {
@@ -114,8 +113,8 @@ type reader struct {
 	count  int
 }
 
-// next returns the next answer, with its time by the clock of the database. It returns io.EOF at
-// the end.
+// next returns the next answer, with its time by the database's clock. It returns io.EOF at the
+// end.
 func (r *reader) next() (*vegeta.Result, error) {
 	result := new(vegeta.Result)
 	err := r.decode(result)

@@ -1,8 +1,8 @@
-// Package shard splits a load over several processes or machines (shards), and combines their
+// Package shard splits a load among several processes or machines (shards), and combines their
 // results.
 //
 // Every shard makes the same plan from the same seed and sends its share. A merge judges the
-// answers as if one process had sent everything. Start at Shard and Merge.
+// answers as if one process had sent everything. Start reading at Shard and Merge.
 package shard
 
 import (
@@ -15,7 +15,7 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// Shard is one share of a load, and the time at which all of them begin.
+// Shard is one share of a load, and the time at which all shares begin.
 type Shard struct {
 	load.Share
 	Start time.Time
@@ -24,7 +24,7 @@ type Shard struct {
 // maxCount limits the number of shares.
 const maxCount = 1000
 
-// Parse parses a share I/N, where I is from 0 to N-1.
+// Parse parses a share in the form I/N, where I is from 0 to N-1.
 func Parse(text string) (load.Share, error) {
 	index, count, _ := strings.Cut(text, "/")
 	i, err1 := strconv.Atoi(index)
@@ -54,7 +54,7 @@ func ParseStart(text string) (time.Time, error) {
 	return t, nil
 }
 
-// Record describes a share and the clock of its process, for the merge.
+// Record describes a share and the clock of its process, as the merge needs it.
 type Record struct {
 	Index   int       `json:"index"`
 	Count   int       `json:"count"`
@@ -65,8 +65,8 @@ type Record struct {
 // Merged describes the shares of a merged result.
 type Merged struct {
 	Count int `json:"count"`
-	// Lost lists the shares without a result, with the reasons. It is empty if the result is
-	// complete.
+	// Lost lists the shares whose results are missing, with the reasons. It is empty if the result
+	// is complete.
 	Lost []string `json:"lost,omitempty"`
 	// ClocksApartMS is the largest difference between two clocks.
 	ClocksApartMS float64 `json:"clocks_apart_ms"`

@@ -1,5 +1,5 @@
-// Package stat computes how reliable a few noisy measurements are, with medians and ranks. It
-// assumes nothing about their distribution.
+// Package stat computes how reliable a few noisy measurements are. It uses medians and ranks, and
+// assumes nothing about the distribution.
 package stat
 
 import (
@@ -11,11 +11,11 @@ import (
 // Interval is a median with its 95 % confidence interval.
 type Interval struct{ Median, Low, High float64 }
 
-// Enough is the smallest number of values with a 95 % interval.
+// Enough is the smallest number of values that gives a 95 % interval.
 const Enough = 6
 
-// Median returns the median with a 95 % confidence interval, according to the sign test (Hahn and
-// Meeker, Statistical Intervals, 5.2). For fewer than Enough values, the interval is their range.
+// Median returns the median with a 95 % confidence interval, from the sign test (Hahn and Meeker,
+// Statistical Intervals, 5.2). If there are fewer than Enough values, the interval is their range.
 // Without values, the result is NaN.
 func Median(values []float64) Interval {
 	n := len(values)
@@ -31,8 +31,8 @@ func Median(values []float64) Interval {
 	return Interval{median, v[k], v[n-1-k]}
 }
 
-// tail returns how many of n values lie below the interval, and as many above. It is the largest k
-// for which n coins show at most k heads with a probability of 2.5 % or less.
+// tail returns how many of n values lie below the interval. The same number lies above it. It is
+// the largest k for which n coins show at most k heads with a probability of 2.5 % or less.
 func tail(n int) int {
 	p := math.Pow(0.5, float64(n)) // probability of exactly i heads
 	sum := 0.0
@@ -44,7 +44,7 @@ func tail(n int) int {
 	}
 }
 
-// Ratio returns the median of a[i]/b[i]. Dividing values of the same round cancels changes in the
+// Ratio returns the median of a[i]/b[i]. Dividing values from the same round cancels changes in the
 // machine's speed.
 func Ratio(a, b []float64) Interval {
 	ratios := make([]float64, min(len(a), len(b)))
@@ -54,10 +54,10 @@ func Ratio(a, b []float64) Interval {
 	return Median(ratios)
 }
 
-// Misses reports whether the whole interval lies above the bound.
+// Misses reports whether the whole interval is above the limit.
 func (i Interval) Misses(atMost float64) bool { return i.Low > atMost }
 
-// String formats the interval, as in "1.046 [1.010, 1.093]".
+// String formats the interval, such as "1.046 [1.010, 1.093]".
 func (i Interval) String() string {
 	return fmt.Sprintf("%.3f [%.3f, %.3f]", i.Median, i.Low, i.High)
 }

@@ -1,5 +1,5 @@
-// Package status shows the progress of long work, on a terminal in a single line that it
-// overwrites. Start reading at Line.Step.
+// Package status shows the progress of long work. On a terminal, it overwrites a single line. Start
+// reading at Line.Step.
 package status
 
 import (

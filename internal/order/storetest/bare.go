@@ -1,4 +1,4 @@
-// Package storetest grabs orders without a Store, so that benchmarks can compare a Store with bare
+// Package storetest grabs orders without a Store, so that benchmarks can compare a Store with plain
 // SQL.
 package storetest
 
@@ -23,7 +23,7 @@ const (
 		" VALUES (?, ?, ?, ?, ?, ?, UTC_TIMESTAMP(6))"
 )
 
-// BareDB opens a pool of database/sql with this size.
+// BareDB opens a pool of connections with this size, using only database/sql.
 func BareDB(b testing.TB, dsn string, size int, interpolate bool) *sql.DB {
 	cfg, err := mysql.ParseDSN(dsn)
 	if err != nil {

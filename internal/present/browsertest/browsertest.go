@@ -25,7 +25,7 @@ var programs = []string{"chromium", "chromium-browser", "google-chrome", "/Appli
 // Browser is a headless Chromium that runs until its test ends.
 type Browser struct{ ctx context.Context }
 
-// New starts a Browser. Without Chromium, it skips the test, or fails it if
+// New starts a Browser. If there is no Chromium, it skips the test, or lets it fail if
 // GRABLAB_REQUIRE_SERVERS=1.
 func New(t *testing.T) *Browser {
 	t.Helper()
@@ -62,7 +62,7 @@ func New(t *testing.T) *Browser {
 	return &Browser{ctx}
 }
 
-// Look is the size of the window and the user's preferences.
+// Look contains the size of the window and the user's preferences.
 type Look struct {
 	Width, Height int  // the default is 1280 x 900
 	Dark          bool // the user prefers dark colours
@@ -186,8 +186,8 @@ func (p *Page) Click(selector string) {
 	p.find(func() chromedp.Action[chromedp.Void] { return chromedp.Click(chromedp.CSS(selector)) })
 }
 
-// find performs an action on an element. It tries again if the page has replaced the element
-// meanwhile.
+// find performs an action on an element. If the page has replaced the element in the meantime, find
+// tries again.
 func (p *Page) find(action func() chromedp.Action[chromedp.Void]) {
 	p.t.Helper()
 	within(p, func(ctx context.Context) (none struct{}, err error) {
@@ -205,7 +205,7 @@ func (p *Page) find(action func() chromedp.Action[chromedp.Void]) {
 	})
 }
 
-// isReplacedElement reports whether Chromium failed because the element is no longer in the page.
+// isReplacedElement reports whether err means that the element is no longer in the page.
 func isReplacedElement(err error) bool {
 	for _, text := range []string{"Could not find node with given id", "No node with given id found", "Node is detached from document", "Could not compute box model", "Node does not have a layout object"} {
 		if strings.Contains(err.Error(), text) {
@@ -239,7 +239,7 @@ func (p *Page) Await(what, expression string) {
 	}
 }
 
-// Press presses keys, which have names in chromedp's package kb.
+// Press presses the given keys. Package kb of chromedp has names for special keys.
 func (p *Page) Press(keys string) {
 	p.t.Helper()
 	p.Do(chromedp.KeyEvent(keys))
@@ -255,7 +255,7 @@ func (p *Page) Fits() {
 	}
 }
 
-// Screenshot saves an image of the page in the folder that GRABLAB_SCREENSHOTS names, if any.
+// Screenshot saves an image of the page in the folder GRABLAB_SCREENSHOTS, if it is set.
 func (p *Page) Screenshot(name string) {
 	p.t.Helper()
 	dir := os.Getenv("GRABLAB_SCREENSHOTS")

@@ -25,7 +25,8 @@ type Comparison struct {
 	Kind   string `json:"kind"` // "run", "bench"
 	Old    Side   `json:"old"`
 	New    Side   `json:"new"`
-	// Unlike lists differences of environments and settings, which may explain different figures.
+	// Unlike lists differences between environments and settings, which may explain different
+	// figures.
 	Unlike  []string `json:"unlike"`
 	Cells   int      `json:"cells"`   // for runs: the number of cells that both have
 	Changes []Change `json:"changes"` // the verdicts that differ
@@ -61,8 +62,8 @@ type Cost struct {
 	Figure string   `json:"figure"` // name of the figure, with its unit
 	Old    Measured `json:"old"`
 	New    Measured `json:"new"`
-	// The ratio to the floor (the bare requests, without a lock) in each round. A slower machine
-	// then does not look like a slower lock.
+	// OldRatio and the following fields compare the figure with the floor (requests without a lock)
+	// in the same round. A slower machine then does not look like a slower lock.
 	OldRatio *float64 `json:"old_ratio_to_floor"`
 	NewRatio *float64 `json:"new_ratio_to_floor"`
 	Change   *float64 `json:"change"` // the new value divided by the old one; nil if a value is unknown or 0
@@ -99,7 +100,7 @@ const (
 	noticeable = 0.01 // smaller relative changes are ignored
 )
 
-// Worse reports whether any verdict has changed or any cost has become slower.
+// Worse reports whether any verdict has changed or any cost has increased.
 func (c *Comparison) Worse() bool {
 	return len(c.Changes) > 0 || c.count(Slower) > 0
 }
@@ -146,8 +147,8 @@ func (c *Comparison) Summary() string {
 	return strings.Join(parts, "; ")
 }
 
-// judge sets the answer for every cost. It tests the costs from the smallest p on, with a threshold
-// that grows from test to test (Holm 1979).
+// judge sets the answer for every cost. It tests the costs by increasing p, with a threshold that
+// grows with each test (Holm 1979).
 func (c *Comparison) judge() {
 	c.Alpha = alpha
 	var tested []*Cost
@@ -190,7 +191,7 @@ func (c *Comparison) judge() {
 	}
 }
 
-// leastP returns the smallest p that the test can give for samples of these sizes.
+// leastP returns the smallest p that is possible with samples of these sizes.
 func leastP(n, m int) float64 {
 	ways := 1.0 // binomial(n+m, n)
 	for i := 1; i <= n; i++ {
@@ -199,8 +200,8 @@ func leastP(n, m int) float64 {
 	return 2 / ways
 }
 
-// enough returns how many measurements each side needs to show a difference in this number of
-// tests.
+// enough returns how many measurements each side needs if this many tests should be able to show a
+// difference.
 func enough(tests int) int {
 	n := 1
 	for leastP(n, n) > alpha/float64(tests) {
@@ -217,7 +218,8 @@ func medianOf(values []float64) float64 {
 	return benchmath.AssumeNothing.Summary(sample(values), 0.95).Center
 }
 
-// measure returns the median and the confidence interval, or an empty result without values.
+// measure returns the median and its confidence interval, or an empty result if there are no
+// values.
 func measure(values []float64) Measured {
 	if len(values) == 0 {
 		return Measured{}

@@ -15,7 +15,7 @@ const (
 	ofBenches = "bench"
 )
 
-// Runs compares two runs cell by cell. The paths name them in the report.
+// Runs compares two runs cell by cell. The report names them by their paths.
 func Runs(oldPath string, old *experiment.Run, newPath string, now *experiment.Run) *Comparison {
 	c := begin(ofRuns)
 	c.Old = Side{oldPath, old.StartedAt, old.Environment.Commit, old.Complete}
@@ -45,7 +45,7 @@ func Runs(oldPath string, old *experiment.Run, newPath string, now *experiment.R
 	return c
 }
 
-// Benches compares two benchmarks for each lock and case.
+// Benches compares two benchmarks, for each lock and case.
 func Benches(oldPath string, old *lockbench.Result, newPath string, now *lockbench.Result) *Comparison {
 	c := begin(ofBenches)
 	c.Old = Side{oldPath, old.StartedAt, old.Environment.Commit, old.Complete}
@@ -78,7 +78,7 @@ func begin(kind string) *Comparison {
 	}
 }
 
-// costOf compares the cost of a lock in one case. For the floor, it compares the times, which show
+// costOf compares the cost of a lock in one case. For the floor, it compares times, which show
 // whether the machine has changed.
 func costOf(a, b lockbench.Cost) Cost {
 	x := Cost{
@@ -96,7 +96,7 @@ func costOf(a, b lockbench.Cost) Cost {
 	return x
 }
 
-// figure is a cost of cells without a fault, and how to read it.
+// figure is a cost of cells without a fault, together with a function that reads it.
 type figure struct {
 	name string
 	more bool // whether a larger value is better
@@ -109,7 +109,7 @@ var loadFigures = []figure{
 	{"answers a second", true, repetitions(func(r experiment.Repetition) *float64 { return r.CompletedRPS }, func(c experiment.Cell) *float64 { return c.CompletedRPS })},
 }
 
-// peakFigures contains the only cost of a search for the highest rate.
+// peakFigures contains the cost that a search for the highest rate measures.
 var peakFigures = []figure{{"highest rate held, a second", true, func(c experiment.Cell) []float64 {
 	if c.Peak == nil {
 		return nil
@@ -198,7 +198,7 @@ func configs(a, b experiment.RunConfig) []string {
 	)
 }
 
-// settings lists how the settings of common cells differ.
+// settings lists the different settings of cells that both runs have.
 func settings(old, now *experiment.Run) (unlike []string) {
 	for _, a := range old.Cells {
 		b := find(now, a)
@@ -224,7 +224,7 @@ func number(x *float64) string {
 	return fmt.Sprint(*x)
 }
 
-// differ returns "what: a, now b" if a and b differ, or nothing.
+// differ returns "what: a, now b" if a and b differ, or else nil.
 func differ[T comparable](what string, a, b T) []string {
 	if a == b {
 		return nil

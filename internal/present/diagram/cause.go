@@ -10,21 +10,21 @@ import (
 	"strings"
 )
 
-// Cause explains why the order ended in this way, with words and arrows.
+// Cause explains in words and with arrows why the order ended in this way.
 type Cause struct {
 	Text map[string]string `json:"text"` // one sentence for each language: en, zh, ja
-	// Arrows connect facts in the drawing, from cause to effect.
+	// Arrows lead from causes to effects in the drawing.
 	Arrows [][2]Point `json:"arrows,omitempty"`
 }
 
-// A Point is a position in the drawing: a lane, a row in the lane, and a time.
+// A Point is a position in the drawing, which consists of a lane, a row and a time.
 type Point struct {
 	Lane int     `json:"lane"`
 	Row  int     `json:"row"`
 	At   float64 `json:"at"`
 }
 
-// phrases contains the phrase for each kind of fact in each language.
+// phrases contains the phrase for each kind of fact, in each language.
 var phrases = func() (all map[string]map[string]string) {
 	if err := json.Unmarshal([]byte(causeJSON), &all); err != nil {
 		panic(err) // cannot fail, because the text is embedded
@@ -35,7 +35,7 @@ var phrases = func() (all map[string]map[string]string) {
 //go:embed cause.json
 var causeJSON string
 
-// fact is one part of an explanation. Its kind, what, is a key of phrases.
+// fact is one part of an explanation. what names its phrase.
 type fact struct {
 	what       string
 	who, other *driverRow // nil if the fact concerns no driver
@@ -43,15 +43,14 @@ type fact struct {
 	fault      string
 }
 
-// driverRow is a row of the diagram, which shows one driver at one instance.
+// driverRow is a row of the diagram for one driver at one instance.
 type driverRow struct {
 	Row
 	Point
 	lane Lane
 }
 
-// findCause derives the cause from the diagram. If the diagram does not show enough, there is no
-// cause.
+// findCause finds the cause in the diagram, or none if the diagram does not show enough.
 func (d *Diagram) findCause() {
 	var all []*driverRow
 	for i, l := range d.Lanes {
@@ -84,7 +83,7 @@ func written(all []*driverRow) (writes []fact) {
 
 func byTime(a, b fact) int { return cmp.Compare(a.at, b.at) }
 
-// tooManyWrites explains why there were more writes than units.
+// tooManyWrites explains why more drivers wrote than there were units.
 func (d *Diagram) tooManyWrites(all []*driverRow) []fact {
 	writes := written(all)
 	i := slices.IndexFunc(writes, func(f fact) bool { return f.what == string(Second) })
@@ -127,7 +126,7 @@ func (d *Diagram) tooManyWrites(all []*driverRow) []fact {
 	return append(facts, one, two)
 }
 
-// readsBefore returns the reads of two drivers if both happened before the first write.
+// readsBefore returns the reads of two drivers, if both read before the first of them wrote.
 func readsBefore(one, two fact) []fact {
 	a, okA := one.who.last(Read, one.at)
 	b, okB := two.who.last(Read, two.at)
@@ -140,7 +139,8 @@ func readsBefore(one, two fact) []fact {
 	return reads
 }
 
-// secondGrant explains how b got the lock after a, or returns nil if the drawing does not show it.
+// secondGrant explains how b got the lock after a. It returns nil if the drawing does not show
+// this.
 func (d *Diagram) secondGrant(all []*driverRow, a, b *driverRow, inA, inB Span) (facts []fact) {
 	if released, ok := a.last(Released, inB.From); ok && released.At >= inA.From || inA.To < inB.From && !a.in(inB.From, Fault) {
 		return nil // a had already left, so its grant is not the reason
@@ -170,7 +170,7 @@ func (d *Diagram) secondGrant(all []*driverRow, a, b *driverRow, inA, inB Span) 
 	return append(facts, fact{what: "got", who: b, at: inB.From})
 }
 
-// faultOn returns the first fault that can explain why a second driver got the lock.
+// faultOn returns the first fault that explains why a second driver got the lock.
 func (d *Diagram) faultOn(a *driverRow, from, to float64) (found fact, ok bool) {
 	strikes := func(s Span) bool {
 		return s.Kind == Fault && s.From <= to && s.To >= from && (!ok || s.From < found.at)
@@ -188,7 +188,8 @@ func (d *Diagram) faultOn(a *driverRow, from, to float64) (found fact, ok bool) 
 	return found, ok
 }
 
-// faultOf names the fault of a span. The text of the span begins with the fault or the driver.
+// faultOf returns the fault of a span as a fact. The text of the span begins with the fault or the
+// driver.
 func faultOf(a *driverRow, s Span) fact {
 	name, _, _ := strings.Cut(s.Text, " ")
 	f := fact{what: "struck", who: a, at: s.From, fault: name}
@@ -205,7 +206,7 @@ func faultOf(a *driverRow, s Span) fact {
 	return f
 }
 
-// twoInside explains how a second holder could enter before the first one left.
+// twoInside explains how a second driver could get the lock before the first one had finished.
 func (d *Diagram) twoInside(all []*driverRow) []fact {
 	if d.Lost == nil {
 		return nil
@@ -252,7 +253,7 @@ func (d *Diagram) refusal(all []*driverRow) []fact {
 	return nil
 }
 
-// noWinner explains why no one gets the order after a driver has died or hung.
+// noWinner explains why no driver can get the order after one has died or hung.
 func (d *Diagram) noWinner(all []*driverRow) (facts []fact) {
 	if len(written(all)) > 0 {
 		return nil
@@ -281,7 +282,7 @@ func (d *Diagram) noWinner(all []*driverRow) (facts []fact) {
 	return nil
 }
 
-// span returns the last span of a kind that began by the given time.
+// span returns the last span of a kind that began no later than by.
 func (w *driverRow) span(by float64, kind SpanKind) (found Span, ok bool) {
 	for _, s := range w.Spans {
 		if s.Kind == kind && s.From <= by && (!ok || s.From >= found.From) {
@@ -300,8 +301,8 @@ func covers(spans []Span, at float64, kind SpanKind) bool {
 	return slices.ContainsFunc(spans, func(s Span) bool { return s.Kind == kind && s.From <= at && s.To >= at })
 }
 
-// inside returns when the driver was in the critical section, and whether it believed to hold a
-// lock.
+// inside returns the time in which the driver acted as the holder of the lock. locked reports
+// whether the driver believed to have a lock.
 func (w *driverRow) inside(by float64) (s Span, locked bool) {
 	if s, locked = w.span(by, Believes); !locked {
 		s, _ = w.span(by, Inside)
@@ -309,7 +310,7 @@ func (w *driverRow) inside(by float64) (s Span, locked bool) {
 	return s, locked
 }
 
-// last returns the last mark of a kind by the given time.
+// last returns the last mark of a kind that is no later than by.
 func (w *driverRow) last(kind MarkKind, by float64) (found Mark, ok bool) {
 	for _, m := range w.Marks {
 		if m.Kind == kind && m.At <= by && (!ok || m.At >= found.At) {
@@ -319,11 +320,11 @@ func (w *driverRow) last(kind MarkKind, by float64) (found Mark, ok bool) {
 	return found, ok
 }
 
-// causeless lists facts that do not follow from the fact before them. For example, a driver writes
-// because it read an open order, not because another one has won.
+// causeless lists facts that are not caused by the fact before them. For example, a driver writes
+// because it read an open order, and not because another driver has won.
 var causeless = []string{"won", "too", "unaware", "knew", "oversold", "again", "stopped", "readToo"}
 
-// arrows connects each fact with the next one, if it is the cause. Without a lock, it only connects
+// arrows connects each fact with the next one if it is the cause. Without a lock, it connects only
 // a driver's read with its write.
 func arrows(facts []fact) (all [][2]Point) {
 	add := func(a, b fact) {
@@ -347,7 +348,7 @@ func arrows(facts []fact) (all [][2]Point) {
 	return all
 }
 
-// token names the fencing token with which a driver acted, if its lease had one.
+// token names the fencing token that a driver used, if its lease had one.
 func (f fact) token(phrase string) string {
 	if f.who == nil {
 		return ""
@@ -394,7 +395,8 @@ func (d *Diagram) sentences(facts []fact) map[string]string {
 	return texts
 }
 
-// drawnTwice reports whether a driver was at several instances, so that its name is ambiguous.
+// drawnTwice reports whether a driver was at several instances. In that case, its name is
+// ambiguous.
 func (d *Diagram) drawnTwice(name string) bool {
 	n := 0
 	for _, l := range d.Lanes {

@@ -19,7 +19,7 @@ var (
 	Style string
 )
 
-// Diagram is the content of a drawing, which Script reads as JSON.
+// Diagram is the content of a drawing. Script reads it as JSON.
 type Diagram struct {
 	Title string `json:"title"` // title of the drawing, in one sentence
 	Scale Scale  `json:"scale"`
@@ -58,8 +58,8 @@ type Row struct {
 	Marks []Mark `json:"marks,omitempty"`
 }
 
-// Span is a state between two positions. If Open is true, the end is unknown, and To is the last
-// possible one.
+// Span is a state between two positions. If Open is true, the real end is unknown, and To is the
+// latest possible end.
 type Span struct {
 	Kind SpanKind `json:"k"`
 	From float64  `json:"f"`
@@ -124,11 +124,11 @@ type Step struct {
 	Text  string  `json:"text"`
 	Lost  bool    `json:"lost,omitempty"` // whether the property breaks at this step
 
-	// Only for a run: what the driver believes after this step, and what is true.
+	// Believed is what the driver believes after this step. Both fields are only set for a run.
 	Believed string `json:"believed,omitempty"`
 	True     string `json:"true,omitempty"`
-	// Only for a schedule: who believes to hold the lock, who holds it, and what the servers
-	// contain.
+	// The following fields are only set for a schedule. They say who believes to hold the lock, who
+	// really holds it, and what the servers store.
 	Believes []string `json:"believes,omitempty"`
 	Holds    []string `json:"holds,omitempty"`
 	Stores   []string `json:"stores,omitempty"`

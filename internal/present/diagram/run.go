@@ -14,7 +14,7 @@ import (
 	"grablab/internal/history"
 )
 
-// Run holds everything that was recorded about one order.
+// Run contains everything that was recorded about one order.
 type Run struct {
 	Title     string
 	Fault     catalog.Fault     // the fault that was injected, if any
@@ -35,13 +35,13 @@ type Run struct {
 	Names map[int64]string // other names for drivers; may be nil
 }
 
-// Death records that a process ended. At is a time when the next process was already running.
+// Death records that a process has died. At is a time at which its successor was already running.
 type Death struct {
 	Instance string
 	At       time.Duration
 }
 
-// Key describes a key on a server, which the program looked at repeatedly.
+// Key describes a key on a server that the program has read repeatedly.
 type Key struct {
 	Holders []string      // tokens stored in the key, or the part before the dot that all tokens of the holder share
 	Last    time.Duration // when the key was last seen
@@ -54,10 +54,11 @@ func (k Key) isOf(token string) bool {
 	return token != "" && slices.ContainsFunc(k.Holders, func(h string) bool { return h == token || strings.HasPrefix(token, h+".") })
 }
 
-// removed reports whether the key disappeared before it expired.
+// removed reports whether the key disappeared before its expiry.
 func (k Key) removed() bool { return k.Gone > 0 && (k.Until == history.Endless || k.Gone < k.Until) }
 
-// OfTimeline makes the diagram of a cell's timeline. It returns false if an old run has no events.
+// OfTimeline makes the diagram for a cell's timeline. It returns false for old runs, which have no
+// events.
 func OfTimeline(t *check.Timeline, title string, fault catalog.Fault, excludes catalog.Exclusion, outlives bool) (Diagram, bool) {
 	if t == nil || len(t.Events) == 0 {
 		return Diagram{}, false
@@ -105,7 +106,7 @@ func OfRun(r Run) Diagram {
 	return b.diagram()
 }
 
-// builder follows the drivers through the events, and collects the rows of the diagram.
+// builder follows the drivers from event to event, and collects the rows of the diagram.
 type builder struct {
 	Run
 	origin      time.Duration
@@ -129,7 +130,8 @@ type track struct {
 	weight   int // importance of the driver if its lane has too many drivers
 	last     float64
 
-	// The time when each state began, or NaN if the driver is not in that state.
+	// The following times say when each state began. NaN means that the driver is not in that
+	// state.
 	asks, waits, believes, struck float64
 	fence                         uint64 // the fencing token of the lease that the driver believes to hold
 	struckAt                      string
@@ -137,7 +139,7 @@ type track struct {
 	kept                          *heldLease // the lease that stays on the server after the driver has died
 }
 
-// heldLease is a lease of a driver. Its end is NaN if it is unknown, and infinite if it never
+// heldLease is a lease of a driver. Its end is NaN if unknown, or infinite if the lease never
 // expires.
 type heldLease struct {
 	from, end float64
@@ -148,7 +150,7 @@ var none = math.NaN()
 
 func is(since float64) bool { return !math.IsNaN(since) }
 
-// at converts a time to a position in ms, rounded to microseconds.
+// at converts a time to a position in ms, which is rounded to microseconds.
 func (b *builder) at(t time.Duration) float64 {
 	return math.Round(float64(t-b.origin)/float64(time.Microsecond)) / 1000
 }
@@ -167,7 +169,7 @@ func (b *builder) track(e history.Event) *track {
 
 func (b *builder) locks() bool { return b.Excludes != catalog.NoExclusion }
 
-// add updates the state of the driver after an event, and draws spans and marks.
+// add applies an event to its driver, and draws spans and marks.
 func (b *builder) add(e history.Event) {
 	now := b.at(e.T)
 	if was, known := b.incarnation[e.Instance]; known && e.Incarnation > was {
@@ -246,8 +248,8 @@ func (b *builder) acquire(t *track, e history.Event, now float64) {
 	}
 }
 
-// seenEnd returns the end of a lease according to its key on the server. It returns NaN if the
-// lease may have been renewed or removed after the last look.
+// seenEnd returns when a lease ended according to its key on the server. It returns NaN if the
+// lease may have been renewed or removed after the last reading.
 func (b *builder) seenEnd(token string) float64 {
 	k := b.key(token)
 	switch {
@@ -262,7 +264,7 @@ func (b *builder) seenEnd(token string) float64 {
 	}
 }
 
-// key returns the key with this token, or nil if none or several were seen.
+// key returns the key with this token. It returns nil if there is none, or more than one.
 func (b *builder) key(token string) (found *Key) {
 	for i, k := range b.Keys {
 		switch {
@@ -276,7 +278,7 @@ func (b *builder) key(token string) (found *Key) {
 	return found
 }
 
-// leaseEnd returns the end of the lease in the event, or NaN if there is none.
+// leaseEnd returns the end of the lease that e grants, or NaN if it grants none.
 func (b *builder) leaseEnd(e history.Event, now float64) float64 {
 	switch {
 	case e.Lease > 0:
@@ -324,7 +326,7 @@ func (b *builder) claim(t *track, e history.Event, now float64) {
 	}
 }
 
-// readings describes the answer to a read. Old records have no such code.
+// readings maps the code of a read to a description.
 var readings = map[history.Code]string{
 	history.Open:  "its read returns: the order was open when the database read it",
 	history.Taken: "its read returns: the order was already taken",
@@ -383,7 +385,7 @@ func (b *builder) endFault(t *track, now float64, open bool) {
 	t.struck = none
 }
 
-// died ends all spans of an instance whose process died before now.
+// died ends all spans of an instance whose process has died.
 func (b *builder) died(instance string, now float64) {
 	for _, t := range b.tracks {
 		if t.instance != instance || !is(t.asks) && !is(t.believes) && !is(t.waits) {
@@ -400,8 +402,8 @@ func (b *builder) died(instance string, now float64) {
 	}
 }
 
-// keep decides what happens to the lock of a dead driver. A key on a server stays until it expires,
-// while a lock in the process ends with it.
+// keep decides whether the lock of a dead driver stays. A key on a server stays until it expires,
+// but a lock in the process does not.
 func (b *builder) keep(t *track, now float64) {
 	h := t.held
 	switch {
@@ -417,7 +419,7 @@ func (b *builder) keep(t *track, now float64) {
 	}
 }
 
-// endKept ends the span of a dead driver's key when it expires, or at now if that is earlier.
+// endKept ends the span of a dead driver's key at its expiry, or at now if that is earlier.
 func (b *builder) endKept(t *track, now float64) {
 	h := t.kept
 	if h == nil {
@@ -436,7 +438,7 @@ func (t *track) mark(k MarkKind, at float64, text string) {
 	t.row.Marks = append(t.row.Marks, Mark{Kind: k, At: at, Text: text})
 }
 
-// withToken names the fencing token of a lease, if it has one.
+// withToken returns a text that names the fencing token of a lease, if it has one.
 func withToken(token uint64) string {
 	if token == 0 {
 		return ""
@@ -457,8 +459,8 @@ func (t *track) endWait(now float64) {
 	t.waits, t.asks = none, none
 }
 
-// endBelief ends the span in which a driver believes to hold the lock. The part after the loss is
-// marked as a gap.
+// endBelief ends the span in which a driver believes to hold the lock. It marks the time after the
+// loss as a gap.
 func (b *builder) endBelief(t *track, now float64) {
 	if !is(t.believes) {
 		return
@@ -476,8 +478,8 @@ func (b *builder) endBelief(t *track, now float64) {
 	t.gap(from, now, false)
 }
 
-// gap draws the time in which a driver did not know that it had lost the lock. from is the time
-// when it got the lock.
+// gap draws the time for which a driver did not notice that it had lost the lock. from is when it
+// got the lock.
 func (t *track) gap(from, now float64, open bool) {
 	for _, s := range t.row.Spans {
 		if s.Kind == Holds && s.From == from && s.To < now {
@@ -487,7 +489,7 @@ func (t *track) gap(from, now float64, open bool) {
 	}
 }
 
-// endHold ends the span of a lease when it expires, or at now if that is earlier.
+// endHold ends the span of a lease at its expiry, or at now if that is earlier.
 func (b *builder) endHold(t *track, now float64, released bool) {
 	h := t.held
 	if h == nil {
@@ -544,8 +546,8 @@ func (b *builder) diagram() Diagram {
 	return d
 }
 
-// silence returns the longest part of a pause without an event of the instance, because its process
-// may only have been stopped then. Other drivers may act before and after.
+// silence returns the longest time without an event from the instance during a pause, because the
+// process may have been stopped only then.
 func (b *builder) silence(instance string, pause Span) Span {
 	longest, last := pause, pause.From
 	longest.To = pause.From
@@ -617,7 +619,7 @@ func (b *builder) finish(t *track) {
 	}
 }
 
-// shown reports whether a driver gets a row. If there are too many, the drivers with the highest
+// shown reports whether a driver gets a row. If there are too many drivers, those with the highest
 // weight do.
 func (b *builder) shown(t *track) bool {
 	before, seen := 0, false
@@ -647,8 +649,8 @@ func (b *builder) steps(d *Diagram) {
 	}
 }
 
-// place returns the position of the event at the time of a step. Both were rounded differently, so
-// the step would otherwise lie beside its event.
+// place returns the position of the event that belongs to a step. The two times are rounded
+// differently, so the step would otherwise be beside its event.
 func (b *builder) place(ms float64) float64 {
 	for _, e := range b.Events {
 		if at := b.at(e.T); math.Abs(at-ms) < 0.0025 {
@@ -709,7 +711,7 @@ func nth(n int) string {
 
 func round(ms float64) float64 { return math.Round(ms*1000) / 1000 }
 
-// forMS formats milliseconds, with two decimals below 10 ms.
+// forMS formats milliseconds, with two decimals if below 10 ms.
 func forMS(ms float64) string {
 	if ms < 10 {
 		return strconv.FormatFloat(ms, 'f', 2, 64) + " ms"

@@ -9,8 +9,8 @@ import (
 	"grablab/internal/tap"
 )
 
-// OfSchedule makes the diagram of a schedule. units is the number of units of the order, where 0
-// means 1. say describes a moment in words.
+// OfSchedule makes the diagram of a schedule. units is how many units the order has, and 0 means 1.
+// say describes a moment in words.
 func OfSchedule(title string, actors []schedule.Actor, units int, moments []explore.Moment, say func(explore.Moment) string) Diagram {
 	d := Diagram{Title: title, Scale: InSteps, End: float64(len(moments)), Units: units}
 	for _, a := range actors {
@@ -91,8 +91,7 @@ func rowOf(a schedule.Actor, units int, moments []explore.Moment, say func(explo
 	return r
 }
 
-// stretches returns the start and the end of each series of moments for which the predicate is
-// true.
+// stretches returns the beginning and the end of each series of moments for which is returns true.
 func stretches(moments []explore.Moment, is func(explore.Moment) bool) (all [][2]float64) {
 	from := -1
 	for i, m := range moments {
@@ -110,8 +109,8 @@ func stretches(moments []explore.Moment, is func(explore.Moment) bool) (all [][2
 	return all
 }
 
-// insideOf returns the span in which the actor of a strategy without a lock is inside. It returns
-// false if the strategy has a lock: then an actor asks a server for it, or believes to hold it.
+// insideOf returns the span in which an actor without a lock works on the order. It returns false
+// if the strategy has a lock.
 func insideOf(a schedule.Actor, moments []explore.Moment) (s Span, ok bool) {
 	from, to := -1, -1
 	for i, m := range moments {
@@ -146,7 +145,7 @@ func waitOf(a schedule.Actor, moments []explore.Moment) (s Span, ok bool) {
 	return Span{Kind: Waits, From: at(max(from, 0)), To: at(max(to, 0)), Text: a.Name + " asks for the lock"}, from >= 0 && to > from
 }
 
-// struckOf returns the spans in which the actor is paused, hangs or is dead.
+// struckOf returns the spans in which the actor is paused, hanging or dead.
 func struckOf(a schedule.Actor, moments []explore.Moment) (spans []Span) {
 	end := float64(len(moments))
 	from := -1
@@ -168,7 +167,7 @@ func struckOf(a schedule.Actor, moments []explore.Moment) (spans []Span) {
 	return spans
 }
 
-// markOf returns the mark of a moment for an actor, and false if there is none.
+// markOf returns the mark that a moment has in an actor's row, or false if there is none.
 func markOf(a schedule.Actor, units int, m, before explore.Moment) (k MarkKind, ok bool) {
 	dies := m.Step.Kind == schedule.InstanceDies && m.Step.Instance == a.Instance
 	if m.Step.Actor != a.Name && !dies {
@@ -200,7 +199,7 @@ func markOf(a schedule.Actor, units int, m, before explore.Moment) (k MarkKind, 
 	}
 }
 
-// ends maps the step that begins a fault to the step that ends it.
+// ends maps each step that begins a fault to the step that ends it.
 var ends = map[schedule.Kind]schedule.Kind{schedule.Down: schedule.Up, schedule.CutOff: schedule.Reaches}
 
 // bands returns the spans of steps without an actor, such as the passing of time.

@@ -13,7 +13,7 @@ import (
 	"grablab/internal/present/whichlock"
 )
 
-// files returns a generator for each document that is generated completely.
+// files returns a generator for each document that is completely generated.
 func (g generator) files() map[string]func() (string, error) {
 	return map[string]func() (string, error){
 		"docs/failure-modes.md": g.template("failure-modes"),
@@ -77,7 +77,7 @@ func (g generator) runText(folder string) (string, error) {
 	return fenced(b.String()), err
 }
 
-// matrix returns the table of verdicts with its legend, from the output of loadgen.
+// matrix returns the table of verdicts and its legend, from the output of loadgen.
 func (g generator) matrix() (string, error) {
 	text, err := g.runText("reference-matrix-local")
 	if err != nil {
@@ -91,7 +91,7 @@ func (g generator) matrix() (string, error) {
 	return fenced(text), nil
 }
 
-// choose returns the table in the README with the recommended strategies.
+// choose returns the README's table of recommended strategies.
 func (g generator) choose() (string, error) {
 	sources, err := whichlock.Load(g.root)
 	if err != nil {
@@ -135,7 +135,7 @@ func (g generator) benchBounds() (string, error) {
 	return fenced("Bounds " + text), nil
 }
 
-// A cost is a figure that make prove measures, with its bound.
+// A cost is a figure that make prove measures, together with its limit.
 type cost struct{ What, pattern, Bound, Measured string }
 
 // costs reads the figures in results/prove.txt. If a pattern matches several times, the last one

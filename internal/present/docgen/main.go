@@ -1,6 +1,6 @@
-// Docgen writes the generated documents. These are whole files, such as docs/strategies.md, and
-// blocks between the marks "generated" and "end" in other documents. All text comes from the
-// catalogues, the registry of strategies and the reference runs in results/.
+// Docgen writes the generated documents: whole files such as docs/strategies.md, and blocks between
+// the marks "generated" and "end" in other documents. All text comes from the catalogues, the
+// registry of strategies and the reference runs in results/.
 //
 // Run it with go generate or make generate. Its test fails if a document is stale.
 package main
@@ -49,7 +49,7 @@ func run() error {
 	return nil
 }
 
-// findRoot returns the folder with go.mod, which may be above the working directory.
+// findRoot returns the folder that contains go.mod, which may be above the working directory.
 func findRoot() (string, error) {
 	dir, err := os.Getwd()
 	for err == nil {
@@ -79,7 +79,7 @@ const factsFile = "internal/present/whichlock/facts.json"
 
 var generatedBlock = regexp.MustCompile(`(?s)<!-- generated: (\S+) -->\n(.*?)<!-- end -->`)
 
-// generate returns the texts of all documents with generated parts.
+// generate returns the texts of all documents that have generated parts.
 func (g generator) generate() (map[string]string, error) {
 	texts := map[string]string{}
 	for path, write := range g.files() {

@@ -21,8 +21,7 @@ import (
 //go:embed templates
 var templateFiles embed.FS
 
-// template returns a generator that executes a template, which takes its data from the functions
-// below.
+// template returns a generator that executes a template. The functions below provide its data.
 func (g generator) template(name string) func() (string, error) {
 	return func() (string, error) { return g.execute(name, nil) }
 }
@@ -94,7 +93,7 @@ func (g generator) version(module string) (string, error) {
 	return version, nil
 }
 
-// schedule returns the file with the shortest schedule of a failure mode, or "".
+// schedule returns the file that contains the shortest schedule of a failure mode, or "".
 func (g generator) schedule(mode string) string {
 	file := "internal/explore/testdata/" + mode + ".txt"
 	if _, err := os.Stat(filepath.Join(g.root, file)); err != nil {
@@ -103,7 +102,7 @@ func (g generator) schedule(mode string) string {
 	return file
 }
 
-// brokenBy lists the strategies with a failure mode.
+// brokenBy lists the strategies that have a failure mode.
 func brokenBy(mode string) string {
 	var names []string
 	for _, s := range slices.Concat(lock.Strategies, lock.Peers, lock.KnownBroken) {

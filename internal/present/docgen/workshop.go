@@ -10,8 +10,8 @@ import (
 	"grablab/internal/present/workshop"
 )
 
-// lesson holds the exercises and sentences of the workshop for templates. The facts come from a run
-// on real servers, which TestWorkshopOnServers writes.
+// lesson contains the exercises and sentences of the workshop for use in templates. Its facts come
+// from a run on real servers in TestWorkshopOnServers.
 type lesson struct {
 	Exercises []workshop.Exercise
 
@@ -32,17 +32,17 @@ func (g generator) lesson(lang string) (lesson, error) {
 	return l, err
 }
 
-// Say returns a sentence of an exercise with its values and with links to failure modes.
+// Say returns a sentence of an exercise, with its values and with links to failure modes.
 func (l lesson) Say(e workshop.Exercise, key string) string {
 	f := workshop.Facts{"program": "loadgen", "n": strconv.Itoa(e.Number)}
 	maps.Copy(f, l.facts[e.Number])
 	return linkModes(strings.ReplaceAll(l.texts.Say(fmt.Sprintf("%d.%s", e.Number, key), f), "\n", " "))
 }
 
-// OptionsOf returns the letters of an exercise's options.
+// OptionsOf returns the letters of the options in an exercise.
 func (l lesson) OptionsOf(e workshop.Exercise) []string { return strings.Split(e.Options, "") }
 
-// QuestionsOf returns the keys of an exercise's questions: q1, q2 and so on.
+// QuestionsOf returns the keys of the questions in an exercise, such as q1 and q2.
 func (l lesson) QuestionsOf(e workshop.Exercise) (keys []string) {
 	for i := range e.Questions {
 		keys = append(keys, fmt.Sprintf("q%d", i+1))

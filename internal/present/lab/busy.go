@@ -9,7 +9,7 @@ import (
 // errBusy means that the lab must finish other work first.
 var errBusy = errors.New("not now")
 
-// occupation describes the current work. Only one may run at a time, because two would distort each
+// occupation describes the current work. Only one can run at a time, because two would distort each
 // other's results.
 type occupation struct {
 	mu     sync.Mutex
@@ -39,7 +39,7 @@ func (l *Lab) occupy(what string) (release func(), err error) {
 	}), nil
 }
 
-// endWork prevents new work and waits for the current one, whose context must be done.
+// endWork prevents new work and waits for the current work, whose context must have ended.
 func (l *Lab) endWork() {
 	l.busy.mu.Lock()
 	l.busy.closed = true

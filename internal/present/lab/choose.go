@@ -31,7 +31,7 @@ type modeName struct {
 	Name string `json:"name"`
 }
 
-// choose returns the locks that fit the answers in the request's path.
+// choose returns the locks that fit the answers in the path of the request.
 func choose(r *http.Request) (any, error) {
 	var answers []string
 	for _, q := range whichlock.Questions {
@@ -72,7 +72,7 @@ func choose(r *http.Request) (any, error) {
 	return v, nil
 }
 
-// choosePath returns the route of choose, with a path segment for each question.
+// choosePath returns the route of choose, which has a path segment for each question.
 func choosePath() string {
 	var path strings.Builder
 	path.WriteString("GET /api/choose")

@@ -38,29 +38,30 @@ type Config struct {
 	Stack stack.Config
 	Addr  string // loopback address on which the page is served
 
-	// Explore searches the schedules of a strategy. If it is nil, the page lacks this view.
+	// Explore searches for failing schedules of a strategy. If nil, the page does not have this
+	// view.
 	Explore func(context.Context, Search) (report.Found, error)
 	Own     []string // names of the user's own strategies, which can only be explored
-	// Fill runs the cells of a table on separate servers until ctx is done. If it is nil, the page
-	// lacks this view.
+	// Fill runs the cells of a table on separate servers until ctx is done. If nil, the page does
+	// not have this view.
 	Fill func(context.Context, Table, Filling) error
 
-	// Workshop opens a session of the workshop in a language. Its commands write to progress. If it
-	// is nil, the page lacks this view.
+	// Workshop opens a workshop session in a language. Its commands write to progress. If nil, the
+	// page does not have this view.
 	Workshop func(lang string, progress io.Writer) (*workshop.Session, error)
 
 	Ready func(url string)              // called once the page is served
 	Say   func(format string, a ...any) // shows a message to the user
 }
 
-// Search describes a search of the schedules of a strategy.
+// Search describes a search for failing schedules of a strategy.
 type Search struct {
 	Strategy string          `json:"strategy"`
 	Actors   int             `json:"actors"`
 	Faults   []catalog.Fault `json:"faults"`
 }
 
-// Settings holds what the user chose on the page.
+// Settings contains what the user selected on the page.
 type Settings struct {
 	Strategy string        `json:"strategy"`
 	Guard    order.Guard   `json:"guard"` // if empty, the default guard of the strategy
@@ -70,16 +71,16 @@ type Settings struct {
 	Slow     bool          `json:"slow"`            // whether everything runs five times slower
 }
 
-// Faults lists the faults that a lab can inject, which need no proxies.
+// Faults lists the faults that a lab can inject. These faults need no proxies.
 var Faults = catalog.FaultsBy(catalog.Lab)
 
 // units returns the number of units of each order.
 func (s Settings) units() int { return max(s.Units, 1) }
 
-// drivers returns how many drivers want each order: four more than it has units.
+// drivers returns how many drivers want each order.
 func (s Settings) drivers() int { return s.units() - 1 + driversEach }
 
-// The size of a run, and its times.
+// The size of a run and its durations.
 const (
 	ordersAtOnce  = 20
 	driversEach   = 5 // if an order has one unit
@@ -96,7 +97,7 @@ const (
 
 var first = Settings{Strategy: "setnx", Fault: catalog.Pause, Rate: 100, Units: 1}
 
-// errBad means that a request of the page is invalid.
+// errBad means that a request from the page is invalid.
 var errBad = errors.New("bad request")
 
 // Lab is the program behind the page.
@@ -132,8 +133,8 @@ type server struct {
 	seen   []string // names of the locks that the last look found
 }
 
-// Serve runs a lab until ctx is done, and leaves no process or file behind. The page is available
-// before the servers are.
+// Serve runs a lab until ctx is done, and removes all its processes and files. The page is
+// available before the servers are.
 func Serve(ctx context.Context, cfg Config) (err error) {
 	listener, err := net.Listen("tcp", cfg.Addr)
 	if err != nil {
@@ -207,7 +208,7 @@ func (l *Lab) open(ctx context.Context) error {
 	return nil
 }
 
-// close stops the instances before the servers, so that they can release their locks.
+// close stops the instances before the servers, so that they can still release their locks.
 func (l *Lab) close() error {
 	l.op.Lock()
 	defer l.op.Unlock()
@@ -227,7 +228,7 @@ func (l *Lab) close() error {
 	return errors.Join(errs...)
 }
 
-// times returns the durations for the instances, which are longer if the user wants a slow run.
+// times returns the durations for the instances, which are longer if the user selected a slow run.
 func times(s Settings) fleet.Setup {
 	factor := time.Duration(1)
 	if s.Slow {
@@ -236,7 +237,7 @@ func times(s Settings) fleet.Setup {
 	return fleet.Setup{Work: workFor * factor, TTL: leaseFor * factor, Wait: waitFor * factor, Timeout: grabTimeout, Control: true}
 }
 
-// equip restarts the instances with the settings if necessary.
+// equip restarts the instances if the new settings require it.
 func (l *Lab) equip(ctx context.Context, s Settings) error {
 	l.look.Lock()
 	defer l.look.Unlock()
@@ -261,7 +262,7 @@ func (l *Lab) equip(ctx context.Context, s Settings) error {
 	return nil
 }
 
-// Choice is a strategy in the list of the page. Refused says why it cannot be selected.
+// Choice is a strategy that the page lists. Refused says why it cannot be selected.
 type Choice struct {
 	Name    string      `json:"name"`
 	Title   string      `json:"title"`
@@ -325,7 +326,7 @@ func (l *Lab) check(s Settings) error {
 	return nil
 }
 
-// Start ends the current run and starts another one.
+// Start ends the current run and starts a new one.
 func (l *Lab) Start(ctx context.Context, s Settings) error {
 	if err := l.check(s); err != nil {
 		return err
@@ -353,7 +354,7 @@ func (l *Lab) Start(ctx context.Context, s Settings) error {
 	return nil
 }
 
-// Stop ends the current run after the grabs that are running.
+// Stop ends the current run after its running grabs have finished.
 func (l *Lab) Stop() {
 	l.op.Lock()
 	defer l.op.Unlock()
@@ -368,7 +369,7 @@ func (l *Lab) endRun() {
 	}
 }
 
-// guardOf returns the guard of the strategy under these settings.
+// guardOf returns the guard that the strategy has with these settings.
 func guardOf(s Settings) order.Guard {
 	st, err := lock.Find(s.Strategy)
 	if err != nil {

@@ -33,7 +33,7 @@ type Filling struct {
 // mostCells limits the number of cells in a table.
 const mostCells = 200
 
-// matrix is the table that ran last, and its state.
+// matrix is the most recent table and its state.
 type matrix struct {
 	ended sync.WaitGroup
 
@@ -59,7 +59,8 @@ type matrixView struct {
 	Heat    string `json:"heat"` // HTML from report.Heat
 }
 
-// Fill starts to run the cells of a table in the background, unless other work is running.
+// Fill starts to run the cells of a table in the background. If other work is running, it returns
+// an error.
 func (l *Lab) Fill(t Table) error {
 	if l.cfg.Fill == nil {
 		return fmt.Errorf("%w: this lab fills no matrix", errBad)
@@ -100,7 +101,7 @@ func (l *Lab) Fill(t Table) error {
 	return nil
 }
 
-// StopFilling stops the cells. Finished ones remain in the table.
+// StopFilling stops the running cells. The table keeps the finished ones.
 func (l *Lab) StopFilling() {
 	l.matrix.mu.Lock()
 	stop := l.matrix.stop
@@ -164,7 +165,7 @@ func (l *Lab) matrixCell(name string) (any, bool) {
 	}))
 }
 
-// matrixChoices returns the strategies and faults that the user can choose.
+// matrixChoices returns the strategies and faults that the user can select.
 func (l *Lab) matrixChoices() (strategies, faults []choice) {
 	if l.cfg.Fill == nil {
 		return nil, nil
@@ -219,7 +220,7 @@ func among(kind, name string, choices []choice) error {
 	return nil
 }
 
-// lines is an io.Writer that calls a function for each line.
+// lines is an io.Writer that calls a function for each line of text.
 type lines func(string)
 
 func (l lines) Write(b []byte) (int, error) {

@@ -65,7 +65,7 @@ type second struct {
 	doubles   int
 }
 
-// tile holds everything that is known about one order.
+// tile contains everything that is known about one order.
 type tile struct {
 	Tile
 	strategy    lock.Strategy
@@ -83,7 +83,7 @@ type tile struct {
 	struck      bool
 	allAnswered bool
 
-	// The times of the last sale of a unit and of the last refusal.
+	// Times of the last sale of a unit and of the last refusal.
 	sold, refused time.Time
 }
 
@@ -93,7 +93,7 @@ type seenKey struct {
 	diagram.Key
 }
 
-// answered holds the latencies of one answer, measured from the planned and from the actual
+// answered contains the latencies of one answer, from the planned and from the actual time of
 // sending.
 type answered struct {
 	at              time.Time
@@ -110,7 +110,7 @@ func (o *orders) locked(f func()) {
 	f()
 }
 
-// judge sets the state of the order from its ledger rows and answers.
+// judge sets the state of the order according to its ledger rows and answers.
 func (t *tile) judge() {
 	switch {
 	case len(t.rows) > t.Units:
@@ -124,7 +124,7 @@ func (t *tile) judge() {
 	}
 }
 
-// clear removes all orders, and the history of the instances.
+// clear removes all orders and the history of the instances.
 func (o *orders) clear() {
 	o.locked(func() {
 		o.tiles, o.watch, o.totals = nil, 0, totals{}
@@ -132,7 +132,7 @@ func (o *orders) clear() {
 	})
 }
 
-// begin starts a new run without the orders of the last one.
+// begin starts a new run without the orders of the previous one.
 func (o *orders) begin(s Settings) {
 	o.locked(func() {
 		o.settings, o.watch = s, 0
@@ -141,10 +141,9 @@ func (o *orders) begin(s Settings) {
 	})
 }
 
-// setSettings sets the settings for orders that are opened from now on.
 func (o *orders) setSettings(s Settings) { o.locked(func() { o.settings = s }) }
 
-// strike marks the order that the fault hits, and shows it on the page.
+// strike marks the order that the fault hits on the page.
 func (o *orders) strike(id int64) {
 	o.locked(func() {
 		if t := o.find(id); t != nil {
@@ -190,7 +189,7 @@ func (o *orders) add(id int64, byHand bool) {
 	}
 }
 
-// answer records the answer to a driver's grab.
+// answer records the answer to a driver's grab. due is when the grab should have been sent.
 func (o *orders) answer(r *vegeta.Result, due time.Time) {
 	end := r.Timestamp.Add(r.Latency)
 	o.locked(func() {
@@ -219,13 +218,13 @@ func isRefusal(r *vegeta.Result) bool {
 	if r.Code != 0 {
 		return outcomeOf(r) != string(grab.Busy)
 	}
-	// With a refused connection, no request was sent. With an interrupted one, there is no answer
-	// yet.
+	// A refused connection means that no request was sent. After an interrupted one, there is no
+	// answer yet.
 	kind := load.FailureOf(r.Error)
 	return kind != load.Refused && kind != load.Interrupted
 }
 
-// noMore records that the load for some orders has ended, so no more answers will arrive.
+// noMore records that the load for some orders has ended, so they will get no more answers.
 func (o *orders) noMore(id int64, count int) {
 	o.locked(func() {
 		for _, t := range o.tiles {
@@ -236,8 +235,8 @@ func (o *orders) noMore(id int64, count int) {
 	})
 }
 
-// settle judges orders whose drivers all have an answer. The ledger must have been read after the
-// last of them.
+// settle judges orders whose drivers all have an answer. Before the call, the ledger must be read
+// after the last answer.
 func (o *orders) settle(ids []int64) {
 	o.locked(func() {
 		for _, id := range ids {
@@ -253,7 +252,7 @@ func (o *orders) settle(ids []int64) {
 	})
 }
 
-// find returns the tile of an order, or nil if it is no longer shown.
+// find returns the tile of an order, or nil if the page no longer shows it.
 func (o *orders) find(id int64) *tile {
 	i := slices.IndexFunc(o.tiles, func(t *tile) bool { return t.ID == id })
 	if i < 0 {
@@ -262,7 +261,7 @@ func (o *orders) find(id int64) *tile {
 	return o.tiles[i]
 }
 
-// record adds an event of an instance. It also notices when an instance has restarted.
+// record adds an event of an instance. It also detects whether the instance has restarted.
 func (o *orders) record(e history.Event) {
 	o.locked(func() {
 		if last, known := o.started[e.Instance]; known && e.Incarnation > last {
@@ -292,7 +291,7 @@ func (o *orders) record(e history.Event) {
 	})
 }
 
-// key records a lock that was found on a server, with its holders and expiry.
+// key records a lock that was found on a server, including its holders and its expiry.
 func (o *orders) key(k Key, at time.Duration) {
 	o.locked(func() {
 		t := o.find(orderOf(k.Name))
@@ -315,7 +314,7 @@ func (o *orders) key(k Key, at time.Duration) {
 	})
 }
 
-// keyGone records that a lock is no longer on a server.
+// keyGone records that a lock has disappeared from a server.
 func (o *orders) keyGone(server, name string, at time.Duration) {
 	o.locked(func() {
 		if t := o.find(orderOf(name)); t != nil {
@@ -339,7 +338,8 @@ func orderOf(name string) int64 {
 	return id
 }
 
-// tokensOf returns the tokens without the "+" that the strategy handoff adds while drivers wait.
+// tokensOf returns the tokens of the holders without the "+" that the strategy handoff adds while
+// drivers wait.
 func tokensOf(holders []string) (all []string) {
 	for _, h := range holders {
 		all = append(all, strings.TrimSuffix(h, "+"))
@@ -347,8 +347,8 @@ func tokensOf(holders []string) (all []string) {
 	return all
 }
 
-// ledger records the ledger rows of an order. It ignores a reading without more rows, because it
-// may be older.
+// ledger records the ledger rows of an order. If there are no new rows, it ignores the reading,
+// which may be older.
 func (o *orders) ledger(id int64, rows []order.Grab) {
 	o.locked(func() {
 		t := o.find(id)
@@ -376,7 +376,7 @@ func (o *orders) ledger(id int64, rows []order.Grab) {
 	})
 }
 
-// second returns the record for the second of the run at this time, or nil outside of the run.
+// second returns the record of the second that contains at, or nil if no run was active.
 func (o *orders) second(at time.Time) *second {
 	i := int(at.Sub(o.began) / time.Second)
 	if o.began.IsZero() || at.Before(o.began) || i >= maxSeconds {
@@ -408,7 +408,7 @@ func (o *orders) ended(now time.Time) []Second {
 }
 
 // percentile returns a percentile of sorted latencies in milliseconds, or nil if there are too few.
-// For example, the 99th percentile needs 100.
+// For example, the 99th percentile needs 100 of them.
 func percentile(sorted []time.Duration, share float64) *float64 {
 	n := float64(len(sorted))
 	if n == 0 || n*(1-share) < 1-1e-9 && share > 0.5 {
@@ -418,8 +418,8 @@ func percentile(sorted []time.Duration, share float64) *float64 {
 	return &ms
 }
 
-// unsettled returns the first order whose ledger rows may still change, and how many orders follow.
-// It also returns the orders whose drivers all have an answer.
+// unsettled returns the range of orders whose ledger rows may still change. answered lists those of
+// them whose drivers all have an answer.
 func (o *orders) unsettled() (id int64, count int, answered []int64) {
 	o.locked(func() {
 		if len(o.tiles) == 0 {
@@ -436,7 +436,7 @@ func (o *orders) unsettled() (id int64, count int, answered []int64) {
 	return id, count, answered
 }
 
-// drawing returns the diagram of an order. It extends to the present while a grab is running.
+// drawing returns the diagram of an order. While a grab is running, it extends to the present.
 func (o *orders) drawing(id int64) (d diagram.Diagram, ok bool) {
 	var r diagram.Run
 	o.locked(func() {
@@ -475,7 +475,7 @@ func (o *orders) drawing(id int64) (d diagram.Diagram, ok bool) {
 	return diagram.OfRun(r), true
 }
 
-// driverName returns the name of a driver in all texts of the page.
+// driverName returns the name of a driver for use on the page.
 func driverName(id int64) string {
 	if id >= handDriver {
 		return "driver " + string(rune('A'+id-handDriver))
@@ -509,8 +509,7 @@ func (o *orders) snapshot(now time.Time) (s snapshot) {
 	return s
 }
 
-// published records that the pages have received these tiles. Tiles that have changed since then
-// will be sent again.
+// published records that the pages have received these tiles, so that only later changes are sent.
 func (o *orders) published(tiles []Tile) {
 	o.locked(func() {
 		for _, p := range tiles {
@@ -521,7 +520,7 @@ func (o *orders) published(tiles []Tile) {
 	})
 }
 
-// latency returns percentiles of recent latencies, or nil if there was no answer.
+// latency returns percentiles of recent latencies, or nil if there were no answers.
 func (o *orders) latency(now time.Time) *Latency {
 	since := now.Add(-latencyFor)
 	o.answers = slices.DeleteFunc(o.answers, func(a answered) bool { return a.at.Before(since) })

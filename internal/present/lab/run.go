@@ -28,7 +28,7 @@ import (
 )
 
 // run sends drivers to orders in rounds until it is stopped. In each round, it injects the fault
-// into a grab that holds the lock.
+// while a grab holds the lock.
 func (l *Lab) run(s Settings) {
 	ctx, cancel := context.WithCancel(l.ctx)
 	ended := make(chan struct{})
@@ -98,9 +98,9 @@ func (l *Lab) run(s Settings) {
 // beforeClaim is the point of a grab just before the write.
 var beforeClaim = control.Point{Phase: tap.Claim, N: 1}
 
-// strike injects the fault while the first driver of an order is about to write at the first
-// instance. It heals the fault after other drivers have had time to get the lock. If all drivers were
-// sent and none came to that point, it does nothing.
+// strike injects the fault when the first driver of an order is about to write, at the first
+// instance. It heals the fault after other drivers have had time to get the lock. If no driver
+// reaches this point, it does nothing.
 func (l *Lab) strike(ctx context.Context, s Settings, id int64, sent <-chan struct{}) (err error) {
 	if s.Fault == catalog.NoFault {
 		return nil
@@ -160,7 +160,7 @@ func (l *Lab) strike(ctx context.Context, s Settings, id int64, sent <-chan stru
 	return err
 }
 
-// outcomeOf returns the outcome that an answer counts as.
+// outcomeOf returns the outcome as which an answer counts.
 func outcomeOf(r *vegeta.Result) string {
 	if r.Code == 0 {
 		return string(grab.Failed)
@@ -168,14 +168,13 @@ func outcomeOf(r *vegeta.Result) string {
 	return string(target.Own.Meaning(int(r.Code), nil, r.Body).Outcome)
 }
 
-// Hand is an action of the user: to open an order, to let driver a or b grab it, or to let that
-// driver write.
+// Hand is an action of the user, such as opening an order or letting driver a grab it.
 type Hand struct {
 	Do  string `json:"do"`  // "order", "grab", "write"
 	Who string `json:"who"` // "a", "b"
 }
 
-// handDrivers maps the user's drivers to the indexes of their instances.
+// handDrivers maps the user's drivers to their instances.
 var handDrivers = map[string]int{"a": 0, "b": 1}
 
 func handHold(who string) string { return "hand-" + who }
@@ -238,7 +237,7 @@ func grabByHand(url string, id, driver int64) string {
 	return answer
 }
 
-// post sends a request and returns the outcome and the reason.
+// post sends a request and returns the outcome with the reason.
 func post(client *http.Client, url string, body []byte, header http.Header) (string, error) {
 	req, err := http.NewRequest(http.MethodPost, url, bytes.NewReader(body))
 	if err != nil {
@@ -257,7 +256,7 @@ func post(client *http.Client, url string, body []byte, header http.Header) (str
 	return strings.TrimSpace(a.Outcome + " " + a.Reason), nil
 }
 
-// releaseHand lets the user's drivers write, and removes their order.
+// releaseHand lets the user's drivers finish, and removes their order.
 func (l *Lab) releaseHand(ctx context.Context) error {
 	for who, n := range handDrivers {
 		if l.hand == 0 || n >= len(l.fleet.Instances) {

@@ -10,7 +10,7 @@ import (
 	"grablab/internal/catalog"
 )
 
-// sentences holds the phrases for the answer at the top of the page, by language and key.
+// sentences contains the phrases for the answer at the top of the page, by language and key.
 var sentences = func() (all map[string]map[string]string) {
 	if err := json.Unmarshal([]byte(sentencesJSON), &all); err != nil {
 		panic(err) // cannot fail, because the text is embedded
@@ -60,7 +60,7 @@ func summary(s Settings, tiles []Tile, sums totals) (texts map[string]string, al
 	return texts, sums.doubles > 0
 }
 
-// phrase fills the slots of a phrase. slots alternates between names and values.
+// phrase fills in the slots of a phrase. slots contains names and values in turn.
 func phrase(lang, key string, slots ...any) string {
 	var pairs []string
 	for i := 0; i < len(slots); i += 2 {
@@ -97,7 +97,7 @@ func oversoldSentence(t Tile, say func(string, ...any) string) string {
 	return say("double", "id", t.ID, "rows", len(t.Rows), "who", join(ids, say))
 }
 
-// join joins names with commas, and with "and" before the last.
+// join joins names with commas, and the last one with "and".
 func join(names []string, say func(string, ...any) string) string {
 	if len(names) < 2 {
 		return strings.Join(names, "")

@@ -33,13 +33,13 @@ var (
 // kinds maps file name extensions to content types.
 var kinds = map[string]string{".css": "text/css", ".js": "text/javascript"}
 
-// policy is the Content-Security-Policy. It only allows files from this server.
+// policy is the Content-Security-Policy. It allows only files from this server.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// tokenHeader is the header with the page's token, which requests need to start something.
+// tokenHeader is the header for the page's token. A request needs the token to start something.
 const tokenHeader = "X-Lab-Token"
 
-// choices holds the options that the page offers to the user.
+// choices contains the options that the page offers.
 type choices struct {
 	Strategies []Choice             `json:"strategies"`
 	Guards     []string             `json:"guards"`
@@ -104,8 +104,8 @@ func (l *Lab) handler() http.Handler {
 	return l.guarded(http.NewCrossOriginProtection().Handler(l.withToken(mux)))
 }
 
-// withToken refuses requests that may change something but lack the page's token. It wraps all
-// routes, so that none can forget the check.
+// withToken refuses requests without the page's token if they may change something. It wraps all
+// routes, so that no route can omit the check.
 func (l *Lab) withToken(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead && r.Header.Get(tokenHeader) != l.token {
@@ -116,8 +116,7 @@ func (l *Lab) withToken(next http.Handler) http.Handler {
 	})
 }
 
-// guarded refuses requests from other web sites, which have another name in the header Host or
-// Origin.
+// guarded refuses requests that come from other web sites, according to the header Host or Origin.
 func (l *Lab) guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host, port, err := net.SplitHostPort(r.Host)
@@ -165,7 +164,7 @@ func reply(w http.ResponseWriter, body any) {
 // errNone means that the requested item does not exist.
 var errNone = errors.New("there is none")
 
-// answer writes the answer to a request. The HTTP status depends on err.
+// answer writes the answer to a request, with an HTTP status that depends on err.
 func answer(w http.ResponseWriter, body any, err error) {
 	switch {
 	case errors.Is(err, errBad):
@@ -181,7 +180,7 @@ func answer(w http.ResponseWriter, body any, err error) {
 	}
 }
 
-// shows returns a handler for requests that change nothing.
+// shows returns a handler for requests that only read.
 func shows(do func(*http.Request) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, err := do(r)
@@ -192,8 +191,8 @@ func shows(do func(*http.Request) (any, error)) http.HandlerFunc {
 // mostAsked limits the size of a request in bytes.
 const mostAsked = 64 << 10
 
-// starts returns a handler for requests that start something. They need the page's token and a JSON
-// body of type In.
+// starts returns a handler for requests that start something. Such a request needs the page's token
+// and a JSON body of type In.
 func starts[In any](do func(*http.Request, In) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var in In
@@ -254,8 +253,8 @@ func (l *Lab) events(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// drawing sends the diagram of an order, or null if the lab has dropped the order. A browser would
-// report a 404 as an error.
+// drawing sends the diagram of an order. If the lab no longer has the order, it sends null, because
+// a browser would report a 404 as an error.
 func (l *Lab) drawing(w http.ResponseWriter, r *http.Request) {
 	id, err := strconv.ParseInt(r.PathValue("id"), 10, 64)
 	if err != nil {

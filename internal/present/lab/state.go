@@ -8,7 +8,7 @@ import (
 	"grablab/internal/testbed/fleet"
 )
 
-// state holds what the lab is doing, and its orders. It is safe for concurrent use.
+// state contains the orders of the lab and what it is doing. It is safe for concurrent use.
 type state struct {
 	orders *orders
 
@@ -50,7 +50,7 @@ func (s *state) say(p Phase, answer string) {
 	s.locked(func() { s.status.Phase, s.status.Answer, s.status.Error = p, answer, "" })
 }
 
-// settle records that no run is active, and shows the problem, if any.
+// settle records that no run is active, and shows the problem if there is one.
 func (s *state) settle(next Settings, problem string) {
 	s.locked(func() {
 		s.status.Phase, s.status.Settings, s.status.Error = Idle, next, problem
@@ -58,14 +58,14 @@ func (s *state) settle(next Settings, problem string) {
 	})
 }
 
-// fail shows an error on the page, unless the lab is ending.
+// fail shows a problem on the page, unless the lab is ending.
 func (s *state) fail(ctx interface{ Err() error }, problem string) {
 	if ctx.Err() == nil {
 		s.locked(func() { s.status.Error = problem })
 	}
 }
 
-// clear removes the orders of the last run.
+// clear removes the orders of the previous run.
 func (s *state) clear() {
 	s.locked(func() {
 		s.status.Hand, s.status.Fault = 0, ""
@@ -73,7 +73,7 @@ func (s *state) clear() {
 	})
 }
 
-// begin records that a run starts with the given settings.
+// begin records that a run has started with the given settings.
 func (s *state) begin(next Settings) {
 	s.locked(func() {
 		s.status.Phase, s.status.Settings, s.status.Error = Running, next, ""
@@ -95,7 +95,7 @@ func (s *state) setInstances(f *fleet.Fleet) {
 	})
 }
 
-// setStrike shows on the page that a fault hits an order. If what is empty, it hides this.
+// setStrike shows on the page which order a fault hits, or removes this note if what is empty.
 func (s *state) setStrike(what string, id int64) {
 	s.locked(func() {
 		s.status.Fault = what
@@ -115,8 +115,8 @@ func (s *state) openByHand(id int64) {
 // asks is the state of the user's driver while it waits for an answer.
 const asks = "asks"
 
-// startGrab records that a driver has begun a grab. It returns false if the driver has not finished
-// the last one.
+// startGrab records that a driver has begun a grab. It returns false if the driver's previous grab
+// is still running.
 func (s *state) startGrab(who string) (ok bool) {
 	s.locked(func() {
 		if ok = s.status.Drivers[who] != asks; ok {
@@ -130,8 +130,8 @@ func (s *state) startGrab(who string) (ok bool) {
 // setAnswer shows the answer to a driver that the user controls.
 func (s *state) setAnswer(who, answer string) { s.locked(func() { s.setDriver(who, answer) }) }
 
-// setDriver sets the state of a driver. It copies the map, because a tick may still use the old
-// one.
+// setDriver sets the state of a driver. It changes a copy of the map, because a tick may still use
+// the old one.
 func (s *state) setDriver(who, state string) {
 	s.status.Drivers = maps.Clone(s.status.Drivers)
 	s.status.Drivers[who] = state

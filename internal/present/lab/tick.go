@@ -10,7 +10,7 @@ const (
 	Running  Phase = "running"
 )
 
-// Tick is one update of a page: the changes since the last one, or the whole state.
+// Tick is an update of a page. It contains the changes since the previous one, or the whole state.
 type Tick struct {
 	N      uint64 `json:"n"`
 	Whole  bool   `json:"whole,omitempty"`
@@ -87,8 +87,8 @@ type Key struct {
 	holders []string // tokens in the value, or in the fields of a hash
 }
 
-// Latency holds percentiles in milliseconds, from the planned and from the actual sending. A
-// percentile is nil if there are too few answers.
+// Latency contains percentiles in milliseconds, from the planned and from the actual time of
+// sending. A percentile is nil if there are too few answers.
 type Latency struct {
 	N       int      `json:"n"`
 	P50     *float64 `json:"p50"`

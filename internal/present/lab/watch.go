@@ -21,7 +21,7 @@ const (
 	mostKeys  = 24
 )
 
-// watch reads events, the ledger and keys, and updates the pages, until ctx is done.
+// watch updates the pages until ctx is done. It reads the events, the ledger and the keys.
 func (l *Lab) watch(ctx context.Context) {
 	var looking sync.WaitGroup
 	defer looking.Wait()
@@ -55,7 +55,7 @@ func (l *Lab) lookAtEvents(context.Context) {
 	}
 }
 
-// lookAtLedger reads the ledger, and judges the orders whose drivers had all been answered before.
+// lookAtLedger reads the ledger, and judges the orders whose drivers all had an answer before that.
 func (l *Lab) lookAtLedger(ctx context.Context) {
 	id, count, answered := l.state.orders.unsettled()
 	if count == 0 {
@@ -77,7 +77,7 @@ func (l *Lab) lookAtLedger(ctx context.Context) {
 }
 
 // lookAtKeys looks for locks on the Redis servers. It reads a known lock by its name until the lock
-// is gone.
+// has disappeared.
 func (l *Lab) lookAtKeys(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -118,7 +118,8 @@ func (l *Lab) lookAtKeys(ctx context.Context) {
 // errNoLock means that a key does not exist or is not a lock.
 var errNoLock = errors.New("there is no such lock")
 
-// look reads a key in one transaction. It returns errNoLock if there is no such lock.
+// look reads a key in one transaction. It returns errNoLock if the key does not exist or is not a
+// lock.
 func (s *server) look(ctx context.Context, name string) (k Key, err error) {
 	all := s.client.TxPipeline()
 	ttl, text, fields := all.PTTL(ctx, name), all.Get(ctx, name), all.HKeys(ctx, name) // if the key is a hash, its fields are the owners

@@ -89,14 +89,14 @@ func (j *job) print(text string) {
 	})
 }
 
-// progress keeps the last line of the text, because the page only shows one.
+// progress keeps the last line of text, because the page shows only one.
 func (j *job) progress(text string) {
 	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
 	j.locked(func() { j.seen.Progress = lines[len(lines)-1] })
 }
 
-// session opens a workshop session with the saved progress. Its error wraps errBad if there is no
-// such exercise or language.
+// session opens a workshop session with the saved progress. If the exercise or the language does
+// not exist, its error wraps errBad.
 func (l *Lab) session(lang, number string, progress io.Writer) (s *workshop.Session, e workshop.Exercise, err error) {
 	if l.cfg.Workshop == nil {
 		return nil, e, fmt.Errorf("%w: this lab has no workshop", errBad)
@@ -133,7 +133,7 @@ func (l *Lab) overview(r *http.Request) (any, error) {
 	return classroom{s.Overview(), workshop.Languages, s.Texts.Under("ui."), j}, nil
 }
 
-// lesson is the part of an exercise that the user may see, with its diagrams.
+// lesson contains the parts of an exercise that the user may see, and its diagrams.
 type lesson struct {
 	workshop.View
 	Drawings []drawing `json:"drawings"`
@@ -157,10 +157,10 @@ func (l *Lab) lesson(r *http.Request) (any, error) {
 	return lesson{v, drawn}, err
 }
 
-// drawingsFile is the name of the file with the diagrams of an exercise.
+// drawingsFile is the name of the file that contains the diagrams of an exercise.
 const drawingsFile = "drawings.json"
 
-// drawingsOf returns the diagrams of the user's file, and then those of the exercise.
+// drawingsOf returns the diagrams of the user's file, followed by those of the exercise.
 func drawingsOf(s *workshop.Session, e workshop.Exercise) ([]drawing, error) {
 	all := []drawing{}
 	for _, folder := range []string{workshop.Checked, workshop.Shown} {
@@ -189,7 +189,7 @@ func (l *Lab) lastJob() *Job {
 	return &seen
 }
 
-// Lesson is a request of the page about an exercise.
+// Lesson is a request from the page about an exercise.
 type Lesson struct {
 	Lang    string     `json:"lang"`
 	Letter  string     `json:"letter"`  // letter of the predicted option
@@ -198,7 +198,7 @@ type Lesson struct {
 	Try     string     `json:"try"`     // figure to try
 }
 
-// asLesson converts an error of the workshop. It wraps errBad if the request was invalid.
+// asLesson converts an error of the workshop. If the request was invalid, the result wraps errBad.
 func asLesson(err error) error {
 	for _, e := range []error{workshop.ErrAnswer, workshop.ErrEarly} {
 		if errors.Is(err, e) {
@@ -208,8 +208,8 @@ func asLesson(err error) error {
 	return err
 }
 
-// atOnce changes the progress of an exercise. It refuses while a command runs, because that changes
-// the progress too.
+// atOnce changes the progress of an exercise. It returns an error while a command is running,
+// because the command changes the progress too.
 func (l *Lab) atOnce(r *http.Request, in Lesson, do func(*workshop.Session, workshop.Exercise) error) (any, error) {
 	l.lessons.mu.Lock()
 	defer l.lessons.mu.Unlock()
@@ -238,7 +238,8 @@ func (l *Lab) hint(r *http.Request, in Lesson) (any, error) {
 	return l.atOnce(r, in, func(s *workshop.Session, e workshop.Exercise) error { return s.Hint(e) })
 }
 
-// inTurn starts the commands of an exercise in the background, unless other work is running.
+// inTurn starts the commands of an exercise in the background. If other work is running, it returns
+// an error.
 func (l *Lab) inTurn(r *http.Request, in Lesson, as Job, may func(*workshop.Session, workshop.Exercise) error, do func(context.Context, *workshop.Session, workshop.Exercise) error) (any, error) {
 	l.lessons.mu.Lock()
 	defer l.lessons.mu.Unlock()
@@ -292,13 +293,13 @@ func (l *Lab) inTurn(r *http.Request, in Lesson, as Job, may func(*workshop.Sess
 	return nil, nil
 }
 
-// handsIn reports whether the answer to the exercise is a file. Diagrams of such a file do not
-// reveal the answer.
+// handsIn reports whether the user answers the exercise with a file. The diagrams of this file do
+// not reveal the answer.
 func handsIn(e workshop.Exercise) bool {
 	return slices.ContainsFunc(e.Questions, func(q workshop.Question) bool { return q.File })
 }
 
-// keep writes the diagrams of the job next to the output of its commands.
+// keep writes the diagrams of the job into the folder with the output of its commands.
 func (j *job) keep(s *workshop.Session, e workshop.Exercise) error {
 	var b []byte
 	var err error
@@ -318,7 +319,7 @@ func (j *job) keep(s *workshop.Session, e workshop.Exercise) error {
 	return errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, b, 0o644))
 }
 
-// ended records the result of the job for the page.
+// ended records the result of the job so that the page can show it.
 func (j *job) ended(ctx context.Context, err error) {
 	j.locked(func() {
 		j.seen.Running, j.seen.Seconds, j.seen.Progress = false, time.Since(j.began).Seconds(), ""

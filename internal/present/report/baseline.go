@@ -12,10 +12,11 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// Baseline holds the worst verdict of each cell in earlier runs. It is nil if the user gave none.
+// Baseline maps each cell to its worst verdict in earlier runs. It is nil if the user gave no
+// baseline.
 type Baseline map[experiment.CellName]catalog.Verdict
 
-// NewBaseline returns the baseline with the verdicts in a file.
+// NewBaseline returns a baseline with the verdicts from a file.
 func NewBaseline(verdicts []target.Expectation) Baseline {
 	b := Baseline{}
 	for _, v := range verdicts {
@@ -33,7 +34,7 @@ func BaselineOf(run *experiment.Run) Baseline {
 	return b
 }
 
-// NotRun lists the cells of the baseline that did not run this time.
+// NotRun lists the cells that are in the baseline but did not run this time.
 func (b Baseline) NotRun(cases []Case) (names []string) {
 	for name := range b {
 		if !slices.ContainsFunc(cases, func(c Case) bool { return c.Name == name.String() && c.Result != NotRun }) {
@@ -52,7 +53,7 @@ type cellRecord struct {
 	all     []string        // the distinct verdicts
 }
 
-// recordsOf returns a record for each cell that ran, in the order of first appearance.
+// recordsOf returns a record for each cell that ran, in the order in which the cells first ran.
 func recordsOf(runs []*experiment.Run) (records []*cellRecord) {
 	for _, run := range runs {
 		for _, c := range Cases(run, nil, nil) {
@@ -77,7 +78,7 @@ func recordsOf(runs []*experiment.Run) (records []*cellRecord) {
 }
 
 // WriteBaseline writes the worst verdict of each cell, in the format of -expectations. Comments
-// give the reasons, and mark verdicts that differ between the runs.
+// give the reasons and mark verdicts that differ between runs.
 func WriteBaseline(w io.Writer, runs []*experiment.Run) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# The worst verdicts of %s, for loadgen run -baseline.\n", catalog.Plural(len(runs), "run", "runs"))

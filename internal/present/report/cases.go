@@ -19,7 +19,7 @@ const (
 	NotRun  Result = "not run"
 )
 
-// Case is a cell, or a claim about a run, as a test case for CI systems.
+// Case is a cell, or an assertion about a run, as a test case for CI systems.
 type Case struct {
 	Name   string // strategy/fault, or the text of an -assert
 	Result Result
@@ -27,8 +27,8 @@ type Case struct {
 	Cell   *experiment.Cell // nil for a claim
 }
 
-// Cases returns a test case for each cell and for each claim. With a baseline, a cell only fails if
-// it became worse.
+// Cases returns a test case for each cell and each assertion. With a baseline, a cell fails only if
+// its verdict became worse.
 func Cases(run *experiment.Run, baseline Baseline, claims []experiment.Assert) []Case {
 	var cases []Case
 	for i := range run.Cells {
@@ -50,7 +50,7 @@ func Cases(run *experiment.Run, baseline Baseline, claims []experiment.Assert) [
 	return cases
 }
 
-// judgeCase judges a cell without a baseline. It passes if the verdict is as expected, or safe if
+// judgeCase judges a cell without a baseline. It passes if its verdict is as expected, or safe if
 // nothing is expected.
 func judgeCase(c experiment.Cell) (Result, string) {
 	why := string(c.Verdict)
@@ -74,7 +74,7 @@ func judgeCase(c experiment.Cell) (Result, string) {
 	}
 }
 
-// compareCase compares a cell with its earlier verdict.
+// compareCase compares the verdict of a cell with an earlier one.
 func compareCase(c experiment.Cell, before catalog.Verdict) (Result, string) {
 	why := fmt.Sprintf("%s, and %s in the baseline: %s", c.Verdict, before, c.Reason)
 	switch {
@@ -87,7 +87,7 @@ func compareCase(c experiment.Cell, before catalog.Verdict) (Result, string) {
 	}
 }
 
-// Details returns as text at which points the fault was injected, and the timeline of the cell.
+// Details lists the points at which the fault was injected, and the timeline of the cell.
 func (c Case) Details() (string, error) {
 	if c.Cell == nil {
 		return "", nil
@@ -102,7 +102,7 @@ func (c Case) Details() (string, error) {
 	return strings.TrimSpace(b.String()), err
 }
 
-// countCases summarizes the results of cases, as in "4 of 5 passed, 1 failed".
+// countCases summarizes the results of cases, such as "4 of 5 passed, 1 failed".
 func countCases(cases []Case) string {
 	n := map[Result]int{}
 	for _, c := range cases {

@@ -25,8 +25,8 @@ func (h Heat) HTML(w io.Writer) error {
 	return page.ExecuteTemplate(w, "cells", m)
 }
 
-// Cell returns cell n as a run by itself, for CellsScript. It returns false if there is no such
-// cell.
+// Cell returns the nth cell as a run that contains only this cell, for CellsScript. It returns
+// false if there is no such cell.
 func (h Heat) Cell(n int) (any, bool) {
 	if n < 0 || n >= len(h.Run.Cells) {
 		return nil, false

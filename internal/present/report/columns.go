@@ -13,7 +13,7 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// column is one column of a table that has a row for each cell.
+// column describes one column of a table in which each row is a cell.
 type column struct {
 	heading
 	value func(experiment.Cell) string
@@ -29,7 +29,7 @@ func number(group, name string, value func(experiment.Cell) string) column {
 	return column{heading{Group: group, Name: name}, value}
 }
 
-// loadColumns shows the results of a load without its costs, which a single run cannot measure
+// loadColumns shows the results of a load. It omits costs, because a single run cannot measure them
 // reliably.
 var loadColumns = []column{
 	text("strategy", func(c experiment.Cell) string { return c.Strategy + heldMark(c) }),
@@ -65,7 +65,7 @@ var saleColumns = []column{
 	number("answers", "timeout", outcome("timeout")),
 }
 
-// sale returns a column's function for a figure about orders with several units.
+// sale returns the function of a column that shows a figure for orders with several units.
 func sale[T any](of func(*experiment.Sale) *T, format func(T) string) func(experiment.Cell) string {
 	return func(c experiment.Cell) string {
 		if c.Sale == nil {
@@ -96,8 +96,8 @@ var costColumns = []column{
 	number("redis", "/req", overRepetitions(func(r experiment.Repetition) *float64 { return r.RedisCommandsPerRequest }, ratio)),
 }
 
-// overRepetitions returns a column's function for the median of a figure over all repetitions, with
-// its confidence interval.
+// overRepetitions returns the function of a column that shows the median of a figure over all
+// repetitions and its confidence interval.
 func overRepetitions(of func(experiment.Repetition) *float64, format func(float64) string) func(experiment.Cell) string {
 	return func(c experiment.Cell) string {
 		values := experiment.ValuesOf(c.Repetitions, of)
@@ -151,7 +151,7 @@ var (
 	faultColumn    = text("fault", func(c experiment.Cell) string { return string(c.Fault) })
 )
 
-// columnsOf returns the columns for the cells without a fault in this kind of run.
+// columnsOf returns the columns that this kind of run has for cells without a fault.
 func columnsOf(run *experiment.Run, cells []experiment.Cell) []column {
 	columns := loadColumns
 	switch {
@@ -163,7 +163,7 @@ func columnsOf(run *experiment.Run, cells []experiment.Cell) []column {
 	return namedAfter(cells, columns)
 }
 
-// namedAfter renames columns whose figures come from answers because there is no ledger.
+// namedAfter renames columns whose figures come from answers, because there is no ledger.
 func namedAfter(cells []experiment.Cell, columns []column) []column {
 	if !answersAlone(cells) {
 		return columns
@@ -181,7 +181,7 @@ func namedAfter(cells []experiment.Cell, columns []column) []column {
 
 const fromAnswers = "answers"
 
-// answersAlone reports whether cells were counted from answers, and none from a ledger.
+// answersAlone reports whether all cells were counted from answers, and none from a ledger.
 func answersAlone(cells []experiment.Cell) bool {
 	return slices.ContainsFunc(cells, countedFromAnswers) &&
 		!slices.ContainsFunc(cells, func(c experiment.Cell) bool { return c.CountedFrom != fromAnswers && c.Verdict != catalog.NA })
@@ -191,7 +191,8 @@ func countedFromAnswers(c experiment.Cell) bool {
 	return c.CountedFrom == fromAnswers && c.DoubleGrabs != nil
 }
 
-// double returns the number of double-grabs, marked as a lower bound if there may be more.
+// double returns the number of double-grabs. A mark says that it is a lower limit if there may be
+// more.
 func double(c experiment.Cell) string {
 	if c.LowerBound && c.DoubleGrabs != nil {
 		return atLeast + strconv.Itoa(*c.DoubleGrabs)
@@ -213,13 +214,14 @@ const (
 	atLeast     = "≥"
 )
 
-// verdict returns the verdict on the orders, with marks for the lock and the expectation.
+// verdict returns the verdict on the orders. Marks tell whether the lock failed and whether this
+// was expected.
 func verdict(c experiment.Cell) string {
 	return judged(string(c.Verdict)+lockMark(c), c.Expected != nil, !differs(c))
 }
 
-// judged returns a verdict with a mark that says whether it was expected. Without an expectation,
-// there is no mark.
+// judged returns a verdict with a mark that tells whether it was expected. There is no mark if
+// nothing was expected.
 func judged(verdict string, expected, as bool) string {
 	switch {
 	case !expected:
@@ -268,7 +270,8 @@ func outcome(o grab.Outcome) func(experiment.Cell) string {
 	}
 }
 
-// withBare returns the cells of a run, after a row for the endpoint that does no work, if measured.
+// withBare returns the cells of a run. A row for the endpoint that does no work comes first, if it
+// was measured.
 func withBare(run *experiment.Run) []experiment.Cell {
 	if run.Bare == nil {
 		return run.Cells
@@ -302,7 +305,7 @@ func steps(c experiment.Cell) string {
 	return strings.Join(tried, " ")
 }
 
-// millis formats milliseconds, with two decimals below 10 ms.
+// millis formats milliseconds, with two decimals if below 10 ms.
 func millis(ms float64) string {
 	if ms < 10 {
 		return strconv.FormatFloat(ms, 'f', 2, 64)
@@ -310,7 +313,7 @@ func millis(ms float64) string {
 	return rate(ms)
 }
 
-// rate formats a number, with one decimal below 100.
+// rate formats a number, with one decimal if below 100.
 func rate(x float64) string {
 	if x < 100 {
 		return strconv.FormatFloat(x, 'f', 1, 64)

@@ -20,7 +20,7 @@ func ComparedMarkdown(w io.Writer, c *compare.Comparison) error { return compare
 // ComparedJSON writes a comparison as JSON.
 func ComparedJSON(w io.Writer, c *compare.Comparison) error { return encode(w, c) }
 
-// compared builds the document of a comparison, which begins with the answer.
+// compared builds the document for a comparison, which begins with the answer.
 func compared(c *compare.Comparison) document {
 	d := document{Title: "Comparison", Head: []string{"old: " + side(c.Old), "new: " + side(c.New)}}
 	if len(c.Unlike) > 0 {
@@ -124,8 +124,8 @@ func costs(of []compare.Cost, columns []costColumn) table {
 	return t
 }
 
-// interval formats a median with its confidence interval, such as "7.31 [7.02, 7.90]". With too few
-// measurements, it returns only the median.
+// interval formats a median and its confidence interval, such as "7.31 [7.02, 7.90]". If there are
+// too few measurements, it formats only the median.
 func interval(m compare.Measured) string {
 	switch {
 	case m.Median == nil:
@@ -139,7 +139,7 @@ func interval(m compare.Measured) string {
 
 const noChange = "~"
 
-// change returns the change in percent, or noChange if the test found no difference.
+// change returns the change in percent. It returns noChange if the test found no difference.
 func change(x compare.Cost) string {
 	switch {
 	case x.Answer != compare.Slower && x.Answer != compare.Faster:

@@ -31,7 +31,7 @@ var detailColumns = []column{
 	text("explained by", mode),
 }
 
-// exclusive returns the verdict on the lock, with a mark if one was expected.
+// exclusive returns the verdict on the lock. If one was expected, a mark tells whether it matches.
 func exclusive(c experiment.Cell) string {
 	claims := c.ExpectedExclusive != nil
 	switch {
@@ -44,7 +44,7 @@ func exclusive(c experiment.Cell) string {
 	}
 }
 
-// locks reports whether a strategy uses a lock. It returns true for unknown ones.
+// locks reports whether a strategy uses a lock. It returns true for unknown strategies.
 func locks(strategy string) bool {
 	s, err := lock.Find(strategy)
 	return err != nil || s.Excludes != catalog.NoExclusion
@@ -59,7 +59,7 @@ func struck(c experiment.Cell) string {
 	return fmt.Sprintf("%d/%d", pointsWith(c, func(p experiment.Point) bool { return p.Struck >= p.Strikes }), len(c.Points))
 }
 
-// detailLegend explains the columns, and says how many orders and grabs a cell has.
+// detailLegend explains the columns and how many orders and grabs a cell has.
 func detailLegend(cells []experiment.Cell) []string {
 	if len(cells) == 0 {
 		return nil
@@ -117,7 +117,7 @@ func timelineTitle(c experiment.Cell) string {
 	return fmt.Sprintf("%s is %s: the timeline of order %d", name(c), c.Said(), c.Timeline.Order)
 }
 
-// timeline shows what happened to an order, and the failure mode that explains it.
+// timeline shows what happened to an order and which failure mode explains it.
 func timeline(c experiment.Cell) section {
 	s := c.Timeline
 	explained := "no known failure mode explains it"
@@ -138,7 +138,7 @@ func timeline(c experiment.Cell) section {
 	return shown
 }
 
-// decisive lists the properties that determine a verdict. Notes omit them, because the table has
+// decisive lists the properties that decide a verdict. Notes omit them, because the table shows
 // them.
 var decisive = []string{catalog.OneWinner, catalog.HoldersExclusive, catalog.StuckOrder, catalog.AnswersAgree}
 

@@ -9,7 +9,7 @@ import (
 	"grablab/internal/present/diagram"
 )
 
-// document is the content of a report, independent of its format.
+// document is the content of a report, regardless of its format.
 type document struct {
 	Title    string
 	Answer   string // the result in a sentence, with which a page starts
@@ -28,7 +28,7 @@ type section struct {
 	After   []string
 }
 
-// table holds headings and rows of formatted text.
+// table contains headings and rows of formatted text.
 type table struct {
 	Headings []heading
 	Rows     [][]field
@@ -72,7 +72,7 @@ func (t table) Grouped() bool {
 	return slices.ContainsFunc(t.Headings, func(h heading) bool { return h.Group != "" })
 }
 
-// tableOf returns a table with a row for each cell.
+// tableOf returns a table with one row for each cell.
 func tableOf(columns []column, cells []experiment.Cell) table {
 	if len(cells) == 0 {
 		return table{}
@@ -95,7 +95,7 @@ func tableOf(columns []column, cells []experiment.Cell) table {
 }
 
 // compose builds the document of a run. If full is false and there are many cells, it shows details
-// only for unexpected ones.
+// only for those with unexpected results.
 func compose(run *experiment.Run, full bool) document {
 	d := document{Title: run.ID, Head: head(run)}
 	plainCells, faultCells := split(run)
@@ -133,10 +133,10 @@ func costSections(cells []experiment.Cell) []section {
 	return []section{{Title: "Costs", Table: tableOf(costColumns, cells)}, {Lines: costLegend(cells)}}
 }
 
-// fewCells is how many cells with a fault a short report shows in detail.
+// fewCells is the largest number of cells with a fault that a short report shows in detail.
 const fewCells = 24
 
-// add appends the sections that are not empty.
+// add appends sections, except empty ones.
 func (d *document) add(sections ...section) {
 	for _, s := range sections {
 		if len(s.Lines) > 0 || len(s.Table.Rows) > 0 {
@@ -145,7 +145,7 @@ func (d *document) add(sections ...section) {
 	}
 }
 
-// split separates cells without a fault from those with one, and sorts the latter by fault.
+// split separates cells without a fault from cells with one, and sorts the latter by fault.
 func split(run *experiment.Run) (plainCells, faultCells []experiment.Cell) {
 	for _, c := range run.Cells {
 		if c.Fault == catalog.NoFault {
@@ -160,7 +160,7 @@ func split(run *experiment.Run) (plainCells, faultCells []experiment.Cell) {
 	return plainCells, faultCells
 }
 
-// isUnexpected reports whether the verdict of a cell is unknown or not as expected.
+// isUnexpected reports whether the verdict of a cell is unknown or differs from the expected one.
 func isUnexpected(c experiment.Cell) bool {
 	return differs(c) || c.Verdict == catalog.Unknown
 }

@@ -24,8 +24,8 @@ type Exploration struct {
 	Replay func(explore.Failure) string
 }
 
-// Explored writes a line for each strategy, how far its search got, and the steps of its most
-// important failure. A replay only has steps.
+// Explored writes one line for each strategy, how far its search got, and the steps of its most
+// important failure. For a replay, it writes only the steps.
 func Explored(w io.Writer, e Exploration) error {
 	var b strings.Builder
 	if !slices.ContainsFunc(e.Results, replayed) {
@@ -40,7 +40,7 @@ func Explored(w io.Writer, e Exploration) error {
 
 func replayed(r explore.Result) bool { return r.Replay }
 
-// account shows the bounds of the search, the table of strategies, and how far each search got.
+// account writes the limits of the search, the table of strategies, and how far each search got.
 func (e Exploration) account(b *strings.Builder) {
 	fmt.Fprintf(b, "%s\n%s\n\n", strings.Join(e.bounds(), "\n"), catalog.Footnote)
 	e.table().text(b, 2)
@@ -60,7 +60,8 @@ func (e Exploration) searched() (lines []string) {
 	return lines
 }
 
-// searchedParts describes how far the parts of a series got, with one line for equal results.
+// searchedParts describes how far each part of a series got. Parts with the same result share a
+// line.
 func searchedParts(parts []explore.Result) (lines []string) {
 	var extents []string
 	names := map[string][]string{}
@@ -77,7 +78,7 @@ func searchedParts(parts []explore.Result) (lines []string) {
 	return lines
 }
 
-// bounds describes the bounds of the search and its parts.
+// bounds describes the limits of the search and of its parts.
 func (e Exploration) bounds() []string {
 	lines := []string{bounds(e.Config)}
 	if len(e.Parts) > 0 {
@@ -89,7 +90,7 @@ func (e Exploration) bounds() []string {
 	return lines
 }
 
-// bounds describes the bounds of one search, such as the number of actors.
+// bounds describes the limits of one search, such as the number of actors.
 func bounds(c explore.Config) string {
 	actors := catalog.Plural(c.Actors, "actor", "actors")
 	if c.Wait > 0 {
@@ -114,8 +115,8 @@ func bounds(c explore.Config) string {
 	return line + fmt.Sprintf("up to %s of %s", catalog.Plural(c.FaultCount, "fault", "faults"), strings.Join(list(c.Faults), ", "))
 }
 
-// table has a row for each strategy with its most important failure. More rows show other broken
-// properties and the findings of further searches.
+// table returns a table with a row for each strategy and its most important failure. Further rows
+// show other broken properties and the findings of further searches.
 func (e Exploration) table() table {
 	t := table{Headings: []heading{
 		{Name: "strategy", Left: true}, {Name: "verdict", Left: true}, {Name: "steps"}, {Name: "mode", Left: true},
@@ -146,8 +147,8 @@ func (e Exploration) table() table {
 	return t
 }
 
-// withParts returns the results of all strategies, each followed by its further searches that found
-// something.
+// withParts returns the results of all strategies. Each is followed by those of its further
+// searches that found something.
 func (e Exploration) withParts() (all []explore.Result) {
 	for _, r := range e.Results {
 		all = append(all, r)
@@ -161,7 +162,7 @@ func (e Exploration) withParts() (all []explore.Result) {
 	return all
 }
 
-// propertyOf returns the name of the broken property, with a mark if no claim announces the
+// propertyOf returns the name of the broken property. A mark says that no claim predicts the
 // failure.
 func propertyOf(f explore.Failure) string {
 	if f.Unclaimed {
@@ -170,7 +171,7 @@ func propertyOf(f explore.Failure) string {
 	return f.Property
 }
 
-// against returns a verdict with a mark, and the expected verdict if that differs.
+// against returns a verdict with a mark. If the expected verdict differs, it is added.
 func against(v, expected catalog.Verdict) string {
 	switch expected {
 	case "":
@@ -182,7 +183,7 @@ func against(v, expected catalog.Verdict) string {
 	}
 }
 
-// searched describes how far a search got, without claiming more than was searched.
+// searched describes how much of the search was completed.
 func searched(r explore.Result) string {
 	var parts []string
 	if r.Reason != "" {
@@ -200,7 +201,7 @@ func searched(r explore.Result) string {
 	return strings.Join(parts, "; ")
 }
 
-// reached describes which levels were searched, completely or in part. A level contains the
+// reached describes which levels were searched completely, and which in part. A level contains the
 // schedules with the same number of preemptions and faults.
 func reached(levels []explore.Level) []string {
 	var parts []string
@@ -234,15 +235,15 @@ func reached(levels []explore.Level) []string {
 	return parts
 }
 
-// exhausted reports whether a level and all cheaper ones were searched completely. A cheaper
-// schedule may still lead to new ones of this level.
+// exhausted reports whether a level and all levels of lower cost were searched completely, because
+// cheaper schedules may lead to new ones of this level.
 func exhausted(levels []explore.Level, of explore.Level) bool {
 	return !slices.ContainsFunc(levels, func(l explore.Level) bool {
 		return l.Preemptions <= of.Preemptions && l.Faults <= of.Faults && l.Waiting > 0
 	})
 }
 
-// thousands formats a number with a comma after every third digit.
+// thousands formats a number with commas between groups of three digits.
 func thousands(n int) string {
 	digits := strconv.Itoa(n)
 	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {

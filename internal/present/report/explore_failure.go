@@ -12,7 +12,7 @@ import (
 	"grablab/internal/explore/schedule"
 )
 
-// Column widths of a table of steps, which fits into 120 columns with two actors.
+// Widths of the columns in a table of steps. With two actors, the table is 120 characters wide.
 const (
 	actorLeast = 18
 	actorMost  = 28
@@ -23,8 +23,8 @@ const (
 
 const lostMark = "▶"
 
-// failures explains the most important failure of a strategy and names the others. For a replay
-// without a failure, it shows the steps.
+// failures explains the most important failure of a strategy and names the others. If a replay has
+// no failure, it shows the steps.
 func (e Exploration) failures(b *strings.Builder, r explore.Result) {
 	if len(r.Failures) == 0 && replayed(r) {
 		fmt.Fprintf(b, "%s breaks nothing in this schedule\n\n", r.Strategy)
@@ -46,8 +46,8 @@ func (e Exploration) failures(b *strings.Builder, r explore.Result) {
 	}
 }
 
-// alsoOf names the property that a failure breaks. If it can be broken in several ways, alsoOf adds
-// the kind and the number of steps.
+// alsoOf names the property that a failure breaks. If there are several ways to break it, the text
+// includes the kind and the number of steps.
 func alsoOf(f explore.Failure) string {
 	if f.Kind == "" {
 		return f.Property
@@ -55,7 +55,7 @@ func alsoOf(f explore.Failure) string {
 	return fmt.Sprintf("%s by %s, in %s", f.Property, f.Kind, catalog.Plural(len(f.Schedule.Steps), "step", "steps"))
 }
 
-// explain shows the steps of a failure, its failure mode, the cure, and how to replay it.
+// explain shows the steps of a failure, its failure mode and the remedy, and how to replay it.
 func (e Exploration) explain(b *strings.Builder, f explore.Failure) {
 	if f.Property == catalog.Survives {
 		e.explainEnd(b, f)
@@ -70,7 +70,7 @@ func (e Exploration) explain(b *strings.Builder, f explore.Failure) {
 	fmt.Fprintf(b, "again: %s\n", e.Replay(f))
 }
 
-// explainEnd shows the steps and the stack of a strategy that made its process crash.
+// explainEnd shows the steps and the stack of a strategy that crashed its process.
 func (e Exploration) explainEnd(b *strings.Builder, f explore.Failure) {
 	fmt.Fprintf(b, "%s takes its process down: %s\n\n", f.Schedule.Strategy, f.Why)
 	for i, s := range f.Schedule.Steps {
@@ -92,7 +92,7 @@ func (e Exploration) explainEnd(b *strings.Builder, f explore.Failure) {
 	}
 }
 
-// remedy returns the failure mode, its cure, and a strategy that has this cure.
+// remedy returns the failure mode, its remedy, and a strategy that uses this remedy.
 func remedy(f explore.Failure) []string {
 	mode, ok := catalog.FindMode(f.Mode)
 	if !ok {
@@ -124,8 +124,8 @@ func stepTable(actors []schedule.Actor, moments []explore.Moment) table {
 	return t
 }
 
-// stepRow returns the row of step n. A step without an actor spans all columns. The content of the
-// stores appears only if it changed.
+// stepRow returns the row of step n. A step without an actor spans all columns. The row shows the
+// contents of the servers only if they have changed.
 func stepRow(n int, m, before explore.Moment, actors []schedule.Actor) []field {
 	row := []field{{}, {Text: strconv.Itoa(n)}, {Text: m.At.String()}}
 	if m.Broken && !before.Broken {

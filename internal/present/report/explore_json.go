@@ -32,8 +32,8 @@ type boundsJSON struct {
 	FaultCount  int      `json:"fault_count"`
 }
 
-// exploredJSON is the result for one strategy. Steps, FailureMode, Property and Schedule describe
-// its first failure.
+// exploredJSON is the result for one strategy. The fields Steps, FailureMode, Property and Schedule
+// describe the first failure.
 type exploredJSON struct {
 	Strategy    string          `json:"strategy"`
 	Guard       order.Guard     `json:"guard"`
@@ -73,7 +73,7 @@ type levelJSON struct {
 	Waiting     int `json:"waiting"`
 }
 
-// failureJSON describes a failure. Shortest is true if no shorter one exists. Text is the schedule
+// failureJSON describes a failure. Shortest means that no shorter one exists. Text is the schedule
 // for -replay.
 type failureJSON struct {
 	Property    string       `json:"property"`
@@ -97,7 +97,7 @@ type momentJSON struct {
 	Broken   bool     `json:"broken"`
 }
 
-// stock returns the number of units of the order, or 0 if it is 1.
+// stock returns the number of units of the order, or 0 if there is only one.
 func stock(c explore.Config) int {
 	if c.Stock > 1 {
 		return c.Stock
@@ -146,8 +146,8 @@ func failureToJSON(f explore.Failure) failureJSON {
 	})}
 }
 
-// mapped applies f to each element. Its result is never nil, because JSON needs an empty list
-// instead of null.
+// mapped applies f to each element. The result is never nil, because JSON should contain an empty
+// list instead of null.
 func mapped[S, T any](list []S, f func(S) T) []T {
 	all := make([]T, len(list))
 	for i, x := range list {
@@ -156,7 +156,7 @@ func mapped[S, T any](list []S, f func(S) T) []T {
 	return all
 }
 
-// list converts names of any string type to plain strings.
+// list converts names of any string type to strings.
 func list[S ~string](names []S) []string {
 	return mapped(names, func(s S) string { return string(s) })
 }

@@ -12,8 +12,8 @@ import (
 )
 
 // Mermaid writes a failure as a sequence diagram in the mermaid language, with actors on the left
-// and servers on the right. Notes show who holds the lock and who believes so. The step that breaks
-// the property is red.
+// and servers on the right. Notes show who holds the lock and who believes to hold it. The step
+// that breaks the property is red.
 func Mermaid(w io.Writer, f explore.Failure) error {
 	var b strings.Builder
 	s := f.Schedule
@@ -48,7 +48,7 @@ func mermaidTitle(f explore.Failure) string {
 	return fmt.Sprintf("%s, %s", f.Schedule.Strategy, f.Property)
 }
 
-// serversOf returns the servers of a schedule, with the database at the end.
+// serversOf returns the servers of a schedule. The database is the last one.
 func serversOf(s schedule.Schedule) []string { return append(slices.Clone(s.Nodes), schedule.DB) }
 
 // arrows maps calls to mermaid arrows. A cross marks a lost reply.
@@ -81,7 +81,7 @@ func mermaidStep(s schedule.Schedule, m explore.Moment) string {
 	}
 }
 
-// mermaidActors returns the first and the last actor, for notes that span all of them.
+// mermaidActors returns the first and the last actor, so that notes can span all of them.
 func mermaidActors(s schedule.Schedule) string {
 	first, last := s.Actors[0].Name, s.Actors[len(s.Actors)-1].Name
 	if first == last {

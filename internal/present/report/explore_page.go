@@ -8,7 +8,7 @@ import (
 	"grablab/internal/present/diagram"
 )
 
-// document returns the report of the exploration: the failures with their steps, and how far the
+// document returns the report of the exploration, with the steps of each failure and how far the
 // search got.
 func (e Exploration) document() document {
 	d := document{Title: "Schedules", Answer: e.answer()}

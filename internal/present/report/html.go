@@ -37,8 +37,8 @@ var (
 	CellsStyle string
 )
 
-// HTML writes the run as one page that needs no other files. It shows the answer, a heat map, and
-// the results of each cell.
+// HTML writes the run as a page that needs no other files. It shows the answer, a heat map and the
+// results of each cell.
 func HTML(w io.Writer, run *experiment.Run) error {
 	p, err := runPage(run)
 	if err != nil {
@@ -47,7 +47,7 @@ func HTML(w io.Writer, run *experiment.Run) error {
 	return p.write(w)
 }
 
-// ExploredHTML writes the exploration as one page that shows every failure step by step.
+// ExploredHTML writes the exploration as a single page that shows every failure step by step.
 func ExploredHTML(w io.Writer, e Exploration) error {
 	p := pageOf{document: e.document(), script: exploreScript}
 	drawings := []*diagram.Diagram{}
@@ -64,7 +64,6 @@ func ExploredHTML(w io.Writer, e Exploration) error {
 	return p.write(w)
 }
 
-// pageOf holds the data for the template of a page.
 type pageOf struct {
 	document
 	Map    heatMap
@@ -95,14 +94,14 @@ func (p pageOf) write(w io.Writer) error {
 	return nil
 }
 
-// inOne joins modules into one script, without the imports between them.
+// inOne joins modules into one script, without their imports of each other.
 func inOne(modules ...string) string {
 	return imports.ReplaceAllString(strings.Join(modules, "\n"), "")
 }
 
 var imports = regexp.MustCompile(`(?m)^import \{[^}]*\} from "\./\w+\.js";$`)
 
-// policy returns a Content-Security-Policy that only allows this style sheet and script.
+// policy returns a Content-Security-Policy that allows only this style sheet and script.
 func policy(style, script string) string {
 	hash := func(text string) string {
 		sum := sha256.Sum256([]byte(text))
@@ -114,7 +113,7 @@ func policy(style, script string) string {
 // Drawn returns the number of the section's drawing in the page.
 func (s section) Drawn() int { return s.drawn }
 
-// Class returns the CSS class of field i of a row.
+// Class returns the CSS class of the ith field of a row.
 func (t table) Class(i int, f field) string {
 	if t.Headings[i].Left {
 		return f.Class

@@ -19,8 +19,8 @@ func isMatrix(run *experiment.Run) bool {
 // mostTogether limits the number of faults in one table.
 const mostTogether = 9
 
-// matrix returns tables of verdicts, with a row for each strategy and a column for each fault.
-// Strategies that are broken on purpose have separate tables.
+// matrix returns tables of verdicts with a row for each strategy and a column for each fault.
+// Strategies that are broken on purpose have their own tables.
 func matrix(run *experiment.Run) []section {
 	var strategies, broken []experiment.Cell
 	for _, c := range run.Cells {
@@ -35,8 +35,8 @@ func matrix(run *experiment.Run) []section {
 	return append(sections, matrixOf(broken, title, title+": ")...)
 }
 
-// matrixOf returns one table. If there are too many faults, it returns a table for each group of
-// faults, with titles that start with prefix.
+// matrixOf returns one table of cells. If there are too many faults, it returns a table for each
+// group of faults, and their titles begin with prefix.
 func matrixOf(cells []experiment.Cell, title, prefix string) []section {
 	faults := faultsOf(cells)
 	if len(faults) <= mostTogether {
@@ -59,8 +59,8 @@ func faultsOf(cells []experiment.Cell) []catalog.Fault {
 	})
 }
 
-// verdicts returns a table of the cells with these faults. A field is empty if its cell did not
-// run.
+// verdicts returns a table of the cells with these faults. The field of a cell that did not run is
+// empty.
 func verdicts(cells []experiment.Cell, faults []catalog.Fault) table {
 	t := table{stacked: true, Headings: []heading{{Name: "strategy", Left: true}}}
 	for _, f := range faults {
@@ -96,7 +96,7 @@ func ModesSeen(run *experiment.Run, strategy string) []string {
 	return seen
 }
 
-// modesSeen lists the failure modes of each strategy, which show how strategies with the same
+// modesSeen lists the failure modes of each strategy. They show how strategies with the same
 // verdicts differ.
 func modesSeen(run *experiment.Run) section {
 	s := section{Title: "Failure modes seen", Table: table{Headings: []heading{{Name: "strategy", Left: true}, {Name: "failure modes", Left: true}}}}
@@ -109,8 +109,8 @@ func modesSeen(run *experiment.Run) section {
 	return s
 }
 
-// inMatrix returns both verdicts of a cell with their figures, and the expected verdict if it
-// differs.
+// inMatrix returns both verdicts of a cell and their figures. If another verdict was expected, it
+// is added.
 func inMatrix(c experiment.Cell) string {
 	text := string(c.Verdict)
 	if n := pointsWith(c, func(p experiment.Point) bool { return p.Verdict == c.Verdict }); n > 0 && c.Verdict != catalog.Safe {
@@ -128,8 +128,8 @@ func inMatrix(c experiment.Cell) string {
 	}
 }
 
-// lockMark returns a mark if the lock had two holders at once. Another mark means that this is
-// unknown, although a claim exists.
+// lockMark returns a mark if the lock had two holders at once, and another mark if this is unknown
+// although there is a claim.
 func lockMark(c experiment.Cell) string {
 	switch {
 	case c.Exclusive == nil && c.ExpectedExclusive != nil && c.Verdict != catalog.Unknown && c.Verdict != catalog.NA:
@@ -143,7 +143,7 @@ func lockMark(c experiment.Cell) string {
 	return letIn
 }
 
-// claimed returns the expected verdicts in the notation of inMatrix.
+// claimed returns the expected verdicts in the format of inMatrix.
 func claimed(c experiment.Cell) string {
 	text := string(*c.Expected)
 	if c.ExpectedExclusive != nil && *c.ExpectedExclusive == experiment.No {
@@ -152,7 +152,7 @@ func claimed(c experiment.Cell) string {
 	return text
 }
 
-// givenFor returns the count that explains the verdict of a cell, or nil.
+// givenFor returns the count that explains the verdict of a cell, or nil if there is none.
 func givenFor(c experiment.Cell) *int {
 	switch c.Verdict {
 	case catalog.Unsafe:

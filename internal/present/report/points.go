@@ -11,7 +11,7 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// pointsWith counts the points of a cell for which the predicate is true.
+// pointsWith counts the points of a cell for which is returns true.
 func pointsWith(c experiment.Cell, is func(experiment.Point) bool) (n int) {
 	for _, p := range c.Points {
 		if is(p) {
@@ -23,7 +23,7 @@ func pointsWith(c experiment.Cell, is func(experiment.Point) bool) (n int) {
 
 func overlapped(p experiment.Point) bool { return p.Overlaps != nil && *p.Overlaps > 0 }
 
-// pointOutcome is the result of a fault at one or more points of a grab.
+// pointOutcome is the result of a fault at one or several points of a grab.
 type pointOutcome struct {
 	experiment.Point
 	names []string
@@ -68,7 +68,7 @@ func points(cells []experiment.Cell) section {
 	return s
 }
 
-// momentary reports whether any fault came at certain times instead of at certain steps.
+// momentary reports whether any fault was injected at a chosen time instead of at a known step.
 func momentary(cells []experiment.Cell) bool {
 	return slices.ContainsFunc(cells, func(c experiment.Cell) bool { return pointsWith(c, experiment.Point.IsMoment) > 0 })
 }
@@ -76,8 +76,8 @@ func momentary(cells []experiment.Cell) bool {
 const momentLegend = "these points are moments, times since a grab was sent, and no steps of it, which were not seen: of two moments a step may lie between; " +
 	"one at which no grab was in flight is unknown"
 
-// outcomesAt returns the results at the points where the fault had an effect. Points with the same
-// result are merged.
+// outcomesAt returns the results at the points where the fault had an effect. It merges points that
+// have the same result.
 func outcomesAt(c experiment.Cell) []pointOutcome {
 	var outcomes []pointOutcome
 	for _, p := range c.Points {
@@ -94,7 +94,7 @@ func outcomesAt(c experiment.Cell) []pointOutcome {
 	return outcomes
 }
 
-// listed joins names with semicolons, and breaks long lines only between names.
+// listed joins names with semicolons. It breaks long lines only between names.
 func listed(names []string) string {
 	var b strings.Builder
 	line := 0

@@ -47,7 +47,7 @@ type heatRow struct {
 	Cells    []*heatCell // one per fault; nil if the cell has not run
 }
 
-// heatCell shows the verdict on the orders, and below it the one on the lock.
+// heatCell shows the verdict on the orders, and the verdict on the lock below it.
 type heatCell struct {
 	ID          string
 	N           int // the index of the cell in the page's data
@@ -57,13 +57,13 @@ type heatCell struct {
 	Label       string // for screen readers
 }
 
-// filter is a button that shows only the cells of one class.
+// filter is a button that hides all cells except those of one class.
 type filter struct {
 	Class, Text string
 	N           int
 }
 
-// signs maps each verdict to a symbol, for people who cannot distinguish colours.
+// signs maps each verdict to a symbol, which helps people who cannot distinguish colours.
 var signs = map[catalog.Verdict]string{
 	catalog.Safe: "✓", catalog.Unsafe: "✗", catalog.Stuck: "∞", catalog.Unknown: "?", catalog.NA: "–",
 }
@@ -74,8 +74,8 @@ const (
 	unexpected = "≠"
 )
 
-// newHeatMap returns the heat map of a run. It includes the given strategies and faults, even if
-// they have not run yet.
+// newHeatMap returns the heat map of a run. It has rows and columns for these strategies and
+// faults, even if their cells have not run yet.
 func newHeatMap(run *experiment.Run, strategies []string, faults []catalog.Fault) heatMap {
 	m := heatMap{Faults: slices.Clone(faults)}
 	for _, f := range faultsOf(run.Cells) {
@@ -175,7 +175,7 @@ func newHeatCell(n int, c experiment.Cell) *heatCell {
 	return h
 }
 
-// id returns the id of a cell, which is also its address in the page.
+// id returns the id of a cell, which is also its address on the page.
 func id(c experiment.Cell) string { return c.Strategy + "/" + string(c.Fault) }
 
 // sentence describes the result of a cell in one sentence.
@@ -212,8 +212,7 @@ func sentence(c experiment.Cell) string {
 	}
 }
 
-// cellData is the data of a cell for the page's script. It stores words as indexes into
-// runData.Words.
+// cellData is the data of a cell for the page's script. Each word is an index into runData.Words.
 type cellData struct {
 	ID       string                   `json:"id"`
 	Verdict  catalog.Verdict          `json:"verdict"`
@@ -338,7 +337,7 @@ func (d *runData) cell(run *experiment.Run, c experiment.Cell) cellData {
 	return data
 }
 
-// plain matches words that need no quotes in a shell.
+// plain matches words that a shell does not need in quotes.
 var plain = regexp.MustCompile(`^[A-Za-z0-9@%+=:,./_-]+$`)
 
 // command returns the command that runs a cell again.

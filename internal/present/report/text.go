@@ -12,7 +12,7 @@ import (
 )
 
 // Text writes the run for a terminal: the environment, a table, and the reasons for the verdicts.
-// If there are many cells, only unexpected ones have details.
+// If there are many cells, it shows details only for unexpected results.
 func Text(w io.Writer, run *experiment.Run) error {
 	return compose(run, false).text(w)
 }
@@ -39,8 +39,8 @@ func (d document) text(w io.Writer) error {
 // widest limits the width of a table, in characters.
 const widest = 200
 
-// text writes the table with aligned columns. gap is the number of spaces between columns. A table
-// that is too wide is split.
+// text writes the table with aligned columns, separated by gap spaces. It splits a table that is
+// too wide.
 func (t table) text(b *strings.Builder, gap int) {
 	if len(t.Rows) == 0 {
 		return
@@ -142,7 +142,8 @@ func (t table) head() []field {
 	return head
 }
 
-// groupLine returns the line of group headings. A heading that is too wide widens its first column.
+// groupLine returns the line with the headings of groups. If a heading is too wide, its first
+// column gets wider.
 func (t table) groupLine(widths []int, gap int) string {
 	line, from := "", 0
 	for _, g := range t.Groups() {
@@ -166,7 +167,7 @@ func (t table) groupLine(widths []int, gap int) string {
 	return line
 }
 
-// pad adds spaces to text until it has the given width.
+// pad adds spaces to the text to make it as wide as required.
 func pad(text string, to int) string {
 	return text + strings.Repeat(" ", max(0, to-width(text)))
 }

@@ -91,7 +91,7 @@ func loadLine(run *experiment.Run) string {
 	return line
 }
 
-// settings describes how long a driver holds the lock and waits for it.
+// settings says how long a driver holds the lock and how long it waits for it.
 func settings(c experiment.Cell) string {
 	return fmt.Sprintf("work %s, TTL %s, wait %s", ofMillis(*c.WorkMS), ofMillis(*c.TTLMS), ofMillis(*c.WaitMS))
 }
@@ -165,7 +165,7 @@ func legend(run *experiment.Run, cells []experiment.Cell) []string {
 
 func orNone(rule string) string { return cmp.Or(rule, "by none") }
 
-// notes gives the reason for each verdict, and facts that have no column.
+// notes lists the reason for each verdict, and facts that have no column.
 func notes(cells []experiment.Cell) []string {
 	var said sayings
 	for _, c := range cells {
@@ -201,7 +201,7 @@ func facts(c experiment.Cell) []string {
 	return facts
 }
 
-// sayings groups cells with the same remark, so that one line can name all of them.
+// sayings groups cells that have the same remark, so that one line can name all of them.
 type sayings struct {
 	order []string
 	names map[string][]string
@@ -250,7 +250,8 @@ func findings(c experiment.Cell, cfg experiment.RunConfig) (texts []string) {
 	return texts
 }
 
-// moral explains in one sentence what the counts of a cell show, or returns "".
+// moral explains in one sentence what the counts of a cell show. It returns "" if there is nothing
+// to explain.
 func moral(c experiment.Cell, cfg experiment.RunConfig) string {
 	if c.DoubleGrabs == nil || c.OrdersDoubleGrabbed == nil || c.OrdersGrabbed == nil {
 		return ""
@@ -321,7 +322,7 @@ func ofAll(n, orders int) string {
 	return fmt.Sprintf("%d of %s %s", n, catalog.Plural(orders, "order", "orders"), verb)
 }
 
-// name returns the name of a cell: its strategy and its fault, if any.
+// name returns the name of a cell, which consists of its strategy and its fault, if any.
 func name(c experiment.Cell) string {
 	if c.Fault == catalog.NoFault {
 		return c.Strategy
@@ -346,8 +347,8 @@ func ofMillis(ms float64) string {
 	return time.Duration(ms * float64(time.Millisecond)).String()
 }
 
-// causeOf names the failure mode that explains the double-grabs of a cell. Without a known mode, it
-// says that the lock let two in. If nothing is known, it returns only a full stop.
+// causeOf names the failure mode that explains the double-grabs of a cell. If no mode is known, it
+// says that the lock let two drivers in. If nothing is known, it returns only a full stop.
 func causeOf(c experiment.Cell) string {
 	id := mode(c)
 	for _, p := range c.Points {

@@ -16,7 +16,7 @@ import (
 )
 
 // Facts summarizes the reference runs of the recommended locks. It is part of the program, which
-// may run without these results.
+// also works without the results.
 type Facts struct {
 	Run         string   `json:"run"` // the run under all faults
 	RunCommit   string   `json:"run_commit"`
@@ -26,7 +26,7 @@ type Facts struct {
 	Options     []Option `json:"options"`
 }
 
-// Option is a lock with its guard, and how it did in the reference runs.
+// Option is a lock with its guard and its results in the reference runs.
 type Option struct {
 	Strategy string      `json:"strategy"`
 	Title    string      `json:"title"`
@@ -52,7 +52,7 @@ func KnownFacts() (f Facts, err error) {
 	return f, err
 }
 
-// FactsOf computes the facts from the sources, as the text of facts.json.
+// FactsOf computes the facts from the sources and returns the text of facts.json.
 func FactsOf(s Sources) ([]byte, error) {
 	p := &page{Sources: s}
 	f := Facts{
@@ -82,7 +82,7 @@ func FactsOf(s Sources) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// Option returns the option with this strategy, or an empty option if there is none.
+// Option returns the option with this strategy. If there is none, the option is empty.
 func (f Facts) Option(strategy string) (o Option) {
 	for _, o := range f.Options {
 		if o.Strategy == strategy {
@@ -92,10 +92,10 @@ func (f Facts) Option(strategy string) (o Option) {
 	return o
 }
 
-// list returns a copy of names that is never nil, because JSON would show null.
+// list returns a copy of names that is never nil, because JSON would contain null.
 func list(names []string) []string { return append([]string{}, names...) }
 
-// Question is a question that helps to choose a lock, with its possible answers.
+// Question is a question that helps to choose a lock. It lists the possible answers.
 type Question struct {
 	Name    string   `json:"name"`
 	Asks    string   `json:"asks"`
@@ -124,8 +124,8 @@ var Questions = []Question{
 	{"stack", "What is the service written in?", stackAnswers()},
 }
 
-// Stack says which libraries a programming language has for which locks. If Locks has no entry for
-// a strategy, there is no such lock.
+// Stack lists the libraries that a programming language has for each lock. If a strategy is not in
+// Locks, the language has no library for it.
 type Stack struct {
 	Name  string            `json:"name"`
 	Text  string            `json:"text"`
@@ -141,7 +141,7 @@ type Duty struct {
 	SQL  []string `json:"sql,omitempty"` // replaces Code in Go for users of other languages
 }
 
-// Guide holds texts about programming languages and duties.
+// Guide contains texts about programming languages and duties.
 var Guide = func() (g struct {
 	Stacks []Stack `json:"stacks"`
 	Duties []Duty  `json:"duties"`
@@ -162,7 +162,7 @@ func stackAnswers() (all []Answer) {
 	return all
 }
 
-// FindStack returns the entry for a programming language, or one without locks.
+// FindStack returns the entry for a programming language. If there is none, the entry has no locks.
 func FindStack(name string) Stack {
 	for _, s := range Guide.Stacks {
 		if s.Name == name {
@@ -172,7 +172,7 @@ func FindStack(name string) Stack {
 	return Stack{}
 }
 
-// serversOf maps the answers to the second question to servers.
+// serversOf maps the answers to the second question to the servers that they mean.
 var serversOf = map[string]lock.Backend{
 	"database": lock.SQL | lock.SQLLocks, "redis": lock.SQL | lock.SQLLocks | lock.Redis, "redlock": lock.SQL | lock.SQLLocks | lock.Redis | lock.RedisQuorum,
 	"zookeeper": lock.SQL | lock.SQLLocks | lock.ZooKeeper, "etcd": lock.SQL | lock.SQLLocks | lock.Etcd,
@@ -181,11 +181,11 @@ var serversOf = map[string]lock.Backend{
 // mostAdvised limits how many locks Advise returns.
 const mostAdvised = 3
 
-// ErrAnswer means that a question has no such answer.
+// ErrAnswer means that the question does not have this answer.
 var ErrAnswer = errors.New("whichlock: no such answer")
 
-// Advise returns the locks that fit the answers, the best first. Locks that cannot handle the work
-// come last, and cheap ones precede expensive ones.
+// Advise returns the locks that fit the answers, the best first. Cheap locks come before expensive
+// ones, and locks that cannot handle the work come last.
 func (f Facts) Advise(answers []string) (fit []Option, err error) {
 	if len(answers) != len(Questions) {
 		return nil, fmt.Errorf("%w: %q for %d questions", ErrAnswer, answers, len(Questions))
@@ -215,7 +215,7 @@ func (f Facts) Advise(answers []string) (fit []Option, err error) {
 	return fit[:min(len(fit), mostAdvised)], nil
 }
 
-// fails returns 1 if the lock cannot handle work of this length, or 0.
+// fails returns 1 if the lock cannot handle work of this length, or else 0.
 func (o Option) fails(work string) int {
 	switch {
 	case work == "longer" && (slices.Contains(o.Inside, string(catalog.Slow)) || slices.Contains(o.Twice, string(catalog.Slow))),
@@ -225,7 +225,7 @@ func (o Option) fails(work string) int {
 	return 0
 }
 
-// But explains which requirement the lock does not meet, or returns "".
+// But explains which requirement the lock does not meet. It returns "" if it meets all of them.
 func (o Option) But(answers []string) string {
 	work := answers[2]
 	switch {
@@ -240,8 +240,8 @@ func (o Option) But(answers []string) string {
 	}
 }
 
-// Duties returns what the user of this lock must do. The examples are in Go if the user writes Go,
-// and otherwise in SQL.
+// Duties returns what the user of this lock must do. The examples are in Go for users of Go, and in
+// SQL for others.
 func (o Option) Duties(answers []string) (all []Duty) {
 	rows, work, stack := answers[0], answers[2], answers[3]
 	s, err := lock.Find(o.Strategy)
@@ -265,7 +265,7 @@ func (o Option) Duties(answers []string) (all []Duty) {
 	return all
 }
 
-// trips returns Trips, or 0 without a lock.
+// trips returns Trips, or 0 if there is no lock.
 func (o Option) trips() float64 {
 	if o.Trips == nil {
 		return 0

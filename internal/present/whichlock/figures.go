@@ -37,7 +37,8 @@ func (p *page) RedisCommands(name string) string {
 	return figureOf(p.PlainLoad(name).RedisCommandsPerRequest)
 }
 
-// row returns the result of a lock in one case of the benchmark, or nil if it was not measured.
+// row returns the result of a lock in one case of the benchmark. It returns nil if this was not
+// measured.
 func (p *page) row(name, benchCase string) *lockbench.Row {
 	for i, row := range p.Bench.Rows {
 		if row.Strategy == name && row.Case == benchCase {
@@ -47,14 +48,14 @@ func (p *page) row(name, benchCase string) *lockbench.Row {
 	return nil
 }
 
-// Trips returns the cost of a lock in one case of the benchmark, in round trips with the confidence
-// interval.
+// Trips returns the cost of a lock in one case of the benchmark, in round trips and with the
+// confidence interval.
 func (p *page) Trips(name, benchCase string) string {
 	row := p.row(name, benchCase)
 	if row == nil || row.Ratio == nil || row.RatioLow == nil || row.RatioHigh == nil {
 		return "?"
 	}
-	// The benchmark compares with its floor, which makes two round trips.
+	// The ratio compares the lock with the floor, which makes two round trips.
 	return fmt.Sprintf("%s [%s, %s]", figure(2**row.Ratio), figure(2**row.RatioLow), figure(2**row.RatioHigh))
 }
 
@@ -77,7 +78,7 @@ func (p *page) MeanGap(name string) string {
 	return figure(*row.GapMeanUS / (floor.P50US / 2))
 }
 
-// Commands returns how many commands an acquisition needs, without contention and with it.
+// Commands returns how many commands an acquisition needs without and with contention.
 func (p *page) Commands(name string) string {
 	sent := func(benchCase string) string {
 		if row := p.row(name, benchCase); row != nil {
@@ -107,7 +108,7 @@ func (p *page) Fair(name string) string {
 // Waiter describes what a driver does while it waits for the lock.
 func (p *page) Waiter(name string) string { return p.strategy(name).Waiter }
 
-// Token says whether a strategy has a fencing token that is checked.
+// Token tells whether a strategy has a fencing token that is checked.
 func (p *page) Token(name string) string {
 	switch s := p.strategy(name); {
 	case s.Guard == "fenced":
@@ -119,8 +120,8 @@ func (p *page) Token(name string) string {
 	}
 }
 
-// Version returns the version of the library of a strategy, or the commit of this repository for
-// our own.
+// Version returns the version of the library with this strategy. For our own strategies, it returns
+// the commit of this repository.
 func (p *page) Version(name string) string {
 	module := p.strategy(name).Module
 	if module == "" {
@@ -133,8 +134,8 @@ func (p *page) Version(name string) string {
 	return v
 }
 
-// Rate says how often a lock is acquired per second in a case of the benchmark, and with how many
-// commands.
+// Rate tells how many times per second a lock is acquired in a case of the benchmark, and with how
+// many commands.
 func (p *page) Rate(name, benchCase string) string {
 	row := p.row(name, benchCase)
 	if row == nil {
@@ -144,7 +145,7 @@ func (p *page) Rate(name, benchCase string) string {
 	return fmt.Sprintf("%.0f times a second (%s commands each)", row.OpsPerS, figureOf(row.SentPerOp))
 }
 
-// IsFaster reports whether a lock is acquired more often per second than another one.
+// IsFaster reports whether a lock is acquired more often per second than the lock than.
 func (p *page) IsFaster(name, than, benchCase string) bool {
 	a, b := p.row(name, benchCase), p.row(than, benchCase)
 	return a != nil && b != nil && a.OpsPerS > b.OpsPerS
@@ -156,7 +157,7 @@ func (p *page) BenchFolder() string { return benchFolder }
 // ClaimsFile returns the name of the file in results/ with the output of .ci/claims.
 func (p *page) ClaimsFile() string { return claimsFile }
 
-// Measured returns what the first group of a pattern matches in the output of .ci/claims.
+// Measured finds a pattern in the output of .ci/claims and returns its first group.
 func (p *page) Measured(pattern string) string {
 	found := regexp.MustCompile(pattern).FindStringSubmatch(p.Claims)
 	if found == nil {

@@ -19,7 +19,7 @@ func (p *page) cells(name string) []experiment.Cell {
 	return cells
 }
 
-// runOf returns the reference run under all faults that includes a strategy.
+// runOf returns the reference run that includes this strategy and all faults.
 func (p *page) runOf(name string) *experiment.Run {
 	for _, run := range []*experiment.Run{p.Unique, p.Libraries} {
 		if len(cellsOf(run, name)) > 0 {
@@ -33,7 +33,7 @@ func cellsOf(run *experiment.Run, strategy string) []experiment.Cell {
 	return slices.DeleteFunc(slices.Clone(run.Cells), func(c experiment.Cell) bool { return c.Strategy != strategy })
 }
 
-// underFaults returns the cells with a fault that match.
+// underFaults returns the cells that have a fault and for which matches returns true.
 func underFaults(cells []experiment.Cell, matches func(experiment.Cell) bool) []experiment.Cell {
 	return slices.DeleteFunc(slices.Clone(cells), func(c experiment.Cell) bool { return c.Fault == catalog.NoFault || !matches(c) })
 }
@@ -45,7 +45,7 @@ func isStruck(c experiment.Cell) bool  { return c.Verdict != catalog.NA }
 func letsTwoIn(c experiment.Cell) bool { return c.Exclusive != nil && *c.Exclusive == experiment.No }
 func onlyTwoIn(c experiment.Cell) bool { return letsTwoIn(c) && !isTwice(c) }
 
-// faultsOf returns the names of the cells' faults.
+// faultsOf returns the name of each cell's fault.
 func faultsOf(cells []experiment.Cell) []string {
 	var names []string
 	for _, c := range cells {
@@ -57,13 +57,13 @@ func faultsOf(cells []experiment.Cell) []string {
 // Twice returns the faults under which an order was grabbed twice.
 func (p *page) Twice(name string) []string { return faultsOf(underFaults(p.cells(name), isTwice)) }
 
-// TwoInside returns the faults under which the lock had two holders, although no order was grabbed
+// TwoInside returns the faults under which the lock had two holders, but no order was grabbed
 // twice.
 func (p *page) TwoInside(name string) []string {
 	return faultsOf(underFaults(p.cells(name), onlyTwoIn))
 }
 
-// Stuck returns the faults that leave an order that no driver can grab.
+// Stuck returns the faults that leave an order which no driver can grab.
 func (p *page) Stuck(name string) []string { return faultsOf(underFaults(p.cells(name), isStuck)) }
 
 // Striking returns the faults that can affect a strategy.
@@ -80,7 +80,7 @@ func (p *page) PlainLoad(name string) experiment.Cell {
 	return experiment.Cell{}
 }
 
-// DoubleGrabs returns how many grabs were too many without a fault, or 0 if the strategy was not
+// DoubleGrabs returns the number of double-grabs without a fault. It is 0 if the strategy was not
 // unsafe.
 func (p *page) DoubleGrabs(name string) int {
 	if c := p.PlainLoad(name); isTwice(c) && c.DoubleGrabs != nil {
@@ -94,7 +94,7 @@ func (p *page) AllSafe(name string) bool {
 	return !slices.ContainsFunc(p.cells(name), func(c experiment.Cell) bool { return isTwice(c) || isStuck(c) || isUnknown(c) })
 }
 
-// NeverTwice reports whether none of these strategies let an order be grabbed twice.
+// NeverTwice reports whether no order was grabbed twice with any of these strategies.
 func (p *page) NeverTwice(names []string) bool {
 	return !slices.ContainsFunc(names, func(name string) bool {
 		return slices.ContainsFunc(p.cells(name), func(c experiment.Cell) bool { return isTwice(c) || isUnknown(c) })
@@ -116,7 +116,7 @@ func (p *page) LibraryNames() (names []string) {
 	return names
 }
 
-// Names returns all strategies in the tables: the recommended ones and the libraries.
+// Names returns all strategies in the tables, which are the recommended ones and the libraries.
 func (p *page) Names() []string { return slices.Concat(Choices, p.LibraryNames()) }
 
 // OwnNames returns our recommended strategies.
@@ -125,8 +125,8 @@ func (p *page) OwnNames() []string { return Choices }
 // IsLock reports whether a strategy uses a lock.
 func (p *page) IsLock(name string) bool { return p.strategy(name).Excludes != catalog.NoExclusion }
 
-// Remote returns the recommended strategies whose lock is not in the database, either with a
-// checked fencing token or without.
+// Remote returns the recommended strategies whose lock is not in the database. fenced selects those
+// with or without a checked fencing token.
 func (p *page) Remote(fenced bool) (names []string) {
 	for _, name := range Choices {
 		s := p.strategy(name)
@@ -137,16 +137,16 @@ func (p *page) Remote(fenced bool) (names []string) {
 	return names
 }
 
-// SurvivedByRedlock returns the faults that break watchdog, with its single node, but not redlock.
+// SurvivedByRedlock returns the faults that break watchdog on its single node, but not redlock.
 func (p *page) SurvivedByRedlock() []string {
 	broken := p.Twice("redlock")
 	return slices.DeleteFunc(p.Twice("watchdog"), func(f string) bool { return slices.Contains(broken, f) })
 }
 
-// hangOutcomes groups the locks by what happens if their holder's work never returns.
+// hangOutcomes groups the locks by what happens if the holder's work never ends.
 type hangOutcomes struct{ Stuck, LetIn, Neither []string }
 
-// HangOutcomes groups the locks by what happened when the work never returned.
+// HangOutcomes groups the locks by what happened when the holder's work never ended.
 func (p *page) HangOutcomes() (o hangOutcomes) {
 	for _, name := range p.Names() {
 		for _, c := range p.cells(name) {
@@ -177,7 +177,7 @@ func quoteNames(names []string) string {
 }
 
 // lossTotals counts the unsafe points of a grab with and without a check for a lost lock. Helps
-// reports whether the check makes fewer points unsafe, but no strategy safe.
+// means that the check makes fewer points unsafe, but no strategy safe.
 type lossTotals struct {
 	Ignoring, Checking int
 	Helps              bool

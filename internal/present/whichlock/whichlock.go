@@ -23,7 +23,7 @@ import (
 	"grablab/internal/present/report"
 )
 
-// Sources holds the runs and files from which the page is made.
+// Sources contains the runs and files from which the page is made.
 type Sources struct {
 	Matrix    *experiment.Run   // our strategies under all faults
 	Unique    *experiment.Run   // mysql-unique under all faults
@@ -100,7 +100,7 @@ func Versions(mod string) map[string]string {
 	return found
 }
 
-// Choices lists the strategies that readers may want to use. All others demonstrate mistakes.
+// Choices lists the strategies that readers may want to use. The others demonstrate mistakes.
 var Choices = []string{
 	"mysql-cas", "mysql-unique", "mysql-getlock", "mysql-forupdate", "setnx", "setnx-fenced", "watchdog", "watchdog-fenced", "handoff",
 	"redlock", "zookeeper", "zookeeper-fenced", "etcd", "etcd-fenced",
@@ -138,7 +138,7 @@ func Write(w io.Writer, s Sources) error {
 	return err
 }
 
-// A page holds the sources for the template. If a source is incomplete, its methods record the
+// A page provides the data for the template. If a source is incomplete, its methods record the
 // problem, so that Write can report all problems together.
 type page struct {
 	Sources
@@ -149,7 +149,7 @@ func (p *page) fail(format string, args ...any) {
 	p.problems = append(p.problems, fmt.Errorf("whichlock: "+format, args...))
 }
 
-// claim returns the sentence in bold, and records a problem if its condition is false or empty.
+// claim returns the sentence in bold. If its condition is false or empty, it records a problem.
 func (p *page) claim(condition any, sentence string) string {
 	if holds, _ := template.IsTrue(condition); !holds {
 		p.fail("the runs no longer show: %s", sentence)
@@ -157,7 +157,8 @@ func (p *page) claim(condition any, sentence string) string {
 	return "**" + sentence + "**"
 }
 
-// Short returns the table for the README: what breaks each recommended strategy, and what it costs.
+// Short returns the table for the README, which shows what breaks each recommended strategy and
+// what it costs.
 func Short(s Sources) string {
 	p := &page{Sources: s}
 	var b strings.Builder

@@ -5,12 +5,12 @@ import (
 	"strconv"
 )
 
-// figure returns a function that chooses a random number from low to high and stores it as a fact.
+// figure returns a function that stores a random number from low to high as a fact.
 func figure(name string, low, high int) func(*rand.Rand, Facts) {
 	return func(r *rand.Rand, f Facts) { f[name] = strconv.Itoa(low + r.IntN(high-low+1)) }
 }
 
-// ownBounds holds the flags for the search for mistakes in the user's lock.
+// ownBounds contains the flags of the search for mistakes in the user's lock.
 const ownBounds = "-actors 3 -faults slow,pause,crash,cancel -everything -seconds 40 " +
 	"-property one-winner,lease-exclusive,stale-write,fence,stuck,release-effective"
 
@@ -162,8 +162,8 @@ var Exercises = []Exercise{
 	},
 }
 
-// clocks holds the flags of a load whose result only depends on the clock offset. The clock of the
-// second instance is ahead.
+// clocks contains the flags of a load whose result depends only on how far the clock of the second
+// instance is ahead.
 const clocks = "-ttl 500ms -work 20ms -orders 10 -drivers 10 -rate 200 -seed {seed}"
 
 const nodes = "-strategies watchdog,redlock,redlock-miswired -seed {seed}"

@@ -28,7 +28,7 @@ const (
 func rightFor(points int) (Mark, error)   { return Mark{points, right}, nil }
 func wrongBy(belief string) (Mark, error) { return Mark{0, belief}, nil }
 
-// bare removes words and units around a figure: "step 10" becomes 10, and "3.4x" becomes 3.4.
+// bare removes words and units around a number: "step 10" becomes "10", and "3.4x" becomes "3.4".
 func bare(word string) string {
 	word = strings.TrimPrefix(strings.ToLower(strings.TrimSpace(word)), "step")
 	for _, unit := range []string{"ms", "x", "×"} {
@@ -37,7 +37,7 @@ func bare(word string) string {
 	return strings.TrimSpace(word)
 }
 
-// parseWhole parses an answer that must be a whole number, not below 0.
+// parseWhole parses an answer that must be a whole number of at least 0.
 func parseWhole(word string) (int, error) {
 	n, err := strconv.Atoi(bare(word))
 	if err != nil || n < 0 {
@@ -46,7 +46,7 @@ func parseWhole(word string) (int, error) {
 	return n, nil
 }
 
-// decimal parses an answer that must be a number, not below 0.
+// decimal parses an answer that must be a number of at least 0.
 func decimal(word string) (float64, error) {
 	x, err := strconv.ParseFloat(bare(word), 64)
 	if err != nil || x < 0 || math.IsInf(x, 0) || math.IsNaN(x) {
@@ -77,17 +77,17 @@ func yesOrNo(word string) (string, error) {
 
 var yesNo = []string{"yes", "no"}
 
-// missing returns the error for a fact that no command has measured.
+// missing returns the error for a fact that should have been measured but was not.
 func missing(fact string) (Mark, error) {
 	return Mark{}, fmt.Errorf("%w: %s", errMeasure, fact)
 }
 
-// mistake is a wrong figure together with the mistaken belief that leads to it. The figure is a
-// number or the name of a fact.
+// mistake is a wrong answer and the misconception that leads to it. figure is a number or the name
+// of a fact.
 type mistake struct{ figure, belief string }
 
-// count returns a function that compares a whole number with a measured fact. If the answer is
-// wrong, the function looks for a mistaken belief that leads to the same number.
+// count returns a function that compares an answer with a measured fact. If the answer is wrong, it
+// looks for a misconception that explains the number.
 func count(points int, fact string, mistakes ...mistake) func(words []string, f Facts) (Mark, error) {
 	return func(words []string, f Facts) (Mark, error) {
 		n, err := parseWhole(words[0])
@@ -110,7 +110,7 @@ func count(points int, fact string, mistakes ...mistake) func(words []string, f 
 	}
 }
 
-// provesNothing judges the second question of exercise 2: is the first run safe?
+// provesNothing judges the second question of exercise 2, which asks whether the first run is safe.
 func provesNothing(words []string, f Facts) (Mark, error) {
 	word, err := yesOrNo(words[0])
 	switch {
@@ -173,7 +173,8 @@ func oneLineMore(_ []string, f Facts) (Mark, error) {
 	return rightFor(2)
 }
 
-// pausedAfter judges the first question of exercise 6: after which step is driver A paused?
+// pausedAfter judges the first question of exercise 6, which asks after which step driver A is
+// paused.
 func pausedAfter(words []string, f Facts) (Mark, error) {
 	n, err := parseWhole(words[0])
 	if err != nil {
@@ -198,7 +199,7 @@ func pausedAfter(words []string, f Facts) (Mark, error) {
 }
 
 // smallestOffset judges exercise 7, which asks for the smallest clock offset that breaks the lock.
-// A run just below the answer must be safe, and a run just above it unsafe.
+// A run just below the answer must be safe, and a run just above it must be unsafe.
 func smallestOffset(words []string, f Facts) (Mark, error) {
 	if _, err := offset(words); err != nil {
 		return Mark{}, err
@@ -223,7 +224,7 @@ func offset(words []string) (int, error) {
 	return n, err
 }
 
-// around stores an offset just below the answer and one just above it, for two runs of the load.
+// around stores two offsets for runs of the load, one just below the answer and one just above it.
 func around(words []string, f Facts) error {
 	n, err := offset(words)
 	f["below"], f["above"] = strconv.Itoa(max(0, n-offsetTolerance)), strconv.Itoa(n+offsetTolerance)
@@ -233,7 +234,8 @@ func around(words []string, f Facts) error {
 // pointsOfGrab lists the points of a grab that the user can choose in exercise 8.
 var pointsOfGrab = []string{"before read 1", "after read 1", "before renew 1", "before claim 1", "after claim 1"}
 
-// whereStopped judges the first question of exercise 8: at which point was the holder stopped?
+// whereStopped judges the first question of exercise 8, which asks at which point the holder was
+// stopped.
 func whereStopped(words []string, f Facts) (Mark, error) {
 	point := strings.ToLower(strings.Join(strings.Fields(words[0]), " "))
 	unsafe, ok := f["paused.unsafe"]
@@ -254,7 +256,7 @@ func whereStopped(words []string, f Facts) (Mark, error) {
 	return Mark{}, fmt.Errorf("%w: %q is no point of a grab; such as %q is", ErrAnswer, words[0], "after read 1")
 }
 
-// The six cells of exercise 9, and the verdicts to choose from.
+// Cells of exercise 9, and verdicts to choose from.
 var (
 	nineFaults   = []string{"redis-restart", "amnesia"}
 	nineVerdicts = []string{string(catalog.Safe), string(catalog.Unsafe), string(catalog.NA)}
@@ -331,7 +333,8 @@ func linesMoved(_ []string, f Facts) (Mark, error) {
 	return rightFor(1)
 }
 
-// overlapsRemain judges the second question of exercise 10: does a fence prevent overlaps?
+// overlapsRemain judges the second question of exercise 10, which asks whether a fence prevents
+// overlaps.
 func overlapsRemain(words []string, f Facts) (Mark, error) {
 	word, err := yesOrNo(words[0])
 	if err != nil {
@@ -347,8 +350,8 @@ func overlapsRemain(words []string, f Facts) (Mark, error) {
 	return wrongBy("outside")
 }
 
-// commandsOver judges the first question of exercise 11: how many times as many commands does
-// redlock need as setnx?
+// commandsOver judges the first question of exercise 11, which asks how many times as many commands
+// redlock needs as setnx.
 func commandsOver(words []string, f Facts) (Mark, error) {
 	x, err := decimal(words[0])
 	if err != nil {
@@ -377,13 +380,13 @@ func commandsOver(words []string, f Facts) (Mark, error) {
 // under faults.
 var ownScored = []string{catalog.LeaseExclusive, catalog.StuckOrder, catalog.ReleaseEffective}
 
-// notRefused forgets why an earlier version of the user's lock was refused.
+// notRefused forgets why an earlier version of the user's lock was rejected.
 func notRefused(_ []string, f Facts) error {
 	f["own.refused"] = ""
 	return nil
 }
 
-// ownLock judges exercise 12. There is a point for no failure without faults, one for the
+// ownLock judges exercise 12. There is one point if nothing fails without faults, one for the
 // properties in ownScored, and one for one-winner.
 func ownLock(_ []string, f Facts) (Mark, error) {
 	faultless, faulted := strings.Fields(f["own.faultless"]), strings.Fields(f["own.faulted"])
@@ -417,7 +420,7 @@ func ownLock(_ []string, f Facts) (Mark, error) {
 	return Mark{points, "lock"}, nil
 }
 
-// handed is a schedule and its steps as lines of text.
+// handed is a schedule together with its steps as lines of text.
 type handed struct {
 	schedule.Schedule
 	lines []string
@@ -429,7 +432,7 @@ func (h handed) Header() string {
 	return h.Schedule.String()
 }
 
-// handedIn returns the schedule that the search found, and the user's schedule.
+// handedIn returns the schedule that the search found, and then the user's schedule.
 func handedIn(f Facts, fact string) (was, is handed, err error) {
 	if f[fact] == "" {
 		return was, is, fmt.Errorf("%w: %s", errMeasure, fact)

@@ -15,10 +15,10 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// errMeasure means that a command did not produce what the exercise needs.
+// errMeasure means that the output of a command lacks what the exercise needs.
 var errMeasure = errors.New("workshop: not measured")
 
-// all combines several measures into one function and joins their errors.
+// all combines several measures into one function, which joins their errors.
 func all(measures ...func(Outcome, Facts) error) func(Outcome, Facts) error {
 	return func(o Outcome, f Facts) error {
 		var err error
@@ -85,8 +85,8 @@ func threeCells(fault string) func(Outcome, Facts) error {
 
 var nineStrategies = []string{"watchdog", "redlock", "redlock-miswired"}
 
-// explored returns the result for a strategy, and its first failure or nil. If strategy is empty,
-// it returns the first result.
+// explored returns the result for a strategy and its first failure, which may be nil. If strategy
+// is empty, it returns the first result.
 func explored(o Outcome, strategy string) (r explore.Result, first *explore.Failure, err error) {
 	i := slices.IndexFunc(o.Explored, func(r explore.Result) bool { return strategy == "" || r.Strategy == strategy })
 	if i < 0 {
@@ -129,7 +129,7 @@ func search(prefix, strategy string) func(Outcome, Facts) error {
 	}
 }
 
-// rows returns a function that stores how many winners a replay had, and for how many moments two
+// rows returns a function that stores how many winners a replay had, and at how many moments two
 // drivers believed to hold the lock.
 func rows(prefix string) func(Outcome, Facts) error {
 	return func(o Outcome, f Facts) error {
@@ -156,8 +156,8 @@ func rows(prefix string) func(Outcome, Facts) error {
 	}
 }
 
-// forced returns a function that stores how many grabs the ledger has after a forced run on real
-// servers.
+// forced returns a function that stores how many grabs are in the ledger after a schedule was
+// replayed on real servers.
 func forced(prefix string) func(Outcome, Facts) error {
 	return func(o Outcome, f Facts) error {
 		if o.Forced == nil {
@@ -168,7 +168,7 @@ func forced(prefix string) func(Outcome, Facts) error {
 	}
 }
 
-// scripts returns a function that stores how an instance replied after Redis forgot its scripts.
+// scripts returns a function that stores the replies of an instance after Redis forgot its scripts.
 func scripts(prefix string) func(Outcome, Facts) error {
 	return func(o Outcome, f Facts) error {
 		if o.Scripts == nil || !o.Scripts.Locked {
@@ -204,7 +204,7 @@ func replayed(o Outcome, f Facts) error {
 	return nil
 }
 
-// judgeOwnLock stores which properties the user's lock breaks, with faults and without.
+// judgeOwnLock stores which properties the user's lock breaks with and without faults.
 func judgeOwnLock(o Outcome, f Facts) error {
 	r, first, err := explored(o, "")
 	if err != nil {

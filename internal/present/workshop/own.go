@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 )
 
-// OwnLock is the source of the lock from which exercise 12 starts. It is setnx with two flaws: a
-// release by a plain DEL, and a blind write.
+// OwnLock is the source of the lock with which exercise 12 starts. It is setnx with two flaws: a
+// release with a plain DEL, and a blind write.
 //
 //go:embed own_lock.go.txt
 var OwnLock string

@@ -14,7 +14,7 @@ import (
 // progressSchema is the version of the progress file's format.
 const progressSchema = 1
 
-// Progress is the user's progress in all exercises, stored in one file.
+// Progress is the user's progress in all exercises. It is stored in one file.
 type Progress struct {
 	Schema    int            `json:"schema"`
 	Seed      uint64         `json:"seed"`
@@ -42,8 +42,8 @@ type Answer struct {
 	Last  *Mark    `json:"last,omitempty"`  // the mark for the last answer; nil if there was none
 }
 
-// ReadProgress reads a progress file. If there is none, it returns a new Progress with the given
-// seed. write must replace a file atomically.
+// ReadProgress reads a progress file, or returns a new Progress with the given seed if there is
+// none. write must replace a file atomically.
 func ReadProgress(path string, seed uint64, write func(path string, data []byte) error) (*Progress, error) {
 	p := &Progress{Schema: progressSchema, Seed: seed, Exercises: map[int]*State{}, path: path, write: write}
 	b, err := infile.Read(path, infile.Small)
@@ -77,7 +77,7 @@ func (p *Progress) Save() error {
 	return nil
 }
 
-// of returns the state of an exercise. A new one has only its random facts.
+// of returns the state of an exercise. A new state contains only random facts.
 func (p *Progress) of(e Exercise) *State {
 	s := p.Exercises[e.Number]
 	if s == nil {
@@ -112,8 +112,8 @@ func (s *State) word() string {
 	return "todo"
 }
 
-// points returns the points for an exercise so far. A correct first prediction earns one, and each
-// wrong answer or hint costs one.
+// points returns the points for an exercise so far. A correct first prediction earns a point, and
+// each wrong answer or hint costs one.
 func (s *State) points(e Exercise) int {
 	points := 0
 	for i := range e.Questions {
@@ -126,7 +126,7 @@ func (s *State) points(e Exercise) int {
 	return points
 }
 
-// Points returns the points for all exercises so far, and the maximum.
+// Points returns the points for all exercises so far and the maximum.
 func (p *Progress) Points() (points, of int) {
 	for _, e := range Exercises {
 		points += p.of(e).points(e)
@@ -145,6 +145,6 @@ func (p *Progress) Next() int {
 	return 0
 }
 
-// settled reports whether an answer is correct, so that it need not be judged again. A file is
-// always judged again.
+// settled reports whether an answer is correct and need not be judged again. A file is always
+// judged again.
 func (s *State) settled(i int, q Question) bool { return s.Answers[i].Right && !q.File }

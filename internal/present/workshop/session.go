@@ -16,7 +16,7 @@ import (
 	"grablab/internal/testbed/infile"
 )
 
-// Session guides a user through the exercises, on a terminal or in a page.
+// Session guides a user through the exercises, on a terminal or on a page.
 type Session struct {
 	Texts    *Texts
 	Dir      string // the results folder; the commands write to a subfolder
@@ -50,8 +50,7 @@ func (s *Session) printTo(w io.Writer, indent, text string) {
 // labelled prints a text after a label.
 func (s *Session) labelled(label, text string) { s.print("", join(s.Texts.Say(label, nil), text)) }
 
-// join joins two sentences with a space. There is none after a wide character, because wide
-// punctuation includes space.
+// join joins two sentences with a space, but omits the space after a wide character.
 func join(first, second string) string {
 	if last := []rune(first); Width(string(last[len(last)-1])) == 1 {
 		first += " "
@@ -64,7 +63,7 @@ func (s *Session) blank() { s.print("", "") }
 // key returns the key of a text for an exercise.
 func key(e Exercise, rest string) string { return strconv.Itoa(e.Number) + "." + rest }
 
-// with returns the facts of an exercise together with those in more.
+// with returns the facts of an exercise combined with those in more.
 func (s *Session) with(e Exercise, more Facts) Facts {
 	f := Facts{"n": strconv.Itoa(e.Number), "program": s.Program}
 	for _, facts := range []Facts{s.Progress.of(e).Facts, more} {
@@ -75,7 +74,7 @@ func (s *Session) with(e Exercise, more Facts) Facts {
 	return f
 }
 
-// List prints the exercises, the score, and which exercise is next.
+// List prints the exercises, the score, and the number of the next exercise.
 func (s *Session) List() {
 	titles, widest := make([]string, len(Exercises)), 0
 	for i, e := range Exercises {
@@ -148,7 +147,7 @@ func (s *Session) MayAnswer(e Exercise) error {
 }
 
 // MayTry returns an error that wraps ErrEarly if the exercise has not run yet, or ErrAnswer if it
-// has nothing to try.
+// has no figure to try.
 func (s *Session) MayTry(e Exercise) error {
 	if e.Try == nil {
 		return fmt.Errorf("%w: nothing of exercise %d is to be tried", ErrAnswer, e.Number)
@@ -156,7 +155,7 @@ func (s *Session) MayTry(e Exercise) error {
 	return s.MayAnswer(e)
 }
 
-// Try runs a command with a figure of the user's choice, without effect on the score.
+// Try runs a command with a number that the user chose. It does not affect the score.
 func (s *Session) Try(ctx context.Context, e Exercise, word string) error {
 	if err := s.MayTry(e); err != nil {
 		return err
@@ -186,10 +185,10 @@ func (s *Session) Ran(e Exercise) bool { return s.Progress.of(e).Ran }
 // AskPrediction returns the sentence that asks for a prediction.
 func (s *Session) AskPrediction() string { return s.Texts.Say("ui.predict", nil) }
 
-// HowTo prints the command that continues the exercise, because the program cannot ask the user.
+// HowTo prints a command that continues the exercise, in case the program cannot ask the user.
 func (s *Session) HowTo(e Exercise, what string) { s.say("ui.how."+what, s.with(e, nil)) }
 
-// predicted returns the letter of the first prediction, or "".
+// predicted returns the letter of the user's first prediction, or "" if there is none.
 func (s *Session) predicted(e Exercise) string {
 	options, _ := e.drawn(s.Progress.Seed)
 	if i := slices.Index(options, s.Progress.of(e).Predicted); i >= 0 {
@@ -198,7 +197,7 @@ func (s *Session) predicted(e Exercise) string {
 	return ""
 }
 
-// Predict stores the first prediction. shown is the letter of the option on the screen.
+// Predict stores the first prediction. shown is the letter that the option has on the screen.
 func (s *Session) Predict(e Exercise, shown string) error {
 	options, _ := e.drawn(s.Progress.Seed)
 	shown = strings.ToLower(strings.TrimSpace(shown))
@@ -214,11 +213,11 @@ func (s *Session) Predict(e Exercise, shown string) error {
 	return s.Progress.Save()
 }
 
-// Folder is the name of the folder for the exercises. The go command ignores Go files in it because
-// of the underscore.
+// Folder is the name of the folder for the exercises. Because of the underscore, the go command
+// ignores Go files in it.
 const Folder = "_workshop"
 
-// Path returns the path of an exercise's folder or of a file in it.
+// Path returns the path of an exercise's folder, or of a file in it.
 func (s *Session) Path(e Exercise, names ...string) string {
 	return filepath.Join(append([]string{s.Dir, Folder, strconv.Itoa(e.Number)}, names...)...)
 }
@@ -230,8 +229,8 @@ const (
 	tried   = "try"   // results of the last call of Try
 )
 
-// Run runs the commands of an exercise, and tells the user whether the prediction was correct. Its
-// error wraps ErrEarly if there is no prediction.
+// Run runs the commands of an exercise, and tells the user whether the prediction was correct. If
+// there is no prediction, its error wraps ErrEarly.
 func (s *Session) Run(ctx context.Context, e Exercise) error {
 	state := s.Progress.of(e)
 	if err := s.MayRun(e); err != nil {
@@ -261,7 +260,7 @@ func (s *Session) Run(ctx context.Context, e Exercise) error {
 	return nil
 }
 
-// differs returns a sentence for each fact that differs from what the texts say.
+// differs returns a sentence for each fact that differs from the texts.
 func (s *Session) differs(e Exercise) (all []string) {
 	facts := s.Progress.of(e).Facts
 	for _, c := range e.Claims {
@@ -272,8 +271,8 @@ func (s *Session) differs(e Exercise) (all []string) {
 	return all
 }
 
-// show runs the commands of an exercise. It also stores their output in a file, because it does not
-// fit on a terminal.
+// show runs the commands of an exercise. It also stores their output in a file, because the output
+// may not fit on a terminal.
 func (s *Session) show(ctx context.Context, e Exercise, f Facts) (err error) {
 	if len(e.Show) == 0 {
 		return nil
@@ -289,7 +288,7 @@ func (s *Session) show(ctx context.Context, e Exercise, f Facts) (err error) {
 	return s.steps(ctx, e.Show, f, io.MultiWriter(s.Out, printed), !s.Loud)
 }
 
-// printedFile is the name of the file with the output of the commands of an exercise.
+// printedFile is the name of the file with the output of an exercise's commands.
 const printedFile = "printed.txt"
 
 // Recall prints whether the prediction was correct, and what to look at.
@@ -318,8 +317,8 @@ func (s *Session) why(e Exercise) string {
 
 func (s *Session) look(e Exercise) string { return s.Texts.Say(key(e, "look"), s.with(e, nil)) }
 
-// steps runs the commands of these steps and adds their facts to f. If servers are missing, it runs
-// the steps in Instead.
+// steps runs the commands of these steps and adds their facts to f. If the required servers are
+// missing, it runs the steps in Instead.
 func (s *Session) steps(ctx context.Context, steps []Step, f Facts, out io.Writer, quiet bool) error {
 	for _, step := range steps {
 		if step.Servers && s.Servers != nil {
@@ -363,7 +362,7 @@ func (s *Session) command(step Step, f Facts) string {
 	return slots.ReplaceAllString(text, "…")
 }
 
-// commands returns the commands of the steps that will run.
+// commands returns the commands of the steps that Run will run.
 func (s *Session) commands(steps []Step, f Facts) (all []string) {
 	for _, step := range steps {
 		if step.Servers && s.Servers != nil {
@@ -384,7 +383,7 @@ func (s *Session) words(step Step, f Facts) []string {
 	return args
 }
 
-// arguments returns the words of a command, including the folder for its output.
+// arguments returns the words of a command, including the folder for the output.
 func (s *Session) arguments(step Step, f Facts) []string {
 	args := s.words(step, f)
 	switch args[0] {
@@ -410,7 +409,8 @@ func (s *Session) fresh(dir string) string {
 	}
 }
 
-// Questions returns the text of each question, or "" if the user has answered it correctly.
+// Questions returns the text of each question. The text is "" if the user has already answered
+// correctly.
 func (s *Session) Questions(e Exercise) []string {
 	var asked []string
 	for i := range e.Questions {
@@ -438,8 +438,8 @@ func question(i int) string { return "q" + strconv.Itoa(i+1) }
 // Leave is the answer that skips a question.
 const Leave = "-"
 
-// Answer judges one answer for each question, and prints the reasons. Its error wraps ErrAnswer for
-// invalid answers, and ErrEarly if the exercise has not run yet.
+// Answer judges one answer for each question, and prints the reasons. Its error wraps ErrAnswer if
+// an answer is invalid, and ErrEarly if the exercise has not run yet.
 func (s *Session) Answer(ctx context.Context, e Exercise, answers [][]string) error {
 	state := s.Progress.of(e)
 	if err := s.MayAnswer(e); err != nil {
@@ -453,7 +453,7 @@ func (s *Session) Answer(ctx context.Context, e Exercise, answers [][]string) er
 			return fmt.Errorf("%w: %d words in place of %d, with commas between them", ErrAnswer, len(answers[i]), q.Words())
 		}
 	}
-	// The output contains the answers, so do not show it until all answers are correct.
+	// The output reveals the answers, so show it only when all answers are correct.
 	var shown bytes.Buffer
 	if err := s.check(ctx, e, answers, &shown); err != nil {
 		return err
@@ -488,8 +488,8 @@ func (s *Session) Answer(ctx context.Context, e Exercise, answers [][]string) er
 
 func left(words []string) bool { return len(words) == 1 && (words[0] == Leave || words[0] == "") }
 
-// check runs the commands that decide whether the answers are correct. Their output goes to shown,
-// or appears at once if the answer is a file.
+// check runs the commands that decide whether the answers are correct. It writes their output to
+// shown, or prints it at once if the answer is a file.
 func (s *Session) check(ctx context.Context, e Exercise, answers [][]string, shown io.Writer) error {
 	f := s.Progress.of(e).Facts
 	f["dir"] = s.Path(e, Checked)
@@ -550,7 +550,7 @@ func (s *Session) handedIn(ctx context.Context, e Exercise, f Facts) error {
 	return err
 }
 
-// RefusedError explains why the user's lock was refused.
+// RefusedError explains why the user's lock was rejected.
 type RefusedError struct{ Why string }
 
 // Error implements error.
@@ -578,7 +578,8 @@ func (s *Session) markText(e Exercise, i int, m Mark) string {
 	return s.Texts.Say(why, f)
 }
 
-// Conclude prints the moral and the score of a finished exercise, or else how to answer again.
+// Conclude prints the moral and the score of a finished exercise. If it is not finished, Conclude
+// prints how to answer again.
 func (s *Session) Conclude(e Exercise) {
 	state := s.Progress.of(e)
 	points, of := s.Progress.Points()
@@ -598,7 +599,7 @@ func (s *Session) Conclude(e Exercise) {
 
 func (s *Session) moral(e Exercise) string { return s.Texts.Say(key(e, "moral"), s.with(e, nil)) }
 
-// Hint prints the earlier hints and another one, which costs a point.
+// Hint prints one more hint after the earlier ones. It costs a point.
 func (s *Session) Hint(e Exercise) error {
 	state := s.Progress.of(e)
 	switch {

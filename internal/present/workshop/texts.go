@@ -14,10 +14,11 @@ import (
 //go:embed text
 var files embed.FS
 
-// Languages lists the languages of the texts, with the default first.
+// Languages lists the languages of the texts. The first is the default.
 var Languages = []string{"en", "zh", "ja"}
 
-// Texts holds the sentences of a language by key. A sentence may contain values such as {double}.
+// Texts contains the sentences of a language by key. A sentence may contain values such as
+// {double}.
 type Texts struct {
 	Language string
 	byKey    map[string]string
@@ -55,7 +56,8 @@ func (t *Texts) flatten(prefix string, tree map[string]any) error {
 	return nil
 }
 
-// Under returns the sentences whose keys begin with prefix, by the rest of the key.
+// Under returns the sentences whose keys begin with prefix. The keys of the result are without
+// prefix.
 func (t *Texts) Under(prefix string) map[string]string {
 	all := map[string]string{}
 	for key, text := range t.byKey {
@@ -78,7 +80,7 @@ func (t *Texts) Say(key string, f Facts) string {
 	return f.fill(text)
 }
 
-// fill replaces the names in a text with values. Names without a value stay visible.
+// fill replaces the names in a text with their values. Names without a value stay visible.
 func (f Facts) fill(text string) string {
 	return slots.ReplaceAllStringFunc(text, func(slot string) string {
 		if value, ok := f[strings.Trim(slot, "{}")]; ok {
@@ -107,7 +109,7 @@ func FromLocale(locale string) string {
 	return Languages[i]
 }
 
-// Width returns how many terminal columns a text needs, where wide characters need two.
+// Width returns how many terminal columns a text needs. Wide characters need two.
 func Width(text string) int {
 	n := 0
 	for _, r := range text {
@@ -119,13 +121,13 @@ func Width(text string) int {
 	return n
 }
 
-// pad adds spaces to a text until it has the given width.
+// pad adds spaces to the text to make it as wide as required.
 func pad(text string, columns int) string {
 	return text + strings.Repeat(" ", max(0, columns-Width(text)))
 }
 
-// Wrap breaks a text into lines, between words or wide characters. Some characters must not begin a
-// line.
+// Wrap breaks a text into lines, between words or wide characters. It follows the rule that some
+// characters must not begin a line.
 func Wrap(text string, columns int) []string {
 	var lines []string
 	for paragraph := range strings.SplitSeq(text, "\n") {
@@ -145,7 +147,7 @@ func Wrap(text string, columns int) []string {
 // noStart lists characters that must not begin a line.
 const noStart = "。、，．：；？！）」』】〉》”’…ー々ゃゅょっャュョッァィゥェォ%"
 
-// pieces splits a text where a line may break.
+// pieces splits a text at all places where a line may break.
 func pieces(text string) []string {
 	var all []string
 	var piece strings.Builder

@@ -66,7 +66,7 @@ type View struct {
 	Moral     string   `json:"moral,omitempty"` // empty until the exercise is done
 }
 
-// Asked is a question with the user's last answer.
+// Asked is a question and the user's last answer.
 type Asked struct {
 	Ask      string    `json:"ask"`
 	Points   int       `json:"points"`
@@ -164,7 +164,7 @@ func (s *Session) Keep(e Exercise, text string) (string, error) {
 	return path, nil
 }
 
-// Problem is an error in a line of a file.
+// Problem is an error in one line of a file.
 type Problem struct {
 	Line int    `json:"line"`
 	Text string `json:"text"`
@@ -173,7 +173,7 @@ type Problem struct {
 // located matches line numbers in error messages of the Go compiler and the schedule parser.
 var located = regexp.MustCompile(`(?m)(?:\S*` + regexp.QuoteMeta(ownFile) + `:(\d+)(?::\d+)?|\bline (\d+)): (.*)$`)
 
-// Located finds the errors in a text that name a line.
+// Located finds errors that name a line in a text.
 func Located(text string) (all []Problem) {
 	for _, m := range located.FindAllStringSubmatch(text, -1) {
 		line, err := strconv.Atoi(m[1] + m[2])

@@ -23,13 +23,13 @@ import (
 )
 
 var (
-	// ErrAnswer means that the input is no valid answer.
+	// ErrAnswer means that an answer is not valid.
 	ErrAnswer = errors.New("workshop: no answer")
-	// ErrEarly means that another part of the exercise comes first.
+	// ErrEarly means that another part of the exercise must come first.
 	ErrEarly = errors.New("workshop: too early")
 )
 
-// Outcome is the result of a command. It only has the field for this command.
+// Outcome is the result of a command. Only the field for this command is set.
 type Outcome struct {
 	Run      *experiment.Run   // for run
 	Explored []explore.Result  // for explore
@@ -38,8 +38,8 @@ type Outcome struct {
 	Scripts  *Scripts          // for workshop -script-flush
 }
 
-// Scripts holds an instance's replies to a lock and an unlock request. Redis forgot its scripts in
-// between.
+// Scripts contains the replies of an instance to a lock and an unlock request. In between, Redis
+// forgot its scripts.
 type Scripts struct {
 	Locked   bool
 	NoScript string // the error of EVALSHA after SCRIPT FLUSH
@@ -50,22 +50,22 @@ type Scripts struct {
 // program's name.
 type Do func(ctx context.Context, args []string, out io.Writer) (Outcome, error)
 
-// Facts holds the values of an exercise by name. They were chosen at random or measured, and appear
-// in commands and sentences.
+// Facts maps the names of an exercise to their values, which were chosen at random or measured.
+// They appear in commands and sentences.
 type Facts map[string]string
 
-// number returns a fact as a number, and false if that is impossible.
+// number returns a fact as a number, or false if it is none.
 func (f Facts) number(name string) (float64, bool) {
 	x, err := strconv.ParseFloat(f[name], 64)
 	return x, err == nil
 }
 
-// Step is one command of an exercise. It may contain names of facts.
+// Step is one command of an exercise. The command may contain names of facts.
 type Step struct {
 	Run     string
 	Servers bool // whether the step needs redis-server, and MariaDB or MySQL, for -stack local
 	Measure func(Outcome, Facts) error
-	// Instead lists the steps to run without such servers. It may be empty.
+	// Instead lists the steps to run if the servers are missing. It may be empty.
 	Instead []Step
 }
 
@@ -76,21 +76,21 @@ type Question struct {
 	Choices []string // the allowed words; nil if the answer is a figure or a file
 	File    bool     // whether the answer is a file, which may be handed in any number of times
 	Edits   string   // the fact that contains the schedule to edit; empty if the file is a lock
-	// Aim stores values of the answer for the commands that check it. It may be nil.
+	// Aim stores values from the answer for the commands that check it. It may be nil.
 	Aim   func(words []string, f Facts) error
 	Judge func(words []string, f Facts) (Mark, error)
 }
 
-// Words returns how many words an answer has.
+// Words returns how many words an answer consists of.
 func (q Question) Words() int { return max(len(q.Fields), 1) }
 
-// Mark contains the points for an answer, and the key of the sentence with the reason.
+// Mark contains the points for an answer, and the key of the sentence that explains them.
 type Mark struct {
 	Points int    `json:"points"`
 	Why    string `json:"why"`
 }
 
-// Claim is the value of a fact on which the sentences rely.
+// Claim is a fact and the value that the sentences assume.
 type Claim struct{ Fact, Value string }
 
 // Exercise is one of the twelve exercises.
@@ -120,7 +120,7 @@ func (e Exercise) Points() int {
 	return points
 }
 
-// Words returns how many words all answers have.
+// Words returns how many words all answers consist of.
 func (e Exercise) Words() int {
 	n := 0
 	for _, q := range e.Questions {
@@ -129,7 +129,7 @@ func (e Exercise) Words() int {
 	return n
 }
 
-// Find returns the exercise with this number, and false if there is none.
+// Find returns the exercise with this number, or false if there is none.
 func Find(number int) (Exercise, bool) {
 	if number < 1 || number > len(Exercises) {
 		return Exercise{}, false
@@ -137,8 +137,8 @@ func Find(number int) (Exercise, bool) {
 	return Exercises[number-1], true
 }
 
-// drawn returns the random parts of an exercise, which only depend on the seed: the order of its
-// options, and some facts.
+// drawn returns the random parts of an exercise, which depend only on the seed. They are the order
+// of its options and some facts.
 func (e Exercise) drawn(seed uint64) (options []string, f Facts) {
 	r := rand.New(rand.NewPCG(seed, uint64(e.Number)))
 	options = strings.Split(e.Options, "")
@@ -150,8 +150,8 @@ func (e Exercise) drawn(seed uint64) (options []string, f Facts) {
 	return options, f
 }
 
-// arguments splits a command into words and replaces names of facts. A value with spaces stays in
-// one word.
+// arguments splits a command into words and replaces the names of facts. A value with spaces
+// remains one word.
 func arguments(command string, f Facts) []string {
 	words := strings.Fields(command)
 	for i, word := range words {

@@ -48,13 +48,13 @@ type releaseRequest struct {
 	Outcome Outcome `json:"outcome"`
 }
 
-// Answer is the server's reply to a released call.
+// Answer is the server's reply to a call that was released.
 type Answer struct {
 	Error string `json:"error,omitempty"` // empty if the call succeeded
 	Code  Code   `json:"code,omitempty"`
 }
 
-// Code identifies an error that needs special treatment.
+// Code identifies an error that the client must distinguish.
 type Code string
 
 // The possible codes of an Answer.
@@ -80,10 +80,11 @@ func answerOf(err error) (a Answer) {
 	return a
 }
 
-// route is a request of the API: its method, its path, and the types of body and reply.
+// route is a request of the API, which consists of a method, a path, and the types of the body and
+// the reply.
 type route[Request, Reply any] struct{ method, path string }
 
-// serve registers a handler that decodes the request, calls do and encodes the reply.
+// serve registers a handler that decodes the request, calls do, and encodes the reply.
 func (r route[Request, Reply]) serve(mux *http.ServeMux, do func(ctx context.Context, name string, in Request) (Reply, error)) {
 	mux.HandleFunc(r.method+" "+r.path, func(w http.ResponseWriter, req *http.Request) {
 		var body any
@@ -113,31 +114,32 @@ func (r route[Request, Reply]) call(ctx context.Context, c Client, name string, 
 	return out, err
 }
 
-// Client sends a request to the control API of an instance, with a JSON body, and decodes the reply
-// into answer. It returns an error unless the status is 2xx.
+// Client sends a request to the control API of an instance, with body as JSON, and decodes the
+// reply into answer. It returns an error unless the status is 2xx.
 type Client func(ctx context.Context, method, path string, body, answer any) error
 
-// SetHold sets a breakpoint. It replaces one with the same name and lets its calls continue.
+// SetHold sets a breakpoint. If the name is in use, it replaces that breakpoint and lets its calls
+// continue.
 func (c Client) SetHold(ctx context.Context, name string, h Hold) error {
 	_, err := setHold.call(ctx, c, name, h)
 	return err
 }
 
-// Held returns the calls that have reached a breakpoint, even if they have continued. It waits for
-// n calls or for the given time.
+// Held returns the calls that have reached a breakpoint, even if they have continued since. It
+// waits for n calls, but not longer than within.
 func (c Client) Held(ctx context.Context, name string, n int, within time.Duration) ([]Held, error) {
 	answer, err := awaitHeld.call(ctx, c, name, awaitRequest{n, millis(within)})
 	return answer.Held, err
 }
 
-// Holds returns the calls that have reached each breakpoint, by its name.
+// Holds returns the calls that have reached each breakpoint, by the name of the breakpoint.
 func (c Client) Holds(ctx context.Context) (map[string][]Held, error) {
 	answer, err := listHolds.call(ctx, c, "", struct{}{})
 	return answer.Holds, err
 }
 
-// Release lets a stopped call continue, and returns the server's answer. Its code is NotHeld if
-// there is no such call.
+// Release lets a stopped call continue, and returns the server's answer. If there is no such call,
+// the answer has the code NotHeld.
 func (c Client) Release(ctx context.Context, name string, call Call, as Outcome) (Answer, error) {
 	return release.call(ctx, c, name, releaseRequest{call, as})
 }
@@ -158,7 +160,7 @@ func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisec
 
 func fromMillis(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
 
-// Client returns a Client in the same process.
+// Client returns a Client that calls the server in the same process.
 func (s *Server) Client() Client {
 	handler := s.Handler(http.NotFoundHandler())
 	return func(ctx context.Context, method, path string, body, answer any) error {

@@ -13,29 +13,29 @@ import (
 )
 
 // Hold is a breakpoint, which stops certain calls of a grab. A renewal for several orders counts as
-// a call of each of them.
+// a call for each of them.
 type Hold struct {
 	First   int64   `json:"first"`             // id of the first order whose calls stop
 	Count   int     `json:"count"`             // number of consecutive orders
 	Drivers []int64 `json:"drivers,omitempty"` // drivers whose calls stop; empty for all drivers
 	// At is where calls stop. With the zero Point, they stop before they are sent, until their
-	// deadline. Elsewhere, a stopped call ignores its context, as in a stopped process.
+	// deadline. At other points, a stopped call ignores its context, as if its process were
+	// stopped.
 	At Point `json:"at"`
-	// Outcome decides the result of calls without stopping them. It may be Delivered, Refused or
-	// empty.
+	// Outcome decides the result of calls without stopping them. It is Delivered, Refused or empty.
 	Outcome Outcome `json:"outcome,omitempty"`
-	// Strike marks the stopped calls as hit by a fault. Holds.Note is called for each of them.
+	// Strike means that a fault hits the stopped calls. Holds.Note is called for each of them.
 	Strike bool `json:"strike,omitempty"`
 }
 
-// Point is a place in a grab: before a call, after its reply, or at the end of a phase.
+// Point is a place in a grab, such as before a call, after its reply, or at the end of a phase.
 type Point struct {
 	Phase tap.Phase `json:"phase,omitempty"`
 	N     int       `json:"n,omitempty"` // number of the call; 0 with After means the end of the phase
 	After bool      `json:"after,omitempty"`
 }
 
-// String formats the point, as in "before claim 1" or "after read".
+// String formats the point, such as "before claim 1" or "after read".
 func (p Point) String() string {
 	text := "before " + string(p.Phase)
 	if p.After {
@@ -71,8 +71,8 @@ func ParsePoint(text string) (p Point, err error) {
 	return p, nil
 }
 
-// Call identifies a call of a driver on an order. N counts the calls of the same phase and target
-// from 1. A script that is sent again counts once. The end of a phase has N 0.
+// Call identifies a driver's call for an order. N counts the calls of the same phase and target
+// from 1. A script that is sent again has the same N. The end of a phase has N 0.
 type Call struct {
 	Order  int64     `json:"order"`
 	Driver int64     `json:"driver"`
@@ -81,17 +81,17 @@ type Call struct {
 	Target string    `json:"target"`
 }
 
-// Held is a call that has reached a breakpoint, even if it has continued.
+// Held is a call that has reached a breakpoint, even if it has continued since.
 type Held struct {
 	Call
 	State State `json:"state"`
-	// Cancelled reports whether the caller's context has ended.
+	// Cancelled means that the caller's context has ended.
 	Cancelled bool `json:"cancelled,omitempty"`
-	// Shared reports whether the call may serve several grabs.
+	// Shared means that the call may serve several grabs.
 	Shared bool `json:"shared,omitempty"`
 }
 
-// State says how far a call has come.
+// State tells what has happened to a call.
 type State string
 
 // The states of a call.
@@ -105,8 +105,8 @@ const (
 // Outcome says how a call continues.
 type Outcome string
 
-// The possible outcomes. ReplyDelivered is for stopped replies, and the others are for calls that
-// were not sent. A refused call or reply is an error for its caller.
+// Possible outcomes of a stopped call. ReplyDelivered is for replies, and the others are for calls
+// that were not sent. If a call or reply is refused, its caller gets an error.
 const (
 	Delivered      Outcome = "delivered"       // the call is sent, and its caller gets the reply
 	ReplyLost      Outcome = "reply lost"      // the call is sent, and its caller gets an error
@@ -118,23 +118,23 @@ const (
 var (
 	// ErrNoHold means that there is no breakpoint with this name.
 	ErrNoHold = errors.New("control: no such hold")
-	// ErrNotHeld means that no such call is stopped.
+	// ErrNotHeld means that the call is not stopped.
 	ErrNotHeld = errors.New("control: no such call is held")
 	// ErrRefused is the error for the caller of a refused call.
 	ErrRefused = errors.New("control: refused")
 	// ErrReplyLost is the error for the caller of a call whose reply is lost.
 	ErrReplyLost = errors.New("control: the reply is lost")
-	// ErrExpired means that a call missed its deadline while it was stopped.
+	// ErrExpired means that the deadline of a call passed while a breakpoint stopped the call.
 	ErrExpired = errors.New("control: the deadline passed while the call was held")
 )
 
-// Holds is a set of breakpoints. All remote calls of an instance go through Do. The zero value is
-// empty.
+// Holds is a set of breakpoints. Every remote call of an instance goes through Do. The zero value
+// has no breakpoints.
 type Holds struct {
-	// Note is called before a breakpoint with Strike stops a call, one call at a time. It may be
-	// nil.
+	// Note is called before a breakpoint with Strike stops a call. It is never called concurrently,
+	// and may be nil.
 	Note func(Call, Point)
-	// Ended is called when such a call continues, unless it is refused. It may be nil.
+	// Ended is called when such a call continues, unless the call is refused. It may be nil.
 	Ended func(Call, Point)
 
 	mu     sync.Mutex
@@ -163,7 +163,8 @@ type call struct {
 	answer   error
 }
 
-// Set sets a breakpoint. It replaces one with the same name and lets its calls continue.
+// Set sets a breakpoint. If the name is in use, it replaces that breakpoint and lets its calls
+// continue.
 func (h *Holds) Set(name string, what Hold) {
 	_ = h.Remove(name)
 	h.mu.Lock()
@@ -200,7 +201,8 @@ func (h *Holds) removeLocked(l *hold, as Outcome) {
 	}
 }
 
-// with calls do for a breakpoint, with h.mu locked. It returns ErrNoHold if there is none.
+// with calls do for a breakpoint while h.mu is locked. It returns ErrNoHold if there is no such
+// breakpoint.
 func (h *Holds) with(name string, do func(*hold)) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -213,8 +215,8 @@ func (h *Holds) with(name string, do func(*hold)) error {
 	return fmt.Errorf("%w: %q", ErrNoHold, name)
 }
 
-// Await returns the calls that have reached a breakpoint, even if they have continued. It waits for
-// n calls or until ctx ends. It returns ErrNoHold if there is no such breakpoint.
+// Await returns the calls that have reached a breakpoint, even if they have continued since. It
+// waits for n calls or until ctx ends. It returns ErrNoHold if there is no such breakpoint.
 func (h *Holds) Await(ctx context.Context, name string, n int) (met []Held, err error) {
 	for {
 		var changed chan struct{}
@@ -231,7 +233,7 @@ func (h *Holds) Await(ctx context.Context, name string, n int) (met []Held, err 
 	}
 }
 
-// All returns the calls that have reached each breakpoint, by its name.
+// All returns the calls that have reached each breakpoint, by the name of the breakpoint.
 func (h *Holds) All() map[string][]Held {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -276,7 +278,7 @@ func (h *Holds) Release(ctx context.Context, name string, which Call, as Outcome
 	}
 }
 
-// releaseLocked lets the call continue. It returns false if this breakpoint has not stopped it.
+// releaseLocked lets the call continue. It returns false if this breakpoint did not stop the call.
 func (c *call) releaseLocked(by *hold, as Outcome) bool {
 	if c.by != by || c.State != Waiting && c.State != Replied {
 		return false
@@ -289,7 +291,7 @@ func (c *call) releaseLocked(by *hold, as Outcome) bool {
 	return true
 }
 
-// Do sends a call when the breakpoints allow it. It implements tap.Tap.
+// Do sends a call as soon as the breakpoints allow this. It implements tap.Tap.
 func (h *Holds) Do(ctx context.Context, op tap.Op, send func(context.Context) error) error {
 	c := h.begin(ctx, op)
 	if c == nil {
@@ -312,8 +314,8 @@ func (h *Holds) Do(ctx context.Context, op tap.Op, send func(context.Context) er
 	return h.awaitReply(ctx, c, err)
 }
 
-// PhaseEnded must be called after each phase of a grab. It waits while a breakpoint stops the grab
-// there.
+// PhaseEnded must be called after each phase of a grab. It waits as long as a breakpoint stops the
+// grab there.
 func (h *Holds) PhaseEnded(phase tap.Phase, order, driver int64) {
 	c := newCall(context.Background(), Call{Order: order, Driver: driver, Phase: phase}, order)
 	_ = h.awaitReply(context.Background(), c, nil) // ignore the error, because a finished phase cannot be refused
@@ -323,8 +325,8 @@ func newCall(ctx context.Context, name Call, orders ...int64) *call {
 	return &call{Held: Held{Call: name, State: Released}, orders: orders, ctx: ctx, answered: make(chan struct{})}
 }
 
-// begin counts a call and stops it if a breakpoint matches. It returns nil if no breakpoint is for
-// its orders.
+// begin counts a call and stops it at a matching breakpoint. It returns nil if no breakpoint is set
+// for the orders of the call.
 func (h *Holds) begin(ctx context.Context, op tap.Op) *call {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -345,8 +347,8 @@ func (h *Holds) begin(ctx context.Context, op tap.Op) *call {
 	return c
 }
 
-// nameLocked returns the identity of a call without its number, and those of its orders that have a
-// breakpoint. The first of them identifies the call.
+// nameLocked returns the identity of a call without its number. orders lists the orders of the call
+// that have a breakpoint, and the first of them is part of the identity.
 func (h *Holds) nameLocked(op tap.Op) (c Call, orders []int64) {
 	c = Call{Order: op.Order, Driver: op.Driver, Phase: op.Phase, Target: op.Target}
 	if op.Order != 0 {
@@ -391,8 +393,8 @@ func orderIn(key string) int64 {
 
 func (h *Hold) covers(order int64) bool { return order >= h.First && order < h.First+int64(h.Count) }
 
-// meetLocked adds a call to the matching breakpoints, and reports whether one stops it. after
-// reports whether the call has its reply.
+// meetLocked adds a call to the matching breakpoints, and reports whether one of them stops it.
+// after means that the call already has its reply.
 func (h *Holds) meetLocked(c *call, after bool) bool {
 	for _, l := range h.set {
 		if !l.At.matches(c.Call, after) || !l.takes(c) {
@@ -417,7 +419,7 @@ func (p Point) matches(c Call, after bool) bool {
 	return p == Point{c.Phase, c.N, after} || p == Point{} && !after
 }
 
-// takes reports whether the breakpoint is for this order and driver.
+// takes reports whether the breakpoint is for the order and the driver of the call.
 func (l *hold) takes(c *call) bool {
 	if !slices.ContainsFunc(c.orders, l.covers) {
 		return false
@@ -425,7 +427,7 @@ func (l *hold) takes(c *call) bool {
 	return c.Shared || len(l.Drivers) == 0 || slices.Contains(l.Drivers, c.Driver)
 }
 
-// awaitRelease waits until a call may be sent. It returns the context for sending it.
+// awaitRelease waits until a call may be sent. It returns the context with which to send it.
 func (h *Holds) awaitRelease(ctx context.Context, c *call) (context.Context, error) {
 	if c.released == nil {
 		return ctx, nil
@@ -455,8 +457,8 @@ func (c *call) done(ctx context.Context) <-chan struct{} {
 
 func (c *call) ignoresContext() bool { return c.by.At != Point{} }
 
-// leave decides what happens to a stopped call when its context ends, and returns nil if the call
-// stays. A deadline ends every unsent call, but a cancellation only database statements.
+// leave decides what happens to a stopped call when its context ends. It returns nil if the call
+// stays. A deadline ends every unsent call, but a cancellation ends only database statements.
 func (h *Holds) leave(ctx context.Context, c *call) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -484,11 +486,11 @@ func (h *Holds) sendAgain(c *call) {
 }
 
 // gaveUp reports whether a call failed because its caller stopped waiting. Other errors may be
-// regular replies, such as go-redis's Nil.
+// regular replies, such as Nil of go-redis.
 func gaveUp(ctx context.Context, err error) bool { return err != nil && ctx.Err() != nil }
 
-// awaitReply stores the server's answer, waits while a breakpoint delays it, and returns the error
-// for the caller.
+// awaitReply stores the server's answer, waits as long as a breakpoint stops the reply, and returns
+// the error for the caller.
 func (h *Holds) awaitReply(ctx context.Context, c *call, answer error) error {
 	h.mu.Lock()
 	c.answer = answer

@@ -12,7 +12,7 @@ import (
 	"grablab/internal/tap"
 )
 
-// Server is the part of the control API inside an instance.
+// Server is the instance's side of the control API.
 type Server struct {
 	Holds
 	instance string
@@ -20,8 +20,8 @@ type Server struct {
 	ahead    atomic.Int64 // how far the clock is ahead, in nanoseconds
 }
 
-// NewServer returns a Server for an instance. ahead is the initial offset of its clock. r gets an
-// event when a fault hits a call.
+// NewServer returns a Server for an instance. ahead is the initial offset of the instance's clock.
+// If a fault hits a call, r gets an event.
 func NewServer(instance string, ahead time.Duration, r history.Recorder) *Server {
 	s := &Server{instance: instance, recorder: r}
 	s.ahead.Store(int64(ahead))
@@ -37,8 +37,8 @@ func NewServer(instance string, ahead time.Duration, r history.Recorder) *Server
 // Now returns the strategies' wall-clock time.
 func (s *Server) Now() time.Time { return time.Now().Add(time.Duration(s.ahead.Load())) }
 
-// Record records an event. If it ends a phase, Record waits while a breakpoint stops the grab
-// there.
+// Record records an event. If the event ends a phase, Record waits as long as a breakpoint stops
+// the grab there.
 func (s *Server) Record(e history.Event) {
 	s.recorder.Record(e)
 	if e.Kind == history.OK && e.Op != history.Renew { // a renewal is no phase of a grab

@@ -21,7 +21,7 @@ import (
 
 // Settings of the clients for Redis.
 const (
-	// The pool has a connection for each command in a burst. Some are opened in advance.
+	// The pool has enough connections for a burst of commands. Some are opened in advance.
 	poolSize     = 512
 	minIdle      = 32
 	minIdleNode  = 16
@@ -29,7 +29,7 @@ const (
 	keepAlive    = 15 * time.Second
 )
 
-// clients contains the clients of an instance except the database. Their calls go through cfg.tap,
+// clients contains all clients of an instance except the database. Their calls go through cfg.tap,
 // and commands to Redis are counted.
 type clients struct {
 	redis     redis.UniversalClient // nil unless -redis or -sentinel is given
@@ -101,8 +101,8 @@ func (c *clients) dialRedis(cfg Config, target string, opts redis.UniversalOptio
 	return client
 }
 
-// newRedis returns a client. A Cluster client looks for promoted replicas every second instead of
-// every minute.
+// newRedis returns a client. A Cluster client looks for promoted replicas every second, and not
+// just every minute.
 func newRedis(opts *redis.UniversalOptions) redis.UniversalClient {
 	if opts.MasterName != "" || len(opts.Addrs) < 2 {
 		return redis.NewUniversalClient(opts)
@@ -112,8 +112,8 @@ func newRedis(opts *redis.UniversalOptions) redis.UniversalClient {
 	return redis.NewClusterClient(cluster)
 }
 
-// warm opens n connections of each Redis client in advance. Otherwise stopping the first call would
-// also delay its connection. It ignores errors.
+// warm opens n connections of each Redis client in advance, so that a breakpoint at the first call
+// does not also delay the connection. It ignores errors.
 func (c *clients) warm(ctx context.Context, n int) {
 	for _, client := range append([]redis.UniversalClient{c.redis}, c.redlock...) {
 		single, ok := client.(*redis.Client)

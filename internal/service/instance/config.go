@@ -20,7 +20,7 @@ import (
 	"github.com/peterbourgon/ff/v3"
 )
 
-// ErrUsage means a mistake in the command line or the environment.
+// ErrUsage means that the command line or the environment contains a mistake.
 var ErrUsage = flags.ErrUsage
 
 // Config holds the settings of an instance.
@@ -66,10 +66,10 @@ func (cfg Config) now() time.Time { return time.Now().Add(cfg.ClockOffset) }
 // DefaultDB is the address of the database in docker compose.
 const DefaultDB = "grab:grab@tcp(127.0.0.1:3306)/grab"
 
-// maxName limits an instance name to the ledger's column, in bytes.
+// maxName is the longest instance name in bytes that fits into the ledger.
 const maxName = 64
 
-// hidden is the flag that the help omits, because only loadgen sets it.
+// hidden is a flag that the help omits, because only loadgen sets it.
 const hidden = "control"
 
 // newFlags sets cfg to its defaults and returns the flags for it.
@@ -108,7 +108,7 @@ func newFlags(cfg *Config) []flags.Flag {
 	}
 }
 
-// Parse parses the flags of an instance, with environment variables for flags that are missing.
+// Parse parses the flags of an instance. If a flag is missing, its environment variable counts.
 // Errors have one line and wrap ErrUsage or flag.ErrHelp.
 func Parse(args []string) (Config, error) {
 	var cfg Config
@@ -182,7 +182,7 @@ func checkNode(node string) error {
 	return nil
 }
 
-// addrs returns a parser for a list of addresses. An empty list counts as missing.
+// addrs returns a parser for a list of addresses. An empty list means that there are none.
 func addrs(check func(addr string) error) flags.Parser[[]string] {
 	return func(text string) ([]string, error) {
 		if text == "" {

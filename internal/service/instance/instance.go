@@ -45,12 +45,12 @@ import (
 	"golang.org/x/term"
 )
 
-// ExitAddrInUse is the exit code if another process has the address, so that the parent can try
+// ExitAddrInUse is the exit code if another process uses the address. The parent can then try
 // another port.
 const ExitAddrInUse = 98
 
-// Main runs an instance until ctx ends or a signal arrives. It returns 0, 1 for a failure, 2 for
-// bad usage, or ExitAddrInUse. A second signal ends the process.
+// Main runs an instance until ctx ends or a signal arrives. It returns 0, 1 after a failure, 2 for
+// bad usage, or ExitAddrInUse. A second signal ends the process at once.
 func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if slices.Contains([]string{"-version", "--version"}, strings.Join(args, " ")) {
 		fmt.Fprintln(stdout, version.Line("grabsvc"))
@@ -82,7 +82,8 @@ func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 1
 }
 
-// EndSignals returns the signals that ask a program to stop. With nohup, SIGHUP is not one of them.
+// EndSignals returns the signals that ask a program to stop. Under nohup, SIGHUP is not one of
+// them.
 func EndSignals() []os.Signal {
 	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) {
@@ -91,7 +92,7 @@ func EndSignals() []os.Signal {
 	return signals
 }
 
-// newLogger returns a logger that writes text to a terminal, and JSON elsewhere.
+// newLogger returns a logger that writes text to a terminal, and JSON to anything else.
 func newLogger(w io.Writer) *slog.Logger {
 	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		return slog.New(slog.NewTextHandler(w, nil))
@@ -100,7 +101,7 @@ func newLogger(w io.Writer) *slog.Logger {
 }
 
 // Run serves an instance until ctx ends, and prints its address. At the end, it lets running
-// requests finish, so that they release their locks. The error wraps ErrUsage if cfg is wrong.
+// requests finish, so that they release their locks. If cfg is invalid, the error wraps ErrUsage.
 func Run(ctx context.Context, cfg Config, stdout io.Writer, log *slog.Logger) (err error) {
 	redis.SetLogger(toSlog{log}) // go-redis has only one global logger
 
@@ -177,8 +178,8 @@ func Run(ctx context.Context, cfg Config, stdout io.Writer, log *slog.Logger) (e
 // appName is the name of the service in registries and traces.
 const appName = "grabsvc"
 
-// announce keeps an instance registered until ctx ends or stop is called, which waits for the end
-// of the registration.
+// announce keeps an instance registered until ctx ends or stop is called. stop waits until the
+// registration has ended.
 func announce(ctx context.Context, server *registry.Eureka, addr net.Addr, log *slog.Logger) (stop func()) {
 	tcp, ok := addr.(*net.TCPAddr)
 	if server == nil || !ok {
@@ -193,7 +194,7 @@ func announce(ctx context.Context, server *registry.Eureka, addr net.Addr, log *
 	}
 }
 
-// listen listens on cfg.Addr. An instance without a name is named after its port.
+// listen listens on cfg.Addr. If the instance has no name, it is named after its port.
 func listen(cfg *Config) (net.Listener, error) {
 	listener, err := net.Listen("tcp", cfg.Addr)
 	if err != nil {
@@ -209,7 +210,8 @@ func listen(cfg *Config) (net.Listener, error) {
 	return listener, nil
 }
 
-// pooled is a Store with access to its connection pool, for the strategy mysql-getlock-pooled.
+// pooled is a Store that gives access to its connection pool, for the strategy
+// mysql-getlock-pooled.
 type pooled struct {
 	order.Store
 	pool interface{ DB() *sql.DB }
@@ -218,11 +220,11 @@ type pooled struct {
 // DB returns the connection pool.
 func (p pooled) DB() *sql.DB { return p.pool.DB() }
 
-// closing calls close and adds its error to *err, for use with defer.
+// closing calls close and adds its error to *err. It is meant for defer.
 func closing(err *error, close func() error) { *err = errors.Join(*err, close()) }
 
-// newRecorder returns a recorder for the file cfg.Events, and a function that closes it. Without a
-// file, events are discarded.
+// newRecorder returns a recorder for the file cfg.Events, and a function that closes the file. If
+// there is no file, events are discarded.
 func newRecorder(cfg Config) (history.Recorder, func() error, error) {
 	if cfg.Events == "" {
 		return history.Discard, func() error { return nil }, nil
@@ -235,7 +237,7 @@ func newRecorder(cfg Config) (history.Recorder, func() error, error) {
 }
 
 // connectTimeout limits the wait for the database. migrateTimeout limits the creation of tables,
-// possibly by another instance.
+// even if another instance does it.
 const (
 	connectTimeout = 10 * time.Second
 	migrateTimeout = 2 * time.Minute
@@ -291,7 +293,8 @@ func newMetrics(sent *Sent) *grab.Metrics {
 	return m
 }
 
-// readiness returns a function that pings all servers. A minority of the Redlock nodes may be down.
+// readiness returns a function that pings all servers. The instance is ready even if a minority of
+// the Redlock nodes is down.
 func readiness(store *order.SQL, c *clients) func(context.Context) (map[string]error, bool) {
 	c.pings["db"] = store.Ping
 	return func(ctx context.Context) (map[string]error, bool) {
@@ -328,7 +331,7 @@ func isLoopback(addr net.Addr) bool {
 	return ok && tcp.IP.IsLoopback()
 }
 
-// unlockTimeout is how long a request may run after its deadline, to claim and to release.
+// unlockTimeout is how long a request may continue after its deadline, to claim and to release.
 const unlockTimeout = 20 * time.Second
 
 func serve(ctx context.Context, cfg Config, l net.Listener, h http.Handler, log *slog.Logger) error {
@@ -358,7 +361,7 @@ func serve(ctx context.Context, cfg Config, l net.Listener, h http.Handler, log 
 	return err
 }
 
-// toSlog logs messages of go-redis at debug level, because callers get the same errors.
+// toSlog logs messages of go-redis at debug level, because callers get the same errors anyway.
 type toSlog struct{ log *slog.Logger }
 
 func (t toSlog) Printf(ctx context.Context, format string, args ...any) {

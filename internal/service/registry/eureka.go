@@ -23,11 +23,11 @@ const DefaultEureka = "http://127.0.0.1:8761/eureka"
 const DefaultRenew = 30 * time.Second
 
 const (
-	// leaseFactor is how many of these intervals a registration lasts.
+	// leaseFactor is how many renewal intervals a registration lasts.
 	leaseFactor = 3
 	// callTimeout limits a single call to the server.
 	callTimeout = 5 * time.Second
-	// retryAfter is the longest pause before a failed registration is repeated.
+	// retryAfter is the longest pause before the program repeats a failed registration.
 	retryAfter = 5 * time.Second
 	// maxReply limits the size of a reply in bytes.
 	maxReply = 16 << 20
@@ -44,7 +44,7 @@ var client = &http.Client{Timeout: callTimeout, Transport: &http.Transport{Proxy
 // Eureka is a client of a Eureka server. It is safe for concurrent use.
 type Eureka struct{ base *url.URL }
 
-// ParseEureka returns a client of a server. If the URL has no path, it adds /eureka.
+// ParseEureka returns a client for the server at a URL. If the URL has no path, it adds /eureka.
 func ParseEureka(text string) (*Eureka, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" {
@@ -87,8 +87,8 @@ type port struct {
 	Enabled string `json:"@enabled"`
 }
 
-// registration returns the data to register. An instance that listens on all addresses registers
-// the one that leads to the server.
+// registration returns the data to register. If an instance listens on all addresses, it registers
+// the one from which it reaches the server.
 func (s Self) registration(server *url.URL) (registration, error) {
 	ip := s.Addr.IP
 	if len(ip) == 0 || ip.IsUnspecified() {
@@ -154,7 +154,8 @@ func (e *Eureka) register(ctx context.Context, self Self, log *slog.Logger) (*re
 	return &r, nil
 }
 
-// Instances returns the base URLs of an application's instances that accept requests.
+// Instances returns the base URLs of an application's instances. It omits instances that do not
+// accept requests.
 func (e *Eureka) Instances(ctx context.Context, app string) ([]string, error) {
 	var reply struct {
 		Application struct {

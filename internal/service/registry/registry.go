@@ -1,5 +1,5 @@
-// Package registry announces an instance to a service registry, and finds the instances in a
-// registry or in DNS. Start at Eureka and Source.
+// Package registry announces an instance to a service registry. It also finds instances in a
+// registry or in DNS. Start reading at Eureka and Source.
 package registry
 
 import (
@@ -60,8 +60,8 @@ func Parse(text string) (Source, error) {
 	return s, nil
 }
 
-// Find returns the base URLs of all instances, sorted and without duplicates. It returns an error
-// if there are none.
+// Find returns the base URLs of all instances, sorted and without duplicates. If there are none, it
+// returns an error.
 func (s Source) Find(ctx context.Context) ([]string, error) {
 	urls, err := s.find(ctx)
 	if err == nil && len(urls) == 0 {
@@ -74,7 +74,7 @@ func (s Source) Find(ctx context.Context) ([]string, error) {
 	return slices.Compact(urls), nil
 }
 
-// lookupSRV returns the base URLs in the SRV records of a name. Service and protocol may be empty.
+// lookupSRV returns the base URLs in the SRV records of a name. service and protocol may be empty.
 func lookupSRV(ctx context.Context, service, protocol, name string) ([]string, error) {
 	_, records, err := net.DefaultResolver.LookupSRV(ctx, service, protocol, name)
 	urls := make([]string, len(records))

@@ -1,5 +1,5 @@
-// Package version determines a program's version: the newest release in CHANGELOG.md, and the
-// commit.
+// Package version finds out a program's version, which consists of the newest release in
+// CHANGELOG.md and the commit.
 package version
 
 import (
@@ -33,8 +33,8 @@ func line(program string, info *debug.BuildInfo, commit string) string {
 	return fmt.Sprintf("%s %s, module %s, commit %s, %s %s/%s", program, Release, module, commit, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
-// Commit returns the commit of the source code, from the build information or git. It ends in
-// "-dirty" if files had changed.
+// Commit returns the commit of the source code, from the build information or from git. It ends in
+// "-dirty" if files were changed.
 func Commit() string {
 	info, _ := debug.ReadBuildInfo()
 	return cmp.Or(stamped(info), fromGit(), Unknown)
@@ -58,7 +58,7 @@ func stamped(info *debug.BuildInfo) string {
 	return rev[:7]
 }
 
-// fromGit returns the commit of the working directory, or "" outside of this project. It serves
+// fromGit returns the commit of the working directory, or "" outside of this project. It is for
 // programs that go run has built.
 func fromGit() string {
 	top, err := exec.Command("git", "rev-parse", "--show-toplevel").Output()

@@ -12,8 +12,8 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// Times of the checks. The slack allows for a busy machine, and only distinguishes a slow answer
-// from a hang.
+// Durations in the checks. The slack allows for a busy machine, because it only has to distinguish
+// a slow answer from a hang.
 const (
 	longTTL  = 20 * time.Second
 	shortTTL = time.Second
@@ -21,7 +21,8 @@ const (
 	settling = shortTTL / 2 // a key that stays longer counts as forgotten
 )
 
-// busy checks that another client gets ErrBusy while the lock is held, at once or after its wait.
+// busy checks that another client gets ErrBusy while the lock is held, at once or after its waiting
+// time.
 func busy(t *trial) {
 	for _, wait := range []time.Duration{0, 300 * time.Millisecond} {
 		holder, contender := t.pair(longTTL, wait)
@@ -78,8 +79,8 @@ func releaseOnce(t *trial) {
 	t.release(b)
 }
 
-// releaseLost checks the release of a lease after another client has got the lock. It must return
-// ErrLost and leave the other client's lock alone.
+// releaseLost checks a release after another client has got the lock. It must return ErrLost and
+// not release the other client's lock.
 func releaseLost(t *trial) {
 	first, second := t.pair(longTTL, 0)
 	a := t.acquire(first)
@@ -90,7 +91,7 @@ func releaseLost(t *trial) {
 	t.release(b)
 }
 
-// expiry checks that the lock of a dead process is free after the TTL.
+// expiry checks that the lock of a dead process becomes free after the TTL.
 func expiry(t *trial) {
 	holder, contender := t.pair(shortTTL, 0)
 	t.acquire(holder)
@@ -99,7 +100,7 @@ func expiry(t *trial) {
 	t.release(t.acquire(t.start(shortTTL, shortTTL+slack)))
 }
 
-// kept checks that a lease outlasts its TTL until the holder releases it.
+// kept checks that a lease stays longer than its TTL, until the holder releases it.
 func kept(t *trial) {
 	holder, contender := t.pair(shortTTL, 0)
 	lease := t.acquire(holder)
@@ -112,7 +113,7 @@ func kept(t *trial) {
 	t.release(lease)
 }
 
-// lossKnown checks that the holder learns of a lost lock with the next renewal at the latest.
+// lossKnown checks that the holder notices a lost lock with the next renewal at the latest.
 func lossKnown(t *trial) {
 	const ttl = 3 * shortTTL
 	holder, contender := t.pair(ttl, 0)
@@ -129,8 +130,8 @@ func lossKnown(t *trial) {
 
 var errCut = errors.New("conformtest: the reply is lost")
 
-// unconfirmed checks a lease whose renewals get no answer. It is lost when it expires, but not
-// earlier.
+// unconfirmed checks a lease whose renewals get no reply. It must count as lost when it expires,
+// and not earlier.
 func unconfirmed(t *trial) {
 	holder, contender := t.pair(shortTTL, 0)
 	var cut atomic.Bool
@@ -163,8 +164,8 @@ func unconfirmed(t *trial) {
 	}
 }
 
-// cancelledWaiting checks that a waiter returns when its client disconnects, and leaves nothing
-// behind.
+// cancelledWaiting checks that a waiter returns when its client disconnects, and leaves nothing on
+// the servers.
 func cancelledWaiting(t *trial) {
 	holder, contender := t.pair(longTTL, longTTL)
 	lease := t.acquire(holder)
@@ -184,7 +185,7 @@ func cancelledWaiting(t *trial) {
 	t.want("an acquire for a client that has gone", err, context.Canceled)
 }
 
-// cancelledMidway checks an acquire whose client disconnects while it gets the lock.
+// cancelledMidway checks an acquire whose client disconnects while the lock is being granted.
 func cancelledMidway(t *trial) {
 	waiting, hangUp := context.WithCancel(t.ctx)
 	defer hangUp()
@@ -192,15 +193,15 @@ func cancelledMidway(t *trial) {
 	t.want("the acquire", err, context.Canceled)
 }
 
-// lostReply checks an acquire whose reply is lost. ErrBusy would be wrong, because no other client
-// has the lock.
+// lostReply checks an acquire whose reply is lost. It must not return ErrBusy, because no other
+// client has the lock.
 func lostReply(t *trial) {
 	if err := t.disturbed(t.ctx, longTTL, func() error { return errCut }); errors.Is(err, lock.ErrBusy) {
 		t.fatalf("it came to %v", err)
 	}
 }
 
-// lateReply checks that a lock does not count if the reply came after the lease (F12).
+// lateReply checks that a lock does not count if its reply took longer than the lease (F12).
 func lateReply(t *trial) {
 	late := sync.OnceValue(func() time.Time { return time.Now().Add(shortTTL + shortTTL/10) })
 	_ = t.disturbed(t.ctx, shortTTL, func() error {
@@ -233,12 +234,12 @@ const (
 	contendedWait = 5 * time.Second
 )
 
-// contendedHold returns how long the ith client holds its key. The times are short enough for all
-// clients to be served, and vary so that keys do not run in step.
+// contendedHold returns how long the ith client holds its key. The times are short enough to serve
+// all clients, and differ so that the keys are released at different times.
 func contendedHold(i int) time.Duration { return time.Duration(20+i*37%60) * time.Millisecond }
 
-// contention checks many clients that compete for a few keys in two processes. Each must get a
-// lease or ErrBusy in time, and no two may hold the same key.
+// contention lets many clients in two processes compete for a few keys. Each must get a lease or
+// ErrBusy in time, and no two clients may hold the same key.
 func contention(t *trial) {
 	var lockers [2]lock.Locker
 	lockers[0], lockers[1] = t.pair(longTTL, contendedWait)

@@ -20,11 +20,10 @@ import (
 	"go.uber.org/goleak"
 )
 
-// childEnv is the environment variable with the job of a child process.
+// childEnv is the environment variable that contains the job of a child process.
 const childEnv = "GRABLAB_CONFORMTEST_CHILD"
 
-// job is the work of a child process: it competes for keys with several workers and cancels some
-// acquires.
+// job is the work of a child process, whose workers compete for keys and cancel some acquires.
 type job struct {
 	Strategy, Spec string
 	Dir            string // where each holder leaves a mark while it has a lock
@@ -54,7 +53,7 @@ func Main(m *testing.M, open Opener, find func(name string) (lock.Strategy, erro
 }
 
 // BeChild does the work of a child process and exits, if this process is one. Call it in a TestMain
-// that does more than Main.
+// that cannot use Main.
 func BeChild(open Opener, find func(name string) (lock.Strategy, error)) {
 	text, ok := os.LookupEnv(childEnv)
 	if !ok {
@@ -76,7 +75,7 @@ func BeChild(open Opener, find func(name string) (lock.Strategy, error)) {
 }
 
 // processes checks that the lock excludes holders in other processes, and that a closed locker
-// leaves no goroutine.
+// leaves no goroutine behind.
 func processes(t *trial) {
 	dir, err := os.MkdirTemp("", "conformtest")
 	t.must("a folder", err)
@@ -183,7 +182,7 @@ func (j job) runOnce(l lock.Locker, n int) (r report) {
 		return report{Error: err.Error()}
 	}
 	r.Held = 1
-	// Record the holder in the file system, which no lock depends on.
+	// Record the holder in the file system, which the lock does not use.
 	mark := filepath.Join(j.Dir, fmt.Sprint(key))
 	if err := os.Mkdir(mark, 0o700); errors.Is(err, os.ErrExist) {
 		r.Overlaps = 1

@@ -23,7 +23,7 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// Opener connects a process to the servers in spec. The clients in its Env must call Replied after
+// Opener connects a process to the servers in spec. Clients in the Env must call Replied after
 // every reply. TTL and Wait are not needed.
 type Opener func(spec string) (env lock.Env, disconnect func(), err error)
 
@@ -33,16 +33,16 @@ type Subject struct {
 	Spec     string // passed to Open, also in child processes
 	Open     Opener
 
-	// Child holds the arguments that make the test binary run as a child, if any are needed.
+	// Child contains arguments that make the test binary run as a child. It may be empty.
 	Child []string
-	// Drop takes the lock of key away from its holder, or is nil if that is impossible.
+	// Drop takes the lock of key away from its holder. It is nil if that is impossible.
 	Drop func(ctx context.Context, key string) error
-	// Left lists what the servers still store for key, or is nil if nothing can be observed.
+	// Left lists what the servers still store for key. It is nil if this cannot be observed.
 	Left func(ctx context.Context, key string) ([]string, error)
-	// Settling is how long remains may exist, because a server may notice late that a client has
-	// gone. 0 means half a second.
+	// Settling is how long data may stay, because a server may be slow to notice that a client has
+	// disconnected. 0 means half a second.
 	Settling time.Duration
-	// Unseen means that calls that keep a lease alive do not use Replied, so that no check can
+	// Unseen means that calls that keep a lease alive do not use Replied, so the checks cannot
 	// disturb them.
 	Unseen bool
 }
@@ -75,7 +75,7 @@ var checks = []check{
 }
 
 // Conform runs every check that applies to a subject as a subtest. A check that the strategy is
-// known to fail must fail. The result is ignored if it is known to fail only sometimes.
+// known to fail must fail. If the strategy fails a check only sometimes, the result is ignored.
 func Conform(t *testing.T, subjects ...Subject) {
 	results := runAll(t.Context(), subjects, 2, func(Subject, check) bool { return true })
 	for i, s := range subjects {
@@ -100,7 +100,7 @@ func Conform(t *testing.T, subjects ...Subject) {
 	}
 }
 
-// against returns nil if the result agrees with the known failures.
+// against returns nil if the result matches the known failures.
 func (r result) against(fails map[string]string) error {
 	why, said := fails[r.name]
 	switch {
@@ -119,12 +119,12 @@ type result struct {
 	took time.Duration
 }
 
-// stagger is the time between the starts of concurrent checks, so that they do not slow each other
-// down.
+// stagger is the time between the starts of concurrent checks, so that they disturb each other
+// less.
 const stagger = 20 * time.Millisecond
 
-// runAll runs the wanted checks that apply to each subject. Most run concurrently, and those that
-// need the whole machine follow one by one.
+// runAll runs the wanted checks that apply to each subject. Most of them run concurrently. Those
+// that need the whole machine run one by one after that.
 func runAll(ctx context.Context, subjects []Subject, atOnce int, wanted func(Subject, check) bool) [][]result {
 	results := make([][]result, len(subjects))
 	each := func(i int, run func(*result)) {
@@ -178,25 +178,25 @@ func expires(s Subject) bool {
 	return s.Strategy.Excludes == catalog.Global && s.Strategy.Expected(catalog.Crash) != catalog.Stuck
 }
 
-// outlasts reports whether a lease lasts as long as slow work.
+// outlasts reports whether a lease lasts as long as the work, even if the work is slow.
 func outlasts(s Subject) bool {
 	return expires(s) && s.Strategy.ExclusiveUnder(catalog.Slow)
 }
 
-// timed reports whether a lease ends by the clock. A lock of a database session ends with the
+// timed reports whether a lease ends at a certain time. A lock of a database session ends with the
 // session instead.
 func timed(s Subject) bool { return s.Strategy.Needs&lock.SQLLocks == 0 }
 
-// renews reports whether the lease is renewed, so that its loss is noticed.
+// renews reports whether the lease is renewed. If so, a loss is noticed.
 func renews(s Subject) bool { return outlasts(s) && timed(s) }
 
-// spares reports whether a late release leaves another client's lock alone.
+// spares reports whether a late release leaves another client's lock untouched.
 func spares(s Subject) bool { return !s.breaks("F5") && !s.breaks("F35") }
 
 // undoes reports whether the strategy releases a lock whose reply was lost.
 func undoes(s Subject) bool { return locks(s) && !s.breaks("F25") }
 
-// doubts reports whether the strategy rejects a lock whose reply came after the lease.
+// doubts reports whether the strategy rejects a lock whose reply took longer than the lease.
 func doubts(s Subject) bool { return !s.breaks("F12") }
 
 func (s Subject) breaks(id string) bool { return slices.Contains(s.Strategy.Breaks, id) }

@@ -20,7 +20,8 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// Nodes holds the addresses of the Redis servers of a test: a single one, and five for Redlock.
+// Nodes contains the addresses of the Redis servers for a test: a single one, and then five for
+// Redlock.
 type Nodes []string // addresses; the single Redis first
 
 const redlockNodes = 5
@@ -45,8 +46,8 @@ func Servers(tb testing.TB) (nodes Nodes) {
 	return nodes
 }
 
-// RedisServer starts a redis-server that stores nothing on disk, and returns its address. If the
-// program is missing, it skips the test, or fails it if GRABLAB_REQUIRE_SERVERS=1.
+// RedisServer starts a redis-server without persistence and returns its address. If the program is
+// missing, it skips the test, or lets it fail if GRABLAB_REQUIRE_SERVERS=1.
 func RedisServer(tb testing.TB, args ...string) (addr string) {
 	tb.Helper()
 	path, err := exec.LookPath("redis-server")
@@ -76,8 +77,7 @@ func RedisServer(tb testing.TB, args ...string) (addr string) {
 	return ""
 }
 
-// answers reports whether the server at addr is process pid. Another process may have taken the
-// port first.
+// answers reports whether process pid serves addr. If not, another process has taken the port.
 func answers(addr string, pid int) bool {
 	client := redis.NewClient(options(addr))
 	defer client.Close()
@@ -90,8 +90,8 @@ func answers(addr string, pid int) bool {
 	return false
 }
 
-// options returns the options that locks require: no automatic repetition, and respect for
-// deadlines.
+// options returns the client options that locks require: commands are not repeated, and deadlines
+// are respected.
 func options(addr string) *redis.Options {
 	return &redis.Options{
 		Addr:                     addr,
@@ -107,7 +107,7 @@ func options(addr string) *redis.Options {
 // Single returns the address of the single Redis.
 func (n Nodes) Single() string { return n[0] }
 
-// NewClient returns a client like those of OpenRedis.
+// NewClient returns a client with the same options as those of OpenRedis.
 func NewClient(addr string) *redis.Client {
 	client := redis.NewClient(options(addr))
 	client.AddHook(redisReplies)
@@ -145,7 +145,7 @@ func EnvOf(single redis.UniversalClient, redlock ...redis.UniversalClient) lock.
 	}
 }
 
-// aroundRedis calls Replied after each call of a Redis client other than go-redis.
+// aroundRedis calls Replied after each call of a Redis client that is not go-redis.
 func aroundRedis(ctx context.Context, _ string, call func() error) error {
 	err := call()
 	if lost := Replied(ctx); lost != nil {
@@ -154,7 +154,7 @@ func aroundRedis(ctx context.Context, _ string, call func() error) error {
 	return err
 }
 
-// Token returns a name that no lease had before. It is for Env.Token.
+// Token returns a name that no earlier lease had. It is for Env.Token.
 func Token() string { return fmt.Sprintf("%x-%d", run, tokens.Add(1)) }
 
 // Subject returns a Subject for the strategy on these nodes.
@@ -178,7 +178,7 @@ func (n Nodes) left(ctx context.Context, key string) (keys []string, err error) 
 	err = n.each(func(c *redis.Client) error {
 		found, err := c.Keys(ctx, "*").Result()
 		for _, k := range found {
-			// A counter of fencing tokens may stay after its lock.
+			// The counter of fencing tokens may stay after the lock.
 			if strings.Contains(k, key) && !strings.HasSuffix(k, ":fence") {
 				keys = append(keys, k)
 			}

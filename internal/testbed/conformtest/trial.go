@@ -13,8 +13,7 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// trial is one run of a check. fatalf ends it, as in testing.T, and everything that it has started
-// is stopped.
+// trial is one run of a check. fatalf ends the run and stops everything that it has started.
 type trial struct {
 	Subject
 	ctx  context.Context
@@ -24,7 +23,7 @@ type trial struct {
 	stop []func()
 }
 
-// hangTimeout is how long a check may take before it counts as hanging.
+// hangTimeout is how long a check may take before it counts as hung.
 const hangTimeout = time.Minute
 
 // run returns nil if the lock passes the check.
@@ -46,7 +45,7 @@ func (c check) run(ctx context.Context, s Subject) error {
 	return t.err
 }
 
-// addKey returns a new key that nothing else uses.
+// addKey returns a new key that is not used elsewhere.
 func (t *trial) addKey(name string) string {
 	key := fmt.Sprintf("conformtest:%s:{%s}", t.Strategy.Name, name)
 	t.keys = append(t.keys, key)
@@ -71,7 +70,7 @@ func (t *trial) want(what string, got, wanted error) {
 	}
 }
 
-// process is a locker with its own clients, which stands for a separate process.
+// process is a locker with its own clients, as if it were in a separate process.
 type process struct {
 	lock.Locker
 	stop func() error // ends the process cleanly, but releases no lease
@@ -102,8 +101,8 @@ func (t *trial) start(ttl, wait time.Duration) *process {
 	return p
 }
 
-// pair starts a process for a holder and one for another client. If a lock only works within one
-// process, they are the same.
+// pair starts a process for a holder and one for another client. They are the same process if the
+// lock works only within one.
 func (t *trial) pair(ttl, wait time.Duration) (holder, contender *process) {
 	holder = t.start(ttl, wait)
 	if t.Strategy.Excludes == catalog.PerProcess {
@@ -126,7 +125,7 @@ func (t *trial) acquire(l lock.Locker) lock.Lease {
 
 func (t *trial) release(lease lock.Lease) { t.must("release", lease.Release(t.ctx)) }
 
-// excluded checks that the other client cannot acquire the key. It returns how long that took.
+// excluded checks that another client cannot acquire the key. It returns how long the attempt took.
 func (t *trial) excluded(ctx context.Context, by string, contender lock.Locker) time.Duration {
 	began := time.Now()
 	lease, err := contender.Acquire(ctx, t.key)
@@ -144,7 +143,7 @@ type acquired struct {
 	err   error
 }
 
-// waiter acquires the key in the background, and fails the check if it does not have to wait.
+// waiter acquires the key in the background. If it does not have to wait, the check fails.
 func (t *trial) waiter(ctx context.Context, l lock.Locker) <-chan acquired {
 	done := make(chan acquired, 1)
 	go func() {
@@ -162,8 +161,8 @@ func (t *trial) waiter(ctx context.Context, l lock.Locker) <-chan acquired {
 // drop takes the lock away from its holder.
 func (t *trial) drop() { t.must("drop", t.Drop(t.ctx, t.key)) }
 
-// nothingLeft checks that the servers store nothing for the key. It allows some time, because a
-// release only waits for a quorum.
+// nothingLeft checks that the servers store nothing for the key. It waits a while, because a
+// release may return before all servers have executed it.
 func (t *trial) nothingLeft(key string) {
 	if t.Left == nil {
 		return

@@ -7,8 +7,8 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// lateRelease makes a driver release its lock too late, while a second grab of the same driver
-// holds the lock. No third driver may get in (F5, F6, F35, F36).
+// lateRelease makes a driver release its lock too late, when another grab of the same driver
+// already holds the lock. This must not let a third driver in (F5, F6, F35, F36).
 var lateRelease = Fault{
 	Name:           catalog.LateRelease,
 	Hits:           locks &^ lock.SQLLocks,

@@ -9,7 +9,7 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// clientClock makes the wall clock of one instance wrong by twice the length of a lease (F9). The
+// clientClock sets the wall clock of one instance wrong by twice the length of a lease (F9). The
 // clocks of the lock servers stay correct.
 var clientClock = Fault{
 	Name:       catalog.ClientClock,
@@ -25,8 +25,8 @@ var clientClock = Fault{
 	}),
 }
 
-// skew returns a step that sets the clock of an instance ahead by n times the length of a lease,
-// until the fault is healed.
+// skew returns a step that sets the clock of an instance ahead by n times the length of a lease.
+// Healing the fault corrects the clock.
 func skew(in Instance, n float64) Step {
 	return func(ctx context.Context, lease time.Duration) (stack.Heal, error) {
 		heal := func() error { return in.SetClock(context.WithoutCancel(ctx), 0) }
@@ -34,8 +34,8 @@ func skew(in Instance, n float64) Step {
 	}
 }
 
-// nodeClock makes the clock of Redis, or of as many nodes as Redlock can lose, jump past the end of
-// every lease (F19).
+// nodeClock sets clocks ahead, past the end of every lease (F19). It affects Redis, or as many
+// nodes as Redlock can lose.
 var nodeClock = Fault{
 	Name:       catalog.NodeClock,
 	Hits:       lock.Redis | lock.RedisQuorum,

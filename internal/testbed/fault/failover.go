@@ -11,8 +11,9 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// failover kills a master before its replica has the latest writes, and Sentinel promotes the
-// replica (F17). With Redlock, this happens to one node. The leases last much longer than that.
+// failover kills a master before its replica has the latest writes. Sentinel then promotes the
+// replica (F17). With Redlock, this happens to one node. The leases last much longer than the
+// failover.
 var failover = Fault{
 	Name:       catalog.Failover,
 	Hits:       lock.Redis | lock.RedisQuorum,

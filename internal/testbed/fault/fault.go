@@ -1,6 +1,8 @@
-// Package fault defines the faults that can be injected into a lock on real servers, in the table
-// Faults. Each is injected while a grab is stopped at an exact point. Package experiment sends the
-// grabs and judges the result.
+// Package fault defines the faults that can be injected into a lock on real servers. Start reading
+// at the table Faults.
+//
+// A fault is injected while a grab is stopped at an exact point. Package experiment sends the grabs
+// and judges the result.
 package fault
 
 import (
@@ -24,29 +26,30 @@ import (
 // is over, the faulted drivers continue as Course says.
 type Fault struct {
 	Name catalog.Fault
-	// Hits lists the servers that the fault affects. 0 means the instance or the database.
+	// Hits lists the servers that the fault affects. 0 means an instance or the database.
 	Hits lock.Backend
 	// Reach says at which points of a grab the fault can be injected. Nil means all points.
 	Reach  *Reach
 	Course Course
-	// TTL is the length of the leases, unless the user chooses another.
+	// TTL is the length of the leases, if the user has not chosen another.
 	TTL time.Duration
-	// ContendFor limits how long the other drivers may compete, in lease times. It is less than one
-	// if the fault makes a lock disappear, because they must not win just because it expires.
+	// ContendFor limits how long the other drivers may compete, in lease times. It is below 1 if
+	// the fault makes a lock disappear, so that they do not win just because the lease expires.
 	ContendFor float64
-	// Lasts means that the fault stays until ContendFor is over.
+	// Lasts means that the fault continues until ContendFor has passed.
 	Lasts bool
 	// HoldContenders stops the other drivers before they write, until the faulted driver has
-	// written. If a fence is only compared at the write, this always happens.
+	// written. They also stop if a fence is compared only at the write.
 	HoldContenders bool
 	On             Ground
 	Severs         bool // both instances lose their connections and need a moment to reconnect
 	Once           bool // the fault must be prepared again before it can be injected again
-	// NotForeign explains why the fault cannot be injected into a foreign service, or is empty.
+	// NotForeign explains why the fault cannot be injected into a foreign service. It is empty if
+	// it can.
 	NotForeign string
 
-	// Prepare opens what the fault needs before the instances start. Prepared.Close closes it. If
-	// Prepare fails, it leaves nothing open.
+	// Prepare sets up what the fault needs before the instances start, and Prepared.Close removes
+	// it. If Prepare fails, nothing is left.
 	Prepare func(context.Context, Target) (Prepared, error)
 }
 
@@ -60,13 +63,13 @@ const (
 	AtOnce                   // at the moment when the fault is injected
 	Never                    // not before the cell has been judged
 	Killed                   // not at all, because their process was killed
-	// Released means that there is nothing to heal. A second driver arrives when the leases expire,
-	// and a third one after the faulted drivers have released their locks.
+	// Released means that the fault needs no healing. A second driver arrives when the leases
+	// expire, and a third one after the faulted drivers have released their locks.
 	Released
 	HungUp // their clients have hung up
 )
 
-// Ground says on which stacks a fault is possible.
+// Ground tells on which stacks a fault is possible.
 type Ground int
 
 // The grounds.
@@ -76,13 +79,13 @@ const (
 	RealServers        // servers of the stack that are processes
 )
 
-// A Target contains everything that a fault may affect.
+// A Target contains everything that a fault can affect.
 type Target struct {
 	Stack     *stack.Stack
 	Strategy  lock.Strategy
 	Faulted   Instance // where the faulted drivers grab
 	Contender Instance
-	// Wire means that the calls are stopped in proxies, which can lose each reply separately.
+	// Wire means that calls are stopped in proxies, which can also lose single replies.
 	Wire bool
 	// Keys returns the keys of the locks that the fault affects.
 	Keys func() []string
@@ -90,13 +93,14 @@ type Target struct {
 	Ledger string
 }
 
-// An Instance is one of the two instances under test. Its name is known before it starts.
+// An Instance is one of the two tested instances. Its name is known before it starts.
 type Instance interface {
 	Name() string
 	Signal(syscall.Signal) error
 	// Restart starts the instance again after it has died.
 	Restart(context.Context) error
-	// SetClock sets the wall clock of the instance's strategies ahead by the given time.
+	// SetClock sets the instance's wall clock ahead by the given time. Only the strategies use this
+	// clock.
 	SetClock(ctx context.Context, ahead time.Duration) error
 }
 
@@ -114,11 +118,11 @@ type Strike struct {
 	Do     Step // runs while the faulted drivers are held at their points
 }
 
-// A Step does something to the target and returns the function that undoes it. lease is the length
+// A Step does something to the target, and returns a function that undoes this. lease is the length
 // of a lease.
 type Step func(ctx context.Context, lease time.Duration) (stack.Heal, error)
 
-// stepWithoutHeal returns a step that cannot be undone, or need not be.
+// stepWithoutHeal returns a step that cannot or need not be undone.
 func stepWithoutHeal(do func(context.Context) error) Step {
 	return func(ctx context.Context, _ time.Duration) (stack.Heal, error) { return nil, do(ctx) }
 }
@@ -167,13 +171,15 @@ func (f Fault) Touches(s lock.Strategy) bool {
 	return f.HitsAny(s.Needs) && s.Expected(f.Name) != catalog.NA
 }
 
-// HitsAny reports whether the fault affects these servers or something that every strategy uses.
+// HitsAny reports whether the fault affects one of these servers, or something that every strategy
+// uses.
 func (f Fault) HitsAny(backends lock.Backend) bool { return f.Hits == 0 || f.Hits&backends != 0 }
 
 // Reaches reports whether the fault can be injected at this point.
 func (f Fault) Reaches(p Point) bool { return f.Reach == nil || f.Reach.Meets(p) }
 
-// Refused explains why the fault is impossible on this kind of stack or Redis, or returns "".
+// Refused explains why the fault is impossible on this kind of stack or with this topology of
+// Redis. It returns "" if it is possible.
 func (f Fault) Refused(kind string, topology catalog.Topology) string {
 	switch {
 	case !f.Name.OnTopology(topology):
@@ -207,7 +213,8 @@ func (t Target) servers() []string {
 	return names
 }
 
-// backends maps the names of servers to their kinds. The database has faults of its own.
+// backends maps the name of each server to its kind. The database is not included, because it has
+// its own faults.
 var backends = map[string]lock.Backend{
 	"redis":     lock.Redis,
 	"redlock":   lock.RedisQuorum, // redlock-1 and so on
@@ -215,8 +222,8 @@ var backends = map[string]lock.Backend{
 	"etcd":      lock.Etcd,
 }
 
-// minority returns Redis, or as many nodes as Redlock can lose. The first node is always among
-// them, because redlock-miswired counts it twice.
+// minority returns Redis, or as many nodes as Redlock can lose. It includes the first node, because
+// redlock-miswired counts this node twice.
 func (t Target) minority() []string {
 	nodes := t.servers()
 	if len(nodes) < 3 {
@@ -231,7 +238,7 @@ func (t Target) majority() []string {
 	return append(nodes[:1:1], nodes[len(nodes)-len(nodes)/2:]...)
 }
 
-// beyondBare returns the nodes that a bare majority does not need.
+// beyondBare returns the nodes that a majority can do without.
 func (t Target) beyondBare() []string {
 	nodes := t.servers()
 	return nodes[len(nodes)/2+1:]

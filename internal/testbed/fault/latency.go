@@ -10,7 +10,7 @@ import (
 )
 
 // latency delays the reply to an acquire until the lease has expired and another driver has the
-// lock (F12). Requests arrive in time.
+// lock (F12). The requests arrive in time.
 var latency = Fault{
 	Name:           catalog.Latency,
 	Hits:           lock.Redis | lock.RedisQuorum,

@@ -9,8 +9,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// partition cuts an instance off from its lock servers for longer than a lease. The faulted drivers
-// release during that time (F13, F29, F30).
+// partition separates an instance from its lock servers for longer than a lease. The faulted
+// drivers release their locks during that time (F13, F29, F30).
 var partition = Fault{
 	Name:       catalog.Partition,
 	Hits:       locks &^ lock.SQLLocks,
@@ -28,8 +28,8 @@ var partition = Fault{
 	},
 }
 
-// partitionDB delays the claims of one instance until their leases have expired. TCP sends them
-// again when the network is back.
+// partitionDB delays the claims of one instance until their leases have expired. TCP repeats them
+// when the network works again.
 var partitionDB = Fault{
 	Name:       catalog.PartitionDB,
 	Course:     AtOnce,

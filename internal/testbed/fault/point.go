@@ -9,44 +9,45 @@ import (
 	"grablab/internal/tap"
 )
 
-// Role says what a driver is doing when a fault is injected.
+// Role tells what a driver is doing when a fault is injected.
 type Role string
 
 // The roles.
 const (
-	// Alone means that there is no other driver yet.
+	// Alone means that no other driver has arrived yet.
 	Alone Role = ""
-	// Waiting means that the driver came while another one had the lock, which was then released
-	// without a write.
+	// Waiting means that the driver arrived while another one had the lock, which that driver then
+	// released without a write.
 	Waiting Role = "waiting"
-	// HandingOver means that the driver's claim was refused and it releases the lock to a waiting
-	// driver.
+	// HandingOver means that the driver releases the lock to a waiting driver, because its claim
+	// was refused.
 	HandingOver Role = "handing over"
 )
 
-// A Point is a place in a grab at which a fault is injected. Parallel calls to several nodes count
-// as one point.
+// A Point is a place in a grab at which a fault is injected. Parallel calls to several nodes are
+// one point.
 type Point struct {
 	Role Role
 	control.Point
-	// Background means that the grab does not wait for the call, such as a renewal.
+	// Background means that the grab does not wait for the call. One example is a renewal.
 	Background bool
-	// Part is the phase that a call of a service seems to belong to. If it is empty, Phase counts.
+	// Part is the phase that a call of a service probably belongs to. If it is empty, Phase counts.
 	Part tap.Phase
-	// HoldsLedger means that an open transaction of the grab has written to the ledger, so the table
-	// cannot be locked. Only points of a service have it.
+	// HoldsLedger means that the grab has written to the ledger in an open transaction, so the
+	// table cannot be locked. It is only set for services.
 	HoldsLedger bool
-	// Moment is a time after the grab was sent, if its calls are unknown. Otherwise it is empty.
+	// Moment is a time after the grab was sent. It is only set if the calls of the grab are
+	// unknown.
 	Moment string
 }
 
 // part returns the phase of the grab.
 func (p Point) part() tap.Phase { return cmp.Or(p.Part, p.Phase) }
 
-// Work is the phase between the read and the claim, which only grabs of a service have.
+// Work is the phase between the read and the claim. Only grabs of a service have this phase.
 const Work tap.Phase = "work"
 
-// String returns text such as "waiting: after acquire 2".
+// String formats the point, such as "waiting: after acquire 2".
 func (p Point) String() string {
 	if p.Moment != "" {
 		return p.Moment
@@ -69,11 +70,11 @@ func ParsePoint(text string) (p Point, err error) {
 	return p, err
 }
 
-// AfterRead is the end of the read, when the work begins. After other phases, the next call follows
-// at once.
+// AfterRead is the end of the read, when the work begins. After the other phases, the next call
+// follows at once.
 var AfterRead = control.Point{Phase: tap.Read, After: true}
 
-// A Reach says at which points a fault is possible, and why not at others.
+// A Reach tells at which points a fault is possible, and why it is impossible at others.
 type Reach struct {
 	Meets func(Point) bool
 	Why   string // part of a sentence, without a full stop

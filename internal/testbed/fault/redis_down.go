@@ -10,8 +10,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// redisDown makes Redis, or as many nodes as Redlock can lose, unreachable for a while. The data
-// stays. The faulted drivers release meanwhile.
+// redisDown makes Redis, or as many nodes as Redlock can lose, unreachable for a while without
+// losing data. The faulted drivers release their locks during that time.
 var redisDown = Fault{
 	Name:       catalog.RedisDown,
 	Hits:       lock.Redis | lock.RedisQuorum,

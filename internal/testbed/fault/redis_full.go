@@ -10,8 +10,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// redisFull makes Redis, or as many nodes as Redlock can lose, run out of memory (F38). Either all
-// data is evicted, or commands that need memory fail.
+// redisFull makes Redis, or as many nodes as Redlock can lose, run out of memory (F38). In one
+// case, Redis evicts all data. In the other, commands that need memory fail.
 var redisFull = Fault{
 	Name:       catalog.RedisFull,
 	Hits:       lock.Redis | lock.RedisQuorum,
@@ -34,7 +34,7 @@ func (t Target) evict(servers []string) Step {
 	}
 }
 
-// fill returns a step that makes the servers refuse commands that need memory.
+// fill returns a step that makes the servers reject commands that need memory.
 func (t Target) fill(servers []string) Step {
 	return func(ctx context.Context, _ time.Duration) (stack.Heal, error) {
 		var done stack.Heals

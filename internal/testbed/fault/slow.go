@@ -17,7 +17,7 @@ var slow = Fault{
 	Prepare:    ready(func(Target) []Strike { return []Strike{{}} }),
 }
 
-// hang makes the work of a grab never end, while its process keeps running (F15).
+// hang makes the work of a grab last forever, while its process keeps running (F15).
 var hang = Fault{
 	Name:       catalog.Hang,
 	Reach:      work,

@@ -9,7 +9,7 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// slowDB makes every claim wait in the database until its lease has expired (F40).
+// slowDB makes every claim wait in the database until the lease of its driver has expired (F40).
 var slowDB = Fault{
 	Name:       catalog.SlowDB,
 	Reach:      beforeLedger,

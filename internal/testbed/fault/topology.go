@@ -10,14 +10,14 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// These leases last very long, because no other driver may get in just because one expires.
+// These leases are very long, so that no other driver gets in just because one expires.
 const (
 	outlastsPromotion = 24 * time.Second
 	findMaster        = 0.4
 )
 
 // masterKilled kills a master before its replica has the latest writes (F17). The Cluster or the
-// Sentinels notice that by themselves, and promote the replica.
+// Sentinels detect this and promote the replica.
 var masterKilled = Fault{
 	Name:       catalog.MasterKilled,
 	Hits:       lock.Redis,
@@ -31,8 +31,8 @@ var masterKilled = Fault{
 	}),
 }
 
-// masterPartition cuts the master off from clients and other servers (F39). The faulted drivers
-// continue before it returns.
+// masterPartition separates the master from clients and other servers (F39). The faulted drivers
+// continue before the master returns.
 var masterPartition = Fault{
 	Name:       catalog.MasterPartition,
 	Hits:       lock.Redis,
@@ -47,8 +47,8 @@ var masterPartition = Fault{
 	}),
 }
 
-// sentinelFailover replaces the master as planned. Locks survive, because the new master has all
-// writes.
+// sentinelFailover replaces the master in a planned failover. Locks survive, because the new master
+// has all writes.
 var sentinelFailover = Fault{
 	Name:       catalog.SentinelFailover,
 	Hits:       lock.Redis,

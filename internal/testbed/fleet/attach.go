@@ -27,16 +27,16 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// ErrRefused means that the targets cannot do what the flags ask for.
+// ErrRefused means that the targets do not support what the flags require.
 var ErrRefused = errors.New("the targets cannot be used like this")
 
-// Strategy is a strategy of the targets, as in GET /strategies.
+// Strategy is a strategy of the targets, as GET /strategies lists it.
 type Strategy struct {
 	Name      string
 	Available bool
 }
 
-// UnmarshalJSON accepts an object with a name, or only the name.
+// UnmarshalJSON accepts an object with a name, or just the name.
 func (s *Strategy) UnmarshalJSON(text []byte) error {
 	var view struct {
 		Name      string `json:"name"`
@@ -54,8 +54,7 @@ func (s *Strategy) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// Attach returns a fleet of instances that are already running, and finds out what their API
-// supports.
+// Attach returns a fleet of running instances, and finds out what their API supports.
 func Attach(ctx context.Context, t target.Target) (*Fleet, error) {
 	f := newFleet(t.Token)
 	urls := t.URLs
@@ -77,10 +76,10 @@ func Attach(ctx context.Context, t target.Target) (*Fleet, error) {
 	return f, f.Identify(ctx, t)
 }
 
-// findTimeout is how long an instance from a registry may take to answer.
+// findTimeout limits how long an instance from a registry may take to answer.
 const findTimeout = 5 * time.Second
 
-// find returns the base URLs of the registered instances that answer. It stores the others in
+// find returns the base URLs of the registered instances that answer. It records the others in
 // f.Unreachable.
 func (f *Fleet) find(ctx context.Context, text string) (urls []string, err error) {
 	source, err := registry.Parse(text)
@@ -113,8 +112,8 @@ func (f *Fleet) find(ctx context.Context, text string) (urls []string, err error
 	return urls, nil
 }
 
-// identify finds the processes with these ids. If a fault stops one, it continues when this program
-// ends.
+// identify finds the processes with these ids. If a fault stops a process, it continues when this
+// program ends.
 func (f *Fleet) identify(pids []int) (err error) {
 	for i, pid := range pids {
 		if f.Instances[i].theirs, err = proc.Find(pid); err != nil {
@@ -127,8 +126,8 @@ func (f *Fleet) identify(pids []int) (err error) {
 	return err
 }
 
-// Identify finds out what the API of the targets supports. It returns ErrRefused if the flags ask
-// for something else.
+// Identify finds out what the API of the targets supports. If the flags require something else, it
+// returns ErrRefused.
 func (f *Fleet) Identify(ctx context.Context, t target.Target) error {
 	f.token, f.nextOrder, f.open = t.Token, t.FirstOrder, t.Open
 	f.probes = cmp.Or(t.ProbeDrivers, f.probes)
@@ -189,7 +188,8 @@ func byName(strategies []Strategy) []Strategy {
 	return slices.SortedFunc(slices.Values(strategies), func(a, b Strategy) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// strategiesOf returns the strategies of a target, or the current one if it has no list.
+// strategiesOf returns the strategies of a target. If the target has no list of strategies, it
+// returns the current one.
 func (f *Fleet) strategiesOf(ctx context.Context, base string) (strategies []Strategy, listed bool) {
 	if f.call(ctx, http.MethodGet, base+"/strategies", nil, &strategies) == nil && len(strategies) > 0 {
 		return strategies, true
@@ -246,7 +246,7 @@ func (f *Fleet) openByCall(ctx context.Context, count int) (int64, error) {
 	return id, nil
 }
 
-// openNamed opens orders whose ids the service chooses, with as few calls as possible.
+// openNamed opens orders with as few calls as possible. The service chooses their ids.
 func (f *Fleet) openNamed(ctx context.Context, count int) (int64, error) {
 	calls, each := 1, count
 	if !f.open.OpensMany() {
@@ -275,7 +275,7 @@ func (f *Fleet) openNamed(ctx context.Context, count int) (int64, error) {
 	return first, err
 }
 
-// callToOpen makes the call that opens orders. It returns the ids, and the answer as one line.
+// callToOpen makes the call that opens orders. It returns the ids, and the answer as a single line.
 func (f *Fleet) callToOpen(ctx context.Context, count int) (ids []string, says string, err error) {
 	path, body := f.open.Call(count)
 	header := f.Shape.Fixed()
@@ -292,7 +292,8 @@ func (f *Fleet) callToOpen(ctx context.Context, count int) (ids []string, says s
 	return f.open.ID.In(a.Header, a.Body), OneLine(string(a.Body)), nil
 }
 
-// KeepsLedger reports whether the targets list the winners of an order. The order must exist.
+// KeepsLedger reports whether the targets list the winners of an order. id must be an existing
+// order.
 func (f *Fleet) KeepsLedger(ctx context.Context, id int64) bool {
 	if f.Foreign {
 		return false

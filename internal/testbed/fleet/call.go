@@ -107,8 +107,7 @@ func (f *Fleet) send(ctx context.Context, method, url string, body []byte, heade
 	return Answer{resp.StatusCode, resp.Header, b}, err
 }
 
-// OneLine returns text as one line without control characters. It cuts a text of more than 200
-// bytes.
+// OneLine returns text as one line without control characters, and shortens it to 200 bytes.
 func OneLine(text string) string {
 	const most = 200
 	text = strings.Join(strings.Fields(text), " ")
@@ -124,12 +123,12 @@ func OneLine(text string) string {
 	}, strings.ToValidUTF8(text, "")) + ellipsis
 }
 
-// Counters adds up the counters of all instances since their start. A sum is NaN if an instance
-// lacks the counter.
+// Counters contains the sums of the counters of all instances since their start. A sum is NaN if an
+// instance does not have the counter.
 type Counters struct {
 	RedisCommands, DBStatements float64
 	InFlight                    float64
-	// Epoch is the sum of the instances' start times. If it changes, an instance has restarted.
+	// Epoch is the sum of the start times of all instances. It changes if an instance restarts.
 	Epoch float64
 }
 
@@ -161,8 +160,8 @@ func (f *Fleet) Counters(ctx context.Context) (Counters, error) {
 	return sum, nil
 }
 
-// Drain waits until at most hung grabs are running, but no longer than within. hung is how many
-// never end.
+// Drain waits until at most hung grabs are running, but no longer than within. hung is the number
+// of grabs that never end.
 func (f *Fleet) Drain(ctx context.Context, hung int, within time.Duration) (Counters, error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -189,7 +188,7 @@ func (f *Fleet) scrape(ctx context.Context, in *Instance) (map[string]*dto.Metri
 	return parser.TextToMetricFamilies(bytes.NewReader(text))
 }
 
-// total returns the sum of a metric over all labels, or NaN if there is none.
+// total returns the sum of a metric over all labels, or NaN if the metric is missing.
 func total(f *dto.MetricFamily) float64 {
 	if f == nil {
 		return math.NaN()

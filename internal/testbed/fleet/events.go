@@ -11,7 +11,7 @@ import (
 	"grablab/internal/history"
 )
 
-// Events reads the event files of instances, and remembers how far it has read. The zero value has
+// Events reads the event files of instances, and remembers its position in each. The zero value has
 // read nothing.
 type Events struct {
 	read map[string]int64  // number of bytes read, by file
@@ -62,7 +62,7 @@ func (e *Events) Read(path string, each func(history.Event)) error {
 	return lost
 }
 
-// Again repeats every event that was read since the last Keep.
+// Again calls each with every event that was read since the last Keep.
 func (e *Events) Again(each func(history.Event)) error {
 	return e.sections(func(_ string, s *io.SectionReader) error {
 		for x, err := range history.Decode(s) {
@@ -83,7 +83,7 @@ func (e *Events) Keep(w io.Writer) error {
 	})
 }
 
-// sections calls each with the part of every file that was read since the last Keep.
+// sections calls each with the part of each file that was read since the last Keep.
 func (e *Events) sections(each func(path string, s *io.SectionReader) error) error {
 	var errs []error
 	for _, path := range slices.Sorted(maps.Keys(e.read)) {

@@ -23,7 +23,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// FirstPort is the first of the two ports in the article. More instances use the following ports.
+// FirstPort is the first of the two ports in the article. Further instances use the next ports.
 const FirstPort = 8004
 
 // Fleet holds the instances under test.
@@ -33,12 +33,11 @@ type Fleet struct {
 	Shape     *target.Shape // how to send a grab and interpret the reply
 	Events    Events
 
-	// The following fields describe targets that were already running.
+	// The following fields describe targets that are already running.
 	Foreign    bool          // whether the targets have no control API
 	Strategies []Strategy    // strategies that the control API lists
 	Settings   grab.Settings // settings of the first target; zero if it does not report them
-	// Unreachable contains the registered instances that do not answer, with their errors by base
-	// URL.
+	// Unreachable maps the base URL of each registered instance that does not answer to its error.
 	Unreachable map[string]string
 
 	client    *http.Client
@@ -48,7 +47,7 @@ type Fleet struct {
 	open      *target.Opening // how targets open orders; nil means POST /orders
 	nextOrder int64           // next order id; 0 if a call opens orders
 
-	// restored continues stopped processes of targets. It is nil if the processes are unknown.
+	// restored continues the stopped processes of targets. It is nil if the processes are unknown.
 	restored func() error
 
 	// The following fields describe instances that the fleet starts.
@@ -57,7 +56,7 @@ type Fleet struct {
 	service *Service // nil for instances of this program
 }
 
-// Config holds the settings that all instances share.
+// Config contains the settings that all instances share.
 type Config struct {
 	Exe         string // path of this program, which also runs as an instance
 	Instances   int
@@ -70,7 +69,7 @@ type Config struct {
 	Say         func(string, ...any) // prints messages for the user
 }
 
-// Setup holds the settings that may differ between cells.
+// Setup contains the settings that may change from cell to cell.
 type Setup struct {
 	Work, TTL, Wait time.Duration
 	Timeout         time.Duration           // limit for one grab
@@ -88,8 +87,8 @@ func newFleet(token string) *Fleet {
 	}
 }
 
-// New returns a fleet of instances that use the servers of st. Their ports begin at port, or are
-// arbitrary if port is 0. Equip starts them.
+// New returns a fleet of instances that use the servers of st. Equip starts the instances. Their
+// ports begin with port, or are arbitrary if port is 0.
 func New(cfg Config, st *stack.Stack, port int) *Fleet {
 	f := newFleet("")
 	f.Ours, f.cfg, f.stack = true, cfg, st
@@ -103,7 +102,7 @@ func New(cfg Config, st *stack.Stack, port int) *Fleet {
 	return f
 }
 
-// Equip makes all instances run with these settings, and restarts those that do not.
+// Equip makes all instances run with these settings. It restarts those that have other settings.
 func (f *Fleet) Equip(ctx context.Context, u Setup) error {
 	if !f.Started() {
 		return nil
@@ -115,7 +114,7 @@ func (f *Fleet) Equip(ctx context.Context, u Setup) error {
 	return g.Wait()
 }
 
-// Stop stops the instances gracefully. Equip can start them again.
+// Stop stops the instances gracefully, and Equip can start them again.
 func (f *Fleet) Stop() error {
 	var errs []error
 	for _, in := range f.Instances {
@@ -157,7 +156,7 @@ func (f *Fleet) URLs() []string {
 	return urls
 }
 
-// IDs returns the id of each instance by its base URL.
+// IDs maps the base URL of each instance to its id.
 func (f *Fleet) IDs() map[string]string {
 	ids := map[string]string{}
 	for _, in := range f.Instances {
@@ -167,7 +166,7 @@ func (f *Fleet) IDs() map[string]string {
 }
 
 // Use switches every instance to a strategy. It returns the longest lease that an instance reports,
-// in milliseconds, or 0.
+// in milliseconds, or 0 if no instance reports one.
 func (f *Fleet) Use(ctx context.Context, strategy string) (leaseMS float64, err error) {
 	if f.Foreign {
 		return 0, nil

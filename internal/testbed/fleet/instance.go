@@ -26,8 +26,8 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// Instance is one instance of a fleet. For a target, often only ID and URL are known. Faults need a
-// process that the fleet has started or knows.
+// Instance is one instance of a fleet. For a target, often only ID and URL are known. A fault needs
+// a process that the fleet has started or knows.
 type Instance struct {
 	ID             string // name in reports: the port, or the target's host
 	URL            string
@@ -58,7 +58,7 @@ func (f *Fleet) newInstance(index int) *Instance {
 	return in
 }
 
-// Name returns a name such as "instance 1", which is known before the port.
+// Name returns a name such as "instance 1", which is known before the port is.
 func (in *Instance) Name() string { return fmt.Sprintf("instance %d", in.index+1) }
 
 // Process returns the process of the instance, or nil before its first start.
@@ -97,7 +97,7 @@ func (in *Instance) equip(ctx context.Context, u Setup) error {
 	}
 }
 
-// connect opens the proxies of a service's instance to the servers in u.
+// connect opens the proxies between an instance of a service and the servers in u.
 func (in *Instance) connect(u Setup) (err error) {
 	if in.fleet.service == nil {
 		return nil
@@ -119,7 +119,7 @@ func (in *Instance) connect(u Setup) (err error) {
 	return nil
 }
 
-// end stops the process. It ignores errors of a service, which may be so slow that it must be
+// end stops the process. It ignores errors of a service, because a slow service may have to be
 // killed.
 func (in *Instance) end() error {
 	err := in.proc.Stop(stopGrace)
@@ -137,12 +137,12 @@ func (in *Instance) command(u Setup) (exe string, args, env []string, err error)
 	return in.fleet.cfg.Exe, in.arguments(u), nil, nil
 }
 
-// portTries is how often to try if another process takes the port first.
+// portTries is how often to try again if another process takes the port first.
 const portTries = 5
 
 var errPortTaken = errors.New("its port is taken")
 
-// chooseAddr sets the address of the instance, and everything that depends on its port.
+// chooseAddr sets the address of the instance and everything that depends on the port.
 func (in *Instance) chooseAddr() error {
 	addr, err := in.pickAddr()
 	if err != nil {
@@ -157,7 +157,7 @@ func (in *Instance) chooseAddr() error {
 	return nil
 }
 
-// pickAddr returns the wanted address if it is free, or else any free one.
+// pickAddr returns the wanted address if it is free, or else any free address.
 func (in *Instance) pickAddr() (string, error) {
 	if addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(in.port)); in.port != 0 && !isTaken(addr) && in.reserve() {
 		return addr, nil
@@ -165,8 +165,8 @@ func (in *Instance) pickAddr() (string, error) {
 	return proc.FreeAddr()
 }
 
-// reserve keeps other runs from using the port while a killed instance is down. Their instances
-// would answer requests of this run. It returns false if another run has the port.
+// reserve keeps other runs from using the port while a killed instance is down, because their
+// instances would answer requests of this run. It returns false if another run has the port.
 func (in *Instance) reserve() bool {
 	if in.reserved != nil || runtime.GOOS != "linux" { // only Linux has names for sockets that vanish with their process
 		return true
@@ -196,7 +196,7 @@ func isTaken(addr string) bool {
 	return false
 }
 
-// saysTaken reports whether the log of a service says that its port is taken. Testing the port is
+// saysTaken reports whether the log of a service says that its port is in use. Testing the port is
 // not enough, because a client may have used it only for a moment.
 func saysTaken(log string) bool {
 	log = strings.ToLower(log)
@@ -206,7 +206,7 @@ func saysTaken(log string) bool {
 // Command is a hidden command that runs this program as an instance.
 const Command = "instance"
 
-// firstStrategy is the strategy of a new instance, which every stack supports.
+// firstStrategy is the strategy with which an instance starts. Every stack supports it.
 const firstStrategy = "none"
 
 // arguments returns the arguments that start an instance of this program.
@@ -261,8 +261,8 @@ func (in *Instance) start(ctx context.Context) error {
 	return nil
 }
 
-// alive reports whether the instance is running. A target counts as running unless Signal has
-// killed it.
+// alive reports whether the instance is running. A target counts as running until Signal has killed
+// it.
 func (in *Instance) alive() bool {
 	if in.proc == nil {
 		return !in.killed
@@ -280,7 +280,8 @@ const (
 	readyTimeout = 30 * time.Second
 )
 
-// awaitReady waits until the instance is ready, and rejects replies of other programs on its port.
+// awaitReady waits until the instance is ready. It ignores replies of other programs on the same
+// port.
 func (in *Instance) awaitReady(ctx context.Context) error {
 	within := readyTimeout
 	if in.fleet.service != nil {
@@ -312,7 +313,7 @@ func (in *Instance) awaitReady(ctx context.Context) error {
 	}
 }
 
-// askReady returns nil if the instance is ready, and errPortTaken if another process answers.
+// askReady returns nil if the instance is ready, or errPortTaken if another process answers.
 func (in *Instance) askReady(ctx context.Context) error {
 	if in.fleet.service != nil {
 		return in.answers(ctx)
@@ -327,8 +328,8 @@ func (in *Instance) askReady(ctx context.Context) error {
 	return in.Call(ctx, http.MethodGet, "/readyz", nil, nil)
 }
 
-// use switches the instance to a strategy. It returns the lease time in milliseconds, or 0 if that
-// is unknown.
+// use switches the instance to a strategy. It returns the lease time in milliseconds, or 0 if the
+// instance does not report it.
 func (in *Instance) use(ctx context.Context, strategy string) (leaseMS float64, err error) {
 	in.strategy = strategy
 	var told json.RawMessage
@@ -349,7 +350,7 @@ func (in *Instance) Signal(sig syscall.Signal) error {
 }
 
 // Restart waits until the instance has died and starts it again. It tries three times, because the
-// port may be in use for a moment. It cannot restart a target.
+// port may still be in use. It cannot restart a target.
 func (in *Instance) Restart(ctx context.Context) error {
 	if in.theirs != nil {
 		return nil
@@ -377,7 +378,7 @@ const (
 	portFreed    = 2 * time.Second // time within which another program usually releases a port
 )
 
-// startAgain starts the instance when its port is free.
+// startAgain starts the instance as soon as its port is free.
 func (in *Instance) startAgain(ctx context.Context) error {
 	free, err := wait.Until(ctx, 50*time.Millisecond, portFreed, func() (bool, error) { return !isTaken(in.addr), nil })
 	if err == nil && !free {
@@ -393,8 +394,8 @@ func (in *Instance) startAgain(ctx context.Context) error {
 	return err
 }
 
-// withStrategy returns args with a strategy, so that a restarted instance uses it from the first
-// grab on.
+// withStrategy adds a strategy to args, so that a restarted instance uses it from the first grab
+// on.
 func withStrategy(args []string, strategy string) []string {
 	i := slices.Index(args, "-strategy")
 	if i < 0 || strategy == "" {

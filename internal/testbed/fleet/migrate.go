@@ -21,7 +21,7 @@ type Migration struct {
 // byService is the step in which the first instance prepares the database.
 const byService = "service"
 
-// ParseMigration parses a step: "service", "sql: STATEMENT" or a command.
+// ParseMigration parses a step, which is "service", "sql: STATEMENT" or a command.
 func ParseMigration(text string) (m Migration, err error) {
 	m.text = strings.TrimSpace(text)
 	if m.text == byService {
@@ -41,7 +41,7 @@ func ParseMigration(text string) (m Migration, err error) {
 	return m, err
 }
 
-// Migrate prepares the database of a service. Call Equip afterwards.
+// Migrate prepares the database of a service. Call it before Equip.
 func (f *Fleet) Migrate(ctx context.Context, u Setup) error {
 	for _, m := range f.service.Migrations {
 		if err := f.migrate(ctx, m, u); err != nil {

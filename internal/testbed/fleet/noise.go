@@ -8,33 +8,33 @@ import (
 	"grablab/internal/testbed/wire"
 )
 
-// Noise is a request that cannot affect the result of a grab, such as a ping. No fault is injected
-// there.
+// Noise is a request that cannot affect the result of a grab, such as a ping. Faults are not
+// injected there.
 
-// redisNoise lists Redis commands that do not use the data of a grab.
+// redisNoise lists Redis commands that do not use a grab's data.
 var redisNoise = []string{
 	"ACL", "ASKING", "AUTH", "CLIENT", "CLUSTER", "COMMAND", "CONFIG", "DBSIZE", "ECHO", "FUNCTION", "HELLO", "INFO", "LASTSAVE", "LATENCY",
 	"MEMORY", "MODULE", "PING", "PUBSUB", "QUIT", "READONLY", "READWRITE", "RESET", "ROLE", "SCRIPT", "SELECT", "SLOWLOG",
 	"SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "UNSUBSCRIBE", "PUNSUBSCRIBE", "SUNSUBSCRIBE",
 }
 
-// sqlNoise lists the verbs of SQL statements, and of commands to MySQL and PostgreSQL, that neither
-// read nor write data of a grab.
+// sqlNoise lists SQL verbs, and commands of MySQL and PostgreSQL, that do not use a grab's data.
 var sqlNoise = []string{
 	"CHANGE", "DEALLOCATE", "DEBUG", "DESC", "DESCRIBE", "DISCARD", wire.EmptyStatement, "EXPLAIN", "FIELDS", "HELP", "PING", "PREPARE", "PROCESSES", "RESET", "SET", "SHOW",
 	"STATISTICS", "SYNC", "USE",
 }
 
-// selectNoise lists what a SELECT may read without using the data of a grab, such as system tables.
+// selectNoise lists things that a SELECT can read without using a grab's data, such as system
+// tables.
 var selectNoise = []string{
 	"", "DUAL", "information_schema", "performance_schema", "mysql", "sys", "pg_catalog", "CONNECTION_ID", "CURRENT_SCHEMA", "CURRENT_SETTING", "CURRENT_TIMESTAMP", "CURRENT_USER", "DATABASE", "FOUND_ROWS",
 	"LAST_INSERT_ID", "NOW", "PG_BACKEND_PID", "PG_IS_IN_RECOVERY", "SET_CONFIG", "ROW_COUNT", "SCHEMA", "SYSDATE", "UNIX_TIMESTAMP", "USER", "UUID", "VERSION",
 }
 
-// Words in names that distinguish statistics from the data of a grab.
+// Words that distinguish the names of statistics from the names of a grab's data.
 var (
 	statistics = []string{"metric", "metrics", "monitoring", "prometheus", "stat", "stats", "statistic", "statistics", "statsd", "telemetry"}
-	// Names with these words mean statistics, unless they contain one of businessWords.
+	// Names with these words are statistics, unless they also contain one of businessWords.
 	counters      = []string{"counter", "counters", "hits", "visits"}
 	totals        = []string{"count", "requests", "total"} // like counters, but only for INCR and similar commands
 	businessWords = []string{"driver", "drivers", "grab", "grabs", "order", "orders"}
@@ -52,11 +52,11 @@ var statisticsVerbs = []string{
 	"TS.ADD", "TS.INCRBY", "UPDATE", "XADD", "ZADD", "ZINCRBY",
 }
 
-// isCatalog matches the system tables of PostgreSQL, which clients also name without their schema.
+// isCatalog matches the system tables of PostgreSQL, which clients may name without their schema.
 var isCatalog = regexp.MustCompile(`^pg_(attribute|class|constraint|database|enum|index|namespace|proc|range|roles|settings|type)$`)
 
-// isNoise reports whether a request to the database or to Redis cannot change how a grab ends. The
-// text has a star in place of the order's id.
+// isNoise reports whether a request to the database or to Redis cannot change the result of a grab.
+// In text, a star replaces the order's id.
 func isNoise(isSQL bool, text string) bool {
 	verb, name, _ := strings.Cut(text, " ")
 	switch {
@@ -68,7 +68,7 @@ func isNoise(isSQL bool, text string) bool {
 	return slices.Contains(statisticsVerbs, verb) && isStatistics(verb, name)
 }
 
-// isStatistics reports whether this command writes statistics to the key or table.
+// isStatistics reports whether a command writes statistics to this key or table.
 func isStatistics(verb, name string) bool {
 	words := nameWords.FindAllString(strings.ToLower(name), -1)
 	has := func(list []string) bool {

@@ -20,12 +20,12 @@ const (
 	probeGivesUp = 3 * time.Second // a probe gives up if it gets only errors for this long
 )
 
-// IsProbe reports whether the driver only makes test grabs after the load.
+// IsProbe reports whether the driver makes only test grabs after the load.
 func (f *Fleet) IsProbe(driver int64) bool { return driver >= f.probes }
 
-// StuckOrders returns the orders that no new driver can grab within two leases. It calls probed
-// with each driver that got an answer, possibly from several goroutines. It returns an error if
-// there were only errors.
+// StuckOrders returns the orders that no new driver can grab within two leases. It calls probed,
+// possibly concurrently, with each driver that got an answer. It returns an error if all test grabs
+// failed.
 func (f *Fleet) StuckOrders(ctx context.Context, first int64, count int, lease time.Duration, probed func(id, driver int64, outcome grab.Outcome)) ([]int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*lease+readyTimeout)
 	defer cancel()
@@ -51,8 +51,8 @@ func (f *Fleet) StuckOrders(ctx context.Context, first int64, count int, lease t
 	return stuck, err
 }
 
-// askUntilTold asks for the order with new drivers until one is told grabbed or taken, or two
-// leases have passed. Then told is empty, because the lock is still held. step is the difference
+// askUntilTold tries to grab the order with new drivers until one is told grabbed or taken. After
+// two leases, it gives up and told is empty, because the lock is still held. step is the difference
 // between two drivers.
 func (f *Fleet) askUntilTold(ctx context.Context, id, driver, step int64, lease time.Duration) (last int64, told grab.Outcome, err error) {
 	every := max(lease/20, 10*time.Millisecond)
@@ -80,8 +80,8 @@ func (f *Fleet) askUntilTold(ctx context.Context, id, driver, step int64, lease 
 	}
 }
 
-// probeError describes a test grab without a clear answer. A foreign service may refuse an unknown
-// driver.
+// probeError describes a test grab that got no clear answer. A foreign service may refuse drivers
+// that it does not know.
 func (f *Fleet) probeError(id, driver int64, err error) error {
 	hint := ""
 	if !f.Ours && !f.Known() && f.Shape.TellsDrivers() {

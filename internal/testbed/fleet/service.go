@@ -22,12 +22,12 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Service is the command of a service in any language. Each instance has its own proxies to its
-// servers.
+// Service is the command that starts a service in any language. Each instance reaches its servers
+// through its own proxies.
 type Service struct {
 	env, words []string // environment variables and words of the command, with placeholders
-	// Ready is a path that returns 2xx when an instance is ready. If it is empty, accepting
-	// connections is enough.
+	// Ready is a path that returns 2xx when an instance is ready. If it is empty, the instance is
+	// ready as soon as it accepts connections.
 	Ready string
 	// Migrations prepare the database before the first start.
 	Migrations []Migration
@@ -41,13 +41,13 @@ var placeholders = []string{
 	postgres, "postgres_host", "postgres_port", "postgres_user", "postgres_password", "postgres_name", "ttl_ms", "work_ms",
 }
 
-// postgres is the placeholder for the URL of the database. It makes the database a PostgreSQL.
+// postgres is the placeholder for the URL of the database, which is then a PostgreSQL.
 const postgres = "postgres"
 
-// Placeholders returns all placeholders as a text for messages.
+// Placeholders lists all placeholders for use in a message.
 func Placeholders() string { return "{" + strings.Join(placeholders, "} {") + "}" }
 
-// ParseService parses the command of a service as a shell would. It may begin with environment
+// ParseService parses the command of a service in shell syntax. It may begin with environment
 // variables, such as PORT={port}.
 func ParseService(text string) (s Service, err error) {
 	s, err = parseCommand(text, placeholders)
@@ -62,8 +62,8 @@ func ParseService(text string) (s Service, err error) {
 	return s, nil
 }
 
-// parseCommand parses a command with these placeholders. For an empty command, the result has no
-// words.
+// parseCommand parses a command that contains these placeholders. If the command is empty, the
+// result has no words.
 func parseCommand(text string, names []string) (s Service, err error) {
 	words, err := splitWords(text)
 	if err != nil {
@@ -85,7 +85,7 @@ func isName(text string) bool {
 	return text != "" && strings.Trim(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_") == ""
 }
 
-// splitWords splits a command into words as a shell would, but without variables and patterns.
+// splitWords splits a command into words as a shell does, but without variables and patterns.
 func splitWords(text string) (words []string, err error) {
 	var word strings.Builder
 	var quote rune
@@ -123,20 +123,20 @@ func splitWords(text string) (words []string, err error) {
 	return words, nil
 }
 
-// Uses reports whether the command contains a placeholder, or one that begins with its name, such
-// as redis_host for redis.
+// Uses reports whether the command contains this placeholder, or one whose name begins with it. For
+// example, redis_host uses redis.
 func (s Service) Uses(name string) bool {
 	return slices.ContainsFunc(slices.Concat(s.env, s.words), func(w string) bool {
 		return strings.Contains(w, "{"+name+"}") || strings.Contains(w, "{"+name+"_")
 	})
 }
 
-// UsesPostgres reports whether the command, or one of the migrations, asks for a PostgreSQL.
+// UsesPostgres reports whether the command or a migration needs a PostgreSQL.
 func (s Service) UsesPostgres() bool {
 	return s.Uses(postgres) || slices.ContainsFunc(s.Migrations, func(m Migration) bool { return m.command.Uses(postgres) })
 }
 
-// fill replaces the placeholders of the command with the port and the addresses of servers.
+// fill replaces the placeholders in the command by the port and the addresses of servers.
 func (s Service) fill(port string, at stack.Addresses, u Setup) (exe string, args, env []string, err error) {
 	db, err := databaseAt(at.DSN)
 	if err != nil {
@@ -177,7 +177,7 @@ func (s Service) fill(port string, at stack.Addresses, u Setup) (exe string, arg
 // database holds the parts of a DSN.
 type database struct{ host, port, user, password, name string }
 
-// databaseAt returns the parts of the DSN of a stack.
+// databaseAt splits the DSN of a stack into its parts.
 func databaseAt(dsn string) (d database, err error) {
 	if strings.HasPrefix(dsn, postgres+"://") {
 		u, err := url.Parse(dsn)
@@ -195,7 +195,7 @@ func databaseAt(dsn string) (d database, err error) {
 	return database{host, port, cfg.User, cfg.Passwd, cfg.DBName}, err
 }
 
-// NewService is like New for instances of a service.
+// NewService is like New, but for instances of a service.
 func NewService(cfg Config, s Service, st *stack.Stack, port int) *Fleet {
 	f := New(cfg, st, port)
 	f.Ours, f.service = false, &s
@@ -208,7 +208,7 @@ func (f *Fleet) Started() bool { return f.stack != nil }
 // serviceTimeout limits the start of a service. A JVM starts slowly.
 const serviceTimeout = 2 * time.Minute
 
-// answers returns nil if an instance of a service is ready, and errPortTaken if another program has
+// answers returns nil if an instance of a service is ready, or errPortTaken if another program has
 // its port.
 func (in *Instance) answers(ctx context.Context) error {
 	if err := in.asked(ctx); err != nil {
@@ -238,13 +238,14 @@ func (in *Instance) asked(ctx context.Context) error {
 // IsService reports whether the instances belong to a service that the fleet starts.
 func (f *Fleet) IsService() bool { return f.service != nil }
 
-// Grab sends a test grab. The load uses other drivers.
+// Grab sends a test grab for a driver that is not part of the load.
 func (in *Instance) Grab(ctx context.Context, order, index int64) (grab.Outcome, error) {
 	return in.fleet.probe(ctx, in, order, in.fleet.ProbeDriver(index))
 }
 
-// AwaitGrab waits until the instance answers many grabs at once, twice in a row. It has then
-// replaced the broken connections in its pools. AwaitGrab returns an error if that takes too long.
+// AwaitGrab waits until the instance answers many simultaneous grabs, twice in a row. By then, it
+// has replaced the broken connections in its pools. If this takes too long, AwaitGrab returns an
+// error.
 func (in *Instance) AwaitGrab(ctx context.Context, order int64, within time.Duration) error {
 	const atOnce, rounds = 12, 2
 	var failed error

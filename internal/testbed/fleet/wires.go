@@ -18,8 +18,8 @@ import (
 	"grablab/internal/testbed/wire"
 )
 
-// wires holds the proxies between an instance of a service and its servers. They stay open when the
-// instance restarts.
+// wires contains the proxies between an instance of a service and its servers. They stay open when
+// the instance restarts.
 type wires struct {
 	proxies   []*wire.Proxy
 	sentinels *wire.Sentinels // name the proxy to Redis as the master; nil if the service uses no Sentinel
@@ -36,8 +36,8 @@ type wires struct {
 	id            string          // id of the order in requests
 }
 
-// newWires opens the proxies. If the service uses Sentinel, it also starts Sentinels that name the
-// proxy.
+// newWires opens the proxies. If the service uses Sentinel, it also starts Sentinels that return
+// the address of the proxy.
 func newWires(st *stack.Stack, name string, sentinels bool, say func(string, ...any)) (*wires, error) {
 	tell := func(text string) { say("%s: %s", name, text) }
 	w := &wires{to: st.Addresses, database: "mysql", holds: control.NewServer(name, 0, history.Discard)}
@@ -82,7 +82,7 @@ func (w *wires) leadsTo() stack.Addresses {
 	return w.to
 }
 
-// lead connects the proxies to other servers, and closes old connections.
+// lead connects the proxies to other servers. It closes the old connections.
 func (w *wires) lead(to stack.Addresses) {
 	w.mu.Lock()
 	was := w.to
@@ -106,14 +106,15 @@ func (w *wires) close() {
 }
 
 // watch assigns all later requests to the grab of this driver and order. Driver 0 means any driver,
-// and order 0 means no grab.
+// and order 0 means that there is no grab.
 func (w *wires) watch(order, driver int64, id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.order, w.driver, w.id = order, driver, id
 }
 
-// tap handles a request of an instance. If it belongs to the watched grab, w.holds can stop it.
+// tap handles a request of an instance. If it belongs to the watched grab, a breakpoint in w.holds
+// can stop it.
 func (w *wires) tap(ctx context.Context, e wire.Event, send func(context.Context) error) error {
 	if e.Server == tap.DB {
 		send = w.counted(send)
@@ -125,7 +126,7 @@ func (w *wires) tap(ctx context.Context, e wire.Event, send func(context.Context
 	return w.holds.Do(ctx, op, send)
 }
 
-// counted returns a function that calls send, and counts the statement as running meanwhile.
+// counted returns a function that calls send. While send runs, the statement counts as running.
 func (w *wires) counted(send func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		w.statements.Add(1)
@@ -137,7 +138,7 @@ func (w *wires) counted(send func(context.Context) error) func(context.Context) 
 	}
 }
 
-// random matches generated values, such as UUIDs and long hexadecimal tokens.
+// random matches generated values such as UUIDs and long hexadecimal tokens.
 var random = regexp.MustCompile(`[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}|[0-9a-fA-F]{16,}`)
 
 var (
@@ -170,7 +171,7 @@ func withoutIDs(text, order string) string {
 }
 
 // call converts a request into a call of the watched grab. Its phase is the text of the request
-// without ids. ok is false if it cannot affect the result of the grab.
+// without ids. ok is false if the request cannot affect the grab.
 func (w *wires) call(e wire.Event) (op tap.Op, ok bool) {
 	name := e.Server
 	if name == tap.DB {
@@ -207,7 +208,7 @@ func (f *Fleet) EndedByItself() string {
 	return ""
 }
 
-// Unreadable explains why a proxy could not read a connection, or returns "".
+// Unreadable explains why a proxy could not read a connection. It returns "" if all could be read.
 func (f *Fleet) Unreadable() string {
 	for _, in := range f.Instances {
 		if in.wires == nil {

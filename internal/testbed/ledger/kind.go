@@ -16,7 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
-// kind describes how one database differs from others.
+// kind describes how one kind of database differs from others.
 type kind struct {
 	version string // query for the version
 	now     string // query for the seconds since 1970
@@ -46,7 +46,7 @@ var (
 
 const sqlitePrefix = "sqlite:"
 
-// errDSN omits the parser's error, which may contain a part of the password.
+// errDSN omits the parser's error, which may contain part of the password.
 var errDSN = fmt.Errorf("%w: want user:password@tcp(host:3306)/name for MySQL or MariaDB, postgres://user:password@host/name, or sqlite:/path/file.db", ErrDSN)
 
 func kindOf(dsn string) (kind, error) {
@@ -95,7 +95,7 @@ func openPostgres(dsn string) (*sql.DB, func() (*sql.DB, error), error) {
 }
 
 // openSQLite opens a pool that cannot write, because SQLite has no read-only transactions. The
-// returned function opens a pool for writing.
+// returned function opens another pool for writing.
 func openSQLite(dsn string) (*sql.DB, func() (*sql.DB, error), error) {
 	path, err := filepath.Abs(strings.TrimPrefix(dsn, sqlitePrefix))
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package ledger reads from the database of a tested service which driver grabbed which order. The
-// service's owner writes the query, which runs in a read-only transaction. Start at Open.
+// Package ledger finds out which driver grabbed which order, from the database of a service. The
+// user provides the query, which runs in a read-only transaction. Start reading at Open.
 package ledger
 
 import (
@@ -17,7 +17,8 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// DB reads the ledger in the database of a tested service, and executes statements there.
+// DB reads the ledger in the database of a service under test. It can also execute statements
+// there.
 type DB struct {
 	kind  kind
 	query string
@@ -26,8 +27,8 @@ type DB struct {
 	write func() (*sql.DB, error)
 }
 
-// ErrDSN means an invalid address, ErrQuery an unsuitable query, and ErrNoAnswer that the database
-// does not answer.
+// ErrDSN means that the address is invalid, ErrQuery that the query is unsuitable, and ErrNoAnswer
+// that the database does not answer.
 var (
 	ErrDSN      = errors.New("ledger: bad database address")
 	ErrQuery    = errors.New("ledger: bad query")
@@ -74,7 +75,7 @@ func Open(ctx context.Context, dsn, query string, ids *target.Shape) (*DB, error
 
 const openTimeout = 10 * time.Second
 
-// Check returns an error if dsn or query is invalid, without connecting. An empty query is valid.
+// Check returns an error if dsn or query is invalid. It does not connect. An empty query is valid.
 func Check(dsn, query string) error {
 	k, err := kindOf(dsn)
 	if err == nil && query != "" {
@@ -95,8 +96,8 @@ func (d *DB) Version(ctx context.Context) (string, error) {
 	return d.kind.product(text), nil
 }
 
-// ClockAhead returns how far this machine's clock is ahead of the database's. It uses the quickest
-// of several readings, which is the most precise.
+// ClockAhead returns how far the clock of this machine is ahead of the database's clock. It takes
+// the fastest of several readings, because that one is the most precise.
 func (d *DB) ClockAhead(ctx context.Context) (ahead time.Duration, err error) {
 	for quickest, n := time.Duration(math.MaxInt64), 0; n < 8; n++ {
 		var now float64
@@ -112,7 +113,7 @@ func (d *DB) ClockAhead(ctx context.Context) (ahead time.Duration, err error) {
 	return ahead, nil
 }
 
-// Ledger returns the ledger rows of count orders with consecutive ids, starting at first.
+// Ledger returns the ledger rows of count orders with consecutive ids. first is the first id.
 func (d *DB) Ledger(ctx context.Context, first int64, count int) ([]order.Grab, error) {
 	tx, err := d.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
@@ -179,7 +180,8 @@ func (d *DB) rows(ctx context.Context, tx *sql.Tx, query string, first, last int
 	return grabs, nil
 }
 
-// Exec runs SQL statements of the service's owner in one transaction, for example to open orders.
+// Exec runs SQL statements that the user provides, such as those that open orders, in one
+// transaction.
 func (d *DB) Exec(ctx context.Context, statements []string) (err error) {
 	db, err := d.write()
 	if err != nil {
@@ -204,5 +206,5 @@ func (d *DB) Exec(ctx context.Context, statements []string) (err error) {
 	return nil
 }
 
-// silent discards the log messages of a driver, which are also returned as errors.
+// silent discards the log messages of a driver, because it also returns them as errors.
 var silent = log.New(io.Discard, "", 0)

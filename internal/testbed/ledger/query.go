@@ -10,7 +10,7 @@ import (
 // orderList is the placeholder for the ids of all orders.
 const orderList = "{orders}"
 
-// mark returns the placeholder of a statement's nth parameter.
+// mark returns the placeholder for the nth parameter of a statement.
 func (k kind) mark(n int) string {
 	if k.dollar {
 		return "$" + strconv.Itoa(n)
@@ -18,8 +18,8 @@ func (k kind) mark(n int) string {
 	return "?"
 }
 
-// prepare returns the query with the placeholders of this database. It must be one SELECT or WITH
-// with two placeholders or one orderList.
+// prepare returns the query with the placeholders of this database. The query must be a single
+// SELECT or WITH, with two placeholders or one orderList.
 func (k kind) prepare(query string) (string, error) {
 	var out strings.Builder
 	placeholders, lists, numbered := 0, 0, k.dollar && strings.Contains(query, "$1")
@@ -73,15 +73,15 @@ func (k kind) prepare(query string) (string, error) {
 	return strings.TrimSpace(out.String()), nil
 }
 
-// merging lists words with which a query may return fewer rows than there are. Such a query could
-// hide a double-grab.
+// merging lists words that can make a query return fewer rows than the ledger has. Such a query
+// could hide a double-grab.
 var merging = []string{"DISTINCT", "DISTINCTROW", "GROUP", "HAVING", "LIMIT", "FETCH", "OFFSET", "TOP", "INTERSECT", "EXCEPT", "MINUS", "UNION", "OVER", "QUALIFY", "TABLESAMPLE"}
 
 // aggregates lists functions that combine rows even without GROUP BY.
 var aggregates = []string{"COUNT", "MIN", "MAX", "SUM", "AVG", "ANY_VALUE", "GROUP_CONCAT", "STRING_AGG", "ARRAY_AGG"}
 
-// refuseMerging returns an error for a word that lets a query hide rows. before is the word before
-// it, and rest the text after it.
+// refuseMerging returns an error if word lets a query hide rows. before is the previous word, and
+// rest is the following text.
 func refuseMerging(before, word, rest string) error {
 	word = strings.ToUpper(word)
 	next := strings.ToUpper(strings.TrimSpace(rest))
@@ -102,8 +102,8 @@ const exampleOfList = "SELECT order_id, driver_id FROM wins WHERE order_id IN ({
 
 const example = "SELECT order_id, driver_id FROM wins WHERE order_id BETWEEN ? AND ?"
 
-// token returns the length of the first token, such as a word or a comment. If the token does not
-// end, the length exceeds that of the text.
+// token returns the length of the first token, such as a word or a comment. If the token is
+// incomplete, the length is greater than that of the text.
 func (k kind) token(text string) int {
 	never := len(text) + 1
 	end := func(from int, mark string) int {

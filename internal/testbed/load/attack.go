@@ -59,13 +59,13 @@ type pacer interface {
 	due(n uint64) time.Duration // due time of request n, since the start of the attack
 }
 
-// noRate implements the method Rate of vegeta.Pacer, which vegeta only uses for plots.
+// noRate implements the method Rate of vegeta.Pacer, which vegeta needs only for plots.
 type noRate struct{}
 
 // Rate returns 0.
 func (noRate) Rate(time.Duration) float64 { return 0 }
 
-// Attack sends the workload and calls each with every result and its due time, one at a time. When
+// Attack sends the workload, and calls each with one result after the other and its due time. When
 // ctx ends, Attack cancels running requests and returns the cause.
 func Attack(ctx context.Context, w Workload, cfg Config, each func(r *vegeta.Result, due time.Time)) error {
 	conns := &conns{open: map[net.Conn]struct{}{}}
@@ -107,7 +107,7 @@ func Attack(ctx context.Context, w Workload, cfg Config, each func(r *vegeta.Res
 }
 
 // targeter converts the workload for vegeta. It stores the order and the driver in the fragment of
-// each URL, which clients do not send but vegeta records.
+// each URL, which vegeta records but clients do not send.
 func targeter(w Workload, shape *target.Shape) vegeta.Targeter {
 	return func(t *vegeta.Target) error {
 		r, ok := w.take()
@@ -121,7 +121,7 @@ func targeter(w Workload, shape *target.Shape) vegeta.Targeter {
 	}
 }
 
-// URL returns the URL of the grab. Its fragment lets ParseRequest restore the request.
+// URL returns the URL of the grab. ParseRequest can restore the request from the fragment.
 func (r Request) URL(path []byte) string {
 	url := append(append(make([]byte, 0, len(r.Target)+len(path)+32), r.Target...), path...)
 	url = strconv.AppendInt(append(url, '#'), r.Order, 10)
@@ -147,7 +147,7 @@ func ParseRequest(url string) (Request, error) {
 	return r, nil
 }
 
-// traced returns a transport that starts a trace for each grab and adds it to the header.
+// traced returns a transport that starts a trace for each grab and adds it to the headers.
 func traced(t *trace.Tracer, next http.RoundTripper) http.RoundTripper {
 	if t == nil {
 		return next

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Bursts is a workload of groups of requests that are sent on demand. It is safe for concurrent
+// Bursts is a workload of groups of requests, which are sent on demand. It is safe for concurrent
 // use.
 type Bursts struct {
 	mu       sync.Mutex
@@ -35,8 +35,8 @@ func (b *Bursts) Send(requests []Request) {
 	b.notifyLocked()
 }
 
-// HangUp closes the connection of a running request, like a client that gives up. Its result is a
-// timeout.
+// HangUp closes the connection of a running request, as a client that gives up does. The result of
+// the request is a timeout.
 func (b *Bursts) HangUp(r Request) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

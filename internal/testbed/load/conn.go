@@ -23,14 +23,13 @@ const (
 	Other       = "other"
 )
 
-// failureNamer adds the reason of a failure to the text of the error, because vegeta keeps only the
-// text.
+// failureNamer adds the reason of a failure to the error text, because vegeta keeps only the text.
 type failureNamer struct {
 	attack context.Context
 	http.RoundTripper
 }
 
-// RoundTrip sends req and adds the reason to an error.
+// RoundTrip sends req. If this fails, it adds the reason to the error.
 func (n failureNamer) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := n.RoundTripper.RoundTrip(req)
 	if err != nil {
@@ -56,7 +55,7 @@ func failureOf(attack context.Context, err error) string {
 	}
 }
 
-// FailureOf returns the reason in the error text of a result.
+// FailureOf returns the reason of a failure from the error text of a result.
 func FailureOf(text string) string {
 	for _, f := range []string{Interrupted, Timeout, Refused, Reset} {
 		if strings.Contains(text, `": `+f+": ") {
@@ -69,7 +68,7 @@ func FailureOf(text string) string {
 	return Other
 }
 
-// conns tracks the connections of an attack, so that cut can close them. This is cheaper than a
+// conns tracks the connections of an attack, so that cut can close them. This costs less than a
 // context for each request.
 type conns struct {
 	mu    sync.Mutex

@@ -11,14 +11,15 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// The pause between two requests for a result doubles from firstPause to lastPause.
+// Limits of the pause between two requests for a result. The pause doubles each time.
 const (
 	firstPause = 10 * time.Millisecond
 	lastPause  = 250 * time.Millisecond
 )
 
-// Decide returns a RoundTripper for services that answer a grab before they have a result. It asks
-// for the result until there is one or the grab's context ends. Other requests pass unchanged.
+// Decide returns a RoundTripper for services that answer a grab before its result is known. It asks
+// for the result until there is one or the context of the grab ends. It does not change other
+// requests.
 func Decide(next http.RoundTripper, shape *target.Shape) http.RoundTripper {
 	if shape == nil || shape.Later == nil {
 		return next
@@ -50,7 +51,7 @@ func Decide(next http.RoundTripper, shape *target.Shape) http.RoundTripper {
 	})
 }
 
-// askForResult asks for the URL at until there is a result. The URL may be relative.
+// askForResult sends requests to the URL at until there is a result. The URL may be relative.
 func askForResult(next http.RoundTripper, grab *http.Request, at string, shape *target.Shape) (*http.Response, error) {
 	question := grab.Clone(grab.Context())
 	question.Method, question.Body, question.ContentLength = http.MethodGet, nil, 0
@@ -68,7 +69,7 @@ func askForResult(next http.RoundTripper, grab *http.Request, at string, shape *
 	return nil, grab.Context().Err()
 }
 
-// answer sends a request and reads the part of the body that rules can use.
+// answer sends a request, and reads as much of the body as rules can use.
 func answer(next http.RoundTripper, req *http.Request) (*http.Response, []byte, error) {
 	resp, err := next.RoundTrip(req)
 	if err != nil {

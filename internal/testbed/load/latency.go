@@ -18,8 +18,8 @@ type Latency struct {
 	Max  float64 `json:"max"`
 }
 
-// Histogram collects latencies from one microsecond to one hour in constant memory, with three
-// significant digits.
+// Histogram collects latencies from one microsecond to one hour, with three significant digits. Its
+// memory does not grow.
 type Histogram struct{ h *hdrhistogram.Histogram }
 
 // NewHistogram returns an empty Histogram.
@@ -29,12 +29,12 @@ func newHistogram(digits int) Histogram {
 	return Histogram{hdrhistogram.New(1, time.Hour.Microseconds(), digits)}
 }
 
-// Add adds one latency. Values beyond the range count as its limit.
+// Add adds one latency. If the latency is out of range, the nearest limit counts.
 func (l Histogram) Add(d time.Duration) {
 	_ = l.h.RecordValue(min(max(d.Microseconds(), 0), time.Hour.Microseconds()))
 }
 
-// Latency returns the distribution, or nil without latencies.
+// Latency returns the distribution, or nil if there are no latencies.
 func (l Histogram) Latency() *Latency {
 	if l.h.TotalCount() == 0 {
 		return nil
@@ -46,11 +46,11 @@ func (l Histogram) Latency() *Latency {
 	}
 }
 
-// Held reports whether requests were sent on time. The 99th percentile measured from the schedule
-// may exceed the one measured from sending by 10 %.
+// Held reports whether requests were sent on time. The 99th percentile from the planned time of
+// sending may be 10 % higher than the one from the actual time.
 func Held(scheduled, sent *Latency) bool { return scheduled.P99 <= 1.1*sent.P99 }
 
-// At returns the nth shortest latency, or 0 if there is none.
+// At returns the nth shortest latency, or 0 if there are fewer.
 func (l Histogram) At(n float64) time.Duration {
 	if l.h.TotalCount() == 0 {
 		return 0
@@ -58,8 +58,7 @@ func (l Histogram) At(n float64) time.Duration {
 	return time.Duration(l.h.ValueAtQuantile(100*n/float64(l.h.TotalCount()))) * time.Microsecond
 }
 
-// quantile returns the latency in milliseconds below which this share of the latencies lies, or nil
-// if there are none.
+// quantile returns a quantile of the latencies in milliseconds, or nil if there are none.
 func (l Histogram) quantile(share float64) *float64 {
 	if l.h.TotalCount() == 0 {
 		return nil

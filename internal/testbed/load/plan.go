@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// Plan is a workload in which every driver grabs every order. Requests for one order follow each
-// other and alternate between the targets. The seed shuffles orders and drivers.
+// Plan is a workload in which every driver grabs every order. Requests for the same order follow
+// each other and alternate between the targets. The seed determines the order of drivers and
+// orders.
 type Plan struct {
 	targets []string // base URLs
 	first   int64    // id of the first order
@@ -25,13 +26,13 @@ type Plan struct {
 	queued int   // index of the order whose drivers are in queue; -1 at first
 }
 
-// Share selects every Count-th request of a plan, beginning with Index.
+// Share selects every Count-th request of a plan. Index is the first of them.
 type Share struct{ Index, Count int }
 
-// at returns the index in the whole plan of the share's nth request.
+// at returns the position of the share's nth request in the whole plan.
 func (s Share) at(n int) int { return s.Index + n*s.Count }
 
-// NewPlan returns a plan with orders from first on and drivers from 1 on.
+// NewPlan returns a plan. Its orders begin with first, and its drivers with 1.
 func NewPlan(targets []string, first int64, orders, drivers int, seed uint64) *Plan {
 	p := &Plan{targets: targets, first: first, orders: make([]int32, orders), drivers: drivers, seed: seed, share: Share{0, 1}, queued: -1}
 	for i := range p.orders {
@@ -43,11 +44,11 @@ func NewPlan(targets []string, first int64, orders, drivers int, seed uint64) *P
 	return p
 }
 
-// Order returns the order to which the plan sends drivers after i others. If i is even, the first of
-// them grabs at the first target.
+// Order returns the ith order of the plan. If i is even, the first driver of the order grabs at the
+// first target.
 func (p *Plan) Order(i int) int64 { return p.first + int64(p.orders[i]) }
 
-// Split limits the plan to a share, without changing the due times.
+// Split limits the plan to a share. Due times stay the same.
 func (p *Plan) Split(s Share) { p.share = s }
 
 // Requests returns the number of requests in the share.
@@ -89,12 +90,12 @@ func (p *Plan) take() (Request, bool) {
 	}, true
 }
 
-// Due returns when the share's nth request is due, measured from the start.
+// Due returns when the share's nth request is due, counted from the start.
 func (p *Plan) Due(cfg Config, n uint64) time.Duration {
 	return p.pacer(context.Background(), cfg, nil).due(n)
 }
 
-// pacer returns a pacer for the share. All shares together have the rate cfg.Rate.
+// pacer returns a pacer for the share. cfg.Rate is the rate of all shares together.
 func (p *Plan) pacer(ctx context.Context, cfg Config, timer *timer) pacer {
 	interval := time.Duration(0)
 	if cfg.Rate > 0 {
@@ -107,8 +108,7 @@ func (p *Plan) pacer(ctx context.Context, cfg Config, timer *timer) pacer {
 	return openLoop{noRate{}, ctx, timer, interval, p.share, uint64(together), uint64(p.Requests()), p.isEnded}
 }
 
-// openLoop is a pacer in which each request has a due time that does not depend on earlier
-// requests.
+// openLoop is a pacer that gives each request a due time, regardless of when earlier requests end.
 type openLoop struct {
 	noRate
 	ctx      context.Context
@@ -120,8 +120,8 @@ type openLoop struct {
 	ended    func() bool
 }
 
-// tick is the shortest interval between due times. Waking up for each request would cost as much as
-// sending it, so fast loads send several per tick.
+// tick is the shortest interval between due times. Fast loads send several requests per tick,
+// because waking up for each would cost as much as sending it.
 const tick = 2 * time.Millisecond
 
 func (p openLoop) due(n uint64) time.Duration {
@@ -133,8 +133,8 @@ func (p openLoop) due(n uint64) time.Duration {
 	return d
 }
 
-// Pace sleeps until the next request is due. vegeta's own sleep may end a millisecond late, which
-// would count as latency.
+// Pace sleeps until the next request is due. It does not use the sleep of vegeta, which may end a
+// millisecond late and so increase the latency.
 func (p openLoop) Pace(elapsed time.Duration, hits uint64) (time.Duration, bool) {
 	if hits >= p.total || p.ctx.Err() != nil || p.ended() {
 		return 0, true

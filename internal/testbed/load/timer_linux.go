@@ -13,7 +13,7 @@ import (
 )
 
 // timer sleeps more precisely than the Go runtime, whose timers may be a millisecond late. It uses
-// a timerfd, which blocks no thread.
+// a timerfd, which does not block a thread.
 type timer struct {
 	fd   int
 	file *os.File

@@ -14,8 +14,8 @@ const (
 	tries   = 100
 )
 
-// FreeAddr returns a loopback address with a free port. The system never assigns this port to a
-// connection, so a killed server can be started there again. Two callers may get the same port.
+// FreeAddr returns a loopback address with a free port. The system does not use such ports for
+// connections, so a killed server can be restarted there. Two callers may get the same port.
 func FreeAddr() (string, error) {
 	if below := ephemeral(); below >= lowest+atLeast {
 		for range tries {
@@ -43,7 +43,7 @@ func listen(addr string) error {
 }
 
 // ephemeral returns the first port that the system assigns by itself. If the system does not report
-// it, it returns the default of Linux.
+// it, the default of Linux is used.
 func ephemeral() int {
 	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
 	var first, last int

@@ -7,10 +7,11 @@ import (
 	"syscall"
 )
 
-// EndWithParent makes the system end cmd with the thread that started it, and so with this process.
+// EndWithParent makes the system end cmd when the thread that started it ends, at the latest when
+// this process does.
 func EndWithParent(cmd *exec.Cmd) { attr(cmd).Pdeathsig = syscall.SIGTERM }
 
-// SetTitle changes the name of this process in tools such as ps.
+// SetTitle changes the name that tools such as ps show for this process.
 func SetTitle(title string) error { return os.WriteFile("/proc/self/comm", []byte(title), 0) }
 
 // BootID returns an id that changes at each boot, when process ids start again.

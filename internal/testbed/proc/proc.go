@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// NewProcessGroup gives cmd its own process group, which Ctrl-C in a terminal does not reach.
+// NewProcessGroup gives cmd its own process group, so that Ctrl-C in a terminal does not reach it.
 func NewProcessGroup(cmd *exec.Cmd) { attr(cmd).Setpgid = true }
 
 // Detached gives cmd its own session, so that it outlives the terminal.
@@ -46,8 +46,8 @@ func CPUTime() time.Duration {
 // firstPassed is the file descriptor of the first file in ExtraFiles.
 const firstPassed = 3
 
-// Passed returns the n inherited files in ExtraFiles. Children of this process will not inherit
-// them.
+// Passed returns the n files that this process has inherited through ExtraFiles. Its children do
+// not inherit them.
 func Passed(n int) []*os.File {
 	files := make([]*os.File, n)
 	for i := range files {

@@ -6,14 +6,14 @@ import (
 	"strconv"
 )
 
-// StartTime returns when a process started, for comparison. It returns false if the process does
-// not exist or has ended.
+// StartTime returns a text that identifies when a process started. It returns false if the process
+// has ended or never existed.
 func StartTime(pid int) (string, bool) {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		return "", false
 	}
-	// The name in parentheses may contain blanks. The start time is the 20th field after it.
+	// The name in parentheses may contain spaces. The start time is the 20th field after it.
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	if len(fields) < 20 || fields[0][0] == 'Z' || fields[0][0] == 'X' {
 		return "", false

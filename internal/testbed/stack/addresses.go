@@ -22,7 +22,7 @@ type Addresses struct {
 	SentinelMaster string   // the master's name in the Sentinels
 }
 
-// Detour replaces the address of a server with that of a proxy.
+// Detour replaces the address of a server by that of a proxy.
 type Detour interface{ detour(*Addresses) }
 
 // Via returns a copy of the addresses with these detours.
@@ -34,7 +34,7 @@ func (a Addresses) Via(detours ...Detour) Addresses {
 	return a
 }
 
-// Way is a Detour that replaces the address of Server with Addr.
+// Way is a Detour that replaces the address of Server by Addr.
 type Way struct{ Server, Addr string }
 
 func (w Way) detour(a *Addresses) {
@@ -49,8 +49,8 @@ func (w Way) detour(a *Addresses) {
 	}
 }
 
-// Of returns the address of a server, or "" if the stack lacks it. For a master that a Sentinel
-// watches, it returns NAME@ADDR.
+// Of returns the address of a server, or "" if the stack does not have it. If Sentinels watch a
+// master, the address has the form NAME@ADDR.
 func (a Addresses) Of(server string) string {
 	if server == "redis" && len(a.Sentinel) > 0 {
 		return watched(a.SentinelMaster, a.Sentinel[0])
@@ -67,7 +67,8 @@ func (a Addresses) Of(server string) string {
 	return ""
 }
 
-// Dial connects to a server. If Sentinels watch it, Dial asks one for the address of the master.
+// Dial connects to a server. If Sentinels watch the server, it asks one of them for the address of
+// the master.
 func (a Addresses) Dial(ctx context.Context, server string) (net.Conn, error) {
 	addr := a.Of(server)
 	if master, sentinel, ok := strings.Cut(addr, "@"); ok {
@@ -83,13 +84,13 @@ func (a Addresses) Dial(ctx context.Context, server string) (net.Conn, error) {
 	return d.DialContext(ctx, "tcp", addr)
 }
 
-// place is a server and a pointer to its address, which callers may replace.
+// place is a server with a pointer to its address, so that callers can replace the address.
 type place struct {
 	server string
 	addr   *string
 }
 
-// places returns the servers that are single processes. For the database, a place points to the
+// places returns the servers that are single processes. The place of the database points to the
 // DSN, which contains the address.
 func (a *Addresses) places() []place {
 	var all []place
@@ -121,8 +122,8 @@ func isRedis(server string) bool {
 	return server == "redis" || strings.HasPrefix(server, "redlock-")
 }
 
-// Servers returns the servers of this stack that faults can hit: "redis", "redlock-1", …, "db",
-// "zookeeper", "etcd".
+// Servers returns the servers in this stack that faults can hit, such as "redis", "redlock-1",
+// "db", "zookeeper" and "etcd".
 func (s *Stack) Servers() []string {
 	if s.Kind == External {
 		return nil
@@ -157,7 +158,7 @@ func (s *Stack) address(server string) (string, error) {
 	return "", fmt.Errorf("%w: the %s stack has no server %q", ErrRefused, s.Kind, server)
 }
 
-// dsnAddr returns the address of the database from a DSN of a stack.
+// dsnAddr returns the address in a DSN of the stack's database.
 func dsnAddr(dsn string) string {
 	if isPostgres(dsn) {
 		_, rest, _ := strings.Cut(dsn, "@")

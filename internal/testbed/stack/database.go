@@ -19,14 +19,14 @@ import (
 // databaseName is the name of the database and of its user.
 const databaseName = "grablab"
 
-// initSQL contains the statements that the server runs at first. MySQL requires that each is on one
-// line.
+// initSQL contains the first statements that the server runs. Each must be on one line, because
+// MySQL requires this.
 const initSQL = `CREATE DATABASE IF NOT EXISTS grablab;
 CREATE USER IF NOT EXISTS 'grablab'@'127.0.0.1';
 GRANT ALL ON grablab.* TO 'grablab'@'127.0.0.1';
 `
 
-// serveDatabase starts a new MariaDB or MySQL in which each commit reaches the disk, as by default.
+// serveDatabase starts a new MariaDB or MySQL. As by default, each commit is written to the disk.
 func (s *Stack) serveDatabase(ctx context.Context, prog databaseProgram) (dsn, version string, err error) {
 	data := filepath.Join(s.Dir, "db")
 	if err := s.run(ctx, "db-install", prog.install, prog.installArgs(data)); err != nil {
@@ -55,11 +55,11 @@ func (s *Stack) serveDatabase(ctx context.Context, prog databaseProgram) (dsn, v
 
 func dsnAt(addr string) string { return databaseName + "@tcp(" + addr + ")/" + databaseName }
 
-// ErrInUse means that a table could not be locked because of an open transaction.
+// ErrInUse means that a table could not be locked, because a transaction is using it.
 var ErrInUse = errors.New("the table is in use")
 
-// LockTable blocks all writes to a table, but no reads, until the heal. It waits at most
-// lockTableWait for open transactions.
+// LockTable blocks all writes to a table, but not reads, until the fault is healed. It waits at
+// most lockTableWait for open transactions.
 func (s *Stack) LockTable(ctx context.Context, table string) (Heal, error) {
 	if _, err := s.address("db"); err != nil {
 		return nil, err
@@ -109,8 +109,8 @@ func askDatabase(ctx context.Context, dsn string) (info serverInfo, err error) {
 	return info, err
 }
 
-// askOwnDatabase is like askDatabase, but checks that the server is process pid. Another server may
-// have taken the port.
+// askOwnDatabase is like askDatabase, but also checks that the server is process pid, because
+// another one may have taken the port.
 func askOwnDatabase(ctx context.Context, dsn, pidFile string, pid int) (info serverInfo, err error) {
 	db, err := order.Connect(ctx, dsn, order.Options{MaxConns: 1})
 	if err != nil {
@@ -132,8 +132,7 @@ func askOwnDatabase(ctx context.Context, dsn, pidFile string, pid int) (info ser
 	return info, err
 }
 
-// installArgs returns the arguments for creating the system tables. Syncing them to disk is
-// unnecessary.
+// installArgs returns the arguments for creating the system tables without syncing them to disk.
 func (p databaseProgram) installArgs(data string) []string {
 	if p.mariadb {
 		return append(p.common(data), "--skip-test-db", "--skip-name-resolve")
@@ -142,8 +141,9 @@ func (p databaseProgram) installArgs(data string) []string {
 		"--auto-generate-certs=OFF", "--caching-sha2-password-auto-generate-rsa-keys=OFF")
 }
 
-// common returns the arguments of the server and the installer. --no-defaults must be the first.
-// Each server needs its own tmpdir, because MariaDB removes temporary tables of others there.
+// common returns the arguments of the server and the installer. The first must be --no-defaults.
+// Each server needs its own tmpdir, because MariaDB removes the temporary tables of others from a
+// shared one.
 func (p databaseProgram) common(data string) []string {
 	args := []string{"--no-defaults", "--datadir=" + data, "--tmpdir=" + filepath.Dir(data)}
 	if os.Geteuid() == 0 {

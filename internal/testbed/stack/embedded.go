@@ -12,7 +12,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
-// notEmbedded lists the servers that the embedded stack lacks.
+// notEmbedded lists the servers that the embedded stack does not have.
 var notEmbedded = []struct {
 	backend lock.Backend
 	name    string
@@ -68,8 +68,8 @@ func (s *Stack) mini(server string) *miniredis.Miniredis {
 	return s.minis[server]
 }
 
-// miniVersion returns the version of miniredis from the build info. Test binaries have none, so it
-// then returns only the name.
+// miniVersion returns the version of miniredis from the build information. In test binaries, which
+// have no such information, it returns only the name.
 func miniVersion() string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, m := range info.Deps {

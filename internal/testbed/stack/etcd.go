@@ -13,7 +13,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// etcdServer describes an etcd with one member. Its short election timeout allows leases of 1 s.
+// etcdServer describes an etcd with one member. Leases of 1 s are possible because its election
+// timeout is short.
 func etcdServer(exe, dir string) server {
 	name := filepath.Base(dir)
 	return server{
@@ -43,7 +44,8 @@ func etcdServer(exe, dir string) server {
 // etcdAnswer limits how long askEtcd waits for an answer.
 const etcdAnswer = time.Second
 
-// askEtcd returns a member's version and name. It also reads a key, which requires a leader.
+// askEtcd returns the version and the name of a member. It also reads a key, which works only if
+// there is a leader.
 func askEtcd(ctx context.Context, addr string) (info serverInfo, err error) {
 	defer func() {
 		if err != nil {

@@ -15,7 +15,7 @@ import (
 // pingTimeout limits how long startExternal waits for all servers.
 const pingTimeout = 5 * time.Second
 
-// startExternal checks that the user named every server and that all of them answer.
+// startExternal checks that the user has named every server and that each server answers.
 func startExternal(ctx context.Context, s *Stack, cfg Config) error {
 	if flags := cfg.Lacks(cfg.Needs); flags != "" {
 		return fmt.Errorf("%w: a chosen strategy needs a server without an address: add %s", ErrRefused, flags)
@@ -70,7 +70,7 @@ func startExternal(ctx context.Context, s *Stack, cfg Config) error {
 }
 
 // clustered returns the address of a Redis. For a Cluster, it returns the addresses of all masters,
-// even if the user named only one.
+// even if the user has named only one.
 func clustered(ctx context.Context, named string, nodes []serverInfo) (string, error) {
 	addrs := strings.Split(named, ",")
 	for i, node := range nodes {
@@ -99,8 +99,8 @@ func clustered(ctx context.Context, named string, nodes []serverInfo) (string, e
 	return strings.Join(slices.Compact(masters), ","), nil
 }
 
-// redisAddrs returns the addresses for Redis from the user. With Sentinels, there is one NAME@ADDR
-// for each, because all must know the master.
+// redisAddrs returns the addresses of Redis that the user has given. If there are Sentinels, each
+// is listed as NAME@ADDR, because all of them must know the master.
 func redisAddrs(cfg Config) []string {
 	if len(cfg.Sentinel) == 0 {
 		return strings.Split(cfg.Redis, ",")
@@ -136,8 +136,8 @@ func (a Addresses) Lacks(needs lock.Backend) string {
 	return ""
 }
 
-// independent returns an error if Redlock nodes are not independent: two may be the same server, or
-// one belongs to a Cluster.
+// independent returns an error if Redlock nodes depend on each other, because two are the same
+// server or one belongs to a Cluster.
 func independent(addrs []string, nodes []serverInfo) error {
 	for i, a := range nodes {
 		if a.cluster {

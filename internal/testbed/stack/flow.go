@@ -11,7 +11,7 @@ import (
 	"grablab/internal/testbed/wire"
 )
 
-// Direction says which bytes a fault affects: requests, replies or both.
+// Direction tells which data a fault affects: requests, replies or both.
 type Direction int
 
 // The directions.
@@ -21,19 +21,19 @@ const (
 	ToClient           // replies
 )
 
-// rule says what happens to bytes in one direction. The zero rule lets them pass.
+// rule tells what happens to data in one direction. The zero rule lets it pass.
 type rule struct {
 	drop            bool // bytes are lost, but the end of a connection still arrives
 	hold            bool // bytes and the end of a connection wait until the rule changes
 	latency, jitter time.Duration
 
-	// If lose is set, the next reply is lost and its connection is reset. after selects the request
-	// whose reply is lost, or is nil for the second request.
+	// If lose is true, the next reply is lost and its connection is reset. after selects the
+	// request whose reply is lost. If after is nil, it is the second request.
 	lose  bool
 	after func(request []byte) bool
 }
 
-// flow copies bytes in one direction for all connections of a route. The zero flow is ready to use.
+// flow copies data in one direction, for all connections of a route. The zero flow is ready to use.
 type flow struct {
 	mu      sync.Mutex
 	rule    rule
@@ -59,9 +59,8 @@ func (f *flow) get() (now rule, changed <-chan struct{}) {
 	return f.rule, f.changed
 }
 
-// pass waits as long as the rule holds back or delays bytes that arrived at the given time. It
-// returns the rule that then applies to them. When ctx ends with their connection, the bytes are
-// dropped.
+// pass waits as long as the rule delays data that arrived at the time came. It returns the rule
+// that then applies to the data. If ctx ends first, the data is dropped with its connection.
 func (f *flow) pass(ctx context.Context, came time.Time) rule {
 	for {
 		now, changed := f.get()
@@ -84,16 +83,16 @@ func (f *flow) pass(ctx context.Context, came time.Time) rule {
 	}
 }
 
-// chunk holds bytes and the time when they arrived.
+// chunk contains data and the time at which it arrived.
 type chunk struct {
 	data []byte
 	came time.Time
 }
 
-// backlog is how many chunks of a connection may wait before reading stops.
+// backlog limits how many chunks of a connection may wait. If there are more, reading stops.
 const backlog = 1024
 
-// carry copies bytes between two connections. lost decides for each chunk whether to reset both
+// carry copies data between two connections. For each chunk, lost decides whether to reset both
 // connections instead.
 func (f *flow) carry(ctx context.Context, from, to net.Conn, lost func(rule, []byte) bool) {
 	chunks := make(chan chunk, backlog)

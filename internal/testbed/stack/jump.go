@@ -12,8 +12,8 @@ import (
 //go:embed jump.lua
 var jumpLua string
 
-// Jump moves the clock of a Redis by d. In fact it moves the expiry of every key, so the answer to
-// TIME does not change.
+// Jump sets the clock of a Redis ahead by d. In fact, it changes the expiry of every key, so the
+// reply to TIME stays correct.
 func (s *Stack) Jump(ctx context.Context, server string, d time.Duration) error {
 	addr, err := s.address(server)
 	if err != nil {

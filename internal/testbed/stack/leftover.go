@@ -15,8 +15,8 @@ import (
 	"github.com/gofrs/flock"
 )
 
-// A reaper locks a file in its folder, and lists the processes that it watches. If the reaper was
-// killed, a later run finds the file unlocked and ends those processes.
+// Files in the folder of a run. The reaper locks one of them and lists the processes that it
+// watches. If the reaper was killed, a later run finds the file unlocked and ends those processes.
 const (
 	dirPrefix    = "grablab-"
 	lockFile     = "reaper.lock"
@@ -24,7 +24,7 @@ const (
 )
 
 // makeDir creates and locks the folder of a run. The folder is hidden until it is locked, so that
-// no other run removes it.
+// other runs do not remove it.
 func makeDir(base string) (dir string, lock *flock.Flock, err error) {
 	made, err := os.MkdirTemp(base, "."+dirPrefix)
 	if err != nil {
@@ -51,8 +51,8 @@ func noteChildren(dir string, watched map[int]string) error {
 	return os.WriteFile(filepath.Join(dir, childrenFile), []byte(text.String()), 0o600)
 }
 
-// children reads the list of noteChildren. It returns nil if the system has booted since then,
-// because process ids may have changed their owners.
+// children reads the list that noteChildren wrote. It returns nil if the system was restarted since
+// then, because the process ids may belong to other processes.
 func children(dir string) (map[int]string, error) {
 	f, err := os.Open(filepath.Join(dir, childrenFile))
 	if err != nil {
@@ -74,7 +74,8 @@ func children(dir string) (map[int]string, error) {
 }
 
 // clearLeftovers ends the processes of runs that were killed together with their reapers, and
-// removes their folders. Their lock files are unlocked. Other users' files stay.
+// removes their folders. Such a run has an unlocked lock file. It does not touch files of other
+// users.
 func clearLeftovers(base string) error {
 	dirs, err := fs.Glob(os.DirFS(base), dirPrefix+"*")
 	if err != nil {

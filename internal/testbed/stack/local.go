@@ -68,7 +68,7 @@ func startLocal(ctx context.Context, s *Stack, cfg Config) error {
 	return nil
 }
 
-// redisServer describes a Redis that stores nothing on disk, so a restart loses all locks.
+// redisServer describes a Redis without persistence, so that a restart loses all locks.
 func redisServer(exe, dir, name string) server {
 	return server{
 		name: name,
@@ -89,17 +89,16 @@ type server struct {
 	name string
 	exe  string
 	args func(addr string) ([]string, error)
-	// quit is the signal that makes the server end as abruptly as a SIGKILL would. It is 0 for
-	// SIGKILL itself.
+	// quit is a signal that ends the server as abruptly as SIGKILL does. 0 means SIGKILL.
 	quit syscall.Signal
-	// ask returns nil when the server is ready, and errPortTaken if another process has the port.
+	// ask returns nil if the server is ready, or errPortTaken if another process has the port.
 	ask func(ctx context.Context, addr string, pid int) (serverInfo, error)
 }
 
-// portTries is how often serve tries if another process takes the port first.
+// portTries is how often serve tries again if another process takes the port first.
 const portTries = 5
 
-// serve starts a server at a free address and waits until it is ready.
+// serve starts a server on a free port and waits until the server is ready.
 func (s *Stack) serve(ctx context.Context, srv server) (addr string, info serverInfo, err error) {
 	for range portTries {
 		if addr, err = proc.FreeAddr(); err != nil {
@@ -150,8 +149,8 @@ const pollInterval = 5 * time.Millisecond
 
 var errEnded = errors.New("ended before it was ready")
 
-// await calls ask until it returns nil or errPortTaken, the process ends, or ctx is done. ended may
-// be nil.
+// await calls ask until it returns nil or errPortTaken, the process ends, or ctx ends. ended may be
+// nil.
 func await(ctx context.Context, ended <-chan struct{}, ask func() error) error {
 	for {
 		err := ask()
@@ -168,7 +167,7 @@ func await(ctx context.Context, ended <-chan struct{}, ask func() error) error {
 	}
 }
 
-// run runs a program to its end, and returns an error if it fails.
+// run runs a program and waits until it ends. If the program fails, run returns an error.
 func (s *Stack) run(ctx context.Context, name, exe string, args []string) error {
 	p, err := s.spawn(ctx, true, name, exe, args, nil)
 	if err != nil {

@@ -10,13 +10,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Fill uses up the memory of a Redis. It keeps all keys, but refuses commands that need memory with
-// an OOM error. The Heal restores the old limit.
+// Fill lowers the memory limit of a Redis, so that it rejects commands that need memory with an OOM
+// error. It keeps all keys. The Heal restores the old limit.
 func (s *Stack) Fill(ctx context.Context, server string) (Heal, error) {
 	return s.exhaust(ctx, server, "noeviction")
 }
 
-// Evict makes a Redis evict all keys by a low memory limit. Connections and scripts stay.
+// Evict makes a Redis evict all keys by lowering its memory limit. Connections and scripts stay.
 func (s *Stack) Evict(ctx context.Context, server string) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -36,8 +36,8 @@ func (s *Stack) Evict(ctx context.Context, server string) error {
 	return errors.Join(err, heal())
 }
 
-// exhaust sets the memory limit of a Redis below its use. A growing cache in the same Redis would
-// have the same effect.
+// exhaust sets the memory limit of a Redis below its current use. A growing cache in the same Redis
+// has the same effect.
 func (s *Stack) exhaust(ctx context.Context, server, policy string) (Heal, error) {
 	var was memory
 	err := s.withRedis(server, func(client *redis.Client) (err error) {
@@ -59,7 +59,8 @@ func (s *Stack) exhaust(ctx context.Context, server, policy string) (Heal, error
 	}), nil
 }
 
-// withRedis calls do with a client of a Redis, or returns an error if its memory limit is fixed.
+// withRedis calls do with a client of a Redis. If the memory limit of the Redis is fixed, it
+// returns an error.
 func (s *Stack) withRedis(server string, do func(*redis.Client) error) error {
 	addr, err := s.address(server)
 	switch {
@@ -78,7 +79,7 @@ func (s *Stack) withRedis(server string, do func(*redis.Client) error) error {
 	return nil
 }
 
-// memory is the memory configuration of a Redis.
+// memory contains the memory settings of a Redis.
 type memory struct {
 	policy string // the eviction policy
 	most   uint64 // bytes; 0 means no limit
@@ -94,7 +95,7 @@ func memoryOf(ctx context.Context, client *redis.Client) (m memory, err error) {
 	return m, err
 }
 
-// set applies the configuration. The policy comes first, because a new limit takes effect at once.
+// set applies the settings. The policy comes first, because a new limit takes effect at once.
 func (m memory) set(ctx context.Context, client *redis.Client) error {
 	if err := client.ConfigSet(ctx, "maxmemory-policy", m.policy).Err(); err != nil {
 		return err

@@ -19,13 +19,13 @@ import (
 
 const postgresScheme = "postgres://"
 
-// isPostgres reports whether the DSN names a PostgreSQL.
+// isPostgres reports whether the DSN leads to a PostgreSQL.
 func isPostgres(dsn string) bool { return strings.HasPrefix(dsn, postgresScheme) }
 
-// postgresPrograms holds the paths of the programs of PostgreSQL.
+// postgresPrograms contains the paths of PostgreSQL's programs.
 type postgresPrograms struct{ server, install string }
 
-// findPostgres finds the programs of PostgreSQL. It leaves the field of a missing program empty.
+// findPostgres finds the programs of PostgreSQL. The path of a missing program is empty.
 func findPostgres() postgresPrograms {
 	find := func(name string) string {
 		if path := find(name); path != "" {
@@ -41,7 +41,7 @@ func findPostgres() postgresPrograms {
 	return postgresPrograms{find("postgres"), find("initdb")}
 }
 
-// servePostgres creates and starts a fresh PostgreSQL with its default durability.
+// servePostgres creates and starts a new PostgreSQL with its default durability.
 func (s *Stack) servePostgres(ctx context.Context, prog postgresPrograms) (dsn, version string, err error) {
 	data := filepath.Join(s.Dir, "db")
 	as, err := s.ownerOfPostgres(data)
@@ -77,8 +77,8 @@ func postgresAt(addr string) string {
 	return postgresScheme + databaseName + "@" + addr + "/postgres?sslmode=disable"
 }
 
-// ownerOfPostgres creates the folder of the data. It returns the beginning of the command that runs
-// a program as another user if this process is root, because PostgreSQL refuses to run as root.
+// ownerOfPostgres creates the data folder. If this process is root, as is the beginning of a
+// command that runs a program as another user, because PostgreSQL does not run as root.
 func (s *Stack) ownerOfPostgres(data string) (as []string, err error) {
 	if err := os.Mkdir(data, 0o700); err != nil || os.Geteuid() != 0 {
 		return nil, err
@@ -93,8 +93,8 @@ func (s *Stack) ownerOfPostgres(data string) (as []string, err error) {
 		errors.Join(os.Chown(data, uid, gid), os.Chmod(s.Dir, 0o711))
 }
 
-// askOwnPostgres connects once to the PostgreSQL at addr and returns its version. It also checks
-// that the server has its data in the given folder, because another server may have taken the port.
+// askOwnPostgres returns the version of the PostgreSQL at addr. It also checks that the server uses
+// the given data folder, because another one may have taken the port.
 func askOwnPostgres(ctx context.Context, addr, data string) (info serverInfo, err error) {
 	conn, err := pgx.Connect(ctx, postgresAt(addr))
 	if err != nil {
@@ -113,7 +113,7 @@ func askOwnPostgres(ctx context.Context, addr, data string) (info serverInfo, er
 	return info, nil
 }
 
-// lockPostgres does the work of LockTable on a PostgreSQL.
+// lockPostgres implements LockTable for PostgreSQL.
 func (s *Stack) lockPostgres(ctx context.Context, table string) (Heal, error) {
 	conn, err := pgx.Connect(ctx, s.DSN)
 	if err != nil {

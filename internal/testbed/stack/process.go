@@ -35,10 +35,10 @@ type Process struct {
 }
 
 // Spawn starts a program with additional environment variables, and writes its output to NAME.log.
-// ctx only limits the start.
+// ctx limits only the start.
 //
-// The child waits until the reaper knows its process id, and then becomes exe. So this process may
-// die at any time without leaving the child behind.
+// The child waits until the reaper knows its process id, and then becomes exe. If this process dies
+// at any time, no child is left behind.
 func (s *Stack) Spawn(ctx context.Context, name, exe string, args, env []string) (*Process, error) {
 	return s.spawn(ctx, false, name, exe, args, env)
 }
@@ -78,7 +78,7 @@ func (s *Stack) spawn(ctx context.Context, server bool, name, exe string, args, 
 	return p, nil
 }
 
-// adopt makes Close and the reaper end p.
+// adopt makes Close and the reaper responsible for ending p.
 func (s *Stack) adopt(p *Process) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,8 +122,8 @@ func (p *Process) await(r *reaper) {
 	r.forget(p.Pid())
 }
 
-// Process returns the newest process with this name, or nil. It may be a server such as "redis" or
-// "db", or a process that Spawn started.
+// Process returns the newest process with this name, or nil. It is a server such as "redis" or
+// "db", or a process that Spawn has started.
 func (s *Stack) Process(name string) *Process {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,7 +141,7 @@ func (p *Process) Pid() int { return p.cmd.Process.Pid }
 // Done returns a channel that closes when the process ends.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Wait waits until the process has ended. It returns nil for exit code 0, and otherwise an
+// Wait waits until the process has ended. It returns nil for exit code 0, or else an
 // *exec.ExitError.
 func (p *Process) Wait() error {
 	<-p.done
@@ -170,14 +170,14 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	return proc.Signal(p.Pid(), sig)
 }
 
-// wasToEnd records that the process was expected to end.
+// wasToEnd records that the end of the process is expected.
 func (p *Process) wasToEnd() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.asked = true
 }
 
-// ByItself describes how and when the process exited unexpectedly, or returns "".
+// ByItself describes how and when the process exited unexpectedly. It returns "" if it did not.
 func (p *Process) ByItself() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -204,9 +204,9 @@ func (s *Stack) Ended() []string {
 	return ended
 }
 
-// Stop asks the process to end, and continues it in case a signal has stopped it. If the process
-// still runs after grace, Stop kills it and returns an error. With a grace of 0, Stop kills it at
-// once, or makes a server quit. Stop returns when the process has ended.
+// Stop asks the process to end. If the process still runs after grace, Stop kills it and returns an
+// error. With a grace of 0, Stop kills the process at once. Stop returns when the process has
+// ended. A stopped process is continued first.
 func (p *Process) Stop(grace time.Duration) error {
 	ask := syscall.SIGTERM
 	if grace == 0 && p.quit != 0 {

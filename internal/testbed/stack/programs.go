@@ -9,14 +9,14 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// programDirs lists folders with servers that are often missing in PATH.
+// programDirs lists folders that often contain servers but are not in PATH.
 var programDirs = []string{
 	"/usr/sbin", "/usr/local/sbin", "/usr/local/bin", "/usr/libexec", "/usr/local/mysql/bin",
 	"/opt/homebrew/bin", "/opt/homebrew/opt/redis/bin", "/opt/homebrew/opt/mariadb/bin", "/opt/homebrew/opt/mysql/bin",
 	"/usr/local/opt/redis/bin", "/usr/local/opt/mariadb/bin", "/usr/local/opt/mysql/bin",
 }
 
-// programs holds the paths of the servers' programs.
+// programs contains the paths of the servers' programs.
 type programs struct {
 	redis     string
 	database  databaseProgram
@@ -25,7 +25,7 @@ type programs struct {
 	etcd      string
 }
 
-// databaseProgram holds the paths of MariaDB or MySQL.
+// databaseProgram contains the paths of the programs of MariaDB or MySQL.
 type databaseProgram struct {
 	server  string
 	install string // the program that creates the system tables; for MySQL, the server itself
@@ -38,8 +38,8 @@ func Installed(needs lock.Backend) error {
 	return err
 }
 
-// findPrograms finds the programs for the given backends and a database, which may be PostgreSQL.
-// The error says what is missing and how to install it.
+// findPrograms finds the programs for these backends and for a database, which may be PostgreSQL.
+// If a program is missing, the error says how to install it.
 func findPrograms(needs lock.Backend, postgres bool) (programs, error) {
 	var progs programs
 	var missing, debian, mac []string
@@ -81,7 +81,7 @@ func findDatabase() databaseProgram {
 	if db.server == "" {
 		return db
 	}
-	// MariaDB may have MySQL's file name, so ask the program what it is.
+	// The program may have MySQL's file name even if it is MariaDB, so ask for the version.
 	banner, _ := exec.Command(db.server, "--no-defaults", "--version").Output()
 	if db.mariadb = strings.Contains(string(banner), "MariaDB"); !db.mariadb {
 		db.install = db.server
@@ -91,7 +91,8 @@ func findDatabase() databaseProgram {
 	return db
 }
 
-// find finds a program by one of its names, in PATH or programDirs, or returns "".
+// find looks for a program in PATH and programDirs, under several names. It returns "" if there is
+// none.
 func find(names ...string) string {
 	for _, name := range names {
 		if path, err := exec.LookPath(name); err == nil {

@@ -18,7 +18,7 @@ import (
 	"grablab/internal/testbed/proc"
 )
 
-// Hidden first arguments that turn this program into a helper.
+// Hidden first arguments that make this program run as a helper.
 const (
 	reaperCommand  = "stack-reaper"
 	barrierCommand = "stack-barrier"
@@ -31,8 +31,8 @@ var (
 	errNot = errors.New("stack: call stack.BeHelper at the start of main")
 )
 
-// BeHelper does the work of a helper and exits, if this process was started as one. Every program
-// with stacks must call it first in main, and every test binary in TestMain.
+// BeHelper does the work of a helper and exits, if this process was started as one. Call it first
+// in the main function of every program that uses stacks, and in the TestMain of every such test.
 func BeHelper() {
 	exe, err := os.Executable()
 	if err == nil {
@@ -58,7 +58,7 @@ func BeHelper() {
 }
 
 // reaper is a helper process that ends the children of this process and removes its folder, even
-// after a SIGKILL. It notices the end because its standard input closes.
+// after a SIGKILL. It notices the end of this process because its standard input closes.
 type reaper struct {
 	dir string // created by the reaper, so that a process is always there to remove it
 
@@ -142,10 +142,10 @@ func (r *reaper) close() error {
 	return nil
 }
 
-// reap does the work of the reaper: it notes which processes to watch, and ends them after its
-// parent.
+// reap does the work of the reaper. It records which processes to watch, and ends them after its
+// parent has ended.
 func reap(requests io.Reader, answers io.Writer) error {
-	// Ignore signals that are sent to every process with this name. Ignore SIGPIPE too, because the
+	// Ignore signals that are sent to all processes with this name. Ignore SIGPIPE too, because the
 	// parent may die before it reads an answer.
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 
@@ -186,8 +186,8 @@ func reap(requests io.Reader, answers io.Writer) error {
 	return errors.Join(cleared, endAll(watched), removeDir(dir), lock.Close())
 }
 
-// tempDir returns the parent folder of all runs. It is /tmp if the system's temporary folder has a
-// long path, because paths of sockets are limited to 103 bytes.
+// tempDir returns the parent folder of all runs. If the path of the system's temporary folder is
+// long, it returns /tmp, because the paths of sockets are limited to 103 bytes.
 func tempDir() string {
 	dir, err := filepath.Abs(os.TempDir())
 	if err != nil || len(dir) > 60 {
@@ -201,7 +201,7 @@ const (
 	killTimeout = 5 * time.Second // time for a slow disk
 )
 
-// endAll ends process groups with SIGTERM, and later SIGKILL.
+// endAll ends process groups with SIGTERM, and then with SIGKILL if necessary.
 func endAll(watched map[int]string) error {
 	signalAll(watched, syscall.SIGTERM)
 	signalAll(watched, syscall.SIGCONT) // a stopped process cannot end
@@ -213,7 +213,7 @@ func endAll(watched map[int]string) error {
 	return nil
 }
 
-// signalAll signals process groups, unless the pid belongs to another process now.
+// signalAll signals process groups. It skips a pid that now belongs to another process.
 func signalAll(watched map[int]string, sig syscall.Signal) {
 	for pid, began := range watched {
 		if now, ok := proc.StartTime(pid); !ok || now == began {
@@ -222,7 +222,8 @@ func signalAll(watched map[int]string, sig syscall.Signal) {
 	}
 }
 
-// awaitEnd waits for the end of the processes, and returns those that still run after timeout.
+// awaitEnd waits until the processes have ended. It returns those that are still running after
+// timeout.
 func awaitEnd(watched map[int]string, timeout time.Duration) []int {
 	for deadline := time.Now().Add(timeout); ; time.Sleep(5 * time.Millisecond) {
 		var left []int
@@ -237,7 +238,8 @@ func awaitEnd(watched map[int]string, timeout time.Duration) []int {
 	}
 }
 
-// removeDir removes a folder. It tries repeatedly, because a dying process may still create files.
+// removeDir removes a folder. It tries several times, because a dying process may still create
+// files.
 func removeDir(dir string) error {
 	var err error
 	for range 50 {

@@ -14,8 +14,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Replica is a replica of a Redis, with a Sentinel that promotes it if the master dies. It is not
-// safe for concurrent use.
+// Replica is a replica of a Redis with a Sentinel, which promotes the replica if the master dies.
+// It is not safe for concurrent use.
 type Replica struct {
 	Server   string // the server that the replica follows
 	Addr     string // address of the replica
@@ -29,17 +29,16 @@ type Replica struct {
 	killed bool   // whether the master was killed
 }
 
-// Time limits of the Sentinel during a failover: how long its master may be silent, and how long
-// each step may take. At other times it is patient, because servers on a busy machine may be
-// silent.
+// Time limits of the Sentinel during a failover: for the silence of its master and for each step.
+// At other times, the limits are longer, because servers on a busy machine may be silent.
 const (
 	patient   = time.Hour // for both limits
 	downAfter = 300 * time.Millisecond
 	failover  = 2 * time.Second
 )
 
-// Replicate adds a replica and a Sentinel to a Redis, and waits until both are ready. Until Close,
-// only Failover may kill the server.
+// Replicate adds a replica and a Sentinel to a Redis, and waits until both are ready. Until Close
+// is called, only Failover may kill the server.
 func (s *Stack) Replicate(ctx context.Context, server string) (*Replica, error) {
 	addr, err := s.address(server)
 	switch {
@@ -62,7 +61,7 @@ func (s *Stack) Replicate(ctx context.Context, server string) (*Replica, error) 
 func (rep *Replica) begin(ctx context.Context) (err error) {
 	master := newRedis(rep.master)
 	defer master.Close()
-	// Otherwise the master would wait five seconds for another replica before it sends data.
+	// By default, the master would wait five seconds for another replica before it sends data.
 	if err := master.ConfigSet(ctx, "repl-diskless-sync-delay", "0").Err(); err != nil {
 		return err
 	}
@@ -83,7 +82,7 @@ func (rep *Replica) begin(ctx context.Context) (err error) {
 func (rep *Replica) replicaName() string  { return rep.Server + "-replica" }
 func (rep *Replica) sentinelName() string { return rep.Server + "-sentinel" }
 
-// replica describes the replica, which is ready once it has the data.
+// replica describes the replica. It is ready when it has the data.
 func (rep *Replica) replica(exe string) server {
 	srv := redisServer(exe, rep.s.Dir, rep.replicaName())
 	alone, ask := srv.args, srv.ask
@@ -104,7 +103,7 @@ func (rep *Replica) replica(exe string) server {
 var errNotInStep = errors.New("not in step with its master")
 
 // inStep returns nil if the replica and the master agree that they are connected. The Sentinel only
-// learns of replicas that the master considers online.
+// finds replicas that are online according to the master.
 func inStep(ctx context.Context, master, addr string) error {
 	theirs, err := replication(ctx, master)
 	if err != nil {
@@ -120,7 +119,7 @@ func inStep(ctx context.Context, master, addr string) error {
 	return nil
 }
 
-// sentinel describes the Sentinel, which is ready once it could promote the replica.
+// sentinel describes the Sentinel. It is ready when it could promote the replica.
 func (rep *Replica) sentinel(exe string) server {
 	return sentinelServer(exe, rep.s.Dir, rep.sentinelName(), rep.Master, rep.watch.Addr, 1, func(ctx context.Context, addr string) error {
 		client := newSentinel(addr)
@@ -129,8 +128,8 @@ func (rep *Replica) sentinel(exe string) server {
 	})
 }
 
-// sentinelServer describes a Sentinel that watches a master and at first tolerates long silence. A
-// failover needs the votes of quorum Sentinels. It is ready when known returns nil.
+// sentinelServer describes a Sentinel that watches a master, at first with long time limits. A
+// failover needs the votes of quorum Sentinels. The Sentinel is ready when known returns nil.
 func sentinelServer(exe, dir, name, master, addr string, quorum int, known func(ctx context.Context, addr string) error) server {
 	host, port, _ := net.SplitHostPort(addr)
 	return server{
@@ -156,7 +155,7 @@ sentinel failover-timeout %[3]s %[7]d
 	}
 }
 
-// behave sets how long the master of a Sentinel may be silent, and how long a step of a failover
+// behave sets how long the master of a Sentinel may be silent, and how long each step of a failover
 // may take.
 func behave(ctx context.Context, sentinel, master string, downAfter, failover time.Duration) error {
 	client := newSentinel(sentinel)
@@ -167,8 +166,8 @@ func behave(ctx context.Context, sentinel, master string, downAfter, failover ti
 	)
 }
 
-// knowsReplica returns nil if the Sentinel knows the state of the replica, which it needs to
-// promote it.
+// knowsReplica returns nil if the Sentinel knows the state of the replica. Otherwise, it could not
+// promote the replica.
 func knowsReplica(ctx context.Context, client *redis.SentinelClient, master, replica string) error {
 	replicas, err := client.Replicas(ctx, master).Result()
 	if err != nil {
@@ -194,7 +193,7 @@ func (rep *Replica) detour(a *Addresses) {
 	}
 }
 
-// Hold delays everything that the master sends to the replica, until the heal.
+// Hold delays everything that the master sends to the replica until the fault is healed.
 func (rep *Replica) Hold() (Heal, error) { return rep.way.Stall(ToClient) }
 
 // Failover kills the master and waits until the Sentinel has promoted the replica.
@@ -205,16 +204,16 @@ func (rep *Replica) Failover(ctx context.Context) error {
 	})
 }
 
-// Split cuts the master off from the replica and the Sentinel, which promotes the replica. The old
+// Split separates the master from the replica and the Sentinel, which promotes the replica. The old
 // master still serves clients that know its address.
 func (rep *Replica) Split(ctx context.Context) error {
 	return rep.promote(ctx, func() error { rep.watch.Close(); return nil })
 }
 
-// promote discards delayed data, removes the master with masterGoes, and waits until the Sentinel
-// has promoted the replica.
+// promote discards delayed data, removes the master by calling masterGoes, and waits until the
+// Sentinel has promoted the replica.
 func (rep *Replica) promote(ctx context.Context, masterGoes func() error) error {
-	// Close the route first, so that the master's last messages do not arrive.
+	// Close the route first, so that the last messages of the master do not arrive.
 	rep.way.Close()
 	if err := behave(ctx, rep.Sentinel, rep.Master, downAfter, failover); err != nil {
 		return err
@@ -228,7 +227,7 @@ func (rep *Replica) promote(ctx context.Context, masterGoes func() error) error 
 	return behave(ctx, rep.Sentinel, rep.Master, patient, patient)
 }
 
-// isPromoted returns nil if the Sentinel names addr as the master, and the Redis there agrees.
+// isPromoted returns nil if the Sentinel names addr as the master, and the Redis at addr agrees.
 func isPromoted(ctx context.Context, sentinel, master, addr string) error {
 	named, err := masterOf(ctx, sentinel, master)
 	if err != nil {
@@ -244,8 +243,7 @@ func isPromoted(ctx context.Context, sentinel, master, addr string) error {
 	return err
 }
 
-// Close ends the Sentinel and the replica. If the master was killed, Close starts it again without
-// data.
+// Close ends the Sentinel and the replica. If the master was killed, Close starts a new, empty one.
 func (rep *Replica) Close(ctx context.Context) error {
 	for _, name := range []string{rep.sentinelName(), rep.replicaName()} {
 		if p := rep.s.Process(name); p != nil {
@@ -264,7 +262,7 @@ func (rep *Replica) Close(ctx context.Context) error {
 	return rep.s.Revive(ctx, rep.Server)
 }
 
-// replication returns the state of replication that a Redis reports.
+// replication returns the replication state that a Redis reports.
 func replication(ctx context.Context, addr string) (map[string]string, error) {
 	client := newRedis(addr)
 	defer client.Close()

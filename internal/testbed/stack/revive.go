@@ -5,15 +5,14 @@ import (
 	"fmt"
 )
 
-// started returns the description of a server, for starting it again.
+// started returns the description with which a server was started, so that it can be started again.
 func (s *Stack) started(name string) server {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.servers[name]
 }
 
-// Kill ends a server abruptly, as a power failure would, and waits until its connections are
-// closed.
+// Kill ends a server as abruptly as a power failure, and waits until its connections are closed.
 func (s *Stack) Kill(server string) error {
 	if _, err := s.address(server); err != nil {
 		return err
@@ -25,8 +24,8 @@ func (s *Stack) Kill(server string) error {
 	return s.Process(server).Stop(0)
 }
 
-// Revive starts a server again after Kill, at its old address and with its data on disk. A Redis
-// starts empty. Revive waits until the server is ready.
+// Revive restarts a killed server at its old address with its data on disk, and waits until it is
+// ready. A Redis starts empty.
 func (s *Stack) Revive(ctx context.Context, server string) error {
 	addr, err := s.address(server)
 	if err != nil {

@@ -14,13 +14,13 @@ import (
 	"grablab/internal/testbed/wire"
 )
 
-// Heal undoes a fault. Another call does nothing and returns the same error.
+// Heal undoes a fault. If called again, it only returns the same error.
 type Heal func() error
 
 // Heals collects the Heals of several faults.
 type Heals []Heal
 
-// All undoes all faults, even if that fails for one of them.
+// All undoes all faults, even if it fails for one of them.
 func (h Heals) All() error {
 	var errs []error
 	for _, heal := range h {
@@ -29,8 +29,8 @@ func (h Heals) All() error {
 	return errors.Join(errs...)
 }
 
-// Route is a proxy between an instance and a server, for one fault at a time. It is safe for
-// concurrent use.
+// Route is a proxy between an instance and a server. It can have one fault at a time. It is safe
+// for concurrent use.
 type Route struct {
 	From, Server string // the instance and the server
 	Addr         string // where the route listens
@@ -45,8 +45,8 @@ type Route struct {
 	closed  bool
 }
 
-// Route opens a proxy from an instance, whose name only appears in messages, to a server. It is
-// closed with the stack.
+// Route opens a proxy from an instance to a server. from is the name of the instance in messages.
+// The stack closes the proxy at its end.
 func (s *Stack) Route(from, server string) (*Route, error) {
 	upstream, err := s.address(server)
 	if err != nil {
@@ -55,7 +55,7 @@ func (s *Stack) Route(from, server string) (*Route, error) {
 	return s.route(from, server, upstream)
 }
 
-// dialTimeout limits the time to connect, because a stopped server may never answer.
+// dialTimeout limits the time for connecting, because a stopped server may never answer.
 const dialTimeout = time.Second
 
 func (s *Stack) route(from, server, upstream string) (_ *Route, err error) {
@@ -82,23 +82,24 @@ func (r *Route) detour(a *Addresses) {
 	}
 }
 
-// Cut drops all bytes in a direction. The Heal closes the connections, because bytes are missing.
+// Cut drops all data in a direction. The Heal closes the connections, because data is missing.
 func (r *Route) Cut(d Direction) (Heal, error) {
 	return r.follow(d, rule{drop: true}, r.endLinks)
 }
 
-// Stall delays bytes and closed connections until the heal, like TCP when the network is down.
+// Stall delays data and the closing of connections until the fault is healed, as TCP does when the
+// network is down.
 func (r *Route) Stall(d Direction) (Heal, error) {
 	return r.follow(d, rule{hold: true}, r.passAll)
 }
 
-// Delay delays bytes by latency, plus or minus up to jitter, until the heal.
+// Delay delays data by latency until the fault is healed. The delay varies by up to jitter.
 func (r *Route) Delay(latency, jitter time.Duration, d Direction) (Heal, error) {
 	return r.follow(d, rule{latency: latency, jitter: jitter}, r.passAll)
 }
 
 // LoseReplies lets requests pass, but resets each connection instead of passing the next reply. The
-// first reply on a connection passes, because clients use it to connect.
+// first reply on a connection passes, because clients need it to connect.
 func (r *Route) LoseReplies() (Heal, error) {
 	return r.follow(BothWays, rule{lose: true}, r.passAll)
 }
@@ -108,20 +109,20 @@ func (r *Route) LoseCommits() (Heal, error) {
 	return r.follow(BothWays, rule{lose: true, after: isCommit}, r.passAll)
 }
 
-// isCommit reports whether the bytes are a MySQL packet with a COMMIT. A client then waits for the
-// reply, so a read returns exactly one packet.
+// isCommit reports whether the bytes are a MySQL packet with a COMMIT. The client waits for the
+// reply after a COMMIT, so a read returns exactly one packet.
 func isCommit(request []byte) bool {
 	const header, query = 4, 0x03
 	return len(request) > header && request[header] == query &&
 		bytes.EqualFold(bytes.Trim(request[header+1:], " ;"), []byte("COMMIT"))
 }
 
-// follow makes the bytes of one direction or of both follow a rule until undo ends that.
+// follow sets the rule for one or both directions, until undo removes it.
 func (r *Route) follow(d Direction, to rule, undo func()) (Heal, error) {
 	return r.inject(func() { r.rule(d, to) }, func() error { undo(); return nil })
 }
 
-// Redirect ends the connections and leads new ones to another server.
+// Redirect ends the connections and connects new ones to another server.
 func (r *Route) Redirect(addr string) (Heal, error) {
 	leadTo := func(addr string) { r.proxy.HangUpThen(func() { r.target.Store(&addr) }) }
 	return r.inject(func() { leadTo(addr) }, func() error { leadTo(r.upstream); return nil })
@@ -137,17 +138,17 @@ func (r *Route) rule(d Direction, to rule) {
 	}
 }
 
-// passAll lets all bytes pass again, even those that were held back.
+// passAll lets all data pass again, including delayed data.
 func (r *Route) passAll() { r.rule(BothWays, rule{}) }
 
-// endLinks ends the connections and then lets bytes pass again, so bytes that were held back arrive
-// nowhere. No connection begins meanwhile, because it would lack bytes.
+// endLinks ends the connections and discards delayed data. Only then can a connection begin,
+// because it would otherwise lose data.
 func (r *Route) endLinks() { r.proxy.HangUpThen(r.passAll) }
 
 // Refuse resets all connections and refuses new ones.
 func (r *Route) Refuse() (Heal, error) { return r.inject(r.proxy.Refuse, r.proxy.Reopen) }
 
-// Close ends the route and its connections. Bytes that were held back are lost.
+// Close ends the route and its connections. Delayed data is lost.
 func (r *Route) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -157,10 +158,10 @@ func (r *Route) Close() {
 	}
 }
 
-// Routes get the same fault at the same time.
+// Routes have the same fault at the same time.
 type Routes []*Route
 
-// Each injects a fault into all routes. If it fails for one, Each undoes the others.
+// Each injects a fault into all routes. If this fails for one route, Each undoes it for the others.
 func (w Routes) Each(strike func(*Route) (Heal, error)) (Heal, error) {
 	var done Heals
 	for _, r := range w {
@@ -212,7 +213,7 @@ func (r *Route) inject(strike func(), undo func() error) (Heal, error) {
 	}), nil
 }
 
-// pipe copies the bytes of one connection in both directions.
+// pipe copies the data of one connection in both directions.
 func (r *Route) pipe(ctx context.Context, client, server net.Conn) {
 	var l link
 	var both sync.WaitGroup
@@ -221,13 +222,13 @@ func (r *Route) pipe(ctx context.Context, client, server net.Conn) {
 	both.Wait()
 }
 
-// link holds what a route remembers about one connection.
+// link contains what a route remembers about one connection.
 type link struct {
 	requests atomic.Int64 // number of reads from the client
 	asked    atomic.Bool  // whether a request has passed after which replies are lost
 }
 
-// noteRequest looks at a request. It always returns false, because no request is lost.
+// noteRequest records a request. It always returns false, because requests are never lost.
 func (l *link) noteRequest(now rule, request []byte) bool {
 	l.requests.Add(1)
 	if now.after != nil && now.after(request) {
@@ -236,8 +237,8 @@ func (l *link) noteRequest(now rule, request []byte) bool {
 	return false
 }
 
-// losesReply reports whether to lose a reply. NOSCRIPT always passes, because the client then sends
-// the whole script.
+// losesReply reports whether a reply must be lost. NOSCRIPT always passes, because the client then
+// sends the whole script.
 func (l *link) losesReply(now rule, reply []byte) bool {
 	lost := l.requests.Load() > 1
 	if now.after != nil {

@@ -28,7 +28,7 @@ import (
 )
 
 var (
-	// ErrRefused means that this kind of stack cannot do this.
+	// ErrRefused means that this kind of stack does not support the call.
 	ErrRefused = errors.New("stack: refused")
 	// ErrMissing means that a program is not installed.
 	ErrMissing = errors.New("stack: program missing")
@@ -39,11 +39,11 @@ var (
 // Config configures a stack. The zero value of an optional field means its default.
 type Config struct {
 	Kind string // Embedded, Local or External
-	// Needs holds the servers that the strategies need. The database runs in any case.
+	// Needs lists the servers that the strategies need. The database always runs.
 	Needs lock.Backend
-	// Postgres makes the database of a local stack a PostgreSQL. It is otherwise MariaDB or MySQL.
+	// Postgres makes the database of a local stack a PostgreSQL instead of MariaDB or MySQL.
 	Postgres bool
-	// Topology says how many servers form the single Redis. It is empty for one.
+	// Topology says how many servers form the single Redis. If it is empty, there is one.
 	Topology catalog.Topology
 
 	Addresses // for External: the servers to use; no others are contacted
@@ -83,13 +83,13 @@ type Stack struct {
 	Kind string
 	Addresses
 
-	// The versions that the servers report, or "" for servers that do not run.
+	// Versions that the servers report. A version is "" if the server does not run.
 	RedisVersion     string // "Redis 7.0.15", "miniredis 2.40.0 (embedded)"
 	DatabaseVersion  string // "MariaDB 10.11.19", "SQLite 3.53.0 (embedded)"
 	ZooKeeperVersion string // "ZooKeeper 3.8.0"
 	EtcdVersion      string // "etcd 3.4.23"
 
-	// Topology manages a Redis with several servers. It is nil for a single server.
+	// Topology manages a Redis that consists of several servers. It is nil for a single server.
 	Topology *Topology
 
 	// Dir is a private folder, which Close removes.
@@ -114,8 +114,8 @@ const (
 	stopTimeout  = 5 * time.Second
 )
 
-// Start starts the servers in cfg and waits until all answer. They run until Close, even if ctx
-// ends. If Start fails, it leaves nothing behind.
+// Start starts the servers in cfg and waits until all of them answer. They run until Close is
+// called, even if ctx ends. If Start fails, it leaves nothing behind.
 func Start(ctx context.Context, cfg Config) (*Stack, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -140,8 +140,8 @@ func Start(ctx context.Context, cfg Config) (*Stack, error) {
 	return s, nil
 }
 
-// redisNames returns the names of the Redis servers: first the single Redis, then the Redlock
-// nodes.
+// redisNames returns the names of the Redis servers. The single Redis comes first, and the Redlock
+// nodes follow.
 func redisNames(cfg Config) []string {
 	var names []string
 	if cfg.Needs&lock.Redis != 0 {
@@ -166,7 +166,7 @@ func (s *Stack) useRedis(cfg Config, addrs []string, infos []serverInfo) {
 	s.RedisVersion = versions(infos)
 }
 
-// atClose makes Close call f after the processes have ended.
+// atClose makes Close call f after all processes have ended.
 func (s *Stack) atClose(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,7 +177,7 @@ func (s *Stack) atClose(f func()) {
 	s.halt = append(s.halt, f)
 }
 
-// Close ends every process and removes the folder. Another call returns the same error.
+// Close ends every process and removes the folder. Another call only returns the same error.
 func (s *Stack) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -186,7 +186,7 @@ func (s *Stack) Close() error {
 	}
 	s.closed = true
 
-	// Kill the servers at once, because they have no clients any more.
+	// Kill the servers at once, because they have no more clients.
 	s.stopLocked(false, stopTimeout)
 	s.stopLocked(true, 0)
 	for _, mini := range s.minis {
@@ -200,7 +200,7 @@ func (s *Stack) Close() error {
 	return s.err
 }
 
-// stopLocked ends either the servers or all other processes.
+// stopLocked ends either the servers, or all other processes.
 func (s *Stack) stopLocked(servers bool, grace time.Duration) {
 	var wg sync.WaitGroup
 	for _, p := range s.procs {

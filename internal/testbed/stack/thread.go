@@ -6,8 +6,8 @@ import (
 	"runtime"
 )
 
-// thread is a thread of the operating system that starts the children. The system may end a child
-// together with the thread that started it (see [proc.EndWithParent]).
+// thread is an operating-system thread that starts the children. The system may end a child when
+// the thread that started it ends (see [proc.EndWithParent]).
 type thread struct {
 	work   chan func()
 	closed chan struct{}

@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Topology is a Redis of several servers: a Cluster with three masters and replicas, or a master
+// Topology is a Redis of several servers: a Cluster of three masters with replicas, or a master
 // with a replica and three Sentinels. Faults hit the first master. It is not safe for concurrent
 // use.
 type Topology struct {
@@ -39,11 +39,12 @@ type member struct {
 	info       serverInfo
 }
 
-// Names, numbers and time limits of a topology. The limits only apply when a master is taken away,
-// because servers on a busy machine may be silent.
+// Names, numbers and time limits of a topology. The time limits apply only when a master is taken
+// away, because servers on a busy machine may be silent.
 const (
 	topologyMaster = "redis"
-	// A Sentinel only promotes a replica that was cut off for at most about ten times as long.
+	// A Sentinel promotes a replica only if it was disconnected for at most about ten times as
+	// long.
 	masterDown       = time.Second
 	nodeDown         = 500 * time.Millisecond
 	clusterPatience  = 15 * time.Second
@@ -103,7 +104,7 @@ func (t *Topology) start(ctx context.Context) error {
 	return t.startEach(ctx, t.sentinels, t.sentinel)
 }
 
-// startEach starts servers in parallel, at free addresses or at the addresses that they had before.
+// startEach starts servers in parallel, at free addresses or at their previous addresses.
 func (t *Topology) startEach(ctx context.Context, members []*member, describe func(*member) server) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, m := range members {
@@ -156,7 +157,7 @@ func (t *Topology) sentinel(m *member) server {
 	})
 }
 
-// on calls f with a client of a server, and adds the server's name to errors.
+// on calls f with a client of a server. It adds the server's name to the error.
 func (t *Topology) on(m *member, f func(*redis.Client) error) error {
 	client := newRedis(m.addr)
 	defer client.Close()
@@ -166,7 +167,7 @@ func (t *Topology) on(m *member, f func(*redis.Client) error) error {
 	return nil
 }
 
-// onEach calls f with a client of each server, and stops at an error.
+// onEach calls f with a client of each server. It stops after an error.
 func (t *Topology) onEach(members []*member, f func(i int, c *redis.Client) error) error {
 	for i, m := range members {
 		if err := t.on(m, func(c *redis.Client) error { return f(i, c) }); err != nil {
@@ -176,7 +177,7 @@ func (t *Topology) onEach(members []*member, f func(i int, c *redis.Client) erro
 	return nil
 }
 
-// formCluster joins the nodes to a Cluster, divides the slots among the masters and adds the
+// formCluster makes a Cluster of the nodes, divides the slots among the masters, and adds the
 // replicas.
 func (t *Topology) formCluster(ctx context.Context) error {
 	ids := make([]string, len(t.nodes))
@@ -224,8 +225,8 @@ func (t *Topology) formCluster(ctx context.Context) error {
 	})
 }
 
-// awaitCluster waits until the Cluster works and accept agrees with every node's answer to CLUSTER
-// NODES.
+// awaitCluster waits until the Cluster works and accept returns true for every node's answer to
+// CLUSTER NODES.
 func (t *Topology) awaitCluster(ctx context.Context, nodes []*member, accept func(string) bool) error {
 	return await(ctx, nil, func() error {
 		return t.onEach(nodes, func(_ int, c *redis.Client) error {
@@ -242,8 +243,8 @@ func (t *Topology) awaitCluster(ctx context.Context, nodes []*member, accept fun
 	})
 }
 
-// Aim moves the slots of the keys to the first master, which faults hit. With Sentinels, it already
-// has them.
+// Aim moves the slots of the keys to the first master, because faults hit that one. With Sentinels,
+// there is only one master.
 func (t *Topology) Aim(ctx context.Context, keys []string) error {
 	if t.Kind != catalog.RedisCluster {
 		return nil
@@ -288,7 +289,7 @@ func (t *Topology) moveSlots(ctx context.Context, keys []string, to *member) err
 	})
 }
 
-// moveSlot moves one slot like redis-cli --cluster reshard.
+// moveSlot moves one slot in the same way as redis-cli --cluster reshard.
 func (t *Topology) moveSlot(ctx context.Context, slot int, to *member) error {
 	masters := t.nodes[:clusterMasters]
 	ids, owner := make([]string, clusterMasters), ""
@@ -339,7 +340,7 @@ func (t *Topology) moveSlot(ctx context.Context, slot int, to *member) error {
 	})
 }
 
-// ownerOf returns the address of the master that owns the slot, according to the node of c.
+// ownerOf returns the address of the master that owns the slot, as the node of c reports it.
 func ownerOf(ctx context.Context, c *redis.Client, slot int) (string, error) {
 	//lint:ignore SA1019 Redis has CLUSTER SHARDS from 7.0 on
 	ranges, err := c.ClusterSlots(ctx).Result()
@@ -355,7 +356,7 @@ func ownerOf(ctx context.Context, c *redis.Client, slot int) (string, error) {
 func (t *Topology) replica() *member { return t.nodes[len(t.nodes)/2] }
 
 // Lag stops the replication from the first master to its replica. It makes the replica use a
-// password, which the master rejects.
+// password that the master rejects.
 func (t *Topology) Lag(ctx context.Context) error {
 	return t.on(t.replica(), func(c *redis.Client) error {
 		if err := c.ConfigSet(ctx, "masterauth", "wrong").Err(); err != nil {
@@ -365,13 +366,13 @@ func (t *Topology) Lag(ctx context.Context) error {
 	})
 }
 
-// Kill kills the first master and waits until its replica is promoted.
+// Kill kills the first master and waits until its replica has been promoted.
 func (t *Topology) Kill(ctx context.Context) error {
 	return t.takeAway(ctx, func(p *Process) error { return p.Stop(0) })
 }
 
-// Freeze stops the first master without closing its connections, and waits until its replica is
-// promoted. The Heal lets the old master continue.
+// Freeze stops the first master without closing its connections, and waits until its replica has
+// been promoted. The Heal lets the old master continue.
 func (t *Topology) Freeze(ctx context.Context) (Heal, error) {
 	var frozen *Process
 	err := t.takeAway(ctx, func(p *Process) error {
@@ -399,8 +400,8 @@ func (t *Topology) takeAway(ctx context.Context, strike func(*Process) error) er
 	return t.behave(ctx, t.nodes[1:], patient, patient, clusterPatience)
 }
 
-// behave sets how long a master may be silent, for Sentinels (down) and for nodes of a Cluster
-// (node). step limits each step of a failover.
+// behave sets how long a master may be silent: down applies to Sentinels, and node to nodes of a
+// Cluster. step limits each step of a failover.
 func (t *Topology) behave(ctx context.Context, nodes []*member, down, step, node time.Duration) error {
 	for _, m := range t.sentinels {
 		if err := behave(ctx, m.addr, topologyMaster, down, step); err != nil {
@@ -437,8 +438,8 @@ func (t *Topology) awaitPromotion(ctx context.Context) error {
 	})
 }
 
-// SwitchOver asks a Sentinel to promote the replica once it has all writes. The old master stays
-// alive.
+// SwitchOver asks a Sentinel to promote the replica as soon as it has all writes. The old master
+// stays alive.
 func (t *Topology) SwitchOver(ctx context.Context) error {
 	err := t.on(t.nodes[0], func(c *redis.Client) error {
 		if err := c.Set(ctx, "grablab:in-step", "1", time.Minute).Err(); err != nil {
@@ -461,7 +462,7 @@ func (t *Topology) SwitchOver(ctx context.Context) error {
 	return t.awaitPromotion(ctx)
 }
 
-// Rebuild replaces all servers with empty ones at the same addresses.
+// Rebuild replaces all servers by empty ones at the same addresses.
 func (t *Topology) Rebuild(ctx context.Context) error {
 	for _, m := range slices.Concat(t.sentinels, t.nodes) {
 		_ = t.s.Process(m.name).Stop(0)
@@ -472,7 +473,7 @@ func (t *Topology) Rebuild(ctx context.Context) error {
 	return nil
 }
 
-// version returns the version, the kind and the number of the servers.
+// version describes the version, the kind and the number of the servers.
 func (t *Topology) version() string {
 	var infos []serverInfo
 	for _, m := range t.nodes {

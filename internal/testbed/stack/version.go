@@ -21,7 +21,7 @@ type serverInfo struct {
 	cluster bool   // whether the server is a node of a Redis Cluster
 }
 
-// versions returns the different versions of the servers.
+// versions lists the different versions of the servers.
 func versions(infos []serverInfo) string {
 	all := make([]string, len(infos))
 	for i, info := range infos {
@@ -31,8 +31,8 @@ func versions(infos []serverInfo) string {
 	return strings.Join(slices.Compact(all), ", ")
 }
 
-// listens returns nil if a server accepts connections. Call it before using a client that would
-// wait or print errors.
+// listens returns nil if a server accepts connections. Call it first if a client would wait or
+// print errors.
 func listens(ctx context.Context, addr string) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 	if err != nil {
@@ -41,8 +41,8 @@ func listens(ctx context.Context, addr string) error {
 	return conn.Close()
 }
 
-// askRedis asks a server for its version, and for an id that changes at each start. It fails at
-// once if the server does not listen yet.
+// askRedis asks a server for its version and for an id that changes at each start. If the server
+// does not listen yet, it fails at once.
 func askRedis(ctx context.Context, addr string) (serverInfo, error) {
 	client := newRedis(addr)
 	defer client.Close()
@@ -57,7 +57,7 @@ func askRedis(ctx context.Context, addr string) (serverInfo, error) {
 	return parseInfo(text), nil
 }
 
-// askOwnRedis is like askRedis, but checks that the server is process pid.
+// askOwnRedis is like askRedis, but also checks that the server is process pid.
 func askOwnRedis(ctx context.Context, addr string, pid int) (serverInfo, error) {
 	info, err := askRedis(ctx, addr)
 	if err == nil && info.pid != strconv.Itoa(pid) {
@@ -66,7 +66,7 @@ func askOwnRedis(ctx context.Context, addr string, pid int) (serverInfo, error) 
 	return info, err
 }
 
-// watched returns NAME@ADDR, as -redlock names a master that a Sentinel watches.
+// watched returns NAME@ADDR, which is how -redlock names a master that a Sentinel watches.
 func watched(master, sentinel string) string { return master + "@" + sentinel }
 
 // askNode asks a Redis for its version. entry is an address, or NAME@ADDR for a master that a
@@ -100,7 +100,7 @@ func masterOf(ctx context.Context, sentinel, master string) (addr string, err er
 // newRedis returns a client without retries.
 func newRedis(addr string) *redis.Client { return redis.NewClient(onceTo(addr)) }
 
-// newSentinel returns a client of a Sentinel without retries.
+// newSentinel returns a client of a Sentinel. The client does not retry.
 func newSentinel(addr string) *redis.SentinelClient { return redis.NewSentinelClient(onceTo(addr)) }
 
 func onceTo(addr string) *redis.Options {
@@ -110,7 +110,7 @@ func onceTo(addr string) *redis.Options {
 	}
 }
 
-// infoFields parses the lines of an answer to INFO.
+// infoFields parses the reply to INFO.
 func infoFields(text string) map[string]string {
 	field := map[string]string{}
 	for line := range strings.Lines(text) {
@@ -124,7 +124,7 @@ func infoFields(text string) map[string]string {
 func parseInfo(text string) serverInfo {
 	field := infoFields(text)
 	info := serverInfo{id: field["run_id"], pid: field["process_id"], cluster: field["redis_mode"] == "cluster"}
-	// Valkey also reports a Redis version, for compatibility.
+	// Valkey also reports a Redis version for compatibility.
 	if v := field["valkey_version"]; v != "" {
 		info.version = "Valkey " + v
 	} else {

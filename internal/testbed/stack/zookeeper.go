@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// zooKeeperProgram holds the paths of Java and of ZooKeeper. The program runs Java directly,
-// because the start scripts of distributions differ.
+// zooKeeperProgram contains the paths of Java and ZooKeeper. Java is called directly, because
+// distributions have different start scripts.
 type zooKeeperProgram struct {
 	java      string
 	classPath string
@@ -37,8 +37,8 @@ func findZooKeeper() zooKeeperProgram {
 	return prog
 }
 
-// zooCfg allows the short sessions that locks need, because the default minimum is 4 s. With this
-// tick, a session lasts at most 100 ms too long.
+// zooCfg allows short sessions, which locks need, because the default minimum is 4 s. With this
+// tick, a session ends at most 100 ms late.
 const zooCfg = `tickTime=100
 minSessionTimeout=200
 maxSessionTimeout=600000
@@ -76,7 +76,8 @@ func zooKeeperServer(prog zooKeeperProgram, dir string) server {
 	}
 }
 
-// zooKeeperAnswer limits the wait for an answer. A server that is starting may never answer.
+// zooKeeperAnswer limits the wait for an answer, because a server that is starting may never
+// answer.
 const zooKeeperAnswer = 500 * time.Millisecond
 
 // zooKeeperCommand sends a four-letter command and returns the answer.
@@ -98,7 +99,7 @@ func zooKeeperCommand(ctx context.Context, addr, command string) (answer string,
 	return string(text), nil
 }
 
-// askZooKeeper returns the server's version, or an error until it is ready.
+// askZooKeeper returns the version of a server. It returns an error until the server is ready.
 func askZooKeeper(ctx context.Context, addr string) (serverInfo, error) {
 	answer, err := zooKeeperCommand(ctx, addr, "srvr")
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"grablab/internal/testbed/infile"
 )
 
-// Expectation is the verdict that the user expects of a strategy under a fault.
+// Expectation is the verdict that the user expects for a strategy under a fault.
 type Expectation struct {
 	Strategy string
 	Fault    catalog.Fault

@@ -36,14 +36,14 @@ var FileSchema string
 //go:embed expectations.schema.json
 var ExpectationsSchema string
 
-// Setting is a flag with its value, from a line of a target file.
+// Setting is a flag and its value, from a line of a target file.
 type Setting struct {
 	Key, Value   string
 	Line, Column int
 }
 
-// ReadFile reads a target file in YAML or JSON. Its keys are the flags of run. A key with several
-// values produces several settings.
+// ReadFile reads a target file in YAML or JSON. Its keys are flags of run. A key with several
+// values returns several settings.
 func ReadFile(path string) ([]Setting, error) {
 	text, err := infile.Read(path, infile.Small)
 	if err != nil {
@@ -85,8 +85,8 @@ func parseFile(text []byte) ([]Setting, error) {
 	return settings, nil
 }
 
-// secrets lists the keys that may refer to environment variables as ${NAME}, so that the file need
-// not contain secrets.
+// secrets lists the keys whose values may contain environment variables such as ${NAME}, so that
+// secrets need not be in the file.
 var secrets = []string{"db", "header", "admin-token"}
 
 var variable = regexp.MustCompile(`\$\{(\w+)\}`)
@@ -121,13 +121,14 @@ func compile(text string) *jsonschema.Schema {
 	return c.MustCompile("schema.json")
 }
 
-// place is a line and a column of a file, starting from 1.
+// place is a position in a file, where lines and columns count from 1.
 type place struct{ line, column int }
 
-// String returns LINE:COLUMN, for the beginning of error messages.
+// String returns LINE:COLUMN, with which error messages begin.
 func (p place) String() string { return fmt.Sprintf("%d:%d", p.line, p.column) }
 
-// value is a YAML value. plain is the value as in JSON, and node knows its place in the file.
+// value is a YAML value. plain is the same value as in JSON, and node contains its place in the
+// file.
 type value struct {
 	node  ast.Node
 	plain any
@@ -164,7 +165,8 @@ func (v value) target() ast.Node {
 	return v.node
 }
 
-// values returns the elements of a list, or the value itself. An alias keeps its own place.
+// values returns the elements of a list, or else the value itself. The place of an alias is where
+// it is used.
 func (v value) values() []value {
 	list, ok := v.plain.([]any)
 	if !ok {
@@ -181,7 +183,7 @@ func (v value) values() []value {
 	return all
 }
 
-// members returns the members of a mapping in the order of the file.
+// members returns the members of a mapping, in the order of the file.
 func (v value) members() []member {
 	object, _ := v.plain.(map[string]any)
 	var all []member
@@ -208,8 +210,8 @@ func (v value) keyAt(key string) place {
 	return members[slices.IndexFunc(members, func(m member) bool { return m.key == key })].keyAt
 }
 
-// find returns the value at a location in the schema package's notation, or the last value on the
-// way.
+// find returns the value at a location, in the notation of the schema package. If there is none, it
+// returns the last value on the path.
 func (v value) find(location []string) value {
 	for _, word := range location {
 		members := v.members()
@@ -224,7 +226,8 @@ func (v value) find(location []string) value {
 	return v
 }
 
-// parseYAML parses a mapping and validates it. Errors begin with the line and the column.
+// parseYAML parses a mapping and validates it against the schema. Errors begin with the line and
+// the column.
 func parseYAML(text []byte, schema *jsonschema.Schema) (root value, err error) {
 	file, err := parser.ParseBytes(text, 0)
 	if err != nil {
@@ -261,7 +264,7 @@ func syntaxError(err error) error {
 
 var printer = message.NewPrinter(language.English)
 
-// explain converts a validation error into a sentence with its place. For an unknown key, it
+// explain converts a validation error into a sentence that names the place. For an unknown key, it
 // suggests a similar one.
 func explain(root value, schema *jsonschema.Schema, err *jsonschema.ValidationError) error {
 	for len(err.Causes) > 0 {

@@ -11,8 +11,8 @@ import (
 	"sync"
 )
 
-// IDs translates between order numbers and the order ids of a service. Unknown orders get a UUID
-// that contains the number. It is safe for concurrent use.
+// IDs translates between order numbers and the order ids of a service. An unknown order gets a UUID
+// that contains its number. IDs is safe for concurrent use.
 type IDs struct {
 	mu      sync.RWMutex
 	texts   map[int64]string
@@ -22,7 +22,7 @@ type IDs struct {
 // validID matches ids that need no escaping.
 var validID = regexp.MustCompile(`^[\w.~:@=+-]{1,200}$`)
 
-// Add gives consecutive numbers to new orders, and returns the first.
+// Add gives consecutive numbers to new orders, and returns the first number.
 func (s *IDs) Add(ids []string) (first int64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -42,7 +42,7 @@ func (s *IDs) Add(ids []string) (first int64, err error) {
 	return first, nil
 }
 
-// Order returns the service's id of an order.
+// Order returns the id that the service has for an order.
 func (s *IDs) Order(number int64) string {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -52,7 +52,7 @@ func (s *IDs) Order(number int64) string {
 	return uuidOf(orderUUIDs, number)
 }
 
-// NumberOf returns the number of an order, and false if there is no such order.
+// NumberOf returns the number of an order, or false if there is no such order.
 func (s *IDs) NumberOf(id string) (int64, bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -64,7 +64,7 @@ func (s *IDs) NumberOf(id string) (int64, bool) {
 
 var anyUUID = regexp.MustCompile(`^[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}$`)
 
-// folded converts UUIDs to lower case, so that equal ids have equal texts.
+// folded converts UUIDs to lower case, so that equal ids are equal texts.
 func folded(id string) string {
 	if anyUUID.MatchString(id) {
 		return strings.ToLower(id)
@@ -72,8 +72,8 @@ func folded(id string) string {
 	return id
 }
 
-// The UUIDs that this program invents for orders and drivers. They begin with "order" or "driver"
-// in ASCII, and end with the number.
+// UUIDs that this program creates for orders and drivers. They begin with "order" or "driver" in
+// ASCII, and end with the number.
 const (
 	orderUUIDs  = "6f726465-7200-4000-8000-"
 	driverUUIDs = "64726976-6572-4000-8000-"
@@ -105,7 +105,7 @@ func (s *Shape) OrderText(number int64) string {
 	return s.IDs.Order(number)
 }
 
-// NumberOf returns the number of an order from its id in a ledger.
+// NumberOf returns the number of an order, given its id in a ledger.
 func (s *Shape) NumberOf(id string) (int64, bool) {
 	if s.NamesOrders() {
 		return s.IDs.NumberOf(id)
@@ -117,12 +117,12 @@ func (s *Shape) NumberOf(id string) (int64, bool) {
 // NamesOrders reports whether requests use the service's ids for orders.
 func (s *Shape) NamesOrders() bool { return s != nil && s.has(orderUUID) }
 
-// Source says where an answer contains an id: in JSON, XML, the text, or a header. A regular
+// Source tells where to find an id in an answer: in JSON, XML, the text or a header. A regular
 // expression may select a part.
 type Source struct{ test }
 
-// ParseSource parses a source such as .data.id, .orders[*].id, header:Location~"/orders/(.+)$"
-// or xml:/order/@id.
+// ParseSource parses a source, such as .data.id, .orders[*].id, header:Location~"/orders/(.+)$" or
+// xml:/order/@id.
 func ParseSource(text string) (Source, error) {
 	if strings.HasPrefix(text, ".") {
 		text = string(fromJSON) + text

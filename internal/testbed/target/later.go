@@ -9,8 +9,8 @@ import (
 	"grablab/internal/grab"
 )
 
-// Later describes a service whose answer to a grab has no result yet, so that the client must ask
-// again.
+// Later describes a service that answers a grab before the result is known. The client must then
+// ask for the result.
 type Later struct {
 	undecided Rule     // matches answers without a result
 	path      Template // where to ask, relative to the base URL; empty if from is set
@@ -18,7 +18,7 @@ type Later struct {
 }
 
 // ParseLater parses RULE -> PLACE. The rule matches answers without a result. The place is a path
-// with {order} and {driver}, or the part of the answer with a URL, such as header:Location.
+// with {order} and {driver}, or a part of the answer that contains a URL, such as header:Location.
 func ParseLater(text string) (*Later, error) {
 	i := strings.LastIndex(text, openingArrow)
 	if i < 0 {
@@ -58,8 +58,8 @@ func (s *Shape) checkLater() error {
 	return nil
 }
 
-// ResultURL returns the URL of the result if the answer has none yet. It returns an error if the
-// answer should contain a URL but does not.
+// ResultURL returns the URL of the result if the answer does not contain the result. If the answer
+// should contain a URL but does not, it returns an error.
 func (s *Shape) ResultURL(order, driver int64, status int, header http.Header, body []byte) (url string, undecided bool, err error) {
 	if s.Later == nil || !s.Later.lacksResult(status, header, body) {
 		return "", false, nil
@@ -74,7 +74,7 @@ func (s *Shape) ResultURL(order, driver int64, status int, header http.Header, b
 	return urls[0], true, nil
 }
 
-// IsResult reports whether the answer contains a result: grabbed, taken or busy.
+// IsResult reports whether the answer contains a result, which is grabbed, taken or busy.
 func (s *Shape) IsResult(status int, header http.Header, body []byte) bool {
 	if s.Later.lacksResult(status, header, body) {
 		return false

@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// Sender sends each request at most once. An http.Transport repeats some requests after a broken
-// connection, which could cause a second grab.
+// Sender sends each request at most once. An http.Transport repeats some requests after a
+// connection breaks, which could cause a second grab.
 type Sender struct{ *http.Transport }
 
-// SendOnce returns a Sender that uses t with HTTP/1.1, because HTTP/2 repeats requests.
+// SendOnce returns a Sender that uses t with HTTP/1.1, because HTTP/2 may repeat requests.
 func SendOnce(t *http.Transport) Sender {
 	t.Protocols = new(http.Protocols)
 	t.Protocols.SetHTTP1(true)
@@ -29,7 +29,7 @@ func (s Sender) RoundTrip(req *http.Request) (*http.Response, error) {
 		req.Body, req.ContentLength = io.NopCloser(strings.NewReader("")), 0
 		return s.Transport.RoundTrip(req)
 	}
-	// Rename the header, because the transport repeats requests that have it.
+	// Rename the header, because the transport repeats requests with this header.
 	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
 		if values, ok := req.Header[name]; ok {
 			req.Header = req.Header.Clone()

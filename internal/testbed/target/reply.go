@@ -10,7 +10,7 @@ import (
 	"golang.org/x/net/html/charset"
 )
 
-// reply is the answer to a request. It decodes JSON on first use.
+// reply is the answer to a request. It decodes JSON only when a rule needs it.
 type reply struct {
 	status int
 	header http.Header
@@ -22,7 +22,7 @@ type reply struct {
 	isJSON  bool
 }
 
-// part returns the part of the reply that a test needs, and false if it is missing.
+// part returns the part of the reply that a test needs, or false if it is missing.
 func (a *reply) part(t test) (got any, ok bool) {
 	switch {
 	case t.source == fromHeader:
@@ -45,7 +45,7 @@ func (a *reply) part(t test) (got any, ok bool) {
 	return follow(a.doc, t.path)
 }
 
-// inXML returns the text of the first element or attribute at a path, and false if there is none.
+// inXML returns the text of the first element or attribute at a path, or false if there is none.
 func inXML(body []byte, path string) (any, bool) {
 	d := xml.NewDecoder(bytes.NewReader(body))
 	d.CharsetReader = charset.NewReaderLabel

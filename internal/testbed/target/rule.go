@@ -38,7 +38,7 @@ type Rule struct {
 	terms []term
 }
 
-// term matches a reply if the status and all tests match.
+// term is a part of a rule. It matches a reply if the status and all tests match.
 type term struct {
 	low, high int // range of statuses; 0 means any below 500
 	tests     []test
@@ -55,7 +55,7 @@ type test struct {
 	text     string // source text, with the prefix
 }
 
-// source names a part of a reply. In a rule, it comes before the test.
+// source names a part of a reply. In a rule, it precedes the test.
 type source string
 
 const (
@@ -73,7 +73,7 @@ type step struct {
 	index int // -1 if the step uses the name; may be everyElement
 }
 
-// everyElement is the index for [*], which means all elements of an array.
+// everyElement is the index that stands for [*], which means all elements of an array.
 const everyElement = -2
 
 // ParseRule parses a rule in the format that Rule describes.
@@ -297,7 +297,7 @@ func parseStep(text string) (s step, rest string, err error) {
 	return s, "", errors.New("want .NAME or [N]")
 }
 
-// decode parses a body that is a single JSON value, and returns false for any other.
+// decode parses a body that consists of a single JSON value. It returns false for any other body.
 func decode(body []byte) (doc any, ok bool) {
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.UseNumber()
@@ -376,7 +376,7 @@ func (t test) holds(a *reply) bool {
 	return (got == fmt.Sprint(t.want)) != t.negated
 }
 
-// same reports whether two JSON values are equal. Objects and arrays are never equal.
+// same reports whether two JSON values are equal. It returns false for objects and arrays.
 func same(a, b any) bool {
 	x, isNumber := a.(json.Number)
 	y, areNumbers := b.(json.Number)
@@ -397,7 +397,8 @@ func same(a, b any) bool {
 	return x == y || errX == nil && errY == nil && f == g
 }
 
-// overlaps returns a status with which every reply matches both rules, and false if there is none.
+// overlaps looks for a status with which every reply matches both rules. ok is false if there is
+// none.
 func (r Rule) overlaps(other Rule) (status int, ok bool) {
 	for _, a := range r.terms {
 		for _, b := range other.terms {
@@ -409,7 +410,7 @@ func (r Rule) overlaps(other Rule) (status int, ok bool) {
 	return 0, false
 }
 
-// String returns the rule as ParseRule reads it.
+// String returns the rule in the syntax of ParseRule.
 func (r Rule) String() string {
 	words := make([]string, len(r.terms))
 	for i, t := range r.terms {

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// Spec describes the calls of a service, from flags or a file. Empty fields have the defaults for
-// grabsvc.
+// Spec describes the calls of a service. Its fields come from flags or a file. An empty field means
+// the default for grabsvc.
 type Spec struct {
 	Method               string
 	Path                 string
@@ -21,7 +21,7 @@ type Spec struct {
 	OpenOrders           []string // one call, or SQL statements
 }
 
-// Compile returns the shape of a grab, and how to open orders, or nil for that. Its errors are
+// Compile returns the shape of a grab and the way to open orders, which may be nil. Its errors are
 // *FieldErrors.
 func (spec Spec) Compile() (*Shape, *Opening, error) {
 	s, err := spec.shape()
@@ -35,7 +35,7 @@ func (spec Spec) Compile() (*Shape, *Opening, error) {
 	return s, open, nil
 }
 
-// IsOwn reports whether a grab keeps all defaults for grabsvc.
+// IsOwn reports whether grabs use the calls of grabsvc, without any change.
 func (spec Spec) IsOwn() bool {
 	return spec.Method == "" && spec.Path == "" && spec.Body == nil && spec.Headers == nil &&
 		spec.Grabbed == "" && spec.Taken == "" && spec.Busy == "" && spec.Later == ""
@@ -99,7 +99,7 @@ func parseHeaders(texts []string) ([]Header, error) {
 }
 
 const (
-	// SQLPrefix marks an SQL statement where a call or a command is possible too.
+	// SQLPrefix marks an SQL statement in places that also accept calls or commands.
 	SQLPrefix    = "sql:"
 	ownOpenBody  = `{"count":{count}}`
 	ownFirstID   = ".first_id"
@@ -109,8 +109,8 @@ const (
 var errOpening = errors.New(`want a call, as in '/orders' or 'POST /api/orders {"n":{count}} -> .data.firstId', ` +
 	`or a statement, as in 'sql: UPDATE orders SET status = 0 WHERE id BETWEEN {first} AND {last}'`)
 
-// parseOpening parses one call or several statements. A call is METHOD PATH BODY -> FIELD, and only
-// the path is required. A statement begins with sql:.
+// parseOpening parses one call or several statements. A call has the form METHOD PATH BODY ->
+// FIELD, and only the path is required. A statement begins with sql:.
 func parseOpening(texts []string) (*Opening, error) {
 	open := &Opening{}
 	for _, text := range texts {
@@ -168,7 +168,7 @@ func (o *Opening) call(text string) (err error) {
 // OpensMany reports whether one call can open several orders.
 func (o *Opening) OpensMany() bool { return o.Path.Has(count) || o.Body.Has(count) }
 
-// ByCall reports whether a call opens orders, and not SQL.
+// ByCall reports whether orders are opened with a call instead of SQL.
 func (o *Opening) ByCall() bool { return len(o.SQL) == 0 }
 
 // Call returns the path and the body of the call that opens n orders.
@@ -177,7 +177,7 @@ func (o *Opening) Call(n int) (path string, body []byte) {
 	return o.Path.Fill(v), []byte(o.Body.Fill(v))
 }
 
-// Statements returns the SQL statements that open n orders with ids from first on.
+// Statements returns the SQL statements that open n orders. Their ids begin with first.
 func (o *Opening) Statements(first int64, n int) []string {
 	var all []string
 	for _, t := range o.SQL {

@@ -21,22 +21,23 @@ type Target struct {
 	PIDs  []int    // process id of each instance, for faults; nil if they are unknown
 	Shape *Shape   // nil means Own
 	Token string   // bearer token for its control calls
-	// FirstOrder is the first order to use if no call opens orders. It is 0 if a call does.
+	// FirstOrder is the id of the first order, if no call opens orders. Otherwise, it is 0.
 	FirstOrder int64
 	// ProbeDrivers is the first driver for test grabs after the load. 0 means history.ProbeDriver.
 	ProbeDrivers int64
 	Open         *Opening // how to open orders; nil means POST /orders, or not at all
 	Database     Database
 	Lease        time.Duration // assumed lifetime of a lock without renewal; 0 means DefaultLease
-	// Idempotent means that repeated ledger rows of a driver count as one grab.
+	// Idempotent means that several ledger rows of the same driver count as one grab.
 	Idempotent bool
-	// Compensation is the time within which the service may take back a second grab. 0 means never.
+	// Compensation limits how long the service may take to take back a second grab. 0 means that it
+	// must not do this.
 	Compensation time.Duration
-	// Strategies lists the chosen strategies by the target's names. Nil means all.
+	// Strategies lists the selected strategies by the names that the target uses. Nil means all.
 	Strategies []string
 }
 
-// Database is the database with the target's ledger.
+// Database is the database that contains the target's ledger.
 type Database struct {
 	DSN   string // empty if unknown
 	Query string // SQL that reads the ledger; empty if the program must not read it
@@ -51,7 +52,7 @@ type Opening struct {
 	SQL    []Template // statements; they replace the call
 }
 
-// Shape describes how to request a grab, and what the replies mean.
+// Shape describes how to request a grab and how to understand the replies.
 type Shape struct {
 	Method string
 	Path   Template // follows the base URL
@@ -60,13 +61,13 @@ type Shape struct {
 	IDs    *IDs // ids of the orders, which replace {order_uuid}
 
 	Grabbed, Taken, Busy Rule
-	// Later describes answers that come before the result, or is nil.
+	// Later describes answers that come before the result. It may be nil.
 	Later *Later
-	// AssumesGrabbed reports whether the rule Grabbed is a default.
+	// AssumesGrabbed means that the rule Grabbed is a default.
 	AssumesGrabbed bool
-	// ReadsHeaders reports whether a rule reads a header of the reply.
+	// ReadsHeaders means that a rule reads a header of the reply.
 	ReadsHeaders bool
-	// sure matches replies that prove that nothing was written.
+	// sure matches replies which prove that nothing was written.
 	sure Rule
 
 	fixed  http.Header // headers that are the same in every request
@@ -87,8 +88,8 @@ const (
 	ownGrabbed, ownTaken, ownBusy = "200", "409", "423"
 )
 
-// Plain is the default for a service other than grabsvc. A reply of 503 then does not prove that
-// nothing was written.
+// Plain is the default for a service other than grabsvc. After a reply with status 503, the service
+// may have written something.
 var Plain = func() *Shape {
 	s, err := Spec{}.shape()
 	if err != nil {
@@ -97,7 +98,7 @@ var Plain = func() *Shape {
 	return s
 }()
 
-// Own is the shape of grabsvc, which replies 503 only if nothing was written.
+// Own is the shape of grabsvc, which replies with status 503 only if nothing was written.
 var Own = func() *Shape {
 	s := *Plain
 	s.sure, s.probes = mustRule("503"), "?wait=0"
@@ -127,7 +128,7 @@ func (s *Shape) prepare() {
 func (h Header) varies() bool { return h.Value.Has(grabSlots...) }
 
 // Request returns the parts of the request with which a driver grabs an order. The caller must not
-// change the header, which may be shared.
+// change header, which other requests may share.
 func (s *Shape) Request(order, driver int64) (path, body []byte, header http.Header) {
 	header = s.fixed
 	for _, h := range s.Header {
@@ -145,24 +146,25 @@ func (s *Shape) Request(order, driver int64) (path, body []byte, header http.Hea
 // Fixed returns a copy of the headers that all grabs have in common.
 func (s *Shape) Fixed() http.Header { return s.fixed.Clone() }
 
-// TryOnce returns the query string for a grab that does not wait for the lock, or "".
+// TryOnce returns the query string of a grab that does not wait for the lock, or "" if there is
+// none.
 func (s *Shape) TryOnce() string { return s.probes }
 
-// MaxBody is how many bytes of an answer the program reads. No rule about the body matches a longer
-// one.
+// MaxBody limits how many bytes of an answer the program reads. Rules about the body do not match a
+// longer answer.
 const MaxBody = 16 << 10
 
 // Meaning is the result of a grab according to its reply.
 type Meaning struct {
 	Outcome grab.Outcome
-	// Unsure reports whether the grab may have succeeded although the reply reports a failure.
+	// Unsure means that the grab may have succeeded although the reply reports a failure.
 	Unsure bool
 	Kind   string // kind of the error, if any
 }
 
-// Meaning interprets a reply. If not exactly one rule matches, the grab counts as failed, but it
-// may have succeeded. That is impossible if no rule matches and the status is 4xx or the rule sure
-// matches.
+// Meaning interprets a reply. Unless exactly one rule matches, the grab counts as failed, but may
+// have succeeded. If no rule matches and the status is 4xx, or if the rule sure matches, nothing
+// was written.
 func (s *Shape) Meaning(status int, header http.Header, body []byte) Meaning {
 	kind := fmt.Sprintf("http %d", status)
 	a := &reply{status: status, header: header, body: body, cut: len(body) > MaxBody}
@@ -189,7 +191,7 @@ func (s *Shape) Meaning(status int, header http.Header, body []byte) Meaning {
 	return Meaning{grab.Failed, !refused, kind}
 }
 
-// reading is a rule and the outcome of matching replies.
+// reading is a rule, and the outcome if the rule matches.
 type reading struct {
 	outcome grab.Outcome
 	rule    Rule
@@ -200,14 +202,14 @@ func (s *Shape) Says() Rules {
 	return Rules{s.Grabbed.String(), s.Taken.String(), s.Busy.String()}
 }
 
-// Rules holds the rules of a shape as text.
+// Rules contains the rules of a shape as text.
 type Rules struct {
 	Grabbed string `json:"grabbed"`
 	Taken   string `json:"taken"`
 	Busy    string `json:"busy"`
 }
 
-// shape compiles the part of the spec about grabs.
+// shape compiles the part of the spec that describes grabs.
 func (spec Spec) shape() (*Shape, error) {
 	s := &Shape{IDs: &IDs{}, Method: cmp.Or(spec.Method, http.MethodPost), AssumesGrabbed: spec.Grabbed == ""}
 	body := ownBody
@@ -249,8 +251,8 @@ func (spec Spec) shape() (*Shape, error) {
 	return s, nil
 }
 
-// check returns an error if two of the user's rules contradict each other, or the request lacks the
-// order. Contradicting default rules are removed.
+// check returns an error if two of the user's rules contradict each other, or if the request does
+// not contain the order. It removes default rules that contradict others.
 func (s *Shape) check(spec Spec) error {
 	rules := []struct {
 		key   string
@@ -313,5 +315,5 @@ func (e *FieldError) Error() string { return e.Field + ": " + e.Err.Error() }
 // Unwrap returns Err.
 func (e *FieldError) Unwrap() error { return e.Err }
 
-// DefaultLease is the assumed lease time of a target that does not report one.
+// DefaultLease is the lease time that is assumed if a target does not report one.
 const DefaultLease = 30 * time.Second

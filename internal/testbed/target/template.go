@@ -10,8 +10,8 @@ import (
 	"grablab/internal/catalog"
 )
 
-// Template is a text with placeholders such as {order}. Other braces have no meaning, so JSON needs
-// no escaping.
+// Template is a text with placeholders such as {order}. Other braces stay as they are, so JSON
+// needs no escaping.
 type Template struct {
 	parts []part
 }
@@ -34,7 +34,7 @@ const (
 	lastID     = "last"
 )
 
-// grabSlots lists the placeholders in a request for a grab.
+// grabSlots lists the placeholders for a request that grabs an order.
 var grabSlots = []string{orderID, orderUUID, driverID, driverUUID, driverName}
 
 // Values maps placeholders to their values.
@@ -94,7 +94,7 @@ func (t Template) Fill(v Values) string {
 	}))
 }
 
-// grab appends the text for one driver's grab of an order to b.
+// grab appends the text for a driver's grab of an order to b.
 func (t Template) grab(b []byte, order, driver int64, ids *IDs) []byte {
 	return t.append(b, func(b []byte, name string) []byte {
 		switch name {

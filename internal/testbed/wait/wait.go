@@ -1,4 +1,4 @@
-// Package wait sleeps and polls until a condition is true or a context ends.
+// Package wait provides functions that sleep, or poll until a condition is true.
 package wait
 
 import (
@@ -18,7 +18,7 @@ func For(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// IsOver reports whether a channel without values is closed.
+// IsOver reports whether a channel is closed. No values may be sent on the channel.
 func IsOver(c <-chan struct{}) bool {
 	select {
 	case <-c:
@@ -28,8 +28,8 @@ func IsOver(c <-chan struct{}) bool {
 	}
 }
 
-// Until calls condition at intervals until it returns true or an error, or the time within is over.
-// It returns the last result. The error comes from condition, or is the cause of ctx.
+// Until calls condition at intervals, until it returns true or an error, or the time within is
+// over. It returns the last result. The error comes from condition, or is the cause of ctx.
 func Until(ctx context.Context, interval, within time.Duration, condition func() (bool, error)) (bool, error) {
 	for end := time.Now().Add(within); ; {
 		ok, err := condition()

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// link is a client's connection through the proxy, with a connection to the server.
+// link is a client's connection to the proxy, together with a connection to the server.
 type link struct {
 	proxy  *Proxy
 	number uint64
@@ -42,7 +42,7 @@ func (l *link) reset() {
 	}
 }
 
-// connect connects to the server. It returns false if that fails or the link has ended.
+// connect connects to the server. It returns false if this fails or the link has ended.
 func (l *link) connect() bool {
 	server, err := l.proxy.cfg.Dial(l.ctx)
 	l.mu.Lock()
@@ -88,7 +88,7 @@ func (l *link) close() {
 	_ = l.server.Close()
 }
 
-// abandon tells the waiting taps that no more replies will come.
+// abandon tells the taps that wait for replies that no more will come.
 func (l *link) abandon() {
 	for _, r := range l.session.abandon() {
 		if r.tap != nil {
@@ -97,7 +97,7 @@ func (l *link) abandon() {
 	}
 }
 
-// tapped is a request on its way through a tap.
+// tapped is a request that a tap is handling.
 type tapped struct {
 	sent      chan struct{} // closes when the tap calls send
 	replied   chan error    // takes the result of send
@@ -107,7 +107,7 @@ type tapped struct {
 	replyOnce sync.Once
 }
 
-// reply makes send return err. Only the first call counts.
+// reply makes send return err. Only the first call has an effect.
 func (t *tapped) reply(err error) { t.replyOnce.Do(func() { t.replied <- err }) }
 
 // isSent reports whether the tap has called send.
@@ -151,8 +151,8 @@ func fateOf(err error) fate {
 	return fateCut
 }
 
-// send decides what happens to a request before any of it is sent. flush sends the data before it,
-// and present reports whether the client is still connected.
+// send decides what happens to a request before any of it is sent. flush sends the data before the
+// request, and present reports whether the client is still connected.
 func (l *link) send(m message, flush func() error, present func() bool) (fate, error) {
 	tap := l.proxy.tap.Load()
 	if tap != nil && m.kind == asks {
@@ -172,7 +172,7 @@ func (l *link) send(m message, flush func() error, present func() bool) (fate, e
 	return fatePass, nil
 }
 
-// awaitSend waits until the tap calls send, or returns the tap's error. It also returns when the
+// awaitSend waits until the tap calls send, or returns the tap's error. It also returns if the
 // client disconnects, so that the server notices at once.
 func (l *link) awaitSend(t *tapped, present func() bool) (sent bool, err error) {
 	const interval = 10 * time.Millisecond
@@ -230,7 +230,7 @@ type carrier struct {
 // window is the size of a carrier's buffer.
 const window = 64 << 10
 
-// run copies bytes to the end of the stream.
+// run copies data to the end of the stream.
 func (c *carrier) run() {
 	if c.buf == nil {
 		c.buf = make([]byte, window)
@@ -254,8 +254,8 @@ func (c *carrier) run() {
 	c.end(err)
 }
 
-// forward sends as much of the received data as possible. It returns false when nothing more needs
-// to be sent.
+// forward sends as much of the received data as possible. It returns false if there is no more to
+// send.
 func (c *carrier) forward() bool {
 	for c.r < c.w && !c.plain.Load() {
 		full := c.r == 0 && c.w == len(c.buf)
@@ -317,8 +317,8 @@ func (c *carrier) flush() error {
 	return err
 }
 
-// present reports whether the sender is still connected. It has to read for a millisecond, and
-// keeps what arrives.
+// present reports whether the sender is still connected. To find out, it reads for a millisecond,
+// and keeps the data that arrives.
 func (c *carrier) present() bool {
 	if c.w == len(c.buf) {
 		return true
@@ -330,7 +330,7 @@ func (c *carrier) present() bool {
 	return err == nil || errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// giveUp stops reading messages and only copies bytes. If err is a refusal, giveUp tells the
+// giveUp stops reading messages and then only copies data. If err is a refusal, it tells the
 // client, ends the link and returns false.
 func (c *carrier) giveUp(err error) bool {
 	c.noteUnreadable(err)
@@ -353,7 +353,7 @@ func (c *carrier) drain() {
 	_ = c.to.Close()
 }
 
-// end ends the stream to the receiver, and resets the link if the stream ended with an error.
+// end ends the stream to the receiver. If the stream ended with an error, it resets the link.
 func (c *carrier) end(err error) {
 	c.r = c.w
 	if c.flush() != nil || err != nil && !errors.Is(err, io.EOF) {

@@ -20,8 +20,8 @@ const (
 	clientQueryAttrs   = 1 << 27 // attributes may precede a statement
 	clientProgress     = 1 << 29 // MariaDB: progress reports that look like error packets
 
-	// unreadable lists capabilities that would hide statements from the proxy, which therefore
-	// removes them from the greeting.
+	// unreadable lists capabilities that would hide statements. The proxy removes them from the
+	// server's greeting.
 	unreadable = clientCompress | clientSSL | clientOptionalMeta | clientZstd
 )
 
@@ -41,14 +41,14 @@ const (
 	comBulkExecute = 0xfa
 )
 
-// commands maps other readable commands to their names.
+// commands maps other commands that the proxy can read to their names.
 var commands = map[byte]string{
 	0x02: "USE", comFieldList: "FIELDS", 0x05: "CREATE DB", 0x06: "DROP DB", 0x07: "REFRESH", 0x08: "SHUTDOWN",
 	comStatistics: "STATISTICS", comProcessInfo: "PROCESSES", 0x0c: "KILL", 0x0d: "DEBUG", 0x0e: "PING",
 	comChangeUser: "CHANGE USER", 0x1a: "RESET STATEMENT", 0x1b: "SET OPTION", comFetch: "FETCH", 0x1f: "RESET",
 }
 
-// mysqlSession is the common state of both directions of a MySQL connection.
+// mysqlSession is the state that both directions of a MySQL connection share.
 type mysqlSession struct {
 	offered  atomic.Uint32 // capabilities in the server's greeting, including those that the proxy removes
 	loggedIn atomic.Bool   // whether the client has sent its login packet
@@ -78,7 +78,7 @@ type packets struct {
 
 var errMySQL = errors.New("not the MySQL protocol")
 
-// packet is a packet that has arrived at least in part.
+// packet is a packet of which at least a part has arrived.
 type packet struct {
 	seq       byte
 	size      int
@@ -86,8 +86,8 @@ type packet struct {
 	continues bool   // whether the packet continues the previous one
 }
 
-// next returns the packet at the beginning of data. ok is false until the first want bytes of its
-// payload have arrived.
+// next returns the packet at the beginning of data. ok is false until the first want bytes of the
+// packet's payload have arrived.
 func (p *packets) next(data []byte, want int) (k packet, ok bool) {
 	if len(data) < headerSize {
 		return k, false
@@ -98,22 +98,22 @@ func (p *packets) next(data []byte, want int) (k packet, ok bool) {
 	return k, p.continued || len(k.payload) >= min(want, k.size)
 }
 
-// take consumes the part of the packet that is in data, and returns its length.
+// take consumes the part of the packet that is in data, and returns the length of this part.
 func (p *packets) take(k packet) int {
 	p.rest = k.size - len(k.payload)
 	p.continued = k.size == maxPacket
 	return headerSize + len(k.payload)
 }
 
-// skip consumes the rest of a packet that take has not consumed completely.
+// skip consumes the rest of a packet that take has consumed only in part.
 func (p *packets) skip(data []byte) int {
 	n := min(p.rest, len(data))
 	p.rest -= n
 	return n
 }
 
-// mysqlRequests finds the commands in a client's stream. It reads a command once its packet, or as
-// much as fits into the buffer, has arrived.
+// mysqlRequests finds the commands in a client's stream. It reads a command as soon as its packet
+// has arrived or the buffer is full.
 type mysqlRequests struct {
 	*session
 	packets
@@ -172,8 +172,8 @@ func (s *mysqlRequests) login(k packet) error {
 	return nil
 }
 
-// refuseTLS returns a refusal, with a MySQL error packet, for a client that begins TLS although the
-// proxy did not offer it.
+// refuseTLS returns a refusal for a client that begins TLS although the proxy did not offer TLS.
+// The client gets a MySQL error.
 func refuseTLS(seq byte) *refusal {
 	const why = "the client insists on TLS, and the proxy cannot read statements through TLS: connect without it (sslMode=DISABLED, ssl-mode=DISABLED, tls=false)"
 	payload := append([]byte{0xff}, binary.LittleEndian.AppendUint16(nil, 2026)...) // CR_SSL_CONNECTION_ERROR
@@ -181,7 +181,7 @@ func refuseTLS(seq byte) *refusal {
 	return &refusal{why, append([]byte{byte(len(payload)), byte(len(payload) >> 8), 0, seq}, payload...)}
 }
 
-// command returns the request in a command packet.
+// command returns the request that a command packet contains.
 func (s *mysqlRequests) command(payload []byte) (m message, err error) {
 	if len(payload) == 0 {
 		return m, fmt.Errorf("%w: a command packet is empty", errMySQL)
@@ -217,7 +217,7 @@ func (s *mysqlRequests) command(payload []byte) (m message, err error) {
 // errAttributes means that the query attributes of a statement cannot be read.
 var errAttributes = fmt.Errorf("%w: the query attributes of a statement cannot be read", errMySQL)
 
-// skipAttributes returns the statement after the attributes in a COM_QUERY packet.
+// skipAttributes returns the statement that follows the attributes in a COM_QUERY packet.
 func skipAttributes(p []byte) (statement []byte, err error) {
 	count, size := lengthIn(p)
 	sets, more := lengthIn(p[min(size, len(p)):])
@@ -260,7 +260,7 @@ func skipAttributes(p []byte) (statement []byte, err error) {
 // maxAttributes is the largest number of attributes that the proxy can read.
 const maxAttributes = 1 << 16
 
-// valueSize returns the size of the binary value at the beginning of p.
+// valueSize returns the size of the binary value with which p begins.
 func valueSize(kind byte, p []byte) (size uint64, ok bool) {
 	switch kind {
 	case 0x06: // NULL
@@ -288,7 +288,7 @@ func valueSize(kind byte, p []byte) (size uint64, ok bool) {
 	return n + uint64(prefix), prefix > 0 && n <= uint64(len(p))
 }
 
-// statement returns the name of a prepared statement, whose number is at the beginning of payload.
+// statement returns the name of a prepared statement. payload begins with the statement's number.
 func (s *mysqlSession) statement(payload []byte) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -305,7 +305,7 @@ func (s *mysqlSession) statement(payload []byte) string {
 	return "EXECUTE"
 }
 
-// state says what the server's next packet contains.
+// state tells what the server's next packet contains.
 type state int
 
 const (
@@ -371,7 +371,8 @@ const (
 	isError  = 0xff
 )
 
-// packet reads a packet. If it begins a reply, packet returns the message for it.
+// packet reads a packet. If a reply begins with the packet, packet returns the message for this
+// reply.
 func (s *mysqlReplies) packet(k packet) (m message, err error) {
 	p := k.payload[:min(len(k.payload), errorBytes)]
 	if len(p) == 0 && s.state != rows {
@@ -488,12 +489,12 @@ func (s *mysqlReplies) result(k packet) error {
 	return nil
 }
 
-// progress reports whether an error packet is really a progress report of MariaDB.
+// progress reports whether an error packet is in fact a progress report of MariaDB.
 func (s *mysqlReplies) progress(p []byte) bool {
 	return len(p) >= 3 && p[1] == 0xff && p[2] == 0xff && s.mysql.caps.Load()&clientProgress != 0
 }
 
-// deprecatesEOF reports whether there is no EOF packet after column definitions.
+// deprecatesEOF reports whether column definitions are not followed by an EOF packet.
 func (s *mysqlReplies) deprecatesEOF() bool { return s.mysql.caps.Load()&clientDeprecateEOF != 0 }
 
 // afterColumns sets the state after a column definition.
@@ -521,7 +522,7 @@ func (s *mysqlReplies) endColumns(status uint16) {
 	}
 }
 
-// nextColumns prepares for more definitions of a prepared statement.
+// nextColumns prepares for further definitions of a prepared statement.
 func (s *mysqlReplies) nextColumns() {
 	for len(s.then) > 0 {
 		s.columns, s.then = s.then[0], s.then[1:]
@@ -568,7 +569,7 @@ func status(p []byte) uint16 {
 	return binary.LittleEndian.Uint16(p[3:])
 }
 
-// okStatus returns the status in an OK packet, after two numbers.
+// okStatus returns the status in an OK packet, which follows two numbers.
 func okStatus(p []byte) uint16 {
 	at := 1
 	for range 2 {
@@ -581,8 +582,8 @@ func okStatus(p []byte) uint16 {
 	return binary.LittleEndian.Uint16(p[at:])
 }
 
-// lengthIn returns the length-encoded number at the beginning of p and its size. The size is 0 if
-// there is none.
+// lengthIn returns the length-encoded number with which p begins, and its size. The size is 0 if
+// there is no number.
 func lengthIn(p []byte) (n uint64, size int) {
 	if len(p) == 0 {
 		return 0, 0
@@ -608,7 +609,7 @@ func lengthIn(p []byte) (n uint64, size int) {
 	return n, 1 + size
 }
 
-// errorIn returns the error in an error packet.
+// errorIn returns the error that an error packet contains.
 func errorIn(p []byte) *ReplyError {
 	if len(p) < 3 {
 		return &ReplyError{"error"}

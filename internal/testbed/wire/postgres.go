@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// Numbers that a PostgreSQL client sends in its first message.
+// Codes with which a PostgreSQL client may begin its first message.
 const (
 	postgresVersion = 3 // the upper half of a version number
 	postgresCancel  = 80877102
@@ -38,7 +38,7 @@ func scanPostgres(s *session) (up, down scanner) {
 	return &postgresRequests{session: s, statements: map[string]string{}, portals: map[string]string{}}, &postgresReplies{session: s}
 }
 
-// postgresMessage is a message of which at least the header has arrived.
+// postgresMessage is a message whose header has arrived.
 type postgresMessage struct {
 	kind byte
 	size int    // bytes of the body
@@ -65,9 +65,9 @@ func postgresMessageIn(data []byte, kinds string) (k postgresMessage, ok bool, e
 	return k, true, nil
 }
 
-// postgresRequests finds the requests of a client. A request is either a simple query or the
-// messages of the extended protocol up to a Sync or a Flush. Before that, the server need not
-// answer, so the proxy waits for the whole request.
+// postgresRequests finds the requests of a client. A request is a simple query, or several messages
+// that end with a Sync or a Flush. The proxy waits for the whole request, because the server may
+// not answer before that.
 type postgresRequests struct {
 	*session
 	loggedIn            bool              // whether the client has sent its startup message
@@ -112,7 +112,7 @@ func (s *postgresRequests) scan(data []byte, full bool) (n int, m message, err e
 	}
 }
 
-// logIn reads a message without a type, which is the startup message or a question before it.
+// logIn reads a message without a type, which is either the startup message or a request before it.
 func (s *postgresRequests) logIn(data []byte) (n int, err error) {
 	if data[0] == tlsHandshake {
 		return 0, fmt.Errorf("%w: the client begins TLS: connect with sslmode=disable", errPostgres)
@@ -136,8 +136,8 @@ func (s *postgresRequests) logIn(data []byte) (n int, err error) {
 	return size, nil
 }
 
-// request returns the request that consists of s.messages. last is the type of the message that
-// ends the request.
+// request combines s.messages into one request. last is the type of the message that ends the
+// request.
 func (s *postgresRequests) request(last byte) (m message) {
 	var names []string
 	var prepared string
@@ -175,7 +175,7 @@ func (s *postgresRequests) request(last byte) (m message) {
 	return m
 }
 
-// cutString returns the text before the first zero byte, and what follows it.
+// cutString returns the text before the first zero byte, and the data after it.
 func cutString(data []byte) (text, rest []byte) {
 	text, rest, _ = bytes.Cut(data, []byte{0})
 	return text, rest
@@ -213,8 +213,8 @@ func (s *postgresReplies) scan(data []byte, full bool) (n int, m message, err er
 	return postgresHeader + len(k.body), m, nil
 }
 
-// reply reads a message. If a reply begins with it, reply returns the message for that reply. The
-// proxy does not hold the messages that only describe the result to come.
+// reply reads a message. If a reply begins with this message, reply returns the message for the
+// proxy. Messages that only describe a later result do not count.
 func (s *postgresReplies) reply(k postgresMessage) (m message, err error) {
 	switch {
 	case !s.ready:

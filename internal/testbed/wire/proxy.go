@@ -15,17 +15,16 @@ import (
 type Config struct {
 	Server   string // name of the server in events
 	Protocol Protocol
-	// Pipe, if not nil, copies the bytes of each connection instead of Protocol, until both
+	// Pipe, if not nil, copies the data of each connection instead of Protocol, until both
 	// directions have ended. ctx ends when the proxy resets the connection.
 	Pipe func(ctx context.Context, client, server net.Conn)
-	// Dial connects to the server. If it fails, the client's connection is reset.
+	// Dial connects to the server. If it fails, the proxy resets the client's connection.
 	Dial func(ctx context.Context) (net.Conn, error)
 	Say  func(text string) // takes messages for the user; nil discards them
 }
 
-// Proxy listens on a port of the loopback interface and forwards connections to one server. Its
-// methods are safe for concurrent use, except that only one of Refuse, Reopen and Close may run at
-// a time.
+// Proxy listens on a port of the loopback interface and forwards connections to one server. It is
+// safe for concurrent use, but only one of Refuse, Reopen and Close may run at a time.
 type Proxy struct {
 	cfg        Config
 	addr       string
@@ -48,7 +47,7 @@ func Listen(cfg Config) (*Proxy, error) {
 	return p, p.Reopen()
 }
 
-// listenTimeout is how long Reopen retries while the port of the previous listener is still in use.
+// listenTimeout is how long Reopen retries if the port of the previous listener is still in use.
 const listenTimeout = 2 * time.Second
 
 // Reopen makes the proxy accept connections again after Refuse.
@@ -72,15 +71,15 @@ func (p *Proxy) Addr() string { return p.addr }
 // Server returns the server's name in events.
 func (p *Proxy) Server() string { return p.cfg.Server }
 
-// Unreadable explains why the first connection that the proxy could not read is unreadable. It
-// returns "" if all were readable.
+// Unreadable explains why the proxy could not read one of the connections. It returns "" if it
+// could read all of them.
 func (p *Proxy) Unreadable() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.unread
 }
 
-// Use makes later requests pass through the tap t, or through none if t is nil.
+// Use makes later requests pass through the tap t. A nil tap does nothing.
 func (p *Proxy) Use(t Tap) {
 	if t == nil {
 		p.tap.Store(nil)
@@ -92,7 +91,7 @@ func (p *Proxy) Use(t Tap) {
 // HangUp resets all connections, but accepts new ones.
 func (p *Proxy) HangUp() { p.HangUpThen(func() {}) }
 
-// HangUpThen resets all connections, and calls then before any new connection begins.
+// HangUpThen resets all connections. It calls then before any new connection can begin.
 func (p *Proxy) HangUpThen(then func()) {
 	p.mu.Lock()
 	links := slices.Collect(maps.Keys(p.links))
@@ -143,7 +142,7 @@ func (p *Proxy) serve(client net.Conn) {
 	}()
 }
 
-// noteUnreadable records why the link cannot be read, and tells the user.
+// noteUnreadable records why the proxy cannot read the link, and tells the user.
 func (l *link) noteUnreadable(err error) {
 	why := fmt.Sprintf("connection %d to %s: %v", l.number, l.proxy.cfg.Server, err)
 	l.proxy.mu.Lock()
@@ -154,7 +153,7 @@ func (l *link) noteUnreadable(err error) {
 	l.proxy.cfg.Say(why)
 }
 
-// Reset closes a connection with a RST. Data that was not sent yet is lost.
+// Reset closes a connection with a RST. Unsent data is lost.
 func Reset(conn net.Conn) {
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0)

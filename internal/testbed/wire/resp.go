@@ -18,7 +18,8 @@ func scanRESP(s *session) (up, down scanner) {
 	return &respRequests{session: s}, &respReplies{session: s}
 }
 
-// values counts the RESP values that have not arrived completely. Elements of an array count too.
+// values counts the RESP values that have not arrived completely. The elements of an array count
+// too.
 type values struct {
 	left   int  // values that have not begun
 	skip   int  // remaining bytes of a string and its line end
@@ -27,7 +28,7 @@ type values struct {
 
 var errRESP = errors.New("not the Redis protocol")
 
-// take consumes lines and parts of strings, up to the end of the last value.
+// take consumes lines and parts of strings, but not beyond the end of the last value.
 func (v *values) take(data []byte) (n int, err error) {
 	for v.left > 0 || v.skip > 0 {
 		if v.skip > 0 {
@@ -87,7 +88,7 @@ func (v *values) open(line []byte) error {
 	return nil
 }
 
-// maxSize limits sizes, so that their sums cannot overflow.
+// maxSize limits sizes, so that their sum cannot overflow.
 const maxSize = 1 << 40
 
 // sizeIn returns the number after the first byte of a line.
@@ -110,8 +111,8 @@ func sizeIn(line []byte) (n int, ok bool) {
 	return n, len(digits) > 0
 }
 
-// respRequests finds the commands in a client's stream. It reads a command once it has arrived
-// completely, or as much of it as fits into the buffer.
+// respRequests finds the commands in a client's stream. It reads a command as soon as it has
+// arrived or the buffer is full.
 type respRequests struct {
 	*session
 	values
@@ -149,11 +150,11 @@ func (s *respRequests) scan(data []byte, full bool) (n int, m message, err error
 
 var errNoEnd = fmt.Errorf("%w: a line is longer than 64 KB", errRESP)
 
-// arrayText and inlineText name a command that is an array or a line of words.
+// arrayText and inlineText name a command, which is either an array or a line of words.
 func arrayText(raw []byte) string  { return commandText(argsIn(raw)) }
 func inlineText(raw []byte) string { return commandText(bytes.Fields(raw)) }
 
-// inline reads a command that is a line of words.
+// inline reads a command that consists of a line of words.
 func (s *respRequests) inline(data []byte, full bool) (n int, m message, err error) {
 	if c := data[0]; c < ' ' && c != '\r' && c != '\n' && c != '\t' || c >= 0x7f {
 		if c == tlsHandshake {
@@ -180,8 +181,8 @@ func (s *respRequests) inline(data []byte, full bool) (n int, m message, err err
 // tlsHandshake is the first byte of a TLS connection.
 const tlsHandshake = 0x16
 
-// command finds out how many replies a command gets. It returns an error if replies cannot be
-// matched to requests after the command.
+// command finds out how many replies a command gets. It returns an error if the proxy could not
+// match later replies to requests.
 func (s *respRequests) command(name, arg []byte, count int) (m message, err error) {
 	m.kind = asks
 	is := func(word string) bool { return bytes.EqualFold(name, []byte(word)) }
@@ -212,8 +213,8 @@ func countIn(data []byte) int {
 	return n
 }
 
-// argIn returns the argument at the beginning of data and the rest, or nil if the argument is
-// incomplete.
+// argIn returns the argument at the beginning of data and the data after it. arg is nil if the
+// argument is incomplete.
 func argIn(data []byte) (arg, rest []byte) {
 	if len(data) == 0 || data[0] != '$' {
 		return nil, nil
@@ -240,10 +241,10 @@ func firstArgs(data []byte) (first, second []byte) {
 	return first, second
 }
 
-// maxArgs is how many arguments can affect the name of a command.
+// maxArgs is how many arguments of a command can affect its name.
 const maxArgs = 16
 
-// argsIn returns at most maxArgs arguments of a command, as far as they have arrived.
+// argsIn returns up to maxArgs arguments of a command. It omits those that have not arrived yet.
 func argsIn(data []byte) (args [][]byte) {
 	for rest := behindLine(data); len(args) < maxArgs; {
 		var arg []byte
@@ -255,11 +256,11 @@ func argsIn(data []byte) (args [][]byte) {
 	return args
 }
 
-// respReplies finds the replies in a server's stream, which may also contain push messages.
+// respReplies finds the replies in a server's stream. The stream may also contain push messages.
 type respReplies struct {
 	*session
 	values
-	// subscribed is true after a subscription. In RESP2, an array may then be a message rather than
+	// subscribed is true after a subscription. In RESP2, an array may then be a message instead of
 	// a reply.
 	subscribed bool
 }
@@ -288,8 +289,8 @@ func (s *respReplies) scan(data []byte, full bool) (n int, m message, err error)
 	return n, m, err
 }
 
-// begin returns the reply at the beginning of data, or no message if there is none. known is false
-// if it needs more data.
+// begin returns the reply at the beginning of data, or no message if there is no reply. known is
+// false if more data is needed to decide.
 func (s *respReplies) begin(data []byte, end int) (m message, known bool) {
 	first, waits := s.first()
 	if data[0] == '>' || data[0] == '*' && (s.subscribed || first.kind != plainCommand) {
@@ -320,8 +321,8 @@ func (s *respReplies) begin(data []byte, end int) (m message, known bool) {
 	return m, true
 }
 
-// kindOf returns the kind of a push message: the first element of an array in lower case, or "".
-// known is false if it has not arrived yet.
+// kindOf returns the kind of a push message, which is the first element of an array in lower case.
+// kind is "" for anything else, and known is false if more data is needed.
 func kindOf(data []byte) (kind string, known bool) {
 	line, rest, ok := bytes.Cut(data, []byte("\n"))
 	if !ok {

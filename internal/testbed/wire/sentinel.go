@@ -10,15 +10,16 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 )
 
-// SentinelMaster is the name of the only master that these Sentinels know. It is the one in Redis's
-// own sentinel.conf.
+// SentinelMaster is the name of the only master that these Sentinels know. It is the same as in the
+// sentinel.conf of Redis.
 const SentinelMaster = "mymaster"
 
-// sentinelCount is the number of Sentinels. Some clients reject a Sentinel that knows no other.
+// sentinelCount is the number of Sentinels. It is above 1, because some clients reject a Sentinel
+// that knows no others.
 const sentinelCount = 3
 
-// Sentinels imitate Redis Sentinels that always name the address of a Proxy. They list no replicas,
-// because clients could use one to bypass the proxy.
+// Sentinels imitate Redis Sentinels, but always return the address of a Proxy. They list no
+// replicas, because clients could bypass the proxy with them.
 type Sentinels struct {
 	host, port string // address of the master
 	say        func(text string)
@@ -26,7 +27,8 @@ type Sentinels struct {
 	misnamed   sync.Once
 }
 
-// ListenSentinels starts Sentinels that name this master. The caller must close them.
+// ListenSentinels starts Sentinels that return the address of this master. The caller must close
+// them.
 func ListenSentinels(master string, say func(text string)) (s *Sentinels, err error) {
 	s = &Sentinels{say: say}
 	if s.host, s.port, err = net.SplitHostPort(master); err != nil {
@@ -48,7 +50,7 @@ func ListenSentinels(master string, say func(text string)) (s *Sentinels, err er
 	return s, nil
 }
 
-// Addr returns the address of the first Sentinel, which names the others.
+// Addr returns the address of the first Sentinel. It knows the addresses of the others.
 func (s *Sentinels) Addr() string { return s.servers[0].Addr().String() }
 
 // Close stops the Sentinels and closes their connections.
@@ -65,7 +67,7 @@ type sentinelConn struct {
 	number int
 }
 
-// answer replies to a command. It returns false if the Sentinels do not know it.
+// answer replies to a command. It returns false if the Sentinels do not support the command.
 func (c sentinelConn) answer(command string, args []string) bool {
 	arg := func(i int) string {
 		if i < len(args) {
@@ -188,7 +190,7 @@ func (c sentinelConn) sentinel(sub, name string) {
 	}
 }
 
-// sentinelID returns the id of a Sentinel, as long as a Redis run id.
+// sentinelID returns the id of a Sentinel, which has the length of a Redis run id.
 func sentinelID(number int) string { return fmt.Sprintf("%040x", number+1) }
 
 func (c sentinelConn) master() {
@@ -198,8 +200,8 @@ func (c sentinelConn) master() {
 		"num-slaves", "0", "num-other-sentinels", strconv.Itoa(sentinelCount-1), "quorum", "2", "failover-timeout", "180000", "parallel-syncs", "1")
 }
 
-// channels returns the subscribed channels and patterns of the connection, each preceded by its
-// command.
+// channels returns the channels and patterns to which the connection has subscribed. Each is
+// preceded by the command for it.
 func (c sentinelConn) channels() map[string]bool {
 	if c.Ctx == nil {
 		c.Ctx = map[string]bool{}
@@ -244,7 +246,7 @@ func (c sentinelConn) unknownSubcommand(name string) {
 	c.WriteError(fmt.Sprintf("ERR unknown subcommand '%s'", short([]byte(name))))
 }
 
-// fields writes a map from alternating names and values.
+// fields writes a map. pairs contains names and values in turn.
 func (c sentinelConn) fields(pairs ...string) {
 	c.WriteMapLen(len(pairs) / 2)
 	for _, text := range pairs {

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// session is the common state of both directions of a connection.
+// session is the state that both directions of a connection share.
 type session struct {
 	mu      sync.Mutex
 	pending []request // requests without a reply, the oldest first
@@ -28,7 +28,7 @@ func (s *session) push(r request) {
 	s.pending = append(s.pending, r)
 }
 
-// first returns the oldest waiting request, and false if there is none.
+// first returns the oldest waiting request, or false if there is none.
 func (s *session) first() (r request, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -38,7 +38,7 @@ func (s *session) first() (r request, ok bool) {
 	return s.pending[s.head], true
 }
 
-// pop removes and returns the oldest waiting request, and returns false if there is none.
+// pop removes and returns the oldest waiting request. It returns false if there is none.
 func (s *session) pop() (r request, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -49,7 +49,7 @@ func (s *session) pop() (r request, ok bool) {
 	return s.pending[s.head-1], true
 }
 
-// confirm counts a confirmation of the oldest request, and reports whether it was the last.
+// confirm counts a confirmation of the oldest request. It reports whether it was the last one.
 func (s *session) confirm() (last bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 // longest limits the length of a shortened text in bytes.
 const longest = 80
 
-// short returns b as valid UTF-8 without control characters, cut at 80 bytes.
+// short returns b as valid UTF-8 without control characters, shortened to 80 bytes.
 func short(b []byte) string {
 	for i, c := range b {
 		if c < ' ' || c == 0x7f || i == longest {
@@ -22,16 +22,17 @@ func short(b []byte) string {
 	return strings.ToValidUTF8(string(b), "?")
 }
 
-// setOptions lists the options of SET in the name of the command.
+// setOptions lists the options of SET that are part of a command's name.
 var setOptions = []string{"NX", "XX", "PX", "EX", "PXAT", "EXAT", "GET", "KEEPTTL"}
 
 // withSubcommand lists the commands with a subcommand before the key.
 var withSubcommand = []string{"CLIENT", "CONFIG", "SCRIPT", "COMMAND", "CLUSTER", "SENTINEL", "FUNCTION", "ACL"}
 
-// withoutKey lists the commands whose arguments are not keys, and may be secret.
+// withoutKey lists the commands whose arguments are not keys. Some of these arguments are secret.
 var withoutKey = []string{"AUTH", "HELLO", "ECHO", "PING", "EXEC", "MULTI"}
 
-// commandText names a Redis command by its verb and first key. For SET, it adds the options.
+// commandText returns a name for a Redis command, which consists of its verb and first key. For
+// SET, it includes the options.
 func commandText(args [][]byte) string {
 	if len(args) == 0 {
 		return "?"
@@ -58,7 +59,7 @@ func commandText(args [][]byte) string {
 	return strings.Join(words, " ")
 }
 
-// scriptName returns the name of a function, or the beginning of a script's SHA-1.
+// scriptName returns the name of a function, or the first digits of a script's SHA-1.
 func scriptName(command string, arg []byte) string {
 	if !strings.HasPrefix(command, "EVAL") {
 		return short(arg)
@@ -69,16 +70,16 @@ func scriptName(command string, arg []byte) string {
 	return strings.ToLower(short(arg[:min(len(arg), 7)]))
 }
 
-// Joint separates the names of several statements in one request.
+// Joint separates the names of the statements in one request.
 const Joint = " + "
 
-// maxStatements limits how many statements in one request are named.
+// maxStatements limits how many statements of one request have names.
 const maxStatements = 16
 
-// EmptyStatement is the name of a request with only comments.
+// EmptyStatement is the name of a request that contains only comments.
 const EmptyStatement = "EMPTY"
 
-// statementText names each SQL statement in a request by its verb and first table.
+// statementText names each SQL statement in a request after its verb and first table.
 func statementText(sql []byte) string {
 	var names []string
 	for len(names) < maxStatements {
@@ -97,7 +98,7 @@ func statementText(sql []byte) string {
 	return strings.Join(names, Joint)
 }
 
-// statementName names a statement by its first words and signs.
+// statementName returns a name for a statement, given its first words and signs.
 func statementName(words []string) string {
 	for len(words) > 1 && words[0] == "(" {
 		words = words[1:]
@@ -145,10 +146,10 @@ func statementName(words []string) string {
 	return verb + " " + table
 }
 
-// ForUpdate is the end of the text of a SELECT that locks rows.
+// ForUpdate is the end of the name of a SELECT that locks rows.
 const ForUpdate = " FOR UPDATE"
 
-// DoBlock is the text of a block of code that PostgreSQL executes.
+// DoBlock is the name of a block of code that PostgreSQL executes.
 const DoBlock = "DO BLOCK"
 
 // locksRows reports whether the words of a SELECT contain FOR UPDATE or FOR NO KEY UPDATE.
@@ -157,8 +158,8 @@ func locksRows(words []string) bool {
 	return strings.Contains(text, ForUpdate) || strings.Contains(text, " FOR NO KEY UPDATE")
 }
 
-// mainStatement returns the part of a WITH that gives the request its name: the first part that
-// writes, or else the statement at the end. It returns nil if the words do not reach that far.
+// mainStatement returns the part of a WITH after which the request is named. It is the first part
+// that writes, or else the last statement. It returns nil if words does not contain that part.
 func mainStatement(words []string) []string {
 	depth := 0
 	for i, w := range words {
@@ -176,11 +177,11 @@ func mainStatement(words []string) []string {
 	return nil
 }
 
-// systemSchemas lists the schemas whose tables all have the same name in texts.
+// systemSchemas lists schemas whose tables all have the same name in texts.
 var systemSchemas = []string{"information_schema", "performance_schema", "mysql", "sys", "pg_catalog"}
 
-// after returns the table after the given word. If the word is empty, it returns the first table,
-// and skips words such as IGNORE.
+// after returns the table that follows word. If word is empty, it returns the first table. It skips
+// words such as IGNORE.
 func after(words []string, word string) string {
 	for i, w := range words {
 		switch {
@@ -201,8 +202,8 @@ func after(words []string, word string) string {
 // maxWords limits the words of a statement.
 const maxWords = 64
 
-// nextStatement returns the first words and signs of a statement without comments. rest follows the
-// semicolon, or is nil if there is none.
+// nextStatement returns the first words and signs of a statement, without comments. rest is what
+// follows the semicolon, or nil if there is none.
 func nextStatement(sql []byte) (words []string, rest []byte) {
 	for {
 		sql = bytes.TrimLeft(sql, " \t\r\n")
@@ -249,7 +250,7 @@ func nextStatement(sql []byte) (words []string, rest []byte) {
 // dollarQuote matches the beginning of a string that PostgreSQL quotes with dollars.
 var dollarQuote = regexp.MustCompile(`^\$([A-Za-z_][A-Za-z0-9_]*)?\$`)
 
-// wordLen returns the length of the word at the beginning of sql, parts of which may be quoted.
+// wordLen returns the length of the word at the beginning of sql. Parts of the word may be quoted.
 func wordLen(sql []byte) int {
 	for i := 0; i < len(sql); i++ {
 		switch c := sql[i]; {
@@ -276,5 +277,5 @@ func quotedLen(sql []byte) int {
 	return len(sql)
 }
 
-// isSign reports whether a byte can neither be in a name nor in a number.
+// isSign reports whether a byte can be part of neither a name nor a number.
 func isSign(b byte) bool { return strings.IndexByte(" \t\r\n;,()=+-*/<>!?'#|&%", b) >= 0 }

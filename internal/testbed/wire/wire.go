@@ -40,8 +40,8 @@ type Event struct {
 // the connection waits until the tap allows the request to pass.
 type Tap func(ctx context.Context, e Event, send func(context.Context) error) error
 
-// ErrDropped makes the proxy discard a request, or the reply if the request was already sent. The
-// client then waits in vain, because later data in that direction is discarded too.
+// ErrDropped makes the proxy discard a request, or its reply if the request was already sent. The
+// client gets no answer, because the proxy also discards all later data in that direction.
 var ErrDropped = errors.New("wire: dropped")
 
 // ErrGone means that the connection ended without a reply.
@@ -65,7 +65,7 @@ var (
 
 // scanner finds the messages in one direction of a connection.
 type scanner interface {
-	// scan consumes n bytes of data, at most to the end of a message, and returns the message that
+	// scan consumes n bytes of data, up to the end of a message, and returns the message that
 	// begins there. If n is 0, it needs more data. full means that the buffer is full. A *refusal
 	// means that the proxy cannot serve the client.
 	scan(data []byte, full bool) (n int, m message, err error)
@@ -89,7 +89,7 @@ const (
 	replies
 )
 
-// request holds what the proxy remembers until the reply arrives.
+// request contains what the proxy remembers until the reply arrives.
 type request struct {
 	kind byte // kind of the command, which each protocol defines
 	left int  // confirmations that have not arrived yet

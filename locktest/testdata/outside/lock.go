@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// locker is a lock that consists of one key in Redis and a counter of fencing tokens. Each of its
-// flags makes one mistake.
+// locker is a lock that consists of a Redis key and a counter of fencing tokens. Each of its flags
+// adds one mistake.
 type locker struct {
 	env     locktest.Env
 	forever bool // the key never expires
@@ -80,7 +80,7 @@ type lease struct {
 	fence      uint64
 }
 
-// take tries to take the lock once. A grant that arrives after the TTL counts as an error.
+// take tries once to take the lock. If the reply takes longer than the TTL, it returns an error.
 func (l *lease) take(ctx context.Context) (taken bool, err error) {
 	began, env := time.Now(), l.locker.env
 	keys := []string{l.key, l.key + ":fence"}
@@ -107,7 +107,7 @@ func (l *lease) take(ctx context.Context) (taken bool, err error) {
 	return l.fence > 0, err
 }
 
-// undo releases the lock, because it may have been taken.
+// undo releases the lock, in case it was taken.
 func (l *lease) undo(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()

@@ -7,12 +7,11 @@ import (
 	"grablab/internal/order"
 )
 
-// healing is setnx-expire with an attempted fix for a holder that dies between its two
-// commands. A client that finds a lock without an expiry assumes that its holder is dead,
-// and removes the lock.
+// healing is setnx-expire with an attempted fix for a holder that dies between its two commands. If
+// a client finds a lock without an expiry, it assumes that the holder is dead and removes the lock.
 //
-// The lock looks correct, and passes every test in which no client is interrupted. It breaks
-// without any fault.
+// The fix passes every test in which no client is interrupted, but it breaks the lock even without
+// a fault.
 var healing = Strategy{
 	Name:     "setnx-healing",
 	Title:    "setnx-expire; a lock without an expiry is removed",

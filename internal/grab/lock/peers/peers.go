@@ -31,7 +31,7 @@ var Strategies = []lock.Strategy{
 }
 
 // WithOptions lists polling libraries with pauses of 5 ms. The benchmark uses them to separate the
-// cost of the pause from that of the lock.
+// cost of the pause from the cost of the lock.
 var WithOptions = []lock.Strategy{
 	redsync5ms,
 	redislock5ms,
@@ -44,7 +44,7 @@ const (
 	longestWait = 10 * time.Second // for a library that counts its tries
 )
 
-// A lease is a lock that a library holds.
+// A lease is a lock of a library that a client holds.
 type lease struct {
 	token   string
 	fence   uint64
@@ -57,7 +57,7 @@ func (l *lease) Fence() uint64                     { return l.fence }
 func (l *lease) Lost() <-chan struct{}             { return l.lost }
 func (l *lease) Release(ctx context.Context) error { return l.release(ctx) }
 
-// notAcquired converts the error of a failed acquire. taken reports whether the lock was taken, and
+// notAcquired converts the error of a failed acquire. taken means that another client has the lock.
 // waiting is ctx with a deadline.
 func notAcquired(ctx, waiting context.Context, taken bool, err error) error {
 	switch {
@@ -70,7 +70,7 @@ func notAcquired(ctx, waiting context.Context, taken bool, err error) error {
 	}
 }
 
-// lostIf turns the error of a release into lock.ErrLost if lost is true.
+// lostIf replaces the error of a release with lock.ErrLost if lost is true.
 func lostIf(lost bool, err error) error {
 	if !lost {
 		return err

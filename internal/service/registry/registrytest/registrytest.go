@@ -15,14 +15,14 @@ import (
 	"time"
 )
 
-// jarEnv is the environment variable with the program of examples/eureka.
+// jarEnv is the environment variable with the path of a jar that examples/eureka builds.
 const jarEnv = "GRABLAB_EUREKA"
 
 // IsReal reports whether Start starts a real Eureka server.
 func IsReal() bool { return os.Getenv(jarEnv) != "" }
 
-// Start starts a Eureka server and returns its URL. It is a stub unless GRABLAB_EUREKA names the
-// jar of a real one.
+// Start starts a Eureka server and returns its URL. The server is a stub, unless GRABLAB_EUREKA
+// names the jar of a real one.
 func Start(t *testing.T) (url string) {
 	t.Helper()
 	if IsReal() {

@@ -14,8 +14,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// RequireEnv is an environment variable. If it is 1, missing programs fail tests instead of
-// skipping them.
+// RequireEnv is an environment variable. If it is 1, tests fail if programs are missing, instead of
+// being skipped.
 const RequireEnv = "GRABLAB_REQUIRE_SERVERS"
 
 var (
@@ -34,14 +34,14 @@ type result struct {
 	err   error
 }
 
-// Command is a function that a test binary runs instead of its tests if Name is its first argument.
-// In loadgen, it is a hidden command.
+// Command is a function that a test binary runs instead of its tests, if Name is the first
+// argument. In loadgen, it is a hidden command.
 type Command struct {
 	Name string
 	Run  func(ctx context.Context, args []string, stdout, stderr io.Writer) int
 }
 
-// Main runs the tests of a package with stacks, or a command. Call it in TestMain. It does not
+// Main runs the tests of a package that uses stacks, or a command. Call it in TestMain. It does not
 // return.
 func Main(m *testing.M, commands ...Command) {
 	stack.BeHelper() // must be first, because a helper has its own arguments
@@ -63,19 +63,20 @@ func Main(m *testing.M, commands ...Command) {
 	os.Exit(code)
 }
 
-// Local returns shared servers: Redis, the Redlock nodes and the database.
+// Local returns servers that all tests share: Redis, the Redlock nodes and the database.
 func Local(tb testing.TB) *stack.Stack {
 	tb.Helper()
 	return With(tb, lock.Redis|lock.RedisQuorum|lock.SQL)
 }
 
-// With returns shared servers for these needs. Tests must not disturb each other there.
+// With returns a stack that has these servers. Other tests use the same servers, so tests must not
+// disturb each other.
 func With(tb testing.TB, needs lock.Backend) *stack.Stack {
 	tb.Helper()
 	return with(tb, config{needs: needs})
 }
 
-// Postgres returns a shared local stack that consists of a PostgreSQL.
+// Postgres returns a local stack with a PostgreSQL, which all tests share.
 func Postgres(tb testing.TB) *stack.Stack {
 	tb.Helper()
 	return with(tb, config{postgres: true})
@@ -94,8 +95,8 @@ func with(tb testing.TB, of config) *stack.Stack {
 	return r.stack
 }
 
-// Check ends the test if err is not nil. If programs are missing, it skips the test, unless
-// RequireEnv is set.
+// Check ends the test if err is not nil. If the reason is a missing program, it skips the test
+// unless RequireEnv is set.
 func Check(tb testing.TB, err error) {
 	tb.Helper()
 	switch {

@@ -1,4 +1,4 @@
-// Command outside takes a lock with package handoff from a module of its own.
+// Command outside uses package handoff from another module.
 package main
 
 import (
