@@ -149,13 +149,9 @@ func replayConfig(sched schedule.Schedule, strategy string) (Config, error) {
 	return cfg.withDefaults()
 }
 
-// Replay executes one schedule. If strategy is empty, it uses the strategy in the schedule. A
-// replay without a failure does not prove that the strategy is safe.
-func Replay(ctx context.Context, bubble Bubble, sched schedule.Schedule, strategy string) (Result, error) {
-	return replayOne(ctx, bubble, nil, sched, strategy)
-}
-
-// ReplayBy is like Replay, but uses a child process, because a strategy may end its process.
+// ReplayBy executes one schedule in a child process, because a strategy may end its process. It uses
+// the schedule's own strategy if strategy is empty. A replay without a failure does not prove that
+// the strategy is safe.
 func ReplayBy(ctx context.Context, command []string, sched schedule.Schedule, strategy string) (Result, error) {
 	return replayOne(ctx, nil, command, sched, strategy)
 }

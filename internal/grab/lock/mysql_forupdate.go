@@ -27,7 +27,7 @@ var mysqlForUpdate = Strategy{
 	Promises:   Promises{InOrder: catalog.PerProcess},
 	New: func(env Env) (Locker, error) {
 		return newSessionLocker(env, func(ctx context.Context, tx order.Tx, key string, wait time.Duration) (bool, error) {
-			id, err := orderOf(key)
+			id, err := OrderOf(key)
 			if err != nil {
 				return false, err
 			}

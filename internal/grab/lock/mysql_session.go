@@ -147,8 +147,8 @@ func needSessions(env Env) error {
 	return tx.Close(ctx)
 }
 
-// orderOf returns the order in the braces of a key, such as 7 in "grab:NAME:{7}".
-func orderOf(key string) (int64, error) {
+// OrderOf returns the order in the braces of a key, such as 7 in "grab:NAME:{7}".
+func OrderOf(key string) (int64, error) {
 	_, rest, _ := strings.Cut(key, "{")
 	number, _, _ := strings.Cut(rest, "}")
 	id, err := strconv.ParseInt(number, 10, 64)

@@ -663,7 +663,7 @@ func (b *builder) place(ms float64) float64 {
 func (b *builder) notes(d *Diagram) {
 	for _, l := range d.Lanes {
 		if l.Further > 0 {
-			d.Notes = append(d.Notes, fmt.Sprintf("not drawn at %s: %s more, to whom less happened", l.Name, drivers(l.Further)))
+			d.Notes = append(d.Notes, fmt.Sprintf("not drawn at %s: %s more, to whom less happened", l.Name, catalog.Plural(l.Further, "driver", "drivers")))
 		}
 	}
 	if b.Further > 0 {
@@ -682,13 +682,6 @@ func (b *builder) notes(d *Diagram) {
 	if b.openFaults {
 		d.Notes = append(d.Notes, "a band with a dashed end: when the fault ended is not recorded")
 	}
-}
-
-func drivers(n int) string {
-	if n == 1 {
-		return "1 driver"
-	}
-	return strconv.Itoa(n) + " drivers"
 }
 
 func why(e history.Event) string {

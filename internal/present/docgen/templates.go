@@ -71,12 +71,8 @@ func cell(text string) string { return strings.NewReplacer("|", `\|`, "<", "&lt;
 
 var modeID = regexp.MustCompile(`\bF\d+\b`)
 
-func modeLink(id string) string {
-	return fmt.Sprintf("[%s](failure-modes.md#%s)", id, strings.ToLower(id))
-}
-
 // linkModes turns the failure modes in a text into links.
-func linkModes(text string) string { return modeID.ReplaceAllStringFunc(text, modeLink) }
+func linkModes(text string) string { return modeID.ReplaceAllStringFunc(text, whichlock.ModeLink) }
 
 func modeLinks(ids []string) string { return linkModes(strings.Join(ids, " ")) }
 

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -294,7 +293,8 @@ func (o *orders) record(e history.Event) {
 // key records a lock that was found on a server, including its holders and its expiry.
 func (o *orders) key(k Key, at time.Duration) {
 	o.locked(func() {
-		t := o.find(orderOf(k.Name))
+		id, _ := lock.OrderOf(k.Name) // 0 if the key is not of an order
+		t := o.find(id)
 		if t == nil {
 			return
 		}
@@ -317,7 +317,8 @@ func (o *orders) key(k Key, at time.Duration) {
 // keyGone records that a lock has disappeared from a server.
 func (o *orders) keyGone(server, name string, at time.Duration) {
 	o.locked(func() {
-		if t := o.find(orderOf(name)); t != nil {
+		id, _ := lock.OrderOf(name)
+		if t := o.find(id); t != nil {
 			for i, s := range t.seen {
 				if s.server == server && s.name == name && s.Gone == 0 {
 					t.seen[i].Gone = at
@@ -325,17 +326,6 @@ func (o *orders) keyGone(server, name string, at time.Duration) {
 			}
 		}
 	})
-}
-
-// orderOf returns the order in the braces of a lock's name, such as 7 for grab:setnx:{7}, or 0.
-func orderOf(name string) int64 {
-	_, rest, _ := strings.Cut(name, "{")
-	number, _, _ := strings.Cut(rest, "}")
-	id, err := strconv.ParseInt(number, 10, 64)
-	if err != nil {
-		return 0
-	}
-	return id
 }
 
 // tokensOf returns the tokens of the holders without the "+" that the strategy handoff adds while

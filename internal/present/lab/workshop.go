@@ -376,25 +376,10 @@ func (l *Lab) stopExercise(*http.Request, struct{}) (any, error) {
 	return nil, nil
 }
 
-// looks returns a handler for requests that only read.
-func looks(do func(*http.Request) (any, error)) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		body, err := do(r)
-		switch {
-		case errors.Is(err, errBad):
-			refuse(w, http.StatusNotFound, err.Error())
-		case err != nil:
-			refuse(w, http.StatusInternalServerError, err.Error())
-		default:
-			reply(w, body)
-		}
-	}
-}
-
 func (l *Lab) handleWorkshop(mux *http.ServeMux) {
-	mux.HandleFunc("GET /api/workshop", looks(l.overview))
-	mux.HandleFunc("GET /api/workshop/job", looks(func(*http.Request) (any, error) { return l.lastJob(), nil }))
-	mux.HandleFunc("GET /api/workshop/{n}", looks(l.lesson))
+	mux.HandleFunc("GET /api/workshop", shows(l.overview))
+	mux.HandleFunc("GET /api/workshop/job", shows(func(*http.Request) (any, error) { return l.lastJob(), nil }))
+	mux.HandleFunc("GET /api/workshop/{n}", shows(l.lesson))
 	mux.HandleFunc("POST /api/workshop/stop", starts(l.stopExercise))
 	mux.HandleFunc("POST /api/workshop/{n}/predict", starts(l.predict))
 	mux.HandleFunc("POST /api/workshop/{n}/run", starts(l.runExercise))

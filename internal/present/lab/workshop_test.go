@@ -123,7 +123,7 @@ func TestWorkshopCalls(t *testing.T) {
 		{"too long", "5/answer", `{"text":"` + strings.Repeat("x", 1<<17) + `"}`, tok, 400, "too large"},
 	})
 	for path, says := range map[string]string{"/13?lang=en": "they go from 1 to 12", "/5?lang=fr": "there are en, zh, ja", "?lang=": "there are en, zh, ja"} {
-		if status, text := get(t, url+"/api/workshop"+path); status != http.StatusNotFound || !strings.Contains(text, says) {
+		if status, text := get(t, url+"/api/workshop"+path); status != http.StatusBadRequest || !strings.Contains(text, says) {
 			t.Errorf("%s: %d %s", path, status, text)
 		}
 	}

@@ -164,7 +164,8 @@ func (p *page) HangOutcomes() (o hangOutcomes) {
 	return o
 }
 
-func modeLink(id string) string {
+// ModeLink returns a Markdown link to a failure mode, for the documents in docs.
+func ModeLink(id string) string {
 	return fmt.Sprintf("[%s](failure-modes.md#%s)", id, strings.ToLower(id))
 }
 

@@ -114,7 +114,7 @@ func Write(w io.Writer, s Sources) error {
 	p := &page{Sources: s}
 	parsed, err := template.New("which-lock").Funcs(template.FuncMap{
 		"claim":    p.claim,
-		"modeLink": modeLink,
+		"modeLink": ModeLink,
 		"names":    quoteNames,
 		"guide":    func() any { return Guide },
 		"list":     func(names ...string) []string { return names },
