@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"runtime"
-	"syscall"
 	"testing"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 	"grablab/internal/history"
 	"grablab/internal/measure/stat"
 	"grablab/internal/order"
+	"grablab/internal/testbed/proc"
 )
 
 // newGrabber returns what grabs one fresh order after the other over the store
@@ -76,11 +76,11 @@ func BenchmarkRecording(b *testing.B) {
 	perGrab := func(recorder history.Recorder) float64 {
 		next := newGrabber(b, recorder)
 		runtime.GC()
-		before := cpuTime()
+		before := proc.CPUTime()
 		for range grabs {
 			next()
 		}
-		return float64(cpuTime()-before) / grabs
+		return float64(proc.CPUTime()-before) / grabs
 	}
 	for b.Loop() {
 		var more, bare []float64
@@ -106,13 +106,4 @@ func TestRecordingIsFlat(t *testing.T) {
 	if n := testing.AllocsPerRun(1000, func() { f.Record(e) }); n != 0 {
 		t.Errorf("%v allocations an event", n)
 	}
-}
-
-// cpuTime returns the processor time that this process has used.
-func cpuTime() time.Duration {
-	var used syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
-		panic("getrusage: " + err.Error()) // cannot fail for a running process
-	}
-	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }

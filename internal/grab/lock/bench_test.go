@@ -54,7 +54,7 @@ func BenchmarkSetnx(b *testing.B) {
 		ratio := stat.Ratio(took[1], took[0])
 		b.Logf("raw %v µs, setnx %v µs, setnx/raw %v over %d rounds of %d", stat.Median(took[0]), stat.Median(took[1]), ratio, rounds, ops)
 		b.ReportMetric(ratio.Median, "setnx/raw")
-		if ratio.Low > bound {
+		if ratio.Misses(bound) {
 			b.Errorf("setnx costs %v of the raw commands; at most %v", ratio, bound)
 		}
 	}
@@ -111,7 +111,7 @@ func BenchmarkWatchdogWake(b *testing.B) {
 		ratio := stat.Ratio(wakes, trips)
 		b.Logf("round trip %v µs, release to acquired %v µs, in round trips %v over %d rounds of %d", stat.Median(trips), stat.Median(wakes), ratio, rounds, handoffs)
 		b.ReportMetric(ratio.Median, "trips/wake")
-		if ratio.Low > bound {
+		if ratio.Misses(bound) {
 			b.Errorf("a waiter has the lock %v round trips after its release; at most %v", ratio, bound)
 		}
 	}

@@ -54,6 +54,9 @@ func Ratio(a, b []float64) Interval {
 	return Median(ratios)
 }
 
+// Misses reports whether the whole interval is above the limit.
+func (i Interval) Misses(atMost float64) bool { return i.Low > atMost }
+
 // String formats the interval, such as "1.046 [1.010, 1.093]".
 func (i Interval) String() string {
 	return fmt.Sprintf("%.3f [%.3f, %.3f]", i.Median, i.Low, i.High)
