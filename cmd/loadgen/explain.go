@@ -2,7 +2,7 @@ package main
 
 import (
 	"context"
-
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -103,10 +103,11 @@ func parseExplain(args []string) ([]string, error) {
 // explainAll prints the explanation of each name, separated by empty lines.
 func explainAll(names []string, _ context.Context, stdout, _ io.Writer) error {
 	var all []explanation
+	var unknown []error
 	for _, name := range names {
 		found, err := explain(name)
 		if err != nil {
-			return flags.Usage("%w", err)
+			unknown = append(unknown, err)
 		}
 		all = append(all, found...)
 	}
@@ -115,6 +116,9 @@ func explainAll(names []string, _ context.Context, stdout, _ io.Writer) error {
 			fmt.Fprintln(stdout)
 		}
 		e.print(stdout)
+	}
+	if unknown != nil {
+		return flags.Usage("%w", errors.Join(unknown...))
 	}
 	return nil
 }

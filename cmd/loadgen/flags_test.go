@@ -285,6 +285,7 @@ func TestStrategyLists(t *testing.T) {
 
 func TestOnly(t *testing.T) {
 	for args, want := range map[string]string{
+		"-targets http://127.0.0.1:1 -first-order 1 -only foreign/none":       "foreign/none",
 		"-only redlock/none -only none/none":                                  "redlock/none none/none",
 		"-only setnx/none -only setnx/none":                                   "setnx/none",
 		"-strategies none,setnx,redlock -only redlock/none":                   "redlock/none",
@@ -528,9 +529,10 @@ func TestBadUsage(t *testing.T) {
 		"-assert grabs":                 "want FIELD OP NUMBER",
 		"-assert grab==1":               `no field "grab"; did you mean grabs?`,
 		"-assert foreign:grabs==1":      "-assert foreign:grabs==1: the run has no such cell: name one of its strategies and faults",
-		"-strategies none -assert setnx:grabs==1":                       "-assert setnx:grabs==1: the run has no such cell: name one of its strategies and faults",
-		"-assert setnx/pause:grabs==1":                                  "-assert setnx/pause:grabs==1: the run has no such cell: name one of its strategies and faults",
-		"-only setnx/pause -only none/slow -assert none/pause:grabs==1": "-assert none/pause:grabs==1: the run has no such cell: name one of its strategies and faults",
+		"-strategies none -assert setnx:grabs==1":                                                 "-assert setnx:grabs==1: the run has no such cell: name one of its strategies and faults",
+		"-assert setnx/pause:grabs==1":                                                            "-assert setnx/pause:grabs==1: the run has no such cell: name one of its strategies and faults",
+		"-only setnx/pause -only none/slow -assert none/pause:grabs==1":                           "-assert none/pause:grabs==1: the run has no such cell: name one of its strategies and faults",
+		"-targets http://127.0.0.1:1 -target-pid 77 -faults crash -assert foreign/pause:grabs==1": "the run has no such cell",
 		"-quiet=maybe":                "-quiet maybe: must be true or false",
 		"report":                      "report: the result folder is missing: name one, as in loadgen report results/latest",
 		"report nowhere":              "nowhere has no run.json",

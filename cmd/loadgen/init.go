@@ -91,6 +91,7 @@ func always(keyValues) bool { return true }
 var questions = []question{
 	{"service", "Command that starts one instance, with {port}, {redis}, {db} or {postgres}, and so on (empty if instances run already)", "", lacks("targets")},
 	{"targets", "Base URLs of the running instances, separated by commas", "", lacks("service")},
+	{"migrate", "Step that creates the tables: sql: STATEMENT, or a command such as sh -c 'mariadb -h {db_host} -P {db_port} -u {db_user} {db_name} < schema.sql' (empty if the service creates them)", "", given("service")},
 	{"ready", "Path that answers 2xx once an instance is ready (empty: once it accepts connections)", "", given("service")},
 	{"method", "Method of the grab", "POST", always},
 	{"path", "Path of the grab, with {order} and possibly {driver}", "/orders/{order}/grab", always},
@@ -119,6 +120,9 @@ func (s *initSettings) execute(ctx context.Context, stdout, stderr io.Writer) er
 		}
 		if s.answers[q.key] == nil && q.applies(s.answers) {
 			s.ask(stdout, q)
+		}
+		if q.key == "targets" && s.answers["service"] == nil && s.answers["targets"] == nil {
+			return flags.Usage("init: no service is named: give its command with -service, or its URLs with -targets")
 		}
 	}
 	for tries := 0; ; tries++ {

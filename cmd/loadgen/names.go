@@ -204,7 +204,7 @@ func (s *settings) parseCell(text string) (experiment.CellName, error) {
 	if !ok {
 		return experiment.CellName{}, errors.New("must be STRATEGY/FAULT, such as setnx/pause")
 	}
-	if _, err := findStrategy(strategy); err != nil {
+	if _, err := findStrategy(strategy); err != nil && strategy != experiment.Foreign {
 		s.unknownStrategy = fmt.Errorf("%s: %w", flags.Label("only", text), err)
 	}
 	f, err := s.findFault(fault)

@@ -286,7 +286,8 @@ func (s *settings) checkServers() error {
 func (s *settings) checkAsserts() error {
 	plan := s.Plan()
 	for _, a := range s.asserts {
-		if s.attaches() && (a.Fault == "" || a.Fault == catalog.NoFault) {
+		allStrategies := len(s.Target.Strategies) == 0 && slices.Contains(s.Faults, a.Fault)
+		if s.attaches() && (a.Fault == "" || a.Fault == catalog.NoFault || allStrategies) {
 			continue
 		}
 		if !slices.ContainsFunc(plan, func(c experiment.CellName) bool {

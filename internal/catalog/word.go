@@ -21,7 +21,7 @@ var Words = []Word{
 	{"near miss", []string{"near misses", "near_misses"}, "a stale or second write that a guard or a fence refused"},
 	{"strike point", []string{"point", "points"}, "a place in a grab at which a fault is injected: before or after a remote call, of a driver that is alone, waiting or handing over"},
 	{"struck", nil, "the number of points at which the fault struck, out of all points that it can reach. In `run.json`, and if a run has no points, the requests that it hit"},
-	{"exclusive", nil, "`yes`: no overlap; `no`: there was one; `?`: not known; `-`: there is no lock"},
+	{"exclusive", nil, "`yes`: no overlap; `no`: there was one; `?`: not known; `-`: no lock is known"},
 	{"belief gap", []string{"belief_gap_ms"}, "the longest time from the moment at which a lease was lost to the moment at which its holder knew"},
 	{"stuck", []string{"stuck_orders"}, "orders on which a new driver got neither `grabbed` nor `taken` within two leases, or got `taken` although the ledger has fewer rows than units"},
 	{"shard", []string{"shards"}, "one of several processes that send one load together, each on a machine of its own. A shard sends its share of the requests, and `loadgen merge` judges all shards as one run"},

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"grablab/internal/catalog"
+	"grablab/internal/testbed/fleet"
 )
 
 // ParseAssert returns errors that wrap one of these.
@@ -58,7 +59,7 @@ var operators = map[string]func(actual, claimed float64) bool{
 const allExpected = "expected"
 
 // Foreign is a strategy name that stands for any service other than our own.
-const Foreign = "foreign"
+const Foreign = fleet.ForeignStrategy
 
 // ParseAssert parses an assertion. It returns ErrNoFigure if the figure does not exist, and
 // ErrAssert for any other mistake.
@@ -74,6 +75,8 @@ func ParseAssert(text string) (a Assert, err error) {
 			return a, fmt.Errorf("%w: a strategy must come before the colon", ErrAssert)
 		case hasFault && !slices.Contains(catalog.RunFaults, a.Fault):
 			return a, fmt.Errorf("%w: there is no fault %q", ErrAssert, fault)
+		case !hasFault && catalog.Fault(name) != catalog.NoFault && slices.Contains(catalog.RunFaults, catalog.Fault(name)):
+			return a, fmt.Errorf("%w: %s is a fault: write it after the strategy, as in %s/%[2]s", ErrAssert, name, Foreign)
 		}
 	}
 	if rest == allExpected {

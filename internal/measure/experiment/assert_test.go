@@ -59,6 +59,7 @@ func TestParseAssertRefuses(t *testing.T) {
 		"load_held==yes":         `no field "load_held"`,
 		"setnx/nofault:grabs==0": `no fault "nofault"`,
 		"setnx/:grabs==0":        `no fault ""`,
+		"pause:grabs==0":         "as in foreign/pause",
 		":grabs==0":              "a strategy must come before the colon",
 	} {
 		_, err := experiment.ParseAssert(text)

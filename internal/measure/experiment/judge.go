@@ -32,7 +32,7 @@ func judge(c Cell, m measured) (catalog.Verdict, string) {
 	case c.StuckOrders == nil:
 		return catalog.Unknown, "stuck orders could not be counted"
 	case slices.ContainsFunc(c.Points, struckTooRarely):
-		return catalog.Unknown, "the fault did not strike" + at(c.Points, struckTooRarely)
+		return catalog.Unknown, "the fault did not strike" + at(c.Points, struckTooRarely) + c.tooLate()
 	case slices.ContainsFunc(c.Points, leftUnits):
 		return catalog.Unknown, "not sold out: no two drivers competed for the last unit" + at(c.Points, leftUnits)
 	case slices.ContainsFunc(c.Points, is(catalog.Unknown)):
@@ -52,6 +52,17 @@ func judge(c Cell, m measured) (catalog.Verdict, string) {
 	default:
 		return catalog.Safe, ""
 	}
+}
+
+// tooLate explains why a fault missed a moment of a grab whose calls are not known.
+func (c Cell) tooLate() string {
+	switch {
+	case !slices.ContainsFunc(c.Points, func(p Point) bool { return p.IsMoment() && struckTooRarely(p) }):
+		return ""
+	case c.Fault.Entry().Process == catalog.ProcessKilled:
+		return ". The grab had ended before the process was killed: start the process again, and repeat the run"
+	}
+	return ". The grab had ended by then: its answers may arrive late, for example because a small answer waits for a delayed acknowledgement (TCP_NODELAY avoids that)"
 }
 
 // withoutWinner describes the orders that are reported as taken although the ledger has no winner,

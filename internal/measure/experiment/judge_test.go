@@ -64,6 +64,10 @@ func TestJudge(t *testing.T) {
 		{"stuck orders not counted", calmCell, []change{func(c *Cell, _ *measured) { c.StuckOrders = nil }}, catalog.Unknown, "stuck orders could not be counted"},
 		{"a point was missed once", struckCell, []change{missed}, catalog.Unknown, "the fault did not strike: after read"},
 		{"a point was never struck", struckCell, []change{func(c *Cell, _ *measured) { c.Points[1].Struck = 0 }}, catalog.Unknown, "the fault did not strike: before claim 1"},
+		{"a moment came too late", struckCell, []change{func(c *Cell, _ *measured) {
+			c.Points[1].Point, c.Points[1].Struck, c.Fault = "moment 1 of 1 (38.0 of 76.0 ms)", 0, catalog.Crash
+		}}, catalog.Unknown,
+			"the fault did not strike: moment 1 of 1 (38.0 of 76.0 ms). The grab had ended before the process was killed: start the process again, and repeat the run"},
 		{"nobody competed at a point", struckCell, []change{unclear}, catalog.Unknown, "no contender got far enough for a failure: past the lock, or to it after the lease had ended: before claim 1"},
 		{"one instance served", calmCell, []change{func(_ *Cell, m *measured) { delete(m.competed, "8004") }}, catalog.Unknown, "only one instance served"},
 		{"no contention", calmCell, []change{func(c *Cell, _ *measured) { c.ContendedOrders = new(0) }}, catalog.Unknown, "no order was contended"},

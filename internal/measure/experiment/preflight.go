@@ -155,7 +155,11 @@ func (w *worker) inspect(ctx context.Context, s lock.Strategy) (p Preflight) {
 	if w.cfg.Target.Open == nil && w.cfg.Target.FirstOrder > 0 {
 		open = "first-order"
 	}
-	id, err := w.orders.Create(ctx, 1, 1)
+	count := 1
+	if w.cfg.Target.Open != nil {
+		count = 2 // the second one shows whether the ids are consecutive
+	}
+	id, err := w.orders.Create(ctx, count, 1)
 	if err != nil {
 		p.add(open, "no order could be opened: %v: correct the call or the place of the id in its answer%s", err, w.noMigrations())
 		return p
@@ -196,7 +200,23 @@ func (w *worker) inspect(ctx context.Context, s lock.Strategy) (p Preflight) {
 		p.add("grabbed", "two drivers of order %s were both answered with status 200: say how the answer of a winner differs, as in json:.code==0", name)
 	}
 	w.ask(ctx, &p, first, id, winner, "first driver again")
+	if count > 1 && !failed && len(p.Problems) == 0 {
+		w.inspectSecond(ctx, &p, id+1)
+	}
 	return p
+}
+
+// inspectSecond checks that -open-orders has opened a second order too. A call may open only one,
+// although the ids of a run must be consecutive.
+func (w *worker) inspectSecond(ctx context.Context, p *Preflight, id int64) {
+	m := w.ask(ctx, p, w.fleet.Instances[0], id, w.fleet.ProbeDriver(1), "driver of the next order")
+	if m.outcome == grab.Grabbed || m.outcome == grab.Busy {
+		p.Answers = p.Answers[:len(p.Answers)-1]
+		return
+	}
+	p.add("open-orders", "order %s could be grabbed, but the next one, %s, was answered with %s: open {count} orders with consecutive ids. "+
+		"If a call opens only one order, write {order_uuid} instead of {order} in path or body: the program then calls it for each order",
+		w.fleet.Shape.OrderText(id-1), w.fleet.Shape.OrderText(id), m.text)
 }
 
 // missingTable returns a hint if a database error says that a table is missing.

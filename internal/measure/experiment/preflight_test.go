@@ -136,6 +136,7 @@ func TestInspectFindsMistakes(t *testing.T) {
 			{target.Spec{Path: "/tickets/{order}/grab", Taken: "410"}, "", "taken", "HTTP 409"},
 			{target.Spec{Path: "/tickets/{order}/grab", Grabbed: "409", Taken: "200"}, "", "open-orders", "means taken"},
 			{target.Spec{Path: "/tickets/{order}/grab", OpenOrders: []string{"/tickets -> .id"}}, "", "open-orders", "-open-orders expects"},
+			{target.Spec{Path: "/tickets/{order}/grab", OpenOrders: []string{`POST /tickets {"n":1} -> .first_id`}}, "", "open-orders", "write {order_uuid} instead of {order}"},
 			{target.Spec{Path: "/tickets/{order}/grab"}, "SELECT ticket_id, driver FROM winners WHERE n < 0 AND ticket_id BETWEEN ? AND ?", "ledger-query", "no row"},
 			{target.Spec{Path: "/tickets/{order}/grab"}, "SELECT ticket_id, n FROM winners WHERE ticket_id BETWEEN ? AND ?", "ledger-query", "names driver"},
 			{target.Spec{Path: "/tickets/{order}/grab"}, "SELECT id, status FROM tickets WHERE id BETWEEN ? AND ?", "open-orders", "just opened"},
@@ -152,7 +153,7 @@ func TestInspectFindsMistakes(t *testing.T) {
 		}
 		for _, tt := range mistakes {
 			if tt.spec.OpenOrders == nil {
-				tt.spec.OpenOrders = []string{"/tickets"}
+				tt.spec.OpenOrders = []string{`POST /tickets {"count":{count}} -> .first_id`}
 			}
 			tt.spec.Body = new(`{"driver":{driver}}`)
 			var at target.Target

@@ -38,7 +38,10 @@ func (cfg Config) serviceNeeds() (needs lock.Backend) {
 func (w *worker) startService(ctx context.Context, port int) error {
 	w.fleet = fleet.NewService(fleet.Config{Instances: w.cfg.Instances, Say: w.progress.say}, *w.cfg.Service, w.stack, port)
 	if err := w.fleet.Migrate(ctx, w.cfg.setup()); err != nil {
-		return err
+		if ctx.Err() != nil {
+			return err
+		}
+		return &Problem{Key: "migrate", Text: err.Error()}
 	}
 	if err := w.fleet.Equip(ctx, w.cfg.setup()); err != nil {
 		return &Problem{Key: "service", Text: err.Error()}

@@ -65,7 +65,7 @@ func detailLegend(cells []experiment.Cell) []string {
 		return nil
 	}
 	lines := []string{
-		"verdict: about the orders, by the ledger alone; exclusive: whether the lock kept two holders from being inside at once; -: there is no lock; ?: not known",
+		"verdict: about the orders, by the ledger alone; exclusive: whether the lock kept two holders from being inside at once; -: no lock is known; ?: not known",
 		"struck: at how many of the points of a grab that it can reach the fault struck; overlaps: holders inside at once; near misses: writes that a guard or a fence refused",
 		"belief gap: the longest time for which a holder believed it had a lock that another driver had; -: no holder lost its lock, or learned of the loss",
 	}

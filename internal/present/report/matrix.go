@@ -109,6 +109,12 @@ func modesSeen(run *experiment.Run) section {
 	return s
 }
 
+// unclaimed reports whether a cell has a verdict without an expected one. Nothing is ever claimed
+// about a service of others.
+func unclaimed(c experiment.Cell) bool {
+	return c.Expected == nil && c.Verdict != catalog.NA && c.Strategy != experiment.Foreign
+}
+
 // inMatrix returns both verdicts of a cell and their figures. If another verdict was expected, it
 // is added.
 func inMatrix(c experiment.Cell) string {
@@ -119,7 +125,7 @@ func inMatrix(c experiment.Cell) string {
 		text += " " + strconv.Itoa(*n)
 	}
 	switch text += lockMark(c); {
-	case c.Expected == nil && c.Verdict != catalog.NA:
+	case unclaimed(c):
 		return text + " " + notClaimed
 	case differs(c):
 		return text + " " + notExpected + claimed(c)
@@ -204,8 +210,8 @@ func matrixLegend(run *experiment.Run) []string {
 	if differ > 0 {
 		lines[len(lines)-1] += "; " + notExpected + " is not, and what was expected stands behind it"
 	}
-	if slices.ContainsFunc(run.Cells, func(c experiment.Cell) bool { return c.Expected == nil && c.Verdict != catalog.NA }) {
-		lines = append(lines, notClaimed+" nothing is claimed: the flags change what the registry speaks of, or chance decides")
+	if slices.ContainsFunc(run.Cells, unclaimed) {
+		lines = append(lines, notClaimed+" nothing is claimed: the flags change the conditions of the claims, or chance decides")
 	}
 	return lines
 }

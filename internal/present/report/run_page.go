@@ -386,7 +386,7 @@ func signLegend(run *experiment.Run) (lines []string) {
 	if momentary(run.Cells) {
 		lines = append(lines, momentLegend)
 	}
-	if slices.ContainsFunc(run.Cells, func(c experiment.Cell) bool { return c.Expected == nil && c.Verdict != catalog.NA }) {
+	if slices.ContainsFunc(run.Cells, unclaimed) {
 		lines = append(lines, "some cells have no expected verdict, because the flags change the conditions of the claims, or because chance decides")
 	}
 	return lines

@@ -112,6 +112,9 @@ func (f *Fleet) find(ctx context.Context, text string) (urls []string, err error
 	return urls, nil
 }
 
+// ForeignStrategy stands for the only strategy of a service that cannot switch.
+const ForeignStrategy = "foreign"
+
 // identify finds the processes with these ids. If a fault stops a process, it continues when this
 // program ends.
 func (f *Fleet) identify(pids []int) (err error) {
@@ -210,6 +213,9 @@ func (f *Fleet) checkStrategies(names []string) error {
 		return nil
 	}
 	if f.Foreign {
+		if slices.Equal(names, []string{ForeignStrategy}) {
+			return nil
+		}
 		return fmt.Errorf("%w: -strategies has no effect: the targets have no API for switching strategies (GET /strategies, PUT /strategy)", ErrRefused)
 	}
 	known := f.Names()

@@ -41,11 +41,21 @@ func ParseMigration(text string) (m Migration, err error) {
 	return m, err
 }
 
+// noShell returns a hint if the command has words that only a shell understands.
+func (s Service) noShell() string {
+	for _, w := range s.words {
+		if strings.HasPrefix(w, "<") || strings.HasPrefix(w, ">") || slices.Contains([]string{"|", "&&", ";"}, w) {
+			return fmt.Sprintf(": no shell runs the command, so %s has no meaning: use sh -c 'COMMAND'", w)
+		}
+	}
+	return ""
+}
+
 // Migrate prepares the database of a service. Call it before Equip.
 func (f *Fleet) Migrate(ctx context.Context, u Setup) error {
 	for _, m := range f.service.Migrations {
 		if err := f.migrate(ctx, m, u); err != nil {
-			return fmt.Errorf("fleet: -migrate %.60q: %w", m.text, err)
+			return fmt.Errorf("the step %.60q failed: %w", m.text, err)
 		}
 	}
 	return nil
@@ -79,7 +89,7 @@ func (f *Fleet) migrate(ctx context.Context, m Migration, u Setup) error {
 		return fmt.Errorf("it did not end within %v\n%s", serviceTimeout, p.LogTail())
 	}
 	if err := p.Wait(); err != nil {
-		return fmt.Errorf("%w\n%s", err, p.LogTail())
+		return fmt.Errorf("%w%s\n%s", err, m.command.noShell(), p.LogTail())
 	}
 	return nil
 }

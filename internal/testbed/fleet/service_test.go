@@ -62,6 +62,18 @@ func TestParseMigration(t *testing.T) {
 	}
 }
 
+// A command with words for a shell leads to a hint.
+func TestNoShell(t *testing.T) {
+	for text, want := range map[string]string{
+		"mysql shop < schema.sql": "so < has no meaning: use sh -c", "mysql shop <schema.sql": "<schema.sql", "cat a | mysql shop": "so | has", "sh -c 'mysql shop < schema.sql'": "",
+	} {
+		m, err := ParseMigration(text)
+		if got := m.command.noShell(); err != nil || !strings.Contains(got, want) || (got == "") != (want == "") {
+			t.Errorf("%q: %q, %v, want …%s…", text, got, err, want)
+		}
+	}
+}
+
 // The text of a request shows the order as a star. Noise is no call of the grab.
 func TestCallsOfAGrab(t *testing.T) {
 	w := &wires{database: "mysql"}
