@@ -3,6 +3,7 @@ package check_test
 import (
 	"errors"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -26,7 +27,27 @@ func verdict(t *testing.T, property string, e check.Evidence) check.Verdict {
 	if len(verdicts) != 1 || verdicts[0].Property != property || verdicts[0].Why == "" {
 		t.Fatalf("got %+v, want one verdict on %s that says why", verdicts, property)
 	}
+	if why := verdicts[0].Why; strings.Contains(why, "%!") || !countsInGrammar(why) {
+		t.Fatalf("the reason reads %q", why)
+	}
 	return verdicts[0]
+}
+
+var counted = regexp.MustCompile(`(?:(\w+) )?\b(\d+) (?:promised )?(orders?|grabs?|holds?|tokens?|claims?|events?|rows?|drivers?)\b(?: (was|were|has|have|stands?|gives?)\b)?`)
+
+// countsInGrammar reports whether every counted noun and its verb have the right number.
+func countsInGrammar(text string) bool {
+	for _, m := range counted.FindAllStringSubmatch(text, -1) {
+		before, one, noun, verb := m[1], m[2] == "1", m[3], m[4]
+		if before == "order" || before == "driver" || before == "token" { // the number is an id
+			continue
+		}
+		plural := slices.Contains([]string{"were", "have", "stand", "give"}, verb)
+		if strings.HasSuffix(noun, "s") == one || verb != "" && plural == one {
+			return false
+		}
+	}
+	return true
 }
 
 func TestVerdicts(t *testing.T) {

@@ -2,6 +2,7 @@ package check_test
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -229,5 +230,83 @@ func TestStaleWriteNames(t *testing.T) {
 	want := "the claim of driver 2 on order 3 was written with token 5 when the database had seen 9"
 	if v.Result != check.Fail || v.Why != want {
 		t.Errorf("%s: %q, want %q", v.Result, v.Why, want)
+	}
+}
+
+// TestLedgerByDefinition holds the verdicts that follow from the ledger and the answers against
+// their definitions, with a few random rows of few orders and drivers.
+func TestLedgerByDefinition(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 6))
+	for n := range randomRecords {
+		pair := func() check.Pair { return check.Pair{Order: 1 + r.Int64N(2), Driver: 1 + r.Int64N(3)} }
+		e := check.Evidence{
+			Told: randomly(r, pair), Unsure: randomly(r, pair), Ledger: check.Rows(randomly(r, pair)), Units: n % 4,
+			FromAnswers: r.IntN(4) == 0, Stuck: randomly(r, func() int64 { return 1 + r.Int64N(3) }),
+		}
+		if r.IntN(2) == 0 {
+			e.Unsure, e.Ledger, e.Stuck = nil, check.Rows(e.Told), nil
+		}
+		if r.IntN(4) == 0 {
+			e.NoLedger, e.NoProbe = errors.New("no ledger"), errors.New("no probe")
+		}
+		most := func(pairs ...check.Pair) (rows int) {
+			for id := range int64(3) {
+				of := 0
+				for _, p := range pairs {
+					if p.Order == id {
+						of++
+					}
+				}
+				rows = max(rows, of)
+			}
+			return rows
+		}
+		var written []check.Pair
+		for _, g := range e.Ledger {
+			written = append(written, check.Pair{Order: g.Order, Driver: g.Driver})
+		}
+		units := max(e.Units, 1)
+		winner := check.Pass
+		switch {
+		case !e.FromAnswers && e.NoLedger == nil:
+			if most(written...) > units {
+				winner = check.Fail
+			}
+		case most(e.Told...) > units:
+			winner = check.Fail
+		case e.NoLedger != nil && !e.FromAnswers, most(slices.Concat(e.Told, e.Unsure)...) > units:
+			winner = check.Unknown
+		}
+		// Without the unsure answers, both lists must have each pair equally often.
+		agree := check.Pass
+		for _, p := range slices.Concat(e.Told, written) {
+			count := func(pairs []check.Pair) (n int) {
+				for _, q := range pairs {
+					if q == p {
+						n++
+					}
+				}
+				return n
+			}
+			told, rows, unsure := count(e.Told), count(written), count(e.Unsure)
+			if told > rows || rows > told+unsure {
+				agree = check.Fail
+			}
+		}
+		if e.FromAnswers || e.NoLedger != nil {
+			agree = check.Unknown
+		}
+		stuck := check.Pass
+		switch {
+		case len(e.Stuck) > 0:
+			stuck = check.Fail
+		case e.NoProbe != nil:
+			stuck = check.Unknown
+		}
+		for property, want := range map[string]check.Result{catalog.OneWinner: winner, catalog.AnswersAgree: agree, catalog.StuckOrder: stuck} {
+			if v := verdict(t, property, e); v.Result != want {
+				t.Fatalf("%s: got %s: %q, want %s of %+v", property, v.Result, v.Why, want, e)
+			}
+		}
 	}
 }

@@ -3,16 +3,20 @@ package compare
 import (
 	"context"
 	"io"
+	"math"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"grablab/internal/catalog"
+	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
 	"grablab/internal/measure/experiment"
 	"grablab/internal/measure/lockbench"
+	"grablab/internal/order"
 	"grablab/internal/testbed/load"
 	"grablab/internal/testbed/stack"
 	"grablab/internal/testbed/stack/stacktest"
@@ -134,6 +138,9 @@ func TestJudge(t *testing.T) {
 		x := c.Costs[0]
 		if x.Answer != tt.want || !strings.Contains(x.Why, tt.why) || (tt.why == "") != (x.Why == "") {
 			t.Errorf("%s: %s (%s), p %v, want %s (%s)", name, x.Answer, x.Why, optional(x.P), tt.want, tt.why)
+		}
+		if compared := len(tt.old) > 0 && len(tt.new) > 0; compared != (x.Change != nil) || compared && math.Abs(*x.Change-medianOf(tt.new)/medianOf(tt.old)) > 1e-9 {
+			t.Errorf("%s: the change is %v", name, optional(x.Change))
 		}
 		if c.Alpha != 0.05 {
 			t.Errorf("%s: alpha is %v, and docs/compare.md says 5 %%", name, c.Alpha)
@@ -284,6 +291,28 @@ func TestDifferences(t *testing.T) {
 	}
 }
 
+// TestSettingsDiffer changes one setting of two cells at a time. It expects one line, with the old
+// value first.
+func TestSettingsDiffer(t *testing.T) {
+	for want, set := range map[string]func(c *experiment.Cell, first bool){
+		"guard: naive, now fenced":   func(c *experiment.Cell, first bool) { c.Guard = either(first, order.Naive, order.Fenced) },
+		"on-lost: abort, now ignore": func(c *experiment.Cell, first bool) { c.OnLost = either(first, grab.Abort, grab.Ignore) },
+		"work ms: 1, now 2":          func(c *experiment.Cell, first bool) { c.WorkMS = new(either(first, 1.0, 2.0)) },
+		"TTL ms: 1, now 2":           func(c *experiment.Cell, first bool) { c.TTLMS = new(either(first, 1.0, 2.0)) },
+		"wait ms: 1, now none":       func(c *experiment.Cell, first bool) { c.WaitMS = either(first, new(1.0), nil) },
+	} {
+		run := func(first bool) *experiment.Run {
+			a, b := cellOf("setnx", catalog.NoFault, catalog.Safe, "", 1), cellOf("setnx", catalog.Pause, catalog.Safe, "", 1)
+			set(&a, first)
+			set(&b, first)
+			return &experiment.Run{Cells: []experiment.Cell{a, b, cellOf("only in "+either(first, "old", "new"), catalog.NoFault, catalog.Safe, "", 1)}}
+		}
+		if got := settings(run(true), run(false)); !slices.Equal(got, []string{want}) {
+			t.Errorf("%q, want only %q", got, want)
+		}
+	}
+}
+
 func either[T any](first bool, a, b T) T {
 	if first {
 		return a
@@ -315,5 +344,107 @@ func TestMediansOnly(t *testing.T) {
 	}
 	if x := costOf(measured, measured); x.Why != "" || len(x.old) != 6 {
 		t.Errorf("with slices: %+v", x)
+	}
+}
+
+// benchOf returns a benchmark of the floor and two locks, whose cost is factor times the floor's.
+func benchOf(commit string, factor float64, locks ...string) *lockbench.Result {
+	r := &lockbench.Result{StartedAt: time.Unix(int64(1000*factor), 0), Complete: factor > 2}
+	r.Environment.Commit, r.Config.SliceMS = commit, 10*factor
+	for _, name := range append([]string{lockbench.Floor}, locks...) {
+		cost := 10.0
+		if name != lockbench.Floor {
+			cost *= factor
+		}
+		var values []float64
+		for round, v := range around(cost, 6) {
+			f := lockbench.Figures{Strategy: name, Case: lockbench.Cases[0].Name, P50US: v}
+			r.Slices, values = append(r.Slices, lockbench.Slice{Figures: f, Round: round}), append(values, v)
+		}
+		f := lockbench.Figures{Strategy: name, Case: lockbench.Cases[0].Name, P50US: medianOf(values)}
+		r.Rows = append(r.Rows, lockbench.Row{Figures: f, Ratio: new(cost / 10)})
+	}
+	return r
+}
+
+// TestBenches compares two benchmarks in both directions, with a lock that only one of them has.
+func TestBenches(t *testing.T) {
+	fast, slow := benchOf("abc", 2, "setnx", "fast-only"), benchOf("def", 3, "setnx", "slow-only")
+	slow.Environment.Redis = "Redis 8"
+	for _, tt := range []struct {
+		old, new *lockbench.Result
+		only     [2]string
+		want     Answer
+		unlike   []string
+	}{
+		{fast, slow, [2]string{"fast-only", "slow-only"}, Slower, []string{"Redis: none, now Redis 8", "slices of ms: 20, now 30"}},
+		{slow, fast, [2]string{"slow-only", "fast-only"}, Faster, []string{"Redis: Redis 8, now none", "slices of ms: 30, now 20"}},
+	} {
+		c := Benches("a", tt.old, "b", tt.new)
+		where := lockbench.Cases[0].Name
+		if !slices.Equal(c.OnlyOld, []string{tt.only[0] + "/" + where}) || !slices.Equal(c.OnlyNew, []string{tt.only[1] + "/" + where}) || !slices.Equal(c.Unlike, tt.unlike) {
+			t.Errorf("only in one: %v, %v; unlike: %q", c.OnlyOld, c.OnlyNew, c.Unlike)
+		}
+		sides := [2]Side{{"a", tt.old.StartedAt, tt.old.Environment.Commit, tt.old.Complete}, {"b", tt.new.StartedAt, tt.new.Environment.Commit, tt.new.Complete}}
+		if c.Kind != "bench" || c.Schema != Schema || [2]Side{c.Old, c.New} != sides {
+			t.Errorf("%s of schema %d: %+v, want %+v", c.Kind, c.Schema, [2]Side{c.Old, c.New}, sides)
+		}
+		want := map[string]Answer{lockbench.Floor: Same, "setnx": tt.want}
+		for _, x := range c.Costs {
+			if x.Answer != want[x.Name] || x.Where != where || x.Figure == "" || *x.OldRatio <= 0 || *x.NewRatio <= 0 {
+				t.Errorf("%s: %s, want %s: %+v", x.Name, x.Answer, want[x.Name], x)
+			}
+			if x.Name == "setnx" && ((*x.Change > 1) != (tt.want == Slower) || (*x.NewRatio > *x.OldRatio) != (tt.want == Slower) || (*x.New.Median > *x.Old.Median) != (tt.want == Slower)) {
+				t.Errorf("%s: the change is %v, the ratios %v and %v", x.Answer, *x.Change, *x.OldRatio, *x.NewRatio)
+			}
+		}
+		if len(c.Costs) != 2 || c.Worse() != (tt.want == Slower) {
+			t.Errorf("%d costs, worse is %v", len(c.Costs), c.Worse())
+		}
+	}
+}
+
+// TestSides checks that a comparison of two runs keeps every field of each side apart.
+func TestSides(t *testing.T) {
+	a, b := &experiment.Run{StartedAt: time.Unix(1, 0), Complete: true}, &experiment.Run{StartedAt: time.Unix(2, 0)}
+	a.Environment.Commit, b.Environment.Commit = "abc", "def"
+	c := Runs("a", a, "b", b)
+	if want := (Side{"a", a.StartedAt, "abc", true}); c.Old != want {
+		t.Errorf("old: %+v", c.Old)
+	}
+	if want := (Side{"b", b.StartedAt, "def", false}); c.New != want {
+		t.Errorf("new: %+v", c.New)
+	}
+	if reflect.TypeFor[Side]().NumField() != 4 {
+		t.Error("a field of Side is not tested")
+	}
+}
+
+// TestSummary counts answers of every kind, alone and together.
+func TestSummary(t *testing.T) {
+	for _, tt := range []struct {
+		kind           string
+		cells, changes int
+		answers        []Answer
+		want           string
+	}{
+		{ofRuns, 0, 0, nil, "nothing in common"},
+		{ofBenches, 0, 0, []Answer{Same}, "no difference"},
+		{ofRuns, 2, 0, []Answer{Same}, "no difference"},
+		{ofBenches, 0, 0, []Answer{Same, NotShown}, "no difference shown"},
+		{ofRuns, 2, 0, []Answer{NotShown}, "no difference shown"},
+		{ofBenches, 0, 0, []Answer{NotKnown}, "of 1 of 1 costs it is not known"},
+		{ofRuns, 2, 0, []Answer{NotKnown, Same}, "no verdict changed; of 1 of 2 costs it is not known"},
+		{ofRuns, 2, 1, nil, "1 of 2 verdicts changed"},
+		{ofBenches, 0, 0, []Answer{Slower, Faster, Faster}, "1 of 3 costs slower; 2 of 3 costs faster"},
+		{ofRuns, 3, 2, []Answer{Slower, NotKnown, NotKnown}, "2 of 3 verdicts changed; 1 of 3 costs slower; of 2 of 3 costs it is not known"},
+	} {
+		c := &Comparison{Kind: tt.kind, Cells: tt.cells, Changes: make([]Change, tt.changes)}
+		for _, a := range tt.answers {
+			c.Costs = append(c.Costs, Cost{Answer: a})
+		}
+		if got := c.Summary(); got != tt.want {
+			t.Errorf("%q, want %q", got, tt.want)
+		}
 	}
 }

@@ -86,6 +86,13 @@ func TestRequestSurvivesTheURL(t *testing.T) {
 			t.Errorf("an empty plan answers %v", err)
 		}
 	}
+	for _, want := range []Request{{"http://h", 1, 2}, {"http://h/#x,y", 1 << 62, 0}, {"", 0, 1 << 62}, {"h", -1, -1}} {
+		for _, path := range []string{"", "/", "/grab?o=1#2,3,4"} {
+			if got, err := ParseRequest(want.URL([]byte(path))); err != nil || got != want {
+				t.Errorf("%+v with path %q: %+v, %v", want, path, got, err)
+			}
+		}
+	}
 	for _, url := range []string{"", "http://a/orders/1/grab", "http://a/grab#x,1,8", "http://a/grab#1,1", "http://a/grab#1,1,99", "#1,1,-1", "1,1,0#"} {
 		if r, err := ParseRequest(url); err == nil {
 			t.Errorf("ParseRequest(%q) is %v", url, r)

@@ -1,0 +1,54 @@
+package lab
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// brokenPage is a page whose connection breaks after a number of writes or flushes.
+type brokenPage struct {
+	*httptest.ResponseRecorder
+	writes, flushes int
+}
+
+// Write fails once no writes are left.
+func (p *brokenPage) Write(text []byte) (int, error) {
+	if p.writes--; p.writes < 0 {
+		return 0, errors.New("broken")
+	}
+	return p.ResponseRecorder.Write(text)
+}
+
+// FlushError fails once no flushes are left.
+func (p *brokenPage) FlushError() error {
+	if p.flushes--; p.flushes < 0 {
+		return errors.New("broken")
+	}
+	return nil
+}
+
+// TestEventsEnd breaks the connection of a silent page at each write and at each flush. The stream
+// must end with the next message, which comes every 15 seconds.
+func TestEventsEnd(t *testing.T) {
+	for n := range 4 {
+		for _, page := range []*brokenPage{{writes: n, flushes: 9}, {writes: 9, flushes: n}} {
+			synctest.Test(t, func(t *testing.T) {
+				page.ResponseRecorder = httptest.NewRecorder()
+				s := newState()
+				l := &Lab{state: s, pages: newPages(s)}
+				began := time.Now()
+				l.events(page, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/events", nil))
+				if took, want := time.Since(began), time.Duration(n)*15*time.Second; took != want {
+					t.Errorf("broken after %d: ended after %s, want %s", n, took, want)
+				}
+				if len(l.pages.stream.listeners) != 0 {
+					t.Errorf("broken after %d: the page is still subscribed", n)
+				}
+			})
+		}
+	}
+}

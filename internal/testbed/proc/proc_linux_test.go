@@ -1,0 +1,172 @@
+package proc
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// start starts a shell command, and kills it at the end of the test.
+func start(t *testing.T, script string, with ...func(*exec.Cmd)) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command("sh", "-c", script)
+	for _, f := range with {
+		f(cmd)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	return cmd
+}
+
+// TestFind looks for a process in every state: running, a zombie, ended and reaped, and others that
+// must never be signalled.
+func TestFind(t *testing.T) {
+	cmd := start(t, "exec sleep 60")
+	pid := cmd.Process.Pid
+	p, err := Find(pid)
+	if err != nil || p.Pid != pid {
+		t.Errorf("running: %v, %v", p, err)
+	}
+	began, runs := StartTime(pid)
+	if again, _ := StartTime(pid); !runs || began == "" || again != began {
+		t.Errorf("running: began at %q, then at %q", began, again)
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for until := time.Now().Add(time.Minute); time.Now().Before(until); time.Sleep(time.Millisecond) {
+		if stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat"); err != nil || strings.Contains(string(stat), ") Z ") {
+			break
+		}
+	}
+	for _, state := range []string{"a zombie", "reaped"} {
+		if _, err := Find(pid); !errors.Is(err, ErrGone) {
+			t.Errorf("%s: %v", state, err)
+		}
+		if began, runs := StartTime(pid); runs || began != "" {
+			t.Errorf("%s: began at %q, runs %v", state, began, runs)
+		}
+		_ = cmd.Wait()
+	}
+	if _, err := Find(os.Getpid()); !errors.Is(err, ErrSelf) {
+		t.Errorf("this process: %v", err)
+	}
+}
+
+// TestGroups starts a shell with a child. A signal to the group must reach both.
+func TestGroups(t *testing.T) {
+	for name, with := range map[string]func(*exec.Cmd){"group": NewProcessGroup, "session": Detached} {
+		for end, how := range map[string]func(int){
+			"signal": func(pid int) { _ = Signal(pid, syscall.SIGTERM) },
+			"kill":   KillRest,
+		} {
+			r, w, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			cmd := start(t, "sleep 60 & wait", with, func(c *exec.Cmd) { c.ExtraFiles = []*os.File{w} })
+			w.Close()
+			if group, err := syscall.Getpgid(cmd.Process.Pid); err != nil || group != cmd.Process.Pid {
+				t.Errorf("%s: the group is %d, %v", name, group, err)
+			}
+			how(cmd.Process.Pid)
+			_ = cmd.Wait()
+			_ = r.SetReadDeadline(time.Now().Add(time.Minute))
+			if _, err := r.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) { // it ends once no process has the pipe
+				t.Errorf("%s, %s: the child still runs: %v", name, end, err)
+			}
+			r.Close()
+		}
+	}
+}
+
+// TestBarrier lifts the barrier of a program that exists and of one that does not, and abandons a
+// third one.
+func TestBarrier(t *testing.T) {
+	for _, tt := range []struct {
+		path   string
+		lift   bool
+		fails  bool
+		exits0 bool
+	}{
+		{"/bin/true", true, false, true},
+		{"/nonexistent", true, true, false},
+		{"/bin/true", false, false, false},
+	} {
+		b, err := NewBarrier()
+		if err != nil {
+			t.Fatal(err)
+		}
+		self, err := os.Executable()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := b.Command(self, "barrier", tt.path, nil)
+		cmd.Env = append(os.Environ(), barrierEnv+"=1")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Millisecond)
+		if _, err := Find(cmd.Process.Pid); err != nil {
+			t.Errorf("%s did not wait at the barrier: %v", tt.path, err)
+		}
+		if tt.lift {
+			if err := b.Lift(); (err != nil) != tt.fails || tt.fails && !strings.Contains(err.Error(), tt.path) {
+				t.Errorf("%s: %v", tt.path, err)
+			}
+		}
+		b.Close()
+		if err := cmd.Wait(); (err == nil) != tt.exits0 {
+			t.Errorf("%s, lifted %v: %v", tt.path, tt.lift, err)
+		}
+	}
+}
+
+const barrierEnv = "GRABLAB_TEST_BARRIER"
+
+// TestMain lets the test binary wait at a barrier too.
+func TestMain(m *testing.M) {
+	if os.Getenv(barrierEnv) != "" {
+		_ = PassBarrier(os.Args[2:])
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// TestOwnProcess checks what a process knows about itself.
+func TestOwnProcess(t *testing.T) {
+	file, err := os.Stat(t.TempDir())
+	if err != nil || !IsOwn(file) {
+		t.Errorf("a new folder belongs to another user: %v", err)
+	}
+	if os.Getuid() == 0 {
+		dir := t.TempDir()
+		other, err := os.Stat(dir)
+		if err := errors.Join(err, os.Chown(dir, 12345, -1)); err != nil {
+			t.Fatal(err)
+		}
+		if other, err = os.Stat(dir); err != nil || IsOwn(other) {
+			t.Errorf("a folder of another user is our own: %v", err)
+		}
+	}
+	if id := BootID(); id == "" || id != strings.TrimSpace(id) {
+		t.Errorf("boot id %q", id)
+	}
+}
+
+// TestEndWithParent checks that a child gets SIGTERM when its parent ends, even in a group of its own.
+func TestEndWithParent(t *testing.T) {
+	cmd := exec.Command("true")
+	EndWithParent(cmd)
+	NewProcessGroup(cmd)
+	if a := cmd.SysProcAttr; a.Pdeathsig != syscall.SIGTERM || !a.Setpgid {
+		t.Errorf("%+v", a)
+	}
+}
