@@ -95,7 +95,29 @@ func TestRedisStockAgreesWithTheLedger(t *testing.T) {
 					case what == 1 && strategy == "redis-stock-returned":
 						failing.driver = int64(driver)
 					}
+					before, err := r.store.Ledger(t.Context(), id, 1)
+					if err != nil {
+						t.Fatal(err)
+					}
+					bought := 0 // as far as Redis remembers
+					for _, g := range before[forgot:] {
+						if g.Driver == int64(driver) {
+							bought++
+						}
+					}
+					outcome, reason := grab.Grabbed, ""
+					switch {
+					case bought >= perDriver:
+						outcome, reason = grab.Taken, grab.PerDriver
+					case len(before) == units:
+						outcome = grab.Taken
+					case failing.driver != 0:
+						outcome = grab.Timeout
+					}
 					a := r.sellTo(t, id, driver)
+					if a.Outcome != outcome || outcome == grab.Taken && a.Reason != reason {
+						t.Fatalf("step %d, driver %d has %d of %d sold and was told %+v, want %s %s", step, driver, bought, len(before), a, outcome, reason)
+					}
 					ledger, err := r.store.Ledger(t.Context(), id, 1)
 					if err != nil {
 						t.Fatal(err)
