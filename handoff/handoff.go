@@ -337,8 +337,8 @@ func (le *Lease) Token() string { return fmt.Sprintf("%s.%d", le.turn, le.nth) }
 // that refuses lower tokens stays safe even if the lock fails.
 func (le *Lease) Fence() uint64 { return uint64(le.fence) }
 
-// Lost returns a channel that closes when the lease is lost, shortly before another client can get
-// the lock. It stays open after a release.
+// Lost returns a channel that closes when the lease is known to be lost, or shortly before it ends.
+// It stays open after a release.
 func (le *Lease) Lost() <-chan struct{} {
 	q := le.queue
 	q.mu.Lock()

@@ -151,7 +151,7 @@ func explain(name string) (found []explanation, err error) {
 		return nil, fmt.Errorf("there is no failure mode %q: use %s to %s, which -h lists", name, catalog.Modes[0].ID, last)
 	}
 	if found == nil {
-		return nil, fmt.Errorf("there is no %q%s", name, catalog.Hint(strings.ToLower(name), known, "; -h lists what there is"))
+		return nil, fmt.Errorf("there is no %q%s", name, catalog.Hint(strings.ToLower(name), known, "; -h lists all names"))
 	}
 	return found, nil
 }
@@ -312,7 +312,7 @@ func explainPoint(name string) (e explanation, ok bool) {
 	}
 	who := map[fault.Role]string{
 		fault.Alone:       "no other driver has come yet",
-		fault.Waiting:     "the driver came while another one had the lock",
+		fault.Waiting:     "the driver arrived while another one had the lock",
 		fault.HandingOver: "the driver releases the lock to a waiting driver",
 	}[p.Role]
 	return explanation{name + ", a strike point: a place in a grab at which a fault is injected", [][2]string{

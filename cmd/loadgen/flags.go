@@ -128,7 +128,7 @@ func (s *settings) flags() (all []flags.Flag) {
 	return all
 }
 
-// targetFlags returns the flags that describe a foreign service. They are also the keys of a target
+// targetFlags returns the flags that describe the user's service. They are also the keys of a target
 // file.
 func (s *settings) targetFlags() []flags.Flag {
 	return []flags.Flag{

@@ -16,7 +16,7 @@ const (
 	// serverNames lists the flags for the servers of -stack external, except -db.
 	serverNames = "redis sentinel sentinel-master redlock zk etcd"
 
-	// describeTargets lists the flags that apply only to a foreign service.
+	// describeTargets lists the flags that apply only to the user's service.
 	describeTargets = "first-order probe-drivers admin-token target-file path method body header grabbed taken busy later open-orders ledger-query lease settle idempotent compensation"
 )
 
@@ -44,7 +44,7 @@ var runRules = append([]flags.Rule{
 	{Flags: serverNames, Needs: "stack external", Wrong: "the other stacks start their own servers", Do: "add -stack external"},
 	{Flags: "db", Needs: "stack external, -targets", Wrong: "the other stacks start their own database", Do: "add -stack external or -targets"},
 	{Flags: "work ttl wait guard per-driver on-lost clock-offset", Excludes: "-targets", Wrong: "has no effect on targets, which are running already", Do: "leave it out"},
-	{Flags: "wait guard per-driver on-lost clock-offset", Excludes: "-service", Wrong: "has no effect on a service with code of its own", Do: "leave it out"},
+	{Flags: "wait guard per-driver on-lost clock-offset", Excludes: "-service", Wrong: "has no effect on your own service", Do: "leave it out"},
 	{Flags: "work", Excludes: "-service", Needs: "service uses work", Wrong: "has no effect because the command of -service lacks {work_ms}", Do: "leave it out or add {work_ms}"},
 	{Flags: "ttl", Excludes: "-service", Needs: "service uses ttl", Wrong: "has no effect because the command of -service lacks {ttl_ms}", Do: "add {ttl_ms}, or give the lifetime of its lock with -lease"},
 	{Flags: "lease", Excludes: "service uses ttl", Wrong: "has no effect because the command of -service contains {ttl_ms}", Do: "use -ttl"},
@@ -57,7 +57,7 @@ var runRules = append([]flags.Rule{
 	{Flags: "repeat", Needs: "a cell without a fault", Wrong: "has no effect because every cell has a fault", Do: "add none to -faults"},
 	{Flags: describeTargets, Needs: "foreign", Wrong: "describes your own service, but none is named", Do: "add -service or -targets"},
 	{Flags: "compensation", Needs: "-ledger-query", Wrong: "only the ledger shows that a grab was taken back", Do: "add -ledger-query SQL"},
-	{Flags: "rate orders duration", Excludes: "scenario peak", Wrong: "the scenario peak searches the rate itself", Do: "leave it out"},
+	{Flags: "rate orders duration", Excludes: "scenario peak", Wrong: "the scenario peak finds the rate by itself", Do: "leave it out"},
 	{Flags: "stock", Excludes: "scenario peak", Wrong: "the scenario peak uses orders of one unit", Do: "leave it out"},
 	{Flags: "faults only at", Excludes: "scenario sale, a fault", Wrong: "a fault needs orders with few drivers, but in the scenario sale all 2,000 come at once", Do: "use only the fault none, or another scenario with -stock 2"},
 	{Flags: "faults only at", Excludes: "several units, a fault, foreign", Wrong: "in your own service, faults work only with orders of one unit", Do: "leave out -stock, or use only the fault none"},
@@ -79,7 +79,8 @@ var runRules = append([]flags.Rule{
 	{Flags: "clock-offset", Needs: "foreign, two instances", Wrong: "it sets the clock of the second instance", Do: "use at least -instances 2"},
 }, sentinelRules...)
 
-// sentinelRules lists the rules between the flags for Redis, in every command that has them.
+// sentinelRules lists which flags for Redis need or exclude each other. Every command with these
+// flags uses it.
 var sentinelRules = []flags.Rule{
 	{Flags: "sentinel", Excludes: "-redis", Wrong: "the Sentinels replace -redis", Do: "leave out one of the two"},
 	{Flags: "sentinel", Needs: "-sentinel-master", Wrong: "the name of the master is missing", Do: "add -sentinel-master NAME"},

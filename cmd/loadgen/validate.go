@@ -140,7 +140,7 @@ func (s *settings) readExpectations() (err error) {
 	return nil
 }
 
-// describeTarget checks the flags that describe a foreign service.
+// describeTarget checks the flags that describe the user's service.
 func (s *settings) describeTarget() error {
 	if !s.attaches() {
 		return nil
@@ -195,7 +195,7 @@ func (s *settings) nameOf(flag string) string {
 	return "-" + flag
 }
 
-// serviceBudget is the default time limit for one cell of a foreign service. It is long, because
+// serviceBudget is the default time limit for one cell of the user's service. It is long, because
 // the cell repeats the fault at every call.
 const serviceBudget = 15 * time.Minute
 

@@ -11,7 +11,7 @@ type Word struct {
 var Words = []Word{
 	{"grab", []string{"grabs"}, "in a table, a row of the ledger `grabs`. It is written in the transaction that sets the order's status. The ledger has no unique key on the order, so a double-grab leaves two rows"},
 	{"double", []string{"double-grab", "double_grabs"}, "rows in the ledger beyond the first of their order. If the order has several units: rows beyond these (oversold)"},
-	{"repeated rows", []string{"repeated_rows"}, "in the ledger of a foreign service: rows that repeat an order and its driver. The query may return rows twice, or the service may write a grab twice"},
+	{"repeated rows", []string{"repeated_rows"}, "in the ledger of your own service: rows that repeat an order and its driver. The query may return rows twice, or the service may write a grab twice"},
 	{"oversold", nil, "about an order of several units: rows of the ledger beyond its units. For one unit, the word is double"},
 	{"undersold", nil, "units left at the end of an order although drivers were refused after its last sale, by `taken` or by an error"},
 	{"lost update", []string{"lost updates", "lost_updates"}, "the ledger has a row, but the counter of the order did not go down by one: two drivers read the same number, and both wrote that number less one"},
@@ -39,6 +39,6 @@ var Verdicts = []VerdictEntry{
 	{NA, "the fault touches nothing that the strategy uses, or the strategy cannot sell several units; it is not run"},
 	{Unsafe, "a double-grab in the ledger, or more units to a driver than one may have"},
 	{Stuck, "no new driver can grab an order, or a unit of it, although the load has ended and the fault is healed"},
-	{Unknown, "not measured, or the run could not have exposed a failure. Perhaps only one instance served, no order was contended or grabbed, the fault missed a point, or events were lost. In a foreign service, an answer may also hide a grab, or too few requests may have been served for a race. The reason is below the table"},
+	{Unknown, "not measured, or the run could not have exposed a failure. Perhaps only one instance served, no order was contended or grabbed, the fault missed a point, or events were lost. In your own service, an answer may also hide a grab, or too few requests may have been served for a race. The reason is below the table"},
 	{Safe, "none of these"},
 }

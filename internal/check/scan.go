@@ -104,7 +104,7 @@ func (s *Scan) sequence(e history.Event) {
 	s.last[e.Instance] = e
 }
 
-// hold records when an attempt gets the lock and when it releases the lock.
+// hold records when an attempt gets the lock and when it releases it.
 func (s *Scan) hold(a attempt, e history.Event) {
 	switch {
 	case e.Op == history.Acquire && e.Kind == history.OK:

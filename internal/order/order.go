@@ -42,7 +42,7 @@ type Order struct {
 	// Driver is the winner according to the row, or 0. With the guard Naive, it is the last driver
 	// that wrote.
 	Driver int64 `gorm:"column:driver_id" json:"driver_id,omitempty"`
-	// Fence is the highest fencing token that was compared with the row.
+	// Fence is the highest fencing token that the row has seen.
 	Fence uint64 `json:"fence"`
 	// Units is the original number of units. Stock is how many are left according to the counter,
 	// and is negative if too many were sold. Both are 0 for an order of one unit.
@@ -187,7 +187,8 @@ var ErrNotWritten = errors.New("order: not written")
 type Store interface {
 	Rows
 
-	// Create opens orders with consecutive ids, each with this many units, and returns the first id.
+	// Create opens orders with consecutive ids, and returns the first id. Each order has this many
+	// units.
 	Create(ctx context.Context, count, units int) (first int64, err error)
 
 	// Ledger returns the ledger rows of count orders in the order of writing.

@@ -393,8 +393,8 @@ func (o *oracle) waitersForFreeLocked() []*actor {
 	return waiters
 }
 
-// keepsReleased reports whether a server of a quorum cannot grant a free lock: it still stores the
-// lease of an actor that has released the lock on the others, or the strategy does not use it.
+// keepsReleased reports whether a server cannot grant a free lock, because it still stores a lease
+// that was released on other servers, or because the strategy does not use it.
 func (o *oracle) keepsReleased(n *node) bool {
 	return len(o.cluster.nodes) > 1 && (n.eventHash == search.EmptyFingerprint || slices.ContainsFunc(o.world.actors, func(a *actor) bool {
 		_, stored := n.leaseOf(a.value)

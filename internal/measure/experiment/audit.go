@@ -140,7 +140,7 @@ func (w *worker) settle(ctx context.Context, c *Cell, a *accounting, first int64
 			}
 			return rows, nil
 		case now.Sub(changed) < quiet && watched >= quiet+limit:
-			return rows, fmt.Errorf("it still changed %v after the probes; no driver was asking any more", watched.Round(time.Millisecond))
+			return rows, fmt.Errorf("it still changed %v after the test grabs, when no driver was active any more", watched.Round(time.Millisecond))
 		}
 		w.progress.step("the ledger has not changed for %v of %v", now.Sub(changed).Round(time.Second/10), quiet)
 		wait.For(ctx, settleInterval(quiet))

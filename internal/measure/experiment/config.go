@@ -1,8 +1,8 @@
-// Package experiment runs the cells of a table and judges them. A cell is one strategy under one
+// Package experiment runs the cells of a table and judges them. A cell tests one strategy under one
 // fault.
 //
-// To read the code, start at Execute. Continue with subject for what is tested, worker.cell for load,
-// injection for faults and judge for verdicts.
+// Start reading at Execute. Continue with subject for the instances under test, worker.cell for
+// load, injection for faults, and judge for verdicts.
 package experiment
 
 import (
@@ -56,11 +56,11 @@ type Config struct {
 	Service *fleet.Service
 	// Expect replaces the expected verdicts, unless it is nil.
 	Expect []target.Expectation
-	// Settle is how long the ledger of a foreign service must stay unchanged before it is judged. 0
+	// Settle is how long the ledger of the user's service must stay unchanged before it is judged. 0
 	// means one lease, but at least 2 s.
 	Settle      time.Duration
 	settleLimit time.Duration // how much longer the ledger may keep changing; 0 means the default
-	// Inspected gets the findings from a few test grabs of a foreign service. If it returns an
+	// Inspected gets the findings from a few test grabs of the user's service. If it returns an
 	// error, the run ends. If it is nil, there are no test grabs.
 	Inspected func(Preflight) error
 	// Warmup is how long grabs are sent before the load of each cell. They are not counted.

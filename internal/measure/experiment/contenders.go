@@ -36,21 +36,21 @@ func (s *strike) sendContenders(ctx context.Context) error {
 	return nil
 }
 
-// beginContest records that the other drivers come from now on.
+// beginContest records the time from which the other drivers compete.
 func (s *strike) beginContest() {
 	for _, c := range s.contests {
 		c.contendedSince = time.Now()
 	}
 }
 
-// giveUp ends the test of an order that can no longer show anything, and lets the faulted driver
+// giveUp ends the test of an order that can no longer show anything, and lets the affected driver
 // continue.
 func (s *strike) giveUp(ctx context.Context, c *contest) error {
 	s.cancelStrike(c)
 	return s.releaseDriver(ctx, c)
 }
 
-// isTooLate reports whether other drivers can no longer finish before the lease of the faulted
+// isTooLate reports whether other drivers can no longer finish before the lease of the affected
 // driver ends. The reason may be a slow restart.
 func (s *strike) isTooLate(c *contest) bool {
 	held := s.in.fault.Course == fault.AfterHeal || s.in.fault.Course == fault.BeforeHeal
@@ -58,7 +58,7 @@ func (s *strike) isTooLate(c *contest) bool {
 		time.Since(c.heldSince)+s.contendFor() > s.in.w.lease(s.in.cell)*9/10
 }
 
-// awaitExpiry waits until the leases of the faulted drivers have expired. It is only for locks that
+// awaitExpiry waits until the leases of the affected drivers have expired. It is only for locks that
 // refuse other drivers instead of letting them wait.
 func (s *strike) awaitExpiry(ctx context.Context) error {
 	waits := s.in.trail.service != nil || len(s.in.trail.calls[fault.Waiting]) > 0
@@ -130,7 +130,7 @@ func (s *strike) awaitContenders(ctx context.Context) error {
 				return true
 			case s.awaitsOther(c):
 				return false
-			case claimed(c.faulted), s.in.w.fleet.Ours && (!s.in.outlasts() || s.in.competed(c)):
+			case claimed(c.affected), s.in.w.fleet.Ours && (!s.in.outlasts() || s.in.competed(c)):
 				return true
 			}
 			s.sendAgain(c)
@@ -144,11 +144,11 @@ func (s *strike) awaitsOther(c *contest) bool {
 	return slices.ContainsFunc(c.contenders, func(r load.Request) bool { return r.Target == s.in.other.URL && s.isPending(r) })
 }
 
-// noteEarly records that the faulted driver wrote or got its answer before its lease ended. In that
+// noteEarly records that the affected driver wrote or got its answer before its lease ended. In that
 // case, the end of the lease cannot cause a double-grab.
 func (s *strike) noteEarly(c *contest, claimed func(load.Request) bool) {
 	inTime := time.Since(c.heldSince) < s.in.w.lease(s.in.cell)
-	c.endedInTime = c.endedInTime || inTime && (claimed(c.faulted) || s.isAnswered(c.faulted))
+	c.endedInTime = c.endedInTime || inTime && (claimed(c.affected) || s.isAnswered(c.affected))
 }
 
 // sendAgain sends one more driver shortly after all others have got their answers.
@@ -165,7 +165,7 @@ func (s *strike) sendAgain(c *contest) {
 	s.in.bursts.Send([]load.Request{r})
 }
 
-// freeContenders lets the other drivers write after the faulted driver has written or got its
+// freeContenders lets the other drivers write after the affected driver has written or got its
 // answer. It waits no longer than their own leases allow.
 func (s *strike) freeContenders(ctx context.Context, claimed func(load.Request) bool) error {
 	held := s.held(ctx)
@@ -197,7 +197,7 @@ func (s *strike) freeContenders(ctx context.Context, claimed func(load.Request) 
 	return nil
 }
 
-// mustClaimFirst reports whether the cell can fail only if the faulted driver writes before the
+// mustClaimFirst reports whether the cell can fail only if the affected driver writes before the
 // others. This is true if it has the older fencing token and has read the order as open.
 func (s *strike) mustClaimFirst(c *contest) bool {
 	return s.in.cell.Guard == order.FenceWrite && s.in.fault.Course == fault.AfterHeal && c.point.Role == fault.Alone &&
@@ -205,12 +205,12 @@ func (s *strike) mustClaimFirst(c *contest) bool {
 }
 
 // mayFreeContenders reports whether the other drivers may write now. Usually, they wait until the
-// faulted driver has written or got its answer.
+// affected driver has written or got its answer.
 func (s *strike) mayFreeContenders(c *contest, claimed func(load.Request) bool) bool {
 	if s.in.fault.Course == fault.Released {
 		return s.in.atLeastUnits(c.contenders[1:], claimed)
 	}
-	return claimed(c.faulted) || s.isAnswered(c.faulted)
+	return claimed(c.affected) || s.isAnswered(c.affected)
 }
 
 // awaitQuiet waits until all drivers have got their answers or the time is over. It sends more
@@ -221,10 +221,10 @@ func (s *strike) awaitQuiet(ctx context.Context) error {
 		err := s.freeContenders(ctx, claimed)
 		return s.every(func(c *contest) bool {
 			s.noteEarly(c, claimed)
-			if s.in.outlasts() && !s.isAnswered(c.faulted) && !s.awaitsOther(c) && !s.in.competed(c) {
+			if s.in.outlasts() && !s.isAnswered(c.affected) && !s.awaitsOther(c) && !s.in.competed(c) {
 				s.sendAgain(c)
 			}
-			return !s.in.fault.Lasts && s.isAnswered(c.faulted) && !slices.ContainsFunc(c.contenders, s.isPending)
+			return !s.in.fault.Lasts && s.isAnswered(c.affected) && !slices.ContainsFunc(c.contenders, s.isPending)
 		}), err
 	})
 }
@@ -241,7 +241,7 @@ func (s *strike) awaitFailedRelease(ctx context.Context) error {
 	}
 	return until(ctx, repeatsFor, func() (bool, error) {
 		return s.every(func(c *contest) bool {
-			return !c.struck || c.point.After || c.point.Part != tap.Release || s.isAnswered(c.faulted)
+			return !c.struck || c.point.After || c.point.Part != tap.Release || s.isAnswered(c.affected)
 		}), nil
 	})
 }
@@ -255,7 +255,7 @@ func (s *strike) releaseContenders(ctx context.Context) error {
 	return errors.Join(err, s.remove(ctx, contenderHold)) // remove also the holds that have not stopped a call yet
 }
 
-// sendSecond sends the second driver of each order at the time when the faulted driver's lease
+// sendSecond sends the second driver of each order at the time when the affected driver's lease
 // expires.
 func (s *strike) sendSecond(ctx context.Context) error {
 	s.beginContest()
@@ -271,13 +271,13 @@ func (s *strike) sendSecond(ctx context.Context) error {
 	return nil
 }
 
-// sendThird sends the remaining drivers after the faulted driver's release. They must finish before
+// sendThird sends the remaining drivers after the affected driver's release. They must finish before
 // the second driver writes.
 func (s *strike) sendThird(ctx context.Context) error {
 	sent := map[*contest]bool{}
 	err := until(ctx, s.in.w.lease(s.in.cell)/2, func() (bool, error) {
 		for _, c := range s.contests {
-			if !sent[c] && s.isAnswered(c.faulted) {
+			if !sent[c] && s.isAnswered(c.affected) {
 				sent[c] = true
 				s.in.bursts.Send(c.contenders[1:])
 			}

@@ -11,7 +11,7 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// contest describes the drivers that compete for one order. The fault hits one of them, the faulted
+// contest describes the drivers that compete for one order. The fault hits one of them, the affected
 // driver.
 type contest struct {
 	point fault.Point
@@ -19,14 +19,14 @@ type contest struct {
 	calls int // how many parallel calls are held at the point
 
 	// The drivers, in the order in which they start.
-	holder      *load.Request  // has the lock before the faulted driver, at the other instance; may be nil
-	faulted     load.Request   // grabs at the instance that the fault hits
-	waiter      *load.Request  // waits for the faulted driver's lock, at the other instance; may be nil
+	holder      *load.Request  // has the lock before the affected driver, at the other instance; may be nil
+	affected    load.Request   // grabs at the instance that the fault hits
+	waiter      *load.Request  // waits for the affected driver's lock, at the other instance; may be nil
 	contenders  []load.Request // are sent once the fault is active, those at the other instance first
 	lateDriver  load.Request   // is sent to the other instance once the fault is healed
 	lastDrivers []load.Request // are sent after all others were answered, if there are several units
 
-	// Events of the first holder and of the faulted driver.
+	// Events of the first holder and of the affected driver.
 	holderReleased bool
 	lastCallAt     time.Time // when the waiting driver was first seen to have made its last call before it waits
 	heldSince      time.Time // when a call was first held at the point; zero if none was
@@ -38,7 +38,7 @@ type contest struct {
 
 	// What has happened to the other drivers.
 	contendedSince     time.Time // when the fault was active and the first of them were about to start
-	othersPassed       bool      // whether enough of them for all units got past the lock before the faulted driver wrote
+	othersPassed       bool      // whether enough of them for all units got past the lock before the affected driver wrote
 	contenderHeldSince time.Time // when a contender was first held before its claim
 	contenderFreed     bool      // whether the held contenders may continue
 	retriedAt          time.Time // when the wait before the next contender began; zero if there is no such wait
@@ -58,7 +58,7 @@ func (in *injection) contest(n int, p fault.Point) *contest {
 		r := load.Request{Target: targets[k%len(targets)], Order: c.order, Driver: int64(driver) + 1}
 		switch {
 		case k == 0:
-			c.faulted = r
+			c.affected = r
 		case k == len(drivers)-1:
 			c.lateDriver = load.Request{Target: in.other.URL, Order: c.order, Driver: r.Driver}
 		case k >= len(drivers)-in.w.cfg.units():
@@ -86,7 +86,7 @@ func (in *injection) contest(n int, p fault.Point) *contest {
 		c.contenders = c.contenders[:1:1]
 	}
 	if in.fault.Course == fault.Released { // the same driver tries again, as after a double tap
-		c.contenders[0].Driver = c.faulted.Driver
+		c.contenders[0].Driver = c.affected.Driver
 	}
 	return c
 }
@@ -110,7 +110,7 @@ func (c *contest) all() []load.Request { return append(c.others(), c.lastDrivers
 
 // others returns the requests of all drivers except the last ones.
 func (c *contest) others() []load.Request {
-	all := append([]load.Request{c.faulted, c.lateDriver}, c.contenders...)
+	all := append([]load.Request{c.affected, c.lateDriver}, c.contenders...)
 	for _, r := range []*load.Request{c.holder, c.waiter} {
 		if r != nil {
 			all = append(all, *r)

@@ -116,7 +116,7 @@ func (w *worker) keep(c *Cell, s lock.Strategy, m *measured, failures []failed) 
 	}
 	reasons := &invalidReasons{m.invalid}
 	timelines, err := w.explain(c, s, m.evidence, failures)
-	reasons.add(err, "its timelines could not be made")
+	reasons.add(err, "its timelines could not be created")
 	if timeline, ok := timelines[worst.order]; ok && worst.property != "" {
 		if refused {
 			timeline.Property, timeline.Mode, timeline.Name, timeline.Cure = "", "", "", ""

@@ -17,13 +17,13 @@ import (
 
 // Kinds of breakpoints. The name of a breakpoint contains its kind and its order.
 const (
-	pointHold     = "point"     // stops the faulted driver at the point where the fault is injected
-	workHold      = "work"      // stops the faulted driver's grab while the fault holds a background call of it
+	pointHold     = "point"     // stops the affected driver at the point where the fault is injected
+	workHold      = "work"      // stops the affected driver's grab while the fault holds a background call of it
 	callsHold     = "calls"     // lists the calls of a waiting driver without stopping them
 	retryHold     = "retry"     // stops a driver that polls for the lock, before its second try
 	beforeHold    = "before"    // stops the driver that has the lock while another one waits for it
-	refusalHold   = "refusal"   // refuses the claim of the faulted driver
-	releaseHold   = "release"   // lists the release of the faulted driver without stopping it
+	refusalHold   = "refusal"   // refuses the claim of the affected driver
+	releaseHold   = "release"   // lists the release of the affected driver without stopping it
 	contenderHold = "contender" // stops contenders just before they claim
 )
 
@@ -36,26 +36,26 @@ type hold struct {
 
 // holds returns the breakpoints that must be set before the drivers of an order start.
 func (s *strike) holds(c *contest) []hold {
-	faulted := []int64{c.faulted.Driver}
-	all := []hold{{s.in.struck, callsHold, control.Hold{Drivers: faulted, Outcome: control.Delivered}}}
+	affected := []int64{c.affected.Driver}
+	all := []hold{{s.in.struck, callsHold, control.Hold{Drivers: affected, Outcome: control.Delivered}}}
 	if c.point.Role == fault.HandingOver || s.in.fault.Course == fault.Released {
-		all = append(all, hold{s.in.struck, refusalHold, control.Hold{Drivers: faulted, At: *s.in.trail.claim, Outcome: control.Refused}})
+		all = append(all, hold{s.in.struck, refusalHold, control.Hold{Drivers: affected, At: *s.in.trail.claim, Outcome: control.Refused}})
 	}
-	all = append(all, hold{s.in.struck, pointHold, control.Hold{Drivers: faulted, At: c.point.Point, Strike: true}})
+	all = append(all, hold{s.in.struck, pointHold, control.Hold{Drivers: affected, At: c.point.Point, Strike: true}})
 	switch {
 	case c.point.Role == fault.HandingOver:
-		all = append(all, hold{s.in.struck, workHold, control.Hold{Drivers: faulted, At: beforeClaim}})
+		all = append(all, hold{s.in.struck, workHold, control.Hold{Drivers: affected, At: beforeClaim}})
 	case c.point.Background:
-		all = append(all, hold{s.in.struck, workHold, control.Hold{Drivers: faulted, At: s.in.trail.work}})
+		all = append(all, hold{s.in.struck, workHold, control.Hold{Drivers: affected, At: s.in.trail.work}})
 	}
 	if c.holder != nil {
 		all = append(all, hold{s.in.other, beforeHold, control.Hold{Drivers: []int64{c.holder.Driver}, At: beforeRead}})
 		if s.in.trail.queued == 0 {
-			all = append(all, hold{s.in.struck, retryHold, control.Hold{Drivers: faulted, At: secondTry}})
+			all = append(all, hold{s.in.struck, retryHold, control.Hold{Drivers: affected, At: secondTry}})
 		}
 	}
 	if at := s.in.trail.release; at != nil && s.in.fault.Course == fault.BeforeHeal {
-		all = append(all, hold{s.in.struck, releaseHold, control.Hold{Drivers: faulted, At: *at, Outcome: control.Delivered}})
+		all = append(all, hold{s.in.struck, releaseHold, control.Hold{Drivers: affected, At: *at, Outcome: control.Delivered}})
 	}
 	if s.in.trail.service != nil {
 		if at := s.in.trail.claim; at != nil && s.holdsContenders(c) {
@@ -105,7 +105,7 @@ func (h hold) name(c *contest) string {
 }
 
 func (s *strike) setHolds(ctx context.Context) error {
-	s.in.struck.Watch(s.contests[0].order, s.contests[0].faulted.Driver)
+	s.in.struck.Watch(s.contests[0].order, s.contests[0].affected.Driver)
 	s.in.other.Watch(s.contests[0].order, 0)
 	for _, c := range s.contests {
 		for _, h := range s.holds(c) {
@@ -149,7 +149,7 @@ func (s *strike) heldCalls(ctx context.Context) (m heldCalls, err error) {
 // simultaneous is the longest time between two calls that count as simultaneous.
 const simultaneous = 100 * time.Millisecond
 
-// isAtPoint reports whether the faulted driver has stopped at its point. If it makes several calls
+// isAtPoint reports whether the affected driver has stopped at its point. If it makes several calls
 // in parallel there, all of them must have stopped.
 func (m heldCalls) isAtPoint(c *contest) bool {
 	n := len(m.struck[holdName(pointHold, c)])
@@ -159,7 +159,7 @@ func (m heldCalls) isAtPoint(c *contest) bool {
 	return n >= c.calls || n > 0 && time.Since(c.heldSince) > simultaneous
 }
 
-// releaseDriver lets the faulted driver and its companion continue.
+// releaseDriver lets the affected driver and its companion continue.
 func (s *strike) releaseDriver(ctx context.Context, c *contest) error {
 	for _, kind := range []string{pointHold, workHold, retryHold, beforeHold} {
 		if err := s.removeOf(ctx, c, kind); err != nil {

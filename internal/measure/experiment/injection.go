@@ -57,7 +57,7 @@ type injection struct {
 	answered map[load.Request]response
 }
 
-// response says how and when a request was answered.
+// response is the answer to a request, and how long it took.
 type response struct {
 	outcome     grab.Outcome
 	sent, ended time.Time
@@ -120,8 +120,8 @@ func (w *worker) prepareAndStrike(ctx context.Context, s lock.Strategy, f fault.
 	c.conclude(m)
 }
 
-// readTrail finds the steps of a grab at which the fault can hit this strategy. record makes the dry
-// runs if the steps are not known yet.
+// readTrail finds the steps of a grab at which the fault can hit this strategy. If the steps are
+// not known yet, record finds them in a dry run.
 func (in *injection) readTrail(ctx context.Context, record func(context.Context, lock.Strategy) (trail, error)) (err error) {
 	in.trail, err = in.w.trails.get(in.strategy.Name, func() (trail, error) { return record(ctx, in.strategy) })
 	if err != nil {
@@ -163,7 +163,7 @@ func names(points []fault.Point) string {
 }
 
 // strikeAtPoints injects the fault at every step and measures the cell. It returns an error only if
-// the fault could not be prepared.
+// the fault cannot be prepared.
 func (in *injection) strikeAtPoints(ctx context.Context) (m measured, err error) {
 	if err := in.prepareFault(ctx); err != nil {
 		return m, err
@@ -186,7 +186,7 @@ func (in *injection) strikeAtPoints(ctx context.Context) (m measured, err error)
 
 // prepareFault sets up what the fault needs, such as proxies.
 func (in *injection) prepareFault(ctx context.Context) (err error) {
-	target := fault.Target{Stack: in.w.stack, Strategy: in.strategy, Faulted: in.struck, Contender: in.other, Keys: in.keys}
+	target := fault.Target{Stack: in.w.stack, Strategy: in.strategy, Affected: in.struck, Contender: in.other, Keys: in.keys}
 	if t := in.trail.service; t != nil {
 		target.Wire, target.Ledger = true, t.table
 	}
@@ -229,18 +229,18 @@ func (in *injection) prepareAgain(ctx context.Context) error {
 }
 
 // lead makes the instances of a service connect to the given addresses.
-func (in *injection) lead(faulted, contender stack.Addresses) {
-	in.struck.RouteTo(faulted)
+func (in *injection) lead(affected, contender stack.Addresses) {
+	in.struck.RouteTo(affected)
 	in.other.RouteTo(contender)
 }
 
 // routes maps each instance to the addresses at which it reaches the servers, which may be those of
 // proxies.
 func (in *injection) routes() map[int]stack.Addresses {
-	return map[int]stack.Addresses{0: in.w.stack.Via(in.prepared.Faulted...), 1: in.w.stack.Via(in.prepared.Contender...)}
+	return map[int]stack.Addresses{0: in.w.stack.Via(in.prepared.Affected...), 1: in.w.stack.Via(in.prepared.Contender...)}
 }
 
-// groups divides the points into groups that are tested at the same time. For a foreign service,
+// groups divides the points into groups that are tested at the same time. For the user's service,
 // each point has its own group, because proxies cannot distinguish its drivers.
 func (in *injection) groups() [][]fault.Point {
 	if in.trail.service == nil {
@@ -272,8 +272,7 @@ func (in *injection) clear(ctx context.Context, prepared fault.Prepared) error {
 	return errors.Join(errs...)
 }
 
-// sending returns a workload that injects the fault with strike while drivers grab, and counts every
-// answer.
+// sending returns a workload that calls strike while drivers grab, and that counts every answer.
 func (in *injection) sending(strike func(context.Context) error) func(context.Context, int64) (*accounting, error) {
 	return func(ctx context.Context, first int64) (*accounting, error) {
 		in.first = first
@@ -332,15 +331,15 @@ func (in *injection) noteAnswer(_ *accounting, r *vegeta.Result) {
 }
 
 // competed reports whether enough other drivers got far enough to cause an oversell. If the fault
-// outlasts a lease, it must be certain that they tried between the end of that lease and the
-// faulted driver's write.
+// outlasts a lease, only drivers count that tried after the end of that lease and before the
+// affected driver wrote.
 func (in *injection) competed(c *contest) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	return in.atLeastUnits(c.all(), func(r load.Request) bool {
 		a := in.answered[r]
 		switch {
-		case r == c.faulted || !reached(a.outcome):
+		case r == c.affected || !reached(a.outcome):
 			return false
 		case !in.outlasts() || c.endedInTime:
 			return true
@@ -352,9 +351,9 @@ func (in *injection) competed(c *contest) bool {
 	})
 }
 
-// triedInTime reports whether a refused driver certainly tried to get the lock after the faulted
-// driver's lease had ended, and before that driver wrote. The time of the answer proves neither,
-// because a busy machine may delay it.
+// triedInTime reports whether a refused driver certainly tried to get the lock after the affected
+// driver's lease had ended, and before that driver wrote. It cannot rely on the time of the answer,
+// which a busy machine may delay.
 func (in *injection) triedInTime(c *contest, a response) bool {
 	lease := in.w.lease(in.cell)
 	tried := a.sent // the driver was still trying at this time
@@ -375,7 +374,7 @@ func (in *injection) triedInTime(c *contest, a response) bool {
 	return tried.After(expired) && (a.outcome == grab.Busy || waited)
 }
 
-// outlasts reports whether the fault delays the faulted driver's write beyond the end of its lease,
+// outlasts reports whether the fault delays the affected driver's write beyond the end of its lease,
 // while other drivers compete.
 func (in *injection) outlasts() bool {
 	return in.fault.ContendFor >= 1 && (in.fault.Course < fault.Never || in.fault.Course == fault.Released)

@@ -296,7 +296,7 @@ func TestFaultThatNeverStrikes(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := l.inject(t.Context(), cas, f)
-	if c.Verdict != catalog.Unknown || !strings.Contains(c.Reason, "did not strike: before release 1000; after release 1000") || c.Exclusive != nil {
+	if c.Verdict != catalog.Unknown || !strings.Contains(c.Reason, "hit no driver: before release 1000; after release 1000") || c.Exclusive != nil {
 		t.Errorf("%s (%s), exclusive %v", c.Verdict, c.Reason, c.Exclusive)
 	}
 	for _, p := range c.Points {
@@ -352,7 +352,7 @@ func TestFaultsOfSeveralUnits(t *testing.T) {
 // unit is left that a fresh driver would get.
 func TestFewerDriversThanUnits(t *testing.T) {
 	in := &injection{w: &worker{cfg: Config{Stock: 2}}, strategy: lock.Strategy{Excludes: catalog.Global}, cell: &Cell{Sale: &Sale{Stock: 2}}, answered: map[load.Request]response{}}
-	c := &contest{point: fault.Point{Point: fault.AfterRead}, order: 1, struck: true, faulted: load.Request{Order: 1, Driver: 1}, lateDriver: load.Request{Order: 1, Driver: 2}}
+	c := &contest{point: fault.Point{Point: fault.AfterRead}, order: 1, struck: true, affected: load.Request{Order: 1, Driver: 1}, lateDriver: load.Request{Order: 1, Driver: 2}}
 	c.contenders = []load.Request{{Order: 1, Driver: 3}, {Order: 1, Driver: 4}}
 	in.contests = []*contest{c}
 	for _, tt := range []struct {
@@ -364,7 +364,7 @@ func TestFewerDriversThanUnits(t *testing.T) {
 		{3, 1, []int64{1}, catalog.Stuck}, {1, 3, nil, catalog.Unsafe}, {0, 0, nil, catalog.Unknown},
 	} {
 		clear(in.answered)
-		in.answered[c.faulted] = response{outcome: grab.Grabbed}
+		in.answered[c.affected] = response{outcome: grab.Grabbed}
 		for i, r := range append([]load.Request{c.lateDriver}, c.contenders...) {
 			in.answered[r] = response{outcome: grab.Failed}
 			if i < tt.reached {
@@ -386,7 +386,7 @@ func TestFewerDriversThanUnits(t *testing.T) {
 }
 
 // Who comes for an order: with one unit five drivers, some at the struck instance; with each
-// further one two more, and all but the faulted driver at the other instance.
+// further one two more, and all but the affected driver at the other instance.
 func TestDriversOfAContest(t *testing.T) {
 	struck, other := &fleet.Instance{URL: "http://struck"}, &fleet.Instance{URL: "http://other"}
 	alone, waiting := fault.Point{Point: fault.AfterRead}, fault.Point{Role: fault.Waiting, Point: fault.AfterRead}
@@ -420,7 +420,7 @@ func TestDriversOfAContest(t *testing.T) {
 					atStruck++
 				}
 			}
-			if len(c.contenders) != tt.contenders || atStruck != tt.atOne || len(c.lastDrivers) != tt.last || c.faulted.Target != struck.URL || c.lateDriver.Target != other.URL {
+			if len(c.contenders) != tt.contenders || atStruck != tt.atOne || len(c.lastDrivers) != tt.last || c.affected.Target != struck.URL || c.lateDriver.Target != other.URL {
 				t.Errorf("%d contenders, %d of them at the struck instance, %d last, of %+v", len(c.contenders), atStruck, len(c.lastDrivers), c)
 			}
 			for _, r := range c.all() {

@@ -46,7 +46,7 @@ func (cfg Config) checkMoments(at *fleet.Fleet) error {
 	case !cfg.byTime():
 		return nil
 	case !process[catalog.ProcessStopped] && !process[catalog.ProcessKilled]:
-		return fmt.Errorf("%w: -target-pid has no effect: only the faults pause and crash strike a process", fleet.ErrRefused)
+		return fmt.Errorf("%w: -target-pid has no effect: only the faults pause and crash affect a process", fleet.ErrRefused)
 	case process[catalog.ProcessStopped] && at.Foreign && cfg.Target.Lease == 0:
 		return fmt.Errorf("%w: pause needs -lease D, the lifetime of their lock without renewal, because a pause must last longer", fleet.ErrRefused)
 	case process[catalog.ProcessKilled] && len(cfg.subject().strategies(at)) > 1:
@@ -149,7 +149,7 @@ func (in *injection) answersWhileStopped(ctx context.Context, took time.Duration
 
 // strikeByTime injects the fault at each moment and measures the cell.
 func (in *injection) strikeByTime(ctx context.Context) (m measured, err error) {
-	if in.prepared, err = in.fault.Prepare(ctx, fault.Target{Strategy: in.strategy, Faulted: in.struck, Contender: in.other}); err != nil {
+	if in.prepared, err = in.fault.Prepare(ctx, fault.Target{Strategy: in.strategy, Affected: in.struck, Contender: in.other}); err != nil {
 		return m, err
 	}
 	in.cell.Orders = 2*momentTries*len(in.points) + 1
@@ -192,18 +192,18 @@ func (in *injection) strikeAtMoments(ctx context.Context) error {
 func (s *strike) runAt(ctx context.Context, at time.Duration) (done bool, err error) {
 	defer func() { err = errors.Join(err, s.heal(ctx)) }()
 	c := s.contests[0]
-	s.in.bursts.Send([]load.Request{c.faulted})
+	s.in.bursts.Send([]load.Request{c.affected})
 	if !wait.For(ctx, at) {
 		return false, context.Cause(ctx)
 	}
 	var steps []step
-	if !s.isAnswered(c.faulted) {
+	if !s.isAnswered(c.affected) {
 		if err := applying(s.in.prepared.Strikes[0].Do)(s, ctx); err != nil {
 			return false, err
 		}
 		wait.For(ctx, simultaneous) // wait for an answer that is already on its way
 		done = s.in.fault.Course == fault.Killed
-		if c.struck = s.inFlight(c.faulted); c.struck {
+		if c.struck = s.inFlight(c.affected); c.struck {
 			*s.in.cell.Struck++
 			done = true
 		}

@@ -73,7 +73,7 @@ func TestPauseByTime(t *testing.T) {
 	}{
 		{"bare", catalog.Unsafe, "more than once: moment 1 of 8", 6},
 		{"guarded", catalog.Safe, "", 8},
-		{"soon fast", catalog.Unknown, "the fault did not strike: ", 6},
+		{"soon fast", catalog.Unknown, "the fault hit no driver: ", 6},
 	} {
 		t.Run(tc.kind, func(t *testing.T) {
 			cfg := shopRun(t, tc.kind, catalog.NoFault, catalog.Pause, catalog.RedisRestart)

@@ -178,7 +178,7 @@ func (r *Run) limit() {
 	}
 }
 
-const unlimited = "the search ended before a rate was not held"
+const unlimited = "the search ended before any rate failed"
 
 // limitOfBare returns what limited the endpoint that does no work, and why.
 func limitOfBare(p *Peak) (limit, why string) {
@@ -212,7 +212,7 @@ func limitOf(p, none, bare *Peak, locks bool) (limit, why string) {
 	case bare == nil:
 		return "", "there is no bare endpoint to tell the load generator from the instances"
 	case !above(bare):
-		return "", "the search over the bare endpoint ended before a rate was not held"
+		return "", "the search over the bare endpoint ended before any rate failed"
 	case p == none || !locks:
 		return ByInstances, fmt.Sprintf("the bare endpoint held %.0f/s, the grab without a lock failed at %.0f/s", bare.HeldRPS, failed.RPS)
 	default:

@@ -21,7 +21,7 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// Preflight contains the findings from a few test grabs of a foreign service before the load.
+// Preflight contains the findings from a few test grabs of the user's service before the load.
 type Preflight struct {
 	Strategy string
 	Answers  []SeenAnswer
@@ -67,7 +67,7 @@ var roles = map[tap.Phase]string{
 	tap.Acquire: "acquire", tap.Read: "read", fault.Work: "read, then work", tap.Claim: "write", tap.Release: "release", tap.Renew: "check of the lock",
 }
 
-// Inspect makes a few test grabs with each strategy of a foreign service, and calls show with the
+// Inspect makes a few test grabs with each strategy of the user's service, and calls show with the
 // findings. If necessary, it starts the service first.
 func Inspect(ctx context.Context, cfg Config, show func(Preflight)) (err error) {
 	// Use the settings of the dry runs, so that the service starts only once.
@@ -101,7 +101,7 @@ func Inspect(ctx context.Context, cfg Config, show func(Preflight)) (err error) 
 	return ctx.Err()
 }
 
-// inspectFirst makes test grabs with each strategy of a foreign service before the first cell. It
+// inspectFirst makes test grabs with each strategy of the user's service before the first cell. It
 // skips this if the user provided only a limited number of orders.
 func (r *runner) inspectFirst(ctx context.Context, w *worker) error {
 	if r.cfg.Inspected == nil || w.fleet.Known() || w.cfg.Target.Open == nil && w.cfg.Target.FirstOrder > 0 {
@@ -367,7 +367,7 @@ func (w *worker) reach(name CellName, s lock.Strategy, t trail) Reach {
 	case cell != nil:
 		r.Why = cell.Reason
 	case w.cfg.byTime():
-		r.Why = "at moments, because the calls of a grab are not known"
+		r.Why = "at chosen times, because the calls of a grab are not known"
 	case w.cfg.Service == nil:
 		r.Why = "the processes are not known: name them with target-pid, or let the program start the service"
 	case t.service == nil:

@@ -119,9 +119,9 @@ type Cell struct {
 	// files from versions before 0.4.
 	Environment *Environment `json:"environment,omitempty"`
 
-	Guard  order.Guard `json:"guard"`   // empty for a foreign service
-	OnLost grab.OnLost `json:"on_lost"` // empty for a foreign service
-	// TTLMS and the following settings are nil for a foreign service, because they are unknown.
+	Guard  order.Guard `json:"guard"`   // empty for the user's service
+	OnLost grab.OnLost `json:"on_lost"` // empty for the user's service
+	// TTLMS and the following settings are nil for the user's service, because they are unknown.
 	TTLMS   *float64 `json:"ttl_ms"`
 	LeaseMS *float64 `json:"lease_ms"`
 	WorkMS  *float64 `json:"work_ms"`
@@ -139,7 +139,7 @@ type Cell struct {
 	LowerBound          bool   `json:"lower_bound,omitempty"` // DoubleGrabs may be too low, because some answers may hide a win
 	OrdersDoubleGrabbed *int   `json:"orders_double_grabbed"`
 	// RepeatedRows counts ledger rows that repeat the order and driver of an earlier row. It is
-	// only set for a foreign service with a ledger.
+	// only set for the user's service with a ledger.
 	RepeatedRows *int `json:"repeated_rows,omitempty"`
 	// CompensatedOrders counts orders that had too many winners until the service took rows back in
 	// time. LongestCompensationMS is an upper limit for how long that took. Both are nil if the

@@ -102,7 +102,7 @@ func (r *runner) open(ctx context.Context) error {
 }
 
 // layOut lists the cells of the run, and adds the result of each cell that need not run. It runs
-// again when the strategies of a foreign service become known.
+// again when the strategies of the user's service become known.
 func (r *runner) layOut(at *fleet.Fleet) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

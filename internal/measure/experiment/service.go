@@ -54,7 +54,7 @@ func (w *worker) startService(ctx context.Context, port int) error {
 	return w.useTheirOrders(ctx, t)
 }
 
-// serviceTrail has additional information about the calls of a foreign service. Proxies see only
+// serviceTrail has additional information about the calls of the user's service. Proxies see only
 // the names of commands, so the purpose of each call is inferred.
 type serviceTrail struct {
 	parts   []tap.Phase    // the inferred phase of each call
@@ -209,9 +209,9 @@ func (w *worker) listCalls(ctx context.Context, in *fleet.Instance, order int64,
 	return calls, err
 }
 
-// holdInWork stops a grab before its work. It records the requests that arrive meanwhile, which must
-// come from a background task. It returns the lifetimes of the Redis keys that exist during the work
-// and not after the grab, because such keys are locks.
+// holdInWork stops a grab before its work, and records the requests that arrive during that time,
+// because a background task must have sent them. It also returns the remaining TTLs of the locks,
+// which are the Redis keys that exist only during the grab.
 func (w *worker) holdInWork(ctx context.Context, in *fleet.Instance, order int64, t *trail, lease time.Duration) (locks map[string]time.Duration, err error) {
 	defer func() { _ = removeAll(context.WithoutCancel(ctx), in) }()
 	done, err := w.dryGrabOf(ctx, in, order, &t.work)
@@ -234,7 +234,7 @@ func (w *worker) holdInWork(ctx context.Context, in *fleet.Instance, order int64
 }
 
 // listRenewals waits until a grab has reached its work, and returns the requests that arrive during
-// most of the following lease. It also returns the lifetimes of all Redis keys at the beginning.
+// most of the next lease. It also returns the TTL that each Redis key has at the beginning.
 func (w *worker) listRenewals(ctx context.Context, in *fleet.Instance, lease time.Duration) (calls []control.Call, keys map[string]time.Duration, err error) {
 	if met, err := in.Held(ctx, dryHold, 1, dryStep); err != nil || len(met) == 0 {
 		return nil, nil, cmp.Or(err, errors.New("the grab did not reach its work"))
@@ -246,8 +246,8 @@ func (w *worker) listRenewals(ctx context.Context, in *fleet.Instance, lease tim
 	return calls, keys, err
 }
 
-// checkLease returns an error if a lock lives longer than the lease that the user named. Other
-// drivers would then come too early to get the lock of a driver that is paused.
+// checkLease returns an error if a lock has a longer TTL than the lease that the user specified.
+// Other drivers would then arrive too early to get the lock of a paused driver.
 func checkLease(locks map[string]time.Duration, lease time.Duration) error {
 	for key, ttl := range locks {
 		if ttl > lease+lease/5 {

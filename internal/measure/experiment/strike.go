@@ -25,29 +25,29 @@ type strike struct {
 }
 
 const (
-	arrivalTimeout = 5 * time.Second // how long the faulted drivers may take to reach their points, in addition to a lease
+	arrivalTimeout = 5 * time.Second // how long the affected drivers may take to reach their points, in addition to a lease
 	pollInterval   = 10 * time.Millisecond
 )
 
 type step = func(*strike, context.Context) error
 
 // courses lists the steps after the injection of a fault. The steps depend on when the fault ends
-// and when the faulted drivers continue.
+// and when the affected drivers continue.
 var courses = map[fault.Course][]step{
-	fault.AfterHeal:  {(*strike).sendContenders, (*strike).awaitContenders, (*strike).heal, (*strike).releaseFaulted, (*strike).releaseContenders},
-	fault.BeforeHeal: {(*strike).sendContenders, (*strike).awaitContenders, (*strike).releaseFaulted, (*strike).releaseContenders, (*strike).awaitReleases, (*strike).heal},
-	fault.AtOnce:     {(*strike).releaseFaulted, (*strike).sendContenders, (*strike).awaitQuiet, (*strike).awaitFailedRelease, (*strike).heal, (*strike).releaseContenders},
-	fault.Never:      {(*strike).leaveFaulted, (*strike).sendContenders},
+	fault.AfterHeal:  {(*strike).sendContenders, (*strike).awaitContenders, (*strike).heal, (*strike).releaseAffected, (*strike).releaseContenders},
+	fault.BeforeHeal: {(*strike).sendContenders, (*strike).awaitContenders, (*strike).releaseAffected, (*strike).releaseContenders, (*strike).awaitReleases, (*strike).heal},
+	fault.AtOnce:     {(*strike).releaseAffected, (*strike).sendContenders, (*strike).awaitQuiet, (*strike).awaitFailedRelease, (*strike).heal, (*strike).releaseContenders},
+	fault.Never:      {(*strike).leaveAffected, (*strike).sendContenders},
 	fault.Killed:     {(*strike).sendContenders},
-	fault.Released:   {(*strike).sendSecond, (*strike).awaitContenders, (*strike).releaseFaulted, (*strike).sendThird, (*strike).releaseContenders},
-	fault.HungUp:     {(*strike).hangUp, (*strike).releaseFaulted, (*strike).sendContenders},
+	fault.Released:   {(*strike).sendSecond, (*strike).awaitContenders, (*strike).releaseAffected, (*strike).sendThird, (*strike).releaseContenders},
+	fault.HungUp:     {(*strike).hangUp, (*strike).releaseAffected, (*strike).sendContenders},
 }
 
-// run injects the fault as soon as the faulted drivers have reached their points, and always heals
+// run injects the fault as soon as the affected drivers have reached their points, and always heals
 // it.
 func (s *strike) run(ctx context.Context, of fault.Strike) (err error) {
 	defer func() { err = errors.Join(err, s.heal(ctx)) }()
-	steps := []step{applying(of.Before), (*strike).setHolds, (*strike).sendFaulted, (*strike).openWindow, applying(of.Do)}
+	steps := []step{applying(of.Before), (*strike).setHolds, (*strike).sendAffected, (*strike).openWindow, applying(of.Do)}
 	steps = append(steps, courses[s.in.fault.Course]...)
 	steps = append(steps, (*strike).sendLate, (*strike).awaitOthers, (*strike).sendLast, (*strike).removeHolds)
 	for _, step := range steps {
@@ -95,7 +95,7 @@ func applying(of fault.Step) step {
 		if heal != nil {
 			s.heals = append(s.heals, heal)
 		}
-		if errors.Is(err, stack.ErrInUse) { // the faulted driver's open transaction uses what the fault would change
+		if errors.Is(err, stack.ErrInUse) { // the affected driver's open transaction uses what the fault would change
 			for _, c := range s.contests {
 				s.cancelStrike(c)
 			}
@@ -115,14 +115,14 @@ func (s *strike) heal(context.Context) error {
 	return heals.All()
 }
 
-// sendFaulted starts the faulted drivers and their companions. It returns when each faulted driver
+// sendAffected starts the affected drivers and their companions. It returns when each affected driver
 // has reached its point or got its answer.
-func (s *strike) sendFaulted(ctx context.Context) error {
+func (s *strike) sendAffected(ctx context.Context) error {
 	for _, c := range s.contests {
 		if c.holder != nil {
 			s.in.bursts.Send([]load.Request{*c.holder})
 		} else {
-			s.in.bursts.Send([]load.Request{c.faulted})
+			s.in.bursts.Send([]load.Request{c.affected})
 		}
 	}
 	sent := map[*contest]bool{}
@@ -141,7 +141,7 @@ func (s *strike) sendFaulted(ctx context.Context) error {
 			*s.in.cell.Struck++
 		}
 		if c.holder != nil && !sent[c] { // the holder never got the lock, so the cell will report this point as not struck
-			s.in.bursts.Send([]load.Request{c.faulted})
+			s.in.bursts.Send([]load.Request{c.affected})
 		}
 		if c.waiter != nil && !sent[c] {
 			s.in.bursts.Send([]load.Request{*c.waiter})
@@ -150,16 +150,16 @@ func (s *strike) sendFaulted(ctx context.Context) error {
 	return err
 }
 
-// hasPassed reports whether the faulted driver can no longer reach its point. It waits a moment
+// hasPassed reports whether the affected driver can no longer reach its point. It waits a moment
 // first, because some calls come shortly after the answer.
 func (s *strike) hasPassed(c *contest) bool {
-	if s.isAnswered(c.faulted) && c.answeredAt.IsZero() {
+	if s.isAnswered(c.affected) && c.answeredAt.IsZero() {
 		c.answeredAt = time.Now()
 	}
 	return !c.answeredAt.IsZero() && time.Since(c.answeredAt) > simultaneous
 }
 
-// arriveFor returns how long the faulted drivers may take to reach their points. If the test
+// arriveFor returns how long the affected drivers may take to reach their points. If the test
 // depends on the lease of the first one, this time is short.
 func (s *strike) arriveFor() time.Duration {
 	lease := s.in.w.lease(s.in.cell)
@@ -169,8 +169,8 @@ func (s *strike) arriveFor() time.Duration {
 	return arrivalTimeout + lease
 }
 
-// leadToPoint brings a faulted driver one step closer to its point. Some points need a second
-// driver, who has the lock before the faulted driver or gets it afterwards.
+// leadToPoint brings an affected driver one step closer to its point. Some points need a second
+// driver, who has the lock before the affected driver or gets it afterwards.
 func (s *strike) leadToPoint(ctx context.Context, c *contest, m heldCalls, sent map[*contest]bool) error {
 	if c.point.Role == fault.HandingOver {
 		return s.leadToRelease(ctx, c, m, sent)
@@ -181,9 +181,9 @@ func (s *strike) leadToPoint(ctx context.Context, c *contest, m heldCalls, sent 
 		return nil
 	case !sent[c]:
 		sent[c] = true
-		s.in.bursts.Send([]load.Request{c.faulted})
+		s.in.bursts.Send([]load.Request{c.affected})
 		return nil
-	case s.isAnswered(*c.holder): // the faulted driver can now get the lock
+	case s.isAnswered(*c.holder): // the affected driver can now get the lock
 		c.holderReleased = true
 		if s.in.trail.queued == 0 {
 			return s.in.struck.RemoveHold(ctx, holdName(retryHold, c))
@@ -196,7 +196,7 @@ func (s *strike) leadToPoint(ctx context.Context, c *contest, m heldCalls, sent 
 	return nil
 }
 
-// isWaiting reports whether the faulted driver is waiting for the lock after an attempt to get it.
+// isWaiting reports whether the affected driver is waiting for the lock after an attempt to get it.
 func (s *strike) isWaiting(c *contest, m heldCalls) bool {
 	if s.in.trail.queued == 0 {
 		return len(m.struck[holdName(retryHold, c)]) > 0
@@ -204,7 +204,7 @@ func (s *strike) isWaiting(c *contest, m heldCalls) bool {
 	return len(m.struck[holdName(callsHold, c)]) >= s.in.trail.queued && c.hasQueued()
 }
 
-// leadToRelease lets the next holder wait for the lock. It then refuses the faulted driver's claim,
+// leadToRelease lets the next holder wait for the lock. It then refuses the affected driver's claim,
 // so that this driver releases the lock.
 func (s *strike) leadToRelease(ctx context.Context, c *contest, m heldCalls, sent map[*contest]bool) error {
 	switch {
@@ -234,8 +234,8 @@ func (s *strike) awaitAble(ctx context.Context, all ...*fleet.Instance) error {
 // serviceArrives limits how long a service may take to reconnect after a fault.
 const serviceArrives = 10 * time.Second
 
-// releaseFaulted lets the faulted drivers continue.
-func (s *strike) releaseFaulted(ctx context.Context) error {
+// releaseAffected lets the affected drivers continue.
+func (s *strike) releaseAffected(ctx context.Context) error {
 	if s.in.loses {
 		if err := s.loseReplies(ctx); err != nil {
 			return err
@@ -247,15 +247,15 @@ func (s *strike) releaseFaulted(ctx context.Context) error {
 		}
 	}
 	s.closeWindow()
-	if s.in.fault.Course == fault.AtOnce && !wait.For(ctx, simultaneous) { // the calls of the faulted drivers must precede those of contenders
+	if s.in.fault.Course == fault.AtOnce && !wait.For(ctx, simultaneous) { // the calls of the affected drivers must precede those of contenders
 		return context.Cause(ctx)
 	}
 	return nil
 }
 
-// leaveFaulted records that the faulted drivers hang, so that the cell does not wait for their
+// leaveAffected records that the affected drivers hang, so that the cell does not wait for their
 // answers.
-func (s *strike) leaveFaulted(context.Context) error {
+func (s *strike) leaveAffected(context.Context) error {
 	s.in.workload.hung += len(s.contests)
 	for _, c := range s.contests {
 		c.hangs = true
@@ -263,13 +263,13 @@ func (s *strike) leaveFaulted(context.Context) error {
 	return nil
 }
 
-// awaitReleases waits until every faulted driver has sent its release or got its answer. It waits
+// awaitReleases waits until every affected driver has sent its release or got its answer. It waits
 // at most one lease, because a driver without a connection cannot release.
 func (s *strike) awaitReleases(ctx context.Context) error {
 	return until(ctx, s.in.w.lease(s.in.cell), func() (bool, error) {
 		m, err := s.heldCalls(ctx)
 		return s.every(func(c *contest) bool {
-			return len(m.struck[holdName(releaseHold, c)]) > 0 || s.isAnswered(c.faulted)
+			return len(m.struck[holdName(releaseHold, c)]) > 0 || s.isAnswered(c.affected)
 		}), err
 	})
 }
@@ -286,25 +286,25 @@ func (s *strike) awaitThose(ctx context.Context, those func(*contest) []load.Req
 	return until(ctx, s.in.w.cfg.Load.Timeout, func() (bool, error) {
 		return s.every(func(c *contest) bool {
 			return !slices.ContainsFunc(those(c), func(r load.Request) bool {
-				return s.isPending(r) && !(c.hangs && r == c.faulted)
+				return s.isPending(r) && !(c.hangs && r == c.affected)
 			})
 		}), nil
 	})
 }
 
-// hangUp closes the client connections of the faulted drivers.
+// hangUp closes the client connections of the affected drivers.
 func (s *strike) hangUp(ctx context.Context) error {
 	for _, c := range s.contests {
-		s.in.bursts.HangUp(c.faulted)
+		s.in.bursts.HangUp(c.affected)
 	}
 	err := until(ctx, arrivalTimeout, func() (bool, error) {
-		return s.every(func(c *contest) bool { return s.isAnswered(c.faulted) }), nil
+		return s.every(func(c *contest) bool { return s.isAnswered(c.affected) }), nil
 	})
 	if err == nil && !wait.For(ctx, simultaneous) { // give the instance time to notice
 		err = context.Cause(ctx)
 	}
 	for _, c := range s.contests {
-		if s.isPending(c.faulted) {
+		if s.isPending(c.affected) {
 			s.cancelStrike(c)
 		}
 	}
@@ -332,8 +332,8 @@ func (s *strike) isAnswered(r load.Request) bool {
 }
 
 // claimed reads the ledger and returns a function that reports whether a driver has a row. If the
-// ledger is unreadable, the function always returns false. For each order, claimed also records who
-// has claimed it by now.
+// ledger cannot be read, the function returns false. claimed also records who has won each order so
+// far.
 func (s *strike) claimed(ctx context.Context) func(load.Request) bool {
 	asked := time.Now()
 	var rows []order.Grab
@@ -342,18 +342,18 @@ func (s *strike) claimed(ctx context.Context) func(load.Request) bool {
 		rows, err = s.in.w.orders.Ledger(ctx, s.contests[0].order, len(s.contests))
 	}
 	has := func(r load.Request) bool {
-		if !s.in.w.fleet.Ours && s.isGrabbed(r) { // a foreign service may have no ledger, or write it late
+		if !s.in.w.fleet.Ours && s.isGrabbed(r) { // the user's service may have no ledger, or write it late
 			return true
 		}
 		return slices.ContainsFunc(rows, func(g order.Grab) bool { return g.Order == r.Order && g.Driver == r.Driver })
 	}
 	for _, c := range s.contests {
-		if err == nil && !has(c.faulted) {
+		if err == nil && !has(c.affected) {
 			c.openUntil = asked
 		}
 		others := 0
 		for _, g := range rows {
-			if g.Order == c.order && (g.Driver != c.faulted.Driver || s.in.fault.Course == fault.Released) {
+			if g.Order == c.order && (g.Driver != c.affected.Driver || s.in.fault.Course == fault.Released) {
 				others++
 			}
 		}
@@ -362,7 +362,7 @@ func (s *strike) claimed(ctx context.Context) func(load.Request) bool {
 	return has
 }
 
-// until polls until the condition is true or the time is over. In both cases, it returns no error.
+// until polls until the condition is true or the time is over, which is not an error.
 func until(ctx context.Context, within time.Duration, condition func() (bool, error)) error {
 	_, err := wait.Until(ctx, pollInterval, within, condition)
 	return err

@@ -36,7 +36,7 @@ func (w *worker) attach(ctx context.Context) (err error) {
 	}
 	if t.Database.DSN != "" && t.Database.Query == "" && (t.Open == nil || t.Open.ByCall()) {
 		if !w.fleet.Known() {
-			return fmt.Errorf("%w: -db alone has no effect on a foreign service: add -ledger-query SQL, which reads its ledger, or -open-orders 'sql: …'", fleet.ErrRefused)
+			return fmt.Errorf("%w: -db alone has no effect on your own service: add -ledger-query SQL, which reads its ledger, or -open-orders 'sql: …'", fleet.ErrRefused)
 		}
 		t.Database.Query = order.LedgerQuery
 		w.cfg.Target.Database = t.Database
@@ -44,7 +44,7 @@ func (w *worker) attach(ctx context.Context) (err error) {
 	return w.useTheirOrders(ctx, t)
 }
 
-// useTheirOrders chooses how to open orders of a foreign service. If necessary, it connects to the
+// useTheirOrders chooses how to open orders of the user's service. If necessary, it connects to the
 // database of the service.
 func (w *worker) useTheirOrders(ctx context.Context, t target.Target) (err error) {
 	if t.Database.DSN != "" {
@@ -60,9 +60,9 @@ func (w *worker) useTheirOrders(ctx context.Context, t target.Target) (err error
 	return nil
 }
 
-// theirStrategies returns the strategies to test on a foreign service: those that the user named,
-// or all available ones. A service that cannot switch counts as one strategy. Every strategy needs
-// the same servers of the stack.
+// theirStrategies returns the strategies to test on the user's service: the ones that the user
+// named, or all available ones. A service that cannot switch has one strategy. All strategies need
+// the same servers.
 func (cfg Config) theirStrategies(at *fleet.Fleet, needs lock.Backend) []lock.Strategy {
 	names := cfg.Target.Strategies
 	known := false
@@ -125,7 +125,7 @@ func (cfg Config) checkExpectations(at *fleet.Fleet) error {
 	return nil
 }
 
-// theirOrders opens orders of a foreign service and reads its ledger, through calls to the service
+// theirOrders opens orders of the user's service and reads its ledger, through calls to the service
 // or in its database.
 type theirOrders struct {
 	*fleet.Fleet
@@ -133,7 +133,8 @@ type theirOrders struct {
 	db     *ledger.DB
 }
 
-// Create opens orders, or takes the next unused ones. Several units need a call of the service.
+// Create opens orders, or returns the next unused ones. Only a call of the service can open orders
+// with several units.
 func (o theirOrders) Create(ctx context.Context, count, units int) (int64, error) {
 	first, err := o.Fleet.Create(ctx, count, units)
 	if err != nil && o.Fleet.IsService() { // a fault may have left the service with dead connections
@@ -156,8 +157,8 @@ func (o theirOrders) Ledger(ctx context.Context, first int64, count int) ([]orde
 	return o.Fleet.Ledger(ctx, first, count)
 }
 
-// lookFirst finds out whether a foreign service has a ledger. It returns an error if new orders already have
-// rows, which would count as grabs of this run.
+// lookFirst finds out whether the user's service has a ledger. It returns an error if new orders
+// already have rows, because these would count as grabs of this run.
 func (w *worker) lookFirst(ctx context.Context, first int64, count int) error {
 	if w.fleet.Ours {
 		return nil
@@ -202,8 +203,8 @@ func (w *worker) warmUp(ctx context.Context, size Load) error {
 	return nil
 }
 
-// notOpen returns a message for the user if no driver could grab the first order of a foreign
-// service, and "" otherwise.
+// notOpen returns a message if no driver could grab the first order of the user's service, or else
+// "".
 func (w *worker) notOpen(a *accounting) string {
 	if w.fleet.Ours {
 		return ""
@@ -248,7 +249,7 @@ func (c *Cell) countAnswers(a *accounting) {
 	c.LowerBound = len(a.unsure) > 0
 }
 
-// doubt returns a reason not to trust the figures of a foreign service, or "" if there is none.
+// doubt returns a reason not to trust the figures of the user's service, or "" if there is none.
 func (w *worker) doubt(ctx context.Context, c *Cell, m *measured, drained bool) (reason string) {
 	if w.fleet.Ours {
 		return ""
@@ -339,7 +340,7 @@ func (w *worker) askAgain(ctx context.Context, a *accounting) string {
 	if !w.fleet.Wins(ctx, winner.Order, winner.Driver) {
 		return ""
 	}
-	return fmt.Sprintf("driver %d asked again and was told again that he has won order %d, so the win may be from an earlier run. The answers alone do not show that these orders were new: "+
+	return fmt.Sprintf("driver %d asked again and was told again that it had won order %d, so the win may be from an earlier run. The answers alone do not show that these orders were new: "+
 		"read the ledger (-db and -ledger-query), or open new orders (-open-orders)", winner.Driver, winner.Order)
 }
 

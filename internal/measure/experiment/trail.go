@@ -29,7 +29,7 @@ type trail struct {
 	queued int
 	// renews means that the lease is renewed in the background.
 	renews  bool
-	service *serviceTrail  // only for a foreign service; nil for our own instances
+	service *serviceTrail  // only for the user's service; nil for our own instances
 	work    control.Point  // the point in a grab where the work begins
 	claim   *control.Point // the point before the first write; nil if unknown
 	release *control.Point // the point before the first call that releases the lock; nil if unknown
@@ -151,7 +151,7 @@ func (w *worker) record(ctx context.Context, s lock.Strategy) (t trail, err erro
 }
 
 // aim keeps the locks of all dry runs on one master of a Redis Cluster. Each master rejects a
-// script at first use, and a second master would record this again.
+// script at its first use, which would be recorded as another call.
 func (d *dryRun) aim(ctx context.Context, strategy string) error {
 	if d.w.stack.Topology == nil {
 		return nil

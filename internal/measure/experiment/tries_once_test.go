@@ -37,7 +37,7 @@ func TestContendersOutlastTheLease(t *testing.T) {
 	}
 }
 
-// A refused driver counts only if it certainly tried between the end of the faulted driver's lease
+// A refused driver counts only if it certainly tried between the end of the affected driver's lease
 // and that driver's write. Answers that come late on a busy machine do not show that.
 func TestRefusedDriversTryInTime(t *testing.T) {
 	const lease = time.Second
@@ -50,7 +50,7 @@ func TestRefusedDriversTryInTime(t *testing.T) {
 		calls       map[fault.Role][]control.Call
 		contender   response
 		late        response
-		openUntil   int // when the faulted driver had not yet written
+		openUntil   int // when the affected driver had not yet written
 		endedInTime bool
 		want        bool
 	}{
@@ -67,7 +67,7 @@ func TestRefusedDriversTryInTime(t *testing.T) {
 		{name: "only the last driver grabbed", calls: waits, late: response{grab.Grabbed, ms(1800), ms(1810)}, openUntil: 1500},
 		{name: "grabbed", calls: waits, contender: response{grab.Grabbed, ms(995), ms(1400)}, openUntil: 1500, want: true},
 		{name: "failed", calls: waits, contender: response{grab.Failed, ms(1001), ms(1400)}, openUntil: 1500},
-		{name: "the faulted driver was answered in time", calls: waits, contender: response{grab.Busy, ms(10), ms(20)}, openUntil: 10, endedInTime: true, want: true},
+		{name: "the affected driver was answered in time", calls: waits, contender: response{grab.Busy, ms(10), ms(20)}, openUntil: 10, endedInTime: true, want: true},
 		{name: "a service answers at once, a little late", foreign: true, contender: response{grab.Busy, ms(995), ms(1200)}, openUntil: 1500},
 		{name: "a service lets a driver wait", foreign: true, contender: response{grab.Busy, ms(0), ms(1500)}, openUntil: 1500, want: true},
 	} {
@@ -77,10 +77,10 @@ func TestRefusedDriversTryInTime(t *testing.T) {
 				fault: fault.Fault{ContendFor: 1.5}, cell: &Cell{}, trail: trail{calls: tt.calls}, answered: map[load.Request]response{},
 			}
 			c := &contest{
-				faulted: load.Request{Driver: 1}, contenders: []load.Request{{Driver: 2}}, lateDriver: load.Request{Driver: 3},
+				affected: load.Request{Driver: 1}, contenders: []load.Request{{Driver: 2}}, lateDriver: load.Request{Driver: 3},
 				heldSince: ms(-5), contendedSince: ms(0), openUntil: ms(tt.openUntil), endedInTime: tt.endedInTime,
 			}
-			in.answered[c.faulted] = response{grab.Grabbed, ms(-10), ms(1700)}
+			in.answered[c.affected] = response{grab.Grabbed, ms(-10), ms(1700)}
 			in.answered[c.contenders[0]], in.answered[c.lateDriver] = tt.contender, tt.late
 			if got := in.competed(c); got != tt.want {
 				t.Errorf("competed: %v, want %v", got, tt.want)

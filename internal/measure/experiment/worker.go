@@ -23,7 +23,7 @@ type worker struct {
 	fleet  *fleet.Fleet
 	store  *order.SQL // nil if the database is not ours
 	orders orders
-	theirs *ledger.DB // the ledger of a foreign service; nil if unknown
+	theirs *ledger.DB // the ledger of the user's service; nil if unknown
 	// ledger means that the cell's orders have a ledger.
 	ledger bool
 

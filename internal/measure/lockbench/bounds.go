@@ -17,8 +17,8 @@ type BoundRow struct {
 	Figure   float64  `json:"figure"` // Low and High are the ends of the 95 % interval of Figure
 	Low      float64  `json:"low"`
 	High     float64  `json:"high"`
-	// Verdict is "kept" or "missed" if the whole 95 % interval is on one side of the bound, or else
-	// "open".
+	// Verdict is "kept" if the median is within the bound, "missed" if the whole 95 % interval is
+	// outside, or else "open".
 	Verdict string `json:"verdict"`
 }
 

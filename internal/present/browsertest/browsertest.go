@@ -78,8 +78,8 @@ type Page struct {
 	said []string
 }
 
-// Patience limits every wait of a test for a page or for something that a run produces. It is long,
-// because a slow or busy machine may need minutes for a run that takes seconds elsewhere.
+// Patience limits how long a test waits for a page or for the results of a run. It is long, because
+// a slow machine may need minutes for a run that takes seconds elsewhere.
 const Patience = 3 * time.Minute
 
 // Open opens a page. The test fails if the page writes to the console, throws an error, or contacts

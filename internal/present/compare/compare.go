@@ -100,7 +100,7 @@ const (
 	noticeable = 0.01 // smaller relative changes are ignored
 )
 
-// Worse reports whether any verdict has changed or any cost has increased.
+// Worse reports whether any verdict has changed or any cost has become worse.
 func (c *Comparison) Worse() bool {
 	return len(c.Changes) > 0 || c.count(Slower) > 0
 }

@@ -115,7 +115,7 @@ func (l *Lab) strike(ctx context.Context, s Settings, id int64, sent <-chan stru
 	if err != nil {
 		return err
 	}
-	prepared, err := f.Prepare(ctx, fault.Target{Stack: l.stack, Strategy: strategy, Faulted: in, Contender: l.fleet.Instances[1]})
+	prepared, err := f.Prepare(ctx, fault.Target{Stack: l.stack, Strategy: strategy, Affected: in, Contender: l.fleet.Instances[1]})
 	if err != nil {
 		return err
 	}

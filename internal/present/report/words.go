@@ -269,7 +269,7 @@ func moral(c experiment.Cell, cfg experiment.RunConfig) string {
 		return fmt.Sprintf("%s won by exactly %d drivers, one for each instance: the lock reaches no further than its own process.", each(c.Orders), cfg.Instances)
 	case *c.DoubleGrabs > 0:
 		cause := causeOf(c)
-		if c.Strategy == experiment.Foreign || cfg.Rules != nil { // what a foreign service does is not known
+		if c.Strategy == experiment.Foreign || cfg.Rules != nil { // what the user's service does is not known
 			cause = "."
 			if len(c.ServedBy) == 2 && *c.OrdersDoubleGrabbed == c.Orders && *c.DoubleGrabs == c.Orders && c.CountedFrom == "answers" {
 				cause = ": each order has one winner for each of the two instances. Either an instance locks only within its own process, or the instances use two databases."

@@ -9,8 +9,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// clientClock sets the wall clock of one instance wrong by twice the length of a lease (F9). The
-// clocks of the lock servers stay correct.
+// clientClock shifts the wall clock of one instance by twice the length of a lease (F9). The clocks
+// of the lock servers stay correct.
 var clientClock = Fault{
 	Name:       catalog.ClientClock,
 	NotForeign: "the clock of a process cannot be set from outside",
@@ -20,7 +20,7 @@ var clientClock = Fault{
 	Prepare: ready(func(t Target) []Strike {
 		return []Strike{
 			{Do: skew(t.Contender, 2)},
-			{Before: skew(t.Faulted, -2)},
+			{Before: skew(t.Affected, -2)},
 		}
 	}),
 }

@@ -29,7 +29,7 @@ var failover = Fault{
 		}
 		both := []stack.Detour{replica}
 		return Prepared{
-			Faulted: both, Contender: both,
+			Affected: both, Contender: both,
 			Strikes: []Strike{{
 				Before: func(context.Context, time.Duration) (stack.Heal, error) { return replica.Hold() },
 				Do:     stepWithoutHeal(replica.Failover),
@@ -40,10 +40,10 @@ var failover = Fault{
 }
 
 // failoverSplit creates two masters (F39). The old master is cut off from its replica and from
-// Sentinel, but still serves the faulted drivers. The promoted replica lacks their locks, and
+// Sentinel, but still serves the affected drivers. The promoted replica lacks their locks, and
 // serves the clients that ask Sentinel. After the heal, only the promoted master remains.
 //
-// With Redlock, this happens to one node. The faulted drivers reach only enough other nodes for a
+// With Redlock, this happens to one node. The affected drivers reach only enough other nodes for a
 // bare majority, so both sides of the split count that node. The leases last much longer than the
 // failover.
 var failoverSplit = Fault{
@@ -57,7 +57,7 @@ var failoverSplit = Fault{
 	Severs:     true,
 	Prepare: func(ctx context.Context, t Target) (Prepared, error) {
 		server := t.minority()[0]
-		route, err := t.Stack.Route(t.Faulted.Name(), server)
+		route, err := t.Stack.Route(t.Affected.Name(), server)
 		if err != nil {
 			return Prepared{}, err
 		}
@@ -66,13 +66,13 @@ var failoverSplit = Fault{
 			route.Close()
 			return Prepared{}, err
 		}
-		beyond, err := t.routes(t.Faulted, t.beyondBare())
+		beyond, err := t.routes(t.Affected, t.beyondBare())
 		if err != nil {
 			route.Close()
 			return Prepared{}, errors.Join(err, replica.Close(ctx))
 		}
 		return Prepared{
-			Faulted: append(beyond.Detours(), route), Contender: []stack.Detour{replica},
+			Affected: append(beyond.Detours(), route), Contender: []stack.Detour{replica},
 			Strikes: []Strike{{
 				Before: func(context.Context, time.Duration) (stack.Heal, error) {
 					reached, err := beyond.Each((*stack.Route).Refuse)

@@ -20,10 +20,10 @@ import (
 
 // A Fault is one entry of the table.
 //
-// For each of a few orders, one driver (the faulted driver) sends a grab to the faulted instance.
+// For each of a few orders, one driver (the affected driver) sends a grab to the affected instance.
 // This grab is held at a point that differs between orders. Then the fault is injected, and the
 // other drivers of the order (the contenders) arrive. Once a contender has claimed, or ContendFor
-// is over, the faulted drivers continue as Course says.
+// is over, the affected drivers continue as Course says.
 type Fault struct {
 	Name catalog.Fault
 	// Hits lists the servers that the fault affects. 0 means an instance or the database.
@@ -38,13 +38,13 @@ type Fault struct {
 	ContendFor float64
 	// Lasts means that the fault continues until ContendFor has passed.
 	Lasts bool
-	// HoldContenders stops the other drivers before they write, until the faulted driver has
-	// written. They also stop if a fence is compared only at the write.
+	// HoldContenders stops the other drivers before they write, until the affected driver has
+	// written.
 	HoldContenders bool
 	On             Ground
 	Severs         bool // both instances lose their connections and need a moment to reconnect
 	Once           bool // the fault must be prepared again before it can be injected again
-	// NotForeign explains why the fault cannot be injected into a foreign service. It is empty if
+	// NotForeign explains why the fault cannot be injected into the user's service. It is empty if
 	// it can.
 	NotForeign string
 
@@ -53,7 +53,7 @@ type Fault struct {
 	Prepare func(context.Context, Target) (Prepared, error)
 }
 
-// Course says when the faulted drivers continue.
+// Course says when the affected drivers continue.
 type Course int
 
 // The courses.
@@ -64,7 +64,7 @@ const (
 	Never                    // not before the cell has been judged
 	Killed                   // not at all, because their process was killed
 	// Released means that the fault needs no healing. A second driver arrives when the leases
-	// expire, and a third one after the faulted drivers have released their locks.
+	// expire, and a third one after the affected drivers have released their locks.
 	Released
 	HungUp // their clients have hung up
 )
@@ -83,7 +83,7 @@ const (
 type Target struct {
 	Stack     *stack.Stack
 	Strategy  lock.Strategy
-	Faulted   Instance // where the faulted drivers grab
+	Affected  Instance // where the affected drivers grab
 	Contender Instance
 	// Wire means that calls are stopped in proxies, which can also lose single replies.
 	Wire bool
@@ -106,16 +106,16 @@ type Instance interface {
 
 // A Prepared fault can be injected.
 type Prepared struct {
-	Faulted, Contender []stack.Detour // proxies through which the instances reach the servers
-	Strikes            []Strike       // each is used for a share of the orders
-	Loses              bool           // whether the calls that are held at the points lose their replies
-	Close              func(context.Context) error
+	Affected, Contender []stack.Detour // proxies through which the instances reach the servers
+	Strikes             []Strike       // each is used for a share of the orders
+	Loses               bool           // whether the calls that are held at the points lose their replies
+	Close               func(context.Context) error
 }
 
 // A Strike is one way to inject a fault. Steps and the functions that undo them may be nil.
 type Strike struct {
-	Before Step // runs before the faulted drivers grab
-	Do     Step // runs while the faulted drivers are held at their points
+	Before Step // runs before the affected drivers grab
+	Do     Step // runs while the affected drivers are held at their points
 }
 
 // A Step does something to the target, and returns a function that undoes this. lease is the length
@@ -258,13 +258,13 @@ func (t Target) routes(from Instance, servers []string) (stack.Routes, error) {
 	return routes, nil
 }
 
-// onRoutes prepares a fault between the faulted drivers and some servers.
+// onRoutes prepares a fault between the affected drivers and some servers.
 func (t Target) onRoutes(servers []string, strikes func(stack.Routes) []Strike) (Prepared, error) {
-	routes, err := t.routes(t.Faulted, servers)
+	routes, err := t.routes(t.Affected, servers)
 	if err != nil {
 		return Prepared{}, err
 	}
-	return Prepared{Faulted: routes.Detours(), Strikes: strikes(routes), Close: closing(routes)}, nil
+	return Prepared{Affected: routes.Detours(), Strikes: strikes(routes), Close: closing(routes)}, nil
 }
 
 func closing(routes stack.Routes) func(context.Context) error {

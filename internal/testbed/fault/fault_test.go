@@ -187,8 +187,8 @@ func (i *instance) SetClock(_ context.Context, ahead time.Duration) error {
 // What strikes an instance is undone by its heal, also when the run is over.
 func TestInstancesAreHealed(t *testing.T) {
 	for _, tt := range []struct {
-		fault              catalog.Fault
-		faulted, contender []string
+		fault               catalog.Fault
+		affected, contender []string
 	}{
 		{catalog.Slow, nil, nil},
 		{catalog.Hang, nil, nil},
@@ -200,17 +200,17 @@ func TestInstancesAreHealed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		faulted, contender := &instance{name: "instance 1"}, &instance{name: "instance 2"}
+		affected, contender := &instance{name: "instance 1"}, &instance{name: "instance 2"}
 		ctx, cancel := context.WithCancel(t.Context())
-		prepared, err := f.Prepare(ctx, fault.Target{Faulted: faulted, Contender: contender})
+		prepared, err := f.Prepare(ctx, fault.Target{Affected: affected, Contender: contender})
 		if err != nil {
 			t.Fatal(err)
 		}
 		heal := perform(t, ctx, prepared)
 		cancel()
 		heal()
-		if !slices.Equal(faulted.log, tt.faulted) || !slices.Equal(contender.log, tt.contender) {
-			t.Errorf("%s: faulted %q, contender %q, want %q and %q", tt.fault, faulted.log, contender.log, tt.faulted, tt.contender)
+		if !slices.Equal(affected.log, tt.affected) || !slices.Equal(contender.log, tt.contender) {
+			t.Errorf("%s: affected %q, contender %q, want %q and %q", tt.fault, affected.log, contender.log, tt.affected, tt.contender)
 		}
 	}
 }
@@ -249,7 +249,7 @@ func TestServersAreHealed(t *testing.T) {
 		fault    catalog.Fault
 		strategy string
 		forget   []string // nodes that have
-		fail     []string // nodes that the faulted holder does not reach
+		fail     []string // nodes that the affected holder does not reach
 	}{
 		{catalog.RedisRestart, "redlock", []string{"redlock-1", "redlock-5"}, nil},
 		{catalog.RedisRestart, "setnx", []string{"redis"}, nil},
@@ -277,12 +277,12 @@ func TestServersAreHealed(t *testing.T) {
 			}
 			defer under.Close()
 			prepared, err := f.Prepare(t.Context(), fault.Target{
-				Stack: under, Strategy: s, Faulted: &instance{name: "instance 1"}, Contender: &instance{name: "instance 2"},
+				Stack: under, Strategy: s, Affected: &instance{name: "instance 1"}, Contender: &instance{name: "instance 2"},
 			})
 			if err != nil {
 				t.Fatal(err)
 			}
-			at := nodesOf(under.Via(prepared.Faulted...))
+			at := nodesOf(under.Via(prepared.Affected...))
 			for node, addr := range at {
 				if !reaches(t, addr, func(c *redis.Client) error { return c.Set(t.Context(), "k", "v", time.Second).Err() }) {
 					t.Fatalf("%s cannot be reached", node)

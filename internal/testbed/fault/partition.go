@@ -9,7 +9,7 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// partition separates an instance from its lock servers for longer than a lease. The faulted
+// partition separates an instance from its lock servers for longer than a lease. The affected
 // drivers release their locks during that time (F13, F29, F30).
 var partition = Fault{
 	Name:       catalog.Partition,

@@ -17,7 +17,7 @@ var pause = Fault{
 	ContendFor: 1.5,
 	Prepare: ready(func(t Target) []Strike {
 		return []Strike{{Do: func(context.Context, time.Duration) (stack.Heal, error) {
-			return func() error { return t.Faulted.Signal(syscall.SIGCONT) }, t.Faulted.Signal(syscall.SIGSTOP)
+			return func() error { return t.Affected.Signal(syscall.SIGCONT) }, t.Affected.Signal(syscall.SIGSTOP)
 		}}}
 	}),
 }
@@ -30,10 +30,10 @@ var crash = Fault{
 	ContendFor: 1.5,
 	Prepare: ready(func(t Target) []Strike {
 		return []Strike{{Do: stepWithoutHeal(func(ctx context.Context) error {
-			if err := t.Faulted.Signal(syscall.SIGKILL); err != nil {
+			if err := t.Affected.Signal(syscall.SIGKILL); err != nil {
 				return err
 			}
-			return t.Faulted.Restart(ctx)
+			return t.Affected.Restart(ctx)
 		})}}
 	}),
 }

@@ -29,7 +29,7 @@ func prepare(t *testing.T, name catalog.Fault, strategy string) (under *stack.St
 	}
 	under = stacktest.Local(t)
 	prepared, err = f.Prepare(t.Context(), fault.Target{
-		Stack: under, Strategy: s, Faulted: &instance{name: "instance 1"}, Contender: &instance{name: "instance 2"},
+		Stack: under, Strategy: s, Affected: &instance{name: "instance 1"}, Contender: &instance{name: "instance 2"},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -63,11 +63,11 @@ func ordersAt(t *testing.T, dsn string) *order.SQL {
 	return orders
 }
 
-// What the faulted instance asks for is done, and it is not told so: all of the
+// What the affected instance asks for is done, and it is not told so: all of the
 // locks' servers, of the database a COMMIT.
 func TestReplyLost(t *testing.T) {
 	under, prepared := prepare(t, catalog.ReplyLost, "setnx")
-	via := under.Via(prepared.Faulted...)
+	via := under.Via(prepared.Affected...)
 	if other := under.Via(prepared.Contender...); other.Redis != under.Redis || other.DSN != under.DSN {
 		t.Errorf("the other instance is led elsewhere: %+v", other)
 	}
@@ -138,13 +138,13 @@ func TestRedisFull(t *testing.T) {
 	}
 }
 
-// Each instance has a master of its own, and what the faulted one has written
+// Each instance has a master of its own, and what the affected one has written
 // since is its alone; healed, both have the promoted one.
 func TestFailoverSplit(t *testing.T) {
 	under, prepared := prepare(t, catalog.FailoverSplit, "setnx")
 	ctx := t.Context()
-	faulted, contender := under.Via(prepared.Faulted...), under.Via(prepared.Contender...)
-	one := redisAt(t, faulted.Redis)
+	affected, contender := under.Via(prepared.Affected...), under.Via(prepared.Contender...)
+	one := redisAt(t, affected.Redis)
 	two := redis.NewFailoverClient(&redis.FailoverOptions{SentinelAddrs: contender.Sentinel, MasterName: contender.SentinelMaster, MaxRetries: 3})
 	defer two.Close()
 	defer redisAt(t, under.Redis).Del(context.Background(), "split")
@@ -171,17 +171,17 @@ func TestFailoverSplit(t *testing.T) {
 	if err := heal(); err != nil {
 		t.Fatal(err)
 	}
-	one = redisAt(t, faulted.Redis)
+	one = redisAt(t, affected.Redis)
 	if got, err := one.Get(ctx, "split").Result(); got != "two" || err != nil {
-		t.Errorf("healed, the faulted instance has %q, %v", got, err)
+		t.Errorf("healed, the affected instance has %q, %v", got, err)
 	}
 }
 
-// Of five nodes three are on the side of the faulted instance, and three on the other:
+// Of five nodes three are on the side of the affected instance, and three on the other:
 // one of them is two masters. It comes back as one, with all others.
 func TestFailoverSplitOfANode(t *testing.T) {
 	under, prepared := prepare(t, catalog.FailoverSplit, "redlock")
-	at := nodesOf(under.Via(prepared.Faulted...))
+	at := nodesOf(under.Via(prepared.Affected...))
 	ping := func(c *redis.Client) error { return c.Ping(t.Context()).Err() }
 	heal := perform(t, t.Context(), prepared)
 	for node, addr := range at {

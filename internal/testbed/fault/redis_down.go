@@ -11,7 +11,7 @@ import (
 )
 
 // redisDown makes Redis, or as many nodes as Redlock can lose, unreachable for a while without
-// losing data. The faulted drivers release their locks during that time.
+// losing data. The affected drivers release their locks during that time.
 var redisDown = Fault{
 	Name:       catalog.RedisDown,
 	Hits:       lock.Redis | lock.RedisQuorum,
@@ -37,18 +37,18 @@ var redisDownMost = Fault{
 
 // refuse prepares a fault in which the servers refuse connections.
 func (t Target) refuse(servers []string) (Prepared, error) {
-	faulted, err := t.routes(t.Faulted, servers)
+	affected, err := t.routes(t.Affected, servers)
 	if err != nil {
 		return Prepared{}, err
 	}
 	contender, err := t.routes(t.Contender, servers)
 	if err != nil {
-		faulted.Close()
+		affected.Close()
 		return Prepared{}, err
 	}
-	both := slices.Concat(faulted, contender)
+	both := slices.Concat(affected, contender)
 	return Prepared{
-		Faulted: faulted.Detours(), Contender: contender.Detours(),
+		Affected: affected.Detours(), Contender: contender.Detours(),
 		Strikes: []Strike{{Do: onEach(both, (*stack.Route).Refuse)}},
 		Close:   closing(both),
 	}, nil

@@ -45,7 +45,7 @@ func (t Target) restart(servers []string) Step {
 	})
 }
 
-// amnesia restarts one node while the faulted drivers have only a bare majority of Redlock's nodes.
+// amnesia restarts one node while the affected drivers have only a bare majority of Redlock's nodes.
 // The loss of this node is enough to break the lock (F18).
 var amnesia = Fault{
 	Name:       catalog.Amnesia,

@@ -31,7 +31,7 @@ var masterKilled = Fault{
 	}),
 }
 
-// masterPartition separates the master from clients and other servers (F39). The faulted drivers
+// masterPartition separates the master from clients and other servers (F39). The affected drivers
 // continue before the master returns.
 var masterPartition = Fault{
 	Name:       catalog.MasterPartition,

@@ -80,7 +80,7 @@ func (f *Fleet) askUntilTold(ctx context.Context, id, driver, step int64, lease 
 	}
 }
 
-// probeError describes a test grab that got no clear answer. A foreign service may refuse drivers
+// probeError describes a test grab that got no clear answer. The user's service may refuse drivers
 // that it does not know.
 func (f *Fleet) probeError(id, driver int64, err error) error {
 	hint := ""

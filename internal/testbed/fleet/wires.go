@@ -198,7 +198,8 @@ func (w *wires) call(e wire.Event) (op tap.Op, ok bool) {
 	return tap.Op{Order: w.order, Driver: w.driver, Phase: tap.Phase(name + " " + text), Target: e.Server}, true
 }
 
-// EndedByItself describes an instance of a service that exited unexpectedly, or returns "".
+// EndedByItself describes an instance of a service that has exited unexpectedly. It returns "" if
+// there is none.
 func (f *Fleet) EndedByItself() string {
 	for _, in := range f.Instances {
 		if in.wires != nil && in.proc != nil && in.proc.ByItself() != "" {
@@ -224,7 +225,8 @@ func (f *Fleet) Unreadable() string {
 }
 
 // Watch assigns all later requests of the instance to the grab of this driver and order. Driver 0
-// means any driver, and order 0 means no grab. Instances without proxies need no such help.
+// means any driver, and order 0 means that there is no grab. It does nothing for instances without
+// proxies.
 func (in *Instance) Watch(order, driver int64) {
 	if in.wires == nil {
 		return
@@ -236,8 +238,8 @@ func (in *Instance) Watch(order, driver int64) {
 func (in *Instance) RouteTo(to stack.Addresses) { in.wires.lead(to) }
 
 // AwaitQuiet waits until the instances have executed no statement for a while, so that no more
-// writes are expected. It returns false if that takes longer than within, or if the instances have
-// no proxies to tell.
+// writes are expected. It returns false if this takes longer than within, or if the instances have
+// no proxies.
 func (f *Fleet) AwaitQuiet(ctx context.Context, long, within time.Duration) bool {
 	if !f.IsService() {
 		return false

@@ -112,7 +112,7 @@ func redisAddrs(cfg Config) []string {
 	return addrs
 }
 
-// externals lists the servers of an external stack, with the flags that name them.
+// externals lists the servers of an external stack, each with the flags for its address.
 var externals = []struct {
 	backend lock.Backend
 	named   func(Addresses) bool
@@ -125,8 +125,8 @@ var externals = []struct {
 	{lock.Etcd, func(a Addresses) bool { return len(a.Etcd) > 0 }, "-etcd ADDR"},
 }
 
-// Lacks returns the flags that name the first needed server without an address. It returns "" if
-// every needed server has one.
+// Lacks returns the flags for the first needed server that has no address. It returns "" if all
+// have one.
 func (a Addresses) Lacks(needs lock.Backend) string {
 	for _, server := range externals {
 		if needs&server.backend != 0 && !server.named(a) {

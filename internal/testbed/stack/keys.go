@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// KeyTTLs returns the remaining lifetimes of the keys in the stack's Redis servers, by server and
-// key. Keys that do not expire are missing.
+// KeyTTLs maps each server and key to the remaining TTL, for all Redis servers of the stack. It
+// omits keys that do not expire.
 func (s *Stack) KeyTTLs(ctx context.Context) (map[string]time.Duration, error) {
 	left := map[string]time.Duration{}
 	for _, addr := range append(strings.Split(s.Redis, ","), s.Redlock...) {

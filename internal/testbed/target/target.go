@@ -274,7 +274,7 @@ func (s *Shape) check(spec Spec) error {
 		}
 	}
 	if len(s.Grabbed.terms) == 0 {
-		return &FieldError{"grabbed", fmt.Errorf("no answer means grabbed any more: say which one does")}
+		return &FieldError{"grabbed", fmt.Errorf("no answer means that the driver has won: say which one does")}
 	}
 	if err := s.checkLater(); err != nil {
 		return &FieldError{"later", err}

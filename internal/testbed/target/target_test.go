@@ -298,7 +298,7 @@ func TestBadSpecs(t *testing.T) {
 		{Spec{Headers: []string{"A: {nobody}"}}, "header: A: there is no placeholder"},
 		{Spec{Grabbed: "ok"}, "grabbed: want statuses"},
 		{Spec{Taken: "409", Busy: "4xx"}, "busy: an answer of 409 would mean both taken and busy"},
-		{Spec{Taken: "200"}, "grabbed: no answer means grabbed any more"},
+		{Spec{Taken: "200"}, "grabbed: no answer means that the driver has won"},
 		{Spec{Later: "202"}, "later: \"202\": want RULE -> PLACE"},
 		{Spec{Later: "x -> .at"}, "later: want statuses"},
 		{Spec{Later: "202 -> .at[0"}, "later: "},

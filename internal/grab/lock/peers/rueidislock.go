@@ -114,7 +114,7 @@ func (l rueidisLocker) Close() error {
 	return nil
 }
 
-// Acquire passes ctx to the library without a deadline, because a deadline would also end the lock.
+// Acquire does not add a deadline to ctx, because the lock would end at the deadline.
 func (l rueidisLocker) Acquire(ctx context.Context, key string) (lock.Lease, error) {
 	waiting, giveUp := context.WithCancel(context.WithValue(ctx, ofLease{}, true))
 	acquire := l.lock.TryWithContext
