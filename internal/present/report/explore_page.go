@@ -48,7 +48,7 @@ func (e Exploration) answer() string {
 			said.add(strategyName(r.Strategy), " takes its process down.")
 		case len(r.Failures) > 0:
 			f := r.Failures[0]
-			said.add(strategyName(r.Strategy), fmt.Sprintf(" breaks %s in %s.", f.Property, catalog.Plural(len(f.Schedule.Steps), "step", "steps")))
+			said.add(strategyName(r.Strategy), fmt.Sprintf(" %s in %s.", Breaks(f.Property), catalog.Plural(len(f.Schedule.Steps), "step", "steps")))
 		case replayed(r):
 			said.add(strategyName(r.Strategy), ": nothing breaks in this schedule.")
 		case r.Verdict == catalog.Safe && r.Complete:
@@ -60,9 +60,17 @@ func (e Exploration) answer() string {
 	return joined(said.lines(""))
 }
 
+// Breaks says in words that a property does not hold.
+func Breaks(property string) string {
+	if property == catalog.StuckOrder {
+		return "leaves an order stuck"
+	}
+	return "breaks " + property
+}
+
 func (e Exploration) failure(f explore.Failure) section {
 	s := section{
-		Title: fmt.Sprintf("%s breaks %s in %s", strategyName(f.Schedule.Strategy), f.Property, catalog.Plural(len(f.Schedule.Steps), "step", "steps")),
+		Title: fmt.Sprintf("%s %s in %s", strategyName(f.Schedule.Strategy), Breaks(f.Property), catalog.Plural(len(f.Schedule.Steps), "step", "steps")),
 		Lines: append([]string{contradiction(f)}, remedy(f)...),
 		After: []string{"again: " + e.Replay(f)},
 	}
