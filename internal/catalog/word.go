@@ -1,5 +1,7 @@
 package catalog
 
+import "slices"
+
 // Word is a word in the tables of a run.
 type Word struct {
 	Name    string
@@ -25,7 +27,26 @@ var Words = []Word{
 	{"belief gap", []string{"belief_gap_ms"}, "the longest time from the moment at which a lease was lost to the moment at which its holder knew"},
 	{"stuck", []string{"stuck_orders"}, "orders on which a new driver got neither `grabbed` nor `taken` within two leases, or got `taken` although the ledger has fewer rows than units"},
 	{"shard", []string{"shards"}, "one of several processes that send one load together, each on a machine of its own. A shard sends its share of the requests, and `loadgen merge` judges all shards as one run"},
+	{"guard", []string{"guards"}, "the condition of the write that records the winner. naive: none; guarded: the order is still open; fence-write: no higher token has written; fenced: no higher token has even read; decrement: none, each write takes one unit"},
+	{"fencing token", []string{"token", "fence"}, "a number that grows with each grant of the lock. The database refuses a write whose number is lower than one that it has seen"},
 	{"taken, busy", []string{"taken", "busy"}, "answers: another driver has won the order; the driver did not get the lock within the wait"},
+}
+
+// Meanings returns what the words of tables, the verdicts and the properties mean, also by their aliases.
+func Meanings() map[string]string {
+	all := map[string]string{}
+	for _, w := range slices.Concat(Columns, Words) {
+		for _, name := range append([]string{w.Name}, w.Aliases...) {
+			all[name] = w.Meaning
+		}
+	}
+	for _, v := range Verdicts {
+		all[string(v.Verdict)] = v.When
+	}
+	for _, p := range Properties {
+		all[p.Name] = p.About
+	}
+	return all
 }
 
 // VerdictEntry explains when a cell gets this verdict.

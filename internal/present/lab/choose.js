@@ -2,7 +2,7 @@
 // reference runs.
 
 import { el } from "./diagram.js";
-import { say } from "./words.js";
+import { onLanguage, say, translate } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
 
@@ -11,6 +11,10 @@ export function choose(choices, ask) {
   for (const q of choices.questions) {
     form.append(el("fieldset", {}, el("legend", {}, q.asks), ...q.answers.map((a) => el("label", { class: "check" }, el("input", { type: "radio", name: q.name, value: a.name }), " " + a.text))));
   }
+  onLanguage(() => {
+    translate(form);
+    if (last) show(last);
+  });
   const answers = () => choices.questions.map((q) => form.elements[q.name].value);
   form.addEventListener("submit", (e) => e.preventDefault());
   form.addEventListener("change", () => {
@@ -42,22 +46,25 @@ export function choose(choices, ask) {
 // code returns a text whose parts in backticks are code.
 const code = (text) => text.split("`").map((part, i) => (i % 2 ? el("code", {}, part) : part));
 const figure = (x) => (x === null ? "?" : x.toLocaleString("en", { maximumFractionDigits: 2 }));
+let last = null;
 function show(v) {
-  $("choose-answer").textContent = v.answer;
+  last = v;
+  $("choose-answer").textContent = v.options.length > 0 ? say("Take {strategy} with the guard {guard}.", v.options[0]) : v.answer;
   $("options").replaceChildren(...v.options.map((o, i) => {
-    const breaks = [["grabbed twice under", o.twice, "second"], ["no order twice, but two inside the lock under", o.inside, ""], ["an order that no driver can grab any more under", o.stuck, "fault"]].filter(([, f]) => f.length > 0);
+    const breaks = [[say("grabbed twice under"), o.twice, "second"], [say("no order twice, but two inside the lock under"), o.inside, ""], [say("an order that no driver can grab any more under"), o.stuck, "fault"]].filter(([, f]) => f.length > 0);
     return el("section", { class: "option", "aria-label": o.strategy },
       el("h2", {}, `${i + 1}. ${o.strategy}`), el("p", {}, o.title),
       o.but ? el("p", { class: "but" }, o.but) : null,
       el("dl", {},
         ...(o.how ? [el("dt", {}, "in your stack"), el("dd", {}, ...code(o.how))] : []),
         el("dt", {}, "guard"), el("dd", {}, o.guard),
-        el("dt", {}, "a request takes"), el("dd", {}, `${figure(o.commands)} commands of Redis, ${figure(o.statements)} statements, on average over winners and losers`),
-        el("dt", {}, "the lock alone"), el("dd", {}, o.interval === "?" ? (o.trips === null && o.guard === "guarded" ? "there is none" : "not measured") : `${o.interval} round trips`),
-        el("dt", {}, "what breaks it"), el("dd", {}, ...(breaks.length === 0 ? ["nothing of what was tried"] : breaks.map(([what, faults, cls]) => el("p", { class: cls }, `${what} ${faults.join(", ")}`)))),
+        el("dt", {}, "a request takes"), el("dd", {}, say("{commands} commands of Redis, {statements} statements, on average over winners and losers", { commands: figure(o.commands), statements: figure(o.statements) })),
+        el("dt", {}, "the lock alone"), el("dd", {}, o.interval === "?" ? say(o.trips === null && o.guard === "guarded" ? "there is none" : "not measured") : say("{n} round trips", { n: o.interval })),
+        el("dt", {}, "what breaks it"), el("dd", {}, ...(breaks.length === 0 ? [say("nothing of what was tried")] : breaks.map(([what, faults, cls]) => el("p", { class: cls }, `${what} ${faults.join(", ")}`)))),
         el("dt", {}, "failure modes seen"), el("dd", {}, o.named.length === 0 ? "none" : el("details", {}, el("summary", {}, o.named.map((m) => m.id).join(" ")), el("ul", {}, ...o.named.map((m) => el("li", {}, `${m.id}: ${m.name}`))))),
         el("dt", {}, "measure it yourself"), el("dd", {}, el("code", { class: "again", tabindex: 0 }, o.again))));
   }));
   $("duties").replaceChildren(el("h2", {}, say("What you must still do") + (v.options.length > 0 ? `: ${v.options[0].strategy}` : "")), el("ol", {}, ...v.duties.map((d) => el("li", {}, d.do, d.code.length > 0 ? el("pre", { class: "scroll", tabindex: 0 }, d.code.join("\n")) : null))));
+  translate($("options"));
   $("choose-sources").replaceChildren(...v.sources.map((s) => el("li", {}, s)));
 }

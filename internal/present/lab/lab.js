@@ -6,6 +6,7 @@ import { choose } from "./choose.js";
 import { home } from "./home.js";
 import { keep, kept } from "./kept.js";
 import { live } from "./live.js";
+import { meanings } from "./meanings.js";
 import { matrix } from "./matrix.js";
 import { schedules } from "./schedules.js";
 import { chooseLanguage, languages, onLanguage, say, spoken } from "./words.js";
@@ -102,6 +103,7 @@ if (choices) {
   $("stack").textContent = stack();
   navigate(views.filter((v) => !v.isThere || v.isThere(choices)));
   for (const v of shown) v.part = v.begin(choices, ask);
+  meanings(document.querySelector("main"), choices.words || {});
   show();
   listen();
 }

@@ -24,7 +24,7 @@ export function live(choices, ask) {
   const guards = () => {
     const s = choices.strategies.find((c) => c.name === form.strategy.value);
     const before = form.guard.value;
-    form.guard.replaceChildren(el("option", { value: "" }, `${s.guard}, its own`),
+    form.guard.replaceChildren(el("option", { value: "" }, say("{guard}, its own", s)),
       ...choices.guards.filter((g) => g !== s.guard).map((g) => el("option", { value: g, disabled: g.startsWith("fence") && !s.fences }, g)));
     form.guard.value = [...form.guard.options].some((o) => o.value === before && !o.disabled) ? before : "";
   };
@@ -75,7 +75,7 @@ export function live(choices, ask) {
       const asks = status.drivers[who] === "asks";
       d.grab.disabled = !status.hand || asks;
       d.write.disabled = !asks;
-      setText(d.says, asks ? say("grabs; is held before it writes") : status.drivers[who] || "");
+      setText(d.says, asks ? say("grabs; is held before it writes") : say(status.drivers[who] || ""));
     }
   };
   // set shows the settings of the current or last run in the form.
@@ -90,12 +90,21 @@ export function live(choices, ask) {
   };
   const seconds = series();
   $("series").append(seconds.element);
-  let opened = false, began = 0;
+  let opened = false, began = 0, earlier = [], listed = "";
+  // drawEarlier lists how the runs before this one ended, so that the user can compare them.
+  function drawEarlier() {
+    const lines = earlier.map((s) => `${s.settings.strategy}, ${s.settings.guard || say("its own guard")}, ${s.settings.fault === "none" ? say("no fault") : s.settings.fault}, ${s.settings.rate}/s: ${(s.answers && s.answers[spoken()]) || s.answer}`);
+    if (lines.join() === listed) return;
+    listed = lines.join();
+    $("earlier").replaceChildren(el("h2", {}, say("Earlier runs")), el("ul", { class: "notes" }, ...lines.map((l) => el("li", {}, l))));
+  }
   let last = null;
   onLanguage(() => { if (last) { seen = ""; take({ ...last, whole: false, tiles: [], seconds: [] }); } });
   function take(t) {
+    if (last && began && t.began !== began) earlier = [last.status, ...earlier].slice(0, 5);
     last = t;
     status = t.status;
+    drawEarlier();
     if (!opened || (t.began !== began && status.phase === "running")) set(status.settings);
     [opened, began] = [true, t.began];
     if (t.whole) tiles = new Map();
@@ -200,6 +209,7 @@ export function live(choices, ask) {
     const names = ["grabbed", "taken", "busy", "error", "timeout"];
     const dl = $("outcomes");
     if (dl.children.length === 0) dl.append(...names.map((n) => el("div", {}, el("dt", {}, n), el("dd", {}, "0"))));
+    names.forEach((n, i) => setText(dl.children[i].firstChild, say(n)));
     names.forEach((n, i) => setText(dl.children[i].lastChild, String(o[n] || 0)));
   };
   const drawLatency = (l) => {

@@ -2,7 +2,7 @@
 
 import { el } from "./diagram.js";
 import { heatMap, named } from "./cells.js";
-import { say } from "./words.js";
+import { onLanguage, say, translate } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
 
@@ -14,12 +14,12 @@ export function matrix(choices, ask) {
   $("row-choices").append(...boxes("row", choices.table, ["none", "setnx", "setnx-fenced", "watchdog"]));
   $("column-choices").append(...boxes("column", choices.struck, ["none", "pause", "crash"]));
   const summary = () => {
-    for (const [id, name] of [["rows", "row"], ["columns", "column"]]) $(id).textContent = chosen(name).join(", ") || "none is chosen";
+    for (const [id, name] of [["rows", "row"], ["columns", "column"]]) $(id).textContent = chosen(name).join(", ") || say("none is chosen");
     const n = chosen("row").length * chosen("column").length;
-    $("fill").textContent = n === 1 ? "Fill 1 cell" : `Fill ${n} cells`;
+    $("fill").textContent = say(n === 1 ? "Fill 1 cell" : "Fill {n} cells", { n });
   };
   form.addEventListener("change", summary);
-  summary();
+  onLanguage(summary);
 
   const problem = (text) => { $("matrix-problem").textContent = text || ""; };
   const doing = async (path, body) => {
@@ -65,11 +65,14 @@ export function matrix(choices, ask) {
     const scrolled = heat.querySelector(".matrix"), from = scrolled && [scrolled.scrollLeft, scrolled.scrollTop];
     heat.replaceChildren(...[...new DOMParser().parseFromString(html, "text/html").body.childNodes].map((n) => document.adoptNode(n)));
     if (from && heat.querySelector(".matrix")) [heat.querySelector(".matrix").scrollLeft, heat.querySelector(".matrix").scrollTop] = from;
+    translate(heat);
     map.fresh();
     const same = at && [...heat.querySelectorAll("a, button")].find((x) => (at.hash ? x.hash === at.hash : x.dataset.filter && x.dataset.filter === at.dataset.filter));
     if (same) same.focus({ preventScroll: true });
   }
 
+  onLanguage(() => { translate($("heat")); translate(root.querySelector(".cell")); });
+  new MutationObserver(() => translate(root.querySelector(".cell"))).observe(root.querySelector(".cell"), { childList: true });
   return {
     follow: (rest) => map.follow(rest ? "#matrix/" + rest : "#matrix"),
     key(k) {

@@ -1,6 +1,7 @@
 // The view of schedules. It searches for failures and steps through them.
 
 import { el, figure } from "./diagram.js";
+import { say } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
 
@@ -14,12 +15,12 @@ export function schedules(choices, ask) {
     const faults = [...form.querySelectorAll("[name=fault]:checked")].map((i) => i.value);
     $("explore").disabled = true;
     $("search-problem").textContent = "";
-    $("schedules-answer").textContent = `Searching the schedules of ${form.strategy.value}: at most 20 seconds.`;
+    $("schedules-answer").textContent = say("Searching the schedules of {strategy}: at most 20 seconds.", { strategy: form.strategy.value });
     $("found").replaceChildren();
     try {
       show(await ask("api/explore", { strategy: form.strategy.value, actors: Number(form.actors.value), faults }));
     } catch (problem) {
-      $("schedules-answer").textContent = "Nothing was searched.";
+      $("schedules-answer").textContent = say("Nothing was searched.");
       $("search-problem").textContent = problem.message;
     }
     $("explore").disabled = false;

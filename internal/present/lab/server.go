@@ -54,6 +54,7 @@ type choices struct {
 	MaxUnits   int                  `json:"max_units"` // of an order
 	Drivers    int                  `json:"drivers"`
 	Stack      string               `json:"stack"`
+	Words      map[string]string    `json:"words"` // what the words of the page mean
 }
 
 type choice struct {
@@ -211,6 +212,7 @@ func (l *Lab) choices(w http.ResponseWriter, _ *http.Request) {
 	c := choices{Strategies: l.strategies(), Guards: order.GuardNames(), MaxRate: maxRate, MaxUnits: maxUnits, Drivers: driversEach, Stack: l.cfg.Stack.Kind, Explored: []string{}, Workshop: l.cfg.Workshop != nil}
 	c.Table, c.Struck = l.matrixChoices()
 	c.Questions = whichlock.Questions
+	c.Words = catalog.Meanings()
 	for _, f := range Faults {
 		c.Faults = append(c.Faults, choice{Name: string(f), About: f.About()})
 	}

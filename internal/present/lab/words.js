@@ -97,6 +97,89 @@ const entries = [
   ["{kind} stack", "{kind} 环境", "{kind} スタック"],
   ["driver {n}", "司机 {n}", "ドライバー {n}"],
   ["{list} and {last}", "{list} 和 {last}", "{list} と {last}"],
+  ["grabbed", "抢到", "取得"],
+  ["taken", "已被抢", "取られていた"],
+  ["busy", "拿不到锁", "ロック待ち切れ"],
+  ["error", "错误", "エラー"],
+  ["timeout", "超时", "時間切れ"],
+  ["latency ?: too few answers; p99 needs 100", "延迟 ?：应答太少；p99 需要 100 个", "遅延 ?：応答が足りません。p99 には 100 必要です"],
+  ["Earlier runs", "之前的运行", "前の実行"],
+  ["none (no lock)", "none（没有锁）", "none（ロックなし）"],
+  ["no fault", "没有故障", "障害なし"],
+  ["its own guard", "自带的写入条件", "既定の書き込みの条件"],
+  ["no lock is held", "没有持有的锁", "ロックは持たれていません"],
+  ["{guard}, its own", "{guard}（自带）", "{guard}（既定）"],
+  ["The sentences of the results are in English.", "结果中的句子是英文。", "結果の文は英語です。"],
+  ["none is chosen", "没有选择", "選ばれていません"],
+  ["Fill 1 cell", "填 1 格", "1 セルを埋める"],
+  ["Fill {n} cells", "填 {n} 格", "{n} セルを埋める"],
+  ["unsafe", "不安全", "安全でない"],
+  ["safe", "安全", "安全"],
+  ["unknown", "未知", "不明"],
+  ["stuck", "卡住", "停止"],
+  ["✗ unsafe", "✗ 不安全", "✗ 安全でない"],
+  ["? unknown", "? 未知", "? 不明"],
+  ["✓ safe", "✓ 安全", "✓ 安全"],
+  ["∞ stuck", "∞ 卡住", "∞ 停止"],
+  ["⇄ two inside", "⇄ 两个在内", "⇄ 二人が中に"],
+  ["≠ not as expected", "≠ 与预期不符", "≠ 予想と違う"],
+  ["Each cell opens: it shows the drawing, the points, the figures and the command.", "每一格都可以打开：有图、故障点、数字和命令。", "どのセルも開けます。図、障害の点、数値、コマンドがあります。"],
+  ["each order went to one driver", "每个订单只给了一个司机", "各注文は一人だけが取った"],
+  ["an order was grabbed twice; the number counts the points of a grab, or without a fault the grabs that were too many", "有订单被抢两次；数字是故障点数，没有故障时是多出的抢单数", "注文が二度取られた。数は障害の点の数、障害がなければ余分な取得の数"],
+  ["the run does not show it", "这次运行看不出来", "この実行では分からない"],
+  ["the lock let two holders in, at as many points as the number says", "锁放进了两个持有者，数字是故障点数", "ロックが二人を入れた。数は障害の点の数"],
+  ["the database refused the write of a late holder", "数据库拒绝了迟到者的写入", "データベースが遅れた持ち主の書き込みを拒んだ"],
+  ["not as expected of the strategy", "与对该策略的预期不符", "戦略に予想されたものと違う"],
+  ["What happened", "发生了什么", "何が起きたか"],
+  ["Properties that were not kept", "没有保持的性质", "守られなかった性質"],
+  ["Figures", "数字", "数値"],
+  ["Again", "再来一次", "もう一度"],
+  ["copy", "复制", "コピー"],
+  ["close (Esc)", "关闭 (Esc)", "閉じる (Esc)"],
+  ["Latency over time", "延迟随时间的变化", "時間ごとの遅延"],
+  ["point", "故障点", "障害の点"],
+  ["verdict", "判定", "判定"],
+  ["struck", "命中", "命中"],
+  ["double", "重复", "二重"],
+  ["overlaps", "重叠", "重なり"],
+  ["near misses", "险情", "ニアミス"],
+  ["explained by", "失效模式", "故障モード"],
+  ["how", "过程", "手順"],
+  ["cure", "解决办法", "直し方"],
+  ["seen by", "出现于", "見られる場面"],
+  ["source", "来源", "出典"],
+  ["May two drivers win the same order?", "两个司机可以抢到同一个订单吗？", "二人のドライバーが同じ注文を取ってもよいですか。"],
+  ["no, and one conditional UPDATE can write the winner", "不可以，一条带条件的 UPDATE 就能写入赢家", "いいえ。条件付きの UPDATE 一つで勝者を書けます"],
+  ["no, and the write needs more than one UPDATE", "不可以，写入需要不止一条 UPDATE", "いいえ。書き込みには UPDATE が二つ以上必要です"],
+  ["yes: the lock is only there to save work", "可以：锁只是为了省去重复劳动", "はい。ロックは手間を省くだけです"],
+  ["Which servers do you run besides the database?", "除了数据库，你还运行哪些服务器？", "データベースのほかに、どのサーバーを動かしていますか。"],
+  ["none", "没有", "なし"],
+  ["one Redis", "一个 Redis", "Redis 一つ"],
+  ["five Redis nodes", "五个 Redis 节点", "Redis ノード五つ"],
+  ["How long does the work take, compared with the lease (the time after which a lock ends by itself)?", "与租约（锁自动结束的时间）相比，工作要多久？", "リース（ロックが自然に終わるまでの時間）に比べて、仕事はどれだけかかりますか。"],
+  ["always less", "总是更短", "いつも短い"],
+  ["sometimes more", "有时更长", "ときどき長い"],
+  ["it may never return", "可能永远不返回", "戻らないことがある"],
+  ["What is the service written in?", "服务用什么语言写的？", "サービスの言語は何ですか。"],
+  ["Java with Spring", "Java 和 Spring", "Java と Spring"],
+  ["another language", "其他语言", "ほかの言語"],
+  ["Take {strategy} with the guard {guard}.", "用 {strategy}，写入条件为 {guard}。", "{strategy} を、書き込みの条件 {guard} で使います。"],
+  ["in your stack", "在你的技术栈里", "あなたの環境では"],
+  ["a request takes", "一次请求需要", "一回の要求に"],
+  ["{commands} commands of Redis, {statements} statements, on average over winners and losers", "平均 {commands} 条 Redis 命令，{statements} 条语句（赢家和输家都算）", "平均で Redis コマンド {commands}、SQL 文 {statements}（勝者と敗者の両方）"],
+  ["the lock alone", "只算锁", "ロックだけ"],
+  ["{n} round trips", "{n} 次往返", "{n} 往復"],
+  ["there is none", "没有锁", "ロックはない"],
+  ["not measured", "没有测量", "測っていない"],
+  ["what breaks it", "什么会破坏它", "破るもの"],
+  ["nothing of what was tried", "试过的都没有", "試したものではない"],
+  ["grabbed twice under", "重复抢单：", "二度取られる："],
+  ["no order twice, but two inside the lock under", "没有重复抢单，但锁里有两个：", "二度取られないが、二人がロックの中に："],
+  ["an order that no driver can grab any more under", "订单再也没人能抢：", "誰も取れない注文："],
+  ["failure modes seen", "见过的失效模式", "見られた故障モード"],
+  ["measure it yourself", "自己测量", "自分で測る"],
+  ["Searching the schedules of {strategy}: at most 20 seconds.", "正在搜索 {strategy} 的调度：最多 20 秒。", "{strategy} のスケジュールを調べています：最長 20 秒。"],
+  ["Nothing was searched.", "没有搜索。", "何も調べませんでした。"],
   ["none was opened yet", "还没有订单", "まだありません"],
 ];
 export const texts = { zh: {}, ja: {} };
@@ -112,6 +195,23 @@ export const spoken = () => language;
 // say returns a text in the language of the page, with its slots filled in. A text without a
 // translation stays English.
 export const say = (text, slots = {}) => ((texts[language] && texts[language][text]) || text).replace(/\{(\w+)\}/g, (slot, name) => (name in slots ? String(slots[name]) : slot));
+
+// original returns the English text of a text in the language of the page.
+export const original = (text) => entries.find((e) => e.includes(text))?.[0] || text;
+
+const translated = new WeakMap(); // the English text of each node, and what it was translated to
+
+// translate puts the texts below root that have a translation into the language of the page.
+export function translate(root) {
+  const walk = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
+  for (let n = walk.nextNode(); n; n = walk.nextNode()) {
+    const before = translated.get(n), shown = n.data.trim();
+    const english = before && before.to === shown ? before.english : shown, to = say(english);
+    if (to === shown) continue;
+    n.data = n.data.replace(shown, () => to);
+    translated.set(n, { english, to });
+  }
+}
 
 // names joins the drivers of ledger rows, such as "driver 3 (8004)", in the language of the page.
 export function names(rows) {

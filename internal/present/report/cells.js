@@ -139,7 +139,7 @@ function pointTable(run, points) {
 
 function figures(run, c) {
   const dl = el("dl", { class: "figures" });
-  c.figures.forEach((f, i) => { if (f !== "-") dl.append(el("div", {}, el("dt", {}, run.figures[i]), el("dd", {}, f))); });
+  c.figures.forEach((f, i) => { if (f !== "-" && !(run.figures[i] === "struck" && c.id.endsWith("/none"))) dl.append(el("div", {}, el("dt", {}, run.figures[i]), el("dd", {}, f))); });
   return dl;
 }
 
@@ -227,7 +227,7 @@ function distribution(c, w) {
   const { root, y } = axes(w, Math.min(...values.filter((v) => v > 0), 1000), Math.max(...values, 0), "distribution of latencies");
   const x = (i) => LEFT + 16 + ((w - LEFT - 50) * i) / (shownQuantiles.length - 1);
   shownQuantiles.forEach(([k], i) => root.append(svg("text", { class: "tick", x: x(i), y: H - 10, "text-anchor": "middle" }, k.replace("p999", "p99.9"))));
-  for (const [name, cls, l] of both) root.append(curve("curve " + cls, shownQuantiles.map((_, i) => i), shownQuantiles.map(([k]) => l[k]), x, y, name));
+  for (const [name, cls, l] of both) root.append(curve("curve dots " + cls, shownQuantiles.map((_, i) => i), shownQuantiles.map(([k]) => l[k]), x, y, name));
   return el("figure", { class: "diagram" }, el("figcaption", {}, `Distribution of latencies${n === null ? "" : `, ${n} answers`}`), root, chartLegend(both.map(([n, cls]) => [n, cls])));
 }
 
@@ -265,14 +265,15 @@ function open(place, run, c, home) {
   const width = Math.max(280, room < 900 ? room : (room - 32) / 2);
   const close = el("a", { href: home || "#", class: "close" }, "close (Esc)");
   const parts = [el("h2", {}, titleOf(c.id)), el("p", { class: "answer" }, c.sentence)];
-  if (c.reason) parts.push(el("p", {}, c.reason));
+  const again = (f) => c.reason && f.split(/[,.:]/)[0] === c.reason.split(/[,.:]/)[0]; // the points below say where
+  if (c.reason && !list(c.facts).some(again)) parts.push(el("p", {}, c.reason));
   for (const f of list(c.facts)) parts.push(el("p", {}, f));
   parts.push(el("h3", {}, "What happened"), el("p", {}, c.explains || ""));
   if (c.drawing) parts.push(figure(c.drawing, { caption: false }));
   if (c.mode) parts.push(modeCard(run, c.mode));
   else if (c.drawing) parts.push(el("p", {}, "This is none of the failure modes that have a name."));
   if (list(c.points).length > 0) parts.push(el("h3", {}, `Points at which the fault was to strike: ${c.points.length}`), ...pointTables(run, c));
-  if (list(c.checks).length > 0) parts.push(el("h3", {}, "Properties that were not kept"), el("ul", {}, ...c.checks.map((x) => el("li", {}, x))));
+  if (list(c.checks).length > 0) parts.push(el("h3", {}, "Properties that were not kept"), el("ul", {}, ...c.checks.map((x) => { const [name] = x.split(":"); return el("li", {}, el("b", { class: "word" }, name), x.slice(name.length)); })));
   parts.push(el("h3", {}, "Figures"), figures(run, c));
   const charts = el("div", { class: "charts" });
   if (c.sold && list(c.sold.sold).some(drawable) && drawable(c.sold.slice_ms) && c.sold.slice_ms > 0) charts.append(soldOverTime(c, width));

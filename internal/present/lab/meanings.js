@@ -1,0 +1,44 @@
+// Explains words where they stand: a heading, a label or a name that loadgen explain knows shows its
+// meaning on hover, on touch and with the keyboard.
+
+import { el } from "./diagram.js";
+import { original } from "./words.js";
+
+// meanings explains the words below root, and those that are added later.
+export function meanings(root, words) {
+  const bubble = el("div", { id: "meaning", role: "tooltip", lang: "en", hidden: true });
+  document.body.append(bubble);
+  const places = "th, dt, label, .word";
+  const meaning = (e) => {
+    const text = original((e.firstChild && e.firstChild.nodeType === Node.TEXT_NODE ? e.firstChild.data : e.textContent).trim());
+    return words[text] || words[text.replace(/^\S+ /, "")]; // such as "ledger double"
+  };
+  const explain = (e) => {
+    if (e.title || e.dataset.meaning || e.querySelector("[type=radio], [type=checkbox]")) return;
+    const text = meaning(e);
+    if (!text) return;
+    e.dataset.meaning = text;
+    if (!e.querySelector("input, select")) e.tabIndex = 0;
+  };
+  const all = (node) => {
+    if (node.nodeType !== Node.ELEMENT_NODE) return;
+    if (node.matches(places)) explain(node);
+    for (const e of node.querySelectorAll(places)) explain(e);
+  };
+  all(root);
+  new MutationObserver((changes) => { for (const c of changes) for (const n of c.addedNodes) all(n); }).observe(root, { childList: true, subtree: true });
+  const show = (e) => {
+    const at = e.target.closest && e.target.closest("[data-meaning]");
+    bubble.hidden = !at;
+    if (!at) return;
+    bubble.textContent = at.dataset.meaning;
+    at.setAttribute("aria-describedby", "meaning");
+    const box = at.getBoundingClientRect(), below = box.bottom + 4 + bubble.offsetHeight < innerHeight;
+    bubble.style.left = `${Math.max(4, Math.min(box.left, innerWidth - bubble.offsetWidth - 4))}px`;
+    bubble.style.top = `${below ? box.bottom + 4 : box.top - bubble.offsetHeight - 4}px`;
+  };
+  addEventListener("pointerover", show);
+  addEventListener("focusin", show);
+  addEventListener("keydown", (e) => { if (e.key === "Escape") bubble.hidden = true; });
+  addEventListener("scroll", () => { bubble.hidden = true; }, true);
+}
