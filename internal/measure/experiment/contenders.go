@@ -123,8 +123,8 @@ func (s *strike) awaitContenders(ctx context.Context) error {
 		if err := s.freeContenders(ctx, claimed); err != nil {
 			return false, err
 		}
+		s.noteEarly(claimed)
 		return s.every(func(c *contest) bool {
-			s.noteEarly(c, claimed)
 			switch {
 			case !c.contenderHeldSince.IsZero() && !c.contenderFreed || s.in.atLeastUnits(c.contenders, claimed):
 				return true
@@ -144,11 +144,14 @@ func (s *strike) awaitsOther(c *contest) bool {
 	return slices.ContainsFunc(c.contenders, func(r load.Request) bool { return r.Target == s.in.other.URL && s.isPending(r) })
 }
 
-// noteEarly records that the affected driver wrote or got its answer before its lease ended. In that
-// case, the end of the lease cannot cause a double-grab.
-func (s *strike) noteEarly(c *contest, claimed func(load.Request) bool) {
-	inTime := time.Since(c.heldSince) < s.in.w.lease(s.in.cell)
-	c.endedInTime = c.endedInTime || inTime && (claimed(c.affected) || s.isAnswered(c.affected))
+// noteEarly records the affected drivers that wrote or got their answers before their leases ended. In
+// that case, the end of the lease cannot cause a double-grab. It looks at every order, because every
+// stops at the first order that is not ready.
+func (s *strike) noteEarly(claimed func(load.Request) bool) {
+	for _, c := range s.contests {
+		inTime := time.Since(c.heldSince) < s.in.w.lease(s.in.cell)
+		c.endedInTime = c.endedInTime || inTime && (claimed(c.affected) || s.isAnswered(c.affected))
+	}
 }
 
 // sendAgain sends one more driver shortly after all others have got their answers.
@@ -219,8 +222,8 @@ func (s *strike) awaitQuiet(ctx context.Context) error {
 	return until(ctx, s.contendFor(), func() (bool, error) {
 		claimed := s.claimed(ctx)
 		err := s.freeContenders(ctx, claimed)
+		s.noteEarly(claimed)
 		return s.every(func(c *contest) bool {
-			s.noteEarly(c, claimed)
 			if s.in.outlasts() && !s.isAnswered(c.affected) && !s.awaitsOther(c) && !s.in.competed(c) {
 				s.sendAgain(c)
 			}
