@@ -389,8 +389,14 @@ export function picture() {
       why.hidden = !text;
       width = Math.floor(canvas.clientWidth);
       if (width === 0) return;
-      const scale = element.closest(".projector") ? LARGER : 1;
-      const drawn = draw(d, width / scale);
+      const projector = element.closest(".projector");
+      let scale = projector ? LARGER : 1, drawn = draw(d, width / scale);
+      if (projector && width / scale >= NARROW) { // use the height of the screen too
+        const besides = [...projector.children, legendBox, why].filter((c) => c !== canvas && !c.contains(canvas) && !c.hidden).reduce((sum, c) => sum + c.offsetHeight, 0);
+        const fits = (innerHeight - besides - 120) / drawn.root.getAttribute("height");
+        const larger = Math.min(width / NARROW, fits);
+        if (larger > scale) [scale, drawn] = [larger, draw(d, width / larger)];
+      }
       for (const name of ["width", "height"]) drawn.root.setAttribute(name, Math.floor(drawn.root.getAttribute(name) * scale));
       const wide = Number(drawn.root.getAttribute("width")) > width + 1; // a wide drawing can be scrolled, with keys too
       drawn.root.classList.toggle("wide", wide);

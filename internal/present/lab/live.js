@@ -101,7 +101,7 @@ export function live(choices, ask) {
   let last = null;
   onLanguage(() => { if (last) { seen = ""; take({ ...last, whole: false, tiles: [], seconds: [] }); } });
   function take(t) {
-    if (last && began && t.began !== began) earlier = [last.status, ...earlier].slice(0, 5);
+    if (last && t.began !== began && Object.values(last.outcomes || {}).some(Boolean)) earlier = [last.status, ...earlier].slice(0, 5);
     last = t;
     status = t.status;
     drawEarlier();

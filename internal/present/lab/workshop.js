@@ -152,6 +152,7 @@ export function workshop(choices, ask) {
   }
   const part = (name, contents) => [el("h3", { id: "w-" + name, tabindex: -1 }, page(name)), el("div", { class: "part" }, ...contents)];
   const later = (key) => [el("p", { class: "notes" }, page(key))];
+  const unseen = () => [el("p", { class: "notes" }, view.commands.length > 0 ? page("afterrun") : page("afterprediction"))]; // exercise 12 has nothing to run
 
   function predicting() {
     const lock = el("button", { type: "submit", id: "w-lock", class: "main", disabled: true }, page("lock"));
@@ -246,7 +247,7 @@ export function workshop(choices, ask) {
   const sign = (right) => [el("b", { "aria-hidden": "true" }, right ? "✓ " : "✗ "), el("span", { class: "hidden" }, page(right ? "right" : "wrong") + " ")];
 
   function looking() {
-    if (!view.ran) return later("afterrun");
+    if (!view.ran) return unseen();
     const parts = list(view.differs).map((text) => el("p", { class: "problem" }, text));
     parts.push(el("p", { class: view.right ? "right" : "wrong" }, ...sign(view.right), view.why), el("p", { class: "ask" }, el("b", {}, say("look") + " "), view.look));
     const place = el("div", { lang: "en" });
@@ -264,7 +265,7 @@ export function workshop(choices, ask) {
   // answering shows the questions. The user may leave a question empty and answer it
   // later.
   function answering() {
-    if (!view.ran) return later("afterrun");
+    if (!view.ran) return unseen();
     const fields = view.questions.map(question);
     const own = el("input", { type: "text", inputmode: "numeric", autocomplete: "off", required: true, id: "w-figure", "aria-label": view.try });
     const trying = view.try ? el("form", {
