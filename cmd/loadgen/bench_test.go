@@ -124,13 +124,13 @@ func TestBenchBadUsage(t *testing.T) {
 		"-stack embedded":        "the embedded stack runs no real servers",
 		"-stack moon":            "must be one of local, external",
 		"-stack external":        "the address of Redis is missing",
-		"-stack external -redis h:1 -sentinel h:2 -sentinel-master m": "-sentinel h:2: the Sentinels replace -redis: leave out one of the two",
-		"-stack external -sentinel h:2":                               "-sentinel h:2: the name of the master is missing: add -sentinel-master NAME",
-		"-redis h:1":                                                  "the local stack starts its own servers: add -stack external",
+		"-stack external -redis h:1 -sentinel h:2 -sentinel-master m": "-sentinel h:2: the Sentinels replace -redis; leave out one of the two",
+		"-stack external -sentinel h:2":                               "-sentinel h:2: the name of the master is missing; add -sentinel-master NAME",
+		"-redis h:1":                                                  "the local stack starts its own servers; add -stack external",
 		"-format markdown":                                            "must be one of text, json, benchstat",
 		"-stack external -redis h:1 -strategies redlock":              "add -redlock with at least 3 addresses",
 		"-seed x":                     "must be a whole number",
-		"-stack local -redlock a,b,c": "the local stack starts its own servers: add -stack external",
+		"-stack local -redlock a,b,c": "the local stack starts its own servers; add -stack external",
 	} {
 		var out, errs bytes.Buffer
 		code := exitOf(context.Background(), append([]string{"bench"}, strings.Fields(args)...), &out, &errs)

@@ -120,7 +120,7 @@ func (s *exploreSettings) choose() error {
 		return flags.Usage("-strategies: %w", err)
 	}
 	if s.format == "mermaid" && len(chosen) != 1 {
-		return flags.Usage("-format mermaid: the diagram shows one failure: name one strategy with -strategies")
+		return flags.Usage("-format mermaid: a diagram shows the failure of one strategy; choose it with -strategies")
 	}
 	s.Strategies = namesOf(chosen, nameOf)
 	return nil

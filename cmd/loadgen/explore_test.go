@@ -50,7 +50,7 @@ func TestExploreBadUsage(t *testing.T) {
 		"-seconds soon":      "must be a duration",
 		"-guard none":        "must be one of naive",
 		"-format dot":        "must be one of text, mermaid, json",
-		"-format mermaid -strategies setnx,mutex": "name one strategy",
+		"-format mermaid -strategies setnx,mutex": "choose it with -strategies",
 		"-replay none.txt":                        "no such file",
 		"-replay broken.txt":                      `broken.txt: line 5: "A acquires"`,
 		"-replay property.txt":                    `property.txt: there is no property "fances"; did you mean fence?`,

@@ -70,7 +70,7 @@ func (s *settings) groups() []flagGroup {
 			flags.New("only", "STRATEGY/FAULT", "run only this cell (repeatable)", flags.Many(&s.Only, s.parseCell)),
 			flags.New("at", "POINT", `inject faults only at this point of a grab, such as "before claim 1" or "waiting: after acquire 2". Reports name the points`, flags.One(&s.At, parseAt)),
 			flags.New("schedule", "FILE", "force this schedule on real servers, step by step, instead of running a table. -strategies may name another strategy", flags.One(&s.schedule, flags.NonEmpty)),
-			flags.New("seed", "N", "determines the order of orders and drivers (default: random, and printed first)", flags.One(&s.Seed, flags.Seed)),
+			flags.New("seed", "N", "seed for shuffling the orders and drivers (default: a random seed, which is printed first)", flags.One(&s.Seed, flags.Seed)),
 		}},
 		{"Servers and instances", slices.Concat([]flags.Flag{
 			flags.New("stack", "KIND", "which servers to use: "+flags.Join(stack.Kinds()), flags.One(&s.Stack.Kind, flags.OneOf(stack.Kinds()...))),
@@ -163,7 +163,7 @@ func serverFlags(c *stack.Config) []flags.Flag {
 		flags.New("db", "DSN", "database of -stack external or of the targets. A service that is not ours also needs -ledger-query", flags.One(&c.DSN, flags.NonEmpty)),
 		flags.New("redis", "ADDR", "the Redis of -stack external", flags.One(&c.Redis, flags.NonEmpty)),
 		flags.New("redlock", "ADDR,ADDR,…", "the Redlock nodes of -stack external. NAME@ADDR means the master NAME of the Sentinel at ADDR", flags.One(&c.Redlock, flags.List)),
-		flags.New("sentinel", "ADDR,ADDR,…", "Sentinels that know the Redis, instead of -redis", flags.One(&c.Sentinel, flags.List)),
+		flags.New("sentinel", "ADDR,ADDR,…", "Sentinels that know the address of the Redis master, instead of -redis", flags.One(&c.Sentinel, flags.List)),
 		flags.New("sentinel-master", "NAME", "name of the master that the Sentinels watch", flags.One(&c.SentinelMaster, flags.NonEmpty)),
 		flags.New("zk", "ADDR,ADDR,…", "the ZooKeeper servers of -stack external", flags.One(&c.ZooKeeper, flags.List)),
 		flags.New("etcd", "ADDR,ADDR,…", "the etcd members of -stack external", flags.One(&c.Etcd, flags.List)),

@@ -97,7 +97,7 @@ var questions = []question{
 	{"path", "Path of the grab, with {order} and possibly {driver}", "/orders/{order}/grab", always},
 	{"body", "Body of the grab", `{"driver_id":{driver}}`, always},
 	{"header", "Header of the grab, NAME: VALUE (may be empty)", "", always},
-	{"open-orders", "Call that opens fresh orders, METHOD PATH BODY -> FIELD (- if there is none)", `POST /orders {"count":{count}} -> .first_id`, lacks("first-order")},
+	{"open-orders", "Call that opens new orders, as METHOD PATH BODY -> FIELD (enter - if there is no such call)", `POST /orders {"count":{count}} -> .first_id`, lacks("first-order")},
 	{"first-order", "Id of the first open order", "1", lacks("open-orders")},
 	{"db", "Database with the ledger, user:password@tcp(host:3306)/name (may be empty)", "", lacks("service")},
 	{"ledger-query", "Query that returns order and driver of each grab, WHERE order_id BETWEEN ? AND ? (may be empty)", "", func(a keyValues) bool { return a["service"] != nil || a["db"] != nil }},

@@ -12,7 +12,7 @@ import (
 // TestRulesFire breaks each rule with each of its flags. In the facts and flags that break it,
 // no earlier rule may make it unreachable for all of its flags.
 func TestRulesFire(t *testing.T) {
-	form := regexp.MustCompile(`^-[a-z0-9-]+( [^:]+)?: [^:.]+: [^:.]+$`)
+	form := regexp.MustCompile(`^-[a-z0-9-]+( [^:]+)?: [^:.;]+; [^:.;]+$`)
 	known := defaults("").facts()
 	for _, set := range []struct {
 		name  string
@@ -45,7 +45,7 @@ func TestRulesFire(t *testing.T) {
 				}
 				err = flags.Check(set.rules[i:i+1], line, facts)
 				if err == nil || !form.MatchString(err.Error()) {
-					t.Errorf("%s: rule %d, -%s: %v, want -flag value: what is wrong: what to do", set.name, i, name, err)
+					t.Errorf("%s: rule %d, -%s: %v, want -flag value: what is wrong; what to do", set.name, i, name, err)
 				}
 				if rule.Needs == "" {
 					continue

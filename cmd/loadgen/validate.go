@@ -243,7 +243,7 @@ func (s *settings) checkProbes() error {
 		last = max(last, faultDrivers)
 	}
 	if first := s.Target.ProbeDrivers; first > 0 && first <= int64(last) {
-		return fmt.Errorf("-probe-drivers %d: the load uses drivers 1 to %d: name a driver above %[2]d", first, last)
+		return fmt.Errorf("-probe-drivers %d: drivers 1 to %d take part in the load; choose a number above %[2]d", first, last)
 	}
 	return nil
 }
@@ -276,7 +276,7 @@ func (s *settings) checkServers() error {
 	}
 	nodes := slices.Sorted(slices.Values(s.Stack.Redlock))
 	if len(slices.Compact(nodes)) < len(s.Stack.Redlock) {
-		return fmt.Errorf("%s: a node is named twice: name independent nodes", s.line.Label("redlock"))
+		return fmt.Errorf("%s: a node is listed twice; list each node once, because they must be independent", s.line.Label("redlock"))
 	}
 	return nil
 }

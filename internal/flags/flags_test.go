@@ -91,7 +91,7 @@ func TestCheck(t *testing.T) {
 		}
 		rules := []Rule{{Flags: "name", Excludes: tt.excludes, Needs: tt.needs, Wrong: "it is wrong", Do: "leave it out"}}
 		err = Check(rules, line, map[string]bool{"yes": true, "no": false})
-		if (err != nil) != tt.want || err != nil && err.Error() != "-name n: it is wrong: leave it out" {
+		if (err != nil) != tt.want || err != nil && err.Error() != "-name n: it is wrong; leave it out" {
 			t.Errorf("%+v: %v", tt, err)
 		}
 	}

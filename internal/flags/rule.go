@@ -23,7 +23,7 @@ func Check(rules []Rule, line *Line, facts map[string]bool) error {
 	for _, rule := range rules {
 		for name := range strings.FieldsSeq(rule.Flags) {
 			if line.Given(name) && rule.broken(line, facts) {
-				return fmt.Errorf("%s: %s: %s", line.Label(name), rule.Wrong, rule.Do)
+				return fmt.Errorf("%s: %s; %s", line.Label(name), rule.Wrong, rule.Do)
 			}
 		}
 	}

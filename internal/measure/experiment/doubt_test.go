@@ -226,8 +226,8 @@ func TestServicesOfOthers(t *testing.T) {
 		{"no lock", &shop{racy: true, work: 100 * time.Millisecond}, target.Spec{}, "", nil, catalog.Unsafe, []string{"grabbed more than once"}},
 		{"no lock, by the ledger", &shop{racy: true, work: 100 * time.Millisecond}, target.Spec{}, wins, nil, catalog.Unsafe, []string{"grabbed more than once"}},
 
-		{"forgets its winners", forgets(&shop{}), target.Spec{}, "", nil, catalog.Unsafe, []string{"5 of 5 orders were grabbed more than once", "5 of them also by a driver who came when"}},
-		{"forgets its winners, by the ledger", forgets(&shop{late: 200 * time.Millisecond}), target.Spec{}, wins, nil, catalog.Unsafe, []string{"5 of 5 orders were grabbed more than once, 5 of them also"}},
+		{"forgets its winners", forgets(&shop{}), target.Spec{}, "", nil, catalog.Unsafe, []string{"5 of 5 orders were grabbed more than once", "5 of them even by a driver who came after all others"}},
+		{"forgets its winners, by the ledger", forgets(&shop{late: 200 * time.Millisecond}), target.Spec{}, wins, nil, catalog.Unsafe, []string{"5 of 5 orders were grabbed more than once, 5 of them even"}},
 		{"forgets its winners, by a ledger of the last writer", forgets(&shop{last: true}), target.Spec{}, wins, nil, catalog.Unsafe, []string{"5 of 5 orders were grabbed more than once"}},
 		{"forgets its winners, by a ledger that has not all", forgets(&shop{loses: true}), target.Spec{}, wins, nil, catalog.Unsafe, []string{"by the answers"}},
 		{"forgets its winners, which are told an error", forgets(&shop{answer: failsBehindItsWrite}), target.Spec{}, wins, nil, catalog.Unsafe, []string{"5 of 5 orders were grabbed more than once"}},

@@ -179,7 +179,7 @@ func (in *injection) strikeAtPoints(ctx context.Context) (m measured, err error)
 	m = in.w.measure(ctx, in.strategy, in.cell, &in.workload)
 	if err := in.clear(ctx, in.prepared); err != nil {
 		in.w.dirty = true
-		m.invalid = cmp.Or(m.invalid, fmt.Sprintf("the fault was not healed: %v", err))
+		m.invalid = cmp.Or(m.invalid, fmt.Sprintf("the fault could not be ended: %v", err))
 	}
 	return m, nil
 }

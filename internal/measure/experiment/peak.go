@@ -206,7 +206,7 @@ func limitOf(p, none, bare *Peak, locks bool) (limit, why string) {
 	case locks && none != nil && above(none):
 		return ByLock, fmt.Sprintf("without a lock, %.0f/s was held; with it, %.0f/s was not", none.HeldRPS, failed.RPS)
 	case bare != nil && !above(bare) && bare.LimitedBy != "":
-		return bare.LimitedBy, fmt.Sprintf("the bare endpoint held no more than %.0f/s", bare.HeldRPS)
+		return bare.LimitedBy, fmt.Sprintf("the bare endpoint kept up with no more than %.0f/s", bare.HeldRPS)
 	case none == nil && locks:
 		return "", "there is no run without a lock to compare with"
 	case bare == nil:
@@ -214,7 +214,7 @@ func limitOf(p, none, bare *Peak, locks bool) (limit, why string) {
 	case !above(bare):
 		return "", "the search over the bare endpoint ended before any rate failed"
 	case p == none || !locks:
-		return ByInstances, fmt.Sprintf("the bare endpoint held %.0f/s, the grab without a lock failed at %.0f/s", bare.HeldRPS, failed.RPS)
+		return ByInstances, fmt.Sprintf("the bare endpoint kept up with %.0f/s, but the grab without a lock failed at %.0f/s", bare.HeldRPS, failed.RPS)
 	default:
 		return ByInstances, fmt.Sprintf("without a lock, no more than %.0f/s was held either", none.HeldRPS)
 	}

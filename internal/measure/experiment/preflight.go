@@ -300,7 +300,7 @@ const ledgerArrives = 2 * time.Second
 // for the order.
 func (w *worker) inspectLedger(ctx context.Context, p *Preflight, id, winner int64) int {
 	if !w.ledger {
-		p.Ledger = "unknown: verdicts are counted from the answers"
+		p.Ledger = "no ledger can be read, so only the answers tell who won"
 		return 0
 	}
 	var rows []order.Grab

@@ -17,7 +17,7 @@ import (
 // could not change to the next cell at the same time.
 func (r *runner) checkShards() error {
 	if (r.cfg.Shard != nil || r.cfg.Merge != nil) && len(r.specs) != 1 {
-		return fmt.Errorf("%w: a shard runs a single strategy and not %d: name one with -strategies", fleet.ErrRefused, len(r.specs))
+		return fmt.Errorf("%w: a shard runs a single strategy, not %d; choose one with -strategies", fleet.ErrRefused, len(r.specs))
 	}
 	return nil
 }

@@ -219,7 +219,7 @@ func (a *accounting) notOpen() string {
 		return ""
 	case f.taken > 0 && f.taken+f.refused == a.drivers:
 		return fmt.Sprintf("order %d is not open: all of its %s were told that it is taken, and no driver had grabbed it. Was it used before? "+
-			"Name the first of fresh orders with -first-order, or open some with -open-orders", f.id, check.Plural(a.drivers, "driver", "drivers"))
+			"Name the first unused order with -first-order, or open new orders with -open-orders", f.id, check.Plural(a.drivers, "driver", "drivers"))
 	case f.refused == a.drivers:
 		return fmt.Sprintf("no driver could ask for order %d: the answers are %s. Check that the order exists (-first-order) and that the call is correct (-path, -method, -body, -header)",
 			f.id, a.kinds(a.errors))

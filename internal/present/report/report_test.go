@@ -99,7 +99,7 @@ func peak() *experiment.Run {
 	none := cell("none", catalog.Unsafe, 0, 0, 0, 140)
 	none.Peak = &experiment.Peak{P99MS: 100, Steps: []experiment.PeakStep{{RPS: 200, P99MS: ptr(140.0), Held: false}}}
 	none.DoubleGrabs = nil
-	none.Peak.LimitedBy, none.Peak.LimitReason = experiment.ByInstances, "the bare endpoint held 3200/s, the grab without a lock failed at 200/s"
+	none.Peak.LimitedBy, none.Peak.LimitReason = experiment.ByInstances, "the bare endpoint kept up with 3200/s, but the grab without a lock failed at 200/s"
 	c.Peak.LimitReason = "there is no run without a lock to compare with"
 	r := run("peak", c, none)
 	r.Bare = &experiment.Bare{Endpoint: "GET /healthz", Peak: experiment.Peak{HeldRPS: 3200, P99MS: 100, Steps: []experiment.PeakStep{

@@ -234,7 +234,7 @@ func parseYAML(text []byte, schema *jsonschema.Schema) (root value, err error) {
 		return root, syntaxError(err)
 	}
 	if len(file.Docs) != 1 || file.Docs[0].Body == nil {
-		return root, errors.New("1:1: want one YAML document, a mapping")
+		return root, errors.New("1:1: the file must be one YAML document with settings of the form NAME: VALUE")
 	}
 	plain, err := yaml.YAMLToJSON(text)
 	if err != nil {

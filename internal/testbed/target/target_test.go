@@ -387,7 +387,7 @@ lease: 30s
 
 func TestBadFiles(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                                "1:1: want one YAML document",
+		"":                                "1:1: the file must be one YAML document",
 		"- a":                             "1:1: the file is array, and must be object",
 		"path: /a\nledger-qery: x":        `2:1: there is no key "ledger-qery"; did you mean ledger-query?`,
 		"path: /a\nxyzzyplugh: x":         `2:1: there is no key "xyzzyplugh"; there are admin-token, body,`,
@@ -398,7 +398,7 @@ func TestBadFiles(t *testing.T) {
 		"grabbed: [200]":                  "1:10: grabbed is array, and must be integer or string",
 		"path: /a\nheader:\n- a: b\n- 7":  "header",
 		"path: [":                         "1:7: ",
-		"a: 1\n---\nb: 2":                 "1:1: want one YAML document",
+		"a: 1\n---\nb: 2":                 "1:1: the file must be one YAML document",
 		"db: ${GRABLAB_NO_SUCH_VARIABLE}": "1:5: db: the environment variable GRABLAB_NO_SUCH_VARIABLE is not set",
 	} {
 		if got, err := parseFile([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
