@@ -375,8 +375,11 @@ func (in *injection) triedInTime(c *contest, a response) bool {
 }
 
 // outlasts reports whether the fault delays the affected driver's write beyond the end of its lease,
-// while other drivers compete.
+// while other drivers compete. A strategy without a lock has no lease that could end.
 func (in *injection) outlasts() bool {
+	if in.w.fleet.Ours && in.strategy.Excludes == catalog.NoExclusion {
+		return false
+	}
 	return in.fault.ContendFor >= 1 && (in.fault.Course < fault.Never || in.fault.Course == fault.Released)
 }
 
