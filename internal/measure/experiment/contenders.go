@@ -172,6 +172,11 @@ func (s *strike) sendAgain(c *contest) {
 // answer. It waits no longer than their own leases allow.
 func (s *strike) freeContenders(ctx context.Context, claimed func(load.Request) bool) error {
 	held := s.held(ctx)
+	unknown := func(c *contest) bool { return !c.othersPassed && len(held[c]) >= s.in.w.cfg.units() }
+	seen := time.Now()
+	if slices.ContainsFunc(s.contests, unknown) {
+		s.claimed(ctx) // notes whether the affected drivers had written by then
+	}
 	for _, c := range s.contests {
 		if len(held[c]) == 0 {
 			continue
@@ -179,8 +184,7 @@ func (s *strike) freeContenders(ctx context.Context, claimed func(load.Request) 
 		if c.contenderHeldSince.IsZero() {
 			c.contenderHeldSince = time.Now()
 		}
-		if seen := time.Now(); !c.othersPassed && len(held[c]) >= s.in.w.cfg.units() {
-			s.claimed(ctx)
+		if unknown(c) {
 			c.othersPassed = c.openUntil.After(seen)
 		}
 		over := s.mayFreeContenders(c, claimed)
