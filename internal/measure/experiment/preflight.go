@@ -71,11 +71,8 @@ var roles = map[tap.Phase]string{
 // findings. If necessary, it starts the service first.
 func Inspect(ctx context.Context, cfg Config, show func(Preflight)) (err error) {
 	// Use the settings of the dry runs, so that the service starts only once.
-	cfg.Work = injectionWork
+	cfg.TTL, cfg.Work = cfg.ttlOfDryRuns(), injectionWork
 	cfg.Stack.Needs |= cfg.subject().needs()
-	if cfg.Service == nil || cfg.Service.Uses("ttl_ms") {
-		cfg.TTL = dryTTL
-	}
 	w, err := openWorker(ctx, cfg, 0, newProgress(cfg), &journal{dir: cfg.Out})
 	defer func() { err = errors.Join(err, w.close()) }()
 	if err != nil {

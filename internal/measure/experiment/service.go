@@ -63,13 +63,20 @@ type serviceTrail struct {
 	table   string         // the table that a grab writes to, such as a ledger
 }
 
+// ttlOfDryRuns returns how long locks live in the dry runs. A service that does not take the TTL from
+// the run keeps its own.
+func (cfg Config) ttlOfDryRuns() time.Duration {
+	if cfg.Service != nil && !cfg.Service.Uses("ttl_ms") {
+		return cfg.TTL
+	}
+	return dryTTL
+}
+
 // recordService records the calls that a grab of the service makes. It stops another grab before
 // its work, to find out how the service renews the lock.
 func (w *worker) recordService(ctx context.Context, s lock.Strategy) (t trail, err error) {
 	u := w.cfg.setup()
-	if u.TTL, u.Work = dryTTL, injectionWork; !w.cfg.Service.Uses("ttl_ms") {
-		u.TTL = w.cfg.TTL
-	}
+	u.TTL, u.Work = w.cfg.ttlOfDryRuns(), injectionWork
 	if err := w.fleet.Equip(ctx, u); err != nil {
 		return t, err
 	}
