@@ -9,12 +9,12 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"syscall"
 	"testing"
 	"time"
 
 	"grablab/internal/measure/stat"
 	"grablab/internal/testbed/load"
+	"grablab/internal/testbed/proc"
 	"grablab/internal/testbed/target"
 
 	vegeta "github.com/tsenart/vegeta/v12/lib"
@@ -102,9 +102,9 @@ func BenchmarkCPU(b *testing.B) {
 		return requests
 	}
 	measure := func(fire func() (requests int)) float64 {
-		before := cpuTime()
+		before := proc.CPUTime()
 		requests := fire()
-		return float64(cpuTime()-before) / float64(requests)
+		return float64(proc.CPUTime()-before) / float64(requests)
 	}
 	for b.Loop() {
 		var a, v []float64
@@ -123,13 +123,4 @@ func BenchmarkCPU(b *testing.B) {
 			b.Errorf("more than 1.15 times bare vegeta")
 		}
 	}
-}
-
-// cpuTime returns the processor time that this process has used.
-func cpuTime() time.Duration {
-	var used syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
-		panic(err)
-	}
-	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }

@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"context"
-	"io"
 	"maps"
 	"net/http"
 	"os"
@@ -16,8 +15,6 @@ import (
 	"grablab/internal/testbed/stack"
 	"grablab/internal/testbed/stack/stacktest"
 
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
@@ -130,26 +127,18 @@ func TestSoak(t *testing.T) {
 // soakSample returns the sum of each metric over the instances.
 func soakSample(t *testing.T, f *Fleet) map[string]float64 {
 	sums := map[string]float64{}
-	for _, url := range f.URLs() {
-		resp, err := http.Get(url + "/metrics")
+	for _, in := range f.Instances {
+		families, err := f.scrape(t.Context(), in)
 		if err != nil {
-			t.Errorf("metrics: %v", err)
-			return nil
-		}
-		parser := expfmt.NewTextParser(model.UTF8Validation)
-		families, err := parser.TextToMetricFamilies(resp.Body)
-		_, _ = io.Copy(io.Discard, resp.Body)
-		_ = resp.Body.Close()
-		if err != nil {
-			t.Errorf("metrics: %v", err)
+			t.Errorf("metrics of %s: %v", in.ID, err)
 			return nil
 		}
 		for _, name := range soakMetrics {
-			if family := families[name]; family != nil {
-				sums[name] += family.GetMetric()[0].GetGauge().GetValue()
-			} else {
-				t.Errorf("%s/metrics has no %s: %v", url, name, slices.Sorted(maps.Keys(families)))
+			if families[name] == nil {
+				t.Errorf("%s has no metric %s: %v", in.ID, name, slices.Sorted(maps.Keys(families)))
+				continue
 			}
+			sums[name] += total(families[name])
 		}
 	}
 	return sums
