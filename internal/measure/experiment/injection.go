@@ -375,9 +375,10 @@ func (in *injection) triedInTime(c *contest, a response) bool {
 }
 
 // outlasts reports whether the fault delays the affected driver's write beyond the end of its lease,
-// while other drivers compete. A strategy without a lock has no lease that could end.
+// while other drivers compete. A strategy without a lock has no lease that could end. The lock of
+// the user's service is not known, so its strategies exclude nothing although they may have a lock.
 func (in *injection) outlasts() bool {
-	if in.w.fleet.Ours && in.strategy.Excludes == catalog.NoExclusion {
+	if in.strategy.Excludes == catalog.NoExclusion && in.w.fleet.Ours {
 		return false
 	}
 	return in.fault.ContendFor >= 1 && (in.fault.Course < fault.Never || in.fault.Course == fault.Released)
