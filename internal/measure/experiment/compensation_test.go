@@ -16,19 +16,16 @@ import (
 // A second grab that is taken back in time does not count, and one that is taken back too late does.
 func TestCompensation(t *testing.T) {
 	t.Parallel()
-	for within, want := range map[time.Duration]catalog.Verdict{5 * time.Second: catalog.Safe, 100 * time.Millisecond: catalog.Unsafe} {
+	for within, want := range map[time.Duration]catalog.Verdict{8 * time.Second: catalog.Safe, 100 * time.Millisecond: catalog.Unsafe} {
 		cfg := ticketRun(t, "none takes-back", target.Spec{}, catalog.NoFault)
 		cfg.Target.Compensation, cfg.Settle = within, 600*time.Millisecond
-		run, err := execute(t, t.Context(), cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		c := run.Cells[0]
+		c := decide(t, &cfg).Cells[0]
 		if c.Verdict != want {
 			t.Errorf("within %v: %s (%s), want %s", within, c.Verdict, c.Reason, want)
 		}
-		if want == catalog.Safe && (value(c.CompensatedOrders) == 0 || *c.LongestCompensationMS < 250 || *c.LongestCompensationMS > 3000) {
-			t.Errorf("%d orders, %v ms, want some, and about 300 ms", value(c.CompensatedOrders), c.LongestCompensationMS)
+		// The longest time is an upper limit, which a busy machine raises.
+		if longest := value(c.LongestCompensationMS); want == catalog.Safe && (value(c.CompensatedOrders) == 0 || longest < 250 || longest > millis(within)) {
+			t.Errorf("%d orders, %v ms, want some, and about 300 ms", value(c.CompensatedOrders), longest)
 		}
 	}
 }
@@ -42,13 +39,14 @@ func TestTakeBacks(t *testing.T) {
 		readings  map[int][]order.Grab // by their time in ms; each takes 10 ms
 		counted   int                  // rows of the order
 		told      int
+		longest   float64 // in ms, from the request of the last reading before to the answer of the first after; 0 if nothing was taken back in time
 		undecided bool
 	}{
-		{"in time", map[int][]order.Grab{0: one, 100: two, 200: two, 300: one}, 1, 1, false},
-		{"too late", map[int][]order.Grab{0: one, 100: two, 1100: two, 1200: two, 1300: one}, 2, 2, false},
-		{"not at all", map[int][]order.Grab{0: one, 100: two, 200: two}, 2, 2, false},
-		{"too few readings", map[int][]order.Grab{0: one, 100: two, 1300: one}, 1, 1, true},
-		{"twice", map[int][]order.Grab{0: one, 100: two, 300: one, 400: two, 600: one}, 1, 1, false},
+		{"in time", map[int][]order.Grab{0: one, 100: two, 200: two, 300: one}, 1, 1, 310, false},
+		{"too late", map[int][]order.Grab{0: one, 100: two, 1100: two, 1200: two, 1300: one}, 2, 2, 0, false},
+		{"not at all", map[int][]order.Grab{0: one, 100: two, 200: two}, 2, 2, 0, false},
+		{"too few readings", map[int][]order.Grab{0: one, 100: two, 1300: one}, 1, 1, 1310, true},
+		{"twice", map[int][]order.Grab{0: one, 100: two, 300: one, 400: two, 650: one}, 1, 1, 360, false},
 	} {
 		began := time.Now()
 		done := make(chan struct{})
@@ -64,9 +62,10 @@ func TestTakeBacks(t *testing.T) {
 			b.note(at, at.Add(10*time.Millisecond), last)
 		}
 		a := &accounting{told: []check.Pair{{Order: 1, Driver: 7}, {Order: 1, Driver: 8}}}
-		rows, err := b.settle(&Cell{}, a, last)
-		if len(rows) != tt.counted || len(a.told) != tt.told || (err != nil) != tt.undecided {
-			t.Errorf("%s: %d rows, %d told, %v", tt.name, len(rows), len(a.told), err)
+		c := &Cell{}
+		rows, err := b.settle(c, a, last)
+		if len(rows) != tt.counted || len(a.told) != tt.told || value(c.LongestCompensationMS) != tt.longest || (err != nil) != tt.undecided {
+			t.Errorf("%s: %d rows, %d told, %v ms, %v", tt.name, len(rows), len(a.told), value(c.LongestCompensationMS), err)
 		}
 		b.failed = errors.New("no answer")
 		if _, err := b.settle(&Cell{}, a, last); err == nil {

@@ -51,4 +51,4 @@ func (c Cell) contradiction() error {
 	return nil
 }
 
-func value(n *int) int { return *cmp.Or(n, new(0)) }
+func value[T int | float64](n *T) T { return *cmp.Or(n, new(T)) }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -69,6 +70,24 @@ func execute(t *testing.T, ctx context.Context, cfg Config) (*Run, error) {
 	return run, err
 }
 
+// decide executes until no verdict is unknown, at most three times, because a busy machine may be
+// too slow for the load.
+func decide(t *testing.T, cfg *Config) *Run {
+	t.Helper()
+	for try := 1; ; try++ {
+		run, err := execute(t, t.Context(), *cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(run.Cells, func(c Cell) bool { return c.Verdict == catalog.Unknown })
+		if i < 0 || try == 3 {
+			return run
+		}
+		t.Logf("try %d: %s: %s", try, run.Cells[i].Strategy, run.Cells[i].Reason)
+		cfg.Out = t.TempDir()
+	}
+}
+
 func TestExecute(t *testing.T) {
 	for _, kind := range []string{stack.Embedded, stack.Local} {
 		t.Run(kind, func(t *testing.T) { testExecute(t, kind) })
@@ -77,10 +96,7 @@ func TestExecute(t *testing.T) {
 
 func testExecute(t *testing.T, kind string) {
 	cfg := small(t, kind, "none", "mutex", "setnx", "watchdog", "redlock")
-	run, err := execute(t, t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	run := decide(t, &cfg)
 	for _, c := range run.Cells {
 		t.Run(c.Strategy, func(t *testing.T) {
 			if c.Expected == nil || c.Verdict != *c.Expected {

@@ -217,15 +217,16 @@ func (w *worker) listCalls(ctx context.Context, in *fleet.Instance, order int64,
 }
 
 // holdInWork stops a grab before its work, and records the requests that arrive during that time,
-// because a background task must have sent them. It also returns the remaining TTLs of the locks,
-// which are the Redis keys that exist only during the grab.
-func (w *worker) holdInWork(ctx context.Context, in *fleet.Instance, order int64, t *trail, lease time.Duration) (locks map[string]time.Duration, err error) {
+// because a background task must have sent them. It also returns the TTLs of the locks, which are
+// the Redis keys that exist only during the grab.
+func (w *worker) holdInWork(ctx context.Context, in *fleet.Instance, order int64, t *trail, lease time.Duration) (locks map[string]lockTTL, err error) {
 	defer func() { _ = removeAll(context.WithoutCancel(ctx), in) }()
+	began := time.Now()
 	done, err := w.dryGrabOf(ctx, in, order, &t.work)
 	if err != nil {
 		return nil, err
 	}
-	meanwhile, locks, err := w.listRenewals(ctx, in, lease)
+	meanwhile, locks, err := w.listRenewals(ctx, in, lease, began)
 	for _, c := range meanwhile {
 		if !slices.ContainsFunc(t.service.renewal, func(o control.Call) bool { return o.Phase == c.Phase && o.Target == c.Target }) {
 			t.service.renewal = append(t.service.renewal, c)
@@ -236,18 +237,28 @@ func (w *worker) holdInWork(ctx context.Context, in *fleet.Instance, order int64
 	}
 	wait.For(ctx, quietFor) // a release may come after the answer
 	after, err := w.stack.KeyTTLs(ctx)
-	maps.DeleteFunc(locks, func(key string, _ time.Duration) bool { _, kept := after[key]; return kept })
+	maps.DeleteFunc(locks, func(key string, _ lockTTL) bool { _, kept := after[key]; return kept })
 	return locks, err
 }
 
-// listRenewals waits until a grab has reached its work, and returns the requests that arrive during
-// most of the next lease. It also returns the TTL that each Redis key has at the beginning.
-func (w *worker) listRenewals(ctx context.Context, in *fleet.Instance, lease time.Duration) (calls []control.Call, keys map[string]time.Duration, err error) {
+// lockTTL is the TTL with which a lock was set. The lower bound is what remained when it was read,
+// and the upper bound adds the time since the grab was sent.
+type lockTTL struct{ atLeast, atMost time.Duration }
+
+// listRenewals waits until a grab that was sent at began has reached its work, and returns the
+// requests that arrive during most of the next lease. It also returns the TTL of each Redis key.
+func (w *worker) listRenewals(ctx context.Context, in *fleet.Instance, lease time.Duration, began time.Time) (calls []control.Call, keys map[string]lockTTL, err error) {
 	if met, err := in.Held(ctx, dryHold, 1, dryStep); err != nil || len(met) == 0 {
 		return nil, nil, cmp.Or(err, errors.New("the grab did not reach its work"))
 	}
-	if keys, err = w.stack.KeyTTLs(ctx); err != nil {
+	left, err := w.stack.KeyTTLs(ctx)
+	if err != nil {
 		return nil, nil, err
+	}
+	elapsed := time.Since(began)
+	keys = make(map[string]lockTTL, len(left))
+	for key, ttl := range left {
+		keys[key] = lockTTL{ttl, ttl + elapsed}
 	}
 	_, calls, err = listedFor(ctx, in, lease*2/3)
 	return calls, keys, err
@@ -255,11 +266,15 @@ func (w *worker) listRenewals(ctx context.Context, in *fleet.Instance, lease tim
 
 // checkLease returns an error if a lock has a longer TTL than the lease that the user specified.
 // Other drivers would then arrive too early to get the lock of a paused driver.
-func checkLease(locks map[string]time.Duration, lease time.Duration) error {
-	for key, ttl := range locks {
-		if ttl > lease+lease/5 {
+func checkLease(locks map[string]lockTTL, lease time.Duration) error {
+	for _, key := range slices.Sorted(maps.Keys(locks)) {
+		found := locks[key]
+		if found.atLeast > lease+lease/5 {
 			_, key, _ = strings.Cut(key, " ")
-			ttl = (ttl + time.Second/2).Truncate(time.Second / 2) // it was a little longer before the grab was held
+			ttl := found.atMost.Truncate(time.Second / 2) // most services use a round TTL
+			if ttl < found.atLeast {
+				ttl = (found.atMost + time.Second/10).Truncate(time.Second / 10)
+			}
 			return &Problem{Key: "lease", Text: fmt.Sprintf("the lock %s in Redis expires after %v, but lease is %v: say lease: %v, or give the service the lifetime {ttl_ms}", key, ttl, lease, ttl), Faults: true}
 		}
 	}

@@ -241,10 +241,7 @@ func TestTargetsOfOurs(t *testing.T) {
 	cfg.Target.URLs = instances.URLs()
 	cfg.Target.Strategies = []string{"none", "mutex", "setnx", "mysql-cas"}
 	cfg.Orders, cfg.Rate, cfg.Together = 5, 60, true
-	run, err := execute(t, t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	run := decide(t, &cfg)
 	if len(run.Cells) != 4 {
 		t.Fatalf("%d cells, want 4", len(run.Cells))
 	}

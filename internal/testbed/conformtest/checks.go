@@ -189,42 +189,52 @@ func cancelledWaiting(t *trial) {
 func cancelledMidway(t *trial) {
 	waiting, hangUp := context.WithCancel(t.ctx)
 	defer hangUp()
-	err := t.disturbed(waiting, longTTL, func() error { hangUp(); return nil })
+	_, err := t.disturbed(waiting, longTTL, func() error { hangUp(); return nil })
 	t.want("the acquire", err, context.Canceled)
 }
 
 // lostReply checks an acquire whose reply is lost. It must not return ErrBusy, because no other
 // client has the lock.
 func lostReply(t *trial) {
-	if err := t.disturbed(t.ctx, longTTL, func() error { return errCut }); errors.Is(err, lock.ErrBusy) {
+	lease, err := t.disturbed(t.ctx, longTTL, func() error { return errCut })
+	switch {
+	case lease != nil:
+		_ = lease.Release(t.ctx)
+		t.fatalf("it came to a lease")
+	case errors.Is(err, lock.ErrBusy):
 		t.fatalf("it came to %v", err)
 	}
 }
 
-// lateReply checks that a lock does not count if its reply took longer than the lease (F12).
+// lateReply checks that a lock does not count if its reply took longer than the lease (F12). A lease
+// is allowed only if the server grants the lock to no one else, because the client may send its
+// request again after the late reply.
 func lateReply(t *trial) {
 	late := sync.OnceValue(func() time.Time { return time.Now().Add(shortTTL + shortTTL/10) })
-	_ = t.disturbed(t.ctx, shortTTL, func() error {
+	lease, _ := t.disturbed(t.ctx, shortTTL, func() error {
 		time.Sleep(time.Until(late()))
 		return nil
 	})
+	if lease == nil {
+		return
+	}
+	if other, err := t.start(shortTTL, 0).Acquire(t.ctx, t.key); err == nil {
+		_, _ = other.Release(t.ctx), lease.Release(t.ctx)
+		t.fatalf("it came to a lease that had expired")
+	}
+	t.release(lease)
 }
 
-// disturbed acquires a lock while reply delays or replaces every reply. The acquire must fail and
-// leave the key free.
-func (t *trial) disturbed(ctx context.Context, ttl time.Duration, reply func() error) error {
+// disturbed acquires a lock while reply delays or replaces every reply.
+func (t *trial) disturbed(ctx context.Context, ttl time.Duration, reply func() error) (lock.Lease, error) {
 	p := t.start(ttl, 0)
 	t.release(t.acquire(p)) // first without disturbance, to load scripts and open connections
 	var replies atomic.Int32
 	lease, err := p.Acquire(onReply(ctx, func() error { replies.Add(1); return reply() }), t.key)
-	if err == nil {
-		_ = lease.Release(t.ctx)
-		t.fatalf("it came to a lease")
-	}
 	if replies.Load() == 0 {
 		t.fatalf("no server was asked")
 	}
-	return err
+	return lease, err
 }
 
 // The size of the contention check.
