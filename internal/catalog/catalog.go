@@ -6,8 +6,10 @@
 package catalog
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // Programs is a set of programs that can inject a fault or check a property.
@@ -73,4 +75,14 @@ func find[E any](table []E, name string, names func(E) (string, []string)) (entr
 		}
 	}
 	return entry, note, ok
+}
+
+// parse decodes an embedded table. It panics if the table has another form.
+func parse[T any](text string) (table T) {
+	d := json.NewDecoder(strings.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&table); err != nil {
+		panic(fmt.Sprintf("catalog: %v in %.40q", err, text))
+	}
+	return table
 }

@@ -1,140 +1,23 @@
 package catalog
 
+import _ "embed"
+
 // Footnote tells readers how to look up the words of a table.
 const Footnote = "loadgen explain WORD explains every word and mark of these tables, and also whole entries, as in loadgen explain 'unsafe 3/11·2'"
 
 // Columns explains the headings of tables. [Words] explains the words that need more explanation.
-var Columns = []Word{
-	// A run.
-	{"strategy", nil, "the lock around a grab, and how the winner is written. loadgen explain also explains the names in such a column"},
-	{"fault", []string{"faults"}, "what went wrong while drivers grabbed; none: nothing went wrong"},
-	{"verdict", []string{"verdicts"}, "the outcome for the orders, by the ledger alone: the first that applies of n/a, unsafe, stuck, unknown and safe"},
-	{"ledger", nil, "above columns: rows in the database. The winner of an order and each grab are written there in one transaction"},
-	{"answers", nil, "above columns: what clients were told. In the summary of a load: the number of responses of any kind"},
-	{"events", nil, "above columns: what the instances recorded about every grab"},
-	{"orders", []string{"orders_grabbed"}, "orders that have a row in the ledger. If there is no ledger: orders of which a client was told that it has them"},
-	{"grabbed", nil, "an answer: the driver has the order"},
-	{"error", []string{"errors"}, "answers that report a failed grab, not a lost one: the lease was lost, a fence refused the write, a server did not answer, … The kinds are listed below the table"},
-	{"timeout", nil, "requests that were not answered in time; their grabs may have happened"},
-	{"lost lease", []string{"lease_lost"}, "a kind of error: the lease was lost before the write, and nothing was written"},
-	{"stale", nil, "a kind of error: a fence refused the write, or the read before it"},
-	{"dependency", nil, "a kind of error: a server that the strategy needs failed or did not answer"},
-	{"reset", nil, "a kind of error: the connection was reset; the grab may have happened"},
-	{"lease", []string{"lease_ms"}, "how long the lock lasts without renewal, in milliseconds"},
-	{"explained by", []string{"mode", "failure mode", "failure modes", "failure_mode"}, "the failure mode that the steps of an order show, such as F11; none: no known mode fits"},
-	{"at each point", nil, "above columns: figures of one strike point, or of several points with the same result"},
-	{"yes", nil, "about a lock: no two holders were inside at once"},
-	{"no", nil, "about a lock: two holders were inside at once"},
-	{"n/m", nil, "after a verdict: at n of the m points of a grab at which the fault struck. In the column struck: how often the fault struck, and how often it should have. A single number after a verdict is the number of grabs too many, or of stuck orders"},
-	{"instance", []string{"instances"}, "a process of the service under test; the drivers of an order come through several instances. As the limit of a rate: the instances with their database"},
-	{"driver", nil, "a client that wants an order; each has a number"},
-	{"what happened", nil, "a step in the history of one order, as the instances recorded it"},
-	{"what the driver believed", []string{"believed"}, "what the driver believed about the lock and the order after that step"},
-	{"what was true", []string{"true"}, "the state of the lock by its servers, and of the order by the ledger, after that step"},
-	{"at once", nil, "about requests: sent together, not at a rate"},
+var Columns = parseColumns()
 
-	// The results of a load.
-	{"ms", nil, "milliseconds"},
-	{"ms, schedule", []string{"schedule", "from the schedule"}, "latency from the moment at which the request was due, so that stalls of the load generator and of the service count"},
-	{"ms, sent", []string{"sent", "from sending"}, "latency from the moment at which the request was sent"},
-	{"p50", nil, "the median: half of the requests took no longer"},
-	{"p99", nil, "the 99th percentile: one request in a hundred took longer"},
-	{"per second", []string{"/s"}, "above columns: the number per second"},
-	{"done", []string{"answers a second", "completed_rps"}, "requests that were answered, per second"},
-	{"grabs/s", nil, "rows of the ledger, per second"},
-	{"database", nil, "the server that holds the orders and the ledger"},
-	{"redis", []string{"Redis"}, "above a column: the Redis servers that the strategy uses"},
-	{"/req", []string{"redis_commands_per_request"}, "commands that the instances sent to Redis, per request"},
-	{"runs", []string{"n"}, "the number of measurements: repetitions of a cell, or rounds of a benchmark; 6+5: of the old and of the new result"},
-	{"interval", []string{"[ ]", "95 %", "95 % interval"}, "in brackets after a median: in 95 of 100 such measurements it contains the true median. With fewer than six measurements, it is their range or empty"},
-	{"cost", []string{"costs"}, "what a strategy costs: time, or requests answered per second"},
-	{"commands", nil, "commands that its clients sent to the servers of the lock"},
+//go:embed columns.json
+var columnsJSON string
 
-	// Headings for orders that have several units.
-	{"sold", nil, "rows of the ledger: units of orders that have several"},
-	{"sold out", []string{"sold_out_ms"}, "time from the beginning of the load until the last unit was sold; ?: not every order was sold out"},
-	{"in order", []string{"in_order"}, "the share of the sold units that went to the first drivers, one driver per unit: 100 % means first come, first served"},
-	{"per_driver", []string{"per driver", "over_limit"}, "a reason for taken: the driver already has as many units of the order as -per-driver allows"},
-
-	// The highest rate.
-	{"highest rate held", []string{"highest rate held, a second", "held"}, "requests per second at which all were answered within the bound on p99; 0: even the lowest rate that was tried failed"},
-	{"req/s", nil, "requests per second"},
-	{"limited by", []string{"limit"}, "what kept a rate from being higher: the load generator, the instances with their database, or the lock; ?: the search ended earlier, or the comparison was not measured"},
-	{"load generator", nil, "as the limit of a rate: requests were sent too late although those sent were answered in time, or an endpoint that does nothing reaches no higher rate"},
-	{"lock", nil, "what a strategy acquires before a grab and releases after it. As the limit of a rate: the same grab without a lock holds a rate at which this one failed"},
-	{"rates tried, p99 in ms", []string{"rates tried"}, "each step of the search: the rate, the p99 from the schedule, and whether it was held"},
-	{"GET /healthz", []string{"bare endpoint", "healthz"}, "an endpoint of an instance that does nothing. It shows what the load generator and HTTP reach without a grab"},
-
-	// The explorer.
-	{"property", []string{"properties"}, "a promise of a lock. loadgen explain also explains the names in such a column"},
-	{"step", []string{"steps"}, "one move of one actor, of time or of a fault, such as a call that goes through or a timer that fires"},
-	{"time", nil, "in a table of strategies: how long the search took; in a table of steps: the virtual time since the beginning"},
-	{"schedules", nil, "sequences of steps that were run"},
-	{"states", nil, "different states of servers, clocks and actors. What follows a state that is already known is not searched again"},
-	{"A (instance 1)", []string{"actor", "actors"}, "the steps of actor A, a driver at that instance"},
-	{"B (instance 2)", []string{"B (instance 1)"}, "the steps of actor B"},
-	{"C (instance 1)", []string{"C (instance 2)"}, "the steps of actor C"},
-	{"in the stores", nil, "what has changed in Redis, in the other servers and in the database"},
-	{"believes", nil, "which actors believe that they hold the lock"},
-	{"holds", nil, "which actors hold the lock, by the servers' clocks"},
-	{"preemption", []string{"preemptions"}, "another actor continues although the current one could"},
-
-	// The benchmark.
-	{"floor", nil, "two PINGs on the same client: a lock in Redis needs at least one round trip to acquire and one to release"},
-	{"ops/s", nil, "acquisitions of all workers together, per second"},
-	{"p50 µs", nil, "the median of an acquire and its release, without the time between them, in microseconds"},
-	{"gap p50 µs", []string{"gap", "hand-off gap"}, "the median time from one holder's call of release until the next holder's acquire returns, while a worker waited, in microseconds"},
-	{"blpop", nil, "a list element that holders take with BLPOP and put back with LPUSH: the fastest hand-over that Redis offers, but not a usable lock, because the death of a holder loses the element"},
-	{"x floor", []string{"ratio_to_floor"}, "the time as a multiple of the floor's, compared within each round"},
-	{"sent/op", nil, "commands or statements that clients sent for each acquisition"},
-	{"in scripts", nil, "commands that Redis ran inside scripts, beyond those that clients sent, for each acquisition"},
-	{"mean", nil, "the mean of all hand-off gaps, in microseconds"},
-	{"across", nil, "the median of the hand-off gaps from one process to another"},
-	{"self", []string{"self_retake"}, "acquisitions by the worker that had just released"},
-	{"Jain", []string{"jain", "Jain's index"}, "the fairness index of Jain, Chiu and Hawe: 1 if all workers got the same, 1/n if one of n got all"},
-	{"wait p99.9 ms", nil, "the 99.9th percentile of the waits of acquires over all rounds: one in a thousand waited longer"},
-	{"longest", nil, "the longest wait of an acquire over all rounds, in milliseconds"},
-	{"turns", nil, "how often other workers had the lock during the longest wait"},
-	{"gave up", nil, "how often an acquire returned without the lock; it was called again at once"},
-	{"bound", []string{"bounds", "at most", "at least"}, "a limit that a lock should stay within"},
-	{"kept", nil, "about a bound: the interval lies within it"},
-	{"open", nil, "about a bound: the interval contains it. About an order: no driver has it"},
-	{"missed", nil, "about a bound: the whole interval lies beyond it"},
-	{"left out", nil, "about a lock: it was not measured, because it failed too often or its servers were missing"},
-	{"rounds", nil, "how often every lock was measured in every case"},
-
-	// A comparison.
-	{"cell", nil, "a strategy under a fault, such as setnx/pause"},
-	{"old", nil, "a figure of the result that is named first"},
-	{"new", nil, "a figure of the result that is named second"},
-	{"why", nil, "the reason for the new verdict"},
-	{"change", nil, "the difference from the old result to the new one; given if the cost is slower or faster"},
-	{"p", []string{"p-value"}, "how likely such different measurements would be if nothing had changed, by the Mann-Whitney U-test; -: nothing was tested"},
-	{"answer", nil, "whether a cost has changed: slower, faster, no difference, none shown, not known"},
-	{"slower", nil, "the cost has grown by at least 1 %; all answers slower and faster of the comparison hold together with 95 %"},
-	{"faster", nil, "the cost has fallen by at least 1 %; all answers slower and faster of the comparison hold together with 95 %"},
-	{"no difference", nil, "the cost is the same, or differs by less than 1 %"},
-	{"none shown", nil, "the measurements show no difference, although there may be one"},
-	{"not known", nil, "there are too few measurements to tell; the lines below the table say what is missing"},
-	{"unlike", []string{"UNLIKE"}, "the servers, the machine or the load of the two results differ, which may be why the figures do"},
-	{"p50 from the schedule, ms", nil, "the median latency of a load, from the moment at which each request was due"},
-	{"p99 from the schedule, ms", nil, "the 99th percentile of a load's latency, from the moment at which each request was due"},
-	{"acquire and release p50, µs", nil, "the median of an acquire and its release, without the time between them"},
-	{"time per acquisition, µs", nil, "elapsed time divided by the acquisitions of all workers together"},
-	{"hand-off gap p50, µs", nil, "the median time from one holder's call of release until the next holder's acquire returns, while a worker waited"},
-
-	// Marks.
-	{"✓", nil, "as expected: the verdict is as claimed in the registry of strategies. At a rate that was tried: it was held"},
-	{"✗", nil, "not as expected; in a matrix, the expected verdict follows. At a rate that was tried: it was not held"},
-	{"°", nil, "nothing is claimed: the flags change the conditions of the claim, or the result depends on chance"},
-	{"·", nil, "the lock let two holders in at once; a number says at how many points. In safe·2 the orders are still safe, because of a guard or a fence"},
-	{"·?", nil, "it is not known whether the lock let two holders in"},
-	{"?", nil, "not known: it could not be counted or observed. In a file it is null, and never 0"},
-	{"-", nil, "does not apply: no lock to judge, no fault that strikes, no failure, or nothing that was tested"},
-	{"*", nil, "after a strategy: the load was not held. Its p99 from the schedule is more than a tenth higher than from sending"},
-	{"≥", nil, "at least so many: some answers may hide a grab"},
-	{"~", nil, "no change is given, because there is none or none is shown"},
-	{"▶", nil, "this step breaks the property"},
-	{"<", nil, "less than"},
-	{"→", nil, "after a call: its result"},
+// parseColumns returns the words of all sections of columns.json.
+func parseColumns() (all []Word) {
+	for _, section := range parse[[]struct {
+		About string
+		Words []Word
+	}](columnsJSON) {
+		all = append(all, section.Words...)
+	}
+	return all
 }

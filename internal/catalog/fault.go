@@ -1,6 +1,9 @@
 package catalog
 
-import "slices"
+import (
+	_ "embed"
+	"slices"
+)
 
 // Fault is the name of something that can go wrong.
 type Fault string
@@ -224,36 +227,9 @@ var Faults = []FaultEntry{
 //
 // A column serves every strategy that passes its name to [ClaimsOf]. A strategy that differs
 // from its column lists the exceptions in its own file.
-const claimTable = `
-                   setnx check del expire getset nottl watchdog miswired redlock session consensus stock returned rueidislock
-none               ..    ..    ..  ..     ..     ..    ..       ..       ..      ..      ..        .x    .x       ..
-slow               Ux    Ux    Ux  Ux     Ux     ..    ..       ..       ..      ..      ..        .x    .x       ..
-pause              Ux    Ux    Ux  Ux     Ux     ..    Ux       Ux       Ux      ..      Ux        .x    .x       Ux
-hang               .x    .x    .x  .x     .x     S.    S.       S.       S.      S.      S.        Sx    Sx       ..
-crash              ..    ..    ..  S.     ..     S.    ..       ..       ..      ..      ..        Sx    Sx       ..
-redis-restart      Ux    Ux    Ux  Ux     Ux     Ux    Ux       Ux       ..      ..      ..        Ux    Ux       Ux
-redis-restart-most ..    ..    ..  ..     ..     ..    ..       Ux       Ux      ..      ..        .x    .x       ..
-redis-down         ..    ..    ..  S.     ..     S.    ..       ..       ..      ..      ..        .x    .x       ..
-redis-down-most    ..    ..    ..  ..     ..     ..    ..       ..       ..      ..      ..        .x    .x       ..
-amnesia            ..    ..    ..  ..     ..     ..    ..       /.       Ux      ..      ..        .x    .x       ..
-failover           Ux    Ux    Ux  Ux     Ux     Ux    Ux       Ux       ..      ..      ..        Ux    Ux       Ux
-partition          Ux    Ux    Ux  Ux     Ux     S.    Ux       Ux       Ux      ..      Ux        .x    .x       Ux
-partition-db       Ux    Ux    Ux  Ux     Ux     ..    ..       ..       ..      ..      ..        .x    .x       ?x
-latency            ..    Ux    Ux  Ux     Ux     ..    ..       ..       ..      ..      ..        .x    .x       ..
-client-clock       ..    ..    ..  ..     Ux     ..    ..       ..       ..      ..      ..        .x    .x       Ux
-node-clock         Ux    Ux    Ux  Ux     ..     ..    Ux       Ux       ..      ..      ..        .x    .x       Ux
-db-restart         ..    ..    ..  ..     ..     ..    ..       ..       ..      .x      ..        .x    .x       ..
-reply-lost         ..    ..    ..  ..     ..     ..    ..       ..       ..      ..      ..        Sx    .x       ..
-redis-full         Ux    Ux    Ux  Ux     Ux     Ux    Ux       Ux       ..      ..      ..        Ux    Ux       Ux
-failover-split     Ux    Ux    Ux  Ux     Ux     Ux    Ux       Ux       Ux      ..      ..        Ux    Ux       Ux
-slow-db            Ux    Ux    Ux  Ux     Ux     ..    ..       ..       ..      ..      ..        .x    .x       ?x
-late-release       .x    .x    Ux  Ux     Ux     ..    ..       ..       ..      ..      ..        Sx    .x       ..
-cancel             ..    ..    ..  ..     ..     ..    ..       ..       ..      ..      ..        Sx    .x       ..
-master-killed      Ux    Ux    Ux  Ux     Ux     Ux    ?x       /.       /.      ..      ..        Ux    Ux       Ux
-master-partition   Ux    Ux    Ux  Ux     Ux     Ux    Ux       /.       /.      ..      ..        Ux    Ux       Ux
-sentinel-failover  ..    ..    ..  ..     ..     ..    ..       /.       /.      ..      ..        .x    .x       ..
-slot-moves         ..    ..    ..  ..     ..     ..    ..       /.       /.      ..      ..        .x    .x       ..
-`
+//
+//go:embed claims.txt
+var claimTable string
 
 // FindFault finds a fault by its name. For an old name, note gives the new one.
 func FindFault(name string) (f FaultEntry, note string, ok bool) {

@@ -1,6 +1,9 @@
 package catalog
 
-import "slices"
+import (
+	_ "embed"
+	"slices"
+)
 
 // Word is a word in the tables of a run.
 type Word struct {
@@ -10,27 +13,10 @@ type Word struct {
 }
 
 // Words lists the words that a reader has to learn.
-var Words = []Word{
-	{"grab", []string{"grabs"}, "in a table, a row of the ledger `grabs`. It is written in the transaction that sets the order's status. The ledger has no unique key on the order, so a double-grab leaves two rows"},
-	{"double", []string{"double-grab", "double_grabs"}, "rows in the ledger beyond the first of their order. If the order has several units: rows beyond these (oversold)"},
-	{"repeated rows", []string{"repeated_rows"}, "in the ledger of your own service: rows that repeat an order and its driver. The query may return rows twice, or the service may write a grab twice"},
-	{"oversold", nil, "about an order of several units: rows of the ledger beyond its units. For one unit, the word is double"},
-	{"undersold", nil, "units left at the end of an order although drivers were refused after its last sale, by `taken` or by an error"},
-	{"lost update", []string{"lost updates", "lost_updates"}, "the ledger has a row, but the counter of the order did not go down by one: two drivers read the same number, and both wrote that number less one"},
-	{"phantom grab", []string{"phantom", "phantom_grabs"}, "a client was told `grabbed`, but the ledger has no such row"},
-	{"unacknowledged grab", []string{"unacknowledged", "unacknowledged_grabs"}, "a row of the ledger whose client was not told `grabbed`"},
-	{"overlap", []string{"overlaps"}, "two holders of one order's lock inside their critical sections at once, as the instances recorded it. A lock can overlap without a double-grab: a guard or a fence may refuse the second write"},
-	{"near miss", []string{"near misses", "near_misses"}, "a stale or second write that a guard or a fence refused"},
-	{"strike point", []string{"point", "points"}, "a place in a grab at which a fault is injected: before or after a remote call, of a driver that is alone, waiting or handing over"},
-	{"struck", nil, "the number of points at which the fault struck, out of all points that it can reach. In `run.json`, and if a run has no points, the requests that it hit"},
-	{"exclusive", nil, "`yes`: no overlap; `no`: there was one; `?`: not known; `-`: no lock is known"},
-	{"belief gap", []string{"belief_gap_ms"}, "the longest time from the moment at which a lease was lost to the moment at which its holder knew"},
-	{"stuck", []string{"stuck_orders"}, "orders on which a new driver got neither `grabbed` nor `taken` within two leases, or got `taken` although the ledger has fewer rows than units"},
-	{"shard", []string{"shards"}, "one of several processes that send one load together, each on a machine of its own. A shard sends its share of the requests, and `loadgen merge` judges all shards as one run"},
-	{"guard", []string{"guards"}, "the condition of the write that records the winner. naive: none; guarded: the order is still open; fence-write: no higher token has written; fenced: no higher token has even read; decrement: none, each write takes one unit"},
-	{"fencing token", []string{"token", "fence"}, "a number that grows with each grant of the lock. The database refuses a write whose number is lower than one that it has seen"},
-	{"taken, busy", []string{"taken", "busy"}, "answers: another driver has won the order; the driver did not get the lock within the wait"},
-}
+var Words = parse[[]Word](wordsJSON)
+
+//go:embed words.json
+var wordsJSON string
 
 // Meanings returns what the words of tables, the verdicts and the properties mean, also by their aliases.
 func Meanings() map[string]string {
