@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/alicebob/miniredis/v2/server"
 )
 
@@ -23,7 +24,7 @@ const sentinelCount = 3
 type Sentinels struct {
 	host, port string // address of the master
 	say        func(text string)
-	servers    []*server.Server // one for each Sentinel, in this process
+	servers    []*miniredis.Miniredis // one for each Sentinel, in this process
 	misnamed   sync.Once
 }
 
@@ -35,7 +36,7 @@ func ListenSentinels(master string, say func(text string)) (s *Sentinels, err er
 		return nil, fmt.Errorf("wire: Sentinels: %w", err)
 	}
 	for range sentinelCount {
-		srv, err := server.NewServer("127.0.0.1:0")
+		srv, err := miniredis.Run()
 		if err != nil {
 			s.Close()
 			return nil, fmt.Errorf("wire: Sentinels: %w", err)
@@ -43,7 +44,7 @@ func ListenSentinels(master string, say func(text string)) (s *Sentinels, err er
 		s.servers = append(s.servers, srv)
 	}
 	for n, srv := range s.servers {
-		srv.SetPreHook(func(c *server.Peer, command string, args ...string) bool {
+		srv.Server().SetPreHook(func(c *server.Peer, command string, args ...string) bool {
 			return sentinelConn{Sentinels: s, Peer: c, number: n}.answer(command, args)
 		})
 	}
@@ -51,7 +52,7 @@ func ListenSentinels(master string, say func(text string)) (s *Sentinels, err er
 }
 
 // Addr returns the address of the first Sentinel. It knows the addresses of the others.
-func (s *Sentinels) Addr() string { return s.servers[0].Addr().String() }
+func (s *Sentinels) Addr() string { return s.servers[0].Addr() }
 
 // Close stops the Sentinels and closes their connections.
 func (s *Sentinels) Close() {
@@ -67,7 +68,8 @@ type sentinelConn struct {
 	number int
 }
 
-// answer replies to a command. It returns false if the Sentinels do not support the command.
+// answer replies to a command. It returns false for commands that a Sentinel shares with every Redis
+// server; miniredis then replies.
 func (c sentinelConn) answer(command string, args []string) bool {
 	arg := func(i int) string {
 		if i < len(args) {
@@ -76,27 +78,18 @@ func (c sentinelConn) answer(command string, args []string) bool {
 		return ""
 	}
 	switch command {
-	case "PING":
-		switch {
-		case len(c.channels()) > 0 && !c.Resp3:
-			c.WriteStrings([]string{"pong", arg(0)})
-		case len(args) > 0:
-			c.WriteBulk(args[0])
-		default:
-			c.WriteInline("PONG")
-		}
+	case "PING", "COMMAND", "SUBSCRIBE", "PSUBSCRIBE", "UNSUBSCRIBE", "PUNSUBSCRIBE", "QUIT":
+		return false
 	case "HELLO":
 		c.hello(arg(0))
 	case "AUTH": // every password is valid
 		c.WriteOK()
 	case "CLIENT":
 		if sub := strings.ToUpper(arg(0)); sub != "SETNAME" && sub != "SETINFO" {
-			c.unknownSubcommand(arg(0))
+			c.unknown(arg(0))
 			break
 		}
 		c.WriteOK()
-	case "COMMAND":
-		c.WriteLen(0)
 	case "INFO":
 		c.WriteBulk(fmt.Sprintf("# Server\r\nredis_version:%s\r\nredis_mode:sentinel\r\n\r\n# Sentinel\r\nsentinel_masters:1\r\n"+
 			"master0:name=%s,status=ok,address=%s,slaves=0,sentinels=%d\r\n",
@@ -107,13 +100,8 @@ func (c sentinelConn) answer(command string, args []string) bool {
 		c.WriteStrings([]string{SentinelMaster})
 	case "SENTINEL":
 		c.sentinel(strings.ToUpper(arg(0)), arg(1))
-	case "SUBSCRIBE", "PSUBSCRIBE", "UNSUBSCRIBE", "PUNSUBSCRIBE":
-		c.listen(command, args)
-	case "QUIT":
-		c.WriteOK()
-		c.Peer.Close()
 	default:
-		return false
+		c.unknown(command)
 	}
 	return true
 }
@@ -155,7 +143,7 @@ func (c sentinelConn) sentinel(sub, name string) {
 		return
 	case "GET-MASTER-ADDR-BY-NAME", "MASTER", "SENTINELS", "REPLICAS", "SLAVES", "CKQUORUM":
 	default:
-		c.unknownSubcommand(sub)
+		c.unknown(sub)
 		return
 	}
 	if name != SentinelMaster {
@@ -178,9 +166,8 @@ func (c sentinelConn) sentinel(sub, name string) {
 		c.WriteLen(len(c.servers) - 1)
 		for n, srv := range c.servers {
 			if n != c.number {
-				host, port, _ := net.SplitHostPort(srv.Addr().String())
 				id := sentinelID(n)
-				c.fields("name", id, "ip", host, "port", port, "runid", id, "flags", "sentinel")
+				c.fields("name", id, "ip", srv.Host(), "port", srv.Port(), "runid", id, "flags", "sentinel")
 			}
 		}
 	case "REPLICAS", "SLAVES":
@@ -200,50 +187,8 @@ func (c sentinelConn) master() {
 		"num-slaves", "0", "num-other-sentinels", strconv.Itoa(sentinelCount-1), "quorum", "2", "failover-timeout", "180000", "parallel-syncs", "1")
 }
 
-// channels returns the channels and patterns to which the connection has subscribed. Each is
-// preceded by the command for it.
-func (c sentinelConn) channels() map[string]bool {
-	if c.Ctx == nil {
-		c.Ctx = map[string]bool{}
-	}
-	return c.Ctx.(map[string]bool)
-}
-
-// listen handles commands that subscribe or unsubscribe. It confirms each channel.
-func (c sentinelConn) listen(command string, names []string) {
-	channels, kind := c.channels(), strings.Replace(command, "UNSUB", "SUB", 1)
-	confirm := func(writeName func()) {
-		c.WritePushLen(3)
-		c.WriteBulk(strings.ToLower(command))
-		writeName()
-		c.WriteInt(len(channels))
-	}
-	if command != kind && len(names) == 0 {
-		for key := range channels {
-			if name, ok := strings.CutPrefix(key, kind+" "); ok {
-				names = append(names, name)
-			}
-		}
-		if len(names) == 0 {
-			confirm(c.WriteNull)
-			return
-		}
-	}
-	if len(names) == 0 {
-		c.WriteError(fmt.Sprintf("ERR wrong number of arguments for '%s' command", strings.ToLower(command)))
-	}
-	for _, name := range names {
-		if command == kind {
-			channels[kind+" "+name] = true
-		} else {
-			delete(channels, kind+" "+name)
-		}
-		confirm(func() { c.WriteBulk(name) })
-	}
-}
-
-func (c sentinelConn) unknownSubcommand(name string) {
-	c.WriteError(fmt.Sprintf("ERR unknown subcommand '%s'", short([]byte(name))))
+func (c sentinelConn) unknown(name string) {
+	c.WriteError(fmt.Sprintf("ERR unknown command '%s'", short([]byte(name))))
 }
 
 // fields writes a map. pairs contains names and values in turn.
