@@ -15,8 +15,8 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// accounting counts the answers to the load as they arrive. To save memory, it keeps only wins and
-// unfinished orders.
+// accounting counts the answers to the load as they arrive. To save memory, it keeps details only of
+// wins and of orders that still wait for answers.
 type accounting struct {
 	drivers int
 	units   int               // units per order
@@ -47,7 +47,7 @@ type accounting struct {
 	probeWins  int          // number of wins in told by probes, which are sent when every unit has a winner already
 	winnerless []int64      // orders that the service reports as taken although the ledger has no winner
 
-	// The following fields are only used for orders with several units.
+	// The following fields are only used if each order has several units to sell.
 	refusedLast []int64         // orders that refused a driver after their last sale
 	soldOut     int             // orders whose units were all confirmed as sold
 	soldOutBy   time.Time       // when the last of these orders was sold out
@@ -55,7 +55,8 @@ type accounting struct {
 	inOrder     int             // units sold to the drivers that came first, when as many drivers are considered as there are units
 
 	first *orderState // the first order whose drivers have all been answered; nil until then
-	// unreadable means that winners and losers get the same answer, so the answers prove nothing.
+	// unreadable means that winners and losers get the same answer, so the answers do not show who
+	// won.
 	unreadable bool
 	texts      int               // winning answers that have a body
 	hiding     map[string]int    // answers that may hide a win, by kind of answer
@@ -72,7 +73,7 @@ type orderState struct {
 	unsure  int // number of drivers whose answer, or lack of one, may hide a win
 	refused int // answers that certainly mean that the grab failed
 
-	// The following fields are only used for orders with several units.
+	// The following fields are only used if the order has several units to sell.
 	arrivals            []arrival
 	sales               []time.Time
 	lastSale, lastNever time.Time // when the last buyer was told that it got a unit, and when the last loser was told that it never will
@@ -97,8 +98,7 @@ func newAccounting(drivers int, names map[string]string, shape *target.Shape) *a
 	}
 }
 
-// noOutcomes returns a map with a zero count for every outcome, so that the output contains all of
-// them.
+// noOutcomes returns a map with a zero count for every outcome, so that the JSON lists all outcomes.
 func noOutcomes() map[grab.Outcome]int {
 	none := make(map[grab.Outcome]int, len(grab.Outcomes))
 	for _, o := range grab.Outcomes {
@@ -161,8 +161,8 @@ func (a *accounting) add(r *vegeta.Result, due time.Time) error {
 	return nil
 }
 
-// addSale counts an answer for an order with several units. limited means that the driver was
-// refused because it already has its maximum number of units.
+// addSale counts an answer for an order with several units. came is when the request was sent.
+// limited means that the driver was refused because it already has as many units as it may have.
 func (f *orderState) addSale(m target.Meaning, came, answered time.Time, limited bool) {
 	f.arrivals = append(f.arrivals, arrival{came, m.Outcome == grab.Grabbed})
 	switch {
@@ -203,13 +203,13 @@ func (a *accounting) closeSale(f *orderState) {
 	}
 }
 
-// reached reports whether a grab with this outcome has asked for the lock.
+// reached reports whether a grab with this outcome got far enough to ask for the lock.
 func reached(o grab.Outcome) bool {
 	return o == grab.Grabbed || o == grab.Taken || o == grab.Busy
 }
 
-// classify returns the meaning of an answer. A request that timed out is unsure, because it may
-// have taken effect.
+// classify returns the meaning of an answer. It calls a timeout unsure, because the request may have
+// taken effect.
 func classify(r *vegeta.Result, shape *target.Shape) target.Meaning {
 	if r.Code != 0 {
 		m := shape.Meaning(int(r.Code), r.Headers, r.Body)
@@ -236,7 +236,7 @@ func field(body []byte, name string) string {
 	return string(value)
 }
 
-// addToOrder adds the result to its order, and closes the order after the last answer.
+// addToOrder adds an answer to the state of its order, and closes the order after the last answer.
 func (a *accounting) addToOrder(s load.Request, m target.Meaning, sp span, hasText bool) {
 	f := a.stateOf(s.Order)
 	f.left--
@@ -291,16 +291,16 @@ func (a *accounting) close(f *orderState) {
 	}
 }
 
-// finish closes the orders that are still open because the load was interrupted.
+// finish closes the orders that still wait for answers because the load was interrupted.
 func (a *accounting) finish() {
 	for _, f := range a.open {
 		a.close(f)
 	}
 }
 
-// distrust counts all wins as unsure if winners and losers seem to get the same answer. It assumes
-// this if no driver lost and every answer has the default status for a win. It reports whether it
-// changed the counts.
+// distrust counts all wins as unsure if winners and losers seem to get the same answer. It assumes so
+// if no driver lost and every answer has the default status for a win. It reports whether it changed
+// the counts.
 func (a *accounting) distrust(probeLost bool) bool {
 	won := a.outcomes[grab.Grabbed]
 	lost := a.outcomes[grab.Taken] + a.outcomes[grab.Busy]
@@ -318,7 +318,7 @@ func (a *accounting) distrust(probeLost bool) bool {
 	return true
 }
 
-// overlapping sorts the spans and reports whether any two of them overlap.
+// overlapping sorts the time spans and reports whether any two of them overlap.
 func overlapping(spans []span) bool {
 	slices.SortFunc(spans, func(a, b span) int { return a.from.Compare(b.from) })
 	for i := 1; i < len(spans); i++ {

@@ -13,7 +13,7 @@ import (
 	"grablab/internal/testbed/fleet"
 )
 
-// ParseAssert returns errors that wrap one of these.
+// ParseAssert returns an error that wraps ErrAssert or ErrNoFigure.
 var (
 	ErrAssert   = errors.New("experiment: bad assertion")
 	ErrNoFigure = errors.New("experiment: no such figure")
@@ -46,7 +46,7 @@ var Figures = strings.Fields(`
 	offered_rps completed_rps duration_s redis_commands redis_commands_per_request db_statements_per_request
 	ttl_ms lease_ms work_ms wait_ms peak.held_rps peak.grabs_per_s peak.p99_bound_ms`)
 
-// operators maps each operator to the comparison that it stands for.
+// operators maps each comparison operator of the syntax, such as "<=", to its function.
 var operators = map[string]func(actual, claimed float64) bool{
 	"==": func(a, c float64) bool { return a == c },
 	"!=": func(a, c float64) bool { return a != c },
@@ -58,15 +58,15 @@ var operators = map[string]func(actual, claimed float64) bool{
 
 const allExpected = "expected"
 
-// Foreign is a strategy name that stands for any service other than our own.
+// Foreign is the strategy name for the user's service, whose locking strategy is unknown.
 const Foreign = fleet.ForeignStrategy
 
 // ParseAssert parses an assertion. It returns ErrNoFigure if the figure does not exist, and
 // ErrAssert for any other mistake.
 func ParseAssert(text string) (a Assert, err error) {
 	rest := strings.TrimSpace(text)
-	// The colon may be part of an instance's address, which contains dots. Strategy names contain
-	// none.
+	// The address of an instance also contains a colon, but it contains dots too. Strategy names
+	// contain no dots.
 	if cell, claim, ok := strings.Cut(rest, ":"); ok && !strings.ContainsAny(cell, ".=!<>") {
 		name, fault, hasFault := strings.Cut(strings.TrimSpace(cell), "/")
 		a.Strategy, a.Fault, rest = name, catalog.Fault(fault), strings.TrimSpace(claim)
@@ -124,8 +124,8 @@ func (a Assert) String() string {
 
 func number(x float64) string { return strconv.FormatFloat(x, 'f', -1, 64) }
 
-// Misses returns a sentence for each cell that violates the assertion. An assertion that matches no
-// cell is also a miss.
+// Misses returns a sentence for each result that violates the assertion. It also returns one if the
+// assertion matches no result.
 func (a Assert) Misses(run *Run) []string {
 	var misses []string
 	looked := 0
@@ -145,7 +145,8 @@ func (a Assert) Misses(run *Run) []string {
 	return misses
 }
 
-// holds reports whether a cell satisfies the assertion. actual describes the value in the cell.
+// holds reports whether the result of a cell satisfies the assertion. actual is the measured value as
+// text.
 func (a Assert) holds(c Cell) (actual string, ok bool) {
 	if a.Figure == "" {
 		return "is " + c.Said() + ", expected " + c.Claimed(), c.AsExpected()
@@ -157,8 +158,8 @@ func (a Assert) holds(c Cell) (actual string, ok bool) {
 	return a.Figure + " is " + number(x), operators[a.Op](x, a.Number)
 }
 
-// figureOf returns the number at a path in the JSON of a cell. An outcome or error that never
-// occurred counts as 0.
+// figureOf returns the number at a path in the JSON of a result. It returns 0 for an outcome or error
+// that never occurred.
 func figureOf(c Cell, path string) (x float64, counted bool) {
 	b, err := json.Marshal(c)
 	var cell map[string]any

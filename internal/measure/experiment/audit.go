@@ -20,12 +20,12 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// auditTimeout limits each step of the audit, which also runs if the load was interrupted.
+// auditTimeout limits each step of the audit. The audit runs even if the load was interrupted.
 const auditTimeout = 30 * time.Second
 
-// audit collects the evidence about a cell and checks its properties. The evidence consists of the
-// ledger, the recorded events and a test grab of each order. drained means that all grabs have
-// ended.
+// audit collects the evidence after the load and checks the properties of the locks and orders. The
+// evidence consists of the ledger, the recorded events and a test grab of each order. drained means
+// that all grabs of the load have ended.
 func (w *worker) audit(ctx context.Context, s lock.Strategy, c *Cell, a *accounting, first int64, drained bool, back *takeBacks, reasons *invalidReasons) check.Evidence {
 	e := check.Evidence{
 		Units: w.cfg.units(), FromAnswers: !w.ledger, Foreign: !w.fleet.Ours && !w.fleet.Known(),
@@ -73,7 +73,8 @@ func (w *worker) readLedger(ctx context.Context, first int64, count int) ([]orde
 	return w.orders.Ledger(ctx, first, count)
 }
 
-// hasRows reports whether any order of the cell has a ledger row. If so, grabs worked.
+// hasRows reports whether the ledger has a row for any order of the cell. A row shows that grabs
+// work.
 func (w *worker) hasRows(ctx context.Context, first int64, count int) bool {
 	if !w.ledger {
 		return false
@@ -82,20 +83,20 @@ func (w *worker) hasRows(ctx context.Context, first int64, count int) bool {
 	return err == nil && len(rows) > 0
 }
 
-// Limits for how long the program watches the ledger for late rows.
+// These limits say how long the program watches the ledger for late rows.
 const (
 	minSettle    = 2 * time.Second  // the ledger must stay unchanged for this time, or for a lease if that is longer
 	settleLimit  = 30 * time.Second // the ledger may keep changing for this much longer
 	promisedRows = 5 * time.Second  // a row may appear this long after the answer that promised it
 )
 
-// settleFor returns how long the ledger must stay unchanged before the program judges the cell.
+// settleFor returns how long the ledger must stay unchanged before the program counts its rows.
 func (w *worker) settleFor(c *Cell) time.Duration {
 	return max(cmp.Or(w.cfg.Settle, max(w.lease(c), minSettle)), w.cfg.Target.Compensation)
 }
 
-// settleInterval returns a random pause before the next reading of the ledger. Regular pauses could
-// miss changes that repeat with the same period.
+// settleInterval returns a random pause between two readings of the ledger. Regular pauses could miss
+// changes that repeat with the same period.
 func settleInterval(quiet time.Duration) time.Duration {
 	mean := min(max(quiet/20, 10*time.Millisecond), time.Second)
 	return mean/2 + rand.N(mean)
@@ -159,7 +160,7 @@ func differences(before, after []order.Grab) (deleted, added []check.Pair) {
 }
 
 // count counts the grabs in the ledger, or in the answers if there is no ledger. A test grab after
-// the load counts only if the order was already sold out.
+// the load counts only if all units of its order were already sold.
 func (w *worker) count(ctx context.Context, c *Cell, a *accounting, first int64, rows []order.Grab, p probes, e *check.Evidence) {
 	repeated := 0
 	if w.cfg.Target.Idempotent {
@@ -224,7 +225,7 @@ func (w *worker) readEvents(c *Cell, s lock.Strategy, e *check.Evidence) error {
 	return nil
 }
 
-// probes contains the answers to probes. A probe is an attempt of a new driver to grab an order
+// probes contains the results of the probes. A probe is an attempt by a new driver to grab an order
 // after the load.
 type probes struct {
 	stuck   []int64 // orders whose probes got no conclusive answer
@@ -233,7 +234,8 @@ type probes struct {
 	lost    bool // whether any probe was answered "taken" or "busy"
 }
 
-// probeAll lets a new driver try to grab every order. The attempts are not part of the load.
+// probeAll lets a new driver try to grab each order after the load. The load's figures do not include
+// these attempts.
 func (w *worker) probeAll(ctx context.Context, c *Cell, first int64) (p probes, err error) {
 	if ctx.Err() != nil {
 		return p, context.Cause(ctx)
@@ -257,8 +259,8 @@ func (w *worker) probeAll(ctx context.Context, c *Cell, first int64) (p probes, 
 	return p, errors.Join(err, w.fleet.ReadEvents(func(history.Event) {}))
 }
 
-// withoutWinner returns the orders that are reported as taken although some units have no winner.
-// These units are lost.
+// withoutWinner returns the orders that the service reports as taken although some of their units
+// have no winner. These units are lost.
 func (p probes) withoutWinner(rows []order.Grab, a *accounting, e check.Evidence) []int64 {
 	winners := check.RowsByOrder(rows)
 	if e.Foreign {

@@ -19,7 +19,8 @@ var (
 	errBudgetTotal = errors.New("experiment: the run took longer than -budget-total allows")
 )
 
-// bounded runs a cell under a fault until it ends or the time for the cell or the run is used up.
+// bounded tests a strategy under a fault. It stops early if the time for the cell or for the whole
+// run is used up.
 func (w *worker) bounded(ctx context.Context, s *cellSpec) Cell {
 	f, _ := fault.Find(s.Fault) // excuse has already refused unknown names
 	ctx, cancel := context.WithTimeoutCause(ctx, w.cfg.Budget, errBudget)
@@ -42,8 +43,8 @@ func (w *worker) bounded(ctx context.Context, s *cellSpec) Cell {
 	return c
 }
 
-// budgetOver explains that the time for the run is used up, and what was shortened or skipped for
-// this reason.
+// budgetOver returns a sentence that says that the time for the run is used up, and what the program
+// shortened or skipped.
 func (cfg Config) budgetOver(what string) string {
 	return fmt.Sprintf("%s, because -budget-total %v was used up", what, cfg.BudgetTotal)
 }
@@ -51,8 +52,8 @@ func (cfg Config) budgetOver(what string) string {
 // isOver reports whether the time for the run is used up.
 func (cfg Config) isOver() bool { return cfg.BudgetTotal > 0 && !time.Now().Before(cfg.deadline) }
 
-// orderByRisk sorts the cells so that those most likely to fail run first, in case the time is not
-// enough for all. It prints the order.
+// orderByRisk sorts the cells so that those most likely to fail run first. This matters if there is
+// not enough time for all of them. It also prints the resulting order.
 func (r *runner) orderByRisk(cells []*cellSpec) {
 	risk := func(s *cellSpec) int {
 		n := catalog.KindsThatFail(s.Fault)
@@ -69,7 +70,8 @@ func (r *runner) orderByRisk(cells []*cellSpec) {
 	r.progress.say("the cells in the order of their risk: %s", strings.Join(names, ", "))
 }
 
-// leaveOut adds a result for each cell that was skipped because the time for the run was used up.
+// leaveOut adds a result without figures for each cell that was skipped because the time for the run
+// was used up.
 func (r *runner) leaveOut() error {
 	if !r.cfg.isOver() {
 		return nil

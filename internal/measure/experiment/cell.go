@@ -43,13 +43,13 @@ func (w *worker) cell(ctx context.Context, s lock.Strategy, size Load) Cell {
 	return c
 }
 
-// conclude sets the two verdicts of the cell, on the orders and on the lock.
+// conclude sets the two verdicts of the cell: one on the orders, and one on the lock.
 func (c *Cell) conclude(m measured) {
 	c.Verdict, c.Reason = judge(*c, m)
 	c.Exclusive = judgeLock(*c, m)
 }
 
-// workload describes how a cell prepares the instances and which requests it sends.
+// workload says how to prepare the instances and which requests to send for one cell.
 type workload struct {
 	setup  fleet.Setup
 	warmup func(ctx context.Context) error // may be nil
@@ -58,7 +58,7 @@ type workload struct {
 	killed bool // whether the instance that served the unanswered grabs was killed
 }
 
-// blank returns a cell that has its settings but no figures.
+// blank returns a result that has the settings of the cell but no figures yet.
 func (w *worker) blank(s lock.Strategy, f catalog.Fault, size Load) Cell {
 	c := w.cfg.newCell(s, f)
 	c.Orders = size.Orders
@@ -75,7 +75,7 @@ func (w *worker) blank(s lock.Strategy, f catalog.Fault, size Load) Cell {
 	return c
 }
 
-// measured contains further observations that affect the verdict on a cell.
+// measured contains the observations that affect the verdict but are not in the result file.
 type measured struct {
 	*accounting                // nil if the load could not start
 	evidence    check.Evidence // everything that the property checks need
@@ -85,7 +85,7 @@ type measured struct {
 	repeated    string         // why the surplus rows may not stand for a second winner; empty if they do
 }
 
-// measure runs the workload and fills in all figures of the cell.
+// measure runs the workload and fills in all figures of c.
 func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *workload) (m measured) {
 	if err := w.prepare(ctx, s, c, of.setup); err != nil {
 		m.invalid = fmt.Sprintf("not measured: %v", err)
@@ -158,7 +158,7 @@ func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *work
 	return m
 }
 
-// invalidReasons keeps the first reason why a cell's figures cannot be trusted.
+// invalidReasons keeps the first reason not to trust the figures of a cell.
 type invalidReasons struct{ first string }
 
 func (r *invalidReasons) add(err error, what string) {
@@ -167,8 +167,8 @@ func (r *invalidReasons) add(err error, what string) {
 	}
 }
 
-// lease returns how long a lease lasts in this cell. If the instances do not report it, the
-// configured TTL is used.
+// lease returns how long a lease lasts. If the instances do not report it, lease returns the
+// configured TTL.
 func (w *worker) lease(c *Cell) time.Duration {
 	if c.LeaseMS == nil {
 		return w.cfg.TTL
@@ -177,7 +177,7 @@ func (w *worker) lease(c *Cell) time.Duration {
 }
 
 // prepare starts the instances with these settings and selects the strategy. It records the lease
-// time that the instances report, because some servers round it.
+// time that the instances report, because some lock servers round it.
 func (w *worker) prepare(ctx context.Context, s lock.Strategy, c *Cell, u fleet.Setup) error {
 	if err := w.fleet.Equip(ctx, u); err != nil {
 		return err
@@ -189,7 +189,8 @@ func (w *worker) prepare(ctx context.Context, s lock.Strategy, c *Cell, u fleet.
 	return err
 }
 
-// send sends the requests and counts every answer. If answered is not nil, it gets each answer too.
+// send sends the requests and counts every answer. If answered is not nil, send also passes each
+// answer to it.
 func (w *worker) send(ctx context.Context, c *Cell, requests load.Workload, size Load, answered func(*accounting, *vegeta.Result)) (*accounting, error) {
 	raw, err := w.journal.answers(c, w.suffix())
 	if err != nil {
@@ -212,7 +213,7 @@ func (w *worker) send(ctx context.Context, c *Cell, requests load.Workload, size
 	return a, errors.Join(err, accountErr, raw.Close())
 }
 
-// answers fills in the figures that come from the answers to clients.
+// answers fills in the figures that come from the answers to the clients.
 func (c *Cell) answers(a *accounting) {
 	c.Requests, c.Outcomes, c.Errors, c.ServedBy = a.requests, a.outcomes, a.errors, a.servedBy
 	c.ContendedOrders = &a.contended
@@ -228,8 +229,8 @@ func (c *Cell) answers(a *accounting) {
 	}
 }
 
-// count records how much the counters of the instances have grown. The figures stay nil if an
-// instance has no counters or was restarted.
+// count stores how much the instances' own counters grew during the load. These figures stay nil if
+// an instance has no counters or was restarted.
 func (c *Cell) count(before, after fleet.Counters, err error) {
 	if err != nil || !(before.Epoch == after.Epoch) || c.Requests == 0 {
 		return

@@ -12,9 +12,8 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// takeBacks watches the ledger of a service that may grab an order twice if it takes back the
-// second grab in time. It reads the ledger repeatedly, so it knows each duration only
-// approximately.
+// takeBacks watches the ledger of a service that may let two drivers win if it takes back the second
+// win in time. It polls the ledger, so it knows only approximately how long each extra win existed.
 type takeBacks struct {
 	within    time.Duration
 	units     int
@@ -30,11 +29,12 @@ type takeBacks struct {
 	failed error         // of the last reading
 }
 
-// overbooking is a period in which an order has more rows than units.
+// overbooking records when an order had more ledger rows than units. before and first enclose its
+// start, and last is the last time at which it was seen.
 type overbooking struct{ before, first, last time.Time }
 
-// watchTakeBacks starts to watch the ledger of count orders. It returns nil if the service must not
-// take back any grabs.
+// watchTakeBacks starts to watch the ledger of count orders. It returns nil if the service may not
+// take back wins.
 func (w *worker) watchTakeBacks(ctx context.Context, first int64, count int) *takeBacks {
 	within := w.cfg.Target.Compensation
 	if within == 0 {
@@ -77,7 +77,8 @@ func (t *takeBacks) end() {
 	}
 }
 
-// note records the rows that were in the ledger at some time between asked and answered.
+// note processes one reading of the ledger. The program asked for the rows at the time asked, and got
+// them at the time answered.
 func (t *takeBacks) note(asked, answered time.Time, rows []order.Grab) {
 	for _, g := range rows {
 		t.seen[check.Pair{Order: g.Order, Driver: g.Driver}] = true
@@ -108,9 +109,9 @@ func (t *takeBacks) note(asked, answered time.Time, rows []order.Grab) {
 	t.clean = asked
 }
 
-// settle stops watching. It returns the rows of the last reading and those that were taken back too
-// late. If a win was taken back in time, settle removes it from a. It returns an error if a
-// duration is too uncertain.
+// settle stops watching the ledger. It returns the rows of the last reading, plus the rows that the
+// service took back too late. It removes from a each win that was taken back in time. It returns an
+// error if it cannot tell which of both happened.
 func (t *takeBacks) settle(c *Cell, a *accounting, rows []order.Grab) ([]order.Grab, error) {
 	t.end()
 	if t.failed != nil {

@@ -1,8 +1,8 @@
-// Package experiment runs the cells of a table and judges them. A cell tests one strategy under one
-// fault.
+// Package experiment tests locking strategies under load and faults, and judges the results. A cell
+// is the test of one strategy under one fault, and the result table has one cell for each such pair.
 //
-// Start reading at Execute. Continue with subject for the instances under test, worker.cell for
-// load, injection for faults, and judge for verdicts.
+// Start reading at Execute. Continue with subject for the instances under test, worker.cell for the
+// load, injection for the faults, and judge for the verdicts.
 package experiment
 
 import (
@@ -21,7 +21,7 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// Config configures a run. Scenarios lists presets for common loads.
+// Config configures a run. Scenarios lists ready-made settings for common loads.
 type Config struct {
 	Scenario   string
 	Strategies []lock.Strategy
@@ -31,7 +31,7 @@ type Config struct {
 
 	Load
 	Peak PeakConfig
-	// Stock is how many units each order has, and PerDriver is how many of them a driver may get. 0
+	// Stock is how many units each order has. PerDriver is how many of them one driver may get. 0
 	// means 1.
 	Stock, PerDriver int
 
@@ -40,39 +40,39 @@ type Config struct {
 	Wait   time.Duration
 	Guard  order.Guard // empty means the default guard of each strategy
 	OnLost grab.OnLost
-	// Asked records which settings the user chose, because faults must not change those.
+	// Asked records which settings the user chose. A fault may replace only the other settings.
 	Asked Asked
-	// ClockOffset sets the wall clock of the second instance ahead or back.
+	// ClockOffset sets the wall clock of the second instance ahead if positive, or back if negative.
 	ClockOffset time.Duration
 
 	Stack     stack.Config
 	Instances int
 	Exe       string // path of this program, which also runs as an instance and as the process that cleans up after a crash
 
-	// Target describes a running service. If it has addresses, the run starts no servers.
+	// Target describes running instances to test. If it lists addresses, the run starts no servers.
 	Target target.Target
-	// Service describes a service that the run must start. Target then describes the calls of the
-	// service.
+	// Service describes a service that the run must start itself. Target then says how to call it.
 	Service *fleet.Service
-	// Expect replaces the expected verdicts, unless it is nil.
+	// Expect contains the verdicts that the user expects. If not nil, they replace the built-in
+	// expectations.
 	Expect []target.Expectation
 	// Settle is how long the ledger of the user's service must stay unchanged before it is judged. 0
 	// means one lease, but at least 2 s.
 	Settle      time.Duration
 	settleLimit time.Duration // how much longer the ledger may keep changing; 0 means the default
-	// Inspected gets the findings from a few test grabs of the user's service. If it returns an
-	// error, the run ends. If it is nil, there are no test grabs.
+	// Inspected receives the findings from a few test grabs of the user's service. If it returns an
+	// error, the run ends. If it is nil, the program makes no test grabs.
 	Inspected func(Preflight) error
-	// Warmup is how long grabs are sent before the load of each cell. They are not counted.
+	// Warmup is how long to send grabs before each measurement. These grabs are not counted.
 	Warmup time.Duration
 
-	// Shard selects the part of the load that this process sends. Nil means all of it.
+	// Shard selects the part of the load that this process sends. Nil selects the whole load.
 	Shard *shard.Shard
-	// Merge contains the answers that several processes recorded. If it is set, the run judges them
-	// and sends no load.
+	// Merge contains the answers that several processes recorded earlier. If it is set, the run only
+	// judges these answers and sends no load.
 	Merge *shard.Merge
 
-	// Repeat is how often each cell without a fault runs. 0 means once.
+	// Repeat is how often to run each cell without a fault. 0 means once.
 	Repeat int
 	// Budget limits the time for one cell with a fault, or for one search for the highest rate.
 	Budget time.Duration
@@ -98,7 +98,7 @@ type Config struct {
 // Asked records which settings the user chose.
 type Asked struct{ Work, TTL, Wait, Timeout bool }
 
-// Load configures a load in which every driver grabs every order.
+// Load describes a load in which every driver tries to grab every order.
 type Load = load.Config
 
 // PeakConfig configures the search for the highest rate.
@@ -106,7 +106,7 @@ type PeakConfig struct {
 	P99 time.Duration // upper limit for the 99th percentile of the latency, counted from when requests were due
 }
 
-// Scenario is a named load with settings that suit it.
+// Scenario is a named load, with the other settings that suit it.
 type Scenario struct {
 	Name, About string
 	Config      Config
@@ -139,7 +139,7 @@ func (cfg Config) units() int { return max(cfg.Stock, 1) }
 // perDriver returns how many units of an order each driver may get.
 func (cfg Config) perDriver() int { return max(cfg.PerDriver, 1) }
 
-// asRunning replaces settings by those of the running instances.
+// asRunning replaces the settings by those that the running instances report.
 func (cfg *Config) asRunning(s grab.Settings) {
 	ms := func(x float64) time.Duration { return time.Duration(x * float64(time.Millisecond)) }
 	cfg.Work, cfg.TTL, cfg.Wait = ms(s.WorkMS), ms(s.TTLMS), ms(s.WaitMS)

@@ -36,30 +36,30 @@ func (s *strike) sendContenders(ctx context.Context) error {
 	return nil
 }
 
-// beginContest records the time from which the other drivers compete.
+// beginContest records when the other drivers start to compete.
 func (s *strike) beginContest() {
 	for _, c := range s.contests {
 		c.contendedSince = time.Now()
 	}
 }
 
-// giveUp ends the test of an order that can no longer show anything, and lets the affected driver
-// continue.
+// giveUp ends the test of an order for which the fault came too late or had no effect. It lets the
+// driver that the fault hit continue.
 func (s *strike) giveUp(ctx context.Context, c *contest) error {
 	s.cancelStrike(c)
 	return s.releaseDriver(ctx, c)
 }
 
-// isTooLate reports whether other drivers can no longer finish before the lease of the affected
-// driver ends. The reason may be a slow restart.
+// isTooLate reports whether too little time is left for other drivers before the affected driver's
+// lease ends. One cause is a slow restart of a server.
 func (s *strike) isTooLate(c *contest) bool {
 	held := s.in.fault.Course == fault.AfterHeal || s.in.fault.Course == fault.BeforeHeal
 	return s.in.trail.service != nil && held && s.in.fault.ContendFor < 1 && c.struck &&
 		time.Since(c.heldSince)+s.contendFor() > s.in.w.lease(s.in.cell)*9/10
 }
 
-// awaitExpiry waits until the leases of the affected drivers have expired. It is only for locks that
-// refuse other drivers instead of letting them wait.
+// awaitExpiry waits until the leases of the affected drivers have expired. It waits only for locks
+// that refuse other drivers at once, because those drivers would not wait for the lock themselves.
 func (s *strike) awaitExpiry(ctx context.Context) error {
 	waits := s.in.trail.service != nil || len(s.in.trail.calls[fault.Waiting]) > 0
 	if waits || s.in.strategy.Excludes != catalog.Global || s.in.fault.ContendFor < 1 || wait.For(ctx, s.in.w.lease(s.in.cell)*11/10) {
@@ -68,8 +68,8 @@ func (s *strike) awaitExpiry(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// sendLate sends one more driver to every order as soon as the other instance reaches all servers
-// again. The answer shows whether the order is still open.
+// sendLate sends one more driver to every order once the other instance can reach all servers again.
+// The answer to this driver shows whether the order can still be grabbed.
 func (s *strike) sendLate(ctx context.Context) error {
 	err := s.awaitAble(ctx, s.in.other)
 	for _, c := range s.contests {
@@ -78,8 +78,8 @@ func (s *strike) sendLate(ctx context.Context) error {
 	return err
 }
 
-// sendLast sends a driver for each unsold unit and waits for the answers. A unit may be unsold
-// because a driver returned it after all others were refused.
+// sendLast sends a driver for each unit that may be unsold, and waits for the answers. A unit is
+// unsold if, for example, a driver returned it after all others had been refused.
 func (s *strike) sendLast(ctx context.Context) error {
 	if s.in.w.cfg.units() == 1 {
 		return nil
@@ -90,8 +90,8 @@ func (s *strike) sendLast(ctx context.Context) error {
 	return s.awaitAnswers(ctx)
 }
 
-// awaitRecovery waits until the other instance of a service has reconnected, but at most half a
-// lease. After that, other drivers could win just because the lease has expired.
+// awaitRecovery waits until the other instance of a service has reconnected to its servers. It waits
+// at most half a lease, because later drivers could win just because the lease has expired.
 func (s *strike) awaitRecovery(ctx context.Context) error {
 	if s.in.trail.service == nil || !s.in.fault.Severs {
 		return nil
@@ -106,16 +106,16 @@ func (s *strike) awaitRecovery(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// contendFor returns how long other drivers may compete during the fault.
+// contendFor returns how long the other drivers may compete while the fault is active.
 func (s *strike) contendFor() time.Duration {
 	return time.Duration(s.in.fault.ContendFor * float64(s.in.w.lease(s.in.cell)))
 }
 
-// awaitContenders waits until other drivers have claimed every unit, have stopped before their
-// claim, or have run out of time. It waits only for drivers at the other instance, because the
-// fault may block this one.
+// awaitContenders waits until other drivers have won every unit, have stopped before they write, or
+// have run out of time. It waits only for drivers at the other instance, because the fault may block
+// this instance.
 //
-// After each refusal, it sends another driver, because the service may refuse drivers while the
+// After each refusal, it sends another driver, because a service may refuse drivers at once while the
 // lock is held.
 func (s *strike) awaitContenders(ctx context.Context) error {
 	return until(ctx, s.contendFor(), func() (bool, error) {
@@ -144,9 +144,9 @@ func (s *strike) awaitsOther(c *contest) bool {
 	return slices.ContainsFunc(c.contenders, func(r load.Request) bool { return r.Target == s.in.other.URL && s.isPending(r) })
 }
 
-// noteEarly records the affected drivers that wrote or got their answers before their leases ended. In
-// that case, the end of the lease cannot cause a double-grab. It looks at every order, because every
-// stops at the first order that is not ready.
+// noteEarly records which affected drivers wrote or got their answers before their leases ended. For
+// such a driver, the end of the lease cannot cause a double-grab. It does not use the method every,
+// which stops at the first order that is not ready.
 func (s *strike) noteEarly(claimed func(load.Request) bool) {
 	for _, c := range s.contests {
 		inTime := time.Since(c.heldSince) < s.in.w.lease(s.in.cell)
@@ -154,7 +154,7 @@ func (s *strike) noteEarly(claimed func(load.Request) bool) {
 	}
 }
 
-// sendAgain sends one more driver shortly after all others have got their answers.
+// sendAgain sends one more driver to the order, shortly after all others have got their answers.
 func (s *strike) sendAgain(c *contest) {
 	if c.retriedAt.IsZero() {
 		c.retriedAt = time.Now()
@@ -169,7 +169,7 @@ func (s *strike) sendAgain(c *contest) {
 }
 
 // freeContenders lets the other drivers write after the affected driver has written or got its
-// answer. It waits no longer than their own leases allow.
+// answer. It does not wait beyond the end of their own leases.
 func (s *strike) freeContenders(ctx context.Context, claimed func(load.Request) bool) error {
 	held := s.held(ctx)
 	unknown := func(c *contest) bool { return !c.othersPassed && len(held[c]) >= s.in.w.cfg.units() }
@@ -204,8 +204,9 @@ func (s *strike) freeContenders(ctx context.Context, claimed func(load.Request) 
 	return nil
 }
 
-// mustClaimFirst reports whether the cell can fail only if the affected driver writes before the
-// others. This is true if it has the older fencing token and has read the order as open.
+// mustClaimFirst reports whether the test can fail only if the affected driver writes before the
+// others. This is so if that driver has the older fencing token and has already read that the order
+// is open.
 func (s *strike) mustClaimFirst(c *contest) bool {
 	return s.in.cell.Guard == order.FenceWrite && s.in.fault.Course == fault.AfterHeal && c.point.Role == fault.Alone &&
 		(c.point.Phase == tap.Read && c.point.After || c.point.Phase == tap.Claim && !c.point.After)
@@ -220,8 +221,8 @@ func (s *strike) mayFreeContenders(c *contest, claimed func(load.Request) bool) 
 	return claimed(c.affected) || s.isAnswered(c.affected)
 }
 
-// awaitQuiet waits until all drivers have got their answers or the time is over. It sends more
-// drivers until enough of them have competed.
+// awaitQuiet waits until all drivers have got their answers or the time is over. It sends further
+// drivers until enough of them have competed for the order.
 func (s *strike) awaitQuiet(ctx context.Context) error {
 	return until(ctx, s.contendFor(), func() (bool, error) {
 		claimed := s.claimed(ctx)
@@ -236,12 +237,12 @@ func (s *strike) awaitQuiet(ctx context.Context) error {
 	})
 }
 
-// repeatsFor limits how long an outage lasts if a client repeats its calls. By default, ioredis
-// gives up after 11 s and redis-py after 7 s.
+// repeatsFor limits how long an outage lasts while a client repeats its calls. With default settings,
+// ioredis gives up after 11 s and redis-py after 7 s.
 const repeatsFor = 20 * time.Second
 
-// awaitFailedRelease continues an outage until the client has given up its release. Otherwise, it
-// could release the lock after the outage, and the order would not get stuck.
+// awaitFailedRelease keeps an outage going until the client has stopped trying to release its lock.
+// If the outage ended earlier, the client could release the lock, and the order would not get stuck.
 func (s *strike) awaitFailedRelease(ctx context.Context) error {
 	if s.in.trail.service == nil || !s.in.fault.Lasts {
 		return nil
@@ -253,7 +254,7 @@ func (s *strike) awaitFailedRelease(ctx context.Context) error {
 	})
 }
 
-// releaseContenders lets each of the remaining drivers continue when it is its turn.
+// releaseContenders lets the remaining drivers write, each as soon as freeContenders allows it.
 func (s *strike) releaseContenders(ctx context.Context) error {
 	err := until(ctx, s.in.w.lease(s.in.cell)*2/3, func() (bool, error) {
 		err := s.freeContenders(ctx, s.claimed(ctx))
@@ -278,8 +279,8 @@ func (s *strike) sendSecond(ctx context.Context) error {
 	return nil
 }
 
-// sendThird sends the remaining drivers after the affected driver's release. They must finish before
-// the second driver writes.
+// sendThird sends the remaining drivers after the affected driver has released its lock. They must
+// finish before the second driver writes.
 func (s *strike) sendThird(ctx context.Context) error {
 	sent := map[*contest]bool{}
 	err := until(ctx, s.in.w.lease(s.in.cell)/2, func() (bool, error) {

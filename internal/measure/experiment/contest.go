@@ -11,8 +11,8 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// contest describes the drivers that compete for one order. The fault hits one of them, the affected
-// driver.
+// contest holds the drivers that compete for one order. The fault hits one of them, which is called
+// the affected driver.
 type contest struct {
 	point fault.Point
 	order int64
@@ -26,7 +26,7 @@ type contest struct {
 	lateDriver  load.Request   // is sent to the other instance once the fault is healed
 	lastDrivers []load.Request // are sent after all others were answered, if there are several units
 
-	// Events of the first holder and of the affected driver.
+	// The following fields record what happened to the first holder and to the affected driver.
 	holderReleased bool
 	lastCallAt     time.Time // when the waiting driver was first seen to have made its last call before it waits
 	heldSince      time.Time // when a call was first held at the point; zero if none was
@@ -44,7 +44,8 @@ type contest struct {
 	retriedAt          time.Time // when the wait before the next contender began; zero if there is no such wait
 }
 
-// contest returns the nth contest. The seed determines which driver has which role.
+// contest assigns the drivers of the nth order to their roles. The seed determines who gets which
+// role.
 func (in *injection) contest(n int, p fault.Point) *contest {
 	c := &contest{point: p, order: in.first + int64(n), calls: in.trail.callsAt(p)}
 	drivers := rand.New(rand.NewPCG(in.w.cfg.Seed, uint64(n))).Perm(in.w.cfg.strikeDrivers())
@@ -91,13 +92,14 @@ func (in *injection) contest(n int, p fault.Point) *contest {
 	return c
 }
 
-// tokensDecide reports whether a waiting driver must continue after one other driver has written.
-// If the lock has lost its counter, a second driver could get the same token.
+// tokensDecide reports whether a waiting driver must continue after only one other driver has
+// written. A lock that has lost its counter could otherwise give the same fencing token to a second
+// driver.
 func (in *injection) tokensDecide(p fault.Point) bool {
 	return in.w.cfg.units() > 1 && in.cell.Guard == order.FenceWrite && p.Role == fault.Waiting && in.fault.Course != fault.Released
 }
 
-// place returns a sort key that puts requests to the instance with the fault last.
+// place returns a sort key for requests. It puts requests to the instance with the fault last.
 func (in *injection) place(r load.Request) string {
 	if r.Target == in.struck.URL {
 		return "struck"
@@ -108,7 +110,7 @@ func (in *injection) place(r load.Request) string {
 // all returns the requests of all drivers of the order.
 func (c *contest) all() []load.Request { return append(c.others(), c.lastDrivers...) }
 
-// others returns the requests of all drivers except the last ones.
+// others returns the requests of all drivers except those in lastDrivers.
 func (c *contest) others() []load.Request {
 	all := append([]load.Request{c.affected, c.lateDriver}, c.contenders...)
 	for _, r := range []*load.Request{c.holder, c.waiter} {
@@ -119,8 +121,8 @@ func (c *contest) others() []load.Request {
 	return all
 }
 
-// hasQueued reports whether the waiting driver is in the queue. It assumes this a short time after
-// the driver's last call.
+// hasQueued reports whether the waiting driver is in the lock's queue. It assumes that the driver is
+// in the queue a short time after the driver's last call.
 func (c *contest) hasQueued() bool {
 	if c.lastCallAt.IsZero() {
 		c.lastCallAt = time.Now()
@@ -128,7 +130,7 @@ func (c *contest) hasQueued() bool {
 	return time.Since(c.lastCallAt) > simultaneous
 }
 
-// cancelStrike removes a test that could not show anything from the counts.
+// cancelStrike removes an injection that could not show anything from the counts.
 func (s *strike) cancelStrike(c *contest) {
 	if c.struck {
 		c.struck = false

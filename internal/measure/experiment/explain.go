@@ -10,17 +10,18 @@ import (
 	"grablab/internal/history"
 )
 
-// lateWrite stands for a property if nothing failed, but the database refused the write of a late
-// holder.
+// lateWrite stands in for the name of a property. It is used if nothing failed, but the database
+// refused a write that came after the lease had ended.
 const lateWrite = "late write"
 
-// failed names an order and the property that it violates.
+// failed names an order and the property that it violates. An empty property means that the order is
+// fine.
 type failed struct {
 	order    int64
 	property string
 }
 
-// failureOf returns the worst failure of an order. The property is empty if there is none.
+// failureOf returns the worst failure of an order, or an empty property if nothing failed.
 func failureOf(id int64, s lock.Strategy, e check.Evidence) failed {
 	f := failed{order: id}
 	switch {
@@ -34,11 +35,11 @@ func failureOf(id int64, s lock.Strategy, e check.Evidence) failed {
 	return f
 }
 
-// doubleGrabs returns how many grabs of an order exceed its number of units.
+// doubleGrabs returns how many grabs an order has beyond its number of units.
 func doubleGrabs(e check.Evidence, id int64) int { return max(0, grabsOf(e, id)-max(e.Units, 1)) }
 
-// onlyRepeats reports whether every surplus row of an order repeats an earlier row of the same
-// driver. Such rows do not prove a second winner.
+// onlyRepeats reports whether every surplus ledger row of an order repeats an earlier row of the same
+// driver. Such rows do not prove that two drivers won.
 func onlyRepeats(e check.Evidence, id int64) bool {
 	if !e.Foreign || e.FromAnswers {
 		return false
@@ -100,8 +101,8 @@ func (w *worker) explain(c *Cell, s lock.Strategy, e check.Evidence, failures []
 	return timelines, nil
 }
 
-// keep stores the events of the cell and the timeline that best explains its verdict. It returns
-// the timelines of all failures.
+// keep stores the recorded events, and the timeline that best explains the verdict of the cell. It
+// returns the timelines of all failures.
 func (w *worker) keep(c *Cell, s lock.Strategy, m *measured, failures []failed) map[int64]check.Timeline {
 	if m.accounting == nil {
 		return nil
@@ -158,7 +159,7 @@ func worstOf(c *Cell, s lock.Strategy, e check.Evidence, failures []failed) (wor
 	return worst
 }
 
-// judgePoints adds the outcome for each step of a grab at which the fault was injected.
+// judgePoints adds an outcome for each step of a grab at which the program injected the fault.
 func (in *injection) judgePoints(m *measured) {
 	if m.accounting == nil {
 		return
@@ -180,8 +181,8 @@ func (in *injection) judgePoints(m *measured) {
 	}
 }
 
-// modeOf returns the id of the failure mode that explains an order, or "" if none fits. Without a
-// timeline, it infers the mode from the fault.
+// modeOf returns the id of the failure mode that explains what happened to an order, or "" if none
+// fits. Without a timeline, it infers the failure mode from the fault.
 func (in *injection) modeOf(c *contest, e check.Evidence, timelines map[int64]check.Timeline) string {
 	if mode := timelines[c.order].Mode; mode != "" {
 		return mode
@@ -194,7 +195,7 @@ func (in *injection) modeOf(c *contest, e check.Evidence, timelines map[int64]ch
 	return mode.ID
 }
 
-// row returns the outcome of the orders that the fault hit at the named step of a grab.
+// row summarizes the orders that the fault hit at the named step of a grab.
 func (in *injection) row(name string, e check.Evidence, timelines map[int64]check.Timeline) Point {
 	p := Point{Point: name, Strikes: max(1, len(in.prepared.Strikes))} // at least one is expected, even if the cell was interrupted before its first strike
 	var double, repeated, left, stuck, overlaps, misses int

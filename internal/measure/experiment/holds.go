@@ -15,7 +15,7 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// Kinds of breakpoints. The name of a breakpoint contains its kind and its order.
+// These are the kinds of breakpoints. The name of a breakpoint consists of its kind and its order.
 const (
 	pointHold     = "point"     // stops the affected driver at the point where the fault is injected
 	workHold      = "work"      // stops the affected driver's grab while the fault holds a background call of it
@@ -27,7 +27,7 @@ const (
 	contenderHold = "contender" // stops contenders just before they claim
 )
 
-// hold is a breakpoint that stops certain calls of an order's drivers at one instance.
+// hold is a breakpoint. It stops certain calls that one instance makes for the drivers of an order.
 type hold struct {
 	in   *fleet.Instance
 	kind string
@@ -73,15 +73,16 @@ func (s *strike) holds(c *contest) []hold {
 	return all
 }
 
-// holdsContenders reports whether other drivers must stop before they write. A fence that is
-// checked only at the write fails only if the older token writes first (F34).
+// holdsContenders reports whether the other drivers must stop before they write. A fencing token that
+// is checked only at the write fails to protect the order only if the driver with the older token
+// writes first (failure mode F34).
 func (s *strike) holdsContenders(c *contest) bool {
 	fenced := s.in.cell.Guard == order.FenceWrite && s.in.fault.Course < fault.Never && c.point.Role == fault.Alone
 	return s.in.fault.HoldContenders || fenced
 }
 
-// heldContenders returns the other drivers that must stop before they write. If the lock is
-// released first, drivers come one by one, and only the first must stop.
+// heldContenders returns the drivers that must stop before they write. If the affected driver
+// releases its lock first, the others come one by one, and only the first of them must stop.
 func (s *strike) heldContenders(c *contest) []load.Request {
 	switch {
 	case !s.holdsContenders(c):
@@ -95,8 +96,8 @@ func (s *strike) heldContenders(c *contest) []load.Request {
 
 func holdName(kind string, c *contest) string { return fmt.Sprintf("%s-%d", kind, c.order) }
 
-// name returns the name of the breakpoint. For other drivers, it contains the driver, because each
-// has its own breakpoint.
+// name returns the name of the breakpoint. A breakpoint for contenders includes the driver in its
+// name, because each contender has its own.
 func (h hold) name(c *contest) string {
 	if h.kind == contenderHold {
 		return fmt.Sprintf("%s-of-%d", holdName(h.kind, c), h.Drivers[0])
@@ -118,7 +119,8 @@ func (s *strike) setHolds(ctx context.Context) error {
 	return nil
 }
 
-// removeHolds removes all breakpoints except those whose calls must hang until the cell ends.
+// removeHolds removes all breakpoints. It keeps those of calls that must hang until the end of the
+// test.
 func (s *strike) removeHolds(ctx context.Context) error {
 	err := removeAll(ctx, s.in.other)
 	if s.in.fault.Course != fault.Never {
@@ -135,7 +137,7 @@ func removeAll(ctx context.Context, in *fleet.Instance) error {
 	return err
 }
 
-// heldCalls contains the stopped calls of each instance, by the name of the breakpoint.
+// heldCalls contains the calls that are stopped at each instance, by the name of their breakpoint.
 type heldCalls struct{ struck, other map[string][]control.Held }
 
 func (s *strike) heldCalls(ctx context.Context) (m heldCalls, err error) {
@@ -146,11 +148,11 @@ func (s *strike) heldCalls(ctx context.Context) (m heldCalls, err error) {
 	return m, err
 }
 
-// simultaneous is the longest time between two calls that count as simultaneous.
+// simultaneous is the longest time between two calls that the program treats as simultaneous.
 const simultaneous = 100 * time.Millisecond
 
-// isAtPoint reports whether the affected driver has stopped at its point. If it makes several calls
-// in parallel there, all of them must have stopped.
+// isAtPoint reports whether the affected driver has stopped where the fault will be injected. If it
+// makes several parallel calls there, all of them must have stopped.
 func (m heldCalls) isAtPoint(c *contest) bool {
 	n := len(m.struck[holdName(pointHold, c)])
 	if n > 0 && c.heldSince.IsZero() {
@@ -159,7 +161,8 @@ func (m heldCalls) isAtPoint(c *contest) bool {
 	return n >= c.calls || n > 0 && time.Since(c.heldSince) > simultaneous
 }
 
-// releaseDriver lets the affected driver and its companion continue.
+// releaseDriver lets the affected driver continue, and also the other driver that may be waiting with
+// it.
 func (s *strike) releaseDriver(ctx context.Context, c *contest) error {
 	for _, kind := range []string{pointHold, workHold, retryHold, beforeHold} {
 		if err := s.removeOf(ctx, c, kind); err != nil {
@@ -169,8 +172,8 @@ func (s *strike) releaseDriver(ctx context.Context, c *contest) error {
 	return nil
 }
 
-// held returns the breakpoints at which other drivers are stopped now. An instance whose process is
-// stopped counts as having none.
+// held returns the breakpoints at which other drivers are stopped now. It returns none for an
+// instance whose whole process is stopped.
 func (s *strike) held(ctx context.Context) map[*contest][]hold {
 	all := map[*contest][]hold{}
 	if !slices.ContainsFunc(s.contests, s.holdsContenders) {

@@ -63,7 +63,7 @@ type response struct {
 	sent, ended time.Time
 }
 
-// inject tests one strategy under a fault and returns the cell with its verdict.
+// inject tests one strategy under a fault and returns the result with its verdict.
 func (w *worker) inject(ctx context.Context, s lock.Strategy, f fault.Fault) Cell {
 	under := w.withSettingsFor(f)
 	c := under.blank(s, f.Name, under.cfg.Load)
@@ -73,8 +73,8 @@ func (w *worker) inject(ctx context.Context, s lock.Strategy, f fault.Fault) Cel
 	return c
 }
 
-// withSettingsFor returns a worker with the settings that the fault needs, except for settings that
-// the user chose.
+// withSettingsFor returns a worker with the settings that the fault needs. It does not change
+// settings that the user chose.
 func (w *worker) withSettingsFor(f fault.Fault) *worker {
 	under, asked := *w, w.cfg.Asked
 	cfg := &under.cfg
@@ -95,11 +95,11 @@ func (w *worker) withSettingsFor(f fault.Fault) *worker {
 	return &under
 }
 
-// strikeDrivers returns how many drivers grab each order under a fault. Each additional unit needs
-// two more, so that an oversell is possible even if some fail.
+// strikeDrivers returns how many drivers try to grab each order under a fault. There are two more for
+// each additional unit, so that more drivers than units can win even if some fail.
 func (cfg Config) strikeDrivers() int { return injectionDrivers + 2*(cfg.units()-1) }
 
-// prepareAndStrike prepares and injects the fault, judges the cell, and cleans up even after an
+// prepareAndStrike prepares the fault, injects it and judges the outcome. It cleans up even after an
 // error.
 func (w *worker) prepareAndStrike(ctx context.Context, s lock.Strategy, f fault.Fault, c *Cell) {
 	in := &injection{
@@ -120,8 +120,8 @@ func (w *worker) prepareAndStrike(ctx context.Context, s lock.Strategy, f fault.
 	c.conclude(m)
 }
 
-// readTrail finds the steps of a grab at which the fault can hit this strategy. If the steps are
-// not known yet, record finds them in a dry run.
+// readTrail finds the steps of a grab at which the fault can hit this strategy. If the calls of a
+// grab are not known yet, readTrail calls record, which observes them in a dry run.
 func (in *injection) readTrail(ctx context.Context, record func(context.Context, lock.Strategy) (trail, error)) (err error) {
 	in.trail, err = in.w.trails.get(in.strategy.Name, func() (trail, error) { return record(ctx, in.strategy) })
 	if err != nil {
@@ -150,8 +150,8 @@ func (in *injection) readTrail(ctx context.Context, record func(context.Context,
 	return nil
 }
 
-// errUntouched means that the service does not use the servers that the fault hits, so the cell is
-// skipped.
+// errUntouched means that the service does not use the servers that the fault hits. The program then
+// skips the cell.
 var errUntouched = errors.New("it touches nothing that the service uses in a grab")
 
 func names(points []fault.Point) string {
@@ -162,8 +162,8 @@ func names(points []fault.Point) string {
 	return strings.Join(texts, ", ")
 }
 
-// strikeAtPoints injects the fault at every step and measures the cell. It returns an error only if
-// the fault cannot be prepared.
+// strikeAtPoints injects the fault at every step of a grab and measures the outcome. It returns an
+// error only if the fault cannot be prepared.
 func (in *injection) strikeAtPoints(ctx context.Context) (m measured, err error) {
 	if err := in.prepareFault(ctx); err != nil {
 		return m, err
@@ -195,8 +195,8 @@ func (in *injection) prepareFault(ctx context.Context) (err error) {
 	return err
 }
 
-// aim makes sure that the fault hits the server with the locks. On a Redis Cluster, it moves the
-// locks to the master that will fail.
+// aim makes sure that the fault hits the server that stores the locks. On a Redis Cluster, it moves
+// the locks to the master that will fail.
 func (in *injection) aim(ctx context.Context, contests []*contest) error {
 	in.aimed = contests
 	if in.w.stack == nil || in.w.stack.Topology == nil {
@@ -212,7 +212,8 @@ func (in *injection) keys() (keys []string) {
 	return keys
 }
 
-// prepareAgain prepares the fault again, because some faults can be injected only once.
+// prepareAgain prepares the fault once more, because some faults can be injected only once per
+// preparation.
 func (in *injection) prepareAgain(ctx context.Context) error {
 	if in.prepared.Close != nil {
 		done := in.prepared.Close
@@ -228,20 +229,20 @@ func (in *injection) prepareAgain(ctx context.Context) error {
 	return nil
 }
 
-// lead makes the instances of a service connect to the given addresses.
+// lead connects the two instances of a service to the given server addresses.
 func (in *injection) lead(affected, contender stack.Addresses) {
 	in.struck.RouteTo(affected)
 	in.other.RouteTo(contender)
 }
 
-// routes maps each instance to the addresses at which it reaches the servers, which may be those of
-// proxies.
+// routes maps each instance to the addresses at which it reaches the servers. These may be the
+// addresses of proxies.
 func (in *injection) routes() map[int]stack.Addresses {
 	return map[int]stack.Addresses{0: in.w.stack.Via(in.prepared.Affected...), 1: in.w.stack.Via(in.prepared.Contender...)}
 }
 
-// groups divides the points into groups that are tested at the same time. For the user's service,
-// each point has its own group, because proxies cannot distinguish its drivers.
+// groups divides the steps of a grab into groups that are tested at the same time. For the user's
+// service, each step has its own group, because the proxies cannot tell its drivers apart.
 func (in *injection) groups() [][]fault.Point {
 	if in.trail.service == nil {
 		return [][]fault.Point{in.points}
@@ -253,7 +254,7 @@ func (in *injection) groups() [][]fault.Point {
 	return each
 }
 
-// clear stops the instance whose grabs hang, and then closes the proxies of the fault.
+// clear stops the instance whose grabs hang, and then closes the proxies that belong to the fault.
 func (in *injection) clear(ctx context.Context, prepared fault.Prepared) error {
 	var errs []error
 	if in.workload.hung > 0 {
@@ -272,7 +273,8 @@ func (in *injection) clear(ctx context.Context, prepared fault.Prepared) error {
 	return errors.Join(errs...)
 }
 
-// sending returns a workload that calls strike while drivers grab, and that counts every answer.
+// sending returns a workload that calls strike while the drivers send their grabs, and that counts
+// every answer.
 func (in *injection) sending(strike func(context.Context) error) func(context.Context, int64) (*accounting, error) {
 	return func(ctx context.Context, first int64) (*accounting, error) {
 		in.first = first
@@ -305,7 +307,7 @@ func (in *injection) send(ctx context.Context, strike func(context.Context) erro
 	return a, err
 }
 
-// window is the time for which a fault was active. Its end is zero as long as the fault lasts.
+// window is the period in which a fault was active. Its end is zero while the fault still lasts.
 type window struct{ from, to time.Time }
 
 func windowsOf(windows []window, began time.Time) (since []Window) {
@@ -330,9 +332,9 @@ func (in *injection) noteAnswer(_ *accounting, r *vegeta.Result) {
 	in.answered[req] = response{outcome, r.Timestamp, r.End()}
 }
 
-// competed reports whether enough other drivers got far enough to cause an oversell. If the fault
-// outlasts a lease, only drivers count that tried after the end of that lease and before the
-// affected driver wrote.
+// competed reports whether enough other drivers got far enough to cause a double-grab. If the fault
+// lasts longer than a lease, it counts only drivers that tried between the end of that lease and the
+// affected driver's write.
 func (in *injection) competed(c *contest) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -351,9 +353,9 @@ func (in *injection) competed(c *contest) bool {
 	})
 }
 
-// triedInTime reports whether a refused driver certainly tried to get the lock after the affected
-// driver's lease had ended, and before that driver wrote. It cannot rely on the time of the answer,
-// which a busy machine may delay.
+// triedInTime reports whether a refused driver certainly asked for the lock after the affected
+// driver's lease had ended and before that driver wrote. The time of the answer does not show this,
+// because a busy machine may answer late.
 func (in *injection) triedInTime(c *contest, a response) bool {
 	lease := in.w.lease(in.cell)
 	tried := a.sent // the driver was still trying at this time
@@ -374,9 +376,9 @@ func (in *injection) triedInTime(c *contest, a response) bool {
 	return tried.After(expired) && (a.outcome == grab.Busy || waited)
 }
 
-// outlasts reports whether the fault delays the affected driver's write beyond the end of its lease,
-// while other drivers compete. A strategy without a lock has no lease that could end. The lock of
-// the user's service is not known, so its strategies exclude nothing although they may have a lock.
+// outlasts reports whether the fault delays the affected driver's write until after its lease has
+// ended, while other drivers compete. A strategy without a lock has no lease. For the user's service,
+// the lock is unknown, so outlasts assumes that there may be one.
 func (in *injection) outlasts() bool {
 	if in.strategy.Excludes == catalog.NoExclusion && in.w.fleet.Ours {
 		return false
@@ -384,7 +386,8 @@ func (in *injection) outlasts() bool {
 	return in.fault.ContendFor >= 1 && (in.fault.Course < fault.Never || in.fault.Course == fault.Released)
 }
 
-// atLeastUnits reports whether holds is true for at least as many requests as the order has units.
+// atLeastUnits reports whether holds returns true for at least as many requests as the order has
+// units.
 func (in *injection) atLeastUnits(requests []load.Request, holds func(load.Request) bool) bool {
 	n := 0
 	for _, r := range requests {
@@ -395,8 +398,8 @@ func (in *injection) atLeastUnits(requests []load.Request, holds func(load.Reque
 	return n >= in.w.cfg.units()
 }
 
-// strikeAll injects the fault at every step of a grab. Before each injection and after the last
-// one, it checks with another order that grabs succeed without the fault.
+// strikeAll injects the fault at every step of a grab. Before each injection and after the last one,
+// it checks with a fresh order that grabs succeed without the fault.
 func (in *injection) strikeAll(ctx context.Context) error {
 	struck := false
 	for n := range in.prepared.Strikes {

@@ -27,11 +27,11 @@ type journal struct {
 
 func (j *journal) path() string { return filepath.Join(j.dir, "events.jsonl") }
 
-// ownName is the instance name for events that this program records.
+// ownName is the instance name in events that this program records itself.
 const ownName = "loadgen"
 
-// open creates events.jsonl, or continues it if the run is resumed. It removes an incomplete last
-// line, and returns its length.
+// open creates events.jsonl, or continues the file of a resumed run. In a resumed file, it removes an
+// incomplete last line and returns that line's length.
 func (j *journal) open(resumed bool) (cut int64, err error) {
 	mode := os.O_CREATE | os.O_WRONLY | os.O_APPEND
 	if !resumed {
@@ -64,7 +64,7 @@ func cutHalfLine(path string) (cut int64, err error) {
 	return info.Size() - end, f.Truncate(end)
 }
 
-// close closes the journal. It does nothing if the journal was not opened.
+// close closes the open files of the journal. It does nothing if the journal was never opened.
 func (j *journal) close() error {
 	if j.file == nil {
 		return nil
@@ -72,7 +72,7 @@ func (j *journal) close() error {
 	return j.file.Close()
 }
 
-// keep appends the events of a cell to the journal.
+// keep appends the events of a cell to events.jsonl.
 func (j *journal) keep(strategy string, fault catalog.Fault, events *fleet.Events) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()

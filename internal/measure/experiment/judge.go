@@ -11,8 +11,8 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// judge returns the verdict on the orders of a cell and its reason. The first matching rule in
-// docs/results.md decides.
+// judge returns the verdict on the orders of a cell, with its reason. It applies the rules of
+// docs/results.md in order, and the first one that matches decides.
 func judge(c Cell, m measured) (catalog.Verdict, string) {
 	switch {
 	case m.repeated == "" && value(c.DoubleGrabs) > 0:
@@ -54,7 +54,8 @@ func judge(c Cell, m measured) (catalog.Verdict, string) {
 	}
 }
 
-// tooLate explains why a fault missed a moment of a grab whose calls are not known.
+// tooLate explains how a fault could miss the grab. It returns "" if the program could choose the
+// step for the fault, and not just the time.
 func (c Cell) tooLate() string {
 	switch {
 	case !slices.ContainsFunc(c.Points, func(p Point) bool { return p.IsMoment() && struckTooRarely(p) }):
@@ -78,7 +79,7 @@ func (m measured) withoutWinner() string {
 	return text
 }
 
-// tooOften describes an order that was grabbed too often.
+// tooOften describes the orders that were grabbed too often.
 func (c Cell) tooOften() string {
 	if c.Sale != nil {
 		return fmt.Sprintf(" sold more than %d times", c.Sale.Stock)
@@ -86,7 +87,7 @@ func (c Cell) tooOften() string {
 	return " grabbed more than once"
 }
 
-// grabbed describes what must happen to each order if there is no fault.
+// grabbed describes what must happen to each order in a test without a fault.
 func (c Cell) grabbed() string {
 	if c.Sale != nil {
 		return "sold out"
@@ -94,7 +95,7 @@ func (c Cell) grabbed() string {
 	return "grabbed"
 }
 
-// tooFew says that there were too few other drivers for an oversell.
+// tooFew says that there were too few competing drivers for a double-grab to be possible.
 func (c Cell) tooFew() string {
 	if c.Sale != nil {
 		return fmt.Sprintf("fewer than %d contenders", c.Sale.Stock)
@@ -102,7 +103,8 @@ func (c Cell) tooFew() string {
 	return "no contender"
 }
 
-// at lists the points for which holds is true, after a colon. It returns "" if there are none.
+// at lists the names of the points for which holds returns true, after a colon. It returns "" if
+// there are none.
 func at(points []Point, holds func(Point) bool) string {
 	var names []string
 	for _, p := range points {
@@ -118,14 +120,15 @@ func at(points []Point, holds func(Point) bool) string {
 
 func is(v catalog.Verdict) func(Point) bool { return func(p Point) bool { return p.Verdict == v } }
 
-// struckTooRarely reports whether the fault missed its point at least once.
+// struckTooRarely reports whether the fault missed this step of a grab at least once.
 func struckTooRarely(p Point) bool { return p.Struck < p.Strikes }
 
-// leftUnits reports whether units stayed unsold at a point that has no worse finding.
+// leftUnits reports whether units stayed unsold after the fault hit this step, and nothing worse was
+// found.
 func leftUnits(p Point) bool { return p.Verdict == catalog.Unknown && value(p.Unsold) > 0 }
 
-// judgeLock returns whether the lock kept its holders apart. It returns nil if that is unknown or
-// if there is no lock.
+// judgeLock returns whether the lock always had at most one holder. It returns nil if that is unknown
+// or if there is no lock.
 func judgeLock(c Cell, m measured) *string {
 	switch {
 	case c.Overlaps == nil:
@@ -139,7 +142,8 @@ func judgeLock(c Cell, m measured) *string {
 	}
 }
 
-// share returns how many orders are affected, such as "1 of 5 orders was" or "2 of 5 orders were".
+// share says how many of the orders are affected, such as "1 of 5 orders was" or "2 of 5 orders
+// were".
 func share(n, of int, one, many string) string {
 	verb := many
 	if n == 1 {
@@ -148,11 +152,10 @@ func share(n, of int, one, many string) string {
 	return fmt.Sprintf("%d of %d orders %s", n, of, verb)
 }
 
-// expected returns the claimed verdicts on the orders and on the lock. They are nil if the claims
-// do not apply to the settings.
+// expected returns the verdicts that the registry predicts for the orders and for the lock. They are
+// nil if the predictions do not apply to these settings.
 func (cfg Config) expected(s lock.Strategy, f catalog.Fault) (v *catalog.Verdict, exclusive *string) {
-	// The claims assume that drivers compete, which need not be true in a search for the highest
-	// rate.
+	// The predictions assume that drivers compete, but in a search for the highest rate they may not.
 	asDeclared := cfg.Scenario != "peak" && !(cfg.byTime() && f != catalog.NoFault) && s.GuardedBy(cfg.Guard) == s.Guard && cfg.At == nil &&
 		cfg.OnLost == grab.Abort && cfg.ClockOffset == 0 && cfg.Work < cfg.TTL
 	switch {

@@ -17,8 +17,8 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// Settings for faults that hit a process whose calls cannot be stopped. Such a fault is injected at
-// several times during a grab.
+// These settings are for faults that hit a process whose single calls the program cannot stop. The
+// program injects such a fault at several times during a grab.
 const (
 	momentCount = 8
 	stopTries   = 3 // how often a stopped process may still answer before the run gives up
@@ -28,12 +28,12 @@ const (
 
 const momentPrefix = "moment "
 
-// IsMoment reports whether the fault was injected a fixed time after the grab was sent, and not at
-// a known step.
+// IsMoment reports whether the fault was injected at a fixed time after the start of the grab,
+// instead of at a known step.
 func (p Point) IsMoment() bool { return strings.HasPrefix(p.Point, momentPrefix) }
 
-// byTime reports whether faults hit running processes whose calls cannot be stopped. Only the time
-// of such a fault can be chosen.
+// byTime reports whether the faults hit processes whose single calls the program cannot stop. For
+// such a fault, it can choose only the time.
 func (cfg Config) byTime() bool { return len(cfg.Target.PIDs) > 0 }
 
 // checkMoments returns an error if the requested faults do not work on running processes.
@@ -56,8 +56,8 @@ func (cfg Config) checkMoments(at *fleet.Fleet) error {
 	return nil
 }
 
-// chooseMoments measures how long a normal grab takes and chooses the times for the fault. It also
-// checks that the given process serves the requests.
+// chooseMoments measures how long a normal grab takes and chooses the times at which to inject the
+// fault. It also checks that the process named by the user serves the requests.
 func (in *injection) chooseMoments(ctx context.Context) error {
 	lease, err := in.w.fleet.Use(ctx, in.strategy.Name)
 	if err != nil {
@@ -97,8 +97,8 @@ func (in *injection) chooseMoments(ctx context.Context) error {
 	return nil
 }
 
-// timeGrab returns the duration of a normal grab. It takes the shortest of several, so that even a
-// fast grab is still running at the last moment.
+// timeGrab returns how long a normal grab takes. It returns the shortest of several durations, so
+// that the last injection still comes while the grab is running.
 func (in *injection) timeGrab(ctx context.Context, first int64) (time.Duration, error) {
 	shortest := time.Duration(math.MaxInt64)
 	for n := range int64(1 + momentRuns) {
@@ -117,8 +117,8 @@ func (in *injection) timeGrab(ctx context.Context, first int64) (time.Duration, 
 	return shortest, nil
 }
 
-// checkServes returns an error if requests get answers while the given process is stopped. It tries
-// several times, because a busy machine may stop the process late.
+// checkServes returns an error if requests get answers even while the process is stopped. It tries
+// several times, because a busy machine may stop a process late.
 func (in *injection) checkServes(ctx context.Context, took time.Duration) error {
 	for range stopTries {
 		answered, err := in.answersWhileStopped(ctx, took)
@@ -147,7 +147,7 @@ func (in *injection) answersWhileStopped(ctx context.Context, took time.Duration
 	return answered, errors.Join(in.struck.Signal(syscall.SIGCONT), <-grabbed, context.Cause(ctx))
 }
 
-// strikeByTime injects the fault at each moment and measures the cell.
+// strikeByTime injects the fault at each chosen time and measures the outcome.
 func (in *injection) strikeByTime(ctx context.Context) (m measured, err error) {
 	if in.prepared, err = in.fault.Prepare(ctx, fault.Target{Strategy: in.strategy, Affected: in.struck, Contender: in.other}); err != nil {
 		return m, err
@@ -159,8 +159,8 @@ func (in *injection) strikeByTime(ctx context.Context) (m measured, err error) {
 	return in.w.measure(ctx, in.strategy, in.cell, &in.workload), nil
 }
 
-// strikeAtMoments injects the fault at every moment. If the grab has already ended by then, it
-// tries again with another order.
+// strikeAtMoments injects the fault at each chosen time after the start of a grab. If the grab has
+// already ended by then, it tries again with another order.
 func (in *injection) strikeAtMoments(ctx context.Context) error {
 	for i, p := range in.points {
 		for try := 1; ; try++ {
@@ -188,7 +188,7 @@ func (in *injection) strikeAtMoments(ctx context.Context) error {
 }
 
 // runAt sends a grab and injects the fault after the given time. It returns false if the grab had
-// already ended.
+// already ended by then.
 func (s *strike) runAt(ctx context.Context, at time.Duration) (done bool, err error) {
 	defer func() { err = errors.Join(err, s.heal(ctx)) }()
 	c := s.contests[0]

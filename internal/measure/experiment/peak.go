@@ -25,7 +25,8 @@ const (
 	peakFine  = 1.1 // the search ends when two rates differ by less than this factor
 )
 
-// lockless is the strategy without a lock, which others are compared with.
+// lockless is the name of the strategy without a lock. Searches for the highest rate use it for
+// comparison.
 const lockless = "none"
 
 // peak searches for the highest rate that a strategy can sustain, and returns its figures.
@@ -56,8 +57,8 @@ func (w *worker) peak(ctx context.Context, s lock.Strategy) Cell {
 	return *best
 }
 
-// search doubles the rate until a step fails. Then it narrows the interval until its time is used
-// up. It repeats each failed step once, because the machine may have been busy.
+// search doubles the rate until a step fails. Then it narrows the range until its time is used up. It
+// repeats each failed step once, because the failure may come from a busy machine.
 func (w *worker) search(ctx context.Context, try func(Load) Cell) *Peak {
 	var (
 		search = &Peak{P99MS: millis(w.cfg.Peak.P99), Steps: []PeakStep{}}
@@ -96,8 +97,8 @@ func (w *worker) search(ctx context.Context, try func(Load) Cell) *Peak {
 	return search
 }
 
-// nextRate doubles the rate if no step has failed, and halves it if all have failed. Otherwise, it
-// returns the geometric mean of the two limits.
+// nextRate returns the next rate to try. It doubles low if no step has failed, and halves high if all
+// have failed. Otherwise, it returns the geometric mean of low and high.
 func nextRate(low, high float64) float64 {
 	switch {
 	case math.IsInf(high, 1):
@@ -109,8 +110,8 @@ func nextRate(low, high float64) float64 {
 	}
 }
 
-// bare searches for the highest rate of an endpoint that does no work, or returns nil if there is
-// none. The result shows the limits of HTTP and of the load generator.
+// bare searches for the highest rate of an endpoint that does no work. The rate shows the limits of
+// HTTP and of the load generator. bare returns nil if there is no such endpoint.
 func (w *worker) bare(ctx context.Context) (*Bare, error) {
 	path := w.cfg.subject().bareEndpoint(w.fleet)
 	if path == "" {
@@ -156,8 +157,8 @@ const (
 	ByLock      = "lock"
 )
 
-// limit finds out what limited each search. It compares a strategy with grabs without a lock, and
-// with an endpoint that does no work.
+// limit finds out what limited each search. It compares the rate of a strategy with the rate of grabs
+// without a lock, and with the rate of an endpoint that does no work.
 func (r *Run) limit() {
 	var bare, none *Peak
 	if r.Bare != nil {
@@ -180,7 +181,7 @@ func (r *Run) limit() {
 
 const unlimited = "the search ended before any rate failed"
 
-// limitOfBare returns what limited the endpoint that does no work, and why.
+// limitOfBare returns what limited the rate of the endpoint that does no work, and why.
 func limitOfBare(p *Peak) (limit, why string) {
 	switch failed := p.failed(); {
 	case failed == nil:
@@ -192,8 +193,8 @@ func limitOfBare(p *Peak) (limit, why string) {
 	}
 }
 
-// limitOf returns what limited a strategy, and why. It returns "" if the other searches do not show
-// this.
+// limitOf returns what limited the rate of a strategy, and why. It returns "" if the comparison with
+// the other searches does not show it.
 func limitOf(p, none, bare *Peak, locks bool) (limit, why string) {
 	failed := p.failed()
 	if failed == nil {
@@ -220,8 +221,8 @@ func limitOf(p, none, bare *Peak, locks bool) (limit, why string) {
 	}
 }
 
-// failed returns the lowest rate that failed, or nil. If the step was repeated, it returns the
-// second attempt.
+// failed returns the step with the lowest rate that failed, or nil. If that step was repeated, it
+// returns the second attempt.
 func (p *Peak) failed() *PeakStep {
 	var lowest *PeakStep
 	for i, s := range p.Steps {

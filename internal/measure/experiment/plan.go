@@ -11,7 +11,7 @@ import (
 	"grablab/internal/testbed/fleet"
 )
 
-// CellName identifies a cell of the table by its strategy and its fault.
+// CellName identifies a cell of the result table by its strategy and its fault.
 type CellName struct {
 	Strategy string
 	Fault    catalog.Fault
@@ -29,15 +29,15 @@ func (cfg Config) Plan() []CellName {
 	return plan
 }
 
-// cellSpec describes one cell before it runs, and holds the result afterwards.
+// cellSpec describes one cell before it runs, and stores the result afterwards.
 type cellSpec struct {
 	CellName
 	strategy lock.Strategy
 	cell     *Cell // nil until the cell has run
 }
 
-// specs returns the cells of the run. at may be nil, but then the strategies of a running service
-// are unknown.
+// specs lists the cells of the run. at may be nil, but then the strategies of a running service are
+// not known yet.
 func (cfg Config) specs(at *fleet.Fleet) []*cellSpec {
 	faults := cfg.Faults
 	if len(faults) == 0 {
@@ -55,7 +55,7 @@ func (cfg Config) specs(at *fleet.Fleet) []*cellSpec {
 	return specs
 }
 
-// withControl adds the strategy without a lock to a search for the highest rate, as a basis for
+// withControl adds the strategy without a lock to a search for the highest rate, as the basis for
 // comparison.
 func (cfg Config) withControl(strategies []lock.Strategy) []lock.Strategy {
 	has := slices.ContainsFunc(strategies, func(s lock.Strategy) bool { return s.Name == lockless })
@@ -69,8 +69,8 @@ func (cfg Config) withControl(strategies []lock.Strategy) []lock.Strategy {
 	return append([]lock.Strategy{s}, strategies...)
 }
 
-// excuse returns the result of a cell that cannot run, such as n/a with a reason. It returns nil
-// for a cell that can run.
+// excuse returns the result of a cell that cannot run, such as "n/a" with a reason. It returns nil if
+// the cell can run.
 func (cfg Config) excuse(s *cellSpec) *Cell {
 	if why := s.strategy.GuardedBy(cfg.Guard).RefusesUnits(cfg.units()); s.strategy.New != nil && why != "" {
 		return cfg.notRun(s, catalog.NA, why)
@@ -123,7 +123,7 @@ func (cfg Config) newCell(s lock.Strategy, f catalog.Fault) Cell {
 	return c
 }
 
-// coordinators are servers that start slowly and need much memory, so only the first worker has
+// coordinators are the servers that start slowly and need much memory. Only the first worker has
 // them.
 const coordinators = lock.ZooKeeper | lock.Etcd
 
@@ -146,7 +146,8 @@ func newQueue(specs []*cellSpec) *queue {
 	return &queue{left: append(first, rest...)}
 }
 
-// take removes and returns the next cell that needs only these servers, or returns nil.
+// take removes and returns the next cell that needs only the given servers. It returns nil if there
+// is none.
 func (q *queue) take(serves lock.Backend) *cellSpec {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -41,21 +41,21 @@ type SeenAnswer struct {
 	Body     []byte
 }
 
-// SeenCall is one request that a grab sends to a server.
+// SeenCall is one request that a grab sent to a server.
 type SeenCall struct{ Role, Name string }
 
-// Reach describes at which calls of a grab a fault can be injected.
+// Reach says at which calls of a grab a fault can be injected.
 type Reach struct {
 	Fault         catalog.Fault
 	Before, After []int  // the numbers of these calls, counted from 1
 	Why           string // why the fault can hit none of them, or which of them it cannot hit
 }
 
-// Problem is a mistake in the user's description of their service.
+// Problem is a mistake in the settings with which the user describes their service.
 type Problem struct {
 	Key  string // the setting to correct, named as in a target file
 	Text string // what is wrong and what to do
-	// Faults means that the problem matters only if the run injects faults.
+	// Faults means that the problem matters only to a run that injects faults.
 	Faults bool
 }
 
@@ -67,8 +67,8 @@ var roles = map[tap.Phase]string{
 	tap.Acquire: "acquire", tap.Read: "read", fault.Work: "read, then work", tap.Claim: "write", tap.Release: "release", tap.Renew: "check of the lock",
 }
 
-// Inspect makes a few test grabs with each strategy of the user's service, and calls show with the
-// findings. If necessary, it starts the service first.
+// Inspect makes a few test grabs with each strategy of the user's service, and passes the findings to
+// show. It first starts the service if the run must start it.
 func Inspect(ctx context.Context, cfg Config, show func(Preflight)) (err error) {
 	// Use the settings of the dry runs, so that the service starts only once.
 	cfg.TTL, cfg.Work = cfg.ttlOfDryRuns(), injectionWork
@@ -125,7 +125,8 @@ func (r *runner) inspectFirst(ctx context.Context, w *worker) error {
 	return nil
 }
 
-// quickTrail records the requests of one grab. To save time, it ignores background requests.
+// quickTrail records the requests of one grab. To save time, it does not observe requests in the
+// background.
 func (w *worker) quickTrail(ctx context.Context) (t trail, err error) {
 	first, err := w.orders.Create(ctx, dryRuns, 1)
 	if err != nil {
@@ -140,8 +141,8 @@ func (p *Preflight) add(key, format string, args ...any) {
 	p.Problems = append(p.Problems, Problem{Key: key, Text: fmt.Sprintf(format, args...)})
 }
 
-// inspect grabs a new order three times: one driver wins, another comes too late, and the winner
-// asks again.
+// inspect makes three test grabs of a new order: one driver wins, another comes too late, and the
+// winner asks again.
 func (w *worker) inspect(ctx context.Context, s lock.Strategy) (p Preflight) {
 	p.Strategy = s.Name
 	if _, err := w.fleet.Use(ctx, s.Name); err != nil {
@@ -203,8 +204,8 @@ func (w *worker) inspect(ctx context.Context, s lock.Strategy) (p Preflight) {
 	return p
 }
 
-// inspectSecond checks that -open-orders has opened a second order too. A call may open only one,
-// although the ids of a run must be consecutive.
+// inspectSecond checks that -open-orders has also opened a second order. A call that opens only one
+// is not enough, because a run needs several orders with consecutive ids.
 func (w *worker) inspectSecond(ctx context.Context, p *Preflight, id int64) {
 	m := w.ask(ctx, p, w.fleet.Instances[0], id, w.fleet.ProbeDriver(1), "driver of the next order")
 	if m.outcome == grab.Grabbed || m.outcome == grab.Busy {
@@ -260,8 +261,8 @@ func (w *worker) ask(ctx context.Context, p *Preflight, in *fleet.Instance, id, 
 	return h
 }
 
-// addLoser adds the problem that the first driver of a new order did not win. open names the
-// setting for opening orders. known adds a remark about unknown drivers.
+// addLoser adds the problem that the first driver of a new order did not win. open names the setting
+// that opens orders. known is a remark about drivers that the service may not know.
 func (p *Preflight) addLoser(m reply, open, known string) {
 	says := "the first driver of a fresh order was answered with " + m.text
 	switch {
@@ -324,7 +325,8 @@ func (w *worker) inspectLedger(ctx context.Context, p *Preflight, id, winner int
 	return len(drivers)
 }
 
-// inspectTrail adds the recorded requests of a grab, or the reason why they could not be recorded.
+// inspectTrail adds the recorded requests of a grab to p, or the reason why they could not be
+// recorded.
 func (w *worker) inspectTrail(p *Preflight, t trail, err error) {
 	if err == nil {
 		err = w.checkReadable(t)
@@ -349,8 +351,8 @@ func (w *worker) inspectTrail(p *Preflight, t trail, err error) {
 	}
 }
 
-// reach finds the calls at which the fault of a cell can be injected. If the calls of the service
-// are unknown, it returns the reason.
+// reach finds the calls at which the named fault can be injected. If the calls of the service are
+// unknown, it returns the reason.
 func (w *worker) reach(name CellName, s lock.Strategy, t trail) Reach {
 	r := Reach{Fault: name.Fault}
 	f, err := fault.Find(name.Fault)

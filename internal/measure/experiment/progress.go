@@ -23,7 +23,8 @@ type progress struct {
 	pace    [2]pace           // one for the cells without a fault, and one for those with a fault
 }
 
-// pace measures how fast cells with or without a fault finish.
+// pace measures how fast cells finish. There is one for cells with a fault, and one for cells
+// without.
 type pace struct {
 	left, done int
 	atOnce     int
@@ -65,7 +66,7 @@ func (t *workerProgress) begin(s *cellSpec) {
 	t.showLocked(t, "")
 }
 
-// step shows progress within a cell, but not too often.
+// step shows progress within a cell. It skips updates that come too soon after the last one.
 func (t *workerProgress) step(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// Repetition contains the figures of one of several runs of a cell. One run says little about the
-// cost of a strategy, because two runs can differ by a factor of ten.
+// Repetition contains the figures of one of several runs of the same cell. Repetitions are needed
+// because the cost of a strategy can differ by a factor of ten between two runs.
 type Repetition struct {
 	Verdict                 catalog.Verdict `json:"verdict"`
 	Exclusive               *string         `json:"exclusive"`
@@ -39,8 +39,8 @@ func (c Cell) repetition() Repetition {
 	return r
 }
 
-// rounds returns the cells in running order, including repetitions. Each round shuffles the
-// strategies, so that a busy moment of the machine does not always affect the same one.
+// rounds returns the cells in running order, including repetitions. It shuffles the strategies in
+// each round. Otherwise, a load on the machine that recurs could always affect the same strategy.
 func rounds(specs []*cellSpec, repeat int, seed uint64) (all []*cellSpec) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	for round := range max(1, repeat) {
@@ -57,7 +57,7 @@ func rounds(specs []*cellSpec, repeat int, seed uint64) (all []*cellSpec) {
 	return all
 }
 
-// times returns how often the cell has finished.
+// times returns how often the cell has run to its end.
 func (s *cellSpec) times() int {
 	switch {
 	case s.cell == nil || s.cell.Interrupted:
@@ -69,7 +69,7 @@ func (s *cellSpec) times() int {
 	}
 }
 
-// first returns the cell as the first of several repetitions.
+// first converts the result of a single run into the first of several repetitions.
 func (c Cell) first() Cell {
 	c.Repetitions = []Repetition{c.repetition()}
 	c.Reason = inRepetition(1, c.Reason)
@@ -83,7 +83,7 @@ func inRepetition(n int, reason string) string {
 	return fmt.Sprintf("in repetition %d: %s", n, reason)
 }
 
-// merge combines the cell with one more repetition. It adds counts, takes medians of other figures,
+// merge adds the result of one more repetition. It adds up counts, takes medians of other figures,
 // and keeps the worse verdict.
 func (c Cell) merge(next Cell) Cell {
 	if next.Interrupted {
@@ -140,8 +140,8 @@ func (c Cell) merge(next Cell) Cell {
 	return sum
 }
 
-// bothExclusive combines the verdicts on the lock from two repetitions. The result is Yes only if
-// both are Yes, and No if either is No.
+// bothExclusive combines the verdicts on the lock from two repetitions. The result is Yes if both are
+// Yes, No if at least one is No, and nil otherwise.
 func bothExclusive(a, b *string) *string {
 	switch {
 	case a != nil && *a == No || b != nil && *b == No:
@@ -153,7 +153,7 @@ func bothExclusive(a, b *string) *string {
 	}
 }
 
-// both combines two values. It returns nil if either is nil.
+// both combines two values with the function with. It returns nil if either value is nil.
 func both[T any](a, b *T, with func(a, b T) T) *T {
 	if a == nil || b == nil {
 		return nil

@@ -19,7 +19,7 @@ import (
 // Schema is the version of the format of run.json.
 const Schema = 1
 
-// Run is the content of run.json. A figure that could not be counted is nil, never 0.
+// Run is the content of run.json. A figure that could not be determined is nil, never 0.
 type Run struct {
 	Schema      int         `json:"schema"`
 	ID          string      `json:"id"`
@@ -35,7 +35,7 @@ type Run struct {
 	Ended []string `json:"-"`
 }
 
-// Measured reports whether the run has measured any cell, or has no cells at all.
+// Measured reports whether the run has measured at least one cell, or has no cells at all.
 func (r *Run) Measured() bool {
 	return len(r.Cells) == 0 || slices.ContainsFunc(r.Cells, func(c Cell) bool {
 		return c.Verdict != catalog.Unknown || c.DoubleGrabs != nil || c.Shard != nil
@@ -92,15 +92,15 @@ type RunConfig struct {
 	Stock     int      `json:"stock,omitempty"`      // units per order; 0 means 1
 	PerDriver int      `json:"per_driver,omitempty"` // units that one driver may get of each order; 0 means 1
 	Repeat    int      `json:"repeat,omitempty"`     // how often each cell without a fault is run; 0 means once
-	// Rules define which answers mean that a driver won or lost. They are nil for our own
-	// instances.
+	// Rules define which answers of a service mean that a driver won or lost. They are nil for
+	// instances of this program.
 	Rules *target.Rules `json:"rules,omitempty"`
-	// Unreachable maps registered instances that do not answer to their errors. These instances get
-	// no load.
+	// Unreachable maps each registered instance that does not answer to its error. Such an instance
+	// gets no load.
 	Unreachable map[string]string `json:"unreachable,omitempty"`
 }
 
-// Cell is the result of one strategy under one fault. docs/results.md defines each count.
+// Cell is the result of one strategy under one fault. docs/results.md defines every figure.
 type Cell struct {
 	Strategy string           `json:"strategy"`
 	Fault    catalog.Fault    `json:"fault"`
@@ -111,17 +111,18 @@ type Cell struct {
 	// observed, or if there is no lock.
 	Exclusive         *string `json:"exclusive"`
 	ExpectedExclusive *string `json:"expected_exclusive"`
-	// Points has an entry for each step of a grab at which the fault was planned.
+	// Points has an entry for each step of a grab at which the program tried to inject the fault.
 	Points []Point `json:"points,omitempty"`
 	// Interrupted means that the run ended before this cell had finished.
 	Interrupted bool `json:"interrupted,omitempty"`
-	// Environment describes where the cell was measured. It is nil if the cell did not run, and in
-	// files from versions before 0.4.
+	// Environment describes where this cell was measured. It is nil if the cell did not run, and in
+	// files written before version 0.4.
 	Environment *Environment `json:"environment,omitempty"`
 
 	Guard  order.Guard `json:"guard"`   // empty for the user's service
 	OnLost grab.OnLost `json:"on_lost"` // empty for the user's service
-	// TTLMS and the following settings are nil for the user's service, because they are unknown.
+	// TTLMS and the settings after it are nil for the user's service, because the program does not
+	// know them.
 	TTLMS   *float64 `json:"ttl_ms"`
 	LeaseMS *float64 `json:"lease_ms"`
 	WorkMS  *float64 `json:"work_ms"`
@@ -138,12 +139,12 @@ type Cell struct {
 	DoubleGrabs         *int   `json:"double_grabs"`
 	LowerBound          bool   `json:"lower_bound,omitempty"` // DoubleGrabs may be too low, because some answers may hide a win
 	OrdersDoubleGrabbed *int   `json:"orders_double_grabbed"`
-	// RepeatedRows counts ledger rows that repeat the order and driver of an earlier row. It is
-	// only set for the user's service with a ledger.
+	// RepeatedRows counts ledger rows that repeat the order and driver of an earlier row. It is set
+	// only for a user's service that has a ledger.
 	RepeatedRows *int `json:"repeated_rows,omitempty"`
-	// CompensatedOrders counts orders that had too many winners until the service took rows back in
-	// time. LongestCompensationMS is an upper limit for how long that took. Both are nil if the
-	// service must not take rows back.
+	// CompensatedOrders counts the orders that had too many winners until the service took the extra
+	// wins back in time. LongestCompensationMS is an upper bound on how long that took. Both are nil
+	// if the service may not take wins back.
 	CompensatedOrders     *int     `json:"compensated_orders,omitempty"`
 	LongestCompensationMS *float64 `json:"longest_compensation_ms,omitempty"`
 	// SettleMS is how long it took until the ledger stopped changing. It is nil if one reading was
@@ -163,7 +164,8 @@ type Cell struct {
 	Latency     *load.Latency `json:"latency_ms"`      // counted from the time at which a request was due
 	LatencySent *load.Latency `json:"latency_sent_ms"` // counted from the time at which a request was sent
 	LoadHeld    *bool         `json:"load_held"`
-	// OverTime shows the load and the answers over time. Strikes shows when the fault was active.
+	// OverTime shows how the load and the answers changed over time. Strikes lists the periods in
+	// which the fault was active.
 	OverTime *load.OverTime `json:"over_time,omitempty"`
 	Strikes  []Window       `json:"strikes,omitempty"`
 
@@ -175,7 +177,7 @@ type Cell struct {
 	RedisCommandsPerRequest *float64 `json:"redis_commands_per_request"`
 	DBStatementsPerRequest  *float64 `json:"db_statements_per_request"`
 
-	// Checks contains the result for each property that the recorded events were checked for. It is
+	// Checks contains a result for each property that was checked against the recorded events. It is
 	// empty if there are no events.
 	Checks   []check.Verdict `json:"checks,omitempty"`
 	Timeline *check.Timeline `json:"story,omitempty"` // the timeline of one failed order; nil if none failed
@@ -186,11 +188,12 @@ type Cell struct {
 	Sale *Sale `json:"sale,omitempty"` // set only if orders have several units
 	Peak *Peak `json:"peak,omitempty"` // set only for the scenario peak
 	// Repetitions contains the figures of each run if the cell ran several times. The counts above
-	// are then totals, the other figures are medians, and the verdict is the worst one.
+	// are then totals, and the other figures are medians. The verdict is the worst one.
 	Repetitions []Repetition `json:"repetitions,omitempty"`
 }
 
-// AsExpected reports whether both verdicts match the claims. A verdict without a claim matches.
+// AsExpected reports whether both verdicts match the registry's predictions. A verdict without a
+// prediction counts as a match.
 func (c Cell) AsExpected() bool {
 	return (c.Expected == nil || c.Verdict == *c.Expected) &&
 		(c.ExpectedExclusive == nil || c.Exclusive != nil && *c.Exclusive == *c.ExpectedExclusive)
@@ -199,7 +202,7 @@ func (c Cell) AsExpected() bool {
 // Said describes both verdicts of the cell in words.
 func (c Cell) Said() string { return verdicts(c.Verdict, c.Exclusive) }
 
-// Claimed describes the claimed verdicts in words. It returns "nothing" if there are none.
+// Claimed describes the predicted verdicts in words. It returns "nothing" if there are none.
 func (c Cell) Claimed() string {
 	if c.Expected == nil {
 		return "nothing"
@@ -224,7 +227,7 @@ const (
 	No  = "no"
 )
 
-// Window is a span of time since the beginning of the load.
+// Window is a period, measured from the beginning of the load.
 type Window struct {
 	FromMS float64  `json:"from_ms"`
 	ToMS   *float64 `json:"to_ms"` // nil if the window was still open when the cell was judged
@@ -244,8 +247,8 @@ type Point struct {
 	FailureMode string          `json:"failure_mode"` // an id such as "F11"; empty if no order failed or no known mode fits
 }
 
-// Sale is the result of a cell whose orders have several units. Grabs then counts all units sold,
-// and DoubleGrabs counts those beyond the stock.
+// Sale is the result of a cell whose orders have several units. The cell's Grabs then counts all
+// units sold, and its DoubleGrabs counts those beyond the stock.
 type Sale struct {
 	Stock int `json:"stock"` // units per order
 	// Undersold counts the units that stayed unsold although a driver was refused after the last
@@ -257,8 +260,8 @@ type Sale struct {
 	// SoldOutMS is the time from the beginning of the load until the last unit was sold. It is nil
 	// if units were left or a fault was injected.
 	SoldOutMS *float64 `json:"sold_out_ms"`
-	// InOrder is the share of the units that went to the drivers who came first. 1 means that
-	// drivers were served in order of arrival.
+	// InOrder is the share of the units that went to the drivers who came first. 1 means that all
+	// drivers were served in the order of their arrival.
 	InOrder *float64 `json:"in_order"`
 	// OverTime shows when units were sold. It is nil if no unit was sold or a fault was injected.
 	OverTime *SoldOverTime `json:"over_time,omitempty"`

@@ -20,9 +20,9 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Execute runs every cell of cfg, and calls save after each. If ctx ends, it returns the results so
-// far and the cause. Any other error is a failure of the test program, because a failing backend is
-// only a finding.
+// Execute runs every cell of cfg, and calls save after each one. If ctx ends, it returns the results
+// so far and the cause. Any other error means that the test program itself has failed. A server that
+// fails is only a finding.
 func Execute(ctx context.Context, cfg Config, save func(*Run) error) (_ *Run, err error) {
 	r := newRunner(cfg, save)
 	defer func() { err = errors.Join(err, r.close()) }()
@@ -32,8 +32,8 @@ func Execute(ctx context.Context, cfg Config, save func(*Run) error) (_ *Run, er
 	return r.run, r.runAll(ctx)
 }
 
-// runner runs the cells of one run. Cells without a fault run one at a time, so that they do not
-// disturb the measurements of each other. After that, several workers share the cells with a fault.
+// runner runs the cells of one run. It first runs the cells without a fault one at a time, so that
+// they do not disturb each other's measurements. Then several workers share the cells with a fault.
 type runner struct {
 	cfg      Config
 	progress *progress
@@ -74,7 +74,7 @@ func newRunner(cfg Config, save func(*Run) error) *runner {
 	return r
 }
 
-// moreThanOne returns n, or 0 if n is 1, so that the JSON omits the default.
+// moreThanOne returns n, or 0 if n is 1, so that the JSON leaves out the default.
 func moreThanOne(n int) int {
 	if n > 1 {
 		return n
@@ -82,7 +82,7 @@ func moreThanOne(n int) int {
 	return 0
 }
 
-// open starts what the first cell needs, and then creates the result folder.
+// open starts the servers and instances for the first cell, and then creates the result folder.
 func (r *runner) open(ctx context.Context) error {
 	r.layOut(nil)
 	if err := r.openFirst(ctx); err != nil {
@@ -101,8 +101,8 @@ func (r *runner) open(ctx context.Context) error {
 	return err
 }
 
-// layOut lists the cells of the run, and adds the result of each cell that need not run. It runs
-// again when the strategies of the user's service become known.
+// layOut lists the cells of the run, and adds the result of each cell that cannot run. It is called
+// again once the strategies of the user's service are known.
 func (r *runner) layOut(at *fleet.Fleet) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -128,8 +128,8 @@ func (r *Run) finished(name CellName) *Cell {
 	return nil
 }
 
-// left returns the cells that still have to run, with or without a fault. A cell with repetitions
-// appears several times.
+// left returns the cells that still have to run, either those with a fault or those without. A cell
+// with repetitions appears several times.
 func (r *runner) left(faulty bool) []*cellSpec {
 	var left []*cellSpec
 	for _, s := range r.specs {
@@ -150,7 +150,7 @@ func (r *runner) isLeft(s *cellSpec) bool {
 	return s.Fault == catalog.NoFault && s.times() < r.cfg.Repeat
 }
 
-// openFirst opens the first worker, if any cell is left, and records its environment.
+// openFirst opens the first worker if any cell is left to run, and records the environment.
 func (r *runner) openFirst(ctx context.Context) error {
 	all := append(r.left(false), r.left(true)...)
 	if len(all) == 0 && r.cfg.runsOurs() {
@@ -173,15 +173,15 @@ func (r *runner) openFirst(ctx context.Context) error {
 	if err := r.describe(ctx, w); err != nil {
 		return err
 	}
-	// If the instances cannot run at all, the test program has failed. This is not a finding.
+	// Instances that cannot run at all are a failure of the test program, not a finding.
 	if err := w.fleet.Equip(ctx, r.cfg.setup()); err != nil {
 		return err
 	}
 	return r.cfg.subject().meet(ctx, r, w)
 }
 
-// describe records the environment of the run. It returns an error if a resumed run began in a
-// different environment.
+// describe records the environment of the run. It returns an error if a resumed run began in another
+// environment.
 func (r *runner) describe(ctx context.Context, w *worker) (err error) {
 	env := &r.run.Environment
 	if w.stack != nil {
@@ -207,7 +207,7 @@ func (r *runner) describe(ctx context.Context, w *worker) (err error) {
 	return nil
 }
 
-// worker returns the nth worker. It opens the worker if necessary, and replaces it if a fault has
+// worker returns the nth worker, and opens it if necessary. It replaces the worker if a fault has
 // changed its servers permanently.
 func (r *runner) worker(ctx context.Context, n int) (_ *worker, err error) {
 	if w := r.workers[n]; w != nil {
@@ -281,8 +281,8 @@ func (r *runner) runBare(ctx context.Context, strategies int) (err error) {
 	return err
 }
 
-// runWorker runs cells from the queue in the nth worker, until the worker can run none of the rest
-// or the time is used up.
+// runWorker runs cells from the queue in the nth worker. It returns when the worker can run none of
+// the remaining cells, or when the time is used up.
 func (r *runner) runWorker(ctx context.Context, n int, q *queue) error {
 	for s := q.take(r.serves(n)); s != nil && !r.cfg.isOver(); s = q.take(r.serves(n)) {
 		w, err := r.worker(ctx, n)

@@ -10,8 +10,8 @@ import (
 	"grablab/internal/order"
 )
 
-// readSale sets the figures of a cell whose orders have several units. Figures that cannot be
-// counted stay nil.
+// readSale sets the figures of a cell whose orders have several units. A figure that it cannot
+// determine stays nil.
 func (w *worker) readSale(ctx context.Context, c *Cell, a *accounting, first int64, ledger []order.Grab) {
 	rows, held := check.RowsByOrder(ledger), map[check.Pair]int{}
 	over := 0
@@ -48,7 +48,7 @@ func (w *worker) lostUpdates(ctx context.Context, first int64, count int, rows m
 	return &lost, nil
 }
 
-// sold sets the figures that come from the answers to clients.
+// sold sets the figures that come from the answers to the clients.
 func (s *Sale) sold(a *accounting, orders int) {
 	if a.soldOut == orders {
 		s.SoldOutMS = new(millis(a.soldOutBy.Sub(a.began)))
@@ -59,7 +59,8 @@ func (s *Sale) sold(a *accounting, orders int) {
 	s.OverTime = soldOverTime(a.sales)
 }
 
-// mostSoldSlices limits the number of time slices of a sale.
+// mostSoldSlices is the largest number of time slices in which the program counts the sales of an
+// order.
 const mostSoldSlices = 48
 
 func soldOverTime(sales []time.Duration) *SoldOverTime {
@@ -77,7 +78,7 @@ func soldOverTime(sales []time.Duration) *SoldOverTime {
 	return o
 }
 
-// merge adds one more repetition to the figures of the sale.
+// merge returns the figures of the sale after one more repetition.
 func (s *Sale) merge(next *Sale, repetitions []Repetition) *Sale {
 	if s == nil || next == nil {
 		return s

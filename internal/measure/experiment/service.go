@@ -20,7 +20,7 @@ import (
 	"grablab/internal/testbed/wire"
 )
 
-// serviceNeeds returns the servers that a service uses in addition to the database.
+// serviceNeeds returns the servers that the user's service uses in addition to the database.
 func (cfg Config) serviceNeeds() (needs lock.Backend) {
 	if cfg.Service.Uses("redis") || cfg.Service.Uses("sentinel") {
 		needs |= lock.Redis
@@ -54,8 +54,8 @@ func (w *worker) startService(ctx context.Context, port int) error {
 	return w.useTheirOrders(ctx, t)
 }
 
-// serviceTrail has additional information about the calls of the user's service. Proxies see only
-// the names of commands, so the purpose of each call is inferred.
+// serviceTrail adds what the program knows about the calls of the user's service. The proxies see
+// only the names of commands, so the program infers the purpose of each call.
 type serviceTrail struct {
 	parts   []tap.Phase    // the inferred phase of each call
 	renewal []control.Call // the calls made in the background, each listed once
@@ -63,7 +63,7 @@ type serviceTrail struct {
 	table   string         // the table that a grab writes to, such as a ledger
 }
 
-// ttlOfDryRuns returns how long locks live in the dry runs. A service that does not take the TTL from
+// ttlOfDryRuns returns the TTL of the locks in dry runs. A service that does not take the TTL from
 // the run keeps its own.
 func (cfg Config) ttlOfDryRuns() time.Duration {
 	if cfg.Service != nil && !cfg.Service.Uses("ttl_ms") {
@@ -72,8 +72,8 @@ func (cfg Config) ttlOfDryRuns() time.Duration {
 	return dryTTL
 }
 
-// recordService records the calls that a grab of the service makes. It stops another grab before
-// its work, to find out how the service renews the lock.
+// recordService records the calls that a grab of the service makes. It also stops another grab before
+// its work, to see how the service renews the lock.
 func (w *worker) recordService(ctx context.Context, s lock.Strategy) (t trail, err error) {
 	u := w.cfg.setup()
 	u.TTL, u.Work = w.cfg.ttlOfDryRuns(), injectionWork
@@ -109,8 +109,8 @@ func (w *worker) recordService(ctx context.Context, s lock.Strategy) (t trail, e
 	return t, err
 }
 
-// listTrail records grabs until two in a row make the same requests, or until it has made dryRuns
-// grabs.
+// listTrail records grabs until two in a row make the same requests. It returns an error after
+// dryRuns grabs.
 func (w *worker) listTrail(ctx context.Context, in *fleet.Instance, first int64) (t trail, err error) {
 	var before, last []control.Call
 	late := map[tap.Phase]bool{} // calls that may still be made after a grab was answered
@@ -184,7 +184,7 @@ func listed(ctx context.Context, in *fleet.Instance) ([]control.Call, error) {
 	return calls, err
 }
 
-// listedFor returns the requests so far, and separately those during the given time after that.
+// listedFor returns the requests so far, and separately those that arrive during the time long.
 func listedFor(ctx context.Context, in *fleet.Instance, long time.Duration) (before, meanwhile []control.Call, err error) {
 	if before, err = listed(ctx, in); err != nil {
 		return nil, nil, err
@@ -199,7 +199,8 @@ func listedFor(ctx context.Context, in *fleet.Instance, long time.Duration) (bef
 	return before, all[len(before):], nil
 }
 
-// listCalls returns the requests of one grab in order, including those after its answer.
+// listCalls returns the requests of one grab in order. It also waits for requests that come after the
+// answer.
 func (w *worker) listCalls(ctx context.Context, in *fleet.Instance, order int64, late map[tap.Phase]bool) ([]control.Call, error) {
 	defer func() { _ = removeAll(context.WithoutCancel(ctx), in) }()
 	done, err := w.dryGrabOf(ctx, in, order, nil)
@@ -216,9 +217,9 @@ func (w *worker) listCalls(ctx context.Context, in *fleet.Instance, order int64,
 	return calls, err
 }
 
-// holdInWork stops a grab before its work, and records the requests that arrive during that time,
-// because a background task must have sent them. It also returns the TTLs of the locks, which are
-// the Redis keys that exist only during the grab.
+// holdInWork stops a grab before its work, and records the requests that arrive meanwhile. A
+// background task must have sent these requests. It also returns the remaining TTLs of the locks,
+// which are the Redis keys that exist only during the grab.
 func (w *worker) holdInWork(ctx context.Context, in *fleet.Instance, order int64, t *trail, lease time.Duration) (locks map[string]lockTTL, err error) {
 	defer func() { _ = removeAll(context.WithoutCancel(ctx), in) }()
 	began := time.Now()
@@ -264,8 +265,8 @@ func (w *worker) listRenewals(ctx context.Context, in *fleet.Instance, lease tim
 	return calls, keys, err
 }
 
-// checkLease returns an error if a lock has a longer TTL than the lease that the user specified.
-// Other drivers would then arrive too early to get the lock of a paused driver.
+// checkLease returns an error if a lock lives longer than the lease that the user specified. Other
+// drivers would then ask for the lock of a paused driver before it has expired.
 func checkLease(locks map[string]lockTTL, lease time.Duration) error {
 	for _, key := range slices.Sorted(maps.Keys(locks)) {
 		found := locks[key]
@@ -281,7 +282,7 @@ func checkLease(locks map[string]lockTTL, lease time.Duration) error {
 	return nil
 }
 
-// listWithoutGrab returns the requests that an instance makes while it serves no grab.
+// listWithoutGrab returns the requests that an instance makes while it has no grab to serve.
 func (w *worker) listWithoutGrab(ctx context.Context, in *fleet.Instance, order int64, lease time.Duration) ([]control.Call, error) {
 	defer func() { _ = removeAll(context.WithoutCancel(ctx), in) }()
 	if !wait.For(ctx, quietFor) { // until the end of the last grab
@@ -298,15 +299,15 @@ func (w *worker) listWithoutGrab(ctx context.Context, in *fleet.Instance, order 
 // another grab, or to none.
 func isShared(c control.Call) bool { return !strings.Contains(string(c.Phase), "*") }
 
-// withoutOthers removes calls from renewals that the instance also makes without the grab, such as
-// those of a poller.
+// withoutOthers returns the calls that the instance makes only during a grab. It leaves out calls
+// that the instance also makes otherwise, such as those of a poller.
 func withoutOthers(renewals, others []control.Call) []control.Call {
 	return slices.DeleteFunc(renewals, func(c control.Call) bool {
 		return isShared(c) && slices.ContainsFunc(others, func(o control.Call) bool { return o.Phase == c.Phase && o.Target == c.Target })
 	})
 }
 
-// statements returns the SQL statements of a call, each as a verb and a table.
+// statements returns the SQL statements of a call, each reduced to its verb and its table.
 func statements(c control.Call) []string {
 	if c.Target != tap.DB {
 		return nil
@@ -342,12 +343,12 @@ func isWrite(statement string) bool {
 	return statement == wire.DoBlock || slices.Contains(writeVerbs, verb)
 }
 
-// writes reports whether the name of a call shows that it writes to the database.
+// writes reports whether the name of a call shows that the call writes to the database.
 func writes(c control.Call) bool {
 	return c.Target == tap.DB && slices.ContainsFunc(statements(c), isWrite)
 }
 
-// difference names a call that only one of two grabs made.
+// difference names a call that only one of the two grabs made.
 func difference(a, b []control.Call) string {
 	only := func(a, b []control.Call) string {
 		for _, c := range a {
@@ -373,8 +374,7 @@ func (w *worker) checkReadable(t trail) error {
 	return nil
 }
 
-// unreadable explains that a cell cannot be trusted because the proxies could not decode every
-// call.
+// unreadable is the reason for an unknown verdict if the proxies could not decode every call.
 const unreadable = "the proxies could not read all calls of the service"
 
 // trailOf infers the purpose of each call from its position. For example, calls to the lock servers
@@ -434,8 +434,8 @@ func trailOf(calls []control.Call) trail {
 	return all
 }
 
-// holdsLedger reports whether an open transaction has written to the ledger after a call. before
-// tells whether one had written before the call.
+// holdsLedger reports whether, after call c, an open transaction has written to the ledger. before
+// says whether that was already so before the call.
 func (t *serviceTrail) holdsLedger(c control.Call, before bool) bool {
 	for _, s := range statements(c) {
 		verb, table, _ := strings.Cut(s, " ")
@@ -449,8 +449,8 @@ func (t *serviceTrail) holdsLedger(c control.Call, before bool) bool {
 	return before
 }
 
-// points returns the points at which a fault can be injected: before and after each call of a grab,
-// and at each background call.
+// points returns the places at which a fault can be injected: before and after each call of a grab,
+// and at each call in the background.
 func (t *serviceTrail) points(calls []control.Call) []fault.Point {
 	var all []fault.Point
 	holdsLedger := false

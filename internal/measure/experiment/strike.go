@@ -16,8 +16,8 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// strike injects a fault once into a group of orders. Its methods are the steps before and after
-// the injection.
+// strike injects a fault once, into the grabs of several orders. Its methods are the steps before and
+// after the injection.
 type strike struct {
 	in       *injection
 	contests []*contest
@@ -31,8 +31,8 @@ const (
 
 type step = func(*strike, context.Context) error
 
-// courses lists the steps after the injection of a fault. The steps depend on when the fault ends
-// and when the affected drivers continue.
+// courses lists the steps that follow the injection of a fault. They depend on when the fault ends
+// and on when the affected drivers may continue.
 var courses = map[fault.Course][]step{
 	fault.AfterHeal:  {(*strike).sendContenders, (*strike).awaitContenders, (*strike).heal, (*strike).releaseAffected, (*strike).releaseContenders},
 	fault.BeforeHeal: {(*strike).sendContenders, (*strike).awaitContenders, (*strike).releaseAffected, (*strike).releaseContenders, (*strike).awaitReleases, (*strike).heal},
@@ -43,8 +43,8 @@ var courses = map[fault.Course][]step{
 	fault.HungUp:     {(*strike).hangUp, (*strike).releaseAffected, (*strike).sendContenders},
 }
 
-// run injects the fault as soon as the affected drivers have reached their points, and always heals
-// it.
+// run injects the fault once the affected drivers have reached the chosen steps of their grabs. It
+// heals the fault even after an error.
 func (s *strike) run(ctx context.Context, of fault.Strike) (err error) {
 	defer func() { err = errors.Join(err, s.heal(ctx)) }()
 	steps := []step{applying(of.Before), (*strike).setHolds, (*strike).sendAffected, (*strike).openWindow, applying(of.Do)}
@@ -58,8 +58,7 @@ func (s *strike) run(ctx context.Context, of fault.Strike) (err error) {
 	return nil
 }
 
-// withoutFault lets all drivers grab without a fault, as soon as both instances reach their
-// servers.
+// withoutFault lets all drivers try to grab without a fault, once both instances reach their servers.
 func (s *strike) withoutFault(ctx context.Context) error {
 	if err := s.awaitAble(ctx, s.in.struck, s.in.other); err != nil {
 		return err
@@ -70,7 +69,8 @@ func (s *strike) withoutFault(ctx context.Context) error {
 	return s.awaitAnswers(ctx)
 }
 
-// openWindow records that the fault is active from now on, unless it missed every driver.
+// openWindow records that the fault is active from now on. It does nothing if the fault missed every
+// driver.
 func (s *strike) openWindow(context.Context) error {
 	if slices.ContainsFunc(s.contests, func(c *contest) bool { return c.struck }) {
 		s.in.windows = append(s.in.windows, window{from: time.Now()})
@@ -115,8 +115,8 @@ func (s *strike) heal(context.Context) error {
 	return heals.All()
 }
 
-// sendAffected starts the affected drivers and their companions. It returns when each affected driver
-// has reached its point or got its answer.
+// sendAffected sends the grabs of the affected drivers, and of any drivers that must hold the lock
+// before them. It returns once each affected driver has reached the chosen step or got its answer.
 func (s *strike) sendAffected(ctx context.Context) error {
 	for _, c := range s.contests {
 		if c.holder != nil {
@@ -150,8 +150,8 @@ func (s *strike) sendAffected(ctx context.Context) error {
 	return err
 }
 
-// hasPassed reports whether the affected driver can no longer reach its point. It waits a moment
-// first, because some calls come shortly after the answer.
+// hasPassed reports whether the affected driver can no longer reach the chosen step. It waits a
+// moment first, because some calls come shortly after the answer.
 func (s *strike) hasPassed(c *contest) bool {
 	if s.isAnswered(c.affected) && c.answeredAt.IsZero() {
 		c.answeredAt = time.Now()
@@ -159,8 +159,8 @@ func (s *strike) hasPassed(c *contest) bool {
 	return !c.answeredAt.IsZero() && time.Since(c.answeredAt) > simultaneous
 }
 
-// arriveFor returns how long the affected drivers may take to reach their points. If the test
-// depends on the lease of the first one, this time is short.
+// arriveFor returns how long the affected drivers may take to reach the chosen steps. The time is
+// short if the test must end before their leases do.
 func (s *strike) arriveFor() time.Duration {
 	lease := s.in.w.lease(s.in.cell)
 	if s.in.fault.ContendFor < 1 {
@@ -169,8 +169,8 @@ func (s *strike) arriveFor() time.Duration {
 	return arrivalTimeout + lease
 }
 
-// leadToPoint brings an affected driver one step closer to its point. Some points need a second
-// driver, who has the lock before the affected driver or gets it afterwards.
+// leadToPoint brings an affected driver closer to the step at which the fault is injected. Some steps
+// need a second driver, which has the lock before the affected driver or gets it afterwards.
 func (s *strike) leadToPoint(ctx context.Context, c *contest, m heldCalls, sent map[*contest]bool) error {
 	if c.point.Role == fault.HandingOver {
 		return s.leadToRelease(ctx, c, m, sent)
@@ -204,8 +204,8 @@ func (s *strike) isWaiting(c *contest, m heldCalls) bool {
 	return len(m.struck[holdName(callsHold, c)]) >= s.in.trail.queued && c.hasQueued()
 }
 
-// leadToRelease lets the next holder wait for the lock. It then refuses the affected driver's claim,
-// so that this driver releases the lock.
+// leadToRelease lets a second driver wait for the lock. Then it refuses the write of the affected
+// driver, which makes that driver release the lock.
 func (s *strike) leadToRelease(ctx context.Context, c *contest, m heldCalls, sent map[*contest]bool) error {
 	switch {
 	case c.holderReleased || len(m.struck[holdName(workHold, c)]) == 0:
@@ -225,13 +225,13 @@ func (s *strike) leadToRelease(ctx context.Context, c *contest, m heldCalls, sen
 	return nil
 }
 
-// awaitAble waits until the instances can grab again, but not forever. If one cannot, the following
-// answers will show it.
+// awaitAble waits until the instances can grab again, but only for a limited time. If an instance
+// stays unable to grab, the answers that follow show it.
 func (s *strike) awaitAble(ctx context.Context, all ...*fleet.Instance) error {
 	return s.in.w.cfg.subject().awaitAble(ctx, s.in.spare, all)
 }
 
-// serviceArrives limits how long a service may take to reconnect after a fault.
+// serviceArrives is how long a service may take to reconnect after a fault.
 const serviceArrives = 10 * time.Second
 
 // releaseAffected lets the affected drivers continue.
@@ -253,8 +253,8 @@ func (s *strike) releaseAffected(ctx context.Context) error {
 	return nil
 }
 
-// leaveAffected records that the affected drivers hang, so that the cell does not wait for their
-// answers.
+// leaveAffected records that the grabs of the affected drivers hang, so that the test does not wait
+// for their answers.
 func (s *strike) leaveAffected(context.Context) error {
 	s.in.workload.hung += len(s.contests)
 	for _, c := range s.contests {
@@ -263,8 +263,8 @@ func (s *strike) leaveAffected(context.Context) error {
 	return nil
 }
 
-// awaitReleases waits until every affected driver has sent its release or got its answer. It waits
-// at most one lease, because a driver without a connection cannot release.
+// awaitReleases waits until every affected driver has sent its release or got its answer. It waits at
+// most one lease, because a driver without a connection can never release its lock.
 func (s *strike) awaitReleases(ctx context.Context) error {
 	return until(ctx, s.in.w.lease(s.in.cell), func() (bool, error) {
 		m, err := s.heldCalls(ctx)
@@ -280,8 +280,8 @@ func (s *strike) awaitOthers(ctx context.Context) error {
 	return s.awaitThose(ctx, (*contest).others)
 }
 
-// awaitThose waits until the selected drivers have got their answers, except those that hang
-// forever.
+// awaitThose waits until the drivers that those selects have got their answers. It does not wait for
+// drivers that hang permanently.
 func (s *strike) awaitThose(ctx context.Context, those func(*contest) []load.Request) error {
 	return until(ctx, s.in.w.cfg.Load.Timeout, func() (bool, error) {
 		return s.every(func(c *contest) bool {
@@ -311,7 +311,7 @@ func (s *strike) hangUp(ctx context.Context) error {
 	return err
 }
 
-// every reports whether holds is true for every order.
+// every reports whether holds returns true for every order.
 func (s *strike) every(holds func(*contest) bool) bool {
 	return !slices.ContainsFunc(s.contests, func(c *contest) bool { return !holds(c) })
 }
@@ -331,9 +331,9 @@ func (s *strike) isAnswered(r load.Request) bool {
 	return ok
 }
 
-// claimed reads the ledger and returns a function that reports whether a driver has a row. If the
-// ledger cannot be read, the function returns false. claimed also records who has won each order so
-// far.
+// claimed reads the ledger. It returns a function that reports whether a driver has a row in it. If
+// the ledger cannot be read, that function returns false. claimed also records who has won each order
+// so far.
 func (s *strike) claimed(ctx context.Context) func(load.Request) bool {
 	asked := time.Now()
 	var rows []order.Grab
@@ -362,7 +362,8 @@ func (s *strike) claimed(ctx context.Context) func(load.Request) bool {
 	return has
 }
 
-// until polls until the condition is true or the time is over, which is not an error.
+// until checks the condition repeatedly until it is true or the time is over. Running out of time is
+// not an error.
 func until(ctx context.Context, within time.Duration, condition func() (bool, error)) error {
 	_, err := wait.Until(ctx, pollInterval, within, condition)
 	return err

@@ -15,28 +15,28 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// subject is what a run tests: our own instances, a service that the run starts, or targets that
-// are already running. Its methods are the steps that differ between these.
+// subject is what a run tests: instances of this program, a service that the run starts, or instances
+// that are already running. Its methods are the steps that differ between these three.
 type subject interface {
 	// open starts the instances of the nth worker and their servers, or connects to running ones.
 	open(ctx context.Context, w *worker, n int) error
 	// needs returns the servers that the instances use with any strategy.
 	needs() lock.Backend
-	// strategies returns the strategies to test. at is nil until the instances are known.
+	// strategies returns the strategies to test. at is nil until the run knows the instances.
 	strategies(at *fleet.Fleet) []lock.Strategy
-	// meet finds out whether the instances are usable, before the first cell runs.
+	// meet finds out whether the instances are usable. It is called before the first cell runs.
 	meet(ctx context.Context, r *runner, w *worker) error
 	// bareEndpoint returns the path of an endpoint that does no work, or "" if there is none.
 	bareEndpoint(at *fleet.Fleet) string
 
 	// excuse explains why a fault cannot hit the instances. It returns "" if it can.
 	excuse(f fault.Fault) string
-	// ttlUnder returns the TTL of locks under a fault, if the user has not chosen one.
+	// ttlUnder returns the TTL of locks in a test of fault f, unless the user has chosen one.
 	ttlUnder(f fault.Fault) time.Duration
-	// strike injects the fault and measures the cell.
+	// strike injects the fault and measures the outcome.
 	strike(ctx context.Context, in *injection) (measured, error)
-	// awaitAble waits until the instances can grab again, but not forever. It tries this with the
-	// order spare.
+	// awaitAble waits until the instances can grab again, but only for a limited time. To find out,
+	// it grabs the order spare.
 	awaitAble(ctx context.Context, spare int64, instances []*fleet.Instance) error
 }
 
@@ -58,7 +58,7 @@ func (cfg Config) runsOurs() bool {
 	return ours
 }
 
-// ourInstances are instances of this program. The run can stop each of their calls.
+// ourInstances are instances of this program. The run can stop each of their remote calls.
 type ourInstances struct{ cfg Config }
 
 func (o ourInstances) open(ctx context.Context, w *worker, n int) (err error) {
@@ -99,8 +99,8 @@ func (o ourInstances) awaitAble(ctx context.Context, _ int64, instances []*fleet
 	})
 }
 
-// reachesAll reports whether an instance reaches all of its servers. The readiness endpoint cannot
-// tell, because a majority of the Redlock nodes is enough for it.
+// reachesAll reports whether an instance reaches all of its servers. The readiness endpoint does not
+// show this, because it is satisfied by a majority of the Redlock nodes.
 func reachesAll(ctx context.Context, in *fleet.Instance) bool {
 	var ready grab.Readiness
 	err := in.Call(ctx, http.MethodGet, "/readyz", nil, &ready)
@@ -112,8 +112,8 @@ func reachesAll(ctx context.Context, in *fleet.Instance) bool {
 	return err == nil
 }
 
-// foreignSubject is the common part of startedService and runningTargets. The run sees their
-// answers, and also their ledger if they have one.
+// foreignSubject is the common part of startedService and runningTargets. The run sees only the
+// answers of such instances, and their ledger if they have one.
 type foreignSubject struct{ cfg Config }
 
 func (f foreignSubject) meet(ctx context.Context, r *runner, w *worker) error {
@@ -202,8 +202,8 @@ func (t runningTargets) excuse(of fault.Fault) string {
 
 func (t runningTargets) ttlUnder(fault.Fault) time.Duration { return t.cfg.TTL }
 
-// strike hits the second instance. The first one must stay alive, because it opens orders and may
-// return the ledger.
+// strike injects the fault into the second instance. The first one must stay alive, because it opens
+// orders and may return the ledger.
 func (t runningTargets) strike(ctx context.Context, in *injection) (m measured, err error) {
 	in.struck, in.other = in.other, in.struck
 	if err := in.chooseMoments(ctx); err != nil {

@@ -44,8 +44,8 @@ func (w *worker) attach(ctx context.Context) (err error) {
 	return w.useTheirOrders(ctx, t)
 }
 
-// useTheirOrders chooses how to open orders of the user's service. If necessary, it connects to the
-// database of the service.
+// useTheirOrders decides how to open orders of the user's service. If necessary, it connects to the
+// database of that service.
 func (w *worker) useTheirOrders(ctx context.Context, t target.Target) (err error) {
 	if t.Database.DSN != "" {
 		if w.theirs, err = ledger.Open(ctx, t.Database.DSN, t.Database.Query, w.fleet.Shape); err != nil {
@@ -60,9 +60,9 @@ func (w *worker) useTheirOrders(ctx context.Context, t target.Target) (err error
 	return nil
 }
 
-// theirStrategies returns the strategies to test on the user's service: the ones that the user
-// named, or all available ones. A service that cannot switch has one strategy. All strategies need
-// the same servers.
+// theirStrategies returns the strategies to test on the user's service: those that the user named, or
+// all available ones. A service that cannot switch has only one. needs are the servers that every
+// strategy uses.
 func (cfg Config) theirStrategies(at *fleet.Fleet, needs lock.Backend) []lock.Strategy {
 	names := cfg.Target.Strategies
 	known := false
@@ -99,7 +99,7 @@ func (cfg Config) theirStrategies(at *fleet.Fleet, needs lock.Backend) []lock.St
 	return strategies
 }
 
-// wanted returns the verdict that the user expects for a cell, or nil.
+// wanted returns the verdict that the user expects for a strategy under a fault, or nil.
 func (cfg Config) wanted(strategy string, f catalog.Fault) *catalog.Verdict {
 	for _, e := range cfg.Expect {
 		if e.Strategy == strategy && e.Fault == f {
@@ -109,8 +109,8 @@ func (cfg Config) wanted(strategy string, f catalog.Fault) *catalog.Verdict {
 	return nil
 }
 
-// checkExpectations returns an error if the user expects a verdict for a strategy that the targets
-// lack.
+// checkExpectations returns an error if the user expects a verdict for a strategy that the service
+// does not have.
 func (cfg Config) checkExpectations(at *fleet.Fleet) error {
 	known := []string{Foreign}
 	if !at.Foreign {
@@ -125,8 +125,8 @@ func (cfg Config) checkExpectations(at *fleet.Fleet) error {
 	return nil
 }
 
-// theirOrders opens orders of the user's service and reads its ledger, through calls to the service
-// or in its database.
+// theirOrders opens orders of the user's service and reads its ledger. It does so through calls to
+// the service or directly in its database.
 type theirOrders struct {
 	*fleet.Fleet
 	target target.Target
@@ -158,7 +158,7 @@ func (o theirOrders) Ledger(ctx context.Context, first int64, count int) ([]orde
 }
 
 // lookFirst finds out whether the user's service has a ledger. It returns an error if new orders
-// already have rows, because these would count as grabs of this run.
+// already have rows, because these rows would count as grabs of this run.
 func (w *worker) lookFirst(ctx context.Context, first int64, count int) error {
 	if w.fleet.Ours {
 		return nil
@@ -178,8 +178,7 @@ func (w *worker) lookFirst(ctx context.Context, first int64, count int) error {
 	return err
 }
 
-// warmUp sends the same load to other orders until the warm-up time is over. It ignores the
-// answers.
+// warmUp sends the same load to other orders until the warm-up time is over, and ignores the answers.
 func (w *worker) warmUp(ctx context.Context, size Load) error {
 	if w.cfg.Warmup == 0 {
 		return nil
@@ -203,8 +202,8 @@ func (w *worker) warmUp(ctx context.Context, size Load) error {
 	return nil
 }
 
-// notOpen returns a message if no driver could grab the first order of the user's service, or else
-// "".
+// notOpen returns a message if no driver could grab the first order of the user's service, and
+// otherwise "".
 func (w *worker) notOpen(a *accounting) string {
 	if w.fleet.Ours {
 		return ""
@@ -306,7 +305,8 @@ func repeatedRows(n int, rows []order.Grab) string {
 		check.Plural(n, "row repeats", "rows repeat"), most.Order, has[most], most.Driver)
 }
 
-// whyNothingShown explains why this cell could not reveal a broken lock. It returns "" if it could.
+// whyNothingShown explains why this test could not have revealed a broken lock. It returns "" if it
+// could have.
 func (w *worker) whyNothingShown(c *Cell, a *accounting, rows []order.Grab) string {
 	has := map[int64]bool{}
 	for _, g := range rows {
@@ -330,8 +330,8 @@ func (w *worker) whyNothingShown(c *Cell, a *accounting, rows []order.Grab) stri
 	return a.tooSlow(c)
 }
 
-// askAgain repeats the grab of a winner. If the service confirms old wins, the wins may come from
-// an earlier run.
+// askAgain sends the grab of a winner a second time. If the service confirms the win again, the
+// counted wins may come from an earlier run.
 func (w *worker) askAgain(ctx context.Context, a *accounting) string {
 	if w.ledger || w.cfg.Target.FirstOrder == 0 || w.cfg.Target.Open != nil || len(a.told) == 0 {
 		return ""
@@ -358,11 +358,11 @@ func (a *accounting) answersSeen() string {
 	return strings.Join(words, ", ")
 }
 
-// hiccup is a delay that a busy machine may cause.
+// hiccup is the longest delay that the program attributes to a busy machine.
 const hiccup = 100 * time.Millisecond
 
-// tooSlow explains why the targets were too slow to show a race, or returns "". They were too slow
-// if half of the load had no answer when the last request was due.
+// tooSlow explains why the targets were too slow to show a race. It returns "" if they were fast
+// enough: half of the requests must have an answer by the time the last one is due.
 func (a *accounting) tooSlow(c *Cell) string {
 	if c.OfferedRPS == nil || c.Latency == nil {
 		return ""

@@ -21,28 +21,30 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// trail lists the remote calls of a grab without a fault, for each role of a driver.
+// trail lists the remote calls that a grab makes without a fault. It has one list for each role of a
+// driver, such as waiting for the lock.
 type trail struct {
 	calls map[fault.Role][]control.Call
 	// queued is how many calls a driver makes before it waits for a notification that the lock is
 	// free. It is 0 if drivers poll or do not wait.
 	queued int
-	// renews means that the lease is renewed in the background.
+	// renews means that a background task renews the lease.
 	renews  bool
 	service *serviceTrail  // only for the user's service; nil for our own instances
 	work    control.Point  // the point in a grab where the work begins
 	claim   *control.Point // the point before the first write; nil if unknown
 	release *control.Point // the point before the first call that releases the lock; nil if unknown
-	// shares means that one renewal may serve several orders, so stopping it delays all of them.
+	// shares means that one renewal may serve several orders, so stopping that renewal delays all of
+	// them.
 	shares bool
 }
 
-// ourTrail returns the trail of our own instances, which report the purpose of each call.
+// ourTrail returns the trail of an instance of this program, which reports the purpose of each call.
 func ourTrail(calls map[fault.Role][]control.Call) trail {
 	return trail{calls: calls, work: fault.AfterRead, claim: &beforeClaim, release: &beforeRelease}
 }
 
-// trails caches the trail of each strategy. It is safe for concurrent use.
+// trails caches the recorded calls of each strategy. It is safe for concurrent use.
 type trails struct {
 	mu sync.Mutex
 	by map[string]*recording // recordings by strategy name
@@ -56,7 +58,7 @@ type recording struct {
 
 func newTrails() *trails { return &trails{by: map[string]*recording{}} }
 
-// get returns the trail of a strategy, and records it on first use.
+// get returns the calls of a strategy. On first use, it calls record to find them.
 func (t *trails) get(strategy string, record func() (trail, error)) (trail, error) {
 	r := t.of(strategy)
 	r.Lock()
@@ -79,8 +81,8 @@ func (t *trails) of(strategy string) *recording {
 	return t.by[strategy]
 }
 
-// Trails returns the remote calls that each strategy makes without a fault, by strategy and role of
-// the driver. It starts its own servers to record them.
+// Trails returns the remote calls that each strategy makes without a fault, by strategy and by role
+// of the driver. To record them, it starts its own servers.
 func Trails(ctx context.Context, cfg Config) (_ map[string]map[fault.Role][]control.Call, err error) {
 	for _, s := range cfg.Strategies {
 		cfg.Stack.Needs |= s.Needs
@@ -101,19 +103,20 @@ func Trails(ctx context.Context, cfg Config) (_ map[string]map[fault.Role][]cont
 	return calls, nil
 }
 
-// Settings of a dry run, which grabs a few orders without a fault to record the calls.
+// These settings are for dry runs. A dry run grabs a few orders without a fault to record the remote
+// calls.
 const (
 	dryTTL    = 3 * time.Second
 	dryRuns   = 6 // the most attempts to get the same calls twice in a row
 	dryOrders = 2 + 5*dryRuns
 	dryStep   = 10 * time.Second // how long to wait for each expected event
-	// If a driver makes no call for this long, it must be waiting for a notification. Drivers that
+	// quietFor is the silence after which a driver must be waiting for a notification. Drivers that
 	// poll pause for at most half of this time.
 	quietFor = 300 * time.Millisecond
 	askFor   = 4 * quietFor // a driver that is still making calls after this time is polling
 )
 
-// dryRun records the calls of one strategy, with orders that nothing else uses.
+// dryRun records the remote calls of one strategy. It uses its own orders.
 type dryRun struct {
 	w             *worker
 	struck, other *fleet.Instance
@@ -121,8 +124,8 @@ type dryRun struct {
 	next          int64 // order
 }
 
-// record finds out which calls a strategy makes if a driver grabs alone, waits for the lock, or
-// hands the lock over.
+// record finds out which remote calls a strategy makes if a driver grabs without competition, waits
+// for the lock, or hands the lock over.
 func (w *worker) record(ctx context.Context, s lock.Strategy) (t trail, err error) {
 	u := w.cfg.setup()
 	u.Control, u.TTL, u.Wait, u.Work = true, dryTTL, 2*dryTTL, injectionWork
@@ -150,8 +153,8 @@ func (w *worker) record(ctx context.Context, s lock.Strategy) (t trail, err erro
 	return t, errors.Join(err, w.fleet.ReadEvents(func(history.Event) {})) // discard the events, because no figure may include a dry run
 }
 
-// aim keeps the locks of all dry runs on one master of a Redis Cluster. Each master rejects a
-// script at its first use, which would be recorded as another call.
+// aim keeps the locks of all dry runs on one master of a Redis Cluster. Each master rejects a script
+// that it sees for the first time, and the dry run would record the repeated call.
 func (d *dryRun) aim(ctx context.Context, strategy string) error {
 	if d.w.stack.Topology == nil {
 		return nil
@@ -163,8 +166,8 @@ func (d *dryRun) aim(ctx context.Context, strategy string) error {
 	return d.w.stack.Topology.Aim(ctx, keys)
 }
 
-// repeat repeats the dry run until it records the same calls twice in a row. The first run often
-// differs, because connections and subscriptions are new.
+// repeat repeats the dry run until it records the same calls twice in a row. The first recording
+// often differs, because connections and subscriptions are still new.
 func (d *dryRun) repeat(ctx context.Context) (trail, error) {
 	var last trail
 	for i := range dryRuns {
@@ -183,15 +186,16 @@ func (d *dryRun) repeat(ctx context.Context) (trail, error) {
 	return last, fmt.Errorf("%d of them, and no two in a row make the same calls", dryRuns)
 }
 
-// renewOnce removes all background renewals but the first, because their number depends on timing.
+// renewOnce keeps only the first background renewal, because the number of renewals depends on
+// timing.
 func (t trail) renewOnce() {
 	for role, calls := range t.calls {
 		t.calls[role] = slices.DeleteFunc(calls, func(c control.Call) bool { return t.renews && c.Phase == tap.Renew && c.N > 1 })
 	}
 }
 
-// equals reports whether both trails contain the same calls in any order. Parallel calls to several
-// nodes have no fixed order.
+// equals reports whether both trails contain the same calls, in any order. Parallel calls to several
+// servers have no fixed order.
 func (t trail) equals(o trail) bool {
 	return maps.EqualFunc(t.calls, o.calls, func(a, b []control.Call) bool { return slices.Equal(sortedCalls(a), sortedCalls(b)) }) &&
 		t.queued == o.queued && t.renews == o.renews && t.shares == o.shares
@@ -203,7 +207,7 @@ func sortedCalls(calls []control.Call) []control.Call {
 	})
 }
 
-// warmUp makes both instances create what they create only once, such as sessions.
+// warmUp makes both instances create everything that they create only once, such as sessions.
 func (d *dryRun) warmUp(ctx context.Context) error {
 	for _, in := range []*fleet.Instance{d.struck, d.other} {
 		g := d.grab(d.order(), in, 1)
@@ -217,8 +221,9 @@ func (d *dryRun) warmUp(ctx context.Context) error {
 	return nil
 }
 
-// alone records a driver without competition. It stops the grab after the read until the lease is
-// renewed. It also stops a grab of a second order, because one renewal may serve both.
+// alone records a driver without competition. It stops the grab after it has read the order, until
+// the lease is renewed. It also stops a grab of a second order, because one renewal may serve both
+// orders.
 func (d *dryRun) alone(ctx context.Context, t *trail) error {
 	g, another := d.grab(d.order(), d.struck, 1), d.grab(d.order(), d.struck, 1)
 	for _, g := range []*dryGrab{g, another} {
@@ -242,7 +247,7 @@ func (d *dryRun) alone(ctx context.Context, t *trail) error {
 	return err
 }
 
-// Points at which one grab stops while another is recorded.
+// These are the points at which one grab is stopped while another grab is recorded.
 var (
 	beforeRead    = control.Point{Phase: tap.Read, N: 1}
 	beforeClaim   = control.Point{Phase: tap.Claim, N: 1}
@@ -250,7 +255,7 @@ var (
 	secondTry     = control.Point{Phase: tap.Acquire, N: 2}
 )
 
-// waiting records a driver that arrives while another one has the lock. Then it lets the holder's
+// waiting records a driver that arrives while another one holds the lock. Then it makes the holder's
 // read fail, so that the holder releases the lock.
 func (d *dryRun) waiting(ctx context.Context, t *trail) error {
 	holder, waiter := d.pair()
@@ -286,8 +291,8 @@ func (d *dryRun) waiting(ctx context.Context, t *trail) error {
 	return err
 }
 
-// handingOver records how a driver releases its lock while another one waits for it. It refuses the
-// driver's claim first.
+// handingOver records how a driver releases its lock while another driver waits for it. To cause the
+// release, it refuses the first driver's write.
 func (d *dryRun) handingOver(ctx context.Context, t *trail) error {
 	if len(t.calls[fault.Waiting]) == 0 {
 		return nil
@@ -322,8 +327,8 @@ func (d *dryRun) order() int64 {
 	return d.next - 1
 }
 
-// pair returns two grabs of the same order: a holder at the other instance, and a waiting driver at
-// this one.
+// pair returns two grabs of the same order. The holder grabs at the other instance, and the waiting
+// driver grabs at this one.
 func (d *dryRun) pair() (holder, waiter *dryGrab) {
 	id := d.order()
 	return d.grab(id, d.other, 1), d.grab(id, d.struck, 2)
@@ -362,7 +367,7 @@ func (g *dryGrab) start(ctx context.Context) error {
 	}
 	go func() {
 		defer close(g.ended)
-		// Ignore the outcome, because only the calls matter here.
+		// Ignore the outcome, because a dry run needs only the calls.
 		_ = g.in.Call(ctx, http.MethodPost, fmt.Sprintf("/orders/%d/grab", g.order), map[string]int64{"driver_id": g.driver}, nil)
 	}()
 	return nil
@@ -402,7 +407,7 @@ func (g *dryGrab) awaitCalls(ctx context.Context, n int) error {
 	return err
 }
 
-// awaitQuiet waits until the grab makes no more calls, and returns their number. It returns 0 if
+// awaitQuiet waits until the grab makes no further calls, and returns how many it has made. n is 0 if
 // the calls do not stop. waits is false if the grab has ended.
 func (g *dryGrab) awaitQuiet(ctx context.Context) (n int, waits bool, err error) {
 	since, last, ended := time.Now(), 0, false
@@ -420,7 +425,7 @@ func (g *dryGrab) awaitQuiet(ctx context.Context) (n int, waits bool, err error)
 	return last, !ended, err
 }
 
-// fail refuses the call at which the grab has stopped, and waits for the end of the grab.
+// fail makes the stopped call of the grab return an error, and waits until the grab has ended.
 func (g *dryGrab) fail(ctx context.Context) error {
 	held, err := g.in.Held(ctx, g.heldAt, 1, 0)
 	if err != nil {
@@ -452,8 +457,8 @@ func (g *dryGrab) await(ctx context.Context) error {
 	return err
 }
 
-// points returns every point at which a fault can be injected, in the order in which drivers reach
-// them.
+// points returns every place at which a fault can be injected, in the order in which drivers reach
+// these places.
 func (t trail) points() []fault.Point {
 	if t.service != nil {
 		return t.service.points(t.calls[fault.Alone])
@@ -479,8 +484,8 @@ func (t trail) points() []fault.Point {
 	return all
 }
 
-// callsAt returns how many parallel calls a grab makes at a point. For example, there is one for
-// each node of a quorum.
+// callsAt returns how many parallel calls a grab makes at a point. A lock on a quorum, for example,
+// makes one call for each node.
 func (t trail) callsAt(p fault.Point) (n int) {
 	for _, c := range t.calls[p.Role] {
 		if c.Phase == p.Phase && c.N == p.N {

@@ -11,8 +11,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// worker runs cells one after another. It has its own servers and instances, so it does not affect
-// other workers.
+// worker runs cells one after another. It has its own servers and instances, so that workers do not
+// affect each other.
 type worker struct {
 	cfg      Config
 	progress *workerProgress
@@ -24,10 +24,10 @@ type worker struct {
 	store  *order.SQL // nil if the database is not ours
 	orders orders
 	theirs *ledger.DB // the ledger of the user's service; nil if unknown
-	// ledger means that the cell's orders have a ledger.
+	// ledger means that the orders of the current cell have a ledger.
 	ledger bool
 
-	// repetition counts the runs of the current cell, from 1.
+	// repetition is the number of the current run of the cell, counted from 1.
 	repetition int
 	// dirty means that a fault has changed the servers permanently, so the next cell needs new
 	// ones.
@@ -45,7 +45,7 @@ func (cfg Config) setup() fleet.Setup {
 	return fleet.Setup{Work: cfg.Work, TTL: cfg.TTL, Wait: cfg.Wait, Timeout: cfg.Timeout}
 }
 
-// openWorker starts the servers of the nth worker. The caller must close the worker, even after an
+// openWorker starts the servers of the nth worker. The caller must close the worker even after an
 // error.
 func openWorker(ctx context.Context, cfg Config, n int, p *progress, j *journal) (*worker, error) {
 	w := &worker{cfg: cfg, progress: &workerProgress{progress: p}, journal: j, trails: newTrails()}
@@ -70,8 +70,8 @@ func (w *worker) openStore(ctx context.Context, dsn string) (err error) {
 	return w.store.Migrate(ctx)
 }
 
-// close stops everything that the worker started. Instances stop first, so that they can release
-// their locks.
+// close stops everything that the worker started. It stops the instances first, so that they can
+// release their locks.
 func (w *worker) close() error {
 	var errs []error
 	if w.fleet != nil {
@@ -97,7 +97,7 @@ func (w *worker) ended() []string {
 	return w.stack.Ended()
 }
 
-// run runs one cell in the way that its fault and scenario require.
+// run runs one cell, in the way that its fault and its scenario require.
 func (w *worker) run(ctx context.Context, s *cellSpec) Cell {
 	switch {
 	case s.Fault != catalog.NoFault:
