@@ -16,8 +16,8 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// newClient returns an instance's Redis client for one server. All schedules share this client,
-// because none of its goroutines waits.
+// newClient returns a Redis client that connects an instance to one server. All schedules share this
+// client, because none of its goroutines waits.
 func newClient(inst *instance, n *redisServer) (*redis.Client, error) {
 	client := redis.NewClient(&redis.Options{
 		Addr: "127.0.0.1:6379", // a literal address needs no DNS lookup
@@ -62,7 +62,8 @@ func warm(client *redis.Client) error {
 	return errors.Join(errs...)
 }
 
-// gateOf returns a hook that stops each call of a client until a step lets it continue.
+// gateOf returns a hook for a Redis client. The hook stops each call of the client until the schedule
+// lets it continue.
 func gateOf(inst *instance, n *redisServer) redis.Hook {
 	return tap.Commands(func(ctx context.Context, cmds []redis.Cmder, send func(context.Context) error) error {
 		w := inst.world
@@ -74,7 +75,7 @@ func gateOf(inst *instance, n *redisServer) redis.Hook {
 }
 
 // refuses reports whether the server would answer a command with NOSCRIPT. Such a command is not a
-// step, because the client sends the script right after it.
+// step of the schedule, because the client sends the script right after it.
 func (n *redisServer) refuses(cmd redis.Cmder) bool {
 	if cmd.Name() != "evalsha" {
 		return false
@@ -92,7 +93,7 @@ func (n *redisServer) call(cmds []redis.Cmder) *call {
 	return c
 }
 
-// sentBy returns the arguments of a command as they are sent.
+// sentBy returns the arguments of a command as the client sends them.
 func sentBy(cmd redis.Cmder) []any {
 	args := slices.Clone(cmd.Args())
 	for i, arg := range args {
@@ -111,7 +112,7 @@ func sentBy(cmd redis.Cmder) []any {
 	return args
 }
 
-// textOf describes commands and their replies for display in a replay.
+// textOf returns commands and their replies as text, for a reader of the schedule.
 func textOf(cmds []redis.Cmder) string {
 	var b strings.Builder
 	for i, cmd := range cmds {
@@ -125,7 +126,7 @@ func textOf(cmds []redis.Cmder) string {
 	return b.String()
 }
 
-// writeRequest writes a command as text. It replaces each script by the beginning of its SHA-1.
+// writeRequest writes a command as text. It replaces each script by the first digits of its SHA-1.
 func writeRequest(b *strings.Builder, args []any) {
 	name := strings.ToUpper(fmt.Sprint(args[0]))
 	rest := args[1:]

@@ -20,7 +20,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Setting contains the parameters that all schedules of a search share.
+// Setting contains the parameters of a search. They are the same in all of its schedules.
 type Setting struct {
 	Strategy lock.Strategy
 	Guard    order.Guard // how the database checks a claim
@@ -33,7 +33,7 @@ type Setting struct {
 	Stock    int // the units of the order; 0 means 1
 }
 
-// Schedule returns a schedule that has these parameters but no steps.
+// Schedule returns a schedule with these parameters and without steps.
 func (set Setting) Schedule() schedule.Schedule {
 	return schedule.Schedule{
 		Strategy: set.Strategy.Name, Guard: string(set.Guard), OnLost: string(set.OnLost), Actors: set.Actors,
@@ -42,21 +42,21 @@ func (set Setting) Schedule() schedule.Schedule {
 	}
 }
 
-// locks reports whether the strategy excludes other drivers at all.
+// locks reports whether the strategy uses a lock that keeps other drivers out.
 func (set Setting) locks() bool { return set.Strategy.Excludes != catalog.NoExclusion }
 
-// units returns the number of units that the order has.
+// units returns how many drivers may win the order.
 func (set Setting) units() int { return max(set.Stock, 1) }
 
-// Bubble runs a function in a bubble of testing/synctest. It returns when all goroutines of the
-// bubble have ended.
+// Bubble runs f in a bubble of testing/synctest. It returns when all goroutines of the bubble have
+// ended.
 type Bubble func(f func())
 
 // Cluster contains the simulated servers and instances. It runs one schedule at a time.
 type Cluster struct {
 	Setting
-	// TokenIsDriver means that a lease has the driver's id as its token. Such a lock cannot
-	// distinguish two attempts of the same driver.
+	// TokenIsDriver means that the lock stores the driver's id as the token of a lease. Such a lock
+	// cannot tell two attempts of the same driver apart.
 	TokenIsDriver bool
 
 	bubble    Bubble
@@ -65,19 +65,21 @@ type Cluster struct {
 	instances []*instance // the instance with number n is at index n-1
 	prober    *instance   // makes the fresh grabs after all other instances have ended
 
-	// learn sets the following fields, because they depend on the strategy.
+	// The method learn sets the following fields, because they depend on the strategy.
 	renews       bool     // the lock renews its lease in the background
 	notifiesLoss bool     // a holder is notified when its lease is lost
 	showsToken   bool     // the server stores the token of a lease
 	residue      []string // the keys that a released lease leaves behind
 	counters     []counter
 
-	// alsoCommutes is a wrong rule that only tests set, to prove that they would notice it.
+	// alsoCommutes is an additional, wrong rule for leaving out schedules. Only tests set it, to show
+	// that they would notice a wrong rule.
 	alsoCommutes func(last, next *call) bool
 }
 
-// counter is a number that stays on a server after a release, such as the last fencing token. It
-// begins just below a power of ten, which exposes strategies that compare numbers as text.
+// counter is a number that a lock leaves on its server after a release, such as the last fencing
+// token. Each schedule starts it just below a power of ten, which exposes strategies that compare
+// numbers as text.
 type counter struct {
 	server *redisServer
 	key    string
@@ -85,7 +87,7 @@ type counter struct {
 	last   string
 }
 
-// instance is one simulated process that serves grabs.
+// instance is one simulated process of the service, which serves grabs.
 type instance struct {
 	number    int
 	redis     redis.UniversalClient
@@ -94,7 +96,7 @@ type instance struct {
 	etcd      *clientv3.Client
 	clients   []io.Closer // all clients, to be closed at the end
 
-	// The following fields belong to the current schedule.
+	// The following fields are reset for each schedule.
 	world     *world       // nil between two schedules
 	processes atomic.Int64 // the number of processes started so far, in all executions
 	stopped   atomic.Bool  // the process is paused, with all its actors and its connections
@@ -107,10 +109,10 @@ type instance struct {
 	cut       map[string]bool // the networks that it is cut off from: [schedule.DB] or [schedule.Locks]
 }
 
-// Instances is how many instances the actors use.
+// Instances is the number of instances among which the actors are distributed.
 const Instances = 2
 
-// nodeNames returns the names of the lock servers that the strategy needs.
+// nodeNames returns a name for each lock server that the strategy needs.
 func (set Setting) nodeNames() []string {
 	var names []string
 	if set.Strategy.Needs&lock.Redis != 0 {
@@ -130,8 +132,8 @@ func (set Setting) nodeNames() []string {
 	return names
 }
 
-// New creates the servers and instances that a strategy needs. It then takes leases to learn how
-// the strategy behaves.
+// New creates the servers and instances that a strategy needs. It takes the lock a few times to learn
+// how the strategy behaves.
 func New(bubble Bubble, set Setting) (*Cluster, error) {
 	c := &Cluster{Setting: set, bubble: bubble}
 	err := c.build()
@@ -192,11 +194,11 @@ func (inst *instance) connect(nodes []*node) error {
 	return nil
 }
 
-// withinSecond moves an instance's clock away from a whole second, so that timestamps in seconds
-// need rounding.
+// withinSecond is a fraction of a second by which an instance's clock is set ahead. Timestamps in
+// whole seconds must then be rounded.
 const withinSecond = 500 * time.Millisecond
 
-// env returns the clients, the database and the clock for a strategy on one instance. Tokens and
+// env returns what a strategy may use on one instance: clients, the database and a clock. Tokens and
 // random numbers are the same in every run.
 func (w *world) env(inst *instance) lock.Env {
 	return lock.Env{
@@ -220,7 +222,7 @@ func (c *Cluster) Close() {
 	}
 }
 
-// execute runs f in a new bubble, after it has reset all servers.
+// execute resets all servers and then runs f in a new bubble.
 func (c *Cluster) execute(f func(*execution) error) (err error) {
 	c.bubble(func() {
 		x, problem := newExecution(c)
@@ -234,7 +236,7 @@ func (c *Cluster) execute(f func(*execution) error) (err error) {
 	return err
 }
 
-// learn takes two leases, one after the other, to find out how the strategy behaves.
+// learn takes the lock twice, once after the other, to find out how the strategy behaves.
 func (x *execution) learn() error {
 	x.gate.ungated = true
 	env := x.world.env(x.cluster.prober)
@@ -292,7 +294,7 @@ func (k counter) begin() {
 	}
 }
 
-// counters returns the counters that are stored on a server.
+// counters returns the counters that locks have left on a server.
 func (n *redisServer) counters() (all []counter) {
 	for _, key := range n.redis.Keys() {
 		if n.redis.Type(key) != "string" {
@@ -306,7 +308,7 @@ func (n *redisServer) counters() (all []counter) {
 	return all
 }
 
-// learn uses a token and a driver that occur nowhere else.
+// The method learn uses a token and a driver id that occur nowhere else.
 const (
 	soleToken  = "sole"
 	soleDriver = 904_190_419
@@ -314,7 +316,7 @@ const (
 
 var errNotTaken = errors.New("does not take a lock that is free")
 
-// holdAlone takes the lock for a driver, calls hold, and releases the lock.
+// holdAlone takes the lock for a driver without competition, calls hold, and releases the lock.
 func (x *execution) holdAlone(l lock.Locker, driver int64, hold func(lock.Lease)) (err error) {
 	ctx := context.Background()
 	var lease lock.Lease

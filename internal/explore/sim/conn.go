@@ -15,11 +15,12 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 )
 
-// conn is a client's connection to a simulated Redis. Write runs the commands, so that Read finds
-// the replies.
+// conn is a client's connection to a simulated Redis server. Write runs the commands at once, so that
+// Read finds the replies.
 //
-// A SUBSCRIBE runs after Write has returned, because it may wait. Write must not wait: go-redis
-// holds a mutex during it, and a synctest bubble is never idle while a goroutine waits for a mutex.
+// A SUBSCRIBE runs only after Write has returned, because it may have to wait. Write itself must not
+// wait, because go-redis holds a mutex during the call. A synctest bubble is never idle while a
+// goroutine waits for a mutex.
 type conn struct {
 	node  *redisServer
 	owner *instance
@@ -89,7 +90,8 @@ func (c *conn) command(args []string) {
 	c.node.dispatch(c.peer, args, c.multi)
 }
 
-// subscribe runs the queued commands, or closes the connection if the server is down.
+// subscribe runs the queued SUBSCRIBE commands. If the server is down, it closes the connection
+// instead.
 func (c *conn) subscribe() {
 	c.mu.Lock()
 	queue := c.queue
@@ -131,7 +133,7 @@ func (c *conn) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// awaitLocked waits for output. It unlocks mu while it waits.
+// awaitLocked waits until the server has written to the connection. It unlocks mu meanwhile.
 func (c *conn) awaitLocked() error {
 	output := make(chan struct{})
 	c.output = output
@@ -158,7 +160,7 @@ func (c *conn) notifyLocked() {
 	}
 }
 
-// sink is the writer through which the server sends output to a conn.
+// sink is the io.Writer through which the server writes to a conn.
 type sink conn
 
 func (s *sink) Write(b []byte) (int, error) {
@@ -211,7 +213,7 @@ func (c *conn) SetReadDeadline(t time.Time) error {
 func (c *conn) LocalAddr() net.Addr  { return &net.UnixAddr{} }
 func (c *conn) RemoteAddr() net.Addr { return &net.UnixAddr{} }
 
-// readCommand returns the first command in b and the remaining bytes. args is nil if the command is
+// readCommand returns the first command in b and the bytes after it. args is nil if the command is
 // incomplete.
 func readCommand(b []byte) (args []string, rest []byte, err error) {
 	n, b, err := readCount(b, '*')
@@ -230,7 +232,7 @@ func readCommand(b []byte) (args []string, rest []byte, err error) {
 	return args, b, nil
 }
 
-// readCount reads a line that consists of mark and a number. It returns -1 if the line is
+// readCount reads a line that consists of the byte mark and a number. It returns -1 if the line is
 // incomplete.
 func readCount(b []byte, mark byte) (int, []byte, error) {
 	for i := range b {

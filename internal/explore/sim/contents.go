@@ -7,7 +7,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
-// appendContents appends a line for each key, with its value and its expiry.
+// appendContents appends one line for each key of a Redis server, with its value and its expiry.
 func appendContents(b []byte, m *miniredis.Miniredis, now time.Time) []byte {
 	for _, key := range m.Keys() {
 		b = append(b, key...)
@@ -22,7 +22,8 @@ func appendContents(b []byte, m *miniredis.Miniredis, now time.Time) []byte {
 	return b
 }
 
-// appendValue appends the value of a key, or its type or the error if the value cannot be read.
+// appendValue appends the value of a key. If the value cannot be read as text, it appends its type or
+// the error.
 func appendValue(b []byte, m *miniredis.Miniredis, key string) []byte {
 	var value string
 	var values []string
@@ -58,8 +59,8 @@ func appendValue(b []byte, m *miniredis.Miniredis, key string) []byte {
 	return b
 }
 
-// leaseOf finds the string or hash with this value, and its remaining TTL. A TTL of 0 means that
-// the key never expires.
+// leaseOf finds the string or hash with this value, and returns its remaining TTL. A TTL of 0 means
+// that the key never expires.
 func (n *redisServer) leaseOf(value string) (ttl time.Duration, ok bool) {
 	if value == "" {
 		return 0, false

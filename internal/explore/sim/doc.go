@@ -1,7 +1,8 @@
-// Package sim runs a lock strategy step by step in a simulated world.
+// Package sim runs a lock strategy step by step against simulated servers.
 //
-// The strategies and their clients are real, but time and the servers are simulated. Every remote
-// call waits until a step lets it continue, so the steps decide the order of all calls.
+// The strategies and their clients are real, but the time and the servers are simulated. Every remote
+// call stops until the schedule lets it continue. Therefore the schedule decides the order of all
+// calls.
 //
 // Start reading with New, Cluster.Execute and execution.run.
 package sim

@@ -11,8 +11,8 @@ import (
 	"grablab/internal/tap"
 )
 
-// enabledSteps collects the steps that could come next. The caller of its methods must hold
-// gate.mu.
+// enabledSteps collects the steps with which the schedule could continue. Callers of its methods must
+// hold gate.mu.
 type enabledSteps struct {
 	x           *execution
 	limits      *Limits
@@ -21,8 +21,8 @@ type enabledSteps struct {
 	commuted    bool // a call was left out because it commutes with the last step
 }
 
-// transitions returns the steps that could come next. If commuted is true, it left out steps that
-// lead to the same states as other schedules.
+// transitions returns the steps with which the schedule could continue. commuted reports whether it
+// left out steps because other schedules lead to the same states.
 func (x *execution) transitions(l *Limits, used search.Cost) (transitions []search.Transition, commuted bool) {
 	m := &enabledSteps{x: x, limits: l, left: l.Bounds.Minus(used)}
 	x.gate.mu.Lock()
@@ -46,7 +46,7 @@ func (m *enabledSteps) add(c search.Cost, s schedule.Step) {
 	}
 }
 
-// fault adds a step if faults of this kind are enabled.
+// fault adds a step if the search may inject faults of this kind.
 func (m *enabledSteps) fault(kind catalog.Fault, s schedule.Step) {
 	if slices.Contains(m.limits.Faults, kind) {
 		m.add(search.Faulty, s)
@@ -59,7 +59,7 @@ func (c *call) canGo() bool {
 	return !a.dead && !a.paused() && (!a.hung || c.phase == tap.Renew) && !a.inst.cut[c.network()] && !c.unsent()
 }
 
-// network returns the network that the call uses, which leads to the database or to the lock
+// network returns the network that the call uses: the one to the database, or the one to the lock
 // servers.
 func (c *call) network() string {
 	if c.target == schedule.DB {
@@ -68,16 +68,16 @@ func (c *call) network() string {
 	return schedule.Locks
 }
 
-// enabledLocked reports whether a waiting call of the actor could continue.
+// enabledLocked reports whether the actor has a waiting call that could continue.
 func (g *gate) enabledLocked(a *actor) bool {
 	return slices.ContainsFunc(g.waiting, func(c *call) bool { return c.actor == a && c.canGo() })
 }
 
-// anyEnabledLocked reports whether a waiting call of any actor could continue.
+// anyEnabledLocked reports whether any actor has a waiting call that could continue.
 func (g *gate) anyEnabledLocked() bool { return slices.ContainsFunc(g.world.actors, g.enabledLocked) }
 
-// switchCostLocked returns the cost of switching to an actor. The switch is a preemption if the
-// previous actor could have continued.
+// switchCostLocked returns what it costs the search to switch to another actor. The switch is a
+// preemption if the previous actor could have continued.
 func (x *execution) switchCostLocked(a *actor) search.Cost {
 	if a != x.current && x.gate.enabledLocked(x.current) {
 		return search.Preempted
@@ -101,8 +101,8 @@ func (m *enabledSteps) calls() {
 	}
 }
 
-// begins adds the start of the next grab. Actors start in a fixed order, because only their names
-// differ.
+// begins adds the start of the next grab. Actors start in a fixed order, because they differ only in
+// their names.
 func (m *enabledSteps) begins() {
 	for _, a := range m.x.world.actors {
 		if !a.begun && !a.paused() {
@@ -137,7 +137,7 @@ func (m *enabledSteps) resumes() {
 	}
 }
 
-// time adds the steps that let time pass. They cost nothing if no call can continue, and otherwise
+// time adds the steps that let time pass. They cost nothing if no call can continue. Otherwise, they
 // count as preemptions or faults.
 func (m *enabledSteps) time() {
 	if m.x.world.elapsed()-m.x.progressAt > horizon*m.x.cluster.TTL+m.x.cluster.Wait+m.x.cluster.Work {
@@ -174,11 +174,11 @@ func (m *enabledSteps) time() {
 	}
 }
 
-// shortDelay delays a reply that still arrives in time. It exposes clients that count their lease
-// from the reply instead of the request.
+// shortDelay is the delay of a reply that still arrives in time. It exposes clients that count their
+// lease from the reply instead of from the request.
 const shortDelay = 10 * time.Millisecond
 
-// cutsLast is the longest duration of a network partition, in TTLs.
+// cutsLast is the longest duration of a network partition, as a multiple of the TTL.
 const cutsLast = 2
 
 // sleepersLocked reports whether any actor may be waiting for a timer, such as its next renewal.
@@ -210,7 +210,7 @@ func (m *enabledSteps) heals() {
 	}
 }
 
-// failures adds the faults that could have an effect in the current state.
+// failures adds the faults that could change something in the current state.
 func (m *enabledSteps) failures() {
 	if m.left.Faults == 0 {
 		return
@@ -276,8 +276,8 @@ func (m *enabledSteps) actorFailures(a *actor) {
 	}
 }
 
-// networkFailures adds partitions of an instance from the database and from the lock servers. They
-// have no effect unless the instance holds a lock or has a waiting call.
+// networkFailures adds network partitions between an instance and the database or the lock servers.
+// They matter only if the instance holds a lock or has a waiting call.
 func (m *enabledSteps) networkFailures(inst *instance) {
 	waits := func(fits func(*call) bool) bool {
 		return slices.ContainsFunc(m.x.gate.waiting, func(c *call) bool { return c.actor.inst == inst && c.canGo() && fits(c) })

@@ -20,8 +20,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// etcdServer simulates a single etcd server. It rejects requests that no lock uses. Unlike a real
-// server, it ends each lease exactly at its TTL.
+// etcdServer simulates a single etcd server. It rejects kinds of requests that no lock sends. Unlike
+// a real server, it ends each lease exactly at its TTL.
 type etcdServer struct {
 	*node
 
@@ -39,7 +39,8 @@ type etcdLease struct {
 	*expiry
 }
 
-// shortestEtcdLease is the shortest TTL that etcd grants if its election timeout is 500 ms.
+// shortestEtcdLease is the shortest TTL that an etcd server grants with an election timeout of 500
+// ms.
 const shortestEtcdLease = 1 // in seconds
 
 func newEtcdServer(name string) *etcdServer {
@@ -51,7 +52,7 @@ func newEtcdServer(name string) *etcdServer {
 func (s *etcdServer) close()      {}
 func (s *etcdServer) disconnect() {}
 
-// timePassed sends the watch events that occurred while the server was down.
+// timePassed sends the clients the watch events that occurred while the server was down.
 func (s *etcdServer) timePassed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,7 +148,7 @@ func (s *etcdServer) endLocked(l *etcdLease) {
 	})
 }
 
-// commitLocked makes all changes of a function in the same revision.
+// commitLocked calls change, and gives all of its changes the same revision.
 func (s *etcdServer) commitLocked(change func(revision int64)) {
 	before := len(s.history)
 	change(s.revision + 1)
@@ -197,7 +198,7 @@ func (s *etcdServer) txnLocked(r *pb.TxnRequest) (*pb.TxnResponse, error) {
 	return done, nil
 }
 
-// refusedLocked returns an error if the server cannot execute an operation.
+// refusedLocked returns an error if the server cannot execute this operation.
 func (s *etcdServer) refusedLocked(op *pb.RequestOp) error {
 	switch r := op.Request.(type) {
 	case *pb.RequestOp_RequestPut:
@@ -238,8 +239,8 @@ func (s *etcdServer) applyLocked(op *pb.RequestOp, revision int64) *pb.ResponseO
 	}
 }
 
-// holdsLocked reports whether the condition of a transaction is true. A missing key counts as
-// version 0 with an empty value.
+// holdsLocked reports whether a condition of a transaction is true. A missing key has version 0 and
+// an empty value.
 func (s *etcdServer) holdsLocked(c *pb.Compare) bool {
 	kv, ok := s.keys[string(c.Key)]
 	if !ok {
@@ -324,11 +325,11 @@ func compareBy(target pb.RangeRequest_SortTarget, a, b *mvccpb.KeyValue) int {
 	}
 }
 
-// within reports whether n is between least and most. If most is 0, there is no upper limit.
+// within reports whether n is at least least and at most most. If most is 0, there is no upper limit.
 func within(n, least, most int64) bool { return n >= least && (most == 0 || n <= most) }
 
-// inRange reports whether a key is in the range [from, end). An empty end means only the key from,
-// and "\x00" means no upper limit.
+// inRange reports whether a key is in the range from the key from up to, but not including, end. If
+// end is empty, only from itself is in the range. If end is "\x00", there is no upper limit.
 func inRange(key string, from, end []byte) bool {
 	switch {
 	case len(end) == 0:
@@ -365,8 +366,8 @@ func (s *etcdServer) contents() string {
 	return b.String()
 }
 
-// state adds to the fingerprint what the contents do not show, such as watches and leases without
-// keys.
+// state adds to the fingerprint of the server what its keys do not show, such as watches and leases
+// without keys.
 func (s *etcdServer) state(f search.Fingerprint) search.Fingerprint {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -383,7 +384,8 @@ func (s *etcdServer) state(f search.Fingerprint) search.Fingerprint {
 	return f.Number(int64(watches))
 }
 
-// leaseOf finds the lease of the key with this value, if that key is first in its queue.
+// leaseOf finds the key with this value and returns the remaining TTL of its lease. ok is true only
+// if the key is first in its queue.
 func (s *etcdServer) leaseOf(value string) (ttl time.Duration, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

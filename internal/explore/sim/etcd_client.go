@@ -19,14 +19,13 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// errEtcdLost is the gRPC error for a broken connection, after which the etcd client repeats some
-// calls.
+// errEtcdLost is the gRPC error for a broken connection. The etcd client repeats some calls after it.
 var errEtcdLost = status.Error(codes.Unavailable, errLost.Error())
 
-// client returns the real etcd client for one instance. An interceptor answers its calls without a
-// connection.
+// client returns the real etcd client for one instance. An interceptor answers its calls, so it needs
+// no connection.
 //
-// It has its own watcher, because a goroutine of the original one would keep the bubble from
+// It has a watcher of our own, because a goroutine of the original one would keep the bubble from
 // becoming idle.
 func (s *etcdServer) client(inst *instance) (*clientv3.Client, error) {
 	client, err := clientv3.New(clientv3.Config{
@@ -52,7 +51,7 @@ func (s *etcdServer) client(inst *instance) (*clientv3.Client, error) {
 	return client, nil
 }
 
-// ask makes a request wait until a step lets it continue, and then sends it.
+// ask stops a request until the schedule lets it continue, and then sends it.
 func (s *etcdServer) ask(ctx context.Context, inst *instance, request, reply any) error {
 	var refused error
 	send := func(ctx context.Context) error {
@@ -81,7 +80,7 @@ func (s *etcdServer) ask(ctx context.Context, inst *instance, request, reply any
 	}, send))
 }
 
-// asStatus converts a context error into the status error that gRPC would return.
+// asStatus converts a context error into the gRPC status error that a real client would return.
 func asStatus(err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return status.FromContextError(err).Err()
@@ -89,7 +88,7 @@ func asStatus(err error) error {
 	return err
 }
 
-// arrive executes a request although its caller has stopped waiting.
+// arrive executes a request whose caller has already stopped waiting.
 func (s *etcdServer) arrive(c *call) { _, _ = s.answer(c.request) }
 
 // etcdKeepAlive is a stream of keep-alive requests, which are answered one at a time.
@@ -111,7 +110,8 @@ func (k *etcdKeepAlive) CloseSend() error             { return nil }
 func (k *etcdKeepAlive) Header() (metadata.MD, error) { return nil, nil }
 func (k *etcdKeepAlive) Trailer() metadata.MD         { return nil }
 
-// etcdWatcher is the watcher of one instance. A new watch waits until a step lets it continue.
+// etcdWatcher implements the watches of one instance. A new watch stops until the schedule lets it
+// continue.
 type etcdWatcher struct {
 	server *etcdServer
 	inst   *instance
@@ -125,7 +125,7 @@ type etcdWatch struct {
 	responses chan clientv3.WatchResponse
 }
 
-// mostResponses is more than the number of responses that any watch leaves unread.
+// mostResponses is the size of a watch's channel. No watch ever leaves so many responses unread.
 const mostResponses = 64
 
 // Watch waits until the server has registered the watch. It closes the channel when ctx ends.
@@ -183,7 +183,7 @@ func (s *etcdServer) unwatch(w *etcdWatch) {
 	s.watches = slices.DeleteFunc(s.watches, func(other *etcdWatch) bool { return other == w })
 }
 
-// tellLocked sends a watch the events that it has not received. It panics if the client has too
+// tellLocked sends a watch the events that it has not received yet. It panics if the client has too
 // many unread events.
 func (s *etcdServer) tellLocked(w *etcdWatch) {
 	if s.down.Load() {
@@ -207,8 +207,8 @@ func (s *etcdServer) tellLocked(w *etcdWatch) {
 	}
 }
 
-// subscribes makes a new watch wait until a step lets it continue. withdraw removes a watch that
-// still waits.
+// subscribes stops a new watch until the schedule lets it continue. withdraw removes a watch that is
+// still stopped.
 func (g *gate) subscribes(ctx context.Context, inst *instance, n *node, key string, stands func()) (withdraw func()) {
 	c := &call{
 		ctx: ctx, phase: phaseOf(ctx), target: n.name, node: n, deliver: stands, awaits: true,
@@ -232,7 +232,7 @@ func (g *gate) subscribes(ctx context.Context, inst *instance, n *node, key stri
 	}
 }
 
-// etcdWords returns the words of a request. Each key and each value is a separate word.
+// etcdWords returns the words of a request. Each key and each value is one word.
 func etcdWords(request any) []any {
 	switch r := request.(type) {
 	case *pb.LeaseGrantRequest:
@@ -260,7 +260,7 @@ func etcdWords(request any) []any {
 	}
 }
 
-// textOfEtcd describes a request and its answer for display in a replay.
+// textOfEtcd returns a request and its answer as text, for a reader of the schedule.
 func textOfEtcd(words []any, reply any, refused error) string {
 	text := strings.TrimSuffix(fmt.Sprintln(words...), "\n") + ": "
 	if refused != nil {

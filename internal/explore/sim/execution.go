@@ -18,19 +18,18 @@ import (
 	"grablab/internal/tap"
 )
 
-// Limits restrict the steps that an execution offers to the search.
+// Limits restrict the steps from which the search may choose.
 type Limits struct {
 	Bounds     search.Cost
 	Faults     []catalog.Fault // the kinds of faults that may be injected
 	Properties []string        // the properties to check
 	Reduce     bool            // leave out steps that only reorder independent calls
-	// Visited reports whether the search already knows a state, so that the execution can end. If
-	// nil, all states are new.
+	// Visited reports whether the search already knows a state. If it does, the execution ends. If
+	// Visited is nil, every state counts as new.
 	Visited func(search.Fingerprint, search.Cost, int) bool
 }
 
-// Execute executes the steps of a task, and then steps of its own choice until every actor has
-// ended.
+// Execute runs the steps of a task. It then chooses further steps itself until every actor has ended.
 func (c *Cluster) Execute(l *Limits, task search.Task) (t *search.Trace, err error) {
 	err = c.execute(func(x *execution) error {
 		t = x.run(l, task)
@@ -39,7 +38,7 @@ func (c *Cluster) Execute(l *Limits, task search.Task) (t *search.Trace, err err
 	return t, err
 }
 
-// Retrace executes a task again. Before each step, it passes the trace so far to a function.
+// Retrace runs a task again. Before each step, it passes the steps so far to the function before.
 func (c *Cluster) Retrace(l *Limits, task search.Task, before func(*search.Trace)) error {
 	return c.execute(func(x *execution) error {
 		x.before = before
@@ -48,8 +47,8 @@ func (c *Cluster) Retrace(l *Limits, task search.Task, before func(*search.Trace
 	})
 }
 
-// Begun returns the steps of the running schedule, or nil if there is none or the gate is locked.
-// Any goroutine may call it.
+// Begun returns the steps of the schedule that is running. It returns nil if there is none or the
+// gate is locked. Any goroutine may call it.
 func (c *Cluster) Begun() []schedule.Step {
 	x := c.present.Load()
 	if x == nil || !x.gate.mu.TryLock() {
@@ -59,8 +58,8 @@ func (c *Cluster) Begun() []schedule.Step {
 	return slices.Clone(x.begun)
 }
 
-// execution runs one schedule. After each step, the oracle checks the properties. All goroutines
-// are blocked at that time, so it can read their state.
+// execution runs one schedule. After each step, the oracle checks the properties. All goroutines are
+// blocked then, so the oracle can read their state.
 type execution struct {
 	cluster *Cluster
 	world   *world
@@ -74,8 +73,8 @@ type execution struct {
 	stillLate bool          // a reply was late when the last short delay passed
 	cutAt     time.Duration // when an instance was last cut off from a network
 
-	// progressAt is the time of the last step other than renewals and waiting. Renewals are not
-	// progress, because a hung holder can renew its lease forever.
+	// progressAt is the time of the last step that was neither a renewal nor waiting. Renewals do not
+	// count as progress, because a hung holder can renew its lease forever.
 	progressAt time.Duration
 
 	begun   []schedule.Step                  // the steps so far, including the current one
@@ -86,7 +85,7 @@ type execution struct {
 // theOrder is the id of the order that all actors grab.
 const theOrder = 1
 
-// An actor is one grab by one driver.
+// An actor is one attempt by one driver to grab the order.
 type actor struct {
 	name     string
 	index    int
@@ -99,7 +98,7 @@ type actor struct {
 
 	begun, done, dead, hung, cancelled bool
 
-	// The following fields record the progress of the actor's grab and the state of its lease.
+	// The following fields record how far the actor's grab has come, and the state of its lease.
 	granted     bool          // its acquire has succeeded
 	releasing   bool          // its release has begun
 	released    bool          // its release has succeeded
@@ -126,19 +125,19 @@ type actor struct {
 	lostTo         catalog.Facts            // why a server lost its lease for another reason, such as an eviction
 }
 
-// callName is the key under which calls of an actor are counted.
+// callName is the map key under which an actor's calls are counted.
 type callName struct {
 	phase  tap.Phase
 	target string
 }
 
-// An event is an entry in the history of an instance, together with its actor.
+// An event is an entry in the recorded history of an instance, with the actor that caused it.
 type event struct {
 	history.Event
 	actor *actor
 }
 
-// newExecution creates an execution and starts the instances. It must run in a bubble.
+// newExecution prepares an execution and starts the instances. It must be called in a bubble.
 func newExecution(c *Cluster) (*execution, error) {
 	w := &world{cluster: c, db: &order.Mem{}, ended: make(chan struct{})}
 	w.gate = &gate{world: w, arrived: make(chan struct{}, 1), ungated: true} // calls need no steps during the setup
@@ -154,7 +153,7 @@ func newExecution(c *Cluster) (*execution, error) {
 	return x, w.begin()
 }
 
-// begin opens the order and starts the instances, except for the prober's.
+// begin opens the order and starts all instances except the one of the prober.
 func (w *world) begin() error {
 	c := w.cluster
 	if _, err := w.db.Create(context.Background(), 1, c.units()); err != nil {
@@ -191,8 +190,8 @@ func newActor(name string, index int, driver int64, inst *instance) *actor {
 	}
 }
 
-// driverOf returns the number of an actor's driver, from 1. An actor that repeats the attempt of
-// another one has the same driver.
+// driverOf returns the number of an actor's driver, counted from 1. An actor that repeats another
+// actor's attempt has the same driver.
 func driverOf(actors []schedule.Actor, i int) int64 {
 	for j, a := range actors[:i] {
 		if a.Name == actors[i].As {
@@ -239,7 +238,7 @@ func (w *world) newToken(inst *instance) string {
 	return tokenPrefix + strconv.Itoa(inst.number) + "-" + strconv.Itoa(inst.tokens)
 }
 
-// tokenPrefix marks tokens, so that they can be found among the arguments of a command.
+// tokenPrefix begins every token, so that tokens can be found among the arguments of a command.
 const tokenPrefix = "token-"
 
 // recorder receives the history of one instance.
@@ -261,8 +260,8 @@ func (r recorder) Record(e history.Event) {
 // elapsed returns the virtual time since the schedule began.
 func (w *world) elapsed() time.Duration { return time.Since(epoch) }
 
-// run executes the steps of a task, and then other steps until the schedule ends. A replay skips
-// impossible steps, while other executions end there.
+// run executes the steps of a task, and then other steps until the schedule ends. In a replay, it
+// skips steps that are impossible. Otherwise, an impossible step ends the execution.
 func (x *execution) run(l *Limits, task search.Task) *search.Trace {
 	x.reducer.on = l.Reduce
 	t := &search.Trace{Impossible: -1}
@@ -301,7 +300,7 @@ func (x *execution) run(l *Limits, task search.Task) *search.Trace {
 	return t
 }
 
-// add executes a step and adds it to the trace. It returns false if the step was impossible.
+// add executes a step and appends it to the trace. It returns false if the step was impossible.
 func (x *execution) add(t *search.Trace, s schedule.Step) bool {
 	if x.before != nil {
 		x.before(&search.Trace{Steps: append(slices.Clip(t.Steps), s), Points: t.Points, Impossible: -1})
@@ -334,7 +333,7 @@ func (x *execution) add(t *search.Trace, s schedule.Step) bool {
 	return made
 }
 
-// reorder adds the calls that the search must also try before the last step.
+// reorder records in the trace which calls the search must also try before the last step.
 func (x *execution) reorder(l *Limits, t *search.Trace) {
 	if l.Reduce {
 		for _, c := range x.reducer.notCommuting() {
@@ -343,7 +342,7 @@ func (x *execution) reorder(l *Limits, t *search.Trace) {
 	}
 }
 
-// finish restarts all servers and checks what the actors have left on them.
+// finish restarts all servers that are down and checks what the actors have left on them.
 func (x *execution) finish() {
 	for _, n := range x.cluster.nodes {
 		n.down.Store(false)
@@ -363,7 +362,7 @@ func (x *execution) finish() {
 	x.oracle.judgeEnd()
 }
 
-// stop ends the schedule and lets all waiting calls fail.
+// stop ends the schedule and makes all waiting calls fail.
 func (w *world) stop() {
 	w.gate.mu.Lock()
 	w.gate.ungated = false
@@ -386,7 +385,7 @@ func (w *world) stop() {
 	}
 }
 
-// find returns the first element that matches, or nil.
+// find returns the first element for which fits is true, or nil.
 func find[T any](list []*T, fits func(*T) bool) *T {
 	if i := slices.IndexFunc(list, fits); i >= 0 {
 		return list[i]

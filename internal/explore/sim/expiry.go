@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// expiry calls a function when an etcd lease or a ZooKeeper session expires. The caller of its
-// methods must hold the server's mutex.
+// expiry is a timer that calls a function when an etcd lease or a ZooKeeper session expires. Callers
+// of its methods must hold the server's mutex.
 type expiry struct {
 	ttl   time.Duration
 	until time.Time
@@ -14,10 +14,12 @@ type expiry struct {
 	ended bool
 }
 
-// tick slightly delays the end of a lease, so that no timer of the client fires at the same time.
+// tick is a short delay that is added to the end of a lease, so that no timer of a client fires at
+// the same time.
 const tick = 11 * time.Nanosecond
 
-// newExpiry starts an expiry. If it is not renewed within ttl, it locks mu and calls end.
+// newExpiry starts a timer for a lease. Unless the lease is renewed within ttl, the timer locks mu
+// and calls end.
 func newExpiry(ttl time.Duration, mu sync.Locker, end func()) *expiry {
 	e := &expiry{ttl: ttl}
 	e.timer = time.AfterFunc(ttl+tick, func() {

@@ -9,7 +9,7 @@ import (
 	"grablab/internal/tap"
 )
 
-// causes collects the facts that explain a violation, such as how an actor lost its lock.
+// causes collects the facts that explain a violation, for example how an actor lost its lock.
 type causes struct {
 	cluster *Cluster
 	world   *world
@@ -20,7 +20,7 @@ type causes struct {
 	grants   int           // the number of acquires that have succeeded
 }
 
-// shown maps each kind of step to the fact that it proves.
+// shown maps each kind of step to the fact that it proves, such as a lost reply.
 var shown = map[schedule.Kind]catalog.Facts{
 	schedule.Dies:         catalog.Died,
 	schedule.InstanceDies: catalog.Died,
@@ -41,7 +41,7 @@ var shown = map[schedule.Kind]catalog.Facts{
 // noteGrant records why an actor got the lock although other actors had not released it.
 func (s *causes) noteGrant(a *actor) {
 	s.grants++
-	// own is how many servers lost this actor's lease before it had a majority.
+	// own is the number of servers that lost this actor's lease before it had a majority.
 	own := a.timesForgotten
 	a.grant, a.freed, a.timesForgotten, a.lostTo = s.grants, 0, 0, 0
 	a.got = map[*actor]catalog.Facts{}
@@ -63,7 +63,7 @@ func (s *causes) noteGrant(a *actor) {
 	}
 }
 
-// lost returns how an actor lost its lock before its release.
+// lost returns how actor b lost its lock before it released it.
 func (s *causes) lost(b *actor) catalog.Facts {
 	switch {
 	case !s.leases.leased():
@@ -85,7 +85,7 @@ func (s *causes) lost(b *actor) catalog.Facts {
 	}
 }
 
-// between returns how two actors came to hold the lock at the same time.
+// between explains how two actors came to hold the lock at the same time.
 func (s *causes) between(a, b *actor) catalog.Facts {
 	if a.grant < b.grant {
 		a, b = b, a
@@ -93,7 +93,8 @@ func (s *causes) between(a, b *actor) catalog.Facts {
 	return a.got[b]
 }
 
-// noteForgotten records which actors lose their leases, just before a server loses its data.
+// noteForgotten records which actors lose their leases. It is called just before a server loses its
+// data.
 func (s *causes) noteForgotten(n *node, to catalog.Facts) {
 	s.dataLost = true
 	if !s.cluster.locks() {
@@ -111,7 +112,7 @@ func (s *causes) noteForgotten(n *node, to catalog.Facts) {
 }
 
 // noteOverwrittenLocked records whether an acquire has overwritten the lease of another actor. This
-// is only possible for strategies without tokens.
+// can happen only if the strategy has no tokens.
 func (s *causes) noteOverwrittenLocked(c *call) {
 	r, ok := c.node.lockServer.(*redisServer)
 	if !ok {
@@ -124,7 +125,7 @@ func (s *causes) noteOverwrittenLocked(c *call) {
 	}
 }
 
-// noteFreedLocked records which leases of other actors a release has deleted.
+// noteFreedLocked records whether a release has deleted the leases of other actors.
 func (s *causes) noteFreedLocked(c *call) {
 	if c.phase != tap.Release {
 		return
@@ -141,7 +142,7 @@ func (s *causes) noteFreedLocked(c *call) {
 	}
 }
 
-// runs reports whether the actor's lease on a server is valid by the server's clock.
+// runs reports whether the actor's lease on a server is still valid by that server's clock.
 func (l *leaseBook) runs(a *actor, n *node) bool {
 	return !a.released && slices.ContainsFunc(a.leases, func(l serverLease) bool { return l.node == n && l.runs() })
 }

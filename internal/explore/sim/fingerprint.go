@@ -7,7 +7,7 @@ import (
 	"grablab/internal/explore/search"
 )
 
-// state returns a fingerprint of everything that affects how the schedule can continue.
+// state returns a hash of everything that affects how the schedule can continue.
 func (x *execution) state() search.Fingerprint {
 	x.gate.mu.Lock()
 	defer x.gate.mu.Unlock()
@@ -41,8 +41,8 @@ func (a *actor) state(f search.Fingerprint) search.Fingerprint {
 	return f
 }
 
-// stateOfLocked returns the fingerprint of a server, its past replies and its pending calls. It
-// ignores the server's name, because servers are interchangeable.
+// stateOfLocked returns a hash of a server's state, its past replies and its pending calls. It leaves
+// out the server's name, because the servers are interchangeable.
 func (x *execution) stateOfLocked(n *node) search.Fingerprint {
 	f := n.lockServer.state(search.EmptyFingerprint)
 	f = f.Text(n.contents()).Number(int64(n.ahead)).Flag(n.down.Load())
@@ -56,7 +56,7 @@ func (x *execution) stateOfLocked(n *node) search.Fingerprint {
 	return f.Number(int64(n.replyHash)).Number(int64(x.reducer.pendingLocked(n)))
 }
 
-// stateOfDB returns the fingerprint of the order and its ledger.
+// stateOfDB returns a hash of the order and its ledger.
 func (x *execution) stateOfDB() search.Fingerprint {
 	if x.world.dbState == 0 {
 		o, _ := x.world.db.Read(context.Background(), theOrder, 0)

@@ -15,7 +15,7 @@ import (
 	"grablab/internal/tap"
 )
 
-// gate stops every remote call until a step decides its outcome.
+// gate stops every remote call until a step of the schedule decides what happens to the call.
 type gate struct {
 	world  *world
 	leases *leaseBook
@@ -39,8 +39,8 @@ var (
 	errLost = errors.New("sim: the reply is lost")
 )
 
-// call is one remote call, which waits until a step lets it continue. If its reply is late, it
-// waits a second time.
+// call is one remote call. It waits until a step of the schedule lets it continue. If its reply is
+// late, it waits a second time.
 type call struct {
 	actor  *actor
 	phase  tap.Phase
@@ -62,7 +62,7 @@ type call struct {
 	text      func() string      // returns the request and its answer as text, after the call
 }
 
-// outcome says what a step does to a call.
+// outcome says what the schedule does to a call.
 type outcome int
 
 const (
@@ -81,13 +81,14 @@ func (c *call) is(s schedule.Step) bool {
 	return c.actor.name == s.Actor && c.n == s.N && c.target == s.Target && string(c.phase) == s.Phase
 }
 
-// compareCalls sorts the waiting calls, because goroutines arrive in random order.
+// compareCalls defines the order of the waiting calls. They are sorted because their goroutines
+// arrive in random order.
 func compareCalls(a, b *call) int {
 	return cmp.Or(a.actor.index-b.actor.index, strings.Compare(string(a.phase), string(b.phase)), strings.Compare(a.target, b.target), a.n-b.n)
 }
 
-// through stops a call until a step lets it continue, and then sends it. It returns the result for
-// the caller, such as an error if the reply is lost.
+// through stops a call until the schedule lets it continue, and then sends it. It returns the result
+// for the caller, such as an error if the reply is lost.
 func (g *gate) through(ctx context.Context, inst *instance, c *call, send func(context.Context) error) error {
 	c.ctx, c.phase = ctx, phaseOf(ctx)
 	g.mu.Lock()
@@ -105,7 +106,7 @@ func (g *gate) through(ctx context.Context, inst *instance, c *call, send func(c
 		return c.loss()
 	}
 	err := errDown
-	// The etcd and ZooKeeper clients detect by themselves that their server is down.
+	// The etcd and ZooKeeper clients notice by themselves that their server is down.
 	if c.node == nil || !c.node.down.Load() || c.lost != nil {
 		if ctx.Err() != nil {
 			ctx = context.WithoutCancel(ctx) // go-redis does not withdraw a request that it has sent
@@ -128,25 +129,25 @@ func (g *gate) through(ctx context.Context, inst *instance, c *call, send func(c
 	return err
 }
 
-// unsent reports whether the client still waits for a connection because the server is down.
+// unsent reports whether the client is still waiting for a connection, because the server is down.
 func (c *call) unsent() bool { return c.awaits && c.node.down.Load() }
 
-// loss returns the error that the caller gets if the reply is lost.
+// loss returns the error that the caller gets if the schedule loses the reply.
 func (c *call) loss() error { return cmp.Or(c.lost, errLost) }
 
 func phaseOf(ctx context.Context) tap.Phase {
 	return cmp.Or(tap.OpFrom(ctx, tap.Op{}).Phase, tap.Renew)
 }
 
-// actorOfLocked returns the actor that made a call. Background calls count as calls of the
-// instance's first actor.
+// actorOfLocked returns the actor that made a call. It attributes background calls to the first actor
+// of the instance.
 func (g *gate) actorOfLocked(inst *instance, driver int64) *actor {
 	return cmp.Or(find(g.world.actors, func(a *actor) bool { return a.inst == inst && (driver == 0 || driver == a.driver) }), g.world.probe)
 }
 
-// numberCalls numbers the calls that have arrived in the last step, sorted by content, because they
-// arrive in random order. It also corrects the phase of renewals that arrived before their acquire
-// returned.
+// numberCalls numbers the calls that have arrived during the last step. It sorts them by content
+// first, because they arrive in random order. It also corrects the phase of renewals that arrived
+// before their acquire returned.
 func (g *gate) numberCalls() (fresh []*call) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -171,8 +172,8 @@ func (g *gate) numberCalls() (fresh []*call) {
 	return fresh
 }
 
-// forgetReleases corrects calls that seem to belong to a release, although the actor has taken the
-// lock again in the same step.
+// forgetReleases corrects calls that were taken for calls of a release, although the actor has taken
+// the lock again in the same step.
 func (g *gate) forgetReleases(fresh []*call) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -181,8 +182,8 @@ func (g *gate) forgetReleases(fresh []*call) {
 	}
 }
 
-// wait stops a call until a step decides its outcome or its context ends. A paused process does not
-// notice the end of the context.
+// wait stops a call until the schedule decides its outcome or its context ends. A paused process does
+// not notice the end of the context.
 func (g *gate) wait(c *call, line *[]*call) error {
 	g.mu.Lock()
 	if g.ungated && (!c.actor.dead || g.starting) {
@@ -216,8 +217,8 @@ func (g *gate) wait(c *call, line *[]*call) error {
 	}
 }
 
-// patience returns a channel that signals when the caller stops waiting. A database client stops
-// when its context ends, but go-redis stops only at a deadline.
+// patience returns a channel that signals when the caller of the call stops waiting. A database
+// client stops when its context ends. go-redis stops only at a deadline.
 func (c *call) patience() (over <-chan time.Time, stop func()) {
 	if c.heedsContext() {
 		over := make(chan time.Time)
@@ -235,7 +236,7 @@ func (c *call) patience() (over <-chan time.Time, stop func()) {
 func (c *call) heedsContext() bool { return c.node == nil || c.node.cancels }
 
 // abandon removes a call whose caller has stopped waiting. It returns false if the call must stay,
-// such as when the process is paused.
+// for example because the process is paused.
 func (g *gate) abandon(c *call, line *[]*call) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -252,8 +253,8 @@ func (g *gate) abandon(c *call, line *[]*call) bool {
 	return true
 }
 
-// takeLocked removes the call that a step names from a list. It returns the call, or nil if there
-// is none.
+// takeLocked removes and returns the call that a step names. It returns nil if the list has no such
+// call.
 func takeLocked(line *[]*call, s schedule.Step) *call {
 	i := slices.IndexFunc(*line, func(c *call) bool { return c.is(s) })
 	if i < 0 {
@@ -264,8 +265,8 @@ func takeLocked(line *[]*call, s schedule.Step) *call {
 	return c
 }
 
-// giveUpLocked keeps a call whose caller has stopped waiting, because it may arrive later.
-// Transactions and calls through a broken network are lost instead.
+// giveUpLocked keeps a call whose caller has stopped waiting, because the call may still reach the
+// server later. It drops transactions, and calls through a broken network.
 func (g *gate) giveUpLocked(c *call) {
 	if c.sent != nil && !c.actor.inst.cut[c.network()] && !c.isTransaction() {
 		g.inFlight = append(g.inFlight, c)
@@ -276,7 +277,7 @@ func (c *call) isTransaction() bool {
 	return slices.ContainsFunc(c.sent, func(args []any) bool { return strings.EqualFold(fmt.Sprint(args[0]), "exec") })
 }
 
-// decide sets the outcome of a waiting call, and returns false if there is no such call.
+// decide sets the outcome of a waiting call. It returns false if there is no such call.
 func (g *gate) decide(line *[]*call, s schedule.Step, o outcome) bool {
 	g.mu.Lock()
 	c := takeLocked(line, s)
@@ -297,12 +298,12 @@ func (g *gate) decide(line *[]*call, s schedule.Step, o outcome) bool {
 	return true
 }
 
-// isCut reports whether the error means that no reply arrived.
+// isCut reports whether the error means that no reply arrived, for example after a network failure.
 func isCut(err error) bool {
 	return errors.Is(err, errLost) || errors.Is(err, errDown) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// signal wakes nextTimer after a call has arrived or a grab has ended.
+// signal wakes the method nextTimer after a call has arrived or a grab has ended.
 func (g *gate) signal() {
 	select {
 	case g.arrived <- struct{}{}:
@@ -310,8 +311,8 @@ func (g *gate) signal() {
 	}
 }
 
-// noteReply adds a reply to the fingerprint of the state. It uses the sum of the hashes, because
-// simultaneous replies have no order.
+// noteReply adds a reply to the hash of the state. It adds the hashes up, because simultaneous
+// replies have no order.
 func (g *gate) noteReply(c *call, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -333,7 +334,7 @@ func (g *gate) noteReply(c *call, err error) {
 	c.node.replyHash += h.Text(text)
 }
 
-// fingerprint hashes the call and its commands, without its target.
+// fingerprint returns a hash of the call and its commands. The hash does not depend on the server.
 func (c *call) fingerprint() search.Fingerprint {
 	if c.commands == 0 {
 		c.commands = search.EmptyFingerprint.Text(fmt.Sprint(c.sent))
@@ -341,8 +342,8 @@ func (c *call) fingerprint() search.Fingerprint {
 	return c.commands.Text(c.actor.name).Text(string(c.phase)).Number(int64(c.n))
 }
 
-// subscribing makes a SUBSCRIBE wait until a step lets it continue. It returns false if no step is
-// needed.
+// subscribing stops a SUBSCRIBE until the schedule lets it continue. It returns false if the command
+// need not stop.
 func (g *gate) subscribing(inst *instance, n *node, deliver func(), args []string) bool {
 	c := &call{
 		phase: tap.Acquire, target: n.name, deliver: deliver,
@@ -359,7 +360,7 @@ func (g *gate) subscribing(inst *instance, n *node, deliver func(), args []strin
 	return true
 }
 
-// subscriberLocked returns the actor for which an instance subscribes, which is the last one that
+// subscriberLocked returns the actor for which an instance subscribes. That is the last actor that
 // waits for the lock.
 func (g *gate) subscriberLocked(inst *instance) *actor {
 	found := g.actorOfLocked(inst, 0)

@@ -15,7 +15,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// leaseBook records which actors have leases on which servers.
+// leaseBook records which actor has a lease on which server.
 type leaseBook struct {
 	cluster *Cluster
 	world   *world
@@ -25,7 +25,8 @@ type leaseBook struct {
 	strayRenewal string // describes a renewal that was not allowed; "" if there was none
 }
 
-// serverLease is a lease on one server. It ends when that server's clock shows until.
+// serverLease is a lease that one server has granted. It ends when that server's clock shows the time
+// until.
 type serverLease struct {
 	node  *node
 	until time.Time
@@ -48,7 +49,7 @@ func (l *leaseBook) applied(c *call, err error) {
 	}
 }
 
-// noteLeasesLocked records which leases exist after a call. It checks all actors, because a release
+// noteLeasesLocked records which leases exist after a call. It looks at all actors, because a release
 // may hand the lease to another one.
 func (l *leaseBook) noteLeasesLocked(c *call) {
 	if !l.cluster.locks() {
@@ -79,23 +80,24 @@ func (l *leaseBook) noteLeasesLocked(c *call) {
 	l.findLeasesLocked(c.node)
 }
 
-// On average, a waiter may ask for the lock once per askEvery, but the first few requests may come
-// at once.
+// A waiter may ask for the lock once per askEvery on average. The first few requests may come at
+// once.
 const (
 	askEvery  = 20 * time.Millisecond
 	askAtOnce = 8
 )
 
-// noteAsked counts requests for the lock in a leaky bucket, to detect clients that ask too often.
+// noteAsked counts requests for the lock, to detect clients that ask too often. The count is a leaky
+// bucket, so it falls as time passes.
 func (a *actor) noteAsked(now time.Duration) {
 	a.rest = max(0, a.rest-(now-a.asked)) + askEvery
 	a.asked = now
 }
 
-// noteRenewalLocked records the effect of a renewal. It must run before the leases are updated,
+// noteRenewalLocked records what a renewal has changed. It must run before the leases are updated,
 // because it compares the old and the new end.
 func (l *leaseBook) noteRenewalLocked(c *call) {
-	// On a server with sessions, each call renews the instance's session, even if the reply is
+	// On a server with sessions, each call renews the session of its instance, even if the reply is
 	// lost.
 	_, sessions := c.node.lockServer.(pinged)
 	for _, a := range l.world.actors {
@@ -113,7 +115,8 @@ func (l *leaseBook) noteRenewalLocked(c *call) {
 	}
 }
 
-// lengthens reports whether a call extends a lease. Such a call has the TTL among its arguments.
+// lengthens reports whether a call extends a lease. A call that does so has the TTL among its
+// arguments.
 func (l *leaseBook) lengthens(c *call) bool {
 	if _, ok := c.request.(*pb.LeaseKeepAliveRequest); ok {
 		return true
@@ -139,7 +142,7 @@ func (l *leaseBook) findLeasesLocked(n *node) {
 	}
 }
 
-// names reports whether a value is one of the arguments of the call.
+// names reports whether value is one of the arguments of the call.
 func (c *call) names(value string) bool {
 	return slices.ContainsFunc(c.sent, func(args []any) bool {
 		return slices.ContainsFunc(args, func(arg any) bool {
@@ -149,8 +152,8 @@ func (c *call) names(value string) bool {
 	})
 }
 
-// mentions reports whether a text contains value, but not as part of a longer token: token-1-10
-// does not contain token-1-1.
+// mentions reports whether a text contains value, but not as the beginning of a longer token. For
+// example, token-1-10 does not mention token-1-1.
 func mentions(text, value string) bool {
 	for value != "" {
 		_, rest, found := strings.Cut(text, value)
@@ -165,7 +168,8 @@ func mentions(text, value string) bool {
 	return false
 }
 
-// until returns when the actor's lease on a server ends, or the zero Time if there is none.
+// until returns when the actor's lease on a server ends. It returns the zero Time if there is no
+// lease.
 func (a *actor) until(n *node) time.Time {
 	for _, l := range a.leases {
 		if l.node == n {
@@ -199,7 +203,7 @@ func (a *actor) onAnyNode() bool {
 	return slices.ContainsFunc(a.leases, serverLease.runs)
 }
 
-// leased reports whether the locks are leases on lock servers.
+// leased reports whether the locks are leases that lock servers grant.
 func (l *leaseBook) leased() bool { return len(l.cluster.nodes) > 0 && l.cluster.locks() }
 
 // quorum returns how many servers must grant a lease, or 0 if there are no lock servers.
@@ -222,8 +226,8 @@ func (l *leaseBook) leaseLeftBy(a *actor, now func(*node) time.Time) time.Durati
 	return left[len(left)-quorum]
 }
 
-// holds reports whether an actor still holds its lock by the clocks of the servers. During a
-// release, the actor holds the lock as long as a majority of servers stores it.
+// holds reports whether an actor still holds its lock, by the clocks of the servers. While the actor
+// releases the lock, it still holds it if a majority of the servers stores it.
 func (l *leaseBook) holds(a *actor) bool {
 	stored := 0
 	for _, n := range l.cluster.nodes {
@@ -241,8 +245,8 @@ func (l *leaseBook) holds(a *actor) bool {
 	}
 }
 
-// nextLeaseEndLocked returns the actor whose lease ends next, and the time until then. holder is
-// nil if no lease ends.
+// nextLeaseEndLocked returns the actor whose lease ends next, and how long that takes. holder is nil
+// if no lease ends.
 func (l *leaseBook) nextLeaseEndLocked() (holder *actor, left time.Duration) {
 	for _, a := range l.world.actors {
 		if until := l.leaseEndLocked(a); until > 0 && (holder == nil || until < left) {
@@ -252,7 +256,8 @@ func (l *leaseBook) nextLeaseEndLocked() (holder *actor, left time.Duration) {
 	return holder, left
 }
 
-// leaseEndLocked returns the time until the next of the actor's leases ends, or 0 if none ends.
+// leaseEndLocked returns how long it takes until the next of the actor's leases ends. It returns 0 if
+// none ends.
 func (l *leaseBook) leaseEndLocked(a *actor) (left time.Duration) {
 	for _, granted := range a.leases {
 		until := granted.node.until(granted.until)
@@ -269,7 +274,7 @@ func (l *leaseBook) cleanedUp(a *actor, n *node) bool {
 	return l.cluster.showsToken && a.done && !stored
 }
 
-// keptAlive reports whether the client renews the actor's lease by itself in the background.
+// keptAlive reports whether the client library renews the actor's lease in the background.
 func (l *leaseBook) keptAlive(a *actor) bool {
 	return slices.ContainsFunc(a.leases, func(l serverLease) bool {
 		p, ok := l.node.lockServer.(pinged)
@@ -277,15 +282,15 @@ func (l *leaseBook) keptAlive(a *actor) bool {
 	})
 }
 
-// renewalDueLocked reports whether a renewal of the instance is waiting and could continue.
+// renewalDueLocked reports whether the instance has a renewal that is waiting and could continue.
 func (l *leaseBook) renewalDueLocked(from *instance) bool {
 	return l.cluster.renews && slices.ContainsFunc(l.gate.waiting, func(c *call) bool {
 		return c.phase == tap.Renew && c.actor.inst == from && c.canGo()
 	})
 }
 
-// inherit gives an actor the lease of another one on the same instance, which may hand it over
-// without a call.
+// inherit gives an actor the lease of another actor of the same instance. The instance may hand a
+// lease over without a remote call.
 func (l *leaseBook) inherit(a *actor) {
 	if !l.cluster.showsToken || l.leaseLeft(a) > 0 {
 		return
@@ -314,7 +319,7 @@ func (l *leaseBook) leasedActors() (set uint8) {
 	return set
 }
 
-// byLeases reports whether the valid leases must be known to judge the event.
+// byLeases reports whether the oracle needs to know the valid leases to judge this event.
 func (e event) byLeases() bool {
 	return e.Op == history.Lost || e.Op == history.Acquire && e.Kind == history.OK ||
 		e.Op == history.Claim && e.Kind == history.OK || e.Op == history.Release && e.Kind != history.Invoke

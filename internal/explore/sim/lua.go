@@ -15,8 +15,9 @@ import (
 	"github.com/yuin/gopher-lua/parse"
 )
 
-// luaHost runs the Lua scripts of a server. It reuses one Lua state, because a new one for each run
-// took half of the time of a search. Scripts that it does not support run in miniredis.
+// luaHost runs the Lua scripts of a Redis server. It reuses one Lua state, because a new state for
+// each run took half of the time of a search. Scripts with unsupported features run in miniredis
+// instead.
 type luaHost struct {
 	server *server.Server
 	state  *lua.LState
@@ -49,7 +50,7 @@ func newLuaHost(s *server.Server) *luaHost {
 	return h
 }
 
-// protect makes access to undefined globals an error, as Redis does.
+// protect makes every access to an undefined global an error, as Redis does.
 func (h *luaHost) protect() {
 	guard := h.state.NewTable()
 	refuse := h.state.NewFunction(func(l *lua.LState) int {
@@ -61,14 +62,15 @@ func (h *luaHost) protect() {
 	h.state.SetMetatable(h.state.G.Global, guard)
 }
 
-// foreign lists names that luaHost does not support. Scripts that contain one run in miniredis.
+// foreign lists names that luaHost does not support. A script that contains one of them runs in
+// miniredis.
 var foreign = []string{
 	"cjson", "cmsgpack", "struct.", "bit.", "os.", "debug", "require", "coroutine", "server.", "_G", "metatable", "rawset",
 	"redis.pcall", "redis.error_reply", "redis.status_reply", "redis.log", "redis.sha1hex", "redis.set",
 	"redis.replicate", "redis.LOG", "redis.breakpoint", "redis.debug",
 }
 
-// learn compiles a script. If that fails, miniredis runs the script instead.
+// learn compiles a script. A script that does not compile runs in miniredis.
 func (h *luaHost) learn(body string) {
 	sha := scriptSHA(body)
 	if _, ok := h.bodies[sha]; ok {
@@ -177,8 +179,8 @@ func (h *luaHost) luaOf(l *lua.LState, reply any) lua.LValue {
 	case string:
 		return lua.LString(r)
 	case server.Simple:
-		// Reuse the table, because no script changes it. New tables would need a tenth of all
-		// memory.
+		// Reuse the table, because no script changes it. A new table for each reply would need a
+		// tenth of all memory.
 		h.status.RawSetString("ok", lua.LString(r))
 		return h.status
 	case []any:

@@ -7,8 +7,8 @@ import (
 	"grablab/internal/explore/schedule"
 )
 
-// messages decides whether published messages arrive in time, late or never. Redis delivers each
-// message at most once.
+// messages decides whether published messages arrive in time, late or never. In Redis, too, a message
+// may get lost, because Redis delivers it at most once.
 type messages struct {
 	mu   sync.Mutex
 	as   schedule.Kind // the kind of the current step; 0 if messages are delivered normally
@@ -21,14 +21,14 @@ type heldMessage struct {
 	text []byte
 }
 
-// begin sets what happens to the messages that the next step publishes.
+// begin sets what happens to the messages that are published during the next step.
 func (m *messages) begin(as schedule.Kind) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.as, m.met = as, 0
 }
 
-// end restores normal delivery and reports whether any message was published.
+// end restores normal delivery. It reports whether any message was published during the step.
 func (m *messages) end() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -38,8 +38,8 @@ func (m *messages) end() bool {
 
 var messageHead = []byte("*3\r\n$7\r\nmessage\r\n")
 
-// outOf returns how often a connection receives this output now. Output that must arrive later is
-// kept.
+// outOf returns how many times a connection receives this output now: 0, 1 or 2. It keeps output that
+// must arrive later.
 func (m *messages) outOf(c *conn, text []byte) (times int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -60,7 +60,7 @@ func (m *messages) outOf(c *conn, text []byte) (times int) {
 	}
 }
 
-// arrive delivers the delayed messages, and returns false if there are none.
+// arrive delivers the delayed messages. It returns false if there are none.
 func (m *messages) arrive() bool {
 	return m.arriveWhere(func(c *conn) bool { return !c.owner.cut[schedule.Locks] }) > 0
 }

@@ -7,15 +7,16 @@ import (
 	"grablab/internal/explore/search"
 )
 
-// epoch is the time at which a bubble of testing/synctest begins.
+// epoch is the time at which each bubble of testing/synctest starts its clock.
 var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// node is a simulated lock server. All schedules share it, so each schedule begins with a reset.
+// node is a simulated lock server. All schedules use the same nodes, so each schedule begins with a
+// reset.
 type node struct {
 	lockServer
 	name string
-	// cancels reports whether clients stop waiting for a reply when their context ends. Redis
-	// clients stop only at a deadline.
+	// cancels means that clients stop waiting for a reply when their context ends. Redis clients stop
+	// only at a deadline.
 	cancels bool
 
 	drift     float64            // the fraction by which its clock runs faster than the clients' clocks
@@ -25,16 +26,17 @@ type node struct {
 	replyHash search.Fingerprint // a hash of all its replies
 }
 
-// lockServer contains the methods that the simulation needs from a server.
+// lockServer is what the simulation needs from each kind of server.
 type lockServer interface {
 	reset() // restores the initial state
 	close()
 	// contents returns one line for each key, in the form "key = value".
 	contents() string
-	// state adds to the fingerprint what affects future behaviour but is not in the contents.
+	// state adds to the fingerprint whatever affects future behaviour but is not part of the
+	// contents.
 	state(search.Fingerprint) search.Fingerprint
-	// leaseOf finds the lease with this value and its remaining TTL, or 0 if it never expires. In a
-	// queue, only the first entry is a lease.
+	// leaseOf finds the lease with this value and returns its remaining TTL, or 0 if it never
+	// expires. In a queue, only the first entry counts as a lease.
 	leaseOf(value string) (ttl time.Duration, ok bool)
 	timePassed()
 	disconnect() // closes the connections of its clients
@@ -46,11 +48,13 @@ type (
 	forgetter interface{ restart() }
 	// A latecomer can execute a call whose caller has stopped waiting.
 	latecomer interface{ arrive(*call) }
-	// pinged reports whether a client renews the lease by itself in the background.
+	// pinged is a server whose clients may renew a lease by themselves. Its method reports whether a
+	// client renews this lease.
 	pinged interface{ pinged(value string) bool }
-	// sessioned is a server whose clients need a session. It reports whether an instance has one.
+	// sessioned is a server whose clients need a session. Its method reports whether an instance has
+	// one.
 	sessioned interface{ connected(*instance) bool }
-	// settler waits until its clients have reconnected after an outage.
+	// settler is a server that can wait until its clients have reconnected after an outage.
 	settler interface{ settle() }
 )
 
@@ -76,13 +80,13 @@ func (n *node) reset() {
 	n.lockServer.reset()
 }
 
-// now returns the time on the node's clock.
+// now returns the time that the node's clock shows.
 func (n *node) now() time.Time {
 	now := time.Now()
 	return now.Add(n.ahead + time.Duration(n.drift*float64(now.Sub(epoch))))
 }
 
-// until returns how much time must pass until the server's clock shows then.
+// until returns how long it takes until the server's clock shows the given time.
 func (n *node) until(then time.Time) time.Duration {
 	return time.Duration(float64(then.Sub(n.now())) / (1 + n.drift))
 }

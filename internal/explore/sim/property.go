@@ -19,7 +19,8 @@ import (
 	"grablab/internal/tap"
 )
 
-// oracle checks the properties after each step. It only reads events and the state of the world.
+// oracle checks the properties after each step of a schedule. It only reads the events and the state,
+// and changes nothing.
 type oracle struct {
 	cluster *Cluster
 	world   *world
@@ -36,7 +37,8 @@ type oracle struct {
 	broken    []search.Violation
 }
 
-// breaks records the first violation of a property, with the facts that explain it.
+// breaks records that a property was violated, with the facts that explain it. It keeps only the
+// first violation.
 func (o *oracle) breaks(property string, shown catalog.Facts, why string, args ...any) {
 	if slices.ContainsFunc(o.broken, func(v search.Violation) bool { return v.Property == property }) {
 		return
@@ -77,7 +79,7 @@ func (o *oracle) judge() {
 	}
 }
 
-// unanswered reports whether the actor has a call in this phase without an answer.
+// unanswered reports whether the actor waits for the answer to a call of this phase.
 func (o *oracle) unanswered(a *actor, phase tap.Phase) bool {
 	o.gate.mu.Lock()
 	defer o.gate.mu.Unlock()
@@ -86,8 +88,8 @@ func (o *oracle) unanswered(a *actor, phase tap.Phase) bool {
 	})
 }
 
-// ranOut reports whether the actor's lease ended because its TTL passed, and not because data was
-// lost.
+// ranOut reports whether the actor's lease ended because its TTL passed, and not because a server
+// lost data.
 func (o *oracle) ranOut(a *actor) bool {
 	return len(a.leases) > 0 && o.causes.lost(a) == catalog.LeaseEnded
 }
@@ -129,8 +131,9 @@ func (o *oracle) judgeEvent(a *actor, e history.Event) {
 		}
 	case e.Op == history.Lost:
 		a.knowsLoss = true
-		// A client counts its lease from the request, so after a delay or without an answer, it may
-		// report a loss too early. After only one lost reply, it still has time to ask again.
+		// A client counts its lease from the request. If the reply was late or missing, it may
+		// therefore report a loss too early. After a single lost reply, it still has time to ask
+		// again.
 		if left := o.leases.leaseLeft(a); o.leases.leased() && !o.heldUp && (!o.causes.disturbed() || o.causes.oneReplyLost()) && left > o.cluster.TTL/4 && o.causes.lost(a) == catalog.TakenOver {
 			o.breaks(catalog.LossNotified, 0, "%s was told that its lease is lost, which has %s to run", a.name, left.Round(time.Millisecond))
 		}
@@ -148,7 +151,7 @@ func (o *oracle) judgeEvent(a *actor, e history.Event) {
 	}
 }
 
-// judgeAnswer checks the answer to a driver against the ledger.
+// judgeAnswer compares the answer that a driver got with the ledger.
 func (o *oracle) judgeAnswer(a *actor, e history.Event) {
 	ledger := o.world.ledger()
 	won := slices.ContainsFunc(ledger, a.won)
@@ -204,13 +207,13 @@ func (o *oracle) judgeGrant(a *actor) {
 	}
 }
 
-// storesNothing reports whether no server stores the actor's lock, although there was no fault.
-// Such a lock does not exclude other clients.
+// storesNothing reports whether no server stores the actor's lock although no fault occurred. Such a
+// lock does not keep other clients out.
 func (o *oracle) storesNothing(a *actor) bool {
 	return o.cluster.Strategy.Excludes == catalog.Global && o.cluster.Strategy.Needs&lock.SQLLocks == 0 && !o.faulted && len(a.leases) == 0
 }
 
-// judgeOrder checks that actors get the lock in order of arrival. It skips the check after a
+// judgeOrder checks that actors get the lock in the order of their arrival. It does not check after a
 // disturbance, or if a paused process may have lost its place.
 func (o *oracle) judgeOrder(a *actor) {
 	if o.world.queues() && o.heldUp {
@@ -224,26 +227,26 @@ func (o *oracle) judgeOrder(a *actor) {
 	}
 }
 
-// nothingInTheWay reports whether an acquire must succeed, because there was no fault or long
-// delay. It allows for timers that start a few nanoseconds early.
+// nothingInTheWay reports whether an acquire must succeed because there was no fault and no long
+// delay. It allows for timers that fire a few nanoseconds early.
 func (o *oracle) nothingInTheWay() bool {
 	patience := time.Duration(o.cluster.Strategy.Promises.Patience * float64(o.cluster.TTL))
 	return !o.faulted && (!o.heldUp || 0 < o.heldUpFor && o.heldUpFor < patience-time.Millisecond)
 }
 
-// disturbed reports whether data or a message was lost, a message was late, or a server was
-// unreachable.
+// disturbed reports whether a fault has affected data, messages or connections. Examples are lost
+// data, a late message and an unreachable server.
 func (s *causes) disturbed() bool { return s.dataLost || s.shown&disturbances != 0 }
 
 const disturbances = catalog.Unreachable | catalog.CutOff | catalog.WakeUpLost | catalog.ReplyWasLost | catalog.Delayed
 
-// oneReplyLost reports whether lost replies were the only disturbance.
+// oneReplyLost reports whether lost replies were the only disturbance so far.
 func (s *causes) oneReplyLost() bool {
 	return !s.dataLost && s.shown&disturbances == catalog.ReplyWasLost
 }
 
-// queuesBehind returns the actors that must get the lock before a new one, as a bit set. It ignores
-// actors with a pending call, because their place may still change.
+// queuesBehind returns the actors that must get the lock before actor a, as a bit set. It ignores
+// actors with a pending call, because their place in the queue may still change.
 func (o *oracle) queuesBehind(a *actor) (behind uint8) {
 	among := o.cluster.Strategy.Promises.InOrder
 	for i, b := range o.world.actors {
@@ -260,7 +263,8 @@ func (o *oracle) queuesBehind(a *actor) (behind uint8) {
 	return behind
 }
 
-// lookedFor is a lease that a renewal tried to extend, and whether the server had lost it.
+// lookedFor records that a renewal tried to extend an actor's lease, and whether the server had lost
+// that lease.
 type lookedFor struct {
 	actor   *actor
 	missing bool
@@ -284,7 +288,8 @@ func (o *oracle) judgeClaim(a *actor) {
 			if b != a && slices.ContainsFunc(ledger, b.won) {
 				shown |= o.causes.between(a, b)
 			}
-			// With several units, two earlier winners may have held the lock at the same time.
+			// If the order has several units, two earlier winners may have held the lock at the same
+			// time.
 			for _, c := range o.world.actors[:i] {
 				if o.cluster.units() > 1 && slices.ContainsFunc(ledger, b.won) && slices.ContainsFunc(ledger, c.won) {
 					shown |= o.causes.between(b, c)
@@ -312,8 +317,8 @@ func (o *oracle) judgeClaim(a *actor) {
 // never is the number of steps until an event that cannot happen.
 const never = search.MaxSteps + 1
 
-// toGo returns a lower limit for the number of steps until a property can be violated. Only
-// one-winner has a useful limit.
+// toGo returns a lower bound on the number of steps before a property can be violated. The bound is
+// useful only for the property one-winner, and otherwise 1.
 func (o *oracle) toGo(properties []string) int {
 	if !slices.Equal(properties, []string{catalog.OneWinner}) {
 		return 1
@@ -331,7 +336,7 @@ func (o *oracle) toGo(properties []string) int {
 	return steps
 }
 
-// toWin returns a lower limit for the number of steps until an actor has won.
+// toWin returns a lower bound on the number of steps before an actor has won.
 func (o *oracle) toWin(a *actor, ledger []order.Grab) int {
 	switch {
 	case slices.ContainsFunc(ledger, func(g order.Grab) bool { return g.Driver == a.driver }):
@@ -350,8 +355,8 @@ func (o *oracle) toWin(a *actor, ledger []order.Grab) int {
 	return steps
 }
 
-// winners returns the names of the actors in the ledger. If two actors share a driver, the instance
-// distinguishes them.
+// winners returns the names of the actors that have a ledger row. If two actors have the same driver,
+// the instance tells them apart.
 func (o *oracle) winners(ledger []order.Grab) []string {
 	names := make([]string, len(ledger))
 	for i, g := range ledger {
@@ -360,13 +365,13 @@ func (o *oracle) winners(ledger []order.Grab) []string {
 	return names
 }
 
-// won reports whether the actor wrote a row of the ledger.
+// won reports whether the actor has written this ledger row.
 func (a *actor) won(g order.Grab) bool {
 	return a.driver == g.Driver && strconv.Itoa(a.inst.number) == g.Instance
 }
 
-// waitersForFreeLocked returns the actors that wait although the lock is free. It returns nil if a
-// pending call could still take or release the lock.
+// waitersForFreeLocked returns the actors that wait for the lock although it is free. It returns nil
+// if a pending call could still take or release the lock.
 func (o *oracle) waitersForFreeLocked() []*actor {
 	if o.world.queues() && o.causes.disturbed() {
 		return nil // because a client that was cut off must first resume its session
@@ -393,8 +398,8 @@ func (o *oracle) waitersForFreeLocked() []*actor {
 	return waiters
 }
 
-// keepsReleased reports whether a server cannot grant a free lock, because it still stores a lease
-// that was released on other servers, or because the strategy does not use it.
+// keepsReleased reports whether a server cannot grant a free lock. Either it still stores a lease
+// that other servers have released, or the strategy has not used it so far.
 func (o *oracle) keepsReleased(n *node) bool {
 	return len(o.cluster.nodes) > 1 && (n.eventHash == search.EmptyFingerprint || slices.ContainsFunc(o.world.actors, func(a *actor) bool {
 		_, stored := n.leaseOf(a.value)
@@ -402,14 +407,14 @@ func (o *oracle) keepsReleased(n *node) bool {
 	}))
 }
 
-// lateLockStored reports whether a late request has left a lock on a server, where it stays until
+// lateLockStored reports whether a late request has created a lock on a server. That lock stays until
 // it expires.
 func (o *oracle) lateLockStored() bool {
 	return slices.ContainsFunc(o.world.actors, func(a *actor) bool { return a.arrivedLate }) &&
 		slices.ContainsFunc(o.world.entries(), func(e entry) bool { return !slices.Contains(o.cluster.residue, e.key) })
 }
 
-// hasSession reports whether an instance has every session that it needs.
+// hasSession reports whether an instance has a session with every server that requires one.
 func (w *world) hasSession(inst *instance) bool {
 	return !slices.ContainsFunc(w.cluster.nodes, func(n *node) bool {
 		s, ok := n.lockServer.(sessioned)
@@ -417,13 +422,13 @@ func (w *world) hasSession(inst *instance) bool {
 	})
 }
 
-// waitsInQueue reports whether the actor waits in a queue on a server. The first actor in the queue
+// waitsInQueue reports whether the actor waits in the queue of a server. The first actor in the queue
 // may have a lease without knowing it.
 func (o *oracle) waitsInQueue(a *actor) bool {
 	return a.begun && !a.done && !a.granted && !a.dead && o.world.queues()
 }
 
-// queues reports whether the servers keep waiters in a queue whose first entry owns the lock.
+// queues reports whether the servers keep the waiters in a queue, and its first entry owns the lock.
 func (w *world) queues() bool {
 	return w.cluster.Strategy.Needs&(lock.ZooKeeper|lock.Etcd) != 0
 }
@@ -440,11 +445,11 @@ func (o *oracle) judgeWait(waiters []*actor) {
 	}
 }
 
-// longestPause is the longest time that a strategy may sleep between two polls.
+// longestPause is the longest time that a strategy may sleep between two requests for the lock.
 const longestPause = 300 * time.Millisecond
 
-// judgeEnd checks what the servers store after all actors have ended, and again after all leases
-// have expired. Late requests may leave a lock behind until then.
+// judgeEnd checks what the servers store after all actors have ended, and again after all leases have
+// expired. In between, locks from late requests may remain.
 func (o *oracle) judgeEnd() {
 	o.judgeCounters()
 	o.judgeReleases()
@@ -475,8 +480,8 @@ func (o *oracle) judgeEnd() {
 	o.breaks(catalog.StuckOrder, 0, "all leases have run out, and a fresh grab is neither grabbed nor taken")
 }
 
-// judgeCounters looks for Redis keys that never expire. It skips a user's own lock, which may keep
-// its fencing counter on purpose.
+// judgeCounters looks for Redis keys that never expire. It does not check a user's own lock, which
+// may keep its fencing counter on purpose.
 func (o *oracle) judgeCounters() {
 	if _, err := lock.Find(o.cluster.Strategy.Name); err != nil {
 		return
@@ -489,8 +494,8 @@ func (o *oracle) judgeCounters() {
 	}
 }
 
-// judgeReleases looks for locks that are still stored after their release. Failed releases do not
-// count unless the strategy promises to retry them.
+// judgeReleases looks for locks that are still stored after their release. It ignores failed releases
+// unless the strategy promises to retry them.
 func (o *oracle) judgeReleases() {
 	if o.causes.shown&(catalog.Unreachable|catalog.CutOff) != 0 {
 		return
@@ -503,15 +508,15 @@ func (o *oracle) judgeReleases() {
 	}
 }
 
-// leftByCut reports whether a release that got no reply may have left this entry. This excuse does
-// not apply if the strategy promises retries.
+// leftByCut reports whether a release without a reply may have left this entry behind. If the
+// strategy promises to retry releases, no entry is excused this way.
 func (o *oracle) leftByCut(e entry) bool {
 	return !o.cluster.Strategy.Promises.ReleaseRetried && slices.ContainsFunc(o.world.actors, func(a *actor) bool {
 		return a.releaseCut && !a.released && (!o.cluster.showsToken || mentions(e.line, a.token))
 	})
 }
 
-// judgeRemains looks for entries of actors whose leases have all expired.
+// judgeRemains looks for tokens that servers still store although all leases have expired.
 func (o *oracle) judgeRemains() {
 	for _, e := range o.world.entries() {
 		if !slices.Contains(o.cluster.residue, e.key) && strings.Contains(e.line, tokenPrefix) {
@@ -520,11 +525,11 @@ func (o *oracle) judgeRemains() {
 	}
 }
 
-// tries is how often judgeEnd waits for one TTL and tries to grab again.
+// tries is how often judgeEnd waits for one TTL and then tries to grab the order again.
 const tries = 3
 
-// answered sends new drivers until one is told that the order is taken. told reports whether this
-// answer is correct, or else left is how many units remain.
+// answered sends new drivers until one is told that the order is taken. told reports whether that
+// answer is correct. If it is wrong, left is how many units remain.
 func (o *oracle) answered() (told bool, left int) {
 	for range o.cluster.units() {
 		o.probes++
@@ -541,12 +546,12 @@ func (o *oracle) answered() (told bool, left int) {
 	return true, 0
 }
 
-// judgeBusy records a violation if every actor has ended but the lock is still held.
+// judgeBusy records a violation if the lock is still held after every actor has ended.
 func (o *oracle) judgeBusy() {
 	stays, never, dead, cut := false, false, false, false
 	for _, a := range o.world.actors {
 		dead = dead || a.dead
-		// A lock may stay if its driver was told that the release had failed.
+		// The lock may stay if its driver was told that the release had failed.
 		cut = cut || a.releaseCut && !a.released && !o.cluster.Strategy.Promises.ReleaseRetried
 		stays = stays || a.granted && a.inTime && (!a.released || o.cluster.showsToken && o.world.stores(a.token))
 		never = never || a.begun && !a.granted
@@ -560,8 +565,8 @@ func (o *oracle) judgeBusy() {
 	}
 }
 
-// judgeResidue looks for entries that a released lock does not normally leave. It ignores locks
-// that may have expired.
+// judgeResidue looks for entries that a released lock normally does not leave on a server. It does
+// nothing once a lock may have expired.
 func (o *oracle) judgeResidue() {
 	if o.world.elapsed() >= o.cluster.TTL {
 		return
@@ -574,15 +579,15 @@ func (o *oracle) judgeResidue() {
 	}
 }
 
-// stores reports whether any server stores the token.
+// stores reports whether any server has an entry that contains the token.
 func (w *world) stores(token string) bool {
 	return slices.ContainsFunc(w.cluster.nodes, func(n *node) bool { return mentions(n.contents(), token) })
 }
 
-// An entry is one line of the contents of a server.
+// An entry is one line of what a server stores, usually a key with its value.
 type entry struct{ node, key, line string }
 
-// entries returns the contents of all servers, line by line.
+// entries returns what all servers store, line by line.
 func (w *world) entries() []entry {
 	var all []entry
 	for _, n := range w.cluster.nodes {

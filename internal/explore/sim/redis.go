@@ -13,7 +13,7 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 )
 
-// redisServer simulates a Redis server with miniredis and without a socket.
+// redisServer simulates a Redis server. It runs miniredis without a socket.
 type redisServer struct {
 	*node
 	redis  *miniredis.Miniredis
@@ -57,7 +57,7 @@ func (n *redisServer) reset() {
 	clear(n.touched)
 }
 
-// dispatch runs one command at the current virtual time.
+// dispatch runs one command at the current time of the simulation.
 func (n *redisServer) dispatch(p *server.Peer, args []string, multi bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -82,8 +82,8 @@ func (n *redisServer) hasScript(sha string) bool {
 	return ok
 }
 
-// noteWatchLocked records whether an EXEC may fail because another client has written to a watched
-// key.
+// noteWatchLocked records whether an EXEC may fail, because another client has written to a key under
+// WATCH.
 func (n *redisServer) noteWatchLocked(p *server.Peer, command string) {
 	switch command {
 	case "WATCH":
@@ -99,14 +99,14 @@ func (n *redisServer) noteWatchLocked(p *server.Peer, command string) {
 	}
 }
 
-// state adds to the fingerprint what the contents do not show: WATCH commands, subscribers and late
+// state adds to the fingerprint what the keys do not show: WATCH commands, subscribers and late
 // messages.
 func (n *redisServer) state(f search.Fingerprint) search.Fingerprint {
 	watched, touched := n.watches()
 	return f.Number(int64(watched)).Number(int64(touched)).Number(int64(n.subscriberCount())).Number(int64(n.messages.lateCount()))
 }
 
-// watches returns how many clients watch keys, and how many of their EXECs may fail.
+// watches returns how many clients use WATCH, and how many of them will see their EXEC fail.
 func (n *redisServer) watches() (watched, touched int) {
 	for _, t := range n.touched {
 		if watched++; t {
@@ -116,14 +116,14 @@ func (n *redisServer) watches() (watched, touched int) {
 	return watched, touched
 }
 
-// timePassed discards the cached contents, because keys may have expired.
+// timePassed discards the cached list of keys, because some may have expired.
 func (n *redisServer) timePassed() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.dirty = true
 }
 
-// restart deletes data and subscriptions. Connections and scripts stay, because clients would
+// restart deletes all data and subscriptions. It keeps connections and scripts, because clients would
 // restore them at once.
 func (n *redisServer) restart() {
 	n.redis.FlushAll()
@@ -159,21 +159,21 @@ func (n *redisServer) contents() string {
 	return n.data
 }
 
-// heard reports whether an operation on the server may affect other clients, such as subscribers.
+// heard reports whether other clients, such as subscribers, may notice an operation on the server.
 func (n *node) heard() bool {
 	r, ok := n.lockServer.(*redisServer)
 	return !ok || r.subscriberCount() > 0
 }
 
-// subscriberCount returns the number of subscribers. It locks mu, because a timer may remove one at
-// the same time.
+// subscriberCount returns the number of subscribers. It locks mu, because a timer may remove a
+// subscriber at the same time.
 func (n *redisServer) subscriberCount() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return len(n.subscribers)
 }
 
-// arrive executes commands whose caller has stopped waiting.
+// arrive executes commands whose caller has already stopped waiting.
 func (n *redisServer) arrive(c *call) {
 	peer := server.NewPeer(bufio.NewWriter(io.Discard))
 	for _, args := range c.sent {

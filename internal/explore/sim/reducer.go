@@ -8,7 +8,7 @@ import (
 	"grablab/internal/tap"
 )
 
-// reducer leaves out steps if other schedules reach the same states.
+// reducer leaves out steps that lead to the same states as other schedules.
 type reducer struct {
 	cluster *Cluster
 	gate    *gate
@@ -22,12 +22,12 @@ type reducer struct {
 	underway     []*call // the calls that could have arrived late instead of the last step
 }
 
-// commutes reports whether the call could also have come before the last step, with the same
-// result. The search tries independent steps in only one order (partial-order reduction), so it
-// leaves out such a call.
+// commutes reports whether the call could also have come before the last step, with the same result.
+// If so, the search leaves the call out here, because it tries independent steps in only one order
+// (partial-order reduction).
 //
-// In that order, late arrivals come first, then calls to lock servers, calls to the database, and
-// faults. docs/explore.md explains why this misses nothing.
+// In that order, late arrivals come first. Then come calls to lock servers, calls to the database,
+// and faults. docs/explore.md explains why the search still misses nothing.
 func (r *reducer) commutes(c *call) bool {
 	if !r.on || !slices.Contains(r.alternatives, c) {
 		return false
@@ -36,8 +36,8 @@ func (r *reducer) commutes(c *call) bool {
 		return true
 	}
 	if r.struck != nil {
-		// Try a release and a fault in both orders, because the result depends on whether the lease
-		// is still valid.
+		// Try a release and a fault in both orders, because it matters whether the lease is still
+		// valid at the release.
 		return c.node != nil && c.node != r.struck && c.phase != tap.Release
 	}
 	switch {
@@ -66,8 +66,8 @@ func (r *reducer) notCommuting() []*call {
 	return before
 }
 
-// arrivesEarlier reports whether a late call could also have arrived before the last step, because
-// the two affect different servers.
+// arrivesEarlier reports whether a late call could also have arrived before the last step. That is so
+// if the two affect different servers.
 func (r *reducer) arrivesEarlier(c *call) bool {
 	if !r.on || !slices.Contains(r.underway, c) || r.last.target == c.target || c.node.heard() {
 		return false
@@ -78,8 +78,8 @@ func (r *reducer) arrivesEarlier(c *call) bool {
 	return compareCalls(c, r.last) < 0 // the call of the last step arrived late too
 }
 
-// mirrored reports whether another server is in the same state. The search then calls only one of
-// the two (symmetry reduction).
+// mirrored reports whether another server is in the same state as the one that the call goes to. The
+// search then tries only one of the two (symmetry reduction).
 func (r *reducer) mirrored(c *call) bool {
 	return r.on && c.node != nil && slices.ContainsFunc(r.cluster.nodes, func(n *node) bool {
 		return n.name < c.node.name && r.alikeLocked(n, c.node)
@@ -91,8 +91,8 @@ func (r *reducer) alikeLocked(a, b *node) bool {
 	return a.eventHash == b.eventHash && r.pendingLocked(a) == r.pendingLocked(b)
 }
 
-// pendingLocked returns a fingerprint of the calls that a server has not answered. If n is nil, it
-// includes the calls to the database and SUBSCRIBE.
+// pendingLocked returns a hash of the calls that a server has not answered yet. If n is nil, it
+// covers the calls to the database and all SUBSCRIBE commands.
 func (r *reducer) pendingLocked(n *node) search.Fingerprint {
 	var all search.Fingerprint
 	for i, line := range [][]*call{r.gate.waiting, r.gate.late, r.gate.inFlight} {
@@ -105,8 +105,8 @@ func (r *reducer) pendingLocked(n *node) search.Fingerprint {
 	return all
 }
 
-// onlyLastIsGone reports whether the last step only let one call continue, and the same other calls
-// are waiting as before.
+// onlyLastIsGone reports whether the last step did nothing but let one call continue. All other calls
+// must still be waiting.
 func (r *reducer) onlyLastIsGone() bool {
 	r.gate.mu.Lock()
 	defer r.gate.mu.Unlock()

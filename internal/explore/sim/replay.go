@@ -9,7 +9,7 @@ import (
 	"grablab/internal/explore/search"
 )
 
-// A Moment is one step of a replay and the state after it.
+// A Moment is one step of a replayed schedule, with the state after it.
 type Moment struct {
 	Step     schedule.Step
 	At       time.Duration // virtual time after the step
@@ -24,8 +24,8 @@ type Moment struct {
 	Made     int           // the number of steps made so far
 }
 
-// Replay executes the given steps and skips impossible ones. It then chooses further steps until
-// every actor has ended.
+// Replay runs the given steps and skips those that are impossible. It then chooses further steps
+// until every actor has ended.
 func (c *Cluster) Replay(steps []schedule.Step) (moments []Moment, broken []search.Violation, err error) {
 	err = c.execute(func(x *execution) error {
 		x.gate.recording = true

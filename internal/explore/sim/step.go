@@ -12,8 +12,8 @@ import (
 	"grablab/internal/grab"
 )
 
-// prepare records which actor moves in this step, and which other calls could have continued
-// instead.
+// prepare records which actor moves in this step, and which other calls could have continued instead
+// of it.
 func (x *execution) prepare(s schedule.Step) {
 	x.gate.mu.Lock()
 	defer x.gate.mu.Unlock()
@@ -38,17 +38,17 @@ func (x *execution) prepare(s schedule.Step) {
 		}
 	}
 	x.begun = append(x.begun, s)
-	// After a step without an actor, such as a server fault, switching to any actor is not a
-	// preemption. A late arrival does not count as a move of its sender.
+	// After a step without an actor, such as the failure of a server, switching to any actor is free.
+	// The late arrival of a call does not count as a move of the actor that sent it.
 	if s.Kind != schedule.ArrivesLate {
 		x.current = x.world.named(s.Actor)
 	}
 }
 
-// undisturbed lists the kinds of steps that happen without any fault.
+// undisturbed lists the kinds of steps that also happen without any fault.
 var undisturbed = []schedule.Kind{schedule.Begins, schedule.Call, schedule.NextTimer, schedule.LeaseEnd, schedule.Passes}
 
-// passing lists the kinds of steps that only let time pass.
+// passing lists the kinds of steps that do nothing but let time pass.
 var passing = []schedule.Kind{schedule.NextTimer, schedule.LeaseEnd, schedule.Passes}
 
 // do executes a step. It returns false if the step is impossible.
@@ -157,7 +157,7 @@ func (x *execution) do(s schedule.Step) bool {
 	return true
 }
 
-// reaches reconnects an instance to a network, and delivers the delayed messages.
+// reaches reconnects an instance to a network and delivers the messages that were delayed.
 func (w *world) reaches(inst *instance, target string) {
 	delete(inst.cut, target)
 	for _, n := range w.cluster.nodes {
@@ -167,8 +167,8 @@ func (w *world) reaches(inst *instance, target string) {
 	}
 }
 
-// messagesEnd restores the normal delivery of messages. It returns false if the step was to disturb
-// a message, but there was none.
+// messagesEnd restores the normal delivery of messages. It returns false if the step should have
+// disturbed a message but none was published.
 func (x *execution) messagesEnd(s schedule.Step) bool {
 	switch s.Kind {
 	case schedule.MessageLost, schedule.MessageTwice, schedule.MessageLate:
@@ -178,8 +178,8 @@ func (x *execution) messagesEnd(s schedule.Step) bool {
 	}
 }
 
-// offset separates the timers of two actors. If both fired at the same time, a select would choose
-// one at random.
+// offset keeps the timers of two actors apart. If both fired at the same time, a select statement
+// would choose one at random.
 const offset = 17 * time.Nanosecond
 
 func (x *execution) begin(a *actor) bool {
@@ -208,8 +208,8 @@ func (x *execution) begin(a *actor) bool {
 	return true
 }
 
-// unlessExited calls code of a strategy. It panics if that code ends its goroutine, because the
-// caller would wait forever.
+// unlessExited calls code of a strategy. It panics if that code ends its own goroutine, because the
+// caller would otherwise wait forever.
 func unlessExited(f func()) {
 	returned := false
 	defer func() {
@@ -224,7 +224,7 @@ func unlessExited(f func()) {
 	returned = true
 }
 
-// change calls f if the actor is running, or else returns false.
+// change calls f if the actor's process is running. Otherwise, it returns false.
 func (w *world) change(a *actor, f func()) bool {
 	w.gate.mu.Lock()
 	defer w.gate.mu.Unlock()
@@ -235,7 +235,7 @@ func (w *world) change(a *actor, f func()) bool {
 	return true
 }
 
-// resume lets a paused process continue, and returns false if it is not paused.
+// resume lets a paused process continue. It returns false if the process is not paused.
 func (w *world) resume(inst *instance) bool {
 	if !inst.stopped.Load() {
 		return false
@@ -256,7 +256,7 @@ func (w *world) instanceDies(number int) bool {
 	return ok && w.restart(w.cluster.instances[number-1])
 }
 
-// restart replaces a dead process and ends the database sessions of the old one.
+// restart replaces a dead process and ends the database sessions of its predecessor.
 func (w *world) restart(inst *instance) bool {
 	for _, tx := range inst.sessions {
 		_ = tx.Close(context.Background())
@@ -267,7 +267,7 @@ func (w *world) restart(inst *instance) bool {
 	return err == nil
 }
 
-// arriveLate makes a server execute a call whose caller has stopped waiting.
+// arriveLate makes a server execute a call whose caller has already stopped waiting.
 func (x *execution) arriveLate(s schedule.Step) bool {
 	x.gate.mu.Lock()
 	c := takeLocked(&x.gate.inFlight, s)
@@ -291,7 +291,7 @@ func (x *execution) arriveLate(s schedule.Step) bool {
 }
 
 // nextTimer lets time pass until a call arrives or a grab ends. If other calls could continue, it
-// stops before the next lease expires.
+// goes no further than the end of the next lease.
 func (x *execution) nextTimer() bool {
 	x.gate.mu.Lock()
 	most, busy := horizon*x.cluster.TTL, x.gate.anyEnabledLocked()
@@ -326,11 +326,11 @@ func (x *execution) nextTimer() bool {
 	return true
 }
 
-// horizon is the number of TTLs after which further waiting changes nothing.
+// horizon is the time after which further waiting changes nothing, in TTLs.
 const horizon = 8
 
-// leaseEnd lets time pass until a lease has expired. It returns false if an actor makes a call
-// before that, such as a renewal.
+// leaseEnd lets time pass until a lease has expired. It returns false if an actor makes a call before
+// then, such as a renewal.
 func (x *execution) leaseEnd() bool {
 	x.gate.mu.Lock()
 	holder, left := x.leases.nextLeaseEndLocked()
@@ -377,7 +377,7 @@ func (x *execution) leaseEnd() bool {
 	}
 }
 
-// timePassed tells all servers that time has passed, and updates the leases that clients renew in
+// timePassed tells all servers that time has passed. It also updates the leases that clients renew in
 // the background.
 func (w *world) timePassed() {
 	for _, n := range w.cluster.nodes {

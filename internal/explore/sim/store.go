@@ -10,7 +10,8 @@ import (
 	"grablab/internal/order"
 )
 
-// storeOf returns the database for one instance. Its calls wait until a step lets them continue.
+// storeOf returns the database client of one instance. Its calls stop until the schedule lets them
+// continue.
 func (w *world) storeOf(inst *instance) order.Store {
 	return order.Intercept(sessions{w.db, inst}, func(ctx context.Context, c *order.Call, send func(context.Context) error) error {
 		text := func() string { return textOfCall(c) }
@@ -41,7 +42,7 @@ func (s sessions) Begin(ctx context.Context) (order.Tx, error) {
 	return tx, err
 }
 
-// textOfCall describes a database call and its answer for display in a replay.
+// textOfCall returns a database call and its answer as text, for a reader of the schedule.
 func textOfCall(c *order.Call) string {
 	switch c.Kind {
 	case order.ReadCall:

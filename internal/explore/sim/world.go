@@ -8,7 +8,8 @@ import (
 	"grablab/internal/order"
 )
 
-// world contains everything that a schedule changes: the database, the instances and the actors.
+// world contains everything that can change during a schedule: the database, the instances and the
+// actors.
 type world struct {
 	cluster *Cluster
 	gate    *gate

@@ -14,8 +14,8 @@ import (
 
 // zkServer simulates a single ZooKeeper server with nodes, sessions and one-time watches.
 //
-// Unlike a real server, it ends each session exactly at its timeout and never removes empty
-// containers.
+// It differs from a real server in two ways: it ends each session exactly at its timeout, and it
+// never removes empty containers.
 type zkServer struct {
 	*node
 
@@ -49,19 +49,19 @@ type zkSession struct {
 	conn *zkConn // nil if the session has no connection
 }
 
-// zkAsked identifies a request by its instance and its path.
+// zkAsked identifies a request by the instance that sent it and by its path.
 type zkAsked struct {
 	inst *instance
 	path string
 }
 
-// Limits for session timeouts, which are the same as in the real server of the stack.
+// The limits for session timeouts are the same as in the real servers that the program starts.
 const (
 	zkShortest = 200 * time.Millisecond
 	zkLongest  = 10 * time.Minute
 )
 
-// Request codes of the protocol, and bits of a node's mode.
+// These are the request codes of the protocol, and the bits of a node's mode.
 const (
 	zkCreate          = 1
 	zkDelete          = 2
@@ -110,7 +110,7 @@ func (s *zkServer) reset() {
 	s.losing, s.answers = map[*instance]bool{}, map[zkAsked]string{}
 }
 
-// timePassed handles the requests of processes that were paused and now continue.
+// timePassed handles the pending requests of processes that were paused and run again.
 func (s *zkServer) timePassed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,7 +121,7 @@ func (s *zkServer) timePassed() {
 	s.closedUnread = slices.DeleteFunc(s.closedUnread, func(c *zkConn) bool { return !c.stopped() })
 }
 
-// settle waits until disconnected clients have reconnected. They try once a second.
+// settle waits until disconnected clients have reconnected, which they try once a second.
 func (s *zkServer) settle() {
 	for range 20 {
 		if s.settled() {
@@ -152,8 +152,8 @@ func (s *zkServer) disconnect() {
 	}
 }
 
-// connectLocked begins or resumes a session on a new connection. If the session has expired, the
-// reply contains no id.
+// connectLocked begins a session on a new connection, or resumes one. If the session has expired, the
+// reply contains no session id.
 func (s *zkServer) connectLocked(c *zkConn, r *juteReader) {
 	_, _, timeout, id := r.int(), r.long(), time.Duration(r.int())*time.Millisecond, r.long()
 	session, ok := s.sessions[id]
@@ -176,7 +176,7 @@ func (s *zkServer) connectLocked(c *zkConn, r *juteReader) {
 	c.sendLocked(jute{}.int(0).int(int32(session.ttl / time.Millisecond)).long(session.id).bytes(make([]byte, 16)))
 }
 
-// endLocked ends a session and removes its ephemeral nodes.
+// endLocked ends a session and deletes its ephemeral nodes.
 func (s *zkServer) endLocked(session *zkSession) {
 	session.stop()
 	delete(s.sessions, session.id)
@@ -271,7 +271,7 @@ func (s *zkServer) carryOutLocked(c *zkConn, op int32, path string, r *juteReade
 	}
 }
 
-// zkSaid describes a request and its answer for display in a replay.
+// zkSaid returns a request and its answer as text, for a reader of the schedule.
 func zkSaid(verb, path string, code int32, answer string) string {
 	if code != 0 {
 		answer = fmt.Sprintf("error %d", code)
@@ -333,7 +333,7 @@ func (s *zkServer) removeLocked(path string) {
 	s.fireLocked(s.children, parentOf(path), zkChildrenChanged)
 }
 
-// fireLocked notifies and removes the watches of a path.
+// fireLocked notifies the clients that watch a path, and removes their watches.
 func (s *zkServer) fireLocked(watches map[string][]*zkConn, path string, event int32) (told []*zkConn) {
 	for _, c := range watches[path] {
 		if !slices.Contains(told, c) {
@@ -345,8 +345,8 @@ func (s *zkServer) fireLocked(watches map[string][]*zkConn, path string, event i
 	return told
 }
 
-// setWatchesLocked restores the watches of a client after it has reconnected, and reports what it
-// has missed.
+// setWatchesLocked restores the watches of a reconnected client, and reports the changes that the
+// client has missed.
 func (s *zkServer) setWatchesLocked(c *zkConn, r *juteReader) {
 	since := r.long()
 	data, exist, children := r.texts(), r.texts(), r.texts()
@@ -420,7 +420,7 @@ func (s *zkServer) contents() string {
 	return b.String()
 }
 
-// state adds the sessions, the watches and the unread bytes to the fingerprint.
+// state adds the sessions, watches and unread bytes to the server's fingerprint.
 func (s *zkServer) state(f search.Fingerprint) search.Fingerprint {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -442,7 +442,7 @@ func (s *zkServer) state(f search.Fingerprint) search.Fingerprint {
 	return f.Number(int64(all))
 }
 
-// findLocked finds the temporary node whose name begins with prefix, and the session that owns it.
+// findLocked finds the ephemeral node whose name begins with prefix, and the session that owns it.
 func (s *zkServer) findLocked(prefix string) (path string, session *zkSession) {
 	for path, n := range s.nodes {
 		if session, ok := s.sessions[n.owner]; ok && prefix != "" && strings.HasPrefix(path, prefix) {
@@ -452,7 +452,8 @@ func (s *zkServer) findLocked(prefix string) (path string, session *zkSession) {
 	return "", nil
 }
 
-// leaseOf finds the lease with this value, if its node is first in its queue.
+// leaseOf finds the node with this value and returns how long its session still lasts. ok is true
+// only if the node is first in its queue.
 func (s *zkServer) leaseOf(value string) (ttl time.Duration, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -476,7 +477,7 @@ func (s *zkServer) connected(inst *instance) bool {
 	return slices.ContainsFunc(s.conns, func(c *zkConn) bool { return c.owner == inst && c.session != nil && !c.stopped() })
 }
 
-// pinged reports whether a client keeps the session of a node alive with pings.
+// pinged reports whether a client keeps the session of this node alive with pings.
 func (s *zkServer) pinged(value string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

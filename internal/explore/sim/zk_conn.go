@@ -17,7 +17,7 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// ensemble returns the ZooKeeper connection of an instance.
+// ensemble returns the simulated ZooKeeper connection of an instance.
 func (s *zkServer) ensemble(inst *instance) *lock.Ensemble {
 	return &lock.Ensemble{
 		Servers: []string{"127.0.0.1:2181"}, // a literal address needs no DNS lookup
@@ -29,11 +29,12 @@ func (s *zkServer) ensemble(inst *instance) *lock.Ensemble {
 	}
 }
 
-// zkPath is the path of a request that creates no node, so it cannot be the caller's lease.
+// zkPath is the path in a request that creates no node. Its type shows that the path cannot be the
+// lease of the caller.
 type zkPath string
 
-// around stops a call until a step lets it continue, and then passes it to the ZooKeeper client,
-// which ignores contexts.
+// around stops a call until the schedule lets it continue, and then passes it to the ZooKeeper
+// client. That client ignores contexts.
 func (s *zkServer) around(ctx context.Context, inst *instance, path string, ask func() error) error {
 	w := inst.world
 	if w == nil {
@@ -68,8 +69,8 @@ func (s *zkServer) around(ctx context.Context, inst *instance, path string, ask 
 	})
 }
 
-// zkConn is a client's connection. The server ignores its input while the client's process is
-// paused.
+// zkConn is a client's connection to the simulated server. The server ignores the input while the
+// client's process is paused.
 type zkConn struct {
 	server  *zkServer
 	owner   *instance // nil if it belongs to no schedule
@@ -114,7 +115,7 @@ func (c *zkConn) stopped() bool {
 	}
 }
 
-// Write appends b to the input and executes the complete requests.
+// Write appends b to the input and executes the requests that are complete.
 func (c *zkConn) Write(b []byte) (int, error) {
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()
@@ -126,7 +127,7 @@ func (c *zkConn) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// takeInLocked executes the requests that have arrived completely.
+// takeInLocked executes the requests that have arrived completely, and keeps the rest.
 func (c *zkConn) takeInLocked() {
 	for len(c.in) >= 4 && !c.closed && !c.stopped() {
 		end := 4 + int(binary.BigEndian.Uint32(c.in))
@@ -158,7 +159,7 @@ func (c *zkConn) Read(b []byte) (int, error) {
 	}
 }
 
-// zkWait contains the channels on which a Read waits. A nil channel is never ready.
+// zkWait contains the channels on which Read waits. A nil channel is never ready.
 type zkWait struct {
 	news, over <-chan struct{}
 	expired    <-chan time.Time
