@@ -59,8 +59,8 @@ var etcd = Strategy{
 	},
 }
 
-// DialEtcd returns a client for this lock without connecting yet. After it loses its server, it
-// tries to reconnect at least once a second.
+// DialEtcd returns an etcd client without connecting yet. If the client loses its server, it tries to
+// reconnect at least once a second.
 func DialEtcd(endpoints []string, opts ...grpc.DialOption) (*clientv3.Client, error) {
 	again := grpcbackoff.DefaultConfig
 	again.BaseDelay, again.MaxDelay = 50*time.Millisecond, time.Second
@@ -85,8 +85,8 @@ type etcdLocker struct {
 	renewers renewers
 }
 
-// newEtcdLocker grants and revokes a lease to learn which TTL the server uses, because etcd counts
-// in seconds and has a minimum.
+// newEtcdLocker learns which TTL the server uses, because etcd counts in seconds and has a minimum.
+// To find out, it creates a lease and revokes it.
 func newEtcdLocker(env Env) (*etcdLocker, error) {
 	l := &etcdLocker{env: env, leases: clientv3.RetryLeaseClient(env.Etcd)}
 	ctx, cancel := context.WithTimeout(context.Background(), serverTimeout)
@@ -102,7 +102,7 @@ func newEtcdLocker(env Env) (*etcdLocker, error) {
 
 func (l *etcdLocker) seconds() int64 { return int64((l.env.TTL + time.Second - 1) / time.Second) }
 
-// Lease returns the TTL that the server grants, which is Env.TTL or longer.
+// Lease returns the TTL that the server grants. It is never shorter than Env.TTL.
 func (l *etcdLocker) Lease() time.Duration { return l.lease }
 
 func (l *etcdLocker) Close() error {
@@ -113,7 +113,7 @@ func (l *etcdLocker) Close() error {
 func (l *etcdLocker) Acquire(ctx context.Context, key string) (_ Lease, err error) {
 	wait := l.env.wait(ctx)
 	giveUp := time.Now().Add(wait)
-	// Only one client in this process may queue at a time.
+	// Only one client in this process may wait in the queue on the server.
 	unlock, err := l.queue.lock(ctx, key, wait)
 	if err != nil {
 		return nil, err
@@ -144,7 +144,7 @@ func (l *etcdLocker) Acquire(ctx context.Context, key string) (_ Lease, err erro
 	}
 }
 
-// An etcdLease is a key in the queue of a lock. The first key in the queue holds the lock.
+// An etcdLease is our key in the queue of a lock. The client whose key is first holds the lock.
 type etcdLease struct {
 	*renewer
 	l           *etcdLocker
@@ -155,8 +155,8 @@ type etcdLease struct {
 	released    atomic.Bool
 }
 
-// grant creates a lease and starts renewing it. If the reply is lost, the lease expires by itself
-// and has no keys.
+// grant creates a lease and starts to renew it. If the reply is lost, the lease has no keys and
+// expires by itself.
 func (l *etcdLocker) grant(ctx context.Context) (*etcdLease, error) {
 	end := time.Now().Add(l.lease)
 	granted, err := inTime(ctx, l, func(ctx context.Context) (*clientv3.LeaseGrantResponse, error) {
@@ -190,8 +190,8 @@ func (e *etcdLease) renew(ctx context.Context) (time.Time, error) {
 	return end, err
 }
 
-// enqueue writes our key and returns the key ahead of it. If the call fails, our key disappears
-// with the lease.
+// enqueue writes our key and returns the key directly ahead of it. If the call fails, our key
+// disappears with its lease.
 func (e *etcdLease) enqueue(ctx context.Context, key string) (ahead string, err error) {
 	e.prefix = key + "/"
 	e.key = fmt.Sprintf("%s%x", e.prefix, e.id)
@@ -207,8 +207,7 @@ func (e *etcdLease) enqueue(ctx context.Context, key string) (ahead string, err 
 	return e.ahead(done.Responses[1].GetResponseRange().Kvs)
 }
 
-// inTime makes a call that may take no longer than a lease, because a later answer would be
-// useless.
+// inTime makes a call that may take no longer than a lease lasts. A later answer would be useless.
 func inTime[T any](ctx context.Context, l *etcdLocker, call func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, l.lease, errLate)
 	defer cancel()
@@ -219,15 +218,16 @@ func inTime[T any](ctx context.Context, l *etcdLocker, call func(context.Context
 	return value, err
 }
 
-// lastTwo returns options that select our key and the one ahead of it. If our key has no revision
-// yet, they select the two newest keys.
+// lastTwo returns options that select our key and the key ahead of it. If the revision of our key is
+// not known yet, they select the two newest keys.
 func (e *etcdLease) lastTwo() []clientv3.OpOption {
 	return append(clientv3.WithLastCreate(), clientv3.WithMaxCreateRev(e.revision), clientv3.WithLimit(2), clientv3.WithKeysOnly())
 }
 
 var errRanOut = errors.New("lock: the etcd lease ran out while waiting")
 
-// ahead returns the key ahead of ours in the result of lastTwo, or "" if ours is the first.
+// ahead finds the key ahead of ours among the keys that lastTwo selected. It returns "" if our key is
+// the first.
 func (e *etcdLease) ahead(found []*mvccpb.KeyValue) (string, error) {
 	switch {
 	case len(found) == 0 || found[0].CreateRevision != e.revision:

@@ -21,8 +21,8 @@ import (
 // after Redis has lost all its data.
 const fenceKeep = 24 * time.Hour
 
-// fenceKeys returns the keys of the lock and its counter. A hash tag in key keeps both on the same
-// master of a Redis Cluster.
+// fenceKeys returns the Redis keys of the lock and of its counter. If the lock's key has a hash tag,
+// both are on the same master of a Redis Cluster.
 func fenceKeys(key string) []string { return []string{key, key + ":fence"} }
 
 //go:embed fence_raise.lua

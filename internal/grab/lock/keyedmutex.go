@@ -12,15 +12,15 @@ type keyedMutex struct {
 	byKey map[string]*slot // only keys that are held or waited for
 }
 
-// A slot is a mutex that serves waiters in order of arrival and lets them stop waiting. It is a
-// channel that the holder fills.
+// A slot is a mutex that serves waiters in the order of their arrival, and lets a waiter give up. It
+// is a channel of size 1, which is full while the mutex is locked.
 type slot struct {
 	full  chan struct{}
 	users int // holder and waiters; guarded by keyedMutex.mu
 }
 
-// lock locks the mutex of a key. It returns ErrBusy if that takes longer than wait. The holder must
-// call unlock once.
+// lock locks the mutex of a key. It returns ErrBusy if that takes longer than wait. The caller must
+// call the returned unlock once.
 func (m *keyedMutex) lock(ctx context.Context, key string, wait time.Duration) (unlock func(), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -36,8 +36,8 @@ func (m *keyedMutex) lock(ctx context.Context, key string, wait time.Duration) (
 	}, nil
 }
 
-// lockToWait locks the mutex of a key, so that only one client in this process polls the servers.
-// left is the rest of the wait.
+// lockToWait locks the mutex of a key, so that only one client in this process at a time asks the
+// servers for the lock. left is how much of the waiting time remains.
 func (m *keyedMutex) lockToWait(ctx context.Context, key string, wait time.Duration) (left time.Duration, unlock func(), err error) {
 	if wait <= 0 {
 		return 0, func() {}, nil

@@ -10,9 +10,9 @@ import (
 	"grablab/internal/catalog"
 )
 
-// getsetBlindTakeover takes over an expired lock with DEL and SETNX instead of GETSET. If two
-// clients see the old lock, B deletes it and takes the lock. Then C deletes B's lock and takes it
-// too (F7, internal/explore/testdata/F7.txt).
+// getsetBlindTakeover takes over an expired lock with DEL and SETNX instead of GETSET. Suppose that
+// clients B and C both see the expired lock. B deletes it and takes the lock. Then C deletes B's lock
+// and takes it too (F7, internal/explore/testdata/F7.txt).
 var getsetBlindTakeover = variant(setnxGetSet, Strategy{
 	Name:  "getset-blind-takeover",
 	Title: "setnx-getset, taking over by DEL and SETNX",
@@ -30,8 +30,9 @@ func deleteAndSet(ctx context.Context, l *redisKeyLease) (bool, error) {
 	return setForever(ctx, l)
 }
 
-// getsetNilBusy treats a nil reply of GETSET as a failure, although it has just taken the lock. No
-// client then holds the lock until its timestamp expires (F8, internal/explore/testdata/F8.txt).
+// getsetNilBusy treats a nil reply of GETSET as a failure, although the client has just taken the
+// lock. Then no client holds the lock until its timestamp expires (F8,
+// internal/explore/testdata/F8.txt).
 var getsetNilBusy = variant(setnxGetSet, Strategy{
 	Name:   "getset-nil-busy",
 	Title:  "setnx-getset, taking the nil of GETSET for busy",
@@ -47,8 +48,8 @@ func takeOverUnlessNil(ctx context.Context, l *redisKeyLease) (bool, error) {
 	return err == nil && l.passed(held), err
 }
 
-// setnxGetSetSeconds uses timestamps in whole seconds. Rounding shortens a lease by up to a second,
-// so another client may take over a new lock (F9).
+// setnxGetSetSeconds uses timestamps in whole seconds. Rounding down shortens a lease by up to a
+// second, so another client may take over a lock that has just been taken (failure mode F9).
 var setnxGetSetSeconds = variant(setnxGetSet, Strategy{
 	Name:   "setnx-getset-seconds",
 	Title:  "setnx-getset, with stamps in whole seconds",

@@ -52,7 +52,7 @@ func (l *pooledLocker) Acquire(ctx context.Context, key string) (Lease, error) {
 
 func (l *pooledLocker) Close() error { return nil }
 
-// yes runs a query and reports whether the result is 1. Other results are 0 and NULL.
+// yes runs an SQL query with one result, and reports whether that is 1. It could also be 0 or NULL.
 func (l *pooledLocker) yes(ctx context.Context, question, key string) (bool, error) {
 	var answer sql.NullInt64
 	if err := l.pool.QueryRowContext(ctx, question, key).Scan(&answer); err != nil {
@@ -71,9 +71,10 @@ func (l *pooledLease) Release(ctx context.Context) error {
 	return orLost(l.locker.yes(ctx, "SELECT RELEASE_LOCK(?)", l.key))
 }
 
-// mysqlGetLockSplit calls GET_LOCK in one session, but writes the order through another one. If the
-// server ends the first session, the holder still writes (F32). Lock libraries that do not share
-// the application's connection often do this.
+// mysqlGetLockSplit calls GET_LOCK in one database session, but writes the order through another one.
+// If the server ends the first session, the holder writes although its lock is gone (failure mode
+// F32). Many lock libraries have this problem, because they do not share the application's
+// connection.
 var mysqlGetLockSplit = variant(mysqlGetLock, Strategy{
 	Name:   "mysql-getlock-split",
 	Title:  "GET_LOCK in its own session, read and written over others",
@@ -95,5 +96,5 @@ func (l splitLocker) Acquire(ctx context.Context, key string) (Lease, error) {
 	return splitLease{lease}, nil
 }
 
-// A splitLease hides its session, so that the holder uses other connections.
+// A splitLease hides the database session of its lock, so that the holder uses other connections.
 type splitLease struct{ Lease }

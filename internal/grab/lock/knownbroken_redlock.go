@@ -8,8 +8,8 @@ import (
 	"github.com/go-redsync/redsync/v4"
 )
 
-// redlockSetOnExtend creates a missing key again when it extends its lease. After A's keys expire,
-// B can lock, work and unlock. Then A takes the lock again without noticing the gap (F24,
+// redlockSetOnExtend creates missing keys again when it extends its lease. Suppose that A's keys
+// expire, and B locks, works and unlocks. Then A takes the lock again without noticing the gap (F24,
 // internal/explore/testdata/F24.txt).
 var redlockSetOnExtend = variant(redlock, Strategy{
 	Name:   "redlock-set-on-extend",
@@ -20,14 +20,14 @@ var redlockSetOnExtend = variant(redlock, Strategy{
 	},
 })
 
-// redlockLongTTL has leases of a day. If a holder dies or its release reaches no majority, the
-// order stays locked for the rest of the day (F3).
+// redlockLongTTL takes leases of a day. If a holder dies, or its release reaches no majority of the
+// nodes, the order stays locked for the rest of the day (failure mode F3).
 var redlockLongTTL = variant(redlock, Strategy{
 	Name:   "redlock-long-ttl",
 	Title:  "redlock, with a TTL of a day",
 	Breaks: []string{"F3", "F15", "F18", "F21", "F39"},
-	// A lock also stays if its request arrives after its clean-up, or if no time is left for the
-	// release. With slow servers, this depends on chance.
+	// A lock also stays if a request for it arrives after the clean-up, or if no time is left for the
+	// release. With slow servers, it depends on chance whether this happens.
 	Claims: catalog.ClaimsOf("redlock").
 		But(catalog.GetsStuck, catalog.Crash, catalog.RedisDownMost, catalog.Partition). // the release fails
 		But(catalog.Claim{Order: catalog.Unknown, Exclusive: true}, catalog.Slow, catalog.Pause, catalog.Failover, catalog.Latency, catalog.DBRestart, catalog.LateRelease),

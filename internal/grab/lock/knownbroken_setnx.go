@@ -7,7 +7,8 @@ import (
 )
 
 // setnxCancelledCleanup cleans up with the context of the acquire. If the client has disconnected,
-// no DEL is sent, so the key stays for the full TTL (F22, internal/explore/testdata/F22.txt).
+// this context is cancelled and no DEL is sent. The key then stays for the full TTL (F22,
+// internal/explore/testdata/F22.txt).
 var setnxCancelledCleanup = variant(setnx, Strategy{
 	Name:   "setnx-cancelled-cleanup",
 	Title:  "setnx, cleaning up on the cancelled context",
@@ -15,8 +16,9 @@ var setnxCancelledCleanup = variant(setnx, Strategy{
 	New:    redisKeyLock{set: setPX, unset: compareAndDelete, cleanup: context.WithCancel}.New,
 })
 
-// setnxBlindRetry repeats a SET that got no reply. If the first SET succeeded, the second one finds
-// the client's own key and reports busy (F25, internal/explore/testdata/F25.txt).
+// setnxBlindRetry repeats a SET that got no reply. If the first SET was successful, the second one
+// finds the client's own key and reports that the lock is busy (F25,
+// internal/explore/testdata/F25.txt).
 var setnxBlindRetry = variant(setnx, Strategy{
 	Name:   "setnx-blind-retry",
 	Title:  "setnx, retrying a lost reply",
@@ -31,8 +33,8 @@ func setTwice(ctx context.Context, l *redisKeyLease) (bool, error) {
 	return setPX(ctx, l)
 }
 
-// setnxNoTTLNoCleanup does not clean up after an error. After a lost reply (F25) or a disconnect
-// (F22), its key stays forever without a holder.
+// setnxNoTTLNoCleanup does not clean up after an error. After a lost reply (failure mode F25) or a
+// disconnect (F22), its key stays forever although no client holds the lock.
 var setnxNoTTLNoCleanup = variant(setnxNoTTL, Strategy{
 	Name:   "setnx-nottl-no-cleanup",
 	Title:  "setnx-nottl, leaving its key after a lost reply",
@@ -41,7 +43,7 @@ var setnxNoTTLNoCleanup = variant(setnxNoTTL, Strategy{
 	New:    redisKeyLock{set: setForever, unset: del, believesLate: true, endless: true, cleanup: cancelled}.New,
 })
 
-// cancelled returns a cancelled context, which prevents any clean-up.
+// cancelled returns a cancelled context. With it, a clean-up sends nothing.
 func cancelled(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	cancel()
@@ -49,7 +51,7 @@ func cancelled(ctx context.Context) (context.Context, context.CancelFunc) {
 }
 
 // setnxLateFence takes the lock before it reads the fencing token. If its lease expires in between,
-// it gets the token of the next holder, whose write is then refused (F26,
+// it gets the token of the next holder. The database then refuses that holder's write (F26,
 // internal/explore/testdata/F26.txt).
 var setnxLateFence = variant(setnxFenced, Strategy{
 	Name:   "setnx-late-fence",

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// watchdogStrayRenewal starts renewing before it knows that it has the lock. If the acquire is
-// cancelled and its request arrives late, the lock is renewed forever without a holder (F14,
-// internal/explore/testdata/F14.txt).
+// watchdogStrayRenewal starts to renew the lock before it knows that it has the lock. Suppose that
+// the acquire is cancelled and its request arrives late. The lock is then renewed forever, although
+// no client holds it (F14, internal/explore/testdata/F14.txt).
 var watchdogStrayRenewal = variant(watchdog, Strategy{
 	Name:   "watchdog-stray-renewal",
 	Title:  "watchdog, renewing what was cancelled",
@@ -45,8 +45,9 @@ func (l strayRenewalLocker) try(ctx context.Context, key string) (*watchdogLease
 	return lease, err == nil && left == 0, err
 }
 
-// watchdogLateSubscribe does not check the lock again after it has subscribed. If it misses the
-// message about a release, it waits for a whole lease (F16, internal/explore/testdata/F16.txt).
+// watchdogLateSubscribe does not check the lock again after it has subscribed to messages about
+// releases. If it misses such a message, it waits for a whole lease (F16,
+// internal/explore/testdata/F16.txt).
 var watchdogLateSubscribe = variant(watchdog, Strategy{
 	Name:   "watchdog-late-subscribe",
 	Title:  "watchdog, not looking again once it listens",

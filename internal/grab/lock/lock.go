@@ -31,9 +31,9 @@ import (
 )
 
 var (
-	// ErrBusy means that the lock did not become free within the waiting time.
+	// ErrBusy means that the lock did not become free while the client was willing to wait.
 	ErrBusy = errors.New("lock: busy")
-	// ErrLost means that the client lost its lease before the release.
+	// ErrLost means that the client no longer held its lease when it wanted to release or use it.
 	ErrLost = errors.New("lock: lease lost")
 	// ErrUnreachable means that the servers of a Locker do not answer.
 	ErrUnreachable = errors.New("lock: no answer")
@@ -49,7 +49,7 @@ type Locker interface {
 	// has its own deadline, so a client that disconnects leaves no lock behind.
 	Acquire(ctx context.Context, key string) (Lease, error)
 
-	// Close stops the background work, including renewals. It does not release leases.
+	// Close stops all background work, including renewals. It does not release the leases.
 	Close() error
 }
 
@@ -57,66 +57,70 @@ type Locker interface {
 type Lease interface {
 	// Token returns a unique name of this acquisition, or "" if the lock has no tokens.
 	Token() string
-	// Fence returns the fencing token, which increases with each acquisition of the key. It is 0 if
-	// the lock has no fencing tokens.
+	// Fence returns the fencing token, a number that increases each time the key is locked. It is 0
+	// if the lock has no fencing tokens.
 	Fence() uint64
-	// Lost returns a channel that closes as soon as the lease is known to be lost. It is nil if the
-	// lock cannot detect a loss.
+	// Lost returns a channel that closes as soon as the client knows that it has lost the lease. The
+	// channel is nil if the lock cannot detect a loss.
 	Lost() <-chan struct{}
 	// Release gives the lock back. ErrLost means that the client no longer held it. After another
 	// error, the result is unknown. Call Release only once, with a context that has not ended.
 	Release(ctx context.Context) error
 }
 
-// Bounded is a Lease that knows when it ends.
+// Bounded is a Lease that knows when it will end.
 type Bounded interface {
-	// Until returns when the lease ends without a further renewal, counted from the request. The
-	// zero Time means that it does not end.
+	// Until returns when the lease ends if it is not renewed again. The client counts from the time
+	// at which it sent its last request. The zero Time means that the lease never ends.
 	Until() time.Time
 }
 
 // Checker is a Lease that can ask its servers whether it is still held.
 type Checker interface {
-	// Check returns ErrLost if the lease is lost, or another error if no answer arrived. The lease
-	// may end just after the check.
+	// Check asks the servers whether the client still holds the lease. It returns ErrLost if not, or
+	// another error if no answer arrived. The lease may end right after the check.
 	Check(ctx context.Context) error
 }
 
-// TxLease is a lease bound to one database session.
+// TxLease is a lease that belongs to one database session.
 type TxLease interface {
 	Lease
-	// Rows reads and claims orders in that session. A holder must use no other connection, so that
-	// it cannot write after losing the lock.
+	// Rows reads orders and writes their winners, in the session of the lease. The holder must use no
+	// other connection. Otherwise, it could still write after it has lost the lock.
 	Rows() order.Rows
 }
 
-// Reservation is a lease on one unit of an order instead of a lock.
+// Reservation is a lease on one unit of an order. Unlike a lock, it lets other drivers reserve other
+// units.
 type Reservation interface {
-	// Sold tells the lease that the claim was written. Without this call, the release assumes that
-	// it was not written or that its result is unknown.
+	// Sold tells the lease that the holder's claim was written. If Sold is not called before Release,
+	// Release assumes that the claim was not written, or that this is unknown.
 	Sold()
 }
 
-// FenceRaiser is a Locker whose counter of fencing tokens can lose its value.
+// FenceRaiser is a Locker whose counter of fencing tokens may lose its value, for example because its
+// server loses data.
 type FenceRaiser interface {
-	// Raise increases the counter of key to at least fence, so that the next token is higher.
+	// Raise increases the counter of key to at least fence, so that the next fencing token is higher
+	// than fence.
 	Raise(ctx context.Context, key string, fence uint64) error
 }
 
-// Forgetter is a Locker that keeps data about a key even when no lease exists.
+// Forgetter is a Locker that keeps data about a key even while no client holds a lease on it.
 type Forgetter interface {
-	// Forget removes the data of a key that is no longer needed. If the key is locked again, its
-	// fencing tokens start from the beginning.
+	// Forget removes the data about a key that is no longer needed. If a client locks the key again,
+	// the fencing tokens start from the beginning.
 	Forget(ctx context.Context, key string) error
 }
 
-// Leaser is a Locker whose servers may shorten or lengthen a lease.
+// Leaser is a Locker whose servers may grant a shorter or longer lease than the configured TTL.
 type Leaser interface {
 	// Lease returns how long a lease lasts without renewal.
 	Lease() time.Duration
 }
 
-// LeaseOf returns how long a lease lasts without renewal. It is ttl, unless the servers round it.
+// LeaseOf returns how long a lease of l lasts without renewal. This is ttl, unless the servers round
+// it.
 func LeaseOf(l Locker, ttl time.Duration) time.Duration {
 	if leaser, ok := l.(Leaser); ok {
 		return leaser.Lease()
@@ -124,8 +128,8 @@ func LeaseOf(l Locker, ttl time.Duration) time.Duration {
 	return ttl
 }
 
-// Env contains what strategies may use. Servers that a strategy does not need may be nil. Functions
-// must be safe for concurrent use.
+// Env contains everything that a strategy may use. Clients for servers that the strategy does not
+// need may be nil. All functions must be safe for concurrent use.
 type Env struct {
 	Node    string                  // the name of the instance
 	Redis   redis.UniversalClient   // the single Redis
@@ -134,8 +138,8 @@ type Env struct {
 
 	ZooKeeper *Ensemble
 	Etcd      *clientv3.Client // made by DialEtcd
-	// AroundRedis wraps every command to the single Redis that bypasses the client in Redis. If
-	// nil, these commands run directly.
+	// AroundRedis is called around each command to the single Redis that does not go through the
+	// client in the field Redis. If nil, such commands run directly.
 	AroundRedis func(ctx context.Context, key string, call func() error) error
 
 	PerDriver int // how many units of one order a driver may have; 0 means 1
@@ -159,8 +163,7 @@ func WaitAtMost(ctx context.Context, d time.Duration) context.Context {
 // TryOnce returns a context in which acquires try only once.
 func TryOnce(ctx context.Context) context.Context { return WaitAtMost(ctx, 0) }
 
-// WaitIn returns how long an acquire may wait, which is d or the limit from WaitAtMost, whichever
-// is shorter.
+// WaitIn returns how long an acquire may wait: d, or the limit set by WaitAtMost if that is shorter.
 func WaitIn(ctx context.Context, d time.Duration) time.Duration {
 	if most, ok := ctx.Value(waitKey{}).(time.Duration); ok {
 		return min(most, d)
@@ -170,15 +173,16 @@ func WaitIn(ctx context.Context, d time.Duration) time.Duration {
 
 type renewalKey struct{}
 
-// OnRenewal returns a context in which each background renewal calls renewed with the new end of
-// the lease. renewed must not block.
+// OnRenewal returns a context for an acquire. After each background renewal, the lease calls renewed
+// with its new end. renewed must not block.
 func OnRenewal(ctx context.Context, renewed func(until time.Time)) context.Context {
 	return context.WithValue(ctx, renewalKey{}, renewed)
 }
 
 func (e *Env) wait(ctx context.Context) time.Duration { return WaitIn(ctx, e.Wait) }
 
-// Backend is a set of servers that a strategy needs. Faults of other servers do not apply to it.
+// Backend is a set of kinds of servers that a strategy needs. Faults of other servers cannot affect
+// the strategy.
 type Backend uint
 
 // The backends.
@@ -192,7 +196,7 @@ const (
 	RedisTracking // client tracking: the single Redis tells its clients which keys have changed
 )
 
-// A Strategy describes a lock, its guard and the claims about them.
+// A Strategy describes a lock, the guard of the database write, and what is expected of both.
 type Strategy struct {
 	Name   string
 	Title  string // one line for tables
@@ -201,70 +205,73 @@ type Strategy struct {
 
 	Needs Backend     // 0 means nothing
 	Guard order.Guard // the default guard
-	// FixedGuard means that -guard has no effect, because the strategy consists of its guard (none,
-	// mysql-cas).
+	// FixedGuard means that the option -guard has no effect, because the strategy consists only of
+	// its guard (none, mysql-cas).
 	FixedGuard bool
 	Fences     bool // whether its leases carry fencing tokens
 
-	// Claims contains the claims about each fault of a run, with the default guard and -on-lost
-	// abort.
+	// Claims states the expected outcome under each fault, for the default guard and the option
+	// -on-lost abort.
 	Claims catalog.Claims
-	// InSearch lists faults that affect this lock differently in a search.
+	// InSearch lists faults that affect this lock differently in the explorer's search than in a run.
 	InSearch []SearchClaim
-	// Excludes tells which clients the lock separates, so that only one of them holds it at a time.
+	// Excludes says between which clients the lock works: those of all processes, those of the same
+	// process, or none.
 	Excludes catalog.Exclusion
-	// UntilClaim means that the claim also releases the lock, so the next holder may start before
-	// the winner has finished.
+	// UntilClaim means that writing the claim also releases the lock. The next holder may then start
+	// before the winner has finished.
 	UntilClaim bool
-	// RefusesItself means that a repeated acquire fails because of the client's own lock, which
+	// RefusesItself means that a repeated acquire fails because it finds the client's own lock, which
 	// stays until it expires.
 	RefusesItself bool
-	// Waiter briefly says how a client waits for the lock. It is empty if there is no lock.
+	// Waiter says in a few words how a client waits for the lock. It is empty if there is no lock.
 	Waiter   string
 	Breaks   []string // the ids of its known failure modes (F1 …)
 	Promises Promises
 
-	// The following fields, except New, are only for the locks of libraries (Peers).
+	// The following fields, except New, are only for the locks of third-party libraries (Peers).
 	Module string // the Go module of the library
 	Lease  string // the meaning of Env.TTL for this lock, in a sentence
-	// Fails maps each conformance check that the lock fails to the reason.
+	// Fails maps each test of the conformance suite that the lock fails to the reason.
 	Fails map[string]string
-	// Flaky maps each conformance check that the lock fails only sometimes to the reason.
+	// Flaky maps each test of the conformance suite that the lock fails only sometimes to the reason.
 	Flaky map[string]string
-	// Unexplorable explains why the lock cannot run in virtual time, or is empty.
+	// Unexplorable explains why the lock cannot run in the explorer's virtual time. It is empty if it
+	// can.
 	Unexplorable string
 
-	// New makes a Locker. It returns an error if env lacks something that the lock needs.
+	// New creates a Locker. It returns an error if env lacks something that the lock needs.
 	New func(Env) (Locker, error)
 }
 
-// Promises lists what a lock promises in addition to mutual exclusion. The explorer checks them.
+// Promises lists what a lock promises beyond mutual exclusion. The explorer checks these promises.
 type Promises struct {
-	// WakeUp limits how long a waiter needs to get a released lock even if a message is lost, as a
-	// share of the TTL. 0 means 0.5.
+	// WakeUp limits how long a waiter needs to get a released lock even if a message is lost. It is a
+	// fraction of the TTL, and 0 means 0.5.
 	WakeUp float64
-	// Heard is like WakeUp, but applies if messages arrive in time. 0 means 0.1, or the longest
-	// pause between polls if that is longer.
+	// Heard is like WakeUp, but for the case that no message is lost or late. 0 means 0.1, or the
+	// longest pause between two polls if that is longer.
 	Heard float64
-	// InOrder tells which clients get the lock in order of arrival, if none of their calls fails.
+	// InOrder says which clients get the lock in the order of their arrival, as long as none of their
+	// calls fails.
 	InOrder catalog.Exclusion
-	// Drift is how much faster a server's clock may run, such as 0.01. Clients assume that their
-	// leases are shorter by this share.
+	// Drift is how much faster than real time a server's clock may run, as a fraction such as 0.01.
+	// Clients assume that their leases are shorter by this fraction.
 	Drift float64
-	// Patience is how long an acquire waits for an answer at least, as a share of the TTL. 0 means
-	// no promise.
+	// Patience is how long an acquire waits for an answer at least, as a fraction of the TTL. 0 means
+	// that the lock promises nothing.
 	Patience float64
-	// ReleaseRetried means that a failed release is repeated until the lease ends.
+	// ReleaseRetried means that the lock repeats a failed release until the lease ends.
 	ReleaseRetried bool
-	// TriesOnce means that an acquire does not wait.
+	// TriesOnce means that an acquire tries once and does not wait for the lock.
 	TriesOnce bool
 }
 
-// OutlivesHolder reports whether the lock is a key in Redis, which stays if its holder dies.
+// OutlivesHolder reports whether the lock is a key in Redis. Such a key stays if its holder dies.
 func (s Strategy) OutlivesHolder() bool { return s.Needs&(Redis|RedisQuorum) != 0 }
 
-// GuardedBy returns the guard of the strategy if the user asks for this one. "" means the default,
-// and a fixed guard never changes.
+// GuardedBy returns the guard that the strategy uses if the user asks for asked, where "" asks for
+// the default. A fixed guard never changes.
 func (s Strategy) GuardedBy(asked order.Guard) order.Guard {
 	if asked == "" || s.FixedGuard {
 		return s.Guard
@@ -272,14 +279,15 @@ func (s Strategy) GuardedBy(asked order.Guard) order.Guard {
 	return asked
 }
 
-// Expected returns the claimed verdict on the order under a fault.
+// Expected returns the expected verdict on the order under a fault.
 func (s Strategy) Expected(f catalog.Fault) catalog.Verdict { return s.Claims.Order(f) }
 
-// ExclusiveUnder reports whether the lock claims to have at most one holder under a fault.
+// ExclusiveUnder reports whether the lock is expected to have at most one holder at a time under a
+// fault.
 func (s Strategy) ExclusiveUnder(f catalog.Fault) bool { return s.Claims[f].Exclusive }
 
-// A SearchClaim says that faults affect a lock differently in a search. The claims for the fault As
-// then apply too, or only those if As is NoFault.
+// A SearchClaim says that the explorer expects a different outcome of some faults. It expects what
+// the strategy's claims say about the fault As in addition, or instead if As is NoFault.
 type SearchClaim struct {
 	Faults []catalog.Fault
 	As     catalog.Fault
@@ -297,7 +305,7 @@ func Find(name string) (Strategy, error) {
 	return Strategy{}, fmt.Errorf("lock: no strategy %q; there are %s", name, strings.Join(Names(), ", "))
 }
 
-// Names returns the names of all strategies except the known-broken ones.
+// Names returns the names of all strategies, without the known-broken ones.
 func Names() []string {
 	names := make([]string, len(Strategies))
 	for i, s := range Strategies {

@@ -8,9 +8,9 @@ import (
 	"grablab/internal/order"
 )
 
-// mutex locks each order inside one process, like Java's synchronized (orderId.intern()). Mutexes
-// of two instances are separate, so two clients can read an open order and both write (F2,
-// internal/explore/testdata/F2.txt).
+// mutex locks each order within one process, like Java's synchronized (orderId.intern()). Two
+// instances have separate mutexes. Therefore two clients can both read an open order and both write
+// (F2, internal/explore/testdata/F2.txt).
 var mutex = Strategy{
 	Name:     "mutex",
 	Title:    "a mutex for each order, in one process",

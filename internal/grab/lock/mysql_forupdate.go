@@ -8,9 +8,9 @@ import (
 	"grablab/internal/order"
 )
 
-// mysqlForUpdate locks the row of the order with SELECT … FOR UPDATE, in a transaction that the
-// claim commits. A holder that loses its session cannot write. However, the transaction stays open
-// during the work, and forever if the work hangs (F15).
+// mysqlForUpdate locks the row of the order with SELECT … FOR UPDATE, in a transaction that ends with
+// the write of the winner. A holder that loses its session cannot write. However, the transaction
+// stays open during the work, and forever if the work hangs (failure mode F15).
 var mysqlForUpdate = Strategy{
 	Name:     "mysql-forupdate",
 	Title:    "SELECT … FOR UPDATE around the work",
@@ -21,7 +21,8 @@ var mysqlForUpdate = Strategy{
 	Claims:   catalog.ClaimsOf("session"),
 	Excludes: catalog.Global,
 	Waiter:   "waits in the database",
-	// Committing the claim unlocks the row, and the next holder then sees the claim.
+	// The write of the winner commits and thereby unlocks the row, and the next holder then sees the
+	// winner.
 	UntilClaim: true,
 	Breaks:     []string{"F15", "F32"},
 	Promises:   Promises{InOrder: catalog.PerProcess},

@@ -12,8 +12,8 @@ import (
 	"grablab/internal/order"
 )
 
-// serverWait limits how long one statement waits for a lock in the database. The server also waits
-// that long for a client that has disconnected.
+// serverWait limits how long one statement waits for a lock in the database. The database waits that
+// long even for a client that has disconnected.
 const serverWait = time.Second
 
 // A sessionLocker is the common part of the locks in the database. A lease is a database
@@ -26,8 +26,8 @@ const serverWait = time.Second
 type sessionLocker struct {
 	env   Env
 	queue keyedMutex
-	// take tries to take the lock of a key in a session. It waits for whole seconds, and returns
-	// false if the lock is still taken after that.
+	// take tries to take the lock of a key in a database session. It waits a whole number of seconds,
+	// and returns false if the lock is still taken then.
 	take func(ctx context.Context, tx order.Tx, key string, wait time.Duration) (bool, error)
 }
 
@@ -59,11 +59,12 @@ func (l *sessionLocker) Acquire(ctx context.Context, key string) (_ Lease, err e
 
 func (l *sessionLocker) Close() error { return nil }
 
-// beginTimeout is the minimum time that a client waits for a session, because all of them may be in
-// use for a moment.
+// beginTimeout is how long a client waits at least for a database session, because all sessions may
+// be in use for a moment.
 const beginTimeout = 500 * time.Millisecond
 
-// begin reserves a session. The time for this counts as waiting for the lock.
+// begin reserves a database session. This counts as part of the time that the client waits for the
+// lock.
 func (l *sessionLocker) begin(ctx context.Context, giveUp time.Time) (order.Tx, error) {
 	if soonest := time.Now().Add(beginTimeout); giveUp.Before(soonest) {
 		giveUp = soonest
@@ -83,8 +84,8 @@ func (l *sessionLocker) begin(ctx context.Context, giveUp time.Time) (order.Tx, 
 	}
 }
 
-// await tries at once, then waits in the database for whole seconds, and polls for the rest of the
-// time.
+// await tries to take the lock at once. Then it waits in the database for whole seconds, and polls
+// for the rest of the waiting time.
 func (l *sessionLocker) await(ctx context.Context, tx order.Tx, key string, giveUp time.Time) error {
 	wait := time.Duration(0)
 	for {
@@ -98,7 +99,7 @@ func (l *sessionLocker) await(ctx context.Context, tx order.Tx, key string, give
 	}
 }
 
-// A sessionLease is a session that holds a lock.
+// A sessionLease is a database session that holds a lock.
 type sessionLease struct {
 	plainLease
 	tx       order.Tx // nil if no session could be pinned
@@ -123,7 +124,8 @@ func (l *sessionLease) Release(ctx context.Context) error {
 	return nil
 }
 
-// newSessionLocker returns an error if the database does not answer or does not support sessions.
+// newSessionLocker creates a Locker that uses take to lock. It returns an error if the database does
+// not answer or does not support sessions.
 func newSessionLocker(env Env, take func(context.Context, order.Tx, string, time.Duration) (bool, error)) (Locker, error) {
 	if err := needSessions(env); err != nil {
 		return nil, err
@@ -147,7 +149,7 @@ func needSessions(env Env) error {
 	return tx.Close(ctx)
 }
 
-// OrderOf returns the order in the braces of a key, such as 7 in "grab:NAME:{7}".
+// OrderOf returns the order id between the braces of a key, such as 7 in "grab:NAME:{7}".
 func OrderOf(key string) (int64, error) {
 	_, rest, _ := strings.Cut(key, "{")
 	number, _, _ := strings.Cut(rest, "}")

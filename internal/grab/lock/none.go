@@ -8,8 +8,8 @@ import (
 	"grablab/internal/order"
 )
 
-// none takes no lock, so two clients can read an open order and both write (F1). Every check should
-// find it unsafe.
+// none takes no lock. Therefore two clients can both read an open order and both write (failure mode
+// F1). Every check should find it unsafe.
 var none = Strategy{
 	Name:       "none",
 	Title:      "no lock: check, then act",
@@ -46,8 +46,9 @@ var mysqlCAS = Strategy{
 	},
 }
 
-// mysqlUnique takes no lock. Its claim inserts the order into a table with a unique key, so a
-// second insert fails. If a reply is lost, the token shows who has won (F33).
+// mysqlUnique takes no lock. Instead, it inserts the winner into a table with a unique key per order,
+// so a second insert fails. If a reply is lost, the token in the row shows who has won (failure mode
+// F33).
 var mysqlUnique = variant(mysqlCAS, Strategy{
 	Name:   "mysql-unique",
 	Title:  "no lock: an INSERT into a table with UNIQUE(order_id) decides",
@@ -56,7 +57,7 @@ var mysqlUnique = variant(mysqlCAS, Strategy{
 	Breaks: []string{"F33"},
 })
 
-// A noLocker gives every client a lease at once, without any lock.
+// A noLocker gives each client a lease at once, without locking anything.
 type noLocker struct{ token func() string }
 
 func (l noLocker) Acquire(ctx context.Context, _ string) (Lease, error) {
@@ -72,7 +73,7 @@ type noLease struct{ plainLease }
 
 func (noLease) Release(context.Context) error { return nil }
 
-// A plainLease has only a token. Its holder cannot detect a loss.
+// A plainLease consists only of its token. Its holder cannot detect a loss.
 type plainLease struct{ token string }
 
 func (l plainLease) Token() string       { return l.token }

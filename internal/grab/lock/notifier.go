@@ -12,10 +12,10 @@ import (
 )
 
 const (
-	// unsubscribedWait is the longest pause between two checks of the lock before the subscription
-	// works.
+	// unsubscribedWait is the longest pause between two checks of the lock while the subscription is
+	// not confirmed.
 	unsubscribedWait = time.Second
-	// reconnectPause is the pause before the next attempt to reconnect.
+	// reconnectPause is how long the client pauses between two attempts to reconnect.
 	reconnectPause = 100 * time.Millisecond
 )
 
@@ -40,7 +40,7 @@ type notifier struct {
 	pending  map[string]struct{} // the channels that got their first waiter or lost their last one
 }
 
-// A channel is a Redis channel with at least one waiter.
+// A channel is a Redis channel on which at least one client waits for a message.
 type channel struct {
 	subscribed bool // whether Redis has acknowledged the subscription
 	waiters    []*waiter
@@ -57,8 +57,8 @@ func newNotifier(client redis.UniversalClient) *notifier {
 	return n
 }
 
-// join adds a waiter to the channel. The waiter's first wait ends when the subscription works,
-// because releases before that send it no message.
+// join adds a waiter to the channel. The waiter's first wait ends when the subscription is confirmed,
+// because a release before then sends it no message.
 func (n *notifier) join(name string) *waiter {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -88,7 +88,7 @@ func (n *notifier) changeLocked(name string) {
 	}
 }
 
-// changes returns the channels that got their first waiter or lost their last one since the
+// changes returns which channels got their first waiter, and which lost their last one, since the
 // previous call.
 func (n *notifier) changes() (come, gone []string) {
 	n.mu.Lock()
@@ -104,8 +104,9 @@ func (n *notifier) changes() (come, gone []string) {
 	return come, gone
 }
 
-// subscribe updates the subscriptions to match the waiters. It runs in the background, because it
-// may need a new connection. It ignores errors, because listen subscribes again after reconnecting.
+// subscribe updates the subscriptions to match the waiters. It runs in the background, because it may
+// have to open a connection. It ignores errors, because listen subscribes again after it has
+// reconnected.
 func (n *notifier) subscribe() {
 	pubsub := n.redis.Subscribe(n.ctx)
 	listening := false
@@ -133,7 +134,7 @@ func (n *notifier) subscribe() {
 	}
 }
 
-// listen passes messages to waiters until the subscription is closed.
+// listen passes messages on to the waiters until the subscription is closed.
 func (n *notifier) listen(pubsub *redis.PubSub) {
 	failed := false
 	for {
@@ -149,7 +150,7 @@ func (n *notifier) listen(pubsub *redis.PubSub) {
 	}
 }
 
-// deliver wakes waiters because of a message or a confirmed subscription.
+// deliver wakes waiters after a message or a confirmed subscription.
 func (n *notifier) deliver(msg any) {
 	switch msg := msg.(type) {
 	case *redis.Message:
@@ -189,7 +190,7 @@ func (c *channel) wakeOneLocked() {
 	}
 }
 
-// close closes the connection. No client may be waiting at that time.
+// close closes the connection. No client may be waiting when it is called.
 func (n *notifier) close() {
 	n.cancel()
 	n.running.Wait()
@@ -214,8 +215,8 @@ func (w *waiter) wake() bool {
 	}
 }
 
-// wait returns nil when the lock may be free or the time is over. If ctx ends first, it returns the
-// error of ctx.
+// wait returns nil when the lock may be free or the time most has passed. If ctx ends first, it
+// returns the error of ctx.
 func (w *waiter) wait(ctx context.Context, most time.Duration) error {
 	if !w.subscribed() {
 		most = min(most, unsubscribedWait)
@@ -242,7 +243,8 @@ func (w *waiter) subscribed() bool {
 // looked records that the waiter has checked the lock after it woke up.
 func (w *waiter) looked() { w.woken = false }
 
-// leave removes the waiter. If the waiter did not use its wake-up, another one gets it.
+// leave removes the waiter from its channel. If the waiter was woken but did not check the lock,
+// leave wakes another one.
 func (w *waiter) leave() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 // randomly by up to half its length, so that clients do not retry together.
 type backoff struct{ first, most time.Duration }
 
-// pollBackoff is the backoff for locks that need a single command.
+// pollBackoff is the backoff for locks that a client can ask for with a single command.
 var pollBackoff = backoff{first: 2 * time.Millisecond, most: 100 * time.Millisecond}
 
 // pause returns the nth pause, starting from 0. random is uniform in [0,1).
@@ -21,8 +21,8 @@ func (b backoff) pause(n int, random float64) time.Duration {
 	return d/2 + time.Duration(random*float64(d))
 }
 
-// poll calls try until it returns true or an error. At the end of the wait, it tries once more and
-// then returns ErrBusy.
+// poll calls try until it returns true or an error. When the waiting time is over, poll calls try
+// once more and then returns ErrBusy.
 func poll(ctx context.Context, wait time.Duration, b backoff, random func() float64, try func() (bool, error)) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -42,7 +42,7 @@ func poll(ctx context.Context, wait time.Duration, b backoff, random func() floa
 	}
 }
 
-// sleep waits for d, or returns an error if ctx ends first.
+// sleep waits for d. It returns an error if ctx ends first.
 func sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

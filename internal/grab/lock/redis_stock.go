@@ -38,7 +38,7 @@ var redisStock = Strategy{
 	New:      func(env Env) (Locker, error) { return newStockLocker(env, false) },
 }
 
-// stockKeep is how long Redis keeps the units of an order after the last request for it.
+// stockKeep is how long Redis keeps the number of units of an order after the last request for it.
 const stockKeep = 24 * time.Hour
 
 //go:embed redis_stock.lua
@@ -62,7 +62,7 @@ func newStockLocker(env Env, returns bool) (Locker, error) {
 	return stockLocker{env, returns}, nil
 }
 
-// Acquire reserves a unit. It fails at once if none is left.
+// Acquire reserves a unit of the order. It fails at once if no unit is left.
 func (l stockLocker) Acquire(ctx context.Context, key string) (Lease, error) {
 	lease := &stockLease{plainLease{l.env.Token()}, l, key, false}
 	if err := lease.take(ctx); err != nil {
@@ -76,12 +76,12 @@ func (l stockLocker) Acquire(ctx context.Context, key string) (Lease, error) {
 
 func (stockLocker) Close() error { return nil }
 
-// Forget removes the units of an order from Redis.
+// Forget deletes the number of units of an order from Redis.
 func (l stockLocker) Forget(ctx context.Context, key string) error {
 	return l.env.Redis.Del(ctx, key).Err()
 }
 
-// A stockLease is a unit that is reserved for a driver.
+// A stockLease is one unit that is reserved for a driver.
 type stockLease struct {
 	plainLease
 	stockLocker
@@ -89,8 +89,8 @@ type stockLease struct {
 	sold bool
 }
 
-// take asks Redis for a unit. If Redis does not know the order, take first copies the number of
-// units from the database.
+// take asks Redis for a unit. If Redis does not know the order, take first copies the number of units
+// from the database to Redis.
 func (l *stockLease) take(ctx context.Context) error {
 	reply, err := l.ask(ctx, "")
 	if err == nil && reply < 0 {

@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// A redisKeyLock is a lock that consists of one Redis key, such as setnx. Its variants differ only
-// in their mistakes.
+// A redisKeyLock is a lock that consists of one Redis key, such as setnx. The strategies of this kind
+// differ only in how they use the key.
 type redisKeyLock struct {
 	set   redisKeyCall // returns true if the key is now ours
 	unset redisKeyCall // returns true if, as far as it can tell, the key was ours
-	// believesLate means that a lock counts even if the reply took longer than the TTL (F12), as in
-	// the articles.
+	// believesLate means that the client believes it has the lock even if the reply took longer than
+	// the TTL (failure mode F12).
 	believesLate bool
-	// endless means that the key has no TTL.
+	// endless means that the key never expires.
 	endless bool
-	// cleanup makes the context for cleaning up. If nil, cleanupContext is used.
+	// cleanup returns the context for cleaning up. If nil, cleanupContext is used.
 	cleanup func(context.Context) (context.Context, context.CancelFunc)
 }
 
@@ -47,7 +47,7 @@ func (l *redisKeyLocker) Acquire(ctx context.Context, key string) (Lease, error)
 	return lease, nil
 }
 
-// acquire polls, because no message says when the lock becomes free.
+// acquire asks for the lock repeatedly, because no message says when it becomes free.
 func (l *redisKeyLocker) acquire(ctx context.Context, key string) (*redisKeyLease, error) {
 	lease := l.lease(key)
 	return lease, poll(ctx, l.env.wait(ctx), pollBackoff, l.env.Rand, func() (bool, error) { return lease.try(ctx) })
@@ -103,7 +103,7 @@ func (l *redisKeyLease) try(ctx context.Context) (bool, error) {
 	return false, err
 }
 
-// undo deletes the key if it still contains our token. The next try gets a new token, because the
+// undo deletes the key if it still contains our token. The next try gets a new token, because this
 // deletion may arrive late.
 func (l *redisKeyLease) undo(ctx context.Context) {
 	ctx, cancel := l.cleanup(ctx)
@@ -116,7 +116,7 @@ func (l *redisKeyLease) Fence() uint64 { return l.fence }
 
 func (l *redisKeyLease) Release(ctx context.Context) error { return orLost(l.unset(ctx, l)) }
 
-// orLost returns ErrLost if a server answered that the client does not have the lock.
+// orLost returns err, or ErrLost if a server answered that the client does not have the lock.
 func orLost(ours bool, err error) error {
 	if err == nil && !ours {
 		return ErrLost

@@ -46,12 +46,14 @@ var redlock = Strategy{
 const (
 	// redlockDrift is the assumed clock drift as a share of the TTL, as in redsync.
 	redlockDrift = 0.01
-	// redlockMin is how many nodes a Redlock needs so that it survives the failure of one.
+	// redlockMin is the smallest number of nodes with which a Redlock survives the failure of one
+	// node.
 	redlockMin = 3
 )
 
-// redlockBackoff is slower than pollBackoff, because each try sends a command to every node. The
-// pauses are random, so two clients that split the nodes do not retry together.
+// redlockBackoff has longer pauses than pollBackoff, because each try sends a command to every node.
+// The pauses are random. Otherwise, two clients that each have some of the nodes could retry at the
+// same time again.
 var redlockBackoff = backoff{first: 25 * time.Millisecond, most: 200 * time.Millisecond}
 
 var errNoQuorum = errors.New("lock: fewer than a quorum of the nodes answered")
@@ -87,7 +89,8 @@ func newRedlock(env Env, nodes []redis.UniversalClient, options ...redsync.Optio
 }
 
 func (l *redlockLocker) Acquire(ctx context.Context, key string) (Lease, error) {
-	// Without this queue, two waiters of the same process could take nodes from each other.
+	// Without this queue, two waiters of the same process could keep each other from a majority of
+	// the nodes.
 	wait, unlock, err := l.queue.lockToWait(ctx, key, l.env.wait(ctx))
 	if err == nil {
 		defer unlock()
@@ -99,8 +102,8 @@ func (l *redlockLocker) Acquire(ctx context.Context, key string) (Lease, error) 
 	return nil, err
 }
 
-// await tries to get the lock until the wait is over. It returns ErrBusy if another client had the
-// lock, or else the cause of the last failure.
+// await tries to get the lock until the waiting time is over. It returns ErrBusy if another client
+// had the lock. Otherwise, it returns the cause of the last failure.
 func (l *redlockLocker) await(ctx context.Context, key string, wait time.Duration) (lease Lease, err error) {
 	var last error
 	taken := false
@@ -126,7 +129,7 @@ func (l *redlockLocker) Close() error {
 	return nil
 }
 
-// try asks all nodes for the lock once, with a new token, so that a late clean-up cannot affect a
+// try asks all nodes for the lock once. It uses a new token, so that a late clean-up cannot affect a
 // later try. The caller cannot cancel it, because redsync needs the context for its clean-up.
 func (l *redlockLocker) try(ctx context.Context, key string) (Lease, error) {
 	lease := &redlockLease{locker: l, key: key, token: l.env.Token()}
@@ -179,8 +182,8 @@ func (l *redlockLease) unlock(ctx context.Context) error {
 	return l.locker.outcome(l.locker.mutex(l, true).UnlockContext(ctx))
 }
 
-// outcome converts the result of an extension or a release. It returns ErrLost if so many nodes
-// lack our key that the others are no majority.
+// outcome converts the result of an extension or a release. It returns ErrLost if too many nodes lack
+// our key, so that the rest is no majority.
 func (l *redlockLocker) outcome(ok bool, err error) error {
 	if ok {
 		return nil
@@ -191,8 +194,8 @@ func (l *redlockLocker) outcome(ok bool, err error) error {
 	return l.explain(err)
 }
 
-// explain adds errNoQuorum to err if too many nodes did not answer. It keeps other causes only as
-// text, so that their deadlines are not mistaken for the caller's.
+// explain adds errNoQuorum to err if too many nodes did not answer. It keeps only the text of other
+// causes, so that a node's timeout is not mistaken for the caller's deadline.
 func (l *redlockLocker) explain(err error) error {
 	if err == nil {
 		return nil
@@ -203,8 +206,8 @@ func (l *redlockLocker) explain(err error) error {
 	return fmt.Errorf("lock: %v", err)
 }
 
-// answers counts the nodes in an error from redsync. foreign nodes do not have our key, and silent
-// nodes did not answer.
+// answers counts the nodes in an error of redsync. foreign is how many nodes do not have our key, and
+// silent is how many did not answer.
 func answers(err error) (foreign, silent int) {
 	switch err := err.(type) {
 	case *redsync.ErrTaken:

@@ -12,14 +12,14 @@ import (
 	"grablab/internal/catalog"
 )
 
-// redlockMiswired is a Redlock of three locks, two of which share a node by mistake. That node is a
-// majority on its own. If it loses its data, two clients hold the lock (F20,
+// redlockMiswired is a Redlock of three locks, two of which are on the same node by mistake. That
+// node is a majority on its own. If it loses its data, two clients can hold the lock (F20,
 // internal/explore/testdata/F20.txt).
 var redlockMiswired = variant(redlock, Strategy{
 	Name:   "redlock-miswired",
 	Title:  "three re-entrant locks, two of them on one node",
 	Source: "the source articles: their Redisson listing",
-	// The fault hits the node that has two of the three locks.
+	// The fault hits the node that stores two of the three locks.
 	Claims: catalog.ClaimsOf("miswired"),
 	Breaks: []string{"F11", "F13", "F15", "F20", "F41"},
 	New: func(env Env) (Locker, error) {
@@ -114,9 +114,9 @@ func (l *miswiredLease) Release(ctx context.Context) error {
 	return l.ask(ctx, ErrLost, entry.leave)
 }
 
-// ask returns nil if a quorum of the locks agrees, or the error no if a quorum is no longer
-// possible. It keeps other causes only as text, so that their deadlines are not mistaken for the
-// caller's.
+// ask returns nil if a quorum of the locks agrees, or the error no if no quorum can agree any more.
+// It keeps only the text of other causes, so that a node's timeout is not mistaken for the caller's
+// deadline.
 func (l *miswiredLease) ask(ctx context.Context, no error, do func(entry, context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, min(redlockTimeout, l.entries[0].ttl/redlockShare))
 	defer cancel()

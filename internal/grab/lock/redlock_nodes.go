@@ -13,22 +13,22 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// redsync waits for all nodes with one timeout. With a short one, a busy moment looks like the loss
-// of all nodes. With a long one, a dead node delays every grab. So these nodes wait for a quorum
-// first, and then only RedlockGrace for the rest.
+// redsync waits for all nodes with the same timeout. If it is short, a busy moment looks like the
+// loss of all nodes. If it is long, a dead node delays every grab. Therefore these nodes wait for a
+// quorum first, and then only RedlockGrace for the others.
 const (
 	// RedlockGrace is how long a call waits for the other nodes after a quorum has answered.
 	RedlockGrace = 50 * time.Millisecond
-	// redlockTimeout limits the wait for a quorum. The Redis clients must respect the deadline of a
-	// context, dial once and not retry.
+	// redlockTimeout limits how long a call waits for a quorum. The Redis clients must respect the
+	// deadline of a context, dial only once, and not retry.
 	redlockTimeout = 1500 * time.Millisecond
 	redlockShare   = 5
 )
 
 var errSilent = errors.New("no answer when a quorum had given theirs")
 
-// A question is a command to all nodes. It ends when a quorum has answered. If decide is true, it
-// ends when a quorum agrees or has become impossible.
+// A question is a command that is sent to all nodes. It ends when a quorum has answered. If decide is
+// true, it ends when a quorum agrees or can no longer agree.
 type question struct {
 	decide  bool
 	yes, no atomic.Int32 // the number of answers still missing
@@ -52,8 +52,8 @@ func (q *question) answered(yes bool) {
 	}
 }
 
-// put sends a question to one node by running call. If the answer comes after the question has
-// ended, put runs late.
+// put sends a question to one node by running call. If the answer comes after the question has ended,
+// put calls late.
 func put[T comparable](q *question, yes T, running *sync.WaitGroup, call func() (T, error), late func()) (T, error) {
 	type reply struct {
 		value T
@@ -86,7 +86,7 @@ func put[T comparable](q *question, yes T, running *sync.WaitGroup, call func() 
 	}
 }
 
-// A redlockNode represents one Redis node for one redsync.Mutex.
+// A redlockNode is one Redis node, as redsync sees it during one redsync.Mutex.
 type redlockNode struct {
 	client      redis.UniversalClient
 	running     *sync.WaitGroup
@@ -96,8 +96,9 @@ type redlockNode struct {
 	refused     bool // another client holds this node, so there is nothing to clean up
 }
 
-// mutex returns redsync's handle for one step. The acquire, each renewal and the release need
-// separate handles (F23). Only an acquire may end without a decision, because it is tried again.
+// mutex returns a new redsync mutex for one operation. The acquire, each renewal and the release each
+// need their own (failure mode F23). Only an acquire may end before the quorum is decided, because it
+// is tried again.
 func (l *redlockLocker) mutex(lease *redlockLease, decide bool) *redsync.Mutex {
 	grant, eval := l.question(false), l.question(decide)
 	pools := make([]redsyncredis.Pool, len(l.nodes))
@@ -128,8 +129,8 @@ type redlockConn struct {
 	node *redlockNode
 }
 
-// SetNX takes the lock on one node. It deletes the key again if the reply comes too late and the
-// client did not get the lock.
+// SetNX takes the lock on one node. If the reply comes too late and the client did not get the lock,
+// SetNX deletes the key again.
 func (c redlockConn) SetNX(key, token string, ttl time.Duration) (bool, error) {
 	granted, err := put(c.node.grant, true, c.node.running,
 		func() (bool, error) { return c.Conn.SetNX(key, token, ttl) },
@@ -144,8 +145,8 @@ func (c redlockConn) SetNX(key, token string, ttl time.Duration) (bool, error) {
 	return granted, err
 }
 
-// Eval extends or releases the lock on one node. It continues even if redsync cancels it, because
-// without the release the key would stay for a TTL.
+// Eval extends or releases the lock on one node. It continues even if redsync cancels it, because a
+// key that is not released stays for a whole TTL.
 func (c redlockConn) Eval(script *redsyncredis.Script, keysAndArgs ...any) (any, error) {
 	if c.node.refused {
 		c.node.eval.answered(false)

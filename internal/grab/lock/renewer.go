@@ -16,12 +16,12 @@ func untilRenewal(now, end time.Time, ttl time.Duration, confirmed bool) time.Du
 	return max(end.Add(-ttl*2/3).Sub(now), 0)
 }
 
-// A renewal renews a lease once. It returns the new end, counted from the request, or ErrLost.
-// After any other error, the result is unknown.
+// A renewal is a function that renews a lease once. It returns the new end, counted from the time of
+// the request, or ErrLost. After any other error, it is unknown whether the lease was renewed.
 type renewal func(context.Context) (end time.Time, err error)
 
-// A renewer keeps a lease alive until it is stopped or the lease is lost. A lease is lost if the
-// server does not have it, or if no renewal succeeds in time.
+// A renewer renews a lease until it is stopped or the lease is lost. A lease is lost if the server no
+// longer has it, or if no renewal succeeds in time.
 type renewer struct {
 	ctx    context.Context // the context of the acquire without its cancellation
 	cancel context.CancelFunc
@@ -33,8 +33,8 @@ type renewer struct {
 	over   bool        // stopped or lost
 }
 
-// Lost returns a channel that closes when the lease is known to be lost. It also checks the clock,
-// because timers may be late after the process was paused.
+// Lost returns a channel that closes when the client knows that the lease is lost. Lost also checks
+// the clock, because timers may fire late after the process was paused.
 func (r *renewer) Lost() <-chan struct{} {
 	r.expire()
 	return r.lost
@@ -61,7 +61,7 @@ func (r *renewer) loseLocked() {
 	}
 }
 
-// stopLocked ends the renewals. It returns false if they had already ended.
+// stopLocked ends the renewals. It returns false if they had ended before.
 func (r *renewer) stopLocked() bool {
 	if r.over {
 		return false
@@ -72,14 +72,14 @@ func (r *renewer) stopLocked() bool {
 	return true
 }
 
-// stop ends the renewals. Lost does not close after that.
+// stop ends the renewals. The channel from Lost does not close after that.
 func (r *renewer) stop() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stopLocked()
 }
 
-// isLost reports whether the lease is already known to be lost.
+// isLost reports whether the client already knows that the lease is lost.
 func (r *renewer) isLost() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -118,8 +118,8 @@ func (r *renewer) run(ttl time.Duration, renew renewal) {
 	}
 }
 
-// extend records the result of a renewal. A confirmation counts only if it arrives before the lease
-// ends. extend returns false if the renewals have ended.
+// extend records the result of a renewal. A renewal counts only if its confirmation arrives before
+// the lease ends. extend returns false if the renewer has stopped.
 func (r *renewer) extend(end time.Time, gone bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -141,8 +141,7 @@ type renewers struct {
 	live    map[*renewer]struct{}
 }
 
-// start starts renewing a lease that ends at end. The background work continues when ctx is
-// cancelled.
+// start starts to renew a lease that ends at end. The renewals continue even if ctx is cancelled.
 func (rs *renewers) start(ctx context.Context, end time.Time, ttl time.Duration, renew renewal) *renewer {
 	r := &renewer{end: end, lost: make(chan struct{})}
 	r.ctx, r.cancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -165,7 +164,7 @@ func (rs *renewers) start(ctx context.Context, end time.Time, ttl time.Duration,
 	return r
 }
 
-// each calls f for every running renewer while its mutex is locked.
+// each calls f for every active renewer, with the renewer's mutex locked.
 func (rs *renewers) each(f func(*renewer)) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -179,13 +178,13 @@ func (rs *renewers) each(f func(*renewer)) {
 // lose marks every lease as lost, for example because the session that they share has ended.
 func (rs *renewers) lose() { rs.each((*renewer).loseLocked) }
 
-// any reports whether any lease is still being renewed.
+// any reports whether at least one lease is still being renewed.
 func (rs *renewers) any() (some bool) {
 	rs.each(func(r *renewer) { some = some || !r.over })
 	return some
 }
 
-// close stops all renewals and waits for those that are running.
+// close stops all renewers and waits for renewals that have already been sent.
 func (rs *renewers) close() {
 	rs.each(func(r *renewer) { r.stopLocked() })
 	rs.running.Wait()

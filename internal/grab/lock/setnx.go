@@ -32,8 +32,8 @@ var setnx = Strategy{
 	New:           redisKeyLock{set: setPX, unset: compareAndDelete}.New,
 }
 
-// setPX sets the key with an expiry if it does not exist. A Cluster client may repeat the command,
-// so setPX then checks whether the existing key is its own.
+// setPX sets the key with an expiry if it does not exist. A Cluster client may send the command
+// twice. Therefore setPX also succeeds if it finds the client's own value in the key.
 func setPX(ctx context.Context, l *redisKeyLease) (bool, error) {
 	ok, err := l.env.Redis.SetNX(ctx, l.key, l.value, l.env.TTL).Result()
 	if _, repeats := l.env.Redis.(*redis.ClusterClient); ok || err != nil || !repeats {
@@ -51,7 +51,7 @@ var setnxReleaseLua string
 
 var setnxRelease = redis.NewScript(setnxReleaseLua)
 
-// compareAndDelete deletes the key if it is ours, in one atomic step.
+// compareAndDelete deletes the key if it contains our value, in one atomic operation.
 func compareAndDelete(ctx context.Context, l *redisKeyLease) (bool, error) {
 	return setnxRelease.Run(ctx, l.env.Redis, []string{l.key}, l.value).Bool()
 }

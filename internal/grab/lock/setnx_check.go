@@ -17,8 +17,8 @@ var setnxCheck = variant(setnx, Strategy{
 	Name:   "setnx-check",
 	Title:  "setnx, and asks once more before the write",
 	Source: "the source articles: CHECK",
-	// The check detects every loss that happens before it. The pause fault stops the process after
-	// the check.
+	// The check detects every loss that happens before the check itself. The fault named pause stops
+	// the process after it.
 	Claims: catalog.ClaimsOf("check"),
 	Breaks: []string{"F12", "F37"},
 	New: func(env Env) (Locker, error) {

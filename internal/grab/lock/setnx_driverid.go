@@ -7,9 +7,9 @@ import (
 	"grablab/internal/catalog"
 )
 
-// setnxDriverID stores the driver's id instead of a token. If a driver tries twice, the first
-// attempt may delete the lock of the second (F36, internal/explore/testdata/F36.txt). A late reply
-// to SETNX counts too (F12).
+// setnxDriverID stores the driver's id instead of a token. If a driver tries twice, the first attempt
+// may delete the lock of the second (F36, internal/explore/testdata/F36.txt). A client also believes
+// a reply to SETNX that comes too late (F12).
 var setnxDriverID = variant(setnx, Strategy{
 	Name:   "setnx-driverid",
 	Title:  "setnx, with the driver's id as the token",

@@ -9,8 +9,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// setnxGetDel compares the value and deletes the key in two steps. If A's lease expires in between,
-// A deletes B's lock, and C gets the lock too (F6, internal/explore/testdata/F6.txt).
+// setnxGetDel compares the value of the key and then deletes the key, in two commands. If A's lease
+// expires in between, A deletes B's lock, and C gets the lock too (F6,
+// internal/explore/testdata/F6.txt).
 var setnxGetDel = variant(setnx, Strategy{
 	Name:   "setnx-getdel",
 	Title:  "SET NX PX, released by GET, compare, DEL",
@@ -28,7 +29,7 @@ func getThenDel(ctx context.Context, l *redisKeyLease) (bool, error) {
 	return del(ctx, l)
 }
 
-// holds reports whether the key still contains our value.
+// holds reports whether the key still contains the value that this client has set.
 func holds(ctx context.Context, r redis.Cmdable, l *redisKeyLease) (bool, error) {
 	value, err := get(ctx, r, l.key)
 	return err == nil && value == l.value, err

@@ -35,8 +35,9 @@ var setnxGetSet = variant(setnx, Strategy{
 	New:    redisKeyLock{set: setStamp(takeOver, time.Millisecond), unset: watchAndDelete(isAlive), believesLate: true}.New,
 })
 
-// setStamp returns a function that sets the key if it does not exist. If the timestamp in the key
-// is in the past, the function calls over instead. Timestamps are rounded down to unit.
+// setStamp returns a function that sets the key to a timestamp if the key does not exist. If the key
+// contains a timestamp in the past, that function calls over instead. Timestamps are rounded down to
+// a multiple of unit.
 func setStamp(over redisKeyCall, unit time.Duration) redisKeyCall {
 	return func(ctx context.Context, l *redisKeyLease) (bool, error) {
 		l.value = strconv.FormatInt(l.env.Now().Add(l.env.TTL).Truncate(unit).UnixMilli(), 10)
@@ -67,8 +68,8 @@ func (l *redisKeyLease) stamp(ctx context.Context, over redisKeyCall) (bool, err
 	}
 }
 
-// takeOver succeeds only for the client whose GETSET comes first. A nil reply means that the lock
-// was free.
+// takeOver takes over an expired lock with GETSET. It succeeds only for the first client that does
+// so. A nil reply means that the lock was free.
 func takeOver(ctx context.Context, l *redisKeyLease) (bool, error) {
 	held, err := l.env.Redis.GetSet(ctx, l.key, l.value).Result()
 	if errors.Is(err, redis.Nil) {
@@ -83,7 +84,7 @@ func isAlive(ctx context.Context, r redis.Cmdable, l *redisKeyLease) (bool, erro
 	return held != "" && !l.passed(held), err
 }
 
-// passed reports whether a timestamp is in the past by this client's clock.
+// passed reports whether a timestamp is in the past, by this client's clock.
 func (l *redisKeyLease) passed(stamp string) bool {
 	end, err := strconv.ParseInt(stamp, 10, 64)
 	return err == nil && end <= l.env.Now().UnixMilli()

@@ -27,7 +27,8 @@ func setForever(ctx context.Context, l *redisKeyLease) (bool, error) {
 	return l.env.Redis.SetNX(ctx, l.key, l.value, 0).Result()
 }
 
-// endlessIfSentTwice is the claim for strategies that create a key without an expiry.
+// endlessIfSentTwice describes how the explorer judges strategies that create a key without an
+// expiry.
 var endlessIfSentTwice = []SearchClaim{{
 	[]catalog.Fault{catalog.SentTwice}, catalog.Crash,
 	"the second request is refused because of the first one, so the lock stays behind without a lifetime",

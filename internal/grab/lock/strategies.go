@@ -4,8 +4,9 @@ import (
 	"cmp"
 )
 
-// Strategies lists all strategies in teaching order: basic ones, mistakes with setnx, fencing,
-// databases, consensus systems, handoff, and reservations in Redis.
+// Strategies lists all strategies in the order in which one would teach them. Basic ones and mistakes
+// with setnx come first. Then come fencing, databases, consensus systems, handoff, and reservations
+// in Redis.
 var Strategies = []Strategy{
 	none,
 	mutex,
@@ -37,7 +38,7 @@ var Strategies = []Strategy{
 	redisStockReturned,
 }
 
-// Peers lists the locks of third-party libraries. It is empty unless the program imports package
+// Peers lists the locks of third-party libraries. It is empty unless the program imports the package
 // peers.
 var Peers []Strategy
 
@@ -59,7 +60,7 @@ var KnownBroken = []Strategy{
 	mysqlGetLockSplit,
 }
 
-// variant returns base with the fields replaced that are set in own.
+// variant returns a copy of base. Fields that are set in own replace those of base.
 func variant(base, own Strategy) Strategy {
 	v := base
 	v.Name, v.Title, v.Breaks = own.Name, own.Title, own.Breaks

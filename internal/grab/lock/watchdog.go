@@ -69,13 +69,13 @@ func (l *watchdogLocker) Close() error {
 	return nil
 }
 
-// lease returns a new lease that the client does not hold yet.
+// lease returns a lease with a new token, which the client does not hold yet.
 func (l *watchdogLocker) lease(key string) *watchdogLease {
 	token := l.env.Token()
 	return &watchdogLease{locker: l, entry: entry{l.env.Redis, l.env.TTL, l.keys(key), token, token}}
 }
 
-// A watchdogLease is a lease that is renewed as long as the client holds it.
+// A watchdogLease is a lease that its client renews as long as it holds the lease.
 type watchdogLease struct {
 	*renewer
 	entry
@@ -83,8 +83,8 @@ type watchdogLease struct {
 	fence  uint64
 }
 
-// await tries to take the lock whenever it may be free, until the wait is over. left is how long
-// the current lease lasts without renewal.
+// await tries to take the lock each time it may be free, until the waiting time is over. left is how
+// long the current holder's lease lasts without renewal.
 func (l *watchdogLease) await(ctx context.Context, left time.Duration, giveUp time.Time) error {
 	if !time.Now().Before(giveUp) {
 		return ErrBusy
@@ -133,7 +133,8 @@ func (l *watchdogLease) try(ctx context.Context) (left time.Duration, err error)
 	return time.Millisecond, err
 }
 
-// undo removes the entry. The next try gets a new token, because the removal may arrive late.
+// undo removes our entry from the lock. The next try gets a new token, because this removal may
+// arrive late.
 func (l *watchdogLease) undo(ctx context.Context) {
 	cleanUp(ctx, l.leave)
 	l.entry = l.locker.lease(l.keys[0]).entry

@@ -21,7 +21,7 @@ var (
 	watchdogRelease = redis.NewScript(watchdogReleaseLua)
 )
 
-// An entry is a field in the hash of a re-entrant lock. The lock is free if no entries are left.
+// An entry is a field in the hash of a re-entrant lock. A lock without entries is free.
 type entry struct {
 	redis        redis.UniversalClient
 	ttl          time.Duration
@@ -32,7 +32,8 @@ type entry struct {
 // channel returns the name of the channel on which a release sends a message.
 func (e entry) channel() string { return e.keys[0] + ":free" }
 
-// enter adds the entry. If another owner has the lock, it returns how long the lock still lasts.
+// enter adds the entry to the lock. If another owner has the lock, enter returns how long that
+// owner's lease still lasts.
 func (e entry) enter(ctx context.Context) (left time.Duration, fence uint64, err error) {
 	n, err := watchdogAcquire.Run(ctx, e.redis, e.keys, e.owner, e.token, e.ttl.Milliseconds(), fenceKeep.Milliseconds()).Int64()
 	if n > 0 {

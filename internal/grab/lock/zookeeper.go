@@ -54,8 +54,8 @@ var zooKeeper = Strategy{
 	},
 }
 
-// ZooKeeperRoot is the parent node of all locks. Each lock is a container, which the server removes
-// after it has been empty for a while.
+// ZooKeeperRoot is the parent node of all locks. Each lock is a container node, which the server
+// removes after it has been empty for a while.
 const ZooKeeperRoot = "/grablab"
 
 // errExpired means that the session expired before the client got the lock.
@@ -84,7 +84,7 @@ func newZKLocker(env Env) (*zkLocker, error) {
 	return l, nil
 }
 
-// expired records that the session has expired, so that all its leases are lost.
+// expired records that the session has expired, which means that all of its leases are lost.
 func (l *zkLocker) expired() {
 	l.expiries.Add(1)
 	l.renewers.lose()
@@ -126,7 +126,7 @@ func (l *zkLocker) Acquire(ctx context.Context, key string) (_ Lease, err error)
 	return n, nil
 }
 
-// A zkNode is a node in the queue of a lock. The first node in the queue holds the lock.
+// A zkNode is our node in the queue of a lock. The client whose node is first holds the lock.
 type zkNode struct {
 	*renewer
 	l       *zkLocker
@@ -139,8 +139,8 @@ type zkNode struct {
 	deleted atomic.Bool
 }
 
-// prefix returns the beginning of the node's name, which is unique. With it, the client finds a
-// node even if the reply to its creation was lost (F30).
+// prefix returns the beginning of the node's name, which is unique. With it, the client finds its
+// node even if the reply to the creation was lost (failure mode F30).
 func (n *zkNode) prefix() string { return url.PathEscape(n.token) + "-" }
 
 func (n *zkNode) create(ctx context.Context) error {
@@ -169,8 +169,8 @@ func (n *zkNode) makeDir(ctx context.Context) error {
 	return ignoring(err, zk.ErrNodeExists)
 }
 
-// await waits until the client holds the lock. A broken connection only costs time, because the
-// node stays as long as the session.
+// await waits until the client holds the lock. A broken connection does no harm except for the delay,
+// because the node stays as long as the session.
 func (n *zkNode) await(ctx context.Context, giveUp time.Time) error {
 	for {
 		held, err := n.advance(ctx, giveUp)
@@ -235,7 +235,7 @@ func (n *zkNode) ahead(ctx context.Context) (string, error) {
 // sequence returns the number at the end of a node's name.
 func sequence(name string) string { return name[strings.LastIndexByte(name, '-')+1:] }
 
-// take starts the renewals after it has checked that the node still exists.
+// take starts to renew the lease after it has checked that the node still exists.
 func (n *zkNode) take(ctx context.Context) error {
 	stat, end, err := n.look(ctx)
 	if errors.Is(err, ErrLost) {
@@ -256,8 +256,8 @@ func (n *zkNode) take(ctx context.Context) error {
 	return nil
 }
 
-// yield deletes the node after its lease was lost. If the session survives an outage, the node
-// would block all other clients.
+// yield deletes the node after its lease was lost. If the session survived an outage, the node would
+// otherwise keep all other clients waiting.
 func (n *zkNode) yield() {
 	<-n.renewer.ctx.Done()
 	if n.isLost() {
@@ -281,8 +281,8 @@ func (n *zkNode) look(ctx context.Context) (*zk.Stat, time.Time, error) {
 	return stat, end, err
 }
 
-// abandon deletes the node after an error or after its client has disconnected, because it would
-// block all nodes behind it (F30). If necessary, it continues in the background.
+// abandon deletes the node after an error, or after its client has disconnected. Otherwise, all nodes
+// behind it would have to wait (failure mode F30). If necessary, abandon continues in the background.
 func (n *zkNode) abandon(ctx context.Context) {
 	if n.renewer != nil {
 		n.renewer.stop()
@@ -295,8 +295,8 @@ func (n *zkNode) abandon(ctx context.Context) {
 	<-expired.Done()
 }
 
-// sweep deletes the node as soon as the request to create it has ended. The first attempt uses ctx,
-// and later ones use the context of the locker.
+// sweep deletes the node once the request to create it has ended. The first attempt uses ctx. Later
+// attempts use the context of the locker.
 func (n *zkNode) sweep(ctx context.Context) {
 	if n.made != nil {
 		select {
@@ -311,8 +311,8 @@ func (n *zkNode) sweep(ctx context.Context) {
 	}
 }
 
-// remove finds the name of the node if necessary, and deletes the node. It returns nil if there is
-// none.
+// remove deletes the node, and first finds its name if the name is unknown. It returns nil if the
+// node does not exist.
 func (n *zkNode) remove(ctx context.Context) error {
 	if n.path != "" {
 		return ignoring(n.l.session.delete(ctx, n.path), zk.ErrNoNode)
@@ -327,11 +327,12 @@ func (n *zkNode) remove(ctx context.Context) error {
 			return n.remove(ctx)
 		}
 	}
-	// Delete an unused container, because the server removes only containers that had a child.
+	// Delete an unused container ourselves, because the server removes only containers that had a
+	// child before.
 	return ignoring(n.l.session.delete(ctx, n.dir), zk.ErrNotEmpty, zk.ErrNoNode)
 }
 
-// ignoring returns nil if err is one of the expected errors, or else err.
+// ignoring returns nil if err is one of the expected errors. Otherwise, it returns err.
 func ignoring(err error, expected ...error) error {
 	if slices.ContainsFunc(expected, func(e error) bool { return errors.Is(err, e) }) {
 		return nil

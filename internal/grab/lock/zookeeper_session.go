@@ -28,7 +28,7 @@ type Ensemble struct {
 	Buffer int
 }
 
-// Ping returns nil if at least one server works.
+// Ping returns nil if at least one server of the group works.
 func (e *Ensemble) Ping(ctx context.Context) error {
 	var errs []error
 	for _, addr := range e.Servers {
@@ -41,7 +41,8 @@ func (e *Ensemble) Ping(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// serves returns an error if the server at addr has no quorum. Its status then contains no mode.
+// serves returns an error if the server at addr does not belong to a quorum. The status of such a
+// server contains no mode.
 func serves(ctx context.Context, addr string) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 	if err != nil {
@@ -59,8 +60,8 @@ func serves(ctx context.Context, addr string) error {
 	return err
 }
 
-// A zkSession is a session that the client keeps alive. If it expires anyway, the client begins a
-// new one, but the old nodes are gone.
+// A zkSession is a ZooKeeper session that the client keeps alive. If it expires anyway, the client
+// begins a new session, but the nodes of the old one are gone.
 type zkSession struct {
 	conn    *zk.Conn
 	connect func(network, addr string, timeout time.Duration) (net.Conn, error)
@@ -71,8 +72,8 @@ type zkSession struct {
 	calls   sync.WaitGroup
 }
 
-// open starts a session and waits until the server accepts it. It calls expired if the session
-// expires later. expired must not block.
+// open starts a session and waits until the server accepts it. If the session expires later, open's
+// background work calls expired, which must not block.
 func (e *Ensemble) open(ctx context.Context, timeout time.Duration, expired func(), log *slog.Logger) (*zkSession, error) {
 	s := &zkSession{around: e.Around, connect: e.Dial}
 	if s.connect == nil {
@@ -110,8 +111,8 @@ func (e *Ensemble) open(ctx context.Context, timeout time.Duration, expired func
 	}
 }
 
-// Connect starts a session and waits until the server accepts it. If the session expires later, it
-// calls expired, which must not block. lease returns the timeout of the session, and close ends the
+// Connect starts a session and waits until the server accepts it. If the session expires later,
+// expired is called, which must not block. lease is the timeout of the session, and close ends the
 // session.
 func (e *Ensemble) Connect(ctx context.Context, timeout time.Duration, expired func(), log *slog.Logger) (conn *zk.Conn, lease func() time.Duration, close func(), err error) {
 	s, err := e.open(ctx, timeout, expired, log)
@@ -121,7 +122,7 @@ func (e *Ensemble) Connect(ctx context.Context, timeout time.Duration, expired f
 	return s.conn, s.Lease, func() { s.close(true) }, nil
 }
 
-// list returns its arguments as a slice. It is useful because the element type is unexported.
+// list returns its arguments as a slice. Callers need it because the element type is unexported.
 func list[T any](elements ...T) []T { return elements }
 
 // close ends the session. If nodes is true, its nodes disappear at once. Otherwise, they stay until
@@ -141,7 +142,8 @@ func (s *zkSession) dial(network, addr string, timeout time.Duration) (net.Conn,
 	return &zkWire{Conn: conn, session: s}, nil
 }
 
-// A zkWire reads the session's timeout from the first reply, because the client does not expose it.
+// A zkWire is a network connection that reads the session's timeout from the first reply, because the
+// ZooKeeper client does not expose it.
 type zkWire struct {
 	net.Conn
 	session *zkSession
@@ -161,8 +163,8 @@ func (c *zkWire) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write closes the connection instead of returning an error. Otherwise, the client would answer the
-// request twice, and the second answer could block forever.
+// Write closes the connection if it fails, and does not return the error. With the error, the client
+// would answer the request twice, and the second answer could block forever.
 func (c *zkWire) Write(p []byte) (int, error) {
 	if !c.session.silent.Load() {
 		if _, err := c.Conn.Write(p); err == nil {
@@ -172,7 +174,8 @@ func (c *zkWire) Write(p []byte) (int, error) {
 	return len(p), c.Close()
 }
 
-// A zkLog writes the client's log at debug level, because errors report the same events.
+// A zkLog writes the ZooKeeper client's log at debug level, because returned errors report the same
+// events.
 type zkLog struct{ *slog.Logger }
 
 func (l zkLog) Printf(format string, args ...any) {
@@ -181,19 +184,20 @@ func (l zkLog) Printf(format string, args ...any) {
 	}
 }
 
-// Lease returns how long the session lasts if the server receives nothing from the client.
+// Lease returns how long the session lasts if the server hears nothing from the client.
 func (s *zkSession) Lease() time.Duration { return time.Duration(s.lease.Load()) }
 
-// errLate means that the answer took longer than a lease, so the lock may be lost (F12).
+// errLate means that the answer took longer than a lease lasts, so the lock may be lost (failure mode
+// F12).
 var errLate = errors.New("lock: no answer for as long as a lease lives")
 
-// A reply is the result of a call.
+// A reply is the result of a call to ZooKeeper.
 type reply[T any] struct {
 	value T
 	err   error
 }
 
-// send runs a call in the background, because the client's calls cannot be cancelled. It returns a
+// send runs a call in the background, because the ZooKeeper client cannot cancel it. It returns a
 // channel for the reply.
 func send[T any](ctx context.Context, s *zkSession, path string, call func() (T, error)) <-chan reply[T] {
 	replies := make(chan reply[T], 1)
@@ -212,7 +216,8 @@ func send[T any](ctx context.Context, s *zkSession, path string, call func() (T,
 	return replies
 }
 
-// receive waits for the reply, but no longer than a lease, because a later reply would be useless.
+// receive waits for the reply. It waits no longer than a lease lasts, because a later reply would be
+// useless.
 func receive[T any](ctx context.Context, s *zkSession, replies <-chan reply[T]) (none T, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.Lease(), errLate)
 	defer cancel()
@@ -251,7 +256,7 @@ func (s *zkSession) children(ctx context.Context, path string) ([]string, error)
 	})
 }
 
-// stat returns the status of a node, or nil if the node does not exist.
+// stat returns the status of a node. It returns nil if the node does not exist.
 func (s *zkSession) stat(ctx context.Context, path string) (*zk.Stat, error) {
 	return ask(ctx, s, path, func() (*zk.Stat, error) {
 		ok, stat, err := s.conn.Exists(path)
