@@ -218,7 +218,7 @@ func (w *worker) listCalls(ctx context.Context, in *fleet.Instance, order int64,
 }
 
 // holdInWork stops a grab before its work, and records the requests that arrive meanwhile. A
-// background task must have sent these requests. It also returns the remaining TTLs of the locks,
+// background task must have sent these requests. It also returns the TTLs of the locks,
 // which are the Redis keys that exist only during the grab.
 func (w *worker) holdInWork(ctx context.Context, in *fleet.Instance, order int64, t *trail, lease time.Duration) (locks map[string]lockTTL, err error) {
 	defer func() { _ = removeAll(context.WithoutCancel(ctx), in) }()
