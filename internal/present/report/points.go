@@ -58,14 +58,31 @@ func points(cells []experiment.Cell) section {
 	if len(s.Table.Rows) == 0 {
 		return section{}
 	}
-	s.Lines = []string{
-		`struck: how often the fault struck there, of how often it was to; a driver that is "waiting" has come while another had the lock, one that is "handing over" releases to a driver that waits`,
-		`"before claim 1" lies behind the last look that a holder takes at its lease`,
-	}
+	s.Lines = pointLegend(cells)
 	if momentary(cells) {
 		s.Lines = []string{momentLegend}
 	}
 	return s
+}
+
+// pointLegend explains the columns, and those names of points that occur. A service has neither
+// waiting drivers nor a claim with this name.
+func pointLegend(cells []experiment.Cell) []string {
+	occurs := func(text string) bool {
+		return slices.ContainsFunc(cells, func(c experiment.Cell) bool {
+			return slices.ContainsFunc(outcomesAt(c), func(o pointOutcome) bool {
+				return slices.ContainsFunc(o.names, func(name string) bool { return strings.Contains(name, text) })
+			})
+		})
+	}
+	lines := []string{"struck: how often the fault struck there, of how often it was to"}
+	if occurs("waiting: ") || occurs("handing over: ") {
+		lines[0] += `; a driver that is "waiting" has come while another had the lock, one that is "handing over" releases to a driver that waits`
+	}
+	if occurs("before claim 1") {
+		lines = append(lines, `"before claim 1" lies behind the last look that a holder takes at its lease`)
+	}
+	return lines
 }
 
 // momentary reports whether any fault was injected at a chosen time instead of at a known step.
