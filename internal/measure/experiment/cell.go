@@ -17,11 +17,28 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// cell tests one strategy under load. It opens new orders, sends the load, waits for late grabs,
-// audits the outcome and judges it.
+// cell tests one strategy under load, and judges it. If the targets are too slow for the load, it
+// repeats the load at a rate that they can serve.
 func (w *worker) cell(ctx context.Context, s lock.Strategy, size Load) Cell {
-	c := w.blank(s, catalog.NoFault, size)
-	m := w.measure(ctx, s, &c, &workload{setup: w.cfg.setup(), send: func(ctx context.Context, first int64) (*accounting, error) {
+	c, m := w.load(ctx, s, size)
+	for range slowerLoads {
+		rate := w.slowerRate(c, m)
+		if rate == 0 {
+			break
+		}
+		w.progress.say("%s: the targets are too slow for %.0f requests/s, so the load is repeated with %.0f", s.Name, size.Rate, rate)
+		size.Rate = rate
+		c, m = w.load(ctx, s, size)
+	}
+	w.keep(&c, s, &m, nil)
+	c.conclude(m)
+	return c
+}
+
+// load opens new orders, sends the load, waits for late grabs and audits the outcome.
+func (w *worker) load(ctx context.Context, s lock.Strategy, size Load) (c Cell, m measured) {
+	c = w.blank(s, catalog.NoFault, size)
+	m = w.measure(ctx, s, &c, &workload{setup: w.cfg.setup(), send: func(ctx context.Context, first int64) (*accounting, error) {
 		newPlan := func() *load.Plan {
 			return load.NewPlan(w.fleet.URLs(), first, size.Orders, size.Drivers, w.cfg.Seed)
 		}
@@ -38,9 +55,7 @@ func (w *worker) cell(ctx context.Context, s lock.Strategy, size Load) Cell {
 			}
 		})
 	}, warmup: func(ctx context.Context) error { return w.warmUp(ctx, size) }})
-	w.keep(&c, s, &m, nil)
-	c.conclude(m)
-	return c
+	return c, m
 }
 
 // conclude sets the two verdicts of the cell: one on the orders, and one on the lock.
@@ -81,6 +96,7 @@ type measured struct {
 	evidence    check.Evidence // everything that the property checks need
 	invalid     string         // the first reason to distrust the cell; empty if there is none
 	vacuous     string         // why the cell could not have revealed a broken lock; empty if it could have
+	missed      string         // why a fault hit no driver at a point; empty if unknown
 	note        string         // text to append to the sentence about double-grabs
 	repeated    string         // why the surplus rows may not stand for a second winner; empty if they do
 }

@@ -274,6 +274,10 @@ func TestServicesOfOthers(t *testing.T) {
 		}}, target.Spec{}, "", nil, catalog.Unknown, []string{"the answers are http 404", "(no such order)", "-path"}},
 
 		{"serves a tenth of the load", &shop{racy: true, each: 10 * time.Millisecond, capable: make(chan struct{}, 1)}, target.Spec{}, "", func(c *Config) { c.Orders, c.Rate, c.Together = 20, 1000, true }, catalog.Unknown, []string{"half of the requests were served only after", "were due within", "-warmup"}},
+		{"serves a tenth of the load, and opens more orders", &shop{each: 10 * time.Millisecond, capable: make(chan struct{}, 1)}, target.Spec{}, wins, func(c *Config) {
+			c.Rate, c.Together = 1000, true
+			_, c.Target.Open, _ = target.Spec{OpenOrders: []string{"sql: DELETE FROM wins WHERE order_id BETWEEN {first} AND {last}"}}.Compile()
+		}, catalog.Safe, nil},
 		{"sheds nine tenths of the load", &shop{before: func(w http.ResponseWriter, _, driver int64) bool {
 			if driver < 1e9 && driver%10 != 0 {
 				w.WriteHeader(http.StatusTooManyRequests)

@@ -361,18 +361,43 @@ func (a *accounting) answersSeen() string {
 // hiccup is the longest delay that the program attributes to a busy machine.
 const hiccup = 100 * time.Millisecond
 
+// servedHalf returns when half of the requests had been served, and when the last one was due.
+// late means that the targets were too slow to show a race, because requests queued.
+func (a *accounting) servedHalf(c *Cell) (half, due time.Duration, late bool) {
+	if c.OfferedRPS == nil || c.Latency == nil {
+		return 0, 0, false
+	}
+	due = a.lastDue.Sub(a.began)
+	quickest := time.Duration(a.sent.Latency().Min * float64(time.Millisecond))
+	half = a.served.At(float64(a.requests) / 2)
+	return half, due, half > due+max(2*quickest, hiccup)
+}
+
 // tooSlow explains why the targets were too slow to show a race. It returns "" if they were fast
 // enough: half of the requests must have an answer by the time the last one is due.
 func (a *accounting) tooSlow(c *Cell) string {
-	if c.OfferedRPS == nil || c.Latency == nil {
-		return ""
-	}
-	offered := a.lastDue.Sub(a.began)
-	quickest := time.Duration(a.sent.Latency().Min * float64(time.Millisecond))
-	half := a.served.At(float64(a.requests) / 2)
-	if half <= offered+max(2*quickest, hiccup) {
+	half, due, late := a.servedHalf(c)
+	if !late {
 		return ""
 	}
 	return fmt.Sprintf("half of the requests were served only after %v, although all of them were due within %v. Such a slow service hides its races: "+
-		"lower -rate, or let it warm up with -warmup", half.Round(time.Millisecond), offered.Round(time.Millisecond))
+		"lower -rate, or let it warm up with -warmup", half.Round(time.Millisecond), due.Round(time.Millisecond))
+}
+
+// slowerLoads is how often a load is repeated at a lower rate.
+const slowerLoads = 2
+
+// slowerRate returns half of the rate at which the targets served a load that was too fast for
+// them. It returns 0 if the load needs no repetition, or allows none: the user has chosen the rate,
+// or the run cannot open more orders. All drivers of an order still come at once.
+func (w *worker) slowerRate(c Cell, m measured) float64 {
+	t := w.cfg.Target
+	if m.accounting == nil || !w.cfg.Together || w.cfg.Shard != nil || w.cfg.Merge != nil || t.FirstOrder != 0 && t.Open == nil {
+		return 0
+	}
+	half, _, late := m.accounting.servedHalf(&c)
+	if _, reason := judge(c, m); !late || m.vacuous == "" || reason != m.vacuous {
+		return 0
+	}
+	return float64(m.accounting.requests) / 2 / half.Seconds() / 2
 }
