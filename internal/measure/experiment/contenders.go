@@ -3,6 +3,7 @@ package experiment
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -24,7 +25,7 @@ func (s *strike) sendContenders(ctx context.Context) error {
 	}
 	for _, c := range s.contests {
 		if s.isTooLate(c) {
-			if err := s.giveUp(ctx, c); err != nil {
+			if err := s.giveUp(ctx, c, s.tooShort()); err != nil {
 				return err
 			}
 		}
@@ -45,8 +46,8 @@ func (s *strike) beginContest() {
 
 // giveUp ends the test of an order for which the fault came too late or had no effect. It lets the
 // driver that the fault hit continue.
-func (s *strike) giveUp(ctx context.Context, c *contest) error {
-	s.cancelStrike(c)
+func (s *strike) giveUp(ctx context.Context, c *contest, why string) error {
+	s.cancelStrike(c, why)
 	return s.releaseDriver(ctx, c)
 }
 
@@ -98,12 +99,17 @@ func (s *strike) awaitRecovery(ctx context.Context) error {
 	}
 	if err := s.in.other.AwaitGrab(ctx, s.in.spare, s.in.w.lease(s.in.cell)/2); err != nil && ctx.Err() == nil {
 		for _, c := range s.contests {
-			if err := s.giveUp(ctx, c); err != nil {
+			if err := s.giveUp(ctx, c, s.tooShort()); err != nil {
 				return err
 			}
 		}
 	}
 	return context.Cause(ctx)
+}
+
+// tooShort explains that a service reconnected too late to compete before the end of the lease.
+func (s *strike) tooShort() string {
+	return fmt.Sprintf("the service had not reconnected to its servers in time, because a lock may expire after %v: set a longer lease, or give the service the lifetime {ttl_ms}", s.in.w.lease(s.in.cell))
 }
 
 // contendFor returns how long the other drivers may compete while the fault is active.
@@ -193,7 +199,7 @@ func (s *strike) freeContenders(ctx context.Context, claimed func(load.Request) 
 		}
 		c.contenderFreed = true
 		if !over && s.mustClaimFirst(c) {
-			s.cancelStrike(c)
+			s.cancelStrike(c, "the affected driver did not write before the others")
 		}
 		for _, h := range held[c] {
 			if err := h.in.RemoveHold(ctx, h.name(c)); err != nil {

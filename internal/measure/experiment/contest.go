@@ -31,6 +31,8 @@ type contest struct {
 	lastCallAt     time.Time // when the waiting driver was first seen to have made its last call before it waits
 	heldSince      time.Time // when a call was first held at the point; zero if none was
 	struck         bool      // whether the fault was injected while the driver was at the point
+	repeated       bool      // whether the fault missed the driver and was injected again with another order
+	missed         string    // why the strike does not count although the driver was at the point
 	hangs          bool      // whether the driver will never be answered
 	endedInTime    bool      // whether the driver wrote or was answered before its lease ended
 	answeredAt     time.Time
@@ -130,9 +132,10 @@ func (c *contest) hasQueued() bool {
 	return time.Since(c.lastCallAt) > simultaneous
 }
 
-// cancelStrike removes an injection that could not show anything from the counts.
-func (s *strike) cancelStrike(c *contest) {
+// cancelStrike removes an injection that could not show anything from the counts, and records why.
+func (s *strike) cancelStrike(c *contest, why string) {
 	if c.struck {
+		c.missed = why
 		c.struck = false
 		*s.in.cell.Struck--
 	}

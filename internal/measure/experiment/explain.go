@@ -3,6 +3,7 @@ package experiment
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"grablab/internal/catalog"
 	"grablab/internal/check"
@@ -176,6 +177,11 @@ func (in *injection) judgePoints(m *measured) {
 			m.invalid = cmp.Or(m.invalid, "an order without a fault was not "+in.cell.grabbed())
 		}
 	}
+	for _, c := range in.contests {
+		if !c.struck && !c.repeated && c.missed != "" && m.missed == "" {
+			m.missed = ". " + strings.ToUpper(c.missed[:1]) + c.missed[1:]
+		}
+	}
 	for _, p := range in.points {
 		in.cell.Points = append(in.cell.Points, in.row(p.String(), m.evidence, timelines))
 	}
@@ -220,7 +226,7 @@ func (in *injection) row(name string, e check.Evidence, timelines map[int64]chec
 		if e.Record != nil {
 			misses += e.Record.NearMisses[c.order]
 		}
-		competed = competed && in.competed(c)
+		competed = competed && (c.repeated || in.competed(c))
 		if harm := failureOf(c.order, in.strategy, e).property; harm == catalog.OneWinner || harm == catalog.StuckOrder {
 			p.FailureMode = cmp.Or(p.FailureMode, in.modeOf(c, e, timelines))
 		}

@@ -25,6 +25,8 @@ import (
 const (
 	injectionDrivers = 5 // drivers per order if the order has one unit
 	injectionWork    = 5 * time.Millisecond
+	strikeTries      = 3                // how often the fault is injected at a point of a service until it strikes the driver
+	repeatedStrikes  = 6                // how many of these repetitions a cell may have in total
 	outlasting       = 12 * time.Second // a lease long enough for a service to reconnect
 )
 
@@ -48,6 +50,7 @@ type injection struct {
 	bursts        *load.Bursts
 	first         int64      // id of the first order
 	next          int        // how many orders are in use already
+	repeats       int        // how many strikes of a service may still be repeated
 	contests      []*contest // the orders at which the fault was injected, or should have been
 	aimed         []*contest // the orders whose locks must be on the server that a fault of a Redis topology strikes
 	windows       []window
@@ -170,6 +173,10 @@ func (in *injection) strikeAtPoints(ctx context.Context) (m measured, err error)
 	}
 	together := in.groups()
 	in.cell.Orders = len(in.prepared.Strikes)*(len(together)+len(in.points)) + 1
+	if in.trail.service != nil {
+		in.repeats = repeatedStrikes
+		in.cell.Orders += 2 * in.repeats // each needs an order without the fault too
+	}
 	in.w.cfg.Load.Orders, in.w.cfg.Load.MaxWorkers = in.cell.Orders, in.cell.Orders*in.w.cfg.Load.Drivers
 	in.workload.setup = in.w.cfg.setup()
 	in.workload.setup.Control = true
@@ -401,32 +408,57 @@ func (in *injection) atLeastUnits(requests []load.Request, holds func(load.Reque
 // strikeAll injects the fault at every step of a grab. Before each injection and after the last one,
 // it checks with a fresh order that grabs succeed without the fault.
 func (in *injection) strikeAll(ctx context.Context) error {
-	struck := false
 	for n := range in.prepared.Strikes {
 		for _, points := range in.groups() {
-			if struck && in.fault.Once && in.trail.service != nil {
-				if err := in.prepareAgain(ctx); err != nil {
+			for try := 1; ; try++ {
+				contests, err := in.strikeAt(ctx, points, n)
+				if err != nil {
 					return err
 				}
+				if !in.mayRepeat(contests, try) {
+					break
+				}
+				in.repeats--
+				for _, c := range contests {
+					c.repeated = true
+				}
 			}
-			if err := in.withoutFault(ctx); err != nil {
-				return err
-			}
-			s := strike{in: in}
-			for _, p := range points {
-				s.contests = append(s.contests, in.following(p))
-			}
-			in.contests = append(in.contests, s.contests...)
-			if err := in.aim(ctx, s.contests); err != nil {
-				return err
-			}
-			if err := s.run(ctx, in.prepared.Strikes[n]); err != nil {
-				return fmt.Errorf("experiment: the injection failed: %w", err)
-			}
-			struck = true
 		}
 	}
-	return in.withoutFault(ctx)
+	err := in.withoutFault(ctx)
+	in.cell.Orders = in.next // drop the orders that were not needed
+	return err
+}
+
+// mayRepeat reports whether the fault missed a driver, and may be injected again with a new order.
+// A grab that hangs cannot be repeated, because it occupies the instance.
+func (in *injection) mayRepeat(contests []*contest, try int) bool {
+	missed := slices.ContainsFunc(contests, func(c *contest) bool { return !c.struck })
+	return missed && try < strikeTries && in.repeats > 0 && in.fault.Course != fault.Never
+}
+
+// strikeAt injects the fault once, with a new order for each of the points.
+func (in *injection) strikeAt(ctx context.Context, points []fault.Point, n int) ([]*contest, error) {
+	if len(in.contests) > 0 && in.fault.Once && in.trail.service != nil {
+		if err := in.prepareAgain(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if err := in.withoutFault(ctx); err != nil {
+		return nil, err
+	}
+	s := strike{in: in}
+	for _, p := range points {
+		s.contests = append(s.contests, in.following(p))
+	}
+	in.contests = append(in.contests, s.contests...)
+	if err := in.aim(ctx, s.contests); err != nil {
+		return nil, err
+	}
+	if err := s.run(ctx, in.prepared.Strikes[n]); err != nil {
+		return nil, fmt.Errorf("experiment: the injection failed: %w", err)
+	}
+	return s.contests, nil
 }
 
 // following returns the drivers for the next unused order.

@@ -3,6 +3,7 @@ package experiment
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -97,7 +98,7 @@ func applying(of fault.Step) step {
 		}
 		if errors.Is(err, stack.ErrInUse) { // the affected driver's open transaction uses what the fault would change
 			for _, c := range s.contests {
-				s.cancelStrike(c)
+				s.cancelStrike(c, "the database cannot delay writes to a table that the driver's own transaction has locked")
 			}
 			return nil
 		}
@@ -126,8 +127,9 @@ func (s *strike) sendAffected(ctx context.Context) error {
 		}
 	}
 	sent := map[*contest]bool{}
-	err := until(ctx, s.arriveFor(), func() (bool, error) {
-		m, err := s.heldCalls(ctx)
+	var m heldCalls
+	err := until(ctx, s.arriveFor(), func() (_ bool, err error) {
+		m, err = s.heldCalls(ctx)
 		for _, c := range s.contests {
 			if err == nil && c.point.Role != fault.Alone {
 				err = s.leadToPoint(ctx, c, m, sent)
@@ -139,6 +141,8 @@ func (s *strike) sendAffected(ctx context.Context) error {
 	for _, c := range s.contests {
 		if c.struck {
 			*s.in.cell.Struck++
+		} else {
+			c.missed = s.whereItWas(c, m)
 		}
 		if c.holder != nil && !sent[c] { // the holder never got the lock, so the cell will report this point as not struck
 			s.in.bursts.Send([]load.Request{c.affected})
@@ -148,6 +152,18 @@ func (s *strike) sendAffected(ctx context.Context) error {
 		}
 	}
 	return err
+}
+
+// whereItWas says how far the grab of an affected driver had come that did not reach its point.
+func (s *strike) whereItWas(c *contest, m heldCalls) string {
+	last := "before its first call"
+	if calls := m.struck[holdName(callsHold, c)]; len(calls) > 0 {
+		last = fmt.Sprintf("after %s", calls[len(calls)-1].Call.Phase)
+	}
+	if s.isAnswered(c.affected) {
+		return "the grab had ended " + last
+	}
+	return "the grab was waiting " + last
 }
 
 // hasPassed reports whether the affected driver can no longer reach the chosen step. It waits a
@@ -305,7 +321,7 @@ func (s *strike) hangUp(ctx context.Context) error {
 	}
 	for _, c := range s.contests {
 		if s.isPending(c.affected) {
-			s.cancelStrike(c)
+			s.cancelStrike(c, "the request did not end although its connection was closed")
 		}
 	}
 	return err

@@ -11,6 +11,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -37,6 +38,7 @@ import (
 //	cancelled   uses the context of the request for the lock
 //	polls       looks for jobs in Redis all the time
 //	fails-late  answers 500 although it has written the winner
+//	guesses     does not read a ticket whose number divided by 4 leaves 0 or 1
 //	creates     creates its tables, in a way that fails if two instances do it at once
 const ticketCommand = "ticket"
 
@@ -205,6 +207,9 @@ func (o *ticketOffice) grab(ctx context.Context, id, driver string) int {
 				o.kv.Eval(ctx, unlockTicket, []string{key}, token)
 			}
 		}()
+	}
+	if n, _ := strconv.Atoi(id); o.is("guesses") && n%4 < 2 {
+		return o.write(id, driver)
 	}
 	var status int
 	if err := o.db.QueryRow("SELECT status FROM tickets WHERE id = ?", id).Scan(&status); err != nil {

@@ -213,3 +213,18 @@ func TestReleasesOfServices(t *testing.T) {
 		})
 	}
 }
+
+// A strike that misses its driver is repeated with another ticket, because a grab does not always
+// make the same calls.
+func TestMissedStrikesAreRepeated(t *testing.T) {
+	t.Parallel()
+	run := checkTickets(t, ticketRun(t, "guarded guesses", target.Spec{}, catalog.Crash), catalog.Safe)
+	for _, p := range run.Cells[0].Points {
+		if p.Struck != p.Strikes {
+			t.Errorf("%s: struck %d of %d", p.Point, p.Struck, p.Strikes)
+		}
+	}
+	if n := 2*len(run.Cells[0].Points) + 1; run.Cells[0].Orders <= n {
+		t.Errorf("%d orders: no strike was repeated, so this test shows nothing", run.Cells[0].Orders)
+	}
+}
