@@ -253,6 +253,16 @@ func constant(status int) core { return func(*winnersOf, attempt) int { return s
 
 func plain(w http.ResponseWriter, _ *http.Request, status int) { w.WriteHeader(status) }
 
+// silentFor leaves grabs of orders with that path without an answer, and answers all others.
+func silentFor(path string) answer {
+	return func(w http.ResponseWriter, r *http.Request, status int) {
+		if strings.Contains(r.URL.Path, path) {
+			<-r.Context().Done()
+		}
+		w.WriteHeader(status)
+	}
+}
+
 // always answers 200 and a text of which the first is for a winner.
 func always200(contentType, won, lost string) answer {
 	return func(w http.ResponseWriter, _ *http.Request, status int) {
@@ -527,6 +537,8 @@ func TestNoWrongSafe(t *testing.T) {
 		{name: "unknown orders", core: constant(404), query: wins, verdict: unknown, words: "404"},
 		{name: "nothing but 500", core: constant(500), query: wins, verdict: unknown},
 		{name: "always busy", core: constant(busy), query: wins, verdict: stuck},
+		{name: "one order never answers", core: correct, answer: silentFor("/orders/102/"), change: impatient, query: wins, verdict: stuck, words: "1 of 4 orders can no longer be grabbed"},
+		{name: "no order answers", core: correct, answer: silentFor("/orders/"), change: impatient, query: wins, verdict: unknown},
 		{name: "all taken", core: constant(taken), query: wins, verdict: unknown, words: "not open"},
 		{name: "refuses the driver of the probe", core: refusesProbes(400), query: wins, verdict: unknown, words: "stuck orders"},
 		{name: "does not know the driver of the probe", core: refusesProbes(404), query: wins, verdict: unknown, words: "stuck orders"},

@@ -2,7 +2,9 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"sync"
 	"time"
@@ -17,21 +19,27 @@ import (
 
 const (
 	probesAtOnce = 256
-	probeGivesUp = 3 * time.Second // a probe gives up if it gets only errors for this long
+	probeGivesUp = 3 * time.Second  // a probe gives up if it gets only errors for this long
+	probeWaits   = 10 * time.Second // a probe waits for an answer for this long, in addition to a lease
 )
+
+// errSilent means that no instance answered a probe of an order.
+var errSilent = errors.New("no instance answered in time, so its grabs may wait for each other: look for a pool of connections or threads that is too small for them")
 
 // IsProbe reports whether the driver makes only test grabs after the load.
 func (f *Fleet) IsProbe(driver int64) bool { return driver >= f.probes }
 
 // StuckOrders returns the orders that no new driver can grab within two leases. It calls probed,
-// possibly concurrently, with each driver that got an answer. It returns an error if all test grabs
-// failed.
+// possibly concurrently, with each driver and its outcome. An order whose probes get no answer is
+// stuck if the instances answer probes of other orders, because its drivers wait for a lock that is
+// never released. StuckOrders returns an error if all test grabs of an order failed.
 func (f *Fleet) StuckOrders(ctx context.Context, first int64, count int, lease time.Duration, probed func(id, driver int64, outcome grab.Outcome)) ([]int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*lease+readyTimeout)
 	defer cancel()
 	var (
-		mu    sync.Mutex
-		stuck []int64
+		mu            sync.Mutex
+		stuck, silent []int64
+		silence       error // of one of the silent orders
 	)
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(probesAtOnce)
@@ -39,28 +47,47 @@ func (f *Fleet) StuckOrders(ctx context.Context, first int64, count int, lease t
 		g.Go(func() error {
 			driver, outcome, err := f.askUntilTold(ctx, first+i, f.probes+i, int64(count), lease)
 			probed(first+i, driver, outcome)
-			if err == nil && outcome == "" {
-				mu.Lock()
-				defer mu.Unlock()
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case errors.Is(err, errSilent):
+				silent, silence = append(silent, first+i), err
+				return nil
+			case err == nil && outcome == "":
 				stuck = append(stuck, first+i)
 			}
 			return err
 		})
 	}
 	err := g.Wait()
-	return stuck, err
+	if err == nil && len(silent) == count {
+		return nil, silence
+	}
+	return append(stuck, silent...), err
 }
 
 // askUntilTold tries to grab the order with new drivers until one is told grabbed or taken. After
-// two leases, it gives up and told is empty, because the lock is still held. step is the difference
-// between two drivers.
+// two leases, it gives up and told is empty, because the lock is still held. It returns errSilent if
+// each instance has left a driver without an answer. step is the difference between two drivers.
 func (f *Fleet) askUntilTold(ctx context.Context, id, driver, step int64, lease time.Duration) (last int64, told grab.Outcome, err error) {
 	every := max(lease/20, 10*time.Millisecond)
 	deadline := time.Now().Add(2 * lease)
 	heard := time.Now()
 	asked := slices.DeleteFunc(slices.Clone(f.Instances), func(in *Instance) bool { return in.killed })
+	unanswered := 0
 	for n := 0; ; n++ {
-		outcome, err := f.probe(ctx, asked[n%len(asked)], id, driver)
+		within, cancel := context.WithTimeout(ctx, lease+probeWaits)
+		outcome, err := f.probe(within, asked[n%len(asked)], id, driver)
+		timeout := net.Error(nil)
+		silent := errors.As(err, &timeout) && timeout.Timeout() && ctx.Err() == nil
+		cancel()
+		if silent {
+			if unanswered++; unanswered == len(asked) {
+				return driver, "", f.probeError(id, driver, errSilent)
+			}
+			driver += step
+			continue
+		}
 		switch outcome {
 		case grab.Grabbed, grab.Taken:
 			return driver, outcome, nil
@@ -84,7 +111,7 @@ func (f *Fleet) askUntilTold(ctx context.Context, id, driver, step int64, lease 
 // that it does not know.
 func (f *Fleet) probeError(id, driver int64, err error) error {
 	hint := ""
-	if !f.Ours && !f.Known() && f.Shape.TellsDrivers() {
+	if !errors.Is(err, errSilent) && !f.Ours && !f.Known() && f.Shape.TellsDrivers() {
 		hint = "; if the service does not know this driver, name the first of some that it knows with -probe-drivers"
 	}
 	return fmt.Errorf("fleet: probe of order %d by driver %d: %w%s", id, driver, err, hint)
