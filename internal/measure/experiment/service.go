@@ -380,9 +380,9 @@ const unreadable = "the proxies could not read all calls of the service"
 // trailOf infers the purpose of each call from its position. For example, calls to the lock servers
 // before the order is read acquire the lock.
 func trailOf(calls []control.Call) trail {
-	t := &serviceTrail{}
+	t := &serviceTrail{table: ledgerOf(calls)}
 	all := trail{calls: map[fault.Role][]control.Call{fault.Alone: calls}, service: t}
-	write := slices.IndexFunc(calls, writes)
+	write := claimOf(calls, t.table)
 	end := len(calls)
 	if write >= 0 {
 		end = write
@@ -395,17 +395,18 @@ func trailOf(calls []control.Call) trail {
 			break
 		}
 	}
+	leases := leasesOf(calls, write)
 	for i, c := range calls {
 		part := tap.Acquire
 		switch {
 		case i == work:
 			part = fault.Work
 			all.work = control.Point{Phase: c.Phase, N: c.N, After: true}
-		case write >= 0 && i > write && (c.Target != tap.DB || unlocks(c)):
+		case write >= 0 && i > write && (c.Target != tap.DB || unlocks(c) || writesTo(c, leases)):
 			part = tap.Release
 		case write >= 0 && i >= write && c.Target == tap.DB:
 			part = tap.Claim
-		case locks(c):
+		case locks(c), writesTo(c, leases):
 		case c.Target == tap.DB:
 			part = tap.Read
 		case i > work:
@@ -421,17 +422,75 @@ func trailOf(calls []control.Call) trail {
 		case "redlock":
 			t.needs |= lock.RedisQuorum
 		}
-		if locks(c) {
+		if locks(c) || writesTo(c, leases) {
 			t.needs |= lock.SQLLocks
-		}
-		for _, s := range statements(c) {
-			verb, table, _ := strings.Cut(s, " ")
-			if isWrite(s) && (t.table == "" || verb == "INSERT") {
-				t.table = table
-			}
 		}
 	}
 	return all
+}
+
+// ledgerOf returns the table with the winners: that of the last INSERT, or else of the first write.
+func ledgerOf(calls []control.Call) (table string) {
+	for _, c := range calls {
+		for _, s := range statements(c) {
+			if verb, of, _ := strings.Cut(s, " "); isWrite(s) && (table == "" || verb == "INSERT") {
+				table = of
+			}
+		}
+	}
+	return table
+}
+
+// claimOf returns the index of the call that begins to write the winner, or -1. This is the first
+// write of the transaction that writes to the ledger. Without a transaction, it is the first of the
+// writes in a row that end with the ledger.
+func claimOf(calls []control.Call, ledger string) int {
+	last := -1
+	for i, c := range calls {
+		if writesTo(c, []string{ledger}) {
+			last = i
+		}
+	}
+	if last < 0 {
+		return -1
+	}
+	from := 0
+	if committed := slices.ContainsFunc(calls[last:], func(c control.Call) bool { return does(c, "COMMIT") }); !committed {
+		for from = last; from > 0 && writes(calls[from-1]); {
+			from--
+		}
+	}
+	for i := last; i > from; i-- {
+		if does(calls[i], "BEGIN") || does(calls[i-1], "COMMIT") || does(calls[i-1], "ROLLBACK") {
+			from = i
+		}
+	}
+	return from + slices.IndexFunc(calls[from:], writes)
+}
+
+// does reports whether a call contains a statement with this verb.
+func does(c control.Call, verb string) bool {
+	return slices.ContainsFunc(statements(c), func(s string) bool { return s == verb || verb == "BEGIN" && strings.HasPrefix(s, "START TRANSACTION") })
+}
+
+// leasesOf returns the tables that a grab writes before its claim, because these may hold locks.
+func leasesOf(calls []control.Call, claim int) (tables []string) {
+	for _, c := range calls[:max(0, claim)] {
+		for _, s := range statements(c) {
+			if _, table, _ := strings.Cut(s, " "); isWrite(s) {
+				tables = append(tables, table)
+			}
+		}
+	}
+	return tables
+}
+
+// writesTo reports whether a call writes to one of these tables.
+func writesTo(c control.Call, tables []string) bool {
+	return slices.ContainsFunc(statements(c), func(s string) bool {
+		_, table, _ := strings.Cut(s, " ")
+		return isWrite(s) && slices.Contains(tables, table)
+	})
 }
 
 // holdsLedger reports whether, after call c, an open transaction has written to the ledger. before

@@ -196,6 +196,18 @@ func TestTrailOf(t *testing.T) {
 			calls("postgres BEGIN", "postgres SELECT orders FOR UPDATE", "postgres DO BLOCK", "postgres COMMIT"),
 			"read work claim claim", "before postgres DO BLOCK 1", "", "after postgres SELECT orders FOR UPDATE 1", "BLOCK", lock.SQLLocks,
 		},
+		{ // a lease in a table is taken before the claim, and given back after it
+			calls("postgres INSERT leases", "postgres SELECT orders", "postgres BEGIN", "postgres UPDATE orders", "postgres INSERT wins", "postgres COMMIT", "postgres UPDATE leases"),
+			"acquire work read claim claim claim release", "before postgres UPDATE orders 1", "before postgres UPDATE leases 1", "after postgres SELECT orders 1", "wins", lock.SQLLocks,
+		},
+		{
+			calls("mysql UPDATE locks", "mysql SELECT orders", "mysql UPDATE orders", "mysql INSERT wins", "mysql DELETE locks"),
+			"acquire work claim claim release", "before mysql UPDATE orders 1", "before mysql DELETE locks 1", "after mysql SELECT orders 1", "wins", lock.SQLLocks,
+		},
+		{ // a transaction that begins without a statement of its own
+			calls("mysql SELECT orders", "mysql COMMIT", "mysql INSERT claims", "mysql SELECT claims", "mysql INSERT wins", "mysql COMMIT"),
+			"work read claim claim claim claim", "before mysql INSERT claims 1", "", "after mysql SELECT orders 1", "wins", 0,
+		},
 		{calls("mysql SELECT orders", "mysql CALL grab"), "work claim", "before mysql CALL grab 1", "", "after mysql SELECT orders 1", "grab", 0},
 		{calls("redis SETNX won:*"), "work", "", "", "after redis SETNX won:* 1", "", lock.Redis},
 	} {
