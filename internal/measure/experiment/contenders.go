@@ -194,7 +194,11 @@ func (s *strike) freeContenders(ctx context.Context, claimed func(load.Request) 
 			c.othersPassed = c.openUntil.After(seen)
 		}
 		over := s.mayFreeContenders(c, claimed)
-		if !over && time.Since(c.contenderHeldSince) < s.in.w.lease(s.in.cell)*2/3 {
+		limit := s.in.w.lease(s.in.cell) * 2 / 3
+		if c.affectedFirst {
+			limit = s.in.w.lease(s.in.cell) / 5 // their leases must last until they have written
+		}
+		if !over && time.Since(c.contenderHeldSince) < limit {
 			continue
 		}
 		c.contenderFreed = true

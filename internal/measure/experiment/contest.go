@@ -17,6 +17,9 @@ type contest struct {
 	point fault.Point
 	order int64
 	calls int // how many parallel calls are held at the point
+	// affectedFirst means that the contenders stop before they write, until the affected driver has
+	// written.
+	affectedFirst bool
 
 	// The drivers, in the order in which they start.
 	holder      *load.Request  // has the lock before the affected driver, at the other instance; may be nil

@@ -210,6 +210,9 @@ func (in *injection) row(name string, e check.Evidence, timelines map[int64]chec
 		if c.point.String() != name {
 			continue
 		}
+		if c.affectedFirst && !c.repeated {
+			p.Strikes++
+		}
 		if c.struck {
 			p.Struck++
 		}

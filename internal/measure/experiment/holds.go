@@ -78,7 +78,7 @@ func (s *strike) holds(c *contest) []hold {
 // writes first (failure mode F34).
 func (s *strike) holdsContenders(c *contest) bool {
 	fenced := s.in.cell.Guard == order.FenceWrite && s.in.fault.Course < fault.Never && c.point.Role == fault.Alone
-	return s.in.fault.HoldContenders || fenced
+	return s.in.fault.HoldContenders || c.affectedFirst || fenced
 }
 
 // heldContenders returns the drivers that must stop before they write. If the affected driver

@@ -175,6 +175,7 @@ func (in *injection) strikeAtPoints(ctx context.Context) (m measured, err error)
 	in.cell.Orders = len(in.prepared.Strikes)*(len(together)+len(in.points)) + 1
 	if in.trail.service != nil {
 		in.repeats = repeatedStrikes
+		in.cell.Orders += 2 * len(slices.DeleteFunc(slices.Clone(in.points), func(p fault.Point) bool { return !in.bothOrders(p) }))
 		in.cell.Orders += 2 * in.repeats // each needs an order without the fault too
 	}
 	in.w.cfg.Load.Orders, in.w.cfg.Load.MaxWorkers = in.cell.Orders, in.cell.Orders*in.w.cfg.Load.Drivers
@@ -410,17 +411,12 @@ func (in *injection) atLeastUnits(requests []load.Request, holds func(load.Reque
 func (in *injection) strikeAll(ctx context.Context) error {
 	for n := range in.prepared.Strikes {
 		for _, points := range in.groups() {
-			for try := 1; ; try++ {
-				contests, err := in.strikeAt(ctx, points, n)
-				if err != nil {
+			if err := in.strikeUntilHit(ctx, points, n, false); err != nil {
+				return err
+			}
+			if n == 0 && in.bothOrders(points[0]) {
+				if err := in.strikeUntilHit(ctx, points, n, true); err != nil {
 					return err
-				}
-				if !in.mayRepeat(contests, try) {
-					break
-				}
-				in.repeats--
-				for _, c := range contests {
-					c.repeated = true
 				}
 			}
 		}
@@ -428,6 +424,28 @@ func (in *injection) strikeAll(ctx context.Context) error {
 	err := in.withoutFault(ctx)
 	in.cell.Orders = in.next // drop the orders that were not needed
 	return err
+}
+
+// bothOrders reports whether the fault strikes a second time at this point, and then lets the
+// affected driver of a service write before the others. Some conditions of a write, such as a larger
+// fencing token, refuse only the driver who writes last (F34).
+func (in *injection) bothOrders(p fault.Point) bool {
+	return in.trail.service != nil && in.trail.claim != nil && p.Part == fault.Work && p.After &&
+		in.outlasts() && in.fault.Course == fault.AfterHeal
+}
+
+// strikeUntilHit injects the fault at the points, and repeats this a few times if it misses.
+func (in *injection) strikeUntilHit(ctx context.Context, points []fault.Point, n int, affectedFirst bool) error {
+	for try := 1; ; try++ {
+		contests, err := in.strikeAt(ctx, points, n, affectedFirst)
+		if err != nil || !in.mayRepeat(contests, try) {
+			return err
+		}
+		in.repeats--
+		for _, c := range contests {
+			c.repeated = true
+		}
+	}
 }
 
 // mayRepeat reports whether the fault missed a driver, and may be injected again with a new order.
@@ -438,7 +456,7 @@ func (in *injection) mayRepeat(contests []*contest, try int) bool {
 }
 
 // strikeAt injects the fault once, with a new order for each of the points.
-func (in *injection) strikeAt(ctx context.Context, points []fault.Point, n int) ([]*contest, error) {
+func (in *injection) strikeAt(ctx context.Context, points []fault.Point, n int, affectedFirst bool) ([]*contest, error) {
 	if len(in.contests) > 0 && in.fault.Once && in.trail.service != nil {
 		if err := in.prepareAgain(ctx); err != nil {
 			return nil, err
@@ -449,7 +467,9 @@ func (in *injection) strikeAt(ctx context.Context, points []fault.Point, n int) 
 	}
 	s := strike{in: in}
 	for _, p := range points {
-		s.contests = append(s.contests, in.following(p))
+		c := in.following(p)
+		c.affectedFirst = affectedFirst
+		s.contests = append(s.contests, c)
 	}
 	in.contests = append(in.contests, s.contests...)
 	if err := in.aim(ctx, s.contests); err != nil {

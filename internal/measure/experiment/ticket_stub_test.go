@@ -39,6 +39,7 @@ import (
 //	polls       looks for jobs in Redis all the time
 //	fails-late  answers 500 although it has written the winner
 //	guesses     does not read a ticket whose number divided by 4 leaves 0 or 1
+//	fenced      the write requires a larger fencing token, but no free ticket
 //	creates     creates its tables, in a way that fails if two instances do it at once
 const ticketCommand = "ticket"
 
@@ -177,6 +178,7 @@ const unlockTicket = `if redis.call('get', KEYS[1]) == ARGV[1] then return redis
 
 // grab returns the status that tells how the grab ended.
 func (o *ticketOffice) grab(ctx context.Context, id, driver string) int {
+	fence := int64(0)
 	if !o.is("none") {
 		key, token := "ticket:"+id, driver+"-"+fmt.Sprint(time.Now().UnixNano())
 		if o.is("random-keys") {
@@ -208,8 +210,11 @@ func (o *ticketOffice) grab(ctx context.Context, id, driver string) int {
 			}
 		}()
 	}
+	if o.is("fenced") {
+		fence = o.kv.Incr(ctx, "fence").Val()
+	}
 	if n, _ := strconv.Atoi(id); o.is("guesses") && n%4 < 2 {
-		return o.write(id, driver)
+		return o.write(id, driver, fence)
 	}
 	var status int
 	if err := o.db.QueryRow("SELECT status FROM tickets WHERE id = ?", id).Scan(&status); err != nil {
@@ -219,20 +224,23 @@ func (o *ticketOffice) grab(ctx context.Context, id, driver string) int {
 		return http.StatusConflict
 	}
 	time.Sleep(o.work)
-	return o.write(id, driver)
+	return o.write(id, driver, fence)
 }
 
-func (o *ticketOffice) write(id, driver string) int {
+func (o *ticketOffice) write(id, driver string, fence int64) int {
 	tx, err := o.db.Begin()
 	if err != nil {
 		return http.StatusInternalServerError
 	}
 	defer tx.Rollback()
-	guard := ""
+	guard, set := "", "status = status + 1"
 	if o.is("guarded") {
 		guard = " AND status = 0"
 	}
-	res, err := tx.Exec("UPDATE tickets SET status = status + 1 WHERE id = ?"+guard, id)
+	if o.is("fenced") {
+		guard, set = fmt.Sprintf(" AND status < %d", fence), fmt.Sprintf("status = %d", fence)
+	}
+	res, err := tx.Exec("UPDATE tickets SET "+set+" WHERE id = ?"+guard, id)
 	if err != nil {
 		return http.StatusInternalServerError
 	}

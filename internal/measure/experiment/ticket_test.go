@@ -228,3 +228,17 @@ func TestMissedStrikesAreRepeated(t *testing.T) {
 		t.Errorf("%d orders: no strike was repeated, so this test shows nothing", run.Cells[0].Orders)
 	}
 }
+
+// A fencing token that only the write checks does not help if the older driver writes first.
+func TestFenceOfAService(t *testing.T) {
+	t.Parallel()
+	cfg := ticketRun(t, "fenced", target.Spec{}, catalog.Pause)
+	strikeAt(t, &cfg, "after mysql SELECT tickets 1")
+	checkTickets(t, cfg, catalog.Unsafe)
+	cfg = ticketRun(t, "guarded", target.Spec{}, catalog.Pause)
+	strikeAt(t, &cfg, "after mysql SELECT tickets 1")
+	run := checkTickets(t, cfg, catalog.Safe)
+	if p := run.Cells[0].Points[0]; p.Struck != 2 || p.Strikes != 2 {
+		t.Errorf("struck %d of %d, want 2 of 2: each of the two orders of writes once", p.Struck, p.Strikes)
+	}
+}
