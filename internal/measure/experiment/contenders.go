@@ -122,16 +122,24 @@ func (s *strike) contendFor() time.Duration {
 // this instance.
 //
 // After each refusal, it sends another driver, because a service may refuse drivers at once while the
-// lock is held.
+// lock is held. If a busy machine has let no driver of a service compete in time, it continues for up
+// to one more lease.
 func (s *strike) awaitContenders(ctx context.Context) error {
-	return until(ctx, s.contendFor(), func() (bool, error) {
+	began, extra := time.Now(), time.Duration(0)
+	if s.in.trail.service != nil && s.in.outlasts() {
+		extra = s.in.w.lease(s.in.cell)
+	}
+	return until(ctx, s.contendFor()+extra, func() (bool, error) {
 		claimed := s.claimed(ctx)
 		if err := s.freeContenders(ctx, claimed); err != nil {
 			return false, err
 		}
 		s.noteEarly(claimed)
+		over := time.Since(began) >= s.contendFor()
 		return s.every(func(c *contest) bool {
 			switch {
+			case over && (s.awaitsOther(c) || s.in.competed(c)):
+				return true
 			case !c.contenderHeldSince.IsZero() && !c.contenderFreed || s.in.atLeastUnits(c.contenders, claimed):
 				return true
 			case s.awaitsOther(c):

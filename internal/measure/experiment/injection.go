@@ -380,6 +380,9 @@ func (in *injection) triedInTime(c *contest, a response) bool {
 		tried = a.sent
 	}
 	expired := c.contendedSince.Add(lease)
+	if a.sent.After(expired) && a.ended.Before(c.openUntil) { // the whole attempt lies between
+		return true
+	}
 	waited := c.openUntil.After(expired) && c.openUntil.Sub(a.sent) > lease/4
 	return tried.After(expired) && (a.outcome == grab.Busy || waited)
 }

@@ -69,6 +69,8 @@ func TestRefusedDriversTryInTime(t *testing.T) {
 		{name: "failed", calls: waits, contender: response{grab.Failed, ms(1001), ms(1400)}, openUntil: 1500},
 		{name: "the affected driver was answered in time", calls: waits, contender: response{grab.Busy, ms(10), ms(20)}, openUntil: 10, endedInTime: true, want: true},
 		{name: "a service answers at once, a little late", foreign: true, contender: response{grab.Busy, ms(995), ms(1200)}, openUntil: 1500},
+		{name: "taken after the lease ended, and just before the write", foreign: true, contender: response{grab.Taken, ms(1350), ms(1400)}, openUntil: 1450, want: true},
+		{name: "taken after the lease ended, and just after the write", foreign: true, contender: response{grab.Taken, ms(1350), ms(1460)}, openUntil: 1450},
 		{name: "a service lets a driver wait", foreign: true, contender: response{grab.Busy, ms(0), ms(1500)}, openUntil: 1500, want: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
