@@ -115,6 +115,9 @@ func (w *worker) prepareAndStrike(ctx context.Context, s lock.Strategy, f fault.
 	case errors.Is(err, errUntouched):
 		c.Verdict, c.Reason, c.Expected, c.ExpectedExclusive = catalog.NA, fmt.Sprintf("%s touches nothing that %s uses", f.Name, s.Name), nil, nil
 		return
+	case errors.Is(err, errUnreachable):
+		c.Verdict, c.Reason = catalog.NA, err.Error()
+		return
 	case err != nil:
 		m.invalid = fmt.Sprintf("not measured: %v", err)
 	}
@@ -148,10 +151,17 @@ func (in *injection) readTrail(ctx context.Context, record func(context.Context,
 		in.points = slices.DeleteFunc(in.points, func(p fault.Point) bool { return p.String() != in.w.cfg.At.String() })
 	}
 	if len(in.points) == 0 {
+		if in.trail.service != nil && in.w.cfg.At == nil {
+			return fmt.Errorf("%w: %s", errUnreachable, in.fault.Reach.Why)
+		}
 		return fmt.Errorf("%s cannot be injected at any of its points: %s", in.fault.Name, names(all))
 	}
 	return nil
 }
+
+// errUnreachable means that a grab of the service makes no call at which the fault can strike, so the
+// cell is skipped.
+var errUnreachable = errors.New("a grab makes no call at which it can strike")
 
 // errUntouched means that the service does not use the servers that the fault hits. The program then
 // skips the cell.

@@ -1,7 +1,9 @@
 package experiment
 
 import (
+	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -258,4 +260,26 @@ func named(p *control.Point) string {
 		return ""
 	}
 	return p.String()
+}
+
+// noOrders opens orders that do not exist.
+type noOrders struct{ orders }
+
+func (noOrders) Create(context.Context, int, int) (int64, error) { return 1, nil }
+
+// A fault that finds no call to strike does not apply to the service.
+func TestFaultWithoutPoint(t *testing.T) {
+	for name, want := range map[catalog.Fault]error{catalog.Cancel: errUnreachable, catalog.RedisRestart: nil, catalog.NodeClock: nil} {
+		f, err := fault.Find(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := &injection{w: &worker{fleet: &fleet.Fleet{}, trails: newTrails(), orders: noOrders{}}, fault: f}
+		err = in.readTrail(t.Context(), func(context.Context, lock.Strategy) (trail, error) {
+			return trailOf([]control.Call{{Phase: "redis DECR stock:*", N: 1, Target: "redis"}, {Phase: "mysql UPDATE orders", N: 1, Target: tap.DB}}), nil
+		})
+		if !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", name, err, want)
+		}
+	}
 }
