@@ -177,6 +177,11 @@ func (s *strike) sendAgain(c *contest) {
 		return
 	}
 	c.retriedAt = time.Time{}
+	s.sendFresh(c)
+}
+
+// sendFresh sends a driver to the other instance who has not grabbed this order before.
+func (s *strike) sendFresh(c *contest) {
 	r := load.Request{Target: s.in.other.URL, Order: c.order, Driver: int64(s.in.w.cfg.strikeDrivers() + len(c.contenders))}
 	c.contenders = append(c.contenders, r)
 	s.in.bursts.Send([]load.Request{r})

@@ -28,6 +28,7 @@ type strike struct {
 const (
 	arrivalTimeout = 5 * time.Second // how long the affected drivers may take to reach their points, in addition to a lease
 	pollInterval   = 10 * time.Millisecond
+	freshDrivers   = 10 // how many more drivers may grab an order without a fault, if all others have failed
 )
 
 type step = func(*strike, context.Context) error
@@ -67,7 +68,20 @@ func (s *strike) withoutFault(ctx context.Context) error {
 	for _, c := range s.contests {
 		s.in.bursts.Send(c.all())
 	}
-	return s.awaitAnswers(ctx)
+	if err := s.awaitAnswers(ctx); err != nil || s.in.trail.service == nil {
+		return err
+	}
+	for range freshDrivers { // each may be given a connection of a pool that a fault has cut
+		claimed := s.claimed(ctx)
+		again := slices.DeleteFunc(slices.Clone(s.contests), func(c *contest) bool { return slices.ContainsFunc(c.all(), claimed) })
+		for _, c := range again {
+			s.sendFresh(c)
+		}
+		if err := s.awaitAnswers(ctx); err != nil || len(again) == 0 {
+			return err
+		}
+	}
+	return nil
 }
 
 // openWindow records that the fault is active from now on. It does nothing if the fault missed every

@@ -242,3 +242,11 @@ func TestFenceOfAService(t *testing.T) {
 		t.Errorf("struck %d of %d, want 2 of 2: each of the two orders of writes once", p.Struck, p.Strikes)
 	}
 }
+
+// If all drivers of an order without a fault fail, others grab it.
+func TestOrdersWithoutAFaultAreGrabbed(t *testing.T) {
+	t.Parallel()
+	cfg := ticketRun(t, "guarded flaky", target.Spec{}, catalog.Pause)
+	strikeAt(t, &cfg, "before mysql SELECT tickets 1")
+	checkTickets(t, cfg, catalog.Safe)
+}
