@@ -83,7 +83,7 @@ func (w *worker) recordService(ctx context.Context, s lock.Strategy) (t trail, e
 	if _, err := w.fleet.Use(ctx, s.Name); err != nil {
 		return t, err
 	}
-	first, err := w.orders.Create(ctx, dryRuns+2, 1)
+	first, err := w.orders.Create(ctx, 1+dryRuns+strikeTries, 1)
 	if err != nil {
 		return t, err
 	}
@@ -97,6 +97,10 @@ func (w *worker) recordService(ctx context.Context, s lock.Strategy) (t trail, e
 	}
 	held := first + 1 + int64(dryRuns)
 	expires, err := w.holdInWork(ctx, struck, held, &t, u.TTL)
+	for last := held + strikeTries - 1; errors.Is(err, errNoWork) && held < last; { // a grab does not always make the same calls
+		held++
+		expires, err = w.holdInWork(ctx, struck, held, &t, u.TTL)
+	}
 	if err == nil {
 		err = checkLease(expires, u.TTL)
 	}
@@ -246,11 +250,14 @@ func (w *worker) holdInWork(ctx context.Context, in *fleet.Instance, order int64
 // and the upper bound adds the time since the grab was sent.
 type lockTTL struct{ atLeast, atMost time.Duration }
 
+// errNoWork means that a grab did not make the calls of an earlier one.
+var errNoWork = errors.New("the grab did not reach its work")
+
 // listRenewals waits until a grab that was sent at began has reached its work, and returns the
 // requests that arrive during most of the next lease. It also returns the TTL of each Redis key.
 func (w *worker) listRenewals(ctx context.Context, in *fleet.Instance, lease time.Duration, began time.Time) (calls []control.Call, keys map[string]lockTTL, err error) {
 	if met, err := in.Held(ctx, dryHold, 1, dryStep); err != nil || len(met) == 0 {
-		return nil, nil, cmp.Or(err, errors.New("the grab did not reach its work"))
+		return nil, nil, cmp.Or(err, errNoWork)
 	}
 	left, err := w.stack.KeyTTLs(ctx)
 	if err != nil {

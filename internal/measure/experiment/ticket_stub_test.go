@@ -40,7 +40,7 @@ import (
 //	fails-late  answers 500 although it has written the winner
 //	guesses     does not read a ticket whose number divided by 4 leaves 0 or 1
 //	flaky       does not wait for the lock, and fails the first grab of a ticket whose number divided by 4
-//	            leaves 0 or 1
+//	            leaves 0 or 1, if it has refused another driver
 //	fenced      the write requires a larger fencing token, but no free ticket
 //	creates     creates its tables, in a way that fails if two instances do it at once
 const ticketCommand = "ticket"
@@ -198,6 +198,7 @@ func (o *ticketOffice) grab(ctx context.Context, id, driver string) int {
 			case !ok && time.Now().Before(end) && !o.is("flaky"):
 				continue
 			case !ok:
+				o.kv.Set(ctx, "refused:"+id, 1, 0)
 				return http.StatusLocked
 			}
 			break
@@ -225,9 +226,11 @@ func (o *ticketOffice) grab(ctx context.Context, id, driver string) int {
 	if status != 0 {
 		return http.StatusConflict
 	}
-	if n, _ := strconv.Atoi(id); o.is("flaky") && n%4 < 2 && o.kv.SetNX(ctx, "first:"+id, 1, 0).Val() {
+	if o.is("flaky") && o.kv.SetNX(ctx, "first:"+id, 1, 0).Val() {
 		time.Sleep(300 * time.Millisecond) // until all others have been refused
-		return http.StatusInternalServerError
+		if n, _ := strconv.Atoi(id); o.kv.Exists(ctx, "refused:"+id).Val() == 1 && n%4 < 2 {
+			return http.StatusInternalServerError
+		}
 	}
 	time.Sleep(o.work)
 	return o.write(id, driver, fence)
