@@ -275,6 +275,9 @@ func (w *worker) doubt(ctx context.Context, c *Cell, m *measured, drained bool) 
 		reason = fmt.Sprintf("%s that the ledger does not have: does -ledger-query read all of them?", check.Plural(*c.PhantomGrabs, "grab was promised", "grabs were promised"))
 	case w.ledger && unanswered > 0 && !drained:
 		reason = fmt.Sprintf("%s, and may still have been under way when the ledger was read: a longer -timeout waits for them", check.Plural(unanswered, "request was not answered", "requests were not answered"))
+		if w.fleet.IsService() {
+			reason += ". The service never looks idle if it waits in a statement all the time, such as a standby for a lock: let it poll instead"
+		}
 	case !w.ledger && len(a.unsure) > 0:
 		reason = fmt.Sprintf("%s may hide a grab: %s. There is no ledger to check: name it with -db and -ledger-query, or say what an answer means with -grabbed, -taken and -busy",
 			check.Plural(len(a.unsure), "answer", "answers"), a.kinds(a.hiding))
