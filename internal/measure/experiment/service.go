@@ -503,12 +503,13 @@ func writesTo(c control.Call, tables []string) bool {
 // holdsLedger reports whether, after call c, an open transaction has written to the ledger. before
 // says whether that was already so before the call.
 func (t *serviceTrail) holdsLedger(c control.Call, before bool) bool {
+	mysql := strings.HasPrefix(string(c.Phase), "mysql ") // where SELECT … FOR UPDATE keeps LOCK TABLES waiting too
 	for _, s := range statements(c) {
 		verb, table, _ := strings.Cut(s, " ")
 		switch {
 		case verb == "COMMIT" || verb == "ROLLBACK":
 			before = false
-		case isWrite(s) && table == t.table:
+		case isWrite(s) && table == t.table, mysql && table == t.table+wire.ForUpdate:
 			before = true
 		}
 	}

@@ -283,3 +283,25 @@ func TestFaultWithoutPoint(t *testing.T) {
 		}
 	}
 }
+
+// No fault can lock a table that the transaction of the grab has written to, or, in MySQL, has read
+// for an update.
+func TestSlowDBReachesNoOpenTransaction(t *testing.T) {
+	f, err := fault.Find(catalog.SlowDB)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for server, want := range map[string]string{
+		"mysql":    "before mysql BEGIN 1, after mysql BEGIN 1, before mysql SELECT wins FOR UPDATE 1, after mysql COMMIT 1",
+		"postgres": "before postgres BEGIN 1, after postgres BEGIN 1, before postgres SELECT wins FOR UPDATE 1, after postgres SELECT wins FOR UPDATE 1, before postgres INSERT wins 1, after postgres COMMIT 1",
+	} {
+		var calls []control.Call
+		for _, statement := range []string{"BEGIN", "SELECT wins FOR UPDATE", "INSERT wins", "COMMIT"} {
+			calls = append(calls, control.Call{Phase: tap.Phase(server + " " + statement), N: 1, Target: tap.DB})
+		}
+		points := slices.DeleteFunc(trailOf(calls).points(), func(p fault.Point) bool { return !f.Reaches(p) })
+		if got := names(points); got != want {
+			t.Errorf("%s: %s, want %s", server, got, want)
+		}
+	}
+}
