@@ -29,7 +29,8 @@ var soakMetrics = []string{"process_resident_memory_bytes", "go_goroutines", "pr
 
 // TestSoak sends grabs to two instances for a long time. GRABLAB_SOAK enables it and says for how long,
 // for example 30m. After the first sixth of the time, memory, goroutines and open files may grow by at
-// most 5 %. The p99 of the latency must not exceed the highest of the second sixth.
+// most 5 %. The test compares the smallest samples, because a busy moment needs more of each for a
+// while, and a leak raises the smallest as well. The p99 of the latency must not exceed the highest of the second sixth.
 func TestSoak(t *testing.T) {
 	total, err := time.ParseDuration(os.Getenv("GRABLAB_SOAK"))
 	if err != nil {
@@ -105,10 +106,11 @@ func TestSoak(t *testing.T) {
 		t.Errorf("%d of %d orders were grabbed, and %d requests failed", len(rows), orders, failed)
 	}
 	for _, name := range soakMetrics {
-		before, after := median(samples[1][name]), median(samples[soakPeriods-1][name])
+		least := smallest(samples, name)
+		before, after := least[1], least[soakPeriods-1]
 		t.Logf("%-30s %.0f, then %.0f (%+.1f %%)", name, before, after, 100*(after/before-1))
 		if after > 1.05*before {
-			t.Errorf("%s grew from %.0f to %.0f, which is more than 5 %%; medians of the periods: %v", name, before, after, medians(samples, name))
+			t.Errorf("%s grew from %.0f to %.0f, which is more than 5 %%; the smallest of each period: %v", name, before, after, least)
 		}
 	}
 	p99 := func(n int) (all []float64) {
@@ -144,9 +146,10 @@ func soakSample(t *testing.T, f *Fleet) map[string]float64 {
 	return sums
 }
 
-func medians(samples []map[string][]float64, name string) (all []float64) {
+// smallest returns the smallest sample of each period.
+func smallest(samples []map[string][]float64, name string) (all []float64) {
 	for _, s := range samples {
-		all = append(all, median(s[name]))
+		all = append(all, quantile(s[name], 0))
 	}
 	return all
 }
