@@ -14,8 +14,8 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// readBaseline reads the earlier result that -baseline names. It may be a result folder, a run.json
-// or a file of verdicts.
+// readBaseline reads the earlier result that the flag -baseline names. It may be a result folder, a
+// run.json or a file of verdicts.
 func (s *settings) readBaseline() error {
 	if s.baselinePath == "" {
 		return nil
@@ -38,7 +38,8 @@ func (s *settings) readBaseline() error {
 	return nil
 }
 
-// checkBaseline prints every verdict that became worse. It returns exitAssert if there is one.
+// checkBaseline prints every verdict that is worse than in the baseline. It returns exitAssert if
+// there is one.
 func (s *settings) checkBaseline(cases []report.Case, stderr io.Writer) (err error) {
 	if s.baseline == nil {
 		return nil

@@ -80,7 +80,7 @@ func parseBench(args []string) (*benchSettings, error) {
 	return s, nil
 }
 
-// leaveOut removes locks whose servers have no address, and records the reason in LeftOut.
+// leaveOut removes the locks whose servers have no address. It records the reason in LeftOut.
 func (s *benchSettings) leaveOut() {
 	s.Subjects = slices.DeleteFunc(s.Subjects, func(c lockbench.Subject) bool {
 		flags := s.Stack.Lacks(c.Needs)
@@ -105,7 +105,7 @@ func (s *benchSettings) execute(ctx context.Context, stdout, stderr io.Writer) e
 	return s.conclude(res, err, out, stdout, stderr)
 }
 
-// conclude prints the result and returns the error for the exit code.
+// conclude prints the result of a benchmark and returns the error for the exit code.
 func (s *benchSettings) conclude(res *lockbench.Result, err error, out *folder, stdout, stderr io.Writer) error {
 	if len(res.Slices) == 0 {
 		return notBegun(err, "round", out, stderr)
@@ -131,7 +131,8 @@ func (s *benchSettings) conclude(res *lockbench.Result, err error, out *folder, 
 	return nil
 }
 
-// saveBench writes bench.json, the raw measurements and a file for benchstat, each atomically.
+// saveBench writes bench.json, the raw measurements and a file for benchstat. It writes each file
+// atomically.
 func (f *folder) saveBench(r *lockbench.Result) error {
 	return writeFiles(f, []format[*lockbench.Result]{
 		{lockbench.SlicesFile, lockbench.JSONLines},
@@ -172,7 +173,8 @@ func parseCases(text string) ([]lockbench.Case, error) {
 	return slices.DeleteFunc(slices.Clone(lockbench.Cases), func(c lockbench.Case) bool { return !slices.Contains(chosen, c.Name) }), nil
 }
 
-// parseSubjects parses a list of locks. It also accepts the groups "ours", "peers" and "all".
+// parseSubjects parses a list of locks to measure. The list may also contain the groups "ours",
+// "peers" and "all".
 func parseSubjects(text string) ([]lockbench.Subject, error) {
 	same := func(a, b lockbench.Subject) bool { return a.Name == b.Name }
 	return flags.Each(text, same, func(word string) (found []lockbench.Subject, err error) {

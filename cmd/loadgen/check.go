@@ -22,12 +22,12 @@ func parseCheck(args []string) (*settings, error) {
 	return s, err
 }
 
-// checkFlags returns the flags that the help of check shows.
+// checkFlags returns the flags that the help of the command check shows.
 func checkFlags() []flags.Flag {
 	return slices.DeleteFunc(new(settings).targetFlags(), func(f flags.Flag) bool { return f.Name == "probe-drivers" })
 }
 
-// check makes a few test grabs and prints what they reveal about the service.
+// check makes a few test grabs and prints what they show about the user's service.
 func (s *settings) check(ctx context.Context, stdout, stderr io.Writer) error {
 	s.notes.print(stderr)
 	var failed error
@@ -48,8 +48,8 @@ func (s *settings) check(ctx context.Context, stdout, stderr io.Writer) error {
 	return failed
 }
 
-// inspected returns an error for the first problem that makes a verdict impossible. Some problems
-// matter only if the run injects faults.
+// inspected returns an error for the first problem that rules out a verdict. Some problems matter
+// only if the run injects faults.
 func (s *settings) inspected(p experiment.Preflight) error {
 	for _, problem := range p.Problems {
 		if !problem.Faults || s.anyCell(func(f catalog.Fault) bool { return f != catalog.NoFault }) {
@@ -59,7 +59,7 @@ func (s *settings) inspected(p experiment.Preflight) error {
 	return nil
 }
 
-// refusal turns err into a usage error if the user can correct the problem.
+// refusal converts err into a usage error if the user can correct the cause.
 func (s *settings) refusal(err error) error {
 	problem := new(experiment.Problem)
 	if errors.As(err, &problem) {
@@ -68,7 +68,8 @@ func (s *settings) refusal(err error) error {
 	return refusal(err)
 }
 
-// problem describes a problem and names the line of the target file or the flag to correct.
+// problem describes a problem. It names the flag, or the line of the target file, that the user
+// should correct.
 func (s *settings) problem(p experiment.Problem) string {
 	switch {
 	case s.places[p.Key] != "":
@@ -79,7 +80,7 @@ func (s *settings) problem(p experiment.Problem) string {
 	return "-" + p.Key + ": " + p.Text
 }
 
-// printPreflight prints what the test grabs with one strategy revealed.
+// printPreflight prints what the test grabs with one strategy have shown.
 func printPreflight(w io.Writer, p experiment.Preflight) {
 	fmt.Fprintf(w, "%s\n", p.Strategy)
 	var rows [][2]string
@@ -99,7 +100,7 @@ func printPreflight(w io.Writer, p experiment.Preflight) {
 	}
 }
 
-// reaches returns a table that shows at which calls each fault can be injected.
+// reaches returns the rows of a table that shows at which calls each fault can be injected.
 func reaches(all []experiment.Reach) (rows [][2]string) {
 	for _, r := range all {
 		text := "nowhere: " + r.Why

@@ -12,7 +12,7 @@ import (
 	"grablab/internal/present/report"
 )
 
-// tellCI writes a JUnit file, and a summary and annotations for GitHub Actions.
+// tellCI writes a JUnit file for CI systems, and a summary and annotations for GitHub Actions.
 func (s *settings) tellCI(run *experiment.Run, cases []report.Case, stderr io.Writer) error {
 	var errs []error
 	if s.junit != "" {

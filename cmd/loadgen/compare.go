@@ -31,8 +31,8 @@ func parseCompare(args []string) (showSettings, error) {
 	return s, err
 }
 
-// compare compares each result with the first and prints the differences. It returns exitAssert if
-// any result is worse.
+// compare compares each result with the first one and prints the differences. It returns exitAssert
+// if a result is worse than the first.
 func (s showSettings) compare(_ context.Context, stdout, _ io.Writer) error {
 	var all []*compare.Comparison
 	for _, path := range s.paths[1:] {
@@ -57,7 +57,8 @@ func (s showSettings) compare(_ context.Context, stdout, _ io.Writer) error {
 	return changed
 }
 
-// comparison compares two results of the same kind.
+// comparison compares two runs or two benchmarks. It returns an error if the results are of different
+// kinds.
 func comparison(old, now string) (*compare.Comparison, error) {
 	oldRun, oldBench, err := loadResult(old)
 	if err != nil {
@@ -78,8 +79,8 @@ func comparison(old, now string) (*compare.Comparison, error) {
 	}
 }
 
-// loadResult reads either a run or a benchmark from a result folder or file. The other result is
-// nil.
+// loadResult reads a result folder or file, which contains a run or a benchmark. The other return
+// value is nil.
 func loadResult(path string) (*experiment.Run, *lockbench.Result, error) {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -20,20 +20,20 @@ import (
 	"grablab/internal/testbed/fault"
 )
 
-// explanation explains one name with a headline and labelled lines.
+// explanation consists of a headline and lines with labels. It explains one name.
 type explanation struct {
 	head  string
 	lines [][2]string
 }
 
-// explainer lists the names in a catalogue, and explains one of them.
+// explainer knows the names in one catalogue and can explain each of them.
 type explainer struct {
 	what string
 	all  []string
 	find func(name string) (explanation, bool)
 }
 
-// explainers returns an explainer for each catalogue of names.
+// explainers returns an explainer for each catalogue of names, such as faults and strategies.
 func explainers() []explainer {
 	return []explainer{
 		{"failure mode", namesOf(catalog.Modes, func(m catalog.Mode) string { return m.ID }), explainMode},
@@ -58,7 +58,8 @@ func explainers() []explainer {
 	}
 }
 
-// listed returns an explainer for the elements of a list.
+// listed returns an explainer for the elements of a list. name and explain are called with an
+// element.
 func listed[T any](what string, list []T, name func(T) string, explain func(T) explanation) explainer {
 	return explainer{what, namesOf(list, name), func(wanted string) (e explanation, ok bool) {
 		i := slices.IndexFunc(list, func(x T) bool { return name(x) == wanted })
@@ -69,7 +70,7 @@ func listed[T any](what string, list []T, name func(T) string, explain func(T) e
 	}}
 }
 
-// words returns an explainer for words of the tables, which may have aliases.
+// words returns an explainer for the words that appear in tables. A word may have aliases.
 func words(what string, all []catalog.Word) explainer {
 	var names []string
 	for _, w := range all {
@@ -100,7 +101,7 @@ func parseExplain(args []string) ([]string, error) {
 	return line.Args, nil
 }
 
-// explainAll prints the explanation of each name, separated by empty lines.
+// explainAll prints the explanation of each name, with an empty line in between.
 func explainAll(names []string, _ context.Context, stdout, _ io.Writer) error {
 	var all []explanation
 	var unknown []error
@@ -133,8 +134,8 @@ func explainHelp(w io.Writer, topic string) {
 	}
 }
 
-// explain returns the explanations of a name or of an entry of a table. If there are none, the
-// error suggests a similar name.
+// explain returns the explanations of a name, or of an entry of the result table. If there are none,
+// the error suggests a similar name.
 func explain(name string) (found []explanation, err error) {
 	var known []string
 	for _, k := range explainers() {
@@ -156,7 +157,7 @@ func explain(name string) (found []explanation, err error) {
 	return found, nil
 }
 
-// cellPart matches one part of a table entry, such as a mark, a fraction or a word.
+// cellPart matches one part of an entry in the result table, such as a mark, a fraction or a word.
 var (
 	cellPart = regexp.MustCompile(`·\?|[·✗✓°*≥▶~?<→]|\d+/\d+|[\pL/][^\s·✗✓°*≥▶~?<→]*|\S+`)
 	modeID   = regexp.MustCompile(`^[fF]\d+$`)
@@ -164,8 +165,8 @@ var (
 	number   = regexp.MustCompile(`^\d[\d.,]*$`)
 )
 
-// explainParts explains each part of a table entry. It returns nil if one of them has no
-// explanation.
+// explainParts explains each part of an entry in the result table. It returns nil if it cannot
+// explain one of the parts.
 func explainParts(parts []string) (found []explanation) {
 	parts = slices.DeleteFunc(parts, func(part string) bool { return number.MatchString(part) })
 	for len(parts) > 0 {
@@ -226,7 +227,7 @@ func explainMode(name string) (e explanation, ok bool) {
 	}}, true
 }
 
-// shownCommands returns the commands that appear in the help.
+// shownCommands returns the commands that the help shows. The others are for internal use.
 func shownCommands() []command {
 	return slices.DeleteFunc(commands(), func(c command) bool { return c.about == "" })
 }
@@ -292,7 +293,7 @@ func explainStrategy(name string) (e explanation, ok bool) {
 	}}, true
 }
 
-// checks lists the conformance checks that a strategy is known to fail, with the reasons.
+// checks lists the tests of the conformance suite that a strategy is known to fail, with the reasons.
 func checks(failing map[string]string) string {
 	var all []string
 	for _, check := range slices.Sorted(maps.Keys(failing)) {

@@ -71,8 +71,8 @@ func (s *exploreSettings) flags() []flags.Flag {
 	}
 }
 
-// boundFlags lists the flags that limit a search. If the user sets one, explore makes one search
-// instead of its usual series.
+// boundFlags lists the flags that limit a search. If the user sets one of them, explore makes a
+// single search instead of its usual series.
 var boundFlags = []string{"actors", "preemptions", "faults", "fault-count", "wait", "work", "everything", "shortest"}
 
 // exploreRules lists which flags of explore exclude each other.
@@ -147,8 +147,8 @@ func (s *exploreSettings) parseProperties(text string) ([]string, error) {
 	})
 }
 
-// parseNames parses a list of names. It uses find for names that are not in all, and keeps the
-// notes that find returns.
+// parseNames parses a list of names. It passes a name that is not in all to find, and keeps the notes
+// that find returns.
 func parseNames[S ~string](s *exploreSettings, text string, all []S, find func(string) (name S, note string)) ([]S, error) {
 	return flags.Each(text, func(a, b S) bool { return a == b }, func(given string) ([]S, error) {
 		name, note := find(given)
@@ -160,7 +160,7 @@ func parseNames[S ~string](s *exploreSettings, text string, all []S, find func(s
 	})
 }
 
-// parseSeconds parses seconds such as "30", or a duration such as "30s".
+// parseSeconds parses a number of seconds such as "30", or a duration such as "30s".
 func parseSeconds(text string) (float64, error) {
 	if _, err := strconv.ParseFloat(text, 64); err == nil {
 		text += "s"

@@ -8,7 +8,7 @@ import (
 	"grablab/internal/explore/bubble"
 )
 
-// exploreWorkerCommand is a hidden command with which explore starts child processes to execute
+// exploreWorkerCommand is a hidden command. With it, explore starts the child processes that execute
 // schedules.
 const exploreWorkerCommand = "explore-worker"
 

@@ -27,10 +27,11 @@ import (
 	"grablab/internal/testbed/proc"
 )
 
-// ownStrategy names a strategy in the user's file and the variable that declares it.
+// ownStrategy is a strategy in the user's file: its name, and the variable that declares it.
 type ownStrategy struct{ variable, name string }
 
-// ownBuild describes a worker program that contains the user's strategies.
+// ownBuild is a program, built on demand, that contains the user's strategies and runs schedules with
+// them.
 type ownBuild struct {
 	dir, exe string
 	names    []string // names of the strategies that the file declares
@@ -38,11 +39,10 @@ type ownBuild struct {
 
 func (b ownBuild) remove() { _ = os.RemoveAll(b.dir) }
 
-// takeIn builds a worker program that contains the strategies in file, and registers them in
-// lock.Strategies. A build overlay adds the file to package lock, so the source tree stays
-// unchanged.
+// takeIn builds a worker program that contains the strategies in the user's file, and adds them to
+// lock.Strategies. A build overlay adds the file to package lock, so the source tree stays unchanged.
 //
-// The strategies run only in the worker, so takeIn asks the worker for their descriptions.
+// The strategies run only in the worker program. takeIn asks that program for their descriptions.
 func takeIn(ctx context.Context, file string) (b ownBuild, err error) {
 	own, err := declared(file)
 	if err != nil {
@@ -61,7 +61,7 @@ func takeIn(ctx context.Context, file string) (b ownBuild, err error) {
 	return b, err
 }
 
-// register adds the strategies in the worker program to lock.Strategies.
+// register adds the strategies of the worker program to lock.Strategies of this program.
 func (b ownBuild) register(file string) error {
 	described, err := explore.Describe([]string{b.exe}, b.names)
 	if errors.Is(err, explore.ErrEnded) {
@@ -71,8 +71,8 @@ func (b ownBuild) register(file string) error {
 	return err
 }
 
-// declared returns the strategies in a file. It recognizes package variables with a Strategy
-// literal and a literal Name.
+// declared returns the strategies that a file declares. It recognizes package variables with a
+// Strategy literal whose Name is a string literal.
 func declared(file string) ([]ownStrategy, error) {
 	if strings.HasSuffix(file, "_test.go") || !strings.HasSuffix(file, ".go") {
 		return nil, fmt.Errorf("%s: must be a Go file and not a test", file)
@@ -115,7 +115,7 @@ func declared(file string) ([]ownStrategy, error) {
 	return own, nil
 }
 
-// strategyName returns the Name in a Strategy literal, or "" for other expressions.
+// strategyName returns the Name in a Strategy literal. It returns "" for any other expression.
 func strategyName(e ast.Expr) string {
 	literal, ok := e.(*ast.CompositeLit)
 	if !ok || fmt.Sprint(literal.Type) != "Strategy" {
@@ -136,8 +136,8 @@ const modulePath = "grablab"
 
 var errNoTree = errors.New("-file is compiled with the locks of this project: run loadgen in its source tree, with Go installed")
 
-// buildWith builds the worker in dir and returns its path. If the build fails, the error contains
-// the compiler's output.
+// buildWith builds the worker program in dir and returns its path. If the build fails, the error
+// contains the compiler's output.
 func buildWith(ctx context.Context, dir, file string, own []ownStrategy) (exe string, err error) {
 	out, err := goCommand(ctx, dir, (*exec.Cmd).Output, "list", "-f", "{{.Dir}}", modulePath+"/internal/grab/lock")
 	if err != nil {
@@ -155,8 +155,8 @@ func buildWith(ctx context.Context, dir, file string, own []ownStrategy) (exe st
 	return exe, nil
 }
 
-// goCommand runs the go command with temporary files in dir. When ctx ends, it also stops the
-// command's children, because Ctrl-C does not reach them.
+// goCommand runs the go command, with its temporary files in dir. When ctx ends, goCommand also stops
+// the children of the command, because Ctrl-C does not reach them.
 func goCommand(ctx context.Context, dir string, run func(*exec.Cmd) ([]byte, error), args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Env = append(os.Environ(), "GOTMPDIR="+dir)
@@ -204,7 +204,8 @@ func writeOverlay(dir, lockDir, file string, own []ownStrategy) (path string, er
 	return path, os.WriteFile(path, overlay, 0o600)
 }
 
-// program returns the command that started this program, so that messages can repeat it.
+// program returns the command line that started this program, so that messages can suggest it to the
+// user.
 func program() string {
 	if strings.Contains(os.Args[0], "/go-build") { // the program was started by go run
 		return "go run ./cmd/loadgen"

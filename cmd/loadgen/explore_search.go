@@ -26,8 +26,8 @@ func (s *exploreSettings) execute(ctx context.Context, stdout, stderr io.Writer)
 	return s.conclude(results, err, stdout, stderr)
 }
 
-// explore searches for failing schedules, or replays one with -replay. If it returns no results, no
-// schedule has run.
+// explore searches for failing schedules, or replays one schedule with -replay. It returns no results
+// if no schedule has run.
 func (s *exploreSettings) explore(ctx context.Context, stderr io.Writer) ([]explore.Result, error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -77,7 +77,7 @@ func notSearched(err error, stderr io.Writer) error {
 	return err
 }
 
-// conclude saves the failing schedules, prints the results, and returns the error for the exit
+// conclude saves the failing schedules and prints the results. It returns the error for the exit
 // code.
 func (s *exploreSettings) conclude(results []explore.Result, err error, stdout, stderr io.Writer) error {
 	interrupted := errors.Is(err, context.Canceled)
@@ -101,8 +101,9 @@ func (s *exploreSettings) conclude(results []explore.Result, err error, stdout, 
 	return nil
 }
 
-// unexpected reports whether the verdict or a failure differs from the claims. In a series of
-// searches, only failures count, because one search may miss a claimed failure.
+// unexpected reports whether the verdict or a failure differs from what is expected of the strategy.
+// In a series of searches, it considers only failures, because a single search may miss an expected
+// failure.
 func unexpected(r explore.Result) bool {
 	unclaimed := func(r explore.Result) bool {
 		return slices.ContainsFunc(r.Failures, func(f explore.Failure) bool { return f.Unclaimed })
@@ -137,8 +138,8 @@ func (s *exploreSettings) write(f explore.Failure) error {
 	return nil
 }
 
-// fileOf returns the path for a failure's schedule. The path contains the kind of the failure,
-// because -everything finds several per property.
+// fileOf returns the path for the schedule of a failure. The path contains the kind of the failure,
+// because with -everything there may be several failures of one property.
 func (s *exploreSettings) fileOf(f explore.Failure) string {
 	name := f.Schedule.Strategy + "-" + f.Property
 	if f.Kind != "" {
@@ -155,7 +156,7 @@ func (s *exploreSettings) render(w io.Writer, results []explore.Result) error {
 	return renderAs(w, exploreFormats, s.format, e)
 }
 
-// replayWith returns the command that replays a failure.
+// replayWith returns the command line with which the user can replay a failure.
 func (s *exploreSettings) replayWith(f explore.Failure) string {
 	command := program() + " explore"
 	if s.file != "" {
@@ -167,7 +168,7 @@ func (s *exploreSettings) replayWith(f explore.Failure) string {
 	return command + " -replay " + s.fileOf(f)
 }
 
-// readReplay reads the schedule file in -replay, if any.
+// readReplay reads the schedule file that -replay names. It does nothing without that flag.
 func (s *exploreSettings) readReplay() error {
 	if s.replay == "" {
 		return nil
@@ -185,7 +186,7 @@ func (s *exploreSettings) readReplay() error {
 	return nil
 }
 
-// replayAll replays the schedule with each selected strategy.
+// replayAll replays the schedule with each strategy that the user has selected.
 func (s *exploreSettings) replayAll(ctx context.Context) (results []explore.Result, err error) {
 	for _, name := range s.Strategies {
 		r, err := explore.ReplayBy(ctx, s.Command, s.course, name)
@@ -197,7 +198,7 @@ func (s *exploreSettings) replayAll(ctx context.Context) (results []explore.Resu
 	return results, nil
 }
 
-// firstDiagram draws a diagram of the first failure, if any.
+// firstDiagram draws a diagram of the first failure. It draws nothing if there is no failure.
 func firstDiagram(w io.Writer, e report.Exploration) error {
 	for _, r := range e.Results {
 		if len(r.Failures) > 0 {
@@ -207,8 +208,8 @@ func firstDiagram(w io.Writer, e report.Exploration) error {
 	return nil
 }
 
-// progress returns a function that prints the progress of a search, at most once per progressEvery.
-// The function also saves each failure whose schedule cannot become shorter.
+// progress returns a function that prints how far a search has come, at most once per progressEvery.
+// That function also saves the schedule of each failure once it cannot become shorter.
 func (s *exploreSettings) progress(w io.Writer) explore.Watch {
 	if s.quiet {
 		w = io.Discard

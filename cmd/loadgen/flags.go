@@ -17,7 +17,7 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// settings holds the command line of run, after parsing.
+// settings holds the parsed flags of the command run.
 type settings struct {
 	experiment.Config
 	asserts []experiment.Assert
@@ -41,8 +41,8 @@ type settings struct {
 	expectations  string // file with verdicts that replace the claims of the registry
 	strategyWords []string
 	allFaults     bool // whether -faults contains the word all
-	// unknownStrategy is the error for a strategy that this program does not have. A run against
-	// targets ignores it, because targets may have their own strategies.
+	// unknownStrategy is the error for a strategy that this program does not have. A run against the
+	// user's service ignores it, because the service may have other strategies.
 	unknownStrategy error
 
 	line       *flags.Line
@@ -51,16 +51,16 @@ type settings struct {
 	notes      notes
 }
 
-// given reports whether the command line or the target file sets the flag.
+// given reports whether the command line or the target file sets the flag with this name.
 func (s *settings) given(name string) bool { return s.line.Given(name) }
 
-// flagGroup is a group of flags with a heading in the help.
+// flagGroup is a group of flags that share a heading in the help.
 type flagGroup struct {
 	title string
 	flags []flags.Flag
 }
 
-// groups returns all flags of run in the groups of the help.
+// groups returns all flags of the command run, in the groups of its help.
 func (s *settings) groups() []flagGroup {
 	return []flagGroup{
 		{"What to run", []flags.Flag{
@@ -120,7 +120,7 @@ func (s *settings) groups() []flagGroup {
 	}
 }
 
-// flags returns every flag of run as a single list.
+// flags returns all flags of the command run as one list.
 func (s *settings) flags() (all []flags.Flag) {
 	for _, g := range s.groups() {
 		all = append(all, g.flags...)
@@ -157,7 +157,7 @@ func (s *settings) targetFlags() []flags.Flag {
 	}
 }
 
-// serverFlags returns the flags for the addresses of running servers.
+// serverFlags returns the flags for the addresses of servers that are already running.
 func serverFlags(c *stack.Config) []flags.Flag {
 	return []flags.Flag{
 		flags.New("db", "DSN", "database of -stack external or of the targets. A service that is not ours also needs -ledger-query", flags.One(&c.DSN, flags.NonEmpty)),
@@ -170,14 +170,14 @@ func serverFlags(c *stack.Config) []flags.Flag {
 	}
 }
 
-// core lists the strategies that run by default.
+// core lists the strategies that run if the user does not choose any.
 var core = []string{"none", "mutex", "setnx", "watchdog", "redlock"}
 
-// defaultWorkers is how many cells with a fault run in parallel by default. It may exceed the
-// number of CPUs, because the cells mostly wait.
+// defaultWorkers is how many cells with a fault run in parallel by default. It may be larger than the
+// number of CPUs, because cells mostly wait.
 const defaultWorkers = 4
 
-// defaults returns the settings of a scenario when no flag is set.
+// defaults returns the settings of a scenario before the flags are parsed.
 func defaults(scenario string) *settings {
 	s := &settings{format: "text", line: new(flags.Line), places: map[string]string{}}
 	for _, sc := range experiment.Scenarios {

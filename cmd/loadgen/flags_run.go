@@ -44,8 +44,8 @@ func parseRun(args []string) (*settings, error) {
 	return s, nil
 }
 
-// parseWithScenario parses the flags twice: first to find the scenario, and again so that flags
-// override its values.
+// parseWithScenario parses the flags twice. The first pass finds the scenario, and in the second pass
+// the flags override the values of that scenario.
 func parseWithScenario(args []string) (*settings, error) {
 	s := defaults(experiment.Scenarios[0].Name)
 	if err := s.parse(args); err != nil {
@@ -55,7 +55,8 @@ func parseWithScenario(args []string) (*settings, error) {
 	return s, s.parse(args)
 }
 
-// parse sets s from the command line and from the target file, if there is one.
+// parse sets s from the target file, if there is one, and from the command line, which takes
+// precedence.
 func (s *settings) parse(args []string) (err error) {
 	s.line, err = flags.ParseFlags(s.flags(), args, ff.WithConfigFileVia(&s.targetFile), ff.WithConfigFileParser(s.readTargetFile))
 	if err != nil {
@@ -78,11 +79,11 @@ func (s *settings) parse(args []string) (err error) {
 }
 
 // unrecorded lists the flags that run.json omits, because they are secret or do not affect the
-// results. They may change when a run is resumed.
+// results. Their values may change when a run is resumed.
 var unrecorded = []string{"out", "resume", "format", "assert", "baseline", "budget-total", "junit", "quiet", "schedule", "db", "admin-token", "header"}
 
-// readTargetFile passes each setting in the target file to set, which ignores those that the
-// command line has too.
+// readTargetFile reads the target file and passes each of its settings to set. set ignores those that
+// are also on the command line.
 func (s *settings) readTargetFile(_ io.Reader, set func(name, value string) error) error {
 	lines, err := target.ReadFile(s.targetFile)
 	if err != nil {
@@ -100,5 +101,6 @@ func (s *settings) readTargetFile(_ io.Reader, set func(name, value string) erro
 	return nil
 }
 
-// attaches reports whether the run tests a service of the user.
+// attaches reports whether the run tests a service of the user, instead of instances that it starts
+// itself.
 func (s *settings) attaches() bool { return len(s.Target.URLs) > 0 || s.Service != nil }

@@ -19,7 +19,7 @@ import (
 	"github.com/gofrs/flock"
 )
 
-// folder is the result folder of a run. Only one process may write to it.
+// folder is the result folder of a run. Only one process at a time may write to it.
 type folder struct {
 	path string       // absolute path
 	made bool         // whether this process created the folder, so that discard may remove it
@@ -55,8 +55,8 @@ func newFolder(out, scenario string, now time.Time) (*folder, error) {
 	return f, f.claim()
 }
 
-// namedFolder creates or opens the folder out. It returns an error if the folder already has
-// results.
+// namedFolder creates the folder out, or opens it if it exists. It returns an error if the folder
+// already contains results.
 func namedFolder(out string) (*folder, error) {
 	f, err := takeFolder(out)
 	if err != nil {
@@ -75,7 +75,8 @@ func namedFolder(out string) (*folder, error) {
 	return f, nil
 }
 
-// takeFolder creates the folder if necessary, and locks it even if it contains results.
+// takeFolder creates the folder if it does not exist, and locks it. The folder may already contain
+// results.
 func takeFolder(out string) (*folder, error) {
 	path, made, err := makeFolder(out)
 	if err != nil {
@@ -85,8 +86,8 @@ func takeFolder(out string) (*folder, error) {
 	return f, f.claim()
 }
 
-// makeFolder creates the folder if necessary. It returns the absolute path, and whether the folder
-// is new.
+// makeFolder creates the folder if it does not exist. It returns the absolute path, and whether it
+// has created the folder.
 func makeFolder(out string) (path string, made bool, err error) {
 	if path, err = filepath.Abs(out); err == nil {
 		_, statErr := os.Stat(path)
@@ -103,8 +104,8 @@ func makeFolder(out string) (path string, made bool, err error) {
 // owner.
 const lockName = ".loadgen.lock"
 
-// claim locks the folder. It returns an error if another process uses the folder, or if the folder
-// is not writable.
+// claim locks the folder. It returns an error if another process uses the folder, or if this process
+// cannot write to it.
 func (f *folder) claim() error {
 	for {
 		name := filepath.Join(f.path, lockName)
@@ -130,7 +131,7 @@ func (f *folder) claim() error {
 	}
 }
 
-// isCurrent reports whether the file with this name is still the one that is locked.
+// isCurrent reports whether the lock file at this path is still the file that f has locked.
 func (f *folder) isCurrent(name string) (bool, error) {
 	found, err := os.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -157,7 +158,8 @@ const (
 	htmlFile     = "report.html"
 )
 
-// save writes run.json and the reports, each atomically, and updates the link.
+// save writes run.json and the reports, each of them atomically. It also updates the link to the
+// latest result.
 func (f *folder) save(run *experiment.Run) error {
 	err := writeFiles(f, []format[*experiment.Run]{{report.File, report.JSON}, {markdownFile, report.Markdown}, {htmlFile, report.HTML}}, run)
 	if err != nil {

@@ -13,13 +13,14 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// helpTexts contains the help of each command without the tables of flags.
+// helpTexts contains the help text of each command. The tables of flags are missing there, because
+// they are generated.
 //
 //go:embed help
 var helpTexts embed.FS
 
-// help returns a function that prints the help of a command. The tables of its flags replace
-// {flags} in the text.
+// help returns a function that prints the help of a command. That function replaces {flags} in the
+// text by tables of the flags.
 func help(command string, all func() []flags.Flag) func(w io.Writer, topic string) {
 	return func(w io.Writer, _ string) { printHelp(w, command, func() { flags.Print(w, all()) }) }
 }
@@ -49,8 +50,8 @@ func overview(w io.Writer) {
 // commonFlags lists the flags of run that the short help shows.
 var commonFlags = []string{"scenario", "strategies", "faults", "stack", "targets", "orders", "rate", "repeat", "assert", "out"}
 
-// runHelp prints the common flags of run. For the topic "all", it prints every flag and the names
-// that flags accept.
+// runHelp prints the common flags of the command run. For the topic "all", it prints all flags and
+// the names that they accept.
 func runHelp(w io.Writer, topic string) {
 	s := defaults(experiment.Scenarios[0].Name)
 	fmt.Fprint(w, `Usage: loadgen [run] [flags]

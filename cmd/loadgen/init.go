@@ -31,13 +31,14 @@ type initSettings struct {
 	in           *bufio.Reader
 }
 
-// keyValues maps each key of a target file to its values.
+// keyValues maps each key of a target file to the values that it has there.
 type keyValues map[string][]string
 
 // stdin provides the user's answers. Tests replace it.
 var stdin io.Reader = os.Stdin
 
-// describing returns the flags that are also keys of a target file.
+// describing returns the flags that describe the user's service. They are also the keys of a target
+// file.
 func describing() []flags.Flag {
 	all := append(new(settings).targetFlags(), serverFlags(new(stack.Config))[0])
 	return slices.DeleteFunc(all, func(f flags.Flag) bool { return f.Name == "target-file" })
@@ -70,7 +71,7 @@ func parseInit(args []string) (*initSettings, error) {
 	return s, nil
 }
 
-// initFlags returns the flags that the help of init shows.
+// initFlags returns the flags that the help of the command init shows.
 func initFlags() []flags.Flag { return append(new(initSettings).flags(), describing()...) }
 
 // question asks the user for the value of one key in the target file.
@@ -86,8 +87,8 @@ func lacks(key string) func(keyValues) bool { return func(a keyValues) bool { re
 
 func always(keyValues) bool { return true }
 
-// questions lists the questions in order. An empty answer selects the preset, or omits the key if
-// there is none.
+// questions lists the questions in the order in which they are asked. An empty answer selects the
+// preset value. If there is none, the key is left out of the file.
 var questions = []question{
 	{"service", "Command that starts one instance, with {port}, {redis}, {db} or {postgres}, and so on (empty if instances run already)", "", lacks("targets")},
 	{"targets", "Base URLs of the running instances, separated by commas", "", lacks("service")},
@@ -104,7 +105,7 @@ var questions = []question{
 	{"lease", "Lifetime of the lock without renewal", "30s", func(a keyValues) bool { return !strings.Contains(strings.Join(a["service"], ""), "{ttl_ms}") }},
 }
 
-// execute asks the questions, writes the target file, and tries a few grabs with it. It corrects
+// execute asks the questions, writes the target file and makes a few test grabs with it. It corrects
 // the file until no problem is left.
 func (s *initSettings) execute(ctx context.Context, stdout, stderr io.Writer) error {
 	presets := map[string]string{}
@@ -144,10 +145,10 @@ func (s *initSettings) execute(ctx context.Context, stdout, stderr io.Writer) er
 	}
 }
 
-// mostTries limits how often init tries the file.
+// mostTries limits how often init tests the file that it has written.
 const mostTries = 8
 
-// ask asks a question until the answer is valid, and stores it.
+// ask asks a question until the answer is valid, and stores the answer.
 func (s *initSettings) ask(w io.Writer, q question) {
 	all := describing()
 	value := all[slices.IndexFunc(all, func(f flags.Flag) bool { return f.Name == q.key })].Value
@@ -179,15 +180,15 @@ func (s *initSettings) ask(w io.Writer, q question) {
 	}
 }
 
-// finding is the first problem that a try of the target file has revealed.
+// finding is the first problem that test grabs with the target file have shown.
 type finding struct {
 	experiment.Problem
 	at   string // the problem as text, with its place in the file
 	seen []experiment.SeenAnswer
 }
 
-// try makes a few grabs with the settings in the target file. It returns nil if there is no
-// problem. earlier is how many tries came before, because each uses up an order.
+// try makes a few test grabs with the settings in the target file. It returns nil if there is no
+// problem. earlier is the number of earlier tries, each of which has used up an order.
 func (s *initSettings) try(ctx context.Context, stdout io.Writer, earlier int) (found *finding, err error) {
 	run, err := parseCheck([]string{"-target-file", s.out})
 	if err != nil {
@@ -217,7 +218,8 @@ func (s *initSettings) try(ctx context.Context, stdout io.Writer, earlier int) (
 	return nil, nil
 }
 
-// correct changes the answers to solve the problem. It returns false if it cannot.
+// correct changes the user's answers so that the problem disappears. It returns false if it cannot do
+// so.
 func (s *initSettings) correct(w io.Writer, found *finding) bool {
 	fmt.Fprintf(w, "  ! %s\n", found.at)
 	before := fmt.Sprint(s.answers)
@@ -231,8 +233,8 @@ func (s *initSettings) correct(w io.Writer, found *finding) bool {
 	return fmt.Sprint(s.answers) != before
 }
 
-// tellApart returns rules that distinguish the answer to a winner from the answer to a late driver,
-// or nil if they are too similar. key names the rule that failed.
+// tellApart returns rules that distinguish the answer for a winner from the answer for a late driver.
+// It returns nil if the two are too similar. key names the rule that failed.
 func tellApart(key string, seen []experiment.SeenAnswer) map[string]string {
 	status := func(i int) string { return strconv.Itoa(seen[i].Status) }
 	switch {
@@ -261,7 +263,7 @@ func tellApart(key string, seen []experiment.SeenAnswer) map[string]string {
 	return nil
 }
 
-// leaves returns the texts and numbers in a JSON document, with their paths as keys.
+// leaves returns all strings and numbers in a JSON document, by their paths.
 func leaves(path string, doc any) map[string]string {
 	all := map[string]string{}
 	if object, ok := doc.(map[string]any); ok {
@@ -276,7 +278,8 @@ func leaves(path string, doc any) map[string]string {
 	return all
 }
 
-// write writes the target file with a comment for each key, and the schema for editors.
+// write writes the target file with a comment for each key. It also writes a schema, which helps
+// editors to complete the keys.
 func (s *initSettings) write() error {
 	var schema struct {
 		Properties map[string]struct {

@@ -52,7 +52,7 @@ func parseLab(args []string) (*labSettings, error) {
 	return s, nil
 }
 
-// searchFor limits a search that the page starts, in seconds.
+// searchFor limits each search that a user starts on the page, in seconds.
 const searchFor = 20.0
 
 func (s *labSettings) execute(ctx context.Context, stdout, stderr io.Writer) error {
@@ -101,7 +101,8 @@ func (s *labSettings) search(ctx context.Context, worker []string, asked lab.Sea
 	}}.Found(), nil
 }
 
-// fill runs the cells of a table for the page, which shows each cell as soon as it is finished.
+// fill runs the cells of the table that the page shows. The page gets each cell as soon as it is
+// finished.
 func (s *labSettings) fill(ctx context.Context, t lab.Table, to lab.Filling) (err error) {
 	var faults []string
 	for _, f := range t.Faults {

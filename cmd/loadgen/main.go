@@ -33,13 +33,13 @@ func main() {
 	os.Exit(conclude(err, os.Stderr))
 }
 
-// exitCode is an error that sets the exit code after the command has printed the reason.
+// exitCode is an error that only sets the exit code. The command has already printed the reason.
 type exitCode int
 
 func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
 
-// The exit codes of loadgen. A usage error leads to exitUsage, and any other error without a code
-// to exitFailed.
+// These are the exit codes of loadgen. A usage error leads to exitUsage. Any other error that is not
+// an exitCode leads to exitFailed.
 const (
 	exitDone        exitCode = 0
 	exitFailed      exitCode = 1 // loadgen itself failed
@@ -65,7 +65,7 @@ func conclude(err error, stderr io.Writer) int {
 	return int(exitFailed)
 }
 
-// withoutPrefix returns err without the text of the sentinel at its beginning.
+// withoutPrefix returns err without the text of the sentinel error at its beginning.
 func withoutPrefix(err, sentinel error) error {
 	if err == nil {
 		return nil
@@ -103,14 +103,14 @@ func commands() []command {
 	}
 }
 
-// asCommand converts the main function of another package into a command.
+// asCommand makes the main function of another package a command of this program.
 func asCommand(main func(context.Context, []string, io.Writer, io.Writer) int) func(context.Context, []string, io.Writer, io.Writer) error {
 	return func(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return exitCode(main(ctx, args, stdout, stderr))
 	}
 }
 
-// run runs the command named by the first argument.
+// run runs the command that the first argument names.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	switch line := strings.Join(args, " "); {
 	case slices.Contains([]string{"-version", "--version"}, line):
@@ -136,8 +136,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return flags.Usage("%w", flags.Unknown("command", args[0], visible))
 }
 
-// subcommand returns a function that parses the arguments of a command and executes it, or prints
-// its help. A signal stops the command.
+// subcommand returns a function that parses the arguments of a command, and then executes the command
+// or prints its help. A signal stops the command.
 func subcommand[S any](
 	parse func([]string) (S, error), help func(w io.Writer, topic string),
 	execute func(S, context.Context, io.Writer, io.Writer) error,

@@ -16,7 +16,8 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// mergeFlags lists the flags that merge accepts. All other settings come from the recorded results.
+// mergeFlags lists the flags that the command merge accepts. All other settings come from the
+// recorded results.
 var mergeFlags = []string{"db", "admin-token", "header", "ledger-query", "target-file", "expectations", "assert", "baseline", "junit", "out", "format", "quiet"}
 
 // flagsOfMerge returns the flags that merge accepts.
@@ -24,8 +25,8 @@ func (s *settings) flagsOfMerge() []flags.Flag {
 	return slices.DeleteFunc(s.flags(), func(f flags.Flag) bool { return !slices.Contains(mergeFlags, f.Name) })
 }
 
-// parseMerge parses the flags and reads the results to merge. It returns the settings of their
-// common run.
+// parseMerge parses the flags and reads the results to merge. It returns the settings that the
+// results have in common.
 func parseMerge(args []string) (*settings, error) {
 	line, err := flags.Parse(defaults(experiment.Scenarios[0].Name).flagsOfMerge(), args)
 	switch {
@@ -46,8 +47,8 @@ func parseMerge(args []string) (*settings, error) {
 	return s, nil
 }
 
-// mergeFolders reads the result folders to merge. It returns their common settings, combined with
-// the flags in line.
+// mergeFolders reads the result folders that the user wants to merge. It returns their common
+// settings, combined with the flags in line.
 func mergeFolders(line *flags.Line) (*settings, error) {
 	var (
 		recorded []string // flags that all shards have in common
@@ -104,7 +105,7 @@ func mergeFolders(line *flags.Line) (*settings, error) {
 	return s, nil
 }
 
-// shareOf returns the share of the load that a process sent, and its other flags.
+// shareOf returns which part of the load a process sent, and the other flags of its command line.
 func shareOf(run *experiment.Run) (share load.Share, args []string, err error) {
 	err = errors.New("it is not the result of a shard: name folders of loadgen run -shard")
 	for _, arg := range run.Config.Args {
@@ -120,7 +121,7 @@ func shareOf(run *experiment.Run) (share load.Share, args []string, err error) {
 	return share, args, err
 }
 
-// merge judges all results together. It returns an error if the answers of one process are missing.
+// merge judges all results as one. It returns an error if the answers of a process are missing.
 func (s *settings) merge(ctx context.Context, stdout, stderr io.Writer) error {
 	err := s.execute(ctx, stdout, stderr)
 	if err == nil || errors.Is(err, exitAssert) {

@@ -21,7 +21,7 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// Limits that keep a cell feasible. It takes a minute just to open a million orders.
+// These limits keep a run feasible. For example, it takes a minute just to open a million orders.
 const (
 	maxOrders   = 1_000_000
 	maxRequests = 100_000_000 // number of orders times number of drivers
@@ -58,7 +58,7 @@ func parseAt(text string) (*fault.Point, error) {
 	return &p, err
 }
 
-// readable returns name if the file can be opened, or an error.
+// readable returns the file name if the file can be opened. Otherwise, it returns an error.
 func readable(name string) (string, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -67,7 +67,7 @@ func readable(name string) (string, error) {
 	return name, f.Close()
 }
 
-// bearer returns a token that is safe in an HTTP header, or an error.
+// bearer returns the token if it is safe in an HTTP header. Otherwise, it returns an error.
 func bearer(text string) (string, error) {
 	text, err := flags.NonEmpty(text)
 	if err == nil {
@@ -125,8 +125,8 @@ func scenarioNames() []string {
 	return namesOf(experiment.Scenarios, func(s experiment.Scenario) string { return s.Name })
 }
 
-// chooseStrategies is like parseStrategies, but accepts unknown names, because targets may have
-// other strategies.
+// chooseStrategies is like parseStrategies, but accepts unknown names, because the user's service may
+// have other strategies.
 func (s *settings) chooseStrategies(text string) ([]lock.Strategy, error) {
 	words, err := flags.List(text)
 	if err != nil {
@@ -172,7 +172,7 @@ func findStrategy(name string) (lock.Strategy, error) {
 	return s, nil
 }
 
-// parseFaults parses names of faults, or "all". It returns them in the order of the catalog.
+// parseFaults parses names of faults, or "all". It returns the faults in the order of the catalogue.
 func (s *settings) parseFaults(text string) ([]catalog.Fault, error) {
 	same := func(a, b catalog.Fault) bool { return a == b }
 	chosen, err := flags.Each(text, same, func(word string) ([]catalog.Fault, error) {
@@ -189,7 +189,8 @@ func (s *settings) parseFaults(text string) ([]catalog.Fault, error) {
 	return slices.DeleteFunc(slices.Clone(catalog.RunFaults), func(f catalog.Fault) bool { return !slices.Contains(chosen, f) }), nil
 }
 
-// findFault returns the fault with that name. If the name is old, it adds a note with the new one.
+// findFault returns the fault with this name. If the name is out of date, findFault adds a note with
+// the new name.
 func (s *settings) findFault(name string) (catalog.Fault, error) {
 	found, note, _ := catalog.FindFault(name)
 	if slices.Contains(catalog.RunFaults, found.Name) {
@@ -257,7 +258,7 @@ func parseTargets(text string) ([]string, error) {
 	return list, nil
 }
 
-// namesOf returns the name of each element of the list.
+// namesOf calls name for each element of the list and returns the results.
 func namesOf[T any](list []T, name func(T) string) []string {
 	names := make([]string, len(list))
 	for i, x := range list {

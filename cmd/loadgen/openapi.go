@@ -12,7 +12,7 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// node is a JSON object in an OpenAPI document.
+// node is a JSON object in an OpenAPI document, decoded but not yet interpreted.
 type node = map[string]any
 
 // openAPI looks up calls in the OpenAPI document of a service.
@@ -25,8 +25,8 @@ var (
 	parameter   = regexp.MustCompile(`\{[^}]*\}`)
 )
 
-// readOpenAPI suggests values for a target file. It looks in an OpenAPI document for the call that
-// grabs an order and the one that opens orders.
+// readOpenAPI suggests values for a target file. In an OpenAPI document, it looks for the call that
+// grabs an order and for the call that opens orders.
 func readOpenAPI(path string) (map[string]string, error) {
 	text, err := infile.Read(path, infile.Small)
 	if err != nil {
@@ -83,7 +83,7 @@ func readOpenAPI(path string) (map[string]string, error) {
 	return found, nil
 }
 
-// object follows a path of names and returns the object there, or nil.
+// object follows a path of field names into a document. It returns the object there, or nil.
 func object(n node, names ...string) node {
 	for _, name := range names {
 		n, _ = n[name].(node)
@@ -91,7 +91,8 @@ func object(n node, names ...string) node {
 	return n
 }
 
-// schema returns the JSON schema of a request or an answer. It resolves references.
+// schema returns the JSON schema of a request or an answer. It follows references to other parts of
+// the document.
 func (api openAPI) schema(content node) node {
 	s := object(content, "content", "application/json", "schema")
 	for range 8 { // limit the steps, because references can form a cycle
@@ -104,8 +105,8 @@ func (api openAPI) schema(content node) node {
 	return s
 }
 
-// body returns a template for the body of a request, with its required fields, or with all fields
-// if none is required. value returns the placeholder for a field.
+// body returns a template for the body of a request. The template contains the required fields, or
+// all fields if none is required. value returns the placeholder for a field.
 func (api openAPI) body(op node, value func(field string) string) string {
 	s := api.schema(object(op, "requestBody"))
 	properties := object(s, "properties")
@@ -127,7 +128,8 @@ func (api openAPI) body(op node, value func(field string) string) string {
 	return "{" + strings.Join(fields, ",") + "}"
 }
 
-// firstID returns the name of the first field with an id in a successful answer, or "".
+// firstID returns the name of the first field of a successful answer that looks like an id. It
+// returns "" if there is none.
 func (api openAPI) firstID(op node) string {
 	responses := object(op, "responses")
 	for _, status := range []string{"201", "200"} {

@@ -8,7 +8,7 @@ import (
 	"grablab/internal/flags"
 )
 
-// format is a named way to write a T.
+// format is a named way to write a result of type T.
 type format[T any] struct {
 	name   string
 	render func(io.Writer, T) error
@@ -30,7 +30,7 @@ func renderAs[T any](w io.Writer, formats []format[T], name string, x T) error {
 	return formats[max(slices.Index(formatNames(formats), name), 0)].render(w, x)
 }
 
-// notes are messages for the user, such as the new name of a fault.
+// notes are messages for the user, for example that a fault has a new name.
 type notes []string
 
 func (n *notes) add(text string) {

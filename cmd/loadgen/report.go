@@ -10,7 +10,7 @@ import (
 	"grablab/internal/present/report"
 )
 
-// runFormats lists the output formats of report. The first one is the default.
+// runFormats lists the formats in which a run can be printed. The first one is the default.
 var runFormats = []format[*experiment.Run]{
 	{"text", report.Text},
 	{"markdown", report.Markdown},
@@ -24,12 +24,12 @@ type showSettings struct {
 	format string
 }
 
-// showFlags returns the only flag of report and compare.
+// showFlags returns the flag of the commands report and compare.
 func showFlags[T any](formats []format[T]) func() []flags.Flag {
 	return func() []flags.Flag { return []flags.Flag{formatFlag(new(string), formats)} }
 }
 
-// parseShow parses -format and the paths of results.
+// parseShow parses the flag -format and the paths of results.
 func parseShow[T any](formats []format[T], args []string) (s showSettings, err error) {
 	line, err := flags.Parse([]flags.Flag{formatFlag(&s.format, formats)}, args)
 	if err == nil {

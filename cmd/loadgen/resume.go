@@ -11,7 +11,7 @@ import (
 	"grablab/internal/present/report"
 )
 
-// resumed returns the recorded settings of the run in -resume, combined with the flags that
+// resumed returns the recorded settings of the run that -resume names. It adds the given flags that
 // run.json omits.
 func (s *settings) resumed() (*settings, error) {
 	run, err := report.Load(s.resume)
@@ -34,7 +34,7 @@ func (s *settings) resumed() (*settings, error) {
 // repeats them, because the result folder may come from someone else.
 var runsCommands = []string{"service", "open-orders", "ledger-query", "target-file"}
 
-// untrusted reports whether a recorded flag contains commands and the user has not repeated it.
+// untrusted reports whether a recorded flag contains a command or SQL that the user has not repeated.
 func untrusted(arg string, given []string) bool {
 	name, _, _ := strings.Cut(strings.TrimPrefix(arg, "-"), "=")
 	return slices.Contains(runsCommands, name) && !slices.Contains(given, arg)

@@ -10,18 +10,18 @@ import (
 )
 
 const (
-	// maxStruckUnits is the largest number of units per order in a cell with a fault.
+	// maxStruckUnits is the largest number of units that an order may have under a fault.
 	maxStruckUnits = 20
 
-	// serverNames lists the flags for the servers of -stack external, except -db.
+	// serverNames lists the flags for the servers of -stack external, other than -db.
 	serverNames = "redis sentinel sentinel-master redlock zk etcd"
 
 	// describeTargets lists the flags that apply only to the user's service.
 	describeTargets = "first-order probe-drivers admin-token target-file path method body header grabbed taken busy later open-orders ledger-query lease settle idempotent compensation"
 )
 
-// runRules lists which flags of run need or exclude each other. General rules come first, because
-// only the first broken rule is reported.
+// runRules lists which flags of the command run need or exclude each other. General rules come first,
+// because the user sees only the first broken rule.
 var runRules = append([]flags.Rule{
 	{Flags: "shard", Needs: "-targets", Wrong: "all shards send to the same instances, so none can start them", Do: "add -targets URL,URL"},
 	{Flags: "shard", Needs: "-shard-start", Wrong: "the shards must begin together", Do: "add -shard-start with the same time for all"},
@@ -79,8 +79,8 @@ var runRules = append([]flags.Rule{
 	{Flags: "clock-offset", Needs: "foreign, two instances", Wrong: "it sets the clock of the second instance", Do: "use at least -instances 2"},
 }, sentinelRules...)
 
-// sentinelRules lists which flags for Redis need or exclude each other. Every command with these
-// flags uses it.
+// sentinelRules lists which flags for Redis need or exclude each other. All commands with these flags
+// use it.
 var sentinelRules = []flags.Rule{
 	{Flags: "sentinel", Excludes: "-redis", Wrong: "the Sentinels replace -redis", Do: "leave out one of the two"},
 	{Flags: "sentinel", Needs: "-sentinel-master", Wrong: "the name of the master is missing", Do: "add -sentinel-master NAME"},
@@ -98,7 +98,7 @@ func flagsBut(names string) string {
 	return strings.Join(rest, " ")
 }
 
-// facts maps each condition in runRules to whether it is true.
+// facts says for each condition that runRules mentions whether it is true.
 func (s *settings) facts() map[string]bool {
 	uses := func(name string) bool { return s.Service != nil && s.Service.Uses(name) }
 	bySQL := false

@@ -25,7 +25,7 @@ import (
 	"golang.org/x/term"
 )
 
-// execute runs all cells, or replays a schedule with -schedule.
+// execute runs all cells. With the flag -schedule, it replays a schedule instead.
 func (s *settings) execute(ctx context.Context, stdout, stderr io.Writer) error {
 	if s.schedule != "" {
 		return s.runSchedule(ctx, stdout, stderr)
@@ -49,7 +49,7 @@ func (s *settings) execute(ctx context.Context, stdout, stderr io.Writer) error 
 	return s.conclude(run, err, out, stdout, stderr)
 }
 
-// open prepares the result folder, which the caller must release.
+// open prepares the result folder. The caller must release the folder.
 func (s *settings) open() (*folder, error) {
 	out, err := s.folder()
 	if err != nil {
@@ -64,7 +64,7 @@ func (s *settings) open() (*folder, error) {
 	return out, nil
 }
 
-// folder returns a new result folder, or the one of the run to resume.
+// folder returns a new result folder, or the folder of the run that is resumed.
 func (s *settings) folder() (*folder, error) {
 	if s.Resume == nil {
 		return newFolder(s.Out, s.Scenario, time.Now())
@@ -72,8 +72,8 @@ func (s *settings) folder() (*folder, error) {
 	return takeFolder(s.Out)
 }
 
-// untilSignal returns a context that ends at the first signal. The command can then clean up, but a
-// second signal ends the process.
+// untilSignal returns a context that ends at the first signal, so that the command can clean up. A
+// second signal ends the process at once.
 func untilSignal(ctx context.Context) (context.Context, func()) {
 	ctx, stop := signal.NotifyContext(ctx, instance.EndSignals()...)
 	forget := context.AfterFunc(ctx, stop)
@@ -95,8 +95,8 @@ func announce(seed uint64, forPrograms, quiet bool, stdout, stderr io.Writer) (l
 	return log, tty
 }
 
-// notBegun handles a command that ended before its first cell or round. It removes the folder and
-// returns the error for the exit code.
+// notBegun handles a command that ended before it measured anything. It removes the result folder and
+// returns the error for the exit code. unit is the word for what would have been measured first.
 func notBegun(err error, unit string, out *folder, stderr io.Writer) error {
 	failed := out.discard()
 	switch {
@@ -152,7 +152,7 @@ func (s *settings) conclude(run *experiment.Run, err error, out *folder, stdout,
 	return err
 }
 
-// print writes the table or the JSON to standard output.
+// print writes the result to standard output, as a table or as JSON.
 func (s *settings) print(run *experiment.Run, out *folder, stdout io.Writer) error {
 	if s.format == "json" {
 		return report.JSON(stdout, run)
@@ -168,7 +168,7 @@ func (s *settings) print(run *experiment.Run, out *folder, stdout io.Writer) err
 	return err
 }
 
-// relative shortens a path that is below the working directory.
+// relative returns a path relative to the working directory if it is below that directory.
 func relative(path string) string {
 	dir, err := os.Getwd()
 	if err != nil {

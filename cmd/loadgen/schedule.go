@@ -48,7 +48,8 @@ func (s *settings) force(ctx context.Context, stdout, stderr io.Writer) (cfg rep
 	return cfg, forced, err
 }
 
-// parseSchedule parses a schedule file. If the property has an old name, notes gets the new one.
+// parseSchedule parses a schedule file. If the property in the file has an old name, notes says what
+// its new name is.
 func parseSchedule(file string, text []byte, notes *notes) (s schedule.Schedule, err error) {
 	if s, err = schedule.Parse(string(text)); err != nil {
 		return s, fmt.Errorf("%s: %w", file, withoutPrefix(err, schedule.ErrSyntax))
@@ -69,7 +70,7 @@ func parseSchedule(file string, text []byte, notes *notes) (s schedule.Schedule,
 	return s, nil
 }
 
-// replayConfig reads the schedule file and selects the strategy for the replay.
+// replayConfig reads the schedule file, and selects the strategy with which to replay it.
 func (s *settings) replayConfig() (cfg replay.Config, err error) {
 	text, err := infile.Read(s.schedule, infile.Small)
 	if err != nil {
@@ -86,7 +87,7 @@ func (s *settings) replayConfig() (cfg replay.Config, err error) {
 	return cfg, err
 }
 
-// configOf returns the configuration for a replay, except the strategy.
+// configOf returns the configuration for a replay. The strategy is still missing.
 func configOf(file string, text []byte, notes *notes) (cfg replay.Config, err error) {
 	cfg.Schedule, err = parseSchedule(file, text, notes)
 	cfg.Lines = schedule.StepLines(string(text))
@@ -104,7 +105,8 @@ func concludeSchedule(w io.Writer, cfg replay.Config, f replay.Result) error {
 	return nil
 }
 
-// conclusion describes the result of a replay, and reports whether it is the expected one.
+// conclusion describes the result of a replay in sentences. It also reports whether the result is the
+// expected one.
 func conclusion(cfg replay.Config, f replay.Result) (sentences []string, asExpected bool) {
 	sameStrategy := cfg.Strategy.Name == cfg.Schedule.Strategy
 	verb := "keeps"

@@ -17,7 +17,7 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// validate checks the combination of flags and derives settings from it.
+// validate checks whether the flags fit together, and derives other settings from them.
 func (s *settings) validate() error {
 	for _, step := range []func() error{
 		s.chooseNames, s.chooseCells, s.checkRules, s.readExpectations, s.readBaseline, s.describeTarget, s.sizeLoad, s.checkProbes, s.checkGuard, s.checkServers, s.checkAsserts,
@@ -32,8 +32,8 @@ func (s *settings) validate() error {
 // checkRules returns an error for the first broken rule.
 func (s *settings) checkRules() error { return flags.Check(runRules, s.line, s.facts()) }
 
-// chooseNames sets the names of the targets' strategies. Without targets, unknown names are an
-// error.
+// chooseNames sets the names of the strategies to run on the user's service. Without such a service,
+// an unknown name is an error.
 func (s *settings) chooseNames() error {
 	if !s.attaches() {
 		return s.unknownStrategy
@@ -60,8 +60,8 @@ func (s *settings) chooseNames() error {
 	return nil
 }
 
-// chooseCells derives strategies and faults from -only. It also records which settings the user
-// chose, because faults must not change those.
+// chooseCells derives the strategies and faults from the flag -only. It also records which settings
+// the user chose, because a fault may replace only the others.
 func (s *settings) chooseCells() error {
 	s.Asked = experiment.Asked{Work: s.given("work"), TTL: s.given("ttl"), Wait: s.given("wait"), Timeout: s.given("timeout")}
 	if s.Stack.Kind == stack.External && !s.given("worker-stacks") {
@@ -107,15 +107,15 @@ func (s *settings) chooseCells() error {
 	return nil
 }
 
-// keepFaults removes the faults that no cell uses.
+// keepFaults keeps only the faults that occur in one of the cells.
 func (s *settings) keepFaults(cells []experiment.CellName) {
 	s.Faults = slices.DeleteFunc(slices.Clone(s.Faults), func(f catalog.Fault) bool {
 		return !slices.ContainsFunc(cells, func(c experiment.CellName) bool { return c.Fault == f })
 	})
 }
 
-// anyCell reports whether has is true for the fault of any cell. If the cells of targets are not
-// known yet, it considers all requested faults.
+// anyCell reports whether has returns true for the fault of any cell. If the cells are not known yet,
+// it looks at all faults that the user named.
 func (s *settings) anyCell(has func(catalog.Fault) bool) bool {
 	cellHas := func(c experiment.CellName) bool { return has(c.Fault) }
 	if s.attaches() {
@@ -124,7 +124,7 @@ func (s *settings) anyCell(has func(catalog.Fault) bool) bool {
 	return slices.ContainsFunc(s.Plan(), cellHas)
 }
 
-// readExpectations reads the expected verdicts from the file in -expectations.
+// readExpectations reads the expected verdicts from the file that -expectations names.
 func (s *settings) readExpectations() (err error) {
 	if s.expectations == "" {
 		return nil
@@ -187,7 +187,7 @@ func (s *settings) describeTarget() error {
 	return nil
 }
 
-// nameOf returns how to name a setting in a message: as a line of the target file or as a flag.
+// nameOf returns how a message should name a setting: as a line of the target file, or as a flag.
 func (s *settings) nameOf(flag string) string {
 	if s.places[flag] != "" {
 		return s.line.Label(flag)
@@ -196,10 +196,10 @@ func (s *settings) nameOf(flag string) string {
 }
 
 // serviceBudget is the default time limit for one cell of the user's service. It is long, because
-// the cell repeats the fault at every call.
+// such a cell injects the fault at every call of a grab.
 const serviceBudget = 15 * time.Minute
 
-// startService derives the settings for a service that -service starts.
+// startService derives further settings if the flag -service asks for a service to start.
 func (s *settings) startService() {
 	s.Service.Ready, s.Service.Migrations, s.Stack.Kind = s.ready, s.migrations, stack.Local
 	if !s.Service.Uses("ttl_ms") {
@@ -217,8 +217,8 @@ func (s *settings) lengthenBudget() {
 	}
 }
 
-// sizeLoad derives the number of orders from -duration, and returns an error if there are too many
-// requests.
+// sizeLoad derives the number of orders from the flag -duration. It returns an error if there would
+// be too many requests.
 func (s *settings) sizeLoad() error {
 	if s.Duration > 0 {
 		requests := s.Rate * s.Duration.Seconds()
@@ -233,10 +233,10 @@ func (s *settings) sizeLoad() error {
 	return nil
 }
 
-// faultDrivers is larger than the number of drivers in any cell with a fault.
+// faultDrivers is larger than the number of drivers that any cell with a fault uses.
 const faultDrivers = 1000
 
-// checkProbes returns an error if the drivers of test grabs could also be part of the load.
+// checkProbes returns an error if a driver of test grabs could also occur in the load.
 func (s *settings) checkProbes() error {
 	last := s.Drivers
 	if s.anyCell(func(f catalog.Fault) bool { return f != catalog.NoFault }) {
@@ -257,8 +257,8 @@ func (s *settings) checkGuard() error {
 	return nil
 }
 
-// checkServers records which servers the strategies need. With -stack external, a missing address
-// is an error.
+// checkServers records which servers the strategies need. With -stack external, it returns an error
+// if the address of one is missing.
 func (s *settings) checkServers() error {
 	for _, strategy := range s.Strategies {
 		s.Stack.Needs |= strategy.Needs
@@ -281,8 +281,8 @@ func (s *settings) checkServers() error {
 	return nil
 }
 
-// checkAsserts returns an error if an -assert names a cell that is not in the run. The strategies
-// of targets are not known yet, so it skips those.
+// checkAsserts returns an error if an -assert names a cell that the run does not have. It skips this
+// check if the strategies are not known yet.
 func (s *settings) checkAsserts() error {
 	plan := s.Plan()
 	for _, a := range s.asserts {

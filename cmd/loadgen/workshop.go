@@ -70,7 +70,7 @@ var workshopRules = []flags.Rule{
 	{Flags: "unlock-as", Needs: "-script-flush", Wrong: "nothing is unlocked", Do: "add -script-flush"},
 }
 
-// localeLanguage returns the language of the user's locale.
+// localeLanguage returns the language of the user's locale, as set in the environment.
 func localeLanguage(getenv func(string) string) string {
 	return workshop.FromLocale(cmp.Or(getenv("LC_ALL"), getenv("LC_MESSAGES"), getenv("LANG")))
 }
@@ -150,8 +150,8 @@ func (w *workshopSettings) run(ctx context.Context, stdout, stderr io.Writer) er
 	return w.exercise(ctx, s, e)
 }
 
-// session loads the user's progress. With -reset, it first removes the progress and the files of
-// the exercises.
+// session loads the progress that the user has made. With -reset, it first removes that progress and
+// the files of the exercises.
 func (w *workshopSettings) session(stdout, stderr io.Writer) (*workshop.Session, error) {
 	path := filepath.Join(resultsDir, progressFile)
 	if w.reset {
@@ -193,8 +193,8 @@ func removeFile(path string) error {
 	return nil
 }
 
-// exercise continues an exercise: it asks for a prediction, runs the commands, and asks the
-// questions. It stops early if it cannot ask.
+// exercise continues an exercise. It asks for a prediction, runs the commands, and then asks the
+// questions. It stops early if it cannot ask the user.
 func (w *workshopSettings) exercise(ctx context.Context, s *workshop.Session, e workshop.Exercise) error {
 	answers := w.answer != "" || w.file != ""
 	if !answers || !s.Ran(e) {
@@ -244,7 +244,8 @@ func (w *workshopSettings) exercise(ctx context.Context, s *workshop.Session, e 
 	}
 }
 
-// answers returns the answers in the flags, or else asks the user. It returns nil if it cannot ask.
+// answers returns the answers that were given as flags. Otherwise, it asks the user, or returns nil
+// if it cannot ask.
 func (w *workshopSettings) answers(ctx context.Context, s *workshop.Session, e workshop.Exercise) ([][]string, error) {
 	if w.answer != "" || w.file != "" {
 		return w.split(e)
@@ -285,8 +286,8 @@ func splitWords(line string) []string {
 	return words
 }
 
-// split assigns the answers in the flags to the questions. Without -answer, it only answers the
-// question about a file.
+// split assigns the answers that were given as flags to the questions. Without -answer, it answers
+// only the question about a file.
 func (w *workshopSettings) split(e workshop.Exercise) ([][]string, error) {
 	var words []string
 	if w.answer != "" {
@@ -317,7 +318,7 @@ func (w *workshopSettings) split(e workshop.Exercise) ([][]string, error) {
 	return all, nil
 }
 
-// ask prints a question and reads a line, unless ctx ends first.
+// ask prints a question and reads a line. It stops waiting when ctx ends.
 func ask(ctx context.Context, in io.Reader, question string, out io.Writer) (string, error) {
 	fmt.Fprint(out, question+"> ")
 	type answer struct {
@@ -339,8 +340,8 @@ func ask(ctx context.Context, in io.Reader, question string, out io.Writer) (str
 	}
 }
 
-// readLine reads one line byte by byte, because the next line must stay in the input for the next
-// question.
+// readLine reads one line byte by byte. It must not read further, because the next line answers the
+// next question.
 func readLine(in io.Reader) (string, error) {
 	var line []byte
 	for b := make([]byte, 1); ; {
@@ -360,7 +361,7 @@ func readLine(in io.Reader) (string, error) {
 	}
 }
 
-// doCommand runs a command of this program and returns its outcome.
+// doCommand runs a command of this program for an exercise, and returns its outcome.
 func doCommand(ctx context.Context, args []string, stdout, stderr io.Writer) (o workshop.Outcome, err error) {
 	switch args[0] {
 	case "explore":

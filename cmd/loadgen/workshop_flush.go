@@ -20,7 +20,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// flushScripts shows what happens to a lock if Redis forgets its scripts before the unlock.
+// flushScripts shows what happens to a lock if Redis forgets its scripts before the unlock. unlockAs
+// is the user who unlocks.
 func flushScripts(ctx context.Context, kind, unlockAs string, stdout, stderr io.Writer) (_ *workshop.Scripts, err error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -52,8 +53,8 @@ type flush struct {
 	out   io.Writer
 }
 
-// play locks key k for user u0, and then for u1. Then it sends SCRIPT FLUSH and unlocks the key as
-// unlockAs.
+// play locks the key k for user u0, and then for user u1. Then it sends SCRIPT FLUSH, and unlocks the
+// key for the user unlockAs.
 func (f *flush) play(ctx context.Context, unlockAs string) (*workshop.Scripts, error) {
 	var first, locked grab.Locked
 	var before, released grab.Released
@@ -85,7 +86,7 @@ func (f *flush) play(ctx context.Context, unlockAs string) (*workshop.Scripts, e
 	return &workshop.Scripts{Locked: locked.Locked, NoScript: reply.Error(), Released: released.Released}, nil
 }
 
-// post sends a request to the instance, and prints and decodes the answer.
+// post sends a request to the instance. It prints the answer and decodes it.
 func (f *flush) post(ctx context.Context, path string, answer any) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, f.url+path, nil)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"grablab/internal/catalog"
 )
 
-// Addresses tells an instance where the servers are.
+// Addresses contains the addresses of the servers that an instance connects to.
 type Addresses struct {
 	DSN       string   // the database: "sqlite:PATH", a DSN of go-sql-driver/mysql, or the URL of a PostgreSQL; may be empty
 	Redis     string   // one address, or several separated by commas; empty if not needed or if Sentinel is set
@@ -22,10 +22,11 @@ type Addresses struct {
 	SentinelMaster string   // the master's name in the Sentinels
 }
 
-// Detour replaces the address of a server by that of a proxy.
+// Detour makes a connection go through a proxy: it replaces the address of a server by the address of
+// the proxy.
 type Detour interface{ detour(*Addresses) }
 
-// Via returns a copy of the addresses with these detours.
+// Via returns a copy of the addresses in which the detours have replaced some of them.
 func (a Addresses) Via(detours ...Detour) Addresses {
 	a.Redlock, a.ZooKeeper, a.Etcd = slices.Clone(a.Redlock), slices.Clone(a.ZooKeeper), slices.Clone(a.Etcd)
 	for _, d := range detours {
@@ -34,7 +35,7 @@ func (a Addresses) Via(detours ...Detour) Addresses {
 	return a
 }
 
-// Way is a Detour that replaces the address of Server by Addr.
+// Way is a Detour that replaces the address of Server by the address Addr.
 type Way struct{ Server, Addr string }
 
 func (w Way) detour(a *Addresses) {
@@ -49,8 +50,8 @@ func (w Way) detour(a *Addresses) {
 	}
 }
 
-// Of returns the address of a server, or "" if the stack does not have it. If Sentinels watch a
-// master, the address has the form NAME@ADDR.
+// Of returns the address of a server, or "" if the stack does not have that server. If Sentinels
+// watch the server, the address has the form NAME@ADDR, with the address of a Sentinel.
 func (a Addresses) Of(server string) string {
 	if server == "redis" && len(a.Sentinel) > 0 {
 		return watched(a.SentinelMaster, a.Sentinel[0])
@@ -84,13 +85,14 @@ func (a Addresses) Dial(ctx context.Context, server string) (net.Conn, error) {
 	return d.DialContext(ctx, "tcp", addr)
 }
 
-// place is a server with a pointer to its address, so that callers can replace the address.
+// place is the name of a server, with a pointer to its address so that callers can replace the
+// address.
 type place struct {
 	server string
 	addr   *string
 }
 
-// places returns the servers that are single processes. The place of the database points to the
+// places returns the servers that consist of one process. For the database, the pointer leads to the
 // DSN, which contains the address.
 func (a *Addresses) places() []place {
 	var all []place
@@ -112,10 +114,10 @@ func (a *Addresses) places() []place {
 	return all
 }
 
-// IsPostgres reports whether the database is a PostgreSQL.
+// IsPostgres reports whether the database is a PostgreSQL server.
 func (a Addresses) IsPostgres() bool { return isPostgres(a.DSN) }
 
-// isServer reports whether the DSN names a server and not a file.
+// isServer reports whether the DSN names a database server, and not a file.
 func isServer(dsn string) bool { return dsn != "" && !strings.HasPrefix(dsn, "sqlite:") }
 
 func isRedis(server string) bool {

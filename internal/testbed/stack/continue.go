@@ -8,8 +8,8 @@ import (
 	"grablab/internal/testbed/proc"
 )
 
-// ContinueAtEnd starts a helper that continues stopped processes when this process ends for any
-// reason. done makes the helper do this at once.
+// ContinueAtEnd starts a helper process. When this process ends for any reason, the helper lets the
+// given stopped processes continue. done makes the helper do so at once.
 func ContinueAtEnd(pids []int) (done func() error, err error) {
 	cmd := exec.Command("sh", "-c", `trap "" INT TERM HUP; cat >/dev/null; kill -CONT "$@" 2>/dev/null; exit 0`, "sh")
 	for _, pid := range pids {

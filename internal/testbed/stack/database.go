@@ -19,14 +19,15 @@ import (
 // databaseName is the name of the database and of its user.
 const databaseName = "grablab"
 
-// initSQL contains the first statements that the server runs. Each must be on one line, because
-// MySQL requires this.
+// initSQL contains the first SQL statements that the server runs. Each of them must be on one line,
+// because MySQL requires it.
 const initSQL = `CREATE DATABASE IF NOT EXISTS grablab;
 CREATE USER IF NOT EXISTS 'grablab'@'127.0.0.1';
 GRANT ALL ON grablab.* TO 'grablab'@'127.0.0.1';
 `
 
-// serveDatabase starts a new MariaDB or MySQL. As by default, each commit is written to the disk.
+// serveDatabase starts a new MariaDB or MySQL server. It writes each commit to the disk, which is the
+// default of these servers.
 func (s *Stack) serveDatabase(ctx context.Context, prog databaseProgram) (dsn, version string, err error) {
 	data := filepath.Join(s.Dir, "db")
 	if err := s.run(ctx, "db-install", prog.install, prog.installArgs(data)); err != nil {
@@ -55,10 +56,10 @@ func (s *Stack) serveDatabase(ctx context.Context, prog databaseProgram) (dsn, v
 
 func dsnAt(addr string) string { return databaseName + "@tcp(" + addr + ")/" + databaseName }
 
-// ErrInUse means that a table could not be locked, because a transaction is using it.
+// ErrInUse means that a table could not be locked, because an open transaction uses it.
 var ErrInUse = errors.New("the table is in use")
 
-// LockTable blocks all writes to a table, but not reads, until the fault is healed. It waits at
+// LockTable blocks all writes to a table until the fault is healed. Reads still work. It waits at
 // most lockTableWait for open transactions.
 func (s *Stack) LockTable(ctx context.Context, table string) (Heal, error) {
 	if _, err := s.address("db"); err != nil {
@@ -109,8 +110,8 @@ func askDatabase(ctx context.Context, dsn string) (info serverInfo, err error) {
 	return info, err
 }
 
-// askOwnDatabase is like askDatabase, but also checks that the server is process pid, because
-// another one may have taken the port.
+// askOwnDatabase is like askDatabase. It also checks that the server has the process id pid, because
+// another server may have taken the port.
 func askOwnDatabase(ctx context.Context, dsn, pidFile string, pid int) (info serverInfo, err error) {
 	db, err := order.Connect(ctx, dsn, order.Options{MaxConns: 1})
 	if err != nil {
@@ -132,7 +133,8 @@ func askOwnDatabase(ctx context.Context, dsn, pidFile string, pid int) (info ser
 	return info, err
 }
 
-// installArgs returns the arguments for creating the system tables without syncing them to disk.
+// installArgs returns the arguments for a program that creates the system tables. The tables are not
+// synced to disk.
 func (p databaseProgram) installArgs(data string) []string {
 	if p.mariadb {
 		return append(p.common(data), "--skip-test-db", "--skip-name-resolve")
@@ -141,9 +143,9 @@ func (p databaseProgram) installArgs(data string) []string {
 		"--auto-generate-certs=OFF", "--caching-sha2-password-auto-generate-rsa-keys=OFF")
 }
 
-// common returns the arguments of the server and the installer. The first must be --no-defaults.
-// Each server needs its own tmpdir, because MariaDB removes the temporary tables of others from a
-// shared one.
+// common returns the arguments that the server and its installer share. --no-defaults must be the
+// first one. Each server needs its own tmpdir, because MariaDB removes the temporary tables of other
+// servers from a shared one.
 func (p databaseProgram) common(data string) []string {
 	args := []string{"--no-defaults", "--datadir=" + data, "--tmpdir=" + filepath.Dir(data)}
 	if os.Geteuid() == 0 {

@@ -23,7 +23,7 @@ var notEmbedded = []struct {
 	{lock.RedisTracking, "CLIENT TRACKING in its Redis (miniredis)"},
 }
 
-// startEmbedded runs miniredis in this process, and uses SQLite as the database.
+// startEmbedded starts miniredis in this process, and uses SQLite as the database.
 func startEmbedded(ctx context.Context, s *Stack, cfg Config) error {
 	for _, b := range notEmbedded {
 		if cfg.Needs&b.backend != 0 {
@@ -47,7 +47,7 @@ func startEmbedded(ctx context.Context, s *Stack, cfg Config) error {
 	return err
 }
 
-// serveMini starts an empty miniredis whose keys expire in real time.
+// serveMini starts an empty miniredis server. Its keys expire as real time passes.
 func (s *Stack) serveMini(name, at string) (addr string, err error) {
 	m := miniredis.NewMiniRedis()
 	m.ClockTTL(true)
@@ -61,15 +61,15 @@ func (s *Stack) serveMini(name, at string) (addr string, err error) {
 	return addr, nil
 }
 
-// mini returns an embedded Redis by name, or nil.
+// mini returns the miniredis server with this name, or nil.
 func (s *Stack) mini(server string) *miniredis.Miniredis {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.minis[server]
 }
 
-// miniVersion returns the version of miniredis from the build information. In test binaries, which
-// have no such information, it returns only the name.
+// miniVersion returns the version of miniredis from the build information. A test binary has no such
+// information, so miniVersion then returns only the name.
 func miniVersion() string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, m := range info.Deps {

@@ -13,8 +13,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// etcdServer describes an etcd with one member. Leases of 1 s are possible because its election
-// timeout is short.
+// etcdServer describes an etcd server with one member. It has a short election timeout, which allows
+// leases of 1 s.
 func etcdServer(exe, dir string) server {
 	name := filepath.Base(dir)
 	return server{
@@ -41,11 +41,11 @@ func etcdServer(exe, dir string) server {
 	}
 }
 
-// etcdAnswer limits how long askEtcd waits for an answer.
+// etcdAnswer is how long askEtcd waits for an answer.
 const etcdAnswer = time.Second
 
-// askEtcd returns the version and the name of a member. It also reads a key, which works only if
-// there is a leader.
+// askEtcd returns the version and the name of an etcd server. It also reads a key, which works only
+// if there is a leader.
 func askEtcd(ctx context.Context, addr string) (info serverInfo, err error) {
 	defer func() {
 		if err != nil {

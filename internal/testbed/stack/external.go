@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// pingTimeout limits how long startExternal waits for all servers.
+// pingTimeout is how long startExternal waits until all servers have answered.
 const pingTimeout = 5 * time.Second
 
 // startExternal checks that the user has named every server and that each server answers.
@@ -69,8 +69,8 @@ func startExternal(ctx context.Context, s *Stack, cfg Config) error {
 	return independent(s.Redlock, redis[first:])
 }
 
-// clustered returns the address of a Redis. For a Cluster, it returns the addresses of all masters,
-// even if the user has named only one.
+// clustered returns the address of a Redis server. If the server belongs to a Cluster, clustered
+// returns the addresses of all masters, even if the user has named only one.
 func clustered(ctx context.Context, named string, nodes []serverInfo) (string, error) {
 	addrs := strings.Split(named, ",")
 	for i, node := range nodes {
@@ -99,8 +99,8 @@ func clustered(ctx context.Context, named string, nodes []serverInfo) (string, e
 	return strings.Join(slices.Compact(masters), ","), nil
 }
 
-// redisAddrs returns the addresses of Redis that the user has given. If there are Sentinels, each
-// is listed as NAME@ADDR, because all of them must know the master.
+// redisAddrs returns the Redis addresses that the user has given. If there are several Sentinels,
+// each is listed as NAME@ADDR, because all of them must know the master.
 func redisAddrs(cfg Config) []string {
 	if len(cfg.Sentinel) == 0 {
 		return strings.Split(cfg.Redis, ",")
@@ -125,8 +125,8 @@ var externals = []struct {
 	{lock.Etcd, func(a Addresses) bool { return len(a.Etcd) > 0 }, "-etcd ADDR"},
 }
 
-// Lacks returns the flags for the first needed server that has no address. It returns "" if all
-// have one.
+// Lacks returns the flags with which the user can name the first needed server that has no address.
+// It returns "" if none is missing.
 func (a Addresses) Lacks(needs lock.Backend) string {
 	for _, server := range externals {
 		if needs&server.backend != 0 && !server.named(a) {
@@ -136,8 +136,8 @@ func (a Addresses) Lacks(needs lock.Backend) string {
 	return ""
 }
 
-// independent returns an error if Redlock nodes depend on each other, because two are the same
-// server or one belongs to a Cluster.
+// independent returns an error if the Redlock nodes are not independent. They are not if two are the
+// same server, or if one belongs to a Cluster.
 func independent(addrs []string, nodes []serverInfo) error {
 	for i, a := range nodes {
 		if a.cluster {

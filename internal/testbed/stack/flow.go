@@ -11,7 +11,7 @@ import (
 	"grablab/internal/testbed/wire"
 )
 
-// Direction tells which data a fault affects: requests, replies or both.
+// Direction says which data a fault affects: requests, replies or both.
 type Direction int
 
 // The directions.
@@ -21,19 +21,20 @@ const (
 	ToClient           // replies
 )
 
-// rule tells what happens to data in one direction. The zero rule lets it pass.
+// rule says what happens to data in one direction. The zero rule lets data pass.
 type rule struct {
 	drop            bool // bytes are lost, but the end of a connection still arrives
 	hold            bool // bytes and the end of a connection wait until the rule changes
 	latency, jitter time.Duration
 
-	// If lose is true, the next reply is lost and its connection is reset. after selects the
-	// request whose reply is lost. If after is nil, it is the second request.
+	// lose means that the next reply is lost and its connection is reset. after selects the request
+	// whose reply is lost. If after is nil, it is the second request.
 	lose  bool
 	after func(request []byte) bool
 }
 
-// flow copies data in one direction, for all connections of a route. The zero flow is ready to use.
+// flow is one direction of a route, with all of its connections. It copies data according to its
+// rule. The zero flow is ready to use.
 type flow struct {
 	mu      sync.Mutex
 	rule    rule
@@ -59,8 +60,8 @@ func (f *flow) get() (now rule, changed <-chan struct{}) {
 	return f.rule, f.changed
 }
 
-// pass waits as long as the rule delays data that arrived at the time came. It returns the rule
-// that then applies to the data. If ctx ends first, the data is dropped with its connection.
+// pass waits until the rule lets data pass that arrived at the time came. It returns the rule that
+// then applies to the data. If ctx ends first, the data is lost with its connection.
 func (f *flow) pass(ctx context.Context, came time.Time) rule {
 	for {
 		now, changed := f.get()
@@ -89,11 +90,11 @@ type chunk struct {
 	came time.Time
 }
 
-// backlog limits how many chunks of a connection may wait. If there are more, reading stops.
+// backlog is how many chunks of a connection may wait. If more arrive, the route stops reading.
 const backlog = 1024
 
-// carry copies data between two connections. For each chunk, lost decides whether to reset both
-// connections instead.
+// carry copies data from one connection to another. For each chunk, it calls lost to find out whether
+// to reset both connections instead.
 func (f *flow) carry(ctx context.Context, from, to net.Conn, lost func(rule, []byte) bool) {
 	chunks := make(chan chunk, backlog)
 	go func() {

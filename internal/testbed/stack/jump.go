@@ -12,8 +12,8 @@ import (
 //go:embed jump.lua
 var jumpLua string
 
-// Jump sets the clock of a Redis ahead by d. In fact, it changes the expiry of every key, so the
-// reply to TIME stays correct.
+// Jump makes a Redis server behave as if its clock had been set ahead by d. To do this, it changes
+// the expiry of every key. The reply to TIME stays correct.
 func (s *Stack) Jump(ctx context.Context, server string, d time.Duration) error {
 	addr, err := s.address(server)
 	if err != nil {

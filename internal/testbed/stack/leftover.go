@@ -15,16 +15,17 @@ import (
 	"github.com/gofrs/flock"
 )
 
-// Files in the folder of a run. The reaper locks one of them and lists the processes that it
-// watches. If the reaper was killed, a later run finds the file unlocked and ends those processes.
+// These are the names of files in the folder of a run. The reaper, a helper process, locks one of
+// them and lists the processes that it must end. If the reaper was killed, a later run finds the lock
+// free and ends those processes.
 const (
 	dirPrefix    = "grablab-"
 	lockFile     = "reaper.lock"
 	childrenFile = "children"
 )
 
-// makeDir creates and locks the folder of a run. The folder is hidden until it is locked, so that
-// other runs do not remove it.
+// makeDir creates and locks the folder of a run. Its name begins with a dot until it is locked, so
+// that other runs do not remove it.
 func makeDir(base string) (dir string, lock *flock.Flock, err error) {
 	made, err := os.MkdirTemp(base, "."+dirPrefix)
 	if err != nil {
@@ -51,8 +52,8 @@ func noteChildren(dir string, watched map[int]string) error {
 	return os.WriteFile(filepath.Join(dir, childrenFile), []byte(text.String()), 0o600)
 }
 
-// children reads the list that noteChildren wrote. It returns nil if the system was restarted since
-// then, because the process ids may belong to other processes.
+// children reads the list of processes that noteChildren wrote. It returns nil if the system has been
+// restarted since then, because other processes may now have these ids.
 func children(dir string) (map[int]string, error) {
 	f, err := os.Open(filepath.Join(dir, childrenFile))
 	if err != nil {
@@ -73,9 +74,9 @@ func children(dir string) (map[int]string, error) {
 	return watched, lines.Err()
 }
 
-// clearLeftovers ends the processes of runs that were killed together with their reapers, and
-// removes their folders. Such a run has an unlocked lock file. It does not touch files of other
-// users.
+// clearLeftovers cleans up after runs that were killed together with their reapers. It ends their
+// processes and removes their folders. It recognizes such a run by its unlocked lock file, and leaves
+// files of other users alone.
 func clearLeftovers(base string) error {
 	dirs, err := fs.Glob(os.DirFS(base), dirPrefix+"*")
 	if err != nil {

@@ -68,7 +68,7 @@ func startLocal(ctx context.Context, s *Stack, cfg Config) error {
 	return nil
 }
 
-// redisServer describes a Redis without persistence, so that a restart loses all locks.
+// redisServer describes a Redis server without persistence. It loses all locks when it restarts.
 func redisServer(exe, dir, name string) server {
 	return server{
 		name: name,
@@ -84,18 +84,19 @@ func redisServer(exe, dir, name string) server {
 	}
 }
 
-// server describes a program that listens on a port.
+// server describes a program that listens on a port, and how to start it.
 type server struct {
 	name string
 	exe  string
 	args func(addr string) ([]string, error)
-	// quit is a signal that ends the server as abruptly as SIGKILL does. 0 means SIGKILL.
+	// quit is the signal that ends the server as abruptly as SIGKILL would. 0 means SIGKILL.
 	quit syscall.Signal
-	// ask returns nil if the server is ready, or errPortTaken if another process has the port.
+	// ask returns nil if the server is ready. It returns errPortTaken if another process has the
+	// port.
 	ask func(ctx context.Context, addr string, pid int) (serverInfo, error)
 }
 
-// portTries is how often serve tries again if another process takes the port first.
+// portTries is how often serve tries another port if a different process takes the first one.
 const portTries = 5
 
 // serve starts a server on a free port and waits until the server is ready.
@@ -149,8 +150,8 @@ const pollInterval = 5 * time.Millisecond
 
 var errEnded = errors.New("ended before it was ready")
 
-// await calls ask until it returns nil or errPortTaken, the process ends, or ctx ends. ended may be
-// nil.
+// await calls ask repeatedly until it returns nil or errPortTaken. It stops with an error if the
+// process or ctx ends. ended may be nil.
 func await(ctx context.Context, ended <-chan struct{}, ask func() error) error {
 	for {
 		err := ask()
@@ -167,7 +168,7 @@ func await(ctx context.Context, ended <-chan struct{}, ask func() error) error {
 	}
 }
 
-// run runs a program and waits until it ends. If the program fails, run returns an error.
+// run runs a program and waits until it ends. It returns an error if the program fails.
 func (s *Stack) run(ctx context.Context, name, exe string, args []string) error {
 	p, err := s.spawn(ctx, true, name, exe, args, nil)
 	if err != nil {

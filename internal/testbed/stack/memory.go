@@ -10,13 +10,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Fill lowers the memory limit of a Redis, so that it rejects commands that need memory with an OOM
-// error. It keeps all keys. The Heal restores the old limit.
+// Fill lowers the memory limit of a Redis server, so that the server answers commands that need
+// memory with an OOM error. All keys stay. The returned Heal restores the old limit.
 func (s *Stack) Fill(ctx context.Context, server string) (Heal, error) {
 	return s.exhaust(ctx, server, "noeviction")
 }
 
-// Evict makes a Redis evict all keys by lowering its memory limit. Connections and scripts stay.
+// Evict makes a Redis server evict all keys, by lowering its memory limit for a moment. Connections
+// and scripts stay.
 func (s *Stack) Evict(ctx context.Context, server string) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -36,8 +37,8 @@ func (s *Stack) Evict(ctx context.Context, server string) error {
 	return errors.Join(err, heal())
 }
 
-// exhaust sets the memory limit of a Redis below its current use. A growing cache in the same Redis
-// has the same effect.
+// exhaust sets the memory limit of a Redis server below its current use. A cache that grows in the
+// same server has the same effect.
 func (s *Stack) exhaust(ctx context.Context, server, policy string) (Heal, error) {
 	var was memory
 	err := s.withRedis(server, func(client *redis.Client) (err error) {
@@ -59,8 +60,8 @@ func (s *Stack) exhaust(ctx context.Context, server, policy string) (Heal, error
 	}), nil
 }
 
-// withRedis calls do with a client of a Redis. If the memory limit of the Redis is fixed, it
-// returns an error.
+// withRedis calls do with a client of a Redis server. It returns an error if the memory limit of that
+// server cannot be changed.
 func (s *Stack) withRedis(server string, do func(*redis.Client) error) error {
 	addr, err := s.address(server)
 	switch {
@@ -79,7 +80,7 @@ func (s *Stack) withRedis(server string, do func(*redis.Client) error) error {
 	return nil
 }
 
-// memory contains the memory settings of a Redis.
+// memory contains the memory settings of a Redis server.
 type memory struct {
 	policy string // the eviction policy
 	most   uint64 // bytes; 0 means no limit
@@ -95,7 +96,7 @@ func memoryOf(ctx context.Context, client *redis.Client) (m memory, err error) {
 	return m, err
 }
 
-// set applies the settings. The policy comes first, because a new limit takes effect at once.
+// set applies the settings. It sets the policy first, because a new limit takes effect at once.
 func (m memory) set(ctx context.Context, client *redis.Client) error {
 	if err := client.ConfigSet(ctx, "maxmemory-policy", m.policy).Err(); err != nil {
 		return err

@@ -19,7 +19,7 @@ import (
 
 const postgresScheme = "postgres://"
 
-// isPostgres reports whether the DSN leads to a PostgreSQL.
+// isPostgres reports whether the DSN leads to a PostgreSQL server.
 func isPostgres(dsn string) bool { return strings.HasPrefix(dsn, postgresScheme) }
 
 // postgresPrograms contains the paths of PostgreSQL's programs.
@@ -41,7 +41,8 @@ func findPostgres() postgresPrograms {
 	return postgresPrograms{find("postgres"), find("initdb")}
 }
 
-// servePostgres creates and starts a new PostgreSQL with its default durability.
+// servePostgres creates and starts a new PostgreSQL server. It syncs commits to the disk, which is
+// the default.
 func (s *Stack) servePostgres(ctx context.Context, prog postgresPrograms) (dsn, version string, err error) {
 	data := filepath.Join(s.Dir, "db")
 	as, err := s.ownerOfPostgres(data)
@@ -72,13 +73,14 @@ func (s *Stack) servePostgres(ctx context.Context, prog postgresPrograms) (dsn, 
 	return postgresAt(addr), info.version, err
 }
 
-// postgresAt returns the DSN of the stack's own PostgreSQL.
+// postgresAt returns the DSN of the PostgreSQL server that the stack has started.
 func postgresAt(addr string) string {
 	return postgresScheme + databaseName + "@" + addr + "/postgres?sslmode=disable"
 }
 
-// ownerOfPostgres creates the data folder. If this process is root, as is the beginning of a
-// command that runs a program as another user, because PostgreSQL does not run as root.
+// ownerOfPostgres creates the data folder and decides which user owns it. PostgreSQL refuses to run
+// as root. If this process is root, as contains the arguments that must come before a command to run
+// it as another user.
 func (s *Stack) ownerOfPostgres(data string) (as []string, err error) {
 	if err := os.Mkdir(data, 0o700); err != nil || os.Geteuid() != 0 {
 		return nil, err
@@ -93,8 +95,8 @@ func (s *Stack) ownerOfPostgres(data string) (as []string, err error) {
 		errors.Join(os.Chown(data, uid, gid), os.Chmod(s.Dir, 0o711))
 }
 
-// askOwnPostgres returns the version of the PostgreSQL at addr. It also checks that the server uses
-// the given data folder, because another one may have taken the port.
+// askOwnPostgres returns the version of the PostgreSQL server at addr. It also checks that the server
+// uses the given data folder, because another server may have taken the port.
 func askOwnPostgres(ctx context.Context, addr, data string) (info serverInfo, err error) {
 	conn, err := pgx.Connect(ctx, postgresAt(addr))
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"grablab/internal/testbed/proc"
 )
 
-// Process is a child process with its own process group. A reaper ends it if this process dies. It
-// is safe for concurrent use.
+// Process is a child process with its own process group. If this process dies, a helper process (the
+// reaper) ends the child. A Process is safe for concurrent use.
 type Process struct {
 	Name string
 
@@ -34,11 +34,11 @@ type Process struct {
 	done  chan struct{}
 }
 
-// Spawn starts a program with additional environment variables, and writes its output to NAME.log.
-// ctx limits only the start.
+// Spawn starts a program with additional environment variables, and writes its output to the file
+// NAME.log. ctx limits only the start.
 //
-// The child waits until the reaper knows its process id, and then becomes exe. If this process dies
-// at any time, no child is left behind.
+// The child waits until the reaper knows its process id, and then becomes exe. Therefore no child is
+// left behind, whenever this process dies.
 func (s *Stack) Spawn(ctx context.Context, name, exe string, args, env []string) (*Process, error) {
 	return s.spawn(ctx, false, name, exe, args, env)
 }
@@ -122,8 +122,8 @@ func (p *Process) await(r *reaper) {
 	r.forget(p.Pid())
 }
 
-// Process returns the newest process with this name, or nil. It is a server such as "redis" or
-// "db", or a process that Spawn has started.
+// Process returns the process that was started last with this name, or nil. It may be a server such
+// as "redis" or "db", or a process that Spawn has started.
 func (s *Stack) Process(name string) *Process {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,8 +141,8 @@ func (p *Process) Pid() int { return p.cmd.Process.Pid }
 // Done returns a channel that closes when the process ends.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Wait waits until the process has ended. It returns nil for exit code 0, or else an
-// *exec.ExitError.
+// Wait waits until the process has ended. It returns nil if the exit code is 0. Otherwise, it returns
+// an *exec.ExitError.
 func (p *Process) Wait() error {
 	<-p.done
 	return p.err
@@ -158,8 +158,8 @@ func (p *Process) ExitCode() int {
 	}
 }
 
-// Signal sends a signal to the process and its children. It returns os.ErrProcessDone if the
-// process has ended.
+// Signal sends a signal to the process and its children. It returns os.ErrProcessDone if the process
+// has already ended.
 func (p *Process) Signal(sig syscall.Signal) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -170,14 +170,14 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	return proc.Signal(p.Pid(), sig)
 }
 
-// wasToEnd records that the end of the process is expected.
+// wasToEnd records that the process is about to end, so that its end counts as expected.
 func (p *Process) wasToEnd() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.asked = true
 }
 
-// ByItself describes how and when the process exited unexpectedly. It returns "" if it did not.
+// ByItself says when and how the process exited unexpectedly. It returns "" if it did not.
 func (p *Process) ByItself() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -204,9 +204,9 @@ func (s *Stack) Ended() []string {
 	return ended
 }
 
-// Stop asks the process to end. If the process still runs after grace, Stop kills it and returns an
-// error. With a grace of 0, Stop kills the process at once. Stop returns when the process has
-// ended. A stopped process is continued first.
+// Stop asks the process to end, and returns when it has ended. If the process is paused, Stop lets it
+// continue first. If it still runs after grace, Stop kills it and returns an error. If grace is 0,
+// Stop kills it at once.
 func (p *Process) Stop(grace time.Duration) error {
 	ask := syscall.SIGTERM
 	if grace == 0 && p.quit != 0 {
@@ -233,7 +233,7 @@ func (p *Process) Stop(grace time.Duration) error {
 
 const tailBytes = 4 << 10
 
-// LogTail returns the last lines of the process's output, up to tailBytes.
+// LogTail returns the end of the process's output, at most tailBytes long.
 func (p *Process) LogTail() string {
 	tail, _ := os.ReadFile(p.log) // without the file, the process has printed nothing
 	if before := len(tail) - tailBytes; before > 0 {

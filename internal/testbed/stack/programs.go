@@ -9,14 +9,14 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// programDirs lists folders that often contain servers but are not in PATH.
+// programDirs lists folders in which servers are often installed although PATH does not contain them.
 var programDirs = []string{
 	"/usr/sbin", "/usr/local/sbin", "/usr/local/bin", "/usr/libexec", "/usr/local/mysql/bin",
 	"/opt/homebrew/bin", "/opt/homebrew/opt/redis/bin", "/opt/homebrew/opt/mariadb/bin", "/opt/homebrew/opt/mysql/bin",
 	"/usr/local/opt/redis/bin", "/usr/local/opt/mariadb/bin", "/usr/local/opt/mysql/bin",
 }
 
-// programs contains the paths of the servers' programs.
+// programs contains the paths of the programs that start the servers.
 type programs struct {
 	redis     string
 	database  databaseProgram
@@ -25,21 +25,21 @@ type programs struct {
 	etcd      string
 }
 
-// databaseProgram contains the paths of the programs of MariaDB or MySQL.
+// databaseProgram contains the paths of the MariaDB or MySQL programs.
 type databaseProgram struct {
 	server  string
 	install string // the program that creates the system tables; for MySQL, the server itself
 	mariadb bool
 }
 
-// Installed returns an error that wraps ErrMissing if programs for these servers are missing.
+// Installed returns an error that wraps ErrMissing if a program for one of these servers is missing.
 func Installed(needs lock.Backend) error {
 	_, err := findPrograms(needs, false)
 	return err
 }
 
-// findPrograms finds the programs for these backends and for a database, which may be PostgreSQL.
-// If a program is missing, the error says how to install it.
+// findPrograms finds the programs for the given kinds of servers and for a database. If postgres is
+// true, the database is PostgreSQL. If a program is missing, the error says how to install it.
 func findPrograms(needs lock.Backend, postgres bool) (programs, error) {
 	var progs programs
 	var missing, debian, mac []string
@@ -75,13 +75,14 @@ func findPrograms(needs lock.Backend, postgres bool) (programs, error) {
 		ErrMissing, strings.Join(missing, " and no "), strings.Join(debian, " "), strings.Join(mac, " "))
 }
 
-// findDatabase finds a database server and its installer. The path of a missing program is empty.
+// findDatabase finds a database server and the program that creates its data folder. The path of a
+// missing program is empty.
 func findDatabase() databaseProgram {
 	db := databaseProgram{server: find("mariadbd", "mysqld")}
 	if db.server == "" {
 		return db
 	}
-	// The program may have MySQL's file name even if it is MariaDB, so ask for the version.
+	// Ask for the version, because a MariaDB server may have the file name of MySQL.
 	banner, _ := exec.Command(db.server, "--no-defaults", "--version").Output()
 	if db.mariadb = strings.Contains(string(banner), "MariaDB"); !db.mariadb {
 		db.install = db.server
@@ -91,8 +92,8 @@ func findDatabase() databaseProgram {
 	return db
 }
 
-// find looks for a program in PATH and programDirs, under several names. It returns "" if there is
-// none.
+// find looks for a program in PATH and in programDirs, under each of the names. It returns "" if it
+// finds none.
 func find(names ...string) string {
 	for _, name := range names {
 		if path, err := exec.LookPath(name); err == nil {

@@ -18,7 +18,7 @@ import (
 	"grablab/internal/testbed/proc"
 )
 
-// Hidden first arguments that make this program run as a helper.
+// These are hidden first arguments. They make this program run as a helper.
 const (
 	reaperCommand  = "stack-reaper"
 	barrierCommand = "stack-barrier"
@@ -31,8 +31,9 @@ var (
 	errNot = errors.New("stack: call stack.BeHelper at the start of main")
 )
 
-// BeHelper does the work of a helper and exits, if this process was started as one. Call it first
-// in the main function of every program that uses stacks, and in the TestMain of every such test.
+// BeHelper checks whether this process was started as a helper. If so, it does the helper's work and
+// exits. Call it first in the main function of every program that uses stacks, and in TestMain of
+// every such test.
 func BeHelper() {
 	exe, err := os.Executable()
 	if err == nil {
@@ -57,8 +58,8 @@ func BeHelper() {
 	os.Exit(0)
 }
 
-// reaper is a helper process that ends the children of this process and removes its folder, even
-// after a SIGKILL. It notices the end of this process because its standard input closes.
+// reaper is a helper process. After this process has ended, even by SIGKILL, the reaper ends its
+// children and removes its folder. It notices the end because its standard input closes.
 type reaper struct {
 	dir string // created by the reaper, so that a process is always there to remove it
 
@@ -99,7 +100,7 @@ func startReaper() (r *reaper, err error) {
 	return r, nil
 }
 
-// watch makes the reaper end this process group if this process dies.
+// watch tells the reaper to end this process group when this process dies.
 func (r *reaper) watch(pid int) error { return r.request("watch", pid) }
 
 // forget tells the reaper that a process has ended.
@@ -143,10 +144,10 @@ func (r *reaper) close() error {
 }
 
 // reap does the work of the reaper. It records which processes to watch, and ends them after its
-// parent has ended.
+// parent process has ended.
 func reap(requests io.Reader, answers io.Writer) error {
-	// Ignore signals that are sent to all processes with this name. Ignore SIGPIPE too, because the
-	// parent may die before it reads an answer.
+	// Ignore signals that are sent to all processes with this program's name. Ignore SIGPIPE too,
+	// because the parent may die before it reads an answer.
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 
 	base := tempDir()
@@ -186,8 +187,8 @@ func reap(requests io.Reader, answers io.Writer) error {
 	return errors.Join(cleared, endAll(watched), removeDir(dir), lock.Close())
 }
 
-// tempDir returns the parent folder of all runs. If the path of the system's temporary folder is
-// long, it returns /tmp, because the paths of sockets are limited to 103 bytes.
+// tempDir returns the folder in which each run creates its folder. If the path of the system's
+// temporary folder is long, it returns /tmp, because the path of a socket can have at most 103 bytes.
 func tempDir() string {
 	dir, err := filepath.Abs(os.TempDir())
 	if err != nil || len(dir) > 60 {
@@ -213,7 +214,8 @@ func endAll(watched map[int]string) error {
 	return nil
 }
 
-// signalAll signals process groups. It skips a pid that now belongs to another process.
+// signalAll sends a signal to the process groups. It skips a process id that now belongs to another
+// process.
 func signalAll(watched map[int]string, sig syscall.Signal) {
 	for pid, began := range watched {
 		if now, ok := proc.StartTime(pid); !ok || now == began {
@@ -222,8 +224,8 @@ func signalAll(watched map[int]string, sig syscall.Signal) {
 	}
 }
 
-// awaitEnd waits until the processes have ended. It returns those that are still running after
-// timeout.
+// awaitEnd waits until the processes have ended. It returns the ids of the processes that still run
+// after the timeout.
 func awaitEnd(watched map[int]string, timeout time.Duration) []int {
 	for deadline := time.Now().Add(timeout); ; time.Sleep(5 * time.Millisecond) {
 		var left []int

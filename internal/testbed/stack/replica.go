@@ -14,8 +14,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Replica is a replica of a Redis with a Sentinel, which promotes the replica if the master dies.
-// It is not safe for concurrent use.
+// Replica is a replica of a Redis server, together with a Sentinel that promotes the replica if the
+// master dies. It is not safe for concurrent use.
 type Replica struct {
 	Server   string // the server that the replica follows
 	Addr     string // address of the replica
@@ -29,16 +29,17 @@ type Replica struct {
 	killed bool   // whether the master was killed
 }
 
-// Time limits of the Sentinel during a failover: for the silence of its master and for each step.
-// At other times, the limits are longer, because servers on a busy machine may be silent.
+// These time limits apply to the Sentinel during a failover: how long its master may be silent, and
+// how long each step may take. At other times, the limits are longer, because servers on a busy
+// machine may be silent for a while.
 const (
 	patient   = time.Hour // for both limits
 	downAfter = 300 * time.Millisecond
 	failover  = 2 * time.Second
 )
 
-// Replicate adds a replica and a Sentinel to a Redis, and waits until both are ready. Until Close
-// is called, only Failover may kill the server.
+// Replicate adds a replica and a Sentinel to a Redis server, and waits until both are ready. Until
+// Close is called, only Failover may kill the server.
 func (s *Stack) Replicate(ctx context.Context, server string) (*Replica, error) {
 	addr, err := s.address(server)
 	switch {
@@ -61,7 +62,7 @@ func (s *Stack) Replicate(ctx context.Context, server string) (*Replica, error) 
 func (rep *Replica) begin(ctx context.Context) (err error) {
 	master := newRedis(rep.master)
 	defer master.Close()
-	// By default, the master would wait five seconds for another replica before it sends data.
+	// By default, the master would wait five seconds for further replicas before it sends data.
 	if err := master.ConfigSet(ctx, "repl-diskless-sync-delay", "0").Err(); err != nil {
 		return err
 	}
@@ -82,7 +83,7 @@ func (rep *Replica) begin(ctx context.Context) (err error) {
 func (rep *Replica) replicaName() string  { return rep.Server + "-replica" }
 func (rep *Replica) sentinelName() string { return rep.Server + "-sentinel" }
 
-// replica describes the replica. It is ready when it has the data.
+// replica describes the server that becomes the replica. It is ready when it has a copy of the data.
 func (rep *Replica) replica(exe string) server {
 	srv := redisServer(exe, rep.s.Dir, rep.replicaName())
 	alone, ask := srv.args, srv.ask
@@ -102,8 +103,8 @@ func (rep *Replica) replica(exe string) server {
 
 var errNotInStep = errors.New("not in step with its master")
 
-// inStep returns nil if the replica and the master agree that they are connected. The Sentinel only
-// finds replicas that are online according to the master.
+// inStep returns nil if the replica and the master agree that they are connected. A Sentinel finds a
+// replica only after the master reports it as online.
 func inStep(ctx context.Context, master, addr string) error {
 	theirs, err := replication(ctx, master)
 	if err != nil {
@@ -119,7 +120,8 @@ func inStep(ctx context.Context, master, addr string) error {
 	return nil
 }
 
-// sentinel describes the Sentinel. It is ready when it could promote the replica.
+// sentinel describes the server that becomes the Sentinel. It is ready when it could promote the
+// replica.
 func (rep *Replica) sentinel(exe string) server {
 	return sentinelServer(exe, rep.s.Dir, rep.sentinelName(), rep.Master, rep.watch.Addr, 1, func(ctx context.Context, addr string) error {
 		client := newSentinel(addr)
@@ -128,8 +130,8 @@ func (rep *Replica) sentinel(exe string) server {
 	})
 }
 
-// sentinelServer describes a Sentinel that watches a master, at first with long time limits. A
-// failover needs the votes of quorum Sentinels. The Sentinel is ready when known returns nil.
+// sentinelServer describes a Sentinel that watches a master, at first with long time limits. quorum
+// is how many Sentinels must agree to a failover. The Sentinel is ready when known returns nil.
 func sentinelServer(exe, dir, name, master, addr string, quorum int, known func(ctx context.Context, addr string) error) server {
 	host, port, _ := net.SplitHostPort(addr)
 	return server{
@@ -155,8 +157,8 @@ sentinel failover-timeout %[3]s %[7]d
 	}
 }
 
-// behave sets how long the master of a Sentinel may be silent, and how long each step of a failover
-// may take.
+// behave sets two limits of a Sentinel: how long the master may be silent, and how long each step of
+// a failover may take.
 func behave(ctx context.Context, sentinel, master string, downAfter, failover time.Duration) error {
 	client := newSentinel(sentinel)
 	defer client.Close()
@@ -166,8 +168,8 @@ func behave(ctx context.Context, sentinel, master string, downAfter, failover ti
 	)
 }
 
-// knowsReplica returns nil if the Sentinel knows the state of the replica. Otherwise, it could not
-// promote the replica.
+// knowsReplica returns nil if the Sentinel knows the state of the replica. A Sentinel that does not
+// know it cannot promote the replica.
 func knowsReplica(ctx context.Context, client *redis.SentinelClient, master, replica string) error {
 	replicas, err := client.Replicas(ctx, master).Result()
 	if err != nil {
@@ -193,7 +195,7 @@ func (rep *Replica) detour(a *Addresses) {
 	}
 }
 
-// Hold delays everything that the master sends to the replica until the fault is healed.
+// Hold delays all data that the master sends to the replica, until the fault is healed.
 func (rep *Replica) Hold() (Heal, error) { return rep.way.Stall(ToClient) }
 
 // Failover kills the master and waits until the Sentinel has promoted the replica.
@@ -204,14 +206,14 @@ func (rep *Replica) Failover(ctx context.Context) error {
 	})
 }
 
-// Split separates the master from the replica and the Sentinel, which promotes the replica. The old
-// master still serves clients that know its address.
+// Split cuts the network between the master and the other two servers. The Sentinel then promotes the
+// replica. The old master still serves clients that know its address.
 func (rep *Replica) Split(ctx context.Context) error {
 	return rep.promote(ctx, func() error { rep.watch.Close(); return nil })
 }
 
-// promote discards delayed data, removes the master by calling masterGoes, and waits until the
-// Sentinel has promoted the replica.
+// promote makes the Sentinel promote the replica. It discards delayed data, removes the master by
+// calling masterGoes, and waits until the replica is the master.
 func (rep *Replica) promote(ctx context.Context, masterGoes func() error) error {
 	// Close the route first, so that the last messages of the master do not arrive.
 	rep.way.Close()
@@ -227,7 +229,8 @@ func (rep *Replica) promote(ctx context.Context, masterGoes func() error) error 
 	return behave(ctx, rep.Sentinel, rep.Master, patient, patient)
 }
 
-// isPromoted returns nil if the Sentinel names addr as the master, and the Redis at addr agrees.
+// isPromoted returns nil if the Sentinel names addr as the master, and the Redis server at addr says
+// so too.
 func isPromoted(ctx context.Context, sentinel, master, addr string) error {
 	named, err := masterOf(ctx, sentinel, master)
 	if err != nil {
@@ -262,7 +265,7 @@ func (rep *Replica) Close(ctx context.Context) error {
 	return rep.s.Revive(ctx, rep.Server)
 }
 
-// replication returns the replication state that a Redis reports.
+// replication returns the replication state that a Redis server reports.
 func replication(ctx context.Context, addr string) (map[string]string, error) {
 	client := newRedis(addr)
 	defer client.Close()

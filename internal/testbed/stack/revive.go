@@ -5,7 +5,8 @@ import (
 	"fmt"
 )
 
-// started returns the description with which a server was started, so that it can be started again.
+// started returns the description with which a server was started. With it, the server can be started
+// again.
 func (s *Stack) started(name string) server {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -24,8 +25,8 @@ func (s *Stack) Kill(server string) error {
 	return s.Process(server).Stop(0)
 }
 
-// Revive restarts a killed server at its old address with its data on disk, and waits until it is
-// ready. A Redis starts empty.
+// Revive restarts a killed server at its old address, with the data that it has on disk. It waits
+// until the server is ready. A Redis server starts empty.
 func (s *Stack) Revive(ctx context.Context, server string) error {
 	addr, err := s.address(server)
 	if err != nil {

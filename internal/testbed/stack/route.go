@@ -14,13 +14,13 @@ import (
 	"grablab/internal/testbed/wire"
 )
 
-// Heal undoes a fault. If called again, it only returns the same error.
+// Heal is a function that undoes a fault. A second call does nothing and returns the same error.
 type Heal func() error
 
 // Heals collects the Heals of several faults.
 type Heals []Heal
 
-// All undoes all faults, even if it fails for one of them.
+// All undoes all faults. If one of them cannot be undone, it still undoes the others.
 func (h Heals) All() error {
 	var errs []error
 	for _, heal := range h {
@@ -45,8 +45,8 @@ type Route struct {
 	closed  bool
 }
 
-// Route opens a proxy from an instance to a server. from is the name of the instance in messages.
-// The stack closes the proxy at its end.
+// Route opens a proxy between an instance and a server. from is the name of the instance, for
+// messages. The proxy closes at the end of the stack.
 func (s *Stack) Route(from, server string) (*Route, error) {
 	upstream, err := s.address(server)
 	if err != nil {
@@ -55,7 +55,7 @@ func (s *Stack) Route(from, server string) (*Route, error) {
 	return s.route(from, server, upstream)
 }
 
-// dialTimeout limits the time for connecting, because a stopped server may never answer.
+// dialTimeout limits how long a connection may take, because a stopped server may never answer.
 const dialTimeout = time.Second
 
 func (s *Stack) route(from, server, upstream string) (_ *Route, err error) {
@@ -82,53 +82,55 @@ func (r *Route) detour(a *Addresses) {
 	}
 }
 
-// Cut drops all data in a direction. The Heal closes the connections, because data is missing.
+// Cut drops all data in a direction until the fault is healed. The Heal then closes the connections,
+// because data is missing in them.
 func (r *Route) Cut(d Direction) (Heal, error) {
 	return r.follow(d, rule{drop: true}, r.endLinks)
 }
 
-// Stall delays data and the closing of connections until the fault is healed, as TCP does when the
-// network is down.
+// Stall delays all data, and the closing of connections, until the fault is healed. TCP does the same
+// when the network is down.
 func (r *Route) Stall(d Direction) (Heal, error) {
 	return r.follow(d, rule{hold: true}, r.passAll)
 }
 
-// Delay delays data by latency until the fault is healed. The delay varies by up to jitter.
+// Delay delays all data until the fault is healed. The delay is latency, and varies by up to jitter.
 func (r *Route) Delay(latency, jitter time.Duration, d Direction) (Heal, error) {
 	return r.follow(d, rule{latency: latency, jitter: jitter}, r.passAll)
 }
 
-// LoseReplies lets requests pass, but resets each connection instead of passing the next reply. The
-// first reply on a connection passes, because clients need it to connect.
+// LoseReplies lets requests pass, but resets each connection instead of passing on the next reply. It
+// passes on the first reply of a connection, because clients need it to connect.
 func (r *Route) LoseReplies() (Heal, error) {
 	return r.follow(BothWays, rule{lose: true}, r.passAll)
 }
 
-// LoseCommits is like LoseReplies, but only for a COMMIT to a MySQL server.
+// LoseCommits is like LoseReplies, but affects only replies to COMMIT from a MySQL server.
 func (r *Route) LoseCommits() (Heal, error) {
 	return r.follow(BothWays, rule{lose: true, after: isCommit}, r.passAll)
 }
 
-// isCommit reports whether the bytes are a MySQL packet with a COMMIT. The client waits for the
-// reply after a COMMIT, so a read returns exactly one packet.
+// isCommit reports whether the bytes are one MySQL packet with a COMMIT. A client waits for the reply
+// before it sends more, so a read never returns more than that packet.
 func isCommit(request []byte) bool {
 	const header, query = 4, 0x03
 	return len(request) > header && request[header] == query &&
 		bytes.EqualFold(bytes.Trim(request[header+1:], " ;"), []byte("COMMIT"))
 }
 
-// follow sets the rule for one or both directions, until undo removes it.
+// follow applies a rule to one direction or to both. undo is called when the fault is healed.
 func (r *Route) follow(d Direction, to rule, undo func()) (Heal, error) {
 	return r.inject(func() { r.rule(d, to) }, func() error { undo(); return nil })
 }
 
-// Redirect ends the connections and connects new ones to another server.
+// Redirect closes all connections. New connections go to the server at addr until the fault is
+// healed.
 func (r *Route) Redirect(addr string) (Heal, error) {
 	leadTo := func(addr string) { r.proxy.HangUpThen(func() { r.target.Store(&addr) }) }
 	return r.inject(func() { leadTo(addr) }, func() error { leadTo(r.upstream); return nil })
 }
 
-// rule sets the rule for one or both directions.
+// rule sets the rule of one direction or of both.
 func (r *Route) rule(d Direction, to rule) {
 	if d != ToClient {
 		r.toServer.set(to)
@@ -141,14 +143,14 @@ func (r *Route) rule(d Direction, to rule) {
 // passAll lets all data pass again, including delayed data.
 func (r *Route) passAll() { r.rule(BothWays, rule{}) }
 
-// endLinks ends the connections and discards delayed data. Only then can a connection begin,
-// because it would otherwise lose data.
+// endLinks closes the connections and discards delayed data. New connections can begin only after
+// that, so that they do not lose data.
 func (r *Route) endLinks() { r.proxy.HangUpThen(r.passAll) }
 
-// Refuse resets all connections and refuses new ones.
+// Refuse resets all connections and refuses new ones until the fault is healed.
 func (r *Route) Refuse() (Heal, error) { return r.inject(r.proxy.Refuse, r.proxy.Reopen) }
 
-// Close ends the route and its connections. Delayed data is lost.
+// Close closes the route and its connections. Delayed data is lost.
 func (r *Route) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -158,10 +160,10 @@ func (r *Route) Close() {
 	}
 }
 
-// Routes have the same fault at the same time.
+// Routes are several routes that have the same fault at the same time.
 type Routes []*Route
 
-// Each injects a fault into all routes. If this fails for one route, Each undoes it for the others.
+// Each injects a fault into all routes. If it fails for one route, it undoes the fault in the others.
 func (w Routes) Each(strike func(*Route) (Heal, error)) (Heal, error) {
 	var done Heals
 	for _, r := range w {
@@ -190,7 +192,7 @@ func (w Routes) Close() {
 	}
 }
 
-// inject applies a fault and returns the function that undoes it.
+// inject applies a fault to the route and returns the function that undoes it.
 func (r *Route) inject(strike func(), undo func() error) (Heal, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -222,13 +224,13 @@ func (r *Route) pipe(ctx context.Context, client, server net.Conn) {
 	both.Wait()
 }
 
-// link contains what a route remembers about one connection.
+// link is the state of one connection of a route.
 type link struct {
 	requests atomic.Int64 // number of reads from the client
 	asked    atomic.Bool  // whether a request has passed after which replies are lost
 }
 
-// noteRequest records a request. It always returns false, because requests are never lost.
+// noteRequest records a request. It always returns false, because a route never loses requests.
 func (l *link) noteRequest(now rule, request []byte) bool {
 	l.requests.Add(1)
 	if now.after != nil && now.after(request) {
@@ -237,8 +239,8 @@ func (l *link) noteRequest(now rule, request []byte) bool {
 	return false
 }
 
-// losesReply reports whether a reply must be lost. NOSCRIPT always passes, because the client then
-// sends the whole script.
+// losesReply reports whether the route must lose a reply. It never loses NOSCRIPT, because the client
+// answers it by sending the whole script.
 func (l *link) losesReply(now rule, reply []byte) bool {
 	lost := l.requests.Load() > 1
 	if now.after != nil {

@@ -36,14 +36,15 @@ var (
 	ErrUnreachable = errors.New("stack: no answer")
 )
 
-// Config configures a stack. The zero value of an optional field means its default.
+// Config configures a stack. In an optional field, the zero value means the default.
 type Config struct {
 	Kind string // Embedded, Local or External
-	// Needs lists the servers that the strategies need. The database always runs.
+	// Needs lists the servers that the strategies need. The stack always has a database too.
 	Needs lock.Backend
-	// Postgres makes the database of a local stack a PostgreSQL instead of MariaDB or MySQL.
+	// Postgres makes a local stack run PostgreSQL instead of MariaDB or MySQL.
 	Postgres bool
-	// Topology says how many servers form the single Redis. If it is empty, there is one.
+	// Topology says which servers take the place of the single Redis server. If it is empty, there is
+	// only one server.
 	Topology catalog.Topology
 
 	Addresses // for External: the servers to use; no others are contacted
@@ -55,7 +56,7 @@ type Config struct {
 	Log *slog.Logger // nil logs nothing
 }
 
-// RunsRedis returns the topology of the single Redis.
+// RunsRedis returns the topology that takes the place of the single Redis server.
 func (c Config) RunsRedis() catalog.Topology { return cmp.Or(c.Topology, catalog.SingleRedis) }
 
 // The kinds of stack.
@@ -74,7 +75,7 @@ var starts = map[string]func(context.Context, *Stack, Config) error{
 // redlockNodes is the number of Redlock nodes.
 const redlockNodes = 5
 
-// Kinds returns the kinds of stack, beginning with the one that needs the fewest programs.
+// Kinds returns the kinds of stacks. The one that needs the fewest installed programs comes first.
 func Kinds() []string { return []string{Embedded, Local, External} }
 
 // Stack is a group of running servers. Its exported fields do not change. It is safe for concurrent
@@ -83,13 +84,14 @@ type Stack struct {
 	Kind string
 	Addresses
 
-	// Versions that the servers report. A version is "" if the server does not run.
+	// These are the versions that the servers report. A version is "" if the server does not run.
 	RedisVersion     string // "Redis 7.0.15", "miniredis 2.40.0 (embedded)"
 	DatabaseVersion  string // "MariaDB 10.11.19", "SQLite 3.53.0 (embedded)"
 	ZooKeeperVersion string // "ZooKeeper 3.8.0"
 	EtcdVersion      string // "etcd 3.4.23"
 
-	// Topology manages a Redis that consists of several servers. It is nil for a single server.
+	// Topology manages several Redis servers that take the place of one. It is nil if there is only
+	// one.
 	Topology *Topology
 
 	// Dir is a private folder, which Close removes.
@@ -114,8 +116,8 @@ const (
 	stopTimeout  = 5 * time.Second
 )
 
-// Start starts the servers in cfg and waits until all of them answer. They run until Close is
-// called, even if ctx ends. If Start fails, it leaves nothing behind.
+// Start starts the servers that cfg asks for, and waits until all of them answer. They run until
+// Close is called, even if ctx ends. If Start fails, it leaves no process and no file behind.
 func Start(ctx context.Context, cfg Config) (*Stack, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -140,8 +142,8 @@ func Start(ctx context.Context, cfg Config) (*Stack, error) {
 	return s, nil
 }
 
-// redisNames returns the names of the Redis servers. The single Redis comes first, and the Redlock
-// nodes follow.
+// redisNames returns the names of the Redis servers. The single server comes first, and then the
+// Redlock nodes.
 func redisNames(cfg Config) []string {
 	var names []string
 	if cfg.Needs&lock.Redis != 0 {
@@ -177,7 +179,8 @@ func (s *Stack) atClose(f func()) {
 	s.halt = append(s.halt, f)
 }
 
-// Close ends every process and removes the folder. Another call only returns the same error.
+// Close ends every process and removes the folder. A second call does nothing and returns the same
+// error.
 func (s *Stack) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -186,7 +189,7 @@ func (s *Stack) Close() error {
 	}
 	s.closed = true
 
-	// Kill the servers at once, because they have no more clients.
+	// Kill the servers at once, because no client uses them any more.
 	s.stopLocked(false, stopTimeout)
 	s.stopLocked(true, 0)
 	for _, mini := range s.minis {
@@ -200,7 +203,7 @@ func (s *Stack) Close() error {
 	return s.err
 }
 
-// stopLocked ends either the servers, or all other processes.
+// stopLocked stops the servers if servers is true, and otherwise all other processes.
 func (s *Stack) stopLocked(servers bool, grace time.Duration) {
 	var wg sync.WaitGroup
 	for _, p := range s.procs {

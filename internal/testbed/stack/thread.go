@@ -6,8 +6,9 @@ import (
 	"runtime"
 )
 
-// thread is an operating-system thread that starts the children. The system may end a child when
-// the thread that started it ends (see [proc.EndWithParent]).
+// thread is an operating-system thread that starts all child processes. The system may end a child
+// when the thread that started it ends (see [proc.EndWithParent]), so this thread must live as long
+// as they do.
 type thread struct {
 	work   chan func()
 	closed chan struct{}

@@ -20,9 +20,9 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Topology is a Redis of several servers: a Cluster of three masters with replicas, or a master
-// with a replica and three Sentinels. Faults hit the first master. It is not safe for concurrent
-// use.
+// Topology consists of several Redis servers. They are a Cluster of three masters with replicas, or a
+// master with a replica and three Sentinels. Faults hit the first master. A Topology is not safe for
+// concurrent use.
 type Topology struct {
 	Kind catalog.Topology
 
@@ -39,12 +39,12 @@ type member struct {
 	info       serverInfo
 }
 
-// Names, numbers and time limits of a topology. The time limits apply only when a master is taken
-// away, because servers on a busy machine may be silent.
+// These are the names, numbers and time limits of a topology. The time limits apply only while a
+// master is made to fail, because servers on a busy machine may be silent for a while.
 const (
 	topologyMaster = "redis"
-	// A Sentinel promotes a replica only if it was disconnected for at most about ten times as
-	// long.
+	// A Sentinel promotes a replica only if the replica was disconnected for at most about ten times
+	// as long.
 	masterDown       = time.Second
 	nodeDown         = 500 * time.Millisecond
 	clusterPatience  = 15 * time.Second
@@ -104,7 +104,8 @@ func (t *Topology) start(ctx context.Context) error {
 	return t.startEach(ctx, t.sentinels, t.sentinel)
 }
 
-// startEach starts servers in parallel, at free addresses or at their previous addresses.
+// startEach starts servers in parallel, at free addresses or, after a restart, at their previous
+// addresses.
 func (t *Topology) startEach(ctx context.Context, members []*member, describe func(*member) server) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, m := range members {
@@ -157,7 +158,7 @@ func (t *Topology) sentinel(m *member) server {
 	})
 }
 
-// on calls f with a client of a server. It adds the server's name to the error.
+// on calls f with a client of one server. It adds the server's name to an error.
 func (t *Topology) on(m *member, f func(*redis.Client) error) error {
 	client := newRedis(m.addr)
 	defer client.Close()
@@ -167,7 +168,7 @@ func (t *Topology) on(m *member, f func(*redis.Client) error) error {
 	return nil
 }
 
-// onEach calls f with a client of each server. It stops after an error.
+// onEach calls f with a client of each server, and stops at the first error.
 func (t *Topology) onEach(members []*member, f func(i int, c *redis.Client) error) error {
 	for i, m := range members {
 		if err := t.on(m, func(c *redis.Client) error { return f(i, c) }); err != nil {
@@ -177,7 +178,7 @@ func (t *Topology) onEach(members []*member, f func(i int, c *redis.Client) erro
 	return nil
 }
 
-// formCluster makes a Cluster of the nodes, divides the slots among the masters, and adds the
+// formCluster joins the nodes to a Cluster, divides the slots among the masters, and adds the
 // replicas.
 func (t *Topology) formCluster(ctx context.Context) error {
 	ids := make([]string, len(t.nodes))
@@ -225,7 +226,7 @@ func (t *Topology) formCluster(ctx context.Context) error {
 	})
 }
 
-// awaitCluster waits until the Cluster works and accept returns true for every node's answer to
+// awaitCluster waits until the Cluster works, and accept returns true for the answer of every node to
 // CLUSTER NODES.
 func (t *Topology) awaitCluster(ctx context.Context, nodes []*member, accept func(string) bool) error {
 	return await(ctx, nil, func() error {
@@ -243,8 +244,8 @@ func (t *Topology) awaitCluster(ctx context.Context, nodes []*member, accept fun
 	})
 }
 
-// Aim moves the slots of the keys to the first master, because faults hit that one. With Sentinels,
-// there is only one master.
+// Aim moves the slots of the keys to the first master, because faults hit that master. It does
+// nothing with Sentinels, because there is only one master.
 func (t *Topology) Aim(ctx context.Context, keys []string) error {
 	if t.Kind != catalog.RedisCluster {
 		return nil
@@ -289,7 +290,7 @@ func (t *Topology) moveSlots(ctx context.Context, keys []string, to *member) err
 	})
 }
 
-// moveSlot moves one slot in the same way as redis-cli --cluster reshard.
+// moveSlot moves one slot of a Cluster, in the same way as redis-cli --cluster reshard.
 func (t *Topology) moveSlot(ctx context.Context, slot int, to *member) error {
 	masters := t.nodes[:clusterMasters]
 	ids, owner := make([]string, clusterMasters), ""
@@ -340,7 +341,8 @@ func (t *Topology) moveSlot(ctx context.Context, slot int, to *member) error {
 	})
 }
 
-// ownerOf returns the address of the master that owns the slot, as the node of c reports it.
+// ownerOf returns the address of the master that owns a slot, according to the node that c is
+// connected to.
 func ownerOf(ctx context.Context, c *redis.Client, slot int) (string, error) {
 	//lint:ignore SA1019 Redis has CLUSTER SHARDS from 7.0 on
 	ranges, err := c.ClusterSlots(ctx).Result()
@@ -355,7 +357,7 @@ func ownerOf(ctx context.Context, c *redis.Client, slot int) (string, error) {
 // replica returns the replica of the first master.
 func (t *Topology) replica() *member { return t.nodes[len(t.nodes)/2] }
 
-// Lag stops the replication from the first master to its replica. It makes the replica use a
+// Lag stops the replication from the first master to its replica. To do this, it gives the replica a
 // password that the master rejects.
 func (t *Topology) Lag(ctx context.Context) error {
 	return t.on(t.replica(), func(c *redis.Client) error {
@@ -371,8 +373,8 @@ func (t *Topology) Kill(ctx context.Context) error {
 	return t.takeAway(ctx, func(p *Process) error { return p.Stop(0) })
 }
 
-// Freeze stops the first master without closing its connections, and waits until its replica has
-// been promoted. The Heal lets the old master continue.
+// Freeze stops the process of the first master without closing its connections, and waits until its
+// replica has been promoted. The returned Heal lets the old master continue.
 func (t *Topology) Freeze(ctx context.Context) (Heal, error) {
 	var frozen *Process
 	err := t.takeAway(ctx, func(p *Process) error {
@@ -400,8 +402,8 @@ func (t *Topology) takeAway(ctx context.Context, strike func(*Process) error) er
 	return t.behave(ctx, t.nodes[1:], patient, patient, clusterPatience)
 }
 
-// behave sets how long a master may be silent: down applies to Sentinels, and node to nodes of a
-// Cluster. step limits each step of a failover.
+// behave sets how long a master may be silent. down is the limit for Sentinels, and node is the limit
+// for nodes of a Cluster. step limits each step of a failover.
 func (t *Topology) behave(ctx context.Context, nodes []*member, down, step, node time.Duration) error {
 	for _, m := range t.sentinels {
 		if err := behave(ctx, m.addr, topologyMaster, down, step); err != nil {
@@ -438,7 +440,7 @@ func (t *Topology) awaitPromotion(ctx context.Context) error {
 	})
 }
 
-// SwitchOver asks a Sentinel to promote the replica as soon as it has all writes. The old master
+// SwitchOver asks a Sentinel to promote the replica after it has received all writes. The old master
 // stays alive.
 func (t *Topology) SwitchOver(ctx context.Context) error {
 	err := t.on(t.nodes[0], func(c *redis.Client) error {
@@ -462,7 +464,7 @@ func (t *Topology) SwitchOver(ctx context.Context) error {
 	return t.awaitPromotion(ctx)
 }
 
-// Rebuild replaces all servers by empty ones at the same addresses.
+// Rebuild replaces all servers by empty servers at the same addresses.
 func (t *Topology) Rebuild(ctx context.Context) error {
 	for _, m := range slices.Concat(t.sentinels, t.nodes) {
 		_ = t.s.Process(m.name).Stop(0)
@@ -473,7 +475,7 @@ func (t *Topology) Rebuild(ctx context.Context) error {
 	return nil
 }
 
-// version describes the version, the kind and the number of the servers.
+// version returns a text with the version, the kind and the number of the servers.
 func (t *Topology) version() string {
 	var infos []serverInfo
 	for _, m := range t.nodes {

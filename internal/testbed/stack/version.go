@@ -21,7 +21,7 @@ type serverInfo struct {
 	cluster bool   // whether the server is a node of a Redis Cluster
 }
 
-// versions lists the different versions of the servers.
+// versions returns the different versions of the servers as one text.
 func versions(infos []serverInfo) string {
 	all := make([]string, len(infos))
 	for i, info := range infos {
@@ -31,8 +31,8 @@ func versions(infos []serverInfo) string {
 	return strings.Join(slices.Compact(all), ", ")
 }
 
-// listens returns nil if a server accepts connections. Call it first if a client would wait or
-// print errors.
+// listens returns nil if a server accepts connections at addr. It is for servers whose clients would
+// otherwise wait or print errors.
 func listens(ctx context.Context, addr string) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 	if err != nil {
@@ -41,8 +41,8 @@ func listens(ctx context.Context, addr string) error {
 	return conn.Close()
 }
 
-// askRedis asks a server for its version and for an id that changes at each start. If the server
-// does not listen yet, it fails at once.
+// askRedis asks a Redis server for its version, and for an id that changes at each start. It returns
+// an error at once if the server does not listen yet.
 func askRedis(ctx context.Context, addr string) (serverInfo, error) {
 	client := newRedis(addr)
 	defer client.Close()
@@ -57,7 +57,7 @@ func askRedis(ctx context.Context, addr string) (serverInfo, error) {
 	return parseInfo(text), nil
 }
 
-// askOwnRedis is like askRedis, but also checks that the server is process pid.
+// askOwnRedis is like askRedis. It also checks that the server has the process id pid.
 func askOwnRedis(ctx context.Context, addr string, pid int) (serverInfo, error) {
 	info, err := askRedis(ctx, addr)
 	if err == nil && info.pid != strconv.Itoa(pid) {
@@ -66,11 +66,11 @@ func askOwnRedis(ctx context.Context, addr string, pid int) (serverInfo, error) 
 	return info, err
 }
 
-// watched returns NAME@ADDR, which is how -redlock names a master that a Sentinel watches.
+// watched returns NAME@ADDR. In the flag -redlock, this form names a master that a Sentinel watches.
 func watched(master, sentinel string) string { return master + "@" + sentinel }
 
-// askNode asks a Redis for its version. entry is an address, or NAME@ADDR for a master that a
-// Sentinel watches.
+// askNode asks a Redis server for its version. entry is its address, or NAME@ADDR if a Sentinel
+// watches it.
 func askNode(ctx context.Context, entry string) (serverInfo, error) {
 	master, sentinel, ok := strings.Cut(entry, "@")
 	if !ok {
@@ -83,7 +83,7 @@ func askNode(ctx context.Context, entry string) (serverInfo, error) {
 	return askRedis(ctx, addr)
 }
 
-// masterOf asks a Sentinel for the address of a master.
+// masterOf asks a Sentinel for the current address of a master.
 func masterOf(ctx context.Context, sentinel, master string) (addr string, err error) {
 	client := newSentinel(sentinel)
 	defer client.Close()
@@ -100,7 +100,7 @@ func masterOf(ctx context.Context, sentinel, master string) (addr string, err er
 // newRedis returns a client without retries.
 func newRedis(addr string) *redis.Client { return redis.NewClient(onceTo(addr)) }
 
-// newSentinel returns a client of a Sentinel. The client does not retry.
+// newSentinel returns a client of a Sentinel. The client does not repeat failed requests.
 func newSentinel(addr string) *redis.SentinelClient { return redis.NewSentinelClient(onceTo(addr)) }
 
 func onceTo(addr string) *redis.Options {

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// zooKeeperProgram contains the paths of Java and ZooKeeper. Java is called directly, because
-// distributions have different start scripts.
+// zooKeeperProgram contains the paths of Java and ZooKeeper. The stack starts Java itself, because
+// the start scripts differ between distributions.
 type zooKeeperProgram struct {
 	java      string
 	classPath string
@@ -37,8 +37,8 @@ func findZooKeeper() zooKeeperProgram {
 	return prog
 }
 
-// zooCfg allows short sessions, which locks need, because the default minimum is 4 s. With this
-// tick, a session ends at most 100 ms late.
+// zooCfg is the configuration of the server. It allows short sessions, which locks need, because the
+// default minimum is 4 s. With this tickTime, a session ends at most 100 ms late.
 const zooCfg = `tickTime=100
 minSessionTimeout=200
 maxSessionTimeout=600000
@@ -76,11 +76,11 @@ func zooKeeperServer(prog zooKeeperProgram, dir string) server {
 	}
 }
 
-// zooKeeperAnswer limits the wait for an answer, because a server that is starting may never
-// answer.
+// zooKeeperAnswer is how long the stack waits for an answer, because a server that is starting may
+// never answer.
 const zooKeeperAnswer = 500 * time.Millisecond
 
-// zooKeeperCommand sends a four-letter command and returns the answer.
+// zooKeeperCommand sends a four-letter command to a server and returns the answer.
 func zooKeeperCommand(ctx context.Context, addr, command string) (answer string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, zooKeeperAnswer)
 	defer cancel()
@@ -99,7 +99,7 @@ func zooKeeperCommand(ctx context.Context, addr, command string) (answer string,
 	return string(text), nil
 }
 
-// askZooKeeper returns the version of a server. It returns an error until the server is ready.
+// askZooKeeper returns the version of a server. It returns an error while the server is not ready.
 func askZooKeeper(ctx context.Context, addr string) (serverInfo, error) {
 	answer, err := zooKeeperCommand(ctx, addr, "srvr")
 	if err != nil {
