@@ -25,8 +25,8 @@ var programs = []string{"chromium", "chromium-browser", "google-chrome", "/Appli
 // Browser is a headless Chromium that runs until its test ends.
 type Browser struct{ ctx context.Context }
 
-// New starts a Browser. If there is no Chromium, it skips the test, or lets it fail if
-// GRABLAB_REQUIRE_SERVERS=1.
+// New starts a Browser. If there is no Chromium, New skips the test. With GRABLAB_REQUIRE_SERVERS=1,
+// it makes the test fail instead.
 func New(t *testing.T) *Browser {
 	t.Helper()
 	var path string
@@ -62,7 +62,7 @@ func New(t *testing.T) *Browser {
 	return &Browser{ctx}
 }
 
-// Look contains the size of the window and the user's preferences.
+// Look contains the size of the window and the preferences of the simulated user.
 type Look struct {
 	Width, Height int  // the default is 1280 x 900
 	Dark          bool // the user prefers dark colours
@@ -156,7 +156,7 @@ func call[P, R any](p *Page, command cdp.Command[P, R], params P) {
 	within(p, func(ctx context.Context) (R, error) { return chromedp.Call(ctx, command, params) })
 }
 
-// within calls do with a deadline, and ends the test if do fails.
+// within calls do with a deadline. It ends the test if do fails.
 func within[T any](p *Page, do func(context.Context) (T, error)) T {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.ctx, Patience)
@@ -168,7 +168,7 @@ func within[T any](p *Page, do func(context.Context) (T, error)) T {
 	return got
 }
 
-// Do performs actions in order, and ends the test if one fails.
+// Do performs the actions one after another. It ends the test if one of them fails.
 func (p *Page) Do(actions ...chromedp.Action[chromedp.Void]) {
 	p.t.Helper()
 	within(p, func(ctx context.Context) (none struct{}, err error) { return none, chromedp.Do(ctx, actions...) })
@@ -186,8 +186,8 @@ func (p *Page) Click(selector string) {
 	p.find(func() chromedp.Action[chromedp.Void] { return chromedp.Click(chromedp.CSS(selector)) })
 }
 
-// find performs an action on an element. If the page has replaced the element in the meantime, find
-// tries again.
+// find performs an action on an element. If the page replaces the element meanwhile, find performs
+// the action again on the new element.
 func (p *Page) find(action func() chromedp.Action[chromedp.Void]) {
 	p.t.Helper()
 	within(p, func(ctx context.Context) (none struct{}, err error) {
@@ -223,8 +223,8 @@ func Eval[T any](p *Page, expression string) T {
 	})
 }
 
-// Await waits until a JavaScript expression is true. If that takes too long, it ends the test with
-// an error that contains what.
+// Await waits until a JavaScript expression is true. If that takes too long, it ends the test with an
+// error that contains the text what.
 func (p *Page) Await(what, expression string) {
 	p.t.Helper()
 	pause := 10 * time.Millisecond
@@ -239,7 +239,7 @@ func (p *Page) Await(what, expression string) {
 	}
 }
 
-// Press presses the given keys. Package kb of chromedp has names for special keys.
+// Press presses the given keys. The package kb of chromedp has names for special keys.
 func (p *Page) Press(keys string) {
 	p.t.Helper()
 	p.Do(chromedp.KeyEvent(keys))
@@ -255,7 +255,8 @@ func (p *Page) Fits() {
 	}
 }
 
-// Screenshot saves an image of the page in the folder GRABLAB_SCREENSHOTS, if it is set.
+// Screenshot saves an image of the page in the folder that GRABLAB_SCREENSHOTS names. It does nothing
+// if that is not set.
 func (p *Page) Screenshot(name string) {
 	p.t.Helper()
 	dir := os.Getenv("GRABLAB_SCREENSHOTS")

@@ -25,8 +25,8 @@ type Comparison struct {
 	Kind   string `json:"kind"` // "run", "bench"
 	Old    Side   `json:"old"`
 	New    Side   `json:"new"`
-	// Unlike lists differences between environments and settings, which may explain different
-	// figures.
+	// Unlike lists differences between the environments and settings of the results. They may explain
+	// why figures differ.
 	Unlike  []string `json:"unlike"`
 	Cells   int      `json:"cells"`   // for runs: the number of cells that both have
 	Changes []Change `json:"changes"` // the verdicts that differ
@@ -47,7 +47,7 @@ type Side struct {
 	Complete  bool      `json:"complete"`
 }
 
-// Change is a cell in which a verdict has changed.
+// Change describes a cell of the result table whose verdict has changed.
 type Change struct {
 	Cell string `json:"cell"` // strategy/fault
 	Old  string `json:"old"`
@@ -55,15 +55,15 @@ type Change struct {
 	Why  string `json:"why"` // the reason for the new verdict; may be empty
 }
 
-// Cost is a figure that is compared, such as a latency.
+// Cost compares one figure, such as a latency, between two results.
 type Cost struct {
 	Name   string   `json:"name"`   // name of the cell or of the lock
 	Where  string   `json:"where"`  // case of the benchmark; empty for runs
 	Figure string   `json:"figure"` // name of the figure, with its unit
 	Old    Measured `json:"old"`
 	New    Measured `json:"new"`
-	// OldRatio and the following fields compare the figure with the floor (requests without a lock)
-	// in the same round. A slower machine then does not look like a slower lock.
+	// OldRatio and the fields after it divide the figure by that of the floor (requests without a
+	// lock) in the same round. They show whether the lock has become slower, even if the machine has.
 	OldRatio *float64 `json:"old_ratio_to_floor"`
 	NewRatio *float64 `json:"new_ratio_to_floor"`
 	Change   *float64 `json:"change"` // the new value divided by the old one; nil if a value is unknown or 0
@@ -75,7 +75,7 @@ type Cost struct {
 	more     bool      // whether a larger value is better
 }
 
-// Measured is the median of a figure, with its 95 % confidence interval.
+// Measured is the median of a figure with its 95 % confidence interval.
 type Measured struct {
 	N      int      `json:"n"`
 	Median *float64 `json:"median"`
@@ -147,8 +147,8 @@ func (c *Comparison) Summary() string {
 	return strings.Join(parts, "; ")
 }
 
-// judge sets the answer for every cost. It tests the costs by increasing p, with a threshold that
-// grows with each test (Holm 1979).
+// judge decides for every cost whether it has changed. It tests the costs in the order of their p
+// values, with a threshold that grows with each test (Holm 1979).
 func (c *Comparison) judge() {
 	c.Alpha = alpha
 	var tested []*Cost
@@ -191,7 +191,7 @@ func (c *Comparison) judge() {
 	}
 }
 
-// leastP returns the smallest p that is possible with samples of these sizes.
+// leastP returns the smallest p value that samples of these sizes can give.
 func leastP(n, m int) float64 {
 	ways := 1.0 // binomial(n+m, n)
 	for i := 1; i <= n; i++ {
@@ -200,8 +200,7 @@ func leastP(n, m int) float64 {
 	return 2 / ways
 }
 
-// enough returns how many measurements each side needs if this many tests should be able to show a
-// difference.
+// enough returns how many measurements each side needs so that this many tests can show a difference.
 func enough(tests int) int {
 	n := 1
 	for leastP(n, n) > alpha/float64(tests) {
@@ -218,8 +217,8 @@ func medianOf(values []float64) float64 {
 	return benchmath.AssumeNothing.Summary(sample(values), 0.95).Center
 }
 
-// measure returns the median and its confidence interval, or an empty result if there are no
-// values.
+// measure returns the median of the values with its confidence interval. The result is empty if there
+// are no values.
 func measure(values []float64) Measured {
 	if len(values) == 0 {
 		return Measured{}

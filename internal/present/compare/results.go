@@ -15,7 +15,7 @@ const (
 	ofBenches = "bench"
 )
 
-// Runs compares two runs cell by cell. The report names them by their paths.
+// Runs compares two runs cell by cell. The report uses their paths as names.
 func Runs(oldPath string, old *experiment.Run, newPath string, now *experiment.Run) *Comparison {
 	c := begin(ofRuns)
 	c.Old = Side{oldPath, old.StartedAt, old.Environment.Commit, old.Complete}
@@ -78,8 +78,8 @@ func begin(kind string) *Comparison {
 	}
 }
 
-// costOf compares the cost of a lock in one case. For the floor, it compares times, which show
-// whether the machine has changed.
+// costOf compares the cost of a lock in one benchmark case. For the floor, it compares the times,
+// which show whether the machine has become slower.
 func costOf(a, b lockbench.Cost) Cost {
 	x := Cost{
 		Name: a.Strategy, Where: a.Case, Figure: a.Figure, Old: measure(a.Values), New: measure(b.Values),
@@ -96,7 +96,8 @@ func costOf(a, b lockbench.Cost) Cost {
 	return x
 }
 
-// figure is a cost of cells without a fault, together with a function that reads it.
+// figure is a cost that is compared for cells without a fault. It has a function that reads the cost
+// from a cell.
 type figure struct {
 	name string
 	more bool // whether a larger value is better
@@ -109,7 +110,7 @@ var loadFigures = []figure{
 	{"answers a second", true, repetitions(func(r experiment.Repetition) *float64 { return r.CompletedRPS }, func(c experiment.Cell) *float64 { return c.CompletedRPS })},
 }
 
-// peakFigures contains the cost that a search for the highest rate measures.
+// peakFigures contains the only cost of a search for the highest rate.
 var peakFigures = []figure{{"highest rate held, a second", true, func(c experiment.Cell) []float64 {
 	if c.Peak == nil {
 		return nil
@@ -143,8 +144,8 @@ func latency(of func(load.Latency) float64) func(experiment.Cell) []float64 {
 	return repetitions(func(r experiment.Repetition) *float64 { return at(r.Latency) }, func(c experiment.Cell) *float64 { return at(c.Latency) })
 }
 
-// repetitions returns a function that reads a figure from all repetitions of a cell, or from its
-// only run.
+// repetitions returns a function that reads a figure from a cell. If the cell ran several times, the
+// function reads the figure of each repetition with of. Otherwise, it uses once.
 func repetitions(of func(experiment.Repetition) *float64, once func(experiment.Cell) *float64) func(experiment.Cell) []float64 {
 	return func(c experiment.Cell) []float64 {
 		if len(c.Repetitions) > 0 {
@@ -174,7 +175,8 @@ func nameOf(c experiment.Cell) string {
 	return experiment.CellName{Strategy: c.Strategy, Fault: c.Fault}.String()
 }
 
-// verdictText returns the verdicts of a cell on the orders and on the lock.
+// verdictText returns the two verdicts of a cell as text: the one on the orders and the one on the
+// lock.
 func verdictText(c experiment.Cell) string {
 	if c.Exclusive == nil && c.ExpectedExclusive != nil {
 		return c.Said() + ", the lock not known"
@@ -182,7 +184,7 @@ func verdictText(c experiment.Cell) string {
 	return c.Said()
 }
 
-// environments lists the differences between two environments, except the commits.
+// environments lists how two environments differ, apart from the commits.
 func environments(a, b experiment.Environment) []string {
 	return slices.Concat(
 		differ("stack", a.Stack, b.Stack), differ("Go", a.Go, b.Go), differ("system", a.OS+"/"+a.Arch, b.OS+"/"+b.Arch), differ("CPUs", a.CPUs, b.CPUs),
@@ -198,7 +200,7 @@ func configs(a, b experiment.RunConfig) []string {
 	)
 }
 
-// settings lists the different settings of cells that both runs have.
+// settings lists how the settings differ in the cells that both runs have.
 func settings(old, now *experiment.Run) (unlike []string) {
 	for _, a := range old.Cells {
 		b := find(now, a)
@@ -224,7 +226,7 @@ func number(x *float64) string {
 	return fmt.Sprint(*x)
 }
 
-// differ returns "what: a, now b" if a and b differ, or else nil.
+// differ returns "what: a, now b" if a and b differ. Otherwise, it returns nil.
 func differ[T comparable](what string, a, b T) []string {
 	if a == b {
 		return nil

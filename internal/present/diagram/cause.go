@@ -10,21 +10,21 @@ import (
 	"strings"
 )
 
-// Cause explains in words and with arrows why the order ended in this way.
+// Cause explains, in words and with arrows, why an order ended as it did.
 type Cause struct {
 	Text map[string]string `json:"text"` // one sentence for each language: en, zh, ja
 	// Arrows lead from causes to effects in the drawing.
 	Arrows [][2]Point `json:"arrows,omitempty"`
 }
 
-// A Point is a position in the drawing, which consists of a lane, a row and a time.
+// A Point is a position in the drawing: a lane, a row in that lane, and a time.
 type Point struct {
 	Lane int     `json:"lane"`
 	Row  int     `json:"row"`
 	At   float64 `json:"at"`
 }
 
-// phrases contains the phrase for each kind of fact, in each language.
+// phrases contains a phrase for each kind of fact, by language and by the name of the phrase.
 var phrases = func() (all map[string]map[string]string) {
 	if err := json.Unmarshal([]byte(causeJSON), &all); err != nil {
 		panic(err) // cannot fail, because the text is embedded
@@ -35,7 +35,7 @@ var phrases = func() (all map[string]map[string]string) {
 //go:embed cause.json
 var causeJSON string
 
-// fact is one part of an explanation. what names its phrase.
+// fact is one part of an explanation. what is the name of its phrase.
 type fact struct {
 	what       string
 	who, other *driverRow // nil if the fact concerns no driver
@@ -43,14 +43,15 @@ type fact struct {
 	fault      string
 }
 
-// driverRow is a row of the diagram for one driver at one instance.
+// driverRow is the row of the diagram that shows one driver at one instance.
 type driverRow struct {
 	Row
 	Point
 	lane Lane
 }
 
-// findCause finds the cause in the diagram, or none if the diagram does not show enough.
+// findCause finds out why the order ended as it did. It finds no cause if the diagram does not show
+// enough.
 func (d *Diagram) findCause() {
 	var all []*driverRow
 	for i, l := range d.Lanes {
@@ -68,7 +69,7 @@ func (d *Diagram) findCause() {
 	}
 }
 
-// written returns all writes in the order of the ledger.
+// written returns all successful writes, in the order of the ledger.
 func written(all []*driverRow) (writes []fact) {
 	for _, w := range all {
 		for _, m := range w.Marks {
@@ -126,7 +127,7 @@ func (d *Diagram) tooManyWrites(all []*driverRow) []fact {
 	return append(facts, one, two)
 }
 
-// readsBefore returns the reads of two drivers, if both read before the first of them wrote.
+// readsBefore returns the reads of two drivers if both of them read before the first of them wrote.
 func readsBefore(one, two fact) []fact {
 	a, okA := one.who.last(Read, one.at)
 	b, okB := two.who.last(Read, two.at)
@@ -170,7 +171,7 @@ func (d *Diagram) secondGrant(all []*driverRow, a, b *driverRow, inA, inB Span) 
 	return append(facts, fact{what: "got", who: b, at: inB.From})
 }
 
-// faultOn returns the first fault that explains why a second driver got the lock.
+// faultOn returns the first fault that explains why a second driver could get the lock.
 func (d *Diagram) faultOn(a *driverRow, from, to float64) (found fact, ok bool) {
 	strikes := func(s Span) bool {
 		return s.Kind == Fault && s.From <= to && s.To >= from && (!ok || s.From < found.at)
@@ -188,8 +189,8 @@ func (d *Diagram) faultOn(a *driverRow, from, to float64) (found fact, ok bool) 
 	return found, ok
 }
 
-// faultOf returns the fault of a span as a fact. The text of the span begins with the fault or the
-// driver.
+// faultOf converts the span of a fault into a fact. The text of that span begins with the fault or
+// the driver.
 func faultOf(a *driverRow, s Span) fact {
 	name, _, _ := strings.Cut(s.Text, " ")
 	f := fact{what: "struck", who: a, at: s.From, fault: name}
@@ -206,7 +207,7 @@ func faultOf(a *driverRow, s Span) fact {
 	return f
 }
 
-// twoInside explains how a second driver could get the lock before the first one had finished.
+// twoInside explains how a second driver got the lock before the first one had finished.
 func (d *Diagram) twoInside(all []*driverRow) []fact {
 	if d.Lost == nil {
 		return nil
@@ -253,7 +254,7 @@ func (d *Diagram) refusal(all []*driverRow) []fact {
 	return nil
 }
 
-// noWinner explains why no driver can get the order after one has died or hung.
+// noWinner explains why no driver can get the order any more after one has died or hung.
 func (d *Diagram) noWinner(all []*driverRow) (facts []fact) {
 	if len(written(all)) > 0 {
 		return nil
@@ -282,7 +283,7 @@ func (d *Diagram) noWinner(all []*driverRow) (facts []fact) {
 	return nil
 }
 
-// span returns the last span of a kind that began no later than by.
+// span returns the last span of a kind that began at the time by or earlier.
 func (w *driverRow) span(by float64, kind SpanKind) (found Span, ok bool) {
 	for _, s := range w.Spans {
 		if s.Kind == kind && s.From <= by && (!ok || s.From >= found.From) {
@@ -292,7 +293,7 @@ func (w *driverRow) span(by float64, kind SpanKind) (found Span, ok bool) {
 	return found, ok
 }
 
-// in reports whether the driver or its process was in this state at the given time.
+// in reports whether the driver or its process was in the given state at a time.
 func (w *driverRow) in(at float64, kind SpanKind) bool {
 	return covers(w.Spans, at, kind) || covers(w.lane.Spans, at, kind)
 }
@@ -301,8 +302,8 @@ func covers(spans []Span, at float64, kind SpanKind) bool {
 	return slices.ContainsFunc(spans, func(s Span) bool { return s.Kind == kind && s.From <= at && s.To >= at })
 }
 
-// inside returns the time in which the driver acted as the holder of the lock. locked reports
-// whether the driver believed to have a lock.
+// inside returns the period in which the driver acted as the holder of the lock. locked reports
+// whether the driver believed that it had a lock.
 func (w *driverRow) inside(by float64) (s Span, locked bool) {
 	if s, locked = w.span(by, Believes); !locked {
 		s, _ = w.span(by, Inside)
@@ -310,7 +311,7 @@ func (w *driverRow) inside(by float64) (s Span, locked bool) {
 	return s, locked
 }
 
-// last returns the last mark of a kind that is no later than by.
+// last returns the last mark of a kind at the time by or earlier.
 func (w *driverRow) last(kind MarkKind, by float64) (found Mark, ok bool) {
 	for _, m := range w.Marks {
 		if m.Kind == kind && m.At <= by && (!ok || m.At >= found.At) {
@@ -320,12 +321,12 @@ func (w *driverRow) last(kind MarkKind, by float64) (found Mark, ok bool) {
 	return found, ok
 }
 
-// causeless lists facts that are not caused by the fact before them. For example, a driver writes
-// because it read an open order, and not because another driver has won.
+// causeless lists kinds of facts that are not caused by the fact before them. For example, a driver
+// writes because it has read that the order is open, not because another driver has won.
 var causeless = []string{"won", "too", "unaware", "knew", "oversold", "again", "stopped", "readToo"}
 
-// arrows connects each fact with the next one if it is the cause. Without a lock, it connects only
-// a driver's read with its write.
+// arrows connects each fact with the next one that it causes. Without a lock, it connects only a
+// driver's read with its write.
 func arrows(facts []fact) (all [][2]Point) {
 	add := func(a, b fact) {
 		if a.who != nil && b.who != nil {
@@ -348,7 +349,7 @@ func arrows(facts []fact) (all [][2]Point) {
 	return all
 }
 
-// token names the fencing token that a driver used, if its lease had one.
+// token adds the driver's fencing token to a phrase if its lease had one.
 func (f fact) token(phrase string) string {
 	if f.who == nil {
 		return ""
@@ -395,8 +396,8 @@ func (d *Diagram) sentences(facts []fact) map[string]string {
 	return texts
 }
 
-// drawnTwice reports whether a driver was at several instances. In that case, its name is
-// ambiguous.
+// drawnTwice reports whether the diagram shows the driver at several instances, so that its name
+// alone is ambiguous.
 func (d *Diagram) drawnTwice(name string) bool {
 	n := 0
 	for _, l := range d.Lanes {

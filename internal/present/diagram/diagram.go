@@ -10,8 +10,8 @@ package diagram
 
 import _ "embed"
 
-// Script is an ES module that draws a Diagram as SVG. Style is its style sheet, which also defines
-// the colours of all pages.
+// Script is an ES module that draws a Diagram as SVG. Style is the style sheet for it, which also
+// defines the colours of all pages.
 var (
 	//go:embed diagram.js
 	Script string
@@ -19,11 +19,11 @@ var (
 	Style string
 )
 
-// Diagram is the content of a drawing. Script reads it as JSON.
+// Diagram is the content of one space-time drawing. Script reads it as JSON.
 type Diagram struct {
 	Title string `json:"title"` // title of the drawing, in one sentence
 	Scale Scale  `json:"scale"`
-	// End is the last position. The first is 0.
+	// End is the last position on the time axis. The first position is 0.
 	End   float64  `json:"end"`
 	Units int      `json:"units,omitempty"` // number of units of the order; 0 means 1
 	Lanes []Lane   `json:"lanes"`
@@ -58,8 +58,8 @@ type Row struct {
 	Marks []Mark `json:"marks,omitempty"`
 }
 
-// Span is a state between two positions. If Open is true, the real end is unknown, and To is the
-// latest possible end.
+// Span is a state that lasts from one position to another. If Open is true, its real end is unknown,
+// and To is the latest possible end.
 type Span struct {
 	Kind SpanKind `json:"k"`
 	From float64  `json:"f"`
@@ -70,7 +70,7 @@ type Span struct {
 	token uint64 // the fencing token of a believed lease; 0 if it has none
 }
 
-// SpanKind is the state or fault that a span shows.
+// SpanKind says which state or fault a span shows.
 type SpanKind string
 
 // The kinds of spans.
@@ -94,7 +94,7 @@ type Mark struct {
 	Text string   `json:"x,omitempty"`
 }
 
-// MarkKind is the kind of event that a mark shows.
+// MarkKind says which kind of event a mark shows.
 type MarkKind string
 
 // The kinds of marks.
@@ -124,11 +124,12 @@ type Step struct {
 	Text  string  `json:"text"`
 	Lost  bool    `json:"lost,omitempty"` // whether the property breaks at this step
 
-	// Believed is what the driver believes after this step. Both fields are only set for a run.
+	// Believed is what the driver believes after this step. It and the next field are set only in the
+	// diagram of a run.
 	Believed string `json:"believed,omitempty"`
 	True     string `json:"true,omitempty"`
-	// The following fields are only set for a schedule. They say who believes to hold the lock, who
-	// really holds it, and what the servers store.
+	// The following fields are set only in the diagram of a schedule. They say who believes it holds
+	// the lock, who really holds it, and what the servers store.
 	Believes []string `json:"believes,omitempty"`
 	Holds    []string `json:"holds,omitempty"`
 	Stores   []string `json:"stores,omitempty"`

@@ -35,13 +35,13 @@ type Run struct {
 	Names map[int64]string // other names for drivers; may be nil
 }
 
-// Death records that a process has died. At is a time at which its successor was already running.
+// Death records that a process has died. At is a time when its successor was already running.
 type Death struct {
 	Instance string
 	At       time.Duration
 }
 
-// Key describes a key on a server that the program has read repeatedly.
+// Key describes a key on a server that the program has read several times.
 type Key struct {
 	Holders []string      // tokens stored in the key, or the part before the dot that all tokens of the holder share
 	Last    time.Duration // when the key was last seen
@@ -54,11 +54,11 @@ func (k Key) isOf(token string) bool {
 	return token != "" && slices.ContainsFunc(k.Holders, func(h string) bool { return h == token || strings.HasPrefix(token, h+".") })
 }
 
-// removed reports whether the key disappeared before its expiry.
+// removed reports whether the key was deleted before it would have expired.
 func (k Key) removed() bool { return k.Gone > 0 && (k.Until == history.Endless || k.Gone < k.Until) }
 
-// OfTimeline makes the diagram for a cell's timeline. It returns false for old runs, which have no
-// events.
+// OfTimeline makes a diagram from the timeline of a cell. It returns false for old result files,
+// which have no events.
 func OfTimeline(t *check.Timeline, title string, fault catalog.Fault, excludes catalog.Exclusion, outlives bool) (Diagram, bool) {
 	if t == nil || len(t.Events) == 0 {
 		return Diagram{}, false
@@ -69,10 +69,10 @@ func OfTimeline(t *check.Timeline, title string, fault catalog.Fault, excludes c
 	}), true
 }
 
-// maxRows is how many drivers one lane can show.
+// maxRows is how many drivers one lane of the diagram can show.
 const maxRows = 10
 
-// OfRun makes the diagram of one order from the record of a run.
+// OfRun makes a diagram of one order from what a run has recorded.
 func OfRun(r Run) Diagram {
 	b := &builder{Run: r, incarnation: map[string]int{}}
 	b.Events = slices.Clone(r.Events)
@@ -106,7 +106,7 @@ func OfRun(r Run) Diagram {
 	return b.diagram()
 }
 
-// builder follows the drivers from event to event, and collects the rows of the diagram.
+// builder goes through the recorded events and collects the rows of the diagram, one for each driver.
 type builder struct {
 	Run
 	origin      time.Duration
@@ -122,7 +122,7 @@ type builder struct {
 	openFaults  bool
 }
 
-// track holds the state of a driver at one instance, and its row so far.
+// track is the current state of a driver at one instance, with its row so far.
 type track struct {
 	instance string
 	driver   int64
@@ -130,7 +130,7 @@ type track struct {
 	weight   int // importance of the driver if its lane has too many drivers
 	last     float64
 
-	// The following times say when each state began. NaN means that the driver is not in that
+	// These fields say when each state of the driver began. NaN means that the driver is not in that
 	// state.
 	asks, waits, believes, struck float64
 	fence                         uint64 // the fencing token of the lease that the driver believes to hold
@@ -139,7 +139,7 @@ type track struct {
 	kept                          *heldLease // the lease that stays on the server after the driver has died
 }
 
-// heldLease is a lease of a driver. Its end is NaN if unknown, or infinite if the lease never
+// heldLease is a lease that a driver has. Its end is NaN if unknown, and infinite if the lease never
 // expires.
 type heldLease struct {
 	from, end float64
@@ -150,7 +150,7 @@ var none = math.NaN()
 
 func is(since float64) bool { return !math.IsNaN(since) }
 
-// at converts a time to a position in ms, which is rounded to microseconds.
+// at converts a time to a position in ms, rounded to microseconds.
 func (b *builder) at(t time.Duration) float64 {
 	return math.Round(float64(t-b.origin)/float64(time.Microsecond)) / 1000
 }
@@ -169,7 +169,8 @@ func (b *builder) track(e history.Event) *track {
 
 func (b *builder) locks() bool { return b.Excludes != catalog.NoExclusion }
 
-// add applies an event to its driver, and draws spans and marks.
+// add applies an event to the driver that it belongs to, and adds spans and marks to the driver's
+// row.
 func (b *builder) add(e history.Event) {
 	now := b.at(e.T)
 	if was, known := b.incarnation[e.Instance]; known && e.Incarnation > was {
@@ -248,8 +249,8 @@ func (b *builder) acquire(t *track, e history.Event, now float64) {
 	}
 }
 
-// seenEnd returns when a lease ended according to its key on the server. It returns NaN if the
-// lease may have been renewed or removed after the last reading.
+// seenEnd returns when a lease ended, judging by its key on the server. It returns NaN if the lease
+// may have been renewed or removed after the last reading.
 func (b *builder) seenEnd(token string) float64 {
 	k := b.key(token)
 	switch {
@@ -264,7 +265,8 @@ func (b *builder) seenEnd(token string) float64 {
 	}
 }
 
-// key returns the key with this token. It returns nil if there is none, or more than one.
+// key returns the key whose value is this token. It returns nil if there is no such key, or more than
+// one.
 func (b *builder) key(token string) (found *Key) {
 	for i, k := range b.Keys {
 		switch {
@@ -278,7 +280,7 @@ func (b *builder) key(token string) (found *Key) {
 	return found
 }
 
-// leaseEnd returns the end of the lease that e grants, or NaN if it grants none.
+// leaseEnd returns the end of the lease that event e grants. It returns NaN if e grants none.
 func (b *builder) leaseEnd(e history.Event, now float64) float64 {
 	switch {
 	case e.Lease > 0:
@@ -326,13 +328,13 @@ func (b *builder) claim(t *track, e history.Event, now float64) {
 	}
 }
 
-// readings maps the code of a read to a description.
+// readings maps the recorded code of a read to its description.
 var readings = map[history.Code]string{
 	history.Open:  "its read returns: the order was open when the database read it",
 	history.Taken: "its read returns: the order was already taken",
 }
 
-// outcome adds the mark for a read or a write.
+// outcome adds the mark for the result of a read or a write.
 func (t *track) outcome(e history.Event, now float64, good MarkKind, did, what string) {
 	switch {
 	case e.Kind == history.OK:
@@ -402,8 +404,8 @@ func (b *builder) died(instance string, now float64) {
 	}
 }
 
-// keep decides whether the lock of a dead driver stays. A key on a server stays until it expires,
-// but a lock in the process does not.
+// keep decides what happens to the lock of a dead driver. A key on a server stays until it expires,
+// but a lock inside the process is gone.
 func (b *builder) keep(t *track, now float64) {
 	h := t.held
 	switch {
@@ -419,7 +421,8 @@ func (b *builder) keep(t *track, now float64) {
 	}
 }
 
-// endKept ends the span of a dead driver's key at its expiry, or at now if that is earlier.
+// endKept ends the span that shows the key of a dead driver, at its expiry or at now, whichever is
+// earlier.
 func (b *builder) endKept(t *track, now float64) {
 	h := t.kept
 	if h == nil {
@@ -438,7 +441,8 @@ func (t *track) mark(k MarkKind, at float64, text string) {
 	t.row.Marks = append(t.row.Marks, Mark{Kind: k, At: at, Text: text})
 }
 
-// withToken returns a text that names the fencing token of a lease, if it has one.
+// withToken returns a text that names the fencing token of a lease. The text is empty if there is no
+// token.
 func withToken(token uint64) string {
 	if token == 0 {
 		return ""
@@ -459,8 +463,8 @@ func (t *track) endWait(now float64) {
 	t.waits, t.asks = none, none
 }
 
-// endBelief ends the span in which a driver believes to hold the lock. It marks the time after the
-// loss as a gap.
+// endBelief ends the span in which a driver believes that it holds the lock. If the driver had
+// already lost the lock, it marks the time since then as a gap.
 func (b *builder) endBelief(t *track, now float64) {
 	if !is(t.believes) {
 		return
@@ -478,7 +482,7 @@ func (b *builder) endBelief(t *track, now float64) {
 	t.gap(from, now, false)
 }
 
-// gap draws the time for which a driver did not notice that it had lost the lock. from is when it
+// gap draws the period in which a driver did not notice that it had lost the lock. from is when it
 // got the lock.
 func (t *track) gap(from, now float64, open bool) {
 	for _, s := range t.row.Spans {
@@ -489,7 +493,7 @@ func (t *track) gap(from, now float64, open bool) {
 	}
 }
 
-// endHold ends the span of a lease at its expiry, or at now if that is earlier.
+// endHold ends the span of a lease at its expiry or at now, whichever is earlier.
 func (b *builder) endHold(t *track, now float64, released bool) {
 	h := t.held
 	if h == nil {
@@ -509,7 +513,7 @@ func (b *builder) endHold(t *track, now float64, released bool) {
 	}
 }
 
-// diagram ends all open spans and returns the diagram.
+// diagram ends all open spans and returns the finished diagram.
 func (b *builder) diagram() Diagram {
 	d := Diagram{Title: b.Title, Scale: Milliseconds, Lost: b.lost, Units: b.Units}
 	for _, t := range b.tracks {
@@ -546,8 +550,8 @@ func (b *builder) diagram() Diagram {
 	return d
 }
 
-// silence returns the longest time without an event from the instance during a pause, because the
-// process may have been stopped only then.
+// silence returns the longest period without an event from the instance during a pause. The process
+// may have been stopped only in that period.
 func (b *builder) silence(instance string, pause Span) Span {
 	longest, last := pause, pause.From
 	longest.To = pause.From
@@ -567,7 +571,7 @@ func (b *builder) silence(instance string, pause Span) Span {
 	return longest
 }
 
-// finish extends open spans to the end of the diagram.
+// finish extends the spans that are still open to the end of the diagram.
 func (b *builder) finish(t *track) {
 	open := func(k SpanKind, from float64, text string) {
 		t.row.Spans = append(t.row.Spans, Span{Kind: k, From: from, To: b.end, Open: true, Text: text})
@@ -619,8 +623,8 @@ func (b *builder) finish(t *track) {
 	}
 }
 
-// shown reports whether a driver gets a row. If there are too many drivers, those with the highest
-// weight do.
+// shown reports whether a driver gets a row of its own. If there are too many drivers, those with the
+// highest weight get one.
 func (b *builder) shown(t *track) bool {
 	before, seen := 0, false
 	for _, o := range b.tracks {
@@ -649,8 +653,8 @@ func (b *builder) steps(d *Diagram) {
 	}
 }
 
-// place returns the position of the event that belongs to a step. The two times are rounded
-// differently, so the step would otherwise be beside its event.
+// place returns the position of the event that belongs to a step. Without it, a step could be drawn
+// beside its event, because the two times are rounded differently.
 func (b *builder) place(ms float64) float64 {
 	for _, e := range b.Events {
 		if at := b.at(e.T); math.Abs(at-ms) < 0.0025 {
@@ -704,7 +708,7 @@ func nth(n int) string {
 
 func round(ms float64) float64 { return math.Round(ms*1000) / 1000 }
 
-// forMS formats milliseconds, with two decimals if below 10 ms.
+// forMS formats milliseconds. Below 10 ms, it shows two decimals.
 func forMS(ms float64) string {
 	if ms < 10 {
 		return strconv.FormatFloat(ms, 'f', 2, 64) + " ms"

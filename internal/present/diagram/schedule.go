@@ -9,8 +9,8 @@ import (
 	"grablab/internal/tap"
 )
 
-// OfSchedule makes the diagram of a schedule. units is how many units the order has, and 0 means 1.
-// say describes a moment in words.
+// OfSchedule makes a diagram of a replayed schedule. units is how many units the order has, and 0
+// means 1. say describes a moment in words.
 func OfSchedule(title string, actors []schedule.Actor, units int, moments []explore.Moment, say func(explore.Moment) string) Diagram {
 	d := Diagram{Title: title, Scale: InSteps, End: float64(len(moments)), Units: units}
 	for _, a := range actors {
@@ -109,8 +109,8 @@ func stretches(moments []explore.Moment, is func(explore.Moment) bool) (all [][2
 	return all
 }
 
-// insideOf returns the span in which an actor without a lock works on the order. It returns false
-// if the strategy has a lock.
+// insideOf returns the span in which an actor works on the order without a lock. It returns false if
+// the strategy has a lock.
 func insideOf(a schedule.Actor, moments []explore.Moment) (s Span, ok bool) {
 	from, to := -1, -1
 	for i, m := range moments {
@@ -167,7 +167,7 @@ func struckOf(a schedule.Actor, moments []explore.Moment) (spans []Span) {
 	return spans
 }
 
-// markOf returns the mark that a moment has in an actor's row, or false if there is none.
+// markOf returns the mark that a moment adds to an actor's row. It returns false if there is none.
 func markOf(a schedule.Actor, units int, m, before explore.Moment) (k MarkKind, ok bool) {
 	dies := m.Step.Kind == schedule.InstanceDies && m.Step.Instance == a.Instance
 	if m.Step.Actor != a.Name && !dies {
@@ -199,10 +199,10 @@ func markOf(a schedule.Actor, units int, m, before explore.Moment) (k MarkKind, 
 	}
 }
 
-// ends maps each step that begins a fault to the step that ends it.
+// ends maps each kind of step that begins a fault to the kind that ends it.
 var ends = map[schedule.Kind]schedule.Kind{schedule.Down: schedule.Up, schedule.CutOff: schedule.Reaches}
 
-// bands returns the spans of steps without an actor, such as the passing of time.
+// bands returns the spans of steps that no actor makes, such as the passing of time.
 func bands(moments []explore.Moment, say func(explore.Moment) string) (spans []Span) {
 	for i, m := range moments {
 		switch k := m.Step.Kind; {

@@ -64,7 +64,7 @@ func findRoot() (string, error) {
 	return "", err
 }
 
-// A generator writes the documents of the repository at root.
+// A generator writes the generated documents of the repository at root.
 type generator struct{ root string }
 
 // schemas maps the paths of the published JSON Schemas to their texts.
@@ -74,7 +74,8 @@ var schemas = map[string]string{
 	"docs/run.schema.json":          experiment.RunSchema,
 }
 
-// factsFile contains the facts of docs/which-lock.md that are part of the program.
+// factsFile is the path of the file with the facts behind docs/which-lock.md. The file is part of the
+// program.
 const factsFile = "internal/present/whichlock/facts.json"
 
 var generatedBlock = regexp.MustCompile(`(?s)<!-- generated: (\S+) -->\n(.*?)<!-- end -->`)

@@ -21,7 +21,8 @@ import (
 //go:embed templates
 var templateFiles embed.FS
 
-// template returns a generator that executes a template. The functions below provide its data.
+// template returns a generator function that executes a template. The methods below provide the data
+// for it.
 func (g generator) template(name string) func() (string, error) {
 	return func() (string, error) { return g.execute(name, nil) }
 }
@@ -76,7 +77,7 @@ func linkModes(text string) string { return modeID.ReplaceAllStringFunc(text, wh
 
 func modeLinks(ids []string) string { return linkModes(strings.Join(ids, " ")) }
 
-// version returns the version of a module in go.mod.
+// version returns the version of a module, according to go.mod.
 func (g generator) version(module string) (string, error) {
 	mod, err := g.read("go.mod")
 	if err != nil {
@@ -89,7 +90,8 @@ func (g generator) version(module string) (string, error) {
 	return version, nil
 }
 
-// schedule returns the file that contains the shortest schedule of a failure mode, or "".
+// schedule returns the name of the file with the shortest schedule that shows a failure mode. It
+// returns "" if there is none.
 func (g generator) schedule(mode string) string {
 	file := "internal/explore/testdata/" + mode + ".txt"
 	if _, err := os.Stat(filepath.Join(g.root, file)); err != nil {
@@ -109,7 +111,7 @@ func brokenBy(mode string) string {
 	return strings.Join(names, ", ")
 }
 
-// strikePoints describes the points of a grab at which a fault can be injected.
+// strikePoints describes at which points of a grab a fault can be injected.
 func strikePoints(f catalog.FaultEntry) (string, error) {
 	if f.By&catalog.Run == 0 {
 		return "every step", nil
@@ -124,7 +126,7 @@ func strikePoints(f catalog.FaultEntry) (string, error) {
 	return "all", nil
 }
 
-// serversOf names the servers of an entry in explore.Wider.
+// serversOf names the servers that an entry of explore.Wider uses.
 func serversOf(servers lock.Backend) string {
 	if servers == lock.RedisQuorum {
 		return "Redlock's nodes"
@@ -132,10 +134,12 @@ func serversOf(servers lock.Backend) string {
 	return "one Redis"
 }
 
-// searchRow describes how a claim differs in a search.
+// searchRow is a table row that says how the explorer's expectation of a strategy differs from that
+// of a run.
 type searchRow struct{ Faults, Strategy, Is, Why string }
 
-// searchClaims lists the claims that differ in a search, with the reasons.
+// searchClaims lists the strategies and faults for which the explorer expects another outcome than a
+// run, with the reasons.
 func searchClaims() (rows []searchRow) {
 	for _, s := range slices.Concat(lock.Strategies, lock.Peers) {
 		for _, c := range s.InSearch {
@@ -153,7 +157,7 @@ func searchClaims() (rows []searchRow) {
 	return rows
 }
 
-// expected lists the faults under which strategy s is expected to have verdict v.
+// expected lists the faults under which the verdict v is expected of strategy s.
 func expected(s lock.Strategy, v catalog.Verdict) string {
 	var under []string
 	if s.Expected(catalog.NoFault) == v {

@@ -10,8 +10,8 @@ import (
 	"grablab/internal/present/workshop"
 )
 
-// lesson contains the exercises and sentences of the workshop for use in templates. Its facts come
-// from a run on real servers in TestWorkshopOnServers.
+// lesson contains the exercises and sentences of the workshop, for use in templates. The measured
+// figures come from a run on real servers in TestWorkshopOnServers.
 type lesson struct {
 	Exercises []workshop.Exercise
 
@@ -32,7 +32,7 @@ func (g generator) lesson(lang string) (lesson, error) {
 	return l, err
 }
 
-// Say returns a sentence of an exercise, with its values and with links to failure modes.
+// Say returns a sentence of an exercise with its values filled in and its failure modes as links.
 func (l lesson) Say(e workshop.Exercise, key string) string {
 	f := workshop.Facts{"program": "loadgen", "n": strconv.Itoa(e.Number)}
 	maps.Copy(f, l.facts[e.Number])
@@ -42,7 +42,7 @@ func (l lesson) Say(e workshop.Exercise, key string) string {
 // OptionsOf returns the letters of the options in an exercise.
 func (l lesson) OptionsOf(e workshop.Exercise) []string { return strings.Split(e.Options, "") }
 
-// QuestionsOf returns the keys of the questions in an exercise, such as q1 and q2.
+// QuestionsOf returns the keys of an exercise's questions, such as q1 and q2.
 func (l lesson) QuestionsOf(e workshop.Exercise) (keys []string) {
 	for i := range e.Questions {
 		keys = append(keys, fmt.Sprintf("q%d", i+1))

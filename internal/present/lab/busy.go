@@ -6,11 +6,11 @@ import (
 	"sync"
 )
 
-// errBusy means that the lab must finish other work first.
+// errBusy means that the lab is doing other work, which must finish first.
 var errBusy = errors.New("not now")
 
-// occupation describes the current work. Only one can run at a time, because two would distort each
-// other's results.
+// occupation describes what the lab is doing. It does only one thing at a time, because two would
+// distort each other's results.
 type occupation struct {
 	mu     sync.Mutex
 	what   string // empty if nothing runs
@@ -18,7 +18,7 @@ type occupation struct {
 	work   sync.WaitGroup
 }
 
-// occupy reserves the machine for work with this name. If other work is running, the error wraps
+// occupy reserves the machine for the work that what names. If other work is running, the error wraps
 // errBusy. release may be called more than once.
 func (l *Lab) occupy(what string) (release func(), err error) {
 	l.busy.mu.Lock()
@@ -39,7 +39,8 @@ func (l *Lab) occupy(what string) (release func(), err error) {
 	}), nil
 }
 
-// endWork prevents new work and waits for the current work, whose context must have ended.
+// endWork prevents new work and waits until the current work ends. The context of that work must have
+// ended already.
 func (l *Lab) endWork() {
 	l.busy.mu.Lock()
 	l.busy.closed = true
@@ -52,5 +53,5 @@ func (l *Lab) setBusyLocked(what string) {
 	l.state.locked(func() { l.state.status.Busy, l.state.status.Doing = what, "" })
 }
 
-// doing shows a line about the progress of the current work.
+// doing shows a line with the progress of the current work.
 func (l *Lab) doing(line string) { l.state.locked(func() { l.state.status.Doing = line }) }

@@ -10,7 +10,7 @@ import (
 	"grablab/internal/present/whichlock"
 )
 
-// chooseView lists the locks that fit the user's answers.
+// chooseView is the list of locks that fit the user's answers, as the page shows it.
 type chooseView struct {
 	Answer  string           `json:"answer"`
 	Options []optionView     `json:"options"`
@@ -31,7 +31,7 @@ type modeName struct {
 	Name string `json:"name"`
 }
 
-// choose returns the locks that fit the answers in the path of the request.
+// choose returns the locks that fit the answers that the request has in its path.
 func choose(r *http.Request) (any, error) {
 	var answers []string
 	for _, q := range whichlock.Questions {
@@ -72,7 +72,8 @@ func choose(r *http.Request) (any, error) {
 	return v, nil
 }
 
-// choosePath returns the route of choose, which has a path segment for each question.
+// choosePath returns the route of the handler choose. Its path has a segment for the answer to each
+// question.
 func choosePath() string {
 	var path strings.Builder
 	path.WriteString("GET /api/choose")

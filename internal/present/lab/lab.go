@@ -38,16 +38,16 @@ type Config struct {
 	Stack stack.Config
 	Addr  string // loopback address on which the page is served
 
-	// Explore searches for failing schedules of a strategy. If nil, the page does not have this
-	// view.
+	// Explore searches for failing schedules of a strategy. If nil, the page has no view for
+	// searches.
 	Explore func(context.Context, Search) (report.Found, error)
 	Own     []string // names of the user's own strategies, which can only be explored
-	// Fill runs the cells of a table on separate servers until ctx is done. If nil, the page does
-	// not have this view.
+	// Fill runs the cells of a table on its own servers until ctx is done. If nil, the page has no
+	// view for tables.
 	Fill func(context.Context, Table, Filling) error
 
-	// Workshop opens a workshop session in a language. Its commands write to progress. If nil, the
-	// page does not have this view.
+	// Workshop opens a workshop session in a language. The commands of the session write to progress.
+	// If nil, the page has no workshop.
 	Workshop func(lang string, progress io.Writer) (*workshop.Session, error)
 
 	Ready func(url string)              // called once the page is served
@@ -61,7 +61,7 @@ type Search struct {
 	Faults   []catalog.Fault `json:"faults"`
 }
 
-// Settings contains what the user selected on the page.
+// Settings contains what the user has selected on the page.
 type Settings struct {
 	Strategy string        `json:"strategy"`
 	Guard    order.Guard   `json:"guard"` // if empty, the default guard of the strategy
@@ -71,16 +71,16 @@ type Settings struct {
 	Slow     bool          `json:"slow"`            // whether everything runs five times slower
 }
 
-// Faults lists the faults that a lab can inject. These faults need no proxies.
+// Faults lists the faults that a lab can inject. None of them needs a proxy.
 var Faults = catalog.FaultsBy(catalog.Lab)
 
-// units returns the number of units of each order.
+// units returns how many units each order has.
 func (s Settings) units() int { return max(s.Units, 1) }
 
-// drivers returns how many drivers want each order.
+// drivers returns how many drivers compete for each order.
 func (s Settings) drivers() int { return s.units() - 1 + driversEach }
 
-// The size of a run and its durations.
+// These are the size of a run and its durations.
 const (
 	ordersAtOnce  = 20
 	driversEach   = 5 // if an order has one unit
@@ -133,8 +133,8 @@ type server struct {
 	seen   []string // names of the locks that the last look found
 }
 
-// Serve runs a lab until ctx is done, and removes all its processes and files. The page is
-// available before the servers are.
+// Serve runs a lab until ctx is done, and then removes all of its processes and files. The page can
+// be opened before the servers are ready.
 func Serve(ctx context.Context, cfg Config) (err error) {
 	listener, err := net.Listen("tcp", cfg.Addr)
 	if err != nil {
@@ -208,7 +208,8 @@ func (l *Lab) open(ctx context.Context) error {
 	return nil
 }
 
-// close stops the instances before the servers, so that they can still release their locks.
+// close stops the instances first and the servers last, so that the instances can still release their
+// locks.
 func (l *Lab) close() error {
 	l.op.Lock()
 	defer l.op.Unlock()
@@ -228,7 +229,8 @@ func (l *Lab) close() error {
 	return errors.Join(errs...)
 }
 
-// times returns the durations for the instances, which are longer if the user selected a slow run.
+// times returns the durations with which the instances run. They are longer if the user has selected
+// a slow run.
 func times(s Settings) fleet.Setup {
 	factor := time.Duration(1)
 	if s.Slow {
@@ -237,7 +239,7 @@ func times(s Settings) fleet.Setup {
 	return fleet.Setup{Work: workFor * factor, TTL: leaseFor * factor, Wait: waitFor * factor, Timeout: grabTimeout, Control: true}
 }
 
-// equip restarts the instances if the new settings require it.
+// equip restarts the instances if they cannot run with the new settings.
 func (l *Lab) equip(ctx context.Context, s Settings) error {
 	l.look.Lock()
 	defer l.look.Unlock()
@@ -262,7 +264,8 @@ func (l *Lab) equip(ctx context.Context, s Settings) error {
 	return nil
 }
 
-// Choice is a strategy that the page lists. Refused says why it cannot be selected.
+// Choice is a strategy in the list on the page. Refused says why the user cannot select it, and is
+// empty if the user can.
 type Choice struct {
 	Name    string      `json:"name"`
 	Title   string      `json:"title"`
@@ -354,7 +357,7 @@ func (l *Lab) Start(ctx context.Context, s Settings) error {
 	return nil
 }
 
-// Stop ends the current run after its running grabs have finished.
+// Stop ends the current run. It waits until the grabs that are under way have finished.
 func (l *Lab) Stop() {
 	l.op.Lock()
 	defer l.op.Unlock()
@@ -369,7 +372,7 @@ func (l *Lab) endRun() {
 	}
 }
 
-// guardOf returns the guard that the strategy has with these settings.
+// guardOf returns the guard that the strategy uses with these settings.
 func guardOf(s Settings) order.Guard {
 	st, err := lock.Find(s.Strategy)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// Table lists strategies and faults. Every strategy runs under every fault.
+// Table lists the strategies and faults of a table. Every strategy runs under every fault.
 type Table struct {
 	Strategies []string        `json:"strategies"`
 	Faults     []catalog.Fault `json:"faults"`
@@ -33,7 +33,7 @@ type Filling struct {
 // mostCells limits the number of cells in a table.
 const mostCells = 200
 
-// matrix is the most recent table and its state.
+// matrix is the latest table of verdicts, with its state.
 type matrix struct {
 	ended sync.WaitGroup
 
@@ -44,13 +44,13 @@ type matrix struct {
 	problem string
 }
 
-// MatrixStatus tells the page when to load the matrix again.
+// MatrixStatus tells the page whether the table has changed, so that the page loads it again.
 type MatrixStatus struct {
 	N       int  `json:"n"` // the number of changes so far
 	Running bool `json:"running"`
 }
 
-// matrixView is the matrix as the page shows it.
+// matrixView is the table of verdicts as the page shows it.
 type matrixView struct {
 	Table
 	Answer  string `json:"answer"` // empty if no table was filled yet
@@ -59,8 +59,8 @@ type matrixView struct {
 	Heat    string `json:"heat"` // HTML from report.Heat
 }
 
-// Fill starts to run the cells of a table in the background. If other work is running, it returns
-// an error.
+// Fill starts to run the cells of a table in the background. It returns an error if other work is
+// running.
 func (l *Lab) Fill(t Table) error {
 	if l.cfg.Fill == nil {
 		return fmt.Errorf("%w: this lab fills no matrix", errBad)
@@ -101,7 +101,7 @@ func (l *Lab) Fill(t Table) error {
 	return nil
 }
 
-// StopFilling stops the running cells. The table keeps the finished ones.
+// StopFilling stops the cells that are running. The table keeps the results of the others.
 func (l *Lab) StopFilling() {
 	l.matrix.mu.Lock()
 	stop := l.matrix.stop
@@ -113,7 +113,7 @@ func (l *Lab) StopFilling() {
 	l.matrix.ended.Wait()
 }
 
-// changeMatrix changes the matrix and notifies the pages.
+// changeMatrix calls change, which may change the table, and notifies the pages.
 func (l *Lab) changeMatrix(change func()) {
 	l.matrix.mu.Lock()
 	change()
@@ -152,7 +152,7 @@ func (l *Lab) matrixView() (v matrixView, err error) {
 	return v, err
 }
 
-// matrixCell returns the data of a cell such as "setnx/pause".
+// matrixCell returns the data of the cell with a name such as "setnx/pause".
 func (l *Lab) matrixCell(name string) (any, bool) {
 	l.matrix.mu.Lock()
 	heat := l.matrix.heat
@@ -165,7 +165,7 @@ func (l *Lab) matrixCell(name string) (any, bool) {
 	}))
 }
 
-// matrixChoices returns the strategies and faults that the user can select.
+// matrixChoices returns the strategies and faults that the user can select for a table.
 func (l *Lab) matrixChoices() (strategies, faults []choice) {
 	if l.cfg.Fill == nil {
 		return nil, nil

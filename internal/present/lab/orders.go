@@ -30,8 +30,8 @@ const (
 	lateFor       = 300 * time.Millisecond // how long to wait for late answers after the end of a second
 )
 
-// orders records what happens to the orders of a lab, such as answers and ledger rows. It is safe
-// for concurrent use.
+// orders records what happens to the orders of a lab: events, answers and ledger rows. It is safe for
+// concurrent use.
 type orders struct {
 	clock func() time.Duration
 
@@ -52,7 +52,8 @@ type orders struct {
 	totals totals
 }
 
-// totals counts orders since the last run began, including those that are no longer shown.
+// totals counts the orders since the current run began, including those that the page no longer
+// shows.
 type totals struct {
 	opened  int
 	doubles int // orders with more rows than units
@@ -64,7 +65,7 @@ type second struct {
 	doubles   int
 }
 
-// tile contains everything that is known about one order.
+// tile contains everything that the lab knows about one order.
 type tile struct {
 	Tile
 	strategy    lock.Strategy
@@ -82,18 +83,18 @@ type tile struct {
 	struck      bool
 	allAnswered bool
 
-	// Times of the last sale of a unit and of the last refusal.
+	// sold and refused are the times of the last sale of a unit and of the last refusal.
 	sold, refused time.Time
 }
 
-// seenKey is a lock that was found on a server.
+// seenKey is a lock that the lab has found on a server.
 type seenKey struct {
 	server, name string
 	diagram.Key
 }
 
-// answered contains the latencies of one answer, from the planned and from the actual time of
-// sending.
+// answered contains two latencies of one answer. One counts from the planned time of sending, and the
+// other from the actual time.
 type answered struct {
 	at              time.Time
 	scheduled, sent time.Duration
@@ -109,7 +110,7 @@ func (o *orders) locked(f func()) {
 	f()
 }
 
-// judge sets the state of the order according to its ledger rows and answers.
+// judge decides from the ledger rows and the answers in which state the order is.
 func (t *tile) judge() {
 	switch {
 	case len(t.rows) > t.Units:
@@ -142,7 +143,7 @@ func (o *orders) begin(s Settings) {
 
 func (o *orders) setSettings(s Settings) { o.locked(func() { o.settings = s }) }
 
-// strike marks the order that the fault hits on the page.
+// strike shows on the page which order the fault hits.
 func (o *orders) strike(id int64) {
 	o.locked(func() {
 		if t := o.find(id); t != nil {
@@ -161,7 +162,7 @@ func (o *orders) open(id int64, count int) {
 	})
 }
 
-// openByHand adds an order whose drivers the user controls, and shows it on the page.
+// openByHand adds an order whose drivers the user controls, so that the page shows it.
 func (o *orders) openByHand(id int64) {
 	o.locked(func() {
 		o.add(id, true)
@@ -223,7 +224,7 @@ func isRefusal(r *vegeta.Result) bool {
 	return kind != load.Refused && kind != load.Interrupted
 }
 
-// noMore records that the load for some orders has ended, so they will get no more answers.
+// noMore records that the load for these orders has ended, so that no more answers will come.
 func (o *orders) noMore(id int64, count int) {
 	o.locked(func() {
 		for _, t := range o.tiles {
@@ -234,7 +235,7 @@ func (o *orders) noMore(id int64, count int) {
 	})
 }
 
-// settle judges orders whose drivers all have an answer. Before the call, the ledger must be read
+// settle judges those orders whose drivers all have an answer. The caller must have read the ledger
 // after the last answer.
 func (o *orders) settle(ids []int64) {
 	o.locked(func() {
@@ -251,7 +252,7 @@ func (o *orders) settle(ids []int64) {
 	})
 }
 
-// find returns the tile of an order, or nil if the page no longer shows it.
+// find returns the tile of an order. It returns nil if the page no longer shows that order.
 func (o *orders) find(id int64) *tile {
 	i := slices.IndexFunc(o.tiles, func(t *tile) bool { return t.ID == id })
 	if i < 0 {
@@ -260,7 +261,7 @@ func (o *orders) find(id int64) *tile {
 	return o.tiles[i]
 }
 
-// record adds an event of an instance. It also detects whether the instance has restarted.
+// record adds an event of an instance. It also notices if the instance has restarted.
 func (o *orders) record(e history.Event) {
 	o.locked(func() {
 		if last, known := o.started[e.Instance]; known && e.Incarnation > last {
@@ -290,7 +291,7 @@ func (o *orders) record(e history.Event) {
 	})
 }
 
-// key records a lock that was found on a server, including its holders and its expiry.
+// key records a lock that was found on a server, with its holders and its expiry.
 func (o *orders) key(k Key, at time.Duration) {
 	o.locked(func() {
 		id, _ := lock.OrderOf(k.Name) // 0 if the key is not of an order
@@ -314,7 +315,7 @@ func (o *orders) key(k Key, at time.Duration) {
 	})
 }
 
-// keyGone records that a lock has disappeared from a server.
+// keyGone records that a lock is no longer on a server.
 func (o *orders) keyGone(server, name string, at time.Duration) {
 	o.locked(func() {
 		id, _ := lock.OrderOf(name)
@@ -328,8 +329,8 @@ func (o *orders) keyGone(server, name string, at time.Duration) {
 	})
 }
 
-// tokensOf returns the tokens of the holders without the "+" that the strategy handoff adds while
-// drivers wait.
+// tokensOf returns the tokens of the holders. It removes the "+" that the strategy handoff adds while
+// other drivers wait.
 func tokensOf(holders []string) (all []string) {
 	for _, h := range holders {
 		all = append(all, strings.TrimSuffix(h, "+"))
@@ -337,8 +338,8 @@ func tokensOf(holders []string) (all []string) {
 	return all
 }
 
-// ledger records the ledger rows of an order. If there are no new rows, it ignores the reading,
-// which may be older.
+// ledger records the ledger rows of an order. It ignores a reading without new rows, because that
+// reading may be out of date.
 func (o *orders) ledger(id int64, rows []order.Grab) {
 	o.locked(func() {
 		t := o.find(id)
@@ -366,7 +367,8 @@ func (o *orders) ledger(id int64, rows []order.Grab) {
 	})
 }
 
-// second returns the record of the second that contains at, or nil if no run was active.
+// second returns the record for the second in which the time at lies. It returns nil if no run was
+// active then.
 func (o *orders) second(at time.Time) *second {
 	i := int(at.Sub(o.began) / time.Second)
 	if o.began.IsZero() || at.Before(o.began) || i >= maxSeconds {
@@ -397,8 +399,8 @@ func (o *orders) ended(now time.Time) []Second {
 	return slices.Clip(o.summaries)
 }
 
-// percentile returns a percentile of sorted latencies in milliseconds, or nil if there are too few.
-// For example, the 99th percentile needs 100 of them.
+// percentile returns a percentile of sorted latencies in milliseconds. It returns nil if there are
+// too few. For example, the 99th percentile needs 100 latencies.
 func percentile(sorted []time.Duration, share float64) *float64 {
 	n := float64(len(sorted))
 	if n == 0 || n*(1-share) < 1-1e-9 && share > 0.5 {
@@ -408,8 +410,8 @@ func percentile(sorted []time.Duration, share float64) *float64 {
 	return &ms
 }
 
-// unsettled returns the range of orders whose ledger rows may still change. answered lists those of
-// them whose drivers all have an answer.
+// unsettled returns the range of orders whose ledger rows may still change. answered lists the orders
+// in this range whose drivers all have an answer.
 func (o *orders) unsettled() (id int64, count int, answered []int64) {
 	o.locked(func() {
 		if len(o.tiles) == 0 {
@@ -426,7 +428,7 @@ func (o *orders) unsettled() (id int64, count int, answered []int64) {
 	return id, count, answered
 }
 
-// drawing returns the diagram of an order. While a grab is running, it extends to the present.
+// drawing returns the diagram of an order. While a grab is running, the diagram ends at the present.
 func (o *orders) drawing(id int64) (d diagram.Diagram, ok bool) {
 	var r diagram.Run
 	o.locked(func() {
@@ -465,7 +467,7 @@ func (o *orders) drawing(id int64) (d diagram.Diagram, ok bool) {
 	return diagram.OfRun(r), true
 }
 
-// driverName returns the name of a driver for use on the page.
+// driverName returns the name that the page shows for a driver.
 func driverName(id int64) string {
 	if id >= handDriver {
 		return "driver " + string(rune('A'+id-handDriver))
@@ -499,7 +501,8 @@ func (o *orders) snapshot(now time.Time) (s snapshot) {
 	return s
 }
 
-// published records that the pages have received these tiles, so that only later changes are sent.
+// published records that these tiles were sent to the pages, so that only later changes are sent
+// again.
 func (o *orders) published(tiles []Tile) {
 	o.locked(func() {
 		for _, p := range tiles {
@@ -510,7 +513,7 @@ func (o *orders) published(tiles []Tile) {
 	})
 }
 
-// latency returns percentiles of recent latencies, or nil if there were no answers.
+// latency returns the percentiles of recent latencies. It returns nil if there were no answers.
 func (o *orders) latency(now time.Time) *Latency {
 	since := now.Add(-latencyFor)
 	o.answers = slices.DeleteFunc(o.answers, func(a answered) bool { return a.at.Before(since) })

@@ -51,8 +51,8 @@ func (p *pages) tick() {
 	p.stream.send(text)
 }
 
-// subscribe returns a message with the whole state and a channel for later messages. stop ends the
-// subscription.
+// subscribe returns a message with the whole state, and a channel for the messages after it. stop
+// ends the subscription.
 func (p *pages) subscribe() (now []byte, next chan []byte, stop func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -99,8 +99,8 @@ func (l *Lab) run(s Settings) {
 var beforeClaim = control.Point{Phase: tap.Claim, N: 1}
 
 // strike injects the fault when the first driver of an order is about to write, at the first
-// instance. It heals the fault after other drivers have had time to get the lock. If no driver
-// reaches this point, it does nothing.
+// instance. It then gives other drivers time to get the lock, and heals the fault. It does nothing if
+// no driver gets that far.
 func (l *Lab) strike(ctx context.Context, s Settings, id int64, sent <-chan struct{}) (err error) {
 	if s.Fault == catalog.NoFault {
 		return nil
@@ -160,7 +160,7 @@ func (l *Lab) strike(ctx context.Context, s Settings, id int64, sent <-chan stru
 	return err
 }
 
-// outcomeOf returns the outcome as which an answer counts.
+// outcomeOf returns the outcome for which the lab counts an answer.
 func outcomeOf(r *vegeta.Result) string {
 	if r.Code == 0 {
 		return string(grab.Failed)
@@ -168,18 +168,18 @@ func outcomeOf(r *vegeta.Result) string {
 	return string(target.Own.Meaning(int(r.Code), nil, r.Body).Outcome)
 }
 
-// Hand is an action of the user, such as opening an order or letting driver a grab it.
+// Hand is an action of the user, such as opening an order or letting the driver a grab it.
 type Hand struct {
 	Do  string `json:"do"`  // "order", "grab", "write"
 	Who string `json:"who"` // "a", "b"
 }
 
-// handDrivers maps the user's drivers to their instances.
+// handDrivers maps each driver that the user controls to the number of its instance.
 var handDrivers = map[string]int{"a": 0, "b": 1}
 
 func handHold(who string) string { return "hand-" + who }
 
-// ByHand performs an action of the user. A grab stops before its write until the user lets it
+// ByHand performs an action of the user. Each grab stops before its write until the user lets it
 // continue.
 func (l *Lab) ByHand(ctx context.Context, h Hand) error {
 	n, known := handDrivers[h.Who]
@@ -256,7 +256,7 @@ func post(client *http.Client, url string, body []byte, header http.Header) (str
 	return strings.TrimSpace(a.Outcome + " " + a.Reason), nil
 }
 
-// releaseHand lets the user's drivers finish, and removes their order.
+// releaseHand lets the drivers that the user controls finish, and removes their order.
 func (l *Lab) releaseHand(ctx context.Context) error {
 	for who, n := range handDrivers {
 		if l.hand == 0 || n >= len(l.fleet.Instances) {

@@ -10,7 +10,7 @@ import (
 	"grablab/internal/catalog"
 )
 
-// sentences contains the phrases for the answer at the top of the page, by language and key.
+// sentences contains the phrases for the sentence at the top of the page, by language and key.
 var sentences = func() (all map[string]map[string]string) {
 	if err := json.Unmarshal([]byte(sentencesJSON), &all); err != nil {
 		panic(err) // cannot fail, because the text is embedded
@@ -21,8 +21,8 @@ var sentences = func() (all map[string]map[string]string) {
 //go:embed sentences.json
 var sentencesJSON string
 
-// summary describes the state of the orders in each language. alarm is true if any order has more
-// ledger rows than units.
+// summary describes the state of the orders in each language. alarm reports whether any order has
+// more ledger rows than units.
 func summary(s Settings, tiles []Tile, sums totals) (texts map[string]string, alarm bool) {
 	won, several := 0, false
 	var double, under *Tile // the last tile with each state
@@ -60,7 +60,8 @@ func summary(s Settings, tiles []Tile, sums totals) (texts map[string]string, al
 	return texts, sums.doubles > 0
 }
 
-// phrase fills in the slots of a phrase. slots contains names and values in turn.
+// phrase returns a phrase with its slots filled in. slots contains the name of a slot, its value, the
+// next name, and so on.
 func phrase(lang, key string, slots ...any) string {
 	var pairs []string
 	for i := 0; i < len(slots); i += 2 {
@@ -82,7 +83,7 @@ func idleSentence(s Settings, say func(string, ...any) string) string {
 	return say("idle", "drivers", s.drivers(), "units", units, "rate", rate, "strategy", s.Strategy, "guard", guardOf(s), "under", under)
 }
 
-// oversoldSentence names the winners of an order with more ledger rows than units.
+// oversoldSentence names the winners of an order that has more ledger rows than units.
 func oversoldSentence(t Tile, say func(string, ...any) string) string {
 	ids := make([]string, len(t.Rows))
 	for i, row := range t.Rows {
@@ -97,7 +98,7 @@ func oversoldSentence(t Tile, say func(string, ...any) string) string {
 	return say("double", "id", t.ID, "rows", len(t.Rows), "who", join(ids, say))
 }
 
-// join joins names with commas, and the last one with "and".
+// join joins the names with commas, and puts "and" before the last one.
 func join(names []string, say func(string, ...any) string) string {
 	if len(names) < 2 {
 		return strings.Join(names, "")

@@ -33,10 +33,11 @@ var (
 // kinds maps file name extensions to content types.
 var kinds = map[string]string{".css": "text/css", ".js": "text/javascript"}
 
-// policy is the Content-Security-Policy. It allows only files from this server.
+// policy is the Content-Security-Policy of the page. It allows only files from this server.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// tokenHeader is the header for the page's token. A request needs the token to start something.
+// tokenHeader is the header with the page's token. Without this token, a request cannot start
+// anything.
 const tokenHeader = "X-Lab-Token"
 
 // choices contains the options that the page offers.
@@ -105,8 +106,8 @@ func (l *Lab) handler() http.Handler {
 	return l.guarded(http.NewCrossOriginProtection().Handler(l.withToken(mux)))
 }
 
-// withToken refuses requests without the page's token if they may change something. It wraps all
-// routes, so that no route can omit the check.
+// withToken refuses requests that may change something but lack the page's token. It wraps all
+// routes, so that no route can forget the check.
 func (l *Lab) withToken(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead && r.Header.Get(tokenHeader) != l.token {
@@ -117,7 +118,7 @@ func (l *Lab) withToken(next http.Handler) http.Handler {
 	})
 }
 
-// guarded refuses requests that come from other web sites, according to the header Host or Origin.
+// guarded refuses requests from other web sites, which it recognizes by the header Host or Origin.
 func (l *Lab) guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host, port, err := net.SplitHostPort(r.Host)
@@ -162,10 +163,10 @@ func reply(w http.ResponseWriter, body any) {
 	_ = json.NewEncoder(w).Encode(body)
 }
 
-// errNone means that the requested item does not exist.
+// errNone means that what the request asks for does not exist.
 var errNone = errors.New("there is none")
 
-// answer writes the answer to a request, with an HTTP status that depends on err.
+// answer writes the answer to a request. Its HTTP status depends on err.
 func answer(w http.ResponseWriter, body any, err error) {
 	switch {
 	case errors.Is(err, errBad):
@@ -181,7 +182,7 @@ func answer(w http.ResponseWriter, body any, err error) {
 	}
 }
 
-// shows returns a handler for requests that only read.
+// shows returns a handler for requests that only read something.
 func shows(do func(*http.Request) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, err := do(r)
@@ -189,11 +190,11 @@ func shows(do func(*http.Request) (any, error)) http.HandlerFunc {
 	}
 }
 
-// mostAsked limits the size of a request in bytes.
+// mostAsked is the largest size of a request body, in bytes.
 const mostAsked = 64 << 10
 
-// starts returns a handler for requests that start something. Such a request needs the page's token
-// and a JSON body of type In.
+// starts returns a handler for requests that start something. Such a request must have the page's
+// token and a JSON body of type In.
 func starts[In any](do func(*http.Request, In) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var in In
@@ -225,7 +226,7 @@ func (l *Lab) choices(w http.ResponseWriter, _ *http.Request) {
 	reply(w, c)
 }
 
-// events streams all changes to a page, beginning with the whole state.
+// events sends a page the whole state, and then all changes as they happen.
 func (l *Lab) events(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	out := http.NewResponseController(w)
@@ -255,8 +256,8 @@ func (l *Lab) events(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// drawing sends the diagram of an order. If the lab no longer has the order, it sends null, because
-// a browser would report a 404 as an error.
+// drawing sends the diagram of an order. It sends null if the lab no longer has the order, because a
+// browser would report a 404 as an error.
 func (l *Lab) drawing(w http.ResponseWriter, r *http.Request) {
 	id, err := strconv.ParseInt(r.PathValue("id"), 10, 64)
 	if err != nil {

@@ -8,7 +8,8 @@ import (
 	"grablab/internal/testbed/fleet"
 )
 
-// state contains the orders of the lab and what it is doing. It is safe for concurrent use.
+// state contains the orders of the lab, and what the lab is doing with them. It is safe for
+// concurrent use.
 type state struct {
 	orders *orders
 
@@ -22,7 +23,7 @@ func newState() *state {
 	return &state{orders: newOrders(), status: Status{Phase: Starting, Settings: first, Drivers: map[string]string{"a": "", "b": ""}}}
 }
 
-// tick returns everything that a page shows, and the tiles that have changed.
+// tick returns everything that a page shows, and separately the tiles that have changed.
 func (s *state) tick(now time.Time) (all Tick, changed []Tile) {
 	var sums totals
 	s.locked(func() {
@@ -38,19 +39,19 @@ func (s *state) tick(now time.Time) (all Tick, changed []Tile) {
 	return all, changed
 }
 
-// locked calls f while no other goroutine uses the state.
+// locked calls f while no other goroutine can use the state.
 func (s *state) locked(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f()
 }
 
-// say sets the phase of the lab and the sentence on the page.
+// say sets the phase of the lab and the sentence at the top of the page.
 func (s *state) say(p Phase, answer string) {
 	s.locked(func() { s.status.Phase, s.status.Answer, s.status.Error = p, answer, "" })
 }
 
-// settle records that no run is active, and shows the problem if there is one.
+// settle records that no run is active any more. It shows the problem if there is one.
 func (s *state) settle(next Settings, problem string) {
 	s.locked(func() {
 		s.status.Phase, s.status.Settings, s.status.Error = Idle, next, problem
@@ -58,7 +59,7 @@ func (s *state) settle(next Settings, problem string) {
 	})
 }
 
-// fail shows a problem on the page, unless the lab is ending.
+// fail shows a problem on the page. It does nothing if the lab is shutting down.
 func (s *state) fail(ctx interface{ Err() error }, problem string) {
 	if ctx.Err() == nil {
 		s.locked(func() { s.status.Error = problem })
@@ -95,7 +96,7 @@ func (s *state) setInstances(f *fleet.Fleet) {
 	})
 }
 
-// setStrike shows on the page which order a fault hits, or removes this note if what is empty.
+// setStrike shows on the page which order a fault hits. If what is empty, it removes this note.
 func (s *state) setStrike(what string, id int64) {
 	s.locked(func() {
 		s.status.Fault = what
@@ -112,11 +113,11 @@ func (s *state) openByHand(id int64) {
 	})
 }
 
-// asks is the state of the user's driver while it waits for an answer.
+// asks is the state of a driver that the user controls, while it waits for its answer.
 const asks = "asks"
 
-// startGrab records that a driver has begun a grab. It returns false if the driver's previous grab
-// is still running.
+// startGrab records that a driver has begun a grab. It returns false if the driver's previous grab is
+// still under way.
 func (s *state) startGrab(who string) (ok bool) {
 	s.locked(func() {
 		if ok = s.status.Drivers[who] != asks; ok {
@@ -130,8 +131,8 @@ func (s *state) startGrab(who string) (ok bool) {
 // setAnswer shows the answer to a driver that the user controls.
 func (s *state) setAnswer(who, answer string) { s.locked(func() { s.setDriver(who, answer) }) }
 
-// setDriver sets the state of a driver. It changes a copy of the map, because a tick may still use
-// the old one.
+// setDriver sets the state of a driver. It replaces the map by a changed copy, because a tick may
+// still use the old map.
 func (s *state) setDriver(who, state string) {
 	s.status.Drivers = maps.Clone(s.status.Drivers)
 	s.status.Drivers[who] = state

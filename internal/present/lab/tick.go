@@ -10,7 +10,8 @@ const (
 	Running  Phase = "running"
 )
 
-// Tick is an update of a page. It contains the changes since the previous one, or the whole state.
+// Tick is an update for a page. It contains either the whole state, or the changes since the previous
+// Tick.
 type Tick struct {
 	N      uint64 `json:"n"`
 	Whole  bool   `json:"whole,omitempty"`
@@ -27,7 +28,7 @@ type Tick struct {
 	Seconds []Second `json:"seconds,omitempty"` // seconds of this run that have ended since the last tick
 }
 
-// Second summarizes one second of a run. A percentile is nil if there are too few answers.
+// Second summarizes one second of a run. A percentile is nil if there were too few answers.
 type Second struct {
 	T       int      `json:"t"` // number of the second, from 0
 	N       int      `json:"n"` // number of answers
@@ -66,7 +67,7 @@ type Tile struct {
 	ByHand bool     `json:"by_hand,omitempty"`
 }
 
-// State says what has happened to an order.
+// State says what has happened to an order so far.
 type State string
 
 // The states of orders.
@@ -77,7 +78,7 @@ const (
 	Undersold State = "undersold" // units are left although drivers were refused after the last sale
 )
 
-// Key is a lock on a Redis server.
+// Key is a lock that the lab has found on a Redis server.
 type Key struct {
 	Server string `json:"server"`
 	Name   string `json:"name"`
@@ -87,8 +88,8 @@ type Key struct {
 	holders []string // tokens in the value, or in the fields of a hash
 }
 
-// Latency contains percentiles in milliseconds, from the planned and from the actual time of
-// sending. A percentile is nil if there are too few answers.
+// Latency contains percentiles in milliseconds. One set counts from the planned time of sending, and
+// the other from the actual time. A percentile is nil if there were too few answers.
 type Latency struct {
 	N       int      `json:"n"`
 	P50     *float64 `json:"p50"`

@@ -14,14 +14,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// How often the lab reads events, rows and keys, and how many keys it shows.
+// These constants say how often the lab reads events, rows and keys, and how many keys it shows.
 const (
 	lookEvery = 100 * time.Millisecond // events and the ledger
 	keysEvery = 250 * time.Millisecond
 	mostKeys  = 24
 )
 
-// watch updates the pages until ctx is done. It reads the events, the ledger and the keys.
+// watch reads the events, the ledger and the keys, and updates the pages, until ctx is done.
 func (l *Lab) watch(ctx context.Context) {
 	var looking sync.WaitGroup
 	defer looking.Wait()
@@ -55,7 +55,8 @@ func (l *Lab) lookAtEvents(context.Context) {
 	}
 }
 
-// lookAtLedger reads the ledger, and judges the orders whose drivers all had an answer before that.
+// lookAtLedger reads the ledger, and judges those orders whose drivers all had an answer before the
+// reading.
 func (l *Lab) lookAtLedger(ctx context.Context) {
 	id, count, answered := l.state.orders.unsettled()
 	if count == 0 {
@@ -76,8 +77,8 @@ func (l *Lab) lookAtLedger(ctx context.Context) {
 	l.state.orders.settle(answered)
 }
 
-// lookAtKeys looks for locks on the Redis servers. It reads a known lock by its name until the lock
-// has disappeared.
+// lookAtKeys looks for locks on the Redis servers. It reads each lock that it has found again, until
+// that lock has disappeared.
 func (l *Lab) lookAtKeys(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()

@@ -22,14 +22,14 @@ import (
 	"grablab/internal/testbed/infile"
 )
 
-// lessons runs the exercises of the workshop for the page, one at a time.
+// lessons runs the exercises of the workshop for the page. It runs one exercise at a time.
 type lessons struct {
 	mu     sync.Mutex
 	job    *job // the current or last job; nil if there was none
 	ending sync.WaitGroup
 }
 
-// Job is the state of an exercise's commands, as the page shows it.
+// Job is the state of the commands of an exercise, as the page shows it.
 type Job struct {
 	Number   int                `json:"number"` // number of the exercise
 	Checks   bool               `json:"checks"` // whether the job checks an answer or tries a figure
@@ -89,14 +89,14 @@ func (j *job) print(text string) {
 	})
 }
 
-// progress keeps the last line of text, because the page shows only one.
+// progress keeps only the last line of a text, because the page shows only one line.
 func (j *job) progress(text string) {
 	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
 	j.locked(func() { j.seen.Progress = lines[len(lines)-1] })
 }
 
-// session opens a workshop session with the saved progress. If the exercise or the language does
-// not exist, its error wraps errBad.
+// session opens a workshop session with the saved progress. Its error wraps errBad if the exercise or
+// the language does not exist.
 func (l *Lab) session(lang, number string, progress io.Writer) (s *workshop.Session, e workshop.Exercise, err error) {
 	if l.cfg.Workshop == nil {
 		return nil, e, fmt.Errorf("%w: this lab has no workshop", errBad)
@@ -133,7 +133,7 @@ func (l *Lab) overview(r *http.Request) (any, error) {
 	return classroom{s.Overview(), workshop.Languages, s.Texts.Under("ui."), j}, nil
 }
 
-// lesson contains the parts of an exercise that the user may see, and its diagrams.
+// lesson contains the parts of an exercise that the user may see now, and its diagrams.
 type lesson struct {
 	workshop.View
 	Drawings []drawing `json:"drawings"`
@@ -157,10 +157,10 @@ func (l *Lab) lesson(r *http.Request) (any, error) {
 	return lesson{v, drawn}, err
 }
 
-// drawingsFile is the name of the file that contains the diagrams of an exercise.
+// drawingsFile is the name of the file with the diagrams of an exercise.
 const drawingsFile = "drawings.json"
 
-// drawingsOf returns the diagrams of the user's file, followed by those of the exercise.
+// drawingsOf returns the diagrams of the user's file, and then those of the exercise.
 func drawingsOf(s *workshop.Session, e workshop.Exercise) ([]drawing, error) {
 	all := []drawing{}
 	for _, folder := range []string{workshop.Checked, workshop.Shown} {
@@ -189,7 +189,7 @@ func (l *Lab) lastJob() *Job {
 	return &seen
 }
 
-// Lesson is a request from the page about an exercise.
+// Lesson is what a request of the page says about an exercise.
 type Lesson struct {
 	Lang    string     `json:"lang"`
 	Letter  string     `json:"letter"`  // letter of the predicted option
@@ -198,7 +198,8 @@ type Lesson struct {
 	Try     string     `json:"try"`     // figure to try
 }
 
-// asLesson converts an error of the workshop. If the request was invalid, the result wraps errBad.
+// asLesson converts an error of the workshop for the page. If the user's request was wrong, the
+// result wraps errBad.
 func asLesson(err error) error {
 	for _, e := range []error{workshop.ErrAnswer, workshop.ErrEarly} {
 		if errors.Is(err, e) {
@@ -208,7 +209,7 @@ func asLesson(err error) error {
 	return err
 }
 
-// atOnce changes the progress of an exercise. It returns an error while a command is running,
+// atOnce calls do, which may change the user's progress. It returns an error if a command is running,
 // because the command changes the progress too.
 func (l *Lab) atOnce(r *http.Request, in Lesson, do func(*workshop.Session, workshop.Exercise) error) (any, error) {
 	l.lessons.mu.Lock()
@@ -238,8 +239,8 @@ func (l *Lab) hint(r *http.Request, in Lesson) (any, error) {
 	return l.atOnce(r, in, func(s *workshop.Session, e workshop.Exercise) error { return s.Hint(e) })
 }
 
-// inTurn starts the commands of an exercise in the background. If other work is running, it returns
-// an error.
+// inTurn starts the commands of an exercise in the background. It returns an error if other work is
+// running.
 func (l *Lab) inTurn(r *http.Request, in Lesson, as Job, may func(*workshop.Session, workshop.Exercise) error, do func(context.Context, *workshop.Session, workshop.Exercise) error) (any, error) {
 	l.lessons.mu.Lock()
 	defer l.lessons.mu.Unlock()
@@ -293,13 +294,13 @@ func (l *Lab) inTurn(r *http.Request, in Lesson, as Job, may func(*workshop.Sess
 	return nil, nil
 }
 
-// handsIn reports whether the user answers the exercise with a file. The diagrams of this file do
-// not reveal the answer.
+// handsIn reports whether the user answers the exercise with a file. The diagrams of such a file do
+// not give the answer away.
 func handsIn(e workshop.Exercise) bool {
 	return slices.ContainsFunc(e.Questions, func(q workshop.Question) bool { return q.File })
 }
 
-// keep writes the diagrams of the job into the folder with the output of its commands.
+// keep writes the diagrams of the job into the folder that has the output of its commands.
 func (j *job) keep(s *workshop.Session, e workshop.Exercise) error {
 	var b []byte
 	var err error
@@ -319,7 +320,7 @@ func (j *job) keep(s *workshop.Session, e workshop.Exercise) error {
 	return errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, b, 0o644))
 }
 
-// ended records the result of the job so that the page can show it.
+// ended records the result of the job, which the page then shows.
 func (j *job) ended(ctx context.Context, err error) {
 	j.locked(func() {
 		j.seen.Running, j.seen.Seconds, j.seen.Progress = false, time.Since(j.began).Seconds(), ""

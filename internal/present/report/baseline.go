@@ -25,7 +25,7 @@ func NewBaseline(verdicts []target.Expectation) Baseline {
 	return b
 }
 
-// BaselineOf returns a baseline with the verdicts of one run.
+// BaselineOf returns a baseline that contains the verdicts of one run.
 func BaselineOf(run *experiment.Run) Baseline {
 	b := Baseline{}
 	for _, r := range recordsOf([]*experiment.Run{run}) {
@@ -45,7 +45,7 @@ func (b Baseline) NotRun(cases []Case) (names []string) {
 	return names
 }
 
-// cellRecord summarizes the verdicts of one cell in several runs.
+// cellRecord summarizes the verdicts that one cell had in several runs.
 type cellRecord struct {
 	name    experiment.CellName
 	verdict catalog.Verdict // the worst one
@@ -53,7 +53,8 @@ type cellRecord struct {
 	all     []string        // the distinct verdicts
 }
 
-// recordsOf returns a record for each cell that ran, in the order in which the cells first ran.
+// recordsOf returns a record for each cell that ran in any of the runs, in the order in which the
+// cells first ran.
 func recordsOf(runs []*experiment.Run) (records []*cellRecord) {
 	for _, run := range runs {
 		for _, c := range Cases(run, nil, nil) {
@@ -77,8 +78,8 @@ func recordsOf(runs []*experiment.Run) (records []*cellRecord) {
 	return records
 }
 
-// WriteBaseline writes the worst verdict of each cell, in the format of -expectations. Comments
-// give the reasons and mark verdicts that differ between runs.
+// WriteBaseline writes the worst verdict of each cell, in the format that the flag -expectations
+// reads. Comments in the file give the reasons and mark verdicts that differ between the runs.
 func WriteBaseline(w io.Writer, runs []*experiment.Run) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# The worst verdicts of %s, for loadgen run -baseline.\n", catalog.Plural(len(runs), "run", "runs"))
@@ -103,7 +104,7 @@ func WriteBaseline(w io.Writer, runs []*experiment.Run) error {
 
 const longestComment = 100
 
-// comment explains the verdict of a cell, or returns "" if it was always safe.
+// comment explains the verdict of a cell. It returns "" if the cell was always safe.
 func (r *cellRecord) comment() string {
 	text := r.reason
 	if len(r.all) > 1 {

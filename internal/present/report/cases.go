@@ -19,7 +19,7 @@ const (
 	NotRun  Result = "not run"
 )
 
-// Case is a cell, or an assertion about a run, as a test case for CI systems.
+// Case is a test case for CI systems. It stands for a cell or for an assertion about a run.
 type Case struct {
 	Name   string // strategy/fault, or the text of an -assert
 	Result Result
@@ -27,8 +27,8 @@ type Case struct {
 	Cell   *experiment.Cell // nil for a claim
 }
 
-// Cases returns a test case for each cell and each assertion. With a baseline, a cell fails only if
-// its verdict became worse.
+// Cases returns a test case for each cell and for each assertion. With a baseline, a cell fails only
+// if its verdict is worse than before.
 func Cases(run *experiment.Run, baseline Baseline, claims []experiment.Assert) []Case {
 	var cases []Case
 	for i := range run.Cells {
@@ -74,7 +74,7 @@ func judgeCase(c experiment.Cell) (Result, string) {
 	}
 }
 
-// compareCase compares the verdict of a cell with an earlier one.
+// compareCase compares the verdict of a cell with the verdict in the baseline.
 func compareCase(c experiment.Cell, before catalog.Verdict) (Result, string) {
 	why := fmt.Sprintf("%s, and %s in the baseline: %s", c.Verdict, before, c.Reason)
 	switch {
@@ -87,7 +87,8 @@ func compareCase(c experiment.Cell, before catalog.Verdict) (Result, string) {
 	}
 }
 
-// Details lists the points at which the fault was injected, and the timeline of the cell.
+// Details lists the points of a grab at which the fault was injected, and shows the timeline of the
+// cell.
 func (c Case) Details() (string, error) {
 	if c.Cell == nil {
 		return "", nil
@@ -102,7 +103,7 @@ func (c Case) Details() (string, error) {
 	return strings.TrimSpace(b.String()), err
 }
 
-// countCases summarizes the results of cases, such as "4 of 5 passed, 1 failed".
+// countCases summarizes the results of test cases, such as "4 of 5 passed, 1 failed".
 func countCases(cases []Case) string {
 	n := map[Result]int{}
 	for _, c := range cases {

@@ -7,7 +7,7 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// Heat is the heat map of a run, which may still be in progress.
+// Heat is the heat map of a run. The run may still be in progress.
 type Heat struct {
 	Run        *experiment.Run
 	Strategies []string        // the strategies of the run, including those that have not run yet
@@ -25,7 +25,7 @@ func (h Heat) HTML(w io.Writer) error {
 	return page.ExecuteTemplate(w, "cells", m)
 }
 
-// Cell returns the nth cell as a run that contains only this cell, for CellsScript. It returns
+// Cell returns a run that contains only the nth cell, in the form that CellsScript needs. It returns
 // false if there is no such cell.
 func (h Heat) Cell(n int) (any, bool) {
 	if n < 0 || n >= len(h.Run.Cells) {

@@ -13,7 +13,7 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// column describes one column of a table in which each row is a cell.
+// column describes one column of a table. Each row of such a table shows one cell of the run.
 type column struct {
 	heading
 	value func(experiment.Cell) string
@@ -29,8 +29,8 @@ func number(group, name string, value func(experiment.Cell) string) column {
 	return column{heading{Group: group, Name: name}, value}
 }
 
-// loadColumns shows the results of a load. It omits costs, because a single run cannot measure them
-// reliably.
+// loadColumns are the columns for the results of a load. They show no costs, because a single run
+// cannot measure costs reliably.
 var loadColumns = []column{
 	text("strategy", func(c experiment.Cell) string { return c.Strategy + heldMark(c) }),
 	text("verdict", verdict),
@@ -45,7 +45,7 @@ var loadColumns = []column{
 	number("answers", "timeout", outcome("timeout")),
 }
 
-// saleColumns shows the results for orders with several units.
+// saleColumns are the columns for orders with several units.
 var saleColumns = []column{
 	loadColumns[0],
 	loadColumns[1],
@@ -65,7 +65,8 @@ var saleColumns = []column{
 	number("answers", "timeout", outcome("timeout")),
 }
 
-// sale returns the function of a column that shows a figure for orders with several units.
+// sale returns the function of a column. The column shows a figure that only orders with several
+// units have.
 func sale[T any](of func(*experiment.Sale) *T, format func(T) string) func(experiment.Cell) string {
 	return func(c experiment.Cell) string {
 		if c.Sale == nil {
@@ -82,7 +83,7 @@ func isSale(run *experiment.Run) bool {
 	return slices.ContainsFunc(run.Cells, func(c experiment.Cell) bool { return c.Sale != nil })
 }
 
-// costColumns shows the costs of a load, measured over several repetitions.
+// costColumns are the columns for the costs of a load. The costs are measured in several repetitions.
 var costColumns = []column{
 	strategyColumn,
 	text("verdict", verdict),
@@ -96,8 +97,8 @@ var costColumns = []column{
 	number("redis", "/req", overRepetitions(func(r experiment.Repetition) *float64 { return r.RedisCommandsPerRequest }, ratio)),
 }
 
-// overRepetitions returns the function of a column that shows the median of a figure over all
-// repetitions and its confidence interval.
+// overRepetitions returns the function of a column. The column shows the median of a figure over all
+// repetitions, with its confidence interval.
 func overRepetitions(of func(experiment.Repetition) *float64, format func(float64) string) func(experiment.Cell) string {
 	return func(c experiment.Cell) string {
 		values := experiment.ValuesOf(c.Repetitions, of)
@@ -126,7 +127,7 @@ func repeated(cells []experiment.Cell) []experiment.Cell {
 	return slices.DeleteFunc(slices.Clone(cells), func(c experiment.Cell) bool { return len(c.Repetitions) < 2 })
 }
 
-// peakColumns shows the results of a search for the highest rate.
+// peakColumns are the columns for the results of a search for the highest rate.
 var peakColumns = []column{
 	strategyColumn,
 	text("verdict", verdict),
@@ -151,7 +152,7 @@ var (
 	faultColumn    = text("fault", func(c experiment.Cell) string { return string(c.Fault) })
 )
 
-// columnsOf returns the columns that this kind of run has for cells without a fault.
+// columnsOf returns the columns that a run of this kind has for cells without a fault.
 func columnsOf(run *experiment.Run, cells []experiment.Cell) []column {
 	columns := loadColumns
 	switch {
@@ -163,7 +164,7 @@ func columnsOf(run *experiment.Run, cells []experiment.Cell) []column {
 	return namedAfter(cells, columns)
 }
 
-// namedAfter renames columns whose figures come from answers, because there is no ledger.
+// namedAfter renames the columns whose figures were counted in answers, because there is no ledger.
 func namedAfter(cells []experiment.Cell, columns []column) []column {
 	if !answersAlone(cells) {
 		return columns
@@ -181,7 +182,8 @@ func namedAfter(cells []experiment.Cell, columns []column) []column {
 
 const fromAnswers = "answers"
 
-// answersAlone reports whether all cells were counted from answers, and none from a ledger.
+// answersAlone reports whether all cells were counted in the answers, because no service has a
+// ledger.
 func answersAlone(cells []experiment.Cell) bool {
 	return slices.ContainsFunc(cells, countedFromAnswers) &&
 		!slices.ContainsFunc(cells, func(c experiment.Cell) bool { return c.CountedFrom != fromAnswers && c.Verdict != catalog.NA })
@@ -191,8 +193,8 @@ func countedFromAnswers(c experiment.Cell) bool {
 	return c.CountedFrom == fromAnswers && c.DoubleGrabs != nil
 }
 
-// double returns the number of double-grabs. A mark says that it is a lower limit if there may be
-// more.
+// double returns the number of double-grabs as text. A mark says that this is a lower bound if there
+// may be more.
 func double(c experiment.Cell) string {
 	if c.LowerBound && c.DoubleGrabs != nil {
 		return atLeast + strconv.Itoa(*c.DoubleGrabs)
@@ -214,14 +216,14 @@ const (
 	atLeast     = "≥"
 )
 
-// verdict returns the verdict on the orders. Marks tell whether the lock failed and whether this
-// was expected.
+// verdict returns the verdict on the orders. Marks say whether the lock failed, and whether the
+// verdict was expected.
 func verdict(c experiment.Cell) string {
 	return judged(string(c.Verdict)+lockMark(c), c.Expected != nil, !differs(c))
 }
 
-// judged returns a verdict with a mark that tells whether it was expected. There is no mark if
-// nothing was expected.
+// judged returns a verdict with a mark that says whether it was expected. It adds no mark if no
+// verdict was expected.
 func judged(verdict string, expected, as bool) string {
 	switch {
 	case !expected:
@@ -233,7 +235,7 @@ func judged(verdict string, expected, as bool) string {
 	}
 }
 
-// differs reports whether either verdict differs from the expected one.
+// differs reports whether one of the two verdicts differs from the expected one.
 func differs(c experiment.Cell) bool { return !c.AsExpected() }
 
 func heldMark(c experiment.Cell) string {
@@ -243,7 +245,7 @@ func heldMark(c experiment.Cell) string {
 	return ""
 }
 
-// missing returns the placeholder for a figure that the cell lacks.
+// missing returns the text that stands for a figure that the cell does not have.
 func missing(c experiment.Cell) string {
 	if c.Verdict == catalog.NA || c.Verdict == "" { // the row of the bare endpoint has no verdict
 		return "-"
@@ -251,7 +253,7 @@ func missing(c experiment.Cell) string {
 	return "?"
 }
 
-// figure formats x, or returns a placeholder if x is nil.
+// figure formats *x. If x is nil, it returns the text that stands for a missing figure.
 func figure[T any](c experiment.Cell, x *T, format func(T) string) string {
 	if x == nil {
 		return missing(c)
@@ -270,8 +272,8 @@ func outcome(o grab.Outcome) func(experiment.Cell) string {
 	}
 }
 
-// withBare returns the cells of a run. A row for the endpoint that does no work comes first, if it
-// was measured.
+// withBare returns the cells of a run. If the endpoint that does no work was measured, it comes
+// first.
 func withBare(run *experiment.Run) []experiment.Cell {
 	if run.Bare == nil {
 		return run.Cells
@@ -305,7 +307,7 @@ func steps(c experiment.Cell) string {
 	return strings.Join(tried, " ")
 }
 
-// millis formats milliseconds, with two decimals if below 10 ms.
+// millis formats milliseconds. Below 10 ms, it shows two decimals.
 func millis(ms float64) string {
 	if ms < 10 {
 		return strconv.FormatFloat(ms, 'f', 2, 64)
@@ -313,7 +315,7 @@ func millis(ms float64) string {
 	return rate(ms)
 }
 
-// rate formats a number, with one decimal if below 100.
+// rate formats a number. Below 100, it shows one decimal.
 func rate(x float64) string {
 	if x < 100 {
 		return strconv.FormatFloat(x, 'f', 1, 64)

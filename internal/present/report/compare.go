@@ -45,7 +45,7 @@ func side(s compare.Side) string {
 	return text
 }
 
-// changes lists the verdicts that changed and the cells that only one run has.
+// changes lists the verdicts that have changed, and the cells that only one of the runs has.
 func changes(c *compare.Comparison) section {
 	s := section{Title: "Verdicts that changed", Table: table{Headings: []heading{
 		{Name: "cell", Left: true}, {Name: "old", Left: true}, {Name: "new", Left: true}, {Name: "why", Left: true},
@@ -124,8 +124,8 @@ func costs(of []compare.Cost, columns []costColumn) table {
 	return t
 }
 
-// interval formats a median and its confidence interval, such as "7.31 [7.02, 7.90]". If there are
-// too few measurements, it formats only the median.
+// interval formats a median with its confidence interval, such as "7.31 [7.02, 7.90]". With too few
+// measurements, it formats only the median.
 func interval(m compare.Measured) string {
 	switch {
 	case m.Median == nil:
@@ -139,7 +139,8 @@ func interval(m compare.Measured) string {
 
 const noChange = "~"
 
-// change returns the change in percent. It returns noChange if the test found no difference.
+// change returns by how many percent a cost has changed. It returns noChange if the statistical test
+// found no difference.
 func change(x compare.Cost) string {
 	switch {
 	case x.Answer != compare.Slower && x.Answer != compare.Faster:
@@ -195,5 +196,5 @@ func comparedLegend(c *compare.Comparison) []string {
 	return lines
 }
 
-// mostNamed limits how many names one line lists.
+// mostNamed is how many names one line may list.
 const mostNamed = 6

@@ -31,7 +31,8 @@ var detailColumns = []column{
 	text("explained by", mode),
 }
 
-// exclusive returns the verdict on the lock. If one was expected, a mark tells whether it matches.
+// exclusive returns the verdict on the lock. If a verdict was expected, a mark says whether this one
+// matches.
 func exclusive(c experiment.Cell) string {
 	claims := c.ExpectedExclusive != nil
 	switch {
@@ -44,14 +45,14 @@ func exclusive(c experiment.Cell) string {
 	}
 }
 
-// locks reports whether a strategy uses a lock. It returns true for unknown strategies.
+// locks reports whether a strategy uses a lock. It returns true for a strategy that it does not know.
 func locks(strategy string) bool {
 	s, err := lock.Find(strategy)
 	return err != nil || s.Excludes != catalog.NoExclusion
 }
 
 // struck returns at how many points of a grab the fault was injected as often as planned. If the
-// points are unknown, it returns how many grabs were hit.
+// points are unknown, it returns how many grabs the fault hit.
 func struck(c experiment.Cell) string {
 	if len(c.Points) == 0 {
 		return count(c, c.Struck)
@@ -59,7 +60,7 @@ func struck(c experiment.Cell) string {
 	return fmt.Sprintf("%d/%d", pointsWith(c, func(p experiment.Point) bool { return p.Struck >= p.Strikes }), len(c.Points))
 }
 
-// detailLegend explains the columns and how many orders and grabs a cell has.
+// detailLegend explains the columns, and how many orders and grabs there were.
 func detailLegend(cells []experiment.Cell) []string {
 	if len(cells) == 0 {
 		return nil
@@ -90,7 +91,7 @@ func detailLegend(cells []experiment.Cell) []string {
 	return lines
 }
 
-// optional formats a figure that only some cells have, or returns "-".
+// optional formats a figure that only some cells have. It returns "-" for the others.
 func optional[T any](x *T, format func(T) string) string {
 	if x == nil {
 		return "-"
@@ -117,7 +118,7 @@ func timelineTitle(c experiment.Cell) string {
 	return fmt.Sprintf("%s is %s: the timeline of order %d", name(c), c.Said(), c.Timeline.Order)
 }
 
-// timeline shows what happened to an order and which failure mode explains it.
+// timeline shows what happened to one order, and which failure mode explains it.
 func timeline(c experiment.Cell) section {
 	s := c.Timeline
 	explained := "no known failure mode explains it"
@@ -138,14 +139,14 @@ func timeline(c experiment.Cell) section {
 	return shown
 }
 
-// decisive lists the properties that decide a verdict. Notes omit them, because the table shows
-// them.
+// decisive lists the properties that decide a verdict. The notes leave them out, because the table
+// already shows them.
 var decisive = []string{catalog.OneWinner, catalog.HoldersExclusive, catalog.StuckOrder, catalog.AnswersAgree}
 
 // doubleGrabs lists the properties that every double-grab violates.
 var doubleGrabs = []string{catalog.Linearizable, catalog.WritesExclusive}
 
-// otherFailures describes violations that do not affect the verdict.
+// otherFailures describes violated properties that do not affect the verdict.
 func otherFailures(c experiment.Cell) []string {
 	var why []string
 	for _, k := range c.Checks {

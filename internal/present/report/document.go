@@ -9,7 +9,7 @@ import (
 	"grablab/internal/present/diagram"
 )
 
-// document is the content of a report, regardless of its format.
+// document is the content of a report, independent of the format in which it is written.
 type document struct {
 	Title    string
 	Answer   string // the result in a sentence, with which a page starts
@@ -17,18 +17,18 @@ type document struct {
 	Sections []section
 }
 
-// section is a part of a document, with lines, a table or both.
+// section is a part of a document. It has lines, a table, or both.
 type section struct {
 	Title string // empty if the section continues the previous one
 	Table table
 	Lines []string
-	// Drawing is a diagram of the table's content, or nil.
+	// Drawing is a diagram of what the table shows. It may be nil.
 	Drawing *diagram.Diagram
 	drawn   int // the number of the drawing in the page
 	After   []string
 }
 
-// table contains headings and rows of formatted text.
+// table contains headings and rows. All of them are already formatted as text.
 type table struct {
 	Headings []heading
 	Rows     [][]field
@@ -42,19 +42,19 @@ type heading struct {
 	least int  // minimum width of the column on a terminal
 }
 
-// field is an entry of a table. Class is its CSS class in a page.
+// field is an entry of a table. Class is its CSS class on a page.
 type field struct {
 	Text, Class string
 	runsOn      bool // whether the text may extend over the columns to its right
 }
 
-// group is a heading that spans neighbouring columns.
+// group is a heading above several neighbouring columns.
 type group struct {
 	Text string
 	Span int
 }
 
-// Groups returns the headings above groups of columns, from left to right.
+// Groups returns the headings of the groups of columns, from left to right.
 func (t table) Groups() []group {
 	var groups []group
 	for _, h := range t.Headings {
@@ -67,7 +67,7 @@ func (t table) Groups() []group {
 	return groups
 }
 
-// Grouped reports whether any column belongs to a group.
+// Grouped reports whether any of the columns belongs to a group.
 func (t table) Grouped() bool {
 	return slices.ContainsFunc(t.Headings, func(h heading) bool { return h.Group != "" })
 }
@@ -95,7 +95,7 @@ func tableOf(columns []column, cells []experiment.Cell) table {
 }
 
 // compose builds the document of a run. If full is false and there are many cells, it shows details
-// only for those with unexpected results.
+// only for cells with unexpected results.
 func compose(run *experiment.Run, full bool) document {
 	d := document{Title: run.ID, Head: head(run)}
 	plainCells, faultCells := split(run)
@@ -127,13 +127,15 @@ func compose(run *experiment.Run, full bool) document {
 	return d
 }
 
-// costSections returns the table of costs and its legend, for cells that ran more than once.
+// costSections returns the table of costs with its legend. It includes the cells that ran more than
+// once.
 func costSections(cells []experiment.Cell) []section {
 	cells = repeated(cells)
 	return []section{{Title: "Costs", Table: tableOf(costColumns, cells)}, {Lines: costLegend(cells)}}
 }
 
-// fewCells is the largest number of cells with a fault that a short report shows in detail.
+// fewCells is how many cells with a fault a short report shows in detail. If there are more, it shows
+// only the unexpected ones.
 const fewCells = 24
 
 // add appends sections, except empty ones.
@@ -145,7 +147,7 @@ func (d *document) add(sections ...section) {
 	}
 }
 
-// split separates cells without a fault from cells with one, and sorts the latter by fault.
+// split separates the cells without a fault from those with one, which it sorts by fault.
 func split(run *experiment.Run) (plainCells, faultCells []experiment.Cell) {
 	for _, c := range run.Cells {
 		if c.Fault == catalog.NoFault {

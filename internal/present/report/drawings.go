@@ -6,8 +6,8 @@ import (
 	"grablab/internal/present/diagram"
 )
 
-// Drawings returns all diagrams of a run or of explorations. There is one for each timeline,
-// failure or replay.
+// Drawings returns all diagrams of a run or of explorations: one for each timeline, failure or
+// replay.
 func Drawings(run *experiment.Run, explored []explore.Result) (all []diagram.Diagram) {
 	add := func(d *diagram.Diagram) {
 		if d != nil {

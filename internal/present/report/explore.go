@@ -13,19 +13,19 @@ import (
 	"grablab/internal/explore"
 )
 
-// Exploration is the result of a search, with options for its report.
+// Exploration is the result of a search, with the options for its report.
 type Exploration struct {
 	Config  explore.Config
 	Results []explore.Result
 	Parts   []explore.Part // the parts of the search, if it was a portfolio of several searches
 	Timing  bool           // whether to show the elapsed time, which differs between searches
 
-	// Replay returns the command that replays a failure.
+	// Replay returns the command line with which the user can replay a failure.
 	Replay func(explore.Failure) string
 }
 
-// Explored writes one line for each strategy, how far its search got, and the steps of its most
-// important failure. For a replay, it writes only the steps.
+// Explored writes the report of a search. It has one line for each strategy, says how far each search
+// got, and shows the steps of the most important failure. For a replay, it shows only the steps.
 func Explored(w io.Writer, e Exploration) error {
 	var b strings.Builder
 	if !slices.ContainsFunc(e.Results, replayed) {
@@ -40,7 +40,8 @@ func Explored(w io.Writer, e Exploration) error {
 
 func replayed(r explore.Result) bool { return r.Replay }
 
-// account writes the limits of the search, the table of strategies, and how far each search got.
+// account writes the limits of the search, the table of strategies, and how far each of the searches
+// got.
 func (e Exploration) account(b *strings.Builder) {
 	fmt.Fprintf(b, "%s\n%s\n\n", strings.Join(e.bounds(), "\n"), catalog.Footnote)
 	e.table().text(b, 2)
@@ -60,7 +61,7 @@ func (e Exploration) searched() (lines []string) {
 	return lines
 }
 
-// searchedParts describes how far each part of a series got. Parts with the same result share a
+// searchedParts describes how far each search of a series got. Searches that got equally far share a
 // line.
 func searchedParts(parts []explore.Result) (lines []string) {
 	var extents []string
@@ -78,7 +79,7 @@ func searchedParts(parts []explore.Result) (lines []string) {
 	return lines
 }
 
-// bounds describes the limits of the search and of its parts.
+// bounds describes the limits of the search, and of the further searches in its series.
 func (e Exploration) bounds() []string {
 	lines := []string{bounds(e.Config)}
 	if len(e.Parts) > 0 {
@@ -116,7 +117,7 @@ func bounds(c explore.Config) string {
 }
 
 // table returns a table with a row for each strategy and its most important failure. Further rows
-// show other broken properties and the findings of further searches.
+// show other violated properties and the findings of further searches.
 func (e Exploration) table() table {
 	t := table{Headings: []heading{
 		{Name: "strategy", Left: true}, {Name: "verdict", Left: true}, {Name: "steps"}, {Name: "mode", Left: true},
@@ -147,8 +148,8 @@ func (e Exploration) table() table {
 	return t
 }
 
-// withParts returns the results of all strategies. Each is followed by those of its further
-// searches that found something.
+// withParts returns the results of all strategies. After each result come those further searches that
+// found something.
 func (e Exploration) withParts() (all []explore.Result) {
 	for _, r := range e.Results {
 		all = append(all, r)
@@ -162,8 +163,8 @@ func (e Exploration) withParts() (all []explore.Result) {
 	return all
 }
 
-// propertyOf returns the name of the broken property. A mark says that no claim predicts the
-// failure.
+// propertyOf returns the name of the violated property. A mark says that the failure was not
+// expected.
 func propertyOf(f explore.Failure) string {
 	if f.Unclaimed {
 		return f.Property + " " + notExpected + " not claimed"
@@ -171,7 +172,7 @@ func propertyOf(f explore.Failure) string {
 	return f.Property
 }
 
-// against returns a verdict with a mark. If the expected verdict differs, it is added.
+// against returns a verdict with a mark. If another verdict was expected, it adds that one.
 func against(v, expected catalog.Verdict) string {
 	switch expected {
 	case "":
@@ -201,8 +202,8 @@ func searched(r explore.Result) string {
 	return strings.Join(parts, "; ")
 }
 
-// reached describes which levels were searched completely, and which in part. A level contains the
-// schedules with the same number of preemptions and faults.
+// reached describes which levels were searched completely, and which only in part. A level contains
+// the schedules with the same number of preemptions and faults.
 func reached(levels []explore.Level) []string {
 	var parts []string
 	most := -1 // the number of preemptions that was searched completely with one fault fewer
@@ -235,8 +236,8 @@ func reached(levels []explore.Level) []string {
 	return parts
 }
 
-// exhausted reports whether a level and all levels of lower cost were searched completely, because
-// cheaper schedules may lead to new ones of this level.
+// exhausted reports whether a level was searched completely. All levels of lower cost must be
+// complete too, because their schedules may lead to new schedules of this level.
 func exhausted(levels []explore.Level, of explore.Level) bool {
 	return !slices.ContainsFunc(levels, func(l explore.Level) bool {
 		return l.Preemptions <= of.Preemptions && l.Faults <= of.Faults && l.Waiting > 0

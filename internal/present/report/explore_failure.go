@@ -23,8 +23,8 @@ const (
 
 const lostMark = "▶"
 
-// failures explains the most important failure of a strategy and names the others. If a replay has
-// no failure, it shows the steps.
+// failures explains the most important failure of a strategy and lists the others. For a replay
+// without a failure, it shows the steps.
 func (e Exploration) failures(b *strings.Builder, r explore.Result) {
 	if len(r.Failures) == 0 && replayed(r) {
 		fmt.Fprintf(b, "%s breaks nothing in this schedule\n\n", r.Strategy)
@@ -46,7 +46,7 @@ func (e Exploration) failures(b *strings.Builder, r explore.Result) {
 	}
 }
 
-// alsoOf names the property that a failure breaks. If there are several ways to break it, the text
+// alsoOf names the property that a failure violates. If it can be violated in several ways, the text
 // includes the kind and the number of steps.
 func alsoOf(f explore.Failure) string {
 	if f.Kind == "" {
@@ -70,7 +70,7 @@ func (e Exploration) explain(b *strings.Builder, f explore.Failure) {
 	fmt.Fprintf(b, "again: %s\n", e.Replay(f))
 }
 
-// explainEnd shows the steps and the stack of a strategy that crashed its process.
+// explainEnd shows the steps after which a strategy crashed its process, and the stack at that time.
 func (e Exploration) explainEnd(b *strings.Builder, f explore.Failure) {
 	fmt.Fprintf(b, "%s takes its process down: %s\n\n", f.Schedule.Strategy, f.Why)
 	for i, s := range f.Schedule.Steps {
@@ -107,7 +107,7 @@ func contradiction(f explore.Failure) string {
 	return fmt.Sprintf("Promised: %s. But %s.", promise.Promise(f.Schedule.Stock), f.Why)
 }
 
-// stepTable returns a table with a column for each actor and a row for each step.
+// stepTable returns a table of the steps. It has a column for each actor and a row for each step.
 func stepTable(actors []schedule.Actor, moments []explore.Moment) table {
 	t := table{Headings: []heading{{Left: true}, {Name: "step"}, {Name: "time"}}}
 	for _, a := range actors {
@@ -124,8 +124,8 @@ func stepTable(actors []schedule.Actor, moments []explore.Moment) table {
 	return t
 }
 
-// stepRow returns the row of step n. A step without an actor spans all columns. The row shows the
-// contents of the servers only if they have changed.
+// stepRow returns the row of step n. A step that no actor makes spans all columns. The row shows what
+// the servers store only if that has changed.
 func stepRow(n int, m, before explore.Moment, actors []schedule.Actor) []field {
 	row := []field{{}, {Text: strconv.Itoa(n)}, {Text: m.At.String()}}
 	if m.Broken && !before.Broken {
@@ -147,7 +147,7 @@ func stepRow(n int, m, before explore.Moment, actors []schedule.Actor) []field {
 		field{Text: namesOrDash(m.Believes)}, field{Text: namesOrDash(m.Holds)})
 }
 
-// describeMoment describes in words what happened in a step.
+// describeMoment returns a sentence that says what happened in a step.
 func describeMoment(m explore.Moment) string {
 	text := m.Did
 	if words, ok := deeds[m.Step.Kind]; ok {
@@ -161,7 +161,7 @@ func describeMoment(m explore.Moment) string {
 	return text
 }
 
-// deeds describes every kind of step except an ordinary call. Words in capitals are placeholders.
+// deeds describes every kind of step except an ordinary call. The words in capitals are placeholders.
 var deeds = map[schedule.Kind]string{
 	schedule.Begins:         "wants the order",
 	schedule.ReplyLost:      "no reply arrives:",

@@ -32,8 +32,8 @@ type boundsJSON struct {
 	FaultCount  int      `json:"fault_count"`
 }
 
-// exploredJSON is the result for one strategy. The fields Steps, FailureMode, Property and Schedule
-// describe the first failure.
+// exploredJSON is the result of the search for one strategy. The fields Steps, FailureMode, Property
+// and Schedule describe its first failure.
 type exploredJSON struct {
 	Strategy    string          `json:"strategy"`
 	Guard       order.Guard     `json:"guard"`
@@ -53,8 +53,8 @@ type exploredJSON struct {
 	Parts       []partJSON      `json:"parts,omitempty"`
 }
 
-// partJSON is the result of a further search. It lists only properties that no earlier search has
-// broken.
+// partJSON is the result of a further search for the same strategy. It lists only properties that no
+// earlier search found violated.
 type partJSON struct {
 	Name      string          `json:"name"`
 	Bounds    string          `json:"bounds"`
@@ -73,8 +73,8 @@ type levelJSON struct {
 	Waiting     int `json:"waiting"`
 }
 
-// failureJSON describes a failure. Shortest means that no shorter one exists. Text is the schedule
-// for -replay.
+// failureJSON describes a failure. Shortest means that no shorter schedule fails. Text is the
+// schedule in the format that -replay reads.
 type failureJSON struct {
 	Property    string       `json:"property"`
 	FailureMode *string      `json:"failure_mode"`
@@ -146,8 +146,8 @@ func failureToJSON(f explore.Failure) failureJSON {
 	})}
 }
 
-// mapped applies f to each element. The result is never nil, because JSON should contain an empty
-// list instead of null.
+// mapped applies f to each element and returns the results. It never returns nil, because the JSON
+// should contain an empty list and not null.
 func mapped[S, T any](list []S, f func(S) T) []T {
 	all := make([]T, len(list))
 	for i, x := range list {
@@ -156,7 +156,7 @@ func mapped[S, T any](list []S, f func(S) T) []T {
 	return all
 }
 
-// list converts names of any string type to strings.
+// list converts names to strings. The names may have any string type.
 func list[S ~string](names []S) []string {
 	return mapped(names, func(s S) string { return string(s) })
 }

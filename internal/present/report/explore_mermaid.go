@@ -11,9 +11,9 @@ import (
 	"grablab/internal/explore/schedule"
 )
 
-// Mermaid writes a failure as a sequence diagram in the mermaid language, with actors on the left
-// and servers on the right. Notes show who holds the lock and who believes to hold it. The step
-// that breaks the property is red.
+// Mermaid writes a failure as a sequence diagram in the Mermaid language. Actors are on the left, and
+// servers on the right. Notes show who holds the lock and who believes it does. The step that
+// violates the property is red.
 func Mermaid(w io.Writer, f explore.Failure) error {
 	var b strings.Builder
 	s := f.Schedule
@@ -51,7 +51,7 @@ func mermaidTitle(f explore.Failure) string {
 // serversOf returns the servers of a schedule. The database is the last one.
 func serversOf(s schedule.Schedule) []string { return append(slices.Clone(s.Nodes), schedule.DB) }
 
-// arrows maps calls to mermaid arrows. A cross marks a lost reply.
+// arrows maps each kind of call to a Mermaid arrow. An arrow with a cross marks a lost reply.
 var arrows = map[schedule.Kind]string{
 	schedule.Call:         "->>",
 	schedule.ReplyLost:    "-x",
@@ -81,7 +81,8 @@ func mermaidStep(s schedule.Schedule, m explore.Moment) string {
 	}
 }
 
-// mermaidActors returns the first and the last actor, so that notes can span all of them.
+// mermaidActors returns the names of the first and the last actor. A note between these two spans all
+// actors.
 func mermaidActors(s schedule.Schedule) string {
 	first, last := s.Actors[0].Name, s.Actors[len(s.Actors)-1].Name
 	if first == last {
@@ -90,5 +91,5 @@ func mermaidActors(s schedule.Schedule) string {
 	return first + "," + last
 }
 
-// mermaidText escapes text that could end a line, start a comment or contain HTML.
+// mermaidText escapes characters that could end a line, start a comment or contain HTML.
 var mermaidText = strings.NewReplacer("#", "#35;", ";", "#59;", "%", "#37;", "<", "#lt;", ">", "#gt;", "\n", " ").Replace

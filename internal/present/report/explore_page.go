@@ -8,8 +8,8 @@ import (
 	"grablab/internal/present/diagram"
 )
 
-// document returns the report of the exploration, with the steps of each failure and how far the
-// search got.
+// document returns the report of the exploration: the steps of each failure, and how far the search
+// got.
 func (e Exploration) document() document {
 	d := document{Title: "Schedules", Answer: e.answer()}
 	for _, r := range e.withParts() {
@@ -60,7 +60,7 @@ func (e Exploration) answer() string {
 	return joined(said.lines(""))
 }
 
-// Breaks says in words that a property does not hold.
+// Breaks returns a phrase that says that a property is violated.
 func Breaks(property string) string {
 	if property == catalog.StuckOrder {
 		return "leaves an order stuck"
@@ -85,7 +85,7 @@ func (e Exploration) failure(f explore.Failure) section {
 	return s
 }
 
-// Found is the result of an exploration for a page.
+// Found is the result of an exploration in the form that a page shows.
 type Found struct {
 	Answer   string      `json:"answer"`
 	Failures []FoundPath `json:"failures"` // the most important failure first

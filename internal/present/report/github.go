@@ -10,12 +10,12 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// summaryLimit is the size above which a summary gets no more details, because GitHub drops
-// summaries above 1 MiB.
+// summaryLimit is the size at which a summary stops adding details, because GitHub drops summaries
+// above 1 MiB.
 const summaryLimit = 900_000
 
-// StepSummary writes the cases as Markdown for the page of a GitHub Actions step, beginning with
-// those that did not pass.
+// StepSummary writes the test cases as Markdown, for the page of a GitHub Actions step. The cases
+// that did not pass come first.
 func StepSummary(w io.Writer, run *experiment.Run, cases []Case) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "## loadgen: %s\n\n", countCases(cases))
@@ -44,8 +44,8 @@ func StepSummary(w io.Writer, run *experiment.Run, cases []Case) error {
 	return err
 }
 
-// Annotations writes a GitHub Actions command for each case that did not pass. A failed case is an
-// error, and one that cannot be judged is a warning.
+// Annotations writes a GitHub Actions command for each test case that did not pass. A failed case
+// becomes an error, and a case that could not be judged becomes a warning.
 func Annotations(w io.Writer, cases []Case) error {
 	for _, c := range worstFirst(cases) {
 		level := map[Result]string{Failed: "error", Unknown: "warning"}[c.Result]
@@ -65,7 +65,7 @@ var (
 	commandProperty = strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C").Replace
 )
 
-// worstFirst sorts the cases in the order failed, unknown, not run, passed.
+// worstFirst sorts the test cases: failed, unknown, not run, passed.
 func worstFirst(cases []Case) []Case {
 	order := []Result{Failed, Unknown, NotRun, Passed}
 	return slices.SortedStableFunc(slices.Values(cases), func(a, b Case) int {

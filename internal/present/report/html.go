@@ -28,8 +28,8 @@ var (
 	page = template.Must(template.ParseFS(pageTexts, "page.html", "cells.html"))
 )
 
-// CellsScript is an ES module that makes the output of Heat.HTML interactive. CellsStyle is its
-// style sheet.
+// CellsScript is an ES module that makes the page of a Heat interactive. CellsStyle is the style
+// sheet for that page.
 var (
 	//go:embed cells.js
 	CellsScript string
@@ -94,7 +94,7 @@ func (p pageOf) write(w io.Writer) error {
 	return nil
 }
 
-// inOne joins modules into one script, without their imports of each other.
+// inOne joins ES modules into one script. It removes the imports between them.
 func inOne(modules ...string) string {
 	return imports.ReplaceAllString(strings.Join(modules, "\n"), "")
 }
@@ -110,7 +110,7 @@ func policy(style, script string) string {
 	return "default-src 'none'; img-src data:; base-uri 'none'; form-action 'none'; style-src " + hash(style) + "; script-src " + hash(script)
 }
 
-// Drawn returns the number of the section's drawing in the page.
+// Drawn returns the number that the section's drawing has on the page.
 func (s section) Drawn() int { return s.drawn }
 
 // Class returns the CSS class of the ith field of a row.

@@ -40,8 +40,8 @@ type junitCause struct {
 	Text    string `xml:",chardata"`
 }
 
-// JUnit writes the cases in JUnit's XML format. A cell that could not be judged counts as an error,
-// and a cell that did not run counts as skipped.
+// JUnit writes the test cases in JUnit's XML format. A cell that could not be judged becomes an
+// error, and a cell that did not run becomes a skipped test.
 func JUnit(w io.Writer, run *experiment.Run, cases []Case) error {
 	suite := junitSuite{
 		Name: "loadgen " + run.ID, Tests: len(cases),

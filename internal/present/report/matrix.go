@@ -16,11 +16,11 @@ func isMatrix(run *experiment.Run) bool {
 	return slices.ContainsFunc(run.Cells, func(c experiment.Cell) bool { return c.Fault != catalog.NoFault })
 }
 
-// mostTogether limits the number of faults in one table.
+// mostTogether is how many faults fit in one table.
 const mostTogether = 9
 
-// matrix returns tables of verdicts with a row for each strategy and a column for each fault.
-// Strategies that are broken on purpose have their own tables.
+// matrix returns tables of verdicts, with a row for each strategy and a column for each fault.
+// Strategies that are broken on purpose have tables of their own.
 func matrix(run *experiment.Run) []section {
 	var strategies, broken []experiment.Cell
 	for _, c := range run.Cells {
@@ -35,8 +35,8 @@ func matrix(run *experiment.Run) []section {
 	return append(sections, matrixOf(broken, title, title+": ")...)
 }
 
-// matrixOf returns one table of cells. If there are too many faults, it returns a table for each
-// group of faults, and their titles begin with prefix.
+// matrixOf returns a table of cells. If it has too many faults, matrixOf returns one table for each
+// group of faults instead. The titles of these tables begin with prefix.
 func matrixOf(cells []experiment.Cell, title, prefix string) []section {
 	faults := faultsOf(cells)
 	if len(faults) <= mostTogether {
@@ -59,8 +59,8 @@ func faultsOf(cells []experiment.Cell) []catalog.Fault {
 	})
 }
 
-// verdicts returns a table of the cells with these faults. The field of a cell that did not run is
-// empty.
+// verdicts returns a table of the cells with these faults. A cell that did not run has an empty
+// entry.
 func verdicts(cells []experiment.Cell, faults []catalog.Fault) table {
 	t := table{stacked: true, Headings: []heading{{Name: "strategy", Left: true}}}
 	for _, f := range faults {
@@ -82,7 +82,8 @@ func verdicts(cells []experiment.Cell, faults []catalog.Fault) table {
 	return t
 }
 
-// ModesSeen returns the failure modes of a strategy in the run, in the order of the catalog.
+// ModesSeen returns the failure modes that the run has seen in a strategy, in the order of the
+// catalogue.
 func ModesSeen(run *experiment.Run, strategy string) []string {
 	var seen []string
 	for _, m := range catalog.Modes {
@@ -96,8 +97,8 @@ func ModesSeen(run *experiment.Run, strategy string) []string {
 	return seen
 }
 
-// modesSeen lists the failure modes of each strategy. They show how strategies with the same
-// verdicts differ.
+// modesSeen lists the failure modes of each strategy. They show how strategies with equal verdicts
+// differ.
 func modesSeen(run *experiment.Run) section {
 	s := section{Title: "Failure modes seen", Table: table{Headings: []heading{{Name: "strategy", Left: true}, {Name: "failure modes", Left: true}}}}
 	for _, c := range run.Cells {
@@ -109,14 +110,13 @@ func modesSeen(run *experiment.Run) section {
 	return s
 }
 
-// unclaimed reports whether a cell has a verdict without an expected one. Nothing is ever claimed
-// about a service of others.
+// unclaimed reports whether no verdict is expected of a cell. That is so for every service of a user.
 func unclaimed(c experiment.Cell) bool {
 	return c.Expected == nil && c.Verdict != catalog.NA && c.Strategy != experiment.Foreign
 }
 
-// inMatrix returns both verdicts of a cell and their figures. If another verdict was expected, it
-// is added.
+// inMatrix returns both verdicts of a cell with their figures. If another verdict was expected,
+// inMatrix adds it.
 func inMatrix(c experiment.Cell) string {
 	text := string(c.Verdict)
 	if n := pointsWith(c, func(p experiment.Point) bool { return p.Verdict == c.Verdict }); n > 0 && c.Verdict != catalog.Safe {
@@ -134,8 +134,8 @@ func inMatrix(c experiment.Cell) string {
 	}
 }
 
-// lockMark returns a mark if the lock had two holders at once, and another mark if this is unknown
-// although there is a claim.
+// lockMark returns a mark if the lock had two holders at once. It returns another mark if this is
+// unknown although an expectation exists.
 func lockMark(c experiment.Cell) string {
 	switch {
 	case c.Exclusive == nil && c.ExpectedExclusive != nil && c.Verdict != catalog.Unknown && c.Verdict != catalog.NA:
@@ -149,7 +149,7 @@ func lockMark(c experiment.Cell) string {
 	return letIn
 }
 
-// claimed returns the expected verdicts in the format of inMatrix.
+// claimed returns the expected verdicts, in the same format as inMatrix.
 func claimed(c experiment.Cell) string {
 	text := string(*c.Expected)
 	if c.ExpectedExclusive != nil && *c.ExpectedExclusive == experiment.No {
@@ -158,7 +158,7 @@ func claimed(c experiment.Cell) string {
 	return text
 }
 
-// givenFor returns the count that explains the verdict of a cell, or nil if there is none.
+// givenFor returns the count that led to the verdict of a cell. It returns nil if no count did.
 func givenFor(c experiment.Cell) *int {
 	switch c.Verdict {
 	case catalog.Unsafe:
@@ -216,7 +216,7 @@ func matrixLegend(run *experiment.Run) []string {
 	return lines
 }
 
-// tooOften describes in words what happened to an order in an unsafe cell.
+// tooOften describes in words what happens to an order in an unsafe cell.
 func tooOften(run *experiment.Run) string {
 	if isSale(run) {
 		return "sold more often than it has units"

@@ -11,7 +11,7 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// pointsWith counts the points of a cell for which is returns true.
+// pointsWith counts the points of a grab for which is returns true.
 func pointsWith(c experiment.Cell, is func(experiment.Point) bool) (n int) {
 	for _, p := range c.Points {
 		if is(p) {
@@ -23,7 +23,7 @@ func pointsWith(c experiment.Cell, is func(experiment.Point) bool) (n int) {
 
 func overlapped(p experiment.Point) bool { return p.Overlaps != nil && *p.Overlaps > 0 }
 
-// pointOutcome is the result of a fault at one or several points of a grab.
+// pointOutcome is what a fault did at one or several points of a grab.
 type pointOutcome struct {
 	experiment.Point
 	names []string
@@ -36,7 +36,7 @@ var pointHeadings = []heading{
 	{Name: "explained by", Left: true}, {Name: "points", Left: true},
 }
 
-// widestNames limits the width of a list of points on a terminal.
+// widestNames is the largest width of a list of points on a terminal.
 const widestNames = 90
 
 // points lists the points of a grab at which a fault had a visible effect.
@@ -65,8 +65,8 @@ func points(cells []experiment.Cell) section {
 	return s
 }
 
-// pointLegend explains the columns, and those names of points that occur. A service has neither
-// waiting drivers nor a claim with this name.
+// momentary reports whether any fault was injected at a chosen time, and not at a known step of a
+// grab.
 func pointLegend(cells []experiment.Cell) []string {
 	occurs := func(text string) bool {
 		return slices.ContainsFunc(cells, func(c experiment.Cell) bool {
@@ -93,8 +93,8 @@ func momentary(cells []experiment.Cell) bool {
 const momentLegend = "these points are moments, times since a grab was sent, and no steps of it, which were not seen: of two moments a step may lie between; " +
 	"one at which no grab was in flight is unknown"
 
-// outcomesAt returns the results at the points where the fault had an effect. It merges points that
-// have the same result.
+// outcomesAt returns what the fault did at each point where it had an effect. Points with the same
+// outcome are combined.
 func outcomesAt(c experiment.Cell) []pointOutcome {
 	var outcomes []pointOutcome
 	for _, p := range c.Points {
@@ -130,7 +130,7 @@ func listed(names []string) string {
 	return b.String()
 }
 
-// isEventful reports whether the fault had a visible effect at the point, or may have had one.
+// isEventful reports whether the fault had a visible effect at this point, or may have had one.
 func isEventful(p experiment.Point) bool {
 	return p.Verdict != catalog.Safe || overlapped(p) || p.NearMisses != nil && *p.NearMisses > 0
 }

@@ -16,7 +16,7 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// heatMap is the matrix of verdicts on a page, in which each cell is a link.
+// heatMap is a page's table of verdicts. Each of its cells is a link.
 type heatMap struct {
 	Prefix  string // the prefix of the cells' addresses
 	Faults  []catalog.Fault
@@ -25,10 +25,10 @@ type heatMap struct {
 	Legend  []mark // the marks that occur in the map
 }
 
-// mark is a sign in the heat map, with its explanation.
+// mark is a symbol in the heat map, with its explanation.
 type mark struct{ Sign, Class, Text string }
 
-// marks lists all signs in the order of the legend.
+// marks lists all symbols, in the order of the legend.
 var marks = []mark{
 	{"✓", "safe", "each order went to one driver"},
 	{"✗", "unsafe", "an order was grabbed twice; the number counts the points of a grab, or without a fault the grabs that were too many"},
@@ -63,7 +63,7 @@ type filter struct {
 	N           int
 }
 
-// signs maps each verdict to a symbol, which helps people who cannot distinguish colours.
+// signs maps each verdict to a symbol. It helps people who cannot distinguish the colours.
 var signs = map[catalog.Verdict]string{
 	catalog.Safe: "✓", catalog.Unsafe: "✗", catalog.Stuck: "∞", catalog.Unknown: "?", catalog.NA: "–",
 }
@@ -74,8 +74,8 @@ const (
 	unexpected = "≠"
 )
 
-// newHeatMap returns the heat map of a run. It has rows and columns for these strategies and
-// faults, even if their cells have not run yet.
+// newHeatMap returns the heat map of a run. It has a row for each of the strategies and a column for
+// each of the faults, even if their cells have not run yet.
 func newHeatMap(run *experiment.Run, strategies []string, faults []catalog.Fault) heatMap {
 	m := heatMap{Faults: slices.Clone(faults)}
 	for _, f := range faultsOf(run.Cells) {
@@ -178,7 +178,7 @@ func newHeatCell(n int, c experiment.Cell) *heatCell {
 // id returns the id of a cell, which is also its address on the page.
 func id(c experiment.Cell) string { return c.Strategy + "/" + string(c.Fault) }
 
-// sentence describes the result of a cell in one sentence.
+// sentence describes the result of a cell in one sentence for the page.
 func sentence(c experiment.Cell) string {
 	if c.Verdict == catalog.NA {
 		return "not run: " + cmp.Or(c.Reason, "the fault touches nothing that the strategy uses")
@@ -337,10 +337,10 @@ func (d *runData) cell(run *experiment.Run, c experiment.Cell) cellData {
 	return data
 }
 
-// plain matches words that a shell does not need in quotes.
+// plain matches words that need no quotes in a shell.
 var plain = regexp.MustCompile(`^[A-Za-z0-9@%+=:,./_-]+$`)
 
-// command returns the command that runs a cell again.
+// command returns the command line that runs one cell again.
 func command(run *experiment.Run, c experiment.Cell) string {
 	words := []string{"loadgen", "run"}
 	for _, arg := range run.Config.Args {

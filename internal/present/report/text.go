@@ -36,11 +36,11 @@ func (d document) text(w io.Writer) error {
 	return err
 }
 
-// widest limits the width of a table, in characters.
+// widest is the largest width of a table, in characters.
 const widest = 200
 
-// text writes the table with aligned columns, separated by gap spaces. It splits a table that is
-// too wide.
+// text writes the table with aligned columns. gap is the number of spaces between columns. It splits
+// a table that is too wide.
 func (t table) text(b *strings.Builder, gap int) {
 	if len(t.Rows) == 0 {
 		return
@@ -53,7 +53,7 @@ func (t table) text(b *strings.Builder, gap int) {
 	}
 }
 
-// parts splits a table into narrower ones that all have the first column.
+// parts splits a table into narrower tables. Each of them repeats the first column.
 func (t table) parts(gap int) []table {
 	if !t.stacked {
 		return []table{t}
@@ -125,7 +125,7 @@ func (t table) textRow(b *strings.Builder, row []field, widths []int, gap int) {
 	}
 }
 
-// head returns the names of the columns, aligned at the bottom.
+// head returns the headings of the columns, aligned at the bottom.
 func (t table) head() []field {
 	head := make([]field, len(t.Headings))
 	height := 0
@@ -142,8 +142,8 @@ func (t table) head() []field {
 	return head
 }
 
-// groupLine returns the line with the headings of groups. If a heading is too wide, its first
-// column gets wider.
+// groupLine returns the line with the headings above groups of columns. If such a heading is too
+// wide, it widens the first column of the group.
 func (t table) groupLine(widths []int, gap int) string {
 	line, from := "", 0
 	for _, g := range t.Groups() {

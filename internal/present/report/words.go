@@ -91,7 +91,7 @@ func loadLine(run *experiment.Run) string {
 	return line
 }
 
-// settings says how long a driver holds the lock and how long it waits for it.
+// settings says how long a driver holds the lock, and how long it waits for the lock.
 func settings(c experiment.Cell) string {
 	return fmt.Sprintf("work %s, TTL %s, wait %s", ofMillis(*c.WorkMS), ofMillis(*c.TTLMS), ofMillis(*c.WaitMS))
 }
@@ -165,7 +165,7 @@ func legend(run *experiment.Run, cells []experiment.Cell) []string {
 
 func orNone(rule string) string { return cmp.Or(rule, "by none") }
 
-// notes lists the reason for each verdict, and facts that have no column.
+// notes lists the reasons for the verdicts, and facts for which the table has no column.
 func notes(cells []experiment.Cell) []string {
 	var said sayings
 	for _, c := range cells {
@@ -201,7 +201,7 @@ func facts(c experiment.Cell) []string {
 	return facts
 }
 
-// sayings groups cells that have the same remark, so that one line can name all of them.
+// sayings collects remarks about cells. Cells with the same remark share a line.
 type sayings struct {
 	order []string
 	names map[string][]string
@@ -225,7 +225,7 @@ func (s *sayings) lines(between string) []string {
 	return lines
 }
 
-// morals explains in words what the figures mean.
+// morals explains in sentences what the figures of the cells mean.
 func morals(run *experiment.Run, cells []experiment.Cell) []string {
 	var said sayings
 	for _, c := range cells {
@@ -288,7 +288,7 @@ func moral(c experiment.Cell, cfg experiment.RunConfig) string {
 	}
 }
 
-// saleMoral is like moral, but for a cell whose orders have several units.
+// saleMoral is like moral, for a cell whose orders have several units.
 func saleMoral(c experiment.Cell) string {
 	units := c.Orders * c.Sale.Stock
 	lost := ""
@@ -322,7 +322,7 @@ func ofAll(n, orders int) string {
 	return fmt.Sprintf("%d of %s %s", n, catalog.Plural(orders, "order", "orders"), verb)
 }
 
-// name returns the name of a cell, which consists of its strategy and its fault, if any.
+// name returns the name of a cell: its strategy, and its fault if it has one.
 func name(c experiment.Cell) string {
 	if c.Fault == catalog.NoFault {
 		return c.Strategy
@@ -330,7 +330,7 @@ func name(c experiment.Cell) string {
 	return c.Strategy + "/" + string(c.Fault)
 }
 
-// counts formats counts as a list, the largest first.
+// counts formats a map of counts as a list, with the largest count first.
 func counts(of map[string]int) string {
 	kinds := slices.SortedFunc(maps.Keys(of), func(a, b string) int {
 		return cmp.Or(of[b]-of[a], strings.Compare(a, b))
@@ -347,8 +347,8 @@ func ofMillis(ms float64) string {
 	return time.Duration(ms * float64(time.Millisecond)).String()
 }
 
-// causeOf names the failure mode that explains the double-grabs of a cell. If no mode is known, it
-// says that the lock let two drivers in. If nothing is known, it returns only a full stop.
+// causeOf returns the end of a sentence about double-grabs. It names the failure mode that explains
+// them, or says how two drivers could win. If nothing is known, it returns only a full stop.
 func causeOf(c experiment.Cell) string {
 	id := mode(c)
 	for _, p := range c.Points {

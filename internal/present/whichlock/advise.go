@@ -15,8 +15,8 @@ import (
 	"grablab/internal/present/report"
 )
 
-// Facts summarizes the reference runs of the recommended locks. It is part of the program, which
-// also works without the results.
+// Facts summarizes the reference runs of the recommended locks. It is compiled into the program, so
+// that the program also works without the result files.
 type Facts struct {
 	Run         string   `json:"run"` // the run under all faults
 	RunCommit   string   `json:"run_commit"`
@@ -26,7 +26,8 @@ type Facts struct {
 	Options     []Option `json:"options"`
 }
 
-// Option is a lock with its guard and its results in the reference runs.
+// Option is a lock that the program can recommend, with its guard and its results in the reference
+// runs.
 type Option struct {
 	Strategy string      `json:"strategy"`
 	Title    string      `json:"title"`
@@ -46,13 +47,13 @@ type Option struct {
 //go:embed facts.json
 var factsText []byte
 
-// KnownFacts returns the facts that are part of the program.
+// KnownFacts returns the facts that are compiled into the program.
 func KnownFacts() (f Facts, err error) {
 	err = json.Unmarshal(factsText, &f)
 	return f, err
 }
 
-// FactsOf computes the facts from the sources and returns the text of facts.json.
+// FactsOf computes the facts from the reference runs and returns the text of facts.json.
 func FactsOf(s Sources) ([]byte, error) {
 	p := &page{Sources: s}
 	f := Facts{
@@ -82,7 +83,7 @@ func FactsOf(s Sources) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// Option returns the option with this strategy. If there is none, the option is empty.
+// Option returns the option for a strategy. It returns an empty Option if there is none.
 func (f Facts) Option(strategy string) (o Option) {
 	for _, o := range f.Options {
 		if o.Strategy == strategy {
@@ -92,7 +93,7 @@ func (f Facts) Option(strategy string) (o Option) {
 	return o
 }
 
-// list returns a copy of names that is never nil, because JSON would contain null.
+// list returns a copy of names. The copy is never nil, because the JSON would then contain null.
 func list(names []string) []string { return append([]string{}, names...) }
 
 // Question is a question that helps to choose a lock. It lists the possible answers.
@@ -124,15 +125,15 @@ var Questions = []Question{
 	{"stack", "What is the service written in?", stackAnswers()},
 }
 
-// Stack lists the libraries that a programming language has for each lock. If a strategy is not in
-// Locks, the language has no library for it.
+// Stack lists, for one programming language, the library that implements each lock. Locks has no
+// entry for a strategy without a library.
 type Stack struct {
 	Name  string            `json:"name"`
 	Text  string            `json:"text"`
 	Locks map[string]string `json:"locks"`
 }
 
-// Duty is something that the user of a lock must do, with an example in code.
+// Duty is something that the user of a lock must do. It comes with an example in code.
 type Duty struct {
 	Do   string   `json:"do"`
 	For  []string `json:"for,omitempty"` // conditions of Option.Duties of which one must hold; empty for every lock
@@ -162,7 +163,8 @@ func stackAnswers() (all []Answer) {
 	return all
 }
 
-// FindStack returns the entry for a programming language. If there is none, the entry has no locks.
+// FindStack returns the entry for a programming language. If the language is unknown, the entry has
+// no locks.
 func FindStack(name string) Stack {
 	for _, s := range Guide.Stacks {
 		if s.Name == name {
@@ -172,7 +174,7 @@ func FindStack(name string) Stack {
 	return Stack{}
 }
 
-// serversOf maps the answers to the second question to the servers that they mean.
+// serversOf maps each answer to the second question to the servers that the user then has.
 var serversOf = map[string]lock.Backend{
 	"database": lock.SQL | lock.SQLLocks, "redis": lock.SQL | lock.SQLLocks | lock.Redis, "redlock": lock.SQL | lock.SQLLocks | lock.Redis | lock.RedisQuorum,
 	"zookeeper": lock.SQL | lock.SQLLocks | lock.ZooKeeper, "etcd": lock.SQL | lock.SQLLocks | lock.Etcd,
@@ -181,11 +183,11 @@ var serversOf = map[string]lock.Backend{
 // mostAdvised limits how many locks Advise returns.
 const mostAdvised = 3
 
-// ErrAnswer means that the question does not have this answer.
+// ErrAnswer means that an answer is not among the possible answers to its question.
 var ErrAnswer = errors.New("whichlock: no such answer")
 
-// Advise returns the locks that fit the answers, the best first. Cheap locks come before expensive
-// ones, and locks that cannot handle the work come last.
+// Advise returns the locks that fit the answers, with the best one first. Cheap locks come before
+// expensive ones. Locks that cannot handle the user's work come last.
 func (f Facts) Advise(answers []string) (fit []Option, err error) {
 	if len(answers) != len(Questions) {
 		return nil, fmt.Errorf("%w: %q for %d questions", ErrAnswer, answers, len(Questions))
@@ -215,7 +217,7 @@ func (f Facts) Advise(answers []string) (fit []Option, err error) {
 	return fit[:min(len(fit), mostAdvised)], nil
 }
 
-// fails returns 1 if the lock cannot handle work of this length, or else 0.
+// fails returns 1 if the lock cannot handle work of this length. Otherwise, it returns 0.
 func (o Option) fails(work string) int {
 	switch {
 	case work == "longer" && (slices.Contains(o.Inside, string(catalog.Slow)) || slices.Contains(o.Twice, string(catalog.Slow))),
@@ -225,7 +227,8 @@ func (o Option) fails(work string) int {
 	return 0
 }
 
-// But explains which requirement the lock does not meet. It returns "" if it meets all of them.
+// But returns the requirement that the lock does not meet, as text. It returns "" if the lock meets
+// all of them.
 func (o Option) But(answers []string) string {
 	work := answers[2]
 	switch {
@@ -241,7 +244,7 @@ func (o Option) But(answers []string) string {
 }
 
 // Duties returns what the user of this lock must do. The examples are in Go for users of Go, and in
-// SQL for others.
+// SQL for all others.
 func (o Option) Duties(answers []string) (all []Duty) {
 	rows, work, stack := answers[0], answers[2], answers[3]
 	s, err := lock.Find(o.Strategy)
@@ -265,7 +268,7 @@ func (o Option) Duties(answers []string) (all []Duty) {
 	return all
 }
 
-// trips returns Trips, or 0 if there is no lock.
+// trips returns the field Trips, or 0 if there is no lock.
 func (o Option) trips() float64 {
 	if o.Trips == nil {
 		return 0

@@ -37,8 +37,8 @@ func (p *page) RedisCommands(name string) string {
 	return figureOf(p.PlainLoad(name).RedisCommandsPerRequest)
 }
 
-// row returns the result of a lock in one case of the benchmark. It returns nil if this was not
-// measured.
+// row returns what the benchmark measured for a lock in one of its cases. It returns nil if this was
+// not measured.
 func (p *page) row(name, benchCase string) *lockbench.Row {
 	for i, row := range p.Bench.Rows {
 		if row.Strategy == name && row.Case == benchCase {
@@ -48,14 +48,14 @@ func (p *page) row(name, benchCase string) *lockbench.Row {
 	return nil
 }
 
-// Trips returns the cost of a lock in one case of the benchmark, in round trips and with the
-// confidence interval.
+// Trips returns the cost of a lock in one benchmark case, in network round trips, with its confidence
+// interval.
 func (p *page) Trips(name, benchCase string) string {
 	row := p.row(name, benchCase)
 	if row == nil || row.Ratio == nil || row.RatioLow == nil || row.RatioHigh == nil {
 		return "?"
 	}
-	// The ratio compares the lock with the floor, which makes two round trips.
+	// Ratio compares the lock with the floor, which makes two round trips. Hence the factor 2.
 	return fmt.Sprintf("%s [%s, %s]", figure(2**row.Ratio), figure(2**row.RatioLow), figure(2**row.RatioHigh))
 }
 
@@ -69,7 +69,7 @@ func (p *page) RoundTrip() string {
 	return fmt.Sprintf("%.0f µs", row.P50US/2)
 }
 
-// MeanGap returns the mean time between a release and the next acquisition, in round trips.
+// MeanGap returns the mean time between a release and the next acquire, in round trips.
 func (p *page) MeanGap(name string) string {
 	row, floor := p.row(name, "waves"), p.row(lockbench.Floor, "waves")
 	if row == nil || row.GapMeanUS == nil || floor == nil || floor.P50US == 0 {
@@ -78,7 +78,7 @@ func (p *page) MeanGap(name string) string {
 	return figure(*row.GapMeanUS / (floor.P50US / 2))
 }
 
-// Commands returns how many commands an acquisition needs without and with contention.
+// Commands returns how many commands one acquire needs, first without and then with competition.
 func (p *page) Commands(name string) string {
 	sent := func(benchCase string) string {
 		if row := p.row(name, benchCase); row != nil {
@@ -89,7 +89,8 @@ func (p *page) Commands(name string) string {
 	return sent("uncontended") + ", " + sent("waves")
 }
 
-// Fairness returns Jain's fairness index over the workers, or 0 if it was not measured.
+// Fairness returns Jain's fairness index over the workers of the benchmark. It returns 0 if this was
+// not measured.
 func (p *page) Fairness(name string) float64 {
 	if row := p.row(name, "closed_loop"); row != nil && row.Jain != nil {
 		return *row.Jain
@@ -108,7 +109,7 @@ func (p *page) Fair(name string) string {
 // Waiter describes what a driver does while it waits for the lock.
 func (p *page) Waiter(name string) string { return p.strategy(name).Waiter }
 
-// Token tells whether a strategy has a fencing token that is checked.
+// Token says whether a strategy has a fencing token, and whether the database checks it.
 func (p *page) Token(name string) string {
 	switch s := p.strategy(name); {
 	case s.Guard == "fenced":
@@ -134,8 +135,8 @@ func (p *page) Version(name string) string {
 	return v
 }
 
-// Rate tells how many times per second a lock is acquired in a case of the benchmark, and with how
-// many commands.
+// Rate says how often per second a lock is acquired in one benchmark case, and how many commands that
+// takes.
 func (p *page) Rate(name, benchCase string) string {
 	row := p.row(name, benchCase)
 	if row == nil {
@@ -145,19 +146,19 @@ func (p *page) Rate(name, benchCase string) string {
 	return fmt.Sprintf("%.0f times a second (%s commands each)", row.OpsPerS, figureOf(row.SentPerOp))
 }
 
-// IsFaster reports whether a lock is acquired more often per second than the lock than.
+// IsFaster reports whether the lock name is acquired more often per second than the lock than.
 func (p *page) IsFaster(name, than, benchCase string) bool {
 	a, b := p.row(name, benchCase), p.row(than, benchCase)
 	return a != nil && b != nil && a.OpsPerS > b.OpsPerS
 }
 
-// BenchFolder returns the name of the benchmark in results/.
+// BenchFolder returns the name of the folder in results/ that contains the benchmark.
 func (p *page) BenchFolder() string { return benchFolder }
 
 // ClaimsFile returns the name of the file in results/ with the output of .ci/claims.
 func (p *page) ClaimsFile() string { return claimsFile }
 
-// Measured finds a pattern in the output of .ci/claims and returns its first group.
+// Measured searches the output of .ci/claims for a pattern, and returns the first group of the match.
 func (p *page) Measured(pattern string) string {
 	found := regexp.MustCompile(pattern).FindStringSubmatch(p.Claims)
 	if found == nil {

@@ -19,7 +19,7 @@ func (p *page) cells(name string) []experiment.Cell {
 	return cells
 }
 
-// runOf returns the reference run that includes this strategy and all faults.
+// runOf returns the reference run that tests this strategy under all faults.
 func (p *page) runOf(name string) *experiment.Run {
 	for _, run := range []*experiment.Run{p.Unique, p.Libraries} {
 		if len(cellsOf(run, name)) > 0 {
@@ -33,7 +33,7 @@ func cellsOf(run *experiment.Run, strategy string) []experiment.Cell {
 	return slices.DeleteFunc(slices.Clone(run.Cells), func(c experiment.Cell) bool { return c.Strategy != strategy })
 }
 
-// underFaults returns the cells that have a fault and for which matches returns true.
+// underFaults returns the cells with a fault for which matches returns true.
 func underFaults(cells []experiment.Cell, matches func(experiment.Cell) bool) []experiment.Cell {
 	return slices.DeleteFunc(slices.Clone(cells), func(c experiment.Cell) bool { return c.Fault == catalog.NoFault || !matches(c) })
 }
@@ -45,7 +45,7 @@ func isStruck(c experiment.Cell) bool  { return c.Verdict != catalog.NA }
 func letsTwoIn(c experiment.Cell) bool { return c.Exclusive != nil && *c.Exclusive == experiment.No }
 func onlyTwoIn(c experiment.Cell) bool { return letsTwoIn(c) && !isTwice(c) }
 
-// faultsOf returns the name of each cell's fault.
+// faultsOf returns the fault of each cell as text.
 func faultsOf(cells []experiment.Cell) []string {
 	var names []string
 	for _, c := range cells {
@@ -66,10 +66,10 @@ func (p *page) TwoInside(name string) []string {
 // Stuck returns the faults that leave an order which no driver can grab.
 func (p *page) Stuck(name string) []string { return faultsOf(underFaults(p.cells(name), isStuck)) }
 
-// Striking returns the faults that can affect a strategy.
+// Striking returns the faults that can affect a strategy at all.
 func (p *page) Striking(name string) []string { return faultsOf(underFaults(p.cells(name), isStruck)) }
 
-// PlainLoad returns the cell of a strategy without a fault.
+// PlainLoad returns the cell in which a strategy ran without a fault.
 func (p *page) PlainLoad(name string) experiment.Cell {
 	for _, c := range p.cells(name) {
 		if c.Fault == catalog.NoFault {
@@ -94,14 +94,14 @@ func (p *page) AllSafe(name string) bool {
 	return !slices.ContainsFunc(p.cells(name), func(c experiment.Cell) bool { return isTwice(c) || isStuck(c) || isUnknown(c) })
 }
 
-// NeverTwice reports whether no order was grabbed twice with any of these strategies.
+// NeverTwice reports whether no order was grabbed twice under any of these strategies.
 func (p *page) NeverTwice(names []string) bool {
 	return !slices.ContainsFunc(names, func(name string) bool {
 		return slices.ContainsFunc(p.cells(name), func(c experiment.Cell) bool { return isTwice(c) || isUnknown(c) })
 	})
 }
 
-// EachBreaks reports whether each of these strategies had two winners under some fault.
+// EachBreaks reports whether each of these strategies let two drivers win under some fault.
 func (p *page) EachBreaks(names []string) bool {
 	return len(names) > 0 && !slices.ContainsFunc(names, func(name string) bool { return len(p.Twice(name)) == 0 })
 }
@@ -116,7 +116,7 @@ func (p *page) LibraryNames() (names []string) {
 	return names
 }
 
-// Names returns all strategies in the tables, which are the recommended ones and the libraries.
+// Names returns all strategies in the tables: the recommended ones and the libraries.
 func (p *page) Names() []string { return slices.Concat(Choices, p.LibraryNames()) }
 
 // OwnNames returns our recommended strategies.
@@ -125,8 +125,8 @@ func (p *page) OwnNames() []string { return Choices }
 // IsLock reports whether a strategy uses a lock.
 func (p *page) IsLock(name string) bool { return p.strategy(name).Excludes != catalog.NoExclusion }
 
-// Remote returns the recommended strategies whose lock is not in the database. fenced selects those
-// with or without a checked fencing token.
+// Remote returns the recommended strategies whose lock is outside the database. fenced selects those
+// with a fencing token that the database checks, or those without.
 func (p *page) Remote(fenced bool) (names []string) {
 	for _, name := range Choices {
 		s := p.strategy(name)
@@ -137,7 +137,7 @@ func (p *page) Remote(fenced bool) (names []string) {
 	return names
 }
 
-// SurvivedByRedlock returns the faults that break watchdog on its single node, but not redlock.
+// SurvivedByRedlock returns the faults that break watchdog, which has a single node, but not redlock.
 func (p *page) SurvivedByRedlock() []string {
 	broken := p.Twice("redlock")
 	return slices.DeleteFunc(p.Twice("watchdog"), func(f string) bool { return slices.Contains(broken, f) })
@@ -177,14 +177,15 @@ func quoteNames(names []string) string {
 	return "`" + strings.Join(names, "`, `") + "`"
 }
 
-// lossTotals counts the unsafe points of a grab with and without a check for a lost lock. Helps
-// means that the check makes fewer points unsafe, but no strategy safe.
+// lossTotals counts the points of a grab that are unsafe with and without a check for a lost lock.
+// Helps means that the check makes fewer points unsafe but no strategy safe.
 type lossTotals struct {
 	Ignoring, Checking int
 	Helps              bool
 }
 
-// LossTotals compares runs in which holders check for a lost lock with runs in which they do not.
+// LossTotals compares runs in which holders check whether they have lost the lock with runs in which
+// they do not check.
 func (p *page) LossTotals() (t lossTotals) {
 	t.Helps = true
 	for _, name := range Choices {

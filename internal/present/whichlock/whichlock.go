@@ -23,7 +23,7 @@ import (
 	"grablab/internal/present/report"
 )
 
-// Sources contains the runs and files from which the page is made.
+// Sources contains the reference runs and the files from which the page is written.
 type Sources struct {
 	Matrix    *experiment.Run   // our strategies under all faults
 	Unique    *experiment.Run   // mysql-unique under all faults
@@ -44,7 +44,7 @@ const (
 	claimsFile      = "claims.txt"
 )
 
-// A sourceRun is a run in results/, with its folder and description.
+// A sourceRun is a run in the folder results/, with its name and description.
 type sourceRun struct {
 	What, Folder string
 	Run          *experiment.Run
@@ -100,7 +100,7 @@ func Versions(mod string) map[string]string {
 	return found
 }
 
-// Choices lists the strategies that readers may want to use. The others demonstrate mistakes.
+// Choices lists the strategies that readers may want to use. All others only demonstrate mistakes.
 var Choices = []string{
 	"mysql-cas", "mysql-unique", "mysql-getlock", "mysql-forupdate", "setnx", "setnx-fenced", "watchdog", "watchdog-fenced", "handoff",
 	"redlock", "zookeeper", "zookeeper-fenced", "etcd", "etcd-fenced",
@@ -109,7 +109,8 @@ var Choices = []string{
 //go:embed which-lock.tmpl
 var pageTemplate string
 
-// Write writes the page as Markdown. It returns an error if the sources contradict a sentence.
+// Write writes the page as Markdown. It returns an error if a sentence on the page is not true for
+// the sources.
 func Write(w io.Writer, s Sources) error {
 	p := &page{Sources: s}
 	parsed, err := template.New("which-lock").Funcs(template.FuncMap{
@@ -138,7 +139,7 @@ func Write(w io.Writer, s Sources) error {
 	return err
 }
 
-// A page provides the data for the template. If a source is incomplete, its methods record the
+// A page provides the data for the template. If a source lacks something, its methods record the
 // problem, so that Write can report all problems together.
 type page struct {
 	Sources
@@ -149,7 +150,7 @@ func (p *page) fail(format string, args ...any) {
 	p.problems = append(p.problems, fmt.Errorf("whichlock: "+format, args...))
 }
 
-// claim returns the sentence in bold. If its condition is false or empty, it records a problem.
+// claim returns the sentence in bold. It records a problem if the condition is false or empty.
 func (p *page) claim(condition any, sentence string) string {
 	if holds, _ := template.IsTrue(condition); !holds {
 		p.fail("the runs no longer show: %s", sentence)
@@ -173,7 +174,7 @@ func Short(s Sources) string {
 	return b.String()
 }
 
-// strategy returns the strategy with this name, or records a problem.
+// strategy returns the strategy with this name. It records a problem if there is none.
 func (p *page) strategy(name string) lock.Strategy {
 	s, err := lock.Find(name)
 	if err != nil {

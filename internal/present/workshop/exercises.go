@@ -5,12 +5,13 @@ import (
 	"strconv"
 )
 
-// figure returns a function that stores a random number from low to high as a fact.
+// figure returns a function that chooses a random number from low to high, and stores it as the fact
+// name.
 func figure(name string, low, high int) func(*rand.Rand, Facts) {
 	return func(r *rand.Rand, f Facts) { f[name] = strconv.Itoa(low + r.IntN(high-low+1)) }
 }
 
-// ownBounds contains the flags of the search for mistakes in the user's lock.
+// ownBounds contains the flags with which the explorer searches for mistakes in the user's lock.
 const ownBounds = "-actors 3 -faults slow,pause,crash,cancel -everything -seconds 40 " +
 	"-property one-winner,lease-exclusive,stale-write,fence,stuck,release-effective"
 
@@ -162,7 +163,7 @@ var Exercises = []Exercise{
 	},
 }
 
-// clocks contains the flags of a load whose result depends only on how far the clock of the second
+// clocks contains the flags of a load. Its result depends only on how far the clock of the second
 // instance is ahead.
 const clocks = "-ttl 500ms -work 20ms -orders 10 -drivers 10 -rate 200 -seed {seed}"
 

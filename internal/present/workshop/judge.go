@@ -18,7 +18,7 @@ const (
 	other = "other" // wrong, but not because of a known mistaken belief
 )
 
-// Tolerances for figures that vary from machine to machine.
+// These are tolerances for figures that differ from machine to machine.
 const (
 	waitTolerance     = 0.15
 	commandsTolerance = 0.20
@@ -28,7 +28,8 @@ const (
 func rightFor(points int) (Mark, error)   { return Mark{points, right}, nil }
 func wrongBy(belief string) (Mark, error) { return Mark{0, belief}, nil }
 
-// bare removes words and units around a number: "step 10" becomes "10", and "3.4x" becomes "3.4".
+// bare removes words and units around a number. For example, "step 10" becomes "10", and "3.4x"
+// becomes "3.4".
 func bare(word string) string {
 	word = strings.TrimPrefix(strings.ToLower(strings.TrimSpace(word)), "step")
 	for _, unit := range []string{"ms", "x", "×"} {
@@ -55,7 +56,7 @@ func decimal(word string) (float64, error) {
 	return x, nil
 }
 
-// oneOf returns the answer in lower case, or an error if it is not one of words.
+// oneOf returns the answer in lower case. It returns an error if the answer is not one of words.
 func oneOf(word string, words ...string) (string, error) {
 	word = strings.ToLower(strings.TrimSpace(word))
 	if !slices.Contains(words, word) {
@@ -64,7 +65,7 @@ func oneOf(word string, words ...string) (string, error) {
 	return word, nil
 }
 
-// yesOrNo returns "yes" or "no" for an answer in any language of the workshop.
+// yesOrNo returns "yes" or "no". It understands answers in every language of the workshop.
 func yesOrNo(word string) (string, error) {
 	switch strings.ToLower(strings.TrimSpace(word)) {
 	case "y", "是", "はい":
@@ -77,17 +78,17 @@ func yesOrNo(word string) (string, error) {
 
 var yesNo = []string{"yes", "no"}
 
-// missing returns the error for a fact that should have been measured but was not.
+// missing returns the error for a fact that a command should have measured but did not.
 func missing(fact string) (Mark, error) {
 	return Mark{}, fmt.Errorf("%w: %s", errMeasure, fact)
 }
 
-// mistake is a wrong answer and the misconception that leads to it. figure is a number or the name
-// of a fact.
+// mistake is a wrong answer, together with the misconception that leads to it. figure is a number or
+// the name of a fact.
 type mistake struct{ figure, belief string }
 
-// count returns a function that compares an answer with a measured fact. If the answer is wrong, it
-// looks for a misconception that explains the number.
+// count returns a function that compares an answer with a measured fact. If the answer is wrong, that
+// function looks for a misconception that explains it.
 func count(points int, fact string, mistakes ...mistake) func(words []string, f Facts) (Mark, error) {
 	return func(words []string, f Facts) (Mark, error) {
 		n, err := parseWhole(words[0])
@@ -224,14 +225,15 @@ func offset(words []string) (int, error) {
 	return n, err
 }
 
-// around stores two offsets for runs of the load, one just below the answer and one just above it.
+// around stores two clock offsets for runs of the load: one just below the answer, and one just above
+// it.
 func around(words []string, f Facts) error {
 	n, err := offset(words)
 	f["below"], f["above"] = strconv.Itoa(max(0, n-offsetTolerance)), strconv.Itoa(n+offsetTolerance)
 	return err
 }
 
-// pointsOfGrab lists the points of a grab that the user can choose in exercise 8.
+// pointsOfGrab lists the points of a grab from which the user chooses in exercise 8.
 var pointsOfGrab = []string{"before read 1", "after read 1", "before renew 1", "before claim 1", "after claim 1"}
 
 // whereStopped judges the first question of exercise 8, which asks at which point the holder was
@@ -256,7 +258,7 @@ func whereStopped(words []string, f Facts) (Mark, error) {
 	return Mark{}, fmt.Errorf("%w: %q is no point of a grab; such as %q is", ErrAnswer, words[0], "after read 1")
 }
 
-// Cells of exercise 9, and verdicts to choose from.
+// These are the cells of exercise 9, and the verdicts from which the user chooses.
 var (
 	nineFaults   = []string{"redis-restart", "amnesia"}
 	nineVerdicts = []string{string(catalog.Safe), string(catalog.Unsafe), string(catalog.NA)}
@@ -380,14 +382,14 @@ func commandsOver(words []string, f Facts) (Mark, error) {
 // under faults.
 var ownScored = []string{catalog.LeaseExclusive, catalog.StuckOrder, catalog.ReleaseEffective}
 
-// notRefused forgets why an earlier version of the user's lock was rejected.
+// notRefused deletes the fact that an earlier version of the user's lock was rejected.
 func notRefused(_ []string, f Facts) error {
 	f["own.refused"] = ""
 	return nil
 }
 
-// ownLock judges exercise 12. There is one point if nothing fails without faults, one for the
-// properties in ownScored, and one for one-winner.
+// ownLock judges exercise 12. The user gets one point if nothing fails without faults, one for the
+// properties in ownScored, and one for the property one-winner.
 func ownLock(_ []string, f Facts) (Mark, error) {
 	faultless, faulted := strings.Fields(f["own.faultless"]), strings.Fields(f["own.faulted"])
 	broken := slices.Concat(faultless, faulted)
@@ -420,7 +422,8 @@ func ownLock(_ []string, f Facts) (Mark, error) {
 	return Mark{points, "lock"}, nil
 }
 
-// handed is a schedule together with its steps as lines of text.
+// handed is a schedule that the user handed in or that the search found, with its steps as lines of
+// text.
 type handed struct {
 	schedule.Schedule
 	lines []string
@@ -432,7 +435,7 @@ func (h handed) Header() string {
 	return h.Schedule.String()
 }
 
-// handedIn returns the schedule that the search found, and then the user's schedule.
+// handedIn returns two schedules: first the one that the search found, and then the user's.
 func handedIn(f Facts, fact string) (was, is handed, err error) {
 	if f[fact] == "" {
 		return was, is, fmt.Errorf("%w: %s", errMeasure, fact)

@@ -15,10 +15,10 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// errMeasure means that the output of a command lacks what the exercise needs.
+// errMeasure means that the output of a command lacks a figure that the exercise needs.
 var errMeasure = errors.New("workshop: not measured")
 
-// all combines several measures into one function, which joins their errors.
+// all combines several functions into one. It calls all of them and joins their errors.
 func all(measures ...func(Outcome, Facts) error) func(Outcome, Facts) error {
 	return func(o Outcome, f Facts) error {
 		var err error
@@ -29,7 +29,8 @@ func all(measures ...func(Outcome, Facts) error) func(Outcome, Facts) error {
 	}
 }
 
-// cell returns a function that stores the figures of a cell as facts.
+// cell returns a function that stores the figures of one cell as facts. The names of the facts begin
+// with prefix.
 func cell(prefix, strategy, fault string) func(Outcome, Facts) error {
 	return func(o Outcome, f Facts) error {
 		if o.Run == nil {
@@ -85,8 +86,8 @@ func threeCells(fault string) func(Outcome, Facts) error {
 
 var nineStrategies = []string{"watchdog", "redlock", "redlock-miswired"}
 
-// explored returns the result for a strategy and its first failure, which may be nil. If strategy
-// is empty, it returns the first result.
+// explored returns the result for a strategy, and its first failure, which may be nil. If strategy is
+// empty, it returns the first result of all.
 func explored(o Outcome, strategy string) (r explore.Result, first *explore.Failure, err error) {
 	i := slices.IndexFunc(o.Explored, func(r explore.Result) bool { return strategy == "" || r.Strategy == strategy })
 	if i < 0 {
@@ -99,7 +100,7 @@ func explored(o Outcome, strategy string) (r explore.Result, first *explore.Fail
 	return r, first, nil
 }
 
-// search returns a function that stores the result of a search for one strategy.
+// search returns a function that stores what the search for one strategy has found.
 func search(prefix, strategy string) func(Outcome, Facts) error {
 	return func(o Outcome, f Facts) error {
 		r, first, err := explored(o, strategy)
@@ -129,8 +130,8 @@ func search(prefix, strategy string) func(Outcome, Facts) error {
 	}
 }
 
-// rows returns a function that stores how many winners a replay had, and at how many moments two
-// drivers believed to hold the lock.
+// rows returns a function that stores how many winners a replay had. The function also stores at how
+// many moments two drivers believed that they held the lock.
 func rows(prefix string) func(Outcome, Facts) error {
 	return func(o Outcome, f Facts) error {
 		r, _, err := explored(o, "")
@@ -156,8 +157,8 @@ func rows(prefix string) func(Outcome, Facts) error {
 	}
 }
 
-// forced returns a function that stores how many grabs are in the ledger after a schedule was
-// replayed on real servers.
+// forced returns a function that stores how many grabs the ledger has after a schedule was replayed
+// on real servers.
 func forced(prefix string) func(Outcome, Facts) error {
 	return func(o Outcome, f Facts) error {
 		if o.Forced == nil {
@@ -168,7 +169,8 @@ func forced(prefix string) func(Outcome, Facts) error {
 	}
 }
 
-// scripts returns a function that stores the replies of an instance after Redis forgot its scripts.
+// scripts returns a function that stores what an instance answered after Redis had forgotten its
+// scripts.
 func scripts(prefix string) func(Outcome, Facts) error {
 	return func(o Outcome, f Facts) error {
 		if o.Scripts == nil || !o.Scripts.Locked {
@@ -180,7 +182,7 @@ func scripts(prefix string) func(Outcome, Facts) error {
 	}
 }
 
-// replayed stores what happened in a replay of the user's schedule.
+// replayed stores as facts what happened in a replay of the user's schedule.
 func replayed(o Outcome, f Facts) error {
 	r, first, err := explored(o, "")
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 // progressSchema is the version of the progress file's format.
 const progressSchema = 1
 
-// Progress is the user's progress in all exercises. It is stored in one file.
+// Progress is how far the user has come in each exercise. It is stored in one file.
 type Progress struct {
 	Schema    int            `json:"schema"`
 	Seed      uint64         `json:"seed"`
@@ -42,8 +42,8 @@ type Answer struct {
 	Last  *Mark    `json:"last,omitempty"`  // the mark for the last answer; nil if there was none
 }
 
-// ReadProgress reads a progress file, or returns a new Progress with the given seed if there is
-// none. write must replace a file atomically.
+// ReadProgress reads a progress file. If there is none, it returns a new Progress with the given
+// seed. write must replace a file atomically.
 func ReadProgress(path string, seed uint64, write func(path string, data []byte) error) (*Progress, error) {
 	p := &Progress{Schema: progressSchema, Seed: seed, Exercises: map[int]*State{}, path: path, write: write}
 	b, err := infile.Read(path, infile.Small)
@@ -77,7 +77,8 @@ func (p *Progress) Save() error {
 	return nil
 }
 
-// of returns the state of an exercise. A new state contains only random facts.
+// of returns the state of an exercise. If the user has not begun it, the state contains only random
+// facts.
 func (p *Progress) of(e Exercise) *State {
 	s := p.Exercises[e.Number]
 	if s == nil {
@@ -91,7 +92,7 @@ func (p *Progress) of(e Exercise) *State {
 	return s
 }
 
-// done reports whether the user has made a prediction and answered everything correctly.
+// done reports whether the user has made a prediction and has answered every question correctly.
 func (s *State) done() bool {
 	for _, a := range s.Answers {
 		if !a.Right {
@@ -112,8 +113,8 @@ func (s *State) word() string {
 	return "todo"
 }
 
-// points returns the points for an exercise so far. A correct first prediction earns a point, and
-// each wrong answer or hint costs one.
+// points returns the points for an exercise so far. A correct first prediction earns a point. Each
+// wrong answer or hint costs one.
 func (s *State) points(e Exercise) int {
 	points := 0
 	for i := range e.Questions {
@@ -126,7 +127,7 @@ func (s *State) points(e Exercise) int {
 	return points
 }
 
-// Points returns the points for all exercises so far and the maximum.
+// Points returns the points for all exercises so far, and the maximum that is possible.
 func (p *Progress) Points() (points, of int) {
 	for _, e := range Exercises {
 		points += p.of(e).points(e)
@@ -135,7 +136,8 @@ func (p *Progress) Points() (points, of int) {
 	return points, of
 }
 
-// Next returns the number of the first unfinished exercise, or 0.
+// Next returns the number of the first exercise that is not finished. It returns 0 if all are
+// finished.
 func (p *Progress) Next() int {
 	for _, e := range Exercises {
 		if !p.of(e).done() {
@@ -145,6 +147,6 @@ func (p *Progress) Next() int {
 	return 0
 }
 
-// settled reports whether an answer is correct and need not be judged again. A file is always
-// judged again.
+// settled reports whether an answer is correct and need not be judged again. A file is judged again
+// each time.
 func (s *State) settled(i int, q Question) bool { return s.Answers[i].Right && !q.File }

@@ -50,7 +50,8 @@ func (s *Session) printTo(w io.Writer, indent, text string) {
 // labelled prints a text after a label.
 func (s *Session) labelled(label, text string) { s.print("", join(s.Texts.Say(label, nil), text)) }
 
-// join joins two sentences with a space, but omits the space after a wide character.
+// join joins two sentences with a space. After a wide character, such as a Chinese one, it leaves out
+// the space.
 func join(first, second string) string {
 	if last := []rune(first); Width(string(last[len(last)-1])) == 1 {
 		first += " "
@@ -60,10 +61,10 @@ func join(first, second string) string {
 
 func (s *Session) blank() { s.print("", "") }
 
-// key returns the key of a text for an exercise.
+// key returns the key of a text that belongs to an exercise.
 func key(e Exercise, rest string) string { return strconv.Itoa(e.Number) + "." + rest }
 
-// with returns the facts of an exercise combined with those in more.
+// with returns the facts of an exercise, together with those in more.
 func (s *Session) with(e Exercise, more Facts) Facts {
 	f := Facts{"n": strconv.Itoa(e.Number), "program": s.Program}
 	for _, facts := range []Facts{s.Progress.of(e).Facts, more} {
@@ -155,7 +156,8 @@ func (s *Session) MayTry(e Exercise) error {
 	return s.MayAnswer(e)
 }
 
-// Try runs a command with a number that the user chose. It does not affect the score.
+// Try runs a command of the exercise with a number that the user has chosen. It does not affect the
+// score.
 func (s *Session) Try(ctx context.Context, e Exercise, word string) error {
 	if err := s.MayTry(e); err != nil {
 		return err
@@ -185,7 +187,8 @@ func (s *Session) Ran(e Exercise) bool { return s.Progress.of(e).Ran }
 // AskPrediction returns the sentence that asks for a prediction.
 func (s *Session) AskPrediction() string { return s.Texts.Say("ui.predict", nil) }
 
-// HowTo prints a command that continues the exercise, in case the program cannot ask the user.
+// HowTo prints the command with which the user can continue the exercise. It is for programs that
+// cannot ask the user.
 func (s *Session) HowTo(e Exercise, what string) { s.say("ui.how."+what, s.with(e, nil)) }
 
 // predicted returns the letter of the user's first prediction, or "" if there is none.
@@ -213,7 +216,7 @@ func (s *Session) Predict(e Exercise, shown string) error {
 	return s.Progress.Save()
 }
 
-// Folder is the name of the folder for the exercises. Because of the underscore, the go command
+// Folder is the name of the folder for the exercises. It begins with an underscore, so the go command
 // ignores Go files in it.
 const Folder = "_workshop"
 
@@ -229,8 +232,8 @@ const (
 	tried   = "try"   // results of the last call of Try
 )
 
-// Run runs the commands of an exercise, and tells the user whether the prediction was correct. If
-// there is no prediction, its error wraps ErrEarly.
+// Run runs the commands of an exercise, and says whether the user's prediction was correct. If there
+// is no prediction yet, its error wraps ErrEarly.
 func (s *Session) Run(ctx context.Context, e Exercise) error {
 	state := s.Progress.of(e)
 	if err := s.MayRun(e); err != nil {
@@ -260,7 +263,7 @@ func (s *Session) Run(ctx context.Context, e Exercise) error {
 	return nil
 }
 
-// differs returns a sentence for each fact that differs from the texts.
+// differs returns a sentence for each measured fact that differs from what the texts assume.
 func (s *Session) differs(e Exercise) (all []string) {
 	facts := s.Progress.of(e).Facts
 	for _, c := range e.Claims {
@@ -272,7 +275,7 @@ func (s *Session) differs(e Exercise) (all []string) {
 }
 
 // show runs the commands of an exercise. It also stores their output in a file, because the output
-// may not fit on a terminal.
+// may be too long for a terminal.
 func (s *Session) show(ctx context.Context, e Exercise, f Facts) (err error) {
 	if len(e.Show) == 0 {
 		return nil
@@ -291,7 +294,7 @@ func (s *Session) show(ctx context.Context, e Exercise, f Facts) (err error) {
 // printedFile is the name of the file with the output of an exercise's commands.
 const printedFile = "printed.txt"
 
-// Recall prints whether the prediction was correct, and what to look at.
+// Recall prints whether the prediction was correct, and what the user should look at.
 func (s *Session) Recall(e Exercise) {
 	state := s.Progress.of(e)
 	s.print(sign(state.Predicted == e.Right), s.why(e))
@@ -317,8 +320,8 @@ func (s *Session) why(e Exercise) string {
 
 func (s *Session) look(e Exercise) string { return s.Texts.Say(key(e, "look"), s.with(e, nil)) }
 
-// steps runs the commands of these steps and adds their facts to f. If the required servers are
-// missing, it runs the steps in Instead.
+// steps runs the commands of these steps and adds the facts that they measure to f. If the required
+// servers are missing, it runs the steps in Instead.
 func (s *Session) steps(ctx context.Context, steps []Step, f Facts, out io.Writer, quiet bool) error {
 	for _, step := range steps {
 		if step.Servers && s.Servers != nil {
@@ -353,7 +356,7 @@ func (s *Session) step(ctx context.Context, step Step, f Facts, out io.Writer, q
 	return step.Measure(o, f)
 }
 
-// Prompt is printed in front of each command.
+// Prompt is the text that is printed in front of each command.
 const Prompt = "$ "
 
 // command returns the command of a step. Unknown values appear as "…".
@@ -374,7 +377,7 @@ func (s *Session) commands(steps []Step, f Facts) (all []string) {
 	return all
 }
 
-// words returns the words of a command, with -stack local if the user wants real servers.
+// words returns the words of a command. It adds -stack local if the user wants real servers.
 func (s *Session) words(step Step, f Facts) []string {
 	args := arguments(step.Run, f)
 	if s.Local && !slices.Contains([]string{"explore", "run"}, args[0]) && !slices.Contains(args, "-stack") {
@@ -409,8 +412,8 @@ func (s *Session) fresh(dir string) string {
 	}
 }
 
-// Questions returns the text of each question. The text is "" if the user has already answered
-// correctly.
+// Questions returns the text of each question. The text is "" if the user has already answered that
+// question correctly.
 func (s *Session) Questions(e Exercise) []string {
 	var asked []string
 	for i := range e.Questions {
@@ -435,11 +438,11 @@ func (s *Session) Print(text string) { s.print("", text) }
 
 func question(i int) string { return "q" + strconv.Itoa(i+1) }
 
-// Leave is the answer that skips a question.
+// Leave is the answer with which the user skips a question.
 const Leave = "-"
 
-// Answer judges one answer for each question, and prints the reasons. Its error wraps ErrAnswer if
-// an answer is invalid, and ErrEarly if the exercise has not run yet.
+// Answer judges one answer for each question and prints the reasons. Its error wraps ErrAnswer if an
+// answer is malformed, and ErrEarly if the exercise has not run yet.
 func (s *Session) Answer(ctx context.Context, e Exercise, answers [][]string) error {
 	state := s.Progress.of(e)
 	if err := s.MayAnswer(e); err != nil {
@@ -453,7 +456,7 @@ func (s *Session) Answer(ctx context.Context, e Exercise, answers [][]string) er
 			return fmt.Errorf("%w: %d words in place of %d, with commas between them", ErrAnswer, len(answers[i]), q.Words())
 		}
 	}
-	// The output reveals the answers, so show it only when all answers are correct.
+	// The output gives the answers away, so show it only if all answers are correct.
 	var shown bytes.Buffer
 	if err := s.check(ctx, e, answers, &shown); err != nil {
 		return err
@@ -489,7 +492,7 @@ func (s *Session) Answer(ctx context.Context, e Exercise, answers [][]string) er
 func left(words []string) bool { return len(words) == 1 && (words[0] == Leave || words[0] == "") }
 
 // check runs the commands that decide whether the answers are correct. It writes their output to
-// shown, or prints it at once if the answer is a file.
+// shown. If the answer is a file, it prints the output at once.
 func (s *Session) check(ctx context.Context, e Exercise, answers [][]string, shown io.Writer) error {
 	f := s.Progress.of(e).Facts
 	f["dir"] = s.Path(e, Checked)
@@ -568,7 +571,7 @@ func (s *Session) mark(e Exercise, i int, given []string, m Mark) {
 	s.blank()
 }
 
-// markText explains why an answer is correct or wrong.
+// markText returns a sentence that explains why an answer is correct or wrong.
 func (s *Session) markText(e Exercise, i int, m Mark) string {
 	f := s.with(e, Facts{"points": strconv.Itoa(m.Points), "of": strconv.Itoa(e.Questions[i].Points)})
 	why := key(e, question(i)+"."+m.Why)
@@ -578,8 +581,8 @@ func (s *Session) markText(e Exercise, i int, m Mark) string {
 	return s.Texts.Say(why, f)
 }
 
-// Conclude prints the moral and the score of a finished exercise. If it is not finished, Conclude
-// prints how to answer again.
+// Conclude prints the moral and the score of an exercise. If the exercise is not finished, it prints
+// how to answer again.
 func (s *Session) Conclude(e Exercise) {
 	state := s.Progress.of(e)
 	points, of := s.Progress.Points()
@@ -599,7 +602,7 @@ func (s *Session) Conclude(e Exercise) {
 
 func (s *Session) moral(e Exercise) string { return s.Texts.Say(key(e, "moral"), s.with(e, nil)) }
 
-// Hint prints one more hint after the earlier ones. It costs a point.
+// Hint prints the next hint for an exercise. Each hint costs a point.
 func (s *Session) Hint(e Exercise) error {
 	state := s.Progress.of(e)
 	switch {

@@ -17,8 +17,8 @@ var files embed.FS
 // Languages lists the languages of the texts. The first is the default.
 var Languages = []string{"en", "zh", "ja"}
 
-// Texts contains the sentences of a language by key. A sentence may contain values such as
-// {double}.
+// Texts contains the sentences of one language by key. A sentence may contain the names of facts in
+// braces, such as {double}.
 type Texts struct {
 	Language string
 	byKey    map[string]string
@@ -56,7 +56,7 @@ func (t *Texts) flatten(prefix string, tree map[string]any) error {
 	return nil
 }
 
-// Under returns the sentences whose keys begin with prefix. The keys of the result are without
+// Under returns the sentences whose keys begin with prefix. In the result, the keys do not contain
 // prefix.
 func (t *Texts) Under(prefix string) map[string]string {
 	all := map[string]string{}
@@ -71,7 +71,8 @@ func (t *Texts) Under(prefix string) map[string]string {
 // Has reports whether there is a sentence for a key.
 func (t *Texts) Has(key string) bool { return t.byKey[key] != "" }
 
-// Say returns the sentence for key with values from f. Names without a value stay visible.
+// Say returns the sentence for key, with the names of facts replaced by their values in f. Names
+// without a value stay visible.
 func (t *Texts) Say(key string, f Facts) string {
 	text, ok := t.byKey[key]
 	if !ok {
@@ -80,7 +81,7 @@ func (t *Texts) Say(key string, f Facts) string {
 	return f.fill(text)
 }
 
-// fill replaces the names in a text with their values. Names without a value stay visible.
+// fill replaces the names of facts in a text by their values. Names without a value stay visible.
 func (f Facts) fill(text string) string {
 	return slots.ReplaceAllStringFunc(text, func(slot string) string {
 		if value, ok := f[strings.Trim(slot, "{}")]; ok {
@@ -126,7 +127,7 @@ func pad(text string, columns int) string {
 	return text + strings.Repeat(" ", max(0, columns-Width(text)))
 }
 
-// Wrap breaks a text into lines, between words or wide characters. It follows the rule that some
+// Wrap breaks a text into lines between words or wide characters. It keeps the rule that certain
 // characters must not begin a line.
 func Wrap(text string, columns int) []string {
 	var lines []string
@@ -147,7 +148,7 @@ func Wrap(text string, columns int) []string {
 // noStart lists characters that must not begin a line.
 const noStart = "。、，．：；？！）」』】〉》”’…ー々ゃゅょっャュョッァィゥェォ%"
 
-// pieces splits a text at all places where a line may break.
+// pieces splits a text at every place where a line may break.
 func pieces(text string) []string {
 	var all []string
 	var piece strings.Builder

@@ -66,7 +66,7 @@ type View struct {
 	Moral     string   `json:"moral,omitempty"` // empty until the exercise is done
 }
 
-// Asked is a question and the user's last answer.
+// Asked is a question, together with the user's last answer to it.
 type Asked struct {
 	Ask      string    `json:"ask"`
 	Points   int       `json:"points"`
@@ -148,7 +148,7 @@ func (s *Session) question(e Exercise, i int) (Asked, error) {
 	return asked, nil
 }
 
-// Keep saves a file that the user edited in a page, and returns its path.
+// Keep saves a file that the user has edited on a page, and returns its path.
 func (s *Session) Keep(e Exercise, text string) (string, error) {
 	path := s.Path(e, "schedule.txt")
 	if e.Own {

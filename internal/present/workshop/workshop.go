@@ -23,13 +23,13 @@ import (
 )
 
 var (
-	// ErrAnswer means that an answer is not valid.
+	// ErrAnswer means that an answer is malformed, for example because a number was expected.
 	ErrAnswer = errors.New("workshop: no answer")
-	// ErrEarly means that another part of the exercise must come first.
+	// ErrEarly means that the user must do another part of the exercise first.
 	ErrEarly = errors.New("workshop: too early")
 )
 
-// Outcome is the result of a command. Only the field for this command is set.
+// Outcome is the result of a command. Only the field for that kind of command is set.
 type Outcome struct {
 	Run      *experiment.Run   // for run
 	Explored []explore.Result  // for explore
@@ -38,8 +38,8 @@ type Outcome struct {
 	Scripts  *Scripts          // for workshop -script-flush
 }
 
-// Scripts contains the replies of an instance to a lock and an unlock request. In between, Redis
-// forgot its scripts.
+// Scripts contains the replies of an instance to a lock request and an unlock request. Redis forgot
+// its scripts between the two.
 type Scripts struct {
 	Locked   bool
 	NoScript string // the error of EVALSHA after SCRIPT FLUSH
@@ -50,17 +50,17 @@ type Scripts struct {
 // program's name.
 type Do func(ctx context.Context, args []string, out io.Writer) (Outcome, error)
 
-// Facts maps the names of an exercise to their values, which were chosen at random or measured.
-// They appear in commands and sentences.
+// Facts maps the names of facts to their values, which were measured or chosen at random. Commands
+// and sentences use these names.
 type Facts map[string]string
 
-// number returns a fact as a number, or false if it is none.
+// number returns a fact as a number. It returns false if the fact is not a number.
 func (f Facts) number(name string) (float64, bool) {
 	x, err := strconv.ParseFloat(f[name], 64)
 	return x, err == nil
 }
 
-// Step is one command of an exercise. The command may contain names of facts.
+// Step is one command of an exercise. The command may contain the names of facts.
 type Step struct {
 	Run     string
 	Servers bool // whether the step needs redis-server, and MariaDB or MySQL, for -stack local
@@ -69,14 +69,15 @@ type Step struct {
 	Instead []Step
 }
 
-// Question is a question after the run. Judge compares the answer with the facts.
+// Question is a question that is asked after the run. Judge compares the answer with the facts.
 type Question struct {
 	Points  int
 	Fields  []string // labels for the words of an answer; nil if the answer is one word
 	Choices []string // the allowed words; nil if the answer is a figure or a file
 	File    bool     // whether the answer is a file, which may be handed in any number of times
 	Edits   string   // the fact that contains the schedule to edit; empty if the file is a lock
-	// Aim stores values from the answer for the commands that check it. It may be nil.
+	// Aim stores values from the answer as facts, for the commands that check the answer. It may be
+	// nil.
 	Aim   func(words []string, f Facts) error
 	Judge func(words []string, f Facts) (Mark, error)
 }
@@ -90,7 +91,7 @@ type Mark struct {
 	Why    string `json:"why"`
 }
 
-// Claim is a fact and the value that the sentences assume.
+// Claim is a fact, with the value that the sentences of the exercise assume.
 type Claim struct{ Fact, Value string }
 
 // Exercise is one of the twelve exercises.
@@ -110,8 +111,8 @@ type Exercise struct {
 	Hints     int
 }
 
-// Points returns the maximum points of an exercise: one for the prediction, and those of the
-// questions.
+// Points returns the largest number of points for an exercise: one for the prediction, plus those of
+// its questions.
 func (e Exercise) Points() int {
 	points := 1
 	for _, q := range e.Questions {
@@ -120,7 +121,7 @@ func (e Exercise) Points() int {
 	return points
 }
 
-// Words returns how many words all answers consist of.
+// Words returns how many words the answers to all questions consist of.
 func (e Exercise) Words() int {
 	n := 0
 	for _, q := range e.Questions {
@@ -129,7 +130,7 @@ func (e Exercise) Words() int {
 	return n
 }
 
-// Find returns the exercise with this number, or false if there is none.
+// Find returns the exercise with this number. It returns false if there is none.
 func Find(number int) (Exercise, bool) {
 	if number < 1 || number > len(Exercises) {
 		return Exercise{}, false
@@ -137,8 +138,8 @@ func Find(number int) (Exercise, bool) {
 	return Exercises[number-1], true
 }
 
-// drawn returns the random parts of an exercise, which depend only on the seed. They are the order
-// of its options and some facts.
+// drawn returns the random parts of an exercise: the order of its options and some facts. They depend
+// only on the seed.
 func (e Exercise) drawn(seed uint64) (options []string, f Facts) {
 	r := rand.New(rand.NewPCG(seed, uint64(e.Number)))
 	options = strings.Split(e.Options, "")
@@ -150,8 +151,8 @@ func (e Exercise) drawn(seed uint64) (options []string, f Facts) {
 	return options, f
 }
 
-// arguments splits a command into words and replaces the names of facts. A value with spaces
-// remains one word.
+// arguments splits a command into words and replaces the names of facts by their values. A value with
+// spaces stays one word.
 func arguments(command string, f Facts) []string {
 	words := strings.Fields(command)
 	for i, word := range words {
