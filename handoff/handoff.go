@@ -53,15 +53,15 @@ import (
 )
 
 var (
-	// ErrBusy means that another client has the lock or will get it next.
+	// ErrBusy means that another client has the lock, or is next in the queue for it.
 	ErrBusy = errors.New("handoff: busy")
-	// ErrLost means that a lease ended before its release, because it was not renewed in time or
-	// Redis lost it. Another client may have the lock.
+	// ErrLost means that a lease ended before it was released. Either it was not renewed in time, or
+	// Redis lost it. Another client may have the lock now.
 	ErrLost = errors.New("handoff: lease lost")
 	// ErrClosed means that the Locker is closed.
 	ErrClosed = errors.New("handoff: closed")
-	// ErrProtocol means that the key holds something else, such as the lock of another library, or
-	// the lease of a newer version of the protocol.
+	// ErrProtocol means that the key in Redis holds something else. It may be the lock of another
+	// library, or a lease of a newer version of this protocol.
 	ErrProtocol = errors.New("handoff: the key holds no lease of protocol version 1: use another key, or the same version of handoff in all processes")
 	// ErrOptions means that the arguments of New or RaiseFence are not valid.
 	ErrOptions = errors.New("handoff: bad options")
@@ -69,10 +69,10 @@ var (
 	errReleased = errors.New("handoff: released")
 )
 
-// maxCheck limits how long a waiter waits before it checks the lock in Redis again.
+// maxCheck is how long a waiter waits at most before it checks the lock in Redis again.
 const maxCheck = time.Second
 
-// maxIdle limits how many queues of unused keys stay in memory.
+// maxIdle is how many queues of keys without a holder or waiter stay in memory.
 const maxIdle = 256
 
 // DefaultTTL is the default of Options.TTL.
@@ -84,32 +84,34 @@ type Options struct {
 	// long. The default is DefaultTTL, and the minimum is 10 ms. Fractions of a millisecond are not
 	// allowed.
 	TTL time.Duration
-	// ID names this process in Redis. It must be unique among all Lockers. The default is random.
+	// ID names this process in Redis. It must be unique among all Lockers. If empty, New chooses a
+	// random one.
 	ID string
-	// Logger gets warnings about lost leases and failed renewals, and debug messages about
-	// subscriptions. The default logs nothing.
+	// Logger receives warnings about lost leases and failed renewals, and debug messages about
+	// subscriptions. If nil, nothing is logged.
 	Logger *slog.Logger
 	// Hooks are called when something happens, for example to count it.
 	Hooks Hooks
 }
 
-// Hooks are functions that the Locker calls on events. They must not block. A nil function is
-// ignored.
+// Hooks are functions that the Locker calls when something happens. They must not block. The Locker
+// ignores a nil function.
 type Hooks struct {
 	// Acquired is called when a caller gets the lock of key. waited is how long that took. local
 	// means that another caller of this Locker handed over the lock.
 	Acquired func(key string, waited time.Duration, local bool)
-	// Released is called when a caller has released the lock. held is how long it had the lock.
+	// Released is called when a caller has released the lock of key. held is how long the caller had
+	// the lock.
 	Released func(key string, held time.Duration)
-	// Lost is called when a lease is lost, in a separate goroutine.
+	// Lost is called in its own goroutine when a lease is lost.
 	Lost func(key string)
 }
 
-// Locker takes locks for one process. Create one for each Redis with New. It is safe for concurrent
-// use.
+// Locker takes locks for one process. Create one for each Redis server or Cluster with New. It is
+// safe for concurrent use.
 //
-// Callers of the same Locker can hand over a lock without asking Redis. As soon as a caller waits,
-// the Locker uses one more connection than its client.
+// Callers of the same Locker can hand over a lock without asking Redis. Once a caller has to wait,
+// the Locker opens a connection of its own in addition to those of its client.
 type Locker struct {
 	client  redis.UniversalClient
 	single  *redis.Client // the same client; nil for a Cluster
@@ -230,9 +232,9 @@ func (l *Locker) AcquireWithin(ctx context.Context, key string, wait time.Durati
 	return le, nil
 }
 
-// RaiseFence raises the counter of key above fence. Call it after Redis was restored from an old
-// copy, with the highest token that the protected resource has seen. It returns ErrOptions if fence
-// is above 1<<52.
+// RaiseFence raises the counter of fencing tokens for key above fence. Call it after Redis was
+// restored from an old copy, with the highest token that the protected resource has seen. It returns
+// ErrOptions if fence is above 1<<52.
 func (l *Locker) RaiseFence(ctx context.Context, key string, fence uint64) error {
 	if fence > maxFence {
 		return fmt.Errorf("%w: fence %d: use at most %d", ErrOptions, fence, uint64(maxFence))
@@ -241,15 +243,15 @@ func (l *Locker) RaiseFence(ctx context.Context, key string, fence uint64) error
 	return err
 }
 
-// Forget removes the counter of a key that is no longer needed. Without Forget, the counter expires
-// after a day. If the key is used again, tokens still increase, because they continue from the
-// server's clock.
+// Forget removes the counter of fencing tokens for a key that is no longer needed. Without Forget,
+// the counter expires after a day. If the key is used again, tokens still increase, because the new
+// counter starts from the server's clock.
 func (l *Locker) Forget(ctx context.Context, key string) error {
 	return l.client.Del(ctx, keysOf(key)[2].(string)).Err()
 }
 
-// Close stops the background work of the Locker. It renews and releases no leases, and waiting
-// callers get ErrClosed. A lease that expires before its release counts as lost.
+// Close stops the background work of the Locker. It does not renew or release leases. Waiting callers
+// get ErrClosed. A lease that expires before its release counts as lost.
 func (l *Locker) Close() error {
 	l.mu.Lock()
 	l.closed = true
@@ -294,14 +296,14 @@ func (l *Locker) background(f func()) {
 	}
 }
 
-// Lease is a held lock. The Locker renews it until it is released or lost. It is safe for
-// concurrent use.
+// Lease is a lock that a caller holds. The Locker renews it until it is released or lost. It is safe
+// for concurrent use.
 type Lease struct {
 	queue *queue
 	ctx   context.Context // the values of the acquire's context, without its cancellation
 	try   bool            // whether the caller tries only once
 
-	// mu of the Locker guards the following fields until decided is true.
+	// The Locker's mu guards the following fields until decided is true.
 	decided bool
 	done    chan struct{} // closed when decided becomes true; may be nil
 	err     error         // why the caller did not get the lock
@@ -312,14 +314,15 @@ type Lease struct {
 	waited  time.Duration
 	local   bool
 
-	// mu of the Locker guards the following fields.
+	// The Locker's mu guards the following fields.
 	lost   chan struct{}
 	ended  error // errReleased or ErrLost; nil while the lease is held
 	own    context.Context
 	cancel context.CancelCauseFunc
 }
 
-// decideLocked ends the wait. The caller gets the lock if err is nil, or else the error.
+// decideLocked ends the caller's wait. The caller gets the lock if err is nil. Otherwise, it gets
+// err.
 func (le *Lease) decideLocked(err error) {
 	le.decided, le.err = true, err
 	if le.done != nil {
@@ -330,15 +333,15 @@ func (le *Lease) decideLocked(err error) {
 // Key returns the key of the lock.
 func (le *Lease) Key() string { return le.queue.key }
 
-// Token returns a unique name of this acquisition for use in logs.
+// Token returns a unique name for this lease, for use in logs.
 func (le *Lease) Token() string { return fmt.Sprintf("%s.%d", le.turn, le.nth) }
 
 // Fence returns the fencing token, which increases with every acquisition of the key. A resource
 // that refuses lower tokens stays safe even if the lock fails.
 func (le *Lease) Fence() uint64 { return uint64(le.fence) }
 
-// Lost returns a channel that closes when the lease is known to be lost, or shortly before it ends.
-// It stays open after a release.
+// Lost returns a channel that closes when the Locker knows that the lease is lost, or shortly before
+// the lease ends. It stays open after a release.
 func (le *Lease) Lost() <-chan struct{} {
 	q := le.queue
 	q.mu.Lock()
@@ -349,9 +352,9 @@ func (le *Lease) Lost() <-chan struct{} {
 	return le.lost
 }
 
-// Context returns a context for the work under the lock. It ends when the lease is released or
-// lost. If the lease was lost, the cause is ErrLost. It has the values of Acquire's context, but
-// not its end.
+// Context returns a context for the work under the lock. It ends when the lease is released or lost.
+// If the lease was lost, the cause is ErrLost. The context has the values of the context that was
+// passed to Acquire, but does not end with it.
 func (le *Lease) Context() context.Context {
 	q := le.queue
 	q.mu.Lock()

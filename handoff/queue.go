@@ -11,13 +11,14 @@ import (
 // cleanupTimeout limits how long the Locker tries to undo a failed request.
 const cleanupTimeout = time.Second
 
-// queue is the state of one key in this process. Its turn stands for all waiting callers in Redis.
+// queue is the state of one key in this process. In Redis, one entry (the turn) stands for all
+// waiting callers of the process.
 type queue struct {
 	*Locker
 	key  string
 	keys []any
 
-	// mu of the Locker guards the following fields.
+	// The Locker's mu guards the following fields.
 	waiters []*Lease
 	state   state
 	turn    string          // the name of the turn in Redis, different for each turn
@@ -39,8 +40,8 @@ type queue struct {
 	budget     int       // how many more callers may hold the lock in this turn if others wait
 	renewing   bool
 
-	// The following fields are for the fast path, which works if the lock is free and its counter
-	// exists.
+	// The following fields are for the fast path. It works if the lock is free and its counter exists
+	// in Redis.
 	leftFree bool      // whether this process released the lock while no one waited
 	counted  time.Time // when a script last set the expiry of the counter
 }
@@ -62,7 +63,7 @@ func (q *queue) startLocked() {
 	q.ctx, q.others, q.doubt, q.grant, q.looking = q.waiters[0].ctx, false, false, nil, false
 }
 
-// proceedLocked starts a new turn if callers wait. The previous turn must be gone from Redis.
+// proceedLocked starts a new turn if callers wait. Redis must no longer have the previous turn.
 func (q *queue) proceedLocked() {
 	if len(q.waiters) == 0 {
 		q.state, q.turn, q.ctx = idle, "", nil
@@ -73,7 +74,7 @@ func (q *queue) proceedLocked() {
 	q.background(q.ask)
 }
 
-// dropLocked removes the turn from Redis, because no caller waits.
+// dropLocked removes the turn from Redis because no caller waits any more.
 func (q *queue) dropLocked() {
 	ctx, turn := q.ctx, q.turn
 	q.state = asking
@@ -88,7 +89,7 @@ func (q *queue) abandon(ctx context.Context, turn string) {
 	q.proceedLocked()
 }
 
-// undo removes a turn from Redis, whether it waits or has the lease. If this fails, the lease
+// undo removes a turn from Redis, whether the turn waits or has the lease. If this fails, a lease
 // expires by itself.
 func (q *queue) undo(ctx context.Context, turn string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
@@ -101,14 +102,14 @@ func (q *queue) undo(ctx context.Context, turn string) {
 	}
 }
 
-// ask asks Redis for the lease, or else for a place in the queue.
+// ask asks Redis for the lease. If another turn has the lease, Redis puts this turn into the queue.
 func (q *queue) ask() {
 	q.mu.Lock()
 	ctx, turn, mode, fast := q.ctx, q.turn, "join", ""
 	if q.leftFree && time.Since(q.counted) < fastFor {
 		fast = "fast"
 	}
-	// If several requests are running, prefer a script, because it can share their round trip.
+	// If several requests are under way, prefer a script, because it can share their round trip.
 	plain := fast != "" && q.single != nil && len(q.queues) <= direct
 	q.leftFree = false
 	if !q.subscribed || len(q.waiters) > 0 && q.waiters[0].try {
@@ -148,8 +149,8 @@ func (q *queue) ask() {
 	}
 }
 
-// failLocked ends the wait of all callers with an error. If tries is true, it ends only the wait of
-// callers that try once.
+// failLocked ends the wait of callers with an error. If tries is true, it ends only the wait of
+// callers that want to try once.
 func (q *queue) failLocked(err error, tries bool) {
 	q.waiters = slices.DeleteFunc(q.waiters, func(le *Lease) bool {
 		if tries && !le.try {
@@ -182,8 +183,8 @@ func (q *queue) script(ctx context.Context, turn, mode, fast string) (int64, err
 	return q.run(ctx, q.scripts.acquire, q.keys, &argument{text: turn}, q.ttl, mode, fast)
 }
 
-// request asks Redis for the lease, and repeats a failed request. Asking twice in the same turn
-// does no harm.
+// request asks Redis for the lease, and repeats a failed request. It does no harm to ask twice in the
+// same turn.
 func (q *queue) request(ctx context.Context, turn, mode, fast string, plain bool) (n int64, err error) {
 	if plain {
 		n, err = q.take(ctx, turn)
@@ -201,8 +202,8 @@ func (q *queue) request(ctx context.Context, turn, mode, fast string, plain bool
 	return n, err
 }
 
-// take tries to get the lease with two plain commands, which are cheaper than a script. If the
-// lease expires between them, the reply comes too late to count.
+// take tries to get the lease with two plain commands, which are cheaper than a script. If the lease
+// expires between the two commands, the reply comes too late and does not count.
 func (q *queue) take(ctx context.Context, turn string) (int64, error) {
 	pipe := q.single.Pipeline()
 	set, draw := pipe.SetNX(ctx, q.key, turn, q.opt.TTL), pipe.IncrBy(ctx, q.keys[2].(string), blockSize)
@@ -212,11 +213,11 @@ func (q *queue) take(ctx context.Context, turn string) (int64, error) {
 	return draw.Val(), nil
 }
 
-// endOf returns when to give up a lease that began at since. It subtracts a hundredth of the TTL,
-// because clocks run at different rates.
+// endOf returns when the Locker gives up a lease that began at since. It subtracts a hundredth of the
+// TTL, because clocks run at slightly different rates.
 func (l *Locker) endOf(since time.Time) time.Time { return since.Add(l.opt.TTL - l.opt.TTL/100) }
 
-// queuedLocked records that the turn is in the queue, and that it had no lease before since.
+// queuedLocked records that the turn is in the queue in Redis, and that it had no lease before since.
 func (q *queue) queuedLocked(since time.Time) {
 	if len(q.waiters) == 0 {
 		q.dropLocked()
@@ -230,8 +231,8 @@ func (q *queue) queuedLocked(since time.Time) {
 	}
 }
 
-// acceptLocked accepts a lease that a message grants. If the last request is too old, it asks Redis
-// first, because the lease may have expired.
+// acceptLocked accepts a lease that a message has granted. If the last request is too old, it asks
+// Redis first, because the lease may have expired already.
 func (q *queue) acceptLocked(m message) {
 	if time.Since(q.since) <= q.opt.TTL/2 {
 		q.holdLocked(q.since, m.n)
@@ -241,8 +242,8 @@ func (q *queue) acceptLocked(m message) {
 	q.lookLocked()
 }
 
-// lookLocked asks Redis whether this turn has the lease, in case a message was lost or the holder
-// died.
+// lookLocked asks Redis whether this turn has the lease. A message about it may have been lost, or
+// the holder may have died.
 func (q *queue) lookLocked() {
 	if q.looking {
 		return
@@ -274,8 +275,8 @@ func (q *queue) lookLocked() {
 	})
 }
 
-// holdLocked records a lease that began at since or later. n is the last token that it may use. If
-// the lease may have expired, the callers start again.
+// holdLocked records a lease that began at since or later. n is the last fencing token that this
+// lease may use. If the lease may have expired already, the callers ask again.
 func (q *queue) holdLocked(since time.Time, n int64) {
 	now := time.Now()
 	if len(q.waiters) == 0 || !now.Before(q.endOf(since)) {
@@ -291,7 +292,7 @@ func (q *queue) holdLocked(since time.Time, n int64) {
 	q.wakeByLocked(q.due)
 }
 
-// serveLocked gives the lock to the first waiting caller.
+// serveLocked gives the lock to the caller that has waited longest.
 func (q *queue) serveLocked(now time.Time, local bool) {
 	le := q.waiters[0]
 	q.waiters = slices.Delete(q.waiters, 0, 1)
@@ -348,8 +349,8 @@ func (q *queue) release(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// pass asks Redis to pass the lease on. It repeats failed requests until the lease has expired.
-// free means that no other client seems to wait.
+// pass asks Redis to pass the lease on to the next client. It repeats a failed request until the
+// lease has expired. free means that no other client seems to wait.
 func (q *queue) pass(ctx context.Context, end time.Time, turn *argument, next string, free bool) (n int64, err error) {
 	request := context.WithoutCancel(ctx)
 	for pause := time.Millisecond; ; pause *= 2 {
@@ -423,8 +424,8 @@ func (q *queue) renewLocked() {
 	})
 }
 
-// othersLocked records that other processes wait. From then on, this turn serves only the callers
-// that already wait.
+// othersLocked records that other processes wait for the lock. From then on, this turn serves only
+// the callers that are already waiting.
 func (q *queue) othersLocked() {
 	if !q.others {
 		q.others, q.budget = true, len(q.waiters)
@@ -456,8 +457,8 @@ func (l *Locker) deliver(m message) {
 	}
 }
 
-// wakeByLocked makes the timer fire at t or earlier. An earlier time stays, because an extra
-// wake-up costs less than a reset.
+// wakeByLocked makes the timer fire at t or earlier. If the timer is set to an earlier time, it keeps
+// that time, because an extra wake-up costs less than a reset.
 func (q *queue) wakeByLocked(t time.Time) {
 	if !q.alarm.IsZero() && !t.Before(q.alarm) {
 		return
@@ -473,8 +474,8 @@ func (q *queue) fire() {
 	q.attendLocked(time.Now()) // if the Locker is closed, this only reports a lease as lost
 }
 
-// attendLocked does the work that is due now, such as renewing the lease, asking Redis about the
-// queue, or starting a new turn.
+// attendLocked does whatever is due now. It may renew the lease, ask Redis about the queue, or start
+// a new turn.
 func (q *queue) attendLocked(now time.Time) {
 	q.expireLocked(now)
 	due := !now.Before(q.due)

@@ -19,19 +19,19 @@ import (
 
 // Constants of the protocol, which clients in other languages must share.
 const (
-	// blockSize is how many fencing tokens a lease gets, so it limits how many callers one turn
-	// serves. If Redis loses the counter, tokens continue from its clock in µs, so they must not be
-	// used faster than that.
+	// blockSize is how many fencing tokens a lease gets. It therefore limits how many callers one
+	// turn serves. If Redis loses the counter, tokens continue from its clock in µs, so they must not
+	// be used faster than the clock runs.
 	blockSize = 32
-	// firstToken is the smallest token. All other replies are smaller.
+	// firstToken is the smallest fencing token. Replies with another meaning are smaller.
 	firstToken = 1_000_000
-	// maxFence is the highest value for a raised counter. Lua counts in doubles, which are exact up
-	// to 1<<53.
+	// maxFence is the highest value to which a counter can be raised. Lua calculates with doubles,
+	// which are exact up to 1<<53.
 	maxFence = 1 << 52
 	// queueTTL is how long Redis keeps a queue after a client last joined or checked it.
 	queueTTL = time.Minute
-	// counterTTL is how long Redis keeps a counter after the last script. The fast path does not
-	// extend it, but at least a day always remains.
+	// counterTTL is how long Redis keeps a counter after the last script that used it. The fast path
+	// does not extend it, but at least a day always remains.
 	counterTTL = 25 * time.Hour
 	fastFor    = time.Hour
 	// prefix is the beginning of every key. An incompatible version of the protocol needs another
@@ -47,8 +47,8 @@ const (
 	replyAlien  = 3 // the key holds something other than a lease of this version
 )
 
-// granted reports whether a reply grants the lease. Then it is a token, or a negative token if
-// other clients wait.
+// granted reports whether a reply grants the lease. Such a reply is a fencing token. It is negative
+// if other clients wait.
 func granted(n int64) bool { return n >= firstToken || n <= -firstToken }
 
 var (
@@ -90,8 +90,8 @@ func newScripts(counts bool) scripts {
 	}
 }
 
-// run calls a script by its hash, or sends its text if the server does not know it. It also sends
-// the text if an earlier try with name got no reply.
+// run calls a script by its hash. If the server does not know the script, or an earlier try with the
+// hash got no reply, run sends the script's text.
 func (l *Locker) run(ctx context.Context, s *script, keys []any, name *argument, more ...any) (int64, error) {
 	all := slices.Concat([]any{"evalsha", s.hash, len(keys)}, keys, []any{name}, more)
 	if name.sent.Load() == 0 {
@@ -114,7 +114,8 @@ type argument struct {
 	sent atomic.Int32
 }
 
-// MarshalBinary is called each time the command is sent.
+// MarshalBinary returns the argument as the client sends it. The client calls it each time it sends
+// the command.
 func (a *argument) MarshalBinary() ([]byte, error) {
 	a.sent.Add(1)
 	return []byte(a.text), nil
@@ -122,8 +123,8 @@ func (a *argument) MarshalBinary() ([]byte, error) {
 
 func (a *argument) String() string { return a.text }
 
-// keysOf returns the keys of a lock in the order that the scripts expect. In a Cluster, they are
-// all on the same master unless key contains a stray closing brace.
+// keysOf returns the keys of a lock, in the order that the scripts expect. In a Cluster, all of them
+// are on the same master, unless key contains a stray closing brace.
 func keysOf(key string) []any {
 	stem := key
 	if open := strings.IndexByte(key, '{'); open < 0 || strings.IndexByte(key[open+1:], '}') <= 0 {
@@ -132,7 +133,7 @@ func keysOf(key string) []any {
 	return []any{key, stem + ":queue", stem + ":fence"}
 }
 
-// message is a message from functions.lua in the form "name n key".
+// message is what functions.lua publishes, in the form "name n key".
 type message struct {
 	name string
 	n    int64 // the last token of a granted block, negative if others wait; 0 tells the holder that others wait
@@ -146,8 +147,8 @@ func parseMessage(text string) (message, error) {
 	return message{name, n, key}, err
 }
 
-// direct is how many requests are sent separately. If there are more, sharing a round trip saves
-// time.
+// direct is how many requests may be under way separately. If there are more, they share a round trip
+// to save time.
 const direct = 4
 
 // Combine lets requests of all Lockers on client share round trips if there are many at once. This
@@ -229,7 +230,7 @@ func (c *combiner) complete(single int) {
 	}
 }
 
-// send sends a batch. The client's timeouts apply, but not the context of any caller.
+// send sends a batch of requests. It obeys the client's timeouts, but not the context of any caller.
 func (c *combiner) send(b *batch) {
 	_ = c.pipeline(context.Background(), b.cmds) // each command has its own error
 	close(b.done)
@@ -237,10 +238,10 @@ func (c *combiner) send(b *batch) {
 }
 
 const (
-	// silence is how long a subscription may be quiet before it sends a ping, because a dead
-	// connection may show no error.
+	// silence is how long a subscription may receive nothing before it sends a ping. A dead
+	// connection may show no error otherwise.
 	silence = 3 * time.Second
-	// reopenPause is the pause before a subscription is opened again.
+	// reopenPause is how long the Locker waits before it opens a broken subscription again.
 	reopenPause = 100 * time.Millisecond
 )
 
@@ -290,8 +291,7 @@ func (l *Locker) receive(pubsub *redis.PubSub) error {
 	}
 }
 
-// confirmed checks all queues when the subscription is ready, because earlier messages may have
-// been lost.
+// confirmed checks all queues once the subscription is ready, because messages before that are lost.
 func (l *Locker) confirmed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

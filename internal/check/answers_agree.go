@@ -20,7 +20,7 @@ func answersAgree(e Evidence) Verdict {
 		return fail("%s that the ledger does not have: driver %d was told to have won order %d",
 			Plural(len(phantom), "grab was promised", "grabs were promised"), p.Driver, p.Order)
 	}
-	// Without an answer, the client was promised nothing, so the ledger does not contradict it.
+	// A client without an answer was promised nothing, so its ledger row contradicts no answer.
 	if denied := subtract(unacknowledged, e.Unsure); len(denied) > 0 {
 		p := denied[0]
 		return fail("%s to the driver who has it: driver %d stands in the ledger for order %d and was told otherwise",
@@ -29,11 +29,11 @@ func answersAgree(e Evidence) Verdict {
 	return pass("%s in the ledger", Plural(len(e.Told), "promised grab stands", "promised grabs stand"))
 }
 
-// CompareAnswers compares the answers with the ledger. A phantom grab was promised, but is not in
-// the ledger. An unacknowledged grab is in the ledger, but was not promised. Both results are
-// sorted. The following always holds:
+// CompareAnswers compares the answers to clients with the ledger. A phantom grab was promised to a
+// client but is not in the ledger. An unacknowledged grab is in the ledger but was not promised. Both
+// results are sorted. The following always holds:
 //
-// len(told) + len(unacknowledged) - len(phantom) == len(ledger)
+//	len(told) + len(unacknowledged) - len(phantom) == len(ledger)
 func CompareAnswers(told []Pair, ledger []order.Grab) (phantom, unacknowledged []Pair) {
 	rows := make([]Pair, len(ledger))
 	for i, g := range ledger {
@@ -42,8 +42,8 @@ func CompareAnswers(told []Pair, ledger []order.Grab) (phantom, unacknowledged [
 	return subtract(told, rows), subtract(rows, told)
 }
 
-// subtract returns the sorted pairs that are not in leaveOut. Each entry of leaveOut removes only
-// one pair, because a lost answer explains only one row.
+// subtract returns the sorted pairs that are not in leaveOut. Each entry of leaveOut removes only one
+// pair, because one lost answer explains only one ledger row.
 func subtract(pairs, leaveOut []Pair) []Pair {
 	out := make(map[Pair]int, len(leaveOut))
 	for _, p := range leaveOut {

@@ -8,8 +8,8 @@ import (
 	"grablab/internal/catalog"
 )
 
-// BeliefGap returns the longest time for which a holder did not notice that another one had the
-// lock. ok is false if there was no such holder.
+// BeliefGap returns the longest time for which a holder did not notice that another client had got
+// the lock. ok is false if that never happened.
 func BeliefGap(holds []Hold, excludes catalog.Exclusion) (gap time.Duration, ok bool) {
 	if excludes == catalog.NoExclusion {
 		return 0, false

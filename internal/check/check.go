@@ -33,7 +33,7 @@ type Verdict struct {
 	Why      string `json:"why"` // a sentence
 }
 
-// checkers has a function for every property, the most important first.
+// checkers has a function for every property. The most important property comes first.
 var checkers = []struct {
 	property string
 	check    func(Evidence) Verdict
@@ -48,7 +48,7 @@ var checkers = []struct {
 	{catalog.StuckOrder, stuckOrder},
 }
 
-// Judge checks the named properties, or all if none is named.
+// Judge checks the named properties. If none is named, it checks all of them.
 func Judge(e Evidence, properties ...string) []Verdict {
 	var verdicts []Verdict
 	for _, c := range checkers {
@@ -64,15 +64,15 @@ func Judge(e Evidence, properties ...string) []Verdict {
 // Pair is one driver's attempt to grab one order.
 type Pair struct{ Order, Driver int64 }
 
-// Evidence is everything that is known about some orders after their load.
+// Evidence is everything that is known about some orders after the load on them has ended.
 type Evidence struct {
 	Ledger []order.Grab // in the order of writing
-	// NoLedger explains why the ledger could not be read, or is nil.
+	// NoLedger is the error with which the ledger could not be read. It is nil if it could be read.
 	NoLedger error
-	// FromAnswers means that there is no ledger, so Told tells who has won.
+	// FromAnswers means that there is no ledger. Told then says who has won.
 	FromAnswers bool
-	// Foreign means that the user wrote the query for the ledger. A JOIN in this query may repeat
-	// rows.
+	// Foreign means that the ledger was read with the user's own query. A JOIN in that query may
+	// repeat rows.
 	Foreign bool
 
 	Told   []Pair // attempts that were answered "grabbed"
@@ -82,11 +82,12 @@ type Evidence struct {
 	Excludes catalog.Exclusion // the scope of the lock's exclusion
 	Guard    order.Guard       // the guard of the writes
 	Units    int               // the number of units of each order; 0 means 1
-	// UntilClaim means that the write also releases the lock.
+	// UntilClaim means that the lock is released together with the write of the winner.
 	UntilClaim bool
 
 	Stuck []int64 // orders for which a probe got no answer
-	// NoProbe explains why the test grabs were inconclusive, or is nil.
+	// NoProbe is the error because of which the test grabs after the load say nothing. It is nil if
+	// they were conclusive.
 	NoProbe error
 }
 
@@ -103,13 +104,13 @@ func unknown(why string, args ...any) Verdict {
 	return Verdict{Result: Unknown, Why: fmt.Sprintf(why, args...)}
 }
 
-// eventsLost returns the verdict for a property that seems to hold, but whose record has missing
-// events.
+// eventsLost returns the verdict for a property that seems to hold although events are missing from
+// the record.
 func eventsLost(r *Record) Verdict {
 	return unknown("%s", Plural(r.MissingEvents, "event was lost", "events were lost"))
 }
 
-// noLedger returns the verdict if a property needs the ledger.
+// noLedger returns the verdict for a property that cannot be judged without the ledger.
 func noLedger(e Evidence) Verdict { return unknown("the ledger could not be read: %v", e.NoLedger) }
 
 // Plural returns a number with the right form of its noun (see [catalog.Plural]).

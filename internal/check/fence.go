@@ -24,8 +24,8 @@ func fenceMonotone(e Evidence) Verdict {
 	}
 }
 
-// fallsBack finds a token that is not higher than an earlier one. Tokens of simultaneous calls are
-// not compared.
+// fallsBack finds a fencing token that is not higher than an earlier one. It does not compare tokens
+// from simultaneous calls.
 func fallsBack(holds []Hold) (before, after Hold, found bool) {
 	byReturn := slices.SortedFunc(slices.Values(holds), func(a, b Hold) int { return a.compare(b.Span) })
 	byCall := slices.SortedFunc(slices.Values(holds), func(a, b Hold) int {
@@ -46,12 +46,13 @@ func fallsBack(holds []Hold) (before, after Hold, found bool) {
 	return firstRepeat(byReturn)
 }
 
-// earlier reports whether a returned before b was called, or belongs to an earlier order.
+// earlier reports whether hold a was granted before the acquire of b was called, or belongs to an
+// earlier order.
 func earlier(a, b Hold) bool {
 	return a.Order < b.Order || a.Order == b.Order && a.From < b.Asked
 }
 
-// firstRepeat finds two acquisitions of an order with the same token.
+// firstRepeat finds two holders of an order that got the same fencing token.
 func firstRepeat(holds []Hold) (before, after Hold, found bool) {
 	type token struct {
 		order int64

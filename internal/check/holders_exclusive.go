@@ -15,8 +15,8 @@ func holdersExclusive(e Evidence) Verdict {
 	case e.Record == nil:
 		return unknown("it was not recorded who held the lock")
 	}
-	// If events are missing, a hold without an end does not prove an overlap, so only holds with
-	// known ends count.
+	// If events are missing, a hold without a recorded end does not prove an overlap. In that case,
+	// use only holds with known ends.
 	holds := e.Record.Holds
 	if e.Record.MissingEvents > 0 {
 		holds = slices.DeleteFunc(slices.Clone(holds), func(h Hold) bool { return !h.Closed })
@@ -35,12 +35,12 @@ func holdersExclusive(e Evidence) Verdict {
 	}
 }
 
-// Overlap is a pair of spans whose second began during the first.
+// Overlap is a pair of periods. The second began before the first had ended.
 type Overlap struct{ First, Second Span }
 
-// Overlaps returns an entry for every hold that began while another client held the same order. n
-// simultaneous holders count as n-1 overlaps. With [catalog.PerProcess], it compares only the holds
-// of the same instance.
+// Overlaps returns an entry for every hold that began while another client held the lock of the same
+// order. n simultaneous holders count as n-1 overlaps. With [catalog.PerProcess], it compares only
+// the holds of the same instance.
 func Overlaps(holds []Hold, excludes catalog.Exclusion) []Overlap {
 	if excludes == catalog.NoExclusion {
 		return nil
@@ -54,7 +54,7 @@ func Overlaps(holds []Hold, excludes catalog.Exclusion) []Overlap {
 
 func overlaps(spans []Span, excludes catalog.Exclusion) []Overlap {
 	slices.SortFunc(spans, func(a, b Span) int {
-		// If spans begin at the same time, the shortest comes first.
+		// If two spans begin at the same time, the shorter one comes first.
 		return cmp.Or(compareGroup(excludes, a, b), cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To), cmp.Compare(a.Driver, b.Driver))
 	})
 	var found []Overlap
@@ -71,7 +71,7 @@ func overlaps(spans []Span, excludes catalog.Exclusion) []Overlap {
 	return found
 }
 
-// compareGroup returns 0 if the lock must keep the two spans apart.
+// compareGroup orders spans so that two spans compare as equal if the lock must keep them apart.
 func compareGroup(excludes catalog.Exclusion, a, b Span) int {
 	if order := cmp.Compare(a.Order, b.Order); order != 0 || excludes != catalog.PerProcess {
 		return order

@@ -12,8 +12,8 @@ func oneWinner(e Evidence) Verdict {
 	case e.FromAnswers:
 		return oneWinnerTold(e)
 	case e.NoLedger != nil:
-		// Answers can prove a failure. They cannot prove success, because an answer may have been
-		// lost.
+		// The clients' answers can prove a failure. They cannot prove success, because an answer may
+		// have been lost.
 		if v := oneWinnerTold(e); v.Result == Fail {
 			return v
 		}
@@ -32,7 +32,7 @@ func oneWinner(e Evidence) Verdict {
 	return pass("%s grabbed, each by one driver", Plural(c.Orders, "order was", "orders were"))
 }
 
-// oneWinnerTold judges the property by the clients' answers.
+// oneWinnerTold checks the property one-winner with the clients' answers.
 func oneWinnerTold(e Evidence) Verdict {
 	c := CountGrabs(Rows(e.Told), e.Units)
 	if e.Units > 1 && c.DoubleGrabs > 0 {
@@ -41,7 +41,7 @@ func oneWinnerTold(e Evidence) Verdict {
 	if c.DoubleGrabs > 0 {
 		return fail("%s promised more than once, order %d to %d drivers", Plural(c.OrdersDouble, "order was", "orders were"), c.Most, c.MostRows)
 	}
-	// An attempt with an unknown outcome may be another winner.
+	// An attempt whose outcome is unknown may have been another winner.
 	winners := map[int64]int{}
 	for _, p := range slices.Concat(e.Told, e.Unsure) {
 		switch winners[p.Order]++; {
@@ -58,7 +58,7 @@ func oneWinnerTold(e Evidence) Verdict {
 	return pass("%s promised, each to one driver", Plural(c.Orders, "order was", "orders were"))
 }
 
-// oversold returns the verdict on one-winner for orders that have several units.
+// oversold returns the verdict on the property one-winner for orders with several units.
 func oversold(e Evidence, c Grabs, done string) Verdict {
 	if c.DoubleGrabs > 0 {
 		return fail("%s %s more often than it has units, order %d of %d units %d times",
@@ -67,7 +67,7 @@ func oversold(e Evidence, c Grabs, done string) Verdict {
 	return pass("%s %s, none more often than its %d units", Plural(c.Orders, "order was", "orders were"), done, e.Units)
 }
 
-// Rows returns the ledger rows that the answers promise.
+// Rows returns the ledger rows that the answers to clients have promised.
 func Rows(told []Pair) []order.Grab {
 	rows := make([]order.Grab, len(told))
 	for i, p := range told {
@@ -76,8 +76,8 @@ func Rows(told []Pair) []order.Grab {
 	return rows
 }
 
-// WithoutRepeats returns the ledger with at most perDriver rows for each pair of an order and a
-// driver.
+// WithoutRepeats returns the ledger without repeated rows. It keeps at most perDriver rows for each
+// pair of an order and a driver.
 func (e Evidence) WithoutRepeats(perDriver int) []order.Grab {
 	has := map[Pair]int{}
 	return slices.DeleteFunc(slices.Clone(e.Ledger), func(g order.Grab) bool {
@@ -107,7 +107,8 @@ type Grabs struct {
 	MostRows int
 }
 
-// CountGrabs counts the rows of a ledger. Each order has that many units, or one if units is 0.
+// CountGrabs counts the grabs and double-grabs in a ledger. Each order has the given number of units,
+// or one if units is 0.
 func CountGrabs(ledger []order.Grab, units int) Grabs {
 	units = max(units, 1)
 	c := Grabs{Rows: len(ledger)}

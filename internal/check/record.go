@@ -8,7 +8,7 @@ import (
 	"grablab/internal/history"
 )
 
-// Span is a period during a driver's attempt to grab an order.
+// Span is a period within a driver's attempt to grab an order.
 type Span struct {
 	Order, Driver   int64
 	Instance, Token string
@@ -16,10 +16,10 @@ type Span struct {
 	From, To        time.Duration // CLOCK_MONOTONIC; To is endUnseen if no end was recorded
 }
 
-// endUnseen is the end of a span that was not recorded.
+// endUnseen is the end of a span whose real end was not recorded.
 const endUnseen = time.Duration(math.MaxInt64)
 
-// spanOf returns a span of the attempt that e belongs to.
+// spanOf returns a span from one time to another, for the attempt that event e belongs to.
 func spanOf(e history.Event, from, to time.Duration) Span {
 	return Span{Order: e.Order, Driver: e.Driver, Instance: e.Instance, Token: e.Token, Fence: e.Fence, From: from, To: to}
 }
@@ -29,8 +29,8 @@ func (s Span) compare(t Span) int {
 	return cmp.Or(cmp.Compare(s.Order, t.Order), cmp.Compare(s.From, t.From), cmp.Compare(s.Driver, t.Driver))
 }
 
-// Hold is the time in which a client certainly held the lock: from the return of acquire to the
-// call of release.
+// Hold is a period in which a client certainly held the lock. It lasts from the return of acquire to
+// the call of release.
 type Hold struct {
 	Span
 	Asked  time.Duration // a lower bound of the call of the acquire; 0 if unknown
@@ -39,23 +39,23 @@ type Hold struct {
 	Knew   time.Duration // when the holder learned that it had lost the lock; 0 if it did not
 }
 
-// Effect is the time of a write that happened or may have happened.
+// Effect is a write that happened or may have happened, with its time.
 type Effect struct {
 	Span
 	Sure bool // whether it certainly wrote
 }
 
-// Outcome tells what the result of a grab reveals about its order.
+// Outcome says what the result of a grab shows about the order.
 type Outcome string
 
-// Possible outcomes. A grab that had no effect and reveals nothing has no Outcome.
+// These are the possible outcomes. A grab that had no effect and shows nothing has no Outcome.
 const (
 	Won     Outcome = "won"
 	Taken   Outcome = "taken"   // another driver has the order
 	MayHave Outcome = "unknown" // the driver may have won
 )
 
-// Op is one grab from request to answer.
+// Op is one grab, from its request to its answer.
 type Op struct {
 	Span
 	Outcome Outcome

@@ -14,10 +14,10 @@ import (
 // A new incarnation, or a sequence number that does not grow, means that the process was
 // restarted. The holds of the earlier process end with its last event.
 type Scan struct {
-	// Since maps each instance to its last sequence number before the first event. If an instance
-	// is missing, any number is accepted.
+	// Since maps each instance to the sequence number of its last event before this record. For an
+	// instance that is missing here, the record may begin with any number.
 	Since map[string]uint64
-	// UntilClaim means that the write also releases the lock.
+	// UntilClaim means that the lock is released together with the write of the winner.
 	UntilClaim bool
 
 	record Record
@@ -29,17 +29,18 @@ type Scan struct {
 	end    time.Duration
 }
 
-// attempt identifies the events of one span. If several spans have the same token, the one that
-// began first ends first.
+// attempt identifies the events of one span. If several spans have the same token, the span that
+// began first also ends first.
 type attempt struct {
 	Pair
 	instance, token string
 }
 
-// pending maps each attempt to its calls that have not returned, the oldest first.
+// pending maps each attempt to those of its calls that have not returned yet. The oldest call comes
+// first.
 type pending[T any] map[attempt][]T
 
-// pop removes and returns the oldest entry of an attempt, if any.
+// pop removes and returns the oldest entry of an attempt. ok is false if the attempt has none.
 func (p pending[T]) pop(a attempt) (oldest T, ok bool) {
 	if len(p[a]) == 0 {
 		return oldest, false
@@ -51,7 +52,7 @@ func (p pending[T]) pop(a attempt) (oldest T, ok bool) {
 	return oldest, true
 }
 
-// of removes and returns all calls of an instance.
+// of removes and returns all pending calls of an instance.
 func (p pending[T]) of(instance string) (all []T) {
 	for a, ts := range p {
 		if a.instance == instance {
@@ -87,7 +88,7 @@ func (s *Scan) Add(e history.Event) {
 	}
 }
 
-// sequence counts the events that are missing before e.
+// sequence counts how many events are missing just before e.
 func (s *Scan) sequence(e history.Event) {
 	before, known := s.last[e.Instance]
 	anew := known && e.Incarnation != before.Incarnation
@@ -127,8 +128,8 @@ func (s *Scan) hold(a attempt, e history.Event) {
 	}
 }
 
-// asked returns when the attempt called acquire, or 0 if that is unknown. With several calls, the
-// earliest counts.
+// asked returns when the attempt called acquire, or 0 if that is unknown. If it called several times,
+// the earliest call counts.
 func (s *Scan) asked(a attempt) time.Duration {
 	a.token = ""
 	if grabs := s.grabs[a]; len(grabs) > 0 {
@@ -137,7 +138,7 @@ func (s *Scan) asked(a attempt) time.Duration {
 	return 0
 }
 
-// oldest returns the attempt's oldest hold, or nil.
+// oldest returns the oldest hold of the attempt. It returns nil if there is none.
 func (s *Scan) oldest(a attempt) *Hold {
 	if len(s.holds[a]) == 0 {
 		return nil
@@ -157,7 +158,7 @@ func (s *Scan) close(a attempt, t time.Duration) {
 	}
 }
 
-// claim records writes that happened or may have happened.
+// claim records the writes that an event shows, including those that only may have happened.
 func (s *Scan) claim(a attempt, e history.Event) {
 	if e.Kind == history.Invoke {
 		s.claims[a] = append(s.claims[a], Effect{Span: spanOf(e, e.T, endUnseen)})
@@ -173,7 +174,7 @@ func (s *Scan) claim(a attempt, e history.Event) {
 	}
 }
 
-// grab records grabs whose results reveal something about their orders.
+// grab records a grab whose result shows something about its order.
 func (s *Scan) grab(a attempt, e history.Event) {
 	a.token = ""
 	if e.Kind == history.Invoke {
@@ -198,8 +199,8 @@ func (s *Scan) grab(a attempt, e history.Event) {
 	}
 }
 
-// abandon ends the holds of a dead process. Its unfinished writes and grabs stay open, because they
-// may still take effect.
+// abandon ends the holds of a process that has died. Its unfinished writes and grabs stay open,
+// because they may still take effect.
 func (s *Scan) abandon(instance string, at time.Duration) {
 	for _, i := range s.holds.of(instance) {
 		if h := &s.record.Holds[i]; !h.Closed {
@@ -234,7 +235,8 @@ func (s *Scan) Record() *Record {
 	return &r
 }
 
-// refused reports whether a guard or a fence prevented a write, which counts as a near miss.
+// refused reports whether a guard or a fencing token prevented a write. Such a write counts as a near
+// miss.
 func refused(e history.Event) bool {
 	claim := e.Op == history.Claim && (e.Code == history.Stale || e.Code == history.Taken)
 	read := e.Op == history.Read && e.Code == history.Stale // the guard raises the fence before the read

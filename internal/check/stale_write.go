@@ -41,7 +41,7 @@ func staleWrite(e Evidence) Verdict {
 	}
 }
 
-// rowsFallBack finds a ledger row with a lower token than an earlier row.
+// rowsFallBack finds a ledger row with a lower fencing token than an earlier row.
 func rowsFallBack(ledger []order.Grab) (later, stale order.Grab, found bool) {
 	highest := map[int64]order.Grab{}
 	for _, g := range ledger {
@@ -53,14 +53,14 @@ func rowsFallBack(ledger []order.Grab) (later, stale order.Grab, found bool) {
 	return order.Grab{}, order.Grab{}, false
 }
 
-// sighting is a token and the time at which the database had seen it.
+// sighting is a fencing token, with a time at which the database had already seen it.
 type sighting struct {
 	t     time.Duration
 	fence uint64
 }
 
-// seenFences lists, for each order, the tokens that the database has seen, with the times of its
-// replies.
+// seenFences lists, for each order, the fencing tokens that the database has seen, with the times of
+// its replies.
 func seenFences(r *Record, g order.Guard) map[int64][]sighting {
 	seen := map[int64][]sighting{}
 	for _, e := range r.Effects {
@@ -78,7 +78,8 @@ func seenFences(r *Record, g order.Guard) map[int64][]sighting {
 	return seen
 }
 
-// highestBefore returns the highest token that the database had seen before t, or 0.
+// highestBefore returns the highest fencing token that the database had seen before t. It returns 0
+// if it had seen none.
 func highestBefore(seen []sighting, t time.Duration) (fence uint64) {
 	for _, s := range seen {
 		if s.t < t {

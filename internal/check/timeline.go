@@ -12,7 +12,7 @@ import (
 	"grablab/internal/order"
 )
 
-// Case is an order and the property that was broken.
+// Case is an order and the property that was violated.
 type Case struct {
 	Order    int64
 	Property string        // its name in the catalogue
@@ -31,7 +31,7 @@ type Case struct {
 // units returns the number of units of the order.
 func (c Case) units() int { return max(c.Units, 1) }
 
-// Timeline is the shortest part of the history that explains what went wrong with an order.
+// Timeline is the shortest part of the recorded history that explains what went wrong with an order.
 type Timeline struct {
 	Order    int64  `json:"order"`
 	Property string `json:"property"`               // the property that broke; empty if a late write was refused
@@ -40,7 +40,7 @@ type Timeline struct {
 	Cure     string `json:"cure,omitempty"`
 	Steps    []Step `json:"steps"`
 
-	// The following fields contain what a drawing of the order needs.
+	// The following fields contain what a diagram of the order needs.
 	Events  []history.Event `json:"events,omitempty"`
 	Further int             `json:"further_events,omitempty"`
 	Begins  time.Duration   `json:"begins_ns,omitempty"`
@@ -55,8 +55,8 @@ type Row struct {
 	Token    string `json:"token,omitempty"`
 }
 
-// mostEvents limits the events in a timeline. Twenty drivers that try once need only a third of
-// them.
+// mostEvents is how many events a timeline may have. Twenty drivers that try once need only a third
+// of that.
 const mostEvents = 480
 
 // Step is one fact of a timeline.
@@ -69,8 +69,8 @@ type Step struct {
 	True     string  `json:"true"`     // what is true from then on, according to the record and the ledger
 }
 
-// Explain makes a timeline from the events of an order and the ledger. ok is false if too few
-// events were recorded.
+// Explain makes a timeline for an order from its events and the ledger. ok is false if too few events
+// were recorded.
 func Explain(events []history.Event, ledger []order.Grab, c Case) (t Timeline, ok bool) {
 	b := newBuilder(events, ledger, c)
 	var shown []history.Event
@@ -111,8 +111,8 @@ func Explain(events []history.Event, ledger []order.Grab, c Case) (t Timeline, o
 	return t, true
 }
 
-// kept returns the events of the order. If there are too many, it prefers those of the actors in
-// shown. further is how many it left out.
+// kept returns the events of the order that the timeline keeps. If there are too many, it prefers
+// those of the actors in shown. further is how many events it leaves out.
 func (b *builder) kept(shown []history.Event) (events []history.Event, further int) {
 	left := mostEvents
 	acts := func(e history.Event) bool {
@@ -137,7 +137,7 @@ func (b *builder) kept(shown []history.Event) (events []history.Event, further i
 	return events, further
 }
 
-// builder collects what is known about one order.
+// builder collects what the record says about one order.
 type builder struct {
 	Case
 	events []history.Event // sorted by time
@@ -166,8 +166,8 @@ func newBuilder(events []history.Event, ledger []order.Grab, c Case) *builder {
 	return b
 }
 
-// writeOf returns the event of the claim that wrote a ledger row. It prefers the answer of the
-// claim to its call.
+// writeOf returns the event of the write that led to a ledger row. It prefers the event of the
+// write's answer to that of its call.
 func (b *builder) writeOf(g order.Grab) (write history.Event, ok bool) {
 	for _, e := range b.events {
 		if g.Order == b.Order && e.Op == history.Claim && e.Driver == g.Driver && e.Token == g.Token && e.Kind != history.Fail {
@@ -203,7 +203,8 @@ func (b *builder) tooManyWinners() (shortest []history.Event) {
 	return shortest
 }
 
-// begin returns when an attempt got the lock, or when it read the order if there is no lock.
+// begin returns when an attempt got the lock. If there is no lock, it returns when the attempt read
+// the order.
 func (b *builder) begin(e history.Event) time.Duration {
 	opens := history.Acquire
 	if b.Excludes == catalog.NoExclusion {
@@ -218,8 +219,8 @@ func (b *builder) begin(e history.Event) time.Duration {
 	return begin
 }
 
-// between returns what some actors did from a given time until the last event. It includes the
-// releases that freed their lock, and omits what an actor did after its write.
+// between returns what the actors in who did from a given time until the last event. It includes
+// releases that freed their lock, and leaves out what an actor did after its write.
 func (b *builder) between(from time.Duration, last history.Event, who ...actor) []history.Event {
 	var shown []history.Event
 	wrote := map[actor]bool{}
@@ -236,8 +237,8 @@ func (b *builder) between(from time.Duration, last history.Event, who ...actor) 
 	return withoutEmptyCalls(shown)
 }
 
-// freesAnother reports whether e is a release that freed the lock of a later holder, who had
-// entered before the release or after the lease had ended.
+// freesAnother reports whether e is a release that freed the lock of another holder. That holder must
+// have got the lock before the release, or after the lease of the releasing client had ended.
 func (b *builder) freesAnother(e history.Event, who ...actor) bool {
 	if e.Op != history.Release || e.Kind != history.OK {
 		return false
@@ -252,7 +253,8 @@ func (b *builder) freesAnother(e history.Event, who ...actor) bool {
 	})
 }
 
-// called returns the time of the call that e answers, or 0 if it was not recorded.
+// called returns the time of the call that event e answers. It returns 0 if the call was not
+// recorded.
 func (b *builder) called(e history.Event) (at time.Duration) {
 	for _, x := range b.events {
 		if x.T <= e.T && actorOf(x) == actorOf(e) && x.Token == e.Token && x.Op == e.Op && x.Kind == history.Invoke {
@@ -262,7 +264,7 @@ func (b *builder) called(e history.Event) (at time.Duration) {
 	return at
 }
 
-// matters reports whether timelines show this kind of event.
+// matters reports whether timelines show events of this kind.
 func (b *builder) matters(e history.Event) bool {
 	switch e.Op {
 	case history.Renew:
@@ -276,7 +278,7 @@ func (b *builder) matters(e history.Event) bool {
 	}
 }
 
-// withoutEmptyCalls removes calls that returned before anything else happened.
+// withoutEmptyCalls removes calls that returned before anything else had happened.
 func withoutEmptyCalls(events []history.Event) []history.Event {
 	var kept []history.Event
 	for i, e := range events {
@@ -288,8 +290,8 @@ func withoutEmptyCalls(events []history.Event) []history.Event {
 	return kept
 }
 
-// twoHolders returns the history from the acquire of one holder to that of the next, who came too
-// early.
+// twoHolders returns the history from the acquire of one holder to that of the next holder, which got
+// the lock too early.
 func (b *builder) twoHolders() []history.Event {
 	overlaps := Overlaps(b.holds, b.Excludes)
 	if len(overlaps) == 0 {
@@ -302,8 +304,8 @@ func (b *builder) twoHolders() []history.Event {
 	return b.between(first.From, b.events[last], first.actor(), second.actor())
 }
 
-// stuck returns everything since the last attempt that may still hold the lock, and the first and
-// last attempt that failed to get it.
+// stuck returns what the attempt that may still hold the lock has done. It adds the first and the
+// last attempt that failed to get the lock after that.
 func (b *builder) stuck() []history.Event {
 	holder, ok := b.unreleased()
 	if !ok {
@@ -325,8 +327,8 @@ func (b *builder) stuck() []history.Event {
 	return withoutEmptyCalls(shown)
 }
 
-// unreleased returns the beginning of the last attempt that never released its lock, or of one that
-// never ended.
+// unreleased returns the beginning of the last attempt that never released its lock. If there is
+// none, it returns that of an attempt that never ended.
 func (b *builder) unreleased() (begins history.Event, ok bool) {
 	holding, asking := map[actor]history.Event{}, map[actor]history.Event{}
 	for _, e := range b.events {
@@ -352,7 +354,7 @@ func (b *builder) unreleased() (begins history.Event, ok bool) {
 	return history.Event{}, false
 }
 
-// steps adds to each event what its driver believed and what was true at that time.
+// steps adds to each event what its driver believed then, and what was true.
 func (b *builder) steps(shown []history.Event) []Step {
 	var steps []Step
 	s := state{builder: b, beliefs: map[actor]string{}}

@@ -10,8 +10,8 @@ import (
 	"grablab/internal/history"
 )
 
-// state follows an order through its events. It knows who holds the lock, who has won, and what
-// each driver can know.
+// state follows an order from event to event. It knows who holds the lock, who has won, and what each
+// driver can know.
 type state struct {
 	*builder
 	inside  []insider
@@ -61,7 +61,8 @@ func (s *state) next(e history.Event) {
 	}
 }
 
-// belief returns what an event makes its actor believe, or "" if nothing changes.
+// belief returns what the actor of an event believes after it. It returns "" if the belief does not
+// change.
 func (s *state) belief(e history.Event) string {
 	locks := s.Excludes != catalog.NoExclusion
 	switch {
@@ -90,8 +91,8 @@ func (s *state) belief(e history.Event) string {
 	}
 }
 
-// readBelief returns what a read makes its driver believe. Old records have no codes, so it checks
-// whether the driver wrote later.
+// readBelief returns what a driver believes after a read. In old records, reads have no result code,
+// so it checks whether the driver wrote later.
 func (s *state) readBelief(e history.Event, locks bool) string {
 	left := e.Code == history.Open || e.Code == "" && (len(s.winners) < s.units() || s.writesAfter(e))
 	open, taken := "the order is open", "the order is taken"
@@ -108,14 +109,14 @@ func (s *state) readBelief(e history.Event, locks bool) string {
 	}
 }
 
-// writesAfter reports whether the attempt that e belongs to wrote later.
+// writesAfter reports whether the attempt that e belongs to wrote after e.
 func (b *builder) writesAfter(e history.Event) bool {
 	return slices.ContainsFunc(b.events, func(x history.Event) bool {
 		return x.T >= e.T && x.Op == history.Claim && x.Kind == history.Invoke && actorOf(x) == actorOf(e) && x.Token == e.Token
 	})
 }
 
-// truth describes which drivers hold the lock and which are in the ledger.
+// truth says which drivers hold the lock, and which are in the ledger.
 func (s *state) truth(now time.Duration) string {
 	var facts []string
 	if s.Excludes != catalog.NoExclusion {
@@ -136,7 +137,7 @@ func (s *state) truth(now time.Duration) string {
 	return strings.Join(facts, "; ")
 }
 
-// leaseEnd returns when the lease ends that e grants or renews, or 0 if unknown.
+// leaseEnd returns when the lease ends that e grants or renews. It returns 0 if that is unknown.
 func (s *state) leaseEnd(e history.Event) time.Duration {
 	switch {
 	case e.Lease > 0:

@@ -19,13 +19,13 @@ import (
 	"grablab/internal/testbed/proc"
 )
 
-// defaultPatience is how long one schedule may take in real time before it counts as hung.
+// defaultPatience is how much real time one schedule may take before the search treats it as hung.
 const defaultPatience = 5 * time.Second
 
-// grace is how long a hung process may take to end by itself.
+// grace is how much time a hung process gets to end by itself.
 const grace = 2 * time.Second
 
-// child is a worker in a separate process, so that a strategy cannot crash this one.
+// child is a worker in a process of its own. If a strategy crashes, only that process ends.
 type child struct {
 	command []string
 	opening opening
@@ -48,7 +48,8 @@ type opening struct {
 	Describe []string         // if not nil, the child only describes these strategies
 }
 
-// A request asks for the traces of tasks or for a replay, and lists newly visited states.
+// A request asks a child for the traces of tasks or for a replay. It also lists states that the
+// search has visited since the last request.
 type request struct {
 	Steps   []schedule.Step // the steps of the table that the child does not have yet
 	Visited search.Visited
@@ -69,13 +70,14 @@ type reply struct {
 	Hang       *hang // the schedule hangs, and the process ends
 }
 
-// hang describes what a process was doing when its time limit expired.
+// hang says what a process was doing when its time limit expired.
 type hang struct {
 	Steps []schedule.Step
 	Stack string
 }
 
-// wireTask and wireTrace contain numbers instead of steps, which a StepTable translates.
+// wireTask and wireTrace are tasks and traces for transmission. They contain numbers instead of
+// steps, which a StepTable translates.
 type wireTask struct {
 	Steps []search.StepID
 	Cost  search.Cost
@@ -88,12 +90,13 @@ func startChild(command []string, o opening, visited search.Visited) (*child, er
 	return c, c.start()
 }
 
-// start starts the process and sends it the Config and all visited states.
+// start starts the process. It sends the process the Config and all states that the search has
+// visited.
 func (c *child) start() error {
 	c.printed = head{}
 	c.cmd = exec.Command(c.command[0], c.command[1:]...)
-	// deepStacks needs adaptivestackstart. GOGC=400 saves time, because each child has only one
-	// processor.
+	// adaptivestackstart is for the function deepStacks. GOGC=400 saves time, because each child has
+	// only one processor.
 	c.cmd.Env = append(os.Environ(), "GODEBUG=adaptivestackstart=1", "GOGC=400", "GOMAXPROCS=1")
 	proc.NewProcessGroup(c.cmd)
 	c.cmd.Stdout, c.cmd.Stderr = &c.printed, &c.printed
@@ -111,8 +114,8 @@ func (c *child) start() error {
 	return c.Update(c.visited)
 }
 
-// connect starts the process with two extra pipes, because the strategy may use standard input and
-// output.
+// connect starts the process with two extra pipes. Standard input and output stay free for the
+// strategy.
 func (c *child) connect() error {
 	requests, toChild, err := os.Pipe()
 	if err != nil {
@@ -140,8 +143,8 @@ func (c *child) disconnect() {
 	}
 }
 
-// Update sends newly visited states without waiting for a reply. If the child has ended, the next
-// request fails.
+// Update sends the child newly visited states and does not wait for a reply. If the child has ended,
+// the next request fails.
 func (c *child) Update(news search.Visited) error {
 	_ = c.send(request{Visited: news})
 	return nil
@@ -152,7 +155,7 @@ func (c *child) send(r request) error {
 	return c.out.Encode(r)
 }
 
-// receive waits for one reply. It returns an *endedError if the process has ended.
+// receive waits for one reply. It returns an *endedError if the process has ended instead.
 func (c *child) receive() (reply, error) {
 	process, hung := c.cmd.Process, make(chan struct{})
 	patience := time.AfterFunc(c.opening.Config.patience()+grace, func() {
@@ -178,8 +181,8 @@ func (c *child) receive() (reply, error) {
 	return r, nil
 }
 
-// Execute starts a new process if a strategy ends the current one. It stops after a schedule that
-// hangs, because others would probably hang too.
+// Execute executes tasks and passes each trace to done. If a strategy ends the process, Execute
+// starts a new one. It stops after a schedule that hangs, because others would probably hang too.
 func (c *child) Execute(ctx context.Context, tasks []search.Task, done func(int, *search.Trace)) error {
 	for next := 0; next < len(tasks) && ctx.Err() == nil; {
 		err := c.send(request{Tasks: c.wire(tasks[next:])})
@@ -207,8 +210,8 @@ func (c *child) Execute(ctx context.Context, tasks []search.Task, done func(int,
 	return nil
 }
 
-// results receives the replies to the tasks from index next. If it fails, it returns the index of
-// the first task without a reply.
+// results receives the replies to tasks, beginning with the task at index next. If it fails, it
+// returns the index of the first task without a reply.
 func (c *child) results(tasks []search.Task, next int, done func(int, *search.Trace)) (int, error) {
 	for ; next < len(tasks); next++ {
 		r, err := c.receive()
@@ -220,7 +223,7 @@ func (c *child) results(tasks []search.Task, next int, done func(int, *search.Tr
 	return next, nil
 }
 
-// crashed returns the trace of a task that ended the process, and starts a new process.
+// crashed returns the trace of a task that ended the process. It also starts a new process.
 func (c *child) crashed(task search.Task, end *endedError) (*search.Trace, error) {
 	t := &search.Trace{Steps: task.Steps, Impossible: -1}
 	if end.hung {
@@ -239,8 +242,8 @@ func longer[T any](a, b []T) []T {
 	return a
 }
 
-// retrace executes a task again to find the step that ends the process. The child sends its trace
-// before each step.
+// retrace executes a task again, to find the step at which the process ends. The child sends its
+// trace before each step.
 func (c *child) retrace(task search.Task, t *search.Trace) error {
 	if err := c.start(); err != nil {
 		return err
@@ -285,8 +288,8 @@ func (c *child) close() error {
 	return c.cmd.Wait()
 }
 
-// Describe asks a child for the descriptions of strategies that exist only there. If the process
-// ends, the error is [ErrEnded].
+// Describe asks a child process for the descriptions of strategies that exist only there. If the
+// process ends, the error is [ErrEnded].
 func Describe(command []string, names []string) ([]lock.Strategy, error) {
 	c, err := startChild(command, opening{Describe: names}, nil)
 	if err != nil {
@@ -295,7 +298,8 @@ func Describe(command []string, names []string) ([]lock.Strategy, error) {
 	return c.ready.Strategies, c.close()
 }
 
-// head is a writer that keeps only the beginning, because the first stack of a panic matters most.
+// head is a writer that keeps only the beginning of its input. In the output of a panic, the first
+// stack matters most.
 type head struct{ b bytes.Buffer }
 
 const maxHead = 512 << 10

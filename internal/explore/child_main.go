@@ -16,8 +16,8 @@ import (
 	"grablab/internal/testbed/proc"
 )
 
-// Work executes requests in a child process until there are no more. own contains the strategies of
-// Config.Own.
+// Work executes requests in a child process until there are no more. own contains the strategies that
+// Config.Own names.
 //
 // It does not use standard input and output, because a strategy may print something.
 func Work(bubble sim.Bubble, own ...lock.Strategy) error {
@@ -94,8 +94,8 @@ func (s *server) send(r reply) error {
 	return s.out.Encode(r)
 }
 
-// timed calls f. If f takes longer than one schedule may take, timed reports where it hangs and
-// ends the process.
+// timed calls f. If f takes longer than one schedule may take, timed reports where f hangs and ends
+// the process.
 func (s *server) timed(f func() error) error {
 	defer time.AfterFunc(s.patience, s.hang).Stop()
 	return f()
@@ -167,7 +167,7 @@ func (s *server) sendTrace(t *search.Trace) error {
 	return s.send(answer)
 }
 
-// retrace sends the trace before each step of a task, and an empty reply at the end.
+// retrace sends the trace before each step of a task. At the end, it sends an empty reply.
 func (s *server) retrace(task search.Task) error {
 	err := s.local.cluster.Retrace(s.local.limits, task, func(t *search.Trace) { _ = s.sendTrace(t) })
 	return errors.Join(err, s.send(reply{}))

@@ -12,11 +12,11 @@ import (
 	"grablab/internal/explore/sim"
 )
 
-// ErrEnded means that a strategy ended or hung its process before the first schedule. StackOf
-// returns the stack at that time.
+// ErrEnded means that the process ended or hung because of the strategy, before it ran any schedule.
+// StackOf returns the stack at that time.
 var ErrEnded = errors.New("explore: the process of the strategy has ended")
 
-// endedError describes how a strategy ended its process.
+// endedError says how a strategy ended its process.
 type endedError struct {
 	how   string // a description for the user
 	stack string // empty if there is none
@@ -27,8 +27,8 @@ type endedError struct {
 func (e *endedError) Error() string { return e.how }
 func (e *endedError) Unwrap() error { return ErrEnded }
 
-// StackOf returns the stack of the goroutines that caused an ErrEnded, or "" if there is
-// none.
+// StackOf returns the stack of the goroutines that caused an ErrEnded. It returns "" if the stack is
+// unknown.
 func StackOf(err error) string {
 	var end *endedError
 	if errors.As(err, &end) {
@@ -56,7 +56,8 @@ func (c *child) endedBy(cause error) error {
 	return end
 }
 
-// hungAt returns the error for a process that hung. h is nil if the process could not report where.
+// hungAt returns the error for a process that hung. h is nil if the process could not say where it
+// hung.
 func (c *child) hungAt(h *hang) error {
 	_ = c.close()
 	end := &endedError{hung: true, how: fmt.Sprintf(
@@ -76,8 +77,8 @@ func (c Config) patience() time.Duration {
 	return c.Patience
 }
 
-// panicIn finds the text of a panic or a fatal error in other output. It returns "" if there is
-// none.
+// panicIn finds the text of a panic or of a fatal error in the output of a process. It returns "" if
+// there is none.
 func panicIn(printed string) string {
 	if at := regexp.MustCompile(`(?m)^(panic|fatal error): `).FindStringIndex(printed); at != nil {
 		return printed[at[0]:]
@@ -87,8 +88,8 @@ func panicIn(printed string) string {
 
 var waits = regexp.MustCompile(`(?m)^(testing/synctest\.Wait|testing/synctest\.testingSynctestTest|internal/synctest\.Run)\(`)
 
-// scheduleStacks keeps the stacks of the schedule's goroutines, without those of the program that
-// runs it.
+// scheduleStacks keeps the stacks of the goroutines that ran the schedule. It drops those of the
+// program around it.
 func scheduleStacks(stacks string) string {
 	var kept []string
 	for s := range strings.SplitSeq(strings.TrimSpace(stacks), "\n\n") {
@@ -126,8 +127,7 @@ func tidyStack(stack string) string {
 	return strings.Join(lines[:min(len(lines), maxStack)], "\n")
 }
 
-// endedAlone returns the result for a strategy that ends its process even if only one driver uses
-// it.
+// endedAlone returns the result for a strategy that ends its process even with a single driver.
 func endedAlone(r Result, set sim.Setting, end *endedError) Result {
 	sched := set.Schedule()
 	sched.Property = catalog.Survives

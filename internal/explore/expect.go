@@ -10,8 +10,8 @@ import (
 	"grablab/internal/order"
 )
 
-// Wider lists the faults that can do more harm in a search than in a run. In a search, the claims
-// for the fault As apply too.
+// Wider lists the faults that can do more harm in a search than in a run. In a search, the
+// expectation for the fault As also applies to them.
 var Wider = []struct {
 	Fault catalog.Fault
 	Of    lock.Backend // the entry applies to strategies that keep their locks on this backend
@@ -26,8 +26,8 @@ var Wider = []struct {
 	{catalog.Latency, lock.Redis, catalog.Crash, "a request can also be delayed until its caller has given up, and to the server that caller looks dead; `run` delays only replies"},
 }
 
-// Claimed returns the claimed verdict on the order if a search may inject a fault anywhere. A fault
-// without effect is safe, so it never returns [catalog.NA].
+// Claimed returns the expected verdict on the order if a search may inject a fault anywhere. It never
+// returns [catalog.NA], because a fault without effect counts as safe.
 func Claimed(s lock.Strategy, f catalog.Fault) catalog.Verdict {
 	worst := worstFailing(s.Expected(catalog.NoFault), s.Expected(f))
 	for _, w := range Wider {
@@ -47,10 +47,10 @@ func Claimed(s lock.Strategy, f catalog.Fault) catalog.Verdict {
 	return worst
 }
 
-// Expected returns the claimed verdict for a strategy under these faults: the worst of the verdicts
-// for each of them and for no fault.
+// Expected returns the expected verdict of a strategy under these faults. That is the worst of the
+// verdicts without a fault and under each of the faults.
 //
-// It returns "" if there is no claim, such as for a guard other than the strategy's own.
+// It returns "" if nothing is expected, for example because the guard is not the strategy's own.
 func Expected(s lock.Strategy, guard order.Guard, faults []catalog.Fault) catalog.Verdict {
 	v := expectedOrder(s, guard, faults)
 	breaksLock := func(f catalog.Fault) bool { return losesLease(s, f) || leavesBehind(s, f) }
@@ -60,7 +60,7 @@ func Expected(s lock.Strategy, guard order.Guard, faults []catalog.Fault) catalo
 	return v
 }
 
-// expectedOrder is like Expected, but only for the order and not for the lock.
+// expectedOrder is like Expected, but considers only the order and not the lock.
 func expectedOrder(s lock.Strategy, guard order.Guard, faults []catalog.Fault) catalog.Verdict {
 	broken := slices.ContainsFunc(lock.KnownBroken, func(o lock.Strategy) bool { return o.Name == s.Name })
 	if broken || s.GuardedBy(guard) != s.Guard {
@@ -73,8 +73,8 @@ func expectedOrder(s lock.Strategy, guard order.Guard, faults []catalog.Fault) c
 	return worst
 }
 
-// claimed returns the verdict that a search should reach, or "" if it does not check enough
-// properties.
+// claimed returns the verdict that a search is expected to reach. It returns "" if the search checks
+// too few properties for that.
 func claimed(cfg Config, set sim.Setting) catalog.Verdict {
 	faults := cfg.Faults
 	if cfg.FaultCount == 0 {
@@ -87,8 +87,8 @@ func claimed(cfg Config, set sim.Setting) catalog.Verdict {
 	return v
 }
 
-// claims contains the claimed verdict on the order and that on all properties. They are empty if
-// there are no claims.
+// claims contains two expected verdicts: one on the order, and one on all properties. Both are empty
+// if nothing is expected.
 type claims struct{ order, all catalog.Verdict }
 
 func claimsUnder(cfg Config, set sim.Setting, faults []catalog.Fault) claims {
@@ -108,8 +108,8 @@ func claimsUnder(cfg Config, set sim.Setting, faults []catalog.Fault) claims {
 	return c
 }
 
-// markUnclaimed marks the failures that no claim predicts. It compares each failure with the claims
-// for the faults in its own schedule.
+// markUnclaimed marks the failures that were not expected. It compares each failure with the
+// expectations for the faults in its own schedule.
 func markUnclaimed(cfg Config, set sim.Setting, failures []Failure) {
 	for i, f := range failures {
 		c := claimsUnder(cfg, set, faultsIn(f.Schedule.Steps, cfg.Faults))
@@ -126,8 +126,8 @@ func markUnclaimed(cfg Config, set sim.Setting, failures []Failure) {
 	}
 }
 
-// judgeClaims marks the failures that no claim predicts. For each property, it keeps the shortest
-// failure and the shortest unclaimed one.
+// judgeClaims marks the failures that were not expected. For each property, it keeps two failures:
+// the shortest, and the shortest unexpected one.
 func judgeClaims(cfg Config, set sim.Setting, failures []Failure) []Failure {
 	markUnclaimed(cfg, set, failures)
 	if !cfg.byClaim {
@@ -147,21 +147,21 @@ func judgeClaims(cfg Config, set sim.Setting, failures []Failure) []Failure {
 	return kept
 }
 
-// leavesBehind reports whether a strategy leaves its lock behind under the fault, because it does
-// not recognize its own lock (F25).
+// leavesBehind reports whether a strategy leaves its lock behind under the fault, because it does not
+// recognize its own lock (failure mode F25).
 func leavesBehind(s lock.Strategy, f catalog.Fault) bool {
 	return f == catalog.ReplyLost && slices.Contains(s.Breaks, "F25") || f == catalog.SentTwice && s.RefusesItself
 }
 
-// keepsLostGrant reports whether two of the faults together leave a lock behind: one loses the
-// reply that grants the lock, and the other cancels the clean-up (F22).
+// keepsLostGrant reports whether the faults can leave a lock behind together. One loses the reply
+// that grants the lock, and another cancels the clean-up (failure mode F22).
 func keepsLostGrant(s lock.Strategy, faults []catalog.Fault) bool {
 	lost := slices.Contains(faults, catalog.ReplyLost) || slices.Contains(faults, catalog.SentTwice)
 	return lost && slices.Contains(faults, catalog.Cancel) && slices.Contains(s.Breaks, "F22")
 }
 
-// losesLease reports whether the fault ends a lease early on a single Redis. Then a second holder
-// gets the lock and no guard stops it.
+// losesLease reports whether the fault can end a lease early on a single Redis server. A second
+// holder then gets the lock, and no guard stops it.
 func losesLease(s lock.Strategy, f catalog.Fault) bool {
 	harmless := func(c lock.SearchClaim) bool { return c.As == catalog.NoFault && slices.Contains(c.Faults, f) }
 	drops := f.Shows()&(catalog.Forgotten|catalog.Evicted) != 0

@@ -47,31 +47,31 @@ type Config struct {
 	Nodes     int // the number of nodes of a Redlock; default: 3
 	Stock     int // the units of the order; default: 1
 	Instances int // the number of instances that the actors are spread over; default: 2
-	// SecondTry makes the second actor try again for the driver of the first actor.
+	// SecondTry makes the second actor another attempt of the first actor's driver.
 	SecondTry bool
 
 	Seconds   float64 // the time limit for each strategy; default: no limit
 	Schedules int     // the largest number of schedules for each strategy; default: no limit
-	// Command starts a child process that calls Work. If it is nil, everything runs in this
-	// process, which a strategy may then crash.
+	// Command is the command line of a child process that calls Work. If it is nil, everything runs
+	// in this process, which a strategy can then crash.
 	Command []string
 	Workers int // default: 1
-	// Patience is how long one schedule may take in real time before it counts as hung. The default
-	// is 5 s.
+	// Patience is how much real time one schedule may take before the search treats it as hung. The
+	// default is 5 s.
 	Patience time.Duration
 	// First stops the search at the first failure.
 	First bool
-	// Everything continues the search after the shortest failures. It finds one failure for each
-	// property and combination of faults.
+	// Everything makes the search continue after the shortest failures. It then finds one failure for
+	// each combination of a property and faults.
 	Everything bool
 
-	// NoMerge and NoReduce turn off optimizations of the search. Tests use them to prove that the
-	// verdicts stay the same.
+	// NoMerge and NoReduce turn off optimizations of the search. Tests use them to show that the
+	// verdicts do not depend on these optimizations.
 	NoMerge  bool // equal states are not merged
 	NoReduce bool // independent calls are made in every order
 
-	// byClaim searches for claimed and unclaimed failures separately, because a claimed one could
-	// hide a longer unclaimed one.
+	// byClaim searches for expected and unexpected failures separately. An expected failure could
+	// otherwise hide a longer unexpected one.
 	byClaim bool
 }
 
@@ -131,7 +131,8 @@ func (c Config) withDefaults() (Config, error) {
 	return c, errors.Join(known("fault", c.Faults, Faults), known("property", c.Properties, Properties))
 }
 
-// Kinds of faults and properties that a search supports, the most important first.
+// These are the kinds of faults and the properties that a search supports. The most important ones
+// come first.
 var (
 	Faults     = catalog.FaultsBy(catalog.Explore)
 	Properties = catalog.PropertiesBy(catalog.Explore)
@@ -150,13 +151,14 @@ func (c Config) bounds() search.Cost {
 	return search.Cost{Preemptions: int8(c.Preemptions), Faults: int8(c.FaultCount)}
 }
 
-// TimeOver is the Reason of a search that ran out of time. Its result may differ from run to run.
+// TimeOver is the reason for ending if a search runs out of time. The result of such a search may
+// differ from run to run.
 const TimeOver = search.TimeOver
 
-// Level says how many schedules of one cost were executed.
+// Level says how many schedules of the same cost were executed.
 type Level = search.Level
 
-// Moment is one step of a replay and the state after it.
+// Moment is one step of a replay, with the state after it.
 type Moment = sim.Moment
 
 // Bubble runs a function with virtual time, in a bubble of testing/synctest.
@@ -178,13 +180,13 @@ type Result struct {
 	Parts     []Result  // the results of the parts, after SearchPortfolio
 	Failures  []Failure // the shortest failure of each property; during the search, only failures that are final
 
-	// The following fields are only set for a replay.
+	// The following fields are set only for a replay.
 	Replay  bool
 	Actors  []schedule.Actor
 	Moments []Moment
 }
 
-// Failure is a schedule that breaks a property.
+// Failure is a schedule that violates a property.
 type Failure struct {
 	Property string
 	Mode     string // the id of the failure mode, such as "F11", or empty
@@ -195,19 +197,19 @@ type Failure struct {
 	Kind     string // the faults in the schedule if failures are grouped by them, otherwise empty
 	Shortest bool   // no schedule of the same or a lower cost breaks the property in fewer steps
 
-	// Unclaimed reports that no claim predicts this failure. It is false in a replay, or if there
-	// are no claims.
+	// Unclaimed means that this failure was not expected of the strategy. It is always false in a
+	// replay, and if nothing is expected.
 	Unclaimed bool
 }
 
 // Watch receives the progress of a search.
 type Watch func(Result)
 
-// Search searches for failures of each strategy. When ctx ends, it returns the results so far and
-// the error of ctx.
+// Search searches for failures of each strategy. When ctx ends, it returns the results so far and the
+// error of ctx.
 //
-// It returns ErrConfig if cfg is not valid. If one of several strategies cannot be explored, its
-// Result says why.
+// It returns ErrConfig if cfg is invalid. If one of several strategies cannot be explored, the Result
+// for it says why.
 func Search(ctx context.Context, bubble Bubble, cfg Config, progress Watch) ([]Result, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -240,8 +242,8 @@ func searchEach(ctx context.Context, cfg Config, search func(sim.Setting) (Resul
 	return results, ctx.Err()
 }
 
-// unexplorableError explains why a strategy cannot be explored. It wraps ErrConfig if the Config is
-// the cause.
+// unexplorableError says why a strategy cannot be explored. It wraps ErrConfig if the Config is the
+// cause.
 type unexplorableError struct {
 	of     error // ErrConfig, or nil
 	reason string
@@ -256,7 +258,7 @@ func (e *unexplorableError) Error() string {
 
 func (e *unexplorableError) Unwrap() error { return e.of }
 
-// searchOne searches for failures of one strategy and marks those that no claim predicts.
+// searchOne searches for failures of one strategy and marks those that were not expected.
 func searchOne(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, progress Watch) (Result, error) {
 	began := time.Now()
 	visited := search.Visited{}
@@ -316,8 +318,8 @@ func closeAll(workers []worker) {
 	}
 }
 
-// startWorkers starts the workers and returns the actors that take part. They are the given actors,
-// or as many as cfg says.
+// startWorkers starts the workers and returns the actors that take part. These are the actors in
+// given. If given is empty, there are as many as cfg says.
 func startWorkers(bubble Bubble, cfg Config, set sim.Setting, given []schedule.Actor, visited search.Visited) (workers []worker, actors []schedule.Actor, err error) {
 	if len(cfg.Command) == 0 {
 		l, err := newLocal(bubble, cfg, set, given, visited)
@@ -363,8 +365,8 @@ func verdict(s search.Summary) catalog.Verdict {
 	return v
 }
 
-// verdictOf returns the verdict for the broken properties. It is stuck if only StuckOrder is
-// broken.
+// verdictOf returns the verdict that follows from the violated properties. It is stuck if StuckOrder
+// is the only one.
 func verdictOf(broken func(property string) bool) catalog.Verdict {
 	for _, p := range append([]string{catalog.Survives}, Properties...) {
 		if p != catalog.StuckOrder && broken(p) {
@@ -377,7 +379,7 @@ func verdictOf(broken func(property string) bool) catalog.Verdict {
 	return catalog.Safe
 }
 
-// find looks up a strategy, first among the user's own.
+// find looks up a strategy by name, first among the user's own strategies.
 func (c Config) find(name string) (lock.Strategy, error) {
 	if i := slices.IndexFunc(c.Own, func(s lock.Strategy) bool { return s.Name == name }); i >= 0 {
 		return c.Own[i], nil
@@ -385,7 +387,7 @@ func (c Config) find(name string) (lock.Strategy, error) {
 	return lock.Find(name)
 }
 
-// newSetting returns the parameters that all schedules of one strategy share.
+// newSetting returns the parameters of a search for one strategy, which all of its schedules share.
 func newSetting(cfg Config, name string) (sim.Setting, error) {
 	var set sim.Setting
 	st, err := cfg.find(name)

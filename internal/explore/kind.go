@@ -7,7 +7,7 @@ import (
 	"grablab/internal/explore/schedule"
 )
 
-// faultOf maps each kind of step to the fault that it represents.
+// faultOf maps each kind of step to the fault that the step injects.
 var faultOf = map[schedule.Kind]catalog.Fault{
 	schedule.Paused:       catalog.Pause,
 	schedule.Hangs:        catalog.Hang,
@@ -30,8 +30,8 @@ var faultOf = map[schedule.Kind]catalog.Fault{
 	schedule.MessageLate:  catalog.MessageLost,
 }
 
-// standsFor returns the faults that a step may represent, or nil if the step is no fault. There can
-// be several, because a slow database and a partition look alike.
+// standsFor returns the faults that a step may stand for. It returns nil if the step is not a fault.
+// There can be several faults, because a slow database and a partition look alike.
 func standsFor(s schedule.Step) []catalog.Fault {
 	switch {
 	case s.Kind == schedule.LeaseEnd:
@@ -49,7 +49,7 @@ func standsFor(s schedule.Step) []catalog.Fault {
 	}
 }
 
-// faultsIn returns the enabled faults that the steps may represent.
+// faultsIn returns those of the enabled faults for which the steps may stand.
 func faultsIn(steps []schedule.Step, enabled []catalog.Fault) (faults []catalog.Fault) {
 	for _, s := range steps {
 		for _, f := range standsFor(s) {

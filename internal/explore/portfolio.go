@@ -9,14 +9,14 @@ import (
 	"grablab/internal/explore/sim"
 )
 
-// Part is one search of a series, with its own bounds.
+// Part is one of the searches in a series. It has its own limits.
 type Part struct {
 	Name   string
 	Config Config
 }
 
-// Portfolio returns further searches for a user who set no limits. Each takes only seconds, and
-// reaches schedules that a short search misses.
+// Portfolio returns further searches that run if the user set no limits. Each takes only seconds, and
+// reaches schedules that one short search misses.
 func Portfolio(cfg Config) []Part {
 	const wait, work = 600 * time.Millisecond, 100 * time.Millisecond
 	with := func(name string, preemptions, faultCount int, change func(*Config), faults ...catalog.Fault) Part {
@@ -48,11 +48,11 @@ func Portfolio(cfg Config) []Part {
 	}
 }
 
-// SearchPortfolio runs the search cfg for each strategy, and then the other parts. A part reports
-// only new failures.
+// SearchPortfolio runs the search cfg for each strategy, and then the further searches in parts. A
+// further search reports only new failures.
 //
-// All searches of a strategy share one time limit, and the first may use two thirds of it. Parts
-// that the strategy does not support are left out.
+// All searches of a strategy share one time limit, of which the first search may use two thirds.
+// Searches that the strategy does not support are left out.
 func SearchPortfolio(ctx context.Context, bubble Bubble, cfg Config, progress Watch) ([]Result, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -61,7 +61,8 @@ func SearchPortfolio(ctx context.Context, bubble Bubble, cfg Config, progress Wa
 	return searchEach(ctx, cfg, func(set sim.Setting) (Result, error) { return searchParts(ctx, bubble, cfg, set, progress) })
 }
 
-// searchParts runs each part for one strategy. When ctx ends, it returns the results so far.
+// searchParts runs each of the further searches for one strategy. When ctx ends, it returns the
+// results so far.
 func searchParts(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, progress Watch) (whole Result, err error) {
 	left := cfg.Seconds
 	cfg.byClaim = true
@@ -103,13 +104,13 @@ func searchParts(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting
 	return whole, nil
 }
 
-// ended reports whether the strategy ended its process, so that more searches are useless.
+// ended reports whether the strategy ended its process. Further searches would then show nothing new.
 func (r Result) ended() bool {
 	return slices.ContainsFunc(r.Failures, func(f Failure) bool { return f.Property == catalog.Survives })
 }
 
-// newFailures returns the failures of properties that have not been broken in r. An unclaimed
-// failure is also new if only claimed ones are known.
+// newFailures returns the failures of properties that r does not report as violated. An unexpected
+// failure is also new if r reports only expected ones.
 func (r Result) newFailures(failures []Failure) []Failure {
 	return slices.DeleteFunc(slices.Clone(failures), func(f Failure) bool {
 		known := func(of Result) bool {

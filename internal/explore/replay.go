@@ -17,7 +17,7 @@ import (
 	"grablab/internal/order"
 )
 
-// replays is how many times a failure must occur again before it is reported.
+// replays is how many times a failure must happen again before the search reports it.
 const replays = 20
 
 var errDiffers = errors.New("not deterministic")
@@ -36,8 +36,8 @@ type confirmation struct {
 	err     error
 }
 
-// failures confirms the findings of a search. If settled is true, it skips findings that may still
-// become shorter. It returns an error if a failure does not occur again.
+// failures confirms the findings of a search by running them again. If settled is true, it skips
+// findings that may still become shorter. It returns an error if a failure does not happen again.
 func (c *confirmer) failures(s search.Summary, settled bool) (failures []Failure, err error) {
 	for _, f := range s.Findings {
 		if settled && !f.Shortest {
@@ -58,8 +58,8 @@ func (c *confirmer) failures(s search.Summary, settled bool) (failures []Failure
 	return failures, err
 }
 
-// conclude adds the confirmed failures to the result of a search. If one does not occur every time,
-// the verdict becomes unknown.
+// conclude adds the confirmed failures to the result of a search. If a failure does not happen every
+// time, the verdict becomes unknown.
 func (c *confirmer) conclude(r Result, s search.Summary) (_ Result, err error) {
 	r.Failures, err = c.failures(s, false)
 	if errors.Is(err, errDiffers) {
@@ -69,7 +69,7 @@ func (c *confirmer) conclude(r Result, s search.Summary) (_ Result, err error) {
 	return r, err
 }
 
-// kindOf returns the kind of a failure, which consists of its faults and whether a lease ends.
+// kindOf returns the kind of a failure: its faults, and whether a lease ends in its schedule.
 func kindOf(steps []schedule.Step) string {
 	var kinds []string
 	for _, s := range steps {
@@ -85,7 +85,8 @@ func kindOf(steps []schedule.Step) string {
 	return strings.Join(slices.Compact(kinds), ", ")
 }
 
-// reproduce replays a failure several times, unless the failure has ended its process.
+// reproduce runs a failing schedule several times to confirm the failure. It does not run a schedule
+// that ended its process.
 func reproduce(set sim.Setting, f search.Finding, w worker) (Failure, error) {
 	sched := set.Schedule()
 	sched.Property, sched.Steps = f.Property, f.Steps
@@ -112,13 +113,14 @@ func reproduce(set sim.Setting, f search.Finding, w worker) (Failure, error) {
 	return failure, nil
 }
 
-// modeOf returns the id of a violation's failure mode, such as "F11", or "" if none fits.
+// modeOf returns the id of the failure mode that explains a violation, such as "F11". It returns ""
+// if none fits.
 func modeOf(set sim.Setting, v search.Violation) string {
 	mode, _ := catalog.ModeOf(v.Property, v.Facts, set.Strategy.Breaks)
 	return mode.ID
 }
 
-// mark marks the moments from step on, because the property is broken there.
+// mark marks the moments from the given step on, because the property is violated from there.
 func mark(moments []Moment, step int) {
 	for i := range moments {
 		moments[i].Broken = moments[i].Made >= step
@@ -149,9 +151,9 @@ func replayConfig(sched schedule.Schedule, strategy string) (Config, error) {
 	return cfg.withDefaults()
 }
 
-// ReplayBy executes one schedule in a child process, because a strategy may end its process. It uses
-// the schedule's own strategy if strategy is empty. A replay without a failure does not prove that
-// the strategy is safe.
+// ReplayBy executes one schedule in a child process, because the strategy may end its process. If
+// strategy is empty, it uses the one that the schedule names. A replay without a failure does not
+// show that the strategy is safe.
 func ReplayBy(ctx context.Context, command []string, sched schedule.Schedule, strategy string) (Result, error) {
 	return replayOne(ctx, nil, command, sched, strategy)
 }
@@ -191,7 +193,7 @@ func replayOne(ctx context.Context, bubble Bubble, command []string, sched sched
 	return r, ctx.Err()
 }
 
-// replayed returns the record of a schedule that ended its process.
+// replayed returns the record of a schedule whose execution ended the process.
 func (e *endedError) replayed(steps []schedule.Step) *replayed {
 	if len(e.steps) > len(steps) {
 		steps = e.steps

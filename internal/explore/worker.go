@@ -31,8 +31,8 @@ type local struct {
 	visited search.Visited
 }
 
-// newLocal creates a worker in this process for one strategy. It uses the given actors, if any, or
-// else as many as cfg says. It may share the visited states with the search.
+// newLocal creates a worker in this process for one strategy. It uses the actors in given. If given
+// is empty, it uses as many as cfg says. The worker may share the visited states with the search.
 func newLocal(bubble sim.Bubble, cfg Config, set sim.Setting, given []schedule.Actor, visited search.Visited) (*local, error) {
 	cluster, err := sim.New(bubble, set)
 	if err != nil {
@@ -41,8 +41,8 @@ func newLocal(bubble sim.Bubble, cfg Config, set sim.Setting, given []schedule.A
 	switch {
 	case given != nil:
 		cluster.Actors = given
-	// A second attempt shows nothing new if the order has several units. On a single instance, its
-	// calls would look like those of the first attempt.
+	// A second attempt of a driver shows nothing new if the order has several units. On a single
+	// instance, its calls would look like those of the first attempt.
 	case cfg.SecondTry, cluster.TokenIsDriver && cfg.Actors > 2 && cfg.Stock <= 1 && cfg.Instances > 1:
 		cluster.Actors = doubleTap(cluster.Actors)
 	}
@@ -82,8 +82,8 @@ func (l *local) close() error {
 	return nil
 }
 
-// doubleTap makes the second actor try again for the driver of the first actor. A lock whose token
-// is the driver's id cannot tell the two apart.
+// doubleTap makes the second actor another attempt of the first actor's driver. A lock whose token is
+// the driver's id cannot tell the two attempts apart.
 func doubleTap(actors []schedule.Actor) []schedule.Actor {
 	actors = slices.Clone(actors)
 	actors[1].As = actors[0].Name

@@ -18,7 +18,8 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// recover logs a panic and answers with status 500. It passes http.ErrAbortHandler on to net/http.
+// recover handles a panic in a handler. It logs the panic and answers with status 500. It passes
+// http.ErrAbortHandler on to net/http.
 func (a api) recover(c *gin.Context) {
 	defer func() {
 		p := recover()
@@ -34,8 +35,8 @@ func (a api) recover(c *gin.Context) {
 	c.Next()
 }
 
-// sameSite refuses requests from pages of other sites. On a loopback address, it also refuses pages
-// whose host name only points here (DNS rebinding).
+// sameSite refuses requests that come from pages of other sites. On a loopback address, it also
+// refuses pages whose host name was made to point here (DNS rebinding).
 func (a api) sameSite(c *gin.Context) {
 	if !a.http.Public && !isLoopback(c.Request.Host) {
 		refuse(c, http.StatusForbidden, "unexpected host %.80q: use localhost or 127.0.0.1", c.Request.Host)
@@ -77,8 +78,8 @@ func (a api) admin(c *gin.Context) {
 	}
 }
 
-// mayUse returns an error if requests must not select the strategy. Other hosts cannot select
-// strategies that are broken on purpose.
+// mayUse returns an error if a request must not select this strategy. Requests from other hosts
+// cannot select strategies that are broken on purpose.
 func (a api) mayUse(name string) error {
 	if a.http.Public && !slices.Contains(lock.Names(), name) {
 		return badRequest("bad_strategy", "unknown strategy %.40q: use one of %s", name, strings.Join(lock.Names(), ", "))

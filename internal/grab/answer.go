@@ -11,10 +11,10 @@ import (
 	"grablab/internal/order"
 )
 
-// Outcome is the result of a grab for the client.
+// Outcome is the result of a grab, as the client sees it.
 type Outcome string
 
-// Possible outcomes. After a Timeout, the order may have been grabbed anyway.
+// These are the possible outcomes. After a Timeout, the order may have been grabbed anyway.
 const (
 	Grabbed Outcome = "grabbed"
 	Taken   Outcome = "taken"
@@ -43,7 +43,7 @@ type Answer struct {
 	Status int `json:"-"` // HTTP status code
 }
 
-// verdict is the answer to a grab that failed with a certain error.
+// verdict is the answer to a grab that failed with a particular error.
 type verdict struct {
 	err     error
 	status  int // HTTP
@@ -51,14 +51,14 @@ type verdict struct {
 	reason  string // empty if the outcome needs no explanation
 }
 
-// PerDriver is the reason for Taken if the driver already has its maximum number of units, even if
-// some are left for others.
+// PerDriver is the reason for the outcome Taken if the driver already has as many units as it may
+// have. Units may still be left for others.
 const PerDriver = "per_driver"
 
-// LeaseLost is the reason for a grab that wrote nothing because its lease was lost.
+// LeaseLost is the reason for a grab that wrote nothing because it had lost its lease.
 const LeaseLost = "lease_lost"
 
-// verdicts maps errors to answers. The first match applies.
+// verdicts maps errors to answers. The first entry that matches applies.
 var verdicts = []verdict{
 	{errBadStrategy, http.StatusBadRequest, Failed, "bad_strategy"},
 	{errUnknown, http.StatusGatewayTimeout, Timeout, "unknown"},
@@ -89,8 +89,8 @@ func (a *attempt) answer(err error) Answer {
 	return ans
 }
 
-// verdictOn returns the verdict for err. If err is unknown, a dependency failed before anything was
-// written.
+// verdictOn returns the verdict for err. For an unknown error, it says that a dependency failed
+// before anything was written.
 func verdictOn(err error) verdict {
 	for _, v := range verdicts {
 		if errors.Is(err, v.err) {

@@ -23,8 +23,8 @@ var backends = []struct {
 	{lock.Etcd, "etcd (-etcd)", func(e lock.Env) bool { return e.Etcd != nil }},
 }
 
-// locksRows reports whether the database supports row locks and named locks. It returns true if the
-// database does not answer.
+// locksRows reports whether the database supports row locks and named locks. If the database does not
+// answer, it returns true.
 func locksRows(e lock.Env) bool {
 	if e.Orders == nil {
 		return false
@@ -38,7 +38,8 @@ func locksRows(e lock.Env) bool {
 	return !errors.Is(err, order.ErrUnsupported)
 }
 
-// missingBackend names the servers that the strategy needs but env lacks, or returns "".
+// missingBackend names the servers that the strategy needs and env does not have. It returns "" if
+// none is missing.
 func missingBackend(env lock.Env, needs lock.Backend) string {
 	var missing []string
 	for _, b := range backends {

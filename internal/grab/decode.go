@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// decode reads a JSON object into v and rejects unknown fields. Clients see its errors.
+// decode reads a JSON object into v and rejects unknown fields. The client sees its errors, so they
+// are written for users.
 func decode(b []byte, v any) error {
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.DisallowUnknownFields()

@@ -12,12 +12,12 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-// Limits of the raw lock from the source article.
+// These are limits of the raw lock from the source article.
 const (
 	distrTTL     = 50_000 * time.Millisecond
 	distrTimeout = 5 * time.Second
 	maxDistrName = 128 // bytes of a key or a uuid
-	// distrPrefix separates the keys of these raw locks from those of strategies.
+	// distrPrefix begins the keys of these raw locks, to keep them apart from the keys of strategies.
 	distrPrefix = "distr:"
 )
 
@@ -26,8 +26,8 @@ type Locked struct {
 	Locked bool `json:"locked"`
 }
 
-// Released is the answer to POST /distrUnlock/{key}/{uuid}. The field is 1 if the lock was
-// released, and 0 otherwise.
+// Released is the answer to POST /distrUnlock/{key}/{uuid}. Its field is 1 if the lock was released,
+// and otherwise 0.
 type Released struct {
 	Released int `json:"released"`
 }
@@ -64,7 +64,7 @@ func (a api) distr(ctx context.Context, c *gin.Context, do func(ctx context.Cont
 
 var errNoRedis = errors.New("this instance has no Redis: start it with -redis")
 
-// checkName returns an error if a key or uuid is not a valid name in Redis.
+// checkName returns an error if a key or a uuid is not usable in Redis.
 func checkName(what, name string) error {
 	if name == "" || len(name) > maxDistrName {
 		return badRequest("bad_"+what, "the %s must have from 1 to %d bytes", what, maxDistrName)

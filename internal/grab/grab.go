@@ -1,5 +1,5 @@
-// Package grab grabs an order: it takes the lock, reads the order, works, writes the winner, and
-// releases the lock. Start reading at Service.Grab.
+// Package grab lets a driver grab an order. It takes the lock, reads the order, works, writes the
+// winner, and releases the lock. Start reading at Service.Grab.
 package grab
 
 import (
@@ -18,7 +18,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 )
 
-// Request asks for one order on behalf of one driver.
+// Request is a driver's request for one order.
 type Request struct {
 	Order    int64
 	Driver   int64
@@ -50,8 +50,8 @@ func (s *Service) Grab(ctx context.Context, req Request) Answer {
 	return answer
 }
 
-// enter starts a phase of the grab. It returns a context for the phase, and a function that ends
-// the phase.
+// enter starts a phase of the grab, such as acquire. It returns a context for the phase and a
+// function that ends the phase.
 func (a *attempt) enter(ctx context.Context, phase tap.Phase) (context.Context, func()) {
 	ctx, end := a.scope.Enter(ctx, phase)
 	if a.cfg.Trace == nil {
@@ -65,7 +65,7 @@ func (a *attempt) enter(ctx context.Context, phase tap.Phase) (context.Context, 
 	}
 }
 
-// describe adds the result of a grab to its span.
+// describe adds the result of a grab to its trace span.
 func describe(span *trace.Span, ans Answer) {
 	if span == nil {
 		return
@@ -76,8 +76,8 @@ func describe(span *trace.Span, ans Answer) {
 		attribute.String("outcome", string(ans.Outcome)), attribute.String("reason", ans.Reason))
 }
 
-// forget removes what the lock stores about an order that does not exist, so that such requests
-// cannot fill the lock server.
+// forget removes what the lock server stores about an order that does not exist. Otherwise, requests
+// for such orders could fill the server.
 func (a *attempt) forget(ctx context.Context) {
 	forgetter, ok := a.lock.Locker.(lock.Forgetter)
 	if !ok {
@@ -106,7 +106,7 @@ type attempt struct {
 // unless Redis loses the counter again.
 const maxRepairs = 3
 
-// repairing runs underLock. If the counter of fencing tokens is behind the order, it raises the
+// repairing calls underLock. If the counter of fencing tokens is behind the order, it raises the
 // counter and tries again.
 func (a *attempt) repairing(ctx context.Context) error {
 	for repairs := 0; ; repairs++ {
@@ -121,7 +121,7 @@ func (a *attempt) repairing(ctx context.Context) error {
 	}
 }
 
-// underLock acquires the lock, reads the order, works, claims the order and releases the lock.
+// underLock takes the lock, reads the order, works, writes the winner and releases the lock.
 func (a *attempt) underLock(ctx context.Context) error {
 	lease, err := a.acquire(ctx)
 	if err != nil {
@@ -156,8 +156,8 @@ func (a *attempt) underLock(ctx context.Context) error {
 	return err
 }
 
-// Time limits for releasing the lock and for writing the winner. A client cannot interrupt these
-// steps.
+// These limits apply to releasing the lock and to writing the winner. A client that disconnects does
+// not interrupt these steps.
 const (
 	releaseTimeout = 5 * time.Second
 	claimTimeout   = 10 * time.Second
@@ -190,8 +190,8 @@ func (a *attempt) acquire(ctx context.Context) (lock.Lease, error) {
 	return lease, nil
 }
 
-// renewed returns a function that records renewals. Renewals are recorded without a token, because
-// they may begin before the acquire ends.
+// renewed returns a function that records each renewal as an event. The events have no token, because
+// renewals may begin before acquire returns.
 func (a *attempt) renewed() func(until time.Time) {
 	e, recorder := a.event(history.OK, history.Renew), a.cfg.History
 	e.Token, e.Fence = "", 0
@@ -202,7 +202,7 @@ func (a *attempt) renewed() func(until time.Time) {
 	}
 }
 
-// leaseLeft returns the remaining time of a lease for use in an event.
+// leaseLeft returns how long a lease still lasts, in the form that an event needs.
 func leaseLeft(until time.Time) time.Duration {
 	if until.IsZero() {
 		return history.Endless
@@ -210,8 +210,7 @@ func leaseLeft(until time.Time) time.Duration {
 	return max(time.Until(until), 1) // 0 would mean unknown
 }
 
-// patience returns a context in which an acquire waits no longer than the rest of the grab's
-// waiting time.
+// patience returns a context in which an acquire waits only for the rest of the grab's waiting time.
 func (a *attempt) patience(ctx context.Context) context.Context {
 	if a.TryOnce {
 		return lock.TryOnce(ctx)
@@ -219,14 +218,14 @@ func (a *attempt) patience(ctx context.Context) context.Context {
 	return lock.WaitAtMost(ctx, a.cfg.Lock.Wait-a.waited)
 }
 
-// Key returns the key of an order's lock. Each strategy has its own keys, because their values have
-// different types. The braces keep all keys of a lock on one master of a Cluster.
+// Key returns the key of an order's lock. Each strategy has its own keys, because the values have
+// different types. The braces keep all keys of a lock on one master of a Redis Cluster.
 func Key(strategy string, order int64) string { return fmt.Sprintf("grab:%s:{%d}", strategy, order) }
 
 func (a *attempt) key() string { return Key(a.lock.Name, a.Order) }
 
-// whileHeld returns a context for the work. If the service aborts on a lost lease, the context ends
-// at the loss. The returned function frees the context.
+// whileHeld returns a context for the work under the lock. If the service is configured to abort, the
+// context ends when the lease is lost. The caller must call the returned function.
 func (a *attempt) whileHeld(ctx context.Context, lease lock.Lease) (context.Context, func()) {
 	lost := lease.Lost()
 	if lost == nil {
@@ -281,8 +280,8 @@ func (a *attempt) read(ctx context.Context, rows order.Rows) (order.Order, error
 	return row, nil
 }
 
-// mayHave checks how many units the driver already has, if the guard does not check this at the
-// write.
+// mayHave checks how many units the driver already has. It does nothing if the guard checks this at
+// the write.
 func (a *attempt) mayHave(ctx context.Context, rows order.Rows, row order.Order) error {
 	if row.Units == 0 || !a.lock.guard.LooksFirst() {
 		return nil
@@ -297,8 +296,8 @@ func (a *attempt) mayHave(ctx context.Context, rows order.Rows, row order.Order)
 	return err
 }
 
-// claim checks the lease again and writes the winner. Nothing cancels a write that has begun,
-// because its result would be unknown. stock is how many units were left at the read.
+// claim checks the lease once more and then writes the winner. Nothing cancels a write that has
+// begun, because its result would be unknown. stock is how many units were left at the read.
 func (a *attempt) claim(ctx context.Context, rows order.Rows, lease lock.Lease, stock int64) error {
 	if err := a.lastLook(ctx, lease); err != nil {
 		return err
@@ -322,7 +321,7 @@ func (a *attempt) claim(ctx context.Context, rows order.Rows, lease lock.Lease, 
 	return err
 }
 
-// lastLook returns an error if the lease is lost, unless the service ignores that.
+// lastLook returns an error if the lease is lost, unless the service is configured to ignore that.
 func (a *attempt) lastLook(ctx context.Context, lease lock.Lease) error {
 	if a.cfg.OnLost == Abort {
 		if err := a.check(ctx, lease); err != nil {
@@ -338,7 +337,8 @@ func (a *attempt) lastLook(ctx context.Context, lease lock.Lease) error {
 	return nil
 }
 
-// check asks the lock server whether the lease is still valid, if the lock supports this.
+// check asks the lock server whether the lease is still valid. It does nothing if the lock cannot
+// ask.
 func (a *attempt) check(ctx context.Context, lease lock.Lease) error {
 	checker, ok := lease.(lock.Checker)
 	if !ok {
@@ -354,7 +354,7 @@ func (a *attempt) check(ctx context.Context, lease lock.Lease) error {
 	return err
 }
 
-// isLost reports whether the lease is already known to be lost.
+// isLost reports whether the holder already knows that the lease is lost.
 func isLost(lease lock.Lease) bool {
 	select {
 	case <-lease.Lost():
@@ -382,7 +382,7 @@ func (a *attempt) work(ctx context.Context) error {
 	return sleep(ctx, a.cfg.Work)
 }
 
-// sleep simulates the driver's work. If ctx ends first, it returns the cause.
+// sleep stands for the driver's work. If ctx ends first, it returns the cause.
 func sleep(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return nil

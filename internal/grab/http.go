@@ -22,15 +22,15 @@ import (
 
 // HTTPConfig configures the HTTP API of an instance.
 type HTTPConfig struct {
-	// Timeout limits a grab, including its wait for the lock. The claim and the release have their
-	// own limits.
+	// Timeout limits how long a grab may take, including its wait for the lock. The write of the
+	// winner and the release have their own limits.
 	Timeout time.Duration
-	// Public means that other hosts can reach the handler. Calls that change state then need
-	// AdminToken. If it is empty, they are refused.
+	// Public means that other hosts can reach the API. Calls that change state then need AdminToken.
+	// If AdminToken is empty, such calls are refused.
 	Public     bool
 	AdminToken string
-	// Ready checks all dependencies. checks contains an error or nil for each, and ready means that
-	// enough of them work.
+	// Ready checks all dependencies. checks contains a result for each dependency, which is nil if it
+	// works. ready says whether enough of them work.
 	Ready   func(context.Context) (checks map[string]error, ready bool)
 	Metrics *Metrics
 	Log     *slog.Logger
@@ -87,8 +87,8 @@ func (a api) routes() *gin.Engine {
 	return r
 }
 
-// json returns a handler that calls do and sends the result. If do fails, the handler sends the
-// status for the error.
+// json returns a handler that calls do and sends the result as JSON. If do fails, the handler sends
+// the status that belongs to the error.
 func (a api) json(status int, do func(context.Context, *gin.Context) (any, error)) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		ctx, cancel := context.WithTimeout(c.Request.Context(), a.http.Timeout)
@@ -159,7 +159,8 @@ func (a api) readGrab(c *gin.Context) (Request, error) {
 	return req, nil
 }
 
-// refuseGrab answers an invalid request with the body of a grab's answer.
+// refuseGrab answers an invalid request for a grab. Its body has the same form as that of any other
+// grab.
 func (a api) refuseGrab(c *gin.Context, req Request, err error) {
 	ans := Answer{
 		Outcome: Failed, Reason: "bad_body", Order: req.Order, Driver: req.Driver,
@@ -240,8 +241,8 @@ type StrategyView struct {
 	Source string                            `json:"source"`
 	Guard  order.Guard                       `json:"guard"`
 	Expect map[catalog.Fault]catalog.Verdict `json:"expect"` // the expected verdict under every fault
-	// Available reports whether this instance has all servers that the strategy needs. Missing
-	// names the servers that it lacks.
+	// Available says whether this instance can reach all servers that the strategy needs. Missing
+	// names those that it cannot.
 	Available bool   `json:"available"`
 	Missing   string `json:"missing,omitempty"`
 }
@@ -268,8 +269,8 @@ type StrategyName struct {
 // CurrentStrategy is the body of the answers to GET and PUT /strategy.
 type CurrentStrategy struct {
 	Name string `json:"name"`
-	// LeaseMS is how long a lease lasts without renewal. It may differ from -ttl, because servers
-	// round it.
+	// LeaseMS is how long a lease lasts without renewal, in milliseconds. It may differ from -ttl,
+	// because servers round it.
 	LeaseMS float64 `json:"lease_ms"`
 }
 
@@ -292,7 +293,8 @@ func (a api) switchTo(ctx context.Context, c *gin.Context) (any, error) {
 	return a.strategy(ctx, c)
 }
 
-// Health is the answer to GET /healthz. The process id distinguishes two instances on one port.
+// Health is the answer to GET /healthz. Its process id tells two instances apart that use the same
+// port one after the other.
 type Health struct {
 	Status   string   `json:"status"`
 	Instance string   `json:"instance"`
@@ -315,7 +317,8 @@ func (a api) healthz(context.Context, *gin.Context) (any, error) {
 	}}, nil
 }
 
-// Readiness is the answer to GET /readyz. Checks maps each dependency to "ok" or its problem.
+// Readiness is the answer to GET /readyz. Checks maps each dependency to "ok" or to a description of
+// its problem.
 type Readiness struct {
 	Ready  bool              `json:"ready"`
 	Checks map[string]string `json:"checks"`
@@ -342,7 +345,7 @@ func (a api) readyz(c *gin.Context) {
 	c.JSON(status, r)
 }
 
-// Problem is the body of every error response, except for grabs.
+// Problem is the body of every error response, except those to grabs.
 type Problem struct {
 	Error string `json:"error"`
 }
@@ -373,7 +376,7 @@ func orderID(c *gin.Context) (int64, error) {
 }
 
 // readBody reads a JSON object into v and rejects unknown fields. It reads the whole body, because
-// net/http does not notice a disconnect before that.
+// net/http notices a disconnected client only after that.
 func readBody(c *gin.Context, v any) error {
 	conn := http.NewResponseController(c.Writer)
 	_ = conn.SetReadDeadline(time.Now().Add(bodyTimeout)) // this fails only in tests, whose response recorder has no deadline

@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Metrics counts grabs in a Prometheus registry, to which other packages may add metrics.
+// Metrics counts grabs for Prometheus. Other packages may add metrics to its registry.
 type Metrics struct {
 	*prometheus.Registry
 	grabs, lost              *prometheus.CounterVec
@@ -50,7 +50,7 @@ func NewMetrics() *Metrics {
 	return m
 }
 
-// count runs a grab and updates the metrics with its result.
+// count calls grab and updates the metrics with its result.
 func (m *Metrics) count(grab func() Answer) Answer {
 	m.inFlight.Inc()
 	defer m.inFlight.Dec()

@@ -13,16 +13,16 @@ import (
 	"grablab/internal/order"
 )
 
-// OnLost tells a holder what to do when it learns that its lease is lost.
+// OnLost says what a holder does when it learns that it has lost its lease.
 type OnLost string
 
-// What a holder may do after losing its lease.
+// These are the things that a holder may do after it has lost its lease.
 const (
 	Abort  OnLost = "abort"  // stop the work and write nothing
 	Ignore OnLost = "ignore" // continue, as most programs do
 )
 
-// Config configures a Service. The zero value of an optional field means its default.
+// Config configures a Service. In an optional field, the zero value means the default.
 type Config struct {
 	Instance string
 	Orders   order.Store
@@ -33,7 +33,7 @@ type Config struct {
 	OnLost   OnLost           // empty: Abort
 	History  history.Recorder // nil: no events are recorded
 	Trace    *trace.Tracer    // nil: no spans are made
-	// PerDriver is how many units of an order a driver may have. 0 means 1.
+	// PerDriver is how many units of an order one driver may have. 0 means 1.
 	PerDriver int
 
 	Find func(name string) (lock.Strategy, error) // nil: lock.Find
@@ -48,7 +48,7 @@ type Service struct {
 	locks map[string]*building // by strategy; each is built on first use
 }
 
-// building is a lock that is being created or has been created.
+// building is a lock that is being created, or that has been created.
 type building struct {
 	done chan struct{}
 	lock *guardedLock // nil if it could not be built
@@ -86,7 +86,7 @@ func (s *Service) Lease() time.Duration {
 	return lock.LeaseOf(s.current.Load().Locker, s.cfg.Lock.TTL)
 }
 
-// Switch selects another strategy for new grabs. Running grabs keep theirs.
+// Switch selects another strategy for new grabs. Grabs that are under way keep their strategy.
 func (s *Service) Switch(name string) error {
 	l, err := s.lockOf(name)
 	if err != nil {
@@ -96,8 +96,8 @@ func (s *Service) Switch(name string) error {
 	return nil
 }
 
-// lockOf returns the lock of a strategy, and creates it on first use. Creating a lock does not
-// block other strategies.
+// lockOf returns the lock of a strategy, and creates it on first use. Meanwhile, other strategies
+// stay usable.
 func (s *Service) lockOf(name string) (*guardedLock, error) {
 	s.mu.Lock()
 	b, begun := s.locks[name]
@@ -143,7 +143,7 @@ func (s *Service) build(name string) (*guardedLock, error) {
 	return &guardedLock{st, locker, guard}, nil
 }
 
-// Close stops the background work of every lock. No grab may be running.
+// Close stops the background work of every lock. No grab may be under way when it is called.
 func (s *Service) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
