@@ -17,7 +17,7 @@ import (
 	"grablab/internal/present/report"
 )
 
-// Bounds limits the search of Explore. The zero value of a field means its default.
+// Bounds limits the search of Explore. In each field, the zero value means the default.
 type Bounds struct {
 	Actors      int      // actors that compete for the lock; default 2, at most 4
 	Instances   int      // instances of the service on which they run; default 2, at most 2
@@ -25,29 +25,30 @@ type Bounds struct {
 	Faults      []string // faults that may be injected, named as in docs/faults.md; default none
 	FaultCount  int      // faults in one schedule; default 1 if Faults is not empty
 
-	// Properties lists the properties that must hold, as in docs/explore.md. For example,
-	// "one-winner" means that an order has at most one winner. The default is all of them.
+	// Properties lists the properties that must hold, by their names in docs/explore.md. For example,
+	// "one-winner" means that an order has at most one winner. The default is all properties.
 	Properties []string
 
 	TTL  time.Duration // default 3 s
 	Wait time.Duration // how long an actor waits for the lock; by default it tries once
 	Work time.Duration // time between reading the order and writing the winner; default none
 
-	// Nodes is the number of independent servers, from 3 to 7. 0 means a single server.
+	// Nodes is the number of independent servers, from 3 to 7. 0 means that there is a single server.
 	Nodes int
-	// Fenced makes the write check the fencing token. Without this check, no lock survives "pause".
+	// Fenced makes the database check the fencing token at each write. Without this check, no lock
+	// survives the fault "pause".
 	Fenced bool
 
-	// Time limits the search. 0 means no limit. If the search is not complete in time, Explore lets
-	// the test fail.
+	// Time limits the search. 0 means no limit. If the search is not complete in time, the test
+	// fails.
 	Time time.Duration
-	// Dir is the folder for failing schedules. The default is testdata/explore.
+	// Dir is the folder to which failing schedules are written. The default is testdata/explore.
 	Dir string
 }
 
-// Explore searches for the shortest schedule that breaks a property of the lock. If it finds one,
-// the test fails with the steps, and bounds.Dir gets the schedule. The test also fails if the time
-// runs out. The search is deterministic.
+// Explore searches for the shortest schedule that violates a property of the lock. If it finds one,
+// the test fails with the steps, and the schedule is written to bounds.Dir. The test also fails if
+// the time runs out. The search is deterministic.
 func Explore(t *testing.T, bounds Bounds, newLock New) {
 	t.Helper()
 	id := callID(t)
@@ -123,7 +124,7 @@ func (b Bounds) save(failures []explore.Failure) (files []string, err error) {
 	return files, nil
 }
 
-// judge lets the test fail if the search found a failure or is incomplete.
+// judge makes the test fail if the search found a failure or is incomplete.
 func judge(t *testing.T, cfg explore.Config, r explore.Result, files []string) {
 	t.Helper()
 	var story strings.Builder

@@ -36,19 +36,19 @@ import (
 )
 
 var (
-	// ErrBusy means that other clients had the lock during the whole wait. Acquire must return it
-	// or wrap it.
+	// ErrBusy means that other clients had the lock during the whole waiting time. Acquire must
+	// return ErrBusy or an error that wraps it.
 	ErrBusy = lock.ErrBusy
-	// ErrLost means that the client lost the lease before the release. Release must return it or
-	// wrap it.
+	// ErrLost means that the client lost the lease before it released it. Release must return ErrLost
+	// or an error that wraps it.
 	ErrLost = lock.ErrLost
 )
 
 // Locker is the lock to test, in one process. It must be safe for concurrent use.
 type Locker interface {
-	// Acquire takes the lock of key. It returns ErrBusy after wait, and tries only once if wait is
-	// 0. If ctx ends first, it returns the error of ctx. After an error, it tries to release what
-	// it may have acquired.
+	// Acquire takes the lock of key. It returns ErrBusy after wait, and tries only once if wait is 0.
+	// If ctx ends first, it returns the error of ctx. After an error, it tries to release the lock
+	// that it may have got.
 	Acquire(ctx context.Context, key string, wait time.Duration) (Lease, error)
 	// Close stops background work without releasing leases.
 	Close() error
@@ -56,25 +56,26 @@ type Locker interface {
 
 // Lease is a lock that a client holds.
 type Lease interface {
-	// Token returns a unique name of this acquisition, or "" if the lock has no tokens.
+	// Token returns a unique name of this lease, or "" if the lock has no tokens.
 	Token() string
-	// Fence returns the fencing token, which increases with each acquisition of the key. It is 0 if
-	// the lock has no fencing tokens.
+	// Fence returns the fencing token, a number that increases each time the key is locked. It is 0
+	// if the lock has no fencing tokens.
 	Fence() uint64
-	// Lost returns a channel that closes as soon as the lease is known to be lost. It is nil if the
-	// lock cannot detect a loss.
+	// Lost returns a channel that closes as soon as the client knows that it has lost the lease. It
+	// is nil if the lock cannot detect a loss.
 	Lost() <-chan struct{}
-	// Release gives the lock back. It is called only once. It returns ErrLost if the lease was
-	// lost. After another error, the result is unknown.
+	// Release gives the lock back. It is called only once. It returns ErrLost if the lease was lost.
+	// After any other error, it is unknown whether the lock was released.
 	Release(ctx context.Context) error
 }
 
-// Env contains what a lock may use. Explore simulates all of it, including package time. There, a
-// lock hangs if it waits for anything else, such as a file.
+// Env contains what a lock may use. Explore simulates all of it, and also the functions of package
+// time. If a lock waits for anything else there, such as a file, it hangs.
 type Env struct {
 	// Redis is the single server, or the first of Nodes.
 	Redis redis.UniversalClient
-	// Nodes contains all independent servers, for a lock that needs a majority.
+	// Nodes contains clients for all independent servers. It is for a lock that needs a majority of
+	// them.
 	Nodes []redis.UniversalClient
 
 	TTL   time.Duration    // the lifetime of a lease without renewal
@@ -86,7 +87,7 @@ type Env struct {
 // New creates the lock of one process.
 type New func(Env) (Locker, error)
 
-// locker adapts the user's lock to this program.
+// locker makes the user's lock usable as a lock of this program.
 type locker struct {
 	under Locker
 	wait  time.Duration
@@ -114,7 +115,7 @@ func (n New) open(env lock.Env) (lock.Locker, error) {
 	return locker{under, env.Wait}, nil
 }
 
-// strategy returns the lock as a strategy that claims to survive every fault.
+// strategy describes the lock as a strategy that should survive every fault.
 func (n New) strategy(t *testing.T, nodes int) lock.Strategy {
 	needs := lock.Redis
 	if nodes > 0 {
@@ -130,7 +131,8 @@ func (n New) strategy(t *testing.T, nodes int) lock.Strategy {
 	}
 }
 
-// childArgument is the first argument of a child process. The second is the id of a call.
+// childArgument is the first argument of a child process. The second one is the id of the call that
+// started it.
 const childArgument = "locktest-child"
 
 var calls = struct {
@@ -138,7 +140,7 @@ var calls = struct {
 	of map[string]int // by the test's name
 }{of: map[string]int{}}
 
-// callID returns the id of a call to this package, which consists of the test's name and a counter.
+// callID returns an id for a call to this package: the name of the test and a counter.
 func callID(t *testing.T) string {
 	calls.Lock()
 	defer calls.Unlock()
@@ -146,7 +148,7 @@ func callID(t *testing.T) string {
 	return fmt.Sprintf("%s %d", t.Name(), calls.of[t.Name()])
 }
 
-// role reports whether this process is a child, and whether it belongs to this call.
+// role reports whether this process is a child process, and whether this call started it.
 func role(id string) (child, mine bool) {
 	args := flag.Args()
 	if len(args) != 2 || args[0] != childArgument {
@@ -155,7 +157,7 @@ func role(id string) (child, mine bool) {
 	return true, args[1] == id
 }
 
-// childCommand returns the command that starts the test binary for one call.
+// childCommand returns the command line that starts the test binary as a child process for one call.
 func childCommand(t *testing.T, id string) []string {
 	levels := strings.Split(t.Name(), "/")
 	for i, name := range levels {

@@ -16,8 +16,8 @@ const (
 	unlockLimit = 5 * time.Second
 )
 
-// lock excludes other migrations of the same database, including those of other processes. If this
-// process dies, the lock ends.
+// lock keeps other migrations of the same database waiting, including those of other processes. The
+// lock ends if this process dies.
 func lock(ctx context.Context, db *sql.DB, d Dialect) (unlock func() error, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lockWait)
 	defer cancel()
@@ -27,8 +27,8 @@ func lock(ctx context.Context, db *sql.DB, d Dialect) (unlock func() error, err 
 	return lockName(ctx, db)
 }
 
-// lockFile locks a file next to the database. It does not remove the file later, because two
-// instances could then lock different files.
+// lockFile locks a file next to the database. It never removes that file, because two instances could
+// then lock different files.
 func lockFile(ctx context.Context, db *sql.DB) (func() error, error) {
 	var path string
 	err := db.QueryRowContext(ctx, "SELECT file FROM pragma_database_list WHERE name = 'main'").Scan(&path)
@@ -42,8 +42,8 @@ func lockFile(ctx context.Context, db *sql.DB) (func() error, error) {
 	return file.Close, nil
 }
 
-// lockName takes a named lock of the server. Such names are global and have at most 64 characters,
-// so it uses a hash of the database name.
+// lockName takes a named lock of the server. Such names are shared by all databases and have at most
+// 64 characters, so the name contains a hash of the database name.
 func lockName(ctx context.Context, db *sql.DB) (func() error, error) {
 	const name = "CONCAT('migrate ', MD5(DATABASE()))"
 	conn, err := db.Conn(ctx)
@@ -51,7 +51,7 @@ func lockName(ctx context.Context, db *sql.DB) (func() error, error) {
 		return nil, err
 	}
 	var got sql.NullInt64
-	// Wait several times for a short time, so that the connection does not time out.
+	// Make several short attempts, so that the connection does not time out.
 	for got.Int64 != 1 {
 		if err := conn.QueryRowContext(ctx, "SELECT GET_LOCK("+name+", 1)").Scan(&got); err != nil {
 			return nil, errors.Join(err, conn.Close())

@@ -12,14 +12,14 @@ import (
 	"github.com/pressly/goose/v3"
 )
 
-// ErrForeign means that the database belongs to another program, so it was not changed.
+// ErrForeign means that the database belongs to another program. It was not changed.
 var ErrForeign = errors.New("the database belongs to another program")
 
-// recordTable is the table in which goose stores the applied versions.
+// recordTable is the table in which goose records the versions that it has applied.
 const recordTable = goose.DefaultTablename
 
-// firstTables is the version that creates the first tables. grantsTable is the version that adds
-// the table grants.
+// firstTables is the version that creates the first tables. grantsTable is the version that adds the
+// table grants.
 var (
 	firstTables = map[Dialect]int64{MySQL: 1, SQLite: 2}
 	grantsTable = map[Dialect]int64{MySQL: 3, SQLite: 4}
@@ -32,7 +32,7 @@ var ourTables = map[string]table{
 	"grants": {grantsTable, []string{"order_id", "driver_id"}, nil},
 }
 
-// table contains the columns of a table and the version that creates it. Columns from later
+// table contains the columns of a table, and the version that creates the table. Columns from later
 // versions are optional.
 type table struct {
 	since              map[Dialect]int64
@@ -60,8 +60,8 @@ var columnsQuery = map[Dialect]string{
 		" WHERE m.type IN ('table', 'view') AND m.name NOT LIKE 'sqlite\\_%' ESCAPE '\\'",
 }
 
-// checkOwner returns ErrForeign if the database contains other tables or versions than ours. An
-// interrupted migration is acceptable.
+// checkOwner returns ErrForeign if the database contains tables or versions that are not ours. It
+// accepts a migration that was interrupted.
 func checkOwner(ctx context.Context, db *sql.DB, d Dialect, known []int64) error {
 	tables, err := readColumns(ctx, db, d)
 	if err != nil || len(tables) == 0 {
@@ -78,7 +78,7 @@ func checkOwner(ctx context.Context, db *sql.DB, d Dialect, known []int64) error
 	if err != nil {
 		return refuse(fmt.Sprintf("its migration record cannot be read (%v)", err))
 	}
-	// Another instance may be migrating, so read the columns again.
+	// Read the columns again, because another instance may be migrating the database.
 	if tables, err = readColumns(ctx, db, d); err != nil {
 		return err
 	}
@@ -121,7 +121,7 @@ func readColumns(ctx context.Context, db *sql.DB, d Dialect) (map[string][]strin
 	return tables, rows.Err()
 }
 
-// readVersions returns the applied versions, except the initial 0.
+// readVersions returns the versions that were applied. It leaves out the initial version 0.
 func readVersions(ctx context.Context, db *sql.DB) ([]int64, error) {
 	rows, err := db.QueryContext(ctx, "SELECT version_id FROM "+recordTable+" WHERE version_id > 0")
 	if err != nil {

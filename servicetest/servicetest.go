@@ -30,43 +30,44 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// Target describes a running service. An empty field means the default of the loadgen flag with the
-// same name.
+// Target describes a running service. If a field is empty, the default of the loadgen flag with the
+// same name applies.
 type Target struct {
-	// URLs are the base URLs of the instances. With fewer than two, the verdict is never safe.
+	// URLs are the base URLs of the instances. With fewer than two instances, the verdict is never
+	// safe.
 	URLs []string
 	// Method, Path and Body describe the HTTP request of a grab, with {order} and {driver}. The
 	// default is POST /orders/{order}/grab with the body {"driver_id":{driver}}.
 	Method, Path, Body string
-	// Grabbed, Taken and Busy are rules for the meaning of an answer. Their defaults are the
+	// Grabbed, Taken and Busy are rules that say what an answer means. Their defaults are the
 	// statuses 200, 409 and 423.
 	Grabbed, Taken, Busy string
-	// FirstOrder is the id of the first open order. Alternatively, OpenOrders opens new orders with
-	// an HTTP request or SQL.
+	// FirstOrder is the id of the first order that is open. Alternatively, OpenOrders opens new
+	// orders with an HTTP request or with SQL.
 	FirstOrder int64
 	OpenOrders []string
-	// DB and LedgerQuery tell where to read the recorded grabs. If they are empty, only the answers
+	// DB and LedgerQuery say where to read the recorded grabs. If they are empty, only the answers
 	// count.
 	DB, LedgerQuery string
-	// Lease is how long the service's lock lasts without renewal. An order counts as stuck only if
-	// it cannot be grabbed for a longer time.
+	// Lease is how long the service's lock lasts without renewal. An order counts as stuck only if no
+	// driver can grab it for longer than that.
 	Lease time.Duration
 
-	// Faults lists the faults to inject, which may be "pause" and "crash". They hit the processes
-	// in PIDs, which has one for each URL.
+	// Faults lists the faults to inject. Only "pause" and "crash" are possible. They hit the
+	// processes in PIDs, which has one for each URL.
 	Faults []string
 	PIDs   []int
 
-	// Orders is the number of orders, Drivers is how many drivers grab each of them, and Rate is
-	// the number of grabs per second. The defaults are 50, 10 and 500. A driver gives up after
+	// Orders is the number of orders, and Drivers is how many drivers try to grab each of them. Rate
+	// is the number of grabs per second. The defaults are 50, 10 and 500. A driver gives up after
 	// Timeout, which is 30 s by default.
 	Orders, Drivers int
 	Rate            float64
 	Timeout         time.Duration
 }
 
-// Run tests the service. There is a subtest for the load and for each fault. It skips faults that
-// cannot be injected.
+// Run tests the service. The load and each fault are subtests. Run skips faults that cannot be
+// injected.
 func Run(t *testing.T, service Target) {
 	t.Helper()
 	cases, err := service.run(t.Context(), t.TempDir())

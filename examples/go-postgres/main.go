@@ -31,8 +31,8 @@ type service struct {
 	strategy atomic.Pointer[string]
 }
 
-// strategies maps the name of each strategy to its grab function, which reports whether the driver
-// has won.
+// strategies maps the name of each strategy to its function. The function lets a driver grab an order
+// and reports whether the driver has won.
 var strategies = map[string]func(s *service, ctx context.Context, order, driver int64) (bool, error){
 	"none":            (*service).checkThenAct,
 	"cas":             (*service).compareAndSet,
@@ -72,7 +72,7 @@ func (s *service) inTx(ctx context.Context, do func(pgx.Tx) (bool, error)) (won 
 	return won && err == nil, err
 }
 
-// checkThenAct has no protection: two drivers may both read that the order is free.
+// checkThenAct protects nothing: two drivers may both read that the order is free, and both write.
 func (s *service) checkThenAct(ctx context.Context, order, driver int64) (bool, error) {
 	free, err := s.read(ctx, s.pool, order, "")
 	if err != nil || !free {
@@ -115,9 +115,9 @@ func (s *service) advisory(ctx context.Context, order, driver int64) (bool, erro
 	})
 }
 
-// advisoryPooled takes a lock that belongs to a session, but returns the session to the pool at
-// once. The next driver may get the same session, which already has the lock. The unlock may go to
-// another session.
+// advisoryPooled takes a lock that belongs to a database session, but returns the session to the pool
+// at once. The next driver may get the same session, which already has the lock. The unlock may also
+// go to another session.
 func (s *service) advisoryPooled(ctx context.Context, order, driver int64) (won bool, err error) {
 	if _, err := s.pool.Exec(ctx, "SELECT pg_advisory_lock($1)", order); err != nil {
 		return false, err

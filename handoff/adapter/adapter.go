@@ -1,5 +1,5 @@
 // Package adapter offers handoff with the methods of other lock libraries, so that existing code
-// needs few changes. Use package handoff in new code.
+// needs only few changes. In new code, use package handoff.
 package adapter
 
 import (
@@ -13,7 +13,7 @@ import (
 	"grablab/handoff"
 )
 
-// ErrNotHeld means that the lock was not held at an unlock.
+// ErrNotHeld means that the caller did not hold the lock that it wanted to unlock.
 var ErrNotHeld = errors.New("adapter: the lock is not held")
 
 // Locker is a sync.Locker for one key. It cannot report errors, so use it only if a second holder
@@ -25,7 +25,7 @@ type Locker struct {
 	held leases
 }
 
-// Lock waits for the lock, and panics if Redis cannot be reached.
+// Lock waits for the lock. It panics if Redis cannot be reached.
 func (l *Locker) Lock() {
 	lease, err := l.Locks.Acquire(context.Background(), l.Key)
 	if err != nil {
@@ -34,8 +34,8 @@ func (l *Locker) Lock() {
 	l.held.add(lease)
 }
 
-// Unlock gives the lock back, or lets it expire after an error. It panics with ErrNotHeld if Lock
-// was not called.
+// Unlock gives the lock back. If that fails, the lock expires by itself. Unlock panics with
+// ErrNotHeld if Lock was not called before.
 func (l *Locker) Unlock() {
 	lease := l.held.take(l.Key)
 	if lease == nil {
@@ -44,9 +44,9 @@ func (l *Locker) Unlock() {
 	_ = lease.Release(context.Background())
 }
 
-// leases keeps the leases of each key until they are unlocked. A key can have several, because
-// another caller may get the lock after one was lost. An unlock removes the oldest, so that the
-// current holder keeps its lock.
+// leases keeps the leases of each key until they are unlocked. A key can have several leases, because
+// another caller may get the lock after a lease was lost. An unlock removes the oldest one, so that
+// the current holder keeps its lock.
 type leases struct {
 	mu    sync.Mutex
 	byKey map[string][]*handoff.Lease
@@ -89,7 +89,7 @@ type Mutex struct {
 // Name returns the key.
 func (m *Mutex) Name() string { return m.Key }
 
-// Value returns a unique name of this acquisition, or "".
+// Value returns the unique name of the current lease, or "" if there is none.
 func (m *Mutex) Value() string {
 	if m.lease == nil {
 		return ""
@@ -100,7 +100,7 @@ func (m *Mutex) Value() string {
 // Lock calls LockContext with a context that never ends.
 func (m *Mutex) Lock() error { return m.LockContext(context.Background()) }
 
-// LockContext waits for the lock. It returns handoff.ErrBusy after Wait.
+// LockContext waits for the lock. If that takes longer than Wait, it returns handoff.ErrBusy.
 func (m *Mutex) LockContext(ctx context.Context) error {
 	wait := m.Wait
 	if wait == 0 {
@@ -112,7 +112,7 @@ func (m *Mutex) LockContext(ctx context.Context) error {
 // TryLock calls TryLockContext with a context that never ends.
 func (m *Mutex) TryLock() error { return m.TryLockContext(context.Background()) }
 
-// TryLockContext takes the lock if it is free, or else returns handoff.ErrBusy.
+// TryLockContext takes the lock if it is free. Otherwise, it returns handoff.ErrBusy.
 func (m *Mutex) TryLockContext(ctx context.Context) error { return m.acquire(ctx, 0) }
 
 func (m *Mutex) acquire(ctx context.Context, wait time.Duration) error {
@@ -160,7 +160,7 @@ type Names struct {
 	held  leases
 }
 
-// NewNames returns a Names with locks of this Locker.
+// NewNames returns a Names that takes its locks from this Locker.
 func NewNames(locks *handoff.Locker) *Names { return &Names{locks: locks} }
 
 // Lock waits for the lock of name until ctx is done.

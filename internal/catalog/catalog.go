@@ -1,8 +1,8 @@
-// Package catalog defines the names that the whole program uses for properties, faults, failure
-// modes and verdicts.
+// Package catalog defines the names of properties, faults, failure modes and verdicts for the whole
+// program.
 //
-// Start with the tables [Properties], [Faults] and [Modes]. [ModeOf] infers the failure mode from
-// the facts of a failure. The package imports no other package of this module.
+// Start with the tables [Properties], [Faults] and [Modes]. The function [ModeOf] infers the failure
+// mode from the facts about a failure. The package imports no other package of this module.
 package catalog
 
 import (
@@ -23,7 +23,7 @@ const (
 	Lab                          // loadgen lab: needs no route between an instance and its servers
 )
 
-// Commands returns the commands of loadgen that run the programs, except for the lab.
+// Commands returns the loadgen commands that belong to the programs. It leaves out the lab.
 func (p Programs) Commands() (names []string) {
 	for i, name := range []string{"run", "explore", "run -schedule"} {
 		if p&(Run<<i) != 0 {
@@ -33,7 +33,7 @@ func (p Programs) Commands() (names []string) {
 	return names
 }
 
-// Verdict is the result, or the claimed result, of a search or a cell.
+// Verdict is the measured or expected result of a search, or of a strategy under a fault.
 type Verdict string
 
 // The verdicts.
@@ -53,7 +53,7 @@ func (v Verdict) WorseThan(other Verdict) bool {
 	return slices.Index(severity, v) > slices.Index(severity, other)
 }
 
-// Exclusion tells which clients a lock separates, so that only one of them holds it at a time.
+// Exclusion says between which clients a lock works: only one of these clients can hold it at a time.
 type Exclusion string
 
 // The exclusions.
@@ -63,7 +63,8 @@ const (
 	Global      Exclusion = "global"
 )
 
-// find finds an entry by its name. If the name is an old one, note gives the new one.
+// find finds an entry of a table by its name. If the name is out of date, note says what the new one
+// is.
 func find[E any](table []E, name string, names func(E) (string, []string)) (entry E, note string, ok bool) {
 	for _, e := range table {
 		now, aliases := names(e)
@@ -77,7 +78,7 @@ func find[E any](table []E, name string, names func(E) (string, []string)) (entr
 	return entry, note, ok
 }
 
-// parse decodes an embedded table. It panics if the table has another form.
+// parse decodes a table that is embedded in the program. It panics if the table is malformed.
 func parse[T any](text string) (table T) {
 	d := json.NewDecoder(strings.NewReader(text))
 	d.DisallowUnknownFields()

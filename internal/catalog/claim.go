@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Claim says what a strategy promises under a fault.
+// Claim says what is expected of a strategy under a fault.
 type Claim struct {
 	Order     Verdict // Unknown means that chance decides
 	Exclusive bool    // at most one holder is inside at a time
@@ -22,14 +22,14 @@ var (
 	ByChance     = Claim{Unknown, false}
 )
 
-// Claims maps each fault to the claim of a strategy. A fault without a claim should not harm the
-// order.
+// Claims maps each fault to what is expected of a strategy. If a fault has no entry, it should not
+// harm the order.
 type Claims map[Fault]Claim
 
 // table holds claimTable by column.
 var table = parseClaims(claimTable)
 
-// ClaimsOf returns a column of claimTable, or panics if there is none.
+// ClaimsOf returns a column of claimTable. It panics if there is no such column.
 func ClaimsOf(column string) Claims {
 	claims, ok := table[column]
 	if !ok {
@@ -38,7 +38,7 @@ func ClaimsOf(column string) Claims {
 	return claims
 }
 
-// Always returns claims that are the same for every fault.
+// Always returns claims that are the same under every fault.
 func Always(c Claim) Claims {
 	claims := make(Claims, len(RunFaults))
 	for _, f := range RunFaults {
@@ -47,7 +47,7 @@ func Always(c Claim) Claims {
 	return claims
 }
 
-// But returns a copy of the claims, with c for these faults.
+// But returns a copy of the claims in which c replaces the entries for these faults.
 func (claims Claims) But(c Claim, under ...Fault) Claims {
 	changed := maps.Clone(claims)
 	for _, f := range under {
@@ -56,8 +56,8 @@ func (claims Claims) But(c Claim, under ...Fault) Claims {
 	return changed
 }
 
-// Fenced returns the claims of the same lock with a fencing token that the database checks. The
-// lock may have two holders, but the order is safe.
+// Fenced returns what is expected of the same lock if the database checks its fencing token. The lock
+// may still have two holders, but the order is safe.
 func (claims Claims) Fenced() Claims {
 	fenced := maps.Clone(claims)
 	for f, c := range fenced {
@@ -68,7 +68,7 @@ func (claims Claims) Fenced() Claims {
 	return fenced
 }
 
-// Order returns the claimed verdict for the order. It is Safe if there is no claim.
+// Order returns the expected verdict on the order. It is Safe if there is no entry for the fault.
 func (claims Claims) Order(f Fault) Verdict {
 	if c, ok := claims[f]; ok {
 		return c.Order
@@ -76,7 +76,7 @@ func (claims Claims) Order(f Fault) Verdict {
 	return Safe
 }
 
-// KindsThatFail returns how many kinds of locks fail under a fault.
+// KindsThatFail returns how many kinds of locks are expected to fail under a fault.
 func KindsThatFail(f Fault) (n int) {
 	for _, claims := range table {
 		if v := claims.Order(f); v == Unsafe || v == Stuck {
@@ -86,7 +86,7 @@ func KindsThatFail(f Fault) (n int) {
 	return n
 }
 
-// parseClaims parses claimTable, or panics if it is malformed.
+// parseClaims parses claimTable. It panics if the table is malformed.
 func parseClaims(text string) map[string]Claims {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	columns := strings.Fields(lines[0])

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Fault is the name of something that can go wrong.
+// Fault is the name of a fault, such as a crash or a network partition.
 type Fault string
 
 // The faults.
@@ -41,7 +41,7 @@ const (
 	SlotMoves        Fault = "slot-moves"
 )
 
-// FaultGroup is the heading for a fault in tables.
+// FaultGroup is the heading under which tables show a fault.
 type FaultGroup string
 
 // The groups.
@@ -55,7 +55,7 @@ const (
 // FaultGroups lists the groups in the order of tables.
 var FaultGroups = []FaultGroup{Clients, RedisServers, NetworkAndDatabase, RedisTopologies}
 
-// Topology says how Redis is set up: as a single server, a Cluster, or with Sentinels.
+// Topology says how Redis is set up: as a single server, as a Cluster, or with Sentinels.
 type Topology string
 
 // The topologies.
@@ -199,7 +199,8 @@ var Faults = []FaultEntry{
 		Name: SentTwice, Group: NetworkAndDatabase, By: Explore, Shows: ReplyWasLost,
 		About: "a Redis client gets no reply and sends the same call again by itself, as most clients do by default; the server carries out both",
 	},
-	// The explorer cannot inject the following faults, because it simulates only a single Redis.
+	// The explorer cannot inject the following faults, because it simulates only a single Redis
+	// server.
 	{
 		Name: MasterKilled, Group: RedisTopologies, By: Run, Shows: Forgotten, Topologies: withReplicas,
 		About: "the master of the locks dies before it has replicated them, and the Cluster or the Sentinels promote its replica",
@@ -231,7 +232,7 @@ var Faults = []FaultEntry{
 //go:embed claims.txt
 var claimTable string
 
-// FindFault finds a fault by its name. For an old name, note gives the new one.
+// FindFault finds a fault by its name. If the name is out of date, note says what the new one is.
 func FindFault(name string) (f FaultEntry, note string, ok bool) {
 	return find(Faults, name, func(f FaultEntry) (string, []string) { return string(f.Name), f.Aliases })
 }
@@ -247,7 +248,7 @@ func FaultsBy(program Programs) []Fault {
 	return slices.Clip(names)
 }
 
-// RunFaults lists the faults that loadgen run can inject. NoFault is the first.
+// RunFaults lists the faults that the command loadgen run can inject. The first is NoFault.
 var RunFaults = FaultsBy(Run)
 
 // OnTopology reports whether the fault is possible with this Redis topology.
@@ -256,7 +257,7 @@ func (f Fault) OnTopology(t Topology) bool {
 	return on == nil || slices.Contains(on, t)
 }
 
-// Entry returns the description of the fault, which is empty for an unknown name.
+// Entry returns the description of the fault. For an unknown name, the description is empty.
 func (f Fault) Entry() FaultEntry {
 	entry, _, _ := FindFault(string(f))
 	return entry
@@ -265,5 +266,5 @@ func (f Fault) Entry() FaultEntry {
 // About describes the fault in one line.
 func (f Fault) About() string { return f.Entry().About }
 
-// Shows returns the known facts about a grab that the fault hit.
+// Shows returns the facts about a grab that follow from the fault that hit it.
 func (f Fault) Shows() Facts { return f.Entry().Shows }

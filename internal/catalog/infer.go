@@ -2,11 +2,11 @@ package catalog
 
 import "slices"
 
-// Facts is a set of facts about a failure.
+// Facts is a set of facts about a failure, such as "a reply was lost".
 type Facts uint32
 
-// Facts about a failure. The first group says how a second driver got in while another one was
-// inside.
+// These are the facts about a failure. The first group says how a second driver got the lock while
+// another driver still held it.
 const (
 	LeaseEnded     Facts = 1 << iota // the lease ended, by its server's clock
 	GrantLate                        // the reply that granted the lock came after the lease had ended
@@ -37,7 +37,8 @@ const (
 	AskedFirst   // a release checked the owner, and then freed another holder's lock
 )
 
-// inference maps facts to a failure mode. It applies if all its conditions are true.
+// inference is a rule that infers a failure mode from facts. It applies if all of its conditions are
+// true.
 type inference struct {
 	properties []string // the broken property must be one of these; nil means any
 	shown      Facts    // all of these facts must hold
@@ -47,25 +48,25 @@ type inference struct {
 	otherwise string   // the answer if there is no such mode; if empty, the next line is tried
 }
 
-// Groups of properties or facts that several lines use.
+// These groups of properties or facts are used by several rules.
 var (
 	exclusion = []string{OneWinner, HoldersExclusive}
 	exclusive = []string{OneWinner, HoldersExclusive, LeaseExclusive}
 	blind     = []string{"F5", "F6", "F35", "F36"} // modes in which a release frees another holder's lock
 )
 
-// inferences lists the lines in order. The first one that applies decides the mode.
+// inferences lists the rules. The first rule that applies decides the failure mode.
 var inferences = []inference{
 	{shown: FreedAnother, known: blind},
 	{shown: ReleasedLate, known: blind},
-	// The next lines are about units that Redis has reserved but the database has not recorded.
+	// The next rules are about units that Redis has reserved but the database has not recorded.
 	{properties: []string{StuckOrder}, known: []string{"F42"}},
 	{properties: []string{OneWinner}, shown: ReplyWasLost, known: []string{"F44"}},
 	{properties: []string{OneWinner}, shown: CutOff, known: []string{"F44"}},
 	{properties: []string{OneWinner}, shown: Forgotten, known: []string{"F43"}},
 	{properties: []string{OneWinner}, shown: Evicted, known: []string{"F43"}},
 	{properties: []string{OneWinner}, shown: TwoMasters, known: []string{"F43"}},
-	// Without a lock that all processes share, these failures need no fault.
+	// Without a lock that all processes share, these failures happen without any fault.
 	{properties: exclusion, known: []string{"F1", "F2"}},
 	{properties: exclusion, shown: SessionClosed, known: []string{"F32", "F33"}},
 	{properties: exclusion, known: []string{"F31"}}, // two drivers of one process are enough
@@ -77,8 +78,8 @@ var inferences = []inference{
 	{properties: exclusion, shown: WriteLate, known: []string{"F34", "F37", "F26"}, otherwise: "F40"},
 	{properties: exclusion, shown: LeaseEnded | CutOff, known: []string{"F34", "F37", "F26", "F29", "F13"}},
 	{properties: exclusion, shown: LeaseEnded, known: []string{"F34", "F37", "F26", "F29"}, otherwise: "F11"},
-	// A lock that checks again before the write detects a late grant, unless the reply to this
-	// check is also late.
+	// A lock that checks its lease again before the write notices a grant that came too late. It does
+	// not notice if the reply to this check is late too.
 	{properties: []string{OneWinner, WriteAfterExpiry}, shown: GrantLate, known: []string{"F37"}},
 	{properties: []string{OneWinner, HoldersExclusive, WriteAfterExpiry}, shown: GrantLate, otherwise: "F12"},
 	{properties: exclusive, shown: TakenOver | ClocksApart, otherwise: "F9"},
@@ -109,8 +110,8 @@ var inferences = []inference{
 	{properties: []string{LossNotified}, shown: Forgotten, known: []string{"F24"}, otherwise: "F17"},
 }
 
-// ModeOf infers why a property was broken, from the facts of the failure and the known modes of the
-// strategy. It returns false if no mode fits.
+// ModeOf infers why a property was violated, from the facts about the failure and the known failure
+// modes of the strategy. It returns false if no mode fits.
 func ModeOf(property string, shown Facts, known []string) (Mode, bool) {
 	for _, line := range inferences {
 		if line.fits(property, shown) {
@@ -126,8 +127,8 @@ func (i inference) fits(property string, shown Facts) bool {
 	return (i.properties == nil || slices.Contains(i.properties, property)) && shown&i.shown == i.shown && shown&i.not == 0
 }
 
-// answer returns the mode that the line infers, or "". F34 needs a guard that compares tokens only
-// at the write.
+// answer returns the failure mode that the rule infers, or "". Failure mode F34 is possible only with
+// a guard that compares tokens only at the write.
 func (i inference) answer(shown Facts, known []string) string {
 	for _, id := range i.known {
 		if slices.Contains(known, id) || id == "F34" && shown&FenceAtWrite != 0 {

@@ -5,21 +5,22 @@ import (
 	"slices"
 )
 
-// Mode is a failure mode, which is one way in which a lock allows two winners or none.
+// Mode is a failure mode: one way in which a lock lets two drivers win, or none.
 type Mode struct {
 	ID   string // F1 …
 	Name string // a short description
 	Cure string
 	In   string // a strategy that has the cure
 
-	// Steps is the shortest example. The drivers A, B and C want the same order.
+	// Steps is the shortest example of the failure. In it, the drivers A, B and C want the same
+	// order.
 	Steps string
-	// ShownBy lists what can show the mode: load, faults, the explorer or a conformance test.
+	// ShownBy lists what can show the failure: a load, faults, the explorer or a conformance test.
 	ShownBy string
 	Source  string // where it is described; empty if it follows from the algorithm
 }
 
-// Modes lists every failure mode of the strategies, including those that are broken on purpose.
+// Modes lists the failure modes of all strategies, including strategies that are broken on purpose.
 var Modes = parse[[]Mode](modesJSON)
 
 //go:embed modes.json

@@ -1,6 +1,7 @@
 package catalog
 
-// Nearest returns the known word that is most similar to word, or "" if none is similar.
+// Nearest returns the known word that is most similar to word. It returns "" if none is similar
+// enough.
 func Nearest(word string, known []string) string {
 	best, at := "", max(1, len(word)/2)+1
 	for _, k := range known {
@@ -11,8 +12,8 @@ func Nearest(word string, known []string) string {
 	return best
 }
 
-// Hint returns a suggestion for an unknown word. It names a similar word, or else returns
-// otherwise.
+// Hint returns a suggestion for an unknown word. It names a similar known word. If there is none, it
+// returns otherwise.
 func Hint(word string, known []string, otherwise string) string {
 	if near := Nearest(word, known); near != "" {
 		return "; did you mean " + near + "?"

@@ -40,7 +40,8 @@ func Wrap(text string, width int) (lines []string) {
 	return append(lines, string(line))
 }
 
-// Shorten returns the beginning of a text, followed by an ellipsis if anything is missing.
+// Shorten returns the beginning of a text, with at most most characters. If anything is missing, it
+// adds an ellipsis.
 func Shorten(text string, most int) string {
 	if runes := []rune(text); len(runes) > most {
 		return string(runes[:most]) + "…"

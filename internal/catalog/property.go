@@ -26,7 +26,7 @@ const (
 	Survives         = "survives"
 )
 
-// Property is a condition that must hold even under faults.
+// Property is a condition that must hold even if faults occur.
 type Property struct {
 	Name    string
 	Aliases []string // old names, which schedule files and command lines may still use
@@ -35,7 +35,7 @@ type Property struct {
 	Always  bool     // it is checked in every search
 }
 
-// Properties lists every property, the most important first.
+// Properties lists every property. The most important one comes first.
 var Properties = []Property{
 	{OneWinner, []string{NoOversell}, "no order is grabbed more than once: the ledger has at most one row for it", Run | Explore | Replay, false},
 	{AnswersAgree, nil, "the drivers who were told that they won are the ones in the ledger", Run | Explore, false},
@@ -58,7 +58,8 @@ var Properties = []Property{
 	{Survives, nil, "the strategy does not end or hang its process", Explore, true},
 }
 
-// FindProperty finds a property by its name. If the name is an old one, note gives the new one.
+// FindProperty finds a property by its name. If the name is out of date, note says what the new one
+// is.
 func FindProperty(name string) (p Property, note string, ok bool) {
 	p, note, ok = find(Properties, name, func(p Property) (string, []string) { return p.Name, p.Aliases })
 	if name == NoOversell {
@@ -67,7 +68,7 @@ func FindProperty(name string) (p Property, note string, ok bool) {
 	return p, note, ok
 }
 
-// Promise describes what the property promises for orders with this many units.
+// Promise says in a sentence what the property promises for orders with this many units.
 func (p Property) Promise(units int) string {
 	switch {
 	case units > 1 && p.Name == OneWinner:
@@ -79,7 +80,7 @@ func (p Property) Promise(units int) string {
 	}
 }
 
-// PropertiesBy lists the properties that a program can check on request.
+// PropertiesBy lists the properties that a program can check if the user asks for it.
 func PropertiesBy(program Programs) []string {
 	var names []string
 	for _, p := range Properties {

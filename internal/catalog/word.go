@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Word is a word in the tables of a run.
+// Word is a word that occurs in the result tables, with its explanation.
 type Word struct {
 	Name    string
 	Aliases []string // other words that mean the same, or are explained with it
@@ -18,7 +18,8 @@ var Words = parse[[]Word](wordsJSON)
 //go:embed words.json
 var wordsJSON string
 
-// Meanings returns what the words of tables, the verdicts and the properties mean, also by their aliases.
+// Meanings returns explanations of the words of tables, the verdicts and the properties. It has an
+// entry for each alias too.
 func Meanings() map[string]string {
 	all := map[string]string{}
 	for _, w := range slices.Concat(Columns, Words) {
@@ -35,13 +36,13 @@ func Meanings() map[string]string {
 	return all
 }
 
-// VerdictEntry explains when a cell gets this verdict.
+// VerdictEntry explains under which condition a cell of the result table gets this verdict.
 type VerdictEntry struct {
 	Verdict Verdict
 	When    string
 }
 
-// Verdicts lists the verdicts of a cell. The first that applies counts.
+// Verdicts lists the verdicts of a cell. The first one whose condition is true applies.
 var Verdicts = []VerdictEntry{
 	{NA, "the fault touches nothing that the strategy uses, or the strategy cannot sell several units; it is not run"},
 	{Unsafe, "a double-grab in the ledger, or more units to a driver than one may have"},

@@ -19,7 +19,7 @@ import (
 	"github.com/peterbourgon/ff/v3"
 )
 
-// ErrUsage means that the user can correct the command line.
+// ErrUsage means that the user made a mistake on the command line.
 var ErrUsage = errors.New("bad usage")
 
 // Usage returns an error that wraps ErrUsage.
@@ -44,7 +44,7 @@ func New(name, arg, about string, value flag.Value) Flag {
 var secrets = []string{"admin-token", "db", "header"}
 
 // Label formats a flag and its value for a message, such as "-ttl 0s". It shortens long values and
-// omits secret ones.
+// leaves out secret ones.
 func Label(name, value string) string {
 	const longest = 40
 	if slices.Contains(secrets, name) {
@@ -53,7 +53,7 @@ func Label(name, value string) string {
 	return strings.TrimSpace("-" + name + " " + catalog.Shorten(value, longest))
 }
 
-// HelpError is returned by Parse for -h. It wraps flag.ErrHelp.
+// HelpError is what Parse returns for the flag -h. It wraps flag.ErrHelp.
 type HelpError struct {
 	Topic string // the argument after -h; may be empty
 }
@@ -82,8 +82,8 @@ func (l *Line) Given(name string) bool {
 	return given
 }
 
-// Label formats a flag and its value for a message. If a file sets the flag, Label returns the
-// place in the file instead.
+// Label formats a flag and its value for a message. If a file sets the flag, Label returns the place
+// in that file instead.
 func (l *Line) Label(name string) string {
 	if place := l.Places[name]; place != "" {
 		return place + ": " + name
@@ -94,8 +94,8 @@ func (l *Line) Label(name string) string {
 	return "-" + name
 }
 
-// Parse parses args, which may contain flags and other arguments in any order. Options can add
-// flags from the environment or a file. Errors wrap ErrUsage or are a HelpError.
+// Parse parses args, which may contain flags and other arguments in any order. options can add flags
+// from the environment or from a file. An error wraps ErrUsage or is a HelpError.
 func Parse(flags []Flag, args []string, options ...ff.Option) (*Line, error) {
 	line := &Line{values: map[string]string{}}
 	fs := flag.NewFlagSet("", flag.ContinueOnError)
@@ -122,7 +122,7 @@ func Parse(flags []Flag, args []string, options ...ff.Option) (*Line, error) {
 	return line, nil
 }
 
-// ParseFlags is like Parse for a command without other arguments.
+// ParseFlags is like Parse, for a command that takes only flags.
 func ParseFlags(flags []Flag, args []string, options ...ff.Option) (*Line, error) {
 	line, err := Parse(flags, args, options...)
 	if err == nil && len(line.Args) > 0 {

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// lineWidth limits the length of lines in the help.
+// lineWidth is the greatest length of a line in the help.
 const lineWidth = 100
 
-// Print prints all flags that are not hidden, with help texts and defaults.
+// Print prints all flags that are not hidden, with their help texts and defaults.
 func Print(w io.Writer, flags []Flag) {
 	var rows [][2]string
 	for _, f := range flags {
@@ -26,7 +26,8 @@ func Print(w io.Writer, flags []Flag) {
 	PrintTable(w, rows)
 }
 
-// PrintTable prints names and descriptions in two columns. It wraps long descriptions.
+// PrintTable prints names and descriptions in two columns. It breaks long descriptions into several
+// lines.
 func PrintTable(w io.Writer, rows [][2]string) {
 	const widest = 28
 	column := 0

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// Rule says what a flag needs or excludes. Excludes and Needs are lists of conditions with commas.
-// A condition is a flag that is set, such as "-db", or a name from the facts of the command, such
-// as "a fault".
+// Rule says what a flag needs or excludes. Excludes and Needs are lists of conditions, separated by
+// commas. A condition is a flag that the user has set, such as "-db", or a named fact about the
+// command line, such as "a fault".
 type Rule struct {
 	Flags    string // flags to which the rule applies, separated by spaces
 	Excludes string // conditions that must not all be true together with the flag

@@ -24,12 +24,13 @@ type value[T any] struct {
 	get   func() T // returns the default for the help; nil if there is none to show
 }
 
-// One returns a flag that stores its value in *p. If the flag is repeated, the last value counts.
+// One returns a flag that stores its value in *p. If the user repeats the flag, the last value
+// counts.
 func One[T any](p *T, parse Parser[T]) flag.Value {
 	return value[T]{parse, func(v T) { *p = v }, func() T { return *p }}
 }
 
-// Many returns a flag that appends each value to *p.
+// Many returns a flag that appends each of its values to *p.
 func Many[T any](p *[]T, parse Parser[T]) flag.Value {
 	return value[T]{parse, func(v T) { *p = append(*p, v) }, nil}
 }
@@ -61,7 +62,7 @@ func (v value[T]) Set(text string) error {
 	return err
 }
 
-// String returns the default for the help. It is "" for a zero value or a list.
+// String returns the default value for the help. It returns "" for a zero value or a list.
 func (v value[T]) String() string {
 	if v.get == nil { // package flag also calls String on a zero value
 		return ""
@@ -167,8 +168,8 @@ func List(text string) ([]string, error) {
 	return list, nil
 }
 
-// Each parses a list of words. find returns the values for a word, which may be a group such as
-// "all". Groups may overlap, but a repeated word is an error.
+// Each parses a list of words. find returns the values for one word, which may be a group such as
+// "all". Groups may overlap, but a word must not occur twice.
 func Each[T any](text string, same func(a, b T) bool, find func(word string) ([]T, error)) (chosen []T, err error) {
 	list, err := List(text)
 	if err != nil {
@@ -191,7 +192,8 @@ func Each[T any](text string, same func(a, b T) bool, find func(word string) ([]
 	return chosen, nil
 }
 
-// Unknown returns an error for an unknown name, and suggests a similar one from known or groups.
+// Unknown returns an error for an unknown name. The error suggests a similar name from known or
+// groups.
 func Unknown[S ~string](kind, name string, known []S, groups ...string) error {
 	names := slices.Clone(groups)
 	for _, k := range known {

@@ -14,8 +14,8 @@ import (
 // ErrEventsLost means that the file lacks events.
 var ErrEventsLost = errors.New("history: events lost")
 
-// Decode yields the events of r in order. For an unreadable line or a gap, it yields an error that
-// wraps ErrEventsLost, and continues. Any other error comes from r and ends the sequence.
+// Decode yields the events of r in order. If a line is unreadable or events are missing, it yields an
+// error that wraps ErrEventsLost, and continues. Any other error comes from r and ends the sequence.
 func Decode(r io.Reader) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		lines := bufio.NewReaderSize(r, maxLine)
@@ -70,7 +70,8 @@ func parse(line []byte) (Event, error) {
 	return e, nil
 }
 
-// lastIncarnation returns the incarnation in the last complete event of a file, or 0.
+// lastIncarnation returns the incarnation of the last complete event in the end of a file. It returns
+// 0 if there is none.
 func lastIncarnation(tail []byte) int {
 	lines := bytes.Split(tail, []byte{'\n'})
 	for _, line := range slices.Backward(lines) {

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// File writes each event as a line of JSON with one write(2). If the process is killed, only the
-// last line can be incomplete.
+// File writes each event as one line of JSON, with a single write(2). If the process is killed, only
+// the last line can be incomplete.
 type File struct {
 	instance    string
 	incarnation int
@@ -25,7 +25,7 @@ type File struct {
 	err  error // the first failure
 }
 
-// Create opens the event file of an instance and keeps earlier events.
+// Create opens the event file of an instance. It keeps the events that are already there.
 func Create(path, instance string) (*File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o644)
 	if err != nil {
@@ -38,7 +38,7 @@ func Create(path, instance string) (*File, error) {
 	return &File{instance: instance, incarnation: last + 1, clock: Clock(), file: f}, nil
 }
 
-// Record appends e. If that fails, the file has a gap, and Close returns the error.
+// Record appends event e to the file. If that fails, the file has a gap, and Close returns the error.
 func (f *File) Record(e Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -67,8 +67,8 @@ func (f *File) Close() error {
 	return errors.Join(f.err, f.file.Close())
 }
 
-// mend completes an unfinished last line with a newline. It returns the last incarnation in the
-// file, or 0.
+// mend ends an incomplete last line with a newline. It returns the last incarnation in the file, or 0
+// if there is none.
 func mend(f *os.File) (incarnation int, err error) {
 	tail, _, err := readTail(f)
 	if err != nil || len(tail) == 0 {
@@ -82,8 +82,8 @@ func mend(f *os.File) (incarnation int, err error) {
 	return lastIncarnation(tail), nil
 }
 
-// End returns the position after the last complete line. Readers should stop there while the file
-// is being written.
+// End returns the position after the last complete line. A reader should stop there while the file is
+// still being written.
 func End(f *os.File) (int64, error) {
 	tail, size, err := readTail(f)
 	return size - int64(len(tail)-bytes.LastIndexByte(tail, '\n')-1), err

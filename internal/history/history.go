@@ -1,17 +1,17 @@
-// Package history records the events of a run. Their times come from a clock that all processes on
-// the host share.
+// Package history records the events of a run. Their times come from a clock that is the same in all
+// processes on the host.
 package history
 
 import "time"
 
-// ProbeDriver is the first driver id for test grabs. No load uses these ids.
+// ProbeDriver is the id of the first driver for test grabs. No load uses this id or a higher one.
 const ProbeDriver = 1_000_000_000
 
-// Kind tells whether an operation has started or how it ended, as in Jepsen.
+// Kind says whether an operation has started or how it ended, as in Jepsen.
 type Kind string
 
-// Kinds of events. An operation that ends with Fail had no effect. After Info, it may have had an
-// effect.
+// These are the kinds of events. An operation that ends with Fail had no effect. An operation that
+// ends with Info may have had one.
 const (
 	Invoke Kind = "invoke"
 	OK     Kind = "ok"
@@ -32,11 +32,11 @@ const (
 	Strike  = "strike"  // a fault stops or hits a grab, and the note says where; OK means that the grab continues
 )
 
-// Code tells programs why an operation failed, while Note is for people. For a successful read, it
-// tells whether the order was open or taken.
+// Code tells programs why an operation failed. Note tells people. For a successful read, Code says
+// whether the order was open or taken.
 type Code string
 
-// Codes that are needed to judge events. In old files, reads have no code.
+// These codes are needed to judge events. In old files, reads have no code.
 const (
 	Open      Code = "open"       // the order was open when the database read it
 	Busy      Code = "busy"       // the lock was not obtained within the wait
@@ -64,7 +64,7 @@ type Event struct {
 	Fence       uint64 `json:"fence,omitempty"`
 	Code        Code   `json:"code,omitempty"`
 	// Lease is how long the holder believes that its lease lasts without renewal. It is Endless if
-	// the lease never expires, or 0 if unknown.
+	// the lease never expires, and 0 if that is unknown.
 	Lease time.Duration `json:"lease_ns,omitempty"`
 	Note  string        `json:"note,omitempty"`
 }

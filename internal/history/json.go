@@ -6,14 +6,14 @@ import (
 	"unicode/utf8"
 )
 
-// maxText limits each text of an event in bytes, so that no line is longer than maxLine.
+// maxText limits the length of each text in an event, in bytes. No line is then longer than maxLine.
 const (
 	maxText = 1 << 10
 	maxLine = 64 << 10
 )
 
-// AppendJSON appends e as a line of JSON without a newline. It is faster than encoding/json, and
-// shortens texts of more than 1 KiB.
+// AppendJSON appends the event as one line of JSON, without a newline. It is faster than
+// encoding/json. It shortens texts of more than 1 KiB.
 func (e Event) AppendJSON(b []byte) []byte {
 	b = append(b, `{"seq":`...)
 	b = strconv.AppendUint(b, e.Seq, 10)

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// condition returns a condition for the WHERE clause of the write, with its arguments. The
-// condition decides whether the claim is written, and judge only explains the result.
+// condition returns a condition for the WHERE clause of the write, with its arguments. The condition
+// alone decides whether the claim is written. The method judge only explains the result.
 func (c Claim) condition(g Guard) (string, []any) {
 	switch g {
 	case Guarded:
@@ -20,16 +20,16 @@ func (c Claim) condition(g Guard) (string, []any) {
 		if c.Stock > 0 {
 			return " AND fence = ?", []any{c.Fence} // judgeLimit looks for the claim's own row in the ledger
 		}
-		// The second half excludes a row that this claim has already written, so that a repeated
-		// write does not reach the ledger (F33).
+		// The second half of the condition excludes a row that this claim has already written. A
+		// repeated write then adds nothing to the ledger (failure mode F33).
 		return " AND fence = ? AND NOT (status = 1 AND driver_id = ?)", []any{c.Fence, c.Driver}
 	default:
 		return "", nil
 	}
 }
 
-// sold returns the SQL that sets the status and the counter. The status comes first, because it
-// depends on the old counter, and MySQL evaluates from left to right.
+// sold returns the SQL that sets the status and the counter of units. The status must come first,
+// because it depends on the old counter, and MySQL evaluates from left to right.
 func (c Claim) sold(g Guard) (string, []any) {
 	switch {
 	case c.Stock == 0:
@@ -49,7 +49,7 @@ func statusOf(stock int64) int {
 	return Grabbed
 }
 
-// sell changes an order in memory in the same way as the SQL of sold.
+// sell changes an order in memory as the SQL of sold would change the row.
 func (o *Order) sell(c Claim, g Guard) {
 	switch {
 	case o.Units == 0:
@@ -63,8 +63,8 @@ func (o *Order) sell(c Claim, g Guard) {
 	o.Status = statusOf(o.Stock)
 }
 
-// judge returns nil if the guard allows the claim to write, or else an error that explains the
-// reason.
+// judge returns nil if the guard lets the claim be written. Otherwise, it returns an error that
+// explains why not.
 func (c Claim) judge(o Order, g Guard) error {
 	same := o.Status == Grabbed && o.Fence == c.Fence
 	switch {
@@ -87,14 +87,15 @@ func (c Claim) judge(o Order, g Guard) error {
 	}
 }
 
-// writesAnyway reports whether the guard updates the order in every state.
+// writesAnyway reports whether the guard updates the order whatever its state is.
 func (g Guard) writesAnyway() bool { return g == Naive || g == Decrement || g == Unique }
 
-// limits reports whether the write checks how many units the driver already has.
+// limits reports whether the write itself checks how many units the driver already has.
 func (c Claim) limits(g Guard) bool { return c.Stock > 0 && !g.LooksFirst() && g != Decrement }
 
-// judgeLimit returns nil if the driver may have another unit, or else ErrLimit. It returns ErrTaken
-// if this claim has already written a row, because then the write was repeated (F33).
+// judgeLimit returns nil if the driver may have another unit. Otherwise, it returns ErrLimit. It
+// returns ErrTaken if this claim has already written a row, because then the write was repeated
+// (failure mode F33).
 func (c Claim) judgeLimit(held []Grab) error {
 	if slices.ContainsFunc(held, func(g Grab) bool { return g.Token == c.Token }) {
 		return ErrTaken
@@ -105,7 +106,8 @@ func (c Claim) judgeLimit(held []Grab) error {
 	return nil
 }
 
-// validate returns an error if the claim lacks what the guard needs, such as a fencing token.
+// validate returns an error if the claim lacks something that the guard needs, such as a fencing
+// token.
 func (c Claim) validate(g Guard) error {
 	if _, err := ParseGuard(string(g)); err != nil {
 		return notWritten(err)
@@ -122,18 +124,18 @@ func (c Claim) validate(g Guard) error {
 	return nil
 }
 
-// maxToken is the size of the token column. Some servers truncate longer tokens, and then lookAgain
-// would not find the claim.
+// maxToken is the size of the database column for tokens. Some servers truncate a longer token, and
+// lookAgain would then not find the claim.
 const maxToken = 255
 
-// notWritten wraps err to say that the claim wrote nothing.
+// notWritten wraps err to say that nothing was written for the claim.
 func notWritten(err error) error { return fmt.Errorf("%w: %w", ErrNotWritten, err) }
 
-// MaxCreate limits how many orders one call of Create can open. It needs a single statement, and
+// MaxCreate is how many orders one call of Create can open. Create sends one SQL statement, and
 // servers accept 16 MiB by default.
 const MaxCreate = 500_000
 
-// MaxStock is the largest number of units of one order.
+// MaxStock is the largest number of units that an order can have.
 const MaxStock = 1_000_000
 
 func checkCount(count, units int) error {

@@ -19,8 +19,8 @@ const (
 	HeldCall     CallKind = "held"
 )
 
-// Call is a call of a store's method, with its arguments and its result. It is one step of a
-// schedule, even if it needs several statements.
+// Call is a call of a method of a Store, with its arguments and its result. It is one step of a
+// schedule, even if it needs several SQL statements.
 type Call struct {
 	Kind CallKind
 	Over Tx // the session of the call; nil if the store picks one
@@ -38,12 +38,12 @@ type Call struct {
 	Err    error
 }
 
-// Around is called instead of a store's method. send makes the call and stores the result. The
-// caller gets the error that Around returns.
+// Around is called instead of a method of a Store. send makes the original call and stores its result
+// in c. The caller of the method gets the error that Around returns.
 type Around func(ctx context.Context, c *Call, send func(context.Context) error) error
 
-// Intercept returns a Store that passes reads and claims to around, including those of its
-// sessions. Begin, Create and Ledger are called directly.
+// Intercept returns a Store that passes each read and each write of a winner to around. This includes
+// those within sessions. Begin, Create and Ledger are called directly.
 func Intercept(s Store, around Around) Store {
 	return interceptedStore{interceptedRows{s, nil, around}, s}
 }

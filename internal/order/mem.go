@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// Mem is a Store in memory for the explorer. It gives the same answers as a database, and grants
-// locks in order of arrival. A caller waits for a lock on a channel, which the explorer can see.
-// The zero value is ready to use.
+// Mem is a Store in memory, which the explorer uses. It gives the same answers as a database, and
+// grants locks in the order of arrival. A caller waits for a lock on a channel, so that the explorer
+// can see the waiting. The zero value is ready to use.
 type Mem struct {
 	mu       sync.Mutex // never held while waiting
 	orders   []*memOrder
@@ -84,7 +84,7 @@ func (m *Mem) Begin(ctx context.Context) (Tx, error) {
 	return t, nil
 }
 
-// Restart ends every session, as a restart of a server does. The data stays.
+// Restart ends every session, as a restart of a database server would. The data stays.
 func (m *Mem) Restart() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -102,7 +102,7 @@ func (m *Mem) find(id int64) (*memOrder, error) {
 	return m.orders[id-1], nil
 }
 
-// memTx is a session. For a single statement, it only has the field m.
+// memTx is a database session. For a single statement, only its field m is set.
 type memTx struct {
 	m     *Mem
 	lost  chan struct{} // closed when the session ends
@@ -110,7 +110,7 @@ type memTx struct {
 	names []*turn
 }
 
-// memRow is a locked row, with the fence that the transaction sees.
+// memRow is a row that a transaction has locked, with the fencing token as the transaction sees it.
 type memRow struct {
 	*memOrder
 	fence uint64
@@ -157,7 +157,7 @@ func (t *memTx) LockName(ctx context.Context, name string, wait time.Duration) (
 	return ok, err
 }
 
-// row returns the order's row if the transaction has locked it, or nil.
+// row returns the row of an order if the transaction has locked it. Otherwise, it returns nil.
 func (t *memTx) row(id int64) *memRow {
 	for i := range t.rows {
 		if t.rows[i].ID == id {
@@ -307,8 +307,8 @@ func (t *memTx) alive(ctx context.Context) error {
 	}
 }
 
-// take waits for a lock until the timeout, or forever if timeout is nil. It unlocks the store's
-// mutex while it waits.
+// take waits for a lock until the timeout. If timeout is nil, it waits without a limit. It unlocks
+// the store's mutex while it waits.
 func (t *memTx) take(ctx context.Context, l *turn, timeout <-chan time.Time) (bool, error) {
 	if err := t.alive(ctx); err != nil {
 		return false, err
@@ -350,7 +350,7 @@ func timerFor(wait time.Duration) <-chan time.Time {
 	return now
 }
 
-// turn is a lock with a queue. The first one in the queue holds the lock, and its channel is
+// turn is a lock with a queue. The first waiter in the queue holds the lock, and its channel is
 // closed.
 type turn struct{ queue []chan struct{} }
 
@@ -365,7 +365,7 @@ func (l *turn) join() chan struct{} {
 
 func (l *turn) first(c chan struct{}) bool { return l.queue[0] == c }
 
-// leave removes a waiter from the queue. If the waiter held the lock, the next one gets it.
+// leave removes a waiter from the queue. If that waiter held the lock, the next one gets it.
 func (l *turn) leave(c chan struct{}) {
 	i := slices.Index(l.queue, c)
 	l.queue = slices.Delete(l.queue, i, i+1)

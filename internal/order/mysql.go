@@ -37,13 +37,14 @@ func openMySQL(dsn string, opts Options) (*SQL, gorm.Dialector, error) {
 		return nil, nil, errMySQLDSN
 	}
 	db := pool(opts.Wrap(c), opts.MaxConns)
-	// Keep a quarter of the connections for calls without a lock.
+	// Reserve a quarter of the connections for calls that take no lock.
 	pins := make(chan struct{}, opts.MaxConns-max(opts.MaxConns/4, 1))
 	return &SQL{dialect: mysqlDialect, reads: db, writes: db, pins: pins, log: opts.Log},
 		gormmysql.New(gormmysql.Config{Conn: db, SkipInitializeWithVersion: true}), nil
 }
 
-// errMySQLDSN omits the parser's message, which may contain part of the password.
+// errMySQLDSN does not contain the parser's message, because that message may include part of the
+// password.
 var errMySQLDSN = fmt.Errorf("%w: want sqlite:/path/file.db or user:password@tcp(host:port)/name?param=value", ErrBadDSN)
 
 var networks = []string{"tcp", "tcp4", "tcp6", "unix"}
@@ -58,20 +59,22 @@ func mysqlConfig(dsn string) (*mysql.Config, error) {
 		return nil, fmt.Errorf("%w: it ends without the name of a database: user:password@tcp(host:port)/name", ErrBadDSN)
 	}
 	cfg.ParseTime, cfg.Loc = true, time.UTC
-	// Count changed rows instead of matched rows, so that a repeated write does not count (F33).
+	// Count the rows that change, not those that match, so that a repeated write does not count
+	// (failure mode F33).
 	cfg.ClientFoundRows = false
 	// This option saves up to two round trips for each statement.
 	cfg.InterpolateParams = true
 	cfg.MultiStatements = false
-	// A dead server must not block a caller forever, but a wait for a lock must not look like a
-	// dead server.
+	// A dead server must not block a caller forever. However, a long wait for a lock must not look
+	// like a dead server.
 	cfg.Timeout = cmp.Or(cfg.Timeout, 5*time.Second)
 	cfg.ReadTimeout = max(cmp.Or(cfg.ReadTimeout, 3*lockSlice), 2*lockSlice)
 	cfg.WriteTimeout = cmp.Or(cfg.WriteTimeout, 10*time.Second)
 	return cfg, nil
 }
 
-// driverLog logs the driver's messages about broken connections, which are returned as errors too.
+// driverLog logs what the driver says about broken connections. The same problems are also returned
+// as errors.
 type driverLog struct{ *slog.Logger }
 
 func (l driverLog) Print(v ...any) { l.Debug("mysql: " + strings.TrimSpace(fmt.Sprint(v...))) }
@@ -93,7 +96,8 @@ func createMySQL(ctx context.Context, tx *sql.Conn, count, units int) (int64, er
 	if err != nil {
 		return 0, err
 	}
-	// All rows of one statement have the same timestamp, which identifies our rows.
+	// All rows of one statement have the same timestamp, so the timestamp identifies the rows that
+	// this call has created.
 	const ours = "FROM orders AS o JOIN orders AS f ON f.id = ? AND o.created_at = f.created_at WHERE o.id >= ?"
 	var consecutive int
 	err = tx.QueryRowContext(ctx, "SELECT COUNT(*) "+ours+" AND o.id < ?", first, first, first+int64(count)).Scan(&consecutive)
@@ -114,7 +118,8 @@ func createMySQL(ctx context.Context, tx *sql.Conn, count, units int) (int64, er
 	return first, err
 }
 
-// ProductOf returns the name and version of a database, given the version text of its server.
+// ProductOf returns the name and version of a database, derived from the version text that its server
+// reports.
 func ProductOf(text string) string {
 	// Older versions of MariaDB put a MySQL number first.
 	number, _, _ := strings.Cut(strings.TrimPrefix(text, "5.5.5-"), "-")

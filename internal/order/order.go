@@ -26,12 +26,12 @@ const (
 var (
 	// ErrNotFound means that the order does not exist.
 	ErrNotFound = errors.New("order: not found")
-	// ErrTaken means that a claim wrote nothing, because another driver has the order.
+	// ErrTaken means that a claim was not written because another driver already has the order.
 	ErrTaken = errors.New("order: taken")
-	// ErrLimit is an ErrTaken for a driver that has its maximum number of units.
+	// ErrLimit is an ErrTaken for a driver that already has as many units as one may have.
 	ErrLimit = fmt.Errorf("%w: the driver has as many units as one may have", ErrTaken)
-	// ErrStale means that the database has seen a newer fencing token, so nothing was written (a
-	// near miss).
+	// ErrStale means that nothing was written, because the database has seen a newer fencing token.
+	// Such a refusal counts as a near miss.
 	ErrStale = errors.New("order: stale fencing token")
 )
 
@@ -39,13 +39,13 @@ var (
 type Order struct {
 	ID     int64 `json:"order_id"`
 	Status int   `json:"status"`
-	// Driver is the winner according to the row, or 0. With the guard Naive, it is the last driver
-	// that wrote.
+	// Driver is the winner that the row names, or 0 if there is none. With the guard Naive, it is the
+	// driver that wrote last.
 	Driver int64 `gorm:"column:driver_id" json:"driver_id,omitempty"`
 	// Fence is the highest fencing token that the row has seen.
 	Fence uint64 `json:"fence"`
-	// Units is the original number of units. Stock is how many are left according to the counter,
-	// and is negative if too many were sold. Both are 0 for an order of one unit.
+	// Units is how many units the order had at first. Stock is how many are left according to the
+	// counter. It is negative if too many were sold. Both are 0 for an order of one unit.
 	Units int64 `json:"units,omitempty"`
 	Stock int64 `json:"-"`
 }
@@ -62,8 +62,9 @@ func (o Order) Left() int64 {
 	}
 }
 
-// Grab is a row of the ledger, which records the sale of one unit. Additional rows are
-// double-grabs. No unique key prevents them, because the ledger must record what really happened.
+// Grab is a row of the ledger, which records the sale of one unit. If there are more rows than units,
+// the rest are double-grabs. No unique key prevents them, because the ledger must record what really
+// happened.
 type Grab struct {
 	ID       int64     `json:"grab_id"`
 	Order    int64     `gorm:"column:order_id" json:"-"` // omitted, because the enclosing order names it
@@ -75,7 +76,7 @@ type Grab struct {
 	At       time.Time `gorm:"column:grabbed_at" json:"at"` // the database's clock, UTC
 }
 
-// Claim is one attempt to write a winner.
+// Claim is one attempt to write a driver as the winner of an order.
 type Claim struct {
 	Order    int64
 	Driver   int64
@@ -84,8 +85,8 @@ type Claim struct {
 	Token    string // unique to the attempt, so that the claim can recognise its own row
 	Fence    uint64 // fencing token of the lease; 0 if the lock has none
 
-	// Stock is how many units were left at the read, or 0 for an order of one unit. PerDriver is
-	// how many units a driver may have. 0 means 1.
+	// Stock is how many units were left when the driver read the order. It is 0 for an order of one
+	// unit. PerDriver is how many units one driver may have. 0 means 1.
 	Stock     int64
 	PerDriver int
 }
@@ -96,11 +97,12 @@ func (c Claim) limit() int { return max(c.PerDriver, 1) }
 // Guard is the condition of the write.
 type Guard string
 
-// Guards decide which claims are written. If an order has several units, guards that only compare
-// tokens write the counter from the read, minus one.
+// A guard decides which claims are written. If an order has several units, a guard that compares only
+// tokens sets the counter to the value at the read, minus one.
 const (
-	// Naive writes in every state of the order, as in the source article. For several units, it
-	// writes the counter from the read, minus one, so it may overwrite another update.
+	// Naive writes whatever the state of the order is, as in the source article. For several units,
+	// it sets the counter to the value at the read, minus one. It may therefore overwrite the update
+	// of another driver.
 	Naive Guard = "naive"
 	// Guarded writes only if the order is open. For several units, it decrements the counter if
 	// units are left.
@@ -110,11 +112,11 @@ const (
 	FenceWrite Guard = "fence-write"
 	// Fenced records the token at the read and compares it at the write.
 	Fenced Guard = "fenced"
-	// Decrement decrements the counter without a condition. It is for strategies that decide
-	// earlier who gets a unit. For one unit, it equals Naive.
+	// Decrement decrements the counter without a condition. It is for strategies that decide before
+	// the write who gets a unit. For one unit, it works like Naive.
 	Decrement Guard = "decrement"
-	// Unique inserts the order into a table with a unique key, so only the first insert succeeds.
-	// It works only for orders of one unit.
+	// Unique inserts the order into a table with a unique key, so that only the first insert
+	// succeeds. It works only for orders of one unit.
 	Unique Guard = "unique"
 )
 
@@ -141,7 +143,7 @@ func ParseGuard(name string) (Guard, error) {
 // NeedsFence reports whether the guard needs a fencing token.
 func (g Guard) NeedsFence() bool { return g == FenceWrite || g == Fenced }
 
-// RefusesUnits explains why the guard cannot sell this many units, or returns "".
+// RefusesUnits explains why the guard cannot sell this many units. It returns "" if it can.
 func (g Guard) RefusesUnits(units int) string {
 	if g != Unique || units <= 1 {
 		return ""
@@ -149,14 +151,14 @@ func (g Guard) RefusesUnits(units int) string {
 	return "the guard unique allows one row for each order, so it cannot sell several units"
 }
 
-// LooksFirst reports whether the driver's units are counted at the read and not at the write. Two
-// requests of a driver may then both count none.
+// LooksFirst reports whether the driver's units are counted at the read, and not at the write. Two
+// simultaneous requests of a driver may then both find none.
 func (g Guard) LooksFirst() bool { return g == Naive }
 
-// absolute reports whether the guard writes the counter from the read, minus one.
+// absolute reports whether the guard sets the counter to the value at the read, minus one.
 func (g Guard) absolute() bool { return g != Decrement && g != Guarded }
 
-// Shows returns the facts that the guard reveals about a failed order.
+// Shows returns the facts that follow from the use of this guard if an order has failed.
 func (g Guard) Shows() catalog.Facts {
 	if g == FenceWrite {
 		return catalog.FenceAtWrite
@@ -164,16 +166,16 @@ func (g Guard) Shows() catalog.Facts {
 	return 0
 }
 
-// Rows are the operations on an order under a lock.
+// Rows contains the operations on one order that a holder of the lock needs.
 type Rows interface {
-	// Read returns the order from the primary. If fence is not 0, it also records the token in the
-	// row. If the row has seen this token or a newer one, it returns ErrStale with the order.
+	// Read returns the order from the primary database. If fence is not 0, it also stores that token
+	// in the row. If the row has already seen this token or a newer one, Read returns ErrStale
+	// together with the order.
 	Read(ctx context.Context, id int64, fence uint64) (Order, error)
 
 	// Claim writes the winner and its ledger row in one transaction. ErrTaken, ErrStale and
-	// ErrNotWritten mean that nothing was written. After other errors, the outcome is unknown. If
-	// the answer to the commit is lost, Claim looks for its row in the ledger, for at most
-	// LookAgain.
+	// ErrNotWritten mean that nothing was written. After any other error, the outcome is unknown. If
+	// the answer to the commit is lost, Claim looks for its row in the ledger for up to LookAgain.
 	Claim(ctx context.Context, c Claim, g Guard) error
 
 	// Held returns how many units of the order the driver has.
@@ -187,11 +189,12 @@ var ErrNotWritten = errors.New("order: not written")
 type Store interface {
 	Rows
 
-	// Create opens orders with consecutive ids, and returns the first id. Each order has this many
-	// units.
+	// Create opens count orders with consecutive ids, and returns the first id. Each order has the
+	// given number of units.
 	Create(ctx context.Context, count, units int) (first int64, err error)
 
-	// Ledger returns the ledger rows of count orders in the order of writing.
+	// Ledger returns the ledger rows of count orders, in the order in which they were written. first
+	// is the id of the first order.
 	Ledger(ctx context.Context, first int64, count int) ([]Grab, error)
 
 	// Begin reserves a database session. It returns ErrUnsupported if the database has no sessions,
@@ -205,20 +208,21 @@ var ErrUnsupported = errors.New("order: not supported by this database")
 // ErrExhausted means that all sessions were in use for too long.
 var ErrExhausted = errors.New("order: every session is in use")
 
-// Tx is a database session, for locks in the database. When it ends, so do its locks, reads and
-// claims.
+// Tx is a database session. It is for locks in the database. When the session ends, its locks, reads
+// and uncommitted writes end too.
 type Tx interface {
 	Rows
 
-	// LockRow locks the order's row (SELECT … FOR UPDATE) until a Claim commits or the session is
-	// closed. It returns false if the row stays locked during the wait, which databases round up to
-	// seconds.
+	// LockRow locks the row of an order (SELECT … FOR UPDATE) until a Claim commits or the session is
+	// closed. It returns false if the row is still locked after wait, which databases round up to
+	// whole seconds.
 	LockRow(ctx context.Context, id int64, wait time.Duration) (bool, error)
 
-	// LockName takes a named lock (GET_LOCK). wait and the result are as in LockRow.
+	// LockName takes a named lock (GET_LOCK). wait and the result have the same meaning as in
+	// LockRow.
 	LockName(ctx context.Context, name string, wait time.Duration) (bool, error)
 
-	// Close ends the session and its locks, but not committed claims. An error means that the
-	// session was lost earlier.
+	// Close ends the session and its locks. Committed claims stay. An error means that the session
+	// had been lost before.
 	Close(ctx context.Context) error
 }

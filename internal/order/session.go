@@ -11,9 +11,9 @@ import (
 	"gorm.io/gorm"
 )
 
-// session is a reserved connection, which database/sql never replaces.
+// session is a connection that is reserved for one user. database/sql never replaces it.
 //
-// Transactions use statements instead of sql.Tx, so that a context can end a COMMIT that hangs, and
+// Transactions use SQL statements instead of sql.Tx. A context can then end a COMMIT that hangs, and
 // the session knows whether a COMMIT was sent. A row lock can also outlive the context of the call
 // that took it.
 type session struct {
@@ -50,8 +50,8 @@ func (x *session) db(ctx context.Context) *gorm.DB {
 // errNoAnswer means that a COMMIT was sent but not confirmed.
 var errNoAnswer = errors.New("order: commit was not answered")
 
-// transact runs write in a transaction. After errNoAnswer, the transaction may be committed. After
-// any other error, it is not.
+// transact calls write in a transaction. If it returns errNoAnswer, the transaction may be committed.
+// After any other error, it is not.
 func (x *session) transact(ctx context.Context, write func(tx *gorm.DB) error) error {
 	if err := x.begin(ctx); err != nil {
 		return err
@@ -87,7 +87,7 @@ func (x *session) begin(ctx context.Context) error {
 	return nil
 }
 
-// undoLimit limits a rollback after the caller's context has ended.
+// undoLimit limits how long a rollback may take after the caller's context has ended.
 const undoLimit = 5 * time.Second
 
 // rollback ends the transaction. If that fails, it closes the connection, so that no open
@@ -106,8 +106,8 @@ func (x *session) rollback(ctx context.Context) error {
 	return nil
 }
 
-// raise records the fence in the order's row and reads the order in one transaction. A lost answer
-// does no harm, because the next token is higher.
+// raise stores a fencing token in the order's row and reads the order, in one transaction. It does no
+// harm if the answer is lost, because the next token is higher.
 func (x *session) raise(ctx context.Context, id int64, fence uint64) (o Order, err error) {
 	err = x.transact(ctx, func(tx *gorm.DB) error {
 		o, err = raise(tx, id, fence)
@@ -145,7 +145,7 @@ func (x *session) Claim(ctx context.Context, c Claim, g Guard) error {
 }
 
 // write sets the winner and adds a row to the ledger. If no row has changed, the guard refused the
-// write, and write reads the order to find the reason.
+// write. In that case, write reads the order to find out why.
 func (x *session) write(tx *gorm.DB, c Claim, g Guard) error {
 	if g == Unique {
 		if err := x.grant(tx, c); err != nil {
@@ -194,7 +194,7 @@ func (x *session) write(tx *gorm.DB, c Claim, g Guard) error {
 	return nil
 }
 
-// grant inserts the order into the table of grants, and returns ErrTaken if it is already there.
+// grant inserts the order into the table grants. It returns ErrTaken if the order is already there.
 func (x *session) grant(tx *gorm.DB, c Claim) error {
 	err := tx.Exec("INSERT INTO grants (order_id, driver_id) VALUES (?, ?)", c.Order, c.Driver).Error
 	if errors.Is(err, gorm.ErrDuplicatedKey) {
@@ -206,11 +206,11 @@ func (x *session) grant(tx *gorm.DB, c Claim) error {
 	return nil
 }
 
-// LookAgain limits the search for a claim whose commit was not confirmed.
+// LookAgain is how long the program looks for a claim whose commit was not confirmed.
 const LookAgain = 5 * time.Second
 
-// lookAgain finds out whether a claim was written although its commit was not confirmed (F33). It
-// locks the order's row first, because the commit may still be running.
+// lookAgain finds out whether a claim was written although its commit was not confirmed (failure mode
+// F33). It first locks the order's row, because the commit may still be under way.
 func (s *SQL) lookAgain(ctx context.Context, c Claim, lost error) error {
 	if c.Token == "" {
 		return fmt.Errorf("order: a claim without a token cannot be found again: %w", lost)
@@ -218,7 +218,8 @@ func (s *SQL) lookAgain(ctx context.Context, c Claim, lost error) error {
 	rows, err := s.written(ctx, c)
 	switch {
 	case err != nil:
-		// Include this error only as text. It may wrap ErrNotWritten, which would be wrong here.
+		// Include this error only as text. If the error wrapped ErrNotWritten, callers would draw the
+		// wrong conclusion.
 		return fmt.Errorf("order: the claim's outcome is unknown, because the ledger cannot be read (%v): %w", err, lost)
 	case rows == 0:
 		return notWritten(lost)
@@ -227,7 +228,7 @@ func (s *SQL) lookAgain(ctx context.Context, c Claim, lost error) error {
 	return nil
 }
 
-// written counts the ledger rows of a claim, while it has locked the order's row.
+// written counts the ledger rows of a claim. It locks the order's row while it counts.
 func (s *SQL) written(ctx context.Context, c Claim) (int64, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), LookAgain)
 	defer cancel()

@@ -19,7 +19,8 @@ import (
 // SQL is a Store in a database, through gorm.
 type SQL struct {
 	dialect
-	// reads and writes are the same pool, except for SQLite, where writers wait in a queue.
+	// reads and writes are the same pool of connections, except for SQLite. There, writers wait in a
+	// queue.
 	reads, writes *sql.DB
 	pins          chan struct{} // one entry for each session that Begin has reserved
 	gorm          *gorm.DB
@@ -37,7 +38,7 @@ type dialect struct {
 	create func(ctx context.Context, tx *sql.Conn, count, units int) (first int64, err error)
 }
 
-// Options are the options of Connect. The zero value of a field means its default.
+// Options are the options of Connect. In each field, the zero value means the default.
 type Options struct {
 	// Wrap wraps the driver so that it sees every statement. It may be nil.
 	Wrap func(driver.Connector) driver.Connector
@@ -45,7 +46,7 @@ type Options struct {
 	// two instances, and fits into the usual limit of 151. Sessions use at most three quarters of
 	// the connections.
 	MaxConns int
-	// Log gets messages about broken connections and unconfirmed commits. It may be nil.
+	// Log receives messages about broken connections and unconfirmed commits. It may be nil.
 	Log *slog.Logger
 }
 
@@ -94,7 +95,8 @@ func Connect(ctx context.Context, dsn string, opts Options) (*SQL, error) {
 	return s, nil
 }
 
-// pool opens up to size connections and keeps them, because opening one costs more than a grab.
+// pool opens up to size connections and keeps them open, because it costs more than a grab to open
+// one.
 func pool(c driver.Connector, size int) *sql.DB {
 	db := sql.OpenDB(c)
 	db.SetMaxOpenConns(size)
@@ -133,7 +135,7 @@ func (s *SQL) Version(ctx context.Context) (string, error) {
 	return ProductOf(text), nil
 }
 
-// Read implements Rows. If fence is 0, it sends only one statement and takes no lock.
+// Read implements Rows. If fence is 0, it sends a single statement and takes no lock.
 func (s *SQL) Read(ctx context.Context, id int64, fence uint64) (Order, error) {
 	if fence == 0 {
 		return find(s.gorm.WithContext(ctx), id)
@@ -194,7 +196,7 @@ func (s *SQL) Ledger(ctx context.Context, first int64, count int) ([]Grab, error
 	return grabs, nil
 }
 
-// find reads one order with the clauses of db.
+// find reads one order with the SQL clauses that db already has.
 func find(db *gorm.DB, id int64) (Order, error) {
 	var o Order
 	err := db.Take(&o, id).Error
@@ -207,9 +209,9 @@ func find(db *gorm.DB, id int64) (Order, error) {
 	return o, nil
 }
 
-// rowsOf returns a driver's ledger rows for an order. Only TiDB executes the clause in the comment
-// and locks the rows. In other databases, this could cause a deadlock with claims on neighbouring
-// orders.
+// rowsOf returns a driver's ledger rows for an order. The clause in the SQL comment locks the rows,
+// and only TiDB executes it. In other databases, it could cause a deadlock with writes for
+// neighbouring orders.
 func rowsOf(db *gorm.DB, id, driver int64) (held []Grab, err error) {
 	err = db.Raw("SELECT id, token FROM grabs WHERE order_id = ? AND driver_id = ? /*T! FOR UPDATE */", id, driver).Scan(&held).Error
 	if err != nil {
@@ -218,11 +220,11 @@ func rowsOf(db *gorm.DB, id, driver int64) (held []Grab, err error) {
 	return held, nil
 }
 
-// forUpdate reads and locks the newest state, because a plain read in a transaction may return an
-// older one. SQLite ignores the clause.
+// forUpdate makes a read return the newest state and lock the row. A plain read in a transaction may
+// return an older state. SQLite ignores this clause.
 var forUpdate = clause.Locking{Strength: clause.LockingStrengthUpdate}
 
-// because adds the context's error to err, because some drivers omit it.
+// because adds the context's error to err, because some drivers leave it out.
 func because(ctx context.Context, err error) error {
 	if cause := ctx.Err(); cause != nil && !errors.Is(err, cause) {
 		return fmt.Errorf("%w: %w", cause, err)

@@ -22,7 +22,8 @@ var sqliteDialect = dialect{
 	schema:  migrations.SQLite,
 	now:     sqliteNow,
 	version: "SELECT 'SQLite ' || sqlite_version()",
-	// Take the write lock at once, because a transaction that begins with a read may fail later.
+	// Take the write lock at the beginning, because a transaction that begins with a read may fail
+	// later.
 	begin:  beginWriting,
 	create: createSQLite,
 }
@@ -32,8 +33,8 @@ const sqliteNow = "strftime('%Y-%m-%d %H:%M:%f', 'now')"
 
 const beginWriting = "BEGIN IMMEDIATE"
 
-// Limits for how long a connection waits for the file's lock. A writer wakes up often to check its
-// context.
+// These limits say how long a connection waits for the file's lock. A writer wakes up often to check
+// its context.
 const (
 	readerBusy = 5 * time.Second
 	writerBusy = 20 * time.Millisecond
@@ -75,11 +76,11 @@ func sqlitePath(path string) (string, error) {
 	return path, nil
 }
 
-// sqliteConn opens connections to a file, because the driver accepts only DSNs.
+// sqliteConn opens connections to a file. It exists because the driver accepts only a DSN.
 type sqliteConn string
 
-// sqliteConnector returns a connector that does not sync at each commit. Grabs survive if a process
-// dies, but not a power failure.
+// sqliteConnector returns a connector that does not sync the file at each commit. Grabs survive the
+// death of a process, but not a power failure.
 func sqliteConnector(path string, busy time.Duration) driver.Connector {
 	file := url.URL{Scheme: "file", Path: filepath.ToSlash(path), OmitHost: true, RawQuery: url.Values{"_pragma": {
 		fmt.Sprintf("busy_timeout(%d)", busy.Milliseconds()), "synchronous(NORMAL)",
@@ -96,7 +97,7 @@ func (c sqliteConn) Connect(ctx context.Context) (driver.Conn, error) {
 	return c.Driver().Open(string(c))
 }
 
-// createSQLite opens orders. Their ids are consecutive, because there is only one writer.
+// createSQLite opens orders. Their ids are consecutive because there is only one writer.
 func createSQLite(ctx context.Context, tx *sql.Conn, count, units int) (int64, error) {
 	stock := sql.NullInt64{Int64: int64(units), Valid: units > 1}
 	res, err := tx.ExecContext(ctx, "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)"+

@@ -39,8 +39,8 @@ type sqlTx struct {
 	waitsSet bool     // whether the session's lock wait differs from the server's
 }
 
-// lockSlice limits how long one statement waits for a lock, because a longer wait would look like a
-// dead server.
+// lockSlice is how long one statement waits for a lock at most. A longer wait would look like a dead
+// server.
 const lockSlice = 10 * time.Second
 
 func (t *sqlTx) LockRow(ctx context.Context, id int64, wait time.Duration) (bool, error) {
@@ -74,7 +74,7 @@ func (t *sqlTx) LockRow(ctx context.Context, id int64, wait time.Duration) (bool
 	}
 }
 
-// inTx returns the result of a statement in the transaction. After an unexpected error, it closes
+// inTx passes on the result of a statement in the transaction. After an unexpected error, it closes
 // the connection, because the server may have ended the locks.
 func (t *sqlTx) inTx(o Order, err error) (Order, error) {
 	if err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrStale) && !isLockTimeout(err) {
@@ -96,8 +96,8 @@ func (t *sqlTx) setLockWait(ctx context.Context, wait time.Duration) error {
 	return nil
 }
 
-// isLockTimeout reports whether err means that the row stayed locked. The error number is 1205, or
-// 3572 with NOWAIT.
+// isLockTimeout reports whether err means that another session kept the row locked. The error number
+// is 1205, or 3572 with NOWAIT.
 func isLockTimeout(err error) bool {
 	var e *mysql.MySQLError
 	return errors.As(err, &e) && (e.Number == 1205 || e.Number == 3572)
@@ -158,7 +158,7 @@ func (t *sqlTx) Close(ctx context.Context) error {
 	return nil
 }
 
-// release ends the transaction and the locks, because the connection returns to the pool.
+// release ends the transaction and its locks, so that the connection can return to the pool.
 func (t *sqlTx) release(ctx context.Context) error {
 	if err := t.rollback(ctx); err != nil {
 		return err

@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// Etcd returns options that send the calls of an etcd client through t, or nil if t is nil. A
-// keep-alive request and its answer count as one call. Watches do not go through t.
+// Etcd returns options that send the calls of an etcd client through the tap t. It returns nil if t
+// is nil. A keep-alive request and its answer count as one call. Watches do not go through t.
 func Etcd(t Tap, instance, target string) []grpc.DialOption {
 	if t == nil {
 		return nil

@@ -9,8 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Redis returns a hook that sends every command of a go-redis client through t. A pipeline or
-// transaction counts as one call. Subscriptions and the set-up of connections do not go through t.
+// Redis returns a hook that sends every command of a go-redis client through the tap t. A pipeline or
+// a transaction counts as one call. Subscriptions and the set-up of connections do not go through t.
 func Redis(t Tap, instance, target string) redis.Hook {
 	return Commands(func(ctx context.Context, cmds []redis.Cmder, send func(context.Context) error) error {
 		op := OpFrom(ctx, Op{Instance: instance, Target: target})
@@ -21,7 +21,8 @@ func Redis(t Tap, instance, target string) redis.Hook {
 	})
 }
 
-// Commands returns a hook that calls around for every command except the set-up of connections.
+// Commands returns a hook that calls around for every command. It skips the commands that set up a
+// connection.
 func Commands(around redishook.Hook) redis.Hook {
 	return redishook.Hook(func(ctx context.Context, cmds []redis.Cmder, send func(context.Context) error) error {
 		if !slices.ContainsFunc(cmds, func(cmd redis.Cmder) bool { return !setsUp(cmd) }) {

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// CountRedis returns a dialer that counts each command in n, including subscriptions and the set-up
-// of connections.
+// CountRedis returns a dialer whose connections count their commands in n. These include
+// subscriptions and the set-up of connections.
 func CountRedis(dial dialer, n *atomic.Uint64) dialer {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := dial(ctx, network, addr)
@@ -51,10 +51,10 @@ type respCounter struct {
 	skip uint64 // missing bytes of the current bulk string, including its CRLF
 }
 
-// maxNum limits the numbers in a stream, so that a malformed one cannot cause an overflow.
+// maxNum limits the numbers in a stream, so that a malformed number cannot cause an overflow.
 const maxNum = 1 << 40
 
-// feed consumes bytes and returns how many commands they complete.
+// feed consumes bytes and returns how many commands end within them.
 func (r *respCounter) feed(p []byte) (commands uint64) {
 	for len(p) > 0 {
 		if r.skip > 0 {

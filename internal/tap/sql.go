@@ -58,14 +58,14 @@ type fullConn interface {
 	driver.Pinger
 }
 
-// conn is a connection whose steps go through the tap.
+// conn is a database connection. Each of its remote steps goes through the tap.
 type conn struct {
 	fullConn
 	of      *connector
 	suspect bool // whether the tap refused a step or lost a reply
 }
 
-// step makes one remote step. If the reply is lost, it calls undo.
+// step makes one remote step of a connection. If the reply is lost, it calls undo.
 func step[T any](ctx context.Context, c *conn, send func() (T, error), undo func(T)) (T, error) {
 	var (
 		none, got T
@@ -100,7 +100,8 @@ func (c *conn) QueryContext(ctx context.Context, query string, args []driver.Nam
 	return step(ctx, c, func() (driver.Rows, error) { return c.fullConn.QueryContext(ctx, query, args) }, func(r driver.Rows) { r.Close() })
 }
 
-// BeginTx starts a transaction. If the reply is lost, the transaction ends with the connection.
+// BeginTx starts a transaction. If the reply is lost, the connection is closed, which ends the
+// transaction.
 func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
 	inner, err := step(ctx, c, func() (driver.Tx, error) { return c.fullConn.BeginTx(ctx, opts) }, nil)
 	if err != nil {
@@ -109,7 +110,7 @@ func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, e
 	return &tx{inner, c, ctx}, nil
 }
 
-// PrepareContext always fails, because the calls of a prepared statement would not be counted.
+// PrepareContext always fails, because the tap would not see the calls of a prepared statement.
 func (c *conn) PrepareContext(context.Context, string) (driver.Stmt, error) {
 	return nil, errors.New("tap: this connection prepares no statements; let the driver interpolate their arguments")
 }
@@ -143,8 +144,8 @@ func (c *conn) CheckNamedValue(v *driver.NamedValue) error {
 	return driver.ErrSkip
 }
 
-// tx is a transaction whose steps go through the tap. It stores its context, because Commit and
-// Rollback do not get one.
+// tx is a transaction whose remote steps go through the tap. It stores its context, because Commit
+// and Rollback get none.
 type tx struct {
 	inner driver.Tx
 	conn  *conn
@@ -153,7 +154,7 @@ type tx struct {
 
 func (t *tx) Commit() error { return t.end(t.ctx, t.inner.Commit) }
 
-// Rollback runs even if the context has ended, because that is often the reason for the rollback.
+// Rollback works even if the context has ended, because that is often the reason for the rollback.
 func (t *tx) Rollback() error { return t.end(context.WithoutCancel(t.ctx), t.inner.Rollback) }
 
 func (t *tx) end(ctx context.Context, end func() error) error {

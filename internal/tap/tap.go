@@ -16,7 +16,8 @@ import (
 // Phase is a part of a grab.
 type Phase string
 
-// Phases of a grab. Renew includes all calls of a lease between its acquire and its release.
+// These are the phases of a grab. Renew covers all calls of a lease between its acquire and its
+// release.
 const (
 	Acquire Phase = "acquire"
 	Read    Phase = "read"
@@ -41,9 +42,9 @@ type Op struct {
 	Keys     []string // the keys that the call names, if any
 }
 
-// Tap is called instead of a remote call, and makes the call with send. It may wait before it
-// sends, or not send at all. The caller gets the error that Tap returns. It must be safe for
-// concurrent use. A nil Tap only sends.
+// Tap is called instead of a remote call. It makes the call by calling send. It may wait before that,
+// or not send at all. The caller gets the error that Tap returns. A Tap must be safe for concurrent
+// use. A nil Tap only sends.
 type Tap func(ctx context.Context, op Op, send func(context.Context) error) error
 
 // do makes one call through t.
@@ -68,8 +69,8 @@ type phase struct {
 	ended atomic.Bool
 }
 
-// Enter returns a context for the calls of a phase, and a function that ends the phase. After the
-// acquire, calls with its context count as renewals.
+// Enter returns a context for the calls of a phase, and a function that ends the phase. After the end
+// of the phase acquire, calls with its context count as renewals.
 func (s *Scope) Enter(ctx context.Context, name Phase) (context.Context, func()) {
 	p := &phase{scope: s, name: name}
 	return context.WithValue(ctx, phaseKey{}, p), func() { p.ended.Store(true) }

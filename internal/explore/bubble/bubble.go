@@ -1,5 +1,5 @@
-// Package bubble lets a program use virtual time. Only tests may do that (see testing/synctest), so
-// it runs a function as a test.
+// Package bubble lets a program use virtual time. Only tests may use virtual time (see
+// testing/synctest), so the package runs a function as a test.
 package bubble
 
 import (

@@ -16,14 +16,15 @@ func (s Step) String() string {
 	return fmt.Sprintf("step of kind %d", int(s.Kind))
 }
 
-// A form is the syntax of one kind of step. Words in angle brackets are fields, and the others are
-// fixed.
+// A form is the syntax of one kind of step. Words in angle brackets stand for fields, and all others
+// are fixed.
 type form struct {
 	kind Kind
 	text string
 }
 
-// forms lists the syntax of all kinds. A line has the first form that matches.
+// forms lists the syntax of all kinds of steps. Among the forms that match a line, the first one
+// counts.
 var forms = []form{
 	{Begins, "<actor> begins"},
 	{Call, "<actor> <phase> <n> <target>"},
@@ -69,7 +70,7 @@ func (f form) print(s Step) string {
 	return strings.Join(words, " ")
 }
 
-// signed formats a clock change with its sign, such as "+10s" or "-10s".
+// signed formats a change of a clock with its sign, such as "+10s" or "-10s".
 func signed(d time.Duration) string {
 	if d < 0 {
 		return d.String()

@@ -33,7 +33,7 @@ var headers = []header{
 	{"mode", "F11", false, func(s Schedule) string { return s.Mode }, word(func(s *Schedule) *string { return &s.Mode })},
 }
 
-// positive formats a duration, or returns "" if it is 0 or negative.
+// positive formats a duration. It returns "" if the duration is 0 or negative.
 func positive(d time.Duration) string {
 	if d <= 0 {
 		return ""

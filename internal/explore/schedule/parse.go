@@ -14,7 +14,7 @@ import (
 // correct syntax.
 var ErrSyntax = errors.New("schedule: bad syntax")
 
-// Parse reads a schedule. Its headers may come in any order before the steps.
+// Parse reads a schedule. The header lines come before the steps, in any order.
 func Parse(text string) (Schedule, error) {
 	var s Schedule
 	seen := map[string]bool{}
@@ -45,7 +45,8 @@ func excerpt(line string) string {
 	return line
 }
 
-// StepLines returns the line number of each step of a valid schedule, starting from 1.
+// StepLines returns the line number of each step of a valid schedule. The first line has the number
+// 1.
 func StepLines(text string) []int {
 	var lines []int
 	for i, line := range strings.Split(text, "\n") {
@@ -103,7 +104,7 @@ func (s *Schedule) check(step Step) error {
 
 func orNone(actors string) string { return cmp.Or(actors, "none") }
 
-// ParseStep reads one step, without checking its actor and server.
+// ParseStep reads one step. It does not check whether the actor and the server exist.
 func ParseStep(line string) (Step, error) {
 	words := strings.Fields(line)
 	var nearest error
@@ -112,7 +113,7 @@ func ParseStep(line string) (Step, error) {
 		if err == nil {
 			return step, nil
 		}
-		// If several forms match, the last one gives the best error.
+		// If several forms could match, the error of the last one is the most helpful.
 		if !errors.Is(err, errForm) {
 			nearest = err
 		}
@@ -123,7 +124,7 @@ func ParseStep(line string) (Step, error) {
 	return Step{}, fmt.Errorf("no such step; a step is one of %s", strings.Join(examples(), ", "))
 }
 
-// errForm means that a line does not have this form.
+// errForm means that a line does not have the form in question.
 var errForm = errors.New("another form")
 
 func (f form) parse(words []string) (Step, error) {

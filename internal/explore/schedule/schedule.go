@@ -43,14 +43,14 @@ type Schedule struct {
 	Steps    []Step
 }
 
-// Actor is one grab by one driver, through one instance.
+// Actor is one attempt by one driver to grab the order, through one instance.
 type Actor struct {
 	Name     string // a capital letter
 	Instance int    // from 1
 	As       string // an earlier actor whose driver tries again; if empty, the actor has its own driver
 }
 
-// Target of calls to the database, and of calls to any other server.
+// These are the targets of calls: the database, and any other server.
 const (
 	DB    = "db"
 	Locks = "locks"
@@ -93,7 +93,7 @@ const (
 	NodeClock                      // the clock of a server jumps by a duration
 )
 
-// Step is one line of a schedule. Its kind determines which other fields are used.
+// Step is one line of a schedule. Its kind determines which of the other fields are used.
 type Step struct {
 	Kind     Kind
 	Actor    string
@@ -107,7 +107,8 @@ type Step struct {
 // IsCall reports whether steps of this kind decide what happens to a call or a message.
 func (k Kind) IsCall() bool { return k >= Call && k <= MessageLate }
 
-// CallName returns the call of the step without its actor, such as "acquire 1 redis".
+// CallName returns the name of the call that the step is about, such as "acquire 1 redis". It does
+// not contain the actor.
 func (s Step) CallName() string { return fmt.Sprintf("%s %d %s", s.Phase, s.N, s.Target) }
 
 // InstanceOf returns the instance of an actor, or 0 if there is no such actor.

@@ -2,8 +2,8 @@ package search
 
 import "slices"
 
-// job is a schedule to execute, which consists of the first n steps of an earlier schedule and one
-// more step. It is small, because there are many jobs.
+// job is a schedule to execute. It consists of the first n steps of an earlier schedule and one
+// further step. It is small, because there are many jobs.
 type job struct {
 	base  *prefix // nil if no step is given
 	n     uint16
@@ -21,8 +21,8 @@ func (j job) steps() int {
 	return int(j.n) + 1
 }
 
-// queue is a first-in, first-out queue in chunks. It never moves its elements, and frees empty
-// chunks.
+// queue is a first-in, first-out queue that consists of chunks. It never moves its elements, and
+// frees chunks that are empty.
 type queue struct {
 	chunks [][]job
 	taken  int // the number of jobs taken from the first chunk
@@ -42,7 +42,7 @@ func (q *queue) push(j job) {
 	q.least[min(int(j.least), len(q.least)-1)]++
 }
 
-// shorter reports whether a job in the queue could break a property in fewer steps.
+// shorter reports whether a job in the queue could violate a property in fewer steps.
 func (q *queue) shorter(steps int) bool {
 	return slices.ContainsFunc(q.least[:min(steps, len(q.least))], func(n int) bool { return n > 0 })
 }

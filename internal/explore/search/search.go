@@ -32,8 +32,8 @@ type Config struct {
 	NoMerge    bool     // explore a state each time it is reached, even if it was visited before
 	Schedules  int      // the largest number of schedules to execute; 0 means no limit
 
-	// Kind returns the group of a failure. If it is set, the search keeps the shortest failure of
-	// each group and property.
+	// Kind returns the group to which a failure belongs. If Kind is not nil, the search keeps the
+	// shortest failure for each group and property.
 	Kind func([]schedule.Step) string
 }
 
@@ -48,7 +48,7 @@ type Search struct {
 	found   map[failure]Finding
 	run     int
 
-	// The following fields record why the search may be incomplete.
+	// The following fields record why the search may not be complete.
 	cut     bool // an execution did not end within MaxSteps
 	ended   bool // an execution ended its process
 	hung    bool
@@ -65,7 +65,7 @@ type level struct {
 	run   int
 }
 
-// Level says how many schedules of one cost were executed.
+// Level says how many schedules of the same cost were executed.
 type Level struct {
 	Preemptions int
 	Faults      int
@@ -92,10 +92,11 @@ type Summary struct {
 	Findings  []Finding // in the order of Config.Properties, the shortest first
 }
 
-// TimeOver is the reason if a search ran out of time. Its result may differ from run to run.
+// TimeOver is the reason for ending if a search runs out of time. The result of such a search may
+// differ from run to run.
 const TimeOver = "the time was over"
 
-// New creates a search. A worker in this process may share its map of visited states.
+// New creates a search. A worker in the same process may share the map of visited states.
 func New(cfg Config, visited Visited) *Search {
 	s := &Search{cfg: cfg, visited: visited, news: Visited{}, found: map[failure]Finding{}}
 	for total := range cfg.Bounds.Preemptions + cfg.Bounds.Faults + 1 {
@@ -108,8 +109,8 @@ func New(cfg Config, visited Visited) *Search {
 	return s
 }
 
-// Run searches until it has executed everything within its limits or ctx ends. It calls progress,
-// if not nil, after each batch.
+// Run searches until it has executed everything within its limits, or until ctx ends. If progress is
+// not nil, Run calls it after each batch.
 func (s *Search) Run(ctx context.Context, workers []Worker, progress func(Summary)) (Summary, error) {
 	s.levels[0].queue.push(job{})
 	for i, l := range s.levels {
@@ -141,12 +142,12 @@ func (s *Search) room() int {
 	return max(0, s.cfg.Schedules-s.run)
 }
 
-// batch is how many schedules are executed before their traces are processed. It is constant, so
+// batch is how many schedules are executed before their traces are processed. It is constant, so that
 // the result does not depend on the number of workers.
 const batch = 256
 
 // round executes the next batch of schedules and processes their traces in order. If a schedule
-// hangs, it puts the later ones back.
+// hangs, round returns the schedules after it to the queue.
 func (s *Search) round(ctx context.Context, workers []Worker) error {
 	l := s.levels[s.at]
 	jobs := l.queue.take(min(batch, s.room()))
@@ -212,7 +213,8 @@ func (s *Search) executeAll(ctx context.Context, jobs []job, c Cost, workers []W
 	return traces, group.Wait()
 }
 
-// pointless reports whether a job can be skipped, because it cannot lead to a shorter failure.
+// pointless reports whether the search can skip a job, because the job cannot lead to a shorter
+// failure.
 func (s *Search) pointless(j job) bool {
 	if s.cfg.Kind != nil {
 		return false
@@ -230,7 +232,7 @@ func (s *Search) pointless(j job) bool {
 	return !slices.ContainsFunc(s.cfg.Properties, func(p string) bool { _, is := shortest(p); return !is })
 }
 
-// settled reports whether no job in the queue can make the finding shorter.
+// settled reports whether no job in the queue could make the finding shorter.
 func (s *Search) settled(f Finding) bool {
 	return f.level < s.at || !s.levels[f.level].queue.shorter(f.Step)
 }
@@ -253,11 +255,12 @@ func (s *Search) visit(state Fingerprint, c Cost, steps int) bool {
 	return true
 }
 
-// learn processes a trace. It queues the schedules that branch off, and records the violations.
+// learn processes a trace. It adds the schedules that branch off to the queue, and records the
+// violations.
 func (s *Search) learn(j job, t *Trace) {
 	l := s.levels[s.at]
 	if t.Impossible >= 0 && t.Impossible < j.steps() {
-		// No timer was due, so the step was impossible.
+		// No timer was due, so this step was impossible.
 		return
 	}
 	l.run++
@@ -285,7 +288,7 @@ func (s *Search) learn(j job, t *Trace) {
 	}
 }
 
-// reorder queues schedules with two steps in the opposite order, which cost the same.
+// reorder adds schedules to the queue in which two steps have the opposite order. They cost the same.
 func (s *Search) reorder(base prefix, orders []ReorderOf[schedule.Step], fresh int) {
 	for _, o := range orders {
 		if o.At >= fresh {
@@ -296,7 +299,7 @@ func (s *Search) reorder(base prefix, orders []ReorderOf[schedule.Step], fresh i
 	}
 }
 
-// keep records a violation, unless it knows a shorter or cheaper one.
+// keep records a violation. It does nothing if it knows a shorter or cheaper one.
 func (s *Search) keep(v Violation, t *Trace) {
 	s.ended = s.ended || v.Property == catalog.Survives
 	if v.Property != catalog.Survives && !slices.Contains(s.cfg.Properties, v.Property) {

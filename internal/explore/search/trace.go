@@ -10,8 +10,8 @@ import (
 // MaxSteps limits the length of an execution.
 const MaxSteps = 300
 
-// Task is a schedule to execute. It gives the first steps and their cost, and the execution chooses
-// the others.
+// Task is a schedule to execute. It contains the first steps and their cost. The execution chooses
+// the steps after them.
 type Task struct {
 	Steps []schedule.Step
 	Cost  Cost
@@ -22,14 +22,14 @@ type Worker interface {
 	// Execute calls done with the trace of each task, in order, until ctx ends or a task
 	// hangs.
 	Execute(ctx context.Context, tasks []Task, done func(int, *Trace)) error
-	// Update adds newly visited states. An execution ends when it reaches a visited state.
+	// Update adds states that were newly visited. An execution ends when it reaches a visited state.
 	Update(Visited) error
 }
 
 // Trace is the record of one execution.
 type Trace = TraceOf[schedule.Step]
 
-// Transition is a step that could come next, and its cost.
+// Transition is a step with which an execution can continue, and the cost of that step.
 type Transition = TransitionOf[schedule.Step]
 
 // BranchPoint is a state from which an execution can continue in several ways.
@@ -51,7 +51,8 @@ type TraceOf[S any] struct {
 	Points   []BranchPointOf[S] // the branch points after the given steps
 	Broken   []Violation
 	Reorders []ReorderOf[S]
-	// Impossible is the index of the first impossible step, or -1.
+	// Impossible is the index of the first step that was impossible. It is -1 if all steps were
+	// possible.
 	Impossible int
 	Cut        bool // it did not end within MaxSteps
 	Hung       bool // it did not end within the allowed real time
@@ -70,7 +71,7 @@ type BranchPointOf[S any] struct {
 	ToGo        int // a lower bound on the steps before a property can break
 }
 
-// A Violation is a property that an execution broke.
+// A Violation is a property that an execution has violated, and where.
 type Violation struct {
 	Property string
 	Step     int           // the number of steps up to the violation
@@ -107,10 +108,11 @@ func ConvertSteps[S, T any](steps []S, step func(S) T) []T {
 // StepID is the number of a step in a StepTable.
 type StepID uint16
 
-// StepTable numbers the steps, so that messages need not repeat them. The zero value is empty.
+// StepTable gives numbers to steps, so that messages need not repeat the steps. The zero value is
+// empty.
 //
-// Both ends of a connection use the same numbers. Only one of them adds steps at a time, and sends
-// them with its next message.
+// Both ends of a connection use the same numbers. Only one of them adds steps at a time. It sends new
+// steps with its next message.
 type StepTable struct {
 	steps []schedule.Step
 	ids   map[schedule.Step]StepID
@@ -141,7 +143,7 @@ func (t *StepTable) Unsent() []schedule.Step {
 	return news
 }
 
-// Receive adds the steps that the other end has sent.
+// Receive adds steps that the other end has sent.
 func (t *StepTable) Receive(news []schedule.Step) {
 	for _, s := range news {
 		t.ID(s)

@@ -1,5 +1,5 @@
-// Command worker executes schedules as a child process of a search. It is much smaller than
-// loadgen, which rebuilds it if a user adds a lock.
+// Command worker executes schedules as a child process of a search. It is much smaller than loadgen.
+// If a user adds a lock, loadgen builds the worker again.
 package main
 
 import (

@@ -29,7 +29,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Names of spans other than phases and remote calls.
+// These are the names of spans other than phases and remote calls.
 const (
 	Driver = "driver"
 	Grab   = "grab"
@@ -38,22 +38,22 @@ const (
 )
 
 const (
-	// minWait is the shortest pause between calls that counts as waiting.
+	// minWait is the shortest pause between two calls that gets a span of its own.
 	minWait = time.Millisecond
-	// queueSize is how many spans may wait for their export. Further spans are dropped.
+	// queueSize is how many spans may wait to be exported. Further spans are dropped.
 	queueSize = 1 << 16
-	// closeTimeout limits how long Close waits for the collector.
+	// closeTimeout limits how long Close waits for the trace collector.
 	closeTimeout = 5 * time.Second
 )
 
-// Tracer makes spans and sends them to a collector. A nil Tracer does nothing.
+// Tracer makes spans and sends them to a trace collector. A nil Tracer does nothing.
 type Tracer struct {
 	provider *sdk.TracerProvider
 	tracer   trace.Tracer
 	warn     func(error) // reports spans that the collector did not get
 }
 
-// CheckURL returns an error if text cannot be the URL of a collector.
+// CheckURL returns an error if text cannot be the URL of a trace collector.
 func CheckURL(text string) error {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil {
@@ -62,8 +62,8 @@ func CheckURL(text string) error {
 	return nil
 }
 
-// Dial returns a Tracer that sends spans to a collector by OTLP over HTTP, or nil if url is empty.
-// The caller must close it. warn is called with errors of the collector.
+// Dial returns a Tracer that sends spans to a collector by OTLP over HTTP. It returns nil if url is
+// empty. The caller must close the Tracer. warn is called with errors of the collector.
 func Dial(ctx context.Context, url, service, instance string, warn func(error)) (*Tracer, error) {
 	if url == "" {
 		return nil, nil
@@ -100,7 +100,8 @@ func (t *Tracer) Close() {
 	}
 }
 
-// Extract returns a context that continues the trace of a request with a traceparent header.
+// Extract returns a context that continues the trace of an incoming request, if the request has a
+// traceparent header.
 func (t *Tracer) Extract(ctx context.Context, header http.Header) context.Context {
 	if t == nil {
 		return ctx
@@ -108,7 +109,7 @@ func (t *Tracer) Extract(ctx context.Context, header http.Header) context.Contex
 	return propagation.TraceContext{}.Extract(ctx, propagation.HeaderCarrier(header))
 }
 
-// Inject adds a traceparent header to a request.
+// Inject adds a traceparent header to an outgoing request.
 func (t *Tracer) Inject(ctx context.Context, header http.Header) {
 	if t != nil {
 		propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(header))
@@ -121,7 +122,7 @@ type Span struct {
 	waits *waits // the waiting times within the phase acquire; nil for other spans
 }
 
-// kinds lists the spans that involve another process.
+// kinds lists the spans that involve another process, with their kinds.
 var kinds = map[string]trace.SpanKind{Driver: trace.SpanKindClient, Grab: trace.SpanKindServer}
 
 // Begin starts a child of the span in ctx. It returns a context in which the new span is the
@@ -139,7 +140,7 @@ func (t *Tracer) Begin(ctx context.Context, name string) (context.Context, *Span
 	return ctx, s
 }
 
-// Set adds attributes. To save memory, callers must check for a nil Span first.
+// Set adds attributes to the span. To save memory, callers must check for a nil Span first.
 func (s *Span) Set(attributes ...attribute.KeyValue) { s.span.SetAttributes(attributes...) }
 
 // Fail marks the span as failed.
@@ -188,7 +189,8 @@ func (t *Tracer) Tap(next tap.Tap) tap.Tap {
 
 type waitsKey struct{}
 
-// waits makes spans for the times in an acquire when no call is running. A nil waits does nothing.
+// waits makes a span for each period in an acquire during which no call is under way. A nil waits
+// does nothing.
 type waits struct {
 	tracer trace.Tracer
 	ctx    context.Context
@@ -229,7 +231,7 @@ func (w *waits) end() {
 	w.ended = true
 }
 
-// waitedLocked makes a span for the time since the last call.
+// waitedLocked makes a span for the time since the end of the last call.
 func (w *waits) waitedLocked() {
 	now := time.Now()
 	if w.ended || w.calls > 0 || now.Sub(w.since) < minWait {

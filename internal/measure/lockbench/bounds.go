@@ -7,7 +7,7 @@ import (
 	"grablab/internal/measure/stat"
 )
 
-// BoundRow compares a figure of a lock with a limit.
+// BoundRow compares a measured figure of a lock with the limit for it.
 type BoundRow struct {
 	Case     string   `json:"case"`
 	Strategy string   `json:"strategy"`
@@ -17,8 +17,8 @@ type BoundRow struct {
 	Figure   float64  `json:"figure"` // Low and High are the ends of the 95 % interval of Figure
 	Low      float64  `json:"low"`
 	High     float64  `json:"high"`
-	// Verdict is "kept" if the median is within the bound, "missed" if the whole 95 % interval is
-	// outside, or else "open".
+	// Verdict is "kept" if the median is within the limit, and "missed" if the whole 95 % interval is
+	// beyond it. Otherwise, it is "open".
 	Verdict string `json:"verdict"`
 }
 
@@ -29,8 +29,8 @@ const (
 	Open   = "open"
 )
 
-// bounds lists the limits for our own locks and how to compute each figure. Limits that compare two
-// locks need both measurements.
+// bounds lists the limits for our own locks, with functions that compute the figures. A limit on the
+// ratio of two locks needs measurements of both.
 var bounds = []struct {
 	BoundRow
 	figure func(r *Result, c Case, strategy string) stat.Interval
@@ -61,7 +61,7 @@ var bounds = []struct {
 	{BoundRow{Case: "closed_loop", Strategy: "handoff", What: "p99.9 of the wait, of workers x (held + median gap)", AtMost: new(3.0)}, waitOverRotation},
 }
 
-// ratioTo returns a function that divides a figure of the strategy by a figure of another one, for
+// ratioTo returns a function that divides a figure of a strategy by that of another strategy, for
 // each round.
 func ratioTo(other string, mine, theirs figure) func(*Result, Case, string) stat.Interval {
 	return func(r *Result, c Case, strategy string) stat.Interval {
@@ -69,13 +69,13 @@ func ratioTo(other string, mine, theirs figure) func(*Result, Case, string) stat
 	}
 }
 
-// itself returns a function that computes a figure of one strategy.
+// itself returns a function that computes a figure of a single strategy.
 func itself(f figure) func(*Result, Case, string) stat.Interval {
 	return func(r *Result, c Case, strategy string) stat.Interval { return median(r.series(strategy, c.Name), f) }
 }
 
-// waitOverRotation divides the longest wait by the time in which each worker could get the lock
-// once. It is close to 1 for a fair lock.
+// waitOverRotation divides the longest wait by the time in which each worker could have had the lock
+// once. The result is close to 1 if the lock is fair.
 func waitOverRotation(r *Result, c Case, strategy string) stat.Interval {
 	return median(r.series(strategy, c.Name), func(s Slice) *float64 {
 		if s.GapP50US == nil {

@@ -15,8 +15,8 @@ type Case struct {
 	Parts     int           // number of parts into which a time slice is split, to average out changes of the machine; 0 means one, which allows long waits
 }
 
-// Cases lists every case. If workers share a key, the cost of a lock is the time from one holder to
-// the next.
+// Cases lists every case of the benchmark. If workers share a key, the cost of a lock is the time
+// from one holder to the next.
 var Cases = []Case{
 	{Name: "uncontended", About: "one worker, one key", Workers: 1, Processes: 1, Keys: 1, Parts: 5},
 	{Name: "many_keys", About: "64 workers, a key each", Workers: 64, Processes: 2, Keys: 64, Parts: 5},
@@ -27,7 +27,7 @@ var Cases = []Case{
 		Spread: []int{8, 8, 1, 1, 1, 1, 1, 1, 1, 1}, Keys: 1, Held: 200 * time.Microsecond},
 }
 
-// workersOf returns how many workers process i has, and the number of its first worker.
+// workersOf returns how many workers the ith process has, and the number of its first worker.
 func (c Case) workersOf(i int) (workers, first int) {
 	if c.Spread == nil {
 		each := c.Workers / c.Processes
@@ -39,7 +39,7 @@ func (c Case) workersOf(i int) (workers, first int) {
 	return c.Spread[i], first
 }
 
-// processOf returns the number of a worker's process.
+// processOf returns the number of the process that a worker belongs to.
 func (c Case) processOf(worker int) int {
 	for i := range c.Processes {
 		if workers, first := c.workersOf(i); worker < first+workers {
@@ -52,8 +52,8 @@ func (c Case) processOf(worker int) int {
 // contended reports whether workers share a key.
 func (c Case) contended() bool { return c.Workers > c.Keys }
 
-// forFloor returns the case that measures the lower limit for a lock. If workers share a key, one
-// worker makes all round trips in sequence, because no lock can be faster.
+// forFloor returns the case that measures the floor, which is the lower limit for a lock. If workers
+// share a key, one worker makes all round trips in sequence, because no lock can be faster.
 func (c Case) forFloor() Case {
 	if c.contended() {
 		c.Wave *= c.Workers

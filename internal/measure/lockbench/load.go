@@ -14,7 +14,7 @@ import (
 	"grablab/internal/testbed/infile"
 )
 
-// Names of the files in a benchmark's folder: the result, and the raw measurements.
+// These are the names of the files in a benchmark's folder: the result, and the raw measurements.
 const (
 	File       = "bench.json"
 	SlicesFile = "slices.jsonl"
@@ -74,8 +74,8 @@ func loadSlices(path string) (of []Slice, err error) {
 	}
 }
 
-// Cost is the figure by which locks are compared in a case, for each round. If there are no raw
-// measurements, it is only the median.
+// Cost is the figure by which locks are compared in a case. It has a value for each round. Without
+// raw measurements, it has only the median.
 type Cost struct {
 	Strategy, Case string
 	Figure         string // name and unit of the figure

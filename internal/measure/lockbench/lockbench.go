@@ -52,7 +52,8 @@ type Config struct {
 var ErrNothing = errors.New("lockbench: no lock could be measured")
 
 // Run runs a benchmark, and calls save after every round. If ctx ends or a worker process dies, it
-// returns the results so far and the cause. It leaves out a lock that has failed three times.
+// returns the results so far and the cause. After a lock has failed three times, Run no longer
+// measures it.
 func Run(ctx context.Context, cfg Config, save func(*Result) error) (res *Result, err error) {
 	b := &benchmark{cfg: cfg, progress: status.Line{W: cfg.Log, TTY: cfg.TTY, Every: 10 * time.Second}, random: rand.New(rand.NewPCG(cfg.Seed, 0))}
 	defer func() { err = errors.Join(err, b.close()) }()
@@ -61,7 +62,7 @@ func Run(ctx context.Context, cfg Config, save func(*Result) error) (res *Result
 	if err := b.open(ctx, res); err != nil {
 		return res, err
 	}
-	// Round 0 opens connections and loads scripts. It does not count.
+	// Round 0 only opens connections and loads scripts. Its measurements do not count.
 	for round := range cfg.Rounds + 1 {
 		measured, err := b.round(ctx, round, res)
 		if round > 0 {
@@ -113,7 +114,8 @@ func (b *benchmark) open(ctx context.Context, res *Result) (err error) {
 	return err
 }
 
-// orders returns an order for each key. It creates orders only if a lock is a row in the database.
+// orders returns the id of an order for each key. It opens orders only if a lock is a row in the
+// database.
 func (b *benchmark) orders(ctx context.Context) (ids []int64, err error) {
 	keys := 0
 	for _, c := range b.cfg.Cases {
@@ -152,8 +154,8 @@ func (b *benchmark) round(ctx context.Context, round int, res *Result) (measured
 			}
 		}
 		for _, s := range res.subjects {
-			// Ignore a measurement without acquisitions, because the machine was too slow or the
-			// lock is.
+			// Ignore a measurement in which no worker got the lock. Either the machine or the lock
+			// was too slow.
 			if t := traces[s.Name]; t != nil && t.counted > 0 {
 				measured = append(measured, measure(round, *t, s))
 			}
@@ -162,7 +164,7 @@ func (b *benchmark) round(ctx context.Context, round int, res *Result) (measured
 	return measured, nil
 }
 
-// parts measures a part of each lock's time, and adds it to the traces.
+// parts measures each lock for a part of its time, and adds what happened to the traces.
 func (b *benchmark) parts(ctx context.Context, c Case, res *Result, traces map[string]*trace) error {
 	for _, i := range b.random.Perm(len(res.subjects)) {
 		s := res.subjects[i]
@@ -188,7 +190,7 @@ func (b *benchmark) parts(ctx context.Context, c Case, res *Result, traces map[s
 	return nil
 }
 
-// part measures a part of one lock's time.
+// part measures one lock for a part of its time.
 func (b *benchmark) part(ctx context.Context, c Case, s Subject) (trace, error) {
 	if s.Name == Floor {
 		c = c.forFloor()

@@ -19,7 +19,8 @@ import (
 
 const (
 	joinTimeout = 30 * time.Second
-	// ahead is how long before its start a job is sent, so that every process receives it in time.
+	// ahead is how long before its start time a job is sent, so that every process receives it in
+	// time.
 	ahead = 2 * time.Millisecond
 	// grace is how long a worker process may take to report after a job.
 	grace = 10 * time.Second
@@ -85,7 +86,7 @@ func dial(ctx context.Context, child *stack.Process, socket string) (conn net.Co
 	return conn, err
 }
 
-// failed waits a moment for the process to exit, and adds the exit status to err.
+// failed waits a moment for the process to exit, and adds its exit status to err.
 func (p *process) failed(err error) error {
 	select {
 	case <-p.Done():
@@ -119,8 +120,8 @@ func (t *trace) add(u trace) {
 	t.ran += u.ran
 }
 
-// run makes workers use the lock for the given time. If the case has waves, it runs at least one.
-// The error is errProcess or comes from the lock.
+// run lets workers use the lock for the given time. If the case has waves, it runs at least one wave.
+// An error is errProcess or comes from the lock.
 func (p *pool) run(c Case, subject string, orders []int64, long time.Duration) (trace, error) {
 	t := trace{Case: c}
 	idle := func(int) Job { return Job{Subject: subject} }
@@ -158,7 +159,7 @@ func (p *pool) run(c Case, subject string, orders []int64, long time.Duration) (
 	return t, err
 }
 
-// do runs a job in the first n processes at the same time, and combines their reports. The error is
+// do runs a job in the first n processes at the same time, and adds up their reports. An error is
 // errProcess or comes from the lock.
 func (p *pool) do(n int, jobOf func(i int) Job) (sum Report, err error) {
 	calls := make([]*rpc.Call, n)

@@ -50,8 +50,8 @@ type LeftOut struct {
 	Reason   string `json:"reason"`
 }
 
-// Row contains the figures of one lock in one case. Most are medians over the rounds with 95 %
-// intervals, but counts and waits include all rounds.
+// Row contains the figures of one lock in one case. Most figures are medians over the rounds, with 95
+// % intervals. Counts and waits cover all rounds.
 type Row struct {
 	Figures
 	Peer    bool    `json:"peer"`
@@ -59,9 +59,9 @@ type Row struct {
 	OpsLow  float64 `json:"ops_low"`
 	OpsHigh float64 `json:"ops_high"`
 
-	// Ratio compares the lock with the floor. It usually compares P50US. In the case many_keys, it
-	// compares the machine time per acquisition, and with shared keys, the hand-off gap with the
-	// floor's P50US.
+	// Ratio compares the lock with the floor, which is usually done with P50US. In the case
+	// many_keys, it compares the machine time per acquire. If workers share a key, it compares the
+	// hand-off gap with the floor's P50US.
 	Ratio     *float64 `json:"ratio_to_floor"`
 	RatioLow  *float64 `json:"ratio_low"`
 	RatioHigh *float64 `json:"ratio_high"`
@@ -94,8 +94,8 @@ func newResult(cfg Config) *Result {
 	return res
 }
 
-// maxFailures is how often a lock may fail before it is left out. A single failure may be the fault
-// of the machine.
+// maxFailures is how often a lock may fail before the benchmark leaves it out. A single failure may
+// be the machine's fault.
 const maxFailures = 3
 
 func (r *Result) failed(name string, err error) {
@@ -106,7 +106,7 @@ func (r *Result) failed(name string, err error) {
 
 func (r *Result) isLeftOut(name string) bool { return r.failures[name] >= maxFailures }
 
-// add adds the measurements of a round, and computes the figures again.
+// add adds the measurements of one round, and computes all figures again.
 func (r *Result) add(measured []Slice, whole bool) {
 	r.Slices = append(r.Slices, measured...)
 	if whole {
@@ -124,7 +124,7 @@ func (r *Result) add(measured []Slice, whole bool) {
 	r.Bounds = r.bounds()
 }
 
-// series returns the measurements of a lock in a case, by round.
+// series returns all measurements of a lock in a case, in the order of the rounds.
 func (r *Result) series(strategy, name string) (of []Slice) {
 	for _, s := range r.Slices {
 		if s.Strategy == strategy && s.Case == name {
@@ -170,7 +170,7 @@ func (r *Result) row(subject Subject, c Case, of []Slice) Row {
 	return row
 }
 
-// figure returns one figure of a measurement, or nil if it is unknown.
+// figure is a function that returns one figure of a measurement, or nil if it is unknown.
 type figure = func(Slice) *float64
 
 func opsPerS(s Slice) *float64     { return &s.OpsPerS }
@@ -192,11 +192,13 @@ func turns(s Slice) *float64 {
 	return new(float64(*s.Turns))
 }
 
-// timePerOp returns the time per acquisition in µs, over all workers.
+// timePerOp returns the time per acquire in µs. It divides the total time by the acquires of all
+// workers.
 func timePerOp(s Slice) *float64 { return new(1e6 / s.OpsPerS) }
 
-// cost returns the figure by which locks are compared in a case: the time of an acquire and a
-// release, the time per acquisition with many keys, or the hand-off gap if workers share a key.
+// cost returns the figure by which locks are compared in a case. This is usually the time of an
+// acquire and a release. With many keys, it is the time per acquire, and if workers share a key, the
+// hand-off gap.
 func cost(c Case) figure {
 	switch {
 	case c.contended():
@@ -208,7 +210,8 @@ func cost(c Case) figure {
 	}
 }
 
-// median returns the median and its interval, from all rounds in which the figure is known.
+// median returns the median of a figure with its interval. It uses all rounds in which the figure is
+// known.
 func median(of []Slice, f figure) stat.Interval {
 	var values []float64
 	for _, s := range of {
@@ -233,7 +236,8 @@ func pairedValues(a, b []Slice, fa, fb figure) (as, bs []float64) {
 	return as, bs
 }
 
-// knownInterval returns the median and the ends of an interval, or nil without values.
+// knownInterval returns the median and both ends of an interval. It returns nil for all three if
+// there are no values.
 func knownInterval(i stat.Interval) (median, low, high *float64) {
 	if math.IsNaN(i.Median) {
 		return nil, nil, nil
@@ -241,7 +245,7 @@ func knownInterval(i stat.Interval) (median, low, high *float64) {
 	return &i.Median, &i.Low, &i.High
 }
 
-// Wrong returns a sentence for each missed bound and for each lock with two holders.
+// Wrong returns a sentence for each missed limit, and for each lock that had two holders.
 func (r *Result) Wrong() (wrong []string) {
 	for _, b := range r.Bounds {
 		if b.Verdict == Missed {

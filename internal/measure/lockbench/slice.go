@@ -10,7 +10,8 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// Figures contains the figures of one measurement, or their medians. An unknown figure is nil.
+// Figures contains the figures of one measurement, or the medians of several. A figure that is
+// unknown is nil.
 type Figures struct {
 	Strategy     string   `json:"strategy"`
 	Case         string   `json:"case"`
@@ -93,9 +94,9 @@ func measure(round int, t trace, subject Subject) Slice {
 	return s
 }
 
-// handoffGaps returns the times in µs from a release to the next acquisition by a worker that was
-// waiting. across contains only the gaps between processes. holds must be of one key, sorted by
-// acquisition.
+// handoffGaps returns the times in µs from a release to the next acquire by a worker that was already
+// waiting. across contains only the gaps between two processes. All holds must be of the same key,
+// sorted by acquire.
 func handoffGaps(holds []Hold, c Case) (gaps, across []float64) {
 	asked := make([]time.Duration, len(holds))
 	for i, h := range holds {
@@ -116,8 +117,8 @@ func handoffGaps(holds []Hold, c Case) (gaps, across []float64) {
 	return gaps, across
 }
 
-// longestTurns returns the largest number of other workers that got the lock while one was waiting.
-// holds must be of one key, sorted by acquisition.
+// longestTurns returns how many other workers at most got the lock while one worker was waiting. All
+// holds must be of the same key, sorted by acquire.
 func longestTurns(holds []Hold) (longest int) {
 	for i, h := range holds {
 		had, _ := slices.BinarySearchFunc(holds, h.Asked, func(h Hold, asked time.Duration) int { return cmp.Compare(h.Acquired, asked) })
@@ -126,7 +127,7 @@ func longestTurns(holds []Hold) (longest int) {
 	return longest
 }
 
-// selfRetake returns the share of acquisitions by the worker that had the lock just before.
+// selfRetake returns the fraction of acquires by the worker that had just released the lock.
 func selfRetake(holds []Hold) float64 {
 	n := 0
 	for i := range len(holds) - 1 {
@@ -148,9 +149,9 @@ func jain(x []float64) float64 {
 	return sum * sum / (float64(len(x)) * squares)
 }
 
-// violations counts the holders that got the lock while another one had it. It compares only
-// holders that the lock must separate. Every violation is certain, because a hold begins after
-// acquire and ends before release.
+// violations counts the holders that got the lock while another worker had it. It compares only
+// holders that the lock must keep apart. Each violation is certain, because a hold begins after
+// acquire returns and ends before release is called.
 func violations(holds []Hold, c Case, excludes catalog.Exclusion) int {
 	type scope struct{ key, process int }
 	free := map[scope]time.Duration{} // time of the latest release so far

@@ -19,10 +19,10 @@ type Subject struct {
 	Peer bool // whether the lock comes from a library
 }
 
-// Floor is the name of the lower limit for all locks in Redis.
+// Floor is the name of the pseudo-lock that measures the lower limit for all locks in Redis.
 const Floor = "floor"
 
-// floor sends two PINGs, which take as long as the fastest possible lock and unlock.
+// floor sends two PINGs. No lock and unlock in Redis can take less time.
 var floor = Subject{Strategy: lock.Strategy{
 	Name: Floor, Title: "two PINGs on the same client", Needs: lock.Redis, Excludes: catalog.NoExclusion,
 	New: func(env lock.Env) (lock.Locker, error) { return pings{env.Redis}, nil },
@@ -39,18 +39,19 @@ func (pings) Token() string                                               { retu
 func (pings) Fence() uint64                                               { return 0 }
 func (pings) Lost() <-chan struct{}                                       { return nil }
 
-// Handover is the name of the fastest way to hand something over in Redis.
+// Handover is the name of the pseudo-lock that measures the fastest way to hand something over in
+// Redis.
 const Handover = "blpop"
 
-// handover passes a list element from holder to holder with BLPOP and LPUSH, to show what a
-// hand-over costs on this machine. It is no usable lock, because the element is lost if its holder
-// dies.
+// handover passes a list element from holder to holder with BLPOP and LPUSH. It shows what a
+// hand-over costs on this machine. It is not usable as a lock, because the element is lost if its
+// holder dies.
 var handover = Subject{Strategy: lock.Strategy{
 	Name: Handover, Title: "one list element, taken with BLPOP and put back with LPUSH", Needs: lock.Redis, Excludes: catalog.Global,
 	New: func(env lock.Env) (lock.Locker, error) { return elements{pings{env.Redis}, new(sync.Map)}, nil },
 }}
 
-// elements is the Locker of handover. made contains the keys that have an element.
+// elements is the Locker of handover. made contains the keys whose list already has its element.
 type elements struct {
 	pings
 	made *sync.Map
@@ -86,7 +87,8 @@ type element struct {
 
 func (e element) Release(ctx context.Context) error { return e.client.LPush(ctx, e.key, 1).Err() }
 
-// Subjects returns every lock to measure: our own, those of libraries, and handover.
+// Subjects returns every lock that the benchmark measures by default: our own, those of libraries,
+// and handover.
 func Subjects() []Subject {
 	var all []Subject
 	for _, s := range lock.Strategies {
@@ -100,8 +102,8 @@ func Subjects() []Subject {
 	return append(all, handover)
 }
 
-// Find returns the lock with that name. It also finds the floor, and strategies without a lock,
-// which show that the benchmark detects overlaps.
+// Find returns the lock with this name. It also finds the floor, and strategies without a lock, which
+// show that the benchmark notices two holders.
 func Find(name string) (Subject, error) {
 	for _, s := range append(Subjects(), floor) {
 		if s.Name == name {

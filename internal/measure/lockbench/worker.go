@@ -28,17 +28,18 @@ const (
 	leaseTTL = 30 * time.Second
 	// acquireTimeout limits each acquire.
 	acquireTimeout = 10 * time.Second
-	// early is how long before a job a process stops sleeping and polls the clock instead.
+	// early is how long before the start of a job a process stops sleeping and watches the clock
+	// instead.
 	early = 2 * time.Millisecond
-	// settling is how long a worker waits for commands that a lock sends after its release.
+	// settling is how long a worker waits for commands that a lock may send after its release.
 	settling = 2 * time.Millisecond
-	// sqlConns is the size of the connection pool, with one connection for each worker. Locks may
-	// use three quarters of it.
+	// sqlConns is the size of the connection pool. There is one connection for each worker, and locks
+	// may use three quarters of the pool.
 	sqlConns = 44
 )
 
-// The following types are the messages to worker processes, over net/rpc and a Unix socket. Times
-// are CLOCK_MONOTONIC, which is the same for all processes.
+// The following types are messages to worker processes. They are sent with net/rpc over a Unix
+// socket. Times are CLOCK_MONOTONIC, which is the same in all processes.
 
 // Servers is the first message to a worker process. It contains the name of the process and the
 // addresses of the servers.
@@ -50,15 +51,15 @@ type Servers struct {
 // Job tells a worker process what to do.
 type Job struct {
 	Subject string
-	// Workers is the number of workers. If it is 0, the job only reports how many commands were
-	// sent.
+	// Workers is the number of workers. If it is 0, the job only reports how many commands the
+	// process has sent.
 	Workers int
 	First   int // number of the first of these workers, counted over all processes
 	Keys    []string
 	Held    time.Duration
 	At      time.Duration // when the workers start
-	// Times is how often each worker takes the lock. If it is 0, workers continue until the time
-	// Until.
+	// Times is how often each worker takes the lock. If it is 0, the workers continue until the time
+	// in Until.
 	Times int
 	Until time.Duration
 }
@@ -69,7 +70,7 @@ type Report struct {
 	Sent  uint64 // commands and statements sent since the subject was opened
 }
 
-// Hold is one acquisition of a lock by a worker.
+// Hold is one period in which a worker had the lock.
 type Hold struct {
 	Worker, Key int
 	GaveUp      int           // failed Acquire calls before this one, each repeated at once
@@ -79,7 +80,8 @@ type Hold struct {
 	Done        time.Duration // when Release had returned
 }
 
-// WorkerMain runs a worker process. It serves one client on the socket in its argument.
+// WorkerMain runs a worker process. It serves one client, which connects to the socket named by the
+// argument.
 func WorkerMain(_ context.Context, args []string, _, stderr io.Writer) int {
 	if len(args) != 1 {
 		fmt.Fprintln(stderr, "lockbench: want a socket")
@@ -119,14 +121,15 @@ type worker struct {
 	open    map[string]*opened // opened locks, by the name of the subject
 }
 
-// opened is a lock with its own clients, so that its commands can be counted.
+// opened is a lock that is ready for use. It has clients of its own, so that its commands can be
+// counted.
 type opened struct {
 	lock.Locker
 	sent     instance.Sent
 	closeEnv func() error
 }
 
-// Serve receives the servers' addresses before the first job.
+// Serve receives the addresses of the servers. It is called before the first job.
 func (w *worker) Serve(s Servers, _ *struct{}) error {
 	w.servers = s
 	return nil
@@ -171,7 +174,7 @@ func (w *worker) subject(name string) (*opened, error) {
 
 // config returns the settings for an instance that uses these servers.
 func (s Servers) config(needs lock.Backend) instance.Config {
-	// Keep few idle connections, because all locks are open at once and Redis accepts only 10,000
+	// Keep few idle connections. All locks are open at once, and Redis accepts only 10,000
 	// connections.
 	cfg := instance.Config{Instance: s.Node, TTL: leaseTTL, Wait: acquireTimeout, MinIdle: 1}
 	if needs&lock.Redis != 0 {
@@ -195,7 +198,7 @@ func (s Servers) config(needs lock.Backend) instance.Config {
 	return cfg
 }
 
-// work makes several workers use the lock at once, and returns what they did.
+// work lets several workers use the lock at the same time, and returns when each of them held it.
 func (w *worker) work(l lock.Locker, j Job) ([]Hold, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), max(j.At, j.Until)-w.clock()+acquireTimeout)
 	defer cancel()
@@ -215,7 +218,7 @@ func (w *worker) work(l lock.Locker, j Job) ([]Hold, error) {
 	return slices.Concat(holds...), err
 }
 
-// loop makes worker n use the lock repeatedly, and returns what it did.
+// loop lets worker n use the lock repeatedly, and returns when it held the lock.
 func (w *worker) loop(ctx context.Context, l lock.Locker, j Job, n int) (holds []Hold, err error) {
 	key := n % len(j.Keys)
 	for {

@@ -23,15 +23,15 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// attempt replays the schedule once, with a new order.
+// attempt is one replay of the schedule, with a new order.
 type attempt struct {
 	*replayer
 	order  int64
 	began  time.Time
 	actors []*actor
 	grants []grant
-	// expired is the time up to which leases may end according to the schedule. If one ends before
-	// its step, the machine was too slow.
+	// expired is the time up to which leases may end, according to the schedule. If a lease ends
+	// before the step in which it should, the machine was too slow.
 	expired time.Duration
 	down    map[string]stack.Heal
 	ahead   map[int]time.Duration // how far the clock of each instance is ahead
@@ -41,7 +41,7 @@ type attempt struct {
 	leftOut int // steps that were skipped, because another strategy than the schedule's does not reach them
 }
 
-// actor is an actor of the schedule, for which it sends a grab to a real instance.
+// actor is an actor of the schedule. A real instance serves its grab.
 type actor struct {
 	schedule.Actor
 	in            *fleet.Instance
@@ -57,7 +57,7 @@ type actor struct {
 // clearTimeout limits the clean-up after an attempt.
 const clearTimeout = 30 * time.Second
 
-// neverError explains why a strategy cannot reach a step of the schedule.
+// neverError explains why a strategy can never reach a step of the schedule.
 type neverError string
 
 func (e neverError) Error() string { return string(e) }
@@ -115,8 +115,8 @@ func (t *attempt) on(n int) []*actor {
 // allCalls is the name of the breakpoint at which every call of the actors stops.
 const allCalls = "all"
 
-// hold makes instance n stop every call of its actors. As in the explorer, a background call for
-// several grabs belongs to the first actor.
+// hold makes instance n stop every call of its actors. If a background call serves several grabs, it
+// belongs to the first actor, as in the explorer.
 func (t *attempt) hold(ctx context.Context, n int) error {
 	var hold control.Hold
 	for _, a := range t.on(n) {
@@ -198,7 +198,7 @@ func (t *attempt) do(ctx context.Context, i int, s schedule.Step) (seen string, 
 	}
 }
 
-// setClock sets the wall clock of the strategies on instance n ahead.
+// setClock changes the wall clock that the strategies see on instance n.
 func (t *attempt) setClock(ctx context.Context, n int, by time.Duration) (string, error) {
 	if err := t.restart(ctx, n); err != nil {
 		return "", err
@@ -227,7 +227,7 @@ func (t *attempt) begin(ctx context.Context, p *actor) error {
 	return nil
 }
 
-// ask sends a grab and returns the outcome as text.
+// ask sends a grab and returns its outcome as text.
 func ask(req *http.Request) string {
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := client.Do(req)
@@ -242,7 +242,7 @@ func ask(req *http.Request) string {
 	return fmt.Sprintf("%d %s", resp.StatusCode, answer.Outcome)
 }
 
-// call returns the call that a step of the schedule refers to.
+// call returns the call that a step of the schedule is about.
 func (t *attempt) call(p *actor, s schedule.Step) control.Call {
 	return control.Call{Order: t.order, Driver: p.driver, Phase: tap.Phase(s.Phase), N: s.N, Target: s.Target}
 }
@@ -254,7 +254,7 @@ const (
 	pollInterval   = 3 * time.Millisecond
 )
 
-// release waits until a call has stopped, lets it continue, and waits for its answer.
+// release waits until a call of the actor has stopped, lets it continue, and waits for its answer.
 func (t *attempt) release(ctx context.Context, i int, p *actor, s schedule.Step, as control.Outcome) (string, error) {
 	call := t.call(p, s)
 	if err := t.await(ctx, p, call); err != nil {
@@ -284,7 +284,7 @@ func (t *attempt) release(ctx context.Context, i int, p *actor, s schedule.Step,
 	return t.describe(ctx, s, as, answer.Error, after)
 }
 
-// await waits until the call has stopped. It returns a neverError if the actor cannot make this
+// await waits until the given call has stopped. It returns a neverError if the actor cannot make this
 // call.
 func (t *attempt) await(ctx context.Context, p *actor, call control.Call) error {
 	if !p.begun || p.dead {
@@ -320,9 +320,9 @@ func (t *attempt) await(ctx context.Context, p *actor, call control.Call) error 
 	}
 }
 
-// otherCallTimeout returns how long to wait for a call while the actor is stopped at another one,
-// because it may send several at once. The time is short for a strategy other than the schedule's
-// own.
+// otherCallTimeout returns how long to wait for a call while the actor is stopped at another call. A
+// wait can help, because an actor may send several calls at once. It is short if the strategy is not
+// the schedule's own.
 func (t *attempt) otherCallTimeout() time.Duration {
 	if t.usesOwnStrategy() {
 		return 2 * time.Second
@@ -330,8 +330,8 @@ func (t *attempt) otherCallTimeout() time.Duration {
 	return 500 * time.Millisecond
 }
 
-// held returns the stopped calls and replies of the actor's instance. It returns ErrTooSlow if a
-// call missed its deadline too early. Renewals do not count.
+// held returns the calls and replies that are stopped at the actor's instance. It returns ErrTooSlow
+// if the deadline of a call passed too early. Renewals do not count.
 func (t *attempt) held(ctx context.Context, p *actor) ([]control.Held, error) {
 	calls, err := p.in.Held(ctx, allCalls, 0, 0)
 	missed := func(c control.Held) bool { return c.State == control.Expired && c.Phase != tap.Renew }
@@ -350,8 +350,8 @@ func (t *attempt) deliver(ctx context.Context, p *actor, s schedule.Step) (strin
 	return "its reply arrived", err
 }
 
-// awaitAll waits until every actor has stopped at a call or has ended, but not longer than within,
-// because an actor may wait for something else.
+// awaitAll waits until every actor has stopped at a call or has ended. It waits no longer than
+// within, because an actor may be waiting for something else.
 func (t *attempt) awaitAll(ctx context.Context, within time.Duration) error {
 	_, err := wait.Until(ctx, pollInterval, within, func() (bool, error) {
 		all := true
@@ -370,8 +370,8 @@ func (t *attempt) awaitAll(ctx context.Context, within time.Duration) error {
 	return err
 }
 
-// awaitAllTimeouts lists the steps that need awaitAll, with the time limit for each. Steps that let
-// time pass have a short limit, because actors may be waiting for time to pass.
+// awaitAllTimeouts lists the kinds of steps that need awaitAll, with the time limit for each. The
+// limit is short for steps that let time pass, because actors may be waiting for time to pass.
 var awaitAllTimeouts = map[schedule.Kind]time.Duration{
 	schedule.Paused:       arrivalTimeout,
 	schedule.Cancelled:    arrivalTimeout,
@@ -381,7 +381,7 @@ var awaitAllTimeouts = map[schedule.Kind]time.Duration{
 	schedule.LeaseEnd:     300 * time.Millisecond,
 }
 
-// pause stops the process of an actor. If other actors need the process, pause only stops the calls
+// pause stops the process of an actor. If other actors need that process, pause stops only the calls
 // of this actor.
 func (t *attempt) pause(i int, p *actor) (string, error) {
 	for _, s := range t.Schedule.Steps[i+1:] {
@@ -420,11 +420,11 @@ func (t *attempt) cancel(ctx context.Context, p *actor) (string, error) {
 }
 
 // cancellable reports whether a grab in this phase ends early if its client disconnects. Writes and
-// releases always finish.
+// releases are always completed.
 func cancellable(p tap.Phase) bool { return p == tap.Acquire || p == tap.Read }
 
-// kill kills the process of instance n, and with it all of its actors. If only is not nil, other
-// actors must not be active there.
+// kill kills the process of instance n, and with it all of its actors. If only is not nil, no other
+// actor may be active there.
 func (t *attempt) kill(i, n int, only *actor) (string, error) {
 	here := t.on(n)
 	for _, p := range here {
@@ -442,7 +442,7 @@ func (t *attempt) kill(i, n int, only *actor) (string, error) {
 	return "SIGKILL", nil
 }
 
-// restart starts instance n if it was killed. It runs only when a step needs the instance.
+// restart starts instance n again if it was killed. It is called when a step needs the instance.
 func (t *attempt) restart(ctx context.Context, n int) error {
 	if !t.killed[n] {
 		return nil
@@ -454,7 +454,7 @@ func (t *attempt) restart(ctx context.Context, n int) error {
 	return t.hold(ctx, n)
 }
 
-// takeDown makes a server refuse all clients, but keep its data.
+// takeDown makes a server refuse all clients. The server keeps its data.
 func (t *attempt) takeDown(server string) (string, error) {
 	if t.down[server] != nil {
 		return "was down already", nil
@@ -477,7 +477,7 @@ func (t *attempt) bringUp(server string) (string, error) {
 	return "the routes to it are open", heal()
 }
 
-// clear resets the instances and the servers for another attempt.
+// clear resets the instances and the servers before another attempt.
 func (t *attempt) clear(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, clearTimeout)
 	defer cancel()
@@ -498,7 +498,7 @@ func (t *attempt) clear(ctx context.Context) error {
 	return errors.Join(append(errs, t.fleet.ReadEvents(t.keep))...)
 }
 
-// releaseAll heals all faults and lets all processes and calls continue.
+// releaseAll heals all faults, and lets all processes and calls continue.
 func (t *attempt) releaseAll(ctx context.Context) error {
 	var errs []error
 	for server := range t.down {
@@ -515,7 +515,7 @@ func (t *attempt) releaseAll(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// end lets every actor continue, and waits until all have ended.
+// end lets every actor continue and waits until all of them have ended.
 func (t *attempt) end(ctx context.Context) error {
 	if err := t.releaseAll(ctx); err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 	"grablab/internal/order"
 )
 
-// proofs maps each property to the function that judges it on real servers.
+// proofs maps each property to the function that checks it on real servers.
 var proofs = map[string]func(*attempt, context.Context, check.Evidence) (broken bool, why string, err error){
 	catalog.OneWinner:        byChecker(catalog.OneWinner, "the ledger"),
 	catalog.LeaseExclusive:   (*attempt).leaseExclusive,
@@ -23,7 +23,7 @@ var proofs = map[string]func(*attempt, context.Context, check.Evidence) (broken 
 	catalog.StuckOrder:       (*attempt).stuck,
 }
 
-// conclude judges the attempt after the last step, and again after all actors have ended.
+// conclude judges the attempt twice: after the last step, and after all actors have ended.
 func (t *attempt) conclude(ctx context.Context) (Result, error) {
 	if err := t.awaitAll(ctx, arrivalTimeout); err != nil {
 		return Result{}, err
@@ -52,7 +52,7 @@ func (t *attempt) judge(ctx context.Context, when string) (Result, error) {
 
 func (t *attempt) keep(e history.Event) { t.events = append(t.events, e) }
 
-// evidence collects what the ledger and the events reveal about the order so far.
+// evidence collects what the ledger and the events show about the order so far.
 func (t *attempt) evidence(ctx context.Context) (check.Evidence, error) {
 	e := check.Evidence{Units: t.Schedule.Stock, Excludes: t.Strategy.Excludes, Guard: t.Strategy.GuardedBy(t.guard())}
 	if err := t.fleet.ReadEvents(t.keep); err != nil {
@@ -71,8 +71,8 @@ func (t *attempt) evidence(ctx context.Context) (check.Evidence, error) {
 	return e, err
 }
 
-// byChecker returns a function that judges a property with its checker. by names the data that the
-// checker reads.
+// byChecker returns a function that judges a property with its checker in package check. by names the
+// data that the checker reads.
 func byChecker(property, by string) func(*attempt, context.Context, check.Evidence) (bool, string, error) {
 	return func(_ *attempt, _ context.Context, e check.Evidence) (bool, string, error) {
 		v := check.Judge(e, property)[0]
@@ -91,8 +91,8 @@ func (t *attempt) who(driver int64, instance string) *actor {
 	return nil
 }
 
-// leaseExclusive reports whether a lock was granted to an actor while another one held it, and both
-// leases were valid on the servers.
+// leaseExclusive reports whether an actor got the lock while another actor held it. Both leases must
+// have been valid on the servers.
 func (t *attempt) leaseExclusive(_ context.Context, e check.Evidence) (bool, string, error) {
 	for _, second := range e.Record.Holds {
 		for _, first := range e.Record.Holds {
@@ -110,8 +110,8 @@ func (t *attempt) leaseExclusive(_ context.Context, e check.Evidence) (bool, str
 	return false, "the lock was not granted while the lease of a holder ran (seen in the events and by PTTL)", nil
 }
 
-// writeAfterExpiry reports whether an actor wrote after its lease had expired and another one had
-// the lock.
+// writeAfterExpiry reports whether an actor wrote after its lease had expired and another actor had
+// got the lock.
 func (t *attempt) writeAfterExpiry(_ context.Context, e check.Evidence) (bool, string, error) {
 	for _, effect := range e.Record.Effects {
 		a := t.who(effect.Driver, effect.Instance)
@@ -147,7 +147,7 @@ func (t *attempt) stuck(ctx context.Context, _ check.Evidence) (bool, string, er
 	return false, "a fresh grab was answered (seen by probes)", err
 }
 
-// winners returns the names of the actors in the ledger, in the order of its rows.
+// winners returns the names of the actors in the ledger, in the order of the rows.
 func (t *attempt) winners(rows []order.Grab) string {
 	names := make([]string, len(rows))
 	for i, g := range rows {

@@ -25,8 +25,8 @@ type grant struct {
 	dump   string        // value of the key after the grant
 	at     time.Duration // earliest possible time of the grant (CLOCK_MONOTONIC)
 	until  time.Duration // earliest possible end of the lease
-	// lacksExpiry means that the key never expires. The schedule then treats the lease as one TTL
-	// long.
+	// lacksExpiry means that the key never expires. The schedule then treats the lease as if it
+	// lasted one TTL.
 	lacksExpiry bool
 	released    bool // whether the holder has released the lease
 }
@@ -61,8 +61,8 @@ func (t *attempt) look(ctx context.Context, server string) (map[string]entry, er
 	return held, nil
 }
 
-// note records which lease a call has granted, renewed or released. before and after are the keys
-// on its server, and since is when the call was sent.
+// note records which lease a call has granted, renewed or released. before and after are the keys on
+// the server at these times. since is when the call was sent.
 func (t *attempt) note(p *actor, s schedule.Step, since time.Duration, before, after map[string]entry) {
 	switch tap.Phase(s.Phase) {
 	case tap.Release:
@@ -79,8 +79,8 @@ func (t *attempt) note(p *actor, s schedule.Step, since time.Duration, before, a
 	}
 }
 
-// granted returns the key of a lease that was granted or renewed between two readings. It prefers
-// the lock's main key.
+// granted returns the key of a lease that was granted or renewed between two readings of a server. It
+// prefers the lock's main key.
 func (t *attempt) granted(before, after map[string]entry) (key string, e entry, ok bool) {
 	for _, k := range slices.Sorted(maps.Keys(after)) {
 		was, there := before[k]
@@ -112,7 +112,7 @@ func (t *attempt) markReleased(p *actor, server string) {
 	}
 }
 
-// moveExpiries changes the end of every lease on a server whose clock was changed.
+// moveExpiries changes the recorded end of every lease on a server whose clock was changed.
 func (t *attempt) moveExpiries(server string, d time.Duration) {
 	now := t.clock()
 	for _, g := range t.grants {
@@ -124,7 +124,7 @@ func (t *attempt) moveExpiries(server string, d time.Duration) {
 	t.expired = max(t.expired, now)
 }
 
-// latest returns the last lease of each actor on each server until the given time.
+// latest returns the last lease that each actor got on each server until the given time.
 func (t *attempt) latest(at time.Duration) []grant {
 	var last []grant
 	for _, g := range t.grants {
@@ -137,8 +137,8 @@ func (t *attempt) latest(at time.Duration) []grant {
 	return last
 }
 
-// leaseLeft returns how long an actor's lease lasts after the given time. For Redlock, the time on
-// a majority of the servers counts. If no lease was seen, it counts from the last call.
+// leaseLeft returns how long an actor's lease lasts after the given time. For Redlock, a majority of
+// the servers decides. If no lease was seen, leaseLeft counts from the last call.
 func (t *attempt) leaseLeft(p *actor, at time.Duration) time.Duration {
 	var left []time.Duration
 	for _, g := range t.latest(at) {
@@ -154,7 +154,7 @@ func (t *attempt) leaseLeft(p *actor, at time.Duration) time.Duration {
 	return left[quorum-1]
 }
 
-// inTime returns ErrTooSlow if a lease has expired before the step at which it may expire.
+// inTime returns ErrTooSlow if a lease has expired before the step in which it may expire.
 func (t *attempt) inTime(i int) error {
 	now := t.clock()
 	for _, g := range t.latest(now) {
@@ -183,7 +183,7 @@ func (t *attempt) leaseEnd(ctx context.Context) (string, error) {
 		return "", impossible("no lease runs")
 	}
 	next := slices.MinFunc(running, func(a, b grant) int { return cmp.Compare(a.until, b.until) })
-	// Leases with the same start may end together, so allow for a small difference.
+	// Leases that began together may also end together, so allow for a small difference.
 	t.expired = next.until + t.Schedule.TTL/100
 	if !wait.For(ctx, next.until-now+time.Millisecond) {
 		return "", context.Cause(ctx)
@@ -206,11 +206,11 @@ func (t *attempt) awaitEnd(ctx context.Context, g grant) (string, error) {
 	return fmt.Sprintf("the lease of %s has run out on %s", g.Actor.Name, g.server), err
 }
 
-// timerLeases limits the wait for a timer, in TTLs.
+// timerLeases limits how long to wait for a timer, in TTLs.
 const timerLeases = 8
 
-// nextTimer waits for a timer of the strategy. It only notices a timer that causes the call of the
-// next step.
+// nextTimer waits for a timer of the strategy. It can notice only a timer that leads to the call of
+// the next step.
 func (t *attempt) nextTimer(ctx context.Context, i int) (string, error) {
 	if i+1 == len(t.Schedule.Steps) || t.Schedule.Steps[i+1].Kind != schedule.Call {
 		return "", t.cannot(i, "what the timer is for cannot be held")
@@ -229,7 +229,7 @@ func (t *attempt) nextTimer(ctx context.Context, i int) (string, error) {
 	return fmt.Sprintf("%s comes to its %s", p.Actor.Name, s.CallName()), err
 }
 
-// describe describes the answer to a call, and what the server stores now.
+// describe returns a text about the answer to a call, and about what the server stores now.
 func (t *attempt) describe(ctx context.Context, s schedule.Step, as control.Outcome, answer string, after map[string]entry) (string, error) {
 	var facts []string
 	if as != control.Delivered {

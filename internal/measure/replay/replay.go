@@ -1,8 +1,8 @@
-// Package replay executes a schedule of the explorer on real instances and servers, and judges
-// whether the property was violated.
+// Package replay executes a schedule of the explorer on real instances and servers. It judges whether
+// the property of the schedule was violated.
 //
-// Every call of an actor stops in its instance until the schedule names it. Start reading at Run,
-// and continue with attempt.go.
+// Every call of an actor stops in its instance until the schedule names the call. Start reading at
+// Run, and continue with attempt.go.
 package replay
 
 import (
@@ -46,17 +46,18 @@ type Result struct {
 }
 
 var (
-	// ErrCannotForce means that a step is impossible on real servers, so the replay proves nothing.
+	// ErrCannotForce means that a step of the schedule is impossible on real servers. The replay then
+	// shows nothing.
 	ErrCannotForce = errors.New("replay: the schedule cannot be forced")
-	// ErrTooSlow means that a lease or a deadline ended too early, so the replay did not follow the
+	// ErrTooSlow means that a lease or a deadline ended too early. The replay then did not follow the
 	// schedule.
 	ErrTooSlow = errors.New("replay: the machine was too slow for the schedule")
 )
 
-// maxAttempts limits how often a schedule is repeated if the machine is too slow.
+// maxAttempts is how often a schedule is tried if the machine is too slow.
 const maxAttempts = 10
 
-// Run starts a local stack and replays the schedule there. Its errors may wrap ErrCannotForce or
+// Run starts servers and replays the schedule on them. Its errors may wrap ErrCannotForce or
 // ErrTooSlow.
 func Run(ctx context.Context, cfg Config) (res Result, err error) {
 	if err := cfg.check(); err != nil {
@@ -121,7 +122,8 @@ func open(ctx context.Context, cfg Config) (_ *replayer, err error) {
 	return r, err
 }
 
-// guard returns the guard in the schedule, or the default guard if the strategy is another one.
+// guard returns the guard that the schedule names. If the strategy is another one, it returns that
+// strategy's default guard.
 func (cfg Config) guard() order.Guard {
 	if cfg.usesOwnStrategy() {
 		return order.Guard(cfg.Schedule.Guard)
@@ -141,8 +143,8 @@ func (cfg Config) instances() int {
 	return most
 }
 
-// connect opens clients for the lock servers. It also opens proxies for the servers that the
-// schedule takes down. It returns the settings of the instances.
+// connect opens clients for the lock servers, and proxies for the servers that the schedule takes
+// down. It returns the settings of the instances.
 func (r *replayer) connect() (fleet.Setup, error) {
 	s := r.Schedule
 	to := r.stack.Addresses
@@ -173,13 +175,13 @@ func (r *replayer) connect() (fleet.Setup, error) {
 	return setup, nil
 }
 
-// quorumNodes returns the number of Redlock nodes, at least 3.
+// quorumNodes returns the number of Redlock nodes. It is at least 3.
 func (cfg Config) quorumNodes() int {
 	nodes := slices.DeleteFunc(slices.Clone(cfg.Schedule.Nodes), func(name string) bool { return name == "redis" })
 	return max(len(nodes), 3)
 }
 
-// close stops everything that open has started, even if open failed.
+// close stops everything that open has started. It may be called even if open failed.
 func (r *replayer) close() error {
 	var errs []error
 	for _, client := range r.servers {
@@ -199,7 +201,7 @@ func (r *replayer) close() error {
 
 func (r *replayer) say(format string, args ...any) { fmt.Fprintf(r.Out, format+"\n", args...) }
 
-// check returns an error if it can tell without servers that the schedule cannot be replayed.
+// check returns an error if it is clear without servers that the schedule cannot be replayed.
 func (cfg Config) check() error {
 	if proofs[cfg.Schedule.Property] == nil {
 		return fmt.Errorf("%w: its property is %q, but on real servers only these can be judged: %v",

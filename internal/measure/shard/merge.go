@@ -19,7 +19,7 @@ type Part struct {
 	Answers string // file with the answers to the shard's requests, in vegeta's encoding
 }
 
-// maxApart is the largest difference between two clocks at which times of different processes can
+// maxApart is how far two clocks may differ. If they differ more, times of different processes cannot
 // be compared.
 const maxApart = time.Second
 
@@ -29,7 +29,8 @@ type Merge struct {
 	Parts []Part
 }
 
-// New returns the merge of these parts. lost maps the index of each missing part to the reason.
+// New returns the merge of these parts. lost contains the reason for each missing part, by the index
+// of the part.
 func New(count int, parts []Part, lost map[int]string) *Merge {
 	m := &Merge{Merged{Count: count}, parts}
 	has := map[int]bool{}
@@ -50,7 +51,7 @@ func New(count int, parts []Part, lost map[int]string) *Merge {
 	return m
 }
 
-// Apart returns a message if two clocks differ too much to compare times, or else "".
+// Apart returns a message if two clocks differ too much to compare times. Otherwise, it returns "".
 func (m Merged) Apart() string {
 	if m.ClocksApartMS <= float64(maxApart.Milliseconds()) {
 		return ""
@@ -70,9 +71,9 @@ func (m *Merge) Began() (first time.Time) {
 
 func (r Record) ahead() time.Duration { return time.Duration(r.ClockMS * float64(time.Millisecond)) }
 
-// Replay calls each for every recorded answer, with its due time by the database's clock. It reads
-// all parts in turn, so that the answers for one order are close together. newPlan returns the plan
-// of the whole load.
+// Replay calls each for every recorded answer, with the time at which the request was due by the
+// database's clock. It reads all parts in turn, so that answers for the same order are close
+// together. newPlan returns the plan of the whole load.
 func (m *Merge) Replay(cfg load.Config, newPlan func() *load.Plan, each func(r *vegeta.Result, due time.Time) error) error {
 	readers := make([]*reader, len(m.Parts))
 	for i, p := range m.Parts {
@@ -113,8 +114,8 @@ type reader struct {
 	count  int
 }
 
-// next returns the next answer, with its time by the database's clock. It returns io.EOF at the
-// end.
+// next returns the next answer, with its time by the database's clock. It returns io.EOF after the
+// last one.
 func (r *reader) next() (*vegeta.Result, error) {
 	result := new(vegeta.Result)
 	err := r.decode(result)

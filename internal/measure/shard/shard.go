@@ -1,8 +1,8 @@
 // Package shard splits a load among several processes or machines (shards), and combines their
 // results.
 //
-// Every shard makes the same plan from the same seed and sends its share. A merge judges the
-// answers as if one process had sent everything. Start reading at Shard and Merge.
+// Every shard makes the same plan from the same seed, and sends its part of it. A merge then judges
+// the answers as if one process had sent everything. Start reading at Shard and Merge.
 package shard
 
 import (
@@ -15,7 +15,7 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// Shard is one share of a load, and the time at which all shares begin.
+// Shard is one part of a load, with the time at which all parts begin.
 type Shard struct {
 	load.Share
 	Start time.Time
@@ -24,7 +24,7 @@ type Shard struct {
 // maxCount limits the number of shares.
 const maxCount = 1000
 
-// Parse parses a share in the form I/N, where I is from 0 to N-1.
+// Parse parses a part of the load in the form I/N, in which I is from 0 to N-1.
 func Parse(text string) (load.Share, error) {
 	index, count, _ := strings.Cut(text, "/")
 	i, err1 := strconv.Atoi(index)
@@ -35,8 +35,8 @@ func Parse(text string) (load.Share, error) {
 	return load.Share{Index: i, Count: n}, nil
 }
 
-// FromEnv returns the share I/N in the environment, or "". Kubernetes sets JOB_COMPLETION_INDEX in
-// the pods of an indexed Job.
+// FromEnv returns the part I/N that the environment names, or "". Kubernetes sets
+// JOB_COMPLETION_INDEX in the pods of an indexed Job.
 func FromEnv(getenv func(string) string) string {
 	index, count := getenv("JOB_COMPLETION_INDEX"), getenv("GRABLAB_SHARDS")
 	if index == "" || count == "" {
@@ -45,7 +45,7 @@ func FromEnv(getenv func(string) string) string {
 	return index + "/" + count
 }
 
-// ParseStart parses the time at which all shares begin.
+// ParseStart parses the time at which all parts of the load begin.
 func ParseStart(text string) (time.Time, error) {
 	t, err := time.Parse(time.RFC3339, text)
 	if err != nil {
@@ -54,7 +54,7 @@ func ParseStart(text string) (time.Time, error) {
 	return t, nil
 }
 
-// Record describes a share and the clock of its process, as the merge needs it.
+// Record describes a part of the load and the clock of its process. The merge needs both.
 type Record struct {
 	Index   int       `json:"index"`
 	Count   int       `json:"count"`
@@ -62,12 +62,12 @@ type Record struct {
 	ClockMS float64   `json:"clock_ms"` // how far that clock is ahead of the database's clock
 }
 
-// Merged describes the shares of a merged result.
+// Merged describes the parts from which a result was merged.
 type Merged struct {
 	Count int `json:"count"`
 	// Lost lists the shares whose results are missing, with the reasons. It is empty if the result
 	// is complete.
 	Lost []string `json:"lost,omitempty"`
-	// ClocksApartMS is the largest difference between two clocks.
+	// ClocksApartMS is the largest difference between the clocks of two processes, in milliseconds.
 	ClocksApartMS float64 `json:"clocks_apart_ms"`
 }

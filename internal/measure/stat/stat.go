@@ -1,5 +1,5 @@
-// Package stat computes how reliable a few noisy measurements are. It uses medians and ranks, and
-// assumes nothing about the distribution.
+// Package stat computes how reliable a few noisy measurements are. It uses medians and ranks, so it
+// need not assume any distribution.
 package stat
 
 import (
@@ -11,12 +11,12 @@ import (
 // Interval is a median with its 95 % confidence interval.
 type Interval struct{ Median, Low, High float64 }
 
-// Enough is the smallest number of values that gives a 95 % interval.
+// Enough is the smallest number of values from which a 95 % interval can be computed.
 const Enough = 6
 
-// Median returns the median with a 95 % confidence interval, from the sign test (Hahn and Meeker,
-// Statistical Intervals, 5.2). If there are fewer than Enough values, the interval is their range.
-// Without values, the result is NaN.
+// Median returns the median with a 95 % confidence interval from the sign test (Hahn and Meeker,
+// Statistical Intervals, 5.2). If there are fewer than Enough values, the interval is their range. If
+// there are no values, the result is NaN.
 func Median(values []float64) Interval {
 	n := len(values)
 	if n == 0 {
@@ -44,8 +44,8 @@ func tail(n int) int {
 	}
 }
 
-// Ratio returns the median of a[i]/b[i]. Dividing values from the same round cancels changes in the
-// machine's speed.
+// Ratio returns the median of a[i]/b[i] with its interval. A change in the speed of the machine
+// cancels out if both values are from the same round.
 func Ratio(a, b []float64) Interval {
 	ratios := make([]float64, min(len(a), len(b)))
 	for i := range ratios {

@@ -67,14 +67,14 @@ func BareGrab(b testing.TB, dsn string, size int) func(context.Context, int64) e
 	}
 }
 
-// GrabAll lets workers grab all orders, and returns how long that took.
+// GrabAll lets workers grab all orders, and returns how long they took.
 func GrabAll(b testing.TB, grab func(context.Context, int64) error, first int64, count, workers int) time.Duration {
 	began := time.Now()
 	var all sync.WaitGroup
 	for w := range workers {
 		all.Go(func() {
 			for id := first + int64(w); id < first+int64(count); id += int64(workers) {
-				// Use a deadline, because the claim of a service has one too.
+				// Use a deadline, because a service also has one for its writes.
 				ctx, cancel := context.WithTimeout(b.Context(), 10*time.Second)
 				if err := grab(ctx, id); err != nil {
 					b.Error(err)

@@ -48,13 +48,13 @@ type releaseRequest struct {
 	Outcome Outcome `json:"outcome"`
 }
 
-// Answer is the server's reply to a call that was released.
+// Answer is the server's reply to a call that a breakpoint had stopped and then released.
 type Answer struct {
 	Error string `json:"error,omitempty"` // empty if the call succeeded
 	Code  Code   `json:"code,omitempty"`
 }
 
-// Code identifies an error that the client must distinguish.
+// Code identifies an error that a client of the control API must tell apart from others.
 type Code string
 
 // The possible codes of an Answer.
@@ -80,8 +80,7 @@ func answerOf(err error) (a Answer) {
 	return a
 }
 
-// route is a request of the API, which consists of a method, a path, and the types of the body and
-// the reply.
+// route is one request of the control API: a method, a path, and the types of the body and the reply.
 type route[Request, Reply any] struct{ method, path string }
 
 // serve registers a handler that decodes the request, calls do, and encodes the reply.
@@ -114,19 +113,19 @@ func (r route[Request, Reply]) call(ctx context.Context, c Client, name string, 
 	return out, err
 }
 
-// Client sends a request to the control API of an instance, with body as JSON, and decodes the
-// reply into answer. It returns an error unless the status is 2xx.
+// Client is a function that sends a request to the control API of an instance. It sends body as JSON
+// and decodes the reply into answer. It returns an error if the status is not 2xx.
 type Client func(ctx context.Context, method, path string, body, answer any) error
 
-// SetHold sets a breakpoint. If the name is in use, it replaces that breakpoint and lets its calls
-// continue.
+// SetHold sets a breakpoint. If there is one with this name, the new one replaces it, and the calls
+// that it stopped continue.
 func (c Client) SetHold(ctx context.Context, name string, h Hold) error {
 	_, err := setHold.call(ctx, c, name, h)
 	return err
 }
 
-// Held returns the calls that have reached a breakpoint, even if they have continued since. It
-// waits for n calls, but not longer than within.
+// Held returns the calls that have reached a breakpoint, including those that have continued since.
+// It waits until there are n calls, but no longer than within.
 func (c Client) Held(ctx context.Context, name string, n int, within time.Duration) ([]Held, error) {
 	answer, err := awaitHeld.call(ctx, c, name, awaitRequest{n, millis(within)})
 	return answer.Held, err
@@ -138,13 +137,13 @@ func (c Client) Holds(ctx context.Context) (map[string][]Held, error) {
 	return answer.Holds, err
 }
 
-// Release lets a stopped call continue, and returns the server's answer. If there is no such call,
-// the answer has the code NotHeld.
+// Release lets a stopped call continue, and returns the server's answer to that call. If there is no
+// such call, the answer has the code NotHeld.
 func (c Client) Release(ctx context.Context, name string, call Call, as Outcome) (Answer, error) {
 	return release.call(ctx, c, name, releaseRequest{call, as})
 }
 
-// RemoveHold removes a breakpoint and lets its calls continue.
+// RemoveHold removes a breakpoint. The calls that it has stopped continue.
 func (c Client) RemoveHold(ctx context.Context, name string) error {
 	_, err := removeHold.call(ctx, c, name, struct{}{})
 	return err
@@ -160,7 +159,7 @@ func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisec
 
 func fromMillis(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
 
-// Client returns a Client that calls the server in the same process.
+// Client returns a Client that calls this server directly, without a network.
 func (s *Server) Client() Client {
 	handler := s.Handler(http.NotFoundHandler())
 	return func(ctx context.Context, method, path string, body, answer any) error {

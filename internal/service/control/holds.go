@@ -12,19 +12,21 @@ import (
 	"grablab/internal/tap"
 )
 
-// Hold is a breakpoint, which stops certain calls of a grab. A renewal for several orders counts as
-// a call for each of them.
+// Hold is a breakpoint. It stops certain calls of a grab. A renewal for several orders counts as a
+// call for each of these orders.
 type Hold struct {
 	First   int64   `json:"first"`             // id of the first order whose calls stop
 	Count   int     `json:"count"`             // number of consecutive orders
 	Drivers []int64 `json:"drivers,omitempty"` // drivers whose calls stop; empty for all drivers
-	// At is where calls stop. With the zero Point, they stop before they are sent, until their
-	// deadline. At other points, a stopped call ignores its context, as if its process were
+	// At is where calls stop. With the zero Point, they stop before they are sent, but only until
+	// their deadline. At any other point, a stopped call ignores its context, as if its process were
 	// stopped.
 	At Point `json:"at"`
-	// Outcome decides the result of calls without stopping them. It is Delivered, Refused or empty.
+	// Outcome decides the result of calls without stopping them. It is Delivered, Refused, or empty
+	// to stop them.
 	Outcome Outcome `json:"outcome,omitempty"`
-	// Strike means that a fault hits the stopped calls. Holds.Note is called for each of them.
+	// Strike means that a fault hits the calls that this breakpoint stops. Holds.Note is called for
+	// each of them.
 	Strike bool `json:"strike,omitempty"`
 }
 
@@ -71,8 +73,8 @@ func ParsePoint(text string) (p Point, err error) {
 	return p, nil
 }
 
-// Call identifies a driver's call for an order. N counts the calls of the same phase and target
-// from 1. A script that is sent again has the same N. The end of a phase has N 0.
+// Call identifies a driver's call for an order. N numbers the calls of the same phase and target,
+// from 1. A script that is sent again has the same N. The end of a phase is a call with N 0.
 type Call struct {
 	Order  int64     `json:"order"`
 	Driver int64     `json:"driver"`
@@ -81,7 +83,7 @@ type Call struct {
 	Target string    `json:"target"`
 }
 
-// Held is a call that has reached a breakpoint, even if it has continued since.
+// Held is a call that has reached a breakpoint. It may have continued since.
 type Held struct {
 	Call
 	State State `json:"state"`
@@ -91,7 +93,7 @@ type Held struct {
 	Shared bool `json:"shared,omitempty"`
 }
 
-// State tells what has happened to a call.
+// State says what has happened to a call at a breakpoint.
 type State string
 
 // The states of a call.
@@ -105,8 +107,8 @@ const (
 // Outcome says how a call continues.
 type Outcome string
 
-// Possible outcomes of a stopped call. ReplyDelivered is for replies, and the others are for calls
-// that were not sent. If a call or reply is refused, its caller gets an error.
+// These are the possible outcomes of a stopped call. ReplyDelivered is for replies, and the others
+// are for calls that were not sent. If a call or a reply is refused, the caller gets an error.
 const (
 	Delivered      Outcome = "delivered"       // the call is sent, and its caller gets the reply
 	ReplyLost      Outcome = "reply lost"      // the call is sent, and its caller gets an error
@@ -118,23 +120,24 @@ const (
 var (
 	// ErrNoHold means that there is no breakpoint with this name.
 	ErrNoHold = errors.New("control: no such hold")
-	// ErrNotHeld means that the call is not stopped.
+	// ErrNotHeld means that no breakpoint stops this call.
 	ErrNotHeld = errors.New("control: no such call is held")
 	// ErrRefused is the error for the caller of a refused call.
 	ErrRefused = errors.New("control: refused")
-	// ErrReplyLost is the error for the caller of a call whose reply is lost.
+	// ErrReplyLost is the error for a caller whose call was sent but whose reply was lost.
 	ErrReplyLost = errors.New("control: the reply is lost")
-	// ErrExpired means that the deadline of a call passed while a breakpoint stopped the call.
+	// ErrExpired means that the deadline of a call passed while a breakpoint stopped it.
 	ErrExpired = errors.New("control: the deadline passed while the call was held")
 )
 
-// Holds is a set of breakpoints. Every remote call of an instance goes through Do. The zero value
-// has no breakpoints.
+// Holds is a set of breakpoints. Every remote call of an instance goes through its method Do. The
+// zero value has no breakpoints.
 type Holds struct {
-	// Note is called before a breakpoint with Strike stops a call. It is never called concurrently,
-	// and may be nil.
+	// Note is called before a call stops at a breakpoint that has Strike set. It is never called
+	// concurrently. It may be nil.
 	Note func(Call, Point)
-	// Ended is called when such a call continues, unless the call is refused. It may be nil.
+	// Ended is called when such a call continues. It is not called if the call is refused. It may be
+	// nil.
 	Ended func(Call, Point)
 
 	mu     sync.Mutex
@@ -163,8 +166,8 @@ type call struct {
 	answer   error
 }
 
-// Set sets a breakpoint. If the name is in use, it replaces that breakpoint and lets its calls
-// continue.
+// Set sets a breakpoint. If there is one with this name, the new one replaces it, and the calls that
+// it stopped continue.
 func (h *Holds) Set(name string, what Hold) {
 	_ = h.Remove(name)
 	h.mu.Lock()
@@ -175,7 +178,8 @@ func (h *Holds) Set(name string, what Hold) {
 	h.set = append(h.set, &hold{Hold: what, name: name, ended: h.Ended, changed: make(chan struct{})})
 }
 
-// Remove removes a breakpoint and lets its calls continue. It returns ErrNoHold if there is none.
+// Remove removes a breakpoint, and its calls continue. It returns ErrNoHold if there is no such
+// breakpoint.
 func (h *Holds) Remove(name string) error {
 	return h.with(name, func(l *hold) { h.removeLocked(l, Delivered) })
 }
@@ -201,8 +205,8 @@ func (h *Holds) removeLocked(l *hold, as Outcome) {
 	}
 }
 
-// with calls do for a breakpoint while h.mu is locked. It returns ErrNoHold if there is no such
-// breakpoint.
+// with calls do with the named breakpoint while h.mu is locked. It returns ErrNoHold if there is no
+// such breakpoint.
 func (h *Holds) with(name string, do func(*hold)) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -215,8 +219,8 @@ func (h *Holds) with(name string, do func(*hold)) error {
 	return fmt.Errorf("%w: %q", ErrNoHold, name)
 }
 
-// Await returns the calls that have reached a breakpoint, even if they have continued since. It
-// waits for n calls or until ctx ends. It returns ErrNoHold if there is no such breakpoint.
+// Await returns the calls that have reached a breakpoint, including those that have continued since.
+// It waits until there are n calls or ctx ends. It returns ErrNoHold if there is no such breakpoint.
 func (h *Holds) Await(ctx context.Context, name string, n int) (met []Held, err error) {
 	for {
 		var changed chan struct{}
@@ -244,7 +248,8 @@ func (h *Holds) All() map[string][]Held {
 	return all
 }
 
-// metLocked returns the calls that have reached the breakpoint. The mutex must be locked.
+// metLocked returns the calls that have reached the breakpoint. The caller must have locked the
+// mutex.
 func (l *hold) metLocked() (met []Held) {
 	for _, c := range l.calls {
 		c.Cancelled = c.ctx.Err() != nil
@@ -278,7 +283,7 @@ func (h *Holds) Release(ctx context.Context, name string, which Call, as Outcome
 	}
 }
 
-// releaseLocked lets the call continue. It returns false if this breakpoint did not stop the call.
+// releaseLocked lets a call continue. It returns false if this breakpoint has not stopped the call.
 func (c *call) releaseLocked(by *hold, as Outcome) bool {
 	if c.by != by || c.State != Waiting && c.State != Replied {
 		return false
@@ -291,7 +296,7 @@ func (c *call) releaseLocked(by *hold, as Outcome) bool {
 	return true
 }
 
-// Do sends a call as soon as the breakpoints allow this. It implements tap.Tap.
+// Do sends a call once no breakpoint stops it. It implements tap.Tap.
 func (h *Holds) Do(ctx context.Context, op tap.Op, send func(context.Context) error) error {
 	c := h.begin(ctx, op)
 	if c == nil {
@@ -314,8 +319,8 @@ func (h *Holds) Do(ctx context.Context, op tap.Op, send func(context.Context) er
 	return h.awaitReply(ctx, c, err)
 }
 
-// PhaseEnded must be called after each phase of a grab. It waits as long as a breakpoint stops the
-// grab there.
+// PhaseEnded waits while a breakpoint stops the grab at the end of a phase. It must be called after
+// each phase.
 func (h *Holds) PhaseEnded(phase tap.Phase, order, driver int64) {
 	c := newCall(context.Background(), Call{Order: order, Driver: driver, Phase: phase}, order)
 	_ = h.awaitReply(context.Background(), c, nil) // ignore the error, because a finished phase cannot be refused
@@ -325,7 +330,7 @@ func newCall(ctx context.Context, name Call, orders ...int64) *call {
 	return &call{Held: Held{Call: name, State: Released}, orders: orders, ctx: ctx, answered: make(chan struct{})}
 }
 
-// begin counts a call and stops it at a matching breakpoint. It returns nil if no breakpoint is set
+// begin counts a call and checks whether breakpoints stop it. It returns nil if no breakpoint is set
 // for the orders of the call.
 func (h *Holds) begin(ctx context.Context, op tap.Op) *call {
 	h.mu.Lock()
@@ -347,8 +352,8 @@ func (h *Holds) begin(ctx context.Context, op tap.Op) *call {
 	return c
 }
 
-// nameLocked returns the identity of a call without its number. orders lists the orders of the call
-// that have a breakpoint, and the first of them is part of the identity.
+// nameLocked returns the identity of a call without its number. orders lists those orders of the call
+// that have a breakpoint. The first of them is part of the identity.
 func (h *Holds) nameLocked(op tap.Op) (c Call, orders []int64) {
 	c = Call{Order: op.Order, Driver: op.Driver, Phase: op.Phase, Target: op.Target}
 	if op.Order != 0 {
@@ -373,7 +378,7 @@ func (h *Holds) nameLocked(op tap.Op) (c Call, orders []int64) {
 	return c, orders
 }
 
-// coveringLocked returns the first breakpoint for an order, or nil.
+// coveringLocked returns the first breakpoint for an order. It returns nil if there is none.
 func (h *Holds) coveringLocked(order int64) *hold {
 	for _, l := range h.set {
 		if l.covers(order) {
@@ -393,8 +398,8 @@ func orderIn(key string) int64 {
 
 func (h *Hold) covers(order int64) bool { return order >= h.First && order < h.First+int64(h.Count) }
 
-// meetLocked adds a call to the matching breakpoints, and reports whether one of them stops it.
-// after means that the call already has its reply.
+// meetLocked adds a call to the breakpoints that match it. It reports whether one of them stops the
+// call. after means that the call already has its reply.
 func (h *Holds) meetLocked(c *call, after bool) bool {
 	for _, l := range h.set {
 		if !l.At.matches(c.Call, after) || !l.takes(c) {
@@ -419,7 +424,7 @@ func (p Point) matches(c Call, after bool) bool {
 	return p == Point{c.Phase, c.N, after} || p == Point{} && !after
 }
 
-// takes reports whether the breakpoint is for the order and the driver of the call.
+// takes reports whether the breakpoint applies to the order and the driver of the call.
 func (l *hold) takes(c *call) bool {
 	if !slices.ContainsFunc(c.orders, l.covers) {
 		return false
@@ -427,7 +432,8 @@ func (l *hold) takes(c *call) bool {
 	return c.Shared || len(l.Drivers) == 0 || slices.Contains(l.Drivers, c.Driver)
 }
 
-// awaitRelease waits until a call may be sent. It returns the context with which to send it.
+// awaitRelease waits until no breakpoint stops the call any more. It returns the context with which
+// to send the call.
 func (h *Holds) awaitRelease(ctx context.Context, c *call) (context.Context, error) {
 	if c.released == nil {
 		return ctx, nil
@@ -446,8 +452,8 @@ func (h *Holds) awaitRelease(ctx context.Context, c *call) (context.Context, err
 	return ctx, nil
 }
 
-// done returns a channel that closes when the caller's context ends, or nil if the call ignores its
-// context.
+// done returns a channel that closes when the caller's context ends. It returns nil if the call
+// ignores its context.
 func (c *call) done(ctx context.Context) <-chan struct{} {
 	if c.ignoresContext() {
 		return nil
@@ -458,7 +464,8 @@ func (c *call) done(ctx context.Context) <-chan struct{} {
 func (c *call) ignoresContext() bool { return c.by.At != Point{} }
 
 // leave decides what happens to a stopped call when its context ends. It returns nil if the call
-// stays. A deadline ends every unsent call, but a cancellation ends only database statements.
+// stays stopped. A deadline ends every call that was not sent. A cancellation ends only database
+// statements.
 func (h *Holds) leave(ctx context.Context, c *call) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -475,8 +482,8 @@ func (h *Holds) leave(ctx context.Context, c *call) error {
 	}
 }
 
-// sendAgain remembers a call whose script will be sent again, so that it keeps its number and
-// outcome.
+// sendAgain remembers a call whose script will be sent again, so that the second try has the same
+// number and outcome.
 func (h *Holds) sendAgain(c *call) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -485,12 +492,12 @@ func (h *Holds) sendAgain(c *call) {
 	h.resent[name] = c
 }
 
-// gaveUp reports whether a call failed because its caller stopped waiting. Other errors may be
-// regular replies, such as Nil of go-redis.
+// gaveUp reports whether a call failed because its caller stopped waiting. Any other error may be a
+// regular reply, such as Nil of go-redis.
 func gaveUp(ctx context.Context, err error) bool { return err != nil && ctx.Err() != nil }
 
-// awaitReply stores the server's answer, waits as long as a breakpoint stops the reply, and returns
-// the error for the caller.
+// awaitReply stores the server's answer, waits while a breakpoint stops the reply, and returns the
+// error for the caller.
 func (h *Holds) awaitReply(ctx context.Context, c *call, answer error) error {
 	h.mu.Lock()
 	c.answer = answer

@@ -12,7 +12,7 @@ import (
 	"grablab/internal/tap"
 )
 
-// Server is the instance's side of the control API.
+// Server is the part of the control API that runs in an instance.
 type Server struct {
 	Holds
 	instance string
@@ -20,8 +20,8 @@ type Server struct {
 	ahead    atomic.Int64 // how far the clock is ahead, in nanoseconds
 }
 
-// NewServer returns a Server for an instance. ahead is the initial offset of the instance's clock.
-// If a fault hits a call, r gets an event.
+// NewServer returns a Server for an instance. ahead is how far the instance's clock is ahead at
+// first. When a fault hits a call, r records an event.
 func NewServer(instance string, ahead time.Duration, r history.Recorder) *Server {
 	s := &Server{instance: instance, recorder: r}
 	s.ahead.Store(int64(ahead))
@@ -37,8 +37,8 @@ func NewServer(instance string, ahead time.Duration, r history.Recorder) *Server
 // Now returns the strategies' wall-clock time.
 func (s *Server) Now() time.Time { return time.Now().Add(time.Duration(s.ahead.Load())) }
 
-// Record records an event. If the event ends a phase, Record waits as long as a breakpoint stops
-// the grab there.
+// Record records an event. If the event ends a phase, Record waits while a breakpoint stops the grab
+// there.
 func (s *Server) Record(e history.Event) {
 	s.recorder.Record(e)
 	if e.Kind == history.OK && e.Op != history.Renew { // a renewal is no phase of a grab
@@ -46,7 +46,7 @@ func (s *Server) Record(e history.Event) {
 	}
 }
 
-// Orders returns a Store whose calls can be stopped.
+// Orders returns a Store whose calls can be stopped by breakpoints.
 func (s *Server) Orders(store order.Store) order.Store {
 	return order.Intercept(store, func(ctx context.Context, c *order.Call, send func(context.Context) error) error {
 		err := s.Do(ctx, tap.OpFrom(ctx, tap.Op{Instance: s.instance, Target: tap.DB}), send)

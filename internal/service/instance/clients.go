@@ -29,8 +29,8 @@ const (
 	keepAlive    = 15 * time.Second
 )
 
-// clients contains all clients of an instance except the database. Their calls go through cfg.tap,
-// and commands to Redis are counted.
+// clients contains all clients of an instance, except that for the database. Their calls go through
+// cfg.tap, and commands to Redis are counted.
 type clients struct {
 	redis     redis.UniversalClient // nil unless -redis or -sentinel is given
 	redlock   []redis.UniversalClient
@@ -76,8 +76,8 @@ func newClients(cfg Config, sent *atomic.Uint64) (*clients, error) {
 	return c, nil
 }
 
-// dialRedis returns a client that never repeats a command, because a repeated SET NX would find its
-// own key. It dials once, because a dead node would otherwise cost several timeouts.
+// dialRedis returns a client that never repeats a command, because a repeated SET NX would find the
+// client's own key. It dials only once, because a dead node would otherwise cost several timeouts.
 func (c *clients) dialRedis(cfg Config, target string, opts redis.UniversalOptions, sent *atomic.Uint64) redis.UniversalClient {
 	dialer := &net.Dialer{Timeout: redisTimeout, KeepAlive: keepAlive}
 	opts.Dialer = tap.CountRedis(dialer.DialContext, sent)
@@ -101,8 +101,8 @@ func (c *clients) dialRedis(cfg Config, target string, opts redis.UniversalOptio
 	return client
 }
 
-// newRedis returns a client. A Cluster client looks for promoted replicas every second, and not
-// just every minute.
+// newRedis returns a Redis client. A Cluster client looks for promoted replicas every second, instead
+// of every minute.
 func newRedis(opts *redis.UniversalOptions) redis.UniversalClient {
 	if opts.MasterName != "" || len(opts.Addrs) < 2 {
 		return redis.NewUniversalClient(opts)
@@ -112,8 +112,8 @@ func newRedis(opts *redis.UniversalOptions) redis.UniversalClient {
 	return redis.NewClusterClient(cluster)
 }
 
-// warm opens n connections of each Redis client in advance, so that a breakpoint at the first call
-// does not also delay the connection. It ignores errors.
+// warm opens n connections of each Redis client in advance. Otherwise, a breakpoint at the first call
+// would also delay the connection. It ignores errors.
 func (c *clients) warm(ctx context.Context, n int) {
 	for _, client := range append([]redis.UniversalClient{c.redis}, c.redlock...) {
 		single, ok := client.(*redis.Client)

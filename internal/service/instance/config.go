@@ -69,7 +69,7 @@ const DefaultDB = "grab:grab@tcp(127.0.0.1:3306)/grab"
 // maxName is the longest instance name in bytes that fits into the ledger.
 const maxName = 64
 
-// hidden is a flag that the help omits, because only loadgen sets it.
+// hidden is a flag that the help does not show, because only loadgen sets it.
 const hidden = "control"
 
 // newFlags sets cfg to its defaults and returns the flags for it.
@@ -108,8 +108,8 @@ func newFlags(cfg *Config) []flags.Flag {
 	}
 }
 
-// Parse parses the flags of an instance. If a flag is missing, its environment variable counts.
-// Errors have one line and wrap ErrUsage or flag.ErrHelp.
+// Parse parses the flags of an instance. If a flag is missing, the environment variable for it
+// applies. An error has one line and wraps ErrUsage or flag.ErrHelp.
 func Parse(args []string) (Config, error) {
 	var cfg Config
 	if _, err := flags.ParseFlags(newFlags(&cfg), args, ff.WithEnvVarPrefix("GRABSVC")); err != nil {
@@ -158,7 +158,7 @@ func parseRegistry(text string) (*registry.Eureka, error) {
 	return registry.ParseEureka(server)
 }
 
-// checkAddr returns an error unless addr is host:port. The host may be empty.
+// checkAddr returns an error if addr is not of the form host:port. The host may be empty.
 func checkAddr(addr string) error {
 	host, port, err := net.SplitHostPort(addr)
 	if err == nil {
@@ -170,7 +170,7 @@ func checkAddr(addr string) error {
 	return nil
 }
 
-// checkNode returns an error unless node is host:port or name@host:port.
+// checkNode returns an error if node is not of the form host:port or name@host:port.
 func checkNode(node string) error {
 	name, addr, watched := strings.Cut(node, "@")
 	if !watched {

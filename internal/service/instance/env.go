@@ -16,8 +16,8 @@ type Sent struct {
 	DB    atomic.Uint64 // statements to the database
 }
 
-// NewEnv returns the clients and settings for strategies, without starting the service. If cfg.DB
-// is empty, there is no database. close closes all clients.
+// NewEnv returns the clients and settings that strategies need. It does not start the service. If
+// cfg.DB is empty, there is no database. close closes all clients.
 func NewEnv(ctx context.Context, cfg Config, sent *Sent, log *slog.Logger) (env lock.Env, close func() error, err error) {
 	var store order.Store
 	closeStore := func() error { return nil }

@@ -49,8 +49,8 @@ import (
 // another port.
 const ExitAddrInUse = 98
 
-// Main runs an instance until ctx ends or a signal arrives. It returns 0, 1 after a failure, 2 for
-// bad usage, or ExitAddrInUse. A second signal ends the process at once.
+// Main runs an instance until ctx ends or a signal arrives, and returns the exit code. The code is 0,
+// 1 after a failure, 2 for bad usage, or ExitAddrInUse. A second signal ends the process at once.
 func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if slices.Contains([]string{"-version", "--version"}, strings.Join(args, " ")) {
 		fmt.Fprintln(stdout, version.Line("grabsvc"))
@@ -100,8 +100,9 @@ func newLogger(w io.Writer) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(w, nil))
 }
 
-// Run serves an instance until ctx ends, and prints its address. At the end, it lets running
-// requests finish, so that they release their locks. If cfg is invalid, the error wraps ErrUsage.
+// Run serves an instance until ctx ends, and prints its address. At the end, it lets requests that
+// are under way finish, so that they release their locks. If cfg is invalid, the error wraps
+// ErrUsage.
 func Run(ctx context.Context, cfg Config, stdout io.Writer, log *slog.Logger) (err error) {
 	redis.SetLogger(toSlog{log}) // go-redis has only one global logger
 
@@ -179,7 +180,7 @@ func Run(ctx context.Context, cfg Config, stdout io.Writer, log *slog.Logger) (e
 const appName = "grabsvc"
 
 // announce keeps an instance registered until ctx ends or stop is called. stop waits until the
-// registration has ended.
+// instance is no longer registered.
 func announce(ctx context.Context, server *registry.Eureka, addr net.Addr, log *slog.Logger) (stop func()) {
 	tcp, ok := addr.(*net.TCPAddr)
 	if server == nil || !ok {
@@ -210,8 +211,8 @@ func listen(cfg *Config) (net.Listener, error) {
 	return listener, nil
 }
 
-// pooled is a Store that gives access to its connection pool, for the strategy
-// mysql-getlock-pooled.
+// pooled is a Store that gives access to its connection pool. The strategy mysql-getlock-pooled needs
+// it.
 type pooled struct {
 	order.Store
 	pool interface{ DB() *sql.DB }
@@ -220,11 +221,11 @@ type pooled struct {
 // DB returns the connection pool.
 func (p pooled) DB() *sql.DB { return p.pool.DB() }
 
-// closing calls close and adds its error to *err. It is meant for defer.
+// closing calls close and adds its error to *err. It is meant for a defer statement.
 func closing(err *error, close func() error) { *err = errors.Join(*err, close()) }
 
-// newRecorder returns a recorder for the file cfg.Events, and a function that closes the file. If
-// there is no file, events are discarded.
+// newRecorder returns a recorder for the file cfg.Events, and a function that closes the file. If no
+// file is named, events are discarded.
 func newRecorder(cfg Config) (history.Recorder, func() error, error) {
 	if cfg.Events == "" {
 		return history.Discard, func() error { return nil }, nil
@@ -236,8 +237,8 @@ func newRecorder(cfg Config) (history.Recorder, func() error, error) {
 	return events, events.Close, nil
 }
 
-// connectTimeout limits the wait for the database. migrateTimeout limits the creation of tables,
-// even if another instance does it.
+// connectTimeout limits how long to wait for the database. migrateTimeout limits how long the
+// creation of tables may take, even if another instance creates them.
 const (
 	connectTimeout = 10 * time.Second
 	migrateTimeout = 2 * time.Minute
@@ -293,8 +294,8 @@ func newMetrics(sent *Sent) *grab.Metrics {
 	return m
 }
 
-// readiness returns a function that pings all servers. The instance is ready even if a minority of
-// the Redlock nodes is down.
+// readiness returns a function that pings all servers. An instance is ready even if a minority of the
+// Redlock nodes is down.
 func readiness(store *order.SQL, c *clients) func(context.Context) (map[string]error, bool) {
 	c.pings["db"] = store.Ping
 	return func(ctx context.Context) (map[string]error, bool) {
@@ -331,7 +332,8 @@ func isLoopback(addr net.Addr) bool {
 	return ok && tcp.IP.IsLoopback()
 }
 
-// unlockTimeout is how long a request may continue after its deadline, to claim and to release.
+// unlockTimeout is how long a request may continue after its deadline, to write the winner and
+// release the lock.
 const unlockTimeout = 20 * time.Second
 
 func serve(ctx context.Context, cfg Config, l net.Listener, h http.Handler, log *slog.Logger) error {

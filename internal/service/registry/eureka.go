@@ -19,7 +19,8 @@ import (
 // DefaultEureka is the default address of a Eureka server.
 const DefaultEureka = "http://127.0.0.1:8761/eureka"
 
-// DefaultRenew is how often instances renew their registration, as a Eureka server expects.
+// DefaultRenew is how often an instance renews its registration. A Eureka server expects this
+// interval.
 const DefaultRenew = 30 * time.Second
 
 const (
@@ -27,7 +28,7 @@ const (
 	leaseFactor = 3
 	// callTimeout limits a single call to the server.
 	callTimeout = 5 * time.Second
-	// retryAfter is the longest pause before the program repeats a failed registration.
+	// retryAfter is the longest pause before a failed registration is tried again.
 	retryAfter = 5 * time.Second
 	// maxReply limits the size of a reply in bytes.
 	maxReply = 16 << 20
@@ -87,8 +88,8 @@ type port struct {
 	Enabled string `json:"@enabled"`
 }
 
-// registration returns the data to register. If an instance listens on all addresses, it registers
-// the one from which it reaches the server.
+// registration returns the data to register. If the instance listens on all addresses, it registers
+// the address from which it reaches the server.
 func (s Self) registration(server *url.URL) (registration, error) {
 	ip := s.Addr.IP
 	if len(ip) == 0 || ip.IsUnspecified() {
@@ -154,7 +155,7 @@ func (e *Eureka) register(ctx context.Context, self Self, log *slog.Logger) (*re
 	return &r, nil
 }
 
-// Instances returns the base URLs of an application's instances. It omits instances that do not
+// Instances returns the base URLs of an application's instances. It leaves out instances that do not
 // accept requests.
 func (e *Eureka) Instances(ctx context.Context, app string) ([]string, error) {
 	var reply struct {

@@ -16,7 +16,7 @@ import (
 // ports.
 const portName = "http"
 
-// A Source is a place that lists instances, such as eureka:GRABSVC. The zero value lists none.
+// A Source is a place where instances are listed, such as eureka:GRABSVC. The zero value lists none.
 type Source struct {
 	text string
 	find func(context.Context) ([]string, error) // returns the base URLs of the instances
@@ -60,8 +60,8 @@ func Parse(text string) (Source, error) {
 	return s, nil
 }
 
-// Find returns the base URLs of all instances, sorted and without duplicates. If there are none, it
-// returns an error.
+// Find returns the base URLs of all instances, sorted and without duplicates. It returns an error if
+// there are none.
 func (s Source) Find(ctx context.Context) ([]string, error) {
 	urls, err := s.find(ctx)
 	if err == nil && len(urls) == 0 {

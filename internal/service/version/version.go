@@ -1,5 +1,5 @@
-// Package version finds out a program's version, which consists of the newest release in
-// CHANGELOG.md and the commit.
+// Package version finds out the version of a program: the newest release in CHANGELOG.md, and the
+// commit.
 package version
 
 import (
@@ -40,7 +40,7 @@ func Commit() string {
 	return cmp.Or(stamped(info), fromGit(), Unknown)
 }
 
-// stamped returns the commit in the build information, or "".
+// stamped returns the commit that the build information contains, or "".
 func stamped(info *debug.BuildInfo) string {
 	settings := map[string]string{}
 	if info != nil {
@@ -58,8 +58,8 @@ func stamped(info *debug.BuildInfo) string {
 	return rev[:7]
 }
 
-// fromGit returns the commit of the working directory, or "" outside of this project. It is for
-// programs that go run has built.
+// fromGit returns the commit of the working directory. It returns "" outside of this project. It is
+// for programs that go run has built.
 func fromGit() string {
 	top, err := exec.Command("git", "rev-parse", "--show-toplevel").Output()
 	if err != nil {

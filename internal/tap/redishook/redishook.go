@@ -10,7 +10,7 @@ import (
 )
 
 // Hook is called for every command, pipeline or transaction. It may call send any number of times,
-// now or later. If it returns its own error, the commands get this error and no value.
+// now or later. If it returns an error of its own, the commands get that error and no value.
 type Hook func(ctx context.Context, cmds []redis.Cmder, send func(context.Context) error) error
 
 // DialHook changes nothing.
@@ -45,8 +45,8 @@ func (h Hook) around(ctx context.Context, cmds []redis.Cmder, send func(context.
 	return err
 }
 
-// fail makes cmd look like a command without a reply. It also resets the value, which SetErr does
-// not.
+// fail makes cmd look like a command without a reply. It also resets the value of cmd, which SetErr
+// does not do.
 func fail(cmd redis.Cmder, err error) {
 	cmd.SetErr(err)
 	set := reflect.ValueOf(cmd).MethodByName("SetVal")

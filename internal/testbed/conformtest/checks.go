@@ -12,8 +12,8 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// Durations in the checks. The slack allows for a busy machine, because it only has to distinguish
-// a slow answer from a hang.
+// These are durations in the checks. The slack is long, to allow for a busy machine. It only has to
+// tell a slow answer from a hang.
 const (
 	longTTL  = 20 * time.Second
 	shortTTL = time.Second
@@ -21,8 +21,8 @@ const (
 	settling = shortTTL / 2 // a key that stays longer counts as forgotten
 )
 
-// busy checks that another client gets ErrBusy while the lock is held, at once or after its waiting
-// time.
+// busy checks that a client gets ErrBusy while another client holds the lock. It may get ErrBusy at
+// once or after its waiting time.
 func busy(t *trial) {
 	for _, wait := range []time.Duration{0, 300 * time.Millisecond} {
 		holder, contender := t.pair(longTTL, wait)
@@ -65,7 +65,7 @@ func wakes(t *trial) {
 	}
 }
 
-// releaseOnce checks that a second release does not free another client's lock.
+// releaseOnce checks that releasing a lease a second time does not free another client's lock.
 func releaseOnce(t *trial) {
 	first, second := t.pair(longTTL, 0)
 	a := t.acquire(first)
@@ -79,8 +79,8 @@ func releaseOnce(t *trial) {
 	t.release(b)
 }
 
-// releaseLost checks a release after another client has got the lock. It must return ErrLost and
-// not release the other client's lock.
+// releaseLost checks a release that comes after another client has got the lock. It must return
+// ErrLost and must not release the other client's lock.
 func releaseLost(t *trial) {
 	first, second := t.pair(longTTL, 0)
 	a := t.acquire(first)
@@ -113,7 +113,8 @@ func kept(t *trial) {
 	t.release(lease)
 }
 
-// lossKnown checks that the holder notices a lost lock with the next renewal at the latest.
+// lossKnown checks that a holder notices that it has lost the lock, with the next renewal at the
+// latest.
 func lossKnown(t *trial) {
 	const ttl = 3 * shortTTL
 	holder, contender := t.pair(ttl, 0)
@@ -130,8 +131,8 @@ func lossKnown(t *trial) {
 
 var errCut = errors.New("conformtest: the reply is lost")
 
-// unconfirmed checks a lease whose renewals get no reply. It must count as lost when it expires,
-// and not earlier.
+// unconfirmed checks a lease whose renewals get no reply. The lease must count as lost when it
+// expires, and not before.
 func unconfirmed(t *trial) {
 	holder, contender := t.pair(shortTTL, 0)
 	var cut atomic.Bool
@@ -185,7 +186,8 @@ func cancelledWaiting(t *trial) {
 	t.want("an acquire for a client that has gone", err, context.Canceled)
 }
 
-// cancelledMidway checks an acquire whose client disconnects while the lock is being granted.
+// cancelledMidway checks what an acquire leaves behind if its client disconnects while the lock is
+// being granted.
 func cancelledMidway(t *trial) {
 	waiting, hangUp := context.WithCancel(t.ctx)
 	defer hangUp()
@@ -206,9 +208,9 @@ func lostReply(t *trial) {
 	}
 }
 
-// lateReply checks that a lock does not count if its reply took longer than the lease (F12). A lease
-// is allowed only if the server grants the lock to no one else, because the client may send its
-// request again after the late reply.
+// lateReply checks that a client does not believe a lock whose reply took longer than the lease
+// (failure mode F12). The client may get a lease only if the server grants the lock to no one else,
+// because it may send its request again after the late reply.
 func lateReply(t *trial) {
 	late := sync.OnceValue(func() time.Time { return time.Now().Add(shortTTL + shortTTL/10) })
 	lease, _ := t.disturbed(t.ctx, shortTTL, func() error {
@@ -225,7 +227,7 @@ func lateReply(t *trial) {
 	t.release(lease)
 }
 
-// disturbed acquires a lock while reply delays or replaces every reply.
+// disturbed acquires a lock while the function reply delays or replaces each reply.
 func (t *trial) disturbed(ctx context.Context, ttl time.Duration, reply func() error) (lock.Lease, error) {
 	p := t.start(ttl, 0)
 	t.release(t.acquire(p)) // first without disturbance, to load scripts and open connections

@@ -23,7 +23,7 @@ import (
 // childEnv is the environment variable that contains the job of a child process.
 const childEnv = "GRABLAB_CONFORMTEST_CHILD"
 
-// job is the work of a child process, whose workers compete for keys and cancel some acquires.
+// job is what a child process does. Its workers compete for keys and cancel some of their acquires.
 type job struct {
 	Strategy, Spec string
 	Dir            string // where each holder leaves a mark while it has a lock
@@ -45,15 +45,15 @@ type report struct {
 	Leaked   string // goroutines that outlived the locker
 }
 
-// Main is for the TestMain of a package that runs the suite. The suite starts the test binary again
-// as a child process, which calls open and find.
+// Main is for TestMain in a package that runs the conformance suite. The suite starts the test binary
+// again as a child process, which calls open and find.
 func Main(m *testing.M, open Opener, find func(name string) (lock.Strategy, error)) {
 	BeChild(open, find)
 	os.Exit(m.Run())
 }
 
-// BeChild does the work of a child process and exits, if this process is one. Call it in a TestMain
-// that cannot use Main.
+// BeChild checks whether this process is a child process of the suite. If so, it does the child's
+// work and exits. Call it in a TestMain that cannot use Main.
 func BeChild(open Opener, find func(name string) (lock.Strategy, error)) {
 	text, ok := os.LookupEnv(childEnv)
 	if !ok {
@@ -74,7 +74,7 @@ func BeChild(open Opener, find func(name string) (lock.Strategy, error)) {
 	os.Exit(0)
 }
 
-// processes checks that the lock excludes holders in other processes, and that a closed locker
+// processes checks that the lock keeps holders in different processes apart, and that a closed locker
 // leaves no goroutine behind.
 func processes(t *trial) {
 	dir, err := os.MkdirTemp("", "conformtest")
@@ -162,7 +162,7 @@ func (j job) run(s Subject) (total report) {
 	return total
 }
 
-// runOnce acquires and releases a lock. In every fourth call, the client disconnects after a
+// runOnce acquires a lock and releases it. In every fourth call, the client disconnects after a
 // millisecond.
 func (j job) runOnce(l lock.Locker, n int) (r report) {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -182,7 +182,7 @@ func (j job) runOnce(l lock.Locker, n int) (r report) {
 		return report{Error: err.Error()}
 	}
 	r.Held = 1
-	// Record the holder in the file system, which the lock does not use.
+	// Record the holder in the file system, because the lock does not use the file system.
 	mark := filepath.Join(j.Dir, fmt.Sprint(key))
 	if err := os.Mkdir(mark, 0o700); errors.Is(err, os.ErrExist) {
 		r.Overlaps = 1

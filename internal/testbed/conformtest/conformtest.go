@@ -23,8 +23,8 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// Opener connects a process to the servers in spec. Clients in the Env must call Replied after
-// every reply. TTL and Wait are not needed.
+// Opener connects a process to the servers that spec describes. Clients in the Env must call Replied
+// after every reply. The Env needs no TTL and no Wait.
 type Opener func(spec string) (env lock.Env, disconnect func(), err error)
 
 // Subject is a strategy with its servers.
@@ -33,21 +33,22 @@ type Subject struct {
 	Spec     string // passed to Open, also in child processes
 	Open     Opener
 
-	// Child contains arguments that make the test binary run as a child. It may be empty.
+	// Child contains the arguments with which the test binary runs as a child process. It may be
+	// empty.
 	Child []string
 	// Drop takes the lock of key away from its holder. It is nil if that is impossible.
 	Drop func(ctx context.Context, key string) error
-	// Left lists what the servers still store for key. It is nil if this cannot be observed.
+	// Left lists what the servers still store for key. It is nil if this cannot be found out.
 	Left func(ctx context.Context, key string) ([]string, error)
-	// Settling is how long data may stay, because a server may be slow to notice that a client has
-	// disconnected. 0 means half a second.
+	// Settling is how long data may stay on the servers, because a server may be slow to notice that
+	// a client has disconnected. 0 means half a second.
 	Settling time.Duration
-	// Unseen means that calls that keep a lease alive do not use Replied, so the checks cannot
-	// disturb them.
+	// Unseen means that the calls that keep a lease alive do not use Replied. The checks cannot
+	// disturb such calls.
 	Unseen bool
 }
 
-// check is a property of a lock and the function that checks it.
+// check is a property of a lock, with the function that checks it.
 type check struct {
 	name    string
 	applies func(Subject) bool
@@ -55,7 +56,7 @@ type check struct {
 	alone   bool // whether the check needs the machine to itself
 }
 
-// checks lists all checks, the simple ones first.
+// checks lists all checks. The simple ones come first.
 var checks = []check{
 	{"busy", locks, busy, false},
 	{"tries once", locks, triesOnce, false},
@@ -74,8 +75,8 @@ var checks = []check{
 	{"contention", locks, contention, true},
 }
 
-// Conform runs every check that applies to a subject as a subtest. A check that the strategy is
-// known to fail must fail. If the strategy fails a check only sometimes, the result is ignored.
+// Conform runs every check that applies to a subject, each as a subtest. A check that the strategy is
+// known to fail must fail. If the strategy is known to fail it only sometimes, its result is ignored.
 func Conform(t *testing.T, subjects ...Subject) {
 	results := runAll(t.Context(), subjects, 2, func(Subject, check) bool { return true })
 	for i, s := range subjects {
@@ -119,12 +120,12 @@ type result struct {
 	took time.Duration
 }
 
-// stagger is the time between the starts of concurrent checks, so that they disturb each other
+// stagger is the time between the starts of two concurrent checks. It makes them disturb each other
 // less.
 const stagger = 20 * time.Millisecond
 
-// runAll runs the wanted checks that apply to each subject. Most of them run concurrently. Those
-// that need the whole machine run one by one after that.
+// runAll runs the wanted checks that apply to each subject. Most of them run concurrently. After
+// that, those that need the whole machine run one by one.
 func runAll(ctx context.Context, subjects []Subject, atOnce int, wanted func(Subject, check) bool) [][]result {
 	results := make([][]result, len(subjects))
 	each := func(i int, run func(*result)) {
@@ -170,15 +171,15 @@ func (r *result) run(ctx context.Context, s Subject) {
 
 // What a strategy claims.
 
-// locks reports whether the strategy excludes a second holder.
+// locks reports whether the strategy keeps a second holder out.
 func locks(s Subject) bool { return s.Strategy.Excludes != catalog.NoExclusion }
 
-// expires reports whether the lock of a dead holder becomes free.
+// expires reports whether the lock becomes free by itself if its holder dies.
 func expires(s Subject) bool {
 	return s.Strategy.Excludes == catalog.Global && s.Strategy.Expected(catalog.Crash) != catalog.Stuck
 }
 
-// outlasts reports whether a lease lasts as long as the work, even if the work is slow.
+// outlasts reports whether a lease lasts as long as the work, however slow the work is.
 func outlasts(s Subject) bool {
 	return expires(s) && s.Strategy.ExclusiveUnder(catalog.Slow)
 }
@@ -187,16 +188,17 @@ func outlasts(s Subject) bool {
 // session instead.
 func timed(s Subject) bool { return s.Strategy.Needs&lock.SQLLocks == 0 }
 
-// renews reports whether the lease is renewed. If so, a loss is noticed.
+// renews reports whether the client renews the lease. If so, it notices a loss.
 func renews(s Subject) bool { return outlasts(s) && timed(s) }
 
-// spares reports whether a late release leaves another client's lock untouched.
+// spares reports whether a late release leaves the lock of another client alone.
 func spares(s Subject) bool { return !s.breaks("F5") && !s.breaks("F35") }
 
-// undoes reports whether the strategy releases a lock whose reply was lost.
+// undoes reports whether the strategy releases a lock if the reply to its acquire was lost.
 func undoes(s Subject) bool { return locks(s) && !s.breaks("F25") }
 
-// doubts reports whether the strategy rejects a lock whose reply took longer than the lease.
+// doubts reports whether the strategy rejects a lock if the reply to its acquire took longer than the
+// lease.
 func doubts(s Subject) bool { return !s.breaks("F12") }
 
 func (s Subject) breaks(id string) bool { return slices.Contains(s.Strategy.Breaks, id) }

@@ -20,8 +20,8 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// Nodes contains the addresses of the Redis servers for a test: a single one, and then five for
-// Redlock.
+// Nodes contains the addresses of the Redis servers for a test: first a single server, and then five
+// for Redlock.
 type Nodes []string // addresses; the single Redis first
 
 const redlockNodes = 5
@@ -47,7 +47,7 @@ func Servers(tb testing.TB) (nodes Nodes) {
 }
 
 // RedisServer starts a redis-server without persistence and returns its address. If the program is
-// missing, it skips the test, or lets it fail if GRABLAB_REQUIRE_SERVERS=1.
+// missing, it skips the test. With GRABLAB_REQUIRE_SERVERS=1, it makes the test fail instead.
 func RedisServer(tb testing.TB, args ...string) (addr string) {
 	tb.Helper()
 	path, err := exec.LookPath("redis-server")
@@ -77,7 +77,8 @@ func RedisServer(tb testing.TB, args ...string) (addr string) {
 	return ""
 }
 
-// answers reports whether process pid serves addr. If not, another process has taken the port.
+// answers reports whether the process pid serves addr. If it does not, another process has taken the
+// port.
 func answers(addr string, pid int) bool {
 	client := redis.NewClient(options(addr))
 	defer client.Close()
@@ -90,8 +91,8 @@ func answers(addr string, pid int) bool {
 	return false
 }
 
-// options returns the client options that locks require: commands are not repeated, and deadlines
-// are respected.
+// options returns client options that locks require. Commands are not repeated, and deadlines are
+// respected.
 func options(addr string) *redis.Options {
 	return &redis.Options{
 		Addr:                     addr,
@@ -133,7 +134,7 @@ func OpenRedis(spec string) (lock.Env, func(), error) {
 	return EnvOf(clients[0], clients[1:]...), disconnect, nil
 }
 
-// EnvOf returns an Env with these clients, but without TTL and Wait.
+// EnvOf returns an Env with these clients. Its fields TTL and Wait are not set.
 func EnvOf(single redis.UniversalClient, redlock ...redis.UniversalClient) lock.Env {
 	return lock.Env{
 		Redis:       single,
@@ -154,7 +155,7 @@ func aroundRedis(ctx context.Context, _ string, call func() error) error {
 	return err
 }
 
-// Token returns a name that no earlier lease had. It is for Env.Token.
+// Token returns a token that no earlier lease had. It is for the field Token of an Env.
 func Token() string { return fmt.Sprintf("%x-%d", run, tokens.Add(1)) }
 
 // Subject returns a Subject for the strategy on these nodes.
@@ -178,7 +179,7 @@ func (n Nodes) left(ctx context.Context, key string) (keys []string, err error) 
 	err = n.each(func(c *redis.Client) error {
 		found, err := c.Keys(ctx, "*").Result()
 		for _, k := range found {
-			// The counter of fencing tokens may stay after the lock.
+			// The counter of fencing tokens may stay after the lock is gone.
 			if strings.Contains(k, key) && !strings.HasSuffix(k, ":fence") {
 				keys = append(keys, k)
 			}

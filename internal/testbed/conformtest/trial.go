@@ -23,7 +23,7 @@ type trial struct {
 	stop []func()
 }
 
-// hangTimeout is how long a check may take before it counts as hung.
+// hangTimeout is how long a check may take before the suite treats it as hung.
 const hangTimeout = time.Minute
 
 // run returns nil if the lock passes the check.
@@ -45,7 +45,7 @@ func (c check) run(ctx context.Context, s Subject) error {
 	return t.err
 }
 
-// addKey returns a new key that is not used elsewhere.
+// addKey returns a new key that no other check uses.
 func (t *trial) addKey(name string) string {
 	key := fmt.Sprintf("conformtest:%s:{%s}", t.Strategy.Name, name)
 	t.keys = append(t.keys, key)
@@ -63,7 +63,7 @@ func (t *trial) must(what string, err error) {
 	}
 }
 
-// want fails the check unless got is the wanted error.
+// want makes the check fail if got is not the wanted error.
 func (t *trial) want(what string, got, wanted error) {
 	if !errors.Is(got, wanted) {
 		t.fatalf("%s: %v; want %v", what, got, wanted)
@@ -101,8 +101,8 @@ func (t *trial) start(ttl, wait time.Duration) *process {
 	return p
 }
 
-// pair starts a process for a holder and one for another client. They are the same process if the
-// lock works only within one.
+// pair starts a process for a holder and a process for another client. Both are the same process if
+// the lock works only within one.
 func (t *trial) pair(ttl, wait time.Duration) (holder, contender *process) {
 	holder = t.start(ttl, wait)
 	if t.Strategy.Excludes == catalog.PerProcess {
@@ -143,7 +143,7 @@ type acquired struct {
 	err   error
 }
 
-// waiter acquires the key in the background. If it does not have to wait, the check fails.
+// waiter acquires the key in the background. The check fails if the acquire does not have to wait.
 func (t *trial) waiter(ctx context.Context, l lock.Locker) <-chan acquired {
 	done := make(chan acquired, 1)
 	go func() {
@@ -161,7 +161,7 @@ func (t *trial) waiter(ctx context.Context, l lock.Locker) <-chan acquired {
 // drop takes the lock away from its holder.
 func (t *trial) drop() { t.must("drop", t.Drop(t.ctx, t.key)) }
 
-// nothingLeft checks that the servers store nothing for the key. It waits a while, because a
+// nothingLeft checks that the servers store nothing for the key any more. It waits a while, because a
 // release may return before all servers have executed it.
 func (t *trial) nothingLeft(key string) {
 	if t.Left == nil {

@@ -7,8 +7,8 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// lateRelease makes a driver release its lock too late, when another grab of the same driver
-// already holds the lock. This must not let a third driver in (F5, F6, F35, F36).
+// lateRelease makes a driver release its lock so late that another grab of the same driver already
+// holds the lock. This release must not let a third driver in (failure modes F5, F6, F35 and F36).
 var lateRelease = Fault{
 	Name:           catalog.LateRelease,
 	Hits:           locks &^ lock.SQLLocks,
@@ -20,8 +20,8 @@ var lateRelease = Fault{
 	Prepare:        ready(func(Target) []Strike { return []Strike{{}} }),
 }
 
-// cancel makes a client disconnect while its grab acquires the lock. The instance must leave no
-// lock behind (F14, F22).
+// cancel makes a client disconnect while its grab acquires the lock. The instance must not leave a
+// lock behind (failure modes F14 and F22).
 var cancel = Fault{
 	Name:       catalog.Cancel,
 	Hits:       locks,

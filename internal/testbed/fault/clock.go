@@ -9,8 +9,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// clientClock shifts the wall clock of one instance by twice the length of a lease (F9). The clocks
-// of the lock servers stay correct.
+// clientClock sets the wall clock of one instance ahead by twice the length of a lease (failure mode
+// F9). The clocks of the lock servers stay correct.
 var clientClock = Fault{
 	Name:       catalog.ClientClock,
 	NotForeign: "the clock of a process cannot be set from outside",
@@ -25,8 +25,8 @@ var clientClock = Fault{
 	}),
 }
 
-// skew returns a step that sets the clock of an instance ahead by n times the length of a lease.
-// Healing the fault corrects the clock.
+// skew returns a step that sets the clock of an instance ahead by n times the length of a lease. When
+// the fault is healed, the clock is correct again.
 func skew(in Instance, n float64) Step {
 	return func(ctx context.Context, lease time.Duration) (stack.Heal, error) {
 		heal := func() error { return in.SetClock(context.WithoutCancel(ctx), 0) }
@@ -34,8 +34,8 @@ func skew(in Instance, n float64) Step {
 	}
 }
 
-// nodeClock sets clocks ahead, past the end of every lease (F19). It affects Redis, or as many
-// nodes as Redlock can lose.
+// nodeClock sets the clocks of servers ahead, past the end of every lease (failure mode F19). It
+// affects the single Redis server, or as many nodes as a Redlock can lose.
 var nodeClock = Fault{
 	Name:       catalog.NodeClock,
 	Hits:       lock.Redis | lock.RedisQuorum,

@@ -12,8 +12,8 @@ import (
 )
 
 // failover kills a master before its replica has the latest writes. Sentinel then promotes the
-// replica (F17). With Redlock, this happens to one node. The leases last much longer than the
-// failover.
+// replica (failure mode F17). With Redlock, this happens to one node. The leases last much longer
+// than the failover takes.
 var failover = Fault{
 	Name:       catalog.Failover,
 	Hits:       lock.Redis | lock.RedisQuorum,

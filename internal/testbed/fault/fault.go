@@ -26,30 +26,32 @@ import (
 // is over, the affected drivers continue as Course says.
 type Fault struct {
 	Name catalog.Fault
-	// Hits lists the servers that the fault affects. 0 means an instance or the database.
+	// Hits lists the kinds of servers that the fault affects. 0 means that it affects an instance or
+	// the database.
 	Hits lock.Backend
-	// Reach says at which points of a grab the fault can be injected. Nil means all points.
+	// Reach says at which points of a grab the fault can be injected. Nil means at all points.
 	Reach  *Reach
 	Course Course
-	// TTL is the length of the leases, if the user has not chosen another.
+	// TTL is the length of the leases under this fault, unless the user has chosen another.
 	TTL time.Duration
-	// ContendFor limits how long the other drivers may compete, in lease times. It is below 1 if
-	// the fault makes a lock disappear, so that they do not win just because the lease expires.
+	// ContendFor limits how long the other drivers may compete, as a multiple of the lease. It is
+	// below 1 if the fault makes a lock disappear. Otherwise, the drivers could win just because the
+	// lease expires.
 	ContendFor float64
 	// Lasts means that the fault continues until ContendFor has passed.
 	Lasts bool
-	// HoldContenders stops the other drivers before they write, until the affected driver has
-	// written.
+	// HoldContenders means that the other drivers stop before they write, until the affected driver
+	// has written.
 	HoldContenders bool
 	On             Ground
 	Severs         bool // both instances lose their connections and need a moment to reconnect
 	Once           bool // the fault must be prepared again before it can be injected again
 	// NotForeign explains why the fault cannot be injected into the user's service. It is empty if
-	// it can.
+	// the fault can be injected.
 	NotForeign string
 
-	// Prepare sets up what the fault needs before the instances start, and Prepared.Close removes
-	// it. If Prepare fails, nothing is left.
+	// Prepare sets up what the fault needs before the instances start. Prepared.Close removes it
+	// again. If Prepare fails, it leaves nothing behind.
 	Prepare func(context.Context, Target) (Prepared, error)
 }
 
@@ -63,13 +65,13 @@ const (
 	AtOnce                   // at the moment when the fault is injected
 	Never                    // not before the cell has been judged
 	Killed                   // not at all, because their process was killed
-	// Released means that the fault needs no healing. A second driver arrives when the leases
-	// expire, and a third one after the affected drivers have released their locks.
+	// Released means that the fault needs no healing. A second driver arrives when the leases expire.
+	// A third one arrives after the affected drivers have released their locks.
 	Released
 	HungUp // their clients have hung up
 )
 
-// Ground tells on which stacks a fault is possible.
+// Ground says on which stacks a fault is possible.
 type Ground int
 
 // The grounds.
@@ -85,15 +87,16 @@ type Target struct {
 	Strategy  lock.Strategy
 	Affected  Instance // where the affected drivers grab
 	Contender Instance
-	// Wire means that calls are stopped in proxies, which can also lose single replies.
+	// Wire means that the calls of an instance are stopped in proxies. Proxies can also lose single
+	// replies.
 	Wire bool
-	// Keys returns the keys of the locks that the fault affects.
+	// Keys returns the keys of the locks that the fault should affect.
 	Keys func() []string
 	// Ledger is the table with the claims.
 	Ledger string
 }
 
-// An Instance is one of the two tested instances. Its name is known before it starts.
+// An Instance is one of the two instances under test. Its name is known before it starts.
 type Instance interface {
 	Name() string
 	Signal(syscall.Signal) error
@@ -118,16 +121,16 @@ type Strike struct {
 	Do     Step // runs while the affected drivers are held at their points
 }
 
-// A Step does something to the target, and returns a function that undoes this. lease is the length
-// of a lease.
+// A Step does something to the target, and returns a function that undoes it. lease is the length of
+// a lease.
 type Step func(ctx context.Context, lease time.Duration) (stack.Heal, error)
 
-// stepWithoutHeal returns a step that cannot or need not be undone.
+// stepWithoutHeal returns a step that cannot be undone or need not be.
 func stepWithoutHeal(do func(context.Context) error) Step {
 	return func(ctx context.Context, _ time.Duration) (stack.Heal, error) { return nil, do(ctx) }
 }
 
-// Faults lists all faults in the order of lock.Faults.
+// Faults lists all faults, in the order in which tables show them.
 var Faults = []Fault{
 	slow,
 	pause,
@@ -166,20 +169,20 @@ func Find(name catalog.Fault) (Fault, error) {
 	return Faults[i], nil
 }
 
-// Touches reports whether the fault affects anything that the strategy uses.
+// Touches reports whether the fault can affect anything that the strategy uses.
 func (f Fault) Touches(s lock.Strategy) bool {
 	return f.HitsAny(s.Needs) && s.Expected(f.Name) != catalog.NA
 }
 
-// HitsAny reports whether the fault affects one of these servers, or something that every strategy
-// uses.
+// HitsAny reports whether the fault affects one of these kinds of servers, or something that every
+// strategy uses.
 func (f Fault) HitsAny(backends lock.Backend) bool { return f.Hits == 0 || f.Hits&backends != 0 }
 
 // Reaches reports whether the fault can be injected at this point.
 func (f Fault) Reaches(p Point) bool { return f.Reach == nil || f.Reach.Meets(p) }
 
-// Refused explains why the fault is impossible on this kind of stack or with this topology of
-// Redis. It returns "" if it is possible.
+// Refused explains why the fault is impossible on this kind of stack, or with this topology of Redis.
+// It returns "" if the fault is possible.
 func (f Fault) Refused(kind string, topology catalog.Topology) string {
 	switch {
 	case !f.Name.OnTopology(topology):
@@ -196,12 +199,12 @@ func (f Fault) Refused(kind string, topology catalog.Topology) string {
 // locks lists the servers that store locks.
 const locks = lock.Redis | lock.RedisQuorum | lock.SQLLocks | lock.ZooKeeper | lock.Etcd
 
-// ready returns a Prepare function for faults that need no preparation.
+// ready returns a Prepare function for a fault that needs no preparation.
 func ready(strikes func(Target) []Strike) func(context.Context, Target) (Prepared, error) {
 	return func(_ context.Context, t Target) (Prepared, error) { return Prepared{Strikes: strikes(t)}, nil }
 }
 
-// servers returns the servers with the locks of the strategy.
+// servers returns the names of the servers that store the strategy's locks.
 func (t Target) servers() []string {
 	var names []string
 	for _, name := range t.Stack.Servers() {
@@ -213,8 +216,8 @@ func (t Target) servers() []string {
 	return names
 }
 
-// backends maps the name of each server to its kind. The database is not included, because it has
-// its own faults.
+// backends maps the name of each server to its kind. It does not contain the database, which has
+// faults of its own.
 var backends = map[string]lock.Backend{
 	"redis":     lock.Redis,
 	"redlock":   lock.RedisQuorum, // redlock-1 and so on
@@ -222,8 +225,8 @@ var backends = map[string]lock.Backend{
 	"etcd":      lock.Etcd,
 }
 
-// minority returns Redis, or as many nodes as Redlock can lose. It includes the first node, because
-// redlock-miswired counts this node twice.
+// minority returns the single Redis server, or as many nodes as a Redlock can lose. It includes the
+// first node, because the strategy redlock-miswired counts that node twice.
 func (t Target) minority() []string {
 	nodes := t.servers()
 	if len(nodes) < 3 {
@@ -232,13 +235,13 @@ func (t Target) minority() []string {
 	return append(nodes[:1:1], nodes[len(nodes)-(len(nodes)-1)/2+1:]...)
 }
 
-// majority returns one node more than Redlock can lose.
+// majority returns one node more than a Redlock can lose.
 func (t Target) majority() []string {
 	nodes := t.servers()
 	return append(nodes[:1:1], nodes[len(nodes)-len(nodes)/2:]...)
 }
 
-// beyondBare returns the nodes that a majority can do without.
+// beyondBare returns the nodes that a Redlock does not need for a majority.
 func (t Target) beyondBare() []string {
 	nodes := t.servers()
 	return nodes[len(nodes)/2+1:]
@@ -258,7 +261,7 @@ func (t Target) routes(from Instance, servers []string) (stack.Routes, error) {
 	return routes, nil
 }
 
-// onRoutes prepares a fault between the affected drivers and some servers.
+// onRoutes prepares a fault of the connections between the affected drivers and some servers.
 func (t Target) onRoutes(servers []string, strikes func(stack.Routes) []Strike) (Prepared, error) {
 	routes, err := t.routes(t.Affected, servers)
 	if err != nil {
@@ -271,12 +274,12 @@ func closing(routes stack.Routes) func(context.Context) error {
 	return func(context.Context) error { routes.Close(); return nil }
 }
 
-// onEach returns a step that injects a fault into every route.
+// onEach returns a step that injects a fault into each of the routes.
 func onEach(routes stack.Routes, strike func(*stack.Route) (stack.Heal, error)) Step {
 	return func(context.Context, time.Duration) (stack.Heal, error) { return routes.Each(strike) }
 }
 
-// leases returns n times the length of a lease.
+// leases returns the duration of n leases.
 func leases(n float64, lease time.Duration) time.Duration {
 	return time.Duration(n * float64(lease))
 }

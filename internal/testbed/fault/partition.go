@@ -9,8 +9,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// partition separates an instance from its lock servers for longer than a lease. The affected
-// drivers release their locks during that time (F13, F29, F30).
+// partition cuts an instance off from its lock servers for longer than a lease. Meanwhile, the
+// affected drivers release their locks (failure modes F13, F29 and F30).
 var partition = Fault{
 	Name:       catalog.Partition,
 	Hits:       locks &^ lock.SQLLocks,
@@ -28,8 +28,8 @@ var partition = Fault{
 	},
 }
 
-// partitionDB delays the claims of one instance until their leases have expired. TCP repeats them
-// when the network works again.
+// partitionDB delays the writes of one instance until its leases have expired. When the network works
+// again, TCP delivers them.
 var partitionDB = Fault{
 	Name:       catalog.PartitionDB,
 	Course:     AtOnce,

@@ -9,42 +9,43 @@ import (
 	"grablab/internal/tap"
 )
 
-// Role tells what a driver is doing when a fault is injected.
+// Role says what a driver is doing when a fault is injected.
 type Role string
 
 // The roles.
 const (
 	// Alone means that no other driver has arrived yet.
 	Alone Role = ""
-	// Waiting means that the driver arrived while another one had the lock, which that driver then
-	// released without a write.
+	// Waiting means that the driver arrived while another driver had the lock. That other driver
+	// released the lock without writing.
 	Waiting Role = "waiting"
-	// HandingOver means that the driver releases the lock to a waiting driver, because its claim
-	// was refused.
+	// HandingOver means that the driver hands the lock to a waiting driver, because its own write was
+	// refused.
 	HandingOver Role = "handing over"
 )
 
-// A Point is a place in a grab at which a fault is injected. Parallel calls to several nodes are
+// A Point is a place in a grab at which a fault is injected. Parallel calls to several nodes count as
 // one point.
 type Point struct {
 	Role Role
 	control.Point
-	// Background means that the grab does not wait for the call. One example is a renewal.
+	// Background means that the grab does not wait for this call. A renewal is an example.
 	Background bool
-	// Part is the phase that a call of a service probably belongs to. If it is empty, Phase counts.
+	// Part is the phase to which a call of a user's service probably belongs. If it is empty, Phase
+	// is the phase.
 	Part tap.Phase
-	// HoldsLedger means that the grab has written to the ledger in an open transaction, so the
-	// table cannot be locked. It is only set for services.
+	// HoldsLedger means that the grab has an open transaction that has written to the ledger. The
+	// table then cannot be locked. It is set only for a user's service.
 	HoldsLedger bool
-	// Moment is a time after the grab was sent. It is only set if the calls of the grab are
-	// unknown.
+	// Moment is a time after the grab was sent. It is set only if the calls of the grab are unknown.
 	Moment string
 }
 
 // part returns the phase of the grab.
 func (p Point) part() tap.Phase { return cmp.Or(p.Part, p.Phase) }
 
-// Work is the phase between the read and the claim. Only grabs of a service have this phase.
+// Work is the phase between the read and the write of the winner. Only grabs of a user's service have
+// this phase.
 const Work tap.Phase = "work"
 
 // String formats the point, such as "waiting: after acquire 2".
@@ -70,11 +71,11 @@ func ParsePoint(text string) (p Point, err error) {
 	return p, err
 }
 
-// AfterRead is the end of the read, when the work begins. After the other phases, the next call
-// follows at once.
+// AfterRead is the end of the read, when the work begins. At the end of any other phase, the next
+// call follows at once.
 var AfterRead = control.Point{Phase: tap.Read, After: true}
 
-// A Reach tells at which points a fault is possible, and why it is impossible at others.
+// A Reach says at which points a fault is possible, and why it is impossible at the others.
 type Reach struct {
 	Meets func(Point) bool
 	Why   string // part of a sentence, without a full stop

@@ -9,8 +9,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// pause stops a process for longer than the lease, as a garbage collector may do (F11). During that
-// time, the process can neither renew the lease nor notice its loss.
+// pause stops a process for longer than the lease, as a garbage collector may do (failure mode F11).
+// Meanwhile, the process can neither renew the lease nor notice that it is lost.
 var pause = Fault{
 	Name:       catalog.Pause,
 	TTL:        time.Second,
@@ -22,7 +22,7 @@ var pause = Fault{
 	}),
 }
 
-// crash kills a process that holds locks, and starts a new one (F3, F4).
+// crash kills a process that holds locks, and starts a new one (failure modes F3 and F4).
 var crash = Fault{
 	Name:       catalog.Crash,
 	Course:     Killed,

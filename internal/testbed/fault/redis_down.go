@@ -10,8 +10,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// redisDown makes Redis, or as many nodes as Redlock can lose, unreachable for a while without
-// losing data. The affected drivers release their locks during that time.
+// redisDown makes Redis unreachable for a while, without losing data. With Redlock, it affects as
+// many nodes as the lock can lose. Meanwhile, the affected drivers release their locks.
 var redisDown = Fault{
 	Name:       catalog.RedisDown,
 	Hits:       lock.Redis | lock.RedisQuorum,

@@ -10,8 +10,9 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// redisFull makes Redis, or as many nodes as Redlock can lose, run out of memory (F38). In one
-// case, Redis evicts all data. In the other, commands that need memory fail.
+// redisFull makes Redis run out of memory (failure mode F38). With Redlock, it affects as many nodes
+// as the lock can lose. There are two variants. In the first, Redis evicts all data, and in the
+// second, commands that need memory fail.
 var redisFull = Fault{
 	Name:       catalog.RedisFull,
 	Hits:       lock.Redis | lock.RedisQuorum,

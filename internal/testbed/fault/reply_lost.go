@@ -8,8 +8,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// replyLost makes the client get an error although the server has executed the request. It affects
-// a COMMIT (F33) and all replies of lock servers (F25).
+// replyLost makes a client get an error although the server has executed its request. It affects the
+// COMMIT in the database (failure mode F33) and all replies of lock servers (F25).
 var replyLost = Fault{
 	Name:       catalog.ReplyLost,
 	Reach:      replies,

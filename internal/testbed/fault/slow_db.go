@@ -9,7 +9,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// slowDB makes every claim wait in the database until the lease of its driver has expired (F40).
+// slowDB makes every write of a winner wait in the database until the lease of its driver has expired
+// (failure mode F40).
 var slowDB = Fault{
 	Name:       catalog.SlowDB,
 	Reach:      beforeLedger,

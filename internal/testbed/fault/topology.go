@@ -10,14 +10,14 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// These leases are very long, so that no other driver gets in just because one expires.
+// These leases are very long, so that no other driver wins just because a lease expires.
 const (
 	outlastsPromotion = 24 * time.Second
 	findMaster        = 0.4
 )
 
-// masterKilled kills a master before its replica has the latest writes (F17). The Cluster or the
-// Sentinels detect this and promote the replica.
+// masterKilled kills a master before its replica has the latest writes (failure mode F17). The
+// Cluster or the Sentinels notice it and promote the replica.
 var masterKilled = Fault{
 	Name:       catalog.MasterKilled,
 	Hits:       lock.Redis,
@@ -31,8 +31,8 @@ var masterKilled = Fault{
 	}),
 }
 
-// masterPartition separates the master from clients and other servers (F39). The affected drivers
-// continue before the master returns.
+// masterPartition cuts the master off from clients and other servers (failure mode F39). The affected
+// drivers continue before the master returns.
 var masterPartition = Fault{
 	Name:       catalog.MasterPartition,
 	Hits:       lock.Redis,
@@ -47,8 +47,8 @@ var masterPartition = Fault{
 	}),
 }
 
-// sentinelFailover replaces the master in a planned failover. Locks survive, because the new master
-// has all writes.
+// sentinelFailover replaces the master in a planned failover. The locks survive, because the new
+// master has received all writes.
 var sentinelFailover = Fault{
 	Name:       catalog.SentinelFailover,
 	Hits:       lock.Redis,
@@ -77,8 +77,8 @@ var slotMoves = Fault{
 
 const aimsAtOurs = "it strikes the master of the locks, and the keys of another service's locks are unknown"
 
-// onTopology returns a Prepare function for a fault of a Redis with several servers. Prepared.Close
-// replaces these servers.
+// onTopology returns a Prepare function for a fault of a topology, which consists of several Redis
+// servers. Prepared.Close replaces these servers.
 func onTopology(strike func(Target, *stack.Topology) Strike) func(context.Context, Target) (Prepared, error) {
 	return func(_ context.Context, t Target) (Prepared, error) {
 		redis := t.Stack.Topology

@@ -27,10 +27,10 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// ErrRefused means that the targets do not support what the flags require.
+// ErrRefused means that the user's instances do not support what the flags ask for.
 var ErrRefused = errors.New("the targets cannot be used like this")
 
-// Strategy is a strategy of the targets, as GET /strategies lists it.
+// Strategy is a strategy of the user's instances, as GET /strategies lists it.
 type Strategy struct {
 	Name      string
 	Available bool
@@ -54,7 +54,7 @@ func (s *Strategy) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// Attach returns a fleet of running instances, and finds out what their API supports.
+// Attach returns a fleet of instances that are already running. It finds out what their API supports.
 func Attach(ctx context.Context, t target.Target) (*Fleet, error) {
 	f := newFleet(t.Token)
 	urls := t.URLs
@@ -115,8 +115,8 @@ func (f *Fleet) find(ctx context.Context, text string) (urls []string, err error
 // ForeignStrategy stands for the only strategy of a service that cannot switch.
 const ForeignStrategy = "foreign"
 
-// identify finds the processes with these ids. If a fault stops a process, it continues when this
-// program ends.
+// identify finds the processes with these ids. If a fault stops one of them, the process continues at
+// the latest when this program ends.
 func (f *Fleet) identify(pids []int) (err error) {
 	for i, pid := range pids {
 		if f.Instances[i].theirs, err = proc.Find(pid); err != nil {
@@ -129,8 +129,8 @@ func (f *Fleet) identify(pids []int) (err error) {
 	return err
 }
 
-// Identify finds out what the API of the targets supports. If the flags require something else, it
-// returns ErrRefused.
+// Identify finds out what the API of the user's instances supports. It returns ErrRefused if the
+// flags ask for something else.
 func (f *Fleet) Identify(ctx context.Context, t target.Target) error {
 	f.token, f.nextOrder, f.open = t.Token, t.FirstOrder, t.Open
 	f.probes = cmp.Or(t.ProbeDrivers, f.probes)
@@ -162,7 +162,7 @@ func (f *Fleet) Identify(ctx context.Context, t target.Target) error {
 	return nil
 }
 
-// meet asks an instance for its id, settings and strategies.
+// meet asks an instance for its id, its settings and its strategies.
 func (f *Fleet) meet(ctx context.Context, index int, in *Instance) error {
 	var health grab.Health
 	err := f.call(in.traceAddress(ctx), http.MethodGet, in.URL+"/healthz", nil, &health)
@@ -191,7 +191,7 @@ func byName(strategies []Strategy) []Strategy {
 	return slices.SortedFunc(slices.Values(strategies), func(a, b Strategy) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// strategiesOf returns the strategies of a target. If the target has no list of strategies, it
+// strategiesOf returns the strategies of an instance. If the instance has no list of strategies, it
 // returns the current one.
 func (f *Fleet) strategiesOf(ctx context.Context, base string) (strategies []Strategy, listed bool) {
 	if f.call(ctx, http.MethodGet, base+"/strategies", nil, &strategies) == nil && len(strategies) > 0 {
@@ -204,10 +204,10 @@ func (f *Fleet) strategiesOf(ctx context.Context, base string) (strategies []Str
 	return nil, false
 }
 
-// Known reports whether the targets are instances of grabsvc, which report their settings.
+// Known reports whether the instances run grabsvc, so that they report their settings.
 func (f *Fleet) Known() bool { return !f.Ours && !f.Foreign && f.Settings.OnLost != "" }
 
-// checkStrategies returns an error if the targets lack one of these strategies.
+// checkStrategies returns an error if the instances do not have one of these strategies.
 func (f *Fleet) checkStrategies(names []string) error {
 	if len(names) == 0 || f.unlisted && !f.Foreign {
 		return nil
@@ -236,7 +236,8 @@ func (f *Fleet) Names() []string {
 	return names
 }
 
-// openByCall opens orders with the call in -open-orders, and returns the first id.
+// openByCall opens orders with the call that the flag -open-orders describes, and returns the first
+// id.
 func (f *Fleet) openByCall(ctx context.Context, count int) (int64, error) {
 	if f.Shape.NamesOrders() {
 		return f.openNamed(ctx, count)
@@ -298,8 +299,8 @@ func (f *Fleet) callToOpen(ctx context.Context, count int) (ids []string, says s
 	return f.open.ID.In(a.Header, a.Body), OneLine(string(a.Body)), nil
 }
 
-// KeepsLedger reports whether the targets list the winners of an order. id must be an existing
-// order.
+// KeepsLedger reports whether the instances can list the winners of an order. id must be the id of an
+// existing order.
 func (f *Fleet) KeepsLedger(ctx context.Context, id int64) bool {
 	if f.Foreign {
 		return false

@@ -72,7 +72,7 @@ func statusError(code int, body []byte) *StatusError {
 	return &StatusError{code, OneLine(cmp.Or(why.Error, string(body)))}
 }
 
-// maxAnswer limits the size of a reply in bytes.
+// maxAnswer is the largest size of a reply, in bytes.
 const maxAnswer = 8 << 20
 
 // Answer is the reply to a request.
@@ -128,11 +128,11 @@ func OneLine(text string) string {
 type Counters struct {
 	RedisCommands, DBStatements float64
 	InFlight                    float64
-	// Epoch is the sum of the start times of all instances. It changes if an instance restarts.
+	// Epoch is the sum of the start times of all instances. If it changes, an instance has restarted.
 	Epoch float64
 }
 
-// ErrNoMetrics means that the targets do not report how many grabs are running.
+// ErrNoMetrics means that the instances do not report how many grabs are under way.
 var ErrNoMetrics = errors.New("fleet: the targets do not report how many grabs are running")
 
 // Counters adds up the metrics of all running instances.
@@ -160,8 +160,8 @@ func (f *Fleet) Counters(ctx context.Context) (Counters, error) {
 	return sum, nil
 }
 
-// Drain waits until at most hung grabs are running, but no longer than within. hung is the number
-// of grabs that never end.
+// Drain waits until at most hung grabs are under way, but no longer than within. hung is how many
+// grabs will never end.
 func (f *Fleet) Drain(ctx context.Context, hung int, within time.Duration) (Counters, error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -188,7 +188,7 @@ func (f *Fleet) scrape(ctx context.Context, in *Instance) (map[string]*dto.Metri
 	return parser.TextToMetricFamilies(bytes.NewReader(text))
 }
 
-// total returns the sum of a metric over all labels, or NaN if the metric is missing.
+// total returns the sum of a metric over all of its labels. It returns NaN if the metric is missing.
 func total(f *dto.MetricFamily) float64 {
 	if f == nil {
 		return math.NaN()

@@ -11,15 +11,15 @@ import (
 	"grablab/internal/history"
 )
 
-// Events reads the event files of instances, and remembers its position in each. The zero value has
-// read nothing.
+// Events reads the event files of instances, and remembers how far it has read in each. The zero
+// value has read nothing.
 type Events struct {
 	read map[string]int64  // number of bytes read, by file
 	kept map[string]int64  // number of bytes copied by Keep, by file
 	seen map[string]uint64 // last sequence number read, by instance
 }
 
-// Seen returns the last sequence number that was read from each instance.
+// Seen returns the sequence number of the last event that was read from each instance.
 func (e *Events) Seen() map[string]uint64 { return maps.Clone(e.seen) }
 
 // ReadEvents reads the new events of every instance. Only instances of this program record events.
@@ -34,7 +34,7 @@ func (f *Fleet) ReadEvents(each func(history.Event)) error {
 	return lost
 }
 
-// Read calls each with every new event in the file. It returns an error if events were lost.
+// Read calls each for every new event in the file. It returns an error if events are missing.
 func (e *Events) Read(path string, each func(history.Event)) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -62,7 +62,7 @@ func (e *Events) Read(path string, each func(history.Event)) error {
 	return lost
 }
 
-// Again calls each with every event that was read since the last Keep.
+// Again calls each once more for every event that was read since the last Keep.
 func (e *Events) Again(each func(history.Event)) error {
 	return e.sections(func(_ string, s *io.SectionReader) error {
 		for x, err := range history.Decode(s) {

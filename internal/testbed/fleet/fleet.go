@@ -23,7 +23,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// FirstPort is the first of the two ports in the article. Further instances use the next ports.
+// FirstPort is the port of the first instance, as in the source article. Further instances use the
+// ports after it.
 const FirstPort = 8004
 
 // Fleet holds the instances under test.
@@ -33,7 +34,7 @@ type Fleet struct {
 	Shape     *target.Shape // how to send a grab and interpret the reply
 	Events    Events
 
-	// The following fields describe targets that are already running.
+	// The following fields describe instances that were already running.
 	Foreign    bool          // whether the targets have no control API
 	Strategies []Strategy    // strategies that the control API lists
 	Settings   grab.Settings // settings of the first target; zero if it does not report them
@@ -47,7 +48,8 @@ type Fleet struct {
 	open      *target.Opening // how targets open orders; nil means POST /orders
 	nextOrder int64           // next order id; 0 if a call opens orders
 
-	// restored continues the stopped processes of targets. It is nil if the processes are unknown.
+	// restored lets stopped processes of the user's instances continue. It is nil if the processes
+	// are unknown.
 	restored func() error
 
 	// The following fields describe instances that the fleet starts.
@@ -69,7 +71,7 @@ type Config struct {
 	Say         func(string, ...any) // prints messages for the user
 }
 
-// Setup contains the settings that may change from cell to cell.
+// Setup contains the settings of the instances that may change from one cell to the next.
 type Setup struct {
 	Work, TTL, Wait time.Duration
 	Timeout         time.Duration           // limit for one grab
@@ -88,7 +90,7 @@ func newFleet(token string) *Fleet {
 }
 
 // New returns a fleet of instances that use the servers of st. Equip starts the instances. Their
-// ports begin with port, or are arbitrary if port is 0.
+// ports begin with port. If port is 0, they are arbitrary.
 func New(cfg Config, st *stack.Stack, port int) *Fleet {
 	f := newFleet("")
 	f.Ours, f.cfg, f.stack = true, cfg, st
@@ -102,7 +104,8 @@ func New(cfg Config, st *stack.Stack, port int) *Fleet {
 	return f
 }
 
-// Equip makes all instances run with these settings. It restarts those that have other settings.
+// Equip makes all instances run with these settings. It restarts the instances that have other
+// settings.
 func (f *Fleet) Equip(ctx context.Context, u Setup) error {
 	if !f.Started() {
 		return nil
@@ -114,7 +117,7 @@ func (f *Fleet) Equip(ctx context.Context, u Setup) error {
 	return g.Wait()
 }
 
-// Stop stops the instances gracefully, and Equip can start them again.
+// Stop stops the instances gracefully. Equip can start them again.
 func (f *Fleet) Stop() error {
 	var errs []error
 	for _, in := range f.Instances {
@@ -156,7 +159,7 @@ func (f *Fleet) URLs() []string {
 	return urls
 }
 
-// IDs maps the base URL of each instance to its id.
+// IDs returns the id of each instance, by its base URL.
 func (f *Fleet) IDs() map[string]string {
 	ids := map[string]string{}
 	for _, in := range f.Instances {
@@ -166,7 +169,7 @@ func (f *Fleet) IDs() map[string]string {
 }
 
 // Use switches every instance to a strategy. It returns the longest lease that an instance reports,
-// in milliseconds, or 0 if no instance reports one.
+// in milliseconds. If no instance reports its lease, it returns 0.
 func (f *Fleet) Use(ctx context.Context, strategy string) (leaseMS float64, err error) {
 	if f.Foreign {
 		return 0, nil
@@ -181,8 +184,8 @@ func (f *Fleet) Use(ctx context.Context, strategy string) (leaseMS float64, err 
 	return leaseMS, nil
 }
 
-// Create opens orders and returns the first id. If no call can open orders, it uses the ids that
-// -first-order provides. Only POST /orders can open orders with several units.
+// Create opens orders and returns the first id. If no call can open orders, it uses ids from
+// -first-order on. Only POST /orders can open orders with several units.
 func (f *Fleet) Create(ctx context.Context, count, units int) (first int64, err error) {
 	switch {
 	case f.open != nil && f.open.ByCall():
@@ -206,7 +209,7 @@ func (f *Fleet) Create(ctx context.Context, count, units int) (first int64, err 
 	return made.FirstID, err
 }
 
-// Ledger returns the ledger rows of these orders from the first instance.
+// Ledger returns the ledger rows of these orders, as the first instance reports them.
 func (f *Fleet) Ledger(ctx context.Context, first int64, count int) ([]order.Grab, error) {
 	var rows []order.Grab
 	for id := first; id < first+int64(count); id++ {

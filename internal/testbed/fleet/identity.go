@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// traceAddress returns a context that records which address a call reaches.
+// traceAddress returns a context for a call. It records which network address the call reaches.
 func (in *Instance) traceAddress(ctx context.Context) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) {
 		if addr, err := netip.ParseAddrPort(c.Conn.RemoteAddr().String()); err == nil {
@@ -20,7 +20,8 @@ func (in *Instance) traceAddress(ctx context.Context) context.Context {
 	}})
 }
 
-// addresses returns the address that was reached, and all other addresses of the host in the URL.
+// addresses returns the network address that was reached, and all other addresses of the host in the
+// URL.
 func (in *Instance) addresses(ctx context.Context) []netip.Addr {
 	all := []netip.Addr{in.reached.Addr()}
 	if u, err := url.Parse(in.URL); err == nil {
@@ -32,8 +33,8 @@ func (in *Instance) addresses(ctx context.Context) []netip.Addr {
 	return all
 }
 
-// distinguish groups targets that may be the same instance. It compares addresses, because names in
-// answers prove nothing.
+// distinguish groups URLs that may lead to the same instance. It compares network addresses, because
+// a name in an answer proves nothing.
 func (f *Fleet) distinguish(ctx context.Context) {
 	for i, b := range f.Instances {
 		b.group = i
@@ -55,8 +56,8 @@ func (f *Fleet) distinguish(ctx context.Context) {
 	}
 }
 
-// mayBeOne explains why two URLs may lead to the same instance. It returns "" if they lead to
-// different ones.
+// mayBeOne explains why two URLs may lead to the same instance. It returns "" if they certainly do
+// not.
 func mayBeOne(ctx context.Context, a, b *Instance) string {
 	names := fmt.Sprintf("%s and %s", hostOf(a.URL), hostOf(b.URL))
 	if a.reached == b.reached {
@@ -88,8 +89,8 @@ func isHere(addr netip.Addr) bool {
 	})
 }
 
-// OneInstance explains why all targets may be a single instance. It returns "" if nothing suggests
-// this.
+// OneInstance explains why all URLs may lead to a single instance. It returns "" if nothing suggests
+// that.
 func (f *Fleet) OneInstance(ids map[string]bool) string {
 	var among []*Instance
 	var why []string

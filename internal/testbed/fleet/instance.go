@@ -26,8 +26,8 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// Instance is one instance of a fleet. For a target, often only ID and URL are known. A fault needs
-// a process that the fleet has started or knows.
+// Instance is one instance of a fleet. If the user started it, often only ID and URL are known. A
+// fault can hit it only if the fleet has started its process or knows it.
 type Instance struct {
 	ID             string // name in reports: the port, or the target's host
 	URL            string
@@ -58,7 +58,7 @@ func (f *Fleet) newInstance(index int) *Instance {
 	return in
 }
 
-// Name returns a name such as "instance 1", which is known before the port is.
+// Name returns a name such as "instance 1". It is known before the port of the instance.
 func (in *Instance) Name() string { return fmt.Sprintf("instance %d", in.index+1) }
 
 // Process returns the process of the instance, or nil before its first start.
@@ -119,8 +119,8 @@ func (in *Instance) connect(u Setup) (err error) {
 	return nil
 }
 
-// end stops the process. It ignores errors of a service, because a slow service may have to be
-// killed.
+// end stops the process. It ignores an error of a user's service, because a slow service may have to
+// be killed.
 func (in *Instance) end() error {
 	err := in.proc.Stop(stopGrace)
 	if in.fleet.service != nil {
@@ -129,7 +129,7 @@ func (in *Instance) end() error {
 	return err
 }
 
-// command returns the command that starts the instance.
+// command returns the command line that starts the instance.
 func (in *Instance) command(u Setup) (exe string, args, env []string, err error) {
 	if in.fleet.service != nil {
 		return in.fleet.service.fill(in.ID, in.wires.at, u)
@@ -137,12 +137,12 @@ func (in *Instance) command(u Setup) (exe string, args, env []string, err error)
 	return in.fleet.cfg.Exe, in.arguments(u), nil, nil
 }
 
-// portTries is how often to try again if another process takes the port first.
+// portTries is how often to try another port if a different process takes the first one.
 const portTries = 5
 
 var errPortTaken = errors.New("its port is taken")
 
-// chooseAddr sets the address of the instance and everything that depends on the port.
+// chooseAddr sets the address of the instance, and everything that depends on the port.
 func (in *Instance) chooseAddr() error {
 	addr, err := in.pickAddr()
 	if err != nil {
@@ -157,7 +157,7 @@ func (in *Instance) chooseAddr() error {
 	return nil
 }
 
-// pickAddr returns the wanted address if it is free, or else any free address.
+// pickAddr returns the wanted address if it is free. Otherwise, it returns any free address.
 func (in *Instance) pickAddr() (string, error) {
 	if addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(in.port)); in.port != 0 && !isTaken(addr) && in.reserve() {
 		return addr, nil
@@ -165,8 +165,8 @@ func (in *Instance) pickAddr() (string, error) {
 	return proc.FreeAddr()
 }
 
-// reserve keeps other runs from using the port while a killed instance is down, because their
-// instances would answer requests of this run. It returns false if another run has the port.
+// reserve keeps other runs from using the port while the instance is down. Their instances could
+// otherwise answer requests of this run. It returns false if another run has the port.
 func (in *Instance) reserve() bool {
 	if in.reserved != nil || runtime.GOOS != "linux" { // only Linux has names for sockets that vanish with their process
 		return true
@@ -196,14 +196,14 @@ func isTaken(addr string) bool {
 	return false
 }
 
-// saysTaken reports whether the log of a service says that its port is in use. Testing the port is
-// not enough, because a client may have used it only for a moment.
+// saysTaken reports whether the log of a service says that its port is in use. It is not enough to
+// test the port, because a client may have used it for a moment.
 func saysTaken(log string) bool {
 	log = strings.ToLower(log)
 	return strings.Contains(log, "address already in use") || strings.Contains(log, "eaddrinuse")
 }
 
-// Command is a hidden command that runs this program as an instance.
+// Command is a hidden command. With it, this program runs as an instance.
 const Command = "instance"
 
 // firstStrategy is the strategy with which an instance starts. Every stack supports it.
@@ -261,8 +261,8 @@ func (in *Instance) start(ctx context.Context) error {
 	return nil
 }
 
-// alive reports whether the instance is running. A target counts as running until Signal has killed
-// it.
+// alive reports whether the instance is running. An instance of the user counts as running until
+// Signal has killed it.
 func (in *Instance) alive() bool {
 	if in.proc == nil {
 		return !in.killed
@@ -328,8 +328,8 @@ func (in *Instance) askReady(ctx context.Context) error {
 	return in.Call(ctx, http.MethodGet, "/readyz", nil, nil)
 }
 
-// use switches the instance to a strategy. It returns the lease time in milliseconds, or 0 if the
-// instance does not report it.
+// use switches the instance to a strategy. It returns the lease in milliseconds, or 0 if the instance
+// does not report it.
 func (in *Instance) use(ctx context.Context, strategy string) (leaseMS float64, err error) {
 	in.strategy = strategy
 	var told json.RawMessage
@@ -349,8 +349,8 @@ func (in *Instance) Signal(sig syscall.Signal) error {
 	return err
 }
 
-// Restart waits until the instance has died and starts it again. It tries three times, because the
-// port may still be in use. It cannot restart a target.
+// Restart waits until the process of the instance has died, and starts it again. It tries three
+// times, because the port may still be in use. It cannot restart an instance that the user started.
 func (in *Instance) Restart(ctx context.Context) error {
 	if in.theirs != nil {
 		return nil
@@ -394,8 +394,8 @@ func (in *Instance) startAgain(ctx context.Context) error {
 	return err
 }
 
-// withStrategy adds a strategy to args, so that a restarted instance uses it from the first grab
-// on.
+// withStrategy adds a strategy to args, so that a restarted instance uses that strategy from its
+// first grab on.
 func withStrategy(args []string, strategy string) []string {
 	i := slices.Index(args, "-strategy")
 	if i < 0 || strategy == "" {

@@ -11,7 +11,7 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// Migration is a step that prepares the empty database of a service.
+// Migration is a step that prepares the empty database of a user's service.
 type Migration struct {
 	text      string
 	statement string  // an SQL statement
@@ -41,7 +41,7 @@ func ParseMigration(text string) (m Migration, err error) {
 	return m, err
 }
 
-// noShell returns a hint if the command has words that only a shell understands.
+// noShell returns a hint if the command contains words that only a shell would understand.
 func (s Service) noShell() string {
 	for _, w := range s.words {
 		if strings.HasPrefix(w, "<") || strings.HasPrefix(w, ">") || slices.Contains([]string{"|", "&&", ";"}, w) {

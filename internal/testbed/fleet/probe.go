@@ -23,7 +23,7 @@ const (
 	probeWaits   = 10 * time.Second // a probe waits for an answer for this long, in addition to a lease
 )
 
-// errSilent means that no instance answered a probe of an order.
+// IsProbe reports whether the driver belongs to the test grabs after the load.
 var errSilent = errors.New("no instance answered in time, so its grabs may wait for each other: look for a pool of connections or threads that is too small for them")
 
 // IsProbe reports whether the driver makes only test grabs after the load.
@@ -66,9 +66,9 @@ func (f *Fleet) StuckOrders(ctx context.Context, first int64, count int, lease t
 	return append(stuck, silent...), err
 }
 
-// askUntilTold tries to grab the order with new drivers until one is told grabbed or taken. After
-// two leases, it gives up and told is empty, because the lock is still held. It returns errSilent if
-// each instance has left a driver without an answer. step is the difference between two drivers.
+// askUntilTold lets new drivers try to grab the order until one is told grabbed or taken. After two
+// leases, it gives up and told is empty, because the lock is still held. step is the difference
+// between the ids of two drivers.
 func (f *Fleet) askUntilTold(ctx context.Context, id, driver, step int64, lease time.Duration) (last int64, told grab.Outcome, err error) {
 	every := max(lease/20, 10*time.Millisecond)
 	deadline := time.Now().Add(2 * lease)
@@ -107,8 +107,8 @@ func (f *Fleet) askUntilTold(ctx context.Context, id, driver, step int64, lease 
 	}
 }
 
-// probeError describes a test grab that got no clear answer. The user's service may refuse drivers
-// that it does not know.
+// probeError describes a test grab without a clear answer. The user's service may refuse drivers that
+// it does not know.
 func (f *Fleet) probeError(id, driver int64, err error) error {
 	hint := ""
 	if !errors.Is(err, errSilent) && !f.Ours && !f.Known() && f.Shape.TellsDrivers() {
@@ -117,14 +117,14 @@ func (f *Fleet) probeError(id, driver int64, err error) error {
 	return fmt.Errorf("fleet: probe of order %d by driver %d: %w%s", id, driver, err, hint)
 }
 
-// Wins reports whether the driver has won the order, according to the first instance.
+// Wins reports whether the driver has won the order, as the first instance reports it.
 func (f *Fleet) Wins(ctx context.Context, id, driver int64) bool {
 	outcome, err := f.probe(ctx, f.Instances[0], id, driver)
 	return err == nil && outcome == grab.Grabbed
 }
 
-// probe sends a grab that does not wait for the lock. It returns an error unless the answer is
-// grabbed, taken or busy.
+// probe sends a grab that does not wait for the lock. It returns an error if the answer is anything
+// but grabbed, taken or busy.
 func (f *Fleet) probe(ctx context.Context, in *Instance, id, driver int64) (grab.Outcome, error) {
 	a, m, err := in.Ask(ctx, id, driver)
 	if err == nil && (m.Outcome == grab.Failed || m.Outcome == grab.Timeout) {
@@ -137,10 +137,10 @@ func (f *Fleet) probe(ctx context.Context, in *Instance, id, driver int64) (grab
 	return m.Outcome, err
 }
 
-// ProbeDriver returns the driver of a test grab. The load uses other drivers.
+// ProbeDriver returns the id of a driver for test grabs. The load does not use these drivers.
 func (f *Fleet) ProbeDriver(index int64) int64 { return f.probes + index }
 
-// Ask sends a grab that does not wait for the lock, and returns the answer and its meaning.
+// Ask sends a grab that does not wait for the lock. It returns the answer and what the answer means.
 func (in *Instance) Ask(ctx context.Context, id, driver int64) (Answer, target.Meaning, error) {
 	f := in.fleet
 	path, body, header := f.Shape.Request(id, driver)

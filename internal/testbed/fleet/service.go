@@ -22,8 +22,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Service is the command that starts a service in any language. Each instance reaches its servers
-// through its own proxies.
+// Service is the command that starts a user's service, which may be written in any language. Each
+// instance reaches its servers through proxies of its own.
 type Service struct {
 	env, words []string // environment variables and words of the command, with placeholders
 	// Ready is a path that returns 2xx when an instance is ready. If it is empty, the instance is
@@ -33,7 +33,7 @@ type Service struct {
 	Migrations []Migration
 }
 
-// placeholders lists the names in braces that a command may contain, such as {port}.
+// placeholders lists the names in braces that the command of a service may contain, such as {port}.
 var placeholders = []string{
 	"port", "instance", "redis", "redis_host", "redis_port", "sentinel", "sentinel_host", "sentinel_port", "redlock",
 	"redlock_1", "redlock_2", "redlock_3", "redlock_4", "redlock_5",
@@ -41,7 +41,7 @@ var placeholders = []string{
 	postgres, "postgres_host", "postgres_port", "postgres_user", "postgres_password", "postgres_name", "ttl_ms", "work_ms",
 }
 
-// postgres is the placeholder for the URL of the database, which is then a PostgreSQL.
+// postgres is the placeholder for the URL of the database. If it is used, the database is PostgreSQL.
 const postgres = "postgres"
 
 // Placeholders lists all placeholders for use in a message.
@@ -62,8 +62,8 @@ func ParseService(text string) (s Service, err error) {
 	return s, nil
 }
 
-// parseCommand parses a command that contains these placeholders. If the command is empty, the
-// result has no words.
+// parseCommand parses a command that may contain these placeholders. If the command is empty, the
+// result contains no words.
 func parseCommand(text string, names []string) (s Service, err error) {
 	words, err := splitWords(text)
 	if err != nil {
@@ -85,7 +85,7 @@ func isName(text string) bool {
 	return text != "" && strings.Trim(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_") == ""
 }
 
-// splitWords splits a command into words as a shell does, but without variables and patterns.
+// splitWords splits a command into words as a shell does, but does not support variables or patterns.
 func splitWords(text string) (words []string, err error) {
 	var word strings.Builder
 	var quote rune
@@ -131,12 +131,12 @@ func (s Service) Uses(name string) bool {
 	})
 }
 
-// UsesPostgres reports whether the command or a migration needs a PostgreSQL.
+// UsesPostgres reports whether the command or a migration needs a PostgreSQL server.
 func (s Service) UsesPostgres() bool {
 	return s.Uses(postgres) || slices.ContainsFunc(s.Migrations, func(m Migration) bool { return m.command.Uses(postgres) })
 }
 
-// fill replaces the placeholders in the command by the port and the addresses of servers.
+// fill replaces the placeholders in the command by the port and by the addresses of servers.
 func (s Service) fill(port string, at stack.Addresses, u Setup) (exe string, args, env []string, err error) {
 	db, err := databaseAt(at.DSN)
 	if err != nil {
@@ -205,7 +205,7 @@ func NewService(cfg Config, s Service, st *stack.Stack, port int) *Fleet {
 // Started reports whether the fleet starts its instances.
 func (f *Fleet) Started() bool { return f.stack != nil }
 
-// serviceTimeout limits the start of a service. A JVM starts slowly.
+// serviceTimeout limits how long a service may take to start. A JVM starts slowly.
 const serviceTimeout = 2 * time.Minute
 
 // answers returns nil if an instance of a service is ready, or errPortTaken if another program has
@@ -243,8 +243,8 @@ func (in *Instance) Grab(ctx context.Context, order, index int64) (grab.Outcome,
 	return in.fleet.probe(ctx, in, order, in.fleet.ProbeDriver(index))
 }
 
-// AwaitGrab waits until the instance answers many simultaneous grabs, twice in a row. By then, it
-// has replaced the broken connections in its pools. If this takes too long, AwaitGrab returns an
+// AwaitGrab waits until the instance answers many simultaneous grabs, twice in a row. Its connection
+// pools then no longer contain broken connections. If this takes too long, AwaitGrab returns an
 // error.
 func (in *Instance) AwaitGrab(ctx context.Context, order int64, within time.Duration) error {
 	const atOnce, rounds = 12, 2

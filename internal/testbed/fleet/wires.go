@@ -18,8 +18,8 @@ import (
 	"grablab/internal/testbed/wire"
 )
 
-// wires contains the proxies between an instance of a service and its servers. They stay open when
-// the instance restarts.
+// wires contains the proxies between an instance of a user's service and its servers. They stay open
+// when the instance restarts.
 type wires struct {
 	proxies   []*wire.Proxy
 	sentinels *wire.Sentinels // name the proxy to Redis as the master; nil if the service uses no Sentinel
@@ -36,7 +36,7 @@ type wires struct {
 	id            string          // id of the order in requests
 }
 
-// newWires opens the proxies. If the service uses Sentinel, it also starts Sentinels that return
+// newWires opens the proxies. If the service uses Sentinel, it also starts Sentinels, which return
 // the address of the proxy.
 func newWires(st *stack.Stack, name string, sentinels bool, say func(string, ...any)) (*wires, error) {
 	tell := func(text string) { say("%s: %s", name, text) }
@@ -82,7 +82,7 @@ func (w *wires) leadsTo() stack.Addresses {
 	return w.to
 }
 
-// lead connects the proxies to other servers. It closes the old connections.
+// lead connects the proxies to other servers, and closes the old connections.
 func (w *wires) lead(to stack.Addresses) {
 	w.mu.Lock()
 	was := w.to
@@ -105,16 +105,16 @@ func (w *wires) close() {
 	}
 }
 
-// watch assigns all later requests to the grab of this driver and order. Driver 0 means any driver,
-// and order 0 means that there is no grab.
+// watch assigns all later requests to the grab of this driver and order. Driver 0 stands for any
+// driver. Order 0 means that there is no grab.
 func (w *wires) watch(order, driver int64, id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.order, w.driver, w.id = order, driver, id
 }
 
-// tap handles a request of an instance. If it belongs to the watched grab, a breakpoint in w.holds
-// can stop it.
+// tap handles a request of an instance. If the request belongs to the watched grab, a breakpoint in
+// w.holds can stop it.
 func (w *wires) tap(ctx context.Context, e wire.Event, send func(context.Context) error) error {
 	if e.Server == tap.DB {
 		send = w.counted(send)
@@ -126,7 +126,7 @@ func (w *wires) tap(ctx context.Context, e wire.Event, send func(context.Context
 	return w.holds.Do(ctx, op, send)
 }
 
-// counted returns a function that calls send. While send runs, the statement counts as running.
+// counted returns a function that calls send. Meanwhile, the statement counts as being executed.
 func (w *wires) counted(send func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		w.statements.Add(1)
@@ -170,8 +170,8 @@ func withoutIDs(text, order string) string {
 	})
 }
 
-// call converts a request into a call of the watched grab. Its phase is the text of the request
-// without ids. ok is false if the request cannot affect the grab.
+// call converts a request into a call of the watched grab. The phase of the call is the text of the
+// request without ids. ok is false if the request cannot affect the grab.
 func (w *wires) call(e wire.Event) (op tap.Op, ok bool) {
 	name := e.Server
 	if name == tap.DB {
@@ -198,8 +198,8 @@ func (w *wires) call(e wire.Event) (op tap.Op, ok bool) {
 	return tap.Op{Order: w.order, Driver: w.driver, Phase: tap.Phase(name + " " + text), Target: e.Server}, true
 }
 
-// EndedByItself describes an instance of a service that has exited unexpectedly. It returns "" if
-// there is none.
+// EndedByItself says which instance of a user's service has exited unexpectedly. It returns "" if
+// none has.
 func (f *Fleet) EndedByItself() string {
 	for _, in := range f.Instances {
 		if in.wires != nil && in.proc != nil && in.proc.ByItself() != "" {
@@ -209,7 +209,8 @@ func (f *Fleet) EndedByItself() string {
 	return ""
 }
 
-// Unreadable explains why a proxy could not read a connection. It returns "" if all could be read.
+// Unreadable explains why a proxy could not read a connection. It returns "" if the proxies could
+// read all of them.
 func (f *Fleet) Unreadable() string {
 	for _, in := range f.Instances {
 		if in.wires == nil {
@@ -237,9 +238,9 @@ func (in *Instance) Watch(order, driver int64) {
 // RouteTo connects the proxies of an instance to other servers.
 func (in *Instance) RouteTo(to stack.Addresses) { in.wires.lead(to) }
 
-// AwaitQuiet waits until the instances have executed no statement for a while, so that no more
-// writes are expected. It returns false if this takes longer than within, or if the instances have
-// no proxies.
+// AwaitQuiet waits until the instances have executed no statement for a while. No more writes are
+// expected then. It returns false if this takes longer than within, or if the instances have no
+// proxies.
 func (f *Fleet) AwaitQuiet(ctx context.Context, long, within time.Duration) bool {
 	if !f.IsService() {
 		return false

@@ -1,4 +1,4 @@
-// Package infile reads files of users. It limits their size.
+// Package infile reads files that users provide. It limits their size.
 package infile
 
 import (
@@ -18,8 +18,8 @@ const (
 // ErrTooLarge means that a file exceeds its size limit.
 var ErrTooLarge = errors.New("the file is too large")
 
-// Read returns the content of a file, or an error if the file is larger than limit. From a device,
-// which may have no end, it reads at most Small bytes.
+// Read returns the content of a file. It returns an error if the file is larger than limit. From a
+// device, which may have no end, it reads at most Small bytes.
 func Read(path string, limit int64) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -46,7 +46,7 @@ var (
 
 const sqlitePrefix = "sqlite:"
 
-// errDSN omits the parser's error, which may contain part of the password.
+// errDSN does not contain the parser's error, because that error may include part of the password.
 var errDSN = fmt.Errorf("%w: want user:password@tcp(host:3306)/name for MySQL or MariaDB, postgres://user:password@host/name, or sqlite:/path/file.db", ErrDSN)
 
 func kindOf(dsn string) (kind, error) {
@@ -94,8 +94,8 @@ func openPostgres(dsn string) (*sql.DB, func() (*sql.DB, error), error) {
 	return db, func() (*sql.DB, error) { return db, nil }, nil
 }
 
-// openSQLite opens a pool that cannot write, because SQLite has no read-only transactions. The
-// returned function opens another pool for writing.
+// openSQLite opens a pool of connections that cannot write, because SQLite has no read-only
+// transactions. The returned function opens another pool for writing.
 func openSQLite(dsn string) (*sql.DB, func() (*sql.DB, error), error) {
 	path, err := filepath.Abs(strings.TrimPrefix(dsn, sqlitePrefix))
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package ledger finds out which driver grabbed which order, from the database of a service. The
-// user provides the query, which runs in a read-only transaction. Start reading at Open.
+// Package ledger reads from the database of a service which driver grabbed which order. The user
+// provides the query, which runs in a read-only transaction. Start reading at Open.
 package ledger
 
 import (
@@ -27,8 +27,8 @@ type DB struct {
 	write func() (*sql.DB, error)
 }
 
-// ErrDSN means that the address is invalid, ErrQuery that the query is unsuitable, and ErrNoAnswer
-// that the database does not answer.
+// ErrDSN means that the address is invalid. ErrQuery means that the query is unsuitable, and
+// ErrNoAnswer that the database does not answer.
 var (
 	ErrDSN      = errors.New("ledger: bad database address")
 	ErrQuery    = errors.New("ledger: bad query")
@@ -113,7 +113,8 @@ func (d *DB) ClockAhead(ctx context.Context) (ahead time.Duration, err error) {
 	return ahead, nil
 }
 
-// Ledger returns the ledger rows of count orders with consecutive ids. first is the first id.
+// Ledger returns the ledger rows of count orders with consecutive ids. first is the id of the first
+// order.
 func (d *DB) Ledger(ctx context.Context, first int64, count int) ([]order.Grab, error) {
 	tx, err := d.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
@@ -141,7 +142,8 @@ func (d *DB) Ledger(ctx context.Context, first int64, count int) ([]order.Grab, 
 	return grabs, nil
 }
 
-// mostListed limits the orders in one query, because databases limit the parameters of a statement.
+// mostListed is how many orders one query may list, because databases limit the parameters of a
+// statement.
 const mostListed = 500
 
 // rows runs a query about the orders from first to last and returns the ledger rows.
@@ -180,8 +182,8 @@ func (d *DB) rows(ctx context.Context, tx *sql.Tx, query string, first, last int
 	return grabs, nil
 }
 
-// Exec runs SQL statements that the user provides, such as those that open orders, in one
-// transaction.
+// Exec runs SQL statements that the user provides, such as those that open orders. It runs them in
+// one transaction.
 func (d *DB) Exec(ctx context.Context, statements []string) (err error) {
 	db, err := d.write()
 	if err != nil {
@@ -206,5 +208,6 @@ func (d *DB) Exec(ctx context.Context, statements []string) (err error) {
 	return nil
 }
 
-// silent discards the log messages of a driver, because it also returns them as errors.
+// silent discards the log messages of a database driver, because the driver also returns them as
+// errors.
 var silent = log.New(io.Discard, "", 0)

@@ -18,8 +18,8 @@ func (k kind) mark(n int) string {
 	return "?"
 }
 
-// prepare returns the query with the placeholders of this database. The query must be a single
-// SELECT or WITH, with two placeholders or one orderList.
+// prepare returns the query with the placeholders that this database understands. The query must be a
+// single SELECT or WITH statement, with two placeholders or one orderList.
 func (k kind) prepare(query string) (string, error) {
 	var out strings.Builder
 	placeholders, lists, numbered := 0, 0, k.dollar && strings.Contains(query, "$1")
@@ -73,15 +73,15 @@ func (k kind) prepare(query string) (string, error) {
 	return strings.TrimSpace(out.String()), nil
 }
 
-// merging lists words that can make a query return fewer rows than the ledger has. Such a query
+// merging lists words with which a query may return fewer rows than the ledger has. Such a query
 // could hide a double-grab.
 var merging = []string{"DISTINCT", "DISTINCTROW", "GROUP", "HAVING", "LIMIT", "FETCH", "OFFSET", "TOP", "INTERSECT", "EXCEPT", "MINUS", "UNION", "OVER", "QUALIFY", "TABLESAMPLE"}
 
 // aggregates lists functions that combine rows even without GROUP BY.
 var aggregates = []string{"COUNT", "MIN", "MAX", "SUM", "AVG", "ANY_VALUE", "GROUP_CONCAT", "STRING_AGG", "ARRAY_AGG"}
 
-// refuseMerging returns an error if word lets a query hide rows. before is the previous word, and
-// rest is the following text.
+// refuseMerging returns an error if word lets a query hide rows. before is the word before it, and
+// rest is the text after it.
 func refuseMerging(before, word, rest string) error {
 	word = strings.ToUpper(word)
 	next := strings.ToUpper(strings.TrimSpace(rest))
@@ -102,8 +102,8 @@ const exampleOfList = "SELECT order_id, driver_id FROM wins WHERE order_id IN ({
 
 const example = "SELECT order_id, driver_id FROM wins WHERE order_id BETWEEN ? AND ?"
 
-// token returns the length of the first token, such as a word or a comment. If the token is
-// incomplete, the length is greater than that of the text.
+// token returns the length of the token with which text begins, such as a word or a comment. If the
+// token is incomplete, the result is greater than the length of text.
 func (k kind) token(text string) int {
 	never := len(text) + 1
 	end := func(from int, mark string) int {

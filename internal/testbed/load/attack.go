@@ -43,9 +43,9 @@ type Request struct {
 	Driver int64
 }
 
-// Workload is a source of requests, either a *Plan or a *Bursts.
+// Workload is a source of requests: a *Plan or a *Bursts.
 type Workload interface {
-	// Requests returns the number of requests so far.
+	// Requests returns the number of requests that the workload has had so far.
 	Requests() int
 
 	take() (Request, bool) // the next request; false if there is none
@@ -59,14 +59,15 @@ type pacer interface {
 	due(n uint64) time.Duration // due time of request n, since the start of the attack
 }
 
-// noRate implements the method Rate of vegeta.Pacer, which vegeta needs only for plots.
+// noRate implements the method Rate of vegeta.Pacer. vegeta needs this method only for plots.
 type noRate struct{}
 
 // Rate returns 0.
 func (noRate) Rate(time.Duration) float64 { return 0 }
 
-// Attack sends the workload, and calls each with one result after the other and its due time. When
-// ctx ends, Attack cancels running requests and returns the cause.
+// Attack sends the requests of the workload. It calls each with every result and the time at which
+// the request was due, one result at a time. When ctx ends, Attack cancels the requests that are
+// under way and returns the cause.
 func Attack(ctx context.Context, w Workload, cfg Config, each func(r *vegeta.Result, due time.Time)) error {
 	conns := &conns{open: map[net.Conn]struct{}{}}
 	transport := target.SendOnce(&http.Transport{
@@ -106,8 +107,8 @@ func Attack(ctx context.Context, w Workload, cfg Config, each func(r *vegeta.Res
 	return context.Cause(ctx)
 }
 
-// targeter converts the workload for vegeta. It stores the order and the driver in the fragment of
-// each URL, which vegeta records but clients do not send.
+// targeter converts the workload into requests for vegeta. It puts the order and the driver into the
+// fragment of each URL. vegeta records the fragment, but clients do not send it.
 func targeter(w Workload, shape *target.Shape) vegeta.Targeter {
 	return func(t *vegeta.Target) error {
 		r, ok := w.take()
@@ -121,7 +122,7 @@ func targeter(w Workload, shape *target.Shape) vegeta.Targeter {
 	}
 }
 
-// URL returns the URL of the grab. ParseRequest can restore the request from the fragment.
+// URL returns the URL of the grab. From its fragment, ParseRequest can restore the request.
 func (r Request) URL(path []byte) string {
 	url := append(append(make([]byte, 0, len(r.Target)+len(path)+32), r.Target...), path...)
 	url = strconv.AppendInt(append(url, '#'), r.Order, 10)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Bursts is a workload of groups of requests, which are sent on demand. It is safe for concurrent
-// use.
+// Bursts is a workload whose requests are sent in groups, when Send is called. It is safe for
+// concurrent use.
 type Bursts struct {
 	mu       sync.Mutex
 	requests []Request
@@ -35,8 +35,8 @@ func (b *Bursts) Send(requests []Request) {
 	b.notifyLocked()
 }
 
-// HangUp closes the connection of a running request, as a client that gives up does. The result of
-// the request is a timeout.
+// HangUp closes the connection of a request that is under way, as a client that gives up does. The
+// result of the request is then a timeout.
 func (b *Bursts) HangUp(r Request) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -23,7 +23,7 @@ const (
 	Other       = "other"
 )
 
-// failureNamer adds the reason of a failure to the error text, because vegeta keeps only the text.
+// failureNamer adds the kind of a failure to the error text, because vegeta keeps only that text.
 type failureNamer struct {
 	attack context.Context
 	http.RoundTripper
@@ -68,8 +68,8 @@ func FailureOf(text string) string {
 	return Other
 }
 
-// conns tracks the connections of an attack, so that cut can close them. This costs less than a
-// context for each request.
+// conns keeps track of the connections of an attack, so that cut can close them. This costs less than
+// a context for each request.
 type conns struct {
 	mu    sync.Mutex
 	open  map[net.Conn]struct{}

@@ -11,15 +11,14 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// Limits of the pause between two requests for a result. The pause doubles each time.
+// These limits apply to the pause between two requests for a result. The pause doubles each time.
 const (
 	firstPause = 10 * time.Millisecond
 	lastPause  = 250 * time.Millisecond
 )
 
 // Decide returns a RoundTripper for services that answer a grab before its result is known. It asks
-// for the result until there is one or the context of the grab ends. It does not change other
-// requests.
+// for the result until there is one or the context of the grab ends. It leaves other requests alone.
 func Decide(next http.RoundTripper, shape *target.Shape) http.RoundTripper {
 	if shape == nil || shape.Later == nil {
 		return next

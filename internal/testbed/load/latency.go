@@ -29,12 +29,12 @@ func newHistogram(digits int) Histogram {
 	return Histogram{hdrhistogram.New(1, time.Hour.Microseconds(), digits)}
 }
 
-// Add adds one latency. If the latency is out of range, the nearest limit counts.
+// Add adds one latency. A latency out of range counts as the nearest limit.
 func (l Histogram) Add(d time.Duration) {
 	_ = l.h.RecordValue(min(max(d.Microseconds(), 0), time.Hour.Microseconds()))
 }
 
-// Latency returns the distribution, or nil if there are no latencies.
+// Latency returns the distribution of the latencies. It returns nil if there are none.
 func (l Histogram) Latency() *Latency {
 	if l.h.TotalCount() == 0 {
 		return nil
@@ -46,11 +46,11 @@ func (l Histogram) Latency() *Latency {
 	}
 }
 
-// Held reports whether requests were sent on time. The 99th percentile from the planned time of
-// sending may be 10 % higher than the one from the actual time.
+// Held reports whether requests were sent on time. The 99th percentile that counts from the planned
+// time of sending may be at most 10 % higher than the one that counts from the actual time.
 func Held(scheduled, sent *Latency) bool { return scheduled.P99 <= 1.1*sent.P99 }
 
-// At returns the nth shortest latency, or 0 if there are fewer.
+// At returns the nth shortest latency. It returns 0 if there are fewer than n.
 func (l Histogram) At(n float64) time.Duration {
 	if l.h.TotalCount() == 0 {
 		return 0

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// Plan is a workload in which every driver grabs every order. Requests for the same order follow
-// each other and alternate between the targets. The seed determines the order of drivers and
-// orders.
+// Plan is a workload in which every driver tries to grab every order. Requests for the same order
+// follow each other and alternate between the targets. The seed determines the sequence of drivers
+// and orders.
 type Plan struct {
 	targets []string // base URLs
 	first   int64    // id of the first order
@@ -26,13 +26,13 @@ type Plan struct {
 	queued int   // index of the order whose drivers are in queue; -1 at first
 }
 
-// Share selects every Count-th request of a plan. Index is the first of them.
+// Share selects every Count-th request of a plan. Index is the position of the first of them.
 type Share struct{ Index, Count int }
 
 // at returns the position of the share's nth request in the whole plan.
 func (s Share) at(n int) int { return s.Index + n*s.Count }
 
-// NewPlan returns a plan. Its orders begin with first, and its drivers with 1.
+// NewPlan returns a plan. first is the id of its first order. Its drivers are numbered from 1.
 func NewPlan(targets []string, first int64, orders, drivers int, seed uint64) *Plan {
 	p := &Plan{targets: targets, first: first, orders: make([]int32, orders), drivers: drivers, seed: seed, share: Share{0, 1}, queued: -1}
 	for i := range p.orders {
@@ -44,11 +44,11 @@ func NewPlan(targets []string, first int64, orders, drivers int, seed uint64) *P
 	return p
 }
 
-// Order returns the ith order of the plan. If i is even, the first driver of the order grabs at the
-// first target.
+// Order returns the ith order of the plan. If i is even, the first driver of the order uses the first
+// target.
 func (p *Plan) Order(i int) int64 { return p.first + int64(p.orders[i]) }
 
-// Split limits the plan to a share. Due times stay the same.
+// Split limits the plan to a share of its requests. The times at which they are due stay the same.
 func (p *Plan) Split(s Share) { p.share = s }
 
 // Requests returns the number of requests in the share.
@@ -90,7 +90,7 @@ func (p *Plan) take() (Request, bool) {
 	}, true
 }
 
-// Due returns when the share's nth request is due, counted from the start.
+// Due returns when the share's nth request is due, as a time since the start.
 func (p *Plan) Due(cfg Config, n uint64) time.Duration {
 	return p.pacer(context.Background(), cfg, nil).due(n)
 }
@@ -108,7 +108,8 @@ func (p *Plan) pacer(ctx context.Context, cfg Config, timer *timer) pacer {
 	return openLoop{noRate{}, ctx, timer, interval, p.share, uint64(together), uint64(p.Requests()), p.isEnded}
 }
 
-// openLoop is a pacer that gives each request a due time, regardless of when earlier requests end.
+// openLoop is a pacer that decides in advance when each request is due. It does not depend on when
+// earlier requests end.
 type openLoop struct {
 	noRate
 	ctx      context.Context
@@ -120,8 +121,8 @@ type openLoop struct {
 	ended    func() bool
 }
 
-// tick is the shortest interval between due times. Fast loads send several requests per tick,
-// because waking up for each would cost as much as sending it.
+// tick is the shortest interval between the times at which requests are due. A fast load sends
+// several requests per tick, because waking up for each of them would cost as much as sending it.
 const tick = 2 * time.Millisecond
 
 func (p openLoop) due(n uint64) time.Duration {
@@ -134,7 +135,7 @@ func (p openLoop) due(n uint64) time.Duration {
 }
 
 // Pace sleeps until the next request is due. It does not use the sleep of vegeta, which may end a
-// millisecond late and so increase the latency.
+// millisecond late and thereby increase the latency.
 func (p openLoop) Pace(elapsed time.Duration, hits uint64) (time.Duration, bool) {
 	if hits >= p.total || p.ctx.Err() != nil || p.ended() {
 		return 0, true

@@ -4,8 +4,8 @@ import (
 	"time"
 )
 
-// OverTime contains latencies in time slices of equal length. A request belongs to the slice in
-// which it was due.
+// OverTime contains latencies in time slices of equal length. A request belongs to the slice in which
+// it was due.
 type OverTime struct {
 	SliceMS float64    `json:"slice_ms"`
 	N       []int      `json:"n"` // number of requests
@@ -15,7 +15,7 @@ type OverTime struct {
 	SentP99 []*float64 `json:"sent_p99"`
 }
 
-// mostSlices limits the number of slices. If there are too many, each becomes twice as long.
+// mostSlices is the largest number of slices. When there are more, each slice becomes twice as long.
 const mostSlices = 48
 
 // Series collects latencies over time, with two significant digits. Its memory does not grow.
@@ -24,13 +24,14 @@ type Series struct {
 	slices []slice
 }
 
-// slice contains the latencies of one slice, from the planned and from the actual time of sending.
+// slice contains the latencies of one time slice. One histogram counts from the planned time of
+// sending, and the other from the actual time.
 type slice struct{ scheduled, sent Histogram }
 
 // NewSeries returns an empty Series.
 func NewSeries() *Series { return &Series{slice: 10 * time.Millisecond} }
 
-// Add adds a request that was due at this time after the start. scheduled and sent are its
+// Add adds a request that was due at the time at after the start. scheduled and sent are its two
 // latencies.
 func (s *Series) Add(at, scheduled, sent time.Duration) {
 	at = max(at, 0)
@@ -60,7 +61,7 @@ func (s *Series) halve() {
 	s.slices = s.slices[:(len(s.slices)+1)/2]
 }
 
-// OverTime returns the latencies over time, or nil if there were no requests.
+// OverTime returns the latencies over time. It returns nil if there were no requests.
 func (s *Series) OverTime() *OverTime {
 	if len(s.slices) == 0 {
 		return nil

@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// Barrier makes a child process wait until Lift is called, before the child becomes its real
-// program. If this process dies, the child ends.
+// Barrier makes a child process wait until Lift is called. Only then does the child become its real
+// program. If this process dies before that, the child ends.
 type Barrier struct {
 	goRead, goWrite         *os.File
 	failedRead, failedWrite *os.File
@@ -29,8 +29,8 @@ func NewBarrier() (*Barrier, error) {
 	return &b, nil
 }
 
-// Command returns the command of a child that waits and then becomes the program at path. At first,
-// the child runs self with the argument command, which must call [PassBarrier].
+// Command returns the command of a child that first waits and then becomes the program at path. While
+// it waits, it runs self with the argument command, which must call [PassBarrier].
 func (b *Barrier) Command(self, command, path string, args []string) *exec.Cmd {
 	cmd := exec.Command(self, append([]string{command, path}, args...)...)
 	cmd.ExtraFiles = []*os.File{b.goRead, b.failedWrite}
@@ -57,7 +57,7 @@ func (b *Barrier) Close() {
 	}
 }
 
-// PassBarrier waits for Lift and becomes the program in argv. It returns only if that fails.
+// PassBarrier waits for Lift and then becomes the program in argv. It returns only if that fails.
 func PassBarrier(argv []string) error {
 	files := Passed(2)
 	goAhead, failed := files[0], files[1]

@@ -15,7 +15,8 @@ const (
 )
 
 // FreeAddr returns a loopback address with a free port. The system does not use such ports for
-// connections, so a killed server can be restarted there. Two callers may get the same port.
+// outgoing connections, so a killed server can be restarted at the same address. Two callers may get
+// the same port.
 func FreeAddr() (string, error) {
 	if below := ephemeral(); below >= lowest+atLeast {
 		for range tries {
@@ -42,8 +43,8 @@ func listen(addr string) error {
 	return l.Close()
 }
 
-// ephemeral returns the first port that the system assigns by itself. If the system does not report
-// it, the default of Linux is used.
+// ephemeral returns the first port that the system uses for outgoing connections. If the system does
+// not report it, ephemeral returns the default of Linux.
 func ephemeral() int {
 	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
 	var first, last int

@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// Listens reports whether a process of the group listens on a TCP port. known is false if this
-// cannot be found out.
+// Listens reports whether a process of the process group listens on a TCP port. known is false if
+// this cannot be found out.
 func Listens(group, port int) (listens, known bool) {
 	sockets := map[string]bool{} // keys look like the targets of the links in /proc/PID/fd
 	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {

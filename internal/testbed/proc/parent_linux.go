@@ -7,14 +7,14 @@ import (
 	"syscall"
 )
 
-// EndWithParent makes the system end cmd when the thread that started it ends, at the latest when
-// this process does.
+// EndWithParent makes the system end cmd when the thread that started it ends. That happens at the
+// latest when this process ends.
 func EndWithParent(cmd *exec.Cmd) { attr(cmd).Pdeathsig = syscall.SIGTERM }
 
 // SetTitle changes the name that tools such as ps show for this process.
 func SetTitle(title string) error { return os.WriteFile("/proc/self/comm", []byte(title), 0) }
 
-// BootID returns an id that changes at each boot, when process ids start again.
+// BootID returns an id that changes each time the system boots. Process ids have a new meaning then.
 func BootID() string {
 	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(id))

@@ -25,7 +25,7 @@ func attr(cmd *exec.Cmd) *syscall.SysProcAttr {
 // Signal sends a signal to the process group of pid.
 func Signal(pid int, sig syscall.Signal) error { return syscall.Kill(-pid, sig) }
 
-// KillRest kills the rest of a process group whose leader has ended.
+// KillRest kills the processes that are left in a process group after its leader has ended.
 func KillRest(pid int) { _ = syscall.Kill(-pid, syscall.SIGKILL) }
 
 // IsOwn reports whether the file belongs to the current user.

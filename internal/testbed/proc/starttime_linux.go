@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// StartTime returns a text that identifies when a process started. It returns false if the process
-// has ended or never existed.
+// StartTime returns a text that says when a process started. Together with the process id, it
+// identifies the process. It returns false if the process has ended or never existed.
 func StartTime(pid int) (string, bool) {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {

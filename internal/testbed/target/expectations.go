@@ -16,8 +16,8 @@ type Expectation struct {
 	Line     int
 }
 
-// ReadExpectations reads a file of expected verdicts. Each strategy has one verdict, or one for
-// each fault.
+// ReadExpectations reads a file of expected verdicts. It has one verdict for each strategy, or one
+// for each strategy and fault.
 func ReadExpectations(path string) ([]Expectation, error) {
 	text, err := infile.Read(path, infile.Small)
 	if err != nil {

@@ -36,14 +36,14 @@ var FileSchema string
 //go:embed expectations.schema.json
 var ExpectationsSchema string
 
-// Setting is a flag and its value, from a line of a target file.
+// Setting is a flag and its value, as a line of a target file gives them.
 type Setting struct {
 	Key, Value   string
 	Line, Column int
 }
 
-// ReadFile reads a target file in YAML or JSON. Its keys are flags of run. A key with several
-// values returns several settings.
+// ReadFile reads a target file in YAML or JSON. Its keys are flags of the command run. A key with
+// several values becomes several settings.
 func ReadFile(path string) ([]Setting, error) {
 	text, err := infile.Read(path, infile.Small)
 	if err != nil {
@@ -85,8 +85,8 @@ func parseFile(text []byte) ([]Setting, error) {
 	return settings, nil
 }
 
-// secrets lists the keys whose values may contain environment variables such as ${NAME}, so that
-// secrets need not be in the file.
+// secrets lists the keys whose values may refer to environment variables, such as ${NAME}. The file
+// then need not contain the secrets.
 var secrets = []string{"db", "header", "admin-token"}
 
 var variable = regexp.MustCompile(`\$\{(\w+)\}`)
@@ -124,11 +124,11 @@ func compile(text string) *jsonschema.Schema {
 // place is a position in a file, where lines and columns count from 1.
 type place struct{ line, column int }
 
-// String returns LINE:COLUMN, with which error messages begin.
+// String returns the place as LINE:COLUMN. Error messages begin with this text.
 func (p place) String() string { return fmt.Sprintf("%d:%d", p.line, p.column) }
 
-// value is a YAML value. plain is the same value as in JSON, and node contains its place in the
-// file.
+// value is a YAML value. plain is the same value as it would be in JSON, and node says where it is in
+// the file.
 type value struct {
 	node  ast.Node
 	plain any
@@ -165,8 +165,8 @@ func (v value) target() ast.Node {
 	return v.node
 }
 
-// values returns the elements of a list, or else the value itself. The place of an alias is where
-// it is used.
+// values returns the elements of a list. If v is not a list, it returns only v. For an alias, the
+// place is where the alias is used.
 func (v value) values() []value {
 	list, ok := v.plain.([]any)
 	if !ok {
@@ -210,8 +210,8 @@ func (v value) keyAt(key string) place {
 	return members[slices.IndexFunc(members, func(m member) bool { return m.key == key })].keyAt
 }
 
-// find returns the value at a location, in the notation of the schema package. If there is none, it
-// returns the last value on the path.
+// find returns the value at a location, which is written as in the schema package. If there is no
+// such value, it returns the last value on the way there.
 func (v value) find(location []string) value {
 	for _, word := range location {
 		members := v.members()
@@ -253,7 +253,7 @@ func parseYAML(text []byte, schema *jsonschema.Schema) (root value, err error) {
 
 var yamlPosition = regexp.MustCompile(`^\[(\d+:\d+)\] (.*)`)
 
-// syntaxError shortens the parser's error to one line.
+// syntaxError shortens the error of the YAML parser to one line.
 func syntaxError(err error) error {
 	if m := yamlPosition.FindStringSubmatch(err.Error()); m != nil {
 		return fmt.Errorf("%s: %s", m[1], m[2])
@@ -264,8 +264,8 @@ func syntaxError(err error) error {
 
 var printer = message.NewPrinter(language.English)
 
-// explain converts a validation error into a sentence that names the place. For an unknown key, it
-// suggests a similar one.
+// explain converts a validation error into a sentence that says where the error is. For an unknown
+// key, it suggests a similar one.
 func explain(root value, schema *jsonschema.Schema, err *jsonschema.ValidationError) error {
 	for len(err.Causes) > 0 {
 		err = err.Causes[0]
@@ -301,7 +301,7 @@ func orTop(name string) string {
 	return name
 }
 
-// propertiesOf returns the names that the schema allows at a location.
+// propertiesOf returns the names of keys that the schema allows at a location.
 func propertiesOf(schema *jsonschema.Schema, location []string) []string {
 	for _, word := range location {
 		next := schema.Properties[word]

@@ -11,8 +11,8 @@ import (
 	"sync"
 )
 
-// IDs translates between order numbers and the order ids of a service. An unknown order gets a UUID
-// that contains its number. IDs is safe for concurrent use.
+// IDs translates between the order numbers of this program and the order ids of a service. An order
+// that it does not know gets a UUID that contains its number. IDs is safe for concurrent use.
 type IDs struct {
 	mu      sync.RWMutex
 	texts   map[int64]string
@@ -64,7 +64,7 @@ func (s *IDs) NumberOf(id string) (int64, bool) {
 
 var anyUUID = regexp.MustCompile(`^[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}$`)
 
-// folded converts UUIDs to lower case, so that equal ids are equal texts.
+// folded converts UUIDs to lower case, so that equal ids become equal texts.
 func folded(id string) string {
 	if anyUUID.MatchString(id) {
 		return strings.ToLower(id)
@@ -72,8 +72,8 @@ func folded(id string) string {
 	return id
 }
 
-// UUIDs that this program creates for orders and drivers. They begin with "order" or "driver" in
-// ASCII, and end with the number.
+// These texts begin the ids that this program creates for orders and drivers. The UUIDs spell "order"
+// or "driver" in ASCII, and end with the number.
 const (
 	orderUUIDs  = "6f726465-7200-4000-8000-"
 	driverUUIDs = "64726976-6572-4000-8000-"
@@ -97,7 +97,7 @@ func DriverOf(id string) (int64, bool) {
 	return number, err == nil
 }
 
-// OrderText returns the id of an order in requests.
+// OrderText returns the id with which requests name an order.
 func (s *Shape) OrderText(number int64) string {
 	if !s.NamesOrders() {
 		return strconv.FormatInt(number, 10)
@@ -105,7 +105,8 @@ func (s *Shape) OrderText(number int64) string {
 	return s.IDs.Order(number)
 }
 
-// NumberOf returns the number of an order, given its id in a ledger.
+// NumberOf returns the number of an order that a ledger names by this id. It returns false if there
+// is no such order.
 func (s *Shape) NumberOf(id string) (int64, bool) {
 	if s.NamesOrders() {
 		return s.IDs.NumberOf(id)
@@ -114,11 +115,11 @@ func (s *Shape) NumberOf(id string) (int64, bool) {
 	return number, err == nil
 }
 
-// NamesOrders reports whether requests use the service's ids for orders.
+// NamesOrders reports whether requests name orders by the ids of the service.
 func (s *Shape) NamesOrders() bool { return s != nil && s.has(orderUUID) }
 
-// Source tells where to find an id in an answer: in JSON, XML, the text or a header. A regular
-// expression may select a part.
+// Source says where an answer contains an id: in JSON, XML, the text or a header. A regular
+// expression may select a part of it.
 type Source struct{ test }
 
 // ParseSource parses a source, such as .data.id, .orders[*].id, header:Location~"/orders/(.+)$" or

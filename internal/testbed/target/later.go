@@ -9,16 +9,17 @@ import (
 	"grablab/internal/grab"
 )
 
-// Later describes a service that answers a grab before the result is known. The client must then
-// ask for the result.
+// Later describes a service that answers a grab before the result is known. The client must then ask
+// for the result separately.
 type Later struct {
 	undecided Rule     // matches answers without a result
 	path      Template // where to ask, relative to the base URL; empty if from is set
 	from      Source   // where the answer contains the URL to ask
 }
 
-// ParseLater parses RULE -> PLACE. The rule matches answers without a result. The place is a path
-// with {order} and {driver}, or a part of the answer that contains a URL, such as header:Location.
+// ParseLater parses text of the form RULE -> PLACE. RULE matches answers that do not contain the
+// result. PLACE is a path with {order} and {driver}, or the part of the answer that contains a URL,
+// such as header:Location.
 func ParseLater(text string) (*Later, error) {
 	i := strings.LastIndex(text, openingArrow)
 	if i < 0 {
@@ -42,7 +43,7 @@ func (l *Later) lacksResult(status int, header http.Header, body []byte) bool {
 	return l.undecided.holds(&reply{status: status, header: header, body: body})
 }
 
-// checkLater returns an error if Later contradicts other rules.
+// checkLater returns an error if the rule for such answers contradicts another rule.
 func (s *Shape) checkLater() error {
 	if s.Later == nil {
 		return nil
@@ -58,8 +59,9 @@ func (s *Shape) checkLater() error {
 	return nil
 }
 
-// ResultURL returns the URL of the result if the answer does not contain the result. If the answer
-// should contain a URL but does not, it returns an error.
+// ResultURL returns the URL at which to ask for the result of a grab. undecided means that the answer
+// does not contain the result yet. ResultURL returns an error if the answer should contain a URL but
+// does not.
 func (s *Shape) ResultURL(order, driver int64, status int, header http.Header, body []byte) (url string, undecided bool, err error) {
 	if s.Later == nil || !s.Later.lacksResult(status, header, body) {
 		return "", false, nil
@@ -74,7 +76,7 @@ func (s *Shape) ResultURL(order, driver int64, status int, header http.Header, b
 	return urls[0], true, nil
 }
 
-// IsResult reports whether the answer contains a result, which is grabbed, taken or busy.
+// IsResult reports whether the answer contains the result of a grab: grabbed, taken or busy.
 func (s *Shape) IsResult(status int, header http.Header, body []byte) bool {
 	if s.Later.lacksResult(status, header, body) {
 		return false

@@ -6,18 +6,18 @@ import (
 	"strings"
 )
 
-// Sender sends each request at most once. An http.Transport repeats some requests after a
+// Sender sends each request at most once. An http.Transport sends some requests again after a
 // connection breaks, which could cause a second grab.
 type Sender struct{ *http.Transport }
 
-// SendOnce returns a Sender that uses t with HTTP/1.1, because HTTP/2 may repeat requests.
+// SendOnce returns a Sender that uses t with HTTP/1.1, because HTTP/2 may send requests again.
 func SendOnce(t *http.Transport) Sender {
 	t.Protocols = new(http.Protocols)
 	t.Protocols.SetHTTP1(true)
 	return Sender{t}
 }
 
-// RoundTrip sends req in a form that the transport never repeats.
+// RoundTrip sends req in a form that the transport never sends again.
 func (s Sender) RoundTrip(req *http.Request) (*http.Response, error) {
 	req = req.WithContext(req.Context()) // a copy
 	req.GetBody = nil
@@ -29,7 +29,7 @@ func (s Sender) RoundTrip(req *http.Request) (*http.Response, error) {
 		req.Body, req.ContentLength = io.NopCloser(strings.NewReader("")), 0
 		return s.Transport.RoundTrip(req)
 	}
-	// Rename the header, because the transport repeats requests with this header.
+	// Rename the header, because the transport sends requests with this header again.
 	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
 		if values, ok := req.Header[name]; ok {
 			req.Header = req.Header.Clone()

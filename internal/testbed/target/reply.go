@@ -22,7 +22,8 @@ type reply struct {
 	isJSON  bool
 }
 
-// part returns the part of the reply that a test needs, or false if it is missing.
+// part returns the part of the reply that a test looks at. It returns false if the reply has no such
+// part.
 func (a *reply) part(t test) (got any, ok bool) {
 	switch {
 	case t.source == fromHeader:
@@ -45,7 +46,8 @@ func (a *reply) part(t test) (got any, ok bool) {
 	return follow(a.doc, t.path)
 }
 
-// inXML returns the text of the first element or attribute at a path, or false if there is none.
+// inXML returns the text of the first element or attribute at a path. It returns false if there is
+// none.
 func inXML(body []byte, path string) (any, bool) {
 	d := xml.NewDecoder(bytes.NewReader(body))
 	d.CharsetReader = charset.NewReaderLabel
@@ -89,7 +91,8 @@ func inXML(body []byte, path string) (any, bool) {
 	}
 }
 
-// isAt reports whether an element is at a path. names lead to it from the root.
+// isAt reports whether an element is at a path. names are the names of the elements from the root to
+// this one.
 func isAt(names []string, path string) bool {
 	whole := "/" + strings.Join(names, "/")
 	if anywhere, ok := strings.CutPrefix(path, "//"); ok {

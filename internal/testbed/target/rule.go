@@ -38,7 +38,7 @@ type Rule struct {
 	terms []term
 }
 
-// term is a part of a rule. It matches a reply if the status and all tests match.
+// term is a part of a rule. It matches a reply if the status and all tests of the term match.
 type term struct {
 	low, high int // range of statuses; 0 means any below 500
 	tests     []test
@@ -55,7 +55,7 @@ type test struct {
 	text     string // source text, with the prefix
 }
 
-// source names a part of a reply. In a rule, it precedes the test.
+// source names a part of a reply. In the text of a rule, it comes before the test.
 type source string
 
 const (
@@ -73,10 +73,10 @@ type step struct {
 	index int // -1 if the step uses the name; may be everyElement
 }
 
-// everyElement is the index that stands for [*], which means all elements of an array.
+// everyElement is the index that stands for [*], which means each element of an array.
 const everyElement = -2
 
-// ParseRule parses a rule in the format that Rule describes.
+// ParseRule parses a rule. The comment on Rule describes the format.
 func ParseRule(text string) (Rule, error) {
 	var r Rule
 	rest := text
@@ -108,7 +108,7 @@ func mustRule(text string) Rule {
 var errRule = errors.New("want statuses and fields, as in 200, 4xx, 409,410, json:.code==0, 200&json:.ok==true, " +
 	`xml:/grab/code==0, text:~"sold out" or header:Location~"/sold$"`)
 
-// sourceOf returns the source of a test and the text after it.
+// sourceOf returns the source with which a test begins, and the text after it.
 func sourceOf(text string) (source, string, bool) {
 	for _, s := range sources {
 		if rest, ok := strings.CutPrefix(text, string(s)); ok {
@@ -176,7 +176,7 @@ func parseTest(text string) (t test, rest string, err error) {
 	return t, rest, err
 }
 
-// parsePart parses the part of the reply that a test needs.
+// parsePart parses the name of the part of a reply that the test looks at.
 func (t *test) parsePart(text string) (rest string, err error) {
 	var ok bool
 	if t.source, rest, ok = sourceOf(text); !ok {
@@ -334,7 +334,7 @@ func follow(at any, path []step) (any, bool) {
 	return at, true
 }
 
-// reads reports whether the rule needs one of these parts of a reply.
+// reads reports whether the rule looks at one of these parts of a reply.
 func (r Rule) reads(from ...source) bool {
 	for _, t := range r.terms {
 		if slices.ContainsFunc(t.tests, func(t test) bool { return slices.Contains(from, t.source) }) {
@@ -376,7 +376,8 @@ func (t test) holds(a *reply) bool {
 	return (got == fmt.Sprint(t.want)) != t.negated
 }
 
-// same reports whether two JSON values are equal. It returns false for objects and arrays.
+// same reports whether two JSON values are equal. It returns false if one of them is an object or an
+// array.
 func same(a, b any) bool {
 	x, isNumber := a.(json.Number)
 	y, areNumbers := b.(json.Number)
@@ -397,8 +398,8 @@ func same(a, b any) bool {
 	return x == y || errX == nil && errY == nil && f == g
 }
 
-// overlaps looks for a status with which every reply matches both rules. ok is false if there is
-// none.
+// overlaps looks for a status with which every reply matches both rules. ok is false if there is no
+// such status.
 func (r Rule) overlaps(other Rule) (status int, ok bool) {
 	for _, a := range r.terms {
 		for _, b := range other.terms {

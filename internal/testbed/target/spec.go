@@ -9,8 +9,8 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// Spec describes the calls of a service. Its fields come from flags or a file. An empty field means
-// the default for grabsvc.
+// Spec describes the HTTP calls of a service. Its fields come from flags or from a file. An empty
+// field means the call that grabsvc has.
 type Spec struct {
 	Method               string
 	Path                 string
@@ -21,8 +21,8 @@ type Spec struct {
 	OpenOrders           []string // one call, or SQL statements
 }
 
-// Compile returns the shape of a grab and the way to open orders, which may be nil. Its errors are
-// *FieldErrors.
+// Compile returns the shape of a grab and the way to open orders, which is nil if the Spec names
+// none. Its errors are *FieldErrors.
 func (spec Spec) Compile() (*Shape, *Opening, error) {
 	s, err := spec.shape()
 	if err != nil || len(spec.OpenOrders) == 0 {
@@ -35,7 +35,7 @@ func (spec Spec) Compile() (*Shape, *Opening, error) {
 	return s, open, nil
 }
 
-// IsOwn reports whether grabs use the calls of grabsvc, without any change.
+// IsOwn reports whether grabs use exactly the calls that grabsvc has.
 func (spec Spec) IsOwn() bool {
 	return spec.Method == "" && spec.Path == "" && spec.Body == nil && spec.Headers == nil &&
 		spec.Grabbed == "" && spec.Taken == "" && spec.Busy == "" && spec.Later == ""
@@ -68,7 +68,7 @@ func CheckHeader(text string) error {
 	return err
 }
 
-// CheckOpening returns an error if text cannot open orders.
+// CheckOpening returns an error if text does not describe a way to open orders.
 func CheckOpening(text string) error {
 	_, err := parseOpening([]string{text})
 	return err
@@ -99,7 +99,7 @@ func parseHeaders(texts []string) ([]Header, error) {
 }
 
 const (
-	// SQLPrefix marks an SQL statement in places that also accept calls or commands.
+	// SQLPrefix marks an SQL statement where a call or a command would also be possible.
 	SQLPrefix    = "sql:"
 	ownOpenBody  = `{"count":{count}}`
 	ownFirstID   = ".first_id"
@@ -109,8 +109,8 @@ const (
 var errOpening = errors.New(`want a call, as in '/orders' or 'POST /api/orders {"n":{count}} -> .data.firstId', ` +
 	`or a statement, as in 'sql: UPDATE orders SET status = 0 WHERE id BETWEEN {first} AND {last}'`)
 
-// parseOpening parses one call or several statements. A call has the form METHOD PATH BODY ->
-// FIELD, and only the path is required. A statement begins with sql:.
+// parseOpening parses one HTTP call or several SQL statements that open orders. A call has the form
+// METHOD PATH BODY -> FIELD, in which only the path is required. A statement begins with sql:.
 func parseOpening(texts []string) (*Opening, error) {
 	open := &Opening{}
 	for _, text := range texts {
@@ -171,13 +171,13 @@ func (o *Opening) OpensMany() bool { return o.Path.Has(count) || o.Body.Has(coun
 // ByCall reports whether orders are opened with a call instead of SQL.
 func (o *Opening) ByCall() bool { return len(o.SQL) == 0 }
 
-// Call returns the path and the body of the call that opens n orders.
+// Call returns the path and the body of the HTTP call that opens n orders.
 func (o *Opening) Call(n int) (path string, body []byte) {
 	v := Values{count: int64(n)}
 	return o.Path.Fill(v), []byte(o.Body.Fill(v))
 }
 
-// Statements returns the SQL statements that open n orders. Their ids begin with first.
+// Statements returns the SQL statements that open n orders. first is the id of the first order.
 func (o *Opening) Statements(first int64, n int) []string {
 	var all []string
 	for _, t := range o.SQL {

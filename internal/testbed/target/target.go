@@ -21,23 +21,25 @@ type Target struct {
 	PIDs  []int    // process id of each instance, for faults; nil if they are unknown
 	Shape *Shape   // nil means Own
 	Token string   // bearer token for its control calls
-	// FirstOrder is the id of the first order, if no call opens orders. Otherwise, it is 0.
+	// FirstOrder is the id of the first order to use if no call opens orders. Otherwise, it is 0.
 	FirstOrder int64
-	// ProbeDrivers is the first driver for test grabs after the load. 0 means history.ProbeDriver.
+	// ProbeDrivers is the id of the first driver for test grabs after the load. 0 means
+	// history.ProbeDriver.
 	ProbeDrivers int64
 	Open         *Opening // how to open orders; nil means POST /orders, or not at all
 	Database     Database
 	Lease        time.Duration // assumed lifetime of a lock without renewal; 0 means DefaultLease
-	// Idempotent means that several ledger rows of the same driver count as one grab.
+	// Idempotent means that several ledger rows of one driver count as one grab.
 	Idempotent bool
-	// Compensation limits how long the service may take to take back a second grab. 0 means that it
-	// must not do this.
+	// Compensation limits how long the service may take to take back a second win. 0 means that it
+	// must not take back any.
 	Compensation time.Duration
-	// Strategies lists the selected strategies by the names that the target uses. Nil means all.
+	// Strategies lists the strategies to test, by the names that the service uses. Nil means all of
+	// them.
 	Strategies []string
 }
 
-// Database is the database that contains the target's ledger.
+// Database is the database that contains the service's ledger.
 type Database struct {
 	DSN   string // empty if unknown
 	Query string // SQL that reads the ledger; empty if the program must not read it
@@ -61,13 +63,13 @@ type Shape struct {
 	IDs    *IDs // ids of the orders, which replace {order_uuid}
 
 	Grabbed, Taken, Busy Rule
-	// Later describes answers that come before the result. It may be nil.
+	// Later describes answers that come before the result of the grab. It may be nil.
 	Later *Later
-	// AssumesGrabbed means that the rule Grabbed is a default.
+	// AssumesGrabbed means that the user gave no rule for wins, so the default applies.
 	AssumesGrabbed bool
 	// ReadsHeaders means that a rule reads a header of the reply.
 	ReadsHeaders bool
-	// sure matches replies which prove that nothing was written.
+	// sure matches replies that prove that nothing was written.
 	sure Rule
 
 	fixed  http.Header // headers that are the same in every request
@@ -88,8 +90,8 @@ const (
 	ownGrabbed, ownTaken, ownBusy = "200", "409", "423"
 )
 
-// Plain is the default for a service other than grabsvc. After a reply with status 503, the service
-// may have written something.
+// Plain is the default shape for a service other than grabsvc. If such a service replies with status
+// 503, it may have written something.
 var Plain = func() *Shape {
 	s, err := Spec{}.shape()
 	if err != nil {
@@ -98,7 +100,7 @@ var Plain = func() *Shape {
 	return s
 }()
 
-// Own is the shape of grabsvc, which replies with status 503 only if nothing was written.
+// Own is the shape of grabsvc. It replies with status 503 only if it has written nothing.
 var Own = func() *Shape {
 	s := *Plain
 	s.sure, s.probes = mustRule("503"), "?wait=0"
@@ -128,7 +130,7 @@ func (s *Shape) prepare() {
 func (h Header) varies() bool { return h.Value.Has(grabSlots...) }
 
 // Request returns the parts of the request with which a driver grabs an order. The caller must not
-// change header, which other requests may share.
+// change header, because other requests may use the same map.
 func (s *Shape) Request(order, driver int64) (path, body []byte, header http.Header) {
 	header = s.fixed
 	for _, h := range s.Header {
@@ -146,25 +148,25 @@ func (s *Shape) Request(order, driver int64) (path, body []byte, header http.Hea
 // Fixed returns a copy of the headers that all grabs have in common.
 func (s *Shape) Fixed() http.Header { return s.fixed.Clone() }
 
-// TryOnce returns the query string of a grab that does not wait for the lock, or "" if there is
-// none.
+// TryOnce returns the query string that makes a grab not wait for the lock. It returns "" if the
+// service has none.
 func (s *Shape) TryOnce() string { return s.probes }
 
-// MaxBody limits how many bytes of an answer the program reads. Rules about the body do not match a
+// MaxBody is how many bytes of an answer the program reads. A rule about the body does not match a
 // longer answer.
 const MaxBody = 16 << 10
 
-// Meaning is the result of a grab according to its reply.
+// Meaning is the result of a grab as its reply describes it.
 type Meaning struct {
 	Outcome grab.Outcome
-	// Unsure means that the grab may have succeeded although the reply reports a failure.
+	// Unsure means that the grab may have succeeded although its reply reports a failure.
 	Unsure bool
 	Kind   string // kind of the error, if any
 }
 
-// Meaning interprets a reply. Unless exactly one rule matches, the grab counts as failed, but may
-// have succeeded. If no rule matches and the status is 4xx, or if the rule sure matches, nothing
-// was written.
+// Meaning interprets a reply. If exactly one rule matches, it returns the outcome of that rule.
+// Otherwise, the grab counts as failed, but may have succeeded. Nothing was written if the rule sure
+// matches, or if no rule matches and the status is 4xx.
 func (s *Shape) Meaning(status int, header http.Header, body []byte) Meaning {
 	kind := fmt.Sprintf("http %d", status)
 	a := &reply{status: status, header: header, body: body, cut: len(body) > MaxBody}
@@ -191,7 +193,7 @@ func (s *Shape) Meaning(status int, header http.Header, body []byte) Meaning {
 	return Meaning{grab.Failed, !refused, kind}
 }
 
-// reading is a rule, and the outcome if the rule matches.
+// reading is a rule with the outcome that it stands for.
 type reading struct {
 	outcome grab.Outcome
 	rule    Rule
@@ -209,7 +211,7 @@ type Rules struct {
 	Busy    string `json:"busy"`
 }
 
-// shape compiles the part of the spec that describes grabs.
+// shape compiles those fields of the Spec that describe grabs.
 func (spec Spec) shape() (*Shape, error) {
 	s := &Shape{IDs: &IDs{}, Method: cmp.Or(spec.Method, http.MethodPost), AssumesGrabbed: spec.Grabbed == ""}
 	body := ownBody
@@ -251,8 +253,8 @@ func (spec Spec) shape() (*Shape, error) {
 	return s, nil
 }
 
-// check returns an error if two of the user's rules contradict each other, or if the request does
-// not contain the order. It removes default rules that contradict others.
+// check returns an error if two of the user's rules contradict each other, or if the request does not
+// name the order. It removes default rules that contradict the user's rules.
 func (s *Shape) check(spec Spec) error {
 	rules := []struct {
 		key   string
@@ -300,7 +302,7 @@ func (s *Shape) has(names ...string) bool {
 	return false
 }
 
-// TellsDrivers reports whether a request contains the driver.
+// TellsDrivers reports whether a request names the driver.
 func (s *Shape) TellsDrivers() bool { return s.has(driverID, driverUUID, driverName) }
 
 // FieldError is an error in a field of a Spec.
@@ -315,5 +317,5 @@ func (e *FieldError) Error() string { return e.Field + ": " + e.Err.Error() }
 // Unwrap returns Err.
 func (e *FieldError) Unwrap() error { return e.Err }
 
-// DefaultLease is the lease time that is assumed if a target does not report one.
+// DefaultLease is the length of a lease that the program assumes if a service does not report one.
 const DefaultLease = 30 * time.Second

@@ -34,7 +34,7 @@ const (
 	lastID     = "last"
 )
 
-// grabSlots lists the placeholders for a request that grabs an order.
+// grabSlots lists the placeholders that a request for a grab may contain.
 var grabSlots = []string{orderID, orderUUID, driverID, driverUUID, driverName}
 
 // Values maps placeholders to their values.
@@ -94,7 +94,7 @@ func (t Template) Fill(v Values) string {
 	}))
 }
 
-// grab appends the text for a driver's grab of an order to b.
+// grab appends the text to b, with the driver and the order in place of the placeholders.
 func (t Template) grab(b []byte, order, driver int64, ids *IDs) []byte {
 	return t.append(b, func(b []byte, name string) []byte {
 		switch name {

@@ -28,7 +28,7 @@ func IsOver(c <-chan struct{}) bool {
 	}
 }
 
-// Until calls condition at intervals, until it returns true or an error, or the time within is
+// Until calls condition at intervals until it returns true or an error, or until the time within is
 // over. It returns the last result. The error comes from condition, or is the cause of ctx.
 func Until(ctx context.Context, interval, within time.Duration, condition func() (bool, error)) (bool, error) {
 	for end := time.Now().Add(within); ; {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// link is a client's connection to the proxy, together with a connection to the server.
+// link is a client's connection to the proxy, together with the proxy's connection to the server.
 type link struct {
 	proxy  *Proxy
 	number uint64
@@ -42,7 +42,7 @@ func (l *link) reset() {
 	}
 }
 
-// connect connects to the server. It returns false if this fails or the link has ended.
+// connect connects to the server. It returns false if that fails or if the link has ended.
 func (l *link) connect() bool {
 	server, err := l.proxy.cfg.Dial(l.ctx)
 	l.mu.Lock()
@@ -58,7 +58,7 @@ func (l *link) connect() bool {
 	return true
 }
 
-// run copies bytes in both directions until both end.
+// run copies bytes in both directions until both directions have ended.
 func (l *link) run() {
 	defer l.cancel(ErrGone)
 	if !l.connect() {
@@ -88,7 +88,7 @@ func (l *link) close() {
 	_ = l.server.Close()
 }
 
-// abandon tells the taps that wait for replies that no more will come.
+// abandon tells all taps that wait for replies that no more replies will come.
 func (l *link) abandon() {
 	for _, r := range l.session.abandon() {
 		if r.tap != nil {
@@ -97,7 +97,7 @@ func (l *link) abandon() {
 	}
 }
 
-// tapped is a request that a tap is handling.
+// tapped is a request that is being handled by a tap, which is a function of the proxy's user.
 type tapped struct {
 	sent      chan struct{} // closes when the tap calls send
 	replied   chan error    // takes the result of send
@@ -107,10 +107,10 @@ type tapped struct {
 	replyOnce sync.Once
 }
 
-// reply makes send return err. Only the first call has an effect.
+// reply makes the function send of the tap return err. Only the first call has an effect.
 func (t *tapped) reply(err error) { t.replyOnce.Do(func() { t.replied <- err }) }
 
-// isSent reports whether the tap has called send.
+// isSent reports whether the tap has already called send.
 func (t *tapped) isSent() bool { return wait.IsOver(t.sent) }
 
 // start runs the tap for a request in the background.
@@ -143,7 +143,7 @@ const (
 	fateCut // and reset the connection
 )
 
-// fateOf returns what happens to a message if its tap returned err.
+// fateOf decides what happens to a message after its tap has returned err.
 func fateOf(err error) fate {
 	if errors.Is(err, ErrDropped) {
 		return fateDrop
@@ -151,8 +151,8 @@ func fateOf(err error) fate {
 	return fateCut
 }
 
-// send decides what happens to a request before any of it is sent. flush sends the data before the
-// request, and present reports whether the client is still connected.
+// send decides what happens to a request before any part of it is sent. flush sends the data before
+// the request. present reports whether the client is still connected.
 func (l *link) send(m message, flush func() error, present func() bool) (fate, error) {
 	tap := l.proxy.tap.Load()
 	if tap != nil && m.kind == asks {
@@ -172,8 +172,8 @@ func (l *link) send(m message, flush func() error, present func() bool) (fate, e
 	return fatePass, nil
 }
 
-// awaitSend waits until the tap calls send, or returns the tap's error. It also returns if the
-// client disconnects, so that the server notices at once.
+// awaitSend waits until the tap calls send, or returns the tap's error. It also returns if the client
+// disconnects, so that the server notices that at once.
 func (l *link) awaitSend(t *tapped, present func() bool) (sent bool, err error) {
 	const interval = 10 * time.Millisecond
 	held := time.NewTimer(interval)
@@ -195,7 +195,7 @@ func (l *link) awaitSend(t *tapped, present func() bool) (sent bool, err error) 
 	}
 }
 
-// deliver decides what happens to a reply before any of it reaches the client.
+// deliver decides what happens to a reply before any part of it reaches the client.
 func (l *link) deliver(m message, flush func() error, _ func() bool) (fate, error) {
 	t := m.request.tap
 	if t == nil {
@@ -254,8 +254,8 @@ func (c *carrier) run() {
 	c.end(err)
 }
 
-// forward sends as much of the received data as possible. It returns false if there is no more to
-// send.
+// forward sends as much of the received data as possible. It returns false if there is nothing more
+// to send.
 func (c *carrier) forward() bool {
 	for c.r < c.w && !c.plain.Load() {
 		full := c.r == 0 && c.w == len(c.buf)
@@ -317,8 +317,8 @@ func (c *carrier) flush() error {
 	return err
 }
 
-// present reports whether the sender is still connected. To find out, it reads for a millisecond,
-// and keeps the data that arrives.
+// present reports whether the sender is still connected. To find out, it tries to read for a
+// millisecond, and keeps data that arrives.
 func (c *carrier) present() bool {
 	if c.w == len(c.buf) {
 		return true
@@ -330,7 +330,7 @@ func (c *carrier) present() bool {
 	return err == nil || errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// giveUp stops reading messages and then only copies data. If err is a refusal, it tells the
+// giveUp stops looking for messages and then only copies data. If err is a refusal, it tells the
 // client, ends the link and returns false.
 func (c *carrier) giveUp(err error) bool {
 	c.noteUnreadable(err)
@@ -347,7 +347,7 @@ func (c *carrier) giveUp(err error) bool {
 	return true
 }
 
-// drain discards the rest of the stream and closes the receiver's connection.
+// drain discards the rest of the stream and closes the connection to the receiver.
 func (c *carrier) drain() {
 	_, _ = io.Copy(io.Discard, c.from)
 	_ = c.to.Close()

@@ -20,8 +20,8 @@ const (
 	clientQueryAttrs   = 1 << 27 // attributes may precede a statement
 	clientProgress     = 1 << 29 // MariaDB: progress reports that look like error packets
 
-	// unreadable lists capabilities that would hide statements. The proxy removes them from the
-	// server's greeting.
+	// unreadable lists capabilities of a server that would hide statements from the proxy. The proxy
+	// removes them from the server's greeting.
 	unreadable = clientCompress | clientSSL | clientOptionalMeta | clientZstd
 )
 
@@ -41,7 +41,7 @@ const (
 	comBulkExecute = 0xfa
 )
 
-// commands maps other commands that the proxy can read to their names.
+// commands maps the other commands that the proxy can read to their names.
 var commands = map[byte]string{
 	0x02: "USE", comFieldList: "FIELDS", 0x05: "CREATE DB", 0x06: "DROP DB", 0x07: "REFRESH", 0x08: "SHUTDOWN",
 	comStatistics: "STATISTICS", comProcessInfo: "PROCESSES", 0x0c: "KILL", 0x0d: "DEBUG", 0x0e: "PING",
@@ -78,7 +78,7 @@ type packets struct {
 
 var errMySQL = errors.New("not the MySQL protocol")
 
-// packet is a packet of which at least a part has arrived.
+// packet is a MySQL packet of which at least a part has arrived.
 type packet struct {
 	seq       byte
 	size      int
@@ -98,22 +98,22 @@ func (p *packets) next(data []byte, want int) (k packet, ok bool) {
 	return k, p.continued || len(k.payload) >= min(want, k.size)
 }
 
-// take consumes the part of the packet that is in data, and returns the length of this part.
+// take consumes the part of the packet that is in data. It returns the length of that part.
 func (p *packets) take(k packet) int {
 	p.rest = k.size - len(k.payload)
 	p.continued = k.size == maxPacket
 	return headerSize + len(k.payload)
 }
 
-// skip consumes the rest of a packet that take has consumed only in part.
+// skip consumes the rest of a packet of which take has consumed only a part.
 func (p *packets) skip(data []byte) int {
 	n := min(p.rest, len(data))
 	p.rest -= n
 	return n
 }
 
-// mysqlRequests finds the commands in a client's stream. It reads a command as soon as its packet
-// has arrived or the buffer is full.
+// mysqlRequests finds the commands in a client's stream. It reads a command once its packet has
+// arrived or the buffer is full.
 type mysqlRequests struct {
 	*session
 	packets
@@ -172,8 +172,8 @@ func (s *mysqlRequests) login(k packet) error {
 	return nil
 }
 
-// refuseTLS returns a refusal for a client that begins TLS although the proxy did not offer TLS.
-// The client gets a MySQL error.
+// refuseTLS returns a refusal for a client that starts TLS although the proxy did not offer it. The
+// client gets a MySQL error.
 func refuseTLS(seq byte) *refusal {
 	const why = "the client insists on TLS, and the proxy cannot read statements through TLS: connect without it (sslMode=DISABLED, ssl-mode=DISABLED, tls=false)"
 	payload := append([]byte{0xff}, binary.LittleEndian.AppendUint16(nil, 2026)...) // CR_SSL_CONNECTION_ERROR
@@ -257,7 +257,7 @@ func skipAttributes(p []byte) (statement []byte, err error) {
 	return p, nil
 }
 
-// maxAttributes is the largest number of attributes that the proxy can read.
+// maxAttributes is how many query attributes of a statement the proxy can read.
 const maxAttributes = 1 << 16
 
 // valueSize returns the size of the binary value with which p begins.
@@ -305,7 +305,7 @@ func (s *mysqlSession) statement(payload []byte) string {
 	return "EXECUTE"
 }
 
-// state tells what the server's next packet contains.
+// state says what the server's next packet contains.
 type state int
 
 const (
@@ -371,8 +371,7 @@ const (
 	isError  = 0xff
 )
 
-// packet reads a packet. If a reply begins with the packet, packet returns the message for this
-// reply.
+// packet reads a packet. If a reply begins with it, the method returns a message for that reply.
 func (s *mysqlReplies) packet(k packet) (m message, err error) {
 	p := k.payload[:min(len(k.payload), errorBytes)]
 	if len(p) == 0 && s.state != rows {
@@ -409,7 +408,7 @@ func (s *mysqlReplies) packet(k packet) (m message, err error) {
 	return m, nil
 }
 
-// greet reads the server's greeting, and removes capabilities that would hide statements from the
+// greet reads the server's greeting. It removes capabilities that would hide statements from the
 // proxy.
 func (s *mysqlReplies) greet(p []byte) error {
 	s.state = signingIn
@@ -431,7 +430,7 @@ func (s *mysqlReplies) greet(p []byte) error {
 	return nil
 }
 
-// begin reads the first packet of the reply to r.
+// begin reads the first packet of the reply to request r.
 func (s *mysqlReplies) begin(r request, k packet) error {
 	p := k.payload
 	switch r.kind {
@@ -463,7 +462,7 @@ func (s *mysqlReplies) begin(r request, k packet) error {
 	return nil
 }
 
-// result reads the first packet of a result, an OK or an error.
+// result reads the first packet of a result, which may also be an OK or an error.
 func (s *mysqlReplies) result(k packet) error {
 	p := k.payload
 	switch {
@@ -489,7 +488,7 @@ func (s *mysqlReplies) result(k packet) error {
 	return nil
 }
 
-// progress reports whether an error packet is in fact a progress report of MariaDB.
+// progress reports whether an error packet is really a progress report of MariaDB.
 func (s *mysqlReplies) progress(p []byte) bool {
 	return len(p) >= 3 && p[1] == 0xff && p[2] == 0xff && s.mysql.caps.Load()&clientProgress != 0
 }
@@ -522,7 +521,7 @@ func (s *mysqlReplies) endColumns(status uint16) {
 	}
 }
 
-// nextColumns prepares for further definitions of a prepared statement.
+// nextColumns prepares for the next group of column definitions of a prepared statement.
 func (s *mysqlReplies) nextColumns() {
 	for len(s.then) > 0 {
 		s.columns, s.then = s.then[0], s.then[1:]
@@ -582,8 +581,8 @@ func okStatus(p []byte) uint16 {
 	return binary.LittleEndian.Uint16(p[at:])
 }
 
-// lengthIn returns the length-encoded number with which p begins, and its size. The size is 0 if
-// there is no number.
+// lengthIn returns the length-encoded number with which p begins, and how many bytes it takes. The
+// size is 0 if there is no number.
 func lengthIn(p []byte) (n uint64, size int) {
 	if len(p) == 0 {
 		return 0, 0

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// Codes with which a PostgreSQL client may begin its first message.
+// These are codes with which a PostgreSQL client may begin its first message.
 const (
 	postgresVersion = 3 // the upper half of a version number
 	postgresCancel  = 80877102
@@ -49,7 +49,7 @@ type postgresMessage struct {
 func (k postgresMessage) isWhole() bool { return len(k.body) == k.size }
 
 // postgresMessageIn returns the message at the beginning of data. Its type must be one of kinds. ok
-// is false if the header has not arrived yet.
+// is false if its header has not arrived yet.
 func postgresMessageIn(data []byte, kinds string) (k postgresMessage, ok bool, err error) {
 	if len(data) > 0 && strings.IndexByte(kinds, data[0]) < 0 {
 		return k, false, fmt.Errorf("%w: the proxy does not know message type %q", errPostgres, data[0])
@@ -66,8 +66,8 @@ func postgresMessageIn(data []byte, kinds string) (k postgresMessage, ok bool, e
 }
 
 // postgresRequests finds the requests of a client. A request is a simple query, or several messages
-// that end with a Sync or a Flush. The proxy waits for the whole request, because the server may
-// not answer before that.
+// up to a Sync or a Flush. The proxy waits for the whole request, because the server may not answer
+// earlier.
 type postgresRequests struct {
 	*session
 	loggedIn            bool              // whether the client has sent its startup message
@@ -213,8 +213,8 @@ func (s *postgresReplies) scan(data []byte, full bool) (n int, m message, err er
 	return postgresHeader + len(k.body), m, nil
 }
 
-// reply reads a message. If a reply begins with this message, reply returns the message for the
-// proxy. Messages that only describe a later result do not count.
+// reply reads a message of the server. If a reply begins with it, the method returns a message for
+// the proxy. Messages that only describe a later result do not count as the beginning.
 func (s *postgresReplies) reply(k postgresMessage) (m message, err error) {
 	switch {
 	case !s.ready:

@@ -15,8 +15,8 @@ import (
 type Config struct {
 	Server   string // name of the server in events
 	Protocol Protocol
-	// Pipe, if not nil, copies the data of each connection instead of Protocol, until both
-	// directions have ended. ctx ends when the proxy resets the connection.
+	// Pipe, if not nil, copies the data of each connection until both directions have ended. Protocol
+	// is not used then. ctx ends when the proxy resets the connection.
 	Pipe func(ctx context.Context, client, server net.Conn)
 	// Dial connects to the server. If it fails, the proxy resets the client's connection.
 	Dial func(ctx context.Context) (net.Conn, error)
@@ -47,7 +47,7 @@ func Listen(cfg Config) (*Proxy, error) {
 	return p, p.Reopen()
 }
 
-// listenTimeout is how long Reopen retries if the port of the previous listener is still in use.
+// listenTimeout is how long Reopen tries again if the port is still in use by the previous listener.
 const listenTimeout = 2 * time.Second
 
 // Reopen makes the proxy accept connections again after Refuse.
@@ -79,7 +79,7 @@ func (p *Proxy) Unreadable() string {
 	return p.unread
 }
 
-// Use makes later requests pass through the tap t. A nil tap does nothing.
+// Use makes later requests pass through the tap t. If t is nil, they pass unhindered.
 func (p *Proxy) Use(t Tap) {
 	if t == nil {
 		p.tap.Store(nil)
@@ -88,7 +88,7 @@ func (p *Proxy) Use(t Tap) {
 	p.tap.Store(&t)
 }
 
-// HangUp resets all connections, but accepts new ones.
+// HangUp resets all connections. The proxy still accepts new ones.
 func (p *Proxy) HangUp() { p.HangUpThen(func() {}) }
 
 // HangUpThen resets all connections. It calls then before any new connection can begin.
@@ -105,14 +105,14 @@ func (p *Proxy) HangUpThen(then func()) {
 	}
 }
 
-// Refuse resets all connections and refuses new ones until Reopen.
+// Refuse resets all connections and refuses new ones until Reopen is called.
 func (p *Proxy) Refuse() {
 	_ = p.listener.Close()
 	<-p.acceptDone
 	p.HangUp()
 }
 
-// Close ends the proxy, its connections, and the contexts of waiting taps.
+// Close ends the proxy, its connections, and the contexts of taps that wait.
 func (p *Proxy) Close() { p.Refuse() }
 
 func (p *Proxy) accept(from net.Listener, done chan<- struct{}) {
@@ -142,7 +142,7 @@ func (p *Proxy) serve(client net.Conn) {
 	}()
 }
 
-// noteUnreadable records why the proxy cannot read the link, and tells the user.
+// noteUnreadable records why the proxy cannot read the link, and says so to the user.
 func (l *link) noteUnreadable(err error) {
 	why := fmt.Sprintf("connection %d to %s: %v", l.number, l.proxy.cfg.Server, err)
 	l.proxy.mu.Lock()

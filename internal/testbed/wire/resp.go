@@ -18,8 +18,8 @@ func scanRESP(s *session) (up, down scanner) {
 	return &respRequests{session: s}, &respReplies{session: s}
 }
 
-// values counts the RESP values that have not arrived completely. The elements of an array count
-// too.
+// values counts the RESP values of a message that have not arrived completely. Elements of an array
+// count separately.
 type values struct {
 	left   int  // values that have not begun
 	skip   int  // remaining bytes of a string and its line end
@@ -28,7 +28,7 @@ type values struct {
 
 var errRESP = errors.New("not the Redis protocol")
 
-// take consumes lines and parts of strings, but not beyond the end of the last value.
+// take consumes lines and parts of strings. It stops at the end of the last value.
 func (v *values) take(data []byte) (n int, err error) {
 	for v.left > 0 || v.skip > 0 {
 		if v.skip > 0 {
@@ -64,7 +64,7 @@ func (v *values) take(data []byte) (n int, err error) {
 // isLine reports whether a value of this kind is a single line, such as a number.
 func isLine(kind byte) bool { return strings.IndexByte("+-:_,#(", kind) >= 0 }
 
-// open reads the first line of a string or an array, and records what must follow.
+// open reads the first line of a string or an array, and records how much must follow.
 func (v *values) open(line []byte) error {
 	size, ok := sizeIn(line)
 	if !ok {
@@ -88,7 +88,7 @@ func (v *values) open(line []byte) error {
 	return nil
 }
 
-// maxSize limits sizes, so that their sum cannot overflow.
+// maxSize is the largest size that the proxy accepts, so that a sum of sizes cannot overflow.
 const maxSize = 1 << 40
 
 // sizeIn returns the number after the first byte of a line.
@@ -111,8 +111,8 @@ func sizeIn(line []byte) (n int, ok bool) {
 	return n, len(digits) > 0
 }
 
-// respRequests finds the commands in a client's stream. It reads a command as soon as it has
-// arrived or the buffer is full.
+// respRequests finds the commands in a client's stream. It reads a command once it has arrived
+// completely or the buffer is full.
 type respRequests struct {
 	*session
 	values
@@ -181,8 +181,8 @@ func (s *respRequests) inline(data []byte, full bool) (n int, m message, err err
 // tlsHandshake is the first byte of a TLS connection.
 const tlsHandshake = 0x16
 
-// command finds out how many replies a command gets. It returns an error if the proxy could not
-// match later replies to requests.
+// command finds out how many replies a command gets. It returns an error if the proxy could no longer
+// match replies to requests.
 func (s *respRequests) command(name, arg []byte, count int) (m message, err error) {
 	m.kind = asks
 	is := func(word string) bool { return bytes.EqualFold(name, []byte(word)) }
@@ -213,8 +213,8 @@ func countIn(data []byte) int {
 	return n
 }
 
-// argIn returns the argument at the beginning of data and the data after it. arg is nil if the
-// argument is incomplete.
+// argIn returns the argument at the beginning of data, and the data after it. arg is nil if the
+// argument has not arrived completely.
 func argIn(data []byte) (arg, rest []byte) {
 	if len(data) == 0 || data[0] != '$' {
 		return nil, nil
@@ -241,10 +241,11 @@ func firstArgs(data []byte) (first, second []byte) {
 	return first, second
 }
 
-// maxArgs is how many arguments of a command can affect its name.
+// maxArgs is how many arguments of a command the proxy looks at to name the command.
 const maxArgs = 16
 
-// argsIn returns up to maxArgs arguments of a command. It omits those that have not arrived yet.
+// argsIn returns up to maxArgs arguments of a command. It leaves out arguments that have not arrived
+// yet.
 func argsIn(data []byte) (args [][]byte) {
 	for rest := behindLine(data); len(args) < maxArgs; {
 		var arg []byte
@@ -260,8 +261,8 @@ func argsIn(data []byte) (args [][]byte) {
 type respReplies struct {
 	*session
 	values
-	// subscribed is true after a subscription. In RESP2, an array may then be a message instead of
-	// a reply.
+	// subscribed means that the client has subscribed to a channel. In RESP2, an array may then be a
+	// published message instead of a reply.
 	subscribed bool
 }
 
@@ -289,8 +290,8 @@ func (s *respReplies) scan(data []byte, full bool) (n int, m message, err error)
 	return n, m, err
 }
 
-// begin returns the reply at the beginning of data, or no message if there is no reply. known is
-// false if more data is needed to decide.
+// begin returns the reply at the beginning of data. It returns no message if there is no reply there.
+// known is false if it needs more data to decide.
 func (s *respReplies) begin(data []byte, end int) (m message, known bool) {
 	first, waits := s.first()
 	if data[0] == '>' || data[0] == '*' && (s.subscribed || first.kind != plainCommand) {
@@ -321,8 +322,8 @@ func (s *respReplies) begin(data []byte, end int) (m message, known bool) {
 	return m, true
 }
 
-// kindOf returns the kind of a push message, which is the first element of an array in lower case.
-// kind is "" for anything else, and known is false if more data is needed.
+// kindOf returns the kind of a push message in lower case. The kind is the first element of the
+// array. It is "" for anything else. known is false if more data is needed.
 func kindOf(data []byte) (kind string, known bool) {
 	line, rest, ok := bytes.Cut(data, []byte("\n"))
 	if !ok {

@@ -19,8 +19,8 @@ const SentinelMaster = "mymaster"
 // that knows no others.
 const sentinelCount = 3
 
-// Sentinels imitate Redis Sentinels, but always return the address of a Proxy. They list no
-// replicas, because clients could bypass the proxy with them.
+// Sentinels imitate Redis Sentinels that always return the address of a Proxy. They list no replicas,
+// because clients could bypass the proxy with them.
 type Sentinels struct {
 	host, port string // address of the master
 	say        func(text string)
@@ -68,8 +68,8 @@ type sentinelConn struct {
 	number int
 }
 
-// answer replies to a command. It returns false for commands that a Sentinel shares with every Redis
-// server; miniredis then replies.
+// answer replies to a command. It returns false for commands that every Redis server has, which
+// miniredis then answers.
 func (c sentinelConn) answer(command string, args []string) bool {
 	arg := func(i int) string {
 		if i < len(args) {
@@ -177,7 +177,7 @@ func (c sentinelConn) sentinel(sub, name string) {
 	}
 }
 
-// sentinelID returns the id of a Sentinel, which has the length of a Redis run id.
+// sentinelID returns the id of a Sentinel. It is as long as the run id of a Redis server.
 func sentinelID(number int) string { return fmt.Sprintf("%040x", number+1) }
 
 func (c sentinelConn) master() {
@@ -191,7 +191,7 @@ func (c sentinelConn) unknown(name string) {
 	c.WriteError(fmt.Sprintf("ERR unknown command '%s'", short([]byte(name))))
 }
 
-// fields writes a map. pairs contains names and values in turn.
+// fields writes a map as a reply. pairs contains a name, its value, the next name, and so on.
 func (c sentinelConn) fields(pairs ...string) {
 	c.WriteMapLen(len(pairs) / 2)
 	for _, text := range pairs {

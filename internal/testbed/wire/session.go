@@ -16,7 +16,7 @@ type session struct {
 	tlsQuestions atomic.Int32 // PostgreSQL: questions of the client for encryption that the server has not answered yet
 }
 
-// push adds a request that waits for its reply.
+// push adds a request for which a reply is expected.
 func (s *session) push(r request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -28,7 +28,7 @@ func (s *session) push(r request) {
 	s.pending = append(s.pending, r)
 }
 
-// first returns the oldest waiting request, or false if there is none.
+// first returns the oldest request without a reply. ok is false if there is none.
 func (s *session) first() (r request, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -38,7 +38,7 @@ func (s *session) first() (r request, ok bool) {
 	return s.pending[s.head], true
 }
 
-// pop removes and returns the oldest waiting request. It returns false if there is none.
+// pop removes and returns the oldest request without a reply. It returns false if there is none.
 func (s *session) pop() (r request, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -49,7 +49,8 @@ func (s *session) pop() (r request, ok bool) {
 	return s.pending[s.head-1], true
 }
 
-// confirm counts a confirmation of the oldest request. It reports whether it was the last one.
+// confirm counts a confirmation of the oldest request. last reports whether no further confirmation
+// is expected for it.
 func (s *session) confirm() (last bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// longest limits the length of a shortened text in bytes.
+// longest is the greatest length of a shortened text, in bytes.
 const longest = 80
 
 // short returns b as valid UTF-8 without control characters, shortened to 80 bytes.
@@ -25,14 +25,14 @@ func short(b []byte) string {
 // setOptions lists the options of SET that are part of a command's name.
 var setOptions = []string{"NX", "XX", "PX", "EX", "PXAT", "EXAT", "GET", "KEEPTTL"}
 
-// withSubcommand lists the commands with a subcommand before the key.
+// withSubcommand lists the commands that have a subcommand before the key.
 var withSubcommand = []string{"CLIENT", "CONFIG", "SCRIPT", "COMMAND", "CLUSTER", "SENTINEL", "FUNCTION", "ACL"}
 
-// withoutKey lists the commands whose arguments are not keys. Some of these arguments are secret.
+// withoutKey lists the commands whose arguments are not keys. Some of their arguments are secret.
 var withoutKey = []string{"AUTH", "HELLO", "ECHO", "PING", "EXEC", "MULTI"}
 
-// commandText returns a name for a Redis command, which consists of its verb and first key. For
-// SET, it includes the options.
+// commandText returns a name for a Redis command: its verb and its first key. For SET, it also
+// contains the options.
 func commandText(args [][]byte) string {
 	if len(args) == 0 {
 		return "?"
@@ -73,13 +73,14 @@ func scriptName(command string, arg []byte) string {
 // Joint separates the names of the statements in one request.
 const Joint = " + "
 
-// maxStatements limits how many statements of one request have names.
+// maxStatements is how many statements of one request get a name.
 const maxStatements = 16
 
 // EmptyStatement is the name of a request that contains only comments.
 const EmptyStatement = "EMPTY"
 
-// statementText names each SQL statement in a request after its verb and first table.
+// statementText returns a name for each SQL statement in a request. A name consists of the verb and
+// the first table.
 func statementText(sql []byte) string {
 	var names []string
 	for len(names) < maxStatements {
@@ -98,7 +99,7 @@ func statementText(sql []byte) string {
 	return strings.Join(names, Joint)
 }
 
-// statementName returns a name for a statement, given its first words and signs.
+// statementName returns the name of a statement, whose first words and signs are given.
 func statementName(words []string) string {
 	for len(words) > 1 && words[0] == "(" {
 		words = words[1:]
@@ -146,7 +147,7 @@ func statementName(words []string) string {
 	return verb + " " + table
 }
 
-// ForUpdate is the end of the name of a SELECT that locks rows.
+// ForUpdate ends the name of a SELECT that locks rows.
 const ForUpdate = " FOR UPDATE"
 
 // DoBlock is the name of a block of code that PostgreSQL executes.
@@ -158,8 +159,9 @@ func locksRows(words []string) bool {
 	return strings.Contains(text, ForUpdate) || strings.Contains(text, " FOR NO KEY UPDATE")
 }
 
-// mainStatement returns the part of a WITH after which the request is named. It is the first part
-// that writes, or else the last statement. It returns nil if words does not contain that part.
+// mainStatement returns the part of a WITH statement that gives the request its name. This is the
+// first part that writes, or the last part if none does. It returns nil if words ends before that
+// part.
 func mainStatement(words []string) []string {
 	depth := 0
 	for i, w := range words {
@@ -177,10 +179,11 @@ func mainStatement(words []string) []string {
 	return nil
 }
 
-// systemSchemas lists schemas whose tables all have the same name in texts.
+// systemSchemas lists the schemas of system tables. In the names of statements, all tables of such a
+// schema look the same.
 var systemSchemas = []string{"information_schema", "performance_schema", "mysql", "sys", "pg_catalog"}
 
-// after returns the table that follows word. If word is empty, it returns the first table. It skips
+// after returns the table name that follows word, or the first table name if word is empty. It skips
 // words such as IGNORE.
 func after(words []string, word string) string {
 	for i, w := range words {
@@ -202,8 +205,8 @@ func after(words []string, word string) string {
 // maxWords limits the words of a statement.
 const maxWords = 64
 
-// nextStatement returns the first words and signs of a statement, without comments. rest is what
-// follows the semicolon, or nil if there is none.
+// nextStatement returns the first words and signs of a statement, without comments. rest is the text
+// after the semicolon. It is nil if there is no semicolon.
 func nextStatement(sql []byte) (words []string, rest []byte) {
 	for {
 		sql = bytes.TrimLeft(sql, " \t\r\n")
@@ -250,7 +253,7 @@ func nextStatement(sql []byte) (words []string, rest []byte) {
 // dollarQuote matches the beginning of a string that PostgreSQL quotes with dollars.
 var dollarQuote = regexp.MustCompile(`^\$([A-Za-z_][A-Za-z0-9_]*)?\$`)
 
-// wordLen returns the length of the word at the beginning of sql. Parts of the word may be quoted.
+// wordLen returns the length of the word with which sql begins. Parts of the word may be quoted.
 func wordLen(sql []byte) int {
 	for i := 0; i < len(sql); i++ {
 		switch c := sql[i]; {
@@ -263,7 +266,7 @@ func wordLen(sql []byte) int {
 	return len(sql)
 }
 
-// quotedLen returns the length of the quoted string or name at the beginning of sql.
+// quotedLen returns the length of the quoted string or name with which sql begins.
 func quotedLen(sql []byte) int {
 	quote := sql[0]
 	for i := 1; i < len(sql); i++ {

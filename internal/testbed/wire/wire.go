@@ -40,8 +40,9 @@ type Event struct {
 // the connection waits until the tap allows the request to pass.
 type Tap func(ctx context.Context, e Event, send func(context.Context) error) error
 
-// ErrDropped makes the proxy discard a request, or its reply if the request was already sent. The
-// client gets no answer, because the proxy also discards all later data in that direction.
+// ErrDropped makes the proxy discard a request. If the request was already sent, the proxy discards
+// its reply instead. The client never gets an answer, because the proxy also discards all later data
+// in that direction.
 var ErrDropped = errors.New("wire: dropped")
 
 // ErrGone means that the connection ended without a reply.
@@ -65,8 +66,8 @@ var (
 
 // scanner finds the messages in one direction of a connection.
 type scanner interface {
-	// scan consumes n bytes of data, up to the end of a message, and returns the message that
-	// begins there. If n is 0, it needs more data. full means that the buffer is full. A *refusal
+	// scan consumes n bytes of data, at most to the end of a message, and returns the message that
+	// begins there. If n is 0, scan needs more data. full means that the buffer is full. A *refusal
 	// means that the proxy cannot serve the client.
 	scan(data []byte, full bool) (n int, m message, err error)
 }
@@ -89,7 +90,7 @@ const (
 	replies
 )
 
-// request contains what the proxy remembers until the reply arrives.
+// request is what the proxy remembers about a request until the reply arrives.
 type request struct {
 	kind byte // kind of the command, which each protocol defines
 	left int  // confirmations that have not arrived yet

@@ -70,7 +70,8 @@ type etcdLocker struct {
 func (*etcdLocker) Close() error           { return nil }
 func (l *etcdLocker) Lease() time.Duration { return l.lease }
 
-// session starts a session that outlives ctx. It gives up when the context waiting ends.
+// session starts a session that continues after ctx has ended. It gives up when the context waiting
+// ends.
 func (l *etcdLocker) session(ctx, waiting context.Context) (*concurrency.Session, error) {
 	living, end := context.WithCancel(context.WithoutCancel(ctx))
 	begun := context.AfterFunc(waiting, end)

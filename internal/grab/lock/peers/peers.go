@@ -20,7 +20,7 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// Strategies lists every library with its default options.
+// Strategies lists the lock of every library, with its default options.
 var Strategies = []lock.Strategy{
 	redsyncOne,
 	redislockOnce,
@@ -30,8 +30,8 @@ var Strategies = []lock.Strategy{
 	zkLock,
 }
 
-// WithOptions lists polling libraries with pauses of 5 ms. The benchmark uses them to separate the
-// cost of the pause from the cost of the lock.
+// WithOptions lists the libraries that poll, with pauses of 5 ms. With them, the benchmark can
+// separate the cost of the pause from the cost of the lock.
 var WithOptions = []lock.Strategy{
 	redsync5ms,
 	redislock5ms,
@@ -44,7 +44,7 @@ const (
 	longestWait = 10 * time.Second // for a library that counts its tries
 )
 
-// A lease is a lock of a library that a client holds.
+// A lease is a lock of a library that a client holds, in the form that this program needs.
 type lease struct {
 	token   string
 	fence   uint64
@@ -58,7 +58,7 @@ func (l *lease) Lost() <-chan struct{}             { return l.lost }
 func (l *lease) Release(ctx context.Context) error { return l.release(ctx) }
 
 // notAcquired converts the error of a failed acquire. taken means that another client has the lock.
-// waiting is ctx with a deadline.
+// waiting is ctx with a deadline added.
 func notAcquired(ctx, waiting context.Context, taken bool, err error) error {
 	switch {
 	case ctx.Err() != nil:

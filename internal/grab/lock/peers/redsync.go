@@ -40,7 +40,7 @@ var redsyncOne = lock.Strategy{
 	New: newRedsync(),
 }
 
-// handedOver explains why a lock fails the checks in which the caller disconnects.
+// handedOver explains why a lock fails the conformance tests in which the caller disconnects.
 const handedOver = "a caller that disconnects while the lock is granted still gets it, and must check its context"
 
 var redsync5ms = func() lock.Strategy {
@@ -50,8 +50,8 @@ var redsync5ms = func() lock.Strategy {
 	return s
 }()
 
-// newRedsync makes a new mutex for each acquisition, because a shared one would release the locks
-// of other callers (F23).
+// newRedsync makes a new redsync mutex for each acquire, because a shared one would release the locks
+// of other callers (failure mode F23).
 func newRedsync(options ...redsync.Option) func(lock.Env) (lock.Locker, error) {
 	return func(env lock.Env) (lock.Locker, error) {
 		if env.Redis == nil {

@@ -57,7 +57,7 @@ var rueidislockThree = lock.Strategy{
 
 const untold = "a waiter asks again only after a tracking message about the key. On a loaded machine, one had no message 2 s after the release"
 
-// rueidislockOne uses one key, as the README recommends for a single Redis.
+// rueidislockOne uses a single key, as the library's README recommends for a single Redis server.
 var rueidislockOne = func() lock.Strategy {
 	s := rueidislockThree
 	s.Name, s.Title, s.New = "rueidislock-1", "rueidislock with KeyMajority 1: one key, extended, watched", newRueidislock(1)
@@ -67,8 +67,8 @@ var rueidislockOne = func() lock.Strategy {
 	return s
 }()
 
-// newRueidislock returns a constructor for locks that need a majority of their keys. The library's
-// client uses the dialer of Env, so it reaches the same servers.
+// newRueidislock returns a constructor for locks that need this majority of their keys. The library's
+// client uses the dialer of Env, so that it reaches the same servers.
 func newRueidislock(majority int32) func(lock.Env) (lock.Locker, error) {
 	return func(env lock.Env) (lock.Locker, error) {
 		var addrs []string
@@ -114,7 +114,7 @@ func (l rueidisLocker) Close() error {
 	return nil
 }
 
-// Acquire does not add a deadline to ctx, because the lock would end at the deadline.
+// Acquire adds no deadline to ctx, because the lock itself would end at that deadline.
 func (l rueidisLocker) Acquire(ctx context.Context, key string) (lock.Lease, error) {
 	waiting, giveUp := context.WithCancel(context.WithValue(ctx, ofLease{}, true))
 	acquire := l.lock.TryWithContext
@@ -143,8 +143,8 @@ func (l rueidisLocker) Acquire(ctx context.Context, key string) (lock.Lease, err
 
 var errNoKey = errors.New("rueidislock: the release found no key of its own")
 
-// A pendingRelease is a release in progress. The replies to its scripts show whether the keys
-// existed, which the library does not report.
+// A pendingRelease is a release that is under way. The replies to its scripts show whether the keys
+// still existed, which the library does not report.
 type pendingRelease struct {
 	ctx   context.Context
 	found atomic.Int32
@@ -196,7 +196,8 @@ func (c rueidisClient) Do(ctx context.Context, cmd rueidis.Completed) (resp ruei
 // ofLease is the context key that marks acquires and renewals.
 type ofLease struct{}
 
-// releaseOf returns the release that a script belongs to, or nil for acquires and renewals.
+// releaseOf returns the release that a script belongs to. It returns nil for the scripts of acquires
+// and renewals.
 func (c rueidisClient) releaseOf(ctx context.Context, redisKey string) *pendingRelease {
 	_, key, _ := strings.Cut(strings.TrimPrefix(redisKey, "rueidislock:"), ":") // the name of the lock follows the number of the key
 	r, ok := c.releasing.Load(key)

@@ -88,8 +88,8 @@ func (l *zkLocker) session() <-chan struct{} {
 	return l.lost
 }
 
-// oneTry is how long an acquire waits if it should try only once. It cannot be 0, because the
-// library always waits.
+// oneTry is how long an acquire waits that should try only once. It cannot be 0, because the library
+// always waits.
 const oneTry = time.Second
 
 func (l *zkLocker) Acquire(ctx context.Context, key string) (lock.Lease, error) {
@@ -109,8 +109,8 @@ func (l *zkLocker) Acquire(ctx context.Context, key string) (lock.Lease, error) 
 	}}, nil
 }
 
-// call runs a function that cannot be cancelled, and stops waiting for it when until ends. If the
-// function succeeds after that, call runs undo.
+// call runs a function that cannot be cancelled. It stops waiting for the function when until ends.
+// If the function succeeds after that, call runs undo.
 func (l *zkLocker) call(until, ctx context.Context, path string, call func() error, undo func()) error {
 	around := l.env.ZooKeeper.Around
 	if around == nil {

@@ -15,13 +15,14 @@ import (
 	"time"
 )
 
-// jarEnv is the environment variable with the path of a jar that examples/eureka builds.
+// jarEnv is the environment variable that names the jar of a Eureka server. examples/eureka builds
+// such a jar.
 const jarEnv = "GRABLAB_EUREKA"
 
 // IsReal reports whether Start starts a real Eureka server.
 func IsReal() bool { return os.Getenv(jarEnv) != "" }
 
-// Start starts a Eureka server and returns its URL. The server is a stub, unless GRABLAB_EUREKA
+// Start starts a Eureka server and returns its URL. The server is only a stub, unless GRABLAB_EUREKA
 // names the jar of a real one.
 func Start(t *testing.T) (url string) {
 	t.Helper()

@@ -1,4 +1,4 @@
-// Package stacktest provides real servers that all tests of a binary share.
+// Package stacktest provides real servers for tests. All tests of a test binary share them.
 package stacktest
 
 import (
@@ -14,8 +14,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// RequireEnv is an environment variable. If it is 1, tests fail if programs are missing, instead of
-// being skipped.
+// RequireEnv is the name of an environment variable. If it is 1, a test that lacks a program fails,
+// instead of being skipped.
 const RequireEnv = "GRABLAB_REQUIRE_SERVERS"
 
 var (
@@ -23,7 +23,7 @@ var (
 	shared = map[config]result{}
 )
 
-// config says what a shared stack consists of.
+// config says which servers a shared stack has.
 type config struct {
 	needs    lock.Backend
 	postgres bool
@@ -34,8 +34,8 @@ type result struct {
 	err   error
 }
 
-// Command is a function that a test binary runs instead of its tests, if Name is the first
-// argument. In loadgen, it is a hidden command.
+// Command is a function that a test binary runs instead of its tests if its first argument is Name.
+// In loadgen, it is a hidden command.
 type Command struct {
 	Name string
 	Run  func(ctx context.Context, args []string, stdout, stderr io.Writer) int
@@ -76,7 +76,7 @@ func With(tb testing.TB, needs lock.Backend) *stack.Stack {
 	return with(tb, config{needs: needs})
 }
 
-// Postgres returns a local stack with a PostgreSQL, which all tests share.
+// Postgres returns a local stack with a PostgreSQL server. All tests share it.
 func Postgres(tb testing.TB) *stack.Stack {
 	tb.Helper()
 	return with(tb, config{postgres: true})
@@ -95,8 +95,8 @@ func with(tb testing.TB, of config) *stack.Stack {
 	return r.stack
 }
 
-// Check ends the test if err is not nil. If the reason is a missing program, it skips the test
-// unless RequireEnv is set.
+// Check ends the test if err is not nil. If a program is missing, it skips the test instead, unless
+// RequireEnv is set.
 func Check(tb testing.TB, err error) {
 	tb.Helper()
 	switch {
