@@ -13,7 +13,8 @@ const (
 	// maxStruckUnits is the largest number of units that an order may have under a fault.
 	maxStruckUnits = 20
 
-	// serverNames lists the flags for the servers of -stack external, other than -db.
+	// serverNames lists the flags that name the servers of -stack external. The flag -db is not among
+	// them.
 	serverNames = "redis sentinel sentinel-master redlock zk etcd"
 
 	// describeTargets lists the flags that apply only to the user's service.

@@ -59,7 +59,7 @@ var (
 var inferences = []inference{
 	{shown: FreedAnother, known: blind},
 	{shown: ReleasedLate, known: blind},
-	// The next rules are about units that Redis has reserved but the database has not recorded.
+	// Rules for orders with units that Redis has reserved but the database has not recorded.
 	{properties: []string{StuckOrder}, known: []string{"F42"}},
 	{properties: []string{OneWinner}, shown: ReplyWasLost, known: []string{"F44"}},
 	{properties: []string{OneWinner}, shown: CutOff, known: []string{"F44"}},

@@ -16,7 +16,7 @@ import (
 // OnLost says what a holder does when it learns that it has lost its lease.
 type OnLost string
 
-// These are the things that a holder may do after it has lost its lease.
+// These values say what a holder does after it has lost its lease.
 const (
 	Abort  OnLost = "abort"  // stop the work and write nothing
 	Ignore OnLost = "ignore" // continue, as most programs do

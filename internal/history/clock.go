@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Clock returns a clock that is the same for all processes on the host (CLOCK_MONOTONIC). It
-// measures the offset of Go's monotonic clock once, because reading that clock is cheaper.
+// Clock returns a clock that all processes on the host share (CLOCK_MONOTONIC). To be faster, it
+// reads Go's own monotonic clock and adds the difference, which it measures once.
 func Clock() func() time.Duration {
 	var (
 		origin   time.Time

@@ -18,7 +18,7 @@ type header struct {
 	parse   func(*Schedule, []string) error
 }
 
-// headers lists the header lines in the order in which they are printed.
+// headers lists the header lines of a schedule in the order in which they are printed.
 var headers = []header{
 	{"strategy", "setnx", true, func(s Schedule) string { return s.Strategy }, word(func(s *Schedule) *string { return &s.Strategy })},
 	{"guard", "naive", false, func(s Schedule) string { return s.Guard }, word(func(s *Schedule) *string { return &s.Guard })},

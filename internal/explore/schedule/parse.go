@@ -124,7 +124,7 @@ func ParseStep(line string) (Step, error) {
 	return Step{}, fmt.Errorf("no such step; a step is one of %s", strings.Join(examples(), ", "))
 }
 
-// errForm means that a line does not have the form in question.
+// errForm means that a line does not match the syntax of one kind of step.
 var errForm = errors.New("another form")
 
 func (f form) parse(words []string) (Step, error) {

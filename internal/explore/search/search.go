@@ -260,7 +260,7 @@ func (s *Search) visit(state Fingerprint, c Cost, steps int) bool {
 func (s *Search) learn(j job, t *Trace) {
 	l := s.levels[s.at]
 	if t.Impossible >= 0 && t.Impossible < j.steps() {
-		// No timer was due, so this step was impossible.
+		// The step was to wait for a timer, but no timer was due, so the step was impossible.
 		return
 	}
 	l.run++

@@ -33,7 +33,7 @@ type Setting struct {
 	Stock    int // the units of the order; 0 means 1
 }
 
-// Schedule returns a schedule with these parameters and without steps.
+// Schedule returns a schedule that has these parameters but no steps yet.
 func (set Setting) Schedule() schedule.Schedule {
 	return schedule.Schedule{
 		Strategy: set.Strategy.Name, Guard: string(set.Guard), OnLost: string(set.OnLost), Actors: set.Actors,
@@ -72,8 +72,8 @@ type Cluster struct {
 	residue      []string // the keys that a released lease leaves behind
 	counters     []counter
 
-	// alsoCommutes is an additional, wrong rule for leaving out schedules. Only tests set it, to show
-	// that they would notice a wrong rule.
+	// alsoCommutes is an extra rule for leaving out schedules. It is wrong on purpose, and only tests
+	// set it, to show that they would notice a wrong rule.
 	alsoCommutes func(last, next *call) bool
 }
 

@@ -43,7 +43,7 @@ var setnxNoTTLNoCleanup = variant(setnxNoTTL, Strategy{
 	New:    redisKeyLock{set: setForever, unset: del, believesLate: true, endless: true, cleanup: cancelled}.New,
 })
 
-// cancelled returns a cancelled context. With it, a clean-up sends nothing.
+// cancelled returns a context that is cancelled. A clean-up with this context sends nothing.
 func cancelled(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	cancel()

@@ -17,8 +17,8 @@ var setnxCheck = variant(setnx, Strategy{
 	Name:   "setnx-check",
 	Title:  "setnx, and asks once more before the write",
 	Source: "the source articles: CHECK",
-	// The check detects every loss that happens before the check itself. The fault named pause stops
-	// the process after it.
+	// The check before the write detects every loss of the lock that has happened by then. A process
+	// that is paused right after the check still writes too late.
 	Claims: catalog.ClaimsOf("check"),
 	Breaks: []string{"F12", "F37"},
 	New: func(env Env) (Locker, error) {

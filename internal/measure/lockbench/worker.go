@@ -28,8 +28,8 @@ const (
 	leaseTTL = 30 * time.Second
 	// acquireTimeout limits each acquire.
 	acquireTimeout = 10 * time.Second
-	// early is how long before the start of a job a process stops sleeping and watches the clock
-	// instead.
+	// early is how long before the start of a job a worker process stops sleeping and polls the
+	// clock, so that it starts on time.
 	early = 2 * time.Millisecond
 	// settling is how long a worker waits for commands that a lock may send after its release.
 	settling = 2 * time.Millisecond

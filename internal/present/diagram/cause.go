@@ -24,7 +24,8 @@ type Point struct {
 	At   float64 `json:"at"`
 }
 
-// phrases contains a phrase for each kind of fact, by language and by the name of the phrase.
+// phrases contains the phrases of which explanations consist. It maps each language to its phrases by
+// name.
 var phrases = func() (all map[string]map[string]string) {
 	if err := json.Unmarshal([]byte(causeJSON), &all); err != nil {
 		panic(err) // cannot fail, because the text is embedded

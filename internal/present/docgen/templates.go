@@ -134,8 +134,8 @@ func serversOf(servers lock.Backend) string {
 	return "one Redis"
 }
 
-// searchRow is a table row that says how the explorer's expectation of a strategy differs from that
-// of a run.
+// searchRow is a row of a table. It says under which faults the explorer expects another outcome of a
+// strategy than a run does.
 type searchRow struct{ Faults, Strategy, Is, Why string }
 
 // searchClaims lists the strategies and faults for which the explorer expects another outcome than a

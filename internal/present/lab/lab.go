@@ -229,8 +229,8 @@ func (l *Lab) close() error {
 	return errors.Join(errs...)
 }
 
-// times returns the durations with which the instances run. They are longer if the user has selected
-// a slow run.
+// times returns the durations that the instances use, such as that of the work. They are longer if
+// the user has selected a slow run.
 func times(s Settings) fleet.Setup {
 	factor := time.Duration(1)
 	if s.Slow {

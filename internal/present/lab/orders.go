@@ -315,7 +315,7 @@ func (o *orders) key(k Key, at time.Duration) {
 	})
 }
 
-// keyGone records that a lock is no longer on a server.
+// keyGone records that a lock has disappeared from a server.
 func (o *orders) keyGone(server, name string, at time.Duration) {
 	o.locked(func() {
 		id, _ := lock.OrderOf(name)

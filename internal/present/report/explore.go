@@ -61,8 +61,8 @@ func (e Exploration) searched() (lines []string) {
 	return lines
 }
 
-// searchedParts describes how far each search of a series got. Searches that got equally far share a
-// line.
+// searchedParts describes how far each search of a series got. Searches that got equally far share
+// one line of the report.
 func searchedParts(parts []explore.Result) (lines []string) {
 	var extents []string
 	names := map[string][]string{}

@@ -55,7 +55,7 @@ func (p *page) Trips(name, benchCase string) string {
 	if row == nil || row.Ratio == nil || row.RatioLow == nil || row.RatioHigh == nil {
 		return "?"
 	}
-	// Ratio compares the lock with the floor, which makes two round trips. Hence the factor 2.
+	// Multiply by 2, because the ratio compares the lock with the floor, which makes two round trips.
 	return fmt.Sprintf("%s [%s, %s]", figure(2**row.Ratio), figure(2**row.RatioLow), figure(2**row.RatioHigh))
 }
 

@@ -143,7 +143,7 @@ func (p *page) SurvivedByRedlock() []string {
 	return slices.DeleteFunc(p.Twice("watchdog"), func(f string) bool { return slices.Contains(broken, f) })
 }
 
-// hangOutcomes groups the locks by what happens if the holder's work never ends.
+// hangOutcomes groups the locks by what happens if their holder's work never ends.
 type hangOutcomes struct{ Stuck, LetIn, Neither []string }
 
 // HangOutcomes groups the locks by what happened when the holder's work never ended.

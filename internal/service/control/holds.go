@@ -120,7 +120,7 @@ const (
 var (
 	// ErrNoHold means that there is no breakpoint with this name.
 	ErrNoHold = errors.New("control: no such hold")
-	// ErrNotHeld means that no breakpoint stops this call.
+	// ErrNotHeld means that the call is not stopped at the breakpoint.
 	ErrNotHeld = errors.New("control: no such call is held")
 	// ErrRefused is the error for the caller of a refused call.
 	ErrRefused = errors.New("control: refused")

@@ -115,7 +115,7 @@ func (s *Shape) NumberOf(id string) (int64, bool) {
 	return number, err == nil
 }
 
-// NamesOrders reports whether requests name orders by the ids of the service.
+// NamesOrders reports whether requests must name an order by the id that the service gave it.
 func (s *Shape) NamesOrders() bool { return s != nil && s.has(orderUUID) }
 
 // Source says where an answer contains an id: in JSON, XML, the text or a header. A regular

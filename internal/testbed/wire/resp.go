@@ -241,7 +241,7 @@ func firstArgs(data []byte) (first, second []byte) {
 	return first, second
 }
 
-// maxArgs is how many arguments of a command the proxy looks at to name the command.
+// maxArgs is how many arguments of a command the proxy reads to give the command a name.
 const maxArgs = 16
 
 // argsIn returns up to maxArgs arguments of a command. It leaves out arguments that have not arrived

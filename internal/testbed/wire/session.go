@@ -49,8 +49,8 @@ func (s *session) pop() (r request, ok bool) {
 	return s.pending[s.head-1], true
 }
 
-// confirm counts a confirmation of the oldest request. last reports whether no further confirmation
-// is expected for it.
+// confirm counts one confirmation of the oldest request. last reports whether that request needs no
+// further confirmation.
 func (s *session) confirm() (last bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
