@@ -16,7 +16,7 @@ import (
 
 func parseCheck(args []string) (*settings, error) {
 	s, err := parseRun(args)
-	if err == nil && !s.attaches() {
+	if err == nil && !s.testsService() {
 		err = flags.Usage("check: no service is named: add -target-file FILE, -service COMMAND or -targets URL,URL")
 	}
 	return s, err
@@ -48,9 +48,9 @@ func (s *settings) check(ctx context.Context, stdout, stderr io.Writer) error {
 	return failed
 }
 
-// inspected returns an error for the first problem that rules out a verdict. Some problems matter
+// checkPreflight returns an error for the first problem that rules out a verdict. Some problems matter
 // only if the run injects faults.
-func (s *settings) inspected(p experiment.Preflight) error {
+func (s *settings) checkPreflight(p experiment.Preflight) error {
 	for _, problem := range p.Problems {
 		if !problem.Faults || s.anyCell(func(f catalog.Fault) bool { return f != catalog.NoFault }) {
 			return &problem

@@ -40,27 +40,27 @@ func explainers() []explainer {
 		{"fault", namesOf(catalog.Faults, func(f catalog.FaultEntry) string { return string(f.Name) }), explainFault},
 		{"property", namesOf(catalog.Properties, func(p catalog.Property) string { return p.Name }), explainProperty},
 		{"strategy", strategyNames(), explainStrategy},
-		listed("library with options", peers.WithOptions, nameOf, func(s lock.Strategy) explanation {
+		explainerOf("library with options", peers.WithOptions, nameOf, func(s lock.Strategy) explanation {
 			return explanation{s.Name + ", a library's lock with options: " + s.Title, [][2]string{{"source", s.Source}}}
 		}),
-		listed("case", lockbench.Cases, func(c lockbench.Case) string { return c.Name }, func(c lockbench.Case) explanation {
+		explainerOf("case", lockbench.Cases, func(c lockbench.Case) string { return c.Name }, func(c lockbench.Case) explanation {
 			return explanation{c.Name + ", a case of the benchmark: " + c.About, nil}
 		}),
-		listed("verdict", catalog.Verdicts, func(v catalog.VerdictEntry) string { return string(v.Verdict) }, func(v catalog.VerdictEntry) explanation {
+		explainerOf("verdict", catalog.Verdicts, func(v catalog.VerdictEntry) string { return string(v.Verdict) }, func(v catalog.VerdictEntry) explanation {
 			return explanation{string(v.Verdict) + ", a verdict: " + v.When, nil}
 		}),
 		words("word", catalog.Words),
 		words("heading or mark", catalog.Columns),
 		{"strike point", nil, explainPoint},
-		listed("command", shownCommands(), func(c command) string { return c.name }, func(c command) explanation {
+		explainerOf("command", shownCommands(), func(c command) string { return c.name }, func(c command) explanation {
 			return explanation{c.name + ", a command: " + c.about, [][2]string{{"help", "loadgen " + c.name + " -h"}}}
 		}),
 	}
 }
 
-// listed returns an explainer for the elements of a list. name and explain are called with an
+// explainerOf returns an explainer for the elements of a list. name and explain are called with an
 // element.
-func listed[T any](what string, list []T, name func(T) string, explain func(T) explanation) explainer {
+func explainerOf[T any](what string, list []T, name func(T) string, explain func(T) explanation) explainer {
 	return explainer{what, namesOf(list, name), func(wanted string) (e explanation, ok bool) {
 		i := slices.IndexFunc(list, func(x T) bool { return name(x) == wanted })
 		if i < 0 {

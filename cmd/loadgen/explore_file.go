@@ -39,12 +39,12 @@ type ownBuild struct {
 
 func (b ownBuild) remove() { _ = os.RemoveAll(b.dir) }
 
-// takeIn builds a worker program that contains the strategies in the user's file, and adds them to
+// buildOwn builds a worker program that contains the strategies in the user's file, and adds them to
 // lock.Strategies. A build overlay adds the file to package lock, so the source tree stays unchanged.
 //
 // The strategies run only in the worker program. takeIn asks that program for their descriptions.
-func takeIn(ctx context.Context, file string) (b ownBuild, err error) {
-	own, err := declared(file)
+func buildOwn(ctx context.Context, file string) (b ownBuild, err error) {
+	own, err := declaredStrategies(file)
 	if err != nil {
 		return b, flags.Usage("-file: %w", err)
 	}
@@ -71,9 +71,9 @@ func (b ownBuild) register(file string) error {
 	return err
 }
 
-// declared returns the strategies that a file declares. It recognizes package variables with a
+// declaredStrategies returns the strategies that a file declares. It recognizes package variables with a
 // Strategy literal whose Name is a string literal.
-func declared(file string) ([]ownStrategy, error) {
+func declaredStrategies(file string) ([]ownStrategy, error) {
 	if strings.HasSuffix(file, "_test.go") || !strings.HasSuffix(file, ".go") {
 		return nil, fmt.Errorf("%s: must be a Go file and not a test", file)
 	}

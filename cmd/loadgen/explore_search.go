@@ -38,7 +38,7 @@ func (s *exploreSettings) explore(ctx context.Context, stderr io.Writer) ([]expl
 		return nil, err
 	}
 	if s.file != "" {
-		own, err := takeIn(ctx, s.file)
+		own, err := buildOwn(ctx, s.file)
 		if err != nil {
 			return nil, err
 		}
@@ -95,16 +95,16 @@ func (s *exploreSettings) conclude(results []explore.Result, err error, stdout, 
 	case interrupted:
 		fmt.Fprintln(stderr, "interrupted: these are the results so far")
 		return exitInterrupted
-	case slices.ContainsFunc(results, unexpected):
+	case slices.ContainsFunc(results, isUnexpected):
 		return exitAssert
 	}
 	return nil
 }
 
-// unexpected reports whether the verdict or a failure differs from what is expected of the strategy.
+// isUnexpected reports whether the verdict or a failure differs from what is expected of the strategy.
 // In a series of searches, it considers only failures, because a single search may miss an expected
 // failure.
-func unexpected(r explore.Result) bool {
+func isUnexpected(r explore.Result) bool {
 	unclaimed := func(r explore.Result) bool {
 		return slices.ContainsFunc(r.Failures, func(f explore.Failure) bool { return f.Unclaimed })
 	}

@@ -286,7 +286,7 @@ const example = "../../internal/explore/testdata/own/setnx_healing.go"
 
 // The example of a lock of one's own is found.
 func TestOwnStrategy(t *testing.T) {
-	own, err := declared(example)
+	own, err := declaredStrategies(example)
 	if err != nil || len(own) != 1 || own[0] != (ownStrategy{"healing", "setnx-healing"}) {
 		t.Errorf("got %v, %v", own, err)
 	}

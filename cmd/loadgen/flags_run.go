@@ -30,7 +30,7 @@ func parseRun(args []string) (*settings, error) {
 		s.Shard = &s.shard
 	}
 	if s.resume != "" {
-		if s, err = s.resumed(); err != nil {
+		if s, err = s.resumedSettings(); err != nil {
 			return nil, flags.Usage("%w", err)
 		}
 	}
@@ -74,7 +74,7 @@ func (s *settings) parse(args []string) (err error) {
 	}
 	// Send all drivers of an order at once. If they came one by one, a slow service would hide its
 	// races.
-	s.Together = s.attaches() && !s.given("rate") && s.Rate > 0
+	s.Together = s.testsService() && !s.given("rate") && s.Rate > 0
 	return nil
 }
 
@@ -101,6 +101,6 @@ func (s *settings) readTargetFile(_ io.Reader, set func(name, value string) erro
 	return nil
 }
 
-// attaches reports whether the run tests a service of the user, instead of instances that it starts
+// testsService reports whether the run tests a service of the user, instead of instances that it starts
 // itself.
-func (s *settings) attaches() bool { return len(s.Target.URLs) > 0 || s.Service != nil }
+func (s *settings) testsService() bool { return len(s.Target.URLs) > 0 || s.Service != nil }

@@ -37,9 +37,9 @@ type keyValues map[string][]string
 // stdin provides the user's answers. Tests replace it.
 var stdin io.Reader = os.Stdin
 
-// describing returns the flags that describe the user's service. They are also the keys of a target
+// describingFlags returns the flags that describe the user's service. They are also the keys of a target
 // file.
-func describing() []flags.Flag {
+func describingFlags() []flags.Flag {
 	all := append(new(settings).targetFlags(), serverFlags(new(stack.Config))[0])
 	return slices.DeleteFunc(all, func(f flags.Flag) bool { return f.Name == "target-file" })
 }
@@ -54,11 +54,11 @@ func (s *initSettings) flags() []flags.Flag {
 
 func parseInit(args []string) (*initSettings, error) {
 	s := &initSettings{out: "target.yaml", answers: keyValues{}, in: bufio.NewReader(stdin)}
-	line, err := flags.ParseFlags(append(s.flags(), describing()...), args)
+	line, err := flags.ParseFlags(append(s.flags(), describingFlags()...), args)
 	if err != nil {
 		return nil, err
 	}
-	for _, f := range describing() {
+	for _, f := range describingFlags() {
 		for _, arg := range line.Flags {
 			if value, ok := strings.CutPrefix(arg, "-"+f.Name+"="); ok {
 				s.answers[f.Name] = append(s.answers[f.Name], value)
@@ -72,7 +72,7 @@ func parseInit(args []string) (*initSettings, error) {
 }
 
 // initFlags returns the flags that the help of the command init shows.
-func initFlags() []flags.Flag { return append(new(initSettings).flags(), describing()...) }
+func initFlags() []flags.Flag { return append(new(initSettings).flags(), describingFlags()...) }
 
 // question asks the user for the value of one key in the target file.
 type question struct {
@@ -150,7 +150,7 @@ const mostTries = 8
 
 // ask asks a question until the answer is valid, and stores the answer.
 func (s *initSettings) ask(w io.Writer, q question) {
-	all := describing()
+	all := describingFlags()
 	value := all[slices.IndexFunc(all, func(f flags.Flag) bool { return f.Name == q.key })].Value
 	for {
 		reply, ended := "", s.yes
@@ -253,7 +253,7 @@ func tellApart(key string, seen []experiment.SeenAnswer) map[string]string {
 			return nil
 		}
 	}
-	first, second, third := leaves(".", won), leaves(".", lost), leaves(".", again)
+	first, second, third := leafValues(".", won), leafValues(".", lost), leafValues(".", again)
 	for _, path := range slices.Sorted(maps.Keys(first)) {
 		a, b, c := first[path], second[path], third[path]
 		if a != b && b != "" && (c == a || c == b) {
@@ -263,12 +263,12 @@ func tellApart(key string, seen []experiment.SeenAnswer) map[string]string {
 	return nil
 }
 
-// leaves returns all strings and numbers in a JSON document, by their paths.
-func leaves(path string, doc any) map[string]string {
+// leafValues returns all strings and numbers in a JSON document, by their paths.
+func leafValues(path string, doc any) map[string]string {
 	all := map[string]string{}
 	if object, ok := doc.(map[string]any); ok {
 		for name, value := range object {
-			maps.Copy(all, leaves(strings.TrimSuffix(path, ".")+"."+name, value))
+			maps.Copy(all, leafValues(strings.TrimSuffix(path, ".")+"."+name, value))
 		}
 		return all
 	}
@@ -293,7 +293,7 @@ func (s *initSettings) write() error {
 	}
 	const schemaFile = "target.schema.json"
 	text := "# yaml-language-server: $schema=" + schemaFile + "\n"
-	for _, f := range describing() {
+	for _, f := range describingFlags() {
 		about := schema.Properties[f.Name]
 		text += "\n# " + about.Description + "\n"
 		value, mark := about.Examples[0], "# "

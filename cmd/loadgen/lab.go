@@ -67,7 +67,7 @@ func (s *labSettings) execute(ctx context.Context, stdout, stderr io.Writer) err
 		Say:   func(format string, a ...any) { fmt.Fprintf(stderr, format+"\n", a...) },
 	}
 	if s.file != "" {
-		own, err := takeIn(ctx, s.file)
+		own, err := buildOwn(ctx, s.file)
 		if err != nil {
 			return notSearched(err, stderr)
 		}

@@ -91,7 +91,7 @@ func mergeFolders(line *flags.Line) (*settings, error) {
 		return nil, fmt.Errorf("no shard has a result: %s", strings.Join(append(broken, shard.New(count, nil, lost).Lost...), "; "))
 	}
 	for _, arg := range recorded {
-		if untrusted(arg, line.Flags) {
+		if isUntrusted(arg, line.Flags) {
 			return nil, fmt.Errorf("%s: its shards use %s: repeat this flag if you trust it", line.Args[0], arg)
 		}
 	}

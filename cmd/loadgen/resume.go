@@ -11,14 +11,14 @@ import (
 	"grablab/internal/present/report"
 )
 
-// resumed returns the recorded settings of the run that -resume names. It adds the given flags that
+// resumedSettings returns the recorded settings of the run that -resume names. It adds the given flags that
 // run.json omits.
-func (s *settings) resumed() (*settings, error) {
+func (s *settings) resumedSettings() (*settings, error) {
 	run, err := report.Load(s.resume)
 	if err != nil {
 		return nil, withoutPrefix(err, report.ErrNoRun)
 	}
-	if err := s.contradicts(run); err != nil {
+	if err := s.checkResume(run); err != nil {
 		return nil, err
 	}
 	r, err := parseWithScenario(append(slices.Clone(run.Config.Args), s.unrecorded...))
@@ -34,14 +34,14 @@ func (s *settings) resumed() (*settings, error) {
 // repeats them, because the result folder may come from someone else.
 var runsCommands = []string{"service", "open-orders", "ledger-query", "target-file"}
 
-// untrusted reports whether a recorded flag contains a command or SQL that the user has not repeated.
-func untrusted(arg string, given []string) bool {
+// isUntrusted reports whether a recorded flag contains a command or SQL that the user has not repeated.
+func isUntrusted(arg string, given []string) bool {
 	name, _, _ := strings.Cut(strings.TrimPrefix(arg, "-"), "=")
 	return slices.Contains(runsCommands, name) && !slices.Contains(given, arg)
 }
 
-// contradicts returns an error if this program cannot resume the run with the given flags.
-func (s *settings) contradicts(run *experiment.Run) error {
+// checkResume returns an error if this program cannot resume the run with the given flags.
+func (s *settings) checkResume(run *experiment.Run) error {
 	recorded := run.Config.Args // each has the form "-name=value"
 	here := experiment.NewEnvironment("")
 	switch commit := here.Commit; {
@@ -56,7 +56,7 @@ func (s *settings) contradicts(run *experiment.Run) error {
 		return fmt.Errorf("-resume %s: its cells were measured with %s: continue it there, or start a new run", s.resume, d)
 	}
 	for _, arg := range recorded {
-		if untrusted(arg, s.Args) {
+		if isUntrusted(arg, s.Args) {
 			name, value, _ := strings.Cut(strings.TrimPrefix(arg, "-"), "=")
 			return fmt.Errorf("-resume %s: it would use -%s %q: repeat this flag if you trust it", s.resume, name, value)
 		}

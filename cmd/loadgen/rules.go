@@ -109,7 +109,7 @@ func (s *settings) facts() map[string]bool {
 	return map[string]bool{
 		"stack external":            s.Stack.Kind == stack.External,
 		"stack local":               s.Stack.Kind == stack.Local,
-		"foreign":                   s.attaches(),
+		"foreign":                   s.testsService(),
 		"service uses work":         uses("work_ms"),
 		"service uses ttl":          uses("ttl_ms"),
 		"opens orders by SQL":       bySQL,

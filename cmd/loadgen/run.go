@@ -43,7 +43,7 @@ func (s *settings) execute(ctx context.Context, stdout, stderr io.Writer) error 
 	}
 	defer s.Trace.Close()
 	if s.Shard == nil { // test grabs by each shard would use up the orders that all shards share
-		s.Inspected = s.inspected
+		s.Inspected = s.checkPreflight
 	}
 	run, err := experiment.Execute(ctx, s.Config, out.save)
 	return s.conclude(run, err, out, stdout, stderr)

@@ -35,7 +35,7 @@ func (s *settings) checkRules() error { return flags.Check(runRules, s.line, s.f
 // chooseNames sets the names of the strategies to run on the user's service. Without such a service,
 // an unknown name is an error.
 func (s *settings) chooseNames() error {
-	if !s.attaches() {
+	if !s.testsService() {
 		return s.unknownStrategy
 	}
 	words := s.strategyWords
@@ -76,7 +76,7 @@ func (s *settings) chooseCells() error {
 	if !s.given("faults") {
 		s.Faults = catalog.RunFaults
 	}
-	if s.attaches() { // the strategies of targets are not known yet
+	if s.testsService() { // the strategies of targets are not known yet
 		if !s.given("faults") {
 			s.keepFaults(s.Only)
 		}
@@ -118,7 +118,7 @@ func (s *settings) keepFaults(cells []experiment.CellName) {
 // it looks at all faults that the user named.
 func (s *settings) anyCell(has func(catalog.Fault) bool) bool {
 	cellHas := func(c experiment.CellName) bool { return has(c.Fault) }
-	if s.attaches() {
+	if s.testsService() {
 		return slices.ContainsFunc(s.Faults, has) || slices.ContainsFunc(s.Only, cellHas)
 	}
 	return slices.ContainsFunc(s.Plan(), cellHas)
@@ -133,7 +133,7 @@ func (s *settings) readExpectations() (err error) {
 		return fmt.Errorf("-expectations: %w", err)
 	}
 	for _, e := range s.Expect {
-		if _, err := findStrategy(e.Strategy); err != nil && !s.attaches() {
+		if _, err := findStrategy(e.Strategy); err != nil && !s.testsService() {
 			return fmt.Errorf("-expectations: %s:%d: %w", s.expectations, e.Line, err)
 		}
 	}
@@ -142,7 +142,7 @@ func (s *settings) readExpectations() (err error) {
 
 // describeTarget checks the flags that describe the user's service.
 func (s *settings) describeTarget() error {
-	if !s.attaches() {
+	if !s.testsService() {
 		return nil
 	}
 	shape, open, err := s.spec.Compile()
@@ -263,7 +263,7 @@ func (s *settings) checkServers() error {
 	for _, strategy := range s.Strategies {
 		s.Stack.Needs |= strategy.Needs
 	}
-	if s.attaches() || s.Stack.Kind != stack.External {
+	if s.testsService() || s.Stack.Kind != stack.External {
 		return nil
 	}
 	if s.Stack.DSN == "" {
@@ -287,7 +287,7 @@ func (s *settings) checkAsserts() error {
 	plan := s.Plan()
 	for _, a := range s.asserts {
 		allStrategies := len(s.Target.Strategies) == 0 && slices.Contains(s.Faults, a.Fault)
-		if s.attaches() && (a.Fault == "" || a.Fault == catalog.NoFault || allStrategies) {
+		if s.testsService() && (a.Fault == "" || a.Fault == catalog.NoFault || allStrategies) {
 			continue
 		}
 		if !slices.ContainsFunc(plan, func(c experiment.CellName) bool {

@@ -41,7 +41,7 @@ const (
 // true.
 type inference struct {
 	properties []string // the broken property must be one of these; nil means any
-	shown      Facts    // all of these facts must hold
+	shownFacts Facts    // all of these facts must hold
 	not        Facts    // none of these facts may hold
 
 	known     []string // the answer is the first of these modes by which the strategy is known to break
@@ -57,57 +57,57 @@ var (
 
 // inferences lists the rules. The first rule that applies decides the failure mode.
 var inferences = []inference{
-	{shown: FreedAnother, known: blind},
-	{shown: ReleasedLate, known: blind},
+	{shownFacts: FreedAnother, known: blind},
+	{shownFacts: ReleasedLate, known: blind},
 	// Rules for orders with units that Redis has reserved but the database has not recorded.
 	{properties: []string{StuckOrder}, known: []string{"F42"}},
-	{properties: []string{OneWinner}, shown: ReplyWasLost, known: []string{"F44"}},
-	{properties: []string{OneWinner}, shown: CutOff, known: []string{"F44"}},
-	{properties: []string{OneWinner}, shown: Forgotten, known: []string{"F43"}},
-	{properties: []string{OneWinner}, shown: Evicted, known: []string{"F43"}},
-	{properties: []string{OneWinner}, shown: TwoMasters, known: []string{"F43"}},
+	{properties: []string{OneWinner}, shownFacts: ReplyWasLost, known: []string{"F44"}},
+	{properties: []string{OneWinner}, shownFacts: CutOff, known: []string{"F44"}},
+	{properties: []string{OneWinner}, shownFacts: Forgotten, known: []string{"F43"}},
+	{properties: []string{OneWinner}, shownFacts: Evicted, known: []string{"F43"}},
+	{properties: []string{OneWinner}, shownFacts: TwoMasters, known: []string{"F43"}},
 	// Without a lock that all processes share, these failures happen without any fault.
 	{properties: exclusion, known: []string{"F1", "F2"}},
-	{properties: exclusion, shown: SessionClosed, known: []string{"F32", "F33"}},
+	{properties: exclusion, shownFacts: SessionClosed, known: []string{"F32", "F33"}},
 	{properties: exclusion, known: []string{"F31"}}, // two drivers of one process are enough
-	{properties: []string{OneWinner, StaleWrite, FenceMonotone}, shown: FenceFell, otherwise: "F27"},
-	{properties: exclusive, shown: FreedAnother | AskedFirst, otherwise: "F6"},
-	{properties: exclusive, shown: FreedAnother, otherwise: "F5"},
-	{properties: []string{OneWinner}, shown: ReplyWasLost, not: LeaseEnded, otherwise: "F33"},
-	{properties: exclusion, shown: ClockJumped, known: []string{"F34", "F37"}},
-	{properties: exclusion, shown: WriteLate, known: []string{"F34", "F37", "F26"}, otherwise: "F40"},
-	{properties: exclusion, shown: LeaseEnded | CutOff, known: []string{"F34", "F37", "F26", "F29", "F13"}},
-	{properties: exclusion, shown: LeaseEnded, known: []string{"F34", "F37", "F26", "F29"}, otherwise: "F11"},
+	{properties: []string{OneWinner, StaleWrite, FenceMonotone}, shownFacts: FenceFell, otherwise: "F27"},
+	{properties: exclusive, shownFacts: FreedAnother | AskedFirst, otherwise: "F6"},
+	{properties: exclusive, shownFacts: FreedAnother, otherwise: "F5"},
+	{properties: []string{OneWinner}, shownFacts: ReplyWasLost, not: LeaseEnded, otherwise: "F33"},
+	{properties: exclusion, shownFacts: ClockJumped, known: []string{"F34", "F37"}},
+	{properties: exclusion, shownFacts: WriteLate, known: []string{"F34", "F37", "F26"}, otherwise: "F40"},
+	{properties: exclusion, shownFacts: LeaseEnded | CutOff, known: []string{"F34", "F37", "F26", "F29", "F13"}},
+	{properties: exclusion, shownFacts: LeaseEnded, known: []string{"F34", "F37", "F26", "F29"}, otherwise: "F11"},
 	// A lock that checks its lease again before the write notices a grant that came too late. It does
 	// not notice if the reply to this check is late too.
-	{properties: []string{OneWinner, WriteAfterExpiry}, shown: GrantLate, known: []string{"F37"}},
-	{properties: []string{OneWinner, HoldersExclusive, WriteAfterExpiry}, shown: GrantLate, otherwise: "F12"},
-	{properties: exclusive, shown: TakenOver | ClocksApart, otherwise: "F9"},
-	{properties: exclusive, shown: TakenOver, known: []string{"F7"}},
-	{properties: exclusive, shown: ClockJumped, otherwise: "F19"},
-	{properties: exclusive, shown: ForgottenTwice, known: []string{"F21", "F17", "F24"}, otherwise: "F21"},
-	{properties: exclusive, shown: Forgotten, known: []string{"F20", "F18", "F24"}, otherwise: "F17"},
-	{properties: exclusive, shown: Evicted, known: []string{"F20"}, otherwise: "F38"},
-	{properties: exclusive, shown: TwoMasters, known: []string{"F20"}, otherwise: "F39"},
-	{properties: []string{WriteAfterExpiry}, shown: LeaseEnded, known: []string{"F34", "F37"}, otherwise: "F11"},
-	{properties: []string{WriteAfterExpiry}, shown: ClockJumped, known: []string{"F37"}, otherwise: "F19"},
-	{properties: []string{StaleWrite}, shown: LeaseEnded, otherwise: "F11"},
-	{properties: []string{FenceMonotone}, shown: LeaseEnded, otherwise: "F26"},
-	{properties: []string{StuckOrder}, shown: Hung, otherwise: "F15"},
-	{properties: []string{StuckOrder}, shown: ReplyWasLost, otherwise: "F25"},
-	{properties: []string{StuckOrder}, shown: Cancelled, known: []string{"F14"}, otherwise: "F22"},
+	{properties: []string{OneWinner, WriteAfterExpiry}, shownFacts: GrantLate, known: []string{"F37"}},
+	{properties: []string{OneWinner, HoldersExclusive, WriteAfterExpiry}, shownFacts: GrantLate, otherwise: "F12"},
+	{properties: exclusive, shownFacts: TakenOver | ClocksApart, otherwise: "F9"},
+	{properties: exclusive, shownFacts: TakenOver, known: []string{"F7"}},
+	{properties: exclusive, shownFacts: ClockJumped, otherwise: "F19"},
+	{properties: exclusive, shownFacts: ForgottenTwice, known: []string{"F21", "F17", "F24"}, otherwise: "F21"},
+	{properties: exclusive, shownFacts: Forgotten, known: []string{"F20", "F18", "F24"}, otherwise: "F17"},
+	{properties: exclusive, shownFacts: Evicted, known: []string{"F20"}, otherwise: "F38"},
+	{properties: exclusive, shownFacts: TwoMasters, known: []string{"F20"}, otherwise: "F39"},
+	{properties: []string{WriteAfterExpiry}, shownFacts: LeaseEnded, known: []string{"F34", "F37"}, otherwise: "F11"},
+	{properties: []string{WriteAfterExpiry}, shownFacts: ClockJumped, known: []string{"F37"}, otherwise: "F19"},
+	{properties: []string{StaleWrite}, shownFacts: LeaseEnded, otherwise: "F11"},
+	{properties: []string{FenceMonotone}, shownFacts: LeaseEnded, otherwise: "F26"},
+	{properties: []string{StuckOrder}, shownFacts: Hung, otherwise: "F15"},
+	{properties: []string{StuckOrder}, shownFacts: ReplyWasLost, otherwise: "F25"},
+	{properties: []string{StuckOrder}, shownFacts: Cancelled, known: []string{"F14"}, otherwise: "F22"},
 	{properties: []string{StuckOrder}, known: []string{"F3", "F4", "F31"}},
-	{properties: []string{StuckOrder}, shown: Delayed, known: []string{"F14"}},
+	{properties: []string{StuckOrder}, shownFacts: Delayed, known: []string{"F14"}},
 	{properties: []string{NoLostWakeup}, not: Died | Unreachable | ReplyWasLost | Delayed | WakeUpLost, otherwise: "F16"},
-	{properties: []string{ReleaseEffective}, shown: Overwritten, known: []string{"F10"}},
-	{properties: []string{ReleaseEffective}, shown: ReplyWasLost, known: []string{"F25"}},
-	{properties: []string{NoResidue}, shown: Cancelled, otherwise: "F22"},
-	{properties: []string{NoResidue}, shown: ReplyWasLost, otherwise: "F25"},
+	{properties: []string{ReleaseEffective}, shownFacts: Overwritten, known: []string{"F10"}},
+	{properties: []string{ReleaseEffective}, shownFacts: ReplyWasLost, known: []string{"F25"}},
+	{properties: []string{NoResidue}, shownFacts: Cancelled, otherwise: "F22"},
+	{properties: []string{NoResidue}, shownFacts: ReplyWasLost, otherwise: "F25"},
 	{properties: []string{NoResidue}, known: []string{"F8"}},
-	{properties: []string{LossNotified}, shown: LeaseEnded, otherwise: "F13"},
-	{properties: []string{LossNotified}, shown: ClockJumped, otherwise: "F19"},
-	{properties: []string{LossNotified}, shown: Evicted, otherwise: "F38"},
-	{properties: []string{LossNotified}, shown: Forgotten, known: []string{"F24"}, otherwise: "F17"},
+	{properties: []string{LossNotified}, shownFacts: LeaseEnded, otherwise: "F13"},
+	{properties: []string{LossNotified}, shownFacts: ClockJumped, otherwise: "F19"},
+	{properties: []string{LossNotified}, shownFacts: Evicted, otherwise: "F38"},
+	{properties: []string{LossNotified}, shownFacts: Forgotten, known: []string{"F24"}, otherwise: "F17"},
 }
 
 // ModeOf infers why a property was violated, from the facts about the failure and the known failure
@@ -124,7 +124,7 @@ func ModeOf(property string, shown Facts, known []string) (Mode, bool) {
 }
 
 func (i inference) fits(property string, shown Facts) bool {
-	return (i.properties == nil || slices.Contains(i.properties, property)) && shown&i.shown == i.shown && shown&i.not == 0
+	return (i.properties == nil || slices.Contains(i.properties, property)) && shown&i.shownFacts == i.shownFacts && shown&i.not == 0
 }
 
 // answer returns the failure mode that the rule infers, or "". Failure mode F34 is possible only with

@@ -10,7 +10,7 @@ func fenceMonotone(e Evidence) Verdict {
 		return unknown("the tokens were not recorded")
 	}
 	holds := slices.DeleteFunc(slices.Clone(e.Record.Holds), func(h Hold) bool { return h.Fence == 0 })
-	if before, after, ok := fallsBack(holds); ok {
+	if before, after, ok := lowerToken(holds); ok {
 		return fail("the tokens of order %d fall back: driver %d (instance %s) got %d, and driver %d (instance %s) after that %d",
 			before.Order, before.Driver, before.Instance, before.Fence, after.Driver, after.Instance, after.Fence)
 	}
@@ -24,9 +24,9 @@ func fenceMonotone(e Evidence) Verdict {
 	}
 }
 
-// fallsBack finds a fencing token that is not higher than an earlier one. It does not compare tokens
+// lowerToken finds a fencing token that is not higher than an earlier one. It does not compare tokens
 // from simultaneous calls.
-func fallsBack(holds []Hold) (before, after Hold, found bool) {
+func lowerToken(holds []Hold) (before, after Hold, found bool) {
 	byReturn := slices.SortedFunc(slices.Values(holds), func(a, b Hold) int { return a.compare(b.Span) })
 	byCall := slices.SortedFunc(slices.Values(holds), func(a, b Hold) int {
 		return cmp.Or(cmp.Compare(a.Order, b.Order), cmp.Compare(a.Asked, b.Asked))

@@ -83,7 +83,7 @@ func (s *Scan) Add(e history.Event) {
 	switch {
 	case e.Kind == history.Fail && e.Code == "":
 		s.record.MissingEvents++ // the reason is unknown, because old records have no codes
-	case refused(e):
+	case isNearMiss(e):
 		s.record.NearMisses[e.Order]++
 	}
 }
@@ -110,7 +110,7 @@ func (s *Scan) hold(a attempt, e history.Event) {
 	switch {
 	case e.Op == history.Acquire && e.Kind == history.OK:
 		s.holds[a] = append(s.holds[a], len(s.record.Holds))
-		s.record.Holds = append(s.record.Holds, Hold{Span: spanOf(e, e.T, 0), Asked: s.asked(a)})
+		s.record.Holds = append(s.record.Holds, Hold{Span: spanOf(e, e.T, 0), Asked: s.acquireCalled(a)})
 	case e.Op == history.Read && e.Kind == history.OK:
 		if h := s.oldest(a); h != nil {
 			h.Read = e.T
@@ -128,9 +128,9 @@ func (s *Scan) hold(a attempt, e history.Event) {
 	}
 }
 
-// asked returns when the attempt called acquire, or 0 if that is unknown. If it called several times,
+// acquireCalled returns when the attempt called acquire, or 0 if that is unknown. If it called several times,
 // the earliest call counts.
-func (s *Scan) asked(a attempt) time.Duration {
+func (s *Scan) acquireCalled(a attempt) time.Duration {
 	a.token = ""
 	if grabs := s.grabs[a]; len(grabs) > 0 {
 		return grabs[0].From
@@ -235,9 +235,9 @@ func (s *Scan) Record() *Record {
 	return &r
 }
 
-// refused reports whether a guard or a fencing token prevented a write. Such a write counts as a near
+// isNearMiss reports whether a guard or a fencing token prevented a write. Such a write counts as a near
 // miss.
-func refused(e history.Event) bool {
+func isNearMiss(e history.Event) bool {
 	claim := e.Op == history.Claim && (e.Code == history.Stale || e.Code == history.Taken)
 	read := e.Op == history.Read && e.Code == history.Stale // the guard raises the fence before the read
 	return e.Kind == history.Fail && (claim || read)
@@ -245,6 +245,6 @@ func refused(e history.Event) bool {
 
 // tellsOfLoss reports whether e tells a holder that it has lost the lock.
 func tellsOfLoss(e history.Event) bool {
-	return e.Op == history.Lost || refused(e) ||
+	return e.Op == history.Lost || isNearMiss(e) ||
 		e.Op == history.Release && e.Kind == history.Fail && e.Code == history.LeaseLost
 }

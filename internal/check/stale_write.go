@@ -10,7 +10,7 @@ func staleWrite(e Evidence) Verdict {
 	if !e.Guard.NeedsFence() {
 		return unknown("the guard does not look at fencing tokens")
 	}
-	if later, stale, ok := rowsFallBack(e.Ledger); ok {
+	if later, stale, ok := lowerTokenInLedger(e.Ledger); ok {
 		return fail("order %d was written with token %d, and after that with token %d", stale.Order, later.Fence, stale.Fence)
 	}
 	if e.Record == nil {
@@ -41,8 +41,8 @@ func staleWrite(e Evidence) Verdict {
 	}
 }
 
-// rowsFallBack finds a ledger row with a lower fencing token than an earlier row.
-func rowsFallBack(ledger []order.Grab) (later, stale order.Grab, found bool) {
+// lowerTokenInLedger finds a ledger row with a lower fencing token than an earlier row.
+func lowerTokenInLedger(ledger []order.Grab) (later, stale order.Grab, found bool) {
 	highest := map[int64]order.Grab{}
 	for _, g := range ledger {
 		if h, ok := highest[g.Order]; ok && g.Fence < h.Fence {

@@ -193,9 +193,9 @@ func (b *builder) tooManyWinners() (shortest []history.Event) {
 	for i := b.units(); i < len(b.writes); i++ {
 		begin, winners := b.writes[i].T, []actor{}
 		for _, write := range b.writes[i-b.units() : i+1] {
-			begin, winners = min(begin, b.begin(write)), append(winners, actorOf(write))
+			begin, winners = min(begin, b.beginOf(write)), append(winners, actorOf(write))
 		}
-		shown := b.between(begin, b.writes[i], winners...)
+		shown := b.eventsBetween(begin, b.writes[i], winners...)
 		if shortest == nil || len(shown) < len(shortest) {
 			shortest = shown
 		}
@@ -203,9 +203,9 @@ func (b *builder) tooManyWinners() (shortest []history.Event) {
 	return shortest
 }
 
-// begin returns when an attempt got the lock. If there is no lock, it returns when the attempt read
+// beginOf returns when an attempt got the lock. If there is no lock, it returns when the attempt read
 // the order.
-func (b *builder) begin(e history.Event) time.Duration {
+func (b *builder) beginOf(e history.Event) time.Duration {
 	opens := history.Acquire
 	if b.Excludes == catalog.NoExclusion {
 		opens = history.Read
@@ -219,14 +219,14 @@ func (b *builder) begin(e history.Event) time.Duration {
 	return begin
 }
 
-// between returns what the actors in who did from a given time until the last event. It includes
+// eventsBetween returns what the actors in who did from a given time until the last event. It includes
 // releases that freed their lock, and leaves out what an actor did after its write.
-func (b *builder) between(from time.Duration, last history.Event, who ...actor) []history.Event {
+func (b *builder) eventsBetween(from time.Duration, last history.Event, who ...actor) []history.Event {
 	var shown []history.Event
 	wrote := map[actor]bool{}
 	for _, e := range b.events {
 		a := actorOf(e)
-		if e.T >= from && b.matters(e) && !wrote[a] && (slices.Contains(who, a) || b.freesAnother(e, who...)) {
+		if e.T >= from && b.isShown(e) && !wrote[a] && (slices.Contains(who, a) || b.freesAnother(e, who...)) {
 			shown = append(shown, e)
 		}
 		if e == last {
@@ -243,7 +243,7 @@ func (b *builder) freesAnother(e history.Event, who ...actor) bool {
 	if e.Op != history.Release || e.Kind != history.OK {
 		return false
 	}
-	called := b.called(e)
+	called := b.callTime(e)
 	return slices.ContainsFunc(b.holds, func(h Hold) bool {
 		return h.actor() == actorOf(e) && h.Token == e.Token && slices.ContainsFunc(b.holds, func(v Hold) bool {
 			ended := b.Lease > 0 && v.From-h.From >= b.Lease
@@ -253,9 +253,9 @@ func (b *builder) freesAnother(e history.Event, who ...actor) bool {
 	})
 }
 
-// called returns the time of the call that event e answers. It returns 0 if the call was not
+// callTime returns the time of the call that event e answers. It returns 0 if the call was not
 // recorded.
-func (b *builder) called(e history.Event) (at time.Duration) {
+func (b *builder) callTime(e history.Event) (at time.Duration) {
 	for _, x := range b.events {
 		if x.T <= e.T && actorOf(x) == actorOf(e) && x.Token == e.Token && x.Op == e.Op && x.Kind == history.Invoke {
 			at = x.T
@@ -264,8 +264,8 @@ func (b *builder) called(e history.Event) (at time.Duration) {
 	return at
 }
 
-// matters reports whether timelines show events of this kind.
-func (b *builder) matters(e history.Event) bool {
+// isShown reports whether timelines show events of this kind.
+func (b *builder) isShown(e history.Event) bool {
 	switch e.Op {
 	case history.Renew:
 		return false
@@ -301,13 +301,13 @@ func (b *builder) twoHolders() []history.Event {
 	last := slices.IndexFunc(b.events, func(e history.Event) bool {
 		return e.T == second.From && actorOf(e) == second.actor() && e.Op == history.Acquire
 	})
-	return b.between(first.From, b.events[last], first.actor(), second.actor())
+	return b.eventsBetween(first.From, b.events[last], first.actor(), second.actor())
 }
 
 // stuck returns what the attempt that may still hold the lock has done. It adds the first and the
 // last attempt that failed to get the lock after that.
 func (b *builder) stuck() []history.Event {
-	holder, ok := b.unreleased()
+	holder, ok := b.lastUnreleased()
 	if !ok {
 		return nil
 	}
@@ -319,7 +319,7 @@ func (b *builder) stuck() []history.Event {
 	}
 	var shown []history.Event
 	for _, e := range b.events {
-		own := e == holder || e.T >= holder.T && actorOf(e) == actorOf(holder) && b.matters(e)
+		own := e == holder || e.T >= holder.T && actorOf(e) == actorOf(holder) && b.isShown(e)
 		if own || len(refused) > 0 && (e == refused[0] || e == refused[len(refused)-1]) {
 			shown = append(shown, e)
 		}
@@ -327,9 +327,9 @@ func (b *builder) stuck() []history.Event {
 	return withoutEmptyCalls(shown)
 }
 
-// unreleased returns the beginning of the last attempt that never released its lock. If there is
+// lastUnreleased returns the beginning of the last attempt that never released its lock. If there is
 // none, it returns that of an attempt that never ended.
-func (b *builder) unreleased() (begins history.Event, ok bool) {
+func (b *builder) lastUnreleased() (begins history.Event, ok bool) {
 	holding, asking := map[actor]history.Event{}, map[actor]history.Event{}
 	for _, e := range b.events {
 		switch {

@@ -198,7 +198,7 @@ func (c *child) Execute(ctx context.Context, tasks []search.Task, done func(int,
 		case !errors.As(err, &end):
 			return err
 		}
-		t, err := c.crashed(tasks[next], end)
+		t, err := c.traceOfCrash(tasks[next], end)
 		if err != nil {
 			return err
 		}
@@ -223,8 +223,8 @@ func (c *child) results(tasks []search.Task, next int, done func(int, *search.Tr
 	return next, nil
 }
 
-// crashed returns the trace of a task that ended the process. It also starts a new process.
-func (c *child) crashed(task search.Task, end *endedError) (*search.Trace, error) {
+// traceOfCrash returns the trace of a task that ended the process. It also starts a new process.
+func (c *child) traceOfCrash(task search.Task, end *endedError) (*search.Trace, error) {
 	t := &search.Trace{Steps: task.Steps, Impossible: -1}
 	if end.hung {
 		t.Hung, t.Steps = true, longer(end.steps, task.Steps)

@@ -37,7 +37,7 @@ func work(bubble sim.Bubble, in io.Reader, out io.Writer, own []lock.Strategy) e
 		return s.describe(o.Describe)
 	}
 	s.patience = o.Config.patience()
-	if err := s.timed(func() error { return s.open(bubble, o) }); err != nil {
+	if err := s.callTimed(func() error { return s.open(bubble, o) }); err != nil {
 		return errors.Join(err, s.send(reply{Err: err.Error()}))
 	}
 	defer s.local.close()
@@ -94,9 +94,9 @@ func (s *server) send(r reply) error {
 	return s.out.Encode(r)
 }
 
-// timed calls f. If f takes longer than one schedule may take, timed reports where f hangs and ends
+// callTimed calls f. If f takes longer than one schedule may take, timed reports where f hangs and ends
 // the process.
-func (s *server) timed(f func() error) error {
+func (s *server) callTimed(f func() error) error {
 	defer time.AfterFunc(s.patience, s.hang).Stop()
 	return f()
 }
@@ -141,12 +141,12 @@ func (s *server) answer(r request) error {
 	}
 	switch {
 	case r.Replay:
-		return s.timed(func() error { return s.replay(r.Given) })
+		return s.callTimed(func() error { return s.replay(r.Given) })
 	case r.Retrace:
-		return s.timed(func() error { return s.retrace(tasks[0]) })
+		return s.callTimed(func() error { return s.retrace(tasks[0]) })
 	}
 	for _, t := range tasks {
-		if err := s.timed(func() error { return s.execute(t) }); err != nil {
+		if err := s.callTimed(func() error { return s.execute(t) }); err != nil {
 			return err
 		}
 	}

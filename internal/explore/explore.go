@@ -128,7 +128,7 @@ func (c Config) withDefaults() (Config, error) {
 	case c.FaultCount < 0 || c.FaultCount > MaxFaultCount:
 		return c, fmt.Errorf("%w: %d faults in one schedule, there can be 0 to %d", ErrConfig, c.FaultCount, MaxFaultCount)
 	}
-	return c, errors.Join(known("fault", c.Faults, Faults), known("property", c.Properties, Properties))
+	return c, errors.Join(knownNames("fault", c.Faults, Faults), knownNames("property", c.Properties, Properties))
 }
 
 // These are the kinds of faults and the properties that a search supports. The most important ones
@@ -138,7 +138,7 @@ var (
 	Properties = catalog.PropertiesBy(catalog.Explore)
 )
 
-func known[S ~string](what string, names, all []S) error {
+func knownNames[S ~string](what string, names, all []S) error {
 	for _, name := range names {
 		if !slices.Contains(all, name) {
 			return fmt.Errorf("%w: no %s %q; there are %v", ErrConfig, what, name, all)

@@ -30,9 +30,9 @@ var faultOf = map[schedule.Kind]catalog.Fault{
 	schedule.MessageLate:  catalog.MessageLost,
 }
 
-// standsFor returns the faults that a step may stand for. It returns nil if the step is not a fault.
+// faultsOfStep returns the faults that a step may stand for. It returns nil if the step is not a fault.
 // There can be several faults, because a slow database and a partition look alike.
-func standsFor(s schedule.Step) []catalog.Fault {
+func faultsOfStep(s schedule.Step) []catalog.Fault {
 	switch {
 	case s.Kind == schedule.LeaseEnd:
 		return []catalog.Fault{catalog.Slow} // if no call could go through, the step costs nothing and is no fault
@@ -52,7 +52,7 @@ func standsFor(s schedule.Step) []catalog.Fault {
 // faultsIn returns those of the enabled faults for which the steps may stand.
 func faultsIn(steps []schedule.Step, enabled []catalog.Fault) (faults []catalog.Fault) {
 	for _, s := range steps {
-		for _, f := range standsFor(s) {
+		for _, f := range faultsOfStep(s) {
 			if slices.Contains(enabled, f) && !slices.Contains(faults, f) {
 				faults = append(faults, f)
 			}

@@ -80,7 +80,7 @@ func searchParts(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting
 		left = max(left-r.Elapsed.Seconds(), 0)
 		return r, err
 	}
-	if whole, err = search("", cfg, set, 2./3); err != nil || whole.ended() {
+	if whole, err = search("", cfg, set, 2./3); err != nil || whole.endedProcess() {
 		return whole, err
 	}
 	if whole.Verdict == catalog.Unknown && whole.Reason == TimeOver {
@@ -104,8 +104,8 @@ func searchParts(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting
 	return whole, nil
 }
 
-// ended reports whether the strategy ended its process. Further searches would then show nothing new.
-func (r Result) ended() bool {
+// endedProcess reports whether the strategy ended its process. Further searches would then show nothing new.
+func (r Result) endedProcess() bool {
 	return slices.ContainsFunc(r.Failures, func(f Failure) bool { return f.Property == catalog.Survives })
 }
 

@@ -38,7 +38,7 @@ func (s *Service) Grab(ctx context.Context, req Request) Answer {
 	}
 	ctx, whole := s.cfg.Trace.Begin(ctx, trace.Grab)
 	a.record(history.Invoke, history.Grab, nil)
-	err := a.repairing(ctx)
+	err := a.lockWithRepair(ctx)
 	if errors.Is(err, order.ErrNotFound) {
 		a.forget(ctx)
 	}
@@ -106,9 +106,9 @@ type attempt struct {
 // unless Redis loses the counter again.
 const maxRepairs = 3
 
-// repairing calls underLock. If the counter of fencing tokens is behind the order, it raises the
+// lockWithRepair calls underLock. If the counter of fencing tokens is behind the order, it raises the
 // counter and tries again.
-func (a *attempt) repairing(ctx context.Context) error {
+func (a *attempt) lockWithRepair(ctx context.Context) error {
 	for repairs := 0; ; repairs++ {
 		err := a.underLock(ctx)
 		var behind *behindError
@@ -143,7 +143,7 @@ func (a *attempt) underLock(ctx context.Context) error {
 	if row.Status != order.Open {
 		return order.ErrTaken
 	}
-	if err := a.mayHave(holding, rows, row); err != nil {
+	if err := a.checkLimit(holding, rows, row); err != nil {
 		return err
 	}
 	if err := a.work(holding); err != nil {
@@ -175,7 +175,7 @@ func (a *attempt) acquire(ctx context.Context) (lock.Lease, error) {
 	began := time.Now()
 	a.record(history.Invoke, history.Acquire, nil)
 	ctx = lock.OnRenewal(lock.WithDriver(ctx, a.Driver), a.renewed())
-	lease, err := a.lock.Acquire(a.patience(ctx), a.key())
+	lease, err := a.lock.Acquire(a.limitWait(ctx), a.key())
 	a.waited += time.Since(began)
 	if err != nil {
 		a.record(kindOf(err), history.Acquire, err)
@@ -210,8 +210,8 @@ func leaseLeft(until time.Time) time.Duration {
 	return max(time.Until(until), 1) // 0 would mean unknown
 }
 
-// patience returns a context in which an acquire waits only for the rest of the grab's waiting time.
-func (a *attempt) patience(ctx context.Context) context.Context {
+// limitWait returns a context in which an acquire waits only for the rest of the grab's waiting time.
+func (a *attempt) limitWait(ctx context.Context) context.Context {
 	if a.TryOnce {
 		return lock.TryOnce(ctx)
 	}
@@ -280,9 +280,9 @@ func (a *attempt) read(ctx context.Context, rows order.Rows) (order.Order, error
 	return row, nil
 }
 
-// mayHave checks how many units the driver already has. It does nothing if the guard checks this at
+// checkLimit checks how many units the driver already has. It does nothing if the guard checks this at
 // the write.
-func (a *attempt) mayHave(ctx context.Context, rows order.Rows, row order.Order) error {
+func (a *attempt) checkLimit(ctx context.Context, rows order.Rows, row order.Order) error {
 	if row.Units == 0 || !a.lock.guard.LooksFirst() {
 		return nil
 	}
@@ -299,7 +299,7 @@ func (a *attempt) mayHave(ctx context.Context, rows order.Rows, row order.Order)
 // claim checks the lease once more and then writes the winner. Nothing cancels a write that has
 // begun, because its result would be unknown. stock is how many units were left at the read.
 func (a *attempt) claim(ctx context.Context, rows order.Rows, lease lock.Lease, stock int64) error {
-	if err := a.lastLook(ctx, lease); err != nil {
+	if err := a.checkLost(ctx, lease); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
@@ -321,8 +321,8 @@ func (a *attempt) claim(ctx context.Context, rows order.Rows, lease lock.Lease, 
 	return err
 }
 
-// lastLook returns an error if the lease is lost, unless the service is configured to ignore that.
-func (a *attempt) lastLook(ctx context.Context, lease lock.Lease) error {
+// checkLost returns an error if the lease is lost, unless the service is configured to ignore that.
+func (a *attempt) checkLost(ctx context.Context, lease lock.Lease) error {
 	if a.cfg.OnLost == Abort {
 		if err := a.check(ctx, lease); err != nil {
 			return err

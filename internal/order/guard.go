@@ -34,7 +34,7 @@ func (c Claim) sold(g Guard) (string, []any) {
 	switch {
 	case c.Stock == 0:
 		return "status = ?", []any{Grabbed}
-	case g.absolute():
+	case g.setsCounter():
 		return "status = ?, stock = ?", []any{statusOf(c.Stock - 1), c.Stock - 1}
 	default:
 		return "status = CASE WHEN stock > 1 THEN 0 ELSE 1 END, stock = stock - 1", nil
@@ -55,7 +55,7 @@ func (o *Order) sell(c Claim, g Guard) {
 	case o.Units == 0:
 		o.Status = Grabbed
 		return
-	case g.absolute():
+	case g.setsCounter():
 		o.Stock = c.Stock - 1
 	default:
 		o.Stock--
@@ -90,8 +90,8 @@ func (c Claim) judge(o Order, g Guard) error {
 // writesAnyway reports whether the guard updates the order whatever its state is.
 func (g Guard) writesAnyway() bool { return g == Naive || g == Decrement || g == Unique }
 
-// limits reports whether the write itself checks how many units the driver already has.
-func (c Claim) limits(g Guard) bool { return c.Stock > 0 && !g.LooksFirst() && g != Decrement }
+// checksLimit reports whether the write itself checks how many units the driver already has.
+func (c Claim) checksLimit(g Guard) bool { return c.Stock > 0 && !g.LooksFirst() && g != Decrement }
 
 // judgeLimit returns nil if the driver may have another unit. Otherwise, it returns ErrLimit. It
 // returns ErrTaken if this claim has already written a row, because then the write was repeated

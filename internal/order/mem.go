@@ -237,7 +237,7 @@ func (t *memTx) Claim(ctx context.Context, c Claim, g Guard) error {
 	row := t.row(c.Order)
 	now := row.Order
 	now.Fence = row.fence
-	if c.limits(g) {
+	if c.checksLimit(g) {
 		if err := c.judgeLimit(t.m.rowsOf(c.Order, c.Driver)); err != nil {
 			return err
 		}

@@ -155,8 +155,8 @@ func (g Guard) RefusesUnits(units int) string {
 // simultaneous requests of a driver may then both find none.
 func (g Guard) LooksFirst() bool { return g == Naive }
 
-// absolute reports whether the guard sets the counter to the value at the read, minus one.
-func (g Guard) absolute() bool { return g != Decrement && g != Guarded }
+// setsCounter reports whether the guard sets the counter to the value at the read, minus one.
+func (g Guard) setsCounter() bool { return g != Decrement && g != Guarded }
 
 // Shows returns the facts that follow from the use of this guard if an order has failed.
 func (g Guard) Shows() catalog.Facts {

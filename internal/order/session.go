@@ -26,7 +26,7 @@ type session struct {
 func (s *SQL) session(ctx context.Context) (*session, error) {
 	conn, err := s.writes.Conn(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("order: no connection: %w", because(ctx, err))
+		return nil, fmt.Errorf("order: no connection: %w", withCause(ctx, err))
 	}
 	return &session{SQL: s, conn: conn}, nil
 }
@@ -62,7 +62,7 @@ func (x *session) transact(ctx context.Context, write func(tx *gorm.DB) error) e
 	}
 	if err != nil {
 		_ = x.rollback(ctx) // a lost connection has the same effect
-		return because(ctx, err)
+		return withCause(ctx, err)
 	}
 	x.begun = false
 	if _, err := x.conn.ExecContext(ctx, "COMMIT"); err != nil {
@@ -81,7 +81,7 @@ func (x *session) begin(ctx context.Context) error {
 	}
 	if _, err := x.conn.ExecContext(ctx, x.dialect.begin); err != nil {
 		x.discard(err) // the server may have begun a transaction
-		return fmt.Errorf("order: begin: %w", because(ctx, err))
+		return fmt.Errorf("order: begin: %w", withCause(ctx, err))
 	}
 	x.begun = true
 	return nil
@@ -163,7 +163,7 @@ func (x *session) write(tx *gorm.DB, c Claim, g Guard) error {
 	if up.Error != nil {
 		return fmt.Errorf("order: claim: %w", up.Error)
 	}
-	if c.limits(g) {
+	if c.checksLimit(g) {
 		held, err := rowsOf(tx, c.Order, c.Driver)
 		if err == nil {
 			err = c.judgeLimit(held)
@@ -215,7 +215,7 @@ func (s *SQL) lookAgain(ctx context.Context, c Claim, lost error) error {
 	if c.Token == "" {
 		return fmt.Errorf("order: a claim without a token cannot be found again: %w", lost)
 	}
-	rows, err := s.written(ctx, c)
+	rows, err := s.countWritten(ctx, c)
 	switch {
 	case err != nil:
 		// Include this error only as text. If the error wrapped ErrNotWritten, callers would draw the
@@ -228,8 +228,8 @@ func (s *SQL) lookAgain(ctx context.Context, c Claim, lost error) error {
 	return nil
 }
 
-// written counts the ledger rows of a claim. It locks the order's row while it counts.
-func (s *SQL) written(ctx context.Context, c Claim) (int64, error) {
+// countWritten counts the ledger rows of a claim. It locks the order's row while it counts.
+func (s *SQL) countWritten(ctx context.Context, c Claim) (int64, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), LookAgain)
 	defer cancel()
 	x, err := s.session(ctx)

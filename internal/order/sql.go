@@ -191,7 +191,7 @@ func (s *SQL) Ledger(ctx context.Context, first int64, count int) ([]Grab, error
 		Where("order_id BETWEEN ? AND ?", first, first+int64(count)-1).
 		Order("id").Find(&grabs).Error
 	if err != nil {
-		return nil, fmt.Errorf("order: ledger: %w", because(ctx, err))
+		return nil, fmt.Errorf("order: ledger: %w", withCause(ctx, err))
 	}
 	return grabs, nil
 }
@@ -204,7 +204,7 @@ func find(db *gorm.DB, id int64) (Order, error) {
 		return o, ErrNotFound
 	}
 	if err != nil {
-		return o, fmt.Errorf("order: read: %w", because(db.Statement.Context, err))
+		return o, fmt.Errorf("order: read: %w", withCause(db.Statement.Context, err))
 	}
 	return o, nil
 }
@@ -215,7 +215,7 @@ func find(db *gorm.DB, id int64) (Order, error) {
 func rowsOf(db *gorm.DB, id, driver int64) (held []Grab, err error) {
 	err = db.Raw("SELECT id, token FROM grabs WHERE order_id = ? AND driver_id = ? /*T! FOR UPDATE */", id, driver).Scan(&held).Error
 	if err != nil {
-		return nil, fmt.Errorf("order: the driver's units: %w", because(db.Statement.Context, err))
+		return nil, fmt.Errorf("order: the driver's units: %w", withCause(db.Statement.Context, err))
 	}
 	return held, nil
 }
@@ -224,8 +224,8 @@ func rowsOf(db *gorm.DB, id, driver int64) (held []Grab, err error) {
 // return an older state. SQLite ignores this clause.
 var forUpdate = clause.Locking{Strength: clause.LockingStrengthUpdate}
 
-// because adds the context's error to err, because some drivers leave it out.
-func because(ctx context.Context, err error) error {
+// withCause adds the context's error to err, because some drivers leave it out.
+func withCause(ctx context.Context, err error) error {
 	if cause := ctx.Err(); cause != nil && !errors.Is(err, cause) {
 		return fmt.Errorf("%w: %w", cause, err)
 	}

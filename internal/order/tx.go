@@ -112,7 +112,7 @@ func (t *sqlTx) LockName(ctx context.Context, name string, wait time.Duration) (
 		switch {
 		case err != nil:
 			t.discard(err) // the server may still grant the lock later
-			return false, fmt.Errorf("order: lock %q: %w", name, because(ctx, err))
+			return false, fmt.Errorf("order: lock %q: %w", name, withCause(ctx, err))
 		case !got.Valid:
 			return false, fmt.Errorf("order: lock %q: the server gave up waiting", name)
 		case got.Int64 == 1:

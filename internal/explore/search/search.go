@@ -152,7 +152,7 @@ func (s *Search) round(ctx context.Context, workers []Worker) error {
 	l := s.levels[s.at]
 	jobs := l.queue.take(min(batch, s.room()))
 	taken := len(jobs)
-	jobs = slices.DeleteFunc(jobs, s.pointless)
+	jobs = slices.DeleteFunc(jobs, s.isPointless)
 	s.dropped = s.dropped || len(jobs) < taken
 	traces, err := s.executeAll(ctx, jobs, l.cost, workers)
 	if err != nil {
@@ -213,9 +213,9 @@ func (s *Search) executeAll(ctx context.Context, jobs []job, c Cost, workers []W
 	return traces, group.Wait()
 }
 
-// pointless reports whether the search can skip a job, because the job cannot lead to a shorter
+// isPointless reports whether the search can skip a job, because the job cannot lead to a shorter
 // failure.
-func (s *Search) pointless(j job) bool {
+func (s *Search) isPointless(j job) bool {
 	if s.cfg.Kind != nil {
 		return false
 	}
@@ -232,8 +232,8 @@ func (s *Search) pointless(j job) bool {
 	return !slices.ContainsFunc(s.cfg.Properties, func(p string) bool { _, is := shortest(p); return !is })
 }
 
-// settled reports whether no job in the queue could make the finding shorter.
-func (s *Search) settled(f Finding) bool {
+// isShortest reports whether no job in the queue could make the finding shorter.
+func (s *Search) isShortest(f Finding) bool {
 	return f.level < s.at || !s.levels[f.level].queue.shorter(f.Step)
 }
 
@@ -284,7 +284,7 @@ func (s *Search) learn(j job, t *Trace) {
 		}
 	}
 	for _, v := range t.Broken {
-		s.keep(v, t)
+		s.keepViolation(v, t)
 	}
 }
 
@@ -299,8 +299,8 @@ func (s *Search) reorder(base prefix, orders []ReorderOf[schedule.Step], fresh i
 	}
 }
 
-// keep records a violation. It does nothing if it knows a shorter or cheaper one.
-func (s *Search) keep(v Violation, t *Trace) {
+// keepViolation records a violation. It does nothing if it knows a shorter or cheaper one.
+func (s *Search) keepViolation(v Violation, t *Trace) {
 	s.ended = s.ended || v.Property == catalog.Survives
 	if v.Property != catalog.Survives && !slices.Contains(s.cfg.Properties, v.Property) {
 		return
@@ -358,7 +358,7 @@ func (s *Search) findings() []Finding {
 		var of []Finding
 		for _, f := range s.found {
 			if f.Property == p {
-				f.Shortest = s.settled(f)
+				f.Shortest = s.isShortest(f)
 				of = append(of, f)
 			}
 		}

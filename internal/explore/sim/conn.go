@@ -165,7 +165,7 @@ type sink conn
 
 func (s *sink) Write(b []byte) (int, error) {
 	c := (*conn)(s)
-	c.deliver(b, c.node.messages.outOf(c, b))
+	c.deliver(b, c.node.messages.copiesFor(c, b))
 	return len(b), nil
 }
 

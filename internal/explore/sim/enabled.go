@@ -91,7 +91,7 @@ func (m *enabledSteps) calls() {
 		for _, c := range m.x.gate.waiting {
 			switch {
 			case (c.actor == m.x.current) != own || !c.canGo():
-			case m.x.reducer.mirrored(c):
+			case m.x.reducer.isMirrored(c):
 			case m.x.reducer.commutes(c):
 				m.commuted = true
 			default:
@@ -120,7 +120,7 @@ func (m *enabledSteps) hears() {
 	}
 	for _, c := range m.x.gate.inFlight {
 		switch {
-		case c.actor.inst.cut[schedule.Locks] || m.x.reducer.mirrored(c):
+		case c.actor.inst.cut[schedule.Locks] || m.x.reducer.isMirrored(c):
 		case m.x.reducer.arrivesEarlier(c):
 			m.commuted = true
 		default:
@@ -216,7 +216,7 @@ func (m *enabledSteps) failures() {
 		return
 	}
 	for _, c := range m.x.gate.waiting {
-		if c.node == nil || !c.canGo() || c.deliver != nil || m.x.reducer.mirrored(c) {
+		if c.node == nil || !c.canGo() || c.deliver != nil || m.x.reducer.isMirrored(c) {
 			continue
 		}
 		m.fault(catalog.ReplyLost, c.step(schedule.ReplyLost))
@@ -243,7 +243,7 @@ func (m *enabledSteps) failures() {
 		m.fault(catalog.DBRestart, schedule.Step{Kind: schedule.Restarts, Target: schedule.DB})
 	}
 	for i, n := range m.x.cluster.nodes {
-		if !slices.ContainsFunc(m.x.cluster.nodes[:i], func(o *node) bool { return m.limits.Reduce && m.x.reducer.alikeLocked(o, n) }) {
+		if !slices.ContainsFunc(m.x.cluster.nodes[:i], func(o *node) bool { return m.limits.Reduce && m.x.reducer.equalLocked(o, n) }) {
 			m.nodeFailures(n)
 		}
 	}
@@ -302,7 +302,7 @@ func (m *enabledSteps) nodeFailures(n *node) {
 	_, forgets := n.lockServer.(forgetter)
 	holds := slices.ContainsFunc(m.x.world.actors, func(a *actor) bool {
 		setAside := !m.x.cluster.locks() && a.granted && !a.releasing && !a.done && !a.dead
-		return setAside || slices.ContainsFunc(a.leases, func(l serverLease) bool { return l.node == n && l.runs() })
+		return setAside || slices.ContainsFunc(a.leases, func(l serverLease) bool { return l.node == n && l.isValid() })
 	})
 	if holds && forgets {
 		m.fault(catalog.RedisRestart, schedule.Step{Kind: schedule.Restarts, Target: n.name})

@@ -285,7 +285,7 @@ func (s *etcdServer) rangeLocked(r *pb.RangeRequest) (*pb.RangeResponse, error) 
 			continue
 		}
 		found.Count++
-		if within(kv.CreateRevision, r.MinCreateRevision, r.MaxCreateRevision) && within(kv.ModRevision, r.MinModRevision, r.MaxModRevision) {
+		if isWithin(kv.CreateRevision, r.MinCreateRevision, r.MaxCreateRevision) && isWithin(kv.ModRevision, r.MinModRevision, r.MaxModRevision) {
 			found.Kvs = append(found.Kvs, proto.Clone(kv).(*mvccpb.KeyValue))
 		}
 	}
@@ -325,8 +325,8 @@ func compareBy(target pb.RangeRequest_SortTarget, a, b *mvccpb.KeyValue) int {
 	}
 }
 
-// within reports whether n is at least least and at most most. If most is 0, there is no upper limit.
-func within(n, least, most int64) bool { return n >= least && (most == 0 || n <= most) }
+// isWithin reports whether n is at least least and at most most. If most is 0, there is no upper limit.
+func isWithin(n, least, most int64) bool { return n >= least && (most == 0 || n <= most) }
 
 // inRange reports whether a key is in the range from the key from up to, but not including, end. If
 // end is empty, only from itself is in the range. If end is "\x00", there is no upper limit.

@@ -274,8 +274,8 @@ func (x *execution) run(l *Limits, task search.Task) *search.Trace {
 		}
 	}
 	for {
-		toGo := x.oracle.toGo(l.Properties)
-		if toGo == never {
+		toGo := x.oracle.minSteps(l.Properties)
+		if toGo == neverSteps {
 			break
 		}
 		transitions, commuted := x.transitions(l, task.Cost)
@@ -315,11 +315,11 @@ func (x *execution) add(t *search.Trace, s schedule.Step) bool {
 	}
 	if made {
 		fresh := x.gate.numberCalls()
-		if !slices.Contains(passing, s.Kind) && s.Phase != string(tap.Renew) {
+		if !slices.Contains(timeKinds, s.Kind) && s.Phase != string(tap.Renew) {
 			x.progressAt = x.world.elapsed()
 		}
 		x.reducer.quiet = x.leases.leasedActors() == leased && !slices.ContainsFunc(x.world.events, event.byLeases)
-		x.reducer.silent = x.reducer.quiet && len(x.world.events) == 0 && x.reducer.onlyLastIsGone()
+		x.reducer.silent = x.reducer.quiet && len(x.world.events) == 0 && x.reducer.onlyLastContinued()
 		x.oracle.judge()
 		x.gate.forgetReleases(fresh)
 		t.Steps = append(t.Steps, s)

@@ -20,8 +20,8 @@ type causes struct {
 	grants   int           // the number of acquires that have succeeded
 }
 
-// shown maps each kind of step to the fact that it proves, such as a lost reply.
-var shown = map[schedule.Kind]catalog.Facts{
+// factOf maps each kind of step to the fact that it proves, such as a lost reply.
+var factOf = map[schedule.Kind]catalog.Facts{
 	schedule.Dies:         catalog.Died,
 	schedule.InstanceDies: catalog.Died,
 	schedule.Cancelled:    catalog.Cancelled,
@@ -49,10 +49,10 @@ func (s *causes) noteGrant(a *actor) {
 		if b == a {
 			continue
 		}
-		if inside := b.granted && !b.releasing; inside && s.leases.leased() && s.leases.leaseLeft(a) <= 0 {
+		if inside := b.granted && !b.releasing; inside && s.leases.usesLeases() && s.leases.leaseLeft(a) <= 0 {
 			a.got[b] = catalog.GrantLate
 		} else if inside {
-			a.got[b] = s.lost(b)
+			a.got[b] = s.howLost(b)
 			if own > 0 && a.got[b]&catalog.Forgotten != 0 {
 				a.got[b] |= catalog.ForgottenTwice
 			}
@@ -63,10 +63,10 @@ func (s *causes) noteGrant(a *actor) {
 	}
 }
 
-// lost returns how actor b lost its lock before it released it.
-func (s *causes) lost(b *actor) catalog.Facts {
+// howLost returns how actor b lost its lock before it released it.
+func (s *causes) howLost(b *actor) catalog.Facts {
 	switch {
-	case !s.leases.leased():
+	case !s.leases.usesLeases():
 		return 0
 	case b.freed != 0:
 		return b.freed
@@ -85,8 +85,8 @@ func (s *causes) lost(b *actor) catalog.Facts {
 	}
 }
 
-// between explains how two actors came to hold the lock at the same time.
-func (s *causes) between(a, b *actor) catalog.Facts {
+// whyBoth explains how two actors came to hold the lock at the same time.
+func (s *causes) whyBoth(a, b *actor) catalog.Facts {
 	if a.grant < b.grant {
 		a, b = b, a
 	}
@@ -102,7 +102,7 @@ func (s *causes) noteForgotten(n *node, to catalog.Facts) {
 	}
 	for _, a := range s.world.actors {
 		switch {
-		case !s.leases.runs(a, n):
+		case !s.leases.hasValidLease(a, n):
 		case to == catalog.Forgotten:
 			a.timesForgotten++
 		default:
@@ -120,7 +120,7 @@ func (s *causes) noteOverwrittenLocked(c *call) {
 	}
 	before := r.seen
 	r.seen = r.contents()
-	if c.phase == tap.Acquire && r.seen != before && slices.ContainsFunc(s.world.actors, func(a *actor) bool { return a != c.actor && s.leases.runs(a, c.node) }) {
+	if c.phase == tap.Acquire && r.seen != before && slices.ContainsFunc(s.world.actors, func(a *actor) bool { return a != c.actor && s.leases.hasValidLease(a, c.node) }) {
 		s.shown |= catalog.Overwritten
 	}
 }
@@ -131,7 +131,7 @@ func (s *causes) noteFreedLocked(c *call) {
 		return
 	}
 	for _, a := range s.world.actors {
-		if a == c.actor || !s.leases.runs(a, c.node) {
+		if a == c.actor || !s.leases.hasValidLease(a, c.node) {
 			continue
 		}
 		if _, stored := c.node.leaseOf(a.value); s.cluster.showsToken && !stored || !s.cluster.showsToken && c.node.contents() == "" {
@@ -142,7 +142,7 @@ func (s *causes) noteFreedLocked(c *call) {
 	}
 }
 
-// runs reports whether the actor's lease on a server is still valid by that server's clock.
-func (l *leaseBook) runs(a *actor, n *node) bool {
-	return !a.released && slices.ContainsFunc(a.leases, func(l serverLease) bool { return l.node == n && l.runs() })
+// hasValidLease reports whether the actor's lease on a server is still valid by that server's clock.
+func (l *leaseBook) hasValidLease(a *actor, n *node) bool {
+	return !a.released && slices.ContainsFunc(a.leases, func(l serverLease) bool { return l.node == n && l.isValid() })
 }

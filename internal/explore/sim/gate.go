@@ -77,7 +77,7 @@ func (c *call) step(kind schedule.Kind) schedule.Step {
 	return schedule.Step{Kind: kind, Actor: c.actor.name, Phase: string(c.phase), N: c.n, Target: c.target}
 }
 
-func (c *call) is(s schedule.Step) bool {
+func (c *call) matches(s schedule.Step) bool {
 	return c.actor.name == s.Actor && c.n == s.N && c.target == s.Target && string(c.phase) == s.Phase
 }
 
@@ -112,11 +112,11 @@ func (g *gate) through(ctx context.Context, inst *instance, c *call, send func(c
 			ctx = context.WithoutCancel(ctx) // go-redis does not withdraw a request that it has sent
 		}
 		if c.outcome == sentTwice { // send it twice, because the first reply is lost
-			g.leases.applied(c, send(ctx))
+			g.leases.update(c, send(ctx))
 		}
 		err = send(ctx)
 	}
-	g.leases.applied(c, err)
+	g.leases.update(c, err)
 	switch c.outcome {
 	case replyLost:
 		err = c.loss()
@@ -256,7 +256,7 @@ func (g *gate) abandon(c *call, line *[]*call) bool {
 // takeLocked removes and returns the call that a step names. It returns nil if the list has no such
 // call.
 func takeLocked(line *[]*call, s schedule.Step) *call {
-	i := slices.IndexFunc(*line, func(c *call) bool { return c.is(s) })
+	i := slices.IndexFunc(*line, func(c *call) bool { return c.matches(s) })
 	if i < 0 {
 		return nil
 	}
@@ -292,7 +292,7 @@ func (g *gate) decide(line *[]*call, s schedule.Step, o outcome) bool {
 		c.decided <- o
 	default:
 		c.deliver()
-		g.leases.applied(c, nil)
+		g.leases.update(c, nil)
 		g.noteReply(c, nil)
 	}
 	return true

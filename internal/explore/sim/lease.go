@@ -32,11 +32,11 @@ type serverLease struct {
 	until time.Time
 }
 
-// runs reports whether the lease is still valid by its server's clock.
-func (l serverLease) runs() bool { return l.until.After(l.node.now()) }
+// isValid reports whether the lease is still valid by its server's clock.
+func (l serverLease) isValid() bool { return l.until.After(l.node.now()) }
 
-// applied updates the leases after a server has executed a call. err is the result of the call.
-func (l *leaseBook) applied(c *call, err error) {
+// update updates the leases after a server has executed a call. err is the result of the call.
+func (l *leaseBook) update(c *call, err error) {
 	l.gate.mu.Lock()
 	defer l.gate.mu.Unlock()
 	if c.node == nil {
@@ -69,7 +69,7 @@ func (l *leaseBook) noteLeasesLocked(c *call) {
 	switch {
 	case c.phase == tap.Renew:
 		l.noteRenewalLocked(c)
-	case c.phase == tap.Acquire && l.lengthens(c):
+	case c.phase == tap.Acquire && l.extendsLease(c):
 		c.actor.noteAsked(l.world.elapsed())
 	}
 	if _, ok := c.node.lockServer.(*redisServer); !ok && c.phase != tap.Release {
@@ -104,20 +104,20 @@ func (l *leaseBook) noteRenewalLocked(c *call) {
 		ttl, ok := c.node.leaseOf(a.value)
 		before, until := a.until(c.node), c.node.now().Add(cmp.Or(ttl, l.cluster.TTL))
 		switch own := c.names(a.value); {
-		case own && a == c.actor && c.releasing && !l.causes.disturbed() && l.lengthens(c):
+		case own && a == c.actor && c.releasing && !l.causes.isDisturbed() && l.extendsLease(c):
 			l.strayRenewal = fmt.Sprintf("a renewal of %s was sent after its release", a.name)
 		case own:
 			c.renewed = append(c.renewed, lookedFor{a, !ok})
-		case sessions || !l.lengthens(c): // a clean-up may hand the lock on
+		case sessions || !l.extendsLease(c): // a clean-up may hand the lock on
 		case a != c.actor && ok && !before.IsZero() && until.Sub(before) > time.Millisecond:
 			l.strayRenewal = fmt.Sprintf("a renewal of %s has lengthened the lease of %s", c.actor.name, a.name)
 		}
 	}
 }
 
-// lengthens reports whether a call extends a lease. A call that does so has the TTL among its
+// extendsLease reports whether a call extends a lease. A call that does so has the TTL among its
 // arguments.
-func (l *leaseBook) lengthens(c *call) bool {
+func (l *leaseBook) extendsLease(c *call) bool {
 	if _, ok := c.request.(*pb.LeaseKeepAliveRequest); ok {
 		return true
 	}
@@ -200,11 +200,11 @@ func tokenIn(c *call) string {
 
 // onAnyNode reports whether any server still holds an unexpired lease of the actor.
 func (a *actor) onAnyNode() bool {
-	return slices.ContainsFunc(a.leases, serverLease.runs)
+	return slices.ContainsFunc(a.leases, serverLease.isValid)
 }
 
-// leased reports whether the locks are leases that lock servers grant.
-func (l *leaseBook) leased() bool { return len(l.cluster.nodes) > 0 && l.cluster.locks() }
+// usesLeases reports whether the locks are leases that lock servers grant.
+func (l *leaseBook) usesLeases() bool { return len(l.cluster.nodes) > 0 && l.cluster.locks() }
 
 // quorum returns how many servers must grant a lease, or 0 if there are no lock servers.
 func (l *leaseBook) quorum() int { return min(len(l.cluster.nodes), len(l.cluster.nodes)/2+1) }
@@ -236,7 +236,7 @@ func (l *leaseBook) holds(a *actor) bool {
 		}
 	}
 	switch {
-	case !l.leased():
+	case !l.usesLeases():
 		return !a.releasing
 	case a.releasing && (!l.cluster.showsToken || stored < l.quorum()):
 		return false
@@ -261,7 +261,7 @@ func (l *leaseBook) nextLeaseEndLocked() (holder *actor, left time.Duration) {
 func (l *leaseBook) leaseEndLocked(a *actor) (left time.Duration) {
 	for _, granted := range a.leases {
 		until := granted.node.until(granted.until)
-		if until > 0 && !a.released && (left == 0 || until < left) && !l.keptAlive(a) && !l.cleanedUp(a, granted.node) {
+		if until > 0 && !a.released && (left == 0 || until < left) && !l.isKeptAlive(a) && !l.cleanedUp(a, granted.node) {
 			left = until
 		}
 	}
@@ -274,8 +274,8 @@ func (l *leaseBook) cleanedUp(a *actor, n *node) bool {
 	return l.cluster.showsToken && a.done && !stored
 }
 
-// keptAlive reports whether the client library renews the actor's lease in the background.
-func (l *leaseBook) keptAlive(a *actor) bool {
+// isKeptAlive reports whether the client library renews the actor's lease in the background.
+func (l *leaseBook) isKeptAlive(a *actor) bool {
 	return slices.ContainsFunc(a.leases, func(l serverLease) bool {
 		p, ok := l.node.lockServer.(pinged)
 		return ok && p.pinged(a.value)

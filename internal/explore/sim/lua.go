@@ -62,9 +62,9 @@ func (h *luaHost) protect() {
 	h.state.SetMetatable(h.state.G.Global, guard)
 }
 
-// foreign lists names that luaHost does not support. A script that contains one of them runs in
+// unsupportedLua lists names that luaHost does not support. A script that contains one of them runs in
 // miniredis.
-var foreign = []string{
+var unsupportedLua = []string{
 	"cjson", "cmsgpack", "struct.", "bit.", "os.", "debug", "require", "coroutine", "server.", "_G", "metatable", "rawset",
 	"redis.pcall", "redis.error_reply", "redis.status_reply", "redis.log", "redis.sha1hex", "redis.set",
 	"redis.replicate", "redis.LOG", "redis.breakpoint", "redis.debug",
@@ -77,7 +77,7 @@ func (h *luaHost) learn(body string) {
 		return
 	}
 	h.bodies[sha] = nil
-	for _, name := range foreign {
+	for _, name := range unsupportedLua {
 		if strings.Contains(body, name) {
 			return
 		}

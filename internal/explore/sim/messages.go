@@ -38,9 +38,9 @@ func (m *messages) end() bool {
 
 var messageHead = []byte("*3\r\n$7\r\nmessage\r\n")
 
-// outOf returns how many times a connection receives this output now: 0, 1 or 2. It keeps output that
+// copiesFor returns how many times a connection receives this output now: 0, 1 or 2. It keeps output that
 // must arrive later.
-func (m *messages) outOf(c *conn, text []byte) (times int) {
+func (m *messages) copiesFor(c *conn, text []byte) (times int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !bytes.HasPrefix(text, messageHead) {

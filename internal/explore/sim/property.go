@@ -37,9 +37,9 @@ type oracle struct {
 	broken    []search.Violation
 }
 
-// breaks records that a property was violated, with the facts that explain it. It keeps only the
+// recordViolation records that a property was violated, with the facts that explain it. It keeps only the
 // first violation.
-func (o *oracle) breaks(property string, shown catalog.Facts, why string, args ...any) {
+func (o *oracle) recordViolation(property string, shown catalog.Facts, why string, args ...any) {
 	if slices.ContainsFunc(o.broken, func(v search.Violation) bool { return v.Property == property }) {
 		return
 	}
@@ -60,27 +60,27 @@ func (o *oracle) judge() {
 	}
 	for _, a := range o.world.actors {
 		if !o.heldUp && a.rest > askAtOnce*askEvery*time.Duration(len(o.cluster.nodes)) {
-			o.breaks(catalog.WaitsAsTold, 0, "%s asks for the lock again and again, with too short a pause", a.name)
+			o.recordViolation(catalog.WaitsAsTold, 0, "%s asks for the lock again and again, with too short a pause", a.name)
 		}
 	}
 	if o.leases.strayRenewal != "" {
-		o.breaks(catalog.RenewsOwn, 0, "%s", o.leases.strayRenewal)
+		o.recordViolation(catalog.RenewsOwn, 0, "%s", o.leases.strayRenewal)
 	}
 	for _, a := range o.world.actors {
 		if !o.cluster.notifiesLoss || !a.granted || a.releasing || a.knowsLoss || a.dead {
 			continue
 		}
-		if !a.paused() && len(a.missingOn) > len(o.cluster.nodes)-o.leases.quorum() && !o.unanswered(a, tap.Renew) {
-			o.breaks(catalog.LossNotified, o.causes.lost(a), "the renewal of %s has found its lease gone, and %s was not told", a.name, a.name)
+		if !a.paused() && len(a.missingOn) > len(o.cluster.nodes)-o.leases.quorum() && !o.awaitsAnswer(a, tap.Renew) {
+			o.recordViolation(catalog.LossNotified, o.causes.howLost(a), "the renewal of %s has found its lease gone, and %s was not told", a.name, a.name)
 		}
-		if !a.inst.stopped.Load() && o.ranOut(a) {
-			o.breaks(catalog.LossNotified, catalog.LeaseEnded, "the lease of %s has run out, and %s was not told", a.name, a.name)
+		if !a.inst.stopped.Load() && o.leaseRanOut(a) {
+			o.recordViolation(catalog.LossNotified, catalog.LeaseEnded, "the lease of %s has run out, and %s was not told", a.name, a.name)
 		}
 	}
 }
 
-// unanswered reports whether the actor waits for the answer to a call of this phase.
-func (o *oracle) unanswered(a *actor, phase tap.Phase) bool {
+// awaitsAnswer reports whether the actor waits for the answer to a call of this phase.
+func (o *oracle) awaitsAnswer(a *actor, phase tap.Phase) bool {
 	o.gate.mu.Lock()
 	defer o.gate.mu.Unlock()
 	return slices.ContainsFunc(slices.Concat(o.gate.waiting, o.gate.late), func(c *call) bool {
@@ -88,10 +88,10 @@ func (o *oracle) unanswered(a *actor, phase tap.Phase) bool {
 	})
 }
 
-// ranOut reports whether the actor's lease ended because its TTL passed, and not because a server
+// leaseRanOut reports whether the actor's lease ended because its TTL passed, and not because a server
 // lost data.
-func (o *oracle) ranOut(a *actor) bool {
-	return len(a.leases) > 0 && o.causes.lost(a) == catalog.LeaseEnded
+func (o *oracle) leaseRanOut(a *actor) bool {
+	return len(a.leases) > 0 && o.causes.howLost(a) == catalog.LeaseEnded
 }
 
 func (o *oracle) judgeEvent(a *actor, e history.Event) {
@@ -115,27 +115,27 @@ func (o *oracle) judgeEvent(a *actor, e history.Event) {
 			wait = 0
 		}
 		alone := !slices.ContainsFunc(o.world.actors, func(b *actor) bool { return b != a && b.begun })
-		if alone && o.nothingInTheWay() {
-			o.breaks(catalog.WaitsAsTold, 0, "%s was told that the lock is taken, and nobody else has come", a.name)
+		if alone && o.mustSucceed() {
+			o.recordViolation(catalog.WaitsAsTold, 0, "%s was told that the lock is taken, and nobody else has come", a.name)
 		}
-		if waited < wait || !o.heldUp && !o.causes.disturbed() && waited > wait+o.cluster.TTL/20 {
-			o.breaks(catalog.WaitsAsTold, 0, "%s gave up after %s, and was to wait for %s", a.name, waited.Round(time.Millisecond), wait)
+		if waited < wait || !o.heldUp && !o.causes.isDisturbed() && waited > wait+o.cluster.TTL/20 {
+			o.recordViolation(catalog.WaitsAsTold, 0, "%s gave up after %s, and was to wait for %s", a.name, waited.Round(time.Millisecond), wait)
 		}
 	case e.Op == history.Acquire && e.Kind == history.Fail:
-		if o.nothingInTheWay() {
-			o.breaks(catalog.WaitsAsTold, 0, "the acquire of %s failed, and nothing was in its way", a.name)
+		if o.mustSucceed() {
+			o.recordViolation(catalog.WaitsAsTold, 0, "the acquire of %s failed, and nothing was in its way", a.name)
 		}
 	case e.Op == history.Claim && e.Kind == history.Invoke:
 		if a.knowsLoss && o.cluster.OnLost == grab.Abort {
-			o.breaks(catalog.LossHeeded, o.causes.lost(a), "%s began to write, and had been told that its lease is lost", a.name)
+			o.recordViolation(catalog.LossHeeded, o.causes.howLost(a), "%s began to write, and had been told that its lease is lost", a.name)
 		}
 	case e.Op == history.Lost:
 		a.knowsLoss = true
 		// A client counts its lease from the request. If the reply was late or missing, it may
 		// therefore report a loss too early. After a single lost reply, it still has time to ask
 		// again.
-		if left := o.leases.leaseLeft(a); o.leases.leased() && !o.heldUp && (!o.causes.disturbed() || o.causes.oneReplyLost()) && left > o.cluster.TTL/4 && o.causes.lost(a) == catalog.TakenOver {
-			o.breaks(catalog.LossNotified, 0, "%s was told that its lease is lost, which has %s to run", a.name, left.Round(time.Millisecond))
+		if left := o.leases.leaseLeft(a); o.leases.usesLeases() && !o.heldUp && (!o.causes.isDisturbed() || o.causes.oneReplyLost()) && left > o.cluster.TTL/4 && o.causes.howLost(a) == catalog.TakenOver {
+			o.recordViolation(catalog.LossNotified, 0, "%s was told that its lease is lost, which has %s to run", a.name, left.Round(time.Millisecond))
 		}
 	case e.Op == history.Grab && e.Kind != history.Invoke:
 		o.judgeAnswer(a, e)
@@ -144,9 +144,9 @@ func (o *oracle) judgeEvent(a *actor, e history.Event) {
 	case e.Op == history.Release:
 		a.inTime = o.leases.leaseLeft(a) > 0
 		a.released = e.Kind == history.OK
-		certain := o.cluster.showsToken && !o.heldUp && !o.causes.disturbed()
-		if e.Code == history.LeaseLost && certain && a.inTime && !a.knowsLoss && o.causes.lost(a) == catalog.TakenOver {
-			o.breaks(catalog.LossNotified, 0, "%s was told at its release that it had lost its lease, which was valid", a.name)
+		certain := o.cluster.showsToken && !o.heldUp && !o.causes.isDisturbed()
+		if e.Code == history.LeaseLost && certain && a.inTime && !a.knowsLoss && o.causes.howLost(a) == catalog.TakenOver {
+			o.recordViolation(catalog.LossNotified, 0, "%s was told at its release that it had lost its lease, which was valid", a.name)
 		}
 	}
 }
@@ -159,13 +159,13 @@ func (o *oracle) judgeAnswer(a *actor, e history.Event) {
 	bought := slices.ContainsFunc(ledger, func(g order.Grab) bool { return g.Driver == a.driver })
 	switch {
 	case won && e.Kind == history.Fail && !otherTry:
-		o.breaks(catalog.AnswersAgree, 0, "%s was told that it has not won (%s), and the ledger has its row", a.name, e.Note)
+		o.recordViolation(catalog.AnswersAgree, 0, "%s was told that it has not won (%s), and the ledger has its row", a.name, e.Note)
 	case !won && e.Kind == history.OK:
-		o.breaks(catalog.AnswersAgree, 0, "%s was told that it has won, and the ledger does not have its row", a.name)
+		o.recordViolation(catalog.AnswersAgree, 0, "%s was told that it has won, and the ledger does not have its row", a.name)
 	case e.Code == history.Taken && len(ledger) == 0 && o.cluster.locks():
-		o.breaks(catalog.AnswersAgree, 0, "%s was told that the order is taken, and the ledger is empty", a.name)
+		o.recordViolation(catalog.AnswersAgree, 0, "%s was told that the order is taken, and the ledger is empty", a.name)
 	case e.Code == grab.PerDriver && !bought && !otherTry:
-		o.breaks(catalog.AnswersAgree, 0, "%s was told that its driver has enough units, and the ledger has none of them", a.name)
+		o.recordViolation(catalog.AnswersAgree, 0, "%s was told that its driver has enough units, and the ledger has none of them", a.name)
 	}
 }
 
@@ -186,23 +186,23 @@ func (o *oracle) judgeGrant(a *actor) {
 			continue
 		}
 		if a.fence != 0 && (a.fence == b.fence || a.fence < b.fence && a.before&(1<<i) != 0) {
-			how := o.causes.between(a, b)
+			how := o.causes.whyBoth(a, b)
 			if o.leases.leaseLeft(a) <= 0 {
-				how |= o.causes.lost(a)
+				how |= o.causes.howLost(a)
 			}
-			o.breaks(catalog.FenceMonotone, how, "%s got token %d after %s had got %d", a.name, a.fence, b.name, b.fence)
+			o.recordViolation(catalog.FenceMonotone, how, "%s got token %d after %s had got %d", a.name, a.fence, b.name, b.fence)
 		}
 		if b.releasing {
 			continue
 		}
-		if o.leases.leased() && o.leases.leaseLeft(b) > 0 && o.leases.leaseLeft(a) > 0 {
-			o.breaks(catalog.LeaseExclusive, o.causes.between(a, b), "%s got the lock while %s's lease had %s to run", a.name, b.name, o.leases.leaseLeft(b).Round(time.Millisecond))
+		if o.leases.usesLeases() && o.leases.leaseLeft(b) > 0 && o.leases.leaseLeft(a) > 0 {
+			o.recordViolation(catalog.LeaseExclusive, o.causes.whyBoth(a, b), "%s got the lock while %s's lease had %s to run", a.name, b.name, o.leases.leaseLeft(b).Round(time.Millisecond))
 		}
 		if o.storesNothing(a) && o.storesNothing(b) {
-			o.breaks(catalog.LeaseExclusive, 0, "%s got the lock while %s had it, and no server stores anything of either", a.name, b.name)
+			o.recordViolation(catalog.LeaseExclusive, 0, "%s got the lock while %s had it, and no server stores anything of either", a.name, b.name)
 		}
 		if o.cluster.notifiesLoss && !b.knowsLoss && !b.paused() && !b.dead {
-			o.breaks(catalog.LossNotified, o.causes.between(a, b), "%s got the lock while %s believed to hold it", a.name, b.name)
+			o.recordViolation(catalog.LossNotified, o.causes.whyBoth(a, b), "%s got the lock while %s believed to hold it", a.name, b.name)
 		}
 	}
 }
@@ -221,22 +221,22 @@ func (o *oracle) judgeOrder(a *actor) {
 	}
 	for i, b := range o.world.actors {
 		waits := o.world.elapsed()-b.begin < o.cluster.Wait
-		if waits && !o.causes.disturbed() && a.behind&(1<<i) != 0 && !b.granted && !b.done && !b.dead && !b.paused() && !b.cancelled {
-			o.breaks(catalog.OrderOfService, 0, "%s got the lock, and %s has waited for longer", a.name, b.name)
+		if waits && !o.causes.isDisturbed() && a.behind&(1<<i) != 0 && !b.granted && !b.done && !b.dead && !b.paused() && !b.cancelled {
+			o.recordViolation(catalog.OrderOfService, 0, "%s got the lock, and %s has waited for longer", a.name, b.name)
 		}
 	}
 }
 
-// nothingInTheWay reports whether an acquire must succeed because there was no fault and no long
+// mustSucceed reports whether an acquire must succeed because there was no fault and no long
 // delay. It allows for timers that fire a few nanoseconds early.
-func (o *oracle) nothingInTheWay() bool {
+func (o *oracle) mustSucceed() bool {
 	patience := time.Duration(o.cluster.Strategy.Promises.Patience * float64(o.cluster.TTL))
 	return !o.faulted && (!o.heldUp || 0 < o.heldUpFor && o.heldUpFor < patience-time.Millisecond)
 }
 
-// disturbed reports whether a fault has affected data, messages or connections. Examples are lost
+// isDisturbed reports whether a fault has affected data, messages or connections. Examples are lost
 // data, a late message and an unreachable server.
-func (s *causes) disturbed() bool { return s.dataLost || s.shown&disturbances != 0 }
+func (s *causes) isDisturbed() bool { return s.dataLost || s.shown&disturbances != 0 }
 
 const disturbances = catalog.Unreachable | catalog.CutOff | catalog.WakeUpLost | catalog.ReplyWasLost | catalog.Delayed
 
@@ -286,13 +286,13 @@ func (o *oracle) judgeClaim(a *actor) {
 		var shown catalog.Facts
 		for i, b := range o.world.actors {
 			if b != a && slices.ContainsFunc(ledger, b.won) {
-				shown |= o.causes.between(a, b)
+				shown |= o.causes.whyBoth(a, b)
 			}
 			// If the order has several units, two earlier winners may have held the lock at the same
 			// time.
 			for _, c := range o.world.actors[:i] {
 				if o.cluster.units() > 1 && slices.ContainsFunc(ledger, b.won) && slices.ContainsFunc(ledger, c.won) {
-					shown |= o.causes.between(b, c)
+					shown |= o.causes.whyBoth(b, c)
 				}
 			}
 		}
@@ -300,49 +300,49 @@ func (o *oracle) judgeClaim(a *actor) {
 		if o.cluster.units() > 1 {
 			what = fmt.Sprintf("of %d units %d were sold,", o.cluster.units(), len(ledger))
 		}
-		o.breaks(catalog.OneWinner, shown, "%s to %s", what, strings.Join(o.winners(ledger), " and to "))
+		o.recordViolation(catalog.OneWinner, shown, "%s to %s", what, strings.Join(o.winners(ledger), " and to "))
 	}
 	for _, g := range ledger {
 		if g.Fence > a.fence && a.fence != 0 {
-			o.breaks(catalog.StaleWrite, o.causes.lost(a), "%s wrote with token %d after token %d had been seen", a.name, a.fence, g.Fence)
+			o.recordViolation(catalog.StaleWrite, o.causes.howLost(a), "%s wrote with token %d after token %d had been seen", a.name, a.fence, g.Fence)
 		}
 	}
 	for _, b := range o.world.actors {
-		if b != a && o.leases.leased() && o.leases.leaseLeft(a) <= 0 && b.granted && b.inside && !b.releasing {
-			o.breaks(catalog.WriteAfterExpiry, o.causes.between(a, b), "%s wrote after its lease had run out, and %s was inside", a.name, b.name)
+		if b != a && o.leases.usesLeases() && o.leases.leaseLeft(a) <= 0 && b.granted && b.inside && !b.releasing {
+			o.recordViolation(catalog.WriteAfterExpiry, o.causes.whyBoth(a, b), "%s wrote after its lease had run out, and %s was inside", a.name, b.name)
 		}
 	}
 }
 
-// never is the number of steps until an event that cannot happen.
-const never = search.MaxSteps + 1
+// neverSteps is the number of steps until an event that cannot happen.
+const neverSteps = search.MaxSteps + 1
 
-// toGo returns a lower bound on the number of steps before a property can be violated. The bound is
+// minSteps returns a lower bound on the number of steps before a property can be violated. The bound is
 // useful only for the property one-winner, and otherwise 1.
-func (o *oracle) toGo(properties []string) int {
+func (o *oracle) minSteps(properties []string) int {
 	if !slices.Equal(properties, []string{catalog.OneWinner}) {
 		return 1
 	}
 	ledger := o.world.ledger()
-	toWin := []int{never} // stands for a winner that does not exist, beyond the last actor
+	toWin := []int{neverSteps} // stands for a winner that does not exist, beyond the last actor
 	for _, a := range o.world.actors {
-		toWin = append(toWin, o.toWin(a, ledger))
+		toWin = append(toWin, o.minStepsToWin(a, ledger))
 	}
 	slices.Sort(toWin)
 	steps := 0
 	for i := range o.cluster.units() + 1 {
-		steps = min(steps+toWin[min(i, len(toWin)-1)], never)
+		steps = min(steps+toWin[min(i, len(toWin)-1)], neverSteps)
 	}
 	return steps
 }
 
-// toWin returns a lower bound on the number of steps before an actor has won.
-func (o *oracle) toWin(a *actor, ledger []order.Grab) int {
+// minStepsToWin returns a lower bound on the number of steps before an actor has won.
+func (o *oracle) minStepsToWin(a *actor, ledger []order.Grab) int {
 	switch {
 	case slices.ContainsFunc(ledger, func(g order.Grab) bool { return g.Driver == a.driver }):
 		return 0
 	case a.done || a.dead || a.hung || a.releasing:
-		return never
+		return neverSteps
 	case a.inside:
 		return 1 // it only has to claim the order
 	case a.granted:
@@ -373,7 +373,7 @@ func (a *actor) won(g order.Grab) bool {
 // waitersForFreeLocked returns the actors that wait for the lock although it is free. It returns nil
 // if a pending call could still take or release the lock.
 func (o *oracle) waitersForFreeLocked() []*actor {
-	if o.world.queues() && o.causes.disturbed() {
+	if o.world.queues() && o.causes.isDisturbed() {
 		return nil // because a client that was cut off must first resume its session
 	}
 	up := slices.DeleteFunc(slices.Clone(o.cluster.nodes), func(n *node) bool { return n.down.Load() || o.keepsReleased(n) })
@@ -436,12 +436,12 @@ func (w *world) queues() bool {
 // judgeWait checks that no actor has waited too long for a free lock.
 func (o *oracle) judgeWait(waiters []*actor) {
 	bound := time.Duration(cmp.Or(o.cluster.Strategy.Promises.WakeUp, 0.5) * float64(o.cluster.TTL))
-	if !o.causes.disturbed() && !(o.world.queues() && o.heldUp) { // otherwise a client may first have to resume its session
+	if !o.causes.isDisturbed() && !(o.world.queues() && o.heldUp) { // otherwise a client may first have to resume its session
 		heard := cmp.Or(o.cluster.Strategy.Promises.Heard, 0.1)
 		bound = min(bound, max(longestPause, time.Duration(heard*float64(o.cluster.TTL))))
 	}
 	if len(waiters) > 0 && o.freeFor > bound+time.Millisecond { // the millisecond covers timers that start a few nanoseconds late
-		o.breaks(catalog.NoLostWakeup, 0, "%s waited %s for a lock that was free", waiters[0].name, o.freeFor.Round(time.Millisecond))
+		o.recordViolation(catalog.NoLostWakeup, 0, "%s waited %s for a lock that was free", waiters[0].name, o.freeFor.Round(time.Millisecond))
 	}
 }
 
@@ -457,27 +457,27 @@ func (o *oracle) judgeEnd() {
 	if !o.gate.mayLeaveLock && !slices.ContainsFunc(o.world.actors, func(a *actor) bool { return a.hung || a.dead && a.onAnyNode() }) {
 		o.judgeResidue()
 		told := false
-		if told, left = o.answered(); told {
+		if told, left = o.probeUntilTaken(); told {
 			return
 		}
 		if left == 0 {
 			o.judgeBusy()
 		}
 	}
-	for range tries {
+	for range probeTries {
 		time.Sleep(o.cluster.TTL)
 		o.world.timePassed()
 		told := false
-		if told, left = o.answered(); told {
+		if told, left = o.probeUntilTaken(); told {
 			o.judgeRemains()
 			return
 		}
 	}
 	if left > 0 {
-		o.breaks(catalog.StuckOrder, 0, "a fresh driver is told that the order is taken, and the ledger has %d of its %s", o.cluster.units()-left, catalog.Plural(o.cluster.units(), "unit", "units"))
+		o.recordViolation(catalog.StuckOrder, 0, "a fresh driver is told that the order is taken, and the ledger has %d of its %s", o.cluster.units()-left, catalog.Plural(o.cluster.units(), "unit", "units"))
 		return
 	}
-	o.breaks(catalog.StuckOrder, 0, "all leases have run out, and a fresh grab is neither grabbed nor taken")
+	o.recordViolation(catalog.StuckOrder, 0, "all leases have run out, and a fresh grab is neither grabbed nor taken")
 }
 
 // judgeCounters looks for Redis keys that never expire. It does not check a user's own lock, which
@@ -489,7 +489,7 @@ func (o *oracle) judgeCounters() {
 	for _, e := range o.world.entries() {
 		r, ok := o.world.node(e.node).lockServer.(*redisServer)
 		if ok && slices.Contains(o.cluster.residue, e.key) && r.redis.TTL(e.key) == 0 {
-			o.breaks(catalog.NoResidue, 0, "%s keeps %s forever", e.node, e.line)
+			o.recordViolation(catalog.NoResidue, 0, "%s keeps %s forever", e.node, e.line)
 		}
 	}
 }
@@ -503,7 +503,7 @@ func (o *oracle) judgeReleases() {
 	for _, a := range o.world.actors {
 		tried := a.granted && a.inTime && !a.dead && !a.cancelled && !a.arrivedLate && o.cluster.showsToken
 		if tried && (a.released || o.cluster.Strategy.Promises.ReleaseRetried && o.leases.leaseLeft(a) > 0) && o.world.stores(a.token) {
-			o.breaks(catalog.ReleaseEffective, 0, "%s has released its lock while the lease ran, and a server still has it", a.name)
+			o.recordViolation(catalog.ReleaseEffective, 0, "%s has released its lock while the lease ran, and a server still has it", a.name)
 		}
 	}
 }
@@ -520,17 +520,17 @@ func (o *oracle) leftByCut(e entry) bool {
 func (o *oracle) judgeRemains() {
 	for _, e := range o.world.entries() {
 		if !slices.Contains(o.cluster.residue, e.key) && strings.Contains(e.line, tokenPrefix) {
-			o.breaks(catalog.NoResidue, 0, "all leases have run out, and %s still holds %s", e.node, e.line)
+			o.recordViolation(catalog.NoResidue, 0, "all leases have run out, and %s still holds %s", e.node, e.line)
 		}
 	}
 }
 
-// tries is how often judgeEnd waits for one TTL and then tries to grab the order again.
-const tries = 3
+// probeTries is how often judgeEnd waits for one TTL and then tries to grab the order again.
+const probeTries = 3
 
-// answered sends new drivers until one is told that the order is taken. told reports whether that
+// probeUntilTaken sends new drivers until one is told that the order is taken. told reports whether that
 // answer is correct. If it is wrong, left is how many units remain.
-func (o *oracle) answered() (told bool, left int) {
+func (o *oracle) probeUntilTaken() (told bool, left int) {
 	for range o.cluster.units() {
 		o.probes++
 		answer := o.cluster.prober.service.Grab(context.Background(), grab.Request{Order: theOrder, Driver: o.world.probe.driver + int64(o.probes-1), TryOnce: true})
@@ -559,9 +559,9 @@ func (o *oracle) judgeBusy() {
 	switch {
 	case cut:
 	case stays:
-		o.breaks(catalog.ReleaseEffective, 0, "the lock was released while the lease ran, and cannot be had")
+		o.recordViolation(catalog.ReleaseEffective, 0, "the lock was released while the lease ran, and cannot be had")
 	case never && !dead:
-		o.breaks(catalog.NoResidue, 0, "the lock cannot be had, and no actor has it")
+		o.recordViolation(catalog.NoResidue, 0, "the lock cannot be had, and no actor has it")
 	}
 }
 
@@ -573,7 +573,7 @@ func (o *oracle) judgeResidue() {
 	}
 	for _, e := range o.world.entries() {
 		if !slices.Contains(o.cluster.residue, e.key) && !o.leftByCut(e) {
-			o.breaks(catalog.NoResidue, 0, "%s still holds %s", e.node, e.line)
+			o.recordViolation(catalog.NoResidue, 0, "%s still holds %s", e.node, e.line)
 			return
 		}
 	}

@@ -159,8 +159,8 @@ func (n *redisServer) contents() string {
 	return n.data
 }
 
-// heard reports whether other clients, such as subscribers, may notice an operation on the server.
-func (n *node) heard() bool {
+// othersMayNotice reports whether other clients, such as subscribers, may notice an operation on the server.
+func (n *node) othersMayNotice() bool {
 	r, ok := n.lockServer.(*redisServer)
 	return !ok || r.subscriberCount() > 0
 }

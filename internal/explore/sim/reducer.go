@@ -69,7 +69,7 @@ func (r *reducer) notCommuting() []*call {
 // arrivesEarlier reports whether a late call could also have arrived before the last step. That is so
 // if the two affect different servers.
 func (r *reducer) arrivesEarlier(c *call) bool {
-	if !r.on || !slices.Contains(r.underway, c) || r.last.target == c.target || c.node.heard() {
+	if !r.on || !slices.Contains(r.underway, c) || r.last.target == c.target || c.node.othersMayNotice() {
 		return false
 	}
 	if slices.Contains(r.alternatives, r.last) {
@@ -78,16 +78,16 @@ func (r *reducer) arrivesEarlier(c *call) bool {
 	return compareCalls(c, r.last) < 0 // the call of the last step arrived late too
 }
 
-// mirrored reports whether another server is in the same state as the one that the call goes to. The
+// isMirrored reports whether another server is in the same state as the one that the call goes to. The
 // search then tries only one of the two (symmetry reduction).
-func (r *reducer) mirrored(c *call) bool {
+func (r *reducer) isMirrored(c *call) bool {
 	return r.on && c.node != nil && slices.ContainsFunc(r.cluster.nodes, func(n *node) bool {
-		return n.name < c.node.name && r.alikeLocked(n, c.node)
+		return n.name < c.node.name && r.equalLocked(n, c.node)
 	})
 }
 
-// alikeLocked reports whether two servers have the same past and the same pending calls.
-func (r *reducer) alikeLocked(a, b *node) bool {
+// equalLocked reports whether two servers have the same past and the same pending calls.
+func (r *reducer) equalLocked(a, b *node) bool {
 	return a.eventHash == b.eventHash && r.pendingLocked(a) == r.pendingLocked(b)
 }
 
@@ -105,9 +105,9 @@ func (r *reducer) pendingLocked(n *node) search.Fingerprint {
 	return all
 }
 
-// onlyLastIsGone reports whether the last step did nothing but let one call continue. All other calls
+// onlyLastContinued reports whether the last step did nothing but let one call continue. All other calls
 // must still be waiting.
-func (r *reducer) onlyLastIsGone() bool {
+func (r *reducer) onlyLastContinued() bool {
 	r.gate.mu.Lock()
 	defer r.gate.mu.Unlock()
 	if len(r.gate.waiting) != len(r.alternatives)-1 || len(r.gate.inFlight) != len(r.underway) {

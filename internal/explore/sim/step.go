@@ -20,12 +20,12 @@ func (x *execution) prepare(s schedule.Step) {
 	x.reducer.last, x.reducer.struck, x.reducer.alternatives, x.reducer.underway = nil, nil, x.reducer.alternatives[:0], x.reducer.underway[:0]
 	switch s.Kind {
 	case schedule.Call:
-		if x.reducer.last = find(x.gate.waiting, func(c *call) bool { return c.is(s) }); x.reducer.last != nil {
+		if x.reducer.last = find(x.gate.waiting, func(c *call) bool { return c.matches(s) }); x.reducer.last != nil {
 			x.reducer.alternatives = append(x.reducer.alternatives, x.gate.waiting...)
 			x.reducer.underway = append(x.reducer.underway, x.gate.inFlight...)
 		}
 	case schedule.ArrivesLate:
-		x.reducer.last = find(x.gate.inFlight, func(c *call) bool { return c.is(s) })
+		x.reducer.last = find(x.gate.inFlight, func(c *call) bool { return c.matches(s) })
 		x.reducer.underway = append(x.reducer.underway, x.gate.inFlight...)
 	case schedule.Restarts, schedule.FailsOver, schedule.Evicts, schedule.NodeClock:
 		if x.reducer.struck = x.world.node(s.Target); x.reducer.struck == nil {
@@ -45,11 +45,11 @@ func (x *execution) prepare(s schedule.Step) {
 	}
 }
 
-// undisturbed lists the kinds of steps that also happen without any fault.
-var undisturbed = []schedule.Kind{schedule.Begins, schedule.Call, schedule.NextTimer, schedule.LeaseEnd, schedule.Passes}
+// faultlessKinds lists the kinds of steps that also happen without any fault.
+var faultlessKinds = []schedule.Kind{schedule.Begins, schedule.Call, schedule.NextTimer, schedule.LeaseEnd, schedule.Passes}
 
-// passing lists the kinds of steps that do nothing but let time pass.
-var passing = []schedule.Kind{schedule.NextTimer, schedule.LeaseEnd, schedule.Passes}
+// timeKinds lists the kinds of steps that do nothing but let time pass.
+var timeKinds = []schedule.Kind{schedule.NextTimer, schedule.LeaseEnd, schedule.Passes}
 
 // do executes a step. It returns false if the step is impossible.
 func (x *execution) do(s schedule.Step) bool {
@@ -57,8 +57,8 @@ func (x *execution) do(s schedule.Step) bool {
 	if n != nil {
 		n.eventHash = n.eventHash.Number(int64(s.Kind)).Number(int64(x.world.elapsed()))
 	}
-	x.causes.shown |= shown[s.Kind]
-	x.oracle.faulted = x.oracle.faulted || !slices.Contains(undisturbed, s.Kind)
+	x.causes.shown |= factOf[s.Kind]
+	x.oracle.faulted = x.oracle.faulted || !slices.Contains(faultlessKinds, s.Kind)
 	switch s.Kind {
 	case schedule.Begins:
 		return x.begin(a)
@@ -280,7 +280,7 @@ func (x *execution) arriveLate(s schedule.Step) bool {
 	}
 	c.node.lockServer.(latecomer).arrive(c)
 	value := c.actor.value
-	x.leases.applied(c, nil)
+	x.leases.update(c, nil)
 	if _, ok := c.node.leaseOf(c.actor.value); !ok {
 		x.gate.mu.Lock()
 		c.actor.value = value // the server does not store the value of the late call, so the actor keeps its present value
@@ -372,7 +372,7 @@ func (x *execution) leaseEnd() bool {
 			}
 		case <-timer.C:
 			x.world.timePassed()
-			return !x.leases.keptAlive(holder)
+			return !x.leases.isKeptAlive(holder)
 		}
 	}
 }

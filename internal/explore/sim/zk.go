@@ -29,11 +29,11 @@ type zkServer struct {
 	data         map[string][]*zkConn // the connections that watch a node, by path
 	children     map[string][]*zkConn // the connections that watch the children of a node, by path
 
-	losing  map[*instance]bool // the instances whose next reply is lost together with the connection
-	lost    bool               // whether a connection has been lost
-	under   search.Fingerprint // a hash of the calls that are under way in the clients
-	told    search.Fingerprint // a hash of all replies
-	answers map[zkAsked]string // the text of the last reply to each request
+	losing  map[*instance]bool   // the instances whose next reply is lost together with the connection
+	lost    bool                 // whether a connection has been lost
+	under   search.Fingerprint   // a hash of the calls that are under way in the clients
+	told    search.Fingerprint   // a hash of all replies
+	answers map[zkRequest]string // the text of the last reply to each request
 }
 
 type zkNode struct {
@@ -49,8 +49,8 @@ type zkSession struct {
 	conn *zkConn // nil if the session has no connection
 }
 
-// zkAsked identifies a request by the instance that sent it and by its path.
-type zkAsked struct {
+// zkRequest identifies a request by the instance that sent it and by its path.
+type zkRequest struct {
 	inst *instance
 	path string
 }
@@ -107,7 +107,7 @@ func (s *zkServer) reset() {
 	s.zxid, s.begun, s.under, s.told, s.lost = 0, 0, 0, 0, false
 	s.sessions, s.conns, s.closedUnread = map[int64]*zkSession{}, nil, nil
 	s.data, s.children = map[string][]*zkConn{}, map[string][]*zkConn{}
-	s.losing, s.answers = map[*instance]bool{}, map[zkAsked]string{}
+	s.losing, s.answers = map[*instance]bool{}, map[zkRequest]string{}
 }
 
 // timePassed handles the pending requests of processes that were paused and run again.
@@ -211,7 +211,7 @@ func (s *zkServer) requestLocked(c *zkConn, r *juteReader) {
 	if c.owner != nil {
 		lost := s.losing[c.owner]
 		s.told += search.EmptyFingerprint.Number(int64(c.owner.number)).Number(time.Since(epoch).Nanoseconds()).Text(string(reply)).Flag(lost)
-		s.answers[zkAsked{c.owner, path}] = said
+		s.answers[zkRequest{c.owner, path}] = said
 		if lost {
 			delete(s.losing, c.owner)
 			s.lost = true
@@ -235,10 +235,10 @@ func (s *zkServer) carryOutLocked(c *zkConn, op int32, path string, r *juteReade
 			r.text()
 		}
 		made, code := s.createLocked(c.session.id, path, data, r.int())
-		return jute{}.text(made), code, zkSaid("create", path, code, made)
+		return jute{}.text(made), code, textOfZK("create", path, code, made)
 	case zkDelete:
 		code := s.deleteLocked(path, r.int())
-		return nil, code, zkSaid("delete", path, code, "done")
+		return nil, code, textOfZK("delete", path, code, "done")
 	case zkExists, zkGetData, zkGetChildren:
 		n, ok := s.nodes[path]
 		if watch := r.bool(); watch && op == zkGetChildren && ok {
@@ -247,7 +247,7 @@ func (s *zkServer) carryOutLocked(c *zkConn, op int32, path string, r *juteReade
 			s.data[path] = append(s.data[path], c)
 		}
 		if !ok {
-			return nil, errZKNoNode, zkSaid("look at", path, errZKNoNode, "")
+			return nil, errZKNoNode, textOfZK("look at", path, errZKNoNode, "")
 		}
 		switch op {
 		case zkGetData:
@@ -258,9 +258,9 @@ func (s *zkServer) carryOutLocked(c *zkConn, op int32, path string, r *juteReade
 			for _, name := range names {
 				body = body.text(name)
 			}
-			return n.appendStat(body), 0, zkSaid("list", path, 0, strings.Join(names, " "))
+			return n.appendStat(body), 0, textOfZK("list", path, 0, strings.Join(names, " "))
 		}
-		return n.appendStat(body), 0, zkSaid("look at", path, 0, fmt.Sprintf("czxid %d", n.czxid))
+		return n.appendStat(body), 0, textOfZK("look at", path, 0, fmt.Sprintf("czxid %d", n.czxid))
 	case zkSetWatches:
 		s.setWatchesLocked(c, r)
 		return nil, 0, ""
@@ -271,8 +271,8 @@ func (s *zkServer) carryOutLocked(c *zkConn, op int32, path string, r *juteReade
 	}
 }
 
-// zkSaid returns a request and its answer as text, for a reader of the schedule.
-func zkSaid(verb, path string, code int32, answer string) string {
+// textOfZK returns a request and its answer as text, for a reader of the schedule.
+func textOfZK(verb, path string, code int32, answer string) string {
 	if code != 0 {
 		answer = fmt.Sprintf("error %d", code)
 	}

@@ -44,7 +44,7 @@ func (s *zkServer) around(ctx context.Context, inst *instance, path string, ask 
 	if strings.HasSuffix(path, "-") { // the server appends a sequence number
 		sent[0] = path
 	}
-	asked := zkAsked{inst, path}
+	asked := zkRequest{inst, path}
 	c := &call{
 		target: s.name, node: s.node, sent: [][]any{sent}, lost: zk.ErrConnectionClosed,
 		text: func() string {

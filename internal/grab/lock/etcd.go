@@ -159,7 +159,7 @@ type etcdLease struct {
 // expires by itself.
 func (l *etcdLocker) grant(ctx context.Context) (*etcdLease, error) {
 	end := time.Now().Add(l.lease)
-	granted, err := inTime(ctx, l, func(ctx context.Context) (*clientv3.LeaseGrantResponse, error) {
+	granted, err := withinLease(ctx, l, func(ctx context.Context) (*clientv3.LeaseGrantResponse, error) {
 		return l.env.Etcd.Grant(ctx, l.seconds())
 	})
 	if err != nil {
@@ -197,7 +197,7 @@ func (e *etcdLease) enqueue(ctx context.Context, key string) (ahead string, err 
 	e.key = fmt.Sprintf("%s%x", e.prefix, e.id)
 	put := clientv3.OpPut(e.key, e.token, clientv3.WithLease(e.id))
 	look := clientv3.OpGet(e.prefix, e.lastTwo()...)
-	done, err := inTime(ctx, e.l, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+	done, err := withinLease(ctx, e.l, func(ctx context.Context) (*clientv3.TxnResponse, error) {
 		return e.l.env.Etcd.Txn(ctx).Then(put, look).Commit()
 	})
 	if err != nil {
@@ -207,8 +207,8 @@ func (e *etcdLease) enqueue(ctx context.Context, key string) (ahead string, err 
 	return e.ahead(done.Responses[1].GetResponseRange().Kvs)
 }
 
-// inTime makes a call that may take no longer than a lease lasts. A later answer would be useless.
-func inTime[T any](ctx context.Context, l *etcdLocker, call func(context.Context) (T, error)) (T, error) {
+// withinLease makes a call that may take no longer than a lease lasts. A later answer would be useless.
+func withinLease[T any](ctx context.Context, l *etcdLocker, call func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, l.lease, errLate)
 	defer cancel()
 	value, err := call(ctx)
@@ -272,7 +272,7 @@ func (e *etcdLease) awaitEnd(ctx, waiting context.Context, key string, giveUp ti
 		case <-e.Lost():
 			return "", errRanOut
 		}
-		got, err := inTime(ctx, e.l, func(ctx context.Context) (*clientv3.GetResponse, error) {
+		got, err := withinLease(ctx, e.l, func(ctx context.Context) (*clientv3.GetResponse, error) {
 			return e.l.env.Etcd.Get(ctx, e.prefix, e.lastTwo()...)
 		})
 		if err != nil {

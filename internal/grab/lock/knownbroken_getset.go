@@ -45,7 +45,7 @@ func takeOverUnlessNil(ctx context.Context, l *redisKeyLease) (bool, error) {
 	if errors.Is(err, redis.Nil) {
 		return false, nil
 	}
-	return err == nil && l.passed(held), err
+	return err == nil && l.isPast(held), err
 }
 
 // setnxGetSetSeconds uses timestamps in whole seconds. Rounding down shortens a lease by up to a

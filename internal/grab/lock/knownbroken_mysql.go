@@ -42,7 +42,7 @@ type pooledLocker struct {
 
 func (l *pooledLocker) Acquire(ctx context.Context, key string) (Lease, error) {
 	err := poll(ctx, l.env.wait(ctx), pollBackoff, l.env.Rand, func() (bool, error) {
-		return l.yes(ctx, "SELECT GET_LOCK(?, 0)", key)
+		return l.isOne(ctx, "SELECT GET_LOCK(?, 0)", key)
 	})
 	if err != nil {
 		return nil, err
@@ -52,8 +52,8 @@ func (l *pooledLocker) Acquire(ctx context.Context, key string) (Lease, error) {
 
 func (l *pooledLocker) Close() error { return nil }
 
-// yes runs an SQL query with one result, and reports whether that is 1. It could also be 0 or NULL.
-func (l *pooledLocker) yes(ctx context.Context, question, key string) (bool, error) {
+// isOne runs an SQL query with one result, and reports whether that is 1. It could also be 0 or NULL.
+func (l *pooledLocker) isOne(ctx context.Context, question, key string) (bool, error) {
 	var answer sql.NullInt64
 	if err := l.pool.QueryRowContext(ctx, question, key).Scan(&answer); err != nil {
 		return false, fmt.Errorf("lock: %w", err)
@@ -68,7 +68,7 @@ type pooledLease struct {
 }
 
 func (l *pooledLease) Release(ctx context.Context) error {
-	return orLost(l.locker.yes(ctx, "SELECT RELEASE_LOCK(?)", l.key))
+	return orLost(l.locker.isOne(ctx, "SELECT RELEASE_LOCK(?)", l.key))
 }
 
 // mysqlGetLockSplit calls GET_LOCK in one database session, but writes the order through another one.

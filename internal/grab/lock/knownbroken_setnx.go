@@ -40,11 +40,11 @@ var setnxNoTTLNoCleanup = variant(setnxNoTTL, Strategy{
 	Title:  "setnx-nottl, leaving its key after a lost reply",
 	Breaks: []string{"F3", "F5", "F15", "F22", "F25"},
 	Claims: catalog.ClaimsOf("nottl").But(catalog.GetsStuck, catalog.ReplyLost, catalog.Cancel),
-	New:    redisKeyLock{set: setForever, unset: del, believesLate: true, endless: true, cleanup: cancelled}.New,
+	New:    redisKeyLock{set: setForever, unset: del, believesLate: true, endless: true, cleanup: cancelledContext}.New,
 })
 
-// cancelled returns a context that is cancelled. A clean-up with this context sends nothing.
-func cancelled(ctx context.Context) (context.Context, context.CancelFunc) {
+// cancelledContext returns a context that is cancelled. A clean-up with this context sends nothing.
+func cancelledContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	cancel()
 	return ctx, cancel

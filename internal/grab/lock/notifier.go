@@ -240,8 +240,8 @@ func (w *waiter) subscribed() bool {
 	return w.channel.subscribed
 }
 
-// looked records that the waiter has checked the lock after it woke up.
-func (w *waiter) looked() { w.woken = false }
+// noteChecked records that the waiter has checked the lock after it woke up.
+func (w *waiter) noteChecked() { w.woken = false }
 
 // leave removes the waiter from its channel. If the waiter was woken but did not check the lock,
 // leave wakes another one.

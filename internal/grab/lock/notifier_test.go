@@ -109,7 +109,7 @@ func TestPassOn(t *testing.T) {
 	}{
 		{"left before it noticed", func(t *testing.T, w *waiter) {}, []int{1}},
 		{"left without having looked", mustWait, []int{1}},
-		{"left after it looked", func(t *testing.T, w *waiter) { mustWait(t, w); w.looked() }, nil},
+		{"left after it looked", func(t *testing.T, w *waiter) { mustWait(t, w); w.noteChecked() }, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			n, all := waitersOf(3)

@@ -60,7 +60,7 @@ func (l *redisKeyLease) stamp(ctx context.Context, over redisKeyCall) (bool, err
 			continue
 		case err != nil:
 			return false, err
-		case !l.passed(held):
+		case !l.isPast(held):
 			return false, nil
 		default:
 			return over(ctx, l)
@@ -75,17 +75,17 @@ func takeOver(ctx context.Context, l *redisKeyLease) (bool, error) {
 	if errors.Is(err, redis.Nil) {
 		return true, nil
 	}
-	return err == nil && l.passed(held), err
+	return err == nil && l.isPast(held), err
 }
 
 // isAlive reports whether the key contains a timestamp in the future.
 func isAlive(ctx context.Context, r redis.Cmdable, l *redisKeyLease) (bool, error) {
 	held, err := get(ctx, r, l.key)
-	return held != "" && !l.passed(held), err
+	return held != "" && !l.isPast(held), err
 }
 
-// passed reports whether a timestamp is in the past, by this client's clock.
-func (l *redisKeyLease) passed(stamp string) bool {
+// isPast reports whether a timestamp is in the past, by this client's clock.
+func (l *redisKeyLease) isPast(stamp string) bool {
 	end, err := strconv.ParseInt(stamp, 10, 64)
 	return err == nil && end <= l.env.Now().UnixMilli()
 }

@@ -103,7 +103,7 @@ func (l *watchdogLease) await(ctx context.Context, left time.Duration, giveUp ti
 		if left, err = l.try(ctx); err != nil {
 			return err
 		}
-		waiter.looked()
+		waiter.noteChecked()
 		if left == 0 {
 			return nil
 		}

@@ -166,7 +166,7 @@ func (n *zkNode) makeDir(ctx context.Context) error {
 	if errors.Is(err, zk.ErrNoNode) {
 		_, err = receive(ctx, n.l.session, n.l.session.create(ctx, ZooKeeperRoot, zk.FlagPersistent))
 	}
-	return ignoring(err, zk.ErrNodeExists)
+	return ignoreErrors(err, zk.ErrNodeExists)
 }
 
 // await waits until the client holds the lock. A broken connection does no harm except for the delay,
@@ -315,11 +315,11 @@ func (n *zkNode) sweep(ctx context.Context) {
 // node does not exist.
 func (n *zkNode) remove(ctx context.Context) error {
 	if n.path != "" {
-		return ignoring(n.l.session.delete(ctx, n.path), zk.ErrNoNode)
+		return ignoreErrors(n.l.session.delete(ctx, n.path), zk.ErrNoNode)
 	}
 	names, err := n.l.session.children(ctx, n.dir)
 	if err != nil {
-		return ignoring(err, zk.ErrNoNode)
+		return ignoreErrors(err, zk.ErrNoNode)
 	}
 	for _, name := range names {
 		if strings.HasPrefix(name, n.prefix()) {
@@ -329,11 +329,11 @@ func (n *zkNode) remove(ctx context.Context) error {
 	}
 	// Delete an unused container ourselves, because the server removes only containers that had a
 	// child before.
-	return ignoring(n.l.session.delete(ctx, n.dir), zk.ErrNotEmpty, zk.ErrNoNode)
+	return ignoreErrors(n.l.session.delete(ctx, n.dir), zk.ErrNotEmpty, zk.ErrNoNode)
 }
 
-// ignoring returns nil if err is one of the expected errors. Otherwise, it returns err.
-func ignoring(err error, expected ...error) error {
+// ignoreErrors returns nil if err is one of the expected errors. Otherwise, it returns err.
+func ignoreErrors(err error, expected ...error) error {
 	if slices.ContainsFunc(expected, func(e error) bool { return errors.Is(err, e) }) {
 		return nil
 	}

@@ -41,23 +41,23 @@ var bounds = []struct {
 	{BoundRow{Case: "waves", Strategy: "handoff", What: "mean gap, of two round trips", AtMost: new(0.30)}, ratioTo(Floor, gapMean, p50)},
 	{BoundRow{Case: "waves", Strategy: "handoff", What: "gap at a change of process, of blpop's", AtMost: new(2.0)}, ratioTo(Handover, gapAcross, gapAcross)},
 	{BoundRow{Case: "waves", Strategy: "handoff", What: "rate, of rueidislock-1's", AtLeast: new(5.0)}, ratioTo("rueidislock-1", opsPerS, opsPerS)},
-	{BoundRow{Case: "waves", Strategy: "handoff", What: "commands sent per acquisition", AtMost: new(0.6)}, itself(sentPerOp)},
+	{BoundRow{Case: "waves", Strategy: "handoff", What: "commands sent per acquisition", AtMost: new(0.6)}, ownFigure(sentPerOp)},
 	{BoundRow{Case: "waves-apart", Strategy: "handoff", What: "hand-off gap, of blpop's", AtMost: new(2.0)}, ratioTo(Handover, gapP50, gapP50)},
 	{BoundRow{Case: "waves-apart", Strategy: "handoff", What: "rate, of rueidislock-1's", AtLeast: new(1.9)}, ratioTo("rueidislock-1", opsPerS, opsPerS)},
-	{BoundRow{Case: "waves-apart", Strategy: "handoff", What: "commands sent per acquisition", AtMost: new(2.3)}, itself(sentPerOp)},
-	{BoundRow{Case: "mixed", Strategy: "handoff", What: "Jain's index", AtLeast: new(0.99)}, itself(jainIndex)},
+	{BoundRow{Case: "waves-apart", Strategy: "handoff", What: "commands sent per acquisition", AtMost: new(2.3)}, ownFigure(sentPerOp)},
+	{BoundRow{Case: "mixed", Strategy: "handoff", What: "Jain's index", AtLeast: new(0.99)}, ownFigure(jainIndex)},
 	{BoundRow{Case: "mixed", Strategy: "handoff", What: "mean gap, of two round trips", AtMost: new(1.1)}, ratioTo(Floor, gapMean, p50)},
-	{BoundRow{Case: "mixed", Strategy: "handoff", What: "longest wait, turns", AtMost: new(36.0)}, itself(turns)},
+	{BoundRow{Case: "mixed", Strategy: "handoff", What: "longest wait, turns", AtMost: new(36.0)}, ownFigure(turns)},
 	{BoundRow{Case: "closed_loop", Strategy: "handoff", What: "mean gap, of two round trips", AtMost: new(0.45)}, ratioTo(Floor, gapMean, p50)},
-	{BoundRow{Case: "closed_loop", Strategy: "handoff", What: "commands sent per acquisition", AtMost: new(0.25)}, itself(sentPerOp)},
-	{BoundRow{Case: "closed_loop", Strategy: "handoff", What: "longest wait, turns", AtMost: new(26.0)}, itself(turns)},
+	{BoundRow{Case: "closed_loop", Strategy: "handoff", What: "commands sent per acquisition", AtMost: new(0.25)}, ownFigure(sentPerOp)},
+	{BoundRow{Case: "closed_loop", Strategy: "handoff", What: "longest wait, turns", AtMost: new(26.0)}, ownFigure(turns)},
 	{BoundRow{Case: "uncontended", Strategy: "setnx", What: "the aim: acquire and release, of the floor's", AtMost: new(1.15)}, ratioTo(Floor, p50, p50)},
 	{BoundRow{Case: "uncontended", Strategy: "handoff", What: "the aim: acquire and release, of the floor's", AtMost: new(1.15)}, ratioTo(Floor, p50, p50)},
 	{BoundRow{Case: "many_keys", Strategy: "setnx", What: "rate, of redislock's", AtLeast: new(1.0)}, ratioTo("redislock", opsPerS, opsPerS)},
 	{BoundRow{Case: "many_keys", Strategy: "handoff", What: "rate, of redislock's", AtLeast: new(1.0)}, ratioTo("redislock", opsPerS, opsPerS)},
 	{BoundRow{Case: "waves", Strategy: "handoff", What: "rate, of redsync-5ms's", AtLeast: new(10.0)}, ratioTo("redsync-5ms", opsPerS, opsPerS)},
 	{BoundRow{Case: "waves", Strategy: "handoff", What: "rate, of redislock-5ms's", AtLeast: new(10.0)}, ratioTo("redislock-5ms", opsPerS, opsPerS)},
-	{BoundRow{Case: "closed_loop", Strategy: "handoff", What: "Jain's index", AtLeast: new(0.99)}, itself(jainIndex)},
+	{BoundRow{Case: "closed_loop", Strategy: "handoff", What: "Jain's index", AtLeast: new(0.99)}, ownFigure(jainIndex)},
 	{BoundRow{Case: "closed_loop", Strategy: "handoff", What: "p99.9 of the wait, of workers x (held + median gap)", AtMost: new(3.0)}, waitOverRotation},
 }
 
@@ -69,8 +69,8 @@ func ratioTo(other string, mine, theirs figure) func(*Result, Case, string) stat
 	}
 }
 
-// itself returns a function that computes a figure of a single strategy.
-func itself(f figure) func(*Result, Case, string) stat.Interval {
+// ownFigure returns a function that computes a figure of a single strategy.
+func ownFigure(f figure) func(*Result, Case, string) stat.Interval {
 	return func(r *Result, c Case, strategy string) stat.Interval { return median(r.series(strategy, c.Name), f) }
 }
 

@@ -19,9 +19,9 @@ import (
 
 const (
 	joinTimeout = 30 * time.Second
-	// ahead is how long before its start time a job is sent, so that every process receives it in
+	// sendAhead is how long before its start time a job is sent, so that every process receives it in
 	// time.
-	ahead = 2 * time.Millisecond
+	sendAhead = 2 * time.Millisecond
 	// grace is how long a worker process may take to report after a job.
 	grace = 10 * time.Second
 )
@@ -134,7 +134,7 @@ func (p *pool) run(c Case, subject string, orders []int64, long time.Duration) (
 		keys[i] = grab.Key(subject, id)
 	}
 	for end := p.clock() + long; t.span == 0 || c.Wave > 0 && p.clock() < end; {
-		at := p.clock() + ahead
+		at := p.clock() + sendAhead
 		until := at + long
 		r, err := p.do(c.Processes, func(i int) Job {
 			workers, first := c.workersOf(i)

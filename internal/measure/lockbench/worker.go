@@ -28,11 +28,11 @@ const (
 	leaseTTL = 30 * time.Second
 	// acquireTimeout limits each acquire.
 	acquireTimeout = 10 * time.Second
-	// early is how long before the start of a job a worker process stops sleeping and polls the
+	// pollEarly is how long before the start of a job a worker process stops sleeping and polls the
 	// clock, so that it starts on time.
-	early = 2 * time.Millisecond
-	// settling is how long a worker waits for commands that a lock may send after its release.
-	settling = 2 * time.Millisecond
+	pollEarly = 2 * time.Millisecond
+	// settleTime is how long a worker waits for commands that a lock may send after its release.
+	settleTime = 2 * time.Millisecond
 	// sqlConns is the size of the connection pool. There is one connection for each worker, and locks
 	// may use three quarters of the pool.
 	sqlConns = 44
@@ -104,7 +104,7 @@ func serve(socket string) error {
 	if err != nil {
 		return err
 	}
-	w := &worker{clock: history.Clock(), open: map[string]*opened{}}
+	w := &worker{clock: history.Clock(), open: map[string]*openLock{}}
 	defer w.close()
 	server := rpc.NewServer()
 	if err := server.RegisterName("Worker", w); err != nil {
@@ -118,12 +118,12 @@ func serve(socket string) error {
 type worker struct {
 	servers Servers
 	clock   func() time.Duration
-	open    map[string]*opened // opened locks, by the name of the subject
+	open    map[string]*openLock // opened locks, by the name of the subject
 }
 
-// opened is a lock that is ready for use. It has clients of its own, so that its commands can be
+// openLock is a lock that is ready for use. It has clients of its own, so that its commands can be
 // counted.
-type opened struct {
+type openLock struct {
 	lock.Locker
 	sent     instance.Sent
 	closeEnv func() error
@@ -142,7 +142,7 @@ func (w *worker) Do(j Job, r *Report) error {
 		return err
 	}
 	if j.Workers == 0 {
-		time.Sleep(settling)
+		time.Sleep(settleTime)
 	} else if r.Holds, err = w.work(o, j); err != nil {
 		return err
 	}
@@ -151,7 +151,7 @@ func (w *worker) Do(j Job, r *Report) error {
 }
 
 // subject returns a lock, and opens it on first use.
-func (w *worker) subject(name string) (*opened, error) {
+func (w *worker) subject(name string) (*openLock, error) {
 	if o, ok := w.open[name]; ok {
 		return o, nil
 	}
@@ -159,7 +159,7 @@ func (w *worker) subject(name string) (*opened, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := new(opened)
+	o := new(openLock)
 	env, closeEnv, err := instance.NewEnv(context.Background(), w.servers.config(s.Needs), &o.sent, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, err
@@ -254,7 +254,7 @@ func (w *worker) hold(ctx context.Context, l lock.Locker, key string, held time.
 
 // await waits until the monotonic clock shows t.
 func (w *worker) await(t time.Duration) {
-	time.Sleep(t - early - w.clock())
+	time.Sleep(t - pollEarly - w.clock())
 	for w.clock() < t {
 		runtime.Gosched()
 	}

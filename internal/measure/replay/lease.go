@@ -73,15 +73,15 @@ func (t *attempt) note(p *actor, s schedule.Step, since time.Duration, before, a
 		if s.Target != schedule.DB {
 			p.asked = since
 		}
-		if key, e, ok := t.granted(before, after); ok {
+		if key, e, ok := t.grantedKey(before, after); ok {
 			t.grant(p, s.Target, key, e, since)
 		}
 	}
 }
 
-// granted returns the key of a lease that was granted or renewed between two readings of a server. It
+// grantedKey returns the key of a lease that was granted or renewed between two readings of a server. It
 // prefers the lock's main key.
-func (t *attempt) granted(before, after map[string]entry) (key string, e entry, ok bool) {
+func (t *attempt) grantedKey(before, after map[string]entry) (key string, e entry, ok bool) {
 	for _, k := range slices.Sorted(maps.Keys(after)) {
 		was, there := before[k]
 		is := after[k]

@@ -70,8 +70,8 @@ func (d *Diagram) findCause() {
 	}
 }
 
-// written returns all successful writes, in the order of the ledger.
-func written(all []*driverRow) (writes []fact) {
+// writesOf returns all successful writes, in the order of the ledger.
+func writesOf(all []*driverRow) (writes []fact) {
 	for _, w := range all {
 		for _, m := range w.Marks {
 			if m.Kind == Won || m.Kind == Second {
@@ -87,7 +87,7 @@ func byTime(a, b fact) int { return cmp.Compare(a.at, b.at) }
 
 // tooManyWrites explains why more drivers wrote than there were units.
 func (d *Diagram) tooManyWrites(all []*driverRow) []fact {
-	writes := written(all)
+	writes := writesOf(all)
 	i := slices.IndexFunc(writes, func(f fact) bool { return f.what == string(Second) })
 	if i < 1 {
 		return nil
@@ -102,8 +102,8 @@ func (d *Diagram) tooManyWrites(all []*driverRow) []fact {
 		two.what = "oversold"
 	}
 	a, b := one.who, two.who // a got the lock first
-	inA, lockedA := a.inside(one.at)
-	inB, lockedB := b.inside(two.at)
+	inA, lockedA := a.insideSpan(one.at)
+	inB, lockedB := b.insideSpan(two.at)
 	if inB.From < inA.From {
 		a, b, inA, inB = b, a, inB, inA
 	}
@@ -113,11 +113,11 @@ func (d *Diagram) tooManyWrites(all []*driverRow) []fact {
 		}
 		return []fact{one, two}
 	}
-	if two.who == a && a.in(two.at, Gap) && two.what == "too" {
+	if two.who == a && a.isIn(two.at, Gap) && two.what == "too" {
 		two.what = "unaware"
 	}
-	if loss, ok := two.who.last(Loss, two.at); ok && two.who == a && two.what == "too" {
-		if sent, ok := a.last(Sent, loss.At); ok && sent.At > inA.From {
+	if loss, ok := two.who.lastMark(Loss, two.at); ok && two.who == a && two.what == "too" {
+		if sent, ok := a.lastMark(Sent, loss.At); ok && sent.At > inA.From {
 			two.what = "knew"
 		}
 	}
@@ -130,8 +130,8 @@ func (d *Diagram) tooManyWrites(all []*driverRow) []fact {
 
 // readsBefore returns the reads of two drivers if both of them read before the first of them wrote.
 func readsBefore(one, two fact) []fact {
-	a, okA := one.who.last(Read, one.at)
-	b, okB := two.who.last(Read, two.at)
+	a, okA := one.who.lastMark(Read, one.at)
+	b, okB := two.who.lastMark(Read, two.at)
 	if !okA || !okB || max(a.At, b.At) > one.at {
 		return nil
 	}
@@ -144,22 +144,22 @@ func readsBefore(one, two fact) []fact {
 // secondGrant explains how b got the lock after a. It returns nil if the drawing does not show
 // this.
 func (d *Diagram) secondGrant(all []*driverRow, a, b *driverRow, inA, inB Span) (facts []fact) {
-	if released, ok := a.last(Released, inB.From); ok && released.At >= inA.From || inA.To < inB.From && !a.in(inB.From, Fault) {
+	if released, ok := a.lastMark(Released, inB.From); ok && released.At >= inA.From || inA.To < inB.From && !a.isIn(inB.From, Fault) {
 		return nil // a had already left, so its grant is not the reason
 	}
 	if f, ok := d.faultOn(a, inA.From, inB.From); ok {
 		facts = append(facts, f)
 	}
-	held, _ := a.span(inB.From, Holds)
-	switch end, ran := a.last(LeaseEnd, inB.From); {
+	held, _ := a.lastSpan(inB.From, Holds)
+	switch end, ran := a.lastMark(LeaseEnd, inB.From); {
 	case ran && end.At >= inA.From:
 		facts = append(facts, fact{what: "expired", who: a, at: end.At})
 	case d.Scale == InSteps && held.To <= inB.From && held.From >= inA.From && covers(d.Bands, held.To, Passes):
 		facts = append(facts, fact{what: "expired", who: a, at: held.To})
 	default:
 		for _, c := range all {
-			gone, ok := c.last(Released, inB.From)
-			if own, had := c.span(gone.At, Holds); ok && c != a && c != b && gone.At > inA.From && had && own.To <= inA.From {
+			gone, ok := c.lastMark(Released, inB.From)
+			if own, had := c.lastSpan(gone.At, Holds); ok && c != a && c != b && gone.At > inA.From && had && own.To <= inA.From {
 				facts = append(facts, fact{what: "freed", who: c, other: a, at: gone.At})
 				return append(facts, fact{what: "gotToo", who: b, other: a, at: inB.From})
 			}
@@ -214,12 +214,12 @@ func (d *Diagram) twoInside(all []*driverRow) []fact {
 		return nil
 	}
 	for _, b := range all {
-		inB, ok := b.span(*d.Lost, Believes)
+		inB, ok := b.lastSpan(*d.Lost, Believes)
 		if !ok || math.Abs(inB.From-*d.Lost) > 0.01 {
 			continue
 		}
 		for _, a := range all {
-			if inA, ok := a.span(*d.Lost, Believes); a != b && ok && inA.To > *d.Lost {
+			if inA, ok := a.lastSpan(*d.Lost, Believes); a != b && ok && inA.To > *d.Lost {
 				facts := d.secondGrant(all, a, b, inA, inB)
 				if n := len(facts); n > 0 && facts[n-1].what == "got" {
 					facts[n-1].what, facts[n-1].other = "gotToo", a
@@ -233,7 +233,7 @@ func (d *Diagram) twoInside(all []*driverRow) []fact {
 
 // refusal explains how the guard refused a driver that had lost its lock.
 func (d *Diagram) refusal(all []*driverRow) []fact {
-	writes := written(all)
+	writes := writesOf(all)
 	if len(writes) != 1 || d.Lost != nil {
 		return nil
 	}
@@ -242,9 +242,9 @@ func (d *Diagram) refusal(all []*driverRow) []fact {
 	for _, a := range all {
 		for _, m := range a.Marks {
 			what := map[MarkKind]string{Refused: "refused", Loss: "stopped"}[m.Kind]
-			inA, locked := a.inside(m.At)
-			inB, _ := won.who.inside(won.at)
-			if a == won.who || what == "" || !locked || m.At < won.at || inB.From < inA.From || what == "refused" && !a.in(m.At, Gap) {
+			inA, locked := a.insideSpan(m.At)
+			inB, _ := won.who.insideSpan(won.at)
+			if a == won.who || what == "" || !locked || m.At < won.at || inB.From < inA.From || what == "refused" && !a.isIn(m.At, Gap) {
 				continue
 			}
 			if facts := d.secondGrant(all, a, won.who, inA, inB); facts != nil {
@@ -257,12 +257,12 @@ func (d *Diagram) refusal(all []*driverRow) []fact {
 
 // noWinner explains why no driver can get the order any more after one has died or hung.
 func (d *Diagram) noWinner(all []*driverRow) (facts []fact) {
-	if len(written(all)) > 0 {
+	if len(writesOf(all)) > 0 {
 		return nil
 	}
 	for _, a := range all {
-		dies, dead := a.last(Dies, d.End)
-		struck, _ := a.span(d.End, Fault)
+		dies, dead := a.lastMark(Dies, d.End)
+		struck, _ := a.lastSpan(d.End, Fault)
 		hung := faultOf(a, struck)
 		switch {
 		case dead:
@@ -276,7 +276,7 @@ func (d *Diagram) noWinner(all []*driverRow) (facts []fact) {
 			facts = append(facts, fact{what: "kept", who: a, at: facts[0].at})
 		}
 		for _, b := range all {
-			if m, ok := b.last(Denied, d.End); ok && b != a && m.At > facts[0].at {
+			if m, ok := b.lastMark(Denied, d.End); ok && b != a && m.At > facts[0].at {
 				return append(facts, fact{what: "waits", who: b, at: m.At})
 			}
 		}
@@ -284,8 +284,8 @@ func (d *Diagram) noWinner(all []*driverRow) (facts []fact) {
 	return nil
 }
 
-// span returns the last span of a kind that began at the time by or earlier.
-func (w *driverRow) span(by float64, kind SpanKind) (found Span, ok bool) {
+// lastSpan returns the last span of a kind that began at the time by or earlier.
+func (w *driverRow) lastSpan(by float64, kind SpanKind) (found Span, ok bool) {
 	for _, s := range w.Spans {
 		if s.Kind == kind && s.From <= by && (!ok || s.From >= found.From) {
 			found, ok = s, true
@@ -294,8 +294,8 @@ func (w *driverRow) span(by float64, kind SpanKind) (found Span, ok bool) {
 	return found, ok
 }
 
-// in reports whether the driver or its process was in the given state at a time.
-func (w *driverRow) in(at float64, kind SpanKind) bool {
+// isIn reports whether the driver or its process was in the given state at a time.
+func (w *driverRow) isIn(at float64, kind SpanKind) bool {
 	return covers(w.Spans, at, kind) || covers(w.lane.Spans, at, kind)
 }
 
@@ -303,17 +303,17 @@ func covers(spans []Span, at float64, kind SpanKind) bool {
 	return slices.ContainsFunc(spans, func(s Span) bool { return s.Kind == kind && s.From <= at && s.To >= at })
 }
 
-// inside returns the period in which the driver acted as the holder of the lock. locked reports
+// insideSpan returns the period in which the driver acted as the holder of the lock. locked reports
 // whether the driver believed that it had a lock.
-func (w *driverRow) inside(by float64) (s Span, locked bool) {
-	if s, locked = w.span(by, Believes); !locked {
-		s, _ = w.span(by, Inside)
+func (w *driverRow) insideSpan(by float64) (s Span, locked bool) {
+	if s, locked = w.lastSpan(by, Believes); !locked {
+		s, _ = w.lastSpan(by, Inside)
 	}
 	return s, locked
 }
 
-// last returns the last mark of a kind at the time by or earlier.
-func (w *driverRow) last(kind MarkKind, by float64) (found Mark, ok bool) {
+// lastMark returns the last mark of a kind at the time by or earlier.
+func (w *driverRow) lastMark(kind MarkKind, by float64) (found Mark, ok bool) {
 	for _, m := range w.Marks {
 		if m.Kind == kind && m.At <= by && (!ok || m.At >= found.At) {
 			found, ok = m, true
@@ -322,9 +322,9 @@ func (w *driverRow) last(kind MarkKind, by float64) (found Mark, ok bool) {
 	return found, ok
 }
 
-// causeless lists kinds of facts that are not caused by the fact before them. For example, a driver
+// causelessFacts lists kinds of facts that are not caused by the fact before them. For example, a driver
 // writes because it has read that the order is open, not because another driver has won.
-var causeless = []string{"won", "too", "unaware", "knew", "oversold", "again", "stopped", "readToo"}
+var causelessFacts = []string{"won", "too", "unaware", "knew", "oversold", "again", "stopped", "readToo"}
 
 // arrows connects each fact with the next one that it causes. Without a lock, it connects only a
 // driver's read with its write.
@@ -335,7 +335,7 @@ func arrows(facts []fact) (all [][2]Point) {
 		}
 	}
 	for i, b := range facts[1:] {
-		if !slices.Contains(causeless, b.what) {
+		if !slices.Contains(causelessFacts, b.what) {
 			add(facts[i], b)
 		}
 	}
@@ -355,7 +355,7 @@ func (f fact) token(phrase string) string {
 	if f.who == nil {
 		return ""
 	}
-	if s, ok := f.who.span(f.at, Believes); ok && s.token > 0 {
+	if s, ok := f.who.lastSpan(f.at, Believes); ok && s.token > 0 {
 		return strings.Replace(phrase, "{n}", strconv.FormatUint(s.token, 10), 1)
 	}
 	return ""

@@ -54,8 +54,8 @@ func (k Key) isOf(token string) bool {
 	return token != "" && slices.ContainsFunc(k.Holders, func(h string) bool { return h == token || strings.HasPrefix(token, h+".") })
 }
 
-// removed reports whether the key was deleted before it would have expired.
-func (k Key) removed() bool { return k.Gone > 0 && (k.Until == history.Endless || k.Gone < k.Until) }
+// wasRemoved reports whether the key was deleted before it would have expired.
+func (k Key) wasRemoved() bool { return k.Gone > 0 && (k.Until == history.Endless || k.Gone < k.Until) }
 
 // OfTimeline makes a diagram from the timeline of a cell. It returns false for old result files,
 // which have no events.
@@ -245,16 +245,16 @@ func (b *builder) acquire(t *track, e history.Event, now float64) {
 	}
 	t.held = &heldLease{now, b.leaseEnd(e, now), e.Token}
 	if !is(t.held.end) {
-		t.held.end = b.seenEnd(e.Token)
+		t.held.end = b.observedEnd(e.Token)
 	}
 }
 
-// seenEnd returns when a lease ended, judging by its key on the server. It returns NaN if the lease
+// observedEnd returns when a lease ended, judging by its key on the server. It returns NaN if the lease
 // may have been renewed or removed after the last reading.
-func (b *builder) seenEnd(token string) float64 {
+func (b *builder) observedEnd(token string) float64 {
 	k := b.key(token)
 	switch {
-	case k == nil || k.removed():
+	case k == nil || k.wasRemoved():
 		return none
 	case k.Until == history.Endless:
 		return math.Inf(1)
@@ -526,7 +526,7 @@ func (b *builder) diagram() Diagram {
 			d.Lanes = append(d.Lanes, Lane{Name: t.instance})
 		}
 		lane := &d.Lanes[i]
-		if !b.shown(t) {
+		if !b.hasRow(t) {
 			lane.Further++
 			continue
 		}
@@ -589,7 +589,7 @@ func (b *builder) finish(t *track) {
 	if h := t.kept; h != nil {
 		k := b.key(h.token)
 		switch {
-		case k != nil && k.removed():
+		case k != nil && k.wasRemoved():
 			t.row.Spans = append(t.row.Spans, Span{Kind: Kept, From: h.from, To: max(h.from, b.at(k.Last)), Open: true, Text: "its key was seen on the server, and was removed some time after this"})
 		case h.end <= b.end:
 			b.endKept(t, b.end)
@@ -623,9 +623,9 @@ func (b *builder) finish(t *track) {
 	}
 }
 
-// shown reports whether a driver gets a row of its own. If there are too many drivers, those with the
+// hasRow reports whether a driver gets a row of its own. If there are too many drivers, those with the
 // highest weight get one.
-func (b *builder) shown(t *track) bool {
+func (b *builder) hasRow(t *track) bool {
 	before, seen := 0, false
 	for _, o := range b.tracks {
 		seen = seen || o == t

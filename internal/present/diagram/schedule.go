@@ -199,8 +199,8 @@ func markOf(a schedule.Actor, units int, m, before explore.Moment) (k MarkKind, 
 	}
 }
 
-// ends maps each kind of step that begins a fault to the kind that ends it.
-var ends = map[schedule.Kind]schedule.Kind{schedule.Down: schedule.Up, schedule.CutOff: schedule.Reaches}
+// endOf maps each kind of step that begins a fault to the kind that ends it.
+var endOf = map[schedule.Kind]schedule.Kind{schedule.Down: schedule.Up, schedule.CutOff: schedule.Reaches}
 
 // bands returns the spans of steps that no actor makes, such as the passing of time.
 func bands(moments []explore.Moment, say func(explore.Moment) string) (spans []Span) {
@@ -209,9 +209,9 @@ func bands(moments []explore.Moment, say func(explore.Moment) string) (spans []S
 		case m.Skipped || m.Step.Actor != "" || k == schedule.Up || k == schedule.Reaches || k == schedule.InstanceDies:
 		case k == schedule.Passes || k == schedule.NextTimer || k == schedule.LeaseEnd:
 			spans = append(spans, Span{Kind: Passes, From: float64(i), To: float64(i + 1), Text: say(m)})
-		case ends[k] != 0:
+		case endOf[k] != 0:
 			to := slices.IndexFunc(moments[i:], func(o explore.Moment) bool {
-				return o.Step.Kind == ends[k] && o.Step.Target == m.Step.Target && o.Step.Instance == m.Step.Instance && !o.Skipped
+				return o.Step.Kind == endOf[k] && o.Step.Target == m.Step.Target && o.Step.Instance == m.Step.Instance && !o.Skipped
 			})
 			s := Span{Kind: Fault, From: at(i), To: float64(len(moments)), Open: true, Text: say(m)}
 			if to >= 0 {

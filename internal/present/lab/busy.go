@@ -53,5 +53,5 @@ func (l *Lab) setBusyLocked(what string) {
 	l.state.locked(func() { l.state.status.Busy, l.state.status.Doing = what, "" })
 }
 
-// doing shows a line with the progress of the current work.
-func (l *Lab) doing(line string) { l.state.locked(func() { l.state.status.Doing = line }) }
+// showProgress shows a line with the progress of the current work.
+func (l *Lab) showProgress(line string) { l.state.locked(func() { l.state.status.Doing = line }) }

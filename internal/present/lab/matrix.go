@@ -30,8 +30,8 @@ type Filling struct {
 	Progress io.Writer                                // receives progress lines
 }
 
-// mostCells limits the number of cells in a table.
-const mostCells = 200
+// maxCells limits the number of cells in a table.
+const maxCells = 200
 
 // matrix is the latest table of verdicts, with its state.
 type matrix struct {
@@ -87,7 +87,7 @@ func (l *Lab) Fill(t Table) error {
 				now := *run // copy, because run keeps changing
 				l.changeMatrix(func() { m.folder, m.heat.Run = folder, &now })
 			},
-			Progress: lines(l.doing),
+			Progress: lines(l.showProgress),
 		})
 		stopped := ctx.Err() != nil
 		cancel()
@@ -108,7 +108,7 @@ func (l *Lab) StopFilling() {
 	l.matrix.mu.Unlock()
 	if stop != nil {
 		stop()
-		l.doing("stopping: the cells under way are wound up")
+		l.showProgress("stopping: the cells under way are wound up")
 	}
 	l.matrix.ended.Wait()
 }
@@ -193,8 +193,8 @@ func (l *Lab) checkTable(t Table) error {
 	if len(t.Strategies) == 0 || len(t.Faults) == 0 {
 		return fmt.Errorf("%w: choose a strategy and a fault at the least; none is one of the faults", errBad)
 	}
-	if n := len(t.Strategies) * len(t.Faults); n > mostCells {
-		return fmt.Errorf("%w: %d cells are more than %d; loadgen run does them", errBad, n, mostCells)
+	if n := len(t.Strategies) * len(t.Faults); n > maxCells {
+		return fmt.Errorf("%w: %d cells are more than %d; loadgen run does them", errBad, n, maxCells)
 	}
 	for _, name := range t.Strategies {
 		if err := among("strategy", name, strategies); err != nil {

@@ -43,7 +43,7 @@ type orders struct {
 	deaths   []diagram.Death
 	events   int
 	outcomes map[string]int
-	answers  []answered
+	answers  []answerLatency
 	began    time.Time // when the run began
 	seconds  []second  // the seconds of the run
 
@@ -93,9 +93,9 @@ type seenKey struct {
 	diagram.Key
 }
 
-// answered contains two latencies of one answer. One counts from the planned time of sending, and the
+// answerLatency contains two latencies of one answer. One counts from the planned time of sending, and the
 // other from the actual time.
-type answered struct {
+type answerLatency struct {
 	at              time.Time
 	scheduled, sent time.Duration
 }
@@ -194,7 +194,7 @@ func (o *orders) answer(r *vegeta.Result, due time.Time) {
 	end := r.Timestamp.Add(r.Latency)
 	o.locked(func() {
 		o.outcomes[outcomeOf(r)]++
-		o.answers = append(o.answers, answered{end, end.Sub(due), r.Latency})
+		o.answers = append(o.answers, answerLatency{end, end.Sub(due), r.Latency})
 		if s := o.second(end); s != nil {
 			s.latencies = append(s.latencies, end.Sub(due))
 		}
@@ -224,8 +224,8 @@ func isRefusal(r *vegeta.Result) bool {
 	return kind != load.Refused && kind != load.Interrupted
 }
 
-// noMore records that the load for these orders has ended, so that no more answers will come.
-func (o *orders) noMore(id int64, count int) {
+// endLoad records that the load for these orders has ended, so that no more answers will come.
+func (o *orders) endLoad(id int64, count int) {
 	o.locked(func() {
 		for _, t := range o.tiles {
 			if t.ID >= id && t.ID < id+int64(count) {
@@ -410,9 +410,9 @@ func percentile(sorted []time.Duration, share float64) *float64 {
 	return &ms
 }
 
-// unsettled returns the range of orders whose ledger rows may still change. answered lists the orders
+// unsettledOrders returns the range of orders whose ledger rows may still change. answered lists the orders
 // in this range whose drivers all have an answer.
-func (o *orders) unsettled() (id int64, count int, answered []int64) {
+func (o *orders) unsettledOrders() (id int64, count int, answered []int64) {
 	o.locked(func() {
 		if len(o.tiles) == 0 {
 			return
@@ -501,9 +501,9 @@ func (o *orders) snapshot(now time.Time) (s snapshot) {
 	return s
 }
 
-// published records that these tiles were sent to the pages, so that only later changes are sent
+// markPublished records that these tiles were sent to the pages, so that only later changes are sent
 // again.
-func (o *orders) published(tiles []Tile) {
+func (o *orders) markPublished(tiles []Tile) {
 	o.locked(func() {
 		for _, p := range tiles {
 			if t := o.find(p.ID); t != nil && t.State == p.State && t.Events == p.Events && t.Open == p.Open && len(t.Rows) == len(p.Rows) {
@@ -516,7 +516,7 @@ func (o *orders) published(tiles []Tile) {
 // latency returns the percentiles of recent latencies. It returns nil if there were no answers.
 func (o *orders) latency(now time.Time) *Latency {
 	since := now.Add(-latencyFor)
-	o.answers = slices.DeleteFunc(o.answers, func(a answered) bool { return a.at.Before(since) })
+	o.answers = slices.DeleteFunc(o.answers, func(a answerLatency) bool { return a.at.Before(since) })
 	if len(o.answers) == 0 {
 		return nil
 	}

@@ -43,7 +43,7 @@ func (p *pages) tick() {
 	if text, err = json.Marshal(t); err != nil {
 		return
 	}
-	p.state.orders.published(t.Tiles)
+	p.state.orders.markPublished(t.Tiles)
 	if t.Began != p.began {
 		p.began, p.seconds = t.Began, 0
 	}

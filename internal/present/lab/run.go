@@ -89,7 +89,7 @@ func (l *Lab) run(s Settings) {
 				l.state.fail(ctx, err.Error())
 				continue
 			}
-			l.state.orders.noMore(id, ordersAtOnce)
+			l.state.orders.endLoad(id, ordersAtOnce)
 			l.lookAtLedger(ctx)
 		}
 	})

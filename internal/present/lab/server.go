@@ -86,22 +86,22 @@ func (l *Lab) handler() http.Handler {
 	mux.HandleFunc("GET /api/choices", l.choices)
 	mux.HandleFunc("GET /api/events", l.events)
 	mux.HandleFunc("GET /api/orders/{id}", l.drawing)
-	mux.HandleFunc("POST /api/start", starts(func(r *http.Request, s Settings) (any, error) { return nil, l.Start(r.Context(), s) }))
-	mux.HandleFunc("POST /api/stop", starts(func(*http.Request, struct{}) (any, error) { l.Stop(); return nil, nil }))
-	mux.HandleFunc("POST /api/hand", starts(func(r *http.Request, h Hand) (any, error) { return nil, l.ByHand(r.Context(), h) }))
-	mux.HandleFunc("GET /api/matrix", shows(func(*http.Request) (any, error) { return l.matrixView() }))
-	mux.HandleFunc("GET /api/matrix/{strategy}/{fault}", shows(func(r *http.Request) (any, error) {
+	mux.HandleFunc("POST /api/start", startHandler(func(r *http.Request, s Settings) (any, error) { return nil, l.Start(r.Context(), s) }))
+	mux.HandleFunc("POST /api/stop", startHandler(func(*http.Request, struct{}) (any, error) { l.Stop(); return nil, nil }))
+	mux.HandleFunc("POST /api/hand", startHandler(func(r *http.Request, h Hand) (any, error) { return nil, l.ByHand(r.Context(), h) }))
+	mux.HandleFunc("GET /api/matrix", readHandler(func(*http.Request) (any, error) { return l.matrixView() }))
+	mux.HandleFunc("GET /api/matrix/{strategy}/{fault}", readHandler(func(r *http.Request) (any, error) {
 		name := r.PathValue("strategy") + "/" + r.PathValue("fault")
 		cell, ok := l.matrixCell(name)
 		if !ok {
-			return nil, fmt.Errorf("%w: %.80q has not been run", errNone, name)
+			return nil, fmt.Errorf("%w: %.80q has not been run", errMissing, name)
 		}
 		return cell, nil
 	}))
-	mux.HandleFunc("POST /api/matrix/start", starts(func(_ *http.Request, t Table) (any, error) { return nil, l.Fill(t) }))
-	mux.HandleFunc("POST /api/matrix/stop", starts(func(*http.Request, struct{}) (any, error) { l.StopFilling(); return nil, nil }))
-	mux.HandleFunc(choosePath(), shows(choose))
-	mux.HandleFunc("POST /api/explore", starts(func(r *http.Request, s Search) (any, error) { return l.explore(r, s) }))
+	mux.HandleFunc("POST /api/matrix/start", startHandler(func(_ *http.Request, t Table) (any, error) { return nil, l.Fill(t) }))
+	mux.HandleFunc("POST /api/matrix/stop", startHandler(func(*http.Request, struct{}) (any, error) { l.StopFilling(); return nil, nil }))
+	mux.HandleFunc(choosePath(), readHandler(choose))
+	mux.HandleFunc("POST /api/explore", startHandler(func(r *http.Request, s Search) (any, error) { return l.explore(r, s) }))
 	l.handleWorkshop(mux)
 	return l.guarded(http.NewCrossOriginProtection().Handler(l.withToken(mux)))
 }
@@ -163,8 +163,8 @@ func reply(w http.ResponseWriter, body any) {
 	_ = json.NewEncoder(w).Encode(body)
 }
 
-// errNone means that what the request asks for does not exist.
-var errNone = errors.New("there is none")
+// errMissing means that what the request asks for does not exist.
+var errMissing = errors.New("there is none")
 
 // answer writes the answer to a request. Its HTTP status depends on err.
 func answer(w http.ResponseWriter, body any, err error) {
@@ -173,7 +173,7 @@ func answer(w http.ResponseWriter, body any, err error) {
 		refuse(w, http.StatusBadRequest, err.Error())
 	case errors.Is(err, errBusy):
 		refuse(w, http.StatusConflict, err.Error())
-	case errors.Is(err, errNone):
+	case errors.Is(err, errMissing):
 		refuse(w, http.StatusNotFound, err.Error())
 	case err != nil:
 		refuse(w, http.StatusServiceUnavailable, err.Error())
@@ -182,23 +182,23 @@ func answer(w http.ResponseWriter, body any, err error) {
 	}
 }
 
-// shows returns a handler for requests that only read something.
-func shows(do func(*http.Request) (any, error)) http.HandlerFunc {
+// readHandler returns a handler for requests that only read something.
+func readHandler(do func(*http.Request) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, err := do(r)
 		answer(w, body, err)
 	}
 }
 
-// mostAsked is the largest size of a request body, in bytes.
-const mostAsked = 64 << 10
+// maxRequest is the largest size of a request body, in bytes.
+const maxRequest = 64 << 10
 
-// starts returns a handler for requests that start something. Such a request must have the page's
+// startHandler returns a handler for requests that start something. Such a request must have the page's
 // token and a JSON body of type In.
-func starts[In any](do func(*http.Request, In) (any, error)) http.HandlerFunc {
+func startHandler[In any](do func(*http.Request, In) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var in In
-		d := json.NewDecoder(http.MaxBytesReader(w, r.Body, mostAsked))
+		d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest))
 		d.DisallowUnknownFields()
 		if err := d.Decode(&in); err != nil {
 			refuse(w, http.StatusBadRequest, "the body is no such request: "+err.Error())

@@ -113,15 +113,15 @@ func (s *state) openByHand(id int64) {
 	})
 }
 
-// asks is the state of a driver that the user controls, while it waits for its answer.
-const asks = "asks"
+// waitingForAnswer is the state of a driver that the user controls, while it waits for its answer.
+const waitingForAnswer = "asks"
 
 // startGrab records that a driver has begun a grab. It returns false if the driver's previous grab is
 // still under way.
 func (s *state) startGrab(who string) (ok bool) {
 	s.locked(func() {
-		if ok = s.status.Drivers[who] != asks; ok {
-			s.setDriver(who, asks)
+		if ok = s.status.Drivers[who] != waitingForAnswer; ok {
+			s.setDriver(who, waitingForAnswer)
 			s.orders.show(s.status.Hand)
 		}
 	})

@@ -58,7 +58,7 @@ func TestTileState(t *testing.T) {
 				rows = append(rows, order.Grab{Order: 7, Driver: int64(i + 1), Instance: "8004"})
 			}
 			look := func() {
-				_, _, answered := h.orders.unsettled()
+				_, _, answered := h.orders.unsettledOrders()
 				h.orders.ledger(7, rows)
 				h.orders.settle(answered)
 			}
@@ -66,7 +66,7 @@ func TestTileState(t *testing.T) {
 				t.Error("it is undersold before all drivers have been answered")
 			}
 			if !tt.partly {
-				h.orders.noMore(7, 1)
+				h.orders.endLoad(7, 1)
 				look()
 			}
 			tick, _ := h.tick(time.Now())
@@ -94,14 +94,14 @@ func TestUndersoldBeforeTheEndOfTheRound(t *testing.T) {
 	h.begin(s)
 	h.orders.open(7, 20)
 	for i := range s.drivers() {
-		_, _, answered := h.orders.unsettled()
+		_, _, answered := h.orders.unsettledOrders()
 		if h.orders.settle(answered); h.orders.tiles[0].State != Open {
 			t.Fatalf("it is %s after %d of %d answers", h.orders.tiles[0].State, i, s.drivers())
 		}
 		r := &vegeta.Result{URL: fmt.Sprintf("http://a#7,%d,8", i+1), Timestamp: time.Unix(int64(i), 0), Code: 409, Body: []byte(`{"outcome":"taken"}`)}
 		h.orders.answer(r, r.Timestamp)
 	}
-	_, _, answered := h.orders.unsettled()
+	_, _, answered := h.orders.unsettledOrders()
 	if h.orders.settle(answered); h.orders.tiles[0].State != Undersold || h.orders.tiles[1].State != Open {
 		t.Errorf("they are %s and %s", h.orders.tiles[0].State, h.orders.tiles[1].State)
 	}

@@ -58,7 +58,7 @@ func (l *Lab) lookAtEvents(context.Context) {
 // lookAtLedger reads the ledger, and judges those orders whose drivers all had an answer before the
 // reading.
 func (l *Lab) lookAtLedger(ctx context.Context) {
-	id, count, answered := l.state.orders.unsettled()
+	id, count, answered := l.state.orders.unsettledOrders()
 	if count == 0 {
 		return
 	}

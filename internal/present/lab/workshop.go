@@ -55,8 +55,8 @@ type job struct {
 	drawings []diagram.Diagram
 }
 
-// mostPrinted limits how many bytes of output a job keeps.
-const mostPrinted = 256 << 10
+// maxOutput limits how many bytes of output a job keeps.
+const maxOutput = 256 << 10
 
 func (j *job) locked(f func()) {
 	j.mu.Lock()
@@ -83,7 +83,7 @@ func (w writer) Write(b []byte) (int, error) {
 
 func (j *job) print(text string) {
 	j.locked(func() {
-		if room := mostPrinted - len(j.seen.Printed); room > 0 {
+		if room := maxOutput - len(j.seen.Printed); room > 0 {
 			j.seen.Printed += text[:min(room, len(text))]
 		}
 	})
@@ -198,9 +198,9 @@ type Lesson struct {
 	Try     string     `json:"try"`     // figure to try
 }
 
-// asLesson converts an error of the workshop for the page. If the user's request was wrong, the
+// asPageError converts an error of the workshop for the page. If the user's request was wrong, the
 // result wraps errBad.
-func asLesson(err error) error {
+func asPageError(err error) error {
 	for _, e := range []error{workshop.ErrAnswer, workshop.ErrEarly} {
 		if errors.Is(err, e) {
 			return fmt.Errorf("%w: %s", errBad, strings.TrimPrefix(err.Error(), e.Error()+": "))
@@ -222,7 +222,7 @@ func (l *Lab) atOnce(r *http.Request, in Lesson, do func(*workshop.Session, work
 		return nil, err
 	}
 	s.Out = io.Discard
-	return nil, asLesson(do(s, e))
+	return nil, asPageError(do(s, e))
 }
 
 func (l *Lab) predict(r *http.Request, in Lesson) (any, error) {
@@ -252,7 +252,7 @@ func (l *Lab) inTurn(r *http.Request, in Lesson, as Job, may func(*workshop.Sess
 	j := &job{began: time.Now()}
 	s, e, err := l.session(in.Lang, r.PathValue("n"), writer(j.progress))
 	if err == nil {
-		err = asLesson(may(s, e))
+		err = asPageError(may(s, e))
 	}
 	if err != nil {
 		return nil, err
@@ -274,7 +274,7 @@ func (l *Lab) inTurn(r *http.Request, in Lesson, as Job, may func(*workshop.Sess
 	s.Do = func(ctx context.Context, args []string, out io.Writer) (workshop.Outcome, error) {
 		j.locked(func() { j.seen.Step++; j.seen.Progress = "" })
 		o, err := command(ctx, args, out)
-		if err == nil && (!as.Checks || handsIn(e)) {
+		if err == nil && (!as.Checks || answersWithFile(e)) {
 			drawn := report.Drawings(o.Run, o.Explored)
 			j.locked(func() { j.drawings = append(j.drawings, drawn...) })
 		}
@@ -294,9 +294,9 @@ func (l *Lab) inTurn(r *http.Request, in Lesson, as Job, may func(*workshop.Sess
 	return nil, nil
 }
 
-// handsIn reports whether the user answers the exercise with a file. The diagrams of such a file do
+// answersWithFile reports whether the user answers the exercise with a file. The diagrams of such a file do
 // not give the answer away.
-func handsIn(e workshop.Exercise) bool {
+func answersWithFile(e workshop.Exercise) bool {
 	return slices.ContainsFunc(e.Questions, func(q workshop.Question) bool { return q.File })
 }
 
@@ -328,7 +328,7 @@ func (j *job) ended(ctx context.Context, err error) {
 		case ctx.Err() != nil || errors.Is(err, context.Canceled):
 			j.seen.Stopped = true
 		case err != nil:
-			j.seen.Problem = strings.TrimPrefix(asLesson(err).Error(), errBad.Error()+": ")
+			j.seen.Problem = strings.TrimPrefix(asPageError(err).Error(), errBad.Error()+": ")
 			j.seen.Problems = append(j.seen.Problems, workshop.Located(j.seen.Problem)...)
 		}
 	})
@@ -378,13 +378,13 @@ func (l *Lab) stopExercise(*http.Request, struct{}) (any, error) {
 }
 
 func (l *Lab) handleWorkshop(mux *http.ServeMux) {
-	mux.HandleFunc("GET /api/workshop", shows(l.overview))
-	mux.HandleFunc("GET /api/workshop/job", shows(func(*http.Request) (any, error) { return l.lastJob(), nil }))
-	mux.HandleFunc("GET /api/workshop/{n}", shows(l.lesson))
-	mux.HandleFunc("POST /api/workshop/stop", starts(l.stopExercise))
-	mux.HandleFunc("POST /api/workshop/{n}/predict", starts(l.predict))
-	mux.HandleFunc("POST /api/workshop/{n}/run", starts(l.runExercise))
-	mux.HandleFunc("POST /api/workshop/{n}/answer", starts(l.answerExercise))
-	mux.HandleFunc("POST /api/workshop/{n}/try", starts(l.tryExercise))
-	mux.HandleFunc("POST /api/workshop/{n}/hint", starts(l.hint))
+	mux.HandleFunc("GET /api/workshop", readHandler(l.overview))
+	mux.HandleFunc("GET /api/workshop/job", readHandler(func(*http.Request) (any, error) { return l.lastJob(), nil }))
+	mux.HandleFunc("GET /api/workshop/{n}", readHandler(l.lesson))
+	mux.HandleFunc("POST /api/workshop/stop", startHandler(l.stopExercise))
+	mux.HandleFunc("POST /api/workshop/{n}/predict", startHandler(l.predict))
+	mux.HandleFunc("POST /api/workshop/{n}/run", startHandler(l.runExercise))
+	mux.HandleFunc("POST /api/workshop/{n}/answer", startHandler(l.answerExercise))
+	mux.HandleFunc("POST /api/workshop/{n}/try", startHandler(l.tryExercise))
+	mux.HandleFunc("POST /api/workshop/{n}/hint", startHandler(l.hint))
 }

@@ -35,7 +35,7 @@ var loadColumns = []column{
 	text("strategy", func(c experiment.Cell) string { return c.Strategy + heldMark(c) }),
 	text("verdict", verdict),
 	number("ledger", "grabs", func(c experiment.Cell) string { return count(c, c.Grabs) }),
-	number("ledger", "double", double),
+	number("ledger", "double", doubleGrabText),
 	number("ledger", "orders", func(c experiment.Cell) string { return count(c, c.OrdersGrabbed) }),
 	number("ledger", "stuck", func(c experiment.Cell) string { return count(c, c.StuckOrders) }),
 	number("answers", "grabbed", outcome("grabbed")),
@@ -50,7 +50,7 @@ var saleColumns = []column{
 	loadColumns[0],
 	loadColumns[1],
 	number("ledger", "sold", func(c experiment.Cell) string { return count(c, c.Grabs) }),
-	number("ledger", "oversold", double),
+	number("ledger", "oversold", doubleGrabText),
 	number("ledger", "undersold", sale(func(s *experiment.Sale) *int { return s.Undersold }, strconv.Itoa)),
 	number("ledger", "lost updates", sale(func(s *experiment.Sale) *int { return s.LostUpdates }, strconv.Itoa)),
 	number("ms", "sold out", sale(func(s *experiment.Sale) *float64 { return s.SoldOutMS }, millis)),
@@ -70,7 +70,7 @@ var saleColumns = []column{
 func sale[T any](of func(*experiment.Sale) *T, format func(T) string) func(experiment.Cell) string {
 	return func(c experiment.Cell) string {
 		if c.Sale == nil {
-			return missing(c)
+			return placeholder(c)
 		}
 		return figure(c, of(c.Sale), format)
 	}
@@ -103,7 +103,7 @@ func overRepetitions(of func(experiment.Repetition) *float64, format func(float6
 	return func(c experiment.Cell) string {
 		values := experiment.ValuesOf(c.Repetitions, of)
 		if len(values) == 0 {
-			return missing(c)
+			return placeholder(c)
 		}
 		x := stat.Median(values)
 		if len(values) == 1 {
@@ -122,8 +122,8 @@ func latencyOf(of func(experiment.Repetition) *load.Latency, at func(load.Latenc
 	}, millis)
 }
 
-// repeated returns the cells that ran more than once.
-func repeated(cells []experiment.Cell) []experiment.Cell {
+// repeatedCells returns the cells that ran more than once.
+func repeatedCells(cells []experiment.Cell) []experiment.Cell {
 	return slices.DeleteFunc(slices.Clone(cells), func(c experiment.Cell) bool { return len(c.Repetitions) < 2 })
 }
 
@@ -143,7 +143,7 @@ var peakColumns = []column{
 		}
 		return c.Peak.LimitedBy
 	}),
-	number("ledger", "double", double),
+	number("ledger", "double", doubleGrabText),
 	text("rates tried, p99 in ms", steps),
 }
 
@@ -161,11 +161,11 @@ func columnsOf(run *experiment.Run, cells []experiment.Cell) []column {
 	case isSale(run):
 		columns = saleColumns
 	}
-	return namedAfter(cells, columns)
+	return renameForAnswers(cells, columns)
 }
 
-// namedAfter renames the columns whose figures were counted in answers, because there is no ledger.
-func namedAfter(cells []experiment.Cell, columns []column) []column {
+// renameForAnswers renames the columns whose figures were counted in answers, because there is no ledger.
+func renameForAnswers(cells []experiment.Cell, columns []column) []column {
 	if !answersAlone(cells) {
 		return columns
 	}
@@ -193,9 +193,9 @@ func countedFromAnswers(c experiment.Cell) bool {
 	return c.CountedFrom == fromAnswers && c.DoubleGrabs != nil
 }
 
-// double returns the number of double-grabs as text. A mark says that this is a lower bound if there
+// doubleGrabText returns the number of double-grabs as text. A mark says that this is a lower bound if there
 // may be more.
-func double(c experiment.Cell) string {
+func doubleGrabText(c experiment.Cell) string {
 	if c.LowerBound && c.DoubleGrabs != nil {
 		return atLeast + strconv.Itoa(*c.DoubleGrabs)
 	}
@@ -219,12 +219,12 @@ const (
 // verdict returns the verdict on the orders. Marks say whether the lock failed, and whether the
 // verdict was expected.
 func verdict(c experiment.Cell) string {
-	return judged(string(c.Verdict)+lockMark(c), c.Expected != nil, !differs(c))
+	return markedVerdict(string(c.Verdict)+lockMark(c), c.Expected != nil, !differs(c))
 }
 
-// judged returns a verdict with a mark that says whether it was expected. It adds no mark if no
+// markedVerdict returns a verdict with a mark that says whether it was expected. It adds no mark if no
 // verdict was expected.
-func judged(verdict string, expected, as bool) string {
+func markedVerdict(verdict string, expected, as bool) string {
 	switch {
 	case !expected:
 		return verdict
@@ -245,8 +245,8 @@ func heldMark(c experiment.Cell) string {
 	return ""
 }
 
-// missing returns the text that stands for a figure that the cell does not have.
-func missing(c experiment.Cell) string {
+// placeholder returns the text that stands for a figure that the cell does not have.
+func placeholder(c experiment.Cell) string {
 	if c.Verdict == catalog.NA || c.Verdict == "" { // the row of the bare endpoint has no verdict
 		return "-"
 	}
@@ -256,7 +256,7 @@ func missing(c experiment.Cell) string {
 // figure formats *x. If x is nil, it returns the text that stands for a missing figure.
 func figure[T any](c experiment.Cell, x *T, format func(T) string) string {
 	if x == nil {
-		return missing(c)
+		return placeholder(c)
 	}
 	return format(*x)
 }
@@ -266,7 +266,7 @@ func count(c experiment.Cell, n *int) string { return figure(c, n, strconv.Itoa)
 func outcome(o grab.Outcome) func(experiment.Cell) string {
 	return func(c experiment.Cell) string {
 		if c.Requests == 0 {
-			return missing(c)
+			return placeholder(c)
 		}
 		return strconv.Itoa(c.Outcomes[o])
 	}
@@ -285,7 +285,7 @@ func withBare(run *experiment.Run) []experiment.Cell {
 func peak(c experiment.Cell, of func(*experiment.Peak) *float64) string {
 	switch {
 	case c.Peak == nil:
-		return missing(c)
+		return placeholder(c)
 	case c.Peak.HeldRPS == 0:
 		return "0"
 	}
@@ -294,7 +294,7 @@ func peak(c experiment.Cell, of func(*experiment.Peak) *float64) string {
 
 func steps(c experiment.Cell) string {
 	if c.Peak == nil {
-		return missing(c)
+		return placeholder(c)
 	}
 	tried := make([]string, len(c.Peak.Steps))
 	for i, s := range c.Peak.Steps {

@@ -12,16 +12,18 @@ import (
 )
 
 // ComparedText renders a comparison for a terminal.
-func ComparedText(w io.Writer, c *compare.Comparison) error { return compared(c).text(w) }
+func ComparedText(w io.Writer, c *compare.Comparison) error { return comparedDocument(c).text(w) }
 
 // ComparedMarkdown renders a comparison as a Markdown document.
-func ComparedMarkdown(w io.Writer, c *compare.Comparison) error { return compared(c).markdown(w) }
+func ComparedMarkdown(w io.Writer, c *compare.Comparison) error {
+	return comparedDocument(c).markdown(w)
+}
 
 // ComparedJSON writes a comparison as JSON.
 func ComparedJSON(w io.Writer, c *compare.Comparison) error { return encode(w, c) }
 
-// compared builds the document for a comparison, which begins with the answer.
-func compared(c *compare.Comparison) document {
+// comparedDocument builds the document for a comparison, which begins with the answer.
+func comparedDocument(c *compare.Comparison) document {
 	d := document{Title: "Comparison", Head: []string{"old: " + side(c.Old), "new: " + side(c.New)}}
 	if len(c.Unlike) > 0 {
 		d.Head = append(d.Head, "UNLIKE, so that what differs may come from there: "+strings.Join(c.Unlike, "; "))
@@ -51,7 +53,7 @@ func changes(c *compare.Comparison) section {
 		{Name: "cell", Left: true}, {Name: "old", Left: true}, {Name: "new", Left: true}, {Name: "why", Left: true},
 	}}}
 	for _, x := range c.Changes {
-		s.Table.Rows = append(s.Table.Rows, []field{{Text: x.Cell}, {Text: x.Old}, {Text: x.New}, {Text: wrap(x.Why, widestNames)}})
+		s.Table.Rows = append(s.Table.Rows, []field{{Text: x.Cell}, {Text: x.Old}, {Text: x.New}, {Text: wrap(x.Why, maxPointsWidth)}})
 	}
 	if len(c.Changes) == 0 {
 		s.Title = ""
@@ -188,13 +190,13 @@ func comparedLegend(c *compare.Comparison) []string {
 	for _, text := range said.order {
 		names := slices.Compact(said.names[text])
 		who := catalog.List(names)
-		if len(names) > mostNamed {
-			who = fmt.Sprintf("%s and %d others", strings.Join(names[:mostNamed], ", "), len(names)-mostNamed)
+		if len(names) > maxNames {
+			who = fmt.Sprintf("%s and %d others", strings.Join(names[:maxNames], ", "), len(names)-maxNames)
 		}
 		lines = append(lines, "not known of "+who+": "+text)
 	}
 	return lines
 }
 
-// mostNamed is how many names one line may list.
-const mostNamed = 6
+// maxNames is how many names one line may list.
+const maxNames = 6

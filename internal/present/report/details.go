@@ -17,12 +17,12 @@ var detailColumns = []column{
 	faultColumn,
 	strategyColumn,
 	text("verdict", func(c experiment.Cell) string {
-		return judged(string(c.Verdict), c.Expected != nil, c.Expected == nil || c.Verdict == *c.Expected)
+		return markedVerdict(string(c.Verdict), c.Expected != nil, c.Expected == nil || c.Verdict == *c.Expected)
 	}),
 	text("exclusive", exclusive),
 	number("", "struck", struck),
 	number("ledger", "grabs", func(c experiment.Cell) string { return count(c, c.Grabs) }),
-	number("ledger", "double", double),
+	number("ledger", "double", doubleGrabText),
 	number("ledger", "stuck", func(c experiment.Cell) string { return count(c, c.StuckOrders) }),
 	number("events", "overlaps", func(c experiment.Cell) string { return optional(c.Overlaps, strconv.Itoa) }),
 	number("events", "near misses", func(c experiment.Cell) string { return count(c, c.NearMisses) }),
@@ -37,11 +37,11 @@ func exclusive(c experiment.Cell) string {
 	claims := c.ExpectedExclusive != nil
 	switch {
 	case c.Exclusive != nil:
-		return judged(*c.Exclusive, claims, claims && *c.Exclusive == *c.ExpectedExclusive)
+		return markedVerdict(*c.Exclusive, claims, claims && *c.Exclusive == *c.ExpectedExclusive)
 	case c.Verdict == catalog.NA || !locks(c.Strategy):
 		return "-"
 	default:
-		return judged("?", claims, false)
+		return markedVerdict("?", claims, false)
 	}
 }
 

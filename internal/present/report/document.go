@@ -98,7 +98,7 @@ func tableOf(columns []column, cells []experiment.Cell) table {
 // only for cells with unexpected results.
 func compose(run *experiment.Run, full bool) document {
 	d := document{Title: run.ID, Head: head(run)}
-	plainCells, faultCells := split(run)
+	plainCells, faultCells := splitByFault(run)
 	named := run.Cells
 	if isMatrix(run) {
 		d.add(matrix(run)...)
@@ -111,7 +111,7 @@ func compose(run *experiment.Run, full bool) document {
 		}
 		d.add(section{Title: "Under no fault", Table: tableOf(columnsOf(run, plainCells), plainCells)}, section{Lines: legend(run, plainCells)})
 		d.add(costSections(plainCells)...)
-		d.add(section{Title: "Under the faults", Table: tableOf(namedAfter(shown, detailColumns), shown)}, section{Lines: detailLegend(shown)})
+		d.add(section{Title: "Under the faults", Table: tableOf(renameForAnswers(shown, detailColumns), shown)}, section{Lines: detailLegend(shown)})
 		d.add(points(shown))
 	} else {
 		d.add(section{Table: tableOf(columnsOf(run, run.Cells), withBare(run))}, section{Lines: legend(run, run.Cells)}, section{Lines: limits(run)})
@@ -130,7 +130,7 @@ func compose(run *experiment.Run, full bool) document {
 // costSections returns the table of costs with its legend. It includes the cells that ran more than
 // once.
 func costSections(cells []experiment.Cell) []section {
-	cells = repeated(cells)
+	cells = repeatedCells(cells)
 	return []section{{Title: "Costs", Table: tableOf(costColumns, cells)}, {Lines: costLegend(cells)}}
 }
 
@@ -147,8 +147,8 @@ func (d *document) add(sections ...section) {
 	}
 }
 
-// split separates the cells without a fault from those with one, which it sorts by fault.
-func split(run *experiment.Run) (plainCells, faultCells []experiment.Cell) {
+// splitByFault separates the cells without a fault from those with one, which it sorts by fault.
+func splitByFault(run *experiment.Run) (plainCells, faultCells []experiment.Cell) {
 	for _, c := range run.Cells {
 		if c.Fault == catalog.NoFault {
 			plainCells = append(plainCells, c)

@@ -194,7 +194,7 @@ func searched(r explore.Result) string {
 	case r.Complete:
 		parts = append(parts, "all of it searched")
 	case slices.ContainsFunc(r.Levels, func(l explore.Level) bool { return l.Waiting > 0 }):
-		parts = append(parts, reached(r.Levels)...)
+		parts = append(parts, reachedLevels(r.Levels)...)
 	}
 	if len(r.Failures) == 0 && r.Verdict == catalog.Safe {
 		parts = append(parts, "no violation within these bounds")
@@ -202,15 +202,15 @@ func searched(r explore.Result) string {
 	return strings.Join(parts, "; ")
 }
 
-// reached describes which levels were searched completely, and which only in part. A level contains
+// reachedLevels describes which levels were searched completely, and which only in part. A level contains
 // the schedules with the same number of preemptions and faults.
-func reached(levels []explore.Level) []string {
+func reachedLevels(levels []explore.Level) []string {
 	var parts []string
 	most := -1 // the number of preemptions that was searched completely with one fault fewer
 	for faults := 0; ; faults++ {
 		all := -1
 		for _, l := range levels {
-			if l.Faults == faults && exhausted(levels, l) {
+			if l.Faults == faults && isExhausted(levels, l) {
 				all = max(all, l.Preemptions)
 			}
 		}
@@ -226,7 +226,7 @@ func reached(levels []explore.Level) []string {
 	for _, l := range levels {
 		cost := catalog.Plural(l.Preemptions, "preemption", "preemptions") + " and " + catalog.Plural(l.Faults, "fault", "faults")
 		switch {
-		case exhausted(levels, l):
+		case isExhausted(levels, l):
 		case l.Run+l.Waiting == 0:
 			parts = append(parts, "nothing of "+cost)
 		default:
@@ -236,9 +236,9 @@ func reached(levels []explore.Level) []string {
 	return parts
 }
 
-// exhausted reports whether a level was searched completely. All levels of lower cost must be
+// isExhausted reports whether a level was searched completely. All levels of lower cost must be
 // complete too, because their schedules may lead to new schedules of this level.
-func exhausted(levels []explore.Level, of explore.Level) bool {
+func isExhausted(levels []explore.Level, of explore.Level) bool {
 	return !slices.ContainsFunc(levels, func(l explore.Level) bool {
 		return l.Preemptions <= of.Preemptions && l.Faults <= of.Faults && l.Waiting > 0
 	})

@@ -38,7 +38,7 @@ func (e Exploration) failures(b *strings.Builder, r explore.Result) {
 		case replayed(r):
 			fmt.Fprintf(b, "also %s: %s\n", f.Property, f.Why)
 		default:
-			fmt.Fprintf(b, "also %s: %s; %s\n", alsoOf(f), f.Why, e.Replay(f))
+			fmt.Fprintf(b, "also %s: %s; %s\n", propertyText(f), f.Why, e.Replay(f))
 		}
 		if i == len(r.Failures)-1 {
 			fmt.Fprintln(b)
@@ -46,9 +46,9 @@ func (e Exploration) failures(b *strings.Builder, r explore.Result) {
 	}
 }
 
-// alsoOf names the property that a failure violates. If it can be violated in several ways, the text
+// propertyText names the property that a failure violates. If it can be violated in several ways, the text
 // includes the kind and the number of steps.
-func alsoOf(f explore.Failure) string {
+func propertyText(f explore.Failure) string {
 	if f.Kind == "" {
 		return f.Property
 	}

@@ -16,8 +16,8 @@ func isMatrix(run *experiment.Run) bool {
 	return slices.ContainsFunc(run.Cells, func(c experiment.Cell) bool { return c.Fault != catalog.NoFault })
 }
 
-// mostTogether is how many faults fit in one table.
-const mostTogether = 9
+// maxFaultColumns is how many faults fit in one table.
+const maxFaultColumns = 9
 
 // matrix returns tables of verdicts, with a row for each strategy and a column for each fault.
 // Strategies that are broken on purpose have tables of their own.
@@ -39,7 +39,7 @@ func matrix(run *experiment.Run) []section {
 // group of faults instead. The titles of these tables begin with prefix.
 func matrixOf(cells []experiment.Cell, title, prefix string) []section {
 	faults := faultsOf(cells)
-	if len(faults) <= mostTogether {
+	if len(faults) <= maxFaultColumns {
 		return []section{{Title: title, Table: verdicts(cells, faults)}}
 	}
 	var sections []section
@@ -77,7 +77,7 @@ func verdicts(cells []experiment.Cell, faults []catalog.Fault) table {
 			t.Rows = append(t.Rows, make([]field, len(t.Headings)))
 			t.Rows[i][0].Text = c.Strategy
 		}
-		t.Rows[i][column] = field{Text: inMatrix(c), Class: class(c)}
+		t.Rows[i][column] = field{Text: matrixText(c), Class: class(c)}
 	}
 	return t
 }
@@ -110,25 +110,25 @@ func modesSeen(run *experiment.Run) section {
 	return s
 }
 
-// unclaimed reports whether no verdict is expected of a cell. That is so for every service of a user.
-func unclaimed(c experiment.Cell) bool {
+// hasNoExpectation reports whether no verdict is expected of a cell. That is so for every service of a user.
+func hasNoExpectation(c experiment.Cell) bool {
 	return c.Expected == nil && c.Verdict != catalog.NA && c.Strategy != experiment.Foreign
 }
 
-// inMatrix returns both verdicts of a cell with their figures. If another verdict was expected,
+// matrixText returns both verdicts of a cell with their figures. If another verdict was expected,
 // inMatrix adds it.
-func inMatrix(c experiment.Cell) string {
+func matrixText(c experiment.Cell) string {
 	text := string(c.Verdict)
 	if n := pointsWith(c, func(p experiment.Point) bool { return p.Verdict == c.Verdict }); n > 0 && c.Verdict != catalog.Safe {
 		text += fmt.Sprintf(" %d/%d", n, len(c.Points))
-	} else if n := givenFor(c); n != nil && *n > 0 {
+	} else if n := decidingCount(c); n != nil && *n > 0 {
 		text += " " + strconv.Itoa(*n)
 	}
 	switch text += lockMark(c); {
-	case unclaimed(c):
+	case hasNoExpectation(c):
 		return text + " " + notClaimed
 	case differs(c):
-		return text + " " + notExpected + claimed(c)
+		return text + " " + notExpected + expectedText(c)
 	default:
 		return text
 	}
@@ -149,8 +149,8 @@ func lockMark(c experiment.Cell) string {
 	return letIn
 }
 
-// claimed returns the expected verdicts, in the same format as inMatrix.
-func claimed(c experiment.Cell) string {
+// expectedText returns the expected verdicts, in the same format as inMatrix.
+func expectedText(c experiment.Cell) string {
 	text := string(*c.Expected)
 	if c.ExpectedExclusive != nil && *c.ExpectedExclusive == experiment.No {
 		text += letIn
@@ -158,8 +158,8 @@ func claimed(c experiment.Cell) string {
 	return text
 }
 
-// givenFor returns the count that led to the verdict of a cell. It returns nil if no count did.
-func givenFor(c experiment.Cell) *int {
+// decidingCount returns the count that led to the verdict of a cell. It returns nil if no count did.
+func decidingCount(c experiment.Cell) *int {
 	switch c.Verdict {
 	case catalog.Unsafe:
 		return c.DoubleGrabs
@@ -210,7 +210,7 @@ func matrixLegend(run *experiment.Run) []string {
 	if differ > 0 {
 		lines[len(lines)-1] += "; " + notExpected + " is not, and what was expected stands behind it"
 	}
-	if slices.ContainsFunc(run.Cells, unclaimed) {
+	if slices.ContainsFunc(run.Cells, hasNoExpectation) {
 		lines = append(lines, notClaimed+" nothing is claimed: the flags change the conditions of the claims, or chance decides")
 	}
 	return lines

@@ -36,8 +36,8 @@ var pointHeadings = []heading{
 	{Name: "explained by", Left: true}, {Name: "points", Left: true},
 }
 
-// widestNames is the largest width of a list of points on a terminal.
-const widestNames = 90
+// maxPointsWidth is the largest width of a list of points on a terminal.
+const maxPointsWidth = 90
 
 // points lists the points of a grab at which a fault had a visible effect.
 func points(cells []experiment.Cell) section {
@@ -118,7 +118,7 @@ func listed(names []string) string {
 	for i, name := range names {
 		switch {
 		case i == 0:
-		case line+width(name) > widestNames:
+		case line+width(name) > maxPointsWidth:
 			b.WriteString(";\n")
 			line = 0
 		default:

@@ -155,7 +155,7 @@ func newHeatCell(n int, c experiment.Cell) *heatCell {
 	h := &heatCell{ID: id(c), N: n, Fault: c.Fault, Order: cmp.Or(signs[c.Verdict], "?"), Class: verdictClass(c.Verdict), Label: name(c) + ": " + sentence(c)}
 	if n := pointsWith(c, func(p experiment.Point) bool { return p.Verdict == c.Verdict }); n > 0 && c.Verdict != catalog.Safe {
 		h.Order += strconv.Itoa(n)
-	} else if n := givenFor(c); n != nil && *n > 0 {
+	} else if n := decidingCount(c); n != nil && *n > 0 {
 		h.Order += strconv.Itoa(*n)
 	}
 	if c.Exclusive != nil && *c.Exclusive == experiment.No {
@@ -364,7 +364,7 @@ func command(run *experiment.Run, c experiment.Cell) string {
 func runPage(run *experiment.Run) (pageOf, error) {
 	d := document{Title: run.ID, Answer: answer(run), Head: head(run)}
 	p := pageOf{Map: newHeatMap(run, nil, nil), script: runScript}
-	plainCells, _ := split(run)
+	plainCells, _ := splitByFault(run)
 	if len(run.Cells) > 0 {
 		d.add(section{Title: "What the signs say", Lines: signLegend(run)})
 	}
@@ -386,7 +386,7 @@ func signLegend(run *experiment.Run) (lines []string) {
 	if momentary(run.Cells) {
 		lines = append(lines, momentLegend)
 	}
-	if slices.ContainsFunc(run.Cells, unclaimed) {
+	if slices.ContainsFunc(run.Cells, hasNoExpectation) {
 		lines = append(lines, "some cells have no expected verdict, because the flags change the conditions of the claims, or because chance decides")
 	}
 	return lines

@@ -36,8 +36,8 @@ func (d document) text(w io.Writer) error {
 	return err
 }
 
-// widest is the largest width of a table, in characters.
-const widest = 200
+// maxTableWidth is the largest width of a table, in characters.
+const maxTableWidth = 200
 
 // text writes the table with aligned columns. gap is the number of spaces between columns. It splits
 // a table that is too wide.
@@ -62,7 +62,7 @@ func (t table) parts(gap int) []table {
 	widths := t.widths()
 	for from := 1; from < len(widths); {
 		to, total := from+1, widths[0]+gap+widths[from]
-		for to < len(widths) && total+gap+widths[to] <= widest {
+		for to < len(widths) && total+gap+widths[to] <= maxTableWidth {
 			total += gap + widths[to]
 			to++
 		}

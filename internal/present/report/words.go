@@ -132,7 +132,7 @@ func legend(run *experiment.Run, cells []experiment.Cell) []string {
 	case len(cells) > 0:
 		lines = append(lines, "ledger: rows in the database; answers: what clients were told")
 	}
-	if !isPeak(run) && len(repeated(cells)) == 0 && slices.ContainsFunc(cells, func(c experiment.Cell) bool { return c.Latency != nil }) {
+	if !isPeak(run) && len(repeatedCells(cells)) == 0 && slices.ContainsFunc(cells, func(c experiment.Cell) bool { return c.Latency != nil }) {
 		lines = append(lines, "a single run says little about latency, rate and commands, so they are only in run.json; -repeat 6 or more shows their medians with intervals")
 	}
 	if r := run.Config.Rules; r != nil && len(cells) > 0 {

@@ -28,9 +28,9 @@ const (
 func rightFor(points int) (Mark, error)   { return Mark{points, right}, nil }
 func wrongBy(belief string) (Mark, error) { return Mark{0, belief}, nil }
 
-// bare removes words and units around a number. For example, "step 10" becomes "10", and "3.4x"
+// bareNumber removes words and units around a number. For example, "step 10" becomes "10", and "3.4x"
 // becomes "3.4".
-func bare(word string) string {
+func bareNumber(word string) string {
 	word = strings.TrimPrefix(strings.ToLower(strings.TrimSpace(word)), "step")
 	for _, unit := range []string{"ms", "x", "×"} {
 		word = strings.TrimSuffix(word, unit)
@@ -40,7 +40,7 @@ func bare(word string) string {
 
 // parseWhole parses an answer that must be a whole number of at least 0.
 func parseWhole(word string) (int, error) {
-	n, err := strconv.Atoi(bare(word))
+	n, err := strconv.Atoi(bareNumber(word))
 	if err != nil || n < 0 {
 		return 0, fmt.Errorf("%w: %q is no whole number; want one such as 12", ErrAnswer, word)
 	}
@@ -49,7 +49,7 @@ func parseWhole(word string) (int, error) {
 
 // decimal parses an answer that must be a number of at least 0.
 func decimal(word string) (float64, error) {
-	x, err := strconv.ParseFloat(bare(word), 64)
+	x, err := strconv.ParseFloat(bareNumber(word), 64)
 	if err != nil || x < 0 || math.IsInf(x, 0) || math.IsNaN(x) {
 		return 0, fmt.Errorf("%w: %q is no number; want one such as 12 or 0.5", ErrAnswer, word)
 	}
@@ -78,8 +78,8 @@ func yesOrNo(word string) (string, error) {
 
 var yesNo = []string{"yes", "no"}
 
-// missing returns the error for a fact that a command should have measured but did not.
-func missing(fact string) (Mark, error) {
+// missingFact returns the error for a fact that a command should have measured but did not.
+func missingFact(fact string) (Mark, error) {
 	return Mark{}, fmt.Errorf("%w: %s", errMeasure, fact)
 }
 
@@ -98,7 +98,7 @@ func count(points int, fact string, mistakes ...mistake) func(words []string, f 
 		want, ok := f.number(fact)
 		switch {
 		case !ok:
-			return missing(fact)
+			return missingFact(fact)
 		case float64(n) == want:
 			return rightFor(points)
 		}
@@ -118,7 +118,7 @@ func provesNothing(words []string, f Facts) (Mark, error) {
 	case err != nil:
 		return Mark{}, err
 	case f["one.verdict"] == "":
-		return missing("one.verdict")
+		return missingFact("one.verdict")
 	case (word == "yes") == (f["one.verdict"] == string(catalog.Safe)):
 		return rightFor(1)
 	}
@@ -133,7 +133,7 @@ func longestWait(words []string, f Facts) (Mark, error) {
 	}
 	want, ok := f.number("check.waited")
 	if !ok {
-		return missing("check.waited")
+		return missingFact("check.waited")
 	}
 	ttl, _ := f.number("ttl")
 	near := func(x float64) bool { return math.Abs(ms-x) <= waitTolerance*x }
@@ -154,7 +154,7 @@ func longestWait(words []string, f Facts) (Mark, error) {
 
 // oneLineMore judges exercise 4, in which the user adds a line to a schedule.
 func oneLineMore(_ []string, f Facts) (Mark, error) {
-	was, is, err := handedIn(f, "expire.schedule")
+	was, is, err := bothSchedules(f, "expire.schedule")
 	switch {
 	case err != nil:
 		return Mark{}, err
@@ -183,7 +183,7 @@ func pausedAfter(words []string, f Facts) (Mark, error) {
 	}
 	paused, ok := f.number("getdel.paused")
 	if !ok {
-		return missing("getdel.paused")
+		return missingFact("getdel.paused")
 	}
 	del, _ := f.number("getdel.released")
 	switch float64(n) {
@@ -214,7 +214,7 @@ func smallestOffset(words []string, f Facts) (Mark, error) {
 	case below == string(catalog.Unsafe) && above == string(catalog.Unsafe):
 		return wrongBy("large")
 	}
-	return missing("below.verdict " + below + ", above.verdict " + above)
+	return missingFact("below.verdict " + below + ", above.verdict " + above)
 }
 
 func offset(words []string) (int, error) {
@@ -242,7 +242,7 @@ func whereStopped(words []string, f Facts) (Mark, error) {
 	point := strings.ToLower(strings.Join(strings.Fields(words[0]), " "))
 	unsafe, ok := f["paused.unsafe"]
 	if !ok {
-		return missing("paused.unsafe")
+		return missingFact("paused.unsafe")
 	}
 	_, phase, _ := strings.Cut(strings.TrimPrefix(point, "waiting: "), " ")
 	switch {
@@ -290,7 +290,7 @@ func sixCells(words []string, f Facts) (Mark, error) {
 		case err != nil:
 			return Mark{}, err
 		case want == "":
-			return missing(fault)
+			return missingFact(fault)
 		}
 		cells[i/3][i%3] = got
 		if got != want && wrong == "" {
@@ -315,7 +315,7 @@ func sixCells(words []string, f Facts) (Mark, error) {
 
 // linesMoved judges the first question of exercise 10, in which the user reorders a schedule.
 func linesMoved(_ []string, f Facts) (Mark, error) {
-	was, is, err := handedIn(f, "half.schedule")
+	was, is, err := bothSchedules(f, "half.schedule")
 	if err != nil {
 		return Mark{}, err
 	}
@@ -344,7 +344,7 @@ func overlapsRemain(words []string, f Facts) (Mark, error) {
 	}
 	overlaps, ok := f.number("fenced.overlaps")
 	if !ok {
-		return missing("fenced.overlaps")
+		return missingFact("fenced.overlaps")
 	}
 	if (word == "no") == (overlaps > 0) {
 		return rightFor(1)
@@ -362,7 +362,7 @@ func commandsOver(words []string, f Facts) (Mark, error) {
 	setnx, ok := f.number("setnx.commands")
 	redlock, and := f.number("redlock.commands")
 	if !ok || !and || setnx == 0 {
-		return missing("commands")
+		return missingFact("commands")
 	}
 	near := func(want float64) bool { return math.Abs(x-want) <= commandsTolerance*want }
 	switch {
@@ -422,21 +422,21 @@ func ownLock(_ []string, f Facts) (Mark, error) {
 	return Mark{points, "lock"}, nil
 }
 
-// handed is a schedule that the user handed in or that the search found, with its steps as lines of
+// scheduleLines is a schedule that the user handed in or that the search found, with its steps as lines of
 // text.
-type handed struct {
+type scheduleLines struct {
 	schedule.Schedule
 	lines []string
 }
 
 // Header returns the text above the steps.
-func (h handed) Header() string {
+func (h scheduleLines) Header() string {
 	h.Steps, h.Mode = nil, ""
 	return h.Schedule.String()
 }
 
-// handedIn returns two schedules: first the one that the search found, and then the user's.
-func handedIn(f Facts, fact string) (was, is handed, err error) {
+// bothSchedules returns two schedules: first the one that the search found, and then the user's.
+func bothSchedules(f Facts, fact string) (was, is scheduleLines, err error) {
 	if f[fact] == "" {
 		return was, is, fmt.Errorf("%w: %s", errMeasure, fact)
 	}
@@ -446,7 +446,7 @@ func handedIn(f Facts, fact string) (was, is handed, err error) {
 	return was, is, err
 }
 
-func readHanded(text string) (h handed, err error) {
+func readHanded(text string) (h scheduleLines, err error) {
 	if h.Schedule, err = schedule.Parse(text); err != nil {
 		return h, fmt.Errorf("%w: %s", ErrAnswer, strings.TrimPrefix(err.Error(), schedule.ErrSyntax.Error()+": "))
 	}

@@ -273,8 +273,8 @@ func TestPoints(t *testing.T) {
 func TestDrawn(t *testing.T) {
 	orders, drivers := map[string]bool{}, map[string]bool{}
 	for seed := range uint64(40) {
-		one, f := Exercises[0].drawn(seed)
-		again, g := Exercises[0].drawn(seed)
+		one, f := Exercises[0].randomParts(seed)
+		again, g := Exercises[0].randomParts(seed)
 		if strings.Join(one, "") != strings.Join(again, "") || f["drivers"] != g["drivers"] {
 			t.Fatalf("seed %d: %v %v, then %v %v", seed, one, f, again, g)
 		}

@@ -77,13 +77,13 @@ func (p *Progress) Save() error {
 	return nil
 }
 
-// of returns the state of an exercise. If the user has not begun it, the state contains only random
+// stateOf returns the state of an exercise. If the user has not begun it, the state contains only random
 // facts.
-func (p *Progress) of(e Exercise) *State {
+func (p *Progress) stateOf(e Exercise) *State {
 	s := p.Exercises[e.Number]
 	if s == nil {
 		s = &State{}
-		_, s.Facts = e.drawn(p.Seed)
+		_, s.Facts = e.randomParts(p.Seed)
 		p.Exercises[e.Number] = s
 	}
 	for len(s.Answers) < len(e.Questions) {
@@ -92,8 +92,8 @@ func (p *Progress) of(e Exercise) *State {
 	return s
 }
 
-// done reports whether the user has made a prediction and has answered every question correctly.
-func (s *State) done() bool {
+// isDone reports whether the user has made a prediction and has answered every question correctly.
+func (s *State) isDone() bool {
 	for _, a := range s.Answers {
 		if !a.Right {
 			return false
@@ -105,7 +105,7 @@ func (s *State) done() bool {
 // word describes the progress as done, begun or todo.
 func (s *State) word() string {
 	switch {
-	case s.done():
+	case s.isDone():
 		return "done"
 	case s.Predicted != "":
 		return "begun"
@@ -130,7 +130,7 @@ func (s *State) points(e Exercise) int {
 // Points returns the points for all exercises so far, and the maximum that is possible.
 func (p *Progress) Points() (points, of int) {
 	for _, e := range Exercises {
-		points += p.of(e).points(e)
+		points += p.stateOf(e).points(e)
 		of += e.Points()
 	}
 	return points, of
@@ -140,13 +140,13 @@ func (p *Progress) Points() (points, of int) {
 // finished.
 func (p *Progress) Next() int {
 	for _, e := range Exercises {
-		if !p.of(e).done() {
+		if !p.stateOf(e).isDone() {
 			return e.Number
 		}
 	}
 	return 0
 }
 
-// settled reports whether an answer is correct and need not be judged again. A file is judged again
+// isSettled reports whether an answer is correct and need not be judged again. A file is judged again
 // each time.
-func (s *State) settled(i int, q Question) bool { return s.Answers[i].Right && !q.File }
+func (s *State) isSettled(i int, q Question) bool { return s.Answers[i].Right && !q.File }

@@ -64,10 +64,10 @@ func (s *Session) blank() { s.print("", "") }
 // key returns the key of a text that belongs to an exercise.
 func key(e Exercise, rest string) string { return strconv.Itoa(e.Number) + "." + rest }
 
-// with returns the facts of an exercise, together with those in more.
-func (s *Session) with(e Exercise, more Facts) Facts {
+// factsWith returns the facts of an exercise, together with those in more.
+func (s *Session) factsWith(e Exercise, more Facts) Facts {
 	f := Facts{"n": strconv.Itoa(e.Number), "program": s.Program}
-	for _, facts := range []Facts{s.Progress.of(e).Facts, more} {
+	for _, facts := range []Facts{s.Progress.stateOf(e).Facts, more} {
 		for k, v := range facts {
 			f[k] = v
 		}
@@ -90,7 +90,7 @@ func (s *Session) List() {
 	}
 	row("", head[0], head[1], head[2], head[3])
 	for i, e := range Exercises {
-		state := s.Progress.of(e)
+		state := s.Progress.stateOf(e)
 		row(strconv.Itoa(e.Number), titles[i], strconv.Itoa(e.Minutes), fmt.Sprintf("%d/%d", state.points(e), e.Points()), s.Texts.Say("ui."+state.word(), nil))
 	}
 	s.blank()
@@ -110,7 +110,7 @@ func padLeft(text string, columns int) string {
 
 // Show prints the text of an exercise and its options.
 func (s *Session) Show(e Exercise) {
-	f := s.with(e, Facts{"minutes": strconv.Itoa(e.Minutes), "of": strconv.Itoa(e.Points())})
+	f := s.factsWith(e, Facts{"minutes": strconv.Itoa(e.Minutes), "of": strconv.Itoa(e.Points())})
 	fmt.Fprintf(s.Out, "%d  %s\n", e.Number, s.Texts.Say(key(e, "title"), f))
 	s.say("ui.worth", f)
 	s.blank()
@@ -118,7 +118,7 @@ func (s *Session) Show(e Exercise) {
 	s.blank()
 	s.say(key(e, "words"), f)
 	s.blank()
-	options, _ := e.drawn(s.Progress.Seed)
+	options, _ := e.randomParts(s.Progress.Seed)
 	for i, o := range options {
 		s.print("  "+letter(i)+"  ", s.Texts.Say(key(e, o), f))
 	}
@@ -129,7 +129,7 @@ func (s *Session) Show(e Exercise) {
 func letter(place int) string { return string(rune('a' + place)) }
 
 // Predicted reports whether the user has made a prediction.
-func (s *Session) Predicted(e Exercise) bool { return s.Progress.of(e).Predicted != "" }
+func (s *Session) Predicted(e Exercise) bool { return s.Progress.stateOf(e).Predicted != "" }
 
 // MayRun returns an error that wraps ErrEarly if there is no prediction yet.
 func (s *Session) MayRun(e Exercise) error {
@@ -166,35 +166,35 @@ func (s *Session) Try(ctx context.Context, e Exercise, word string) error {
 	if err != nil {
 		return err
 	}
-	f := s.with(e, Facts{"try": strconv.Itoa(n), "dir": s.Path(e, tried)})
+	f := s.factsWith(e, Facts{"try": strconv.Itoa(n), "dir": s.Path(e, tried)})
 	if err := os.RemoveAll(f["dir"]); err != nil {
 		return fmt.Errorf("workshop: %w", err)
 	}
 	if err := s.steps(ctx, []Step{*e.Try}, f, s.Out, true); err != nil {
 		return err
 	}
-	all := s.Progress.of(e).Facts
+	all := s.Progress.stateOf(e).Facts
 	all["tried"] = strings.TrimPrefix(fmt.Sprintf("%s; %d %s", all["tried"], n, f["try.verdict"]), "; ")
 	return s.Progress.Save()
 }
 
 // Done reports whether the exercise is finished.
-func (s *Session) Done(e Exercise) bool { return s.Progress.of(e).done() }
+func (s *Session) Done(e Exercise) bool { return s.Progress.stateOf(e).isDone() }
 
 // Ran reports whether the commands of an exercise have run.
-func (s *Session) Ran(e Exercise) bool { return s.Progress.of(e).Ran }
+func (s *Session) Ran(e Exercise) bool { return s.Progress.stateOf(e).Ran }
 
 // AskPrediction returns the sentence that asks for a prediction.
 func (s *Session) AskPrediction() string { return s.Texts.Say("ui.predict", nil) }
 
 // HowTo prints the command with which the user can continue the exercise. It is for programs that
 // cannot ask the user.
-func (s *Session) HowTo(e Exercise, what string) { s.say("ui.how."+what, s.with(e, nil)) }
+func (s *Session) HowTo(e Exercise, what string) { s.say("ui.how."+what, s.factsWith(e, nil)) }
 
 // predicted returns the letter of the user's first prediction, or "" if there is none.
 func (s *Session) predicted(e Exercise) string {
-	options, _ := e.drawn(s.Progress.Seed)
-	if i := slices.Index(options, s.Progress.of(e).Predicted); i >= 0 {
+	options, _ := e.randomParts(s.Progress.Seed)
+	if i := slices.Index(options, s.Progress.stateOf(e).Predicted); i >= 0 {
 		return letter(i)
 	}
 	return ""
@@ -202,12 +202,12 @@ func (s *Session) predicted(e Exercise) string {
 
 // Predict stores the first prediction. shown is the letter that the option has on the screen.
 func (s *Session) Predict(e Exercise, shown string) error {
-	options, _ := e.drawn(s.Progress.Seed)
+	options, _ := e.randomParts(s.Progress.Seed)
 	shown = strings.ToLower(strings.TrimSpace(shown))
 	if len(shown) != 1 || int(shown[0])-'a' < 0 || int(shown[0])-'a' >= len(options) {
 		return fmt.Errorf("%w: %q; want a letter from a to %s", ErrAnswer, shown, letter(len(options)-1))
 	}
-	state := s.Progress.of(e)
+	state := s.Progress.stateOf(e)
 	if state.Predicted != "" {
 		s.say("ui.predicted", nil)
 		return nil
@@ -235,7 +235,7 @@ const (
 // Run runs the commands of an exercise, and says whether the user's prediction was correct. If there
 // is no prediction yet, its error wraps ErrEarly.
 func (s *Session) Run(ctx context.Context, e Exercise) error {
-	state := s.Progress.of(e)
+	state := s.Progress.stateOf(e)
 	if err := s.MayRun(e); err != nil {
 		return err
 	}
@@ -256,7 +256,7 @@ func (s *Session) Run(ctx context.Context, e Exercise) error {
 		return err
 	}
 	for _, text := range s.differs(e) {
-		s.print("", join(text, s.Texts.Say("ui.how.again", s.with(e, nil))))
+		s.print("", join(text, s.Texts.Say("ui.how.again", s.factsWith(e, nil))))
 		s.blank()
 	}
 	s.Recall(e)
@@ -265,7 +265,7 @@ func (s *Session) Run(ctx context.Context, e Exercise) error {
 
 // differs returns a sentence for each measured fact that differs from what the texts assume.
 func (s *Session) differs(e Exercise) (all []string) {
-	facts := s.Progress.of(e).Facts
+	facts := s.Progress.stateOf(e).Facts
 	for _, c := range e.Claims {
 		if got, measured := facts[c.Fact]; measured && got != c.Value {
 			all = append(all, s.Texts.Say("ui.differs", Facts{"fact": c.Fact, "got": got, "want": c.Value}))
@@ -296,7 +296,7 @@ const printedFile = "printed.txt"
 
 // Recall prints whether the prediction was correct, and what the user should look at.
 func (s *Session) Recall(e Exercise) {
-	state := s.Progress.of(e)
+	state := s.Progress.stateOf(e)
 	s.print(sign(state.Predicted == e.Right), s.why(e))
 	s.blank()
 	s.labelled("ui.look", s.look(e))
@@ -315,10 +315,10 @@ func sign(right bool) string {
 }
 
 func (s *Session) why(e Exercise) string {
-	return s.Texts.Say(key(e, "why."+s.Progress.of(e).Predicted), s.with(e, nil))
+	return s.Texts.Say(key(e, "why."+s.Progress.stateOf(e).Predicted), s.factsWith(e, nil))
 }
 
-func (s *Session) look(e Exercise) string { return s.Texts.Say(key(e, "look"), s.with(e, nil)) }
+func (s *Session) look(e Exercise) string { return s.Texts.Say(key(e, "look"), s.factsWith(e, nil)) }
 
 // steps runs the commands of these steps and adds the facts that they measure to f. If the required
 // servers are missing, it runs the steps in Instead.
@@ -418,7 +418,7 @@ func (s *Session) Questions(e Exercise) []string {
 	var asked []string
 	for i := range e.Questions {
 		text := ""
-		if !s.Progress.of(e).Answers[i].Right {
+		if !s.Progress.stateOf(e).Answers[i].Right {
 			text = s.asks(e, i)
 			if e.Questions[i].Edits != "" {
 				text = join(text, s.Texts.Say("ui.how.file", nil))
@@ -430,7 +430,7 @@ func (s *Session) Questions(e Exercise) []string {
 }
 
 func (s *Session) asks(e Exercise, i int) string {
-	return s.Texts.Say(key(e, question(i)+".ask"), s.with(e, nil))
+	return s.Texts.Say(key(e, question(i)+".ask"), s.factsWith(e, nil))
 }
 
 // Print prints a text with wrapped lines.
@@ -444,7 +444,7 @@ const Leave = "-"
 // Answer judges one answer for each question and prints the reasons. Its error wraps ErrAnswer if an
 // answer is malformed, and ErrEarly if the exercise has not run yet.
 func (s *Session) Answer(ctx context.Context, e Exercise, answers [][]string) error {
-	state := s.Progress.of(e)
+	state := s.Progress.stateOf(e)
 	if err := s.MayAnswer(e); err != nil {
 		return err
 	}
@@ -464,7 +464,7 @@ func (s *Session) Answer(ctx context.Context, e Exercise, answers [][]string) er
 	marks := make([]*Mark, len(answers))
 	allRight := true
 	for i, q := range e.Questions {
-		if left(answers[i]) || state.settled(i, q) {
+		if left(answers[i]) || state.isSettled(i, q) {
 			continue
 		}
 		m, err := q.Judge(answers[i], state.Facts)
@@ -494,14 +494,14 @@ func left(words []string) bool { return len(words) == 1 && (words[0] == Leave ||
 // check runs the commands that decide whether the answers are correct. It writes their output to
 // shown. If the answer is a file, it prints the output at once.
 func (s *Session) check(ctx context.Context, e Exercise, answers [][]string, shown io.Writer) error {
-	f := s.Progress.of(e).Facts
+	f := s.Progress.stateOf(e).Facts
 	f["dir"] = s.Path(e, Checked)
 	if err := os.RemoveAll(f["dir"]); err != nil {
 		return fmt.Errorf("workshop: %w", err)
 	}
 	asked := false
 	for i, q := range e.Questions {
-		if left(answers[i]) || s.Progress.of(e).settled(i, q) {
+		if left(answers[i]) || s.Progress.stateOf(e).isSettled(i, q) {
 			continue
 		}
 		asked = true
@@ -513,7 +513,7 @@ func (s *Session) check(ctx context.Context, e Exercise, answers [][]string, sho
 			f["file"], f["handed"] = answers[i][0], string(text)
 		}
 		if q.Edits != "" {
-			if _, _, err := handedIn(f, q.Edits); err != nil {
+			if _, _, err := bothSchedules(f, q.Edits); err != nil {
 				return err
 			}
 		}
@@ -561,7 +561,7 @@ func (e RefusedError) Error() string { return e.Why }
 
 // mark stores the mark for an answer and prints the reason.
 func (s *Session) mark(e Exercise, i int, given []string, m Mark) {
-	a := &s.Progress.of(e).Answers[i]
+	a := &s.Progress.stateOf(e).Answers[i]
 	a.Best, a.Given, a.Last = max(a.Best, m.Points), given, &m
 	isRight := m.Why == right
 	if a.Right = a.Right || isRight; !a.Right && !e.Questions[i].File {
@@ -573,7 +573,7 @@ func (s *Session) mark(e Exercise, i int, given []string, m Mark) {
 
 // markText returns a sentence that explains why an answer is correct or wrong.
 func (s *Session) markText(e Exercise, i int, m Mark) string {
-	f := s.with(e, Facts{"points": strconv.Itoa(m.Points), "of": strconv.Itoa(e.Questions[i].Points)})
+	f := s.factsWith(e, Facts{"points": strconv.Itoa(m.Points), "of": strconv.Itoa(e.Questions[i].Points)})
 	why := key(e, question(i)+"."+m.Why)
 	if m.Why == other && !s.Texts.Has(why) {
 		why = "ui.wrong"
@@ -584,11 +584,11 @@ func (s *Session) markText(e Exercise, i int, m Mark) string {
 // Conclude prints the moral and the score of an exercise. If the exercise is not finished, it prints
 // how to answer again.
 func (s *Session) Conclude(e Exercise) {
-	state := s.Progress.of(e)
+	state := s.Progress.stateOf(e)
 	points, of := s.Progress.Points()
-	f := s.with(e, Facts{"points": strconv.Itoa(state.points(e)), "of": strconv.Itoa(e.Points()),
+	f := s.factsWith(e, Facts{"points": strconv.Itoa(state.points(e)), "of": strconv.Itoa(e.Points()),
 		"score": strconv.Itoa(points), "all": strconv.Itoa(of), "next": strconv.Itoa(s.Progress.Next())})
-	if !state.done() {
+	if !state.isDone() {
 		s.print("", join(s.Texts.Say("ui.again", f), s.Texts.Say("ui.how.ask", f)))
 		return
 	}
@@ -600,13 +600,13 @@ func (s *Session) Conclude(e Exercise) {
 	}
 }
 
-func (s *Session) moral(e Exercise) string { return s.Texts.Say(key(e, "moral"), s.with(e, nil)) }
+func (s *Session) moral(e Exercise) string { return s.Texts.Say(key(e, "moral"), s.factsWith(e, nil)) }
 
 // Hint prints the next hint for an exercise. Each hint costs a point.
 func (s *Session) Hint(e Exercise) error {
-	state := s.Progress.of(e)
+	state := s.Progress.stateOf(e)
 	switch {
-	case state.done():
+	case state.isDone():
 		s.say("ui.hint.done", nil)
 		return nil
 	case state.Predicted == "":
@@ -626,8 +626,8 @@ func (s *Session) Hint(e Exercise) error {
 
 // hints returns the hints so far.
 func (s *Session) hints(e Exercise) (all []string) {
-	for i := range s.Progress.of(e).Hints {
-		all = append(all, s.Texts.Say(key(e, "hint"+strconv.Itoa(i+1)), s.with(e, nil)))
+	for i := range s.Progress.stateOf(e).Hints {
+		all = append(all, s.Texts.Say(key(e, "hint"+strconv.Itoa(i+1)), s.factsWith(e, nil)))
 	}
 	return all
 }

@@ -35,7 +35,7 @@ type Line struct {
 // Overview returns the list of exercises and the score.
 func (s *Session) Overview() (o Overview) {
 	for _, e := range Exercises {
-		state := s.Progress.of(e)
+		state := s.Progress.stateOf(e)
 		o.Exercises = append(o.Exercises, Line{e.Number, s.Texts.Say(key(e, "title"), nil), e.Minutes, state.points(e), e.Points(), state.word()})
 	}
 	o.Points, o.Of = s.Progress.Points()
@@ -84,14 +84,14 @@ type Asked struct {
 
 // View returns the parts of an exercise that the user may see now.
 func (s *Session) View(e Exercise) (View, error) {
-	state := s.Progress.of(e)
-	f := s.with(e, nil)
+	state := s.Progress.stateOf(e)
+	f := s.factsWith(e, nil)
 	v := View{
 		Line: s.Overview().Exercises[e.Number-1], Ask: s.Texts.Say(key(e, "ask"), f), Words: s.Texts.Say(key(e, "words"), f),
 		Predicted: s.predicted(e), Commands: append([]string{}, s.commands(e.Show, state.Facts)...), Own: e.Own, Ran: state.Ran,
 		Questions: []Asked{}, Hints: []string{},
 	}
-	options, _ := e.drawn(s.Progress.Seed)
+	options, _ := e.randomParts(s.Progress.Seed)
 	for _, o := range options {
 		v.Options = append(v.Options, s.Texts.Say(key(e, o), f))
 	}
@@ -116,15 +116,15 @@ func (s *Session) View(e Exercise) (View, error) {
 	if e.Try != nil {
 		v.Try, v.Tried = s.command(*e.Try, state.Facts), state.Facts["tried"]
 	}
-	v.Hints, v.More = append(v.Hints, s.hints(e)...), state.Hints < e.Hints && !state.done()
-	if state.done() {
+	v.Hints, v.More = append(v.Hints, s.hints(e)...), state.Hints < e.Hints && !state.isDone()
+	if state.isDone() {
 		v.Moral = s.moral(e)
 	}
 	return v, nil
 }
 
 func (s *Session) question(e Exercise, i int) (Asked, error) {
-	q, a, f := e.Questions[i], s.Progress.of(e).Answers[i], s.Progress.of(e).Facts
+	q, a, f := e.Questions[i], s.Progress.stateOf(e).Answers[i], s.Progress.stateOf(e).Facts
 	asked := Asked{
 		Ask: s.asks(e, i), Points: q.Points, Fields: append([]string{}, q.Fields...), Choices: append([]string{}, q.Choices...),
 		File: q.File, Given: append([]string{}, a.Given...), Right: a.Right,
@@ -170,12 +170,12 @@ type Problem struct {
 	Text string `json:"text"`
 }
 
-// located matches line numbers in error messages of the Go compiler and the schedule parser.
-var located = regexp.MustCompile(`(?m)(?:\S*` + regexp.QuoteMeta(ownFile) + `:(\d+)(?::\d+)?|\bline (\d+)): (.*)$`)
+// lineReference matches line numbers in error messages of the Go compiler and the schedule parser.
+var lineReference = regexp.MustCompile(`(?m)(?:\S*` + regexp.QuoteMeta(ownFile) + `:(\d+)(?::\d+)?|\bline (\d+)): (.*)$`)
 
 // Located finds errors that name a line in a text.
 func Located(text string) (all []Problem) {
-	for _, m := range located.FindAllStringSubmatch(text, -1) {
+	for _, m := range lineReference.FindAllStringSubmatch(text, -1) {
 		line, err := strconv.Atoi(m[1] + m[2])
 		if err == nil {
 			all = append(all, Problem{line, strings.TrimSpace(m[3])})

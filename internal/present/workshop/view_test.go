@@ -97,7 +97,7 @@ func TestViewGivesNothingAway(t *testing.T) {
 			if v.Predicted != "b" || v.State != "begun" || v.Points != 0 {
 				t.Errorf("%s %d: predicted %q, %s, %d points", lang, e.Number, v.Predicted, v.State, v.Points)
 			}
-			state := s.Progress.of(e)
+			state := s.Progress.stateOf(e)
 			state.Ran = true
 			v, text = viewed(t, s, e)
 			has(text, inner("look", "q1.ask", "why."+state.Predicted), true)
@@ -147,7 +147,7 @@ func TestViewAfterAnAnswer(t *testing.T) {
 	if err := s.Predict(e, "a"); err != nil {
 		t.Fatal(err)
 	}
-	state := s.Progress.of(e)
+	state := s.Progress.stateOf(e)
 	state.Ran, state.Facts["three.steps"], state.Facts["three.released"] = true, "10", "8"
 	if err := s.Answer(t.Context(), e, [][]string{{"8"}}); err != nil {
 		t.Fatal(err)
@@ -183,7 +183,7 @@ func TestTry(t *testing.T) {
 	if err := s.Try(t.Context(), e, "400"); !errors.Is(err, ErrEarly) {
 		t.Errorf("before the run: %v", err)
 	}
-	s.Progress.of(e).Ran = true
+	s.Progress.stateOf(e).Ran = true
 	other, _ := Find(5)
 	if err := s.Try(t.Context(), other, "400"); !errors.Is(err, ErrAnswer) {
 		t.Errorf("of an exercise without such a command: %v", err)
@@ -222,7 +222,7 @@ func TestKeep(t *testing.T) {
 		t.Errorf("it begins with %q, %q", q.Begin, q.Text)
 	}
 	path, err := s.Keep(own, "package lock // mine\n")
-	if err != nil || path != s.Progress.of(own).Facts["template"] {
+	if err != nil || path != s.Progress.stateOf(own).Facts["template"] {
 		t.Fatalf("%s, %v", path, err)
 	}
 	if err := s.Run(t.Context(), own); err != nil { // again: it is not overwritten
@@ -267,7 +267,7 @@ func TestFileIsJudgedAgain(t *testing.T) {
 			ran++
 			return Outcome{}, RefusedError{Why: "it does not compile"}
 		})
-		state := s.Progress.of(e)
+		state := s.Progress.stateOf(e)
 		state.Ran, state.Facts = true, Facts{}
 		answers := make([][]string, len(e.Questions))
 		for i := range answers {

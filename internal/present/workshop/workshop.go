@@ -138,9 +138,9 @@ func Find(number int) (Exercise, bool) {
 	return Exercises[number-1], true
 }
 
-// drawn returns the random parts of an exercise: the order of its options and some facts. They depend
+// randomParts returns the random parts of an exercise: the order of its options and some facts. They depend
 // only on the seed.
-func (e Exercise) drawn(seed uint64) (options []string, f Facts) {
+func (e Exercise) randomParts(seed uint64) (options []string, f Facts) {
 	r := rand.New(rand.NewPCG(seed, uint64(e.Number)))
 	options = strings.Split(e.Options, "")
 	r.Shuffle(len(options), func(i, j int) { options[i], options[j] = options[j], options[i] })

@@ -181,7 +181,7 @@ func (h *Holds) Set(name string, what Hold) {
 // Remove removes a breakpoint, and its calls continue. It returns ErrNoHold if there is no such
 // breakpoint.
 func (h *Holds) Remove(name string) error {
-	return h.with(name, func(l *hold) { h.removeLocked(l, Delivered) })
+	return h.withHold(name, func(l *hold) { h.removeLocked(l, Delivered) })
 }
 
 // Close removes every breakpoint and refuses the stopped calls, so that the instance can end.
@@ -205,9 +205,9 @@ func (h *Holds) removeLocked(l *hold, as Outcome) {
 	}
 }
 
-// with calls do with the named breakpoint while h.mu is locked. It returns ErrNoHold if there is no
+// withHold calls do with the named breakpoint while h.mu is locked. It returns ErrNoHold if there is no
 // such breakpoint.
-func (h *Holds) with(name string, do func(*hold)) error {
+func (h *Holds) withHold(name string, do func(*hold)) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, l := range h.set {
@@ -224,7 +224,7 @@ func (h *Holds) with(name string, do func(*hold)) error {
 func (h *Holds) Await(ctx context.Context, name string, n int) (met []Held, err error) {
 	for {
 		var changed chan struct{}
-		err := h.with(name, func(l *hold) {
+		err := h.withHold(name, func(l *hold) {
 			met, changed = l.metLocked(), l.changed
 		})
 		if err != nil || len(met) >= n || ctx.Err() != nil {
@@ -262,7 +262,7 @@ func (l *hold) metLocked() (met []Held) {
 // ErrNotHeld or the error of ctx.
 func (h *Holds) Release(ctx context.Context, name string, which Call, as Outcome) (answer, err error) {
 	var released *call
-	err = h.with(name, func(l *hold) {
+	err = h.withHold(name, func(l *hold) {
 		for _, c := range l.calls {
 			if c.Call == which && (c.State == Replied) == (as == ReplyDelivered) && c.releaseLocked(l, as) {
 				released = c
@@ -402,7 +402,7 @@ func (h *Hold) covers(order int64) bool { return order >= h.First && order < h.F
 // call. after means that the call already has its reply.
 func (h *Holds) meetLocked(c *call, after bool) bool {
 	for _, l := range h.set {
-		if !l.At.matches(c.Call, after) || !l.takes(c) {
+		if !l.At.matches(c.Call, after) || !l.appliesTo(c) {
 			continue
 		}
 		if l.Strike && h.Note != nil {
@@ -424,8 +424,8 @@ func (p Point) matches(c Call, after bool) bool {
 	return p == Point{c.Phase, c.N, after} || p == Point{} && !after
 }
 
-// takes reports whether the breakpoint applies to the order and the driver of the call.
-func (l *hold) takes(c *call) bool {
+// appliesTo reports whether the breakpoint applies to the order and the driver of the call.
+func (l *hold) appliesTo(c *call) bool {
 	if !slices.ContainsFunc(c.orders, l.covers) {
 		return false
 	}

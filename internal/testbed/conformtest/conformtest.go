@@ -58,21 +58,21 @@ type check struct {
 
 // checks lists all checks. The simple ones come first.
 var checks = []check{
-	{"busy", locks, busy, false},
-	{"tries once", locks, triesOnce, false},
-	{"wakes a waiter", locks, wakes, false},
-	{"release once", both(locks, spares), releaseOnce, false},
-	{"release of a lost lease", both(loses, spares), releaseLost, false},
+	{"busy", excludesOthers, busy, false},
+	{"tries once", excludesOthers, triesOnce, false},
+	{"wakes a waiter", excludesOthers, wakes, false},
+	{"release once", both(excludesOthers, sparesOthers), releaseOnce, false},
+	{"release of a lost lease", both(loses, sparesOthers), releaseLost, false},
 	{"expiry frees the key", expires, expiry, false},
-	{"kept past its TTL", outlasts, kept, false},
+	{"kept past its TTL", keepsLease, kept, false},
 	{"loss is known", both(renews, loses), lossKnown, false},
 	{"unconfirmed renewals", both(both(renews, remote), seen), unconfirmed, false},
-	{"cancelled while waiting", locks, cancelledWaiting, false},
-	{"cancelled in the middle", both(locks, remote), cancelledMidway, false},
-	{"lost reply", both(undoes, remote), lostReply, false},
-	{"late reply", both(both(expires, timed), both(both(doubts, remote), seen)), lateReply, false},
-	{"two processes", locks, processes, true},
-	{"contention", locks, contention, true},
+	{"cancelled while waiting", excludesOthers, cancelledWaiting, false},
+	{"cancelled in the middle", both(excludesOthers, remote), cancelledMidway, false},
+	{"lost reply", both(undoesLostGrant, remote), lostReply, false},
+	{"late reply", both(both(expires, hasExpiry), both(both(rejectsLateGrant, remote), seen)), lateReply, false},
+	{"two processes", excludesOthers, processes, true},
+	{"contention", excludesOthers, contention, true},
 }
 
 // Conform runs every check that applies to a subject, each as a subtest. A check that the strategy is
@@ -171,39 +171,39 @@ func (r *result) run(ctx context.Context, s Subject) {
 
 // What a strategy claims.
 
-// locks reports whether the strategy keeps a second holder out.
-func locks(s Subject) bool { return s.Strategy.Excludes != catalog.NoExclusion }
+// excludesOthers reports whether the strategy keeps a second holder out.
+func excludesOthers(s Subject) bool { return s.Strategy.Excludes != catalog.NoExclusion }
 
 // expires reports whether the lock becomes free by itself if its holder dies.
 func expires(s Subject) bool {
 	return s.Strategy.Excludes == catalog.Global && s.Strategy.Expected(catalog.Crash) != catalog.Stuck
 }
 
-// outlasts reports whether a lease lasts as long as the work, however slow the work is.
-func outlasts(s Subject) bool {
+// keepsLease reports whether a lease lasts as long as the work, however slow the work is.
+func keepsLease(s Subject) bool {
 	return expires(s) && s.Strategy.ExclusiveUnder(catalog.Slow)
 }
 
-// timed reports whether a lease ends at a certain time. A lock of a database session ends with the
+// hasExpiry reports whether a lease ends at a certain time. A lock of a database session ends with the
 // session instead.
-func timed(s Subject) bool { return s.Strategy.Needs&lock.SQLLocks == 0 }
+func hasExpiry(s Subject) bool { return s.Strategy.Needs&lock.SQLLocks == 0 }
 
 // renews reports whether the client renews the lease. If so, it notices a loss.
-func renews(s Subject) bool { return outlasts(s) && timed(s) }
+func renews(s Subject) bool { return keepsLease(s) && hasExpiry(s) }
 
-// spares reports whether a late release leaves the lock of another client alone.
-func spares(s Subject) bool { return !s.breaks("F5") && !s.breaks("F35") }
+// sparesOthers reports whether a late release leaves the lock of another client alone.
+func sparesOthers(s Subject) bool { return !s.breaks("F5") && !s.breaks("F35") }
 
-// undoes reports whether the strategy releases a lock if the reply to its acquire was lost.
-func undoes(s Subject) bool { return locks(s) && !s.breaks("F25") }
+// undoesLostGrant reports whether the strategy releases a lock if the reply to its acquire was lost.
+func undoesLostGrant(s Subject) bool { return excludesOthers(s) && !s.breaks("F25") }
 
-// doubts reports whether the strategy rejects a lock if the reply to its acquire took longer than the
+// rejectsLateGrant reports whether the strategy rejects a lock if the reply to its acquire took longer than the
 // lease.
-func doubts(s Subject) bool { return !s.breaks("F12") }
+func rejectsLateGrant(s Subject) bool { return !s.breaks("F12") }
 
 func (s Subject) breaks(id string) bool { return slices.Contains(s.Strategy.Breaks, id) }
 
-func loses(s Subject) bool  { return locks(s) && s.Drop != nil }
+func loses(s Subject) bool  { return excludesOthers(s) && s.Drop != nil }
 func remote(s Subject) bool { return s.Strategy.Needs != 0 }
 func seen(s Subject) bool   { return !s.Unseen }
 

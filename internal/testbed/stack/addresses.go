@@ -54,7 +54,7 @@ func (w Way) detour(a *Addresses) {
 // watch the server, the address has the form NAME@ADDR, with the address of a Sentinel.
 func (a Addresses) Of(server string) string {
 	if server == "redis" && len(a.Sentinel) > 0 {
-		return watched(a.SentinelMaster, a.Sentinel[0])
+		return watchedName(a.SentinelMaster, a.Sentinel[0])
 	}
 	for _, p := range a.places() {
 		switch {

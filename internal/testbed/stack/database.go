@@ -42,7 +42,7 @@ func (s *Stack) serveDatabase(ctx context.Context, prog databaseProgram) (dsn, v
 		name: "db",
 		exe:  prog.server,
 		args: func(addr string) ([]string, error) {
-			return append(prog.common(data),
+			return append(prog.commonArgs(data),
 				"--bind-address=127.0.0.1", "--port="+portOf(addr), "--socket="+filepath.Join(s.Dir, "db.sock"),
 				"--pid-file="+pidFile, "--init-file="+initFile,
 				"--skip-name-resolve", "--max-connections=2000", "--loose-mysqlx=OFF"), nil
@@ -137,16 +137,16 @@ func askOwnDatabase(ctx context.Context, dsn, pidFile string, pid int) (info ser
 // synced to disk.
 func (p databaseProgram) installArgs(data string) []string {
 	if p.mariadb {
-		return append(p.common(data), "--skip-test-db", "--skip-name-resolve")
+		return append(p.commonArgs(data), "--skip-test-db", "--skip-name-resolve")
 	}
-	return append(p.common(data), "--initialize-insecure", "--innodb-flush-log-at-trx-commit=0",
+	return append(p.commonArgs(data), "--initialize-insecure", "--innodb-flush-log-at-trx-commit=0",
 		"--auto-generate-certs=OFF", "--caching-sha2-password-auto-generate-rsa-keys=OFF")
 }
 
-// common returns the arguments that the server and its installer share. --no-defaults must be the
+// commonArgs returns the arguments that the server and its installer share. --no-defaults must be the
 // first one. Each server needs its own tmpdir, because MariaDB removes the temporary tables of other
 // servers from a shared one.
-func (p databaseProgram) common(data string) []string {
+func (p databaseProgram) commonArgs(data string) []string {
 	args := []string{"--no-defaults", "--datadir=" + data, "--tmpdir=" + filepath.Dir(data)}
 	if os.Geteuid() == 0 {
 		args = append(args, "--user=root") // both programs refuse to run as root without this

@@ -107,7 +107,7 @@ func redisAddrs(cfg Config) []string {
 	}
 	addrs := make([]string, len(cfg.Sentinel))
 	for i, addr := range cfg.Sentinel {
-		addrs[i] = watched(cfg.SentinelMaster, addr)
+		addrs[i] = watchedName(cfg.SentinelMaster, addr)
 	}
 	return addrs
 }

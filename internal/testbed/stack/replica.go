@@ -72,7 +72,7 @@ func (rep *Replica) begin(ctx context.Context) (err error) {
 	if rep.watch, err = rep.s.route(rep.sentinelName(), rep.Server, rep.master); err != nil {
 		return err
 	}
-	exe := rep.s.started(rep.Server).exe
+	exe := rep.s.startedServer(rep.Server).exe
 	if rep.Addr, _, err = rep.s.serve(ctx, rep.replica(exe)); err != nil {
 		return err
 	}
@@ -190,7 +190,7 @@ func (rep *Replica) detour(a *Addresses) {
 		case p.server == "redis":
 			a.Redis, a.Sentinel, a.SentinelMaster = "", []string{rep.Sentinel}, rep.Master
 		default:
-			*p.addr = watched(rep.Master, rep.Sentinel)
+			*p.addr = watchedName(rep.Master, rep.Sentinel)
 		}
 	}
 }

@@ -5,9 +5,9 @@ import (
 	"fmt"
 )
 
-// started returns the description with which a server was started. With it, the server can be started
+// startedServer returns the description with which a server was started. With it, the server can be started
 // again.
-func (s *Stack) started(name string) server {
+func (s *Stack) startedServer(name string) server {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.servers[name]
@@ -38,7 +38,7 @@ func (s *Stack) Revive(ctx context.Context, server string) error {
 		}
 		return nil
 	}
-	_, err = s.serveAt(ctx, s.started(server), addr)
+	_, err = s.serveAt(ctx, s.startedServer(server), addr)
 	return err
 }
 

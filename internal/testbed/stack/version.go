@@ -66,8 +66,8 @@ func askOwnRedis(ctx context.Context, addr string, pid int) (serverInfo, error) 
 	return info, err
 }
 
-// watched returns NAME@ADDR. In the flag -redlock, this form names a master that a Sentinel watches.
-func watched(master, sentinel string) string { return master + "@" + sentinel }
+// watchedName returns NAME@ADDR. In the flag -redlock, this form names a master that a Sentinel watches.
+func watchedName(master, sentinel string) string { return master + "@" + sentinel }
 
 // askNode asks a Redis server for its version. entry is its address, or NAME@ADDR if a Sentinel
 // watches it.
