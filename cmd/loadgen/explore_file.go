@@ -42,7 +42,7 @@ func (b ownBuild) remove() { _ = os.RemoveAll(b.dir) }
 // buildOwn builds a worker program that contains the strategies in the user's file, and adds them to
 // lock.Strategies. A build overlay adds the file to package lock, so the source tree stays unchanged.
 //
-// The strategies run only in the worker program. takeIn asks that program for their descriptions.
+// The strategies run only in the worker program. buildOwn asks that program for their descriptions.
 func buildOwn(ctx context.Context, file string) (b ownBuild, err error) {
 	own, err := declaredStrategies(file)
 	if err != nil {

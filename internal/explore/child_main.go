@@ -94,7 +94,7 @@ func (s *server) send(r reply) error {
 	return s.out.Encode(r)
 }
 
-// callTimed calls f. If f takes longer than one schedule may take, timed reports where f hangs and ends
+// callTimed calls f. If f takes longer than one schedule may take, callTimed reports where f hangs and ends
 // the process.
 func (s *server) callTimed(f func() error) error {
 	defer time.AfterFunc(s.patience, s.hang).Stop()

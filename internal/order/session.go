@@ -128,7 +128,7 @@ func raise(tx *gorm.DB, id int64, fence uint64) (Order, error) {
 	return o, err
 }
 
-// Claim writes and commits. It ends the transaction unless the claim is invalid.
+// Claim implements Rows. It ends the session's transaction, unless the claim is invalid.
 func (x *session) Claim(ctx context.Context, c Claim, g Guard) error {
 	if err := c.validate(g); err != nil {
 		return err

@@ -116,7 +116,7 @@ func hasNoExpectation(c experiment.Cell) bool {
 }
 
 // matrixText returns both verdicts of a cell with their figures. If another verdict was expected,
-// inMatrix adds it.
+// matrixText adds it.
 func matrixText(c experiment.Cell) string {
 	text := string(c.Verdict)
 	if n := pointsWith(c, func(p experiment.Point) bool { return p.Verdict == c.Verdict }); n > 0 && c.Verdict != catalog.Safe {
@@ -149,7 +149,7 @@ func lockMark(c experiment.Cell) string {
 	return letIn
 }
 
-// expectedText returns the expected verdicts, in the same format as inMatrix.
+// expectedText returns the expected verdicts, in the same format as matrixText.
 func expectedText(c experiment.Cell) string {
 	text := string(*c.Expected)
 	if c.ExpectedExclusive != nil && *c.ExpectedExclusive == experiment.No {
