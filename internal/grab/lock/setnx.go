@@ -33,7 +33,7 @@ var setnx = Strategy{
 }
 
 // setPX sets the key with an expiry if it does not exist. A Cluster client may send the command
-// twice. Therefore setPX also succeeds if it finds the client's own value in the key.
+// twice. With such a client, setPX also succeeds if the key already contains the client's own value.
 func setPX(ctx context.Context, l *redisKeyLease) (bool, error) {
 	ok, err := l.env.Redis.SetNX(ctx, l.key, l.value, l.env.TTL).Result()
 	if _, repeats := l.env.Redis.(*redis.ClusterClient); ok || err != nil || !repeats {
