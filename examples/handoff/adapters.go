@@ -1,4 +1,4 @@
-// Package adapters connects handoff to libraries that have a lock interface of their own. Copy the
+// Package adapters connects handoff to libraries that have their own lock interface. Copy the
 // adapter that you need.
 package adapters
 
@@ -35,13 +35,13 @@ type gocronLock struct{ lease *handoff.Lease }
 func (l gocronLock) Unlock(ctx context.Context) error { return l.lease.Release(ctx) }
 
 // Goose works with goose.WithLocker. One instance runs the migrations, and the others wait. A
-// statement that is already being executed continues even if the lease is lost. For migrations that
-// must not run twice, use goose's own locks.
+// running statement continues even if the lease is lost, so use goose's own locks for migrations
+// that must not run twice.
 type Goose struct{ names *adapter.Names }
 
 var _ goose.Locker = Goose{}
 
-// NewGoose returns a Goose that takes its lock from this Locker.
+// NewGoose returns a Goose with a lock of this Locker.
 func NewGoose(locks *handoff.Locker) Goose { return Goose{adapter.NewNames(locks)} }
 
 // migrations is the key of the lock.
