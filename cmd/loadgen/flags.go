@@ -66,11 +66,11 @@ func (s *settings) groups() []flagGroup {
 		{"What to run", []flags.Flag{
 			flags.New("scenario", "NAME", "sets the load, which other flags then override: "+flags.Join(scenarioNames()), flags.One(&s.Scenario, flags.OneOf(scenarioNames()...))),
 			flags.New("strategies", "A,B,…", "strategies, in this order; or core, all, or peers, which are libraries. With -targets: the names that the targets use (default core)", flags.One(&s.Strategies, s.chooseStrategies)),
-			flags.New("faults", "A,B,…", "faults, each in cells of its own; or all (default none)", flags.One(&s.Faults, s.parseFaults)),
+			flags.New("faults", "A,B,…", "faults to inject, one at a time: each strategy runs once under each fault; or all (default none)", flags.One(&s.Faults, s.parseFaults)),
 			flags.New("only", "STRATEGY/FAULT", "run only this cell (repeatable)", flags.Many(&s.Only, s.parseCell)),
 			flags.New("at", "POINT", `inject faults only at this point of a grab, such as "before claim 1" or "waiting: after acquire 2". Reports name the points`, flags.One(&s.At, parseAt)),
 			flags.New("schedule", "FILE", "force this schedule on real servers, step by step, instead of running a table. -strategies may name another strategy", flags.One(&s.schedule, flags.NonEmpty)),
-			flags.New("seed", "N", "seed for shuffling the orders and drivers (default: a random seed, which is printed first)", flags.One(&s.Seed, flags.Seed)),
+			flags.New("seed", "N", "seed that determines the sequence of orders and drivers (default: a random seed, which is printed first)", flags.One(&s.Seed, flags.Seed)),
 		}},
 		{"Servers and instances", slices.Concat([]flags.Flag{
 			flags.New("stack", "KIND", "which servers to use: "+flags.Join(stack.Kinds()), flags.One(&s.Stack.Kind, flags.OneOf(stack.Kinds()...))),
@@ -89,13 +89,13 @@ func (s *settings) groups() []flagGroup {
 			flags.New("shard", "I/N", "send only the share I of N of the load, where I is from 0 to N-1; loadgen merge judges the shards together (default: JOB_COMPLETION_INDEX/GRABLAB_SHARDS of the environment)", flags.One(&s.shard.Share, shard.Parse)),
 			flags.New("shard-start", "TIME", "time at which all shards begin, such as 2026-11-20T21:30:00Z", flags.One(&s.shard.Start, shard.ParseStart)),
 			flags.New("timeout", "D", "time after which a client gives up a request", flags.One(&s.Timeout, flags.Between(time.Millisecond, time.Hour))),
-			flags.New("repeat", "N", "run cells without a fault this often, interleaved over the strategies. Only then does the table show costs, as medians with intervals", flags.One(&s.Repeat, flags.WholeNumber(1, 1000))),
+			flags.New("repeat", "N", "how often to run each cell without a fault, in turn with the other strategies. With more than one run, the table also shows costs, as medians with intervals", flags.One(&s.Repeat, flags.WholeNumber(1, 1000))),
 			flags.New("warmup", "D", "before each load, send grabs to other orders for this long and discard the results", flags.One(&s.Warmup, flags.AtLeast(0))),
 			flags.New("settle", "D", "time for which the ledger of your service must not change before the verdict (default: one lease, or 2s if that is longer)", flags.One(&s.Settle, flags.AtLeast(time.Millisecond))),
 			flags.New("max-workers", "N", "largest number of requests in flight", flags.One(&s.MaxWorkers, flags.WholeNumber(1, 1_000_000))),
-			flags.New("p99", "D", "scenario peak: largest 99th percentile of the latency, counted from the schedule", flags.One(&s.Peak.P99, flags.AtLeast(time.Millisecond))),
+			flags.New("p99", "D", "scenario peak: highest 99th percentile of the latency at which a rate counts as sustained. Latency is counted from the planned time of sending", flags.One(&s.Peak.P99, flags.AtLeast(time.Millisecond))),
 			flags.New("budget", "D", "longest time for a cell with a fault, and for the search of the scenario peak", flags.One(&s.Budget, flags.AtLeast(time.Millisecond))),
-			flags.New("budget-total", "D", "time after which no cell begins, and cells with a fault end. Cells with the highest risk come first; those that are left out are unknown", flags.One(&s.BudgetTotal, flags.AtLeast(time.Millisecond))),
+			flags.New("budget-total", "D", "longest time for the whole run. After it, no cell begins, and running cells with a fault end. Cells with the highest risk run first. The verdict of a cell that did not run is unknown", flags.One(&s.BudgetTotal, flags.AtLeast(time.Millisecond))),
 		}},
 		{"The grab in instances that loadgen starts (defaults of the scenario rush)", []flags.Flag{
 			flags.New("work", "D", "time that a driver works between the read and the write", flags.One(&s.Work, flags.AtLeast(0))),
@@ -135,9 +135,9 @@ func (s *settings) targetFlags() []flags.Flag {
 		flags.New("service", "COMMAND", "start a service with this command, as often as -instances says, behind proxies, on the servers of -stack local. The command may contain "+fleet.Placeholders(), flags.One(&s.Service, parseService)),
 		flags.New("ready", "PATH", "with -service: an instance is ready once this path answers 2xx (default: once it accepts connections)", flags.One(&s.ready, parseReady)),
 		flags.New("migrate", "STEP", `with -service: prepares the empty database before the instances start (repeatable): "sql: STATEMENT"; a command with {db_host} and so on; or "service", which lets one instance do it alone`, flags.Many(&s.migrations, fleet.ParseMigration)),
-		flags.New("targets", "URL,URL", "base URLs of running instances to use instead of starting any; or what lists them: eureka:APP[@URL], dns:NAME, dns:HOST:PORT or k8s:SERVICE", flags.One(&s.Target.URLs, parseTargets)),
+		flags.New("targets", "URL,URL", "base URLs of running instances to use instead of starting any; or a place that lists them: eureka:APP[@URL], dns:NAME, dns:HOST:PORT or k8s:SERVICE", flags.One(&s.Target.URLs, parseTargets)),
 		flags.New("target-pid", "PID,PID", "process id of each target, in the same order, for -faults pause,crash. crash kills the process permanently", flags.One(&s.Target.PIDs, parsePIDs)),
-		flags.New("target-file", "FILE", "YAML file with the flags of this section (targets, path, body, header, grabbed, …). The command line overrides it", flags.One(&s.targetFile, readable)),
+		flags.New("target-file", "FILE", "YAML file with the flags that describe your service (targets, path, body, header, grabbed, …). The command line overrides it", flags.One(&s.targetFile, readable)),
 		flags.New("path", "TEMPLATE", "path of the grab, with {order} and {driver} (default /orders/{order}/grab)", flags.One(&s.spec.Path, flags.Checked(target.CheckPath))),
 		flags.New("method", "NAME", "method of the grab (default POST)", flags.One(&s.spec.Method, target.ParseMethod)),
 		flags.New("body", "TEMPLATE", `body of the grab (default {"driver_id":{driver}})`, flags.One(&s.spec.Body, parseBody)),
@@ -152,7 +152,7 @@ func (s *settings) targetFlags() []flags.Flag {
 		flags.New("ledger-query", "SQL", "reads order and driver of each grab from the database -db, such as 'SELECT order_id, driver_id FROM wins WHERE order_id BETWEEN ? AND ?'", flags.One(&s.ledgerQuery, flags.NonEmpty)),
 		flags.New("lease", "D", "lifetime of the service's lock without renewal. An order counts as stuck only after that time (default 30s)", flags.One(&s.Target.Lease, flags.AtLeast(time.Millisecond))),
 		flags.New("compensation", "D", "time within which your service may take back a second grab of an order. Such a grab does not count, and the report says how long the order had too many winners", flags.One(&s.Target.Compensation, flags.AtLeast(100*time.Millisecond))),
-		flags.New("idempotent", "", "rows of the ledger with the same order and driver are one grab, because a driver may retry", flags.Switch(&s.Target.Idempotent)),
+		flags.New("idempotent", "", "count ledger rows with the same order and driver as one grab, because a driver may retry", flags.Switch(&s.Target.Idempotent)),
 		flags.New("admin-token", "TOKEN", "bearer token for the targets' control calls", flags.One(&s.Target.Token, bearer)),
 	}
 }
@@ -160,7 +160,7 @@ func (s *settings) targetFlags() []flags.Flag {
 // serverFlags returns the flags for the addresses of servers that are already running.
 func serverFlags(c *stack.Config) []flags.Flag {
 	return []flags.Flag{
-		flags.New("db", "DSN", "database of -stack external or of the targets. A service that is not ours also needs -ledger-query", flags.One(&c.DSN, flags.NonEmpty)),
+		flags.New("db", "DSN", "database of -stack external or of the targets. A service other than grabsvc also needs -ledger-query", flags.One(&c.DSN, flags.NonEmpty)),
 		flags.New("redis", "ADDR", "the Redis of -stack external", flags.One(&c.Redis, flags.NonEmpty)),
 		flags.New("redlock", "ADDR,ADDR,…", "the Redlock nodes of -stack external. NAME@ADDR means the master NAME of the Sentinel at ADDR", flags.One(&c.Redlock, flags.List)),
 		flags.New("sentinel", "ADDR,ADDR,…", "Sentinels that know the address of the Redis master, instead of -redis", flags.One(&c.Sentinel, flags.List)),

@@ -48,7 +48,7 @@ func (s *initSettings) flags() []flags.Flag {
 	return []flags.Flag{
 		flags.New("out", "FILE", "the target file to write", flags.One(&s.out, flags.NonEmpty)),
 		flags.New("openapi", "FILE", "OpenAPI document of the service, in JSON or YAML, from which init takes the calls", flags.One(&s.openAPI, readable)),
-		flags.New("yes", "", "ask nothing, and use what is given or found", flags.Switch(&s.yes)),
+		flags.New("yes", "", "ask no questions, and use the values that are given or that init finds out", flags.Switch(&s.yes)),
 	}
 }
 

@@ -86,7 +86,7 @@ func commands() []command {
 	return []command{
 		{"run", "test every chosen strategy under every chosen fault, and audit the ledger", subcommand(parseRun, runHelp, (*settings).execute)},
 		{"check", "make a few grabs at your own service, and list what to correct in its description", subcommand(parseCheck, help("check", checkFlags), (*settings).check)},
-		{"init", "write the file that describes your own service, by asking and trying", subcommand(parseInit, help("init", initFlags), (*initSettings).execute)},
+		{"init", "ask about your own service, make test grabs, and write the file that describes it", subcommand(parseInit, help("init", initFlags), (*initSettings).execute)},
 		{"explore", "search for the shortest schedule that breaks a strategy", subcommand(parseExplore, help("explore", newExploreSettings().flags), (*exploreSettings).execute)},
 		{"bench", "measure what each lock costs by itself", subcommand(parseBench, benchHelp, (*benchSettings).execute)},
 		{"report", "show result folders again", subcommand(parseReport, help("report", showFlags(runFormats)), showSettings.report)},

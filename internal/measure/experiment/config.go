@@ -122,12 +122,12 @@ var Scenarios = []Scenario{
 		Load: Load{Orders: 1, Drivers: 20, Timeout: 60 * time.Second, MaxWorkers: 10_000},
 		Work: time.Second, TTL: 30 * time.Second, Wait: 25 * time.Second, Budget: time.Minute,
 	}},
-	{"peak", "the highest rate that is held, work 0", Config{
+	{"peak", "searches for the highest rate that each strategy can sustain, work 0", Config{
 		Load: Load{Orders: 100, Drivers: 20, Timeout: 30 * time.Second, MaxWorkers: 10_000},
 		TTL:  30 * time.Second, Wait: 2 * time.Second,
 		Peak: PeakConfig{P99: 100 * time.Millisecond}, Budget: 20 * time.Second,
 	}},
-	{"sale", "one item of 100 units, 2,000 drivers as fast as they come, work 5 ms", Config{
+	{"sale", "one item of 100 units, 2,000 drivers at once, work 5 ms", Config{
 		Load: Load{Orders: 1, Drivers: 2000, Timeout: 60 * time.Second, MaxWorkers: 10_000}, Stock: 100,
 		Work: 5 * time.Millisecond, TTL: 30 * time.Second, Wait: 10 * time.Second, Budget: time.Minute,
 	}},
