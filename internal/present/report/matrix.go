@@ -208,10 +208,10 @@ func matrixLegend(run *experiment.Run) []string {
 		lines = append(lines, fmt.Sprintf("%d of %s as expected of the strategy", expected-differ, catalog.Plural(expected, "cell is", "cells are")))
 	}
 	if differ > 0 {
-		lines[len(lines)-1] += "; " + notExpected + " is not, and what was expected stands behind it"
+		lines[len(lines)-1] += "; " + notExpected + " is not, and the expected verdict follows it"
 	}
 	if slices.ContainsFunc(run.Cells, hasNoExpectation) {
-		lines = append(lines, notClaimed+" nothing is claimed: the flags change the conditions of the claims, or chance decides")
+		lines = append(lines, notClaimed+" nothing is expected: the flags change the conditions, or the outcome depends on chance")
 	}
 	return lines
 }

@@ -118,7 +118,7 @@ func costLegend(cells []experiment.Cell) []string {
 	}
 	lines := []string{"medians over the runs of a cell, interleaved over the strategies, with their 95 % intervals; ms: latency, from the schedule and from sending; done: answers"}
 	if slices.ContainsFunc(cells, func(c experiment.Cell) bool { return len(c.Repetitions) < stat.Enough }) {
-		lines = append(lines, fmt.Sprintf("with fewer than %d runs, the range of all of them stands in place of the interval", stat.Enough))
+		lines = append(lines, fmt.Sprintf("with fewer than %d runs, the range of all runs is shown instead of the interval", stat.Enough))
 	}
 	return lines
 }
@@ -140,7 +140,7 @@ func legend(run *experiment.Run, cells []experiment.Cell) []string {
 			orNone(r.Grabbed), orNone(r.Taken), orNone(r.Busy)))
 	}
 	if slices.ContainsFunc(cells, func(c experiment.Cell) bool { return c.Expected != nil }) {
-		lines = append(lines, asExpected+" the verdict is as claimed for the strategy; "+notExpected+" it is not")
+		lines = append(lines, asExpected+" the verdict is the expected one for the strategy; "+notExpected+" it is not")
 	}
 	lines = append(lines, lockLegend(cells)...)
 	if !isPeak(run) && slices.ContainsFunc(cells, func(c experiment.Cell) bool { return heldMark(c) != "" }) {
