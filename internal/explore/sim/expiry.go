@@ -14,8 +14,8 @@ type expiry struct {
 	ended bool
 }
 
-// tick is a short delay that is added to the end of a lease, so that no timer of a client fires at
-// the same time.
+// tick is a short delay that is added to the end of a lease. It prevents a timer of a client from
+// firing at the same time.
 const tick = 11 * time.Nanosecond
 
 // newExpiry starts a timer for a lease. Unless the lease is renewed within ttl, the timer locks mu

@@ -49,7 +49,7 @@ func takeOverUnlessNil(ctx context.Context, l *redisKeyLease) (bool, error) {
 }
 
 // setnxGetSetSeconds uses timestamps in whole seconds. Rounding down shortens a lease by up to a
-// second, so another client may take over a lock that has just been taken (failure mode F9).
+// second. Another client may therefore take over a lock that has just been taken (failure mode F9).
 var setnxGetSetSeconds = variant(setnxGetSet, Strategy{
 	Name:   "setnx-getset-seconds",
 	Title:  "setnx-getset, with stamps in whole seconds",

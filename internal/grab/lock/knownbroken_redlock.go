@@ -20,8 +20,8 @@ var redlockSetOnExtend = variant(redlock, Strategy{
 	},
 })
 
-// redlockLongTTL takes leases of a day. If a holder dies, or its release reaches no majority of the
-// nodes, the order stays locked for the rest of the day (failure mode F3).
+// redlockLongTTL takes leases of a day. If a holder dies, the order stays locked for the rest of the
+// day. The same happens if its release reaches no majority of the nodes (failure mode F3).
 var redlockLongTTL = variant(redlock, Strategy{
 	Name:   "redlock-long-ttl",
 	Title:  "redlock, with a TTL of a day",

@@ -77,8 +77,8 @@ func (in *injection) contest(n int, p fault.Point) *contest {
 			c.contenders = append(c.contenders, r)
 		}
 	}
-	// If the calls of this instance cannot be attributed to drivers, the fault would hit all of
-	// them, so send the other drivers to the other instance.
+	// If the calls of this instance cannot be attributed to drivers, the fault would hit all of them.
+	// Send the other drivers to the other instance in that case.
 	if (!in.w.fleet.Ours || in.w.cfg.units() > 1) && p != (fault.Point{}) {
 		for i := range c.contenders {
 			c.contenders[i].Target = in.other.URL

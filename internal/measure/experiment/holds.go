@@ -73,9 +73,9 @@ func (s *strike) holds(c *contest) []hold {
 	return all
 }
 
-// holdsContenders reports whether the other drivers must stop before they write. A fencing token that
-// is checked only at the write fails to protect the order only if the driver with the older token
-// writes first (failure mode F34).
+// holdsContenders reports whether the other drivers must stop before they write. A fencing token may
+// be checked only at the write. Such a check fails if the driver with the older token writes first
+// (failure mode F34).
 func (s *strike) holdsContenders(c *contest) bool {
 	fenced := s.in.cell.Guard == order.FenceWrite && s.in.fault.Course < fault.Never && c.point.Role == fault.Alone
 	return s.in.fault.HoldContenders || c.affectedFirst || fenced

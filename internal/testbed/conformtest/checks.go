@@ -209,8 +209,8 @@ func lostReply(t *trial) {
 }
 
 // lateReply checks that a client does not believe a lock whose reply took longer than the lease
-// (failure mode F12). The client may get a lease only if the server grants the lock to no one else,
-// because it may send its request again after the late reply.
+// (failure mode F12). The client may send its request again after the late reply. It may then get a
+// lease, but only if the server grants the lock to no one else.
 func lateReply(t *trial) {
 	late := sync.OnceValue(func() time.Time { return time.Now().Add(shortTTL + shortTTL/10) })
 	lease, _ := t.disturbed(t.ctx, shortTTL, func() error {

@@ -46,8 +46,9 @@ func (l Histogram) Latency() *Latency {
 	}
 }
 
-// Held reports whether requests were sent on time. The 99th percentile that counts from the planned
-// time of sending may be at most 10 % higher than the one that counts from the actual time.
+// Held reports whether requests were sent on time. It compares two 99th percentiles of the latency.
+// The one from the planned time of sending may be at most 10 % higher than the one from the actual
+// time.
 func Held(scheduled, sent *Latency) bool { return scheduled.P99 <= 1.1*sent.P99 }
 
 // At returns the nth shortest latency. It returns 0 if there are fewer than n.
