@@ -65,8 +65,8 @@ func points(cells []experiment.Cell) section {
 	return s
 }
 
-// momentary reports whether any fault was injected at a chosen time, and not at a known step of a
-// grab.
+// pointLegend explains the columns, and those names of points that occur. A service has neither
+// waiting drivers nor a claim with this name.
 func pointLegend(cells []experiment.Cell) []string {
 	occurs := func(text string) bool {
 		return slices.ContainsFunc(cells, func(c experiment.Cell) bool {
@@ -85,7 +85,8 @@ func pointLegend(cells []experiment.Cell) []string {
 	return lines
 }
 
-// momentary reports whether any fault was injected at a chosen time instead of at a known step.
+// momentary reports whether any fault was injected at a chosen time, and not at a known step of a
+// grab.
 func momentary(cells []experiment.Cell) bool {
 	return slices.ContainsFunc(cells, func(c experiment.Cell) bool { return pointsWith(c, experiment.Point.IsMoment) > 0 })
 }

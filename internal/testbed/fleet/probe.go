@@ -23,10 +23,10 @@ const (
 	probeWaits   = 10 * time.Second // a probe waits for an answer for this long, in addition to a lease
 )
 
-// IsProbe reports whether the driver belongs to the test grabs after the load.
+// errSilent means that no instance answered a probe of an order.
 var errSilent = errors.New("no instance answered in time, so its grabs may wait for each other: look for a pool of connections or threads that is too small for them")
 
-// IsProbe reports whether the driver makes only test grabs after the load.
+// IsProbe reports whether the driver belongs to the test grabs after the load.
 func (f *Fleet) IsProbe(driver int64) bool { return driver >= f.probes }
 
 // StuckOrders returns the orders that no new driver can grab within two leases. It calls probed,
@@ -67,8 +67,8 @@ func (f *Fleet) StuckOrders(ctx context.Context, first int64, count int, lease t
 }
 
 // askUntilTold lets new drivers try to grab the order until one is told grabbed or taken. After two
-// leases, it gives up and told is empty, because the lock is still held. step is the difference
-// between the ids of two drivers.
+// leases, it gives up and told is empty, because the lock is still held. It returns errSilent if each
+// instance has left a driver without an answer. step is the difference between the ids of two drivers.
 func (f *Fleet) askUntilTold(ctx context.Context, id, driver, step int64, lease time.Duration) (last int64, told grab.Outcome, err error) {
 	every := max(lease/20, 10*time.Millisecond)
 	deadline := time.Now().Add(2 * lease)
