@@ -84,6 +84,62 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// TestCheckRefusesMerging checks each word that can hide a grab, however it is written and whatever
+// follows it, and accepts the same word as the name of a column.
+func TestCheckRefusesMerging(t *testing.T) {
+	for _, dsn := range []string{mysqlDSN, postgresDSN, "sqlite:/x.db"} {
+		for _, word := range strings.Fields("DISTINCT DISTINCTROW GROUP HAVING LIMIT FETCH OFFSET TOP INTERSECT EXCEPT MINUS UNION OVER QUALIFY TABLESAMPLE COUNT() MIN() MAX() SUM() AVG() ANY_VALUE() GROUP_CONCAT() STRING_AGG() ARRAY_AGG()") {
+			bare, function := strings.CutSuffix(word, "()")
+			follows := []string{" 1", " ALL SELECT 1, 2"}
+			if function {
+				follows = []string{"(d)", " (ALL d)"}
+			}
+			for _, after := range follows {
+				q := "SELECT " + bare + after + ", o, d FROM w WHERE o BETWEEN ? AND ?"
+				allowed := bare == "UNION" && strings.HasPrefix(after, " ALL")
+				for _, q := range []string{q, strings.ToLower(q)} {
+					if err := ledger.Check(dsn, q); (err == nil) != allowed || err != nil && !strings.Contains(err.Error(), bare) {
+						t.Errorf("%s, %s: %v", dsn, q, err)
+					}
+				}
+			}
+			for _, column := range []string{"w." + bare, "o AS " + bare} {
+				if err := ledger.Check(dsn, "SELECT o, d, "+column+" FROM w WHERE o BETWEEN ? AND ?"); err != nil {
+					t.Errorf("%s, %s: %v", dsn, column, err)
+				}
+			}
+		}
+		for _, column := range []string{"a, offset", "a, top"} {
+			if err := ledger.Check(dsn, "SELECT "+column+" FROM w WHERE o BETWEEN ? AND ?"); err != nil {
+				t.Errorf("%s, %s: %v", dsn, column, err)
+			}
+		}
+	}
+}
+
+// TestCheckReadsTexts checks that placeholders and semicolons in a text do not count, wherever the
+// text has quotes.
+func TestCheckReadsTexts(t *testing.T) {
+	for _, dsn := range []string{mysqlDSN, postgresDSN, "sqlite:/x.db"} {
+		for _, quote := range []string{"'", `"`, "`"} {
+			for _, text := range []string{"", "a", "?", ";", "qq", "qqa", "aqq", "qqqq", "?qq;", "qq?", "LIMIT"} {
+				text = quote + strings.ReplaceAll(text, "q", quote) + quote
+				for _, q := range []string{
+					"SELECT o, d FROM w WHERE x = " + text + " AND o BETWEEN ? AND ?",
+					"SELECT o, d FROM w WHERE o BETWEEN ? AND ? AND x = " + text,
+				} {
+					if err := ledger.Check(dsn, q); err != nil {
+						t.Errorf("%s, %s: %v", dsn, q, err)
+					}
+				}
+				if err := ledger.Check(dsn, "SELECT o, d FROM w WHERE o BETWEEN ? AND ? AND x = "+text+" AND y = ?"); err == nil {
+					t.Errorf("%s: a placeholder after %s does not count", dsn, text)
+				}
+			}
+		}
+	}
+}
+
 func FuzzCheck(f *testing.F) {
 	for _, q := range []string{query, "SELECT 'a''b\\' ? ?", "SELECT $$ ? $$ $1 $2", "WITH /* */ -- \n ? ? ;", "select `?` \"?\" # ?"} {
 		f.Add(q)
