@@ -178,6 +178,87 @@ func FuzzMySQLReplies(f *testing.F) {
 	})
 }
 
+// TestMySQLRepliesInTurn sends each kind of reply, and then two more. The proxy must find where each of
+// the three begins, with EOF packets after column definitions and without.
+func TestMySQLRepliesInTurn(t *testing.T) {
+	const (
+		hello    = "\x0a8.0\x00\x01\x00\x00\x0012345678\x00\xff\xff\x21\x02\x00\xff\xff\x15\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00901234567890\x00mysql_native_password\x00"
+		ok       = "\x00\x00\x00\x02\x00\x00\x00"
+		okAnd    = "\x00\x00\x00\x0a\x00\x00\x00" // another result follows
+		failed   = "\xff\x26\x04#23000Duplicate"
+		progress = "\xff\xff\xff\x01\x01\x01\x10\x00\x00\x04work"
+		prepare  = "\x00\x01\x00\x00\x00"
+		query    = comQuery
+	)
+	long := "\xfc\xe8\x03" + string(bytes.Repeat([]byte("x"), 1000))
+	for _, deprecates := range []bool{false, true} {
+		caps, eof, last, more := uint32(clientProtocol41|clientProgress), []string{"\xfe\x00\x00\x02\x00"}, "\xfe\x00\x00\x02\x00", "\xfe\x00\x00\x0a\x00"
+		if deprecates {
+			caps, eof, last, more = caps|clientDeprecateEOF, nil, last+"\x00\x00", more+"\x00\x00"
+		}
+		result := func(end string, rows ...string) []string {
+			return slices.Concat([]string{"\x02", "column", "column"}, eof, rows, []string{end})
+		}
+		both := func(a, b []string) []string { return slices.Concat(a, b) }
+		for name, tt := range map[string]struct {
+			kind    byte
+			packets []string
+		}{
+			"OK":                          {query, []string{ok}},
+			"rows":                        {query, result(last, "\x01a\x01b", "\xfb\x01c", "\x00\x00")},
+			"no rows":                     {query, result(last)},
+			"long rows":                   {query, result(last, long+"\x00", "\x00"+long)},
+			"error among the rows":        {query, result(failed, "\x01a\x01b")},
+			"error instead of rows":       {query, result(failed)},
+			"progress before the result":  {query, both([]string{progress}, result(last, "\x01a\x01b"))},
+			"progress among the rows":     {query, result(last, progress, "\x01a\x01b", progress)},
+			"two results":                 {query, both(result(more, "\x01a\x01b"), result(last, "\x01a\x01b"))},
+			"a result, then OK":           {query, both(result(more), []string{ok})},
+			"OK, then a result":           {query, both([]string{okAnd}, result(last))},
+			"OK, then an error":           {query, []string{okAnd, failed}},
+			"a result, then an error":     {query, both(result(more), []string{failed})},
+			"a file":                      {query, []string{"\xfbfile", ok}},
+			"a file, then an error":       {query, []string{"\xfbfile", failed}},
+			"executed":                    {comExecute, result(last, "\x00\x00\x01")},
+			"executed in bulk":            {comBulkExecute, []string{ok}},
+			"processes":                   {comProcessInfo, result(last, "\x01a\x01b")},
+			"prepared":                    {comPrepare, slices.Concat([]string{prepare + "\x01\x00\x02\x00\x00\x00\x00", "param", "param"}, eof, []string{"column"}, eof)},
+			"prepared without parameters": {comPrepare, slices.Concat([]string{prepare + "\x02\x00\x00\x00\x00\x00\x00", "column", "column"}, eof)},
+			"prepared without columns":    {comPrepare, slices.Concat([]string{prepare + "\x00\x00\x01\x00\x00\x00\x00", "param"}, eof)},
+			"prepared without either":     {comPrepare, []string{prepare + "\x00\x00\x00\x00\x00\x00\x00"}},
+			"fields":                      {comFieldList, []string{"field", "field", last}},
+			"no fields":                   {comFieldList, []string{last}},
+			"fetched":                     {comFetch, []string{"\x00\x00\x01", last}},
+			"statistics":                  {comStatistics, []string{"Uptime: 5"}},
+			"another user":                {comChangeUser, []string{ok}},
+			"another user, asked again":   {comChangeUser, []string{"\xfeplugin\x00salt", ok}},
+			"ping":                        {0x0e, []string{ok}},
+		} {
+			for what, packets := range map[string][]string{"": tt.packets, ", refused": {failed}} {
+				stream := slices.Concat(packetsOf(0, hello), packetsOf(2, ok))
+				var want []string
+				for _, reply := range [][]string{packets, {ok}, {failed}} {
+					var says error
+					if reply[0] == failed {
+						says = errorIn([]byte(failed))
+					}
+					want = append(want, fmt.Sprintf("%d: %v %d", len(stream), says, replies))
+					stream = append(stream, packetsOf(1, reply...)...)
+				}
+				_, found := carry(stream, func(most int) int { return most }, MySQL, func(s *session) {
+					s.mysql.caps.Store(caps)
+					for _, kind := range []byte{tt.kind, 0x0e, query} {
+						s.push(request{kind: kind})
+					}
+				}, true)
+				if !slices.Equal(found, want) {
+					t.Errorf("%s%s, EOF deprecated %v:\n%q, want\n%q", name, what, deprecates, found, want)
+				}
+			}
+		}
+	}
+}
+
 // messagesOf returns messages of PostgreSQL, each given as its type and its body.
 func messagesOf(messages ...string) (stream []byte) {
 	for _, m := range messages {

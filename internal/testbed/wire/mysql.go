@@ -386,7 +386,7 @@ func (s *mysqlReplies) packet(k packet) (m message, err error) {
 			return m, nil
 		}
 		m = message{kind: replies, request: r}
-		if p[0] == isError {
+		if p[0] == isError && !s.progress(p) {
 			m.failed = errorIn(p)
 		}
 		return m, s.begin(r, k)
