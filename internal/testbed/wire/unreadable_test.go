@@ -137,7 +137,20 @@ func TestReadsOrSaysWhyNot(t *testing.T) {
 			if tt.greeting != nil {
 				serve = fakeMySQL
 			}
-			p, err := wire.Listen(wire.Config{Server: "db", Protocol: tt.protocol, Dial: func(context.Context) (net.Conn, error) {
+			var p *wire.Proxy
+			say := func(text string) { // whoever hears of it may ask the proxy
+				asked := make(chan string, 1)
+				go func() { asked <- p.Unreadable() }()
+				select {
+				case why := <-asked:
+					if why != text {
+						t.Errorf("it says %q, and is unreadable because of %q", text, why)
+					}
+				case <-time.After(5 * time.Second):
+					t.Error("the proxy does not answer while it tells the user why")
+				}
+			}
+			p, err := wire.Listen(wire.Config{Server: "db", Protocol: tt.protocol, Say: say, Dial: func(context.Context) (net.Conn, error) {
 				client, server := net.Pipe()
 				go serve(server, tt.greeting)
 				return client, nil

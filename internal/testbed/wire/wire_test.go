@@ -122,6 +122,100 @@ func proxyTo(tb testing.TB, server, addr string, protocol wire.Protocol) (*wire.
 	return p, &s
 }
 
+// TestHangUpComesFirst opens a connection while the proxy hangs up. It must not begin before then has
+// returned. The old connection must end, and the new one must work.
+func TestHangUpComesFirst(t *testing.T) {
+	began, served := make(chan struct{}, 8), make(chan struct{})
+	p, err := wire.Listen(wire.Config{Server: "redis", Protocol: wire.RESP, Dial: func(context.Context) (net.Conn, error) {
+		began <- struct{}{}
+		client, server := net.Pipe()
+		go fakeRedis(server, nil)
+		return client, nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	conn, r := dial(t, p.Addr())
+	<-began
+	var next net.Conn
+	p.HangUpThen(func() {
+		next, _ = dial(t, p.Addr())
+		go func() {
+			defer close(served)
+			_, _ = next.Write([]byte("PING\r\n"))
+			_, _ = next.Read(make([]byte, 5))
+		}()
+		select {
+		case <-began:
+			t.Error("a connection begins while the proxy hangs up")
+		case <-time.After(100 * time.Millisecond):
+		}
+	})
+	await(t, "the new connection", began)
+	await(t, "its reply", served)
+	if _, err := r.ReadByte(); err == nil {
+		t.Error("the old connection goes on")
+	}
+	_ = conn.Close()
+}
+
+// TestRefusesAndReopens checks connections while the proxy is open, refuses, is open again at the same
+// address, and is closed.
+func TestRefusesAndReopens(t *testing.T) {
+	held := make(chan context.Context, 1)
+	p, err := wire.Listen(wire.Config{Server: "redis", Protocol: wire.RESP, Dial: func(context.Context) (net.Conn, error) {
+		client, server := net.Pipe()
+		go fakeRedis(server, nil)
+		return client, nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	works := func() (net.Conn, bool) {
+		conn, err := net.Dial("tcp", p.Addr())
+		if err != nil {
+			return nil, false
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+		_, err = conn.Write([]byte("PING\r\n"))
+		if err == nil {
+			_, err = conn.Read(make([]byte, 5))
+		}
+		return conn, err == nil
+	}
+	addr := p.Addr()
+	for _, end := range []func(){p.Refuse, p.Close} {
+		conn, ok := works()
+		if !ok || p.Addr() != addr {
+			t.Fatalf("an open proxy at %s serves no one; it was at %s", p.Addr(), addr)
+		}
+		p.Use(func(ctx context.Context, _ wire.Event, send func(context.Context) error) error {
+			held <- ctx
+			<-ctx.Done()
+			return send(ctx)
+		})
+		if _, err := conn.Write([]byte("PING\r\n")); err != nil {
+			t.Fatal(err)
+		}
+		waiting := <-held
+		end()
+		await(t, "the context of a waiting tap", waiting.Done())
+		if _, err := conn.Read(make([]byte, 5)); err == nil {
+			t.Error("a connection outlives its proxy")
+		}
+		p.Use(nil)
+		if _, ok := works(); ok {
+			t.Error("a new connection is served")
+		}
+		if err := p.Reopen(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.Close()
+}
+
 func await(t *testing.T, what string, c <-chan struct{}) {
 	t.Helper()
 	select {
