@@ -83,7 +83,7 @@ func TestFenceByDefinition(t *testing.T) {
 func TestOverlapsByDefinition(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for n := range randomRecords {
-		excludes := []catalog.Exclusion{catalog.Global, catalog.PerProcess}[n%2]
+		excludes := []catalog.Exclusion{catalog.Global, catalog.PerProcess, catalog.NoExclusion}[n%3]
 		holds := randomly(r, func() check.Hold { return check.Hold{Span: randomSpan(r), Closed: true} })
 		var spans []check.Span
 		for _, h := range holds {
@@ -106,7 +106,7 @@ func TestOverlapsByDefinition(t *testing.T) {
 					longest = before
 				}
 			}
-			if longest.To > 0 {
+			if longest.To > 0 && excludes != catalog.NoExclusion {
 				want = append(want, check.Overlap{First: longest, Second: s})
 			}
 		}

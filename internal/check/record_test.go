@@ -1,6 +1,7 @@
 package check_test
 
 import (
+	"math/rand/v2"
 	"reflect"
 	"testing"
 	"time"
@@ -14,6 +15,47 @@ const never = time.Duration(1<<63 - 1)
 // span of driver 1 on order 7 at instance A, whose token is "a".
 func span(from, to time.Duration, token string) check.Span {
 	return check.Span{Order: 7, Driver: 1, Instance: "A", Token: token, From: from, To: to}
+}
+
+// TestRecordIsASnapshot reads random events, and takes the record in between. Each record must be that of a
+// scan of the events so far, also after further events. The last one must not depend on the earlier ones.
+func TestRecordIsASnapshot(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 7))
+	kinds := []history.Kind{history.Invoke, history.OK, history.Fail, history.Info}
+	ops := []string{history.Grab, history.Acquire, history.Read, history.Claim, history.Release}
+	for range 500 {
+		var events []history.Event
+		var taken []*check.Record
+		seqs, scan := map[string]uint64{}, new(check.Scan)
+		for n := range 40 {
+			e := history.Event{
+				T: time.Duration(n + 1), Kind: kinds[r.IntN(len(kinds))], Op: ops[r.IntN(len(ops))], Order: 1, Driver: 1 + r.Int64N(2),
+				Instance: string(rune('A' + r.IntN(2))), Incarnation: 1, Token: string(rune('a' + r.IntN(2))),
+			}
+			if e.Kind == history.Fail {
+				e.Code = history.Stale
+			}
+			seqs[e.Instance]++
+			e.Seq = seqs[e.Instance]
+			events = append(events, e)
+			scan.Add(e)
+			taken = append(taken, scan.Record())
+		}
+		alone := new(check.Scan)
+		for i, e := range events {
+			fresh := new(check.Scan)
+			for _, before := range events[:i+1] {
+				fresh.Add(before)
+			}
+			if want := fresh.Record(); !reflect.DeepEqual(taken[i], want) {
+				t.Fatalf("after %d events: %+v, want %+v", i+1, taken[i], want)
+			}
+			alone.Add(e)
+		}
+		if want := alone.Record(); !reflect.DeepEqual(scan.Record(), want) {
+			t.Fatalf("in the end: %+v, want %+v", scan.Record(), want)
+		}
+	}
 }
 
 // What the events of an attempt come to.

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -215,7 +216,7 @@ func (s *Scan) abandon(instance string, at time.Duration) {
 // until the end of the record.
 func (s *Scan) Record() *Record {
 	r := s.record
-	r.Holds, r.Effects, r.Ops = slices.Clone(r.Holds), slices.Clone(r.Effects), slices.Clone(r.Ops)
+	r.Holds, r.Effects, r.Ops, r.NearMisses = slices.Clone(r.Holds), slices.Clone(r.Effects), slices.Clone(r.Ops), maps.Clone(r.NearMisses)
 	for i := range r.Holds {
 		if h := &r.Holds[i]; !h.Closed {
 			h.To = s.end
