@@ -411,6 +411,9 @@ func TestGrabAnswers(t *testing.T) {
 			if a.Instance != "8004" || a.Driver != 42 || a.Strategy == "" {
 				t.Errorf("answer %+v", a)
 			}
+			if failed := a.Outcome == grab.Failed || a.Outcome == grab.Timeout; (a.Error != "") != failed {
+				t.Errorf("%s has the error %q", a.Outcome, a.Error)
+			}
 			if grabs, _ := r.store.Ledger(t.Context(), 1, 1); (len(grabs) == 1) != tt.grabbed {
 				t.Errorf("ledger %+v", grabs)
 			}
@@ -600,6 +603,49 @@ func TestOrderShowsItsLedger(t *testing.T) {
 	}
 }
 
+// TestReadsChangeNothing sends each GET that the API has, and then compares the orders, the ledger
+// and Redis with what they were before.
+func TestReadsChangeNothing(t *testing.T) {
+	r := newRig(t, settings{})
+	r.call(t, request("POST", "/orders/2/grab", `{"driver_id":42}`))
+	state := func() string {
+		rows, err := r.store.Ledger(t.Context(), r.first, 100)
+		all := []any{rows, err, r.redis.Dump()}
+		for id := range int64(3) {
+			row, err := r.store.Read(t.Context(), r.first+id, 0)
+			all = append(all, row, err)
+		}
+		return fmt.Sprint(all...)
+	}
+	before, asked := state(), 0
+	for _, route := range r.Handler.(*gin.Engine).Routes() {
+		if route.Method != http.MethodGet {
+			continue
+		}
+		asked++
+		for _, id := range []string{"1", "2", "999"} {
+			r.call(t, request(route.Method, parameter.ReplaceAllString(route.Path, id), ""))
+			if after := state(); after != before {
+				t.Fatalf("GET %s with %s: %s, want %s", route.Path, id, after, before)
+			}
+		}
+	}
+	if asked < 7 {
+		t.Errorf("%d routes", asked)
+	}
+}
+
+func TestCheckToken(t *testing.T) {
+	for token, ok := range map[string]bool{
+		"": true, "secret": true, "two words": true, "tab\tinside": true,
+		" secret": false, "secret ": false, "secret\t": false, "a\nb": false, "a\x00b": false, "a\x7fb": false,
+	} {
+		if err := grab.CheckToken(token); (err == nil) != ok {
+			t.Errorf("%q: %v", token, err)
+		}
+	}
+}
+
 func TestStrategiesSayWhatIsAvailable(t *testing.T) {
 	var got []grab.StrategyView
 	w := newRig(t, settings{}).call(t, request("GET", "/strategies", ""))
@@ -745,8 +791,15 @@ func TestStrategyOfAGrabNeedsTheToken(t *testing.T) {
 			if tt.token {
 				req.Header.Set("Authorization", "Bearer secret")
 			}
-			if w := r.call(t, req); w.Code != tt.status {
+			w := r.call(t, req)
+			if w.Code != tt.status {
 				t.Errorf("%+v %s: %d %s", tt, call[1], w.Code, w.Body)
+			}
+			if says := fmt.Sprintf(`unknown strategy \"%s\": use one of none, mutex, `, tt.strategy); tt.status == 400 && !strings.Contains(w.Body.String(), says) {
+				t.Errorf("%s: %s, want …%s…", call[1], w.Body, says)
+			}
+			if tt.status == 400 && call[0] == "POST" && answerOf(t, w).Reason != "bad_strategy" {
+				t.Errorf("%s", w.Body)
 			}
 		}
 	}
