@@ -1,0 +1,218 @@
+package handoff_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"grablab/handoff"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+const leaseEnd = ttl - ttl/100 // when a holder gives up a lease that it cannot renew
+
+// TestGivesUpWhenServed lets a waiter give up at the moment at which it gets the lock. It gets either
+// the lock or the reason why it gave up, and the lock is free afterwards.
+func TestGivesUpWhenServed(t *testing.T) {
+	for _, where := range []string{"in the same process", "in another process"} {
+		for _, why := range []string{"its wait is over", "its client has gone"} {
+			t.Run(where+", "+why, func(t *testing.T) {
+				inBubble(t, func(b *bubble) {
+					holder := b.process()
+					waiter := holder
+					if where == "in another process" {
+						waiter = b.process()
+					}
+					for range 30 { // the two happen in either order
+						lease := holder.take()
+						ctx, cancel, wait := b.Context(), func() {}, time.Second
+						if why == "its client has gone" {
+							ctx, cancel = context.WithTimeout(ctx, wait)
+							wait = time.Hour
+						}
+						done := make(chan struct{})
+						go func() {
+							defer close(done)
+							got, err := waiter.AcquireWithin(ctx, key, wait)
+							switch {
+							case err == nil:
+								b.release(got)
+							case !errors.Is(err, handoff.ErrBusy) && !errors.Is(err, context.DeadlineExceeded):
+								b.Error(err)
+							}
+						}()
+						time.Sleep(time.Second)
+						b.release(lease)
+						<-done
+						cancel()
+						b.nothingLeft()
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestEndOfALease looks at a lease that could not be renewed, shortly before its end and exactly at its
+// end. Only the first one is still held, whether or not a timer has noticed the end.
+func TestEndOfALease(t *testing.T) {
+	for before, held := range map[time.Duration]bool{time.Millisecond: true, 0: false} {
+		for _, look := range []string{"Release", "Lost"} {
+			t.Run(fmt.Sprintf("%s %v before the end", look, before), func(t *testing.T) {
+				inBubble(t, func(b *bubble) {
+					p := b.process()
+					for range 20 { // the timer may fire before or after the look
+						lease := p.take()
+						free := make(chan struct{})
+						p.meet(func(func() error) error { <-free; return errDown }) // the renewal
+						time.Sleep(leaseEnd - before)
+						if look == "Lost" && isLost(lease) == held {
+							b.Errorf("lost is %v", !held)
+						}
+						if err := lease.Release(b.Context()); (err == nil) != held || !held && !errors.Is(err, handoff.ErrLost) {
+							b.Errorf("the release returned %v", err)
+						}
+						close(free)
+						b.nothingLeft()
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestLateReply delays the reply that grants the lock until around the end of the lease. The caller
+// gets the lock only while the server still has it, whichever request was delayed.
+func TestLateReply(t *testing.T) {
+	for name, request := range map[string]func(b *bubble, p *process, late func(func() error) error) <-chan *handoff.Lease{
+		"script": func(b *bubble, p *process, late func(func() error) error) <-chan *handoff.Lease {
+			p.meet(late)
+			return p.wait()
+		},
+		"plain commands": func(b *bubble, p *process, late func(func() error) error) <-chan *handoff.Lease {
+			b.release(p.take())
+			p.meet(late)
+			return p.wait()
+		},
+		"next turn": func(b *bubble, p *process, late func(func() error) error) <-chan *handoff.Lease {
+			other := b.process()
+			b.release(b.served(p.subscribed(other)))
+			lease := p.take()
+			waits := other.wait()
+			got := p.wait()
+			p.meet(func(send func() error) error { // the release queues the process again, and then its turn comes
+				err := send()
+				b.release(b.served(waits))
+				return late(func() error { return err })
+			})
+			b.release(lease)
+			return got
+		},
+	} {
+		for _, delay := range []time.Duration{ttl / 2, leaseEnd - time.Millisecond, leaseEnd, ttl, 2 * ttl} {
+			t.Run(fmt.Sprintf("%s, %v", name, delay), func(t *testing.T) {
+				inBubble(t, func(b *bubble) {
+					got := request(b, b.process(), func(send func() error) error {
+						err := send()
+						time.Sleep(delay)
+						return err
+					})
+					lease, ok := <-got
+					if !ok {
+						b.Fatal("the acquire failed")
+					}
+					if left := b.node.TTL(key); left < ttl/100 || isLost(lease) {
+						b.Errorf("the caller has the lock, which the server keeps for %v", left)
+					}
+					b.release(lease)
+					b.nothingLeft()
+				})
+			})
+		}
+	}
+}
+
+// TestTokens compares the tokens of callers who take turns in a process. The number in the token begins
+// at 0 with each turn, and no token occurs twice.
+func TestTokens(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		p := b.process()
+		seen := map[string]bool{}
+		for range 2 {
+			lease := p.take()
+			for n := range 40 { // one block of fencing tokens, and a part of the next
+				turn, number, _ := strings.Cut(lease.Token(), ".")
+				if want := fmt.Sprint(n % 32); number != want || !strings.HasPrefix(turn, "handoff:"+p.id) || seen[lease.Token()] {
+					b.Errorf("caller %d has the token %s, want number %s", n, lease.Token(), want)
+				}
+				seen[lease.Token()] = true
+				next := p.wait()
+				b.release(lease)
+				lease = b.served(next)
+			}
+			b.release(lease)
+		}
+	})
+}
+
+// slowConn counts its round trips, each of which takes a while.
+type slowConn struct {
+	net.Conn
+	trips *atomic.Int64
+}
+
+func (c slowConn) Write(data []byte) (int, error) {
+	c.trips.Add(1)
+	time.Sleep(5 * time.Millisecond)
+	return c.Conn.Write(data)
+}
+
+// TestCombine sends several bursts of requests. All callers get their locks, and each burst needs fewer
+// round trips than it has requests.
+func TestCombine(t *testing.T) {
+	node := miniredis.RunT(t)
+	var trips atomic.Int64
+	client := redis.NewClient(&redis.Options{
+		Addr: node.Addr(), MaxRetries: -1, DisableIdentity: true, MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+			return slowConn{conn, &trips}, err
+		},
+	})
+	defer client.Close()
+	handoff.Combine(client)
+	l := must(handoff.New(client, handoff.Options{}))
+	defer l.Close()
+	const keys = 40
+	for burst := range 4 {
+		var leases [keys]*handoff.Lease
+		var errs [keys]error
+		for step, do := range []func(i int){
+			func(i int) { leases[i], errs[i] = l.Acquire(t.Context(), fmt.Sprintf("burst:{%d}", i)) },
+			func(i int) { errs[i] = leases[i].Release(t.Context()) },
+		} {
+			before := trips.Load()
+			var all sync.WaitGroup
+			for i := range keys {
+				all.Go(func() { do(i) })
+			}
+			all.Wait()
+			if err := errors.Join(errs[:]...); err != nil {
+				t.Fatal(err)
+			}
+			if n := trips.Load() - before; burst > 0 && n > keys/2 { // the first burst opens the connections
+				t.Errorf("burst %d, step %d: %d round trips for %d requests", burst, step, n, keys)
+			}
+		}
+	}
+	nothingLeftOn(t, client)
+}
