@@ -250,6 +250,49 @@ func TestDirections(t *testing.T) {
 	}
 }
 
+// TestFiguresThatOneRunLacks leaves each figure out of one run, and out of both. A figure that only
+// one run has is a cost without an answer, and one that neither has is no cost.
+func TestFiguresThatOneRunLacks(t *testing.T) {
+	clear := map[string]func(c *experiment.Cell){
+		"p50 from the schedule, ms": func(c *experiment.Cell) { c.Latency = nil },
+		"p99 from the schedule, ms": func(c *experiment.Cell) { c.Latency = nil },
+		"answers a second":          func(c *experiment.Cell) { c.CompletedRPS = nil },
+	}
+	for _, f := range loadFigures {
+		for _, lacks := range [][2]bool{{true, false}, {false, true}, {true, true}} {
+			var cells [2]experiment.Cell
+			for i := range cells {
+				if cells[i] = cellOf("setnx", catalog.NoFault, catalog.Safe, "", 1); lacks[i] {
+					clear[f.name](&cells[i])
+				}
+			}
+			costs := costsOf(cells[0], cells[1])
+			i := slices.IndexFunc(costs, func(x Cost) bool { return x.Figure == f.name })
+			switch none := lacks[0] && lacks[1]; {
+			case none != (i < 0):
+				t.Errorf("%s, missing %v: cost %d of %d", f.name, lacks, i, len(costs))
+			case !none && (costs[i].Old.N == 0) != lacks[0] || !none && (costs[i].New.N == 0) != lacks[1]:
+				t.Errorf("%s, missing %v: %+v, %+v", f.name, lacks, costs[i].Old, costs[i].New)
+			}
+		}
+	}
+}
+
+// TestMeasure compares the interval with the known one: for six and seven values, it is the whole
+// range. Fewer values have none.
+func TestMeasure(t *testing.T) {
+	for n := range 8 {
+		values := around(10, n)
+		m := measure(values)
+		if m.N != n || (m.Median != nil) != (n > 0) || n > 0 && *m.Median != medianOf(values) {
+			t.Errorf("%d values: %d, median %v", n, m.N, optional(m.Median))
+		}
+		if has := n >= 6; (m.Low != nil) != has || (m.High != nil) != has || has && (*m.Low != values[0] || *m.High != values[n-1]) {
+			t.Errorf("%d values: from %v to %v", n, optional(m.Low), optional(m.High))
+		}
+	}
+}
+
 // TestDifferences changes one setting at a time. It expects the line of that setting only, with the
 // old value first.
 func TestDifferences(t *testing.T) {
