@@ -2,6 +2,7 @@ package fault_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"syscall"
@@ -10,6 +11,7 @@ import (
 
 	"grablab/internal/catalog"
 	"grablab/internal/grab/lock"
+	"grablab/internal/service/control"
 	"grablab/internal/tap"
 	"grablab/internal/testbed/fault"
 	"grablab/internal/testbed/stack"
@@ -158,6 +160,85 @@ func TestReaches(t *testing.T) {
 		if p, err := fault.ParsePoint(text); err == nil {
 			t.Errorf("%q is %v", text, p)
 		}
+	}
+}
+
+// TestReachesEveryPoint compares each Reach with its description in parts. It tries every combination of
+// role, phase, side, part, background and open transaction.
+func TestReachesEveryPoint(t *testing.T) {
+	type reach struct {
+		roles               []fault.Role
+		parts               []tap.Phase
+		before, after       bool
+		background, inWrite bool
+	}
+	const update tap.Phase = "mysql UPDATE"
+	roles := []fault.Role{fault.Alone, fault.Waiting, fault.HandingOver}
+	parts := append(slices.Clone(tap.Phases), update, fault.Work)
+	without := func(gone ...tap.Phase) []tap.Phase {
+		return slices.DeleteFunc(slices.Clone(parts), func(p tap.Phase) bool { return slices.Contains(gone, p) })
+	}
+	for _, f := range fault.Faults {
+		want, ok := map[catalog.Fault]reach{
+			catalog.Slow:        {roles, parts, true, true, false, true},
+			catalog.Hang:        {roles, []tap.Phase{fault.Work}, false, true, true, true},
+			catalog.Latency:     {roles, without(tap.Read, tap.Claim, fault.Work), true, false, true, true},
+			catalog.ReplyLost:   {roles, parts, true, false, true, true},
+			catalog.SlowDB:      {roles, parts, true, true, true, false},
+			catalog.LateRelease: {roles[:1], without(tap.Claim), true, true, false, true},
+			catalog.Cancel:      {roles[:2], []tap.Phase{tap.Acquire}, true, true, true, true},
+		}[f.Name]
+		if !ok {
+			want = reach{roles, parts, true, true, true, true}
+		}
+		for _, role := range roles {
+			for _, phase := range parts {
+				for bits := range 1 << 4 {
+					after, background, inWrite, named := bits&1 != 0, bits&2 != 0, bits&4 != 0, bits&8 != 0
+					p := fault.Point{Role: role, Point: control.Point{Phase: phase, N: 1, After: after}, Background: background, HoldsLedger: inWrite}
+					if named { // a call of a service, whose phase is known by its place
+						p.Phase, p.Part = update, phase
+					} else if phase == fault.Work {
+						continue // only a service has this phase
+					}
+					reached := slices.Contains(want.roles, role) && slices.Contains(want.parts, phase) &&
+						(!after && want.before || after && want.after) && (!background || want.background) && (!inWrite || want.inWrite)
+					if got := f.Reaches(p); got != reached {
+						t.Errorf("%s at %v, part %q, background %v, in a transaction %v: %v", f.Name, p, p.Part, background, inWrite, got)
+					}
+				}
+			}
+			for _, phase := range tap.Phases {
+				p := fault.Point{Role: role, Point: control.Point{Phase: phase, After: true}}
+				reached := f.Name == catalog.Hang && phase == tap.Read ||
+					f.Name != catalog.Hang && want.after && slices.Contains(want.roles, role) && slices.Contains(want.parts, phase)
+				if got := f.Reaches(p); got != reached {
+					t.Errorf("%s at %v: %v", f.Name, p, got)
+				}
+			}
+		}
+	}
+}
+
+// TestRefusedBySingleRedis prepares each fault of a Cluster or of Sentinels on a stack that has neither.
+func TestRefusedBySingleRedis(t *testing.T) {
+	under, err := stack.Start(t.Context(), stack.Config{Kind: stack.Embedded, Needs: lock.Redis})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer under.Close()
+	tried := 0
+	for _, f := range fault.Faults {
+		if f.Name.OnTopology(catalog.SingleRedis) {
+			continue
+		}
+		tried++
+		if _, err := f.Prepare(t.Context(), fault.Target{Stack: under}); !errors.Is(err, stack.ErrRefused) {
+			t.Errorf("%s: %v, want %v", f.Name, err, stack.ErrRefused)
+		}
+	}
+	if tried != 4 {
+		t.Errorf("%d faults need another Redis", tried)
 	}
 }
 
