@@ -138,6 +138,25 @@ func TestCreateWithGaps(t *testing.T) {
 	}
 }
 
+// TestCreateLosesSight has a trigger change the times of the last 40 rows, so that only 60 are found again.
+// The error gives both numbers, and no order is left.
+func TestCreateLosesSight(t *testing.T) {
+	dsn := mariaDSN(t)
+	s := connect(t, dsn+"?auto_increment_increment=3", order.Options{})
+	if _, err := openRaw(t, dsn).ExecContext(t.Context(), "CREATE TRIGGER apart BEFORE INSERT ON orders FOR EACH ROW SET @n = COALESCE(@n, 0) + 1, NEW.created_at = NEW.created_at + INTERVAL IF(@n > 60, 1, 0) DAY"); err != nil {
+		t.Fatal(err)
+	}
+	first, err := s.Create(t.Context(), 100, 1)
+	if err == nil || !strings.Contains(err.Error(), "60 of 100 orders were found again") {
+		t.Errorf("%d, %v", first, err)
+	}
+	for id := range int64(400) {
+		if _, err := s.Read(t.Context(), id, 0); !errors.Is(err, order.ErrNotFound) {
+			t.Fatalf("order %d: %v", id, err)
+		}
+	}
+}
+
 // TestTwoPools has two stores of one database, as two instances have, fight for
 // many orders.
 func TestTwoPools(t *testing.T) {
