@@ -133,6 +133,36 @@ func TestBounds(t *testing.T) {
 	}
 }
 
+// TestLowerBounds is like TestBounds for a bound from below: the rate of handoff must be at least 1.6 times
+// that of the floor.
+func TestLowerBounds(t *testing.T) {
+	for name, tt := range map[string]struct {
+		ratio func(round int) float64
+		want  string
+	}{
+		"kept":                   {func(int) float64 { return 1.8 }, Kept},
+		"kept at the bound":      {func(int) float64 { return 1.6 }, Kept},
+		"missed":                 {func(int) float64 { return 1.5 }, Missed},
+		"open, and mostly below": {func(round int) float64 { return 1.55 + 0.15*float64(round%3-1) }, Open},
+		"kept, and mostly above": {func(round int) float64 { return 1.65 + 0.15*float64(round%3-1) }, Kept},
+	} {
+		r := result(t, 21, []string{"handoff"}, func(round int, strategy, name string) Slice {
+			s := drifting(round, strategy, name)
+			if s.OpsPerS = 1000; strategy == "handoff" {
+				s.OpsPerS *= tt.ratio(round)
+			}
+			return s
+		})
+		i := slices.IndexFunc(r.Bounds, func(b BoundRow) bool { return b.Strategy == "handoff" && b.AtLeast != nil && *b.AtLeast == 1.6 })
+		if i < 0 {
+			t.Fatalf("%s: not among %+v", name, r.Bounds)
+		}
+		if b := r.Bounds[i]; b.Verdict != tt.want || b.Low > b.Figure || b.High < b.Figure {
+			t.Errorf("%s: %+v", name, b)
+		}
+	}
+}
+
 // Every bound names a case, and has one limit.
 func TestBoundsAreOfCases(t *testing.T) {
 	for _, b := range bounds {

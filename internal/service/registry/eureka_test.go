@@ -233,16 +233,44 @@ func waitFor(t *testing.T, e *Eureka, want ...string) {
 	t.Fatalf("listed are %q, want %q", got, want)
 }
 
-// Instances that do not take requests are not listed, and a secure port counts only alone.
+// TestInstances lists instances of every status, with each of their ports enabled, disabled or missing. An
+// instance that does not take requests is left out. Its secure port counts only if it is the only one.
 func TestInstances(t *testing.T) {
+	ports := map[string]string{
+		"enabled": `{"$":%d,"@enabled":"true"}`, "disabled": `{"$":%d,"@enabled":"false"}`, "missing": "",
+	}
+	var listed, want []string
+	add := func(status, plain, secure string) {
+		host := fmt.Sprintf("h%d", len(listed))
+		text := fmt.Sprintf(`{"hostName":%q,"status":%q`, host, status)
+		if plain != "missing" {
+			text += fmt.Sprintf(`,"port":`+ports[plain], 8004)
+		}
+		if secure != "missing" {
+			text += fmt.Sprintf(`,"securePort":`+ports[secure], 8443)
+		}
+		listed = append(listed, text+"}")
+		switch {
+		case status != "UP":
+		case plain == "disabled" && secure == "enabled":
+			want = append(want, "https://"+host+":8443")
+		case plain == "missing":
+			want = append(want, "http://"+host+":0")
+		default:
+			want = append(want, "http://"+host+":8004")
+		}
+	}
+	for _, status := range []string{"UP", "DOWN", "STARTING", "OUT_OF_SERVICE", "UNKNOWN", ""} {
+		for _, plain := range []string{"enabled", "disabled", "missing"} {
+			for _, secure := range []string{"enabled", "disabled", "missing"} {
+				add(status, plain, secure)
+			}
+		}
+	}
+	listed, want = append(listed, `{"hostName":"::1","status":"UP","port":{"$":4,"@enabled":"true"}}`), append(want, "http://[::1]:4")
 	e := parse(t, serve(t, func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprint(w, `{"application":{"instance":[
-			{"hostName":"a","status":"UP","port":{"$":1,"@enabled":"true"},"securePort":{"$":443,"@enabled":"true"}},
-			{"hostName":"b","status":"DOWN","port":{"$":2,"@enabled":"true"}},
-			{"hostName":"c","status":"UP","port":{"$":3,"@enabled":"false"},"securePort":{"$":8443,"@enabled":"true"}},
-			{"hostName":"::1","status":"UP","port":{"$":4,"@enabled":"true"}}]}}`)
+		fmt.Fprintf(w, `{"application":{"instance":[%s]}}`, strings.Join(listed, ","))
 	}))
-	want := []string{"http://a:1", "https://c:8443", "http://[::1]:4"}
 	if got, err := e.Instances(t.Context(), "X"); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%q, %v, want %q", got, err, want)
 	}

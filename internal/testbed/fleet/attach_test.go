@@ -153,6 +153,35 @@ func TestTargetsWithoutMetrics(t *testing.T) {
 	}
 }
 
+// TestCountersAddUp reads the metrics of three targets, each with one figure that the others lack. Each sum
+// must have all parts, whichever target has them.
+func TestCountersAddUp(t *testing.T) {
+	want := Counters{RedisCommands: 3 + 30 + 300, DBStatements: 4 + 40 + 400, InFlight: 5 + 50 + 500, Epoch: 6 + 60 + 600}
+	var urls []string
+	for _, times := range []int{1, 10, 100} {
+		urls = append(urls, serving(t, map[string]string{"GET /strategies": `["a"]`, "GET /metrics": fmt.Sprintf(
+			"# TYPE grab_redis_commands_total counter\ngrab_redis_commands_total{target=\"a\"} %d\ngrab_redis_commands_total{target=\"b\"} %d\n# TYPE grab_db_statements_total counter\ngrab_db_statements_total %d\n"+
+				"# TYPE grab_in_flight gauge\ngrab_in_flight %d\n# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds %d\n",
+			times, 2*times, 4*times, 5*times, 6*times)}))
+	}
+	for range urls {
+		urls = append(urls[1:], urls[0])
+		f, err := Attach(t.Context(), target.Target{URLs: urls})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := f.Counters(t.Context()); err != nil || got != want {
+			t.Errorf("%+v, %v, want %+v", got, err, want)
+		}
+		if _, err := f.Drain(t.Context(), 554, 50*time.Millisecond); err == nil {
+			t.Error("drained, although 555 grabs are running")
+		}
+		if _, err := f.Drain(t.Context(), 555, time.Minute); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // A registry may list only instances that do not answer, or none.
 func TestAttachToListed(t *testing.T) {
 	registry := serving(t, map[string]string{

@@ -97,6 +97,32 @@ func TestRules(t *testing.T) {
 	}
 }
 
+// TestStatusRules parses every number as a rule, and every hundred. A valid rule matches its statuses and
+// not their neighbours.
+func TestStatusRules(t *testing.T) {
+	for status := range 1100 {
+		for text, last := range map[string]int{fmt.Sprint(status): status, fmt.Sprintf("%dxx", status/100): status + 99} {
+			if last > status && status%100 != 0 {
+				continue
+			}
+			r, err := ParseRule(text)
+			if valid := status >= 100 && status <= 599; (err == nil) != valid {
+				t.Errorf("%s: %v", text, err)
+			}
+			if err != nil {
+				continue
+			}
+			shape := Shape{Grabbed: r}
+			shape.prepare()
+			for reply, want := range map[int]bool{status - 1: false, status: true, last: true, last + 1: false} {
+				if got := shape.Meaning(reply, nil, nil).Outcome == grab.Grabbed; got != want {
+					t.Errorf("%s matches %d: %v", text, reply, got)
+				}
+			}
+		}
+	}
+}
+
 // A field rule matches no body that was cut, whatever its first part says. A status rule does.
 func TestMeaningOfCutBody(t *testing.T) {
 	for _, size := range []int{MaxBody, MaxBody + 1, 2 * MaxBody} {
