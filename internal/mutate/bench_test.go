@@ -130,7 +130,7 @@ func (b *bench) try(ctx context.Context, g group, m mistake, source []byte, allT
 		return r, err
 	}
 	if filepath.Ext(m.file) == ".go" {
-		if err := b.command(ctx, "go", "build", "-overlay="+file, "./"+filepath.Dir(m.file)).Run(); err != nil {
+		if err := b.command(ctx, "go", "build", "-overlay="+file, "grablab/"+filepath.ToSlash(filepath.Dir(m.file))).Run(); err != nil {
 			return r, cmp.Or(ctx.Err(), errNotViable)
 		}
 	}
@@ -140,11 +140,7 @@ func (b *bench) try(ctx context.Context, g group, m mistake, source []byte, allT
 			return r, err
 		}
 	}
-	packages := g.tests
-	if !allTests {
-		packages = []string{filepath.Dir(m.file)}
-	}
-	for _, pkg := range packages {
+	for _, pkg := range g.packages(m.file, allTests) {
 		// Tests that build programs themselves must build them with the mistake too.
 		test := b.command(ctx, "go", "test", "-count=1", "-vet=off", "-failfast", "-timeout", testTimeout.String(), "./"+pkg)
 		test.Env = append(os.Environ(), "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -overlay="+file))

@@ -3,6 +3,8 @@ package mutate
 import (
 	"go/parser"
 	"go/token"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -123,6 +125,33 @@ func TestDrawing(t *testing.T) {
 	}
 	if len(seen) != len(all) {
 		t.Errorf("%d different mistakes of %d", len(seen), len(all))
+	}
+}
+
+// TestGroups checks that each group has files, and that go knows every package whose tests it names.
+func TestGroups(t *testing.T) {
+	t.Chdir("../..")
+	var named []string
+	for _, g := range groups {
+		for _, pattern := range g.files {
+			files, err := filepath.Glob(pattern)
+			if err != nil || len(files) == 0 {
+				t.Errorf("%s: no file matches %s: %v", g.name, pattern, err)
+			}
+			for _, file := range files {
+				named = append(named, g.packages(file, false)...)
+			}
+		}
+		named = append(named, g.packages(g.files[0], true)...)
+	}
+	slices.Sort(named)
+	args := []string{"list", "-f", "{{.Dir}}{{if not (or .TestGoFiles .XTestGoFiles)}} has no tests{{end}}"}
+	for _, pkg := range slices.Compact(named) {
+		args = append(args, "./"+pkg)
+	}
+	out, err := exec.Command("go", args...).CombinedOutput()
+	if err != nil || strings.Contains(string(out), "has no tests") {
+		t.Errorf("go list: %v: %s", err, out)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -29,6 +30,18 @@ type group struct {
 	name  string
 	files []string // patterns, from the root
 	tests []string // the packages whose tests may find them, the quickest first
+}
+
+// packages returns the packages whose tests may find a mistake in the file: all of the group, or only
+// its own package. If that has no tests, it is the first package of the group.
+func (g group) packages(file string, all bool) []string {
+	switch own := filepath.ToSlash(filepath.Dir(file)); {
+	case all:
+		return g.tests
+	case slices.Contains(g.tests, own):
+		return []string{own}
+	}
+	return g.tests[:1]
 }
 
 var groups = []group{
