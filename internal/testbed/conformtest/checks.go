@@ -50,18 +50,21 @@ func triesOnce(t *trial) {
 	t.release(lease)
 }
 
-// wakes checks that a waiter gets the lock soon after its release.
+// wakes checks that a waiter gets the lock soon after its release, each time and in both processes.
 func wakes(t *trial) {
 	holder, contender := t.pair(longTTL, longTTL)
-	lease := t.acquire(holder)
-	waiter := t.waiter(t.ctx, contender)
-	t.release(lease)
-	select {
-	case got := <-waiter:
-		t.must("the waiter", got.err)
-		t.release(got.lease)
-	case <-time.After(slack):
-		t.fatalf("the waiter did not have the lock %v after the release", slack)
+	for range 3 {
+		lease := t.acquire(holder)
+		waiter := t.waiter(t.ctx, contender)
+		t.release(lease)
+		select {
+		case got := <-waiter:
+			t.must("the waiter", got.err)
+			t.release(got.lease)
+		case <-time.After(slack):
+			t.fatalf("the waiter did not have the lock %v after the release", slack)
+		}
+		holder, contender = contender, holder
 	}
 }
 
@@ -205,6 +208,28 @@ func lostReply(t *trial) {
 		t.fatalf("it came to a lease")
 	case errors.Is(err, lock.ErrBusy):
 		t.fatalf("it came to %v", err)
+	}
+}
+
+// recovers checks a process that has lost all replies to an acquire. As soon as replies arrive again, its
+// waiters get ErrBusy while another client has the lock, and then the lock. The same must hold after a
+// second outage.
+func recovers(t *trial) {
+	holder, contender := t.pair(longTTL, 600*time.Millisecond)
+	for outage := range 2 {
+		t.release(t.acquire(contender)) // load scripts and open connections
+		lease, err := contender.Acquire(onReply(t.ctx, func() error { return errCut }), t.key)
+		if err == nil {
+			_ = lease.Release(t.ctx)
+			t.fatalf("it came to a lease without a reply")
+		}
+		lease = t.acquire(holder)
+		for _, waiter := range []<-chan acquired{t.waiter(t.ctx, contender), t.waiter(t.ctx, contender)} {
+			got := <-waiter
+			t.want(fmt.Sprintf("a waiter after outage %d", outage+1), got.err, lock.ErrBusy)
+		}
+		t.release(lease)
+		t.release(t.acquire(contender))
 	}
 }
 

@@ -70,6 +70,7 @@ var checks = []check{
 	{"cancelled while waiting", excludesOthers, cancelledWaiting, false},
 	{"cancelled in the middle", both(excludesOthers, remote), cancelledMidway, false},
 	{"lost reply", both(undoesLostGrant, remote), lostReply, false},
+	{"recovers", both(undoesLostGrant, remote), recovers, false},
 	{"late reply", both(both(expires, hasExpiry), both(both(rejectsLateGrant, remote), seen)), lateReply, false},
 	{"two processes", excludesOthers, processes, true},
 	{"contention", excludesOthers, contention, true},

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -125,6 +126,14 @@ var flawedLocks = map[string]flaw{
 		does:  func(l *flawed) { l.sleep = 2 * slack },
 		found: []string{"wakes a waiter"},
 	},
+	"wakes only the first waiter": {
+		does:  func(l *flawed) { l.wakesOnce = true },
+		found: []string{"wakes a waiter"},
+	},
+	"remembers an outage": {
+		does:  func(l *flawed) { l.remembers = true },
+		found: []string{"recovers"},
+	},
 	"hears no cancellation": {
 		does:  func(l *flawed) { l.deaf = true },
 		found: []string{"cancelled while waiting", "cancelled in the middle"},
@@ -189,6 +198,8 @@ type flawed struct {
 
 	nothing, freesAny, deaf, undoesNothing, errorIsBusy, noExpiry, believesLate bool
 	renewsNot, saysNot, nervous, leaks, litters, perProcess, waitsAlways        bool
+	wakesOnce, remembers                                                        bool
+	waited, failed                                                              atomic.Bool   // whether an acquire has got the lock after a wait, and whether one has failed
 	sleep                                                                       time.Duration // between two looks
 }
 
@@ -219,19 +230,30 @@ func (l *flawed) Acquire(ctx context.Context, key string) (lock.Lease, error) {
 	if l.waitsAlways {
 		wait = l.env.Wait
 	}
+	if l.wakesOnce && l.waited.Load() {
+		pause = 2 * slack
+	}
+	first := true
 	for end := time.Now().Add(wait); ; time.Sleep(pause) {
 		lease := &flawedLease{flawed: l, key: key, token: l.token(), lost: make(chan struct{}), released: make(chan struct{})}
 		ok, err := lease.try(ctx)
 		switch {
 		case ok:
+			if !first {
+				l.waited.Store(true)
+			}
 			return lease, nil
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		case err != nil && !l.errorIsBusy:
+			l.failed.Store(true)
 			return nil, err
+		case !time.Now().Before(end) && l.remembers && l.failed.Load():
+			return nil, errNever
 		case !time.Now().Before(end):
 			return nil, lock.ErrBusy
 		}
+		first = false
 	}
 }
 

@@ -38,10 +38,14 @@ var zkLock = lock.Strategy{
 	Unexplorable: "its calls go through a connection that shows none of them by itself",
 	Fails: map[string]string{
 		"loss is known": "it does not check its node, and only the end of the session is reported",
-		"lost reply":    "an error during the acquire leaves its node until the session ends",
+		"lost reply":    leavesNode,
+		"recovers":      leavesNode,
 	},
 	New: newZKLock,
 }
+
+// leavesNode explains why the lock fails the checks in which a reply is lost.
+const leavesNode = "an error during the acquire leaves its node until the session ends"
 
 func newZKLock(env lock.Env) (lock.Locker, error) {
 	if env.ZooKeeper == nil {
