@@ -13,7 +13,7 @@ import (
 )
 
 // Programs is a set of programs that can inject a fault or check a property.
-type Programs uint
+type Programs uint32
 
 // The programs.
 const (
@@ -23,15 +23,21 @@ const (
 	Lab                          // loadgen lab: needs no route between an instance and its servers
 )
 
+// programNames lists the names of the programs in the order of their constants.
+var programNames = []string{"run", "explore", "run -schedule", "lab"}
+
 // Commands returns the loadgen commands that belong to the programs. It leaves out the lab.
 func (p Programs) Commands() (names []string) {
-	for i, name := range []string{"run", "explore", "run -schedule"} {
-		if p&(Run<<i) != 0 {
+	for i, name := range programNames {
+		if p&^Lab&(Run<<i) != 0 {
 			names = append(names, name)
 		}
 	}
 	return names
 }
+
+// UnmarshalJSON decodes a list of names.
+func (p *Programs) UnmarshalJSON(list []byte) error { return unmarshalSet(list, programNames, p) }
 
 // Verdict is the measured or expected result of a search, or of a strategy under a fault.
 type Verdict string
@@ -86,4 +92,20 @@ func parse[T any](text string) (table T) {
 		panic(fmt.Sprintf("catalog: %v in %.40q", err, text))
 	}
 	return table
+}
+
+// unmarshalSet decodes a list of names into a set with one bit for each name.
+func unmarshalSet[S ~uint32](list []byte, names []string, set *S) error {
+	var in []string
+	if err := json.Unmarshal(list, &in); err != nil {
+		return err
+	}
+	for _, name := range in {
+		bit := slices.Index(names, name)
+		if bit < 0 {
+			return fmt.Errorf("no name %q", name)
+		}
+		*set |= 1 << bit
+	}
+	return nil
 }

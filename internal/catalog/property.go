@@ -1,6 +1,9 @@
 package catalog
 
-import "slices"
+import (
+	_ "embed"
+	"slices"
+)
 
 // The properties.
 const (
@@ -35,28 +38,11 @@ type Property struct {
 	Always  bool     // it is checked in every search
 }
 
+//go:embed properties.json
+var propertyTable string
+
 // Properties lists every property. The most important one comes first.
-var Properties = []Property{
-	{OneWinner, []string{NoOversell}, "no order is grabbed more than once: the ledger has at most one row for it", Run | Explore | Replay, false},
-	{AnswersAgree, nil, "the drivers who were told that they won are the ones in the ledger", Run | Explore, false},
-	{LeaseExclusive, []string{"live-overlap"}, "no lease is granted while another one is valid and not released, by the servers' clocks", Explore | Replay, false},
-	{HoldersExclusive, []string{"holders-apart"}, "no two holders of a lock are in their critical sections at the same time, as observed by the instances", Run, false},
-	{WritesExclusive, []string{"effects-apart"}, "no two successful writes to one order are in progress at the same time", Run, false},
-	{Linearizable, nil, "the grabs of each order can be put in a sequence in which only the first one wins", Run, false},
-	{WriteAfterExpiry, []string{"late-holder"}, "no holder writes after its lease has expired while another holder is inside", Explore | Replay, false},
-	{StaleWrite, []string{"no-stale-write"}, "no write has a lower fencing token than the database has already seen", Run | Explore | Replay, false},
-	{FenceMonotone, []string{"fence-monotone"}, "each acquisition gets a higher fencing token than all acquisitions that ended before it began", Run | Explore | Replay, false},
-	{StuckOrder, []string{"nothing-stuck"}, "after all leases have expired, the grab of a new driver is answered", Run | Explore | Replay, false},
-	{NoLostWakeup, []string{"progress"}, "a waiter gets a free lock within the time that its strategy promises", Explore, false},
-	{ReleaseEffective, []string{"prompt-release"}, "a released lock can be taken immediately", Explore, false},
-	{NoResidue, []string{"left-over"}, "a grab leaves nothing in the lock servers after it has ended", Explore, false},
-	{LossNotified, []string{"told"}, "a holder is notified of a lost lease when it expires, when a renewal finds it gone, and before another driver gets the lock. It is not notified while the lease is valid", Explore, false},
-	{LossHeeded, nil, "a holder that knows of its lost lease does not begin to write", Explore, false},
-	{RenewsOwn, nil, "a renewal extends only its own holder's lease, and none is sent after the release", Explore, false},
-	{WaitsAsTold, nil, "each waiter waits for exactly its wait time, fails only if something prevents an answer, and pauses between its attempts", Explore, false},
-	{OrderOfService, nil, "waiters get the lock in the order in which they arrived, if their strategy promises that", Explore, false},
-	{Survives, nil, "the strategy does not end or hang its process", Explore, true},
-}
+var Properties = parse[[]Property](propertyTable)
 
 // FindProperty finds a property by its name. If the name is out of date, note says what the new one
 // is.
