@@ -37,7 +37,6 @@ type child struct {
 	in      *gob.Decoder
 	printed head  // the output of the process, such as a panic with its stack
 	ready   reply // the first reply
-	steps   search.StepTable
 }
 
 // opening is the first message to a child.
@@ -51,9 +50,8 @@ type opening struct {
 // A request asks a child for the traces of tasks or for a replay. It also lists states that the
 // search has visited since the last request.
 type request struct {
-	Steps   []schedule.Step // the steps of the table that the child does not have yet
 	Visited search.Visited
-	Tasks   []wireTask
+	Tasks   []search.Task
 	Retrace bool // send the trace of the only task before each of its steps, because the process may end
 	Replay  bool // replay the steps in Given
 	Given   []schedule.Step
@@ -64,8 +62,7 @@ type reply struct {
 	Err        string
 	Strategies []lock.Strategy  // the described strategies, without their functions
 	Actors     []schedule.Actor // in the first reply, the actors that take part
-	Steps      []schedule.Step  // the steps of the table that the parent does not have yet
-	Trace      *wireTrace
+	Trace      *search.Trace
 	Replayed   *replayed
 	Hang       *hang // the schedule hangs, and the process ends
 }
@@ -75,15 +72,6 @@ type hang struct {
 	Steps []schedule.Step
 	Stack string
 }
-
-// wireTask and wireTrace are tasks and traces for transmission. They contain numbers instead of
-// steps, which a StepTable translates.
-type wireTask struct {
-	Steps []search.StepID
-	Cost  search.Cost
-}
-
-type wireTrace = search.TraceOf[search.StepID]
 
 func startChild(command []string, o opening, visited search.Visited) (*child, error) {
 	c := &child{command: command, opening: o, visited: visited}
@@ -103,7 +91,6 @@ func (c *child) start() error {
 	if err := c.connect(); err != nil {
 		return fmt.Errorf("explore: start a child: %w", err)
 	}
-	c.steps.Forget()
 	if err := c.out.Encode(c.opening); err != nil {
 		return c.endedBy(err)
 	}
@@ -146,13 +133,8 @@ func (c *child) disconnect() {
 // Update sends the child newly visited states and does not wait for a reply. If the child has ended,
 // the next request fails.
 func (c *child) Update(news search.Visited) error {
-	_ = c.send(request{Visited: news})
+	_ = c.out.Encode(request{Visited: news})
 	return nil
-}
-
-func (c *child) send(r request) error {
-	r.Steps = c.steps.Unsent()
-	return c.out.Encode(r)
 }
 
 // receive waits for one reply. It returns an *endedError if the process has ended instead.
@@ -177,7 +159,6 @@ func (c *child) receive() (reply, error) {
 	case r.Err != "":
 		return r, &unexplorableError{nil, strings.TrimPrefix(r.Err, "explore: ")}
 	}
-	c.steps.Receive(r.Steps)
 	return r, nil
 }
 
@@ -185,7 +166,7 @@ func (c *child) receive() (reply, error) {
 // starts a new one. It stops after a schedule that hangs, because others would probably hang too.
 func (c *child) Execute(ctx context.Context, tasks []search.Task, done func(int, *search.Trace)) error {
 	for next := 0; next < len(tasks) && ctx.Err() == nil; {
-		err := c.send(request{Tasks: c.wire(tasks[next:])})
+		err := c.out.Encode(request{Tasks: tasks[next:]})
 		if err != nil {
 			err = c.endedBy(err)
 		} else {
@@ -218,7 +199,7 @@ func (c *child) results(tasks []search.Task, next int, done func(int, *search.Tr
 		if err != nil {
 			return next, err
 		}
-		done(next, search.ConvertTrace(r.Trace, c.steps.Step))
+		done(next, r.Trace)
 	}
 	return next, nil
 }
@@ -249,14 +230,14 @@ func (c *child) retrace(task search.Task, t *search.Trace) error {
 		return err
 	}
 	var last *search.Trace
-	err := c.send(request{Tasks: c.wire([]search.Task{task}), Retrace: true})
+	err := c.out.Encode(request{Tasks: []search.Task{task}, Retrace: true})
 	for err == nil {
 		var r reply
 		if r, err = c.receive(); err == nil {
 			if r.Trace == nil { // the process did not end this time
 				return c.close()
 			}
-			last = search.ConvertTrace(r.Trace, c.steps.Step)
+			last = r.Trace
 		}
 	}
 	if last != nil && len(last.Steps) >= len(t.Steps) {
@@ -265,16 +246,8 @@ func (c *child) retrace(task search.Task, t *search.Trace) error {
 	return nil
 }
 
-func (c *child) wire(tasks []search.Task) []wireTask {
-	wired := make([]wireTask, len(tasks))
-	for i, t := range tasks {
-		wired[i] = wireTask{search.ConvertSteps(t.Steps, c.steps.ID), t.Cost}
-	}
-	return wired
-}
-
 func (c *child) replay(steps []schedule.Step) (*replayed, error) {
-	if err := c.send(request{Replay: true, Given: steps}); err != nil {
+	if err := c.out.Encode(request{Replay: true, Given: steps}); err != nil {
 		return nil, c.endedBy(err)
 	}
 	r, err := c.receive()

@@ -82,7 +82,6 @@ type server struct {
 	local    *local
 	patience time.Duration
 	in       *gob.Decoder
-	steps    search.StepTable
 
 	mu  sync.Mutex // guards out
 	out *gob.Encoder
@@ -133,19 +132,14 @@ func (s *server) open(bubble sim.Bubble, o opening) error {
 }
 
 func (s *server) answer(r request) error {
-	s.steps.Receive(r.Steps)
 	_ = s.local.Update(r.Visited) // never fails
-	tasks := make([]search.Task, len(r.Tasks))
-	for i, t := range r.Tasks {
-		tasks[i] = search.Task{Steps: search.ConvertSteps(t.Steps, s.steps.Step), Cost: t.Cost}
-	}
 	switch {
 	case r.Replay:
 		return s.callTimed(func() error { return s.replay(r.Given) })
 	case r.Retrace:
-		return s.callTimed(func() error { return s.retrace(tasks[0]) })
+		return s.callTimed(func() error { return s.retrace(r.Tasks[0]) })
 	}
-	for _, t := range tasks {
+	for _, t := range r.Tasks {
 		if err := s.callTimed(func() error { return s.execute(t) }); err != nil {
 			return err
 		}
@@ -158,18 +152,12 @@ func (s *server) execute(task search.Task) error {
 	if err != nil {
 		return err
 	}
-	return s.sendTrace(t)
-}
-
-func (s *server) sendTrace(t *search.Trace) error {
-	answer := reply{Trace: search.ConvertTrace(t, s.steps.ID)}
-	answer.Steps = s.steps.Unsent()
-	return s.send(answer)
+	return s.send(reply{Trace: t})
 }
 
 // retrace sends the trace before each step of a task. At the end, it sends an empty reply.
 func (s *server) retrace(task search.Task) error {
-	err := s.local.cluster.Retrace(s.local.limits, task, func(t *search.Trace) { _ = s.sendTrace(t) })
+	err := s.local.cluster.Retrace(s.local.limits, task, func(t *search.Trace) { _ = s.send(reply{Trace: t}) })
 	return errors.Join(err, s.send(reply{}))
 }
 

@@ -1,18 +1,50 @@
 package search
 
-import "slices"
+import (
+	"slices"
+
+	"grablab/internal/explore/schedule"
+)
 
 // job is a schedule to execute. It consists of the first n steps of an earlier schedule and one
 // further step. It is small, because there are many jobs.
 type job struct {
 	base  *prefix // nil if no step is given
 	n     uint16
-	then  StepID
+	then  stepID
 	least uint16 // no property can break before the schedule has this many steps
 }
 
 // prefix contains the steps of a schedule that was executed.
-type prefix []StepID
+type prefix []stepID
+
+// stepID is the number of a step in a stepTable.
+type stepID uint16
+
+// stepTable numbers the steps, so that jobs need little memory.
+type stepTable struct {
+	steps []schedule.Step
+	ids   map[schedule.Step]stepID
+}
+
+// id returns the number of a step. It adds the step if it is new.
+func (t *stepTable) id(step schedule.Step) stepID {
+	id, ok := t.ids[step]
+	if !ok {
+		id = stepID(len(t.steps))
+		t.steps = append(t.steps, step)
+		t.ids[step] = id
+	}
+	return id
+}
+
+func (t *stepTable) prefix(steps []schedule.Step) prefix {
+	ids := make(prefix, len(steps))
+	for i, s := range steps {
+		ids[i] = t.id(s)
+	}
+	return ids
+}
 
 func (j job) steps() int {
 	if j.base == nil {

@@ -41,7 +41,7 @@ type Config struct {
 type Search struct {
 	cfg     Config
 	visited Visited
-	steps   StepTable
+	steps   stepTable
 	levels  []*level // sorted by cost
 	at      int      // the index of the present level
 	news    Visited  // the states visited since the last update of the workers
@@ -98,7 +98,7 @@ const TimeOver = "the time was over"
 
 // New creates a search. A worker in the same process may share the map of visited states.
 func New(cfg Config, visited Visited) *Search {
-	s := &Search{cfg: cfg, visited: visited, news: Visited{}, found: map[failure]Finding{}}
+	s := &Search{cfg: cfg, visited: visited, news: Visited{}, steps: stepTable{ids: map[schedule.Step]stepID{}}, found: map[failure]Finding{}}
 	for total := range cfg.Bounds.Preemptions + cfg.Bounds.Faults + 1 {
 		for faults := range min(total, cfg.Bounds.Faults) + 1 {
 			if c := (Cost{total - faults, faults}); c.Within(cfg.Bounds) {
@@ -242,7 +242,11 @@ func (s *Search) given(j job) []schedule.Step {
 	if j.base == nil {
 		return nil
 	}
-	return append(ConvertSteps((*j.base)[:j.n], s.steps.Step), s.steps.Step(j.then))
+	var steps []schedule.Step
+	for _, id := range append((*j.base)[:j.n:j.n], j.then) {
+		steps = append(steps, s.steps.steps[id])
+	}
+	return steps
 }
 
 // visit marks a state as visited. It returns false if the state was already known.
@@ -266,7 +270,7 @@ func (s *Search) learn(j job, t *Trace) {
 	l.run++
 	s.run++
 	s.cut, s.hung = s.cut || t.Cut, s.hung || t.Hung
-	base := prefix(ConvertSteps(t.Steps, s.steps.ID))
+	base := s.steps.prefix(t.Steps)
 	fresh := j.steps() // the steps up to here lead to states that were not visited before
 	defer func() { s.reorder(base, t.Reorders, fresh) }()
 	for i, p := range t.Points {
@@ -280,7 +284,7 @@ func (s *Search) learn(j job, t *Trace) {
 				continue // this execution has already made this step
 			}
 			next := s.levelOf(l.cost.Plus(tr.Cost))
-			next.queue.push(job{&base, uint16(n), s.steps.ID(tr.Step), uint16(n + p.ToGo)})
+			next.queue.push(job{&base, uint16(n), s.steps.id(tr.Step), uint16(n + p.ToGo)})
 		}
 	}
 	for _, v := range t.Broken {
@@ -289,12 +293,12 @@ func (s *Search) learn(j job, t *Trace) {
 }
 
 // reorder adds schedules to the queue in which two steps have the opposite order. They cost the same.
-func (s *Search) reorder(base prefix, orders []ReorderOf[schedule.Step], fresh int) {
+func (s *Search) reorder(base prefix, orders []Reorder, fresh int) {
 	for _, o := range orders {
 		if o.At >= fresh {
 			break
 		}
-		other := append(slices.Clone(base[:o.At]), s.steps.ID(o.First))
+		other := append(slices.Clone(base[:o.At]), s.steps.id(o.First))
 		s.levels[s.at].queue.push(job{&other, uint16(o.At + 1), base[o.At], uint16(o.At + 2)})
 	}
 }
