@@ -120,7 +120,8 @@ const english = {
   read: "reads the order", sent: "begins to read or to write", won: "first row of the ledger: has won", second: "second row: a double-grab",
   refused: "refused", unknown: "not known", denied: "does not get the lock", failed: "a call to the database fails", late: "a release or renewal without effect: the lock was lost before", renewed: "lease renewed", leaseend: "lease runs out",
   released: "releases the lock", loss: "learns of the loss", dies: "dies; the last that is known", call: "another call to a server", projector: "Full screen", leave: "Leave the full screen", driver: "driver ", instance: "instance ",
-  because: "because: the first fact causes the second", lost: "▶ goes wrong here", unitWon: "a row of the ledger: has won a unit", unitSecond: "a row beyond the units: oversold",
+  because: "because: the first fact causes the second", lost: "▶ goes wrong here", goesWrong: "▶ goes wrong", step: "step {n} of {m}", allSteps: "all {m} steps as a table",
+  unitWon: "a row of the ledger: has won a unit", unitSecond: "a row beyond the units: oversold",
 };
 
 const chinese = {
@@ -129,7 +130,8 @@ const chinese = {
   read: "读到订单", sent: "开始读取或写入", won: "账本的第一行：抢到", second: "第二行：重复抢单",
   refused: "被拒绝", unknown: "未知", denied: "拿不到锁", failed: "对数据库的调用失败", late: "释放或续期无效：锁早已失去", renewed: "租约续期", leaseend: "租约到期",
   released: "释放锁", loss: "得知失去了锁", dies: "死亡；这是最后所知", call: "对服务器的其他调用", projector: "全屏", leave: "退出全屏", driver: "司机 ", instance: "实例 ",
-  because: "因为：后者由前者造成", lost: "▶ 在此出错", unitWon: "账本的一行：抢到一份", unitSecond: "超出份额的一行：超卖",
+  because: "因为：后者由前者造成", lost: "▶ 在此出错", goesWrong: "▶ 出错处", step: "第 {n} 步，共 {m} 步", allSteps: "全部 {m} 步的表格",
+  unitWon: "账本的一行：抢到一份", unitSecond: "超出份额的一行：超卖",
 };
 const japanese = {
   waits: "ロックを待つ", inside: "ロックなしで中にいる", believes: "ロックを持つと思っている", holds: "ロックを持つ",
@@ -137,7 +139,8 @@ const japanese = {
   read: "注文を読む", sent: "読み取りか書き込みを始める", won: "台帳の一行目：勝ち", second: "二行目：二重取得",
   refused: "拒まれた", unknown: "不明", denied: "ロックを取れない", failed: "データベースへの呼び出しの失敗", late: "効果のない解放か更新：ロックはすでに失われた", renewed: "リースの更新", leaseend: "リースが切れる",
   released: "ロックを解放", loss: "失ったと知る", dies: "終了、これが最後の記録", call: "サーバーへのほかの呼び出し", projector: "全画面", leave: "全画面を終える", driver: "ドライバー ", instance: "インスタンス ",
-  because: "原因：前が後を引き起こす", lost: "▶ ここで破れる", unitWon: "台帳の一行：一つ獲得", unitSecond: "数を超えた行：売りすぎ",
+  because: "原因：前が後を引き起こす", lost: "▶ ここで破れる", goesWrong: "▶ 破れる所", step: "{m} 歩中の {n} 歩目", allSteps: "全 {m} 歩の表",
+  unitWon: "台帳の一行：一つ獲得", unitSecond: "数を超えた行：売りすぎ",
 };
 const languages = { en: english, zh: chinese, ja: japanese };
 
@@ -226,7 +229,7 @@ function draw(d, width) {
   }
 
   for (const { lane, rows, from, to } of tracks) {
-    const name = String(lane.name).replace(/^\d+$/, words.instance + "$&");
+    const name = String(lane.name).replace(/^(instance )?(\d+)$/, words.instance + "$2");
     if (down) root.append(label("lane", -46, from, name.replace("instance ", "inst. ")));
     else root.append(label("lane", -start + 2, from + 15, name), line("rule", -start, length, from, from));
     for (const s of list(lane.spans)) band(s, from + (down ? 0 : LANE), to);
@@ -345,7 +348,7 @@ const names = (all) => list(all).join(", ") || "no driver";
 function panel(steps, i) {
   const s = steps[i], before = i > 0 ? steps[i - 1] : {};
   const p = [el("p", { class: "what" }, `${s.who ? s.who + " " : ""}${s.text}`)];
-  if (s.lost) p.push(el("p", { class: "second" }, "▶ here it goes wrong"));
+  if (s.lost) p.push(el("p", { class: "second" }, words.lost));
   if (s.believed !== undefined) p.push(el("p", {}, `believes: ${s.believed}`), el("p", {}, `true: ${s.true || ""}`));
   if (s.stores) {
     const locks = steps.some((o) => list(o.believes).length + list(o.holds).length > 0);
@@ -391,10 +394,13 @@ export function picture() {
       if (width === 0) return;
       const projector = element.closest(".projector");
       let scale = projector ? LARGER : 1, drawn = draw(d, width / scale);
+      const now = [...drawn.used, d.units > 1].sort().join();
+      if (now !== named) legendBox.replaceChildren(legend(drawn.used, d.units));
+      named = now;
       if (projector && width / scale >= NARROW) { // use the height of the screen too
-        const besides = [...projector.children, legendBox, why].filter((c) => c !== canvas && !c.contains(canvas) && !c.hidden).reduce((sum, c) => sum + c.offsetHeight, 0);
-        const fits = (innerHeight - besides - 120) / drawn.root.getAttribute("height");
-        const larger = Math.min(width / NARROW, fits);
+        canvas.replaceChildren();
+        const besides = Math.max(...[...projector.children].map((c) => c.getBoundingClientRect().bottom)) + projector.scrollTop + 12;
+        const larger = Math.min(width / NARROW, (innerHeight - besides) / drawn.root.getAttribute("height"));
         if (larger > scale) [scale, drawn] = [larger, draw(d, width / larger)];
       }
       for (const name of ["width", "height"]) drawn.root.setAttribute(name, Math.floor(drawn.root.getAttribute(name) * scale));
@@ -406,9 +412,6 @@ export function picture() {
       }
       p.move = drawn.move;
       canvas.replaceChildren(drawn.root);
-      const now = [...drawn.used, d.units > 1].sort().join();
-      if (now !== named) legendBox.replaceChildren(legend(drawn.used, d.units));
-      named = now;
       if (p.drawn) p.drawn();
     },
     clear() {
@@ -460,8 +463,11 @@ export function figure(d, { at = -1, caption = true, stepped } = {}) {
   const steps = list(d.steps);
   const pic = picture();
   let now = at;
+  const count = (text) => text.replace("{n}", now + 1).replace("{m}", steps.length);
+  let label = () => {};
   pic.drawn = () => {
     if (now >= 0 && steps[now]) pic.move(steps[now].at);
+    label();
   };
   const f = el("figure", { class: "diagram" }, el("figcaption", { class: caption ? "" : "hidden" }, String(d.title || "")));
   if (list(d.lanes).length > 0) {
@@ -476,7 +482,7 @@ export function figure(d, { at = -1, caption = true, stepped } = {}) {
     const rows = [...all.tBodies[0].rows];
     const go = (i) => {
       now = Math.max(0, Math.min(steps.length - 1, i));
-      out.textContent = `step ${now + 1} of ${steps.length}`;
+      label();
       box.replaceChildren(...panel(steps, now));
       box.classList.toggle("lost", Boolean(steps[now].lost));
       rows.forEach((r, k) => r.classList.toggle("here", k === now));
@@ -488,14 +494,18 @@ export function figure(d, { at = -1, caption = true, stepped } = {}) {
     const bar = el("div", { class: "stepper", role: "group", "aria-label": "steps: arrow keys, Home, End, l for where it goes wrong, n for the next change of the holder", tabindex: 0 },
       button("|◀", "first step", () => 0), button("◀", "step back", () => now - 1), out,
       button("▶", "step forwards", () => now + 1), button("▶|", "last step", () => steps.length - 1));
-    if (lost >= 0) bar.append(button("▶ goes wrong", "the step where it goes wrong", () => lost));
+    const goesWrong = button("", "the step where it goes wrong", () => lost), summary = el("summary", {});
+    if (lost >= 0) bar.append(goesWrong);
+    label = () => {
+      for (const [e, text] of [[out, words.step], [goesWrong, words.goesWrong], [summary, words.allSteps]]) e.textContent = count(text);
+    };
     bar.addEventListener("keydown", (e) => {
       const to = { ArrowRight: now + 1, ArrowLeft: now - 1, Home: 0, End: steps.length - 1, l: lost, n: nextHolder() }[e.key];
       if (to === undefined || (to < 0 && e.key.length === 1) || e.ctrlKey || e.metaKey || e.altKey) return;
       e.preventDefault();
       go(to);
     });
-    f.append(bar, box, el("details", {}, el("summary", {}, `all ${steps.length} steps as a table`), el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "all steps" }, all)));
+    f.append(bar, box, el("details", {}, summary, el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "all steps" }, all)));
     go(at >= 0 ? at : lost >= 0 ? lost : 0);
     f.go = (i) => { if (i !== now) go(i); };
   }
