@@ -41,7 +41,6 @@ export function heatMap(root, { find, home = "" }) {
     if (first) first.tabIndex = 0;
   }
   function filter() {
-    table().classList.toggle("filtered", on.size > 0);
     for (const b of root.querySelectorAll(".filters button")) b.setAttribute("aria-pressed", String(on.has(b.dataset.filter)));
     for (const row of table().tBodies[0].rows) {
       let any = false;
@@ -76,10 +75,6 @@ export function heatMap(root, { find, home = "" }) {
     if (!table()) return;
     for (const f of on) if (!root.querySelector(`.filters [data-filter="${f}"]`)) on.delete(f);
     root.querySelector(".filters").hidden = false;
-    for (const row of table().tBodies[0].rows) { // a narrow page leaves out cells in which nothing went wrong
-      const left = row.querySelectorAll("td:is(.safe, .na):not(.let-in, .surprise)").length;
-      if (left > 0) row.dataset.safe = left;
-    }
     for (const a of table().querySelectorAll("td a")) a.title = a.getAttribute("aria-label");
     filter();
     if (place.hidden) follow(address); // the cell may exist now
@@ -146,7 +141,7 @@ function figures(run, c) {
 // The charts use a logarithmic latency axis. It covers the powers of ten that the values
 // need.
 const drawable = (v) => Number.isFinite(v) && v >= 0 && v < 1e9;
-const H = 190, LEFT = 70, BASE = 30, HEAD = 12;
+const H = 220, LEFT = 70, BASE = 46, HEAD = 26;
 function axes(w, low, high, name) {
   const from = Math.floor(Math.log10(Math.min(Math.max(low, 0.01), Math.max(high, 0.01)))), to = Math.max(from + 1, Math.ceil(Math.log10(Math.max(high, 0.011))));
   const y = (v) => HEAD + (H - HEAD - BASE) * (1 - (Math.log10(Math.max(v, 0.01)) - from) / (to - from));
@@ -155,7 +150,12 @@ function axes(w, low, high, name) {
     const at = y(10 ** p);
     root.append(svg("line", { class: "rule", x1: LEFT, x2: w - 8, y1: at, y2: at }), svg("text", { class: "tick", x: LEFT - 6, y: at + 4, "text-anchor": "end" }, ms(10 ** p)));
   }
+  axisName(root, 0, 12, "latency, logarithmic", "start");
   return { root, y };
+}
+// axisName writes what an axis shows.
+function axisName(root, x, y, text, anchor = "middle") {
+  root.append(svg("text", { class: "tick", x, y, "text-anchor": anchor }, text));
 }
 function curve(cls, xs, ys, x, y, name) {
   const g = svg("g", { class: cls });
@@ -169,7 +169,7 @@ function curve(cls, xs, ys, x, y, name) {
   g.prepend(svg("path", { d }));
   return g;
 }
-const curves = [["p50 schedule", "one", "p50"], ["p99 schedule", "two", "p99"], ["p50 sent", "one sent", "sent_p50"], ["p99 sent", "two sent", "sent_p99"]];
+const curves = [["p50 from the schedule", "one", "p50"], ["p99 from the schedule", "two", "p99"], ["p50 from sending", "one sent", "sent_p50"], ["p99 from sending", "two sent", "sent_p99"]];
 function chartLegend(entries, band) {
   const ul = el("ul", { class: "legend" });
   for (const [name, cls] of entries) ul.append(el("li", {}, svg("svg", { width: 26, height: 12, "aria-hidden": "true" }, svg("g", { class: "curve " + cls }, svg("path", { d: "M1 6H25" }))), name));
@@ -180,7 +180,8 @@ function chartLegend(entries, band) {
 // chart.
 function times(root, w, end) {
   const parts = w < 480 ? 2 : 4;
-  for (let i = 0; i <= parts; i++) root.append(svg("text", { class: "tick", x: LEFT + ((w - LEFT - 8) * i) / parts, y: H - 10, "text-anchor": i === 0 ? "start" : i === parts ? "end" : "middle" }, ms((end * i) / parts)));
+  for (let i = 0; i <= parts; i++) root.append(svg("text", { class: "tick", x: LEFT + ((w - LEFT - 8) * i) / parts, y: H - 28, "text-anchor": i === 0 ? "start" : i === parts ? "end" : "middle" }, ms((end * i) / parts)));
+  axisName(root, (LEFT + w) / 2, H - 8, "time since the load began");
 }
 function overTime(c, w) {
   const o = c.over, ends = list(o.n).map((_, i) => (i + 0.5) * o.slice_ms);
@@ -211,6 +212,7 @@ function soldOverTime(c, w) {
     root.append(svg("line", { class: "rule", x1: LEFT, x2: w - 8, y1: y(n), y2: y(n) }), svg("text", { class: "tick", x: LEFT - 6, y: y(n) + 4, "text-anchor": "end" }, String(n)));
   }
   times(root, w, end);
+  axisName(root, 0, 12, "units sold, in all", "start");
   const g = svg("g", { class: "curve two" }, svg("path", { d: total.map((n, i) => `${i ? "L" : "M"}${x(i).toFixed(1)} ${y(n).toFixed(1)}`).join("") }));
   total.forEach((n, i) => g.append(svg("circle", { cx: x(i), cy: y(n), r: 2.5 }, svg("title", {}, `${n} by ${ms(i * c.sold.slice_ms)}`))));
   root.append(g);
@@ -226,7 +228,8 @@ function distribution(c, w) {
   const values = both.flatMap(([, , l]) => shownQuantiles.map(([k]) => l[k])).filter(drawable);
   const { root, y } = axes(w, Math.min(...values.filter((v) => v > 0), 1000), Math.max(...values, 0), "distribution of latencies");
   const x = (i) => LEFT + 16 + ((w - LEFT - 50) * i) / (shownQuantiles.length - 1);
-  shownQuantiles.forEach(([k], i) => root.append(svg("text", { class: "tick", x: x(i), y: H - 10, "text-anchor": "middle" }, k.replace("p999", "p99.9"))));
+  shownQuantiles.forEach(([k], i) => root.append(svg("text", { class: "tick", x: x(i), y: H - 28, "text-anchor": "middle" }, k.replace("p999", "p99.9"))));
+  axisName(root, (LEFT + w) / 2, H - 8, "percentile of the answers");
   for (const [name, cls, l] of both) root.append(curve("curve dots " + cls, shownQuantiles.map((_, i) => i), shownQuantiles.map(([k]) => l[k]), x, y, name));
   return el("figure", { class: "diagram" }, el("figcaption", {}, `Distribution of latencies${n === null ? "" : `, ${n} answers`}`), root, chartLegend(both.map(([n, cls]) => [n, cls])));
 }

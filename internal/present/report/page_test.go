@@ -127,6 +127,9 @@ func TestPages(t *testing.T) {
 		if got := browsertest.Eval[string](p, `[...document.querySelectorAll(".cell tbody tr")].slice(0, 3).map((r) => r.innerText.replace(/\s+/g, " ")).join("; ")`); !strings.Contains(got, "1 unsafe 1/1 1 0 1 0") {
 			t.Errorf("points: %s", got)
 		}
+		if got := browsertest.Eval[string](p, `[...document.querySelectorAll(".cell .charts text")].map((e) => e.textContent).filter((text) => /[a-z]{4}/.test(text)).join("; ")`); got != "latency, logarithmic; time since the load began; latency, logarithmic; percentile of the answers" {
+			t.Errorf("the axes are named %s", got)
+		}
 		if n := browsertest.Eval[int](p, `document.querySelectorAll(".cell .charts rect.fault").length`); n != 3 { // and one in the legend
 			t.Errorf("%d bands of the fault, want 2 and the legend's", n)
 		}
