@@ -2,7 +2,7 @@
 // reference runs.
 
 import { el } from "./diagram.js";
-import { onLanguage, say, translate } from "./words.js";
+import { onLanguage, say, tell, translate } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
 
@@ -49,7 +49,7 @@ const figure = (x) => (x === null ? "?" : x.toLocaleString("en", { maximumFracti
 let last = null;
 function show(v) {
   last = v;
-  $("choose-answer").textContent = v.options.length > 0 ? say("Take {strategy} with the guard {guard}.", v.options[0]) : v.answer;
+  $("choose-answer").textContent = v.options.length > 0 ? say("Take {strategy} with the guard {guard}.", v.options[0]) : tell(v.answer);
   $("options").replaceChildren(...v.options.map((o, i) => {
     const breaks = [[say("grabbed twice under"), o.twice, "second"], [say("no order twice, but two inside the lock under"), o.inside, ""], [say("an order that no driver can grab any more under"), o.stuck, "fault"]].filter(([, f]) => f.length > 0);
     return el("section", { class: "option", "aria-label": o.strategy },
@@ -65,6 +65,6 @@ function show(v) {
         el("dt", {}, "measure it yourself"), el("dd", {}, el("code", { class: "again", tabindex: 0 }, o.again))));
   }));
   $("duties").replaceChildren(el("h2", {}, say("What you must still do") + (v.options.length > 0 ? `: ${v.options[0].strategy}` : "")), el("ol", {}, ...v.duties.map((d) => el("li", {}, d.do, d.code.length > 0 ? el("pre", { class: "scroll", tabindex: 0 }, d.code.join("\n")) : null))));
-  translate($("options"));
   $("choose-sources").replaceChildren(...v.sources.map((s) => el("li", {}, s)));
+  for (const id of ["options", "duties", "choose-sources"]) translate($(id));
 }

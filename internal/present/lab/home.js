@@ -1,7 +1,7 @@
 // The start panel. It runs the bug once, says why it happened, and runs the cure.
 
 import { picture } from "./diagram.js";
-import { names, onLanguage, say } from "./words.js";
+import { names, onLanguage, say, spoken } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
 const common = { guard: "", rate: 100, units: 1, slow: false };
@@ -109,7 +109,7 @@ export function home(choices, ask) {
       for (const x of t.tiles || []) seen.tiles.set(x.id, x);
       if (t.status.fault) [seen.struck, seen.healed] = [t.status.watch, false];
       else if (seen.struck) seen.healed = true;
-      $("home-strike").textContent = t.status.fault || "";
+      $("home-strike").textContent = (t.status.fault && t.status.fault[spoken()]) || "";
       const struck = seen.tiles.get(seen.struck);
       // On a slow machine, a lease can also run out without the pause. Such an order does not show the pause.
       const isDouble = (x) => x && x.state === "double" && x.open === 0;

@@ -239,6 +239,11 @@ func TestLab(t *testing.T) {
 			}
 		}
 	})
+	t.Run("names are explained", func(t *testing.T) {
+		if _, text := get(t, url+"/api/choices"); !strings.Contains(text, `"setnx":"SET NX PX`) || !strings.Contains(text, `"pause":"a process stops`) {
+			t.Errorf("the words are %s", text)
+		}
+	})
 	t.Run("a listener who comes again", func(t *testing.T) {
 		if status, text := post(t, url+"/api/hand", `{"do":"order","who":""}`, tok); status != 200 {
 			t.Fatalf("%d %s", status, text)
@@ -373,16 +378,21 @@ const foreign = `(() => {
 		const walker = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
 		for (let n = walker.nextNode(); n; n = walker.nextNode()) {
 			const text = n.data.trim();
-			if (/[a-z]{4}/.test(text) && !/[\u3040-\u9fff]/.test(text) && !names.test(text) && !n.parentElement.closest("option:not(#theme *), svg, [lang=en], #keys tbody, #outcomes, .problem, .strike, .notes li")) english.push(text);
+			if (/[a-z]{4}/.test(text) && !/[\u3040-\u9fff]/.test(text) && !names.test(text) && !n.parentElement.closest("option:not(#theme *), svg, [lang=en], #keys tbody, #outcomes, .problem")) english.push(text);
 		}
 	}
 	return english.join("; ");
 })()`
 
+// setLanguage chooses the language of a page.
+func setLanguage(p *browsertest.Page, lang string) {
+	browsertest.Eval[bool](p, fmt.Sprintf(`(() => { const l = document.getElementById("language"); l.value = %q; return l.dispatchEvent(new Event("change")); })()`, lang))
+}
+
 // A visitor presses one button, reads what happened and why, and runs the cure.
 func testStart(t *testing.T, browser *browsertest.Browser) {
 	url := start(t, lab.Config{})
-	for i, look := range []browsertest.Look{{}, {Width: 390, Height: 844, Dark: true, Calm: true}} {
+	for i, look := range []browsertest.Look{{Height: 800}, {Width: 390, Height: 844, Dark: true, Calm: true}} {
 		p := browser.Open(t, url, look)
 		p.Await("the lab", `!document.getElementById("show-bug").disabled`)
 		p.Fits()
@@ -403,6 +413,10 @@ func testStart(t *testing.T, browser *browsertest.Browser) {
 		}
 		p.Fits()
 		p.Screenshot("start-bug")
+		p.Click("#home-drawing .full")
+		p.Await("a drawing that fills the full screen, and no scroll bar", `(() => { const p = document.querySelector(".projector"); return p.scrollHeight <= innerHeight && p.querySelector(".legend").getBoundingClientRect().bottom > innerHeight - 40; })()`)
+		p.Click("#home-drawing .full")
+		p.Await("the page again", `!document.querySelector(".projector") && !document.fullscreenElement`)
 		p.Click("#run-cure")
 		p.Await("the cure", `document.querySelector("#outcome svg .refused") && document.getElementById("cure").hidden && !document.getElementById("show-bug").disabled`)
 		if what, why := text("#what"), text("#outcome .why"); !strings.Contains(what, "has one winner: driver ") || !strings.Contains(why, "the database refused the write of") || strings.Count(why, " with token ") != 2 {
@@ -414,7 +428,7 @@ func testStart(t *testing.T, browser *browsertest.Browser) {
 		p.Screenshot("start-cure")
 		for _, in := range [][2]string{{"zh", "许多司机"}, {"ja", "多くのドライバー"}, {"en", "Many drivers"}} {
 			lang, want := in[0], in[1]
-			browsertest.Eval[bool](p, fmt.Sprintf(`(() => { const l = document.getElementById("language"); l.value = %q; return l.dispatchEvent(new Event("change")); })()`, lang))
+			setLanguage(p, lang)
 			p.Await(lang, fmt.Sprintf(`document.getElementById("home-answer").textContent.startsWith(%q) && document.documentElement.lang === %q`, want, lang))
 			if lang != "en" {
 				p.Await("no English text in "+lang, foreign+` === ""`) // the drawing arrives a little later
@@ -477,7 +491,7 @@ func testPage(t *testing.T, browser *browsertest.Browser) {
 	}
 	p.Await("a key", `window.showedKey`)
 	p.Await("latency", `/ms/.test(document.querySelector("#latency tbody td").textContent)`)
-	p.Await("the charts of each second", `document.querySelectorAll("#series svg").length === 3 && document.querySelector("#series .bad circle") && /second \d+: \d+ answers, p50 [\d.,]+ ms/.test(document.querySelector("#series output").textContent)`)
+	p.Await("the charts of each second", `document.querySelectorAll("#series svg").length === 3 && document.getElementById("series").textContent.includes("seconds since the run began") && document.querySelectorAll("#series .key").length === 2 && document.querySelector("#series .bad circle") && /second \d+: \d+ answers, p50 [\d.,]+ ms/.test(document.querySelector("#series output").textContent)`)
 	p.Focus("#series .series")
 	p.Press(kb.ArrowLeft)
 	p.Await("one cursor in all charts", `new Set([...document.querySelectorAll("#series .cursor")].map((c) => c.getAttribute("x1"))).size === 1 && document.querySelectorAll("#series .cursor").length === 3`)
@@ -517,6 +531,7 @@ func testPage(t *testing.T, browser *browsertest.Browser) {
 	})()`)
 	p.Click("#start")
 	p.Await("an order sold beyond its two units", `/✗ \d+ ([3-9])\/2/.test(document.querySelector("#tiles .double")?.textContent) && / rows and 2 units: drivers /.test(document.getElementById("live-answer").textContent)`)
+	p.Await("how the run before ended", `/setnx.*pause.*Orders with more than one row/.test(document.querySelector("#earlier li")?.textContent)`)
 	p.Click("#stop")
 	p.Await("the end of that", `document.getElementById("start").textContent === "Start"`)
 	for _, text := range browsertest.Eval[[]string](p, `[...document.querySelectorAll("#tiles button")].filter((b) => /\//.test(b.textContent)).map((b) => b.className + " " + b.textContent)`) {

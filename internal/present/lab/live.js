@@ -2,7 +2,7 @@
 
 import { el, list, notes, picture, ms } from "./diagram.js";
 import { series } from "./series.js";
-import { names, onLanguage, say, spoken } from "./words.js";
+import { names, onLanguage, say, spoken, translate } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
 const setText = (e, text) => { if (e.textContent !== text) e.textContent = text; };
@@ -29,6 +29,7 @@ export function live(choices, ask) {
     form.guard.value = [...form.guard.options].some((o) => o.value === before && !o.disabled) ? before : "";
   };
   form.strategy.addEventListener("change", guards);
+  onLanguage(() => { guards(); translate(form.strategy); translate(form.fault); });
 
   // doing sends a request of a button and shows an error in the page.
   const doing = async (button, path, body) => {
@@ -90,7 +91,7 @@ export function live(choices, ask) {
   };
   const seconds = series();
   $("series").append(seconds.element);
-  let opened = false, began = 0, earlier = [], listed = "";
+  let opened = false, began = 0, ran = null, earlier = [], listed = ""; // ran is the last status of the run
   // drawEarlier lists how the runs before this one ended, so that the user can compare them.
   function drawEarlier() {
     const lines = earlier.map((s) => `${s.settings.strategy}, ${s.settings.guard || say("its own guard")}, ${s.settings.fault === "none" ? say("no fault") : s.settings.fault}, ${s.settings.rate}/s: ${(s.answers && s.answers[spoken()]) || s.answer}`);
@@ -101,9 +102,13 @@ export function live(choices, ask) {
   let last = null;
   onLanguage(() => { if (last) { seen = ""; take({ ...last, whole: false, tiles: [], seconds: [] }); } });
   function take(t) {
-    if (last && t.began !== began && Object.values(last.outcomes || {}).some(Boolean)) earlier = [last.status, ...earlier].slice(0, 5);
+    if (t.began !== began) {
+      if (ran) earlier = [ran, ...earlier].slice(0, 5);
+      ran = null;
+    }
     last = t;
     status = t.status;
+    if (status.phase !== "starting" && Object.values(t.outcomes || {}).some(Boolean)) ran = status;
     drawEarlier();
     if (!opened || (t.began !== began && status.phase === "running")) set(status.settings);
     [opened, began] = [true, t.began];
@@ -113,7 +118,7 @@ export function live(choices, ask) {
     setText($("live-answer"), (status.answers && status.answers[spoken()]) || status.answer);
     $("live-answer").classList.toggle("alarm", status.alarm);
     if (status.error) problem(status.error);
-    setText($("strike"), status.fault || "");
+    setText($("strike"), (status.fault && status.fault[spoken()]) || "");
     buttons();
     setText($("hand-order"), status.hand ? say("order {order}: driver A at instance {a}, driver B at instance {b}", { order: status.hand, a: status.instances[0], b: status.instances[1] }) : say("opens an order for the two drivers"));
     drawTiles();
@@ -134,7 +139,7 @@ export function live(choices, ask) {
     seen = d ? now : ""; // the lab may have dropped the order
     if (!d) return;
     drawnAt = performance.now();
-    setText($("watched"), say("Order {order} ({run}): {result}", { order: tile.id, run: String(d.title).replace(/^Order \d+, /, ""), result: sold(tile) + winners(tile, say("no driver has it")) }));
+    setText($("watched"), say("Order {order} ({run}): {result}", { order: tile.id, run: String(d.title).replace(/^Order \d+, /, "").replace(/\bguard /, say("guard") + " "), result: sold(tile) + winners(tile, say("no driver has it")) }));
     const came = list(d.lanes).length > 0;
     if (came) pic.show(d);
     else pic.clear();
@@ -174,7 +179,7 @@ export function live(choices, ask) {
         $("tiles").append(b);
       }
       const sign = { double: "✗", won: "✓", open: "·", undersold: "∞" }[t.state];
-      setText(b, `${sign} ${id}${t.by_hand ? " by hand" : ""}${t.units > 1 ? ` ${t.rows.length}/${t.units}` : ""}`);
+      setText(b, `${sign} ${id}${t.by_hand ? " " + say("by hand") : ""}${t.units > 1 ? ` ${t.rows.length}/${t.units}` : ""}`);
       b.className = t.state + (t.by_hand ? " hand" : "");
       b.setAttribute("aria-label", `order ${id}: ${sold(t)}${winners(t, "open")}`);
       b.setAttribute("aria-pressed", String(id === shown));

@@ -2,7 +2,7 @@
 
 import { el } from "./diagram.js";
 import { heatMap, named } from "./cells.js";
-import { onLanguage, say, translate } from "./words.js";
+import { onLanguage, say, tell, translate } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
 
@@ -53,8 +53,9 @@ export function matrix(choices, ask) {
       seen = n;
       $("matrix-answer").textContent = v.answer || say("Nothing was filled yet: choose strategies and faults. A cell takes some seconds, and cells with faults run several at a time.");
       if (v.problem) problem(v.problem);
-      $("kept").textContent = v.folder ? `The results are in ${v.folder}, as of loadgen run: report.html there is this matrix.` : "";
+      $("kept").textContent = v.folder ? `The results are in ${v.folder}, where report.html shows this matrix.` : "";
       put(v.heat);
+      translate(root);
     } catch (e) {
       problem(e.message);
     }
@@ -65,13 +66,12 @@ export function matrix(choices, ask) {
     const scrolled = heat.querySelector(".matrix"), from = scrolled && [scrolled.scrollLeft, scrolled.scrollTop];
     heat.replaceChildren(...[...new DOMParser().parseFromString(html, "text/html").body.childNodes].map((n) => document.adoptNode(n)));
     if (from && heat.querySelector(".matrix")) [heat.querySelector(".matrix").scrollLeft, heat.querySelector(".matrix").scrollTop] = from;
-    translate(heat);
     map.fresh();
     const same = at && [...heat.querySelectorAll("a, button")].find((x) => (at.hash ? x.hash === at.hash : x.dataset.filter && x.dataset.filter === at.dataset.filter));
     if (same) same.focus({ preventScroll: true });
   }
 
-  onLanguage(() => { translate($("heat")); translate(root.querySelector(".cell")); });
+  onLanguage(() => translate(root));
   new MutationObserver(() => translate(root.querySelector(".cell"))).observe(root.querySelector(".cell"), { childList: true });
   return {
     follow: (rest) => map.follow(rest ? "#matrix/" + rest : "#matrix"),
@@ -85,7 +85,7 @@ export function matrix(choices, ask) {
       $("fill").disabled = status.phase === "starting" || Boolean(status.busy);
       $("fill").title = status.busy && !m.running ? `${status.busy} is under way` : "";
       $("stop-filling").disabled = !m.running;
-      $("filling").textContent = m.running ? status.doing || "" : status.busy ? `Not now: ${status.busy} is under way.` : "";
+      $("filling").textContent = m.running ? status.doing || "" : status.busy ? tell(`Not now: ${status.busy} is under way.`) : "";
       look(m.n);
     },
   };

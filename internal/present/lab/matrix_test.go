@@ -103,6 +103,15 @@ func testMatrix(t *testing.T, browser *browsertest.Browser) {
 	p.Press(kb.Enter)
 	p.Await("the cell below", `document.querySelector("#matrix .cell h2").textContent === "setnx-fenced under pause" && decodeURIComponent(location.hash) === "#matrix/setnx-fenced/pause"`)
 	p.Await("the refused write of a safe cell", `document.querySelector("#matrix .cell figure.diagram svg .refused") && document.querySelector("#matrix .cell").innerText.includes("on which the database refused a late write")`)
+	setLanguage(p, "zh")
+	for selector, want := range map[string]string{
+		"#matrix-answer": "1 格有订单被抢两次", ".cell h2": "pause 下的 setnx-fenced", ".cell .answer": "安全：故障击中的 1 个点中有 1 个", ".cell .charts": "负载开始以来的时间",
+	} {
+		if got := browsertest.Eval[string](p, `document.querySelector("#matrix `+selector+`, `+selector+`").textContent`); !strings.Contains(got, want) {
+			t.Errorf("in Chinese, %s is %q, want …%s…", selector, got, want)
+		}
+	}
+	setLanguage(p, "en")
 	p.Press(kb.Escape)
 	p.Press("/")
 	p.Press(kb.Enter)
@@ -114,6 +123,9 @@ func testMatrix(t *testing.T, browser *browsertest.Browser) {
 		narrow := browser.Open(t, url+"#matrix/setnx/pause", look)
 		narrow.Await("the cell", `document.querySelector("#matrix .cell figure.diagram svg .second")`)
 		narrow.Fits()
+		if n := browsertest.Eval[int](narrow, `[...document.querySelectorAll("#heat td.safe a")].filter((a) => a.offsetHeight > 0).length`); n != 3 {
+			t.Errorf("%d safe cells are shown, want 3", n)
+		}
 		narrow.Screenshot("matrix-390-dark")
 	}
 }

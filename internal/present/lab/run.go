@@ -2,6 +2,7 @@ package lab
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -143,8 +144,8 @@ func (l *Lab) strike(ctx context.Context, s Settings, id int64, sent <-chan stru
 			return err
 		}
 	}
-	l.state.setStrike(fmt.Sprintf("%s strikes driver %d of order %d at %s, which is about to write", s.Fault, held[0].Driver, id, in.ID), id)
-	defer l.state.setStrike("", 0)
+	l.state.setStrike(strikeSentence(s.Fault, held[0].Driver, id, in.ID), id)
+	defer l.state.setStrike(nil, 0)
 	var heal stack.Heal
 	if do := prepared.Strikes[0].Do; do != nil {
 		if heal, err = do(ctx, lease); err != nil {
@@ -225,6 +226,16 @@ func (l *Lab) ByHand(ctx context.Context, h Hand) error {
 	}
 }
 
+// handAnswers says in plain words why a grab by hand failed. Other answers are one word, which words.js
+// translates.
+var handAnswers = map[string]string{
+	"error stale":      "refused: the database has seen a newer fencing token",
+	"error lease_lost": "gave up: it learned that its lease was lost",
+	"error dependency": "failed: a server did not do what it was asked",
+	"timeout unknown":  "not known: no answer to its write arrived",
+	"timeout deadline": "gave up: its time was over",
+}
+
 var handClient = &http.Client{Timeout: grabTimeout}
 
 // grabByHand sends a grab and returns the answer as text.
@@ -253,7 +264,8 @@ func post(client *http.Client, url string, body []byte, header http.Header) (str
 	if err := json.NewDecoder(io.LimitReader(resp.Body, 1<<16)).Decode(&a); err != nil {
 		return "", err
 	}
-	return strings.TrimSpace(a.Outcome + " " + a.Reason), nil
+	answer := strings.TrimSpace(a.Outcome + " " + a.Reason)
+	return cmp.Or(handAnswers[answer], answer), nil
 }
 
 // releaseHand lets the drivers that the user controls finish, and removes their order.

@@ -106,7 +106,7 @@ func testSteps(t *testing.T, browser *browsertest.Browser, url string, found map
 				}
 			}
 			at(lost)
-			if got := browsertest.Eval[string](p, `document.querySelector("#found .now").innerText`); !strings.Contains(got, "here it goes wrong") || !strings.Contains(strings.ReplaceAll(got, " (changed)", ""), s.holds) || !strings.Contains(got, s.lost) {
+			if got := browsertest.Eval[string](p, `document.querySelector("#found .now").innerText`); !strings.Contains(got, "goes wrong here") || !strings.Contains(strings.ReplaceAll(got, " (changed)", ""), s.holds) || !strings.Contains(got, s.lost) {
 				t.Errorf("where it is lost it says %q, want %q and %q", got, s.lost, s.holds)
 			}
 			there := cursor()

@@ -83,6 +83,15 @@ func idleSentence(s Settings, say func(string, ...any) string) string {
 	return say("idle", "drivers", s.drivers(), "units", units, "rate", rate, "strategy", s.Strategy, "guard", guardOf(s), "under", under)
 }
 
+// strikeSentence says in each language which driver a fault strikes.
+func strikeSentence(fault catalog.Fault, driver, id int64, instance string) map[string]string {
+	texts := map[string]string{}
+	for lang := range sentences {
+		texts[lang] = phrase(lang, "strike", "fault", fault, "driver", driver, "id", id, "instance", instance)
+	}
+	return texts
+}
+
 // oversoldSentence names the winners of an order that has more ledger rows than units.
 func oversoldSentence(t Tile, say func(string, ...any) string) string {
 	ids := make([]string, len(t.Rows))

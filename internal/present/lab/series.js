@@ -4,13 +4,14 @@
 import { el, svg, ms } from "./diagram.js";
 import { onLanguage, say } from "./words.js";
 
-const HEIGHT = 84, LEFT = 76, HEAD = 8, FOOT = 6, SHOWN = 60; // px, and seconds
+const HEIGHT = 84, LEFT = 76, HEAD = 8, FOOT = 6, AXIS = 32, SHOWN = 60; // px, and seconds
 const count = (n) => n.toLocaleString("en");
 
-// Each chart has a name, the format of its values, and its curves: a class and the values of a second.
+// Each chart has a name, the format of its values, and its curves: a class, the value of a second, and a
+// name if there are several.
 const charts = [
   { name: "answers a second", text: count, curves: [["one", (s) => s.n]] },
-  { name: "latency: p50, and p99 of the last 5 s", text: ms, curves: [["one", (s) => s.p50], ["two", (s) => s.p99]] },
+  { name: "latency: p50, and p99 of the last 5 s", text: ms, curves: [["one", (s) => s.p50, "p50"], ["two", (s) => s.p99, "p99"]] },
   { name: "double-grabs", text: count, curves: [["bad", (s) => s.doubles]] },
 ];
 
@@ -25,15 +26,20 @@ export function series() {
     if (width === 0) return;
     const shown = all.slice(-SHOWN), first = shown.length > 0 ? shown[0].t : 0;
     const x = (t) => LEFT + ((width - LEFT - 10) * (t - first + 0.5)) / Math.max(SHOWN / 4, shown.length);
-    box.replaceChildren(...charts.map((c) => {
+    box.replaceChildren(...charts.map((c, n) => {
       const values = c.curves.map(([, of]) => shown.map((s) => [s.t, of(s)]).filter(([, v]) => typeof v === "number"));
       const top = Math.max(1, ...values.flat().map(([, v]) => v));
       const y = (v) => HEAD + (HEIGHT - HEAD - FOOT) * (1 - v / top);
-      const root = svg("svg", { width, height: HEIGHT, viewBox: `0 0 ${width} ${HEIGHT}`, role: "img", "aria-label": say(c.name) }, svg("title", {}, say(c.name)));
+      const isLast = n === charts.length - 1, height = HEIGHT + (isLast ? AXIS : 0); // the last chart has the time axis of all
+      const root = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": say(c.name) }, svg("title", {}, say(c.name)));
       for (const v of [0, top]) root.append(svg("line", { class: "rule", x1: LEFT, x2: width - 8, y1: y(v), y2: y(v) }), svg("text", { class: "tick", x: LEFT - 6, y: y(v) + 4, "text-anchor": "end" }, c.text(v)));
       values.forEach((points, i) => root.append(svg("g", { class: "curve " + c.curves[i][0] }, svg("path", { d: points.map(([t, v], k) => `${k && points[k - 1][0] === t - 1 ? "L" : "M"}${x(t)} ${y(v)}`).join("") }), ...points.map(([t, v]) => svg("circle", { cx: x(t), cy: y(v), r: 2 })))));
+      if (isLast) {
+        for (const s of shown.filter((s) => (s.t + 1) % 5 === 0)) root.append(svg("text", { class: "tick", x: x(s.t), y: HEIGHT + 10, "text-anchor": "middle" }, String(s.t + 1)));
+        root.append(svg("text", { class: "tick", x: (LEFT + width) / 2, y: height - 4, "text-anchor": "middle" }, say("seconds since the run began")));
+      }
       if (at >= first) root.append(svg("line", { class: "cursor", x1: x(at), x2: x(at), y1: 0, y2: HEIGHT }));
-      return el("figure", { class: "diagram" }, el("figcaption", { class: "notes" }, say(c.name)), root);
+      return el("figure", { class: "diagram" }, el("figcaption", { class: "notes" }, say(c.name), ...c.curves.filter(([, , name]) => name).map(([cls, , name]) => el("span", { class: "key " + cls }, name))), root);
     }));
     const s = shown.find((o) => o.t === at) || shown[shown.length - 1];
     says.textContent = s ? say("second {t}: {n} answers, p50 {p50}, p99 {p99}, {doubles} double-grabs", {

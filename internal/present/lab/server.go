@@ -214,6 +214,12 @@ func (l *Lab) choices(w http.ResponseWriter, _ *http.Request) {
 	c.Table, c.Struck = l.matrixChoices()
 	c.Questions = whichlock.Questions
 	c.Words = catalog.Meanings()
+	for _, s := range lock.Strategies {
+		c.Words[s.Name] = s.Title
+	}
+	for _, f := range catalog.RunFaults {
+		c.Words[string(f)] = f.About()
+	}
 	for _, f := range Faults {
 		c.Faults = append(c.Faults, choice{Name: string(f), About: f.About()})
 	}

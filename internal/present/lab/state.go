@@ -69,7 +69,7 @@ func (s *state) fail(ctx interface{ Err() error }, problem string) {
 // clear removes the orders of the previous run.
 func (s *state) clear() {
 	s.locked(func() {
-		s.status.Hand, s.status.Fault = 0, ""
+		s.status.Hand, s.status.Fault = 0, nil
 		s.orders.clear()
 	})
 }
@@ -96,10 +96,10 @@ func (s *state) setInstances(f *fleet.Fleet) {
 	})
 }
 
-// setStrike shows on the page which order a fault hits. If what is empty, it removes this note.
-func (s *state) setStrike(what string, id int64) {
+// setStrike shows on the page which order a fault hits. If texts is nil, it removes this note.
+func (s *state) setStrike(texts map[string]string, id int64) {
 	s.locked(func() {
-		s.status.Fault = what
+		s.status.Fault = texts
 		s.orders.strike(id)
 	})
 }

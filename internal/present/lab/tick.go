@@ -45,7 +45,7 @@ type Status struct {
 	Alarm     bool              `json:"alarm"`             // whether an order has more rows than units
 	Error     string            `json:"error,omitempty"`
 	Settings  Settings          `json:"settings"`
-	Fault     string            `json:"fault,omitempty"` // the fault that is active right now
+	Fault     map[string]string `json:"fault,omitempty"` // in each language: which driver the active fault strikes
 	Instances []string          `json:"instances"`
 	Hand      int64             `json:"hand,omitempty"`  // the order for drivers by hand
 	Drivers   map[string]string `json:"drivers"`         // state of each driver that the user controls: empty, "asks", or the answer

@@ -1,8 +1,10 @@
 // The language of the page, and its texts in Chinese and Japanese by their English text. Texts of the
-// workshop come from the workshop; legends and causes come from diagram.js.
+// workshop come from the workshop; legends and causes come from diagram.js; sentences of results come from
+// results.js.
 
 import { speak } from "./diagram.js";
 import { keep, kept } from "./kept.js";
+import { translateResult } from "./results.js";
 
 export const languages = { en: "English", zh: "中文", ja: "日本語" };
 
@@ -109,7 +111,38 @@ const entries = [
   ["its own guard", "自带的写入条件", "既定の書き込みの条件"],
   ["no lock is held", "没有持有的锁", "ロックは持たれていません"],
   ["{guard}, its own", "{guard}（自带）", "{guard}（既定）"],
-  ["The sentences of the results are in English.", "结果中的句子是英文。", "結果の文は英語です。"],
+  ["Names, steps and failure modes are in English.", "名称、步骤和失效模式是英文。", "名前、手順、故障モードは英語です。"],
+  ["none (no fault)", "none（没有故障）", "none（障害なし）"],
+  ["by hand", "手动", "手動"],
+  ["seconds since the run began", "运行开始以来的秒数", "実行開始からの秒数"],
+  ["refused: the database has seen a newer fencing token", "被拒绝：数据库已经见过更新的 fencing token", "拒否：データベースはもっと新しいフェンシングトークンを見ました"],
+  ["gave up: it learned that its lease was lost", "放弃：得知租约已经失去", "断念：リースを失ったと知りました"],
+  ["failed: a server did not do what it was asked", "失败：某个服务器没有完成请求", "失敗：サーバーが求めに応じませんでした"],
+  ["not known: no answer to its write arrived", "未知：写入没有得到应答", "不明：書き込みの応答が届きませんでした"],
+  ["gave up: its time was over", "放弃：时间已到", "断念：時間切れです"],
+  ["Safe", "安全", "安全"],
+  ["Unsafe", "不安全", "安全でない"],
+  ["Stuck", "卡住", "停止"],
+  ["Unknown", "未知", "不明"],
+  ["latency, logarithmic", "延迟，对数刻度", "遅延、対数目盛り"],
+  ["time since the load began", "负载开始以来的时间", "負荷の開始からの時間"],
+  ["percentile of the answers", "应答的百分位", "応答のパーセンタイル"],
+  ["Units sold over time", "售出份额随时间的变化", "時間ごとの売れた個数"],
+  ["units sold, in all", "累计售出份额", "売れた個数の累計"],
+  ["the fault", "故障", "障害"],
+  ["ledger grabs", "账本：抢单", "台帳：取得"],
+  ["ledger double", "账本：重复", "台帳：二重"],
+  ["ledger stuck", "账本：卡住", "台帳：停止"],
+  ["ledger orders", "账本：订单", "台帳：注文"],
+  ["events overlaps", "事件：重叠", "イベント：重なり"],
+  ["events near misses", "事件：险情", "イベント：ニアミス"],
+  ["ms lease", "租约，ms", "リース、ms"],
+  ["ms belief gap", "误以为持锁，ms", "思い込みの間、ms"],
+  ["answers grabbed", "应答：抢到", "応答：取得"],
+  ["answers taken", "应答：已被抢", "応答：取られていた"],
+  ["answers busy", "应答：拿不到锁", "応答：ロック待ち切れ"],
+  ["answers error", "应答：错误", "応答：エラー"],
+  ["answers timeout", "应答：超时", "応答：時間切れ"],
   ["none is chosen", "没有选择", "選ばれていません"],
   ["Fill 1 cell", "填 1 格", "1 セルを埋める"],
   ["Fill {n} cells", "填 {n} 格", "{n} セルを埋める"],
@@ -196,6 +229,9 @@ export const spoken = () => language;
 // translation stays English.
 export const say = (text, slots = {}) => ((texts[language] && texts[language][text]) || text).replace(/\{(\w+)\}/g, (slot, name) => (name in slots ? String(slots[name]) : slot));
 
+// tell returns a text or a sentence of a result in the language of the page.
+export const tell = (text) => (language === "en" ? text : (translateResult(text, language, (t) => texts[language][t]) ?? text));
+
 // original returns the English text of a text in the language of the page.
 export const original = (text) => entries.find((e) => e.includes(text))?.[0] || text;
 
@@ -206,7 +242,7 @@ export function translate(root) {
   const walk = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
   for (let n = walk.nextNode(); n; n = walk.nextNode()) {
     const before = translated.get(n), shown = n.data.trim();
-    const english = before && before.to === shown ? before.english : shown, to = say(english);
+    const english = before && before.to === shown ? before.english : shown, to = tell(english);
     if (to === shown) continue;
     n.data = n.data.replace(shown, () => to);
     translated.set(n, { english, to });
