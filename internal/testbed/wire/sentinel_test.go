@@ -84,6 +84,9 @@ func TestSentinels(t *testing.T) {
 				}
 				for _, o := range others {
 					ids[o["runid"]+" at "+o["port"]] = true
+					if o["name"] != o["runid"] || len(o["runid"]) != 40 || o["ip"] != "127.0.0.1" || o["flags"] != "sentinel" {
+						t.Errorf("another one is %q", o)
+					}
 				}
 			}
 			if len(ids) != 3 {

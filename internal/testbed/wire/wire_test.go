@@ -2,7 +2,10 @@ package wire_test
 
 import (
 	"context"
+	"errors"
+	"io"
 	"net"
+	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -214,6 +217,43 @@ func TestRefusesAndReopens(t *testing.T) {
 		}
 	}
 	p.Close()
+}
+
+// TestEndsArePassedOn closes and resets a connection from each side. The other side must see the same: an
+// orderly end, or an error.
+func TestEndsArePassedOn(t *testing.T) {
+	for _, protocol := range []wire.Protocol{wire.RESP, wire.MySQL, wire.Postgres} {
+		for _, closer := range []string{"client", "server"} {
+			for _, reset := range []bool{false, true} {
+				l, err := net.Listen("tcp", "127.0.0.1:0")
+				if err != nil {
+					t.Fatal(err)
+				}
+				p, _ := proxyTo(t, "server", l.Addr().String(), protocol)
+				client, _ := dial(t, p.Addr())
+				server, err := l.Accept()
+				if err != nil {
+					t.Fatal(err)
+				}
+				ends, sees := client, server
+				if closer == "server" {
+					ends, sees = server, client
+				}
+				if reset {
+					wire.Reset(ends)
+				} else {
+					_ = ends.Close()
+				}
+				_ = sees.SetReadDeadline(time.Now().Add(10 * time.Second))
+				_, err = sees.Read(make([]byte, 1))
+				if err == nil || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, io.EOF) == reset {
+					t.Errorf("the %s ends the connection, reset %v: the other side gets %v", closer, reset, err)
+				}
+				_ = server.Close()
+				_ = l.Close()
+			}
+		}
+	}
 }
 
 func await(t *testing.T, what string, c <-chan struct{}) {
