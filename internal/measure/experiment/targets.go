@@ -255,7 +255,7 @@ func (w *worker) doubt(ctx context.Context, c *Cell, m *measured, drained bool) 
 	}
 	a := m.accounting
 	unanswered := a.outcomes[grab.Timeout] + a.errors[load.Reset] + a.errors[load.Other]
-	promised := check.CountGrabs(check.Rows(a.told), a.units)
+	promised := check.CountGrabs(check.Evidence{Ledger: check.Rows(a.told)}.WithoutRepeats(w.cfg.perDriver()), a.units)
 	winners := check.CountGrabs(m.evidence.WithoutRepeats(w.cfg.perDriver()), a.units)
 	switch {
 	case c.DoubleGrabs == nil: // the ledger could not be read

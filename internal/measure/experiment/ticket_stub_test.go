@@ -42,6 +42,7 @@ import (
 //	flaky       does not wait for the lock, and fails the first grab of a ticket whose number divided by 4
 //	            leaves 0 or 1, if it has refused another driver
 //	fenced      the write requires a larger fencing token, but no free ticket
+//	insists     repeats a write that failed
 //	creates     creates its tables, in a way that fails if two instances do it at once
 const ticketCommand = "ticket"
 
@@ -233,7 +234,12 @@ func (o *ticketOffice) grab(ctx context.Context, id, driver string) int {
 		}
 	}
 	time.Sleep(o.work)
-	return o.write(id, driver, fence)
+	status = o.write(id, driver, fence)
+	if o.is("insists") && status == http.StatusInternalServerError {
+		time.Sleep(200 * time.Millisecond)
+		return o.write(id, driver, fence)
+	}
+	return status
 }
 
 func (o *ticketOffice) write(id, driver string, fence int64) int {

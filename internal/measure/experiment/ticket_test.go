@@ -250,3 +250,15 @@ func TestOrdersWithoutAFaultAreGrabbed(t *testing.T) {
 	strikeAt(t, &cfg, "before mysql SELECT tickets 1")
 	checkTickets(t, cfg, catalog.Safe)
 }
+
+// A driver who is told twice that it won is no second winner. Under late-release, the same driver
+// grabs twice, and a service that repeats a refused write wins both times.
+func TestDriverToldTwice(t *testing.T) {
+	t.Parallel()
+	cfg := ticketRun(t, "insists", target.Spec{}, catalog.LateRelease)
+	strikeAt(t, &cfg, "after mysql SELECT tickets 1")
+	run := checkTickets(t, cfg, catalog.Unknown)
+	if c := run.Cells[0]; !strings.Contains(c.Reason, "-idempotent") {
+		t.Errorf("%s: want a reason that names -idempotent", c.Reason)
+	}
+}
