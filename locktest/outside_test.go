@@ -25,9 +25,9 @@ func TestFromAnotherModule(t *testing.T) {
 	for _, want := range []struct{ test, verdict, says string }{
 		{"TestFenced", "PASS", ""},
 		{"TestConform", conforms, ""},
-		{"TestForever", "FAIL", "the lock breaks stuck"},
-		{"TestLooks", "FAIL", "the lock breaks one-winner"},
-		{"TestBlind", "FAIL", "the lock breaks lease-exclusive"},
+		{"TestForever", "FAIL", "promised (stuck): after all leases have expired, the grab of a new driver is answered"},
+		{"TestLooks", "FAIL", "the lock fails: the order was given to "},
+		{"TestBlind", "FAIL", "promised (lease-exclusive): no lease is granted while another one is valid"},
 	} {
 		section := sectionOf(out, want.test)
 		if !strings.Contains(out, "--- "+want.verdict+": "+want.test+" ") || !strings.Contains(section, want.says) {
