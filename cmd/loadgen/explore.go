@@ -31,6 +31,8 @@ type exploreSettings struct {
 	shortest bool
 	bounded  bool // whether the user has set bounds, so that only one search with these bounds runs
 	notes    notes
+
+	schedules map[string]string // the schedules of this command, by the name of their file
 }
 
 // exploreFormats lists the output formats of explore. The first one is the default.

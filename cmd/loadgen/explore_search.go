@@ -139,13 +139,22 @@ func (s *exploreSettings) write(f explore.Failure) error {
 }
 
 // fileOf returns the path for the schedule of a failure. The path contains the kind of the failure,
-// because with -everything there may be several failures of one property.
+// because with -everything there may be several failures of one property. If several searches find
+// different schedules that break one property, their files are numbered.
 func (s *exploreSettings) fileOf(f explore.Failure) string {
 	name := f.Schedule.Strategy + "-" + f.Property
 	if f.Kind != "" {
 		name += "-" + strings.NewReplacer(", ", "-", " ", "-").Replace(f.Kind)
 	}
-	return filepath.Join(s.out, name+".txt")
+	if s.schedules == nil {
+		s.schedules = map[string]string{}
+	}
+	text, numbered := f.Schedule.String(), name
+	for n := 2; s.schedules[numbered] != "" && s.schedules[numbered] != text; n++ {
+		numbered = fmt.Sprintf("%s-%d", name, n)
+	}
+	s.schedules[numbered] = text
+	return filepath.Join(s.out, numbered+".txt")
 }
 
 func (s *exploreSettings) render(w io.Writer, results []explore.Result) error {

@@ -152,6 +152,29 @@ func TestExploreOldNames(t *testing.T) {
 }
 
 // Ctrl-C prints how far the search has come.
+// Each schedule of a series of searches has a file of its own, and the same schedule has the same file.
+func TestSchedulesOfOneProperty(t *testing.T) {
+	found := func(mode string) explore.Failure {
+		return explore.Failure{Property: "one-winner", Schedule: schedule.Schedule{Strategy: "setnx", Nodes: []string{"redis"}, Property: "one-winner", Mode: mode}}
+	}
+	s := &exploreSettings{out: t.TempDir()}
+	results := []explore.Result{{Failures: []explore.Failure{found("F11")}, Parts: []explore.Result{
+		{Failures: []explore.Failure{found("F11")}}, {Failures: []explore.Failure{found("F12")}}, {Failures: []explore.Failure{found("F17")}},
+	}}}
+	if err := s.save(results); err != nil {
+		t.Fatal(err)
+	}
+	if files, _ := filepath.Glob(filepath.Join(s.out, "*")); len(files) != 3 {
+		t.Errorf("files of three schedules: %v", files)
+	}
+	for _, mode := range []string{"F11", "F12", "F17"} {
+		text, err := os.ReadFile(s.fileOf(found(mode)))
+		if err != nil || string(text) != found(mode).Schedule.String() {
+			t.Errorf("%s: %v, %s", mode, err, text)
+		}
+	}
+}
+
 func TestExploreInterrupt(t *testing.T) {
 	cmd := loadgen(t, "explore", "-strategies", "redlock", "-faults", "all", "-fault-count", "3", "-seconds", "600")
 	var out bytes.Buffer

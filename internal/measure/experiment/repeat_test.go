@@ -168,18 +168,24 @@ var kept = []string{
 	"Peak", "Shard", "Merged", // the scenario peak and a shard run once
 }
 
-// TestEveryFieldIsMerged requires that each field of a cell depends on all repetitions, or is in
-// kept.
-func TestEveryFieldIsMerged(t *testing.T) {
-	var a, b Cell
+// twoCells returns two cells that differ in every field.
+func twoCells() (a, b Cell) {
 	fill(reflect.ValueOf(&a).Elem(), 1)
 	fill(reflect.ValueOf(&b).Elem(), 2)
 	a.Verdict, b.Verdict = catalog.Safe, catalog.Unsafe
 	a.Exclusive, b.Exclusive = new(Yes), new(No)
 	a.LoadHeld, b.LoadHeld = new(true), new(false)
 	b.CountedFrom, b.Interrupted = fromAnswers, false
+	b.Sale.Stock, b.Sale.OverTime = a.Sale.Stock, a.Sale.OverTime // one size for all, and a curve of the first
 	a.Checks[0] = check.Verdict{Property: catalog.OneWinner, Result: check.Pass}
 	b.Checks[0] = check.Verdict{Property: catalog.OneWinner, Result: check.Fail}
+	return a, b
+}
+
+// TestEveryFieldIsMerged requires that each field of a cell depends on all repetitions, or is in
+// kept.
+func TestEveryFieldIsMerged(t *testing.T) {
+	a, b := twoCells()
 	a = a.first()
 	sum := reflect.ValueOf(a.merge(b))
 	for i := range sum.NumField() {
@@ -187,6 +193,36 @@ func TestEveryFieldIsMerged(t *testing.T) {
 		same := reflect.DeepEqual(sum.Field(i).Interface(), reflect.ValueOf(a).Field(i).Interface())
 		if same != slices.Contains(kept, name) {
 			t.Errorf("%s: unchanged %v; a field must be merged, or be listed as kept", name, same)
+		}
+	}
+}
+
+// TestRepetitionsInEitherOrder merges two different cells in both orders, and then three of which one is
+// different. Only what names a repetition may depend on the order.
+func TestRepetitionsInEitherOrder(t *testing.T) {
+	a, b := twoCells()
+	merged := func(first Cell, others ...Cell) reflect.Value {
+		c := first.first()
+		for _, next := range others {
+			c = c.merge(next)
+		}
+		return reflect.ValueOf(c)
+	}
+	for _, orders := range [][]reflect.Value{
+		{merged(a, b), merged(b, a)},
+		{merged(a, a, b), merged(a, b, a), merged(b, a, a)},
+		{merged(a, b, b), merged(b, a, b), merged(b, b, a)},
+	} {
+		for i := range orders[0].NumField() {
+			name := orders[0].Type().Field(i).Name
+			if slices.Contains(kept, name) || name == "Repetitions" || name == "Reason" {
+				continue
+			}
+			for n, other := range orders[1:] {
+				if got, want := other.Field(i).Interface(), orders[0].Field(i).Interface(); !reflect.DeepEqual(got, want) {
+					t.Errorf("%s: %v in order %d, %v in the first", name, got, n+2, want)
+				}
+			}
 		}
 	}
 }

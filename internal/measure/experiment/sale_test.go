@@ -82,6 +82,39 @@ func TestAccountsOfASale(t *testing.T) {
 	}
 }
 
+// TestAnswersAfterTheLastSale gives the last driver each answer, after the last sale and before it. Only
+// an answer after it can show that the service refused a driver although units were left. A driver that
+// may ask again, or that was not served at all, was not refused.
+func TestAnswersAfterTheLastSale(t *testing.T) {
+	for _, tt := range []struct {
+		meaning target.Meaning
+		limited bool
+		refused bool
+	}{
+		{target.Meaning{Outcome: grab.Taken}, false, true},
+		{target.Meaning{Outcome: grab.Taken}, true, false},
+		{target.Meaning{Outcome: grab.Busy}, false, false},
+		{target.Meaning{Outcome: grab.Failed, Kind: load.Refused}, false, false},
+		{target.Meaning{Outcome: grab.Failed, Kind: load.Interrupted, Unsure: true}, false, false},
+		{target.Meaning{Outcome: grab.Failed, Kind: load.Reset, Unsure: true}, false, true},
+		{target.Meaning{Outcome: grab.Failed, Kind: "http 503"}, false, true},
+		{target.Meaning{Outcome: grab.Timeout, Kind: load.Timeout, Unsure: true}, false, true},
+	} {
+		for _, after := range []time.Duration{-time.Second, 0, time.Second} {
+			a := newAccounting(3, nil, target.Own)
+			a.units = 3
+			f, sold := a.stateOf(1), a.began.Add(time.Minute)
+			f.addSale(target.Meaning{Outcome: grab.Grabbed}, a.began, sold.Add(-2*time.Second), false)
+			f.addSale(tt.meaning, a.began, sold.Add(after), tt.limited)
+			f.addSale(target.Meaning{Outcome: grab.Grabbed}, a.began, sold, false)
+			a.closeSale(f)
+			if want, got := tt.refused && after > 0, len(a.refusedLast) > 0; got != want {
+				t.Errorf("%+v, limited %v, %v after the last sale: refused %v", tt.meaning, tt.limited, after, got)
+			}
+		}
+	}
+}
+
 // TestOneUnitOnly checks that a guard for orders of one unit is not run with several.
 func TestOneUnitOnly(t *testing.T) {
 	unique, err := lock.Find("mysql-unique")

@@ -392,6 +392,49 @@ func TestServersAreHealed(t *testing.T) {
 	}
 }
 
+// Every fault of a Redis server that is possible on the embedded stack leaves all servers reachable
+// once it is healed. A new fault takes part by itself.
+func TestEveryRedisFaultIsHealed(t *testing.T) {
+	for _, f := range fault.Faults {
+		if f.Hits&(lock.Redis|lock.RedisQuorum) == 0 || f.Refused(stack.Embedded, catalog.SingleRedis) != "" {
+			continue
+		}
+		t.Run(string(f.Name), func(t *testing.T) {
+			s, err := lock.Find("redlock")
+			if err != nil {
+				t.Fatal(err)
+			}
+			under, err := stack.Start(t.Context(), stack.Config{Kind: stack.Embedded, Needs: s.Needs})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer under.Close()
+			prepared, err := f.Prepare(t.Context(), fault.Target{
+				Stack: under, Strategy: s, Affected: &instance{name: "instance 1"}, Contender: &instance{name: "instance 2"},
+				Keys: func() []string { return []string{"k"} },
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, strike := range prepared.Strikes {
+				perform(t, t.Context(), fault.Prepared{Strikes: []fault.Strike{strike}})()
+			}
+			for _, side := range [][]stack.Detour{prepared.Affected, prepared.Contender} {
+				for node, addr := range nodesOf(under.Via(side...)) {
+					if !reaches(t, addr, func(c *redis.Client) error { return c.Set(t.Context(), "k", "v", time.Second).Err() }) {
+						t.Errorf("%s cannot be reached after the fault", node)
+					}
+				}
+			}
+			if prepared.Close != nil {
+				if err := prepared.Close(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
+
 // nodesOf returns the addresses of the Redis servers by name.
 func nodesOf(at stack.Addresses) map[string]string {
 	nodes := map[string]string{}
