@@ -185,7 +185,11 @@ func (in *injection) strikeAtPoints(ctx context.Context) (m measured, err error)
 	in.cell.Orders = len(in.prepared.Strikes)*(len(together)+len(in.points)) + 1
 	if in.trail.service != nil {
 		in.repeats = repeatedStrikes
-		in.cell.Orders += 2 * len(slices.DeleteFunc(slices.Clone(in.points), func(p fault.Point) bool { return !in.bothOrders(p) }))
+		for _, p := range in.points {
+			if in.bothOrders(p) {
+				in.cell.Orders += 2
+			}
+		}
 		in.cell.Orders += 2 * in.repeats // each needs an order without the fault too
 	}
 	in.w.cfg.Load.Orders, in.w.cfg.Load.MaxWorkers = in.cell.Orders, in.cell.Orders*in.w.cfg.Load.Drivers

@@ -483,10 +483,16 @@ func does(c control.Call, verb string) bool {
 // leasesOf returns the tables that a grab writes before its claim, because these may hold locks.
 func leasesOf(calls []control.Call, claim int) (tables []string) {
 	for _, c := range calls[:max(0, claim)] {
-		for _, s := range statements(c) {
-			if _, table, _ := strings.Cut(s, " "); isWrite(s) {
-				tables = append(tables, table)
-			}
+		tables = append(tables, writtenTables(c)...)
+	}
+	return tables
+}
+
+// writtenTables returns the tables to which a call writes.
+func writtenTables(c control.Call) (tables []string) {
+	for _, s := range statements(c) {
+		if _, table, _ := strings.Cut(s, " "); isWrite(s) {
+			tables = append(tables, table)
 		}
 	}
 	return tables
@@ -494,10 +500,7 @@ func leasesOf(calls []control.Call, claim int) (tables []string) {
 
 // writesTo reports whether a call writes to one of these tables.
 func writesTo(c control.Call, tables []string) bool {
-	return slices.ContainsFunc(statements(c), func(s string) bool {
-		_, table, _ := strings.Cut(s, " ")
-		return isWrite(s) && slices.Contains(tables, table)
-	})
+	return slices.ContainsFunc(writtenTables(c), func(table string) bool { return slices.Contains(tables, table) })
 }
 
 // holdsLedger reports whether, after call c, an open transaction has written to the ledger. before

@@ -78,7 +78,7 @@ func (f *Fleet) askUntilTold(ctx context.Context, id, driver, step int64, lease 
 	for n := 0; ; n++ {
 		within, cancel := context.WithTimeout(ctx, lease+probeWaits)
 		outcome, err := f.probe(within, asked[n%len(asked)], id, driver)
-		timeout := net.Error(nil)
+		var timeout net.Error
 		silent := errors.As(err, &timeout) && timeout.Timeout() && ctx.Err() == nil
 		cancel()
 		if silent {
