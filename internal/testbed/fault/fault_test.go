@@ -323,6 +323,28 @@ func perform(t *testing.T, ctx context.Context, prepared fault.Prepared) (heal f
 	}
 }
 
+// prepareEmbedded prepares a fault of the locks of a strategy, whose key is k, on an embedded stack.
+func prepareEmbedded(t *testing.T, f fault.Fault, strategy string) (*stack.Stack, fault.Prepared) {
+	t.Helper()
+	s, err := lock.Find(strategy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	under, err := stack.Start(t.Context(), stack.Config{Kind: stack.Embedded, Needs: s.Needs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = under.Close() })
+	prepared, err := f.Prepare(t.Context(), fault.Target{
+		Stack: under, Strategy: s, Affected: &instance{name: "instance 1"}, Contender: &instance{name: "instance 2"},
+		Keys: func() []string { return []string{"k"} },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return under, prepared
+}
+
 // Faults of servers strike what they say, the first acts of them, and leave all
 // of it as they have found it but for what was forgotten.
 func TestServersAreHealed(t *testing.T) {
@@ -344,25 +366,11 @@ func TestServersAreHealed(t *testing.T) {
 		{catalog.NodeClock, "redlock", []string{"redlock-1", "redlock-5"}, nil},
 	} {
 		t.Run(string(tt.fault)+" "+tt.strategy, func(t *testing.T) {
-			s, err := lock.Find(tt.strategy)
-			if err != nil {
-				t.Fatal(err)
-			}
 			f, err := fault.Find(tt.fault)
 			if err != nil {
 				t.Fatal(err)
 			}
-			under, err := stack.Start(t.Context(), stack.Config{Kind: stack.Embedded, Needs: s.Needs})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer under.Close()
-			prepared, err := f.Prepare(t.Context(), fault.Target{
-				Stack: under, Strategy: s, Affected: &instance{name: "instance 1"}, Contender: &instance{name: "instance 2"},
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			under, prepared := prepareEmbedded(t, f, tt.strategy)
 			at := nodesOf(under.Via(prepared.Affected...))
 			for node, addr := range at {
 				if !reaches(t, addr, func(c *redis.Client) error { return c.Set(t.Context(), "k", "v", time.Second).Err() }) {
@@ -400,22 +408,7 @@ func TestEveryRedisFaultIsHealed(t *testing.T) {
 			continue
 		}
 		t.Run(string(f.Name), func(t *testing.T) {
-			s, err := lock.Find("redlock")
-			if err != nil {
-				t.Fatal(err)
-			}
-			under, err := stack.Start(t.Context(), stack.Config{Kind: stack.Embedded, Needs: s.Needs})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer under.Close()
-			prepared, err := f.Prepare(t.Context(), fault.Target{
-				Stack: under, Strategy: s, Affected: &instance{name: "instance 1"}, Contender: &instance{name: "instance 2"},
-				Keys: func() []string { return []string{"k"} },
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			under, prepared := prepareEmbedded(t, f, "redlock")
 			for _, strike := range prepared.Strikes {
 				perform(t, t.Context(), fault.Prepared{Strikes: []fault.Strike{strike}})()
 			}
