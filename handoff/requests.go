@@ -133,7 +133,7 @@ func keysOf(key string) []any {
 	return []any{key, stem + ":queue", stem + ":fence"}
 }
 
-// message is what functions.lua publishes, in the form "name n key".
+// A message is published by functions.lua, in the form "name n key".
 type message struct {
 	name string
 	n    int64 // the last token of a granted block, negative if others wait; 0 tells the holder that others wait

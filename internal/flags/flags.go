@@ -53,7 +53,7 @@ func Label(name, value string) string {
 	return strings.TrimSpace("-" + name + " " + catalog.Shorten(value, longest))
 }
 
-// HelpError is what Parse returns for the flag -h. It wraps flag.ErrHelp.
+// HelpError is the error of Parse for the flag -h. It wraps flag.ErrHelp.
 type HelpError struct {
 	Topic string // the argument after -h; may be empty
 }

@@ -26,7 +26,7 @@ type node struct {
 	replyHash search.Fingerprint // a hash of all its replies
 }
 
-// lockServer is what the simulation needs from each kind of server.
+// A lockServer is a simulated server of any kind that stores locks.
 type lockServer interface {
 	reset() // restores the initial state
 	close()

@@ -116,7 +116,7 @@ func (o *oracle) judgeEvent(a *actor, e history.Event) {
 		}
 		alone := !slices.ContainsFunc(o.world.actors, func(b *actor) bool { return b != a && b.begun })
 		if alone && o.mustSucceed() {
-			o.recordViolation(catalog.WaitsAsTold, 0, "%s was told that the lock is taken, and nobody else has come", a.name)
+			o.recordViolation(catalog.WaitsAsTold, 0, "%s was told that the lock is taken, and no other driver has come", a.name)
 		}
 		if waited < wait || !o.heldUp && !o.causes.isDisturbed() && waited > wait+o.cluster.TTL/20 {
 			o.recordViolation(catalog.WaitsAsTold, 0, "%s gave up after %s, and was to wait for %s", a.name, waited.Round(time.Millisecond), wait)

@@ -15,8 +15,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// subject is what a run tests: instances of this program, a service that the run starts, or instances
-// that are already running. Its methods are the steps that differ between these three.
+// A subject is tested by a run. It consists of instances of this program, of a service that the run
+// starts, or of instances that are already running. Its methods are the steps that differ between these three.
 type subject interface {
 	// open starts the instances of the nth worker and their servers, or connects to running ones.
 	open(ctx context.Context, w *worker, n int) error

@@ -189,7 +189,7 @@ func (l *Lab) lastJob() *Job {
 	return &seen
 }
 
-// Lesson is what a request of the page says about an exercise.
+// A Lesson is a request of the page about an exercise.
 type Lesson struct {
 	Lang    string     `json:"lang"`
 	Letter  string     `json:"letter"`  // letter of the predicted option
