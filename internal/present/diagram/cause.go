@@ -366,20 +366,25 @@ func (f fact) point() Point { return Point{f.who.Lane, f.who.Point.Row, f.at} }
 // sentences explains the facts in each language.
 func (d *Diagram) sentences(facts []fact) map[string]string {
 	texts := map[string]string{}
+	var times []float64
+	for _, f := range facts {
+		times = append(times, f.at)
+	}
+	text := clock(times...)
 	for lang, words := range phrases {
 		name := func(w *driverRow) string {
 			if w == nil {
 				return ""
 			}
-			text := strings.Replace(w.Row.Name, "driver ", words["driver"], 1)
+			driver := strings.Replace(w.Row.Name, "driver ", words["driver"], 1)
 			if d.drawnTwice(w.Row.Name) {
-				text += " (" + w.lane.Name + ")"
+				driver += " (" + w.lane.Name + ")"
 			}
-			return text
+			return driver
 		}
 		var parts []string
 		for i, f := range facts {
-			key, at := f.what, strings.Replace(words["ms"], "{n} ms", forMS(f.at), 1)
+			key, at := f.what, strings.Replace(words["ms"], "{n} ms", text(f.at), 1)
 			if d.Scale == InSteps {
 				at = strings.Replace(words["step"], "{n}", strconv.Itoa(int(math.Ceil(f.at))), 1)
 			}
@@ -388,11 +393,11 @@ func (d *Diagram) sentences(facts []fact) map[string]string {
 			}
 			parts = append(parts, strings.NewReplacer("{who}", name(f.who), "{token}", f.token(words["token"]), "{other}", name(f.other), "{at}", at, "{fault}", f.fault).Replace(words[key]))
 		}
-		text := strings.Join(parts, words["join"]) + words["end"]
+		sentence := strings.Join(parts, words["join"]) + words["end"]
 		if lang == "en" {
-			text = strings.ToUpper(text[:1]) + text[1:]
+			sentence = strings.ToUpper(sentence[:1]) + sentence[1:]
 		}
-		texts[lang] = text
+		texts[lang] = sentence
 	}
 	return texts
 }

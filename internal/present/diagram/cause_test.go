@@ -35,6 +35,8 @@ func TestCause(t *testing.T) {
 	}{
 		{"a paused holder", catalog.Pause, catalog.Global, catalog.OneWinner, pausedHolder, 0, 2,
 			"Driver 1 was paused at 4.00 ms; its lease ran out at 1,002 ms; driver 2 got the lock at 1,003 ms; driver 2 won at 1,006 ms; driver 1 wrote at 1,502 ms without noticing."},
+		{"two times in one millisecond", catalog.Pause, catalog.Global, catalog.OneWinner, append(without(pausedHolder, "8005 2 acquire ok"), "8005 2 acquire ok 1002.4 lease=1s"), 0, 2,
+			"Driver 1 was paused at 4.00 ms; its lease ran out at 1,002.0 ms; driver 2 got the lock at 1,002.4 ms; driver 2 won at 1,006.0 ms; driver 1 wrote at 1,502.0 ms without noticing."},
 		{"without a fault, its own work takes too long", "", catalog.Global, catalog.OneWinner, without(pausedHolder, "strike"), 0, 1,
 			"The lease of driver 1 ran out at 1,002 ms; driver 2 got the lock at 1,003 ms; driver 2 won at 1,006 ms; driver 1 wrote at 1,502 ms without noticing."},
 		{"the database refuses it", catalog.Pause, catalog.Global, "", append(without(pausedHolder, "8004 1 claim"), "8004 1 claim fail 1502 code=stale"), 0, 3,

@@ -73,6 +73,17 @@ const number = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const small = new Intl.NumberFormat("en", { maximumFractionDigits: 2 });
 export const ms = (t) => (Math.abs(t) < 10 ? small : number).format(t) + " ms";
 
+// clock returns a function that formats the given times. Different times get different texts, with
+// decimals if necessary.
+function clock(times) {
+  const all = [...new Set(times)];
+  for (let decimals = 0; ; decimals++) {
+    const format = new Intl.NumberFormat("en", { minimumFractionDigits: decimals, maximumFractionDigits: decimals });
+    const text = (t) => (decimals === 0 || t === 0 ? ms(t) : format.format(t) + " ms");
+    if (decimals === 3 || new Set(all.map(text)).size === all.length) return text;
+  }
+}
+
 // turns returns the times that explain an order: where it goes wrong, where a lease runs out, and
 // where a fault strikes. They have a label on the axis wherever there is room.
 function turns(d) {
@@ -214,9 +225,12 @@ function draw(d, width) {
     const placed = [];
     for (const t of [0, d.end, ...turns(d), ...times]) {
       const at = x(t);
-      if (placed.some((other) => Math.abs(other - at) < (other === 0 || other === length ? 1.4 : 1) * space)) continue; // the first and the last label lie on one side of their line
-      placed.push(at);
-      root.append(down ? label("tick", at + 4, 4, ms(t)) : label("tick", at, 14, ms(t), at < 20 ? "start" : at > length - 30 ? "end" : "middle"));
+      if (placed.some(([, other]) => Math.abs(other - at) < (other === 0 || other === length ? 1.4 : 1) * space)) continue; // the first and the last label lie on one side of their line
+      placed.push([t, at]);
+    }
+    const text = clock(placed.map(([t]) => t));
+    for (const [t, at] of placed) {
+      root.append(down ? label("tick", at + 4, 4, text(t)) : label("tick", at, 14, text(t), at < 20 ? "start" : at > length - 30 ? "end" : "middle"));
       root.append(line("rule", at, at, down ? 58 : 18, bottom));
     }
     for (const f of folds) {

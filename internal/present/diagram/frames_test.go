@@ -106,4 +106,16 @@ func TestFrames(t *testing.T) {
 			}
 		})
 	}
+	t.Run("different times have different labels", func(t *testing.T) {
+		data, err := json.Marshal(diagram.Diagram{Scale: diagram.Milliseconds, End: 1003, Lanes: []diagram.Lane{{Name: "8004", Rows: []diagram.Row{{Name: "driver 1", Marks: []diagram.Mark{
+			{Kind: diagram.Read, At: 1001}, {Kind: diagram.LeaseEnd, At: 1002.1}, {Kind: diagram.Won, At: 1002.4},
+		}}}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		browsertest.Eval[int](p, "count("+string(data)+")")
+		if got := browsertest.Eval[string](p, `[...document.querySelectorAll("main svg text.tick")].map((e) => e.textContent).sort().join("; ")`); got != "0 ms; 1,002.1 ms; 1,002.4 ms; 1,003.0 ms" {
+			t.Errorf("the labels are %s", got)
+		}
+	})
 }

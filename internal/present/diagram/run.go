@@ -643,13 +643,20 @@ func (b *builder) steps(d *Diagram) {
 			Believed: s.Believed, True: s.True,
 		}
 		step.At = min(max(step.At, 0), d.End)
-		step.Clock = forMS(step.At)
 		last := i == len(b.Steps)-1
 		if b.Property == catalog.HoldersExclusive && last {
 			d.Lost = &step.At
 		}
 		step.Lost = d.Lost != nil && last && math.Abs(step.At-*d.Lost) < 0.01 // if not, an earlier pair of drivers broke the property
 		d.Steps = append(d.Steps, step)
+	}
+	var times []float64
+	for _, step := range d.Steps {
+		times = append(times, step.At)
+	}
+	text := clock(times...)
+	for i := range d.Steps {
+		d.Steps[i].Clock = text(d.Steps[i].At)
 	}
 }
 
@@ -708,14 +715,36 @@ func nth(n int) string {
 
 func round(ms float64) float64 { return math.Round(ms*1000) / 1000 }
 
-// forMS formats milliseconds. Below 10 ms, it shows two decimals.
-func forMS(ms float64) string {
-	if ms < 10 {
-		return strconv.FormatFloat(ms, 'f', 2, 64) + " ms"
+// clock returns a function that formats the given times. Different times get different texts, with
+// decimals if necessary.
+func clock(times ...float64) func(float64) string {
+	slices.Sort(times)
+	times = slices.Compact(times)
+	for decimals := 0; ; decimals++ {
+		texts := map[string]bool{}
+		for _, t := range times {
+			texts[inMS(t, decimals)] = true
+		}
+		if len(texts) == len(times) || decimals == 3 {
+			return func(t float64) string { return inMS(t, decimals) }
+		}
 	}
-	text := strconv.FormatFloat(ms, 'f', 0, 64)
+}
+
+// forMS formats milliseconds. Below 10 ms, it shows two decimals.
+func forMS(ms float64) string { return inMS(ms, 0) }
+
+// inMS is like forMS, with at least the given number of decimals.
+func inMS(ms float64, decimals int) string {
+	if ms < 10 {
+		decimals = max(decimals, 2)
+	}
+	text, fraction, dot := strings.Cut(strconv.FormatFloat(ms, 'f', decimals, 64), ".")
 	for i := len(text) - 3; i > 0; i -= 3 {
 		text = text[:i] + "," + text[i:]
+	}
+	if dot {
+		text += "." + fraction
 	}
 	return text + " ms"
 }
