@@ -213,11 +213,11 @@ func (l *Lab) ByHand(ctx context.Context, h Hand) error {
 		}
 		hold := control.Hold{First: l.hand, Count: 1, Drivers: []int64{driver}, At: beforeClaim}
 		if err := in.SetHold(ctx, handHold(h.Who), hold); err != nil {
-			l.state.setAnswer(h.Who, err.Error())
+			l.state.setAnswer(l.hand, h.Who, err.Error())
 			return err
 		}
 		order, url := l.hand, in.URL
-		l.inHand.Go(func() { l.state.setAnswer(h.Who, grabByHand(url, order, driver)) })
+		l.inHand.Go(func() { l.state.setAnswer(order, h.Who, grabByHand(url, order, driver)) })
 		return nil
 	case "write":
 		return in.RemoveHold(ctx, handHold(h.Who))

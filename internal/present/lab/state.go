@@ -20,7 +20,7 @@ type state struct {
 }
 
 func newState() *state {
-	return &state{orders: newOrders(), status: Status{Phase: Starting, Settings: first, Drivers: map[string]string{"a": "", "b": ""}}}
+	return &state{orders: newOrders(), status: Status{Phase: Starting, Settings: first, Drivers: noAnswers()}}
 }
 
 // tick returns everything that a page shows, and separately the tiles that have changed.
@@ -69,7 +69,7 @@ func (s *state) fail(ctx interface{ Err() error }, problem string) {
 // clear removes the orders of the previous run.
 func (s *state) clear() {
 	s.locked(func() {
-		s.status.Hand, s.status.Fault = 0, nil
+		s.status.Hand, s.status.Fault, s.status.Drivers = 0, nil, noAnswers()
 		s.orders.clear()
 	})
 }
@@ -108,8 +108,7 @@ func (s *state) setStrike(texts map[string]string, id int64) {
 func (s *state) openByHand(id int64) {
 	s.locked(func() {
 		s.orders.openByHand(id)
-		s.status.Hand = id
-		s.status.Drivers = map[string]string{"a": "", "b": ""}
+		s.status.Hand, s.status.Drivers = id, noAnswers()
 	})
 }
 
@@ -128,8 +127,18 @@ func (s *state) startGrab(who string) (ok bool) {
 	return ok
 }
 
-// setAnswer shows the answer to a driver that the user controls.
-func (s *state) setAnswer(who, answer string) { s.locked(func() { s.setDriver(who, answer) }) }
+// noAnswers returns the states of the drivers that the user controls before their first grab.
+func noAnswers() map[string]string { return map[string]string{"a": "", "b": ""} }
+
+// setAnswer shows the answer to a driver that the user controls. It does nothing if the page shows
+// another order by now.
+func (s *state) setAnswer(order int64, who, answer string) {
+	s.locked(func() {
+		if s.status.Hand == order {
+			s.setDriver(who, answer)
+		}
+	})
+}
 
 // setDriver sets the state of a driver. It replaces the map by a changed copy, because a tick may
 // still use the old map.

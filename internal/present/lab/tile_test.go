@@ -205,6 +205,25 @@ func TestDoublesAreCounted(t *testing.T) {
 	}
 }
 
+// The answers by hand belong to one order: the next order and the next run begin without them, even
+// if an answer arrives late.
+func TestAnswersByHandBelongToOneOrder(t *testing.T) {
+	s := newState()
+	for name, next := range map[string]func(){"order": func() { s.openByHand(8) }, "run": s.clear} {
+		s.openByHand(7)
+		s.startGrab("a")
+		s.setAnswer(7, "b", "taken")
+		if s.status.Drivers["b"] != "taken" {
+			t.Errorf("driver B was answered, and the page shows %v", s.status.Drivers)
+		}
+		next()
+		s.setAnswer(7, "a", "grabbed")
+		if got := s.status.Drivers; got["a"] != "" || got["b"] != "" {
+			t.Errorf("the next %s begins with the answers %v", name, got)
+		}
+	}
+}
+
 // A percentile needs enough answers, and a second is summarised once, after its end.
 func TestSeconds(t *testing.T) {
 	o := newOrders()
