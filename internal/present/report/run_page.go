@@ -293,8 +293,8 @@ func (d *runData) cell(run *experiment.Run, c experiment.Cell) cellData {
 	for _, m := range findings(c, run.Config) {
 		data.Facts = append(data.Facts, capital(m))
 	}
-	if len(c.Errors) > 0 {
-		data.Facts = append(data.Facts, "Errors: "+counts(c.Errors)+".")
+	for _, f := range failures(c.Errors) {
+		data.Facts = append(data.Facts, f+".")
 	}
 	for _, k := range c.Checks {
 		if k.Result == check.Fail {

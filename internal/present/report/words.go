@@ -9,9 +9,11 @@ import (
 	"time"
 
 	"grablab/internal/catalog"
+	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
 	"grablab/internal/measure/experiment"
 	"grablab/internal/measure/stat"
+	"grablab/internal/testbed/load"
 )
 
 // head returns lines that describe the run and its environment.
@@ -194,11 +196,7 @@ func facts(c experiment.Cell) []string {
 			facts = append(facts, catalog.Plural(*f.n, f.one, f.many))
 		}
 	}
-	facts = append(facts, otherFailures(c)...)
-	if len(c.Errors) > 0 {
-		facts = append(facts, "errors: "+counts(c.Errors))
-	}
-	return facts
+	return slices.Concat(facts, otherFailures(c), failures(c.Errors))
 }
 
 // sayings collects remarks about cells. Cells with the same remark share a line.
@@ -330,15 +328,30 @@ func name(c experiment.Cell) string {
 	return c.Strategy + "/" + string(c.Fault)
 }
 
-// counts formats a map of counts as a list, with the largest count first.
-func counts(of map[string]int) string {
+// failures says what happened to the grabs that failed, with the most frequent kind of error first.
+func failures(of map[string]int) (texts []string) {
 	kinds := slices.SortedFunc(maps.Keys(of), func(a, b string) int {
 		return cmp.Or(of[b]-of[a], strings.Compare(a, b))
 	})
-	for i, k := range kinds {
-		kinds[i] = fmt.Sprintf("%s %d", k, of[k])
+	for _, k := range kinds {
+		what := cmp.Or(errorKinds[k], "failed")
+		texts = append(texts, fmt.Sprintf("%s %s (%s)", catalog.Plural(of[k], "grab", "grabs"), what, k))
 	}
-	return strings.Join(kinds, ", ")
+	return texts
+}
+
+// errorKinds says for each kind of error of our own instances what happened to the grab.
+var errorKinds = map[string]string{
+	"dependency":     "wrote nothing, because a lock server or the database failed",
+	grab.LeaseLost:   "wrote nothing, because the lease was lost before the write",
+	"stale":          "wrote nothing, because the database had seen a newer fencing token",
+	"unknown":        "got no answer to the write, so its outcome is not known",
+	"deadline":       "wrote nothing before the time was over",
+	"cancelled":      "ended without a write, because the client had hung up",
+	load.Refused:     "found no instance that accepts a connection",
+	load.Reset:       "lost the connection to the instance before an answer arrived",
+	load.Timeout:     "got no answer from the instance in time",
+	load.Interrupted: "had no answer when the load was stopped",
 }
 
 func seconds(s float64) string { return fmt.Sprintf("%.1f s", s) }
