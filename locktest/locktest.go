@@ -64,8 +64,9 @@ type Lease interface {
 	// Lost returns a channel that closes as soon as the client knows that it has lost the lease. It
 	// is nil if the lock cannot detect a loss.
 	Lost() <-chan struct{}
-	// Release gives the lock back. It is called only once. It returns ErrLost if the lease was lost.
-	// After any other error, it is unknown whether the lock was released.
+	// Release gives the lock back. It returns ErrLost if the lease was lost. A second call also
+	// returns ErrLost, and releases no other client's lock. After any other error, it is unknown
+	// whether the lock was released.
 	Release(ctx context.Context) error
 }
 

@@ -238,7 +238,7 @@ func explainFault(name string) (e explanation, ok bool) {
 		return e, false
 	}
 	expected := func(v catalog.Verdict) string {
-		return strings.Join(namesOf(slices.DeleteFunc(slices.Concat(lock.Strategies, lock.Peers), func(s lock.Strategy) bool { return s.Expected(f.Name) != v }), nameOf), ", ")
+		return strings.Join(namesOf(slices.DeleteFunc(slices.Concat(lock.Strategies, lock.Peers), func(s lock.Strategy) bool { return expectedInRun(s, f.Name) != v }), nameOf), ", ")
 	}
 	return explanation{string(f.Name) + ", a fault: " + f.About, [][2]string{
 		{"name", note},
@@ -246,6 +246,15 @@ func explainFault(name string) (e explanation, ok bool) {
 		{"unsafe under it", expected(catalog.Unsafe)},
 		{"stuck under it", expected(catalog.Stuck)},
 	}}, true
+}
+
+// expectedInRun returns what a run of the strategy under the fault should find. Like the result table,
+// it returns n/a if the fault affects nothing that the strategy uses.
+func expectedInRun(s lock.Strategy, name catalog.Fault) catalog.Verdict {
+	if f, err := fault.Find(name); err == nil && !f.Touches(s) {
+		return catalog.NA
+	}
+	return s.Expected(name)
 }
 
 func explainProperty(name string) (e explanation, ok bool) {
@@ -267,7 +276,7 @@ func explainStrategy(name string) (e explanation, ok bool) {
 	under := func(v catalog.Verdict) string {
 		var faults []string
 		for _, f := range catalog.RunFaults {
-			if st.Expected(f) == v {
+			if expectedInRun(st, f) == v {
 				faults = append(faults, string(f))
 			}
 		}

@@ -343,7 +343,7 @@ func (s *Search) summary(ctx context.Context) Summary {
 	case s.ended:
 		r.Complete, r.Reason = false, "a schedule ended its process, and nothing was searched behind it"
 	case s.cut:
-		r.Complete, r.Reason = false, fmt.Sprintf("a schedule did not end within %d steps", MaxSteps)
+		r.Complete, r.Reason = false, fmt.Sprintf("a schedule did not end within %d steps (pause longer between attempts, or shorten the wait)", MaxSteps)
 	case !r.Complete && errors.Is(ctx.Err(), context.DeadlineExceeded):
 		r.Reason = TimeOver
 	case !r.Complete && s.room() == 0:

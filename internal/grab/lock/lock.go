@@ -64,7 +64,8 @@ type Lease interface {
 	// channel is nil if the lock cannot detect a loss.
 	Lost() <-chan struct{}
 	// Release gives the lock back. ErrLost means that the client no longer held it. After another
-	// error, the result is unknown. Call Release only once, with a context that has not ended.
+	// error, the result is unknown. A second call returns ErrLost too, and releases no other client's
+	// lock. The context must not have ended.
 	Release(ctx context.Context) error
 }
 

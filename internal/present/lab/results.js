@@ -77,6 +77,7 @@ export const results = [
   ["etcd with the create revision as fencing token, raised before the read", "etcd，以创建版本号为 fencing token，在读取之前提升", "作成リビジョンをフェンシングトークンにした etcd。読む前に上げる"],
   ["Check how many rows the write changed. No row means that another driver has won", "检查写入改了几行。没有行表示另一个司机赢了", "書き込みで変わった行数を確かめます。0 行ならほかのドライバーが勝っています"],
   ["Put the fencing token into the WHERE of the write. No changed row means that a newer holder came, or that the order is taken", "把 fencing token 放进写入的 WHERE。没有改动的行表示来了更新的持有者，或订单已被抢", "フェンシングトークンを書き込みの WHERE に入れます。0 行なら新しい持ち主が来たか、注文は取られています"],
+  ["If that first UPDATE changes no row and the order is open, raise the counter in Redis to the order's fence, and take the lock again. Redis may have lost the counter, and then the database would refuse every driver", "如果第一条 UPDATE 没有改动任何行，而订单仍是开放的，请把 Redis 里的计数器提高到订单的 fence，再重新取锁。Redis 可能丢了计数器，否则数据库会拒绝每个司机", "最初の UPDATE が 0 行で注文がまだ開いているなら、Redis のカウンターを注文の fence まで上げ、ロックを取り直します。Redis がカウンターを失うと、データベースは全員を拒みます"],
   ["Without a guard, read the order while you hold the lock, and give up if it is taken", "没有写入条件时，持锁期间读订单，已被抢就放弃", "書き込みの条件がなければ、ロックを持つ間に注文を読み、取られていたらやめます"],
   ["Treat the duplicate-key error of the INSERT as \"taken\"", "把 INSERT 的重复键错误当作“已被抢”", "INSERT の重複キーのエラーを「取られていた」とみなします"],
   ["Read again if COMMIT fails. The database may have done it before the connection broke", "COMMIT 失败后再读一次。数据库可能在断线之前已经提交", "COMMIT が失敗したら読み直します。接続が切れる前に済んでいるかもしれません"],

@@ -63,7 +63,7 @@ func (e Exploration) explain(b *strings.Builder, f explore.Failure) {
 	}
 	fmt.Fprintf(b, "%s %s in %s\n\n", f.Schedule.Strategy, Breaks(f.Property), catalog.Plural(len(f.Schedule.Steps), "step", "steps"))
 	stepTable(f.Schedule.Actors, f.Moments).text(b, 2)
-	fmt.Fprintf(b, "\n%s after this step it is lost; believes: which actors take the lock for theirs; holds: whose it is, by the servers' clocks\n\n", lostMark)
+	fmt.Fprintf(b, "\n%s after this step the property is broken; believes: the actors who take the lock for theirs; holds: the actor whose lock it is, by the servers' clocks\n\n", lostMark)
 	for _, text := range append([]string{contradiction(f)}, remedy(f)...) {
 		fmt.Fprintln(b, wrap(text, proseWidth))
 	}

@@ -139,7 +139,8 @@ type Duty struct {
 	For  []string `json:"for,omitempty"` // conditions of Option.Duties of which one must hold; empty for every lock
 	Lang string   `json:"lang"`
 	Code []string `json:"code"`
-	SQL  []string `json:"sql,omitempty"` // replaces Code in Go for users of other languages
+	SQL  []string `json:"sql,omitempty"`  // replaces Code in Go for users of other languages
+	Java []string `json:"java,omitempty"` // replaces Code for users of Java
 }
 
 // Guide contains texts about programming languages and duties.
@@ -243,8 +244,8 @@ func (o Option) But(answers []string) string {
 	}
 }
 
-// Duties returns what the user of this lock must do. The examples are in Go for users of Go, and in
-// SQL for all others.
+// Duties returns what the user of this lock must do. The examples are in Go for users of Go and in
+// Java for users of Java. All others see SQL.
 func (o Option) Duties(answers []string) (all []Duty) {
 	rows, work, stack := answers[0], answers[2], answers[3]
 	s, err := lock.Find(o.Strategy)
@@ -255,12 +256,16 @@ func (o Option) Duties(answers []string) (all []Duty) {
 		"hang":          hangs,
 		"lease":         onServer && !hangs && work != "longer",
 		"once":          rows != "may",
+		"counter":       o.Guard == order.Fenced && err == nil && s.Needs&lock.Redis != 0,
 	}
 	for _, d := range Guide.Duties {
 		if len(d.For) > 0 && !slices.ContainsFunc(d.For, func(c string) bool { return conditions[c] }) {
 			continue
 		}
-		if d.Lang == "go" && stack != "go" {
+		switch {
+		case stack == "java" && d.Java != nil:
+			d.Lang, d.Code = "java", d.Java
+		case d.Lang == "go" && stack != "go":
 			d.Lang, d.Code = "sql", list(d.SQL)
 		}
 		all = append(all, d)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"sync"
 	"time"
 
@@ -173,8 +174,10 @@ func (t *trial) nothingLeft(key string) {
 		switch {
 		case err == nil && len(keys) == 0:
 			return
+		case err != nil && (late || t.ctx.Err() != nil):
+			t.fatalf("ask the server what is left of %s: %w", key, err)
 		case late || t.ctx.Err() != nil:
-			t.fatalf("left behind: %v, %v", keys, err)
+			t.fatalf("the check released its locks, but the server still stores %s", strings.Join(keys, " and "))
 		}
 		time.Sleep(settling / 50)
 	}
