@@ -26,7 +26,7 @@ type queue struct {
 	ctx     context.Context // the context of the caller for whom requests are sent
 	since   time.Time       // if a message grants the lease, the lease began after this time
 	others  bool            // whether other processes wait for the lease
-	doubt   bool            // whether a request of the turn got no reply and may take effect at any time
+	doubt   bool            // whether a request of the turn got no reply, so that it may take effect later
 	grant   *message        // a grant that arrived before the turn was known to be queued, or whose age is not known
 	looking bool            // whether the process is asking Redis about the turn
 	due     time.Time       // the time of the next look, request or renewal
@@ -194,7 +194,7 @@ func (q *queue) request(ctx context.Context, turn, mode, fast string, plain bool
 	}
 	if err != nil {
 		q.mu.Lock()
-		q.doubt = true // the first request may still take effect after the turn; a message then reveals it
+		q.doubt = true // the first request may still take effect after the turn has ended; a message would then reveal it
 		q.openLocked()
 		q.mu.Unlock()
 		n, err = q.script(ctx, turn, mode, "")
@@ -329,7 +329,7 @@ func (q *queue) release(ctx context.Context, now time.Time) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if n == replyGone && turn.sent.Load() > 1 && time.Now().Before(end) {
-		n = replyQueued // an earlier copy of the request has passed the lease on, but its reply was lost
+		n = replyQueued // an earlier copy of this request has passed the lease on, but the reply to it was lost
 	}
 	switch {
 	case err != nil:
@@ -439,12 +439,12 @@ func (l *Locker) deliver(m message) {
 	q := l.queueLocked(m.key)
 	switch {
 	case m.name != q.turn:
-		if m.name != q.past { // the turn was given up, so no one uses what it has in Redis
+		if m.name != q.past { // the turn was given up, so no caller uses the lease or the place in the queue that it has in Redis
 			q.background(func() { q.undo(context.Background(), m.name) })
 		}
 	case q.state == held && m.n <= 0:
 		q.othersLocked()
-	case q.state == held: // a duplicate
+	case q.state == held: // the message is a duplicate
 	case m.n == 0:
 		q.others = true
 	case q.state == queued:
@@ -471,7 +471,7 @@ func (q *queue) fire() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.alarm = time.Time{}
-	q.attendLocked(time.Now()) // if the Locker is closed, this only reports a lease as lost
+	q.attendLocked(time.Now()) // if the Locker is closed, this call only reports a lease as lost
 }
 
 // attendLocked does whatever is due now. It may renew the lease, ask Redis about the queue, or start

@@ -84,7 +84,7 @@ func newScripts(counts bool) scripts {
 		text := constants + "\n" + strings.Join(parts, "\n")
 		return &script{redis.NewScript(text).Hash(), text}
 	}
-	return scripts{ // if the lock is free, acquire ends before it defines the functions, which takes longest
+	return scripts{ // define the functions last, because that takes longest, and an acquire of a free lock does not need them
 		acquire: of(acquireLua, functionsLua, queueLua), free: of(freeLua), release: of(functionsLua, releaseLua),
 		renew: of(renewLua), raise: of(functionsLua, raiseLua),
 	}
@@ -103,7 +103,7 @@ func (l *Locker) run(ctx context.Context, s *script, keys []any, name *argument,
 	}
 	all[0], all[1] = "eval", s.text
 	cmd := redis.NewCmd(ctx, all...)
-	_ = l.client.Process(ctx, cmd) // the command has its own error
+	_ = l.client.Process(ctx, cmd) // the error is stored in the command
 	return cmd.Int64()
 }
 
@@ -203,7 +203,7 @@ func (c *combiner) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		if c.next == nil {
 			c.next = &batch{done: make(chan struct{})}
 		}
-		b, sent := c.next, redis.NewCmd(ctx, script.Args()...) // a copy, because the caller may have gone when the reply arrives
+		b, sent := c.next, redis.NewCmd(ctx, script.Args()...) // copy c.next, because the caller may have returned before the reply arrives
 		b.cmds = append(b.cmds, sent)
 		c.mu.Unlock()
 		select {
@@ -232,7 +232,7 @@ func (c *combiner) complete(single int) {
 
 // send sends a batch of requests. It obeys the client's timeouts, but not the context of any caller.
 func (c *combiner) send(b *batch) {
-	_ = c.pipeline(context.Background(), b.cmds) // each command has its own error
+	_ = c.pipeline(context.Background(), b.cmds) // each command stores its own error
 	close(b.done)
 	c.complete(0)
 }

@@ -88,7 +88,7 @@ func (b Bounds) config(own lock.Strategy) explore.Config {
 		cfg.FaultCount = 1
 	}
 	if cfg.Actors == 0 {
-		cfg.Actors = explore.DefaultActors // for the report
+		cfg.Actors = explore.DefaultActors // the report shows this number
 	}
 	return cfg
 }

@@ -82,7 +82,7 @@ type Env struct {
 	TTL   time.Duration    // the lifetime of a lease without renewal
 	Now   func() time.Time // the wall clock, which may be wrong
 	Token func() string    // returns a new unique name
-	Rand  func() float64   // uniform in [0,1)
+	Rand  func() float64   // a random number, uniform in [0,1)
 }
 
 // New creates the lock of one process.
@@ -138,7 +138,7 @@ const childArgument = "locktest-child"
 
 var calls = struct {
 	sync.Mutex
-	of map[string]int // by the test's name
+	of map[string]int // counts the calls by the name of the test
 }{of: map[string]int{}}
 
 // callID returns an id for a call to this package: the name of the test and a counter.

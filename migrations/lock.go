@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	lockWait    = 60 * time.Second // the longest wait for the migration of another instance
+	lockWait    = 60 * time.Second // how long to wait for the migration of another instance
 	lockPoll    = 10 * time.Millisecond
 	unlockLimit = 5 * time.Second
 )

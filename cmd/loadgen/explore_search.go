@@ -228,7 +228,7 @@ func (s *exploreSettings) progress(w io.Writer) explore.Watch {
 	return func(r explore.Result) {
 		for _, f := range r.Failures {
 			path := s.fileOf(f)
-			if reported[path] || s.write(f) != nil { // conclude will try again to write it
+			if reported[path] || s.write(f) != nil { // the function conclude tries to write the file again
 				continue
 			}
 			reported[path] = true

@@ -31,7 +31,7 @@ type stepDone struct {
 // workshopOf returns a function that opens a workshop session for the page. The commands of a session
 // run in child processes, so that a faulty lock cannot crash the lab.
 func (s *labSettings) workshopOf() func(lang string, progress io.Writer) (*workshop.Session, error) {
-	seed := newWorkshopSettings().seed // use one seed for all sessions until the progress is saved
+	seed := newWorkshopSettings().seed // all sessions use the same seed until the progress is saved
 	return func(lang string, progress io.Writer) (*workshop.Session, error) {
 		w := newWorkshopSettings()
 		if w.lang, w.seed = lang, seed; s.kind == stack.Local {

@@ -56,7 +56,7 @@ func mergeFolders(line *flags.Line) (*settings, error) {
 		parts    []shard.Part
 		broken   []string // folders that have no result
 		lost     = map[int]string{}
-		from     = map[int]string{} // the folder of each shard, by its number
+		from     = map[int]string{} // maps the number of each shard to its folder
 	)
 	for _, dir := range line.Args {
 		run, err := report.Load(dir)

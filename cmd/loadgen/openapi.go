@@ -95,7 +95,7 @@ func object(n node, names ...string) node {
 // the document.
 func (api openAPI) schema(content node) node {
 	s := object(content, "content", "application/json", "schema")
-	for range 8 { // limit the steps, because references can form a cycle
+	for range 8 { // limit the number of steps, because references can form a cycle
 		ref, ok := s["$ref"].(string)
 		if !ok {
 			break

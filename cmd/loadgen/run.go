@@ -162,7 +162,7 @@ func (s *settings) print(run *experiment.Run, out *folder, stdout io.Writer) err
 		return err
 	}
 	if _, err := os.Stat(filepath.Join(out.path, report.File)); err != nil {
-		return nil // writing the file failed, which the caller reports
+		return nil // the file could not be written, and the caller reports that
 	}
 	_, err := fmt.Fprintf(stdout, "\nresults in %s\n", relative(out.path))
 	return err

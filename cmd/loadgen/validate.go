@@ -65,7 +65,7 @@ func (s *settings) chooseNames() error {
 func (s *settings) chooseCells() error {
 	s.Asked = experiment.Asked{Work: s.given("work"), TTL: s.given("ttl"), Wait: s.given("wait"), Timeout: s.given("timeout")}
 	if s.Stack.Kind == stack.External && !s.given("worker-stacks") {
-		s.Workers = 1 // an external stack exists only once
+		s.Workers = 1 // the servers of an external stack serve only one run at a time
 	}
 	if s.allFaults {
 		s.Faults = slices.DeleteFunc(slices.Clone(s.Faults), func(f catalog.Fault) bool { return !f.OnTopology(s.Stack.RunsRedis()) })
@@ -76,7 +76,7 @@ func (s *settings) chooseCells() error {
 	if !s.given("faults") {
 		s.Faults = catalog.RunFaults
 	}
-	if s.testsService() { // the strategies of targets are not known yet
+	if s.testsService() { // the program does not know the strategies of a service before it runs
 		if !s.given("faults") {
 			s.keepFaults(s.Only)
 		}
@@ -157,7 +157,7 @@ func (s *settings) describeTarget() error {
 		s.Target.Shape = shape
 	}
 	if s.Target.PIDs != nil {
-		s.Workers = 1 // there is only one set of instances to test
+		s.Workers = 1 // all workers would use the same set of instances
 		s.lengthenBudget()
 	}
 	if !shape.TellsDrivers() {

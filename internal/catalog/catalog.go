@@ -20,7 +20,7 @@ const (
 	Run     Programs = 1 << iota // loadgen run: load on real servers
 	Explore                      // loadgen explore: every schedule within bounds
 	Replay                       // loadgen run -schedule: one schedule, forced on real servers
-	Lab                          // loadgen lab: needs no route between an instance and its servers
+	Lab                          // loadgen lab: the live page, which has no routes between instances and servers
 )
 
 // programNames lists the names of the programs in the order of their constants.

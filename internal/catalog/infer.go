@@ -37,7 +37,7 @@ const (
 	Delayed      // a request arrived after its caller had given up
 	ReleasedLate // a holder released after its lease had ended
 	WakeUpLost   // a message to waiters was lost or late
-	AskedFirst   // a release checked the owner, and then freed another holder's lock
+	AskedFirst   // a release checked the owner in a separate step, and then freed another holder's lock
 )
 
 // factNames lists the names of the facts in the order of their constants.

@@ -7,7 +7,7 @@ import (
 
 // Mode is a failure mode: one way in which a lock lets two drivers win, or none.
 type Mode struct {
-	ID   string // F1 …
+	ID   string // such as F1
 	Name string // a short description
 	Cure string
 	In   string // a strategy that has the cure

@@ -8,7 +8,7 @@ import (
 // Word is a word that occurs in the result tables, with its explanation.
 type Word struct {
 	Name    string
-	Aliases []string // other words that mean the same, or are explained with it
+	Aliases []string // other words that mean the same or share this explanation
 	Meaning string
 }
 

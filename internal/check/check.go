@@ -28,9 +28,9 @@ const (
 
 // Verdict is the result of checking one property.
 type Verdict struct {
-	Property string `json:"checker"` // its name in the catalogue
+	Property string `json:"checker"` // the name of the property in the catalogue
 	Result   Result `json:"result"`
-	Why      string `json:"why"` // a sentence
+	Why      string `json:"why"` // the reason for the result, as a sentence
 }
 
 // checkers has a function for every property. The most important property comes first.
@@ -66,7 +66,7 @@ type Pair struct{ Order, Driver int64 }
 
 // Evidence is everything that is known about some orders after the load on them has ended.
 type Evidence struct {
-	Ledger []order.Grab // in the order of writing
+	Ledger []order.Grab // sorted by the time of writing
 	// NoLedger is the error with which the ledger could not be read. It is nil if it could be read.
 	NoLedger error
 	// FromAnswers means that there is no ledger. Told then says who has won.

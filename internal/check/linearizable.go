@@ -61,7 +61,7 @@ func grabUnits(units int) porcupine.NondeterministicModel {
 				return []any{sold}
 			case outcome == Won, outcome == Taken:
 				return nil
-			case sold < units: // may have won or not
+			case sold < units: // the driver may or may not have won
 				return []any{sold, sold + 1}
 			default:
 				return []any{sold}

@@ -35,7 +35,7 @@ type Hold struct {
 	Span
 	Asked  time.Duration // a lower bound of the call of the acquire; 0 if unknown
 	Closed bool          // whether its end was recorded; if not, To is the latest possible end
-	Read   time.Duration // return of the read; 0 if it did not succeed
+	Read   time.Duration // when the read returned; 0 if it did not succeed
 	Knew   time.Duration // when the holder learned that it had lost the lock; 0 if it did not
 }
 

@@ -24,7 +24,7 @@ type Scan struct {
 	record Record
 	holds  pending[int] // indexes into record.Holds, until the release returns
 	claims pending[Effect]
-	grabs  pending[Op]    // the attempts have no token here
+	grabs  pending[Op]    // the key has no token, because an attempt begins before its acquire
 	taken  map[int64]Span // the first grab of each order that was answered taken
 	last   map[string]history.Event
 	end    time.Duration
@@ -83,7 +83,7 @@ func (s *Scan) Add(e history.Event) {
 	s.hold(a, e)
 	switch {
 	case e.Kind == history.Fail && e.Code == "":
-		s.record.MissingEvents++ // the reason is unknown, because old records have no codes
+		s.record.MissingEvents++ // old records have no codes, so the reason for this event is unknown
 	case isNearMiss(e):
 		s.record.NearMisses[e.Order]++
 	}
@@ -97,7 +97,7 @@ func (s *Scan) sequence(e history.Event) {
 		before.Seq, known = s.Since[e.Instance]
 	}
 	switch {
-	case anew, known && e.Seq <= before.Seq: // a new process
+	case anew, known && e.Seq <= before.Seq: // the event comes from a new process of the instance
 		s.record.MissingEvents += int(e.Seq - min(e.Seq, 1))
 		s.abandon(e.Instance, before.T)
 	case known:
@@ -155,7 +155,7 @@ func (s *Scan) close(a attempt, t time.Duration) {
 		}
 	}
 	if !s.UntilClaim {
-		s.record.MissingEvents++ // its acquire is missing
+		s.record.MissingEvents++ // the acquire of this lease is missing from the record
 	}
 }
 
@@ -190,7 +190,7 @@ func (s *Scan) grab(a attempt, e history.Event) {
 	case e.Kind == history.OK:
 		op.To, op.Outcome = e.T, Won
 		s.record.Ops = append(s.record.Ops, op)
-	case e.Kind == history.Info: // its write may still take effect
+	case e.Kind == history.Info: // the write of this attempt may still take effect
 		s.record.Ops = append(s.record.Ops, op)
 	case e.Code == history.Taken:
 		op.To = e.T

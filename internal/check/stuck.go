@@ -4,7 +4,7 @@ import "slices"
 
 func stuckOrder(e Evidence) Verdict {
 	switch {
-	case len(e.Stuck) > 0: // even if other probes were inconclusive
+	case len(e.Stuck) > 0: // this decides the verdict even if other probes were inconclusive
 		return fail("%s no fresh driver an answer, order %d among them",
 			Plural(len(e.Stuck), "order gives", "orders give"), slices.Min(e.Stuck))
 	case e.NoProbe != nil:

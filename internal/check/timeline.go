@@ -15,7 +15,7 @@ import (
 // Case is an order and the property that was violated.
 type Case struct {
 	Order    int64
-	Property string        // its name in the catalogue
+	Property string        // the name of the property in the catalogue
 	Fault    catalog.Fault // the fault of the cell
 	Guard    order.Guard
 	Lease    time.Duration // how long a lease lasts without renewal; 0 if unknown
@@ -25,7 +25,7 @@ type Case struct {
 	UntilClaim bool
 	Breaks     []string
 
-	Units int // of the order; 0 means 1
+	Units int // the units of the order; 0 means 1
 }
 
 // units returns the number of units of the order.
@@ -36,7 +36,7 @@ type Timeline struct {
 	Order    int64  `json:"order"`
 	Property string `json:"property"`               // the property that broke; empty if a late write was refused
 	Mode     string `json:"failure_mode,omitempty"` // such as F1; empty if no known failure mode explains the failure
-	Name     string `json:"name,omitempty"`         // of the failure mode
+	Name     string `json:"name,omitempty"`         // the name of the failure mode
 	Cure     string `json:"cure,omitempty"`
 	Steps    []Step `json:"steps"`
 
@@ -45,7 +45,7 @@ type Timeline struct {
 	Further int             `json:"further_events,omitempty"`
 	Begins  time.Duration   `json:"begins_ns,omitempty"`
 	Rows    []Row           `json:"rows,omitempty"`
-	Units   int             `json:"units,omitempty"` // of the order; 0 means 1
+	Units   int             `json:"units,omitempty"` // the units of the order; 0 means 1
 }
 
 // Row is one row of the ledger.
@@ -171,7 +171,7 @@ func newBuilder(events []history.Event, ledger []order.Grab, c Case) *builder {
 func (b *builder) writeOf(g order.Grab) (write history.Event, ok bool) {
 	for _, e := range b.events {
 		if g.Order == b.Order && e.Op == history.Claim && e.Driver == g.Driver && e.Token == g.Token && e.Kind != history.Fail {
-			write, ok = e, true // the answer comes last
+			write, ok = e, true // keep the last event, because the answer comes last
 		}
 	}
 	return write, ok

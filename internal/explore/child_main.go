@@ -21,7 +21,7 @@ import (
 //
 // It does not use standard input and output, because a strategy may print something.
 func Work(bubble sim.Bubble, own ...lock.Strategy) error {
-	pipes := proc.Passed(2) // see child.connect
+	pipes := proc.Passed(2) // child.connect passes these two pipes
 	return work(bubble, pipes[0], pipes[1], own)
 }
 
@@ -132,7 +132,7 @@ func (s *server) open(bubble sim.Bubble, o opening) error {
 }
 
 func (s *server) answer(r request) error {
-	_ = s.local.Update(r.Visited) // never fails
+	_ = s.local.Update(r.Visited) // this Update never fails
 	switch {
 	case r.Replay:
 		return s.callTimed(func() error { return s.replay(r.Given) })

@@ -39,7 +39,7 @@ func StackOf(err error) string {
 
 // endedBy waits until the process has ended, and describes how.
 func (c *child) endedBy(cause error) error {
-	_ = c.close() // ProcessState has the exit status
+	_ = c.close() // the exit status is in ProcessState
 	printed := c.printed.b.String()
 	end := &endedError{stack: tidyStack(panicIn(printed))}
 	message, _, _ := strings.Cut(end.stack, "\n")
@@ -99,7 +99,7 @@ func scheduleStacks(stacks string) string {
 		}
 	}
 	if kept == nil {
-		return stacks // the process has not begun a schedule
+		return stacks // the process ended before it began a schedule
 	}
 	return strings.Join(kept, "\n\n")
 }

@@ -67,8 +67,8 @@ type Config struct {
 
 	// NoMerge and NoReduce turn off optimizations of the search. Tests use them to show that the
 	// verdicts do not depend on these optimizations.
-	NoMerge  bool // equal states are not merged
-	NoReduce bool // independent calls are made in every order
+	NoMerge  bool // do not merge equal states
+	NoReduce bool // make independent calls in every order
 
 	// byClaim searches for expected and unexpected failures separately. An expected failure could
 	// otherwise hide a longer unexpected one.
@@ -170,7 +170,7 @@ type Result struct {
 	Guard     order.Guard
 	Verdict   catalog.Verdict
 	Expected  catalog.Verdict // the verdict that the registry claims, or empty if it claims none
-	Complete  bool            // everything within the bounds was executed
+	Complete  bool            // whether everything within the bounds was executed
 	Reason    string          // why the search is incomplete or the verdict is unknown, or empty
 	Levels    []Level
 	Schedules int
@@ -195,7 +195,7 @@ type Failure struct {
 	Moments  []Moment
 	Stack    string // the stack with which the process ended, or empty
 	Kind     string // the faults in the schedule if failures are grouped by them, otherwise empty
-	Shortest bool   // no schedule of the same or a lower cost breaks the property in fewer steps
+	Shortest bool   // whether no schedule of the same or a lower cost breaks the property in fewer steps
 
 	// Unclaimed means that this failure was not expected of the strategy. It is always false in a
 	// replay, and if nothing is expected.
@@ -245,7 +245,7 @@ func searchEach(ctx context.Context, cfg Config, search func(sim.Setting) (Resul
 // unexplorableError says why a strategy cannot be explored. It wraps ErrConfig if the Config is the
 // cause.
 type unexplorableError struct {
-	of     error // ErrConfig, or nil
+	of     error // either ErrConfig or nil
 	reason string
 }
 

@@ -46,7 +46,7 @@ type Answer struct {
 // verdict is the answer to a grab that failed with a particular error.
 type verdict struct {
 	err     error
-	status  int // HTTP
+	status  int // the HTTP status code
 	outcome Outcome
 	reason  string // empty if the outcome needs no explanation
 }

@@ -33,7 +33,7 @@ func whatIsWrong(err error) string {
 		return "the body must be a JSON object, not " + typed.Value
 	case errors.As(err, &typed):
 		return typed.Field + " has the wrong type: " + typed.Value + " is not allowed"
-	default: // bad syntax, or an unknown field
+	default: // the body has bad syntax or an unknown field
 		return "the body cannot be read: " + strings.TrimPrefix(err.Error(), "json: ")
 	}
 }

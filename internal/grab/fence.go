@@ -13,7 +13,7 @@ import (
 // lease is old, or Redis has lost its counter of tokens (failure mode F27). In the second case, the
 // counter must be raised.
 type behindError struct {
-	fence uint64 // of the order
+	fence uint64 // the highest fencing token that the order has seen
 	cause error
 }
 

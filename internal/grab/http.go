@@ -39,9 +39,9 @@ type HTTPConfig struct {
 
 // Limits for requests.
 const (
-	maxBody     = 4 << 10 // bytes
+	maxBody     = 4 << 10 // in bytes
 	bodyTimeout = 5 * time.Second
-	maxOrders   = order.MaxCreate // opened by one call
+	maxOrders   = order.MaxCreate // the most orders that one call may open
 )
 
 //go:embed openapi.json

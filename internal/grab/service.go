@@ -29,14 +29,14 @@ type Config struct {
 	Lock     lock.Env
 	Strategy string           // the strategy until Switch is called
 	Work     time.Duration    // duration of a driver's work between the read and the write
-	Guard    order.Guard      // empty: the default guard of each strategy
-	OnLost   OnLost           // empty: Abort
-	History  history.Recorder // nil: no events are recorded
-	Trace    *trace.Tracer    // nil: no spans are made
+	Guard    order.Guard      // if empty, the default guard of each strategy
+	OnLost   OnLost           // if empty, Abort
+	History  history.Recorder // if nil, no events are recorded
+	Trace    *trace.Tracer    // if nil, no spans are made
 	// PerDriver is how many units of an order one driver may have. 0 means 1.
 	PerDriver int
 
-	Find func(name string) (lock.Strategy, error) // nil: lock.Find
+	Find func(name string) (lock.Strategy, error) // if nil, lock.Find
 }
 
 // Service grabs orders for drivers. It is safe for concurrent use.

@@ -19,7 +19,7 @@ var ErrEventsLost = errors.New("history: events lost")
 func Decode(r io.Reader) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		lines := bufio.NewReaderSize(r, maxLine)
-		last := map[string]Event{} // by instance
+		last := map[string]Event{} // the last event of each instance
 		for no := 1; ; no++ {
 			line, err := lines.ReadBytes('\n')
 			switch {

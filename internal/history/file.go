@@ -22,7 +22,7 @@ type File struct {
 	seq  uint64
 	buf  []byte
 	torn bool  // whether the file ends with an incomplete line
-	err  error // the first failure
+	err  error // the first error that occurred
 }
 
 // Create opens the event file of an instance. It keeps the events that are already there.
@@ -97,7 +97,7 @@ func readTail(f *os.File) (tail []byte, size int64, err error) {
 	}
 	tail = make([]byte, min(info.Size(), 2*maxLine))
 	if _, err = f.ReadAt(tail, info.Size()-int64(len(tail))); err == io.EOF {
-		err = nil // an empty file, or a device
+		err = nil // the file is empty or a device
 	}
 	return tail, info.Size(), err
 }

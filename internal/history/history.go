@@ -51,7 +51,7 @@ const Endless time.Duration = -1
 // Event is one fact.
 type Event struct {
 	Seq      uint64        `json:"seq"`  // counts the events of an instance; a gap means that an event was lost
-	T        time.Duration `json:"t_ns"` // CLOCK_MONOTONIC of the host
+	T        time.Duration `json:"t_ns"` // time on the host's CLOCK_MONOTONIC
 	Instance string        `json:"instance"`
 	// Incarnation counts the starts of an instance. Seq begins at 1 after each start.
 	Incarnation int    `json:"incarnation,omitempty"`

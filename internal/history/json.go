@@ -60,7 +60,7 @@ func appendText(b []byte, s string) []byte {
 		s = s[:maxText]
 	}
 	if !plain(s) {
-		text, _ := json.Marshal(s) // a string has no error
+		text, _ := json.Marshal(s) // Marshal cannot fail for a string
 		return append(b, text...)
 	}
 	b = append(b, '"')

@@ -26,15 +26,15 @@ type Call struct {
 	Over Tx // the session of the call; nil if the store picks one
 
 	// The arguments.
-	Fence uint64 // of a ReadCall
-	Claim Claim  // of a ClaimCall, with its guard
+	Fence uint64 // the fencing token of a ReadCall
+	Claim Claim  // the claim of a ClaimCall, with its guard
 	Guard Guard
-	Name  string // of a LockNameCall
+	Name  string // the name of the lock in a LockNameCall
 
 	// The result.
-	Order  Order // of a ReadCall
-	Held   int   // of a HeldCall
-	Locked bool  // of a LockRowCall or a LockNameCall
+	Order  Order // the result of a ReadCall
+	Held   int   // the result of a HeldCall
+	Locked bool  // the result of a LockRowCall or a LockNameCall
 	Err    error
 }
 
@@ -98,7 +98,7 @@ func (x interceptedTx) Close(ctx context.Context) error {
 
 type interceptedRows struct {
 	rows   Rows
-	over   Tx // nil without a session
+	over   Tx // nil if the call has no session
 	around Around
 }
 
@@ -132,7 +132,7 @@ func (a Around) call(ctx context.Context, c *Call, send func(context.Context) er
 		c.Err = send(ctx)
 		return c.Err
 	})
-	if err != nil && !errors.Is(err, c.Err) { // a lost reply carries no result
+	if err != nil && !errors.Is(err, c.Err) { // if the reply was lost, the call has no result
 		c.Order, c.Held, c.Locked = Order{}, 0, false
 	}
 	return err

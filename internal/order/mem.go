@@ -22,7 +22,7 @@ type Mem struct {
 type memOrder struct {
 	Order
 	row     turn
-	granted bool // whether the table of grants has the order
+	granted bool // whether the table of grants has a row for the order
 }
 
 // Create implements Store.

@@ -20,7 +20,7 @@ import (
 var mysqlDialect = dialect{
 	schema:   migrations.MySQL,
 	sessions: true,
-	now:      "UTC_TIMESTAMP(6)", // whatever the session's time zone
+	now:      "UTC_TIMESTAMP(6)", // UTC, even if the session has another time zone
 	version:  "SELECT VERSION()",
 	create:   createMySQL,
 	begin:    "START TRANSACTION",

@@ -73,7 +73,7 @@ type Grab struct {
 	Strategy string    `json:"strategy"`
 	Token    string    `json:"token"`
 	Fence    uint64    `json:"fence"`
-	At       time.Time `gorm:"column:grabbed_at" json:"at"` // the database's clock, UTC
+	At       time.Time `gorm:"column:grabbed_at" json:"at"` // UTC, by the database's clock
 }
 
 // Claim is one attempt to write a driver as the winner of an order.

@@ -58,10 +58,10 @@ func (x *session) transact(ctx context.Context, write func(tx *gorm.DB) error) e
 	}
 	err := write(x.db(ctx))
 	if err == nil {
-		err = ctx.Err() // the last moment at which a rollback is certain
+		err = ctx.Err() // check now, because a rollback is certain only until the COMMIT is sent
 	}
 	if err != nil {
-		_ = x.rollback(ctx) // a lost connection has the same effect
+		_ = x.rollback(ctx) // a lost connection also rolls the transaction back
 		return withCause(ctx, err)
 	}
 	x.begun = false
@@ -240,7 +240,7 @@ func (s *SQL) countWritten(ctx context.Context, c Claim) (int64, error) {
 	if err := x.begin(ctx); err != nil {
 		return 0, err
 	}
-	defer x.rollback(ctx) // nothing was written
+	defer x.rollback(ctx) // nothing was written, so there is nothing to commit
 	if _, err := find(x.db(ctx).Clauses(forUpdate), c.Order); err != nil {
 		return 0, err
 	}

@@ -31,9 +31,9 @@ type SQL struct {
 type dialect struct {
 	schema   migrations.Dialect
 	sessions bool   // whether its sessions have row locks and named locks
-	now      string // the database's clock, UTC
-	version  string // query for name and number
-	begin    string // statement
+	now      string // SQL expression for the present time in UTC
+	version  string // query for the name and the version number of the database
+	begin    string // statement that begins a transaction
 
 	create func(ctx context.Context, tx *sql.Conn, count, units int) (first int64, err error)
 }
@@ -83,11 +83,11 @@ func Connect(ctx context.Context, dsn string, opts Options) (*SQL, error) {
 		return nil, errors.Join(err, s.Close())
 	}
 	s.gorm, err = gorm.Open(dialector, &gorm.Config{
-		Logger:                 logger.Discard, // the callers return every error
+		Logger:                 logger.Discard, // logging is not needed, because the callers return every error
 		SkipDefaultTransaction: true,
 		DisableAutomaticPing:   true,
 		QueryFields:            true, // select only the columns of the struct
-		TranslateError:         true, // a duplicate key is gorm.ErrDuplicatedKey
+		TranslateError:         true, // turn a duplicate key into gorm.ErrDuplicatedKey
 	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("order: %w", err), s.Close())

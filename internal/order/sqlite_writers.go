@@ -76,7 +76,7 @@ func (c *queuedConn) begin(ctx context.Context) (driver.Result, error) {
 }
 
 func isBusy(err error) bool {
-	const busy, primary = 5, 0xff // SQLITE_BUSY, and the mask of its variants
+	const busy, primary = 5, 0xff // the code SQLITE_BUSY, and the mask that removes its variants
 	var e *gosqlite.Error
 	return errors.As(err, &e) && e.Code()&primary == busy
 }

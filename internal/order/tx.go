@@ -48,7 +48,7 @@ func (t *sqlTx) LockRow(ctx context.Context, id int64, wait time.Duration) (bool
 	if wait <= 0 {
 		locking.Options = clause.LockingOptionsNoWait
 	}
-	first := !t.begun // the transaction has locked no other row
+	first := !t.begun // whether the transaction has locked no row yet
 	for {
 		slice := min(wait, lockSlice)
 		wait -= slice

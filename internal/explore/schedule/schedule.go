@@ -45,8 +45,8 @@ type Schedule struct {
 
 // Actor is one attempt by one driver to grab the order, through one instance.
 type Actor struct {
-	Name     string // a capital letter
-	Instance int    // from 1
+	Name     string // one capital letter, such as A
+	Instance int    // the number of the instance, from 1
 	As       string // an earlier actor whose driver tries again; if empty, the actor has its own driver
 }
 

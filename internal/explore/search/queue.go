@@ -9,7 +9,7 @@ import (
 // job is a schedule to execute. It consists of the first n steps of an earlier schedule and one
 // further step. It is small, because there are many jobs.
 type job struct {
-	base  *prefix // nil if no step is given
+	base  *prefix // nil if the job prescribes no step
 	n     uint16
 	then  stepID
 	least uint16 // no property can break before the schedule has this many steps

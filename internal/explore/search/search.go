@@ -49,10 +49,10 @@ type Search struct {
 	run     int
 
 	// The following fields record why the search may not be complete.
-	cut     bool // an execution did not end within MaxSteps
-	ended   bool // an execution ended its process
+	cut     bool // whether an execution was cut off after MaxSteps steps
+	ended   bool // whether an execution ended its process
 	hung    bool
-	dropped bool // schedules that could not lead to a shorter failure were not executed
+	dropped bool // whether schedules were left out because they could not lead to a shorter failure
 }
 
 // failure is the key of a Finding.
@@ -69,8 +69,8 @@ type level struct {
 type Level struct {
 	Preemptions int
 	Faults      int
-	Run         int // schedules that were executed
-	Waiting     int // schedules that were not executed
+	Run         int // the number of schedules that were executed
+	Waiting     int // the number of schedules that were not executed
 }
 
 // Finding is the shortest known failure of a property.
@@ -78,7 +78,7 @@ type Finding struct {
 	Violation
 	Steps    []schedule.Step
 	Kind     string
-	Shortest bool // no schedule of the same or a lower cost breaks the property in fewer steps
+	Shortest bool // whether no schedule of the same or a lower cost breaks the property in fewer steps
 	level    int
 }
 
@@ -87,7 +87,7 @@ type Summary struct {
 	Levels    []Level
 	Schedules int
 	States    int
-	Complete  bool      // everything within the bounds was executed
+	Complete  bool      // whether everything within the bounds was executed
 	Reason    string    // why the search is not complete; empty if it is complete or may still become complete
 	Findings  []Finding // in the order of Config.Properties, the shortest first
 }

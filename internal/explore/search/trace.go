@@ -35,8 +35,8 @@ type Trace struct {
 	// Impossible is the index of the first step that was impossible. It is -1 if all steps were
 	// possible.
 	Impossible int
-	Cut        bool // it did not end within MaxSteps
-	Hung       bool // it did not end within the allowed real time
+	Cut        bool // whether the execution was cut off after MaxSteps steps
+	Hung       bool // whether the execution took longer than the allowed real time
 }
 
 // Transition is a step with which an execution can continue, and the cost of that step.

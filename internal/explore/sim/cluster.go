@@ -66,9 +66,9 @@ type Cluster struct {
 	prober    *instance   // makes the fresh grabs after all other instances have ended
 
 	// The method learn sets the following fields, because they depend on the strategy.
-	renews       bool     // the lock renews its lease in the background
-	notifiesLoss bool     // a holder is notified when its lease is lost
-	showsToken   bool     // the server stores the token of a lease
+	renews       bool     // whether the lock renews its lease in the background
+	notifiesLoss bool     // whether a holder is notified when its lease is lost
+	showsToken   bool     // whether the server stores the token of a lease
 	residue      []string // the keys that a released lease leaves behind
 	counters     []counter
 
@@ -99,12 +99,12 @@ type instance struct {
 	// The following fields are reset for each schedule.
 	world     *world       // nil between two schedules
 	processes atomic.Int64 // the number of processes started so far, in all executions
-	stopped   atomic.Bool  // the process is paused, with all its actors and its connections
+	stopped   atomic.Bool  // whether the process is paused, with all its actors and its connections
 	pausedAs  *actor       // the actor that the pausing step named; nil if the process is not paused
 	service   *grab.Service
 	sessions  []order.Tx
 	ahead     time.Duration   // how far its wall clock is set ahead
-	askedTime atomic.Bool     // it has read its wall clock
+	askedTime atomic.Bool     // whether it has read its wall clock
 	tokens    int             // the number of tokens that it has created
 	cut       map[string]bool // the networks that it is cut off from: [schedule.DB] or [schedule.Locks]
 }
@@ -261,7 +261,7 @@ func (x *execution) learn() error {
 		x.cluster.renews = x.gate.callsPassed() > before
 	})
 	switch {
-	case errors.Is(err, order.ErrTaken): // not a failure, because the first driver has the only unit
+	case errors.Is(err, order.ErrTaken): // this error is expected, because the first driver has the only unit
 		err = nil
 	case errors.Is(err, errNotTaken):
 		return nil // the first release did not free the lock, and every schedule will show this

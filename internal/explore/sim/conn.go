@@ -26,7 +26,7 @@ type conn struct {
 	owner *instance
 	peer  *server.Peer
 	in    []byte
-	multi bool // between MULTI and EXEC
+	multi bool // whether the client has sent MULTI but not yet EXEC
 
 	mu         sync.Mutex
 	out        []byte

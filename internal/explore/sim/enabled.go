@@ -18,7 +18,7 @@ type enabledSteps struct {
 	limits      *Limits
 	left        search.Cost // the part of the bounds that the schedule has not used
 	transitions []search.Transition
-	commuted    bool // a call was left out because it commutes with the last step
+	commuted    bool // whether a call was left out because it commutes with the last step
 }
 
 // transitions returns the steps with which the schedule could continue. commuted reports whether it
@@ -141,7 +141,7 @@ func (m *enabledSteps) resumes() {
 // count as preemptions or faults.
 func (m *enabledSteps) time() {
 	if m.x.world.elapsed()-m.x.progressAt > horizon*m.x.cluster.TTL+m.x.cluster.Wait+m.x.cluster.Work {
-		return // whatever still runs will never end, such as a renewal without a holder
+		return // goroutines that still run will never end, for example a renewal whose holder is gone
 	}
 	if slices.ContainsFunc(m.x.cluster.instances, m.x.leases.renewalDueLocked) {
 		return

@@ -377,7 +377,7 @@ func (s *etcdServer) state(f search.Fingerprint) search.Fingerprint {
 			f = f.Number(l.id).Number(l.until.UnixNano())
 		}
 	}
-	var watches search.Fingerprint // a sum, because watches have no order
+	var watches search.Fingerprint // add the hashes, because watches have no order
 	for _, w := range s.watches {
 		watches += search.EmptyFingerprint.Text(string(w.op.KeyBytes())).Number(w.next).Number(int64(len(w.responses)))
 	}

@@ -70,7 +70,7 @@ type execution struct {
 	reducer *reducer
 
 	current   *actor        // the actor that moved last
-	stillLate bool          // a reply was late when the last short delay passed
+	stillLate bool          // whether a reply was late when the last short delay passed
 	cutAt     time.Duration // when an instance was last cut off from a network
 
 	// progressAt is the time of the last step that was neither a renewal nor waiting. Renewals do not
@@ -99,17 +99,17 @@ type actor struct {
 	begun, done, dead, hung, cancelled bool
 
 	// The following fields record how far the actor's grab has come, and the state of its lease.
-	granted     bool          // its acquire has succeeded
-	releasing   bool          // its release has begun
-	released    bool          // its release has succeeded
-	knowsLoss   bool          // the Lost channel of its lease has closed
-	inside      bool          // it has read an open order and has not begun its release
-	inTime      bool          // its lease was still valid when its release ended
+	granted     bool          // whether its acquire has succeeded
+	releasing   bool          // whether its release has begun
+	released    bool          // whether its release has succeeded
+	knowsLoss   bool          // whether the Lost channel of its lease has closed
+	inside      bool          // whether it has read an open order and has not begun its release
+	inTime      bool          // whether its lease was still valid when its release ended
 	missingOn   []*node       // the nodes that no longer stored its lease when it was last renewed
 	behind      uint8         // the actors that must get the lock before this actor, as a bit set
-	releaseCut  bool          // a call of its release got no reply
+	releaseCut  bool          // whether a call of its release got no reply
 	begin       time.Duration // when it began
-	arrivedLate bool          // a server has applied a call that this actor had given up
+	arrivedLate bool          // whether a server has applied a call that this actor had given up
 	asked       time.Duration // when it last asked a server for the lock
 	rest        time.Duration // how long it should have paused at that time, at one request per askEvery
 	fence       uint64

@@ -16,7 +16,7 @@ type causes struct {
 	leases  *leaseBook
 
 	shown    catalog.Facts // the facts that the steps so far have shown
-	dataLost bool          // a server has lost its data
+	dataLost bool          // whether a server has lost its data
 	grants   int           // the number of acquires that have succeeded
 }
 
@@ -135,7 +135,7 @@ func (s *causes) noteFreedLocked(c *call) {
 			continue
 		}
 		if _, stored := c.node.leaseOf(a.value); s.cluster.showsToken && !stored || !s.cluster.showsToken && c.node.contents() == "" {
-			if a.freed = catalog.FreedAnother; c.n > 1 { // not the first call of the release
+			if a.freed = catalog.FreedAnother; c.n > 1 { // the release has already made another call before this one
 				a.freed |= catalog.AskedFirst
 			}
 		}

@@ -21,15 +21,15 @@ type gate struct {
 	leases *leaseBook
 
 	mu           sync.Mutex    // never held while a goroutine waits
-	ungated      bool          // calls pass without a step, except the calls of dead actors
-	starting     bool          // an instance is starting, so the calls of dead actors pass too
+	ungated      bool          // whether calls pass without a step, except the calls of dead actors
+	starting     bool          // whether an instance is starting; the calls of dead actors then pass too
 	passed       int           // the number of calls that have passed without a step
 	waiting      []*call       // calls that are not sent yet
 	late         []*call       // calls that a server has executed, but whose replies are late
 	inFlight     []*call       // calls that their callers have given up, but that may still arrive
 	arrived      chan struct{} // signals that a call has come or a grab has ended
-	mayLeaveLock bool          // a call was given up or refused, so a lock may rightly stay behind
-	recording    bool          // record the text of each call, for a replay
+	mayLeaveLock bool          // whether a call was given up or refused, so that a lock may stay behind
+	recording    bool          // whether to record the text of each call, for a replay
 	did          []string      // the texts of the calls in the last step, if recording is set
 }
 
@@ -55,10 +55,10 @@ type call struct {
 	sent      [][]any            // the commands, which may arrive after the caller has given up
 	commands  search.Fingerprint // the hash of sent; 0 until it is needed
 	request   any                // a request to etcd, which may also arrive late
-	awaits    bool               // the client waits for a connection before it sends the call
+	awaits    bool               // whether the client waits for a connection before it sends the call
 	lost      error              // the error that the client reports for a lost reply; nil means errLost
 	renewed   []lookedFor        // the leases that a renewal asked for
-	releasing bool               // the actor had begun its release before this call
+	releasing bool               // whether the actor had begun its release before this call
 	text      func() string      // returns the request and its answer as text, after the call
 }
 

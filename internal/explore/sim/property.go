@@ -28,9 +28,9 @@ type oracle struct {
 	leases  *leaseBook
 	causes  *causes
 
-	heldUp    bool          // time has passed although a call could go through, or a process was paused
+	heldUp    bool          // whether time has passed although a call could go through or a process was paused
 	heldUpFor time.Duration // how much time has passed although a call could go through
-	faulted   bool          // the schedule contains a step that happens only with faults
+	faulted   bool          // whether the schedule contains a step that happens only with faults
 	freeFor   time.Duration // how long actors have been waiting for a free lock
 	steps     int           // the number of steps made so far
 	probes    int           // the number of grabs tried with fresh drivers at the end
@@ -254,7 +254,7 @@ func (o *oracle) queuesBehind(a *actor) (behind uint8) {
 			continue
 		}
 		busy := slices.ContainsFunc(slices.Concat(o.gate.waiting, o.gate.late, o.gate.inFlight), func(c *call) bool {
-			return c.actor == b || c.actor.inst == b.inst && c.node != nil // a background call of its instance, which may be on behalf of b
+			return c.actor == b || c.actor.inst == b.inst && c.node != nil // a call of b, or a background call of its instance that may be on behalf of b
 		})
 		if b != a && b.begun && !b.granted && !b.done && !b.dead && !b.paused() && !busy {
 			behind |= 1 << i
@@ -324,7 +324,7 @@ func (o *oracle) minSteps(properties []string) int {
 		return 1
 	}
 	ledger := o.world.ledger()
-	toWin := []int{neverSteps} // stands for a winner that does not exist, beyond the last actor
+	toWin := []int{neverSteps} // begin with a winner beyond the last actor, who can never win
 	for _, a := range o.world.actors {
 		toWin = append(toWin, o.minStepsToWin(a, ledger))
 	}
@@ -344,9 +344,9 @@ func (o *oracle) minStepsToWin(a *actor, ledger []order.Grab) int {
 	case a.done || a.dead || a.hung || a.releasing:
 		return neverSteps
 	case a.inside:
-		return 1 // it only has to claim the order
+		return 1 // the actor only has to claim the order
 	case a.granted:
-		return 2 // it still has to read the order and to claim it
+		return 2 // the actor still has to read the order and to claim it
 	}
 	steps := 2 + max(0, o.leases.quorum()-len(a.leases))
 	if !a.begun {
@@ -377,7 +377,7 @@ func (o *oracle) waitersForFreeLocked() []*actor {
 		return nil // because a client that was cut off must first resume its session
 	}
 	up := slices.DeleteFunc(slices.Clone(o.cluster.nodes), func(n *node) bool { return n.down.Load() || o.keepsReleased(n) })
-	onItsWay := func(c *call) bool { return c.phase == tap.Release && c.node != nil } // what it releases is not free yet
+	onItsWay := func(c *call) bool { return c.phase == tap.Release && c.node != nil } // the lock is not free before this call arrives
 	if len(up) < o.leases.quorum() || o.lateLockStored() || slices.ContainsFunc(o.gate.inFlight, onItsWay) {
 		return nil
 	}

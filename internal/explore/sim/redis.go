@@ -25,7 +25,7 @@ type redisServer struct {
 	mu          sync.Mutex // held during one command
 	subscribers []*conn
 	touched     map[*server.Peer]bool // for each peer with a WATCH, whether another peer may have written since
-	dirty       bool                  // data must be read again
+	dirty       bool                  // whether the data must be read again
 	seen        string                // the contents after the last call, used by noteOverwrittenLocked
 	data        string
 }

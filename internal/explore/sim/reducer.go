@@ -12,11 +12,11 @@ import (
 type reducer struct {
 	cluster *Cluster
 	gate    *gate
-	on      bool // leave out steps that only reorder independent calls
+	on      bool // whether to leave out steps that only reorder independent calls
 
 	last         *call   // the call that was executed in the last step, or that arrived late in it
-	quiet        bool    // the last step changed nothing that a property depends on
-	silent       bool    // the last step changed nothing except its server
+	quiet        bool    // whether the last step changed nothing that a property depends on
+	silent       bool    // whether the last step changed nothing except its server
 	struck       *node   // the server that a fault hit in the last step, or nil
 	alternatives []*call // the calls that could have been made instead of the last step
 	underway     []*call // the calls that could have arrived late instead of the last step
@@ -75,7 +75,7 @@ func (r *reducer) arrivesEarlier(c *call) bool {
 	if slices.Contains(r.alternatives, r.last) {
 		return r.quiet
 	}
-	return compareCalls(c, r.last) < 0 // the call of the last step arrived late too
+	return compareCalls(c, r.last) < 0 // the call of the last step also arrived late
 }
 
 // isMirrored reports whether another server is in the same state as the one that the call goes to. The

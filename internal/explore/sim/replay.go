@@ -12,15 +12,15 @@ import (
 // A Moment is one step of a replayed schedule, with the state after it.
 type Moment struct {
 	Step     schedule.Step
-	At       time.Duration // virtual time after the step
+	At       time.Duration // the virtual time after the step
 	Did      string        // the command and its reply, in words
 	Store    []string      // the contents of the servers after the step
 	Believes []string      // the actors that believe that they hold the lock
 	Holds    []string      // the actors whose leases are still valid by the servers' clocks
 	Kept     []string      // the dead actors whose leases a server still stores
 	Winners  []string      // the actors in the ledger, in the order of their rows
-	Skipped  bool          // the step could not be made
-	Broken   bool          // the property is broken from here on
+	Skipped  bool          // whether the step could not be made
+	Broken   bool          // whether the property is broken after this step
 	Made     int           // the number of steps made so far
 }
 

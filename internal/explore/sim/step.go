@@ -29,7 +29,7 @@ func (x *execution) prepare(s schedule.Step) {
 		x.reducer.underway = append(x.reducer.underway, x.gate.inFlight...)
 	case schedule.Restarts, schedule.FailsOver, schedule.Evicts, schedule.NodeClock:
 		if x.reducer.struck = x.world.node(s.Target); x.reducer.struck == nil {
-			break // the target is the database, for which the reducer leaves out nothing
+			break // the call goes to the database, for which the reducer leaves out nothing
 		}
 		for _, c := range x.gate.waiting {
 			if c.canGo() && x.switchCostLocked(c.actor) == search.Free {

@@ -430,7 +430,7 @@ func (s *zkServer) state(f search.Fingerprint) search.Fingerprint {
 			f = f.Number(session.id).Number(session.until.UnixNano()).Flag(session.conn != nil)
 		}
 	}
-	var all search.Fingerprint // a sum, because connections and watches have no order
+	var all search.Fingerprint // add the hashes, because connections and watches have no order
 	for _, c := range s.conns {
 		all += search.EmptyFingerprint.Flag(c.stopped()).Number(int64(len(c.out))).Number(int64(len(c.in)))
 	}

@@ -94,7 +94,7 @@ func (s *zkServer) dial(inst *instance) (net.Conn, error) {
 		if w == nil {
 			return nil, errZKOver
 		}
-		time.Sleep(time.Duration(inst.number) * offset) // separate the timers of the clients
+		time.Sleep(time.Duration(inst.number) * offset) // keep the timers of the clients apart
 		c.process, c.over = inst.processes.Load(), w.ended
 	}
 	if s.down.Load() {

@@ -69,7 +69,7 @@ func DialEtcd(endpoints []string, opts ...grpc.DialOption) (*clientv3.Client, er
 		DialKeepAliveTime:    10 * time.Second,
 		DialKeepAliveTimeout: serverTimeout,
 		DialOptions:          append(opts, grpc.WithConnectParams(grpc.ConnectParams{Backoff: again, MinConnectTimeout: serverTimeout})),
-		Logger:               zap.NewNop(), // every error is returned
+		Logger:               zap.NewNop(), // the log is not needed, because every error is returned
 	})
 	if err != nil {
 		return nil, fmt.Errorf("lock: etcd: %w", err)

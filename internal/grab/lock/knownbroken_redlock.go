@@ -29,7 +29,7 @@ var redlockLongTTL = variant(redlock, Strategy{
 	// A lock also stays if a request for it arrives after the clean-up, or if no time is left for the
 	// release. With slow servers, it depends on chance whether this happens.
 	Claims: catalog.ClaimsOf("redlock").
-		But(catalog.GetsStuck, catalog.Crash, catalog.RedisDownMost, catalog.Partition). // the release fails
+		But(catalog.GetsStuck, catalog.Crash, catalog.RedisDownMost, catalog.Partition). // under these faults, the release fails
 		But(catalog.Claim{Order: catalog.Unknown, Exclusive: true}, catalog.Slow, catalog.Pause, catalog.Failover, catalog.Latency, catalog.DBRestart, catalog.LateRelease),
 	New: func(env Env) (Locker, error) {
 		env.TTL = 24 * time.Hour

@@ -79,7 +79,7 @@ func (l *sessionLocker) begin(ctx context.Context, giveUp time.Time) (order.Tx, 
 		return nil, ctx.Err()
 	case errors.Is(err, order.ErrExhausted):
 		return nil, fmt.Errorf("%w: %v", ErrBusy, err)
-	default: // use only the text, because a deadline in err is ours and not the caller's
+	default: // keep only the text, because the deadline in err is not the caller's
 		return nil, fmt.Errorf("lock: no session: %v", err)
 	}
 }

@@ -32,7 +32,7 @@ type notifier struct {
 	cancel context.CancelFunc
 
 	running sync.WaitGroup
-	changed chan struct{} // one slot; signals that pending has channels
+	changed chan struct{} // has room for one signal, which says that pending has channels
 
 	mu       sync.Mutex // never held while waiting
 	started  bool
@@ -201,8 +201,8 @@ type waiter struct {
 	*notifier
 	name    string
 	channel *channel
-	signal  chan struct{} // one slot
-	woken   bool          // woken, but has not checked the lock since; used only by the waiter itself
+	signal  chan struct{} // has room for one signal
+	woken   bool          // whether the waiter was woken and has not checked the lock since; used only by the waiter itself
 }
 
 // wake wakes the waiter. It returns false if the waiter was already awake.

@@ -18,7 +18,7 @@ var redisStockReturned = variant(redisStock, Strategy{
 	Name:     "redis-stock-returned",
 	Title:    "redis-stock, which gives back what it has not sold",
 	Claims:   catalog.ClaimsOf("returned"),
-	InSearch: []SearchClaim{}, // none, because it gives the unit back
+	InSearch: []SearchClaim{}, // the claims need no exception in a search, because the unit is given back
 	Breaks:   []string{"F42", "F43", "F44"},
 	New:      func(env Env) (Locker, error) { return newStockLocker(env, true) },
 })

@@ -8,8 +8,8 @@ import (
 // A redisKeyLock is a lock that consists of one Redis key, such as setnx. The strategies of this kind
 // differ only in how they use the key.
 type redisKeyLock struct {
-	set   redisKeyCall // returns true if the key is now ours
-	unset redisKeyCall // returns true if, as far as it can tell, the key was ours
+	set   redisKeyCall // returns true if this client now has the key
+	unset redisKeyCall // returns true if this client had the key, as far as the function can tell
 	// believesLate means that the client believes it has the lock even if the reply took longer than
 	// the TTL (failure mode F12).
 	believesLate bool
@@ -65,7 +65,7 @@ type redisKeyLease struct {
 	plainLease
 	*redisKeyLocker
 	key   string
-	value string // the value of the key while it is ours: the token, unless set changes it
+	value string // the value of the key while this client has it: the token, unless set changes it
 	fence uint64 // 0, unless set changes it
 	until time.Time
 }

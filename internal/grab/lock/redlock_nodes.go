@@ -31,7 +31,7 @@ var errSilent = errors.New("no answer when a quorum had given theirs")
 // true, it ends when a quorum agrees or can no longer agree.
 type question struct {
 	decide  bool
-	yes, no atomic.Int32 // the number of answers still missing
+	yes, no atomic.Int32 // how many more such answers decide the question
 	enough  chan struct{}
 }
 

@@ -30,7 +30,7 @@ type renewer struct {
 	mu     sync.Mutex
 	end    time.Time   // on the monotonic clock
 	expiry *time.Timer // fires at end, even while a renewal hangs
-	over   bool        // stopped or lost
+	over   bool        // whether the renewer was stopped or has lost the lease
 }
 
 // Lost returns a channel that closes when the client knows that the lease is lost. Lost also checks

@@ -56,7 +56,7 @@ func (l *redisKeyLease) stamp(ctx context.Context, over redisKeyCall) (bool, err
 		}
 		held, err := l.env.Redis.Get(ctx, l.key).Result()
 		switch {
-		case errors.Is(err, redis.Nil): // released since
+		case errors.Is(err, redis.Nil): // the holder has released the lock since
 			continue
 		case err != nil:
 			return false, err

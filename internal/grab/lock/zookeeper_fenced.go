@@ -19,6 +19,6 @@ var zooKeeperFenced = variant(zooKeeper, Strategy{
 	Source:   "ZooKeeper: recipes and solutions; Kleppmann 2016",
 	Guard:    order.Fenced,
 	Claims:   catalog.ClaimsOf("consensus").Fenced(),
-	InSearch: []SearchClaim{}, // none, because its orders are safe under a partition
+	InSearch: []SearchClaim{}, // the claims need no exception in a search, because its orders are safe under a partition
 	Breaks:   []string{"F15"},
 })

@@ -19,7 +19,7 @@ import (
 
 // An Ensemble describes how to reach a group of ZooKeeper servers.
 type Ensemble struct {
-	Servers []string // host:port
+	Servers []string // addresses of the form host:port
 	// Around wraps every call. If nil, calls run directly.
 	Around func(ctx context.Context, path string, call func() error) error
 	// Dial opens a connection. If nil, [net.DialTimeout] is used.
@@ -147,7 +147,7 @@ func (s *zkSession) dial(network, addr string, timeout time.Duration) (net.Conn,
 type zkWire struct {
 	net.Conn
 	session *zkSession
-	head    [12]byte // length, protocol version, time-out in ms
+	head    [12]byte // contains the length, the protocol version and the time-out in ms
 	read    int
 }
 
@@ -207,7 +207,7 @@ func send[T any](ctx context.Context, s *zkSession, path string, call func() (T,
 			r.value, err = call()
 			return err
 		})
-		if r.err != nil { // an injected error must not leak the value
+		if r.err != nil { // drop the value too, because an injected error must not return it
 			r.value = *new(T)
 		}
 		replies <- r

@@ -27,8 +27,8 @@ var (
 // It must hold in every cell that it selects, and it must select at least one. It does not hold in
 // a cell in which the figure was not counted. Cells with the verdict n/a are skipped.
 type Assert struct {
-	Strategy string        // empty means all of them
-	Fault    catalog.Fault // empty means all of them
+	Strategy string        // empty means all strategies
+	Fault    catalog.Fault // empty means all faults
 	Figure   string        // one of Figures; empty means expected
 	Op       string
 	Number   float64

@@ -17,16 +17,16 @@ import (
 type takeBacks struct {
 	within    time.Duration
 	units     int
-	perDriver int // rows of a driver that count; 0 counts all
+	perDriver int // the most rows of one driver that count; 0 counts all
 
-	clean time.Time                  // when the last reading was asked for
-	seen  map[check.Pair]bool        // every row of any reading
+	clean time.Time                  // when the last reading began
+	seen  map[check.Pair]bool        // every row that any reading has found
 	over  map[int64]overbooking      // orders that now have too many rows
-	ended map[int64][2]time.Duration // for orders that no longer have, the longest duration: at least, at most
+	ended map[int64][2]time.Duration // orders that had too many rows for a while, with the shortest and the longest possible duration
 
 	stop   func()
 	done   chan struct{} // closes when the watch has ended
-	failed error         // of the last reading
+	failed error         // the error of the last reading
 }
 
 // overbooking records when an order had more ledger rows than units. before and first enclose its
@@ -57,7 +57,7 @@ func (w *worker) watchTakeBacks(ctx context.Context, first int64, count int) *ta
 		for !wait.IsOver(stopped) {
 			asked := time.Now()
 			var rows []order.Grab
-			if rows, t.failed = w.readLedger(ctx, first, count); t.failed == nil { // a fault may prevent it, which widens the bounds
+			if rows, t.failed = w.readLedger(ctx, first, count); t.failed == nil { // a fault may prevent the reading, which then widens the bounds
 				t.note(asked, time.Now(), rows)
 			}
 			select {

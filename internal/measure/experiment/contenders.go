@@ -209,7 +209,7 @@ func (s *strike) freeContenders(ctx context.Context, claimed func(load.Request) 
 		over := s.mayFreeContenders(c, claimed)
 		limit := s.in.w.lease(s.in.cell) * 2 / 3
 		if c.affectedFirst {
-			limit = s.in.w.lease(s.in.cell) / 5 // their leases must last until they have written
+			limit = s.in.w.lease(s.in.cell) / 5 // the leases of the affected drivers must last until they have written
 		}
 		if !over && time.Since(c.contenderHeldSince) < limit {
 			continue

@@ -146,7 +146,7 @@ func worstOf(c *Cell, s lock.Strategy, e check.Evidence, failures []failed) (wor
 		worst = failed{check.Overlaps(e.Record.Holds, s.Excludes)[0].First.Order, catalog.HoldersExclusive}
 	default:
 		for _, f := range failures {
-			if e.Record != nil && e.Record.NearMisses[f.order] > 0 { // no harm was done, but the drawing shows what prevented it
+			if e.Record != nil && e.Record.NearMisses[f.order] > 0 { // no harm was done, but the drawing shows which refusal prevented it
 				return failed{f.order, lateWrite}
 			}
 		}

@@ -121,7 +121,7 @@ func (w *worker) prepareAndStrike(ctx context.Context, s lock.Strategy, f fault.
 	case err != nil:
 		m.invalid = fmt.Sprintf("not measured: %v", err)
 	}
-	m.vacuous = "" // each point has a verdict of its own
+	m.vacuous = "" // each point now has its own verdict
 	in.judgePoints(&m)
 	c.conclude(m)
 }
@@ -190,7 +190,7 @@ func (in *injection) strikeAtPoints(ctx context.Context) (m measured, err error)
 				in.cell.Orders += 2
 			}
 		}
-		in.cell.Orders += 2 * in.repeats // each needs an order without the fault too
+		in.cell.Orders += 2 * in.repeats // each repetition needs one more order with the fault and one without it
 	}
 	in.w.cfg.Load.Orders, in.w.cfg.Load.MaxWorkers = in.cell.Orders, in.cell.Orders*in.w.cfg.Load.Drivers
 	in.workload.setup = in.w.cfg.setup()
@@ -394,7 +394,7 @@ func (in *injection) triedInTime(c *contest, a response) bool {
 		tried = a.sent
 	}
 	expired := c.contendedSince.Add(lease)
-	if a.sent.After(expired) && a.ended.Before(c.openUntil) { // the whole attempt lies between
+	if a.sent.After(expired) && a.ended.Before(c.openUntil) { // the whole attempt happened in between
 		return true
 	}
 	waited := c.openUntil.After(expired) && c.openUntil.Sub(a.sent) > lease/4

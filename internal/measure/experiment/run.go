@@ -96,7 +96,7 @@ func (r *runner) open(ctx context.Context) error {
 		r.progress.say("events.jsonl ended with an incomplete line of %d bytes, which was removed", cut)
 	}
 	if err == nil && r.cfg.Shard != nil {
-		err = r.save(r.run) // so that a merge can name this shard even if the shard is killed
+		err = r.save(r.run) // save it now, so that a merge can name this shard even if the shard is killed
 	}
 	return err
 }

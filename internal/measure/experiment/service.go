@@ -292,7 +292,7 @@ func checkLease(locks map[string]lockTTL, lease time.Duration) error {
 // listWithoutGrab returns the requests that an instance makes while it has no grab to serve.
 func (w *worker) listWithoutGrab(ctx context.Context, in *fleet.Instance, order int64, lease time.Duration) ([]control.Call, error) {
 	defer func() { _ = removeAll(context.WithoutCancel(ctx), in) }()
-	if !wait.For(ctx, quietFor) { // until the end of the last grab
+	if !wait.For(ctx, quietFor) { // wait until the last grab has ended
 		return nil, context.Cause(ctx)
 	}
 	if err := in.SetHold(ctx, dryList, control.Hold{First: order, Count: 1, Outcome: control.Delivered}); err != nil {
@@ -417,7 +417,7 @@ func trailOf(calls []control.Call) trail {
 		case c.Target == tap.DB:
 			part = tap.Read
 		case i > work:
-			part = tap.Renew // a last check of the lock before the write
+			part = tap.Renew // the call is a last check of the lock before the write
 		}
 		if part == tap.Release && all.release == nil {
 			all.release = &control.Point{Phase: c.Phase, N: c.N}
@@ -506,7 +506,7 @@ func writesTo(c control.Call, tables []string) bool {
 // holdsLedger reports whether, after call c, an open transaction has written to the ledger. before
 // says whether that was already so before the call.
 func (t *serviceTrail) holdsLedger(c control.Call, before bool) bool {
-	mysql := strings.HasPrefix(string(c.Phase), "mysql ") // where SELECT … FOR UPDATE keeps LOCK TABLES waiting too
+	mysql := strings.HasPrefix(string(c.Phase), "mysql ") // in MySQL, LOCK TABLES waits for SELECT … FOR UPDATE too
 	for _, s := range statements(c) {
 		verb, table, _ := strings.Cut(s, " ")
 		switch {
@@ -530,7 +530,7 @@ func (t *serviceTrail) points(calls []control.Call) []fault.Point {
 				holdsLedger = t.holdsLedger(c, holdsLedger)
 			}
 			p := fault.Point{Point: control.Point{Phase: c.Phase, N: c.N, After: after}, Part: part, Background: background, HoldsLedger: holdsLedger && !background}
-			if locks(c) && part == fault.Work && !after { // SELECT … FOR UPDATE acquires and reads
+			if locks(c) && part == fault.Work && !after { // SELECT … FOR UPDATE both acquires the lock and reads the order
 				p.Part = tap.Acquire
 			}
 			if !slices.ContainsFunc(all, func(o fault.Point) bool { return o.Point == p.Point && o.Background == background }) {

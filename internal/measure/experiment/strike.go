@@ -71,7 +71,7 @@ func (s *strike) withoutFault(ctx context.Context) error {
 	if err := s.awaitAnswers(ctx); err != nil || s.in.trail.service == nil {
 		return err
 	}
-	for range freshDrivers { // each may be given a connection of a pool that a fault has cut
+	for range freshDrivers { // a driver may get a connection that a fault has cut, so try several drivers
 		claimed := s.claimed(ctx)
 		again := slices.DeleteFunc(slices.Clone(s.contests), func(c *contest) bool { return slices.ContainsFunc(c.all(), claimed) })
 		for _, c := range again {
@@ -158,7 +158,7 @@ func (s *strike) sendAffected(ctx context.Context) error {
 		} else {
 			c.missed = s.whereItWas(c, m)
 		}
-		if c.holder != nil && !sent[c] { // the holder never got the lock, so the cell will report this point as not struck
+		if c.holder != nil && !sent[c] { // the holder never got the lock, so the cell reports that the fault did not strike at this point
 			s.in.bursts.Send([]load.Request{c.affected})
 		}
 		if c.waiter != nil && !sent[c] {

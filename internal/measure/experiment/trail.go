@@ -121,7 +121,7 @@ type dryRun struct {
 	w             *worker
 	struck, other *fleet.Instance
 	lease         time.Duration
-	next          int64 // order
+	next          int64 // the id of the next order
 }
 
 // record finds out which remote calls a strategy makes if a driver grabs without competition, waits
@@ -269,11 +269,11 @@ func (d *dryRun) waiting(ctx context.Context, t *trail) error {
 	switch {
 	case err != nil:
 		return err
-	case !waits: // no lock is shared between the instances
+	case !waits: // the instances share no lock, so the second driver did not wait
 		return holder.finish(ctx)
 	}
 	t.queued = n
-	if n == 0 { // the driver polls
+	if n == 0 { // the driver polls, so there is no last call before the wait
 		err = errors.Join(holder.fail(ctx), waiter.await(ctx))
 		holder, waiter = d.pair()
 		err = errors.Join(err, holder.startUntil(ctx, beforeRead), waiter.startUntil(ctx, secondTry))
@@ -492,5 +492,5 @@ func (t trail) callsAt(p fault.Point) (n int) {
 			n++
 		}
 	}
-	return max(n, 1) // the end of a phase is a point too, but without a call
+	return max(n, 1) // the end of a phase is also a point, although it has no call
 }

@@ -21,7 +21,7 @@ type worker struct {
 
 	stack  *stack.Stack // nil if the flag -targets names a running service
 	fleet  *fleet.Fleet
-	store  *order.SQL // nil if the database is not ours
+	store  *order.SQL // nil if the database belongs to the user
 	orders orders
 	theirs *ledger.DB // the ledger of the user's service; nil if unknown
 	// ledger means that the orders of the current cell have a ledger.

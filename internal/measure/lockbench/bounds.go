@@ -14,7 +14,7 @@ type BoundRow struct {
 	What     string   `json:"what"`
 	AtMost   *float64 `json:"at_most"` // only one of AtMost and AtLeast is set
 	AtLeast  *float64 `json:"at_least"`
-	Figure   float64  `json:"figure"` // Low and High are the ends of the 95 % interval of Figure
+	Figure   float64  `json:"figure"` // the measured value; Low and High are the ends of its 95 % interval
 	Low      float64  `json:"low"`
 	High     float64  `json:"high"`
 	// Verdict is "kept" if the median is within the limit, and "missed" if the whole 95 % interval is

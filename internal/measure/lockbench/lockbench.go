@@ -41,7 +41,7 @@ type Config struct {
 	Slice  time.Duration // measuring time per subject, case and round
 	Seed   uint64
 
-	Stack stack.Config // kind Local or External; Run sets Needs
+	Stack stack.Config // its kind is Local or External; Run sets Needs
 	Exe   string       // path of this program, which is also the worker
 
 	Log io.Writer // receives progress lines

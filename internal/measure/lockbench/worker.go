@@ -100,7 +100,7 @@ func serve(socket string) error {
 		return err
 	}
 	conn, err := l.Accept()
-	_ = l.Close() // refuse any other client; this also removes the socket's file
+	_ = l.Close() // refuse all other clients; Close also removes the socket's file
 	if err != nil {
 		return err
 	}

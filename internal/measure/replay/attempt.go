@@ -294,7 +294,7 @@ func (t *attempt) await(ctx context.Context, p *actor, call control.Call) error 
 		return impossible("%s is stopped", p.Actor.Name)
 	}
 	for began := time.Now(); ; {
-		over := p.hasEnded() // read this first, because the list of held calls is final only if the request has ended
+		over := p.hasEnded() // ask this first, because the list of held calls is final only if the request has ended
 		held, err := t.held(ctx, p)
 		if err != nil {
 			return err

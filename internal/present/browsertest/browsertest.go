@@ -65,8 +65,8 @@ func New(t *testing.T) *Browser {
 // Look contains the size of the window and the preferences of the simulated user.
 type Look struct {
 	Width, Height int  // the default is 1280 x 900
-	Dark          bool // the user prefers dark colours
-	Calm          bool // the user prefers reduced motion
+	Dark          bool // whether the user prefers dark colours
+	Calm          bool // whether the user prefers reduced motion
 }
 
 // Page is a page that a test has opened in a Browser.

@@ -22,7 +22,7 @@ import (
 // Comparison lists the differences between two results.
 type Comparison struct {
 	Schema int    `json:"schema"`
-	Kind   string `json:"kind"` // "run", "bench"
+	Kind   string `json:"kind"` // "run" or "bench"
 	Old    Side   `json:"old"`
 	New    Side   `json:"new"`
 	// Unlike lists differences between the environments and settings of the results. They may explain
@@ -49,7 +49,7 @@ type Side struct {
 
 // Change describes a cell of the result table whose verdict has changed.
 type Change struct {
-	Cell string `json:"cell"` // strategy/fault
+	Cell string `json:"cell"` // the cell, as strategy/fault
 	Old  string `json:"old"`
 	New  string `json:"new"`
 	Why  string `json:"why"` // the reason for the new verdict; may be empty
@@ -91,7 +91,7 @@ const (
 	Slower   Answer = "slower"
 	Faster   Answer = "faster"
 	Same     Answer = "no difference"
-	NotShown Answer = "none shown" // there may be a difference, but the test does not prove it
+	NotShown Answer = "none shown" // there may be a difference, but the test does not show it
 	NotKnown Answer = "not known"
 )
 
@@ -193,7 +193,7 @@ func (c *Comparison) judge() {
 
 // leastP returns the smallest p value that samples of these sizes can give.
 func leastP(n, m int) float64 {
-	ways := 1.0 // binomial(n+m, n)
+	ways := 1.0 // the number of ways to choose n of n+m values
 	for i := 1; i <= n; i++ {
 		ways *= float64(m+i) / float64(i)
 	}

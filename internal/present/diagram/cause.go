@@ -101,7 +101,7 @@ func (d *Diagram) tooManyWrites(all []*driverRow) []fact {
 	case d.Units > 1:
 		two.what = "oversold"
 	}
-	a, b := one.who, two.who // a got the lock first
+	a, b := one.who, two.who // a is the driver that got the lock first
 	inA, lockedA := a.insideSpan(one.at)
 	inB, lockedB := b.insideSpan(two.at)
 	if inB.From < inA.From {

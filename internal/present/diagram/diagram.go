@@ -83,7 +83,7 @@ const (
 	Fault    SpanKind = "fault"
 	Dead     SpanKind = "dead"
 	Kept     SpanKind = "kept"   // the key of a dead driver is still on the server
-	Passes   SpanKind = "passes" // time passes in a schedule
+	Passes   SpanKind = "passes" // time passes at this step of a schedule
 )
 
 // Mark shows an event at one position.

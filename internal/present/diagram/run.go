@@ -370,7 +370,7 @@ func (b *builder) strike(t *track, e history.Event, now float64) {
 		b.endFault(t, now, false)
 		return
 	}
-	b.endFault(t, now, true) // an earlier fault whose end was not recorded
+	b.endFault(t, now, true) // end an earlier fault whose end was not recorded
 	t.struck, t.struckAt = now, e.Note
 }
 
@@ -506,7 +506,7 @@ func (b *builder) endHold(t *track, now float64, released bool) {
 		t.mark(LeaseEnd, h.end, "its lease runs out")
 	case released:
 		t.row.Spans = append(t.row.Spans, Span{Kind: Holds, From: h.from, To: now, Text: "holds the lock, " + forMS(now-h.from)})
-	default: // the lease was lost earlier, but it is unknown when
+	default: // the lease was lost earlier, at an unknown time
 		t.row.Spans = append(t.row.Spans, Span{Kind: Holds, From: h.from, To: now, Open: true, Text: "holds the lock until some time before this"})
 		b.unknownEnds = b.unknownEnds || !is(h.end)
 		t.weigh(40)

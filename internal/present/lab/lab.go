@@ -66,7 +66,7 @@ type Settings struct {
 	Strategy string        `json:"strategy"`
 	Guard    order.Guard   `json:"guard"` // if empty, the default guard of the strategy
 	Fault    catalog.Fault `json:"fault"`
-	Rate     float64       `json:"rate"`            // grabs a second
+	Rate     float64       `json:"rate"`            // grabs per second
 	Units    int           `json:"units,omitempty"` // units of an order; 0 means 1
 	Slow     bool          `json:"slow"`            // whether everything runs five times slower
 }
@@ -83,10 +83,10 @@ func (s Settings) drivers() int { return s.units() - 1 + driversEach }
 // These are the size of a run and its durations.
 const (
 	ordersAtOnce  = 20
-	driversEach   = 5 // if an order has one unit
+	driversEach   = 5 // for orders that have one unit
 	maxUnits      = 20
 	maxRate       = 1000
-	slowFactor    = 5 // with more, a pause would outlast the time limit of a write
+	slowFactor    = 5 // a pause would outlast the time limit of a write if the factor were larger
 	leaseFor      = time.Second
 	workFor       = 20 * time.Millisecond
 	waitFor       = 2 * time.Second

@@ -37,7 +37,7 @@ type orders struct {
 
 	mu       sync.Mutex
 	settings Settings
-	tiles    []*tile        // the oldest first
+	tiles    []*tile        // sorted by age, with the oldest first
 	watch    int64          // the order that the page should show; 0 if there is none
 	started  map[string]int // current incarnation of each instance, by its name
 	deaths   []diagram.Death

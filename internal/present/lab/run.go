@@ -171,8 +171,8 @@ func outcomeOf(r *vegeta.Result) string {
 
 // Hand is an action of the user, such as opening an order or letting the driver a grab it.
 type Hand struct {
-	Do  string `json:"do"`  // "order", "grab", "write"
-	Who string `json:"who"` // "a", "b"
+	Do  string `json:"do"`  // "order", "grab" or "write"
+	Who string `json:"who"` // "a" or "b"
 }
 
 // handDrivers maps each driver that the user controls to the number of its instance.

@@ -52,10 +52,10 @@ type choices struct {
 	Questions  []whichlock.Question `json:"questions"` // questions whose answers lead to a lock
 	Workshop   bool                 `json:"workshop"`  // whether there is a workshop
 	MaxRate    int                  `json:"max_rate"`
-	MaxUnits   int                  `json:"max_units"` // of an order
+	MaxUnits   int                  `json:"max_units"` // the largest number of units of an order
 	Drivers    int                  `json:"drivers"`
 	Stack      string               `json:"stack"`
-	Words      map[string]string    `json:"words"` // what the words of the page mean
+	Words      map[string]string    `json:"words"` // explains the words of the page
 }
 
 type choice struct {
@@ -68,9 +68,9 @@ type choice struct {
 func (l *Lab) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", l.page)
-	names, err := fs.Glob(files, "*.*s") // scripts and style sheets
+	names, err := fs.Glob(files, "*.*s") // scripts (.js) and style sheets (.css)
 	if err != nil {
-		panic(err) // the pattern is invalid
+		panic(err) // cannot happen, because the pattern is valid
 	}
 	for _, name := range names {
 		text, err := files.ReadFile(name)

@@ -22,7 +22,7 @@ type Tick struct {
 	Lost   int    `json:"lost"`   // number of failed attempts to read events
 
 	Outcomes map[string]int `json:"outcomes"` // answers of this run, by kind
-	Latency  *Latency       `json:"latency"`  // of the last seconds; nil if there was no answer
+	Latency  *Latency       `json:"latency"`  // over the last seconds; nil if there was no answer
 
 	Began   int64    `json:"began"`             // when the run began, in Unix milliseconds
 	Seconds []Second `json:"seconds,omitempty"` // seconds of this run that have ended since the last tick

@@ -16,7 +16,7 @@ import (
 
 // These constants say how often the lab reads events, rows and keys, and how many keys it shows.
 const (
-	lookEvery = 100 * time.Millisecond // events and the ledger
+	lookEvery = 100 * time.Millisecond // how often to read the events and the ledger
 	keysEvery = 250 * time.Millisecond
 	mostKeys  = 24
 )
@@ -93,7 +93,7 @@ func (l *Lab) lookAtKeys(ctx context.Context) {
 		slices.Sort(found)
 		s.seen = s.seen[:0]
 		for _, name := range slices.Compact(found) {
-			if strings.HasSuffix(name, ":fence") { // a counter of fencing tokens, which outlives its lock
+			if strings.HasSuffix(name, ":fence") { // the key is a counter of fencing tokens, which outlives its lock
 				continue
 			}
 			at := l.state.orders.clock()
@@ -124,7 +124,7 @@ var errNoLock = errors.New("there is no such lock")
 func (s *server) look(ctx context.Context, name string) (k Key, err error) {
 	all := s.client.TxPipeline()
 	ttl, text, fields := all.PTTL(ctx, name), all.Get(ctx, name), all.HKeys(ctx, name) // if the key is a hash, its fields are the owners
-	_, _ = all.Exec(ctx)                                                               // each command has its own error
+	_, _ = all.Exec(ctx)                                                               // each command stores its own error
 	other := func(err error) bool { return redis.HasErrorPrefix(err, "WRONGTYPE") }
 	k = Key{Server: s.name, Name: name, TTL: -1}
 	switch {

@@ -125,7 +125,7 @@ type classroom struct {
 }
 
 func (l *Lab) overview(r *http.Request) (any, error) {
-	j := l.lastJob() // before the progress, so that the points of a finished job are included
+	j := l.lastJob() // read the job before the progress, so that the points of a finished job are included
 	s, _, err := l.session(r.FormValue("lang"), "", io.Discard)
 	if err != nil {
 		return nil, err

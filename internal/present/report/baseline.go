@@ -48,7 +48,7 @@ func (b Baseline) NotRun(cases []Case) (names []string) {
 // cellRecord summarizes the verdicts that one cell had in several runs.
 type cellRecord struct {
 	name    experiment.CellName
-	verdict catalog.Verdict // the worst one
+	verdict catalog.Verdict // the worst of the verdicts
 	reason  string          // the reason for the worst verdict
 	all     []string        // the distinct verdicts
 }

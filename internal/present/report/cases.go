@@ -24,7 +24,7 @@ type Case struct {
 	Name   string // strategy/fault, or the text of an -assert
 	Result Result
 	Why    string           // why it did not pass
-	Cell   *experiment.Cell // nil for a claim
+	Cell   *experiment.Cell // nil if the case is an -assert
 }
 
 // Cases returns a test case for each cell and for each assertion. With a baseline, a cell fails only

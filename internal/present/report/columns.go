@@ -177,7 +177,7 @@ func renameForAnswers(cells []experiment.Cell, columns []column) []column {
 	}
 	return slices.DeleteFunc(columns, func(c column) bool {
 		return c.Group == fromAnswers && (c.Name == "grabs" || c.Name == "sold" || c.Name == "lost updates")
-	}) // these columns need a ledger
+	}) // without a ledger, these columns are left out
 }
 
 const fromAnswers = "answers"

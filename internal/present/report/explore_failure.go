@@ -18,7 +18,7 @@ const (
 	actorMost  = 28
 	storeMost  = 24
 	proseWidth = 110
-	stackMost  = 40 // lines
+	stackMost  = 40 // the most lines of a stack that are shown
 )
 
 const lostMark = "▶"

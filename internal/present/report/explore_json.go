@@ -88,7 +88,7 @@ type failureJSON struct {
 
 type momentJSON struct {
 	Step     string   `json:"step"`
-	AtNS     int64    `json:"at_ns"` // virtual time since the start
+	AtNS     int64    `json:"at_ns"` // virtual time since the start of the schedule
 	Actor    string   `json:"actor"`
 	Did      string   `json:"did"`
 	Stores   []string `json:"stores"`

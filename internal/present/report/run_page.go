@@ -44,7 +44,7 @@ var marks = []mark{
 type heatRow struct {
 	Strategy string
 	Broken   bool        // whether the strategy is known to be broken
-	Cells    []*heatCell // one per fault; nil if the cell has not run
+	Cells    []*heatCell // one cell for each fault; nil if the cell has not run
 }
 
 // heatCell shows the verdict on the orders, and the verdict on the lock below it.
@@ -54,7 +54,7 @@ type heatCell struct {
 	Fault       catalog.Fault
 	Class       string
 	Order, Lock string
-	Label       string // for screen readers
+	Label       string // text for screen readers
 }
 
 // filter is a button that hides all cells except those of one class.
@@ -87,7 +87,7 @@ func newHeatMap(run *experiment.Run, strategies []string, faults []catalog.Fault
 		m.Rows = append(m.Rows, heatRow{Strategy: name, Broken: isKnownBroken(name), Cells: make([]*heatCell, len(m.Faults))})
 	}
 	for _, c := range run.Cells {
-		if !slices.Contains(m.Faults, c.Fault) { // a fault that this version of the program does not know
+		if !slices.Contains(m.Faults, c.Fault) { // this version of the program does not know the fault
 			m.Faults = append(m.Faults, c.Fault)
 		}
 	}
@@ -218,7 +218,7 @@ type cellData struct {
 	Verdict  catalog.Verdict          `json:"verdict"`
 	Sentence string                   `json:"sentence"`
 	Reason   string                   `json:"reason,omitempty"`
-	Figures  []string                 `json:"figures"` // in the order of runData.Figures
+	Figures  []string                 `json:"figures"` // the values of runData.Figures, in the same order
 	Facts    []string                 `json:"facts,omitempty"`
 	Checks   []string                 `json:"checks,omitempty"` // the properties that were violated, with the reasons
 	Points   [][]any                  `json:"points,omitempty"` // each point: name, injections of the fault, planned injections, verdict, double, stuck, overlaps, near misses, failure mode
@@ -328,7 +328,7 @@ func (d *runData) cell(run *experiment.Run, c experiment.Cell) cellData {
 		}
 		if drawn, ok := diagram.OfTimeline(t, fmt.Sprintf("%s: order %d", name(c), t.Order), c.Fault, known.Excludes, known.OutlivesHolder()); ok {
 			data.Drawing = &drawn
-		} else { // an older run recorded only the steps
+		} else { // an older run has recorded only the steps
 			data.Explains += " Its events were not kept, so only the table shows its steps."
 			drawn := diagram.OfRun(diagram.Run{Title: name(c), Property: t.Property, Steps: t.Steps})
 			data.Drawing = &drawn

@@ -152,7 +152,7 @@ func legend(run *experiment.Run, cells []experiment.Cell) []string {
 	for _, c := range cells {
 		switch {
 		case !countedFromAnswers(c):
-		case c.PhantomGrabs != nil: // the answers were compared with a ledger
+		case c.PhantomGrabs != nil: // a ledger was there to compare the answers with
 			said.add(name(c), "double-grabs are counted from the answers: the ledger names fewer winners than were told")
 		default:
 			said.add(name(c), "double-grabs are counted from the answers: there was no ledger to read")
@@ -267,7 +267,7 @@ func moral(c experiment.Cell, cfg experiment.RunConfig) string {
 		return fmt.Sprintf("%s won by exactly %d drivers, one for each instance: the lock reaches no further than its own process.", each(c.Orders), cfg.Instances)
 	case *c.DoubleGrabs > 0:
 		cause := causeOf(c)
-		if c.Strategy == experiment.Foreign || cfg.Rules != nil { // what the user's service does is not known
+		if c.Strategy == experiment.Foreign || cfg.Rules != nil { // the program does not know what the user's service does
 			cause = "."
 			if len(c.ServedBy) == 2 && *c.OrdersDoubleGrabbed == c.Orders && *c.DoubleGrabs == c.Orders && c.CountedFrom == "answers" {
 				cause = ": each order has one winner for each of the two instances. Either an instance locks only within its own process, or the instances use two databases."

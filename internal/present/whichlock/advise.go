@@ -136,11 +136,11 @@ type Stack struct {
 // Duty is something that the user of a lock must do. It comes with an example in code.
 type Duty struct {
 	Do   string   `json:"do"`
-	For  []string `json:"for,omitempty"` // conditions of Option.Duties of which one must hold; empty for every lock
+	For  []string `json:"for,omitempty"` // conditions of Option.Duties, at least one of which must hold; if empty, the duty applies to every lock
 	Lang string   `json:"lang"`
 	Code []string `json:"code"`
-	SQL  []string `json:"sql,omitempty"`  // replaces Code in Go for users of other languages
-	Java []string `json:"java,omitempty"` // replaces Code for users of Java
+	SQL  []string `json:"sql,omitempty"`  // code for users of other languages, if Code is in Go
+	Java []string `json:"java,omitempty"` // code for users of Java, if they need other code
 }
 
 // Guide contains texts about programming languages and duties.

@@ -25,10 +25,10 @@ import (
 
 // Sources contains the reference runs and the files from which the page is written.
 type Sources struct {
-	Matrix    *experiment.Run   // our strategies under all faults
-	Unique    *experiment.Run   // mysql-unique under all faults
-	Libraries *experiment.Run   // the libraries under all faults
-	Ignoring  *experiment.Run   // the strategies that notice a loss, with -on-lost ignore
+	Matrix    *experiment.Run   // results of our strategies under all faults
+	Unique    *experiment.Run   // results of mysql-unique under all faults
+	Libraries *experiment.Run   // results of the libraries under all faults
+	Ignoring  *experiment.Run   // results of the strategies that notice a loss, with -on-lost ignore
 	Bench     *lockbench.Result // the benchmark of each lock by itself
 	Claims    string            // the output of .ci/claims
 	Versions  map[string]string // versions of the libraries, by module

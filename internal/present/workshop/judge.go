@@ -15,7 +15,7 @@ import (
 // Keys of reasons that several questions share.
 const (
 	right = "right"
-	other = "other" // wrong, but not because of a known mistaken belief
+	other = "other" // the answer is wrong, but not because of a known mistaken belief
 )
 
 // These are tolerances for figures that differ from machine to machine.

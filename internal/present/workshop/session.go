@@ -522,7 +522,7 @@ func (s *Session) check(ctx context.Context, e Exercise, answers [][]string, sho
 			if err := q.Aim(answers[i], f); err != nil {
 				return err
 			}
-		case !q.File: // do not run anything for an invalid answer
+		case !q.File: // an invalid answer runs nothing
 			if _, err := q.Judge(answers[i], f); errors.Is(err, ErrAnswer) {
 				return err
 			}

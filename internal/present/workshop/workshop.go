@@ -31,11 +31,11 @@ var (
 
 // Outcome is the result of a command. Only the field for that kind of command is set.
 type Outcome struct {
-	Run      *experiment.Run   // for run
-	Explored []explore.Result  // for explore
-	Excludes catalog.Exclusion // for explore: the exclusion that the first strategy claims
-	Forced   *replay.Result    // for run -schedule
-	Scripts  *Scripts          // for workshop -script-flush
+	Run      *experiment.Run   // the result of the command run
+	Explored []explore.Result  // the results of the command explore
+	Excludes catalog.Exclusion // after explore, the exclusion that the first strategy claims
+	Forced   *replay.Result    // the result of run -schedule
+	Scripts  *Scripts          // the result of workshop -script-flush
 }
 
 // Scripts contains the replies of an instance to a lock request and an unlock request. Redis forgot
@@ -102,11 +102,11 @@ type Exercise struct {
 	Right   string // letter of the right option
 
 	Draw      func(*rand.Rand, Facts)
-	Show      []Step // run after the prediction
+	Show      []Step // the steps that run after the prediction
 	Claims    []Claim
 	Questions []Question
 	Try       *Step  // command with a figure, {try}, that the user chooses; nil if there is none
-	Check     []Step // run after the answer, to judge it
+	Check     []Step // the steps that run after the answer, to judge it
 	Own       bool   // whether the answer is a lock that the user writes, starting from OwnLock
 	Hints     int
 }

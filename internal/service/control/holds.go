@@ -98,10 +98,10 @@ type State string
 
 // The states of a call.
 const (
-	Waiting  State = "waiting"  // held before it is sent
-	Replied  State = "replied"  // sent, and its reply is held
-	Released State = "released" // released, or given up by its caller
-	Expired  State = "expired"  // missed its deadline while it was held
+	Waiting  State = "waiting"  // the call is held before it is sent
+	Replied  State = "replied"  // the call was sent, and its reply is held
+	Released State = "released" // the call was released, or its caller gave up
+	Expired  State = "expired"  // the call missed its deadline while it was held
 )
 
 // Outcome says how a call continues.

@@ -28,7 +28,7 @@ type Config struct {
 	Addr     string // address to listen on; port 0 takes any free port
 	Instance string // name of the instance; empty means the port number
 	DB       string // database, in the form that order.Connect accepts
-	MaxConns int    // most connections to the database
+	MaxConns int    // largest number of connections to the database
 	// MinIdle is how many idle connections each Redis client keeps. 0 means enough for a burst.
 	MinIdle int
 
@@ -46,7 +46,7 @@ type Config struct {
 	Timeout     time.Duration // time limit of a request
 	Guard       order.Guard   // guard of the ledger; empty means the default guard of each strategy
 	OnLost      grab.OnLost
-	PerDriver   int           // most units of one order that a driver may have
+	PerDriver   int           // largest number of units of one order that a driver may have
 	ClockOffset time.Duration // how far the clock that strategies see is ahead of the true time
 
 	Events     string // file to which events are appended; empty for none

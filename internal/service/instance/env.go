@@ -12,8 +12,8 @@ import (
 
 // Sent counts the commands that an instance's clients have sent.
 type Sent struct {
-	Redis atomic.Uint64 // commands to Redis
-	DB    atomic.Uint64 // statements to the database
+	Redis atomic.Uint64 // the number of commands to Redis
+	DB    atomic.Uint64 // the number of statements to the database
 }
 
 // NewEnv returns the clients and settings that strategies need. It does not start the service. If

@@ -217,7 +217,7 @@ func lostReply(t *trial) {
 func recovers(t *trial) {
 	holder, contender := t.pair(longTTL, 600*time.Millisecond)
 	for outage := range 2 {
-		t.release(t.acquire(contender)) // load scripts and open connections
+		t.release(t.acquire(contender)) // get the lock once, to load scripts and open connections
 		lease, err := contender.Acquire(onReply(t.ctx, func() error { return errCut }), t.key)
 		if err == nil {
 			_ = lease.Release(t.ctx)
@@ -255,7 +255,7 @@ func lateReply(t *trial) {
 // disturbed acquires a lock while the function reply delays or replaces each reply.
 func (t *trial) disturbed(ctx context.Context, ttl time.Duration, reply func() error) (lock.Lease, error) {
 	p := t.start(ttl, 0)
-	t.release(t.acquire(p)) // first without disturbance, to load scripts and open connections
+	t.release(t.acquire(p)) // do it once without a disturbance, to load scripts and open connections
 	var replies atomic.Int32
 	lease, err := p.Acquire(onReply(ctx, func() error { replies.Add(1); return reply() }), t.key)
 	if replies.Load() == 0 {

@@ -38,11 +38,11 @@ const (
 
 // report holds what a child process observed.
 type report struct {
-	Held     int    // acquired leases
-	Overlaps int    // leases acquired while another worker held the same lock
-	HungUp   int    // acquires that were cancelled
+	Held     int    // number of leases that were acquired
+	Overlaps int    // number of leases acquired while another worker held the same lock
+	HungUp   int    // number of acquires that were cancelled
 	Error    string // any error other than ErrBusy
-	Leaked   string // goroutines that outlived the locker
+	Leaked   string // stacks of goroutines that outlived the locker
 }
 
 // Main is for TestMain in a package that runs the conformance suite. The suite starts the test binary

@@ -22,7 +22,7 @@ import (
 
 // Nodes contains the addresses of the Redis servers for a test: first a single server, and then five
 // for Redlock.
-type Nodes []string // addresses; the single Redis first
+type Nodes []string
 
 const redlockNodes = 5
 

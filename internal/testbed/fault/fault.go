@@ -44,8 +44,8 @@ type Fault struct {
 	// has written.
 	HoldContenders bool
 	On             Ground
-	Severs         bool // both instances lose their connections and need a moment to reconnect
-	Once           bool // the fault must be prepared again before it can be injected again
+	Severs         bool // whether both instances lose their connections and need a moment to reconnect
+	Once           bool // whether the fault must be prepared again before it can be injected again
 	// NotForeign explains why the fault cannot be injected into the user's service. It is empty if
 	// the fault can be injected.
 	NotForeign string
@@ -60,15 +60,15 @@ type Course int
 
 // The courses.
 const (
-	AfterHeal  Course = iota // once the fault is healed
-	BeforeHeal               // while the fault lasts; the fault is healed once their releases are under way
-	AtOnce                   // at the moment when the fault is injected
-	Never                    // not before the cell has been judged
-	Killed                   // not at all, because their process was killed
+	AfterHeal  Course = iota // the drivers continue once the fault is healed
+	BeforeHeal               // the drivers continue while the fault lasts; it is healed once their releases are under way
+	AtOnce                   // the drivers continue when the fault is injected
+	Never                    // the drivers do not continue before the cell has been judged
+	Killed                   // the drivers do not continue, because their process was killed
 	// Released means that the fault needs no healing. A second driver arrives when the leases expire.
 	// A third one arrives after the affected drivers have released their locks.
 	Released
-	HungUp // their clients have hung up
+	HungUp // the drivers continue, but their clients have hung up
 )
 
 // Ground says on which stacks a fault is possible.
@@ -77,15 +77,15 @@ type Ground int
 // The grounds.
 const (
 	Anywhere    Ground = iota
-	OwnServers         // servers that the stack has started
-	RealServers        // servers of the stack that are processes
+	OwnServers         // the fault is possible only on servers that the stack has started
+	RealServers        // the fault is possible only on servers of the stack that are processes
 )
 
 // A Target contains everything that a fault can affect.
 type Target struct {
 	Stack     *stack.Stack
 	Strategy  lock.Strategy
-	Affected  Instance // where the affected drivers grab
+	Affected  Instance // the instance that the affected drivers use
 	Contender Instance
 	// Wire means that the calls of an instance are stopped in proxies. Proxies can also lose single
 	// replies.
@@ -110,7 +110,7 @@ type Instance interface {
 // A Prepared fault can be injected.
 type Prepared struct {
 	Affected, Contender []stack.Detour // proxies through which the instances reach the servers
-	Strikes             []Strike       // each is used for a share of the orders
+	Strikes             []Strike       // the ways to inject the fault; each is used for a share of the orders
 	Loses               bool           // whether the calls that are held at the points lose their replies
 	Close               func(context.Context) error
 }
@@ -220,7 +220,7 @@ func (t Target) servers() []string {
 // faults of its own.
 var backends = map[string]lock.Backend{
 	"redis":     lock.Redis,
-	"redlock":   lock.RedisQuorum, // redlock-1 and so on
+	"redlock":   lock.RedisQuorum, // the nodes are named redlock-1, redlock-2 and so on
 	"zookeeper": lock.ZooKeeper,
 	"etcd":      lock.Etcd,
 }

@@ -78,7 +78,7 @@ var AfterRead = control.Point{Phase: tap.Read, After: true}
 // A Reach says at which points a fault is possible, and why it is impossible at the others.
 type Reach struct {
 	Meets func(Point) bool
-	Why   string // part of a sentence, without a full stop
+	Why   string // the reason, as a part of a sentence without a full stop
 }
 
 // The reaches.

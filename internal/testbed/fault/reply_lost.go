@@ -24,7 +24,7 @@ var replyLost = Fault{
 		return t.onRoutes(append([]string{"db"}, t.servers()...), func(routes stack.Routes) []Strike {
 			db, locks := routes[:1], routes[1:]
 			strikes := []Strike{{Do: onEach(db, (*stack.Route).LoseCommits)}}
-			if len(locks) > 0 { // last, because restoring sessions takes a while
+			if len(locks) > 0 { // restore the sessions last, because that takes a while
 				strikes = append(strikes, Strike{Do: onEach(locks, (*stack.Route).LoseReplies)})
 			}
 			return strikes

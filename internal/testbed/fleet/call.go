@@ -26,7 +26,7 @@ import (
 // StatusError is a reply whose status is not 2xx.
 type StatusError struct {
 	Code int
-	Says string // text of the reply, cut to one line
+	Says string // the text of the reply, cut to one line
 }
 
 // Error returns the status and the text of the reply.
@@ -68,7 +68,7 @@ func statusError(code int, body []byte) *StatusError {
 	var why struct {
 		Error string `json:"error"`
 	}
-	_ = json.Unmarshal(body, &why) // a target may return anything
+	_ = json.Unmarshal(body, &why) // the error does not matter, because a target may return anything
 	return &StatusError{code, OneLine(cmp.Or(why.Error, string(body)))}
 }
 
@@ -143,7 +143,7 @@ func (f *Fleet) Counters(ctx context.Context) (Counters, error) {
 	}
 	for _, in := range f.Instances {
 		if !in.alive() {
-			continue // so its start time is missing in Epoch
+			continue // Epoch then lacks the start time of this instance
 		}
 		families, err := f.scrape(ctx, in)
 		if unsent := (*url.Error)(nil); err != nil && !f.Ours && !errors.As(err, &unsent) {

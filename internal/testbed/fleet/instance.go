@@ -29,7 +29,7 @@ import (
 // Instance is one instance of a fleet. If the user started it, often only ID and URL are known. A
 // fault can hit it only if the fleet has started its process or knows it.
 type Instance struct {
-	ID             string // name in reports: the port, or the target's host
+	ID             string // name of the instance in reports: its port, or the target's host
 	URL            string
 	control.Client // controls the instance through Call
 
@@ -335,7 +335,7 @@ func (in *Instance) use(ctx context.Context, strategy string) (leaseMS float64, 
 	var told json.RawMessage
 	err = in.Call(ctx, http.MethodPut, "/strategy", grab.StrategyName{Name: strategy}, &told)
 	var now grab.CurrentStrategy
-	_ = json.Unmarshal(told, &now) // a target may return anything
+	_ = json.Unmarshal(told, &now) // the error does not matter, because a target may return anything
 	return now.LeaseMS, err
 }
 

@@ -15,7 +15,7 @@ import (
 type Migration struct {
 	text      string
 	statement string  // an SQL statement
-	command   Service // a command; has no words if the step is not a command
+	command   Service // a command; without words if the step is an SQL statement
 }
 
 // byService is the step in which the first instance prepares the database.

@@ -36,7 +36,7 @@ var (
 	statistics = []string{"metric", "metrics", "monitoring", "prometheus", "stat", "stats", "statistic", "statistics", "statsd", "telemetry"}
 	// Names with these words are statistics, unless they also contain one of businessWords.
 	counters      = []string{"counter", "counters", "hits", "visits"}
-	totals        = []string{"count", "requests", "total"} // like counters, but only for INCR and similar commands
+	totals        = []string{"count", "requests", "total"} // names of counters, but only in INCR and similar commands
 	businessWords = []string{"driver", "drivers", "grab", "grabs", "order", "orders"}
 	// Names with these words never mean statistics.
 	guardWords = []string{

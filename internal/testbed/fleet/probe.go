@@ -39,7 +39,7 @@ func (f *Fleet) StuckOrders(ctx context.Context, first int64, count int, lease t
 	var (
 		mu            sync.Mutex
 		stuck, silent []int64
-		silence       error // of one of the silent orders
+		silence       error // the error of one of the silent orders
 	)
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(probesAtOnce)

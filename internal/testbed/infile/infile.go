@@ -11,8 +11,8 @@ import (
 
 // Limits for Read, in bytes.
 const (
-	Small  int64 = 16 << 20 // files that people write
-	Record int64 = 1 << 30  // run.json and other files that a run records
+	Small  int64 = 16 << 20 // limit for files that people write
+	Record int64 = 1 << 30  // limit for run.json and other files that a run records
 )
 
 // ErrTooLarge means that a file exceeds its size limit.

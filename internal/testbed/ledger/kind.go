@@ -18,8 +18,8 @@ import (
 
 // kind describes how one kind of database differs from others.
 type kind struct {
-	version string // query for the version
-	now     string // query for the seconds since 1970
+	version string // query for the version of the database
+	now     string // query for the number of seconds since 1970
 	product func(version string) string
 	// open returns a pool for reading, and a function that opens a pool for writing.
 	open func(dsn string) (read *sql.DB, write func() (*sql.DB, error), err error)

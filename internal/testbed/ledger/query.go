@@ -50,7 +50,7 @@ func (k kind) prepare(query string) (string, error) {
 			before = strings.ToUpper(word)
 		}
 		switch {
-		case word == "?" && numbered: // here ? is an operator
+		case word == "?" && numbered: // with numbered placeholders, ? is an operator
 		case word == "?" && k.dollar:
 			placeholders++
 			word = k.mark(placeholders)
@@ -90,7 +90,7 @@ func refuseMerging(before, word, rest string) error {
 		word += "()"
 	case !slices.Contains(merging, word), word == "UNION" && strings.HasPrefix(next, "ALL"):
 		return nil
-	case before == "AS", word == "OFFSET" && before == ",", word == "TOP" && before != "SELECT": // here it is the name of a column
+	case before == "AS", word == "OFFSET" && before == ",", word == "TOP" && before != "SELECT": // in this place, the word is the name of a column
 		return nil
 	case word == "GROUP":
 		word = "GROUP BY"

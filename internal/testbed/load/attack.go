@@ -29,7 +29,7 @@ type Config struct {
 	Drivers    int           // number of drivers for each order
 	Rate       float64       // requests/s over all instances; 0 sends all at once
 	Together   bool          // whether to send the requests for one order at the same time
-	Duration   time.Duration // replaces Orders: opens as many orders as fit at Rate
+	Duration   time.Duration // replaces Orders: opens as many orders as this time needs at Rate
 	Timeout    time.Duration // limit for one request
 	MaxWorkers int           // largest number of requests in flight
 	Shape      *target.Shape // shape of a grab; nil means that of grabsvc
@@ -38,7 +38,7 @@ type Config struct {
 
 // Request is one planned grab.
 type Request struct {
-	Target string // base URL
+	Target string // base URL of the instance
 	Order  int64
 	Driver int64
 }
@@ -48,7 +48,7 @@ type Workload interface {
 	// Requests returns the number of requests that the workload has had so far.
 	Requests() int
 
-	take() (Request, bool) // the next request; false if there is none
+	take() (Request, bool) // returns the next request, or false if there is none
 	through(http.RoundTripper) http.RoundTripper
 	pacer(ctx context.Context, cfg Config, timer *timer) pacer
 }
@@ -56,7 +56,7 @@ type Workload interface {
 // pacer decides when requests are sent. It is not safe for concurrent use.
 type pacer interface {
 	vegeta.Pacer
-	due(n uint64) time.Duration // due time of request n, since the start of the attack
+	due(n uint64) time.Duration // returns when request n is due, since the start of the attack
 }
 
 // noRate implements the method Rate of vegeta.Pacer. vegeta needs this method only for plots.
@@ -83,7 +83,7 @@ func Attack(ctx context.Context, w Workload, cfg Config, each func(r *vegeta.Res
 		}),
 		vegeta.Workers(uint64(min(vegeta.DefaultWorkers, cfg.MaxWorkers))),
 		vegeta.MaxWorkers(uint64(cfg.MaxWorkers)),
-		vegeta.MaxBody(target.MaxBody+1), // one byte more shows that a body was cut
+		vegeta.MaxBody(target.MaxBody+1), // allow one byte more, which shows that a body was cut
 	)
 	stop := context.AfterFunc(ctx, func() { attacker.Stop(); conns.cut() })
 	defer stop()

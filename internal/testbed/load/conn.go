@@ -16,7 +16,7 @@ import (
 
 // Reasons why a request got no reply.
 const (
-	Interrupted = "interrupted" // the attack ended
+	Interrupted = "interrupted" // the attack ended before the answer
 	Timeout     = "timeout"
 	Refused     = "refused" // the server did not receive the request
 	Reset       = "reset"   // the server may have received the request

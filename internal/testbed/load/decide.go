@@ -45,7 +45,7 @@ func Decide(next http.RoundTripper, shape *target.Shape) http.RoundTripper {
 		case ended != nil:
 			return nil, ended
 		default:
-			return nil, fmt.Errorf("the result: %v", err) // hide the cause, which could wrongly mean that the grab did not happen
+			return nil, fmt.Errorf("the result: %v", err) // hide the cause, because callers could conclude from it that the grab did not happen
 		}
 	})
 }

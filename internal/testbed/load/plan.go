@@ -12,9 +12,9 @@ import (
 // follow each other and alternate between the targets. The seed determines the sequence of drivers
 // and orders.
 type Plan struct {
-	targets []string // base URLs
+	targets []string // base URLs of the instances
 	first   int64    // id of the first order
-	orders  []int32  // permuted offsets from first
+	orders  []int32  // the orders in random sequence, as offsets from first
 	drivers int
 	seed    uint64
 	share   Share

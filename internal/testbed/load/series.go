@@ -8,7 +8,7 @@ import (
 // it was due.
 type OverTime struct {
 	SliceMS float64    `json:"slice_ms"`
-	N       []int      `json:"n"` // number of requests
+	N       []int      `json:"n"` // number of requests in each slice
 	P50     []*float64 `json:"p50"`
 	P99     []*float64 `json:"p99"`
 	SentP50 []*float64 `json:"sent_p50"` // counted from sending

@@ -10,7 +10,7 @@ import (
 
 const (
 	lowest  = 10_000
-	atLeast = 1_000 // FreeAddr uses the system's own range if fewer ports than this are below it
+	atLeast = 1_000 // if fewer ports than this are below the system's own range, FreeAddr uses that range
 	tries   = 100
 )
 

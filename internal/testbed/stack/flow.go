@@ -17,14 +17,14 @@ type Direction int
 // The directions.
 const (
 	BothWays Direction = iota
-	ToServer           // requests
-	ToClient           // replies
+	ToServer           // the direction of requests
+	ToClient           // the direction of replies
 )
 
 // rule says what happens to data in one direction. The zero rule lets data pass.
 type rule struct {
-	drop            bool // bytes are lost, but the end of a connection still arrives
-	hold            bool // bytes and the end of a connection wait until the rule changes
+	drop            bool // whether bytes are lost, although the end of a connection still arrives
+	hold            bool // whether bytes and the end of a connection wait until the rule changes
 	latency, jitter time.Duration
 
 	// lose means that the next reply is lost and its connection is reset. after selects the request
@@ -121,7 +121,7 @@ func (f *flow) carry(ctx context.Context, from, to net.Conn, lost func(rule, []b
 			continue
 		}
 		if _, err := to.Write(c.data); err != nil {
-			_ = from.Close() // ends the reads too
+			_ = from.Close() // this also ends the reads
 		}
 	}
 	f.pass(ctx, time.Now())

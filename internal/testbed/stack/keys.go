@@ -11,7 +11,7 @@ import (
 func (s *Stack) KeyTTLs(ctx context.Context) (map[string]time.Duration, error) {
 	left := map[string]time.Duration{}
 	for _, addr := range append(strings.Split(s.Redis, ","), s.Redlock...) {
-		if addr == "" || strings.Contains(addr, "@") { // a master that only Sentinels know
+		if addr == "" || strings.Contains(addr, "@") { // only Sentinels know this master
 			continue
 		}
 		if err := keyTTLs(ctx, addr, left); err != nil {

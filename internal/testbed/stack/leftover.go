@@ -100,7 +100,7 @@ func clearLeftover(dir string) error {
 		return nil // the reaper is alive, or another run has just cleared this one
 	}
 	watched, err := children(dir)
-	if err != nil && !errors.Is(err, os.ErrNotExist) { // without the file, the run had no children yet
+	if err != nil && !errors.Is(err, os.ErrNotExist) { // if there is no file, the run had no children yet
 		return errors.Join(err, lock.Close())
 	}
 	return errors.Join(endAll(watched), removeDir(dir), lock.Close())

@@ -83,7 +83,7 @@ func (s *Stack) withRedis(server string, do func(*redis.Client) error) error {
 // memory contains the memory settings of a Redis server.
 type memory struct {
 	policy string // the eviction policy
-	most   uint64 // bytes; 0 means no limit
+	most   uint64 // the limit in bytes; 0 means no limit
 }
 
 func memoryOf(ctx context.Context, client *redis.Client) (m memory, err error) {

@@ -121,7 +121,7 @@ func (s *Stack) lockPostgres(ctx context.Context, table string) (Heal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("stack: db: %w", err)
 	}
-	unlock := sync.OnceValue(func() error { // the server rolls the transaction back
+	unlock := sync.OnceValue(func() error { // closing the connection makes the server roll the transaction back
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 		defer cancel()
 		return conn.Close(ctx)

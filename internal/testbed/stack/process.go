@@ -24,7 +24,7 @@ type Process struct {
 	cmd    *exec.Cmd
 	log    string
 	server bool           // whether it is a server of the stack
-	quit   syscall.Signal // see server.quit
+	quit   syscall.Signal // the signal that ends the process, as in server.quit
 
 	mu    sync.Mutex // held while signaling, so that no signal reaches a later process with the same pid
 	asked bool       // whether the process was asked to end
@@ -235,7 +235,7 @@ const tailBytes = 4 << 10
 
 // LogTail returns the end of the process's output, at most tailBytes long.
 func (p *Process) LogTail() string {
-	tail, _ := os.ReadFile(p.log) // without the file, the process has printed nothing
+	tail, _ := os.ReadFile(p.log) // if there is no file, the process has printed nothing
 	if before := len(tail) - tailBytes; before > 0 {
 		_, tail, _ = bytes.Cut(tail[before:], []byte("\n"))
 	}

@@ -198,8 +198,8 @@ func tempDir() string {
 }
 
 const (
-	termTimeout = time.Second     // time for an instance to release its locks
-	killTimeout = 5 * time.Second // time for a slow disk
+	termTimeout = time.Second     // how long an instance may take to release its locks
+	killTimeout = 5 * time.Second // how long a slow disk may delay the end of a process
 )
 
 // endAll ends process groups with SIGTERM, and then with SIGKILL if necessary.

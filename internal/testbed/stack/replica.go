@@ -23,8 +23,8 @@ type Replica struct {
 	Master   string // the name under which the Sentinel knows the master
 
 	s      *Stack
-	master string // address
-	way    *Route // from the replica to its master
+	master string // address of the master
+	way    *Route // route from the replica to its master
 	watch  *Route // route to the master for the Sentinel, and for clients that ask the Sentinel
 	killed bool   // whether the master was killed
 }
@@ -33,7 +33,7 @@ type Replica struct {
 // how long each step may take. At other times, the limits are longer, because servers on a busy
 // machine may be silent for a while.
 const (
-	patient   = time.Hour // for both limits
+	patient   = time.Hour // value for both limits
 	downAfter = 300 * time.Millisecond
 	failover  = 2 * time.Second
 )

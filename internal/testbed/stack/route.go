@@ -227,7 +227,7 @@ func (r *Route) pipe(ctx context.Context, client, server net.Conn) {
 // link is the state of one connection of a route.
 type link struct {
 	requests atomic.Int64 // number of reads from the client
-	asked    atomic.Bool  // whether a request has passed after which replies are lost
+	asked    atomic.Bool  // whether a request has passed whose reply is to be lost
 }
 
 // noteRequest records a request. It always returns false, because a route never loses requests.

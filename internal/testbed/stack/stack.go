@@ -47,13 +47,13 @@ type Config struct {
 	// only one server.
 	Topology catalog.Topology
 
-	Addresses // for External: the servers to use; no others are contacted
+	Addresses // for External, the servers to use; the stack contacts no others
 
 	// Logs is the directory for the output of child processes. If it is empty, the output goes to
 	// Dir.
 	Logs string
 
-	Log *slog.Logger // nil logs nothing
+	Log *slog.Logger // if nil, nothing is logged
 }
 
 // RunsRedis returns the topology that takes the place of the single Redis server.
@@ -85,10 +85,10 @@ type Stack struct {
 	Addresses
 
 	// These are the versions that the servers report. A version is "" if the server does not run.
-	RedisVersion     string // "Redis 7.0.15", "miniredis 2.40.0 (embedded)"
-	DatabaseVersion  string // "MariaDB 10.11.19", "SQLite 3.53.0 (embedded)"
-	ZooKeeperVersion string // "ZooKeeper 3.8.0"
-	EtcdVersion      string // "etcd 3.4.23"
+	RedisVersion     string // such as "Redis 7.0.15" or "miniredis 2.40.0 (embedded)"
+	DatabaseVersion  string // such as "MariaDB 10.11.19" or "SQLite 3.53.0 (embedded)"
+	ZooKeeperVersion string // such as "ZooKeeper 3.8.0"
+	EtcdVersion      string // such as "etcd 3.4.23"
 
 	// Topology manages several Redis servers that take the place of one. It is nil if there is only
 	// one.
@@ -104,8 +104,8 @@ type Stack struct {
 
 	mu      sync.Mutex
 	procs   []*Process
-	servers map[string]server               // local
-	minis   map[string]*miniredis.Miniredis // embedded
+	servers map[string]server               // the server processes of a local stack
+	minis   map[string]*miniredis.Miniredis // the servers of an embedded stack
 	halt    []func()                        // functions that end other parts in this process
 	closed  bool
 	err     error // the result of the first Close

@@ -131,7 +131,7 @@ func (t *Topology) node(m *member) server {
 	srv.args = func(addr string) ([]string, error) {
 		args, err := plain(addr)
 		args = append(args, "--repl-diskless-sync-delay", "0")
-		_ = os.Remove(filepath.Join(t.s.Dir, m.name+".rdb")) // left by a master that became a replica
+		_ = os.Remove(filepath.Join(t.s.Dir, m.name+".rdb")) // a master that became a replica has left this file
 		if err != nil || t.Kind != catalog.RedisCluster {
 			return args, err
 		}
@@ -335,7 +335,7 @@ func (t *Topology) moveSlot(ctx context.Context, slot int, to *member) error {
 	if err != nil {
 		return err
 	}
-	inform := append([]*member{to, from}, masters...) // the new owner must be the first to know
+	inform := append([]*member{to, from}, masters...) // tell the new owner first
 	return t.onEach(inform, func(_ int, c *redis.Client) error {
 		return c.Do(ctx, "cluster", "setslot", slot, "node", toID).Err()
 	})

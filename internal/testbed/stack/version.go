@@ -15,7 +15,7 @@ import (
 
 // serverInfo is what a server reports about itself.
 type serverInfo struct {
-	version string // "Redis 7.0.15"
+	version string // such as "Redis 7.0.15"
 	id      string // identifies a Redis or an etcd; empty if unknown
 	pid     string // process id; only for a Redis
 	cluster bool   // whether the server is a node of a Redis Cluster

@@ -58,7 +58,7 @@ func zooKeeperServer(prog zooKeeperProgram, dir string) server {
 			return []string{
 				"-Xmx256m", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Djava.io.tmpdir=" + dir,
 				"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
-				"-Dzookeeper.preAllocSize=4096",          // KiB
+				"-Dzookeeper.preAllocSize=4096",          // in KiB
 				"-Dznode.container.checkIntervalMs=5000", // how often empty lock nodes are removed
 				"-cp", prog.classPath, "org.apache.zookeeper.server.ZooKeeperServerMain", cfg,
 			}, os.WriteFile(cfg, []byte(text), 0o600)

@@ -19,7 +19,7 @@ func SendOnce(t *http.Transport) Sender {
 
 // RoundTrip sends req in a form that the transport never sends again.
 func (s Sender) RoundTrip(req *http.Request) (*http.Response, error) {
-	req = req.WithContext(req.Context()) // a copy
+	req = req.WithContext(req.Context()) // copy the request, because the caller keeps its own
 	req.GetBody = nil
 	if req.Body != nil && req.Body != http.NoBody {
 		return s.Transport.RoundTrip(req)

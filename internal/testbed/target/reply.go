@@ -55,7 +55,7 @@ func inXML(body []byte, path string) (any, bool) {
 	var (
 		at    []string         // names of the open elements
 		text  *strings.Builder // text of the element that was found
-		depth int              // its depth
+		depth int              // depth of that element
 		found any
 		ok    bool
 	)

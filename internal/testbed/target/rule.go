@@ -47,12 +47,12 @@ type term struct {
 // test compares a part of a reply with a value or a regular expression.
 type test struct {
 	source   source
-	path     []step // of a JSON field
-	name     string // path in XML, or name of a header
-	negated  bool   // != or !~
-	want     any    // string, json.Number, bool or nil
+	path     []step // path to a JSON field
+	name     string // path to an XML element, or name of a header
+	negated  bool   // whether the operator is != or !~
+	want     any    // the expected value: a string, json.Number, bool or nil
 	expected *regexp.Regexp
-	text     string // source text, with the prefix
+	text     string // the rule as the user wrote it, with its prefix
 }
 
 // source names a part of a reply. In the text of a rule, it comes before the test.
@@ -250,7 +250,7 @@ func parsePath(text string) (path []step, rest string, err error) {
 		return nil, "", fmt.Errorf("%q: a path begins with a dot, as in .code or .data.items[0].id", text)
 	}
 	if rest = text[1:]; rest == "" || strings.ContainsAny(rest[:1], "=!~ ") {
-		return nil, rest, nil // the whole reply
+		return nil, rest, nil // an empty path means the whole reply
 	}
 	if rest = text; strings.HasPrefix(text, ".[") {
 		rest = text[1:]

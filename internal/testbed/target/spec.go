@@ -14,11 +14,11 @@ import (
 type Spec struct {
 	Method               string
 	Path                 string
-	Body                 *string // nil if not given
+	Body                 *string // nil if the flag is not given
 	Headers              []string
-	Grabbed, Taken, Busy string   // rules
-	Later                string   // rule and place, as ParseLater reads them
-	OpenOrders           []string // one call, or SQL statements
+	Grabbed, Taken, Busy string   // rules that classify an answer
+	Later                string   // a rule and a place, as ParseLater reads them
+	OpenOrders           []string // one HTTP call, or SQL statements
 }
 
 // Compile returns the shape of a grab and the way to open orders, which is nil if the Spec names
@@ -87,7 +87,7 @@ func parseHeaders(texts []string) ([]Header, error) {
 		name, value, ok := strings.Cut(text, ":")
 		value = strings.TrimSpace(value)
 		if !ok || !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) {
-			return nil, errors.New("want NAME: VALUE, as in 'X-User: {driver}'") // does not show the value, which may be a secret
+			return nil, errors.New("want NAME: VALUE, as in 'X-User: {driver}'") // leave the value out of the error, because it may be a secret
 		}
 		t, err := ParseTemplate(value, grabSlots...)
 		if err != nil {

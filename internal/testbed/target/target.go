@@ -41,14 +41,14 @@ type Target struct {
 
 // Database is the database that contains the service's ledger.
 type Database struct {
-	DSN   string // empty if unknown
+	DSN   string // empty if the database is unknown
 	Query string // SQL that reads the ledger; empty if the program must not read it
 }
 
 // Opening describes how to open orders, with a call or with SQL.
 type Opening struct {
 	Method string
-	Path   Template // empty for statements
+	Path   Template // path of the call; empty if SQL is used
 	Body   Template
 	ID     Source     // where the reply contains the id of the first order, or the ids of all orders
 	SQL    []Template // statements; they replace the call
@@ -57,7 +57,7 @@ type Opening struct {
 // Shape describes how to request a grab and how to understand the replies.
 type Shape struct {
 	Method string
-	Path   Template // follows the base URL
+	Path   Template // the part of the URL that follows the base URL
 	Body   Template
 	Header []Header
 	IDs    *IDs // ids of the orders, which replace {order_uuid}

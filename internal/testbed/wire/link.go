@@ -23,10 +23,10 @@ type link struct {
 
 	mu     sync.Mutex
 	server net.Conn // nil before connect
-	ended  bool     // reset was called
+	ended  bool     // whether reset was called
 
 	session  session
-	plain    atomic.Bool // the proxy only copies bytes, because it could not read a message
+	plain    atomic.Bool // whether the proxy only copies bytes, because it could not read a message
 	requests uint64      // number of requests that passed through a tap
 }
 
@@ -102,8 +102,8 @@ type tapped struct {
 	sent      chan struct{} // closes when the tap calls send
 	replied   chan error    // takes the result of send
 	ended     chan struct{} // closes when the tap has returned
-	err       error         // result of the tap
-	answer    error         // result of send
+	err       error         // error that the tap returned
+	answer    error         // error that send returned
 	replyOnce sync.Once
 }
 
@@ -140,7 +140,7 @@ type fate int
 const (
 	fatePass fate = iota
 	fateDrop
-	fateCut // and reset the connection
+	fateCut // drop the message and reset the connection
 )
 
 // fateOf decides what happens to a message after its tap has returned err.
@@ -284,7 +284,7 @@ func (c *carrier) forward() bool {
 			continue
 		}
 		if c.flush() != nil {
-			break // flush fails again below
+			break // leave the loop, because the flush below returns the error
 		}
 		c.w = copy(c.buf, c.buf[c.r:c.w])
 		c.sent, c.r = 0, 0

@@ -18,7 +18,7 @@ const (
 	clientOptionalMeta = 1 << 25 // a result set may omit its column definitions
 	clientZstd         = 1 << 26
 	clientQueryAttrs   = 1 << 27 // attributes may precede a statement
-	clientProgress     = 1 << 29 // MariaDB: progress reports that look like error packets
+	clientProgress     = 1 << 29 // in MariaDB, progress reports that look like error packets
 
 	// unreadable lists capabilities of a server that would hide statements from the proxy. The proxy
 	// removes them from the server's greeting.
@@ -176,7 +176,7 @@ func (s *mysqlRequests) login(k packet) error {
 // client gets a MySQL error.
 func refuseTLS(seq byte) *refusal {
 	const why = "the client insists on TLS, and the proxy cannot read statements through TLS: connect without it (sslMode=DISABLED, ssl-mode=DISABLED, tls=false)"
-	payload := append([]byte{0xff}, binary.LittleEndian.AppendUint16(nil, 2026)...) // CR_SSL_CONNECTION_ERROR
+	payload := append([]byte{0xff}, binary.LittleEndian.AppendUint16(nil, 2026)...) // the error code CR_SSL_CONNECTION_ERROR
 	payload = append(payload, "#HY000"+why...)
 	return &refusal{why, append([]byte{byte(len(payload)), byte(len(payload) >> 8), 0, seq}, payload...)}
 }
@@ -228,7 +228,7 @@ func skipAttributes(p []byte) (statement []byte, err error) {
 		return nil, errAttributes
 	case count == 0:
 		return p, nil
-	case len(p) < nulls+1 || p[nulls] != 1: // 1: the types follow
+	case len(p) < nulls+1 || p[nulls] != 1: // the byte is 1 if the types follow
 		return nil, errAttributes
 	}
 	null, p := p[:nulls], p[nulls+1:]
@@ -299,7 +299,7 @@ func (s *mysqlSession) statement(payload []byte) string {
 	if text, ok := s.statements[id]; ok {
 		return text
 	}
-	if id == 1<<32-1 { // MariaDB: the statement prepared last, whose number the client does not know yet
+	if id == 1<<32-1 { // in MariaDB, this number means the statement prepared last, whose number the client does not know yet
 		return s.prepared
 	}
 	return "EXECUTE"
@@ -417,11 +417,11 @@ func (s *mysqlReplies) greet(p []byte) error {
 		return nil
 	}
 	end := bytes.IndexByte(p, 0)
-	lower := end + 1 + 4 + 8 + 1 // behind the version: connection number, salt, 0
+	lower := end + 1 + 4 + 8 + 1 // the version is followed by the connection number, the salt and a zero byte
 	if p[0] != 10 || end < 0 || len(p) < lower+7 {
 		return fmt.Errorf("%w: the server greets with version %d, want 10", errMySQL, p[0])
 	}
-	upper := lower + 2 + 1 + 2 // behind the lower half: character set, status
+	upper := lower + 2 + 1 + 2 // the lower half is followed by the character set and the status
 	offered := uint32(binary.LittleEndian.Uint16(p[lower:])) | uint32(binary.LittleEndian.Uint16(p[upper:]))<<16
 	s.mysql.offered.Store(offered)
 	offered &^= unreadable
@@ -479,7 +479,7 @@ func (s *mysqlReplies) result(k packet) error {
 		if size == 0 || n > 1<<16 || s.state == afterFile {
 			return fmt.Errorf("%w: a result has %d columns", errMySQL, n)
 		}
-		if size < k.size && p[size] == 0 { // MariaDB: the client has the definitions already
+		if size < k.size && p[size] == 0 { // in MariaDB, the client may have the definitions already
 			n = 0
 		}
 		s.inRows, s.then, s.columns = true, nil, int(n)
@@ -510,7 +510,7 @@ func (s *mysqlReplies) afterColumns() {
 
 // endColumns sets the state after a group of column definitions.
 func (s *mysqlReplies) endColumns(status uint16) {
-	const cursor = 0x0040 // the client fetches the rows later
+	const cursor = 0x0040 // this flag means that the client fetches the rows later
 	switch {
 	case !s.inRows:
 		s.nextColumns()
@@ -552,7 +552,7 @@ func (s *mysqlReplies) row(k packet) {
 
 // end sets the state after a result.
 func (s *mysqlReplies) end(status uint16) {
-	const more = 0x0008 // another result follows
+	const more = 0x0008 // this flag means that another result follows
 	if status&more != 0 && s.state != fields {
 		s.state = results
 		return

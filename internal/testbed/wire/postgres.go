@@ -41,8 +41,8 @@ func scanPostgres(s *session) (up, down scanner) {
 // postgresMessage is a message whose header has arrived.
 type postgresMessage struct {
 	kind byte
-	size int    // bytes of the body
-	body []byte // the part that has arrived
+	size int    // length of the body in bytes
+	body []byte // the part of the body that has arrived
 }
 
 // isWhole reports whether the whole message has arrived.
@@ -73,7 +73,7 @@ type postgresRequests struct {
 	loggedIn            bool              // whether the client has sent its startup message
 	rest                int               // bytes of the current message that have not arrived yet
 	statements, portals map[string]string // the texts of prepared statements and of portals, by their names
-	messages            []postgresMessage // of the current request
+	messages            []postgresMessage // the messages of the current request
 }
 
 func (s *postgresRequests) scan(data []byte, full bool) (n int, m message, err error) {
@@ -104,7 +104,7 @@ func (s *postgresRequests) scan(data []byte, full bool) (n int, m message, err e
 			return n, s.request('H'), nil
 		case k.kind == 'E' || k.kind == 'S' || k.kind == 'H':
 			return 0, m, fmt.Errorf("%w: a message of type %q has %d bytes", errPostgres, k.kind, k.size)
-		default: // a message that does not fit into the buffer
+		default: // the message does not fit into the buffer
 			s.messages = append(s.messages, k)
 			s.rest = k.size - len(k.body)
 			return len(data), s.request(k.kind), nil

@@ -21,8 +21,8 @@ func scanRESP(s *session) (up, down scanner) {
 // values counts the RESP values of a message that have not arrived completely. Elements of an array
 // count separately.
 type values struct {
-	left   int  // values that have not begun
-	skip   int  // remaining bytes of a string and its line end
+	left   int  // number of values that have not begun
+	skip   int  // number of bytes that are left of a string and its line end
 	inLine bool // whether the line of a one-line value has begun but not ended
 }
 
@@ -80,7 +80,7 @@ func (v *values) open(line []byte) error {
 		v.left += max(size, 0) - 1
 	case '%':
 		v.left += 2*max(size, 0) - 1
-	case '|': // attributes, and then the value that they describe
+	case '|': // attributes come first, and then the value that they describe
 		v.left += 2 * max(size, 0)
 	default:
 		return fmt.Errorf("%w: %.40q", errRESP, line)

@@ -24,7 +24,7 @@ const sentinelCount = 3
 type Sentinels struct {
 	host, port string // address of the master
 	say        func(text string)
-	servers    []*miniredis.Miniredis // one for each Sentinel, in this process
+	servers    []*miniredis.Miniredis // the Sentinels, which run in this process
 	misnamed   sync.Once
 }
 

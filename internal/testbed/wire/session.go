@@ -9,11 +9,11 @@ import (
 type session struct {
 	mu      sync.Mutex
 	pending []request // requests without a reply, the oldest first
-	head    int       // index of the oldest in pending
+	head    int       // index of the oldest request in pending
 
 	mysql mysqlSession
 
-	tlsQuestions atomic.Int32 // PostgreSQL: questions of the client for encryption that the server has not answered yet
+	tlsQuestions atomic.Int32 // in PostgreSQL, the number of questions about encryption that the server has not answered yet
 }
 
 // push adds a request for which a reply is expected.

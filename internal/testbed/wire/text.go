@@ -109,7 +109,7 @@ func statementName(words []string) string {
 	switch verb {
 	case "SELECT":
 		if table = after(rest, "FROM"); table == "" && len(rest) > 1 && rest[1] == "(" {
-			return verb + " " + strings.ToUpper(rest[0]) // SELECT GET_LOCK(…)
+			return verb + " " + strings.ToUpper(rest[0]) // a call such as SELECT GET_LOCK(…)
 		}
 		if table != "" && locksRows(rest) {
 			table += ForUpdate
@@ -219,7 +219,7 @@ func nextStatement(sql []byte) (words []string, rest []byte) {
 		case bytes.HasPrefix(sql, []byte("/*!")), bytes.HasPrefix(sql, []byte("/*M!")): // the server executes such a comment
 			sql = bytes.TrimLeft(sql[2:], "M!0123456789")
 			continue
-		case bytes.HasPrefix(sql, []byte("*/")): // the end of an executed comment
+		case bytes.HasPrefix(sql, []byte("*/")): // this is the end of an executed comment
 			sql = sql[2:]
 			continue
 		case bytes.HasPrefix(sql, []byte("/*")):

@@ -20,7 +20,7 @@ import (
 
 // Event is one request of a client.
 type Event struct {
-	Server string    // Config.Server
+	Server string    // the name of the server, as in Config.Server
 	Conn   uint64    // number of the client's connection to the proxy, from 1
 	N      uint64    // number of the request on its connection, from 1; requests without a tap do not count
 	Text   string    // for example "SET grab:7 NX PX" or "UPDATE orders"
@@ -84,16 +84,16 @@ type message struct {
 type messageKind byte
 
 const (
-	noMessage messageKind = iota // no message begins, or none that needs a decision
-	asks                         // a request
-	tells                        // a request that gets no reply
+	noMessage messageKind = iota // there is no message, or it needs no decision
+	asks                         // the message is a request
+	tells                        // the message is a request that gets no reply
 	replies
 )
 
 // request is what the proxy remembers about a request until the reply arrives.
 type request struct {
 	kind byte // kind of the command, which each protocol defines
-	left int  // confirmations that have not arrived yet
+	left int  // number of confirmations that have not arrived yet
 	text string
 	tap  *tapped // nil if there was no tap when the request was sent
 }
@@ -101,7 +101,7 @@ type request struct {
 // refusal is the error for a client that the proxy cannot serve.
 type refusal struct {
 	why    string
-	answer []byte // reply that tells the client why
+	answer []byte // the reply that tells the client why the call was refused
 }
 
 func (r *refusal) Error() string { return r.why }

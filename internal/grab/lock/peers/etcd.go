@@ -30,7 +30,7 @@ var etcdMutex = lock.Strategy{
 	Module:       "go.etcd.io/etcd/client/v3",
 	Needs:        lock.Etcd,
 	Guard:        order.Naive,
-	Fences:       true, // the revision of Mutex.Header
+	Fences:       true, // the fencing token is the revision in Mutex.Header
 	Claims:       catalog.ClaimsOf("consensus"),
 	Excludes:     catalog.Global,
 	Waiter:       "watches the key before its own",
@@ -64,7 +64,7 @@ const serverTimeout = 5 * time.Second
 type etcdLocker struct {
 	env     lock.Env
 	seconds int
-	lease   time.Duration // granted by the server
+	lease   time.Duration // the TTL that the server granted
 }
 
 func (*etcdLocker) Close() error           { return nil }

@@ -41,7 +41,7 @@ func init() { lock.Peers = Strategies }
 
 const (
 	shortDelay  = 5 * time.Millisecond
-	longestWait = 10 * time.Second // for a library that counts its tries
+	longestWait = 10 * time.Second // limits the wait of a library that counts its tries
 )
 
 // A lease is a lock of a library that a client holds, in the form that this program needs.

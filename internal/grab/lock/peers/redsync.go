@@ -88,12 +88,12 @@ func (l redsyncLocker) Acquire(ctx context.Context, key string) (lock.Lease, err
 		err = m.LockContext(waiting)
 	}
 	if err != nil {
-		var taken *redsync.ErrTaken // the error after the last try
+		var taken *redsync.ErrTaken // redsync returns this error after the last try
 		return nil, notAcquired(ctx, waiting, errors.Is(err, redsync.ErrFailed) || errors.As(err, &taken), err)
 	}
 	return &lease{token: m.Value(), release: func(ctx context.Context) error {
 		_, err := m.UnlockContext(ctx)
-		var taken *redsync.ErrTaken // the key contains another client's value
+		var taken *redsync.ErrTaken // redsync returns this error if the key contains another client's value
 		return lostIf(errors.Is(err, redsync.ErrLockAlreadyExpired) || errors.As(err, &taken), err)
 	}}, nil
 }

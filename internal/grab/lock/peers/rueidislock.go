@@ -63,7 +63,7 @@ var rueidislockOne = func() lock.Strategy {
 	s.Name, s.Title, s.New = "rueidislock-1", "rueidislock with KeyMajority 1: one key, extended, watched", newRueidislock(1)
 	s.Fails = maps.Clone(s.Fails)
 	s.Fails["cancelled in the middle"] = handedOver
-	s.Flaky = map[string]string{"wakes a waiter": untold} // it has one key
+	s.Flaky = map[string]string{"wakes a waiter": untold} // with one key, this check fails at times
 	return s
 }()
 
