@@ -369,7 +369,7 @@ func TestBadUsage(t *testing.T) {
 		"-shard 4/4":                     "-shard 4/4: must be I/N, such as 0/4 to 3/4 for four shards",
 		"-shard-start noon":              "-shard-start noon: must be a time such as 2026-11-20T21:30:00Z",
 		"-shard-start " + noon:           "only shards start at a common time; add -shard I/N",
-		"-shard 1/4 -targets http://h:1": "-shard 1/4: the shards must begin together; add -shard-start with the same time for all",
+		"-shard 1/4 -targets http://h:1": "-shard 1/4: the shards must begin together; add -shard-start, with the same time for all shards",
 		"-shard 1/4 -targets http://h:1 -shard-start " + noon:                                               "-shard 1/4: the shards must make the same plan; add -seed N",
 		"-shard 1/4 -targets http://h:1 -seed 1 -shard-start " + noon:                                       "-shard 1/4: the shards must send to the same orders; open orders, and add -first-order ID",
 		"-shard 1/4 -targets http://h:1 -seed 1 -first-order 1 -shard-start " + noon:                        "-shard 1/4: a shard compares its clock with the database's; add -db DSN",

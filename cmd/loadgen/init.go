@@ -97,11 +97,11 @@ var questions = []question{
 	{"method", "Method of the grab", "POST", always},
 	{"path", "Path of the grab, with {order} and possibly {driver}", "/orders/{order}/grab", always},
 	{"body", "Body of the grab", `{"driver_id":{driver}}`, always},
-	{"header", "Header of the grab, NAME: VALUE (may be empty)", "", always},
+	{"header", "A header of the grab, as NAME: VALUE (press Enter for none)", "", always},
 	{"open-orders", "Call that opens new orders, as METHOD PATH BODY -> FIELD (enter - if there is no such call)", `POST /orders {"count":{count}} -> .first_id`, lacks("first-order")},
 	{"first-order", "Id of the first open order", "1", lacks("open-orders")},
-	{"db", "Database with the ledger, user:password@tcp(host:3306)/name (may be empty)", "", lacks("service")},
-	{"ledger-query", "Query that returns order and driver of each grab, WHERE order_id BETWEEN ? AND ? (may be empty)", "", func(a keyValues) bool { return a["service"] != nil || a["db"] != nil }},
+	{"db", "The database with the ledger, as user:password@tcp(host:3306)/name (press Enter for none)", "", lacks("service")},
+	{"ledger-query", "The query that returns the order and the driver of each grab, with WHERE order_id BETWEEN ? AND ? (press Enter for none)", "", func(a keyValues) bool { return a["service"] != nil || a["db"] != nil }},
 	{"lease", "Lifetime of the lock without renewal", "30s", func(a keyValues) bool { return !strings.Contains(strings.Join(a["service"], ""), "{ttl_ms}") }},
 }
 
@@ -139,7 +139,7 @@ func (s *initSettings) execute(ctx context.Context, stdout, stderr io.Writer) er
 			return nil
 		}
 		if tries == mostTries || !s.correct(stdout, found) {
-			fmt.Fprintf(stdout, "wrote %s, which needs this correction. Then run loadgen check -target-file %[1]s\n", s.out)
+			fmt.Fprintf(stdout, "wrote %s, which still has the problem above: correct it, then run loadgen check -target-file %[1]s\n", s.out)
 			return exitUsage
 		}
 	}

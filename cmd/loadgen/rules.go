@@ -25,7 +25,7 @@ const (
 // because the user sees only the first broken rule.
 var runRules = append([]flags.Rule{
 	{Flags: "shard", Needs: "-targets", Wrong: "all shards send to the same instances, so none can start them", Do: "add -targets URL,URL"},
-	{Flags: "shard", Needs: "-shard-start", Wrong: "the shards must begin together", Do: "add -shard-start with the same time for all"},
+	{Flags: "shard", Needs: "-shard-start", Wrong: "the shards must begin together", Do: "add -shard-start, with the same time for all shards"},
 	{Flags: "shard", Needs: "-seed", Wrong: "the shards must make the same plan", Do: "add -seed N with the same number for all"},
 	{Flags: "shard", Needs: "-first-order", Wrong: "the shards must send to the same orders", Do: "open orders, and add -first-order ID"},
 	{Flags: "shard", Needs: "-db", Wrong: "a shard compares its clock with the database's", Do: "add -db DSN"},

@@ -50,7 +50,7 @@ func pairs[T any](all []T, f func(a, b T) bool) bool {
 	return false
 }
 
-// Tokens of an order fall back if one was asked for after another had been got, and
+// Tokens of an order decrease if one was asked for after another had been got, and
 // is no higher; or if two are the same. An acquire without a token has none.
 func TestFenceByDefinition(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))

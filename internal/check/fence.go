@@ -11,7 +11,7 @@ func fenceMonotone(e Evidence) Verdict {
 	}
 	holds := slices.DeleteFunc(slices.Clone(e.Record.Holds), func(h Hold) bool { return h.Fence == 0 })
 	if before, after, ok := lowerToken(holds); ok {
-		return fail("the tokens of order %d fall back: driver %d (instance %s) got %d, and driver %d (instance %s) after that %d",
+		return fail("the fencing tokens of order %d decreased: driver %d (instance %s) got %d, and later driver %d (instance %s) got %d",
 			before.Order, before.Driver, before.Instance, before.Fence, after.Driver, after.Instance, after.Fence)
 	}
 	switch {

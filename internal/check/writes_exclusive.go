@@ -7,7 +7,7 @@ func writesExclusive(e Evidence) Verdict {
 		return unknown("the claims were not recorded")
 	}
 	if e.Units > 1 && (e.UntilClaim || e.Excludes == catalog.NoExclusion) {
-		return unknown("of an order of several units, claims that no lock keeps apart until they are answered may be in flight together")
+		return unknown("if an order has several units, claims for it may be in flight together, because no lock keeps them apart")
 	}
 	var sure, all []Span
 	for _, effect := range e.Record.Effects {
@@ -26,7 +26,7 @@ func writesExclusive(e Evidence) Verdict {
 	}
 	if found := overlaps(all, catalog.Global); len(found) > 0 {
 		a, b := found[0].First, found[0].Second
-		return unknown("on order %d it is unknown whether driver %d or driver %d wrote, whose claims were in flight together",
+		return unknown("order %d: the claims of driver %d and driver %d were in flight together, and it is unknown which of them wrote",
 			a.Order, a.Driver, b.Driver)
 	}
 	return pass("%s, none while another of its order was in flight", Plural(len(sure), "claim wrote", "claims wrote"))

@@ -89,7 +89,7 @@ func (s *Schedule) parseLine(words []string, seen map[string]bool) error {
 // check returns an error if the step names an unknown actor, server or instance.
 func (s *Schedule) check(step Step) error {
 	if step.Actor != "" && s.InstanceOf(step.Actor) == 0 {
-		return fmt.Errorf("no actor %s; the actors line names %s", step.Actor, orNone(printActors(*s)))
+		return fmt.Errorf("there is no actor %s: the line that begins with \"actors\" names %s", step.Actor, orNone(printActors(*s)))
 	}
 	reached := step.Target == DB || step.Target == Locks && (step.Kind == CutOff || step.Kind == Reaches)
 	if step.Target != "" && !reached && !slices.Contains(s.Nodes, step.Target) {

@@ -112,7 +112,7 @@ func TestErrors(t *testing.T) {
 		top + "time":                   `"time passes 10s"`,
 		top + "A aquire 1 redis":       `"aquire": a phase is one of acquire, read`,
 		top + "A acquire 0 redis":      `"0": want a number from 1 on`,
-		top + "B acquire 1 redis":      `no actor B; the actors line names A@1`,
+		top + "B acquire 1 redis":      `there is no actor B: the line that begins with "actors" names A@1`,
 		top + "A acquire 1 redlock-1":  `no server redlock-1; there are redis, db`,
 		top + "instance 2 dies":        `no actor is on instance 2`,
 		top + "time passes 10":         `"10": want a duration such as "10s"`,

@@ -61,7 +61,7 @@ func textOfCall(c *order.Call) string {
 		}
 		return what + withFence(c.Claim.Fence) + refused(c.Err)
 	case order.HeldCall:
-		return fmt.Sprintf("count the units of the driver: %d", c.Held) + refused(c.Err)
+		return fmt.Sprintf("counts the units that the driver has: %d", c.Held) + refused(c.Err)
 	case order.LockRowCall:
 		return fmt.Sprintf("lock the row: %t", c.Locked)
 	case order.LockNameCall:

@@ -37,7 +37,7 @@ import (
 // writes too. A lease is renewed as long as the process lives, even if the work hangs (F15).
 var etcd = Strategy{
 	Name:     "etcd",
-	Title:    "lowest create revision, on a lease",
+	Title:    "the key with the lowest create revision has the lock; a lease keeps the key",
 	Family:   "consensus",
 	Source:   "etcd: client/v3/concurrency",
 	Needs:    Etcd,

@@ -19,7 +19,7 @@ import (
 // writer.
 var handoffStrategy = Strategy{
 	Name:     "handoff",
-	Title:    "first come, first served: a release hands on and wakes the next",
+	Title:    "first come, first served: a release passes the lock to the next waiter",
 	Family:   "redis",
 	Source:   "our own",
 	Needs:    Redis,

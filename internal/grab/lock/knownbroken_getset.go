@@ -15,7 +15,7 @@ import (
 // and takes it too (F7, internal/explore/testdata/F7.txt).
 var getsetBlindTakeover = variant(setnxGetSet, Strategy{
 	Name:  "getset-blind-takeover",
-	Title: "setnx-getset, taking over by DEL and SETNX",
+	Title: "setnx-getset, which takes over with DEL and SETNX",
 	Claims: catalog.ClaimsOf("getset").
 		But(catalog.ByChance, catalog.Hang, catalog.Crash, catalog.RedisDown).
 		But(catalog.TwoInside, catalog.RedisRestartMost, catalog.RedisDownMost, catalog.Amnesia, catalog.DBRestart, catalog.ReplyLost, catalog.Cancel),
@@ -35,7 +35,7 @@ func deleteAndSet(ctx context.Context, l *redisKeyLease) (bool, error) {
 // internal/explore/testdata/F8.txt).
 var getsetNilBusy = variant(setnxGetSet, Strategy{
 	Name:   "getset-nil-busy",
-	Title:  "setnx-getset, taking the nil of GETSET for busy",
+	Title:  "setnx-getset, which treats a nil reply of GETSET as busy",
 	Breaks: []string{"F8", "F35"},
 	New:    redisKeyLock{set: setStamp(takeOverUnlessNil, time.Millisecond), unset: watchAndDelete(isAlive), believesLate: true}.New,
 })

@@ -77,7 +77,7 @@ func (l *pooledLease) Release(ctx context.Context) error {
 // connection.
 var mysqlGetLockSplit = variant(mysqlGetLock, Strategy{
 	Name:   "mysql-getlock-split",
-	Title:  "GET_LOCK in its own session, read and written over others",
+	Title:  "GET_LOCK in its own session; other connections read and write",
 	Claims: catalog.ClaimsOf("session").But(catalog.GrabbedTwice, catalog.DBRestart),
 	Breaks: []string{"F15", "F32"},
 	New: func(env Env) (Locker, error) {

@@ -13,7 +13,7 @@ import (
 // internal/explore/testdata/F24.txt).
 var redlockSetOnExtend = variant(redlock, Strategy{
 	Name:   "redlock-set-on-extend",
-	Title:  "redlock, setting the key again on extension",
+	Title:  "redlock, which sets a missing key again at each extension",
 	Breaks: []string{"F24"},
 	New: func(env Env) (Locker, error) {
 		return newRedlock(env, env.Redlock, redsync.WithSetNXOnExtend())
@@ -24,7 +24,7 @@ var redlockSetOnExtend = variant(redlock, Strategy{
 // day. The same happens if its release reaches no majority of the nodes (failure mode F3).
 var redlockLongTTL = variant(redlock, Strategy{
 	Name:   "redlock-long-ttl",
-	Title:  "redlock, with a TTL of a day",
+	Title:  "redlock, with a TTL of one day",
 	Breaks: []string{"F3", "F15", "F18", "F21", "F39"},
 	// A lock also stays if a request for it arrives after the clean-up, or if no time is left for the
 	// release. With slow servers, it depends on chance whether this happens.

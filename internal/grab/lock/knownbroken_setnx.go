@@ -11,7 +11,7 @@ import (
 // internal/explore/testdata/F22.txt).
 var setnxCancelledCleanup = variant(setnx, Strategy{
 	Name:   "setnx-cancelled-cleanup",
-	Title:  "setnx, cleaning up on the cancelled context",
+	Title:  "setnx, which cleans up with the cancelled context",
 	Breaks: []string{"F22"},
 	New:    redisKeyLock{set: setPX, unset: compareAndDelete, cleanup: context.WithCancel}.New,
 })
@@ -21,7 +21,7 @@ var setnxCancelledCleanup = variant(setnx, Strategy{
 // internal/explore/testdata/F25.txt).
 var setnxBlindRetry = variant(setnx, Strategy{
 	Name:   "setnx-blind-retry",
-	Title:  "setnx, retrying a lost reply",
+	Title:  "setnx, which sends its SET again after a lost reply",
 	Breaks: []string{"F25"},
 	New:    redisKeyLock{set: setTwice, unset: compareAndDelete}.New,
 })
@@ -37,7 +37,7 @@ func setTwice(ctx context.Context, l *redisKeyLease) (bool, error) {
 // disconnect (F22), its key stays forever although no client holds the lock.
 var setnxNoTTLNoCleanup = variant(setnxNoTTL, Strategy{
 	Name:   "setnx-nottl-no-cleanup",
-	Title:  "setnx-nottl, leaving its key after a lost reply",
+	Title:  "setnx-nottl, which leaves its key behind after a lost reply",
 	Breaks: []string{"F3", "F5", "F15", "F22", "F25"},
 	Claims: catalog.ClaimsOf("nottl").But(catalog.GetsStuck, catalog.ReplyLost, catalog.Cancel),
 	New:    redisKeyLock{set: setForever, unset: del, believesLate: true, endless: true, cleanup: cancelledContext}.New,
@@ -55,7 +55,7 @@ func cancelledContext(ctx context.Context) (context.Context, context.CancelFunc)
 // internal/explore/testdata/F26.txt).
 var setnxLateFence = variant(setnxFenced, Strategy{
 	Name:   "setnx-late-fence",
-	Title:  "setnx-fenced, reading the token after the lock",
+	Title:  "setnx-fenced, which reads the token after it has the lock",
 	Breaks: []string{"F26"},
 	New: func(env Env) (Locker, error) {
 		l, err := redisKeyLock{set: setFenced, unset: compareAndDelete}.locker(env)

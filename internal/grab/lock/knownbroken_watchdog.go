@@ -10,7 +10,7 @@ import (
 // no client holds it (F14, internal/explore/testdata/F14.txt).
 var watchdogStrayRenewal = variant(watchdog, Strategy{
 	Name:   "watchdog-stray-renewal",
-	Title:  "watchdog, renewing what was cancelled",
+	Title:  "watchdog, which renews a lock whose acquire was cancelled",
 	Breaks: []string{"F14"},
 	New: func(env Env) (Locker, error) {
 		l, err := newWatchdog(env, oneKey)
@@ -50,7 +50,7 @@ func (l strayRenewalLocker) try(ctx context.Context, key string) (*watchdogLease
 // internal/explore/testdata/F16.txt).
 var watchdogLateSubscribe = variant(watchdog, Strategy{
 	Name:   "watchdog-late-subscribe",
-	Title:  "watchdog, not looking again once it listens",
+	Title:  "watchdog, which does not ask again after it has subscribed",
 	Breaks: []string{"F16"},
 	New: func(env Env) (Locker, error) {
 		l, err := newWatchdog(env, oneKey)

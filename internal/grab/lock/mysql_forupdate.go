@@ -13,7 +13,7 @@ import (
 // stays open during the work, and forever if the work hangs (failure mode F15).
 var mysqlForUpdate = Strategy{
 	Name:     "mysql-forupdate",
-	Title:    "SELECT … FOR UPDATE around the work",
+	Title:    "SELECT … FOR UPDATE, in a transaction that spans the work",
 	Family:   "database",
 	Source:   "MySQL manual: InnoDB locking reads",
 	Needs:    SQL | SQLLocks,

@@ -18,7 +18,7 @@ import (
 // time. Names are shared by the whole server, not by one database.
 var mysqlGetLock = Strategy{
 	Name:     "mysql-getlock",
-	Title:    "GET_LOCK, read and written over its own session",
+	Title:    "GET_LOCK; the same session reads and writes",
 	Family:   "database",
 	Source:   "MySQL and MariaDB manuals: GET_LOCK",
 	Needs:    SQL | SQLLocks,

@@ -14,7 +14,7 @@ var none = Strategy{
 	Name:       "none",
 	Title:      "no lock: check, then act",
 	Family:     "none",
-	Source:     "the bug that all the others are about",
+	Source:     "the bug that all other strategies try to prevent",
 	Guard:      order.Naive,
 	FixedGuard: true,
 	Claims:     catalog.Always(catalog.GrabbedTwice),

@@ -23,9 +23,9 @@ import (
 // takes the last unit, Redis restarts, B's script finds one left, and both write (F43).
 var redisStock = Strategy{
 	Name:   "redis-stock",
-	Title:  "no lock: a script decides in Redis, the database is written after",
+	Title:  "no lock: a script in Redis decides, and the database is written afterwards",
 	Family: "redis",
-	Source: "redis.io: Scripting with Lua; as flash sales mostly do it",
+	Source: "redis.io: Scripting with Lua; common in flash sales",
 	Needs:  Redis | SQL,
 	Guard:  order.Decrement,
 	Claims: catalog.ClaimsOf("stock"),

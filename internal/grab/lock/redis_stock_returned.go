@@ -16,7 +16,7 @@ import (
 // reads that the order is open. A's delayed write then arrives, and B writes too (F44).
 var redisStockReturned = variant(redisStock, Strategy{
 	Name:     "redis-stock-returned",
-	Title:    "redis-stock, which gives back what it has not sold",
+	Title:    "redis-stock, which gives unsold units back",
 	Claims:   catalog.ClaimsOf("returned"),
 	InSearch: []SearchClaim{}, // the claims need no exception in a search, because the unit is given back
 	Breaks:   []string{"F42", "F43", "F44"},

@@ -29,7 +29,7 @@ import (
 // that pauses after its last check (F11).
 var redlock = Strategy{
 	Name:          "redlock",
-	Title:         "a majority of independent nodes, extended; has no fencing token",
+	Title:         "a majority of independent nodes; the lease is extended; no fencing token",
 	Family:        "redlock",
 	Source:        "redis.io: Distributed Locks with Redis; go-redsync",
 	Needs:         RedisQuorum,

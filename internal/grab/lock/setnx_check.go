@@ -15,7 +15,7 @@ import (
 // at once (F12), and the check stops one of them from writing.
 var setnxCheck = variant(setnx, Strategy{
 	Name:   "setnx-check",
-	Title:  "setnx, and asks once more before the write",
+	Title:  "setnx, which checks the lock again before the write",
 	Source: "the source articles: CHECK",
 	// The check before the write detects every loss of the lock that has happened by then. A process
 	// that is paused right after the check still writes too late.

@@ -12,7 +12,7 @@ import (
 // a reply to SETNX that comes too late (F12).
 var setnxDriverID = variant(setnx, Strategy{
 	Name:   "setnx-driverid",
-	Title:  "setnx, with the driver's id as the token",
+	Title:  "setnx, with the driver's id as its token",
 	Source: "the source articles: SETNX key driver_id",
 	Claims: catalog.ClaimsOf("del"),
 	Breaks: []string{"F12", "F36"},

@@ -10,8 +10,8 @@ import (
 // both writes succeed (F34, internal/explore/testdata/F34.txt).
 var setnxFenceWrite = variant(setnxFenced, Strategy{
 	Name:   "setnx-fence-write",
-	Title:  "setnx with a fencing token, compared at the write alone",
-	Source: "Kleppmann 2016, as it is mostly retold",
+	Title:  "setnx with a fencing token, compared only at the write",
+	Source: "Kleppmann 2016, as many articles retell it",
 	Guard:  order.FenceWrite,
 	// If Redis loses the lock, it also loses the counter of fencing tokens. The next holder then gets
 	// the same token, so the database refuses one of the two writes.

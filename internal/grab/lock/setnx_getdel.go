@@ -14,7 +14,7 @@ import (
 // internal/explore/testdata/F6.txt).
 var setnxGetDel = variant(setnx, Strategy{
 	Name:   "setnx-getdel",
-	Title:  "SET NX PX, released by GET, compare, DEL",
+	Title:  "SET NX PX, released by GET, a comparison and DEL",
 	Source: "the source articles",
 	Claims: catalog.ClaimsOf("del"),
 	Breaks: []string{"F6", "F12"},

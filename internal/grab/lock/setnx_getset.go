@@ -28,7 +28,7 @@ import (
 // counts (F12).
 var setnxGetSet = variant(setnx, Strategy{
 	Name:   "setnx-getset",
-	Title:  "SETNX of a time stamp, taken over by GETSET",
+	Title:  "SETNX of a time stamp; an expired lock is taken over with GETSET",
 	Source: "the source articles; redis.io: SETNX, “Design pattern: Locking with SETNX”",
 	Claims: catalog.ClaimsOf("getset"),
 	Breaks: []string{"F9", "F10", "F12", "F25", "F35"},

@@ -15,7 +15,7 @@ import (
 // is correct here, because there is no lease that could have ended.
 var setnxNoTTL = variant(setnx, Strategy{
 	Name:     "setnx-nottl",
-	Title:    "SETNX, no expiry, released by DEL",
+	Title:    "SETNX without an expiry, released by DEL",
 	Source:   "the source articles: SETNX",
 	Claims:   catalog.ClaimsOf("nottl"),
 	Breaks:   []string{"F3", "F5", "F15"},

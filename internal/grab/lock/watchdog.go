@@ -18,7 +18,7 @@ import (
 // lost, and A does not know until the next renewal (F17).
 var watchdog = Strategy{
 	Name:     "watchdog",
-	Title:    "a renewed lease, waiters are told",
+	Title:    "a lease that is renewed; waiters are notified of a release",
 	Family:   "redis",
 	Source:   "Redisson: RLock",
 	Needs:    Redis,

@@ -28,7 +28,7 @@ import (
 // as the process, even if the work hangs (F15).
 var zooKeeper = Strategy{
 	Name:   "zookeeper",
-	Title:  "ephemeral sequential nodes, watching the one before",
+	Title:  "ephemeral sequential nodes; each waiter watches the node before its own",
 	Family: "consensus",
 	Source: "ZooKeeper: recipes and solutions; Apache Curator: InterProcessMutex",
 	Needs:  ZooKeeper,

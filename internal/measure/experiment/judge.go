@@ -36,15 +36,15 @@ func judge(c Cell, m measured) (catalog.Verdict, string) {
 	case slices.ContainsFunc(c.Points, leftUnits):
 		return catalog.Unknown, "not sold out: no two drivers competed for the last unit" + at(c.Points, leftUnits)
 	case slices.ContainsFunc(c.Points, is(catalog.Unknown)):
-		return catalog.Unknown, c.tooFew() + " got far enough for a failure: past the lock, or to it after the lease had ended" + at(c.Points, is(catalog.Unknown))
+		return catalog.Unknown, c.tooFew() + " got far enough to show a failure: past the lock, or to the lock after the lease had ended" + at(c.Points, is(catalog.Unknown))
 	case m.vacuous != "":
 		return catalog.Unknown, m.vacuous
 	case len(m.competed) < 2:
-		return catalog.Unknown, "only one instance served"
+		return catalog.Unknown, "only one instance answered"
 	case *c.ContendedOrders == 0:
-		return catalog.Unknown, "no order was contended"
+		return catalog.Unknown, "no two drivers competed for an order"
 	case len(c.Points) == 0 && m.tried < c.Orders: // under a fault, the probes have tried every order
-		return catalog.Unknown, fmt.Sprintf("%s not tried: no driver got past the lock", share(c.Orders-m.tried, c.Orders, "was", "were"))
+		return catalog.Unknown, fmt.Sprintf("%s never tried, because no driver got the lock", share(c.Orders-m.tried, c.Orders, "was", "were"))
 	case c.Sale != nil && len(c.Points) == 0 && (c.Grabs == nil || *c.Grabs < c.Orders*c.Sale.Stock):
 		return catalog.Unknown, "not sold out: no two drivers competed for the last unit"
 	case len(c.Points) == 0 && c.OrdersGrabbed != nil && *c.OrdersGrabbed == 0: // perhaps an earlier run had taken all orders

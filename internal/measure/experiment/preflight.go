@@ -189,7 +189,7 @@ func (w *worker) inspect(ctx context.Context, s lock.Strategy) (p Preflight) {
 	m = w.ask(ctx, &p, w.fleet.Instances[min(1, len(w.fleet.Instances)-1)], id, late, "second driver, too late")
 	rows := w.inspectLedger(ctx, &p, id, winner)
 	if failed {
-		p.Ledger += fmt.Sprintf(", although the service answered its driver with HTTP %d; the ledger decides", p.Answers[0].Status)
+		p.Ledger += fmt.Sprintf(", although the service answered that driver with HTTP %d. The ledger counts, not the answer", p.Answers[0].Status)
 	}
 	switch {
 	case m.outcome == grab.Failed || m.outcome == grab.Timeout:

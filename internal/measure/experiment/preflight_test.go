@@ -60,7 +60,7 @@ func TestInspect(t *testing.T) {
 // A poller of the service is no renewal, and an error after the write is no mistake of the user.
 func TestInspectGoesOn(t *testing.T) {
 	t.Parallel()
-	for kind, ledger := range map[string]string{"polls": "has 1 row of the order", "fails-late": "has 1 row of the order, although the service answered its driver with HTTP 500; the ledger decides"} {
+	for kind, ledger := range map[string]string{"polls": "has 1 row of the order", "fails-late": "has 1 row of the order, although the service answered that driver with HTTP 500. The ledger counts, not the answer"} {
 		var p Preflight
 		if err := Inspect(t.Context(), ticketRun(t, kind, target.Spec{}, catalog.NoFault), func(shown Preflight) { p = shown }); err != nil {
 			t.Fatal(err)

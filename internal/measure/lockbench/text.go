@@ -37,7 +37,7 @@ func Text(w io.Writer, r *Result) error {
 		}
 	}
 	if len(r.Bounds) > 0 {
-		fmt.Fprintln(w, "\nBounds (median of the rounds [95 % interval]; missed: the whole interval lies beyond)")
+		fmt.Fprintln(w, "\nBounds. The figure is the median of the rounds, with its 95 % interval. A bound is missed if the whole interval lies beyond it")
 		tw = tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 		for _, b := range r.Bounds {
 			fmt.Fprintf(tw, "  %s\t%s\t%s\t%s\t%.3f [%.3f, %.3f]\t%s\n", b.Verdict, b.Case, b.Strategy, b.What, b.Figure, b.Low, b.High, b.limit())

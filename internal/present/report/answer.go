@@ -80,7 +80,7 @@ func asExpectedSentence(run *experiment.Run, measured, differ int) string {
 	}
 	switch {
 	case claimed == 0:
-		return fmt.Sprintf("%s measured, of which nothing was expected.", catalog.Plural(measured, "cell was", "cells were"))
+		return fmt.Sprintf("%s measured, and no verdict was expected.", catalog.Plural(measured, "cell was", "cells were"))
 	case differ > 0:
 		return fmt.Sprintf("%s not as expected, of %d.", catalog.Plural(differ, "cell is", "cells are"), claimed)
 	case claimed == 1:

@@ -59,7 +59,7 @@ func TestDetailsFitTheService(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := strings.Count(details, "last look that a holder") + strings.Count(details, `a driver that is "waiting"`); n != want {
+		if n := strings.Count(details, "has checked its lease for the last time") + strings.Count(details, `a driver that is "waiting"`); n != want {
 			t.Errorf("%s: %d lines explain points of our own grabs, want %d:\n%s", point, n, want, details)
 		}
 	}

@@ -26,7 +26,7 @@ func ComparedJSON(w io.Writer, c *compare.Comparison) error { return encode(w, c
 func comparedDocument(c *compare.Comparison) document {
 	d := document{Title: "Comparison", Head: []string{"old: " + side(c.Old), "new: " + side(c.New)}}
 	if len(c.Unlike) > 0 {
-		d.Head = append(d.Head, "UNLIKE, so that what differs may come from there: "+strings.Join(c.Unlike, "; "))
+		d.Head = append(d.Head, "UNLIKE: the two results were not measured alike, which may explain the differences: "+strings.Join(c.Unlike, "; "))
 	}
 	d.Head = append(d.Head, c.Summary(), catalog.Footnote)
 	d.add(changes(c))
@@ -176,10 +176,10 @@ func comparedLegend(c *compare.Comparison) []string {
 	if len(c.Costs) == 0 {
 		return nil
 	}
-	lines := []string{fmt.Sprintf("medians with their 95 %% intervals, as benchstat has them; p: of the Mann-Whitney U-test; slower and faster hold for all %s together with %g %% (Holm), and from 1 %% on; none shown: there may still be a difference; %s no change is given",
+	lines := []string{fmt.Sprintf("medians with 95 %% intervals, as in benchstat; p: from the Mann-Whitney U-test; slower, faster: the change is at least 1 %%, and for all %s together this holds with %g %% (Holm); none shown: there may still be a difference; %s no change is given",
 		catalog.Plural(len(c.Costs), "cost", "costs"), 100-c.Alpha*100, noChange)}
 	if c.Kind == "bench" {
-		lines = append(lines, "the ratios to the floor within each round are compared; of the floor itself the time, which shows changes of the machine")
+		lines = append(lines, "locks are compared by their ratios to the floor within each round; the floor itself by its time, which shows changes of the machine")
 	}
 	var said sayings
 	for _, x := range c.Costs {

@@ -66,8 +66,8 @@ func detailLegend(cells []experiment.Cell) []string {
 		return nil
 	}
 	lines := []string{
-		"verdict: about the orders, by the ledger alone; exclusive: whether the lock kept two holders from being inside at once; -: no lock is known; ?: not known",
-		"struck: at how many of the points of a grab that it can reach the fault struck; overlaps: holders inside at once; near misses: writes that a guard or a fence refused",
+		"verdict: the outcome for the orders, by the ledger alone; exclusive: whether the lock kept two holders from being inside at once; -: no lock is known; ?: not known",
+		"struck: the number of points at which the fault struck, out of all points that it can reach; overlaps: holders inside at once; near misses: writes that a guard or a fence refused",
 		"belief gap: the longest time for which a holder believed it had a lock that another driver had; -: no holder lost its lock, or learned of the loss",
 	}
 	if answersAlone(cells) {
@@ -86,7 +86,7 @@ func detailLegend(cells []experiment.Cell) []string {
 		}
 	}
 	if sizes = slices.Compact(sizes); len(sizes) == 1 {
-		lines = append(lines, "a cell under a fault is "+sizes[0])
+		lines = append(lines, "each cell under a fault consists of "+sizes[0])
 	}
 	return lines
 }

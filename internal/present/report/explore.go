@@ -104,7 +104,7 @@ func bounds(c explore.Config) string {
 		actors += " on one instance"
 	}
 	if c.SecondTry {
-		actors += ", the second one for the driver of the first"
+		actors += ", the second one for the same driver as the first"
 	}
 	if c.Stock > 1 {
 		actors += fmt.Sprintf(", %d units", c.Stock)

@@ -156,7 +156,7 @@ func describeMoment(m explore.Moment) string {
 		text = strings.TrimSpace(fill.Replace(words) + " " + m.Did)
 	}
 	if m.Skipped {
-		text = "(cannot be: " + m.Step.String() + ")"
+		text = "(impossible: " + m.Step.String() + ")"
 	}
 	return text
 }
@@ -167,9 +167,9 @@ var deeds = map[schedule.Kind]string{
 	schedule.ReplyLost:      "no reply arrives:",
 	schedule.SentTwice:      "gets no reply, and sends again by itself:",
 	schedule.ReplyLate:      "the reply is late:",
-	schedule.GivenUp:        "gives up, while on its way is CALL",
-	schedule.Hears:          "hears at last of CALL",
-	schedule.ArrivesLate:    "there arrives, given up, CALL",
+	schedule.GivenUp:        "gives up while this call is on its way: CALL",
+	schedule.Hears:          "gets the late reply to CALL",
+	schedule.ArrivesLate:    "a call arrives that its caller has given up: CALL",
 	schedule.MessageLost:    "its message is lost:",
 	schedule.MessageTwice:   "its message comes twice:",
 	schedule.MessageLate:    "its message is late:",
@@ -185,7 +185,7 @@ var deeds = map[schedule.Kind]string{
 	schedule.NextTimer:      "time passes until an actor has something to do",
 	schedule.LeaseEnd:       "time passes until a lease has run out",
 	schedule.Restarts:       "TARGET is started again, empty",
-	schedule.FailsOver:      "the replica of TARGET takes over, and has not heard of this",
+	schedule.FailsOver:      "the replica of TARGET takes over, and lacks the latest writes",
 	schedule.Evicts:         "TARGET is out of memory, and evicts its keys",
 	schedule.CutOff:         "instance INSTANCE is cut off from TARGET",
 	schedule.Reaches:        "instance INSTANCE reaches TARGET again",

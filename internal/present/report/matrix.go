@@ -187,9 +187,9 @@ func class(c experiment.Cell) string {
 
 // matrixLegend explains the words and marks in the matrix.
 func matrixLegend(run *experiment.Run) []string {
-	lines := []string{"the word is what became of the orders: unsafe, and how many grabs were too many; stuck, and how many orders can no longer be grabbed; n/a: the fault touches nothing that the strategy uses"}
+	lines := []string{"each cell shows the verdict on the orders. Behind unsafe stands the number of surplus grabs, and behind stuck the number of orders that no driver can grab any more. n/a: the strategy uses nothing that the fault affects"}
 	if slices.ContainsFunc(run.Cells, func(c experiment.Cell) bool { return len(c.Points) > 0 }) {
-		lines = append(lines, fmt.Sprintf("unsafe 3/11: at 3 of the 11 points of a grab at which the fault struck, the order was %s; so with stuck, and with unknown", tooOften(run)))
+		lines = append(lines, fmt.Sprintf("unsafe 3/11: at 3 of the 11 points of a grab at which the fault struck, the order was %s; stuck and unknown are counted in the same way", tooOften(run)))
 	}
 	if momentary(run.Cells) {
 		lines = append(lines, momentLegend)
@@ -208,10 +208,10 @@ func matrixLegend(run *experiment.Run) []string {
 		lines = append(lines, fmt.Sprintf("%d of %s as expected of the strategy", expected-differ, catalog.Plural(expected, "cell is", "cells are")))
 	}
 	if differ > 0 {
-		lines[len(lines)-1] += "; " + notExpected + " is not, and the expected verdict follows it"
+		lines[len(lines)-1] += "; " + notExpected + " marks a cell that is not, and the expected verdict follows"
 	}
 	if slices.ContainsFunc(run.Cells, hasNoExpectation) {
-		lines = append(lines, notClaimed+" nothing is expected: the flags change the conditions, or the outcome depends on chance")
+		lines = append(lines, notClaimed+" no verdict is expected, because the flags change the conditions or the result depends on chance")
 	}
 	return lines
 }
@@ -231,7 +231,7 @@ func lockLegend(cells []experiment.Cell) []string {
 	}
 	var lines []string
 	if occurs(letIn) {
-		lines = append(lines, letIn+" the lock let two holders in at once, at as many points as the number says; in safe"+letIn+"2 the orders are still safe")
+		lines = append(lines, letIn+" the lock let two holders in at once; the number counts the points at which it did; in safe"+letIn+"2 the orders are still safe")
 	}
 	if occurs(lockUnknown) {
 		lines = append(lines, lockUnknown+" it is not known whether the lock let two holders in")

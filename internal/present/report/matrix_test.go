@@ -97,7 +97,7 @@ func badDay() *experiment.Run {
 	fenced.NearMisses = ptr(6)
 	fenced.Checks = []check.Verdict{
 		{Property: "one-winner", Result: check.Pass, Why: "each by one driver"},
-		{Property: "fence", Result: check.Fail, Why: "the tokens of order 1 fall back"},
+		{Property: "fence", Result: check.Fail, Why: "the fencing tokens of order 1 decreased"},
 	}
 	missed := under("redlock", catalog.Pause, catalog.Unknown, 0)
 	missed.Expected, missed.Struck, missed.Reason = ptr(catalog.Safe), ptr(0), "the fault never struck"

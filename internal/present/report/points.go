@@ -75,12 +75,12 @@ func pointLegend(cells []experiment.Cell) []string {
 			})
 		})
 	}
-	lines := []string{"struck: how often the fault struck there, of how often it was to"}
+	lines := []string{"struck: how often the fault struck at the point, out of how often it should have"}
 	if occurs("waiting: ") || occurs("handing over: ") {
-		lines[0] += `; a driver that is "waiting" has come while another had the lock, one that is "handing over" releases to a driver that waits`
+		lines[0] += `; a driver that is "waiting" arrived while another one had the lock; a driver that is "handing over" releases the lock to a waiting driver`
 	}
 	if occurs("before claim 1") {
-		lines = append(lines, `"before claim 1" lies behind the last look that a holder takes at its lease`)
+		lines = append(lines, `"before claim 1" comes after the holder has checked its lease for the last time`)
 	}
 	return lines
 }
@@ -91,8 +91,8 @@ func momentary(cells []experiment.Cell) bool {
 	return slices.ContainsFunc(cells, func(c experiment.Cell) bool { return pointsWith(c, experiment.Point.IsMoment) > 0 })
 }
 
-const momentLegend = "these points are moments, times since a grab was sent, and no steps of it, which were not seen: of two moments a step may lie between; " +
-	"one at which no grab was in flight is unknown"
+const momentLegend = "these points are moments, counted from the time at which a grab was sent, because its steps could not be seen. A step may lie between two moments, " +
+	"and a moment at which no grab was in flight is unknown"
 
 // outcomesAt returns what the fault did at each point where it had an effect. Points with the same
 // outcome are combined.

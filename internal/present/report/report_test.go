@@ -62,7 +62,7 @@ func rush() *experiment.Run {
 	watchdog := cell("watchdog", catalog.Safe, 100, 100, 0, 2003.4)
 	watchdog.LatencySent.P99, watchdog.LoadHeld = 1200, ptr(false)
 	redlock := cell("redlock", catalog.Unknown, 99, 99, 0, 57.06)
-	redlock.Expected, redlock.Reason = ptr(catalog.Safe), "1 of 100 orders were not tried: no driver got past the lock"
+	redlock.Expected, redlock.Reason = ptr(catalog.Safe), "1 of 100 orders were never tried, because no driver got the lock"
 	redlock.Outcomes = map[grab.Outcome]int{grab.Grabbed: 98, grab.Taken: 1001, grab.Busy: 800, grab.Failed: 89, grab.Timeout: 12}
 	redlock.Errors = map[string]int{"timeout": 12, "dependency": 80, "reset": 9}
 	redlock.UnacknowledgedGrabs, redlock.NearMisses, redlock.Overlaps = ptr(1), ptr(2), ptr(1)

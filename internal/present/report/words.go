@@ -103,7 +103,7 @@ func limits(run *experiment.Run) []string {
 	if !isPeak(run) {
 		return nil
 	}
-	lines := []string{"limited by: what kept it from more; the lock if the same grab without one holds a rate at which it failed, the load generator if requests were sent too late or the bare endpoint does no better, else the instances, with their database"}
+	lines := []string{"limited by: what kept the rate from being higher. It is the lock if the same grab without a lock holds a rate at which this one failed. It is the load generator if requests were sent too late, or if the bare endpoint does no better. Otherwise it is the instances with their database"}
 	var said sayings
 	for _, c := range withBare(run) {
 		if c.Peak != nil && c.Peak.LimitReason != "" {
@@ -118,7 +118,7 @@ func costLegend(cells []experiment.Cell) []string {
 	if len(cells) == 0 {
 		return nil
 	}
-	lines := []string{"medians over the runs of a cell, interleaved over the strategies, with their 95 % intervals; ms: latency, from the schedule and from sending; done: answers"}
+	lines := []string{"each figure is the median over the runs of a cell, with its 95 % interval; the strategies took turns; ms: latency, from the schedule and from sending; done: answers"}
 	if slices.ContainsFunc(cells, func(c experiment.Cell) bool { return len(c.Repetitions) < stat.Enough }) {
 		lines = append(lines, fmt.Sprintf("with fewer than %d runs, the range of all runs is shown instead of the interval", stat.Enough))
 	}
@@ -130,7 +130,7 @@ func legend(run *experiment.Run, cells []experiment.Cell) []string {
 	var lines []string
 	switch {
 	case answersAlone(cells):
-		lines = append(lines, "answers: what clients were told, and stuck by probes")
+		lines = append(lines, "answers: what clients were told; stuck orders were found by probes")
 	case len(cells) > 0:
 		lines = append(lines, "ledger: rows in the database; answers: what clients were told")
 	}
@@ -146,14 +146,14 @@ func legend(run *experiment.Run, cells []experiment.Cell) []string {
 	}
 	lines = append(lines, lockLegend(cells)...)
 	if !isPeak(run) && slices.ContainsFunc(cells, func(c experiment.Cell) bool { return heldMark(c) != "" }) {
-		lines = append(lines, notHeld+" the load could not be held: counted from the schedule, the p99 is more than a tenth higher")
+		lines = append(lines, notHeld+" the load was not held: the p99 from the schedule is more than a tenth higher than from sending")
 	}
 	var said sayings
 	for _, c := range cells {
 		switch {
 		case !countedFromAnswers(c):
 		case c.PhantomGrabs != nil: // a ledger was there to compare the answers with
-			said.add(name(c), "double-grabs are counted from the answers: the ledger names fewer winners than were told")
+			said.add(name(c), "double-grabs are counted from the answers: the ledger names fewer winners than drivers were told")
 		default:
 			said.add(name(c), "double-grabs are counted from the answers: there was no ledger to read")
 		}

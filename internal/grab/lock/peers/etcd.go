@@ -24,7 +24,7 @@ import (
 // (F29). The session lives as long as A's process, even if the work hangs (F15).
 var etcdMutex = lock.Strategy{
 	Name:         "etcd-mutex",
-	Title:        "etcd's concurrency.Mutex, each on a session of its own",
+	Title:        "etcd's concurrency.Mutex, with a new session for each acquire",
 	Family:       "consensus",
 	Source:       "https://pkg.go.dev/go.etcd.io/etcd/client/v3/concurrency",
 	Module:       "go.etcd.io/etcd/client/v3",
@@ -36,7 +36,7 @@ var etcdMutex = lock.Strategy{
 	Waiter:       "watches the key before its own",
 	Breaks:       []string{"F15", "F28", "F29", "F41"},
 	Lease:        "WithTTL of the session, in whole seconds (its default is 60 s); kept alive by the client",
-	Unexplorable: "its leases are kept alive by goroutines of the client, which live on from one schedule to the next",
+	Unexplorable: "goroutines of its client renew its leases, and they continue from one schedule to the next",
 	New:          newEtcdMutex,
 }
 

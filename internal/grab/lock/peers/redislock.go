@@ -16,7 +16,7 @@ import (
 // (F22, F25). It does not report that a lease has expired (F11).
 var redislockOnce = lock.Strategy{
 	Name:   "redislock",
-	Title:  "bsm/redislock; does not wait for a lock that is taken",
+	Title:  "bsm/redislock, which does not wait for a taken lock",
 	Family: "redis",
 	Source: "https://github.com/bsm/redislock#examples",
 	Module: "github.com/bsm/redislock",

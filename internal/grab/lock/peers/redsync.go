@@ -23,7 +23,7 @@ import (
 // nodes, this library is our redlock.
 var redsyncOne = lock.Strategy{
 	Name:     "redsync",
-	Title:    "go-redsync over one node; tries 32 times, 50 to 250 ms apart",
+	Title:    "go-redsync with one node; 32 tries, 50 to 250 ms apart",
 	Family:   "redis",
 	Source:   "https://github.com/go-redsync/redsync#usage",
 	Module:   "github.com/go-redsync/redsync/v4",

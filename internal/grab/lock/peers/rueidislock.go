@@ -32,7 +32,7 @@ import (
 // behind the server's by more than the lease sets keys that expire at once (F9).
 var rueidislockThree = lock.Strategy{
 	Name:         "rueidislock",
-	Title:        "rueidislock: two of three keys in one Redis, extended, watched",
+	Title:        "rueidislock: two of three keys in one Redis; leases are extended, waiters are notified",
 	Family:       "redis",
 	Source:       "https://github.com/redis/rueidis/tree/main/rueidislock#readme",
 	Module:       "github.com/redis/rueidis",
@@ -43,7 +43,7 @@ var rueidislockThree = lock.Strategy{
 	Waiter:       "is told, and asks again",
 	Breaks:       []string{"F9", "F11", "F12", "F13", "F17", "F19", "F38", "F39", "F40"},
 	Lease:        "KeyValidity (its default is 5 s); extended at every half of it",
-	Unexplorable: "its client is one of its own, over sockets: no step of it can be decided",
+	Unexplorable: "it has its own client, which uses sockets, so a search cannot decide its steps",
 	Fails: map[string]string{
 		"unconfirmed renewals": "one extension without an answer ends the lock",
 		"two processes":        "the lock ends with the context of its acquire, before the release",
@@ -60,7 +60,7 @@ const untold = "a waiter asks again only after a tracking message about the key.
 // rueidislockOne uses a single key, as the library's README recommends for a single Redis server.
 var rueidislockOne = func() lock.Strategy {
 	s := rueidislockThree
-	s.Name, s.Title, s.New = "rueidislock-1", "rueidislock with KeyMajority 1: one key, extended, watched", newRueidislock(1)
+	s.Name, s.Title, s.New = "rueidislock-1", "rueidislock with KeyMajority 1: one key; leases are extended, waiters are notified", newRueidislock(1)
 	s.Fails = maps.Clone(s.Fails)
 	s.Fails["cancelled in the middle"] = handedOver
 	s.Flaky = map[string]string{"wakes a waiter": untold} // with one key, this check fails at times

@@ -24,7 +24,7 @@ import (
 // connection, which is mapped to Lost. If A checked a moment before, it writes anyway (F29).
 var zkLock = lock.Strategy{
 	Name:         "zk-lock",
-	Title:        "go-zookeeper's Lock; takes no context",
+	Title:        "go-zookeeper's Lock, which takes no context",
 	Family:       "consensus",
 	Source:       "https://pkg.go.dev/github.com/go-zookeeper/zk#Lock",
 	Module:       "github.com/go-zookeeper/zk",
@@ -34,8 +34,8 @@ var zkLock = lock.Strategy{
 	Excludes:     catalog.Global,
 	Waiter:       "watches the node before its own",
 	Breaks:       []string{"F15", "F29", "F30", "F41"},
-	Lease:        "the session's time-out, within the bounds of the server; the connection keeps the session alive",
-	Unexplorable: "its calls go through a connection that shows none of them by itself",
+	Lease:        "the time-out of the session, within the server's limits; the connection keeps the session alive",
+	Unexplorable: "its connection has no hook for single calls, so a search cannot decide its steps",
 	Fails: map[string]string{
 		"loss is known": "it does not check its node, and only the end of the session is reported",
 		"lost reply":    leavesNode,
