@@ -8,7 +8,7 @@ import (
 // Fault is the name of a fault, such as a crash or a network partition.
 type Fault string
 
-// The faults.
+// These are the names of all faults.
 const (
 	NoFault          Fault = "none"
 	Slow             Fault = "slow"
@@ -53,7 +53,7 @@ var FaultGroups = []FaultGroup{"Clients and processes", "Redis", "Network and da
 // Topology says how Redis is set up: as a single server, as a Cluster, or with Sentinels.
 type Topology string
 
-// The topologies.
+// Redis can run in these topologies.
 const (
 	SingleRedis   Topology = "single"
 	RedisCluster  Topology = "cluster"  // three masters with a replica each
@@ -66,7 +66,7 @@ var Topologies = []Topology{SingleRedis, RedisCluster, RedisSentinel}
 // ProcessEffect says what a fault does to the process that holds the lock.
 type ProcessEffect string
 
-// The effects.
+// A fault has one of these effects on the affected process.
 const (
 	ProcessRuns    ProcessEffect = ""        // the process is not touched
 	ProcessStopped ProcessEffect = "stopped" // SIGSTOP, and later SIGCONT

@@ -26,7 +26,7 @@ const (
 	FenceFell                        // a later holder got a lower fencing token
 	FenceAtWrite                     // fencing tokens are compared only at the write
 
-	// What else happened.
+	// The following facts say what else happened.
 	ClocksApart  // the wall clocks of two clients differed
 	CutOff       // a client did not reach a server that others reached
 	Hung         // the work of a holder never returned

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// The properties.
+// These are the names of all properties.
 const (
 	OneWinner        = "one-winner"
 	NoOversell       = "no-oversell" // OneWinner for orders of several units

@@ -19,7 +19,7 @@ import (
 // Result is the result of a check.
 type Result string
 
-// The results.
+// A check has one of these results.
 const (
 	Pass    Result = "pass"
 	Fail    Result = "fail"

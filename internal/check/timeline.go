@@ -20,7 +20,7 @@ type Case struct {
 	Guard    order.Guard
 	Lease    time.Duration // how long a lease lasts without renewal; 0 if unknown
 
-	// Facts about the strategy.
+	// The following fields describe the strategy.
 	Excludes   catalog.Exclusion
 	UntilClaim bool
 	Breaks     []string

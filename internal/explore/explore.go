@@ -75,14 +75,14 @@ type Config struct {
 	byClaim bool
 }
 
-// Defaults of a Config.
+// These are the defaults of a Config.
 const (
 	DefaultActors = 2
 	DefaultTTL    = 3 * time.Second
 	DefaultNodes  = 3
 )
 
-// Maximum values in a Config.
+// These are the maximum values in a Config.
 const (
 	MaxActors      = 4
 	MaxNodes       = 7

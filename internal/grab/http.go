@@ -37,7 +37,7 @@ type HTTPConfig struct {
 	Lab     string // URL of the page that shows this instance; may be empty
 }
 
-// Limits for requests.
+// These are the limits for a request.
 const (
 	maxBody     = 4 << 10 // in bytes
 	bodyTimeout = 5 * time.Second

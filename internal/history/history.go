@@ -19,7 +19,7 @@ const (
 	Info   Kind = "info"
 )
 
-// The operations of events.
+// An event belongs to one of these operations.
 const (
 	Grab    = "grab"    // a whole grab, from request to answer
 	Acquire = "acquire" // the acquire of the lock; its OK begins the hold

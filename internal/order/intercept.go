@@ -9,7 +9,7 @@ import (
 // CallKind names a method of a Store or a Tx.
 type CallKind string
 
-// Methods of a Store or a Tx.
+// A call is one of these methods of a Store or a Tx.
 const (
 	ReadCall     CallKind = "read"
 	ClaimCall    CallKind = "claim"
@@ -25,13 +25,13 @@ type Call struct {
 	Kind CallKind
 	Over Tx // the session of the call; nil if the store picks one
 
-	// The arguments.
+	// The following fields are the arguments.
 	Fence uint64 // the fencing token of a ReadCall
 	Claim Claim  // the claim of a ClaimCall, with its guard
 	Guard Guard
 	Name  string // the name of the lock in a LockNameCall
 
-	// The result.
+	// The following fields are the result.
 	Order  Order // the result of a ReadCall
 	Held   int   // the result of a HeldCall
 	Locked bool  // the result of a LockRowCall or a LockNameCall

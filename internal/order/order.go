@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// The status of an order.
+// An order has one of these statuses.
 const (
 	Open    = 0
 	Grabbed = 1

@@ -59,7 +59,7 @@ const (
 // Kind is the kind of a step.
 type Kind int
 
-// The kinds of steps.
+// A step is of one of these kinds.
 const (
 	Begins         Kind = iota + 1 // the actor's request arrives at its instance
 	Call                           // a call is sent, applied and answered

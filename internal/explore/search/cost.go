@@ -3,7 +3,7 @@ package search
 // Cost counts the preemptions and the faults in a step or a schedule.
 type Cost struct{ Preemptions, Faults int8 }
 
-// The possible costs of a single step.
+// A single step has one of these costs.
 var (
 	Free      = Cost{}
 	Preempted = Cost{Preemptions: 1}

@@ -186,7 +186,7 @@ func (e *Env) wait(ctx context.Context) time.Duration { return WaitIn(ctx, e.Wai
 // the strategy.
 type Backend uint
 
-// The backends.
+// A strategy may need several of these backends.
 const (
 	Redis Backend = 1 << iota
 	RedisQuorum

@@ -233,7 +233,7 @@ func ask[T any](ctx context.Context, s *zkSession, path string, call func() (T, 
 	return receive(ctx, s, send(ctx, s, path, call))
 }
 
-// The calls of a lock.
+// The following functions are the calls that a lock makes.
 
 func (s *zkSession) create(ctx context.Context, path string, flags int32) <-chan reply[string] {
 	return send(ctx, s, path, func() (string, error) {

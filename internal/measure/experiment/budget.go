@@ -13,7 +13,7 @@ import (
 	"grablab/internal/testbed/fault"
 )
 
-// Reasons to end a cell early.
+// A cell may end early for one of these reasons.
 var (
 	errBudget      = errors.New("experiment: the cell took longer than -budget allows")
 	errBudgetTotal = errors.New("experiment: the run took longer than -budget-total allows")

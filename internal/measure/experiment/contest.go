@@ -21,7 +21,7 @@ type contest struct {
 	// written.
 	affectedFirst bool
 
-	// The drivers, in the order in which they start.
+	// The following fields are the drivers, in the order in which they start.
 	holder      *load.Request  // has the lock before the affected driver, at the other instance; may be nil
 	affected    load.Request   // grabs at the instance that the fault hits
 	waiter      *load.Request  // waits for the affected driver's lock, at the other instance; may be nil
@@ -41,7 +41,7 @@ type contest struct {
 	answeredAt     time.Time
 	openUntil      time.Time // when the driver was last known not to have written
 
-	// What has happened to the other drivers.
+	// The following fields say what has happened to the other drivers.
 	contendedSince     time.Time // when the fault was active and the first of them were about to start
 	othersPassed       bool      // whether enough of them for all units got past the lock before the affected driver wrote
 	contenderHeldSince time.Time // when a contender was first held before its claim

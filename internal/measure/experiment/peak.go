@@ -150,7 +150,7 @@ func (w *worker) bare(ctx context.Context) (*Bare, error) {
 	return &Bare{Endpoint: "GET " + path, Peak: *search}, nil
 }
 
-// What may limit a rate.
+// These are the parts that may limit a rate.
 const (
 	ByGenerator = "load generator"
 	ByInstances = "instances"

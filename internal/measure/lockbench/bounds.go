@@ -22,7 +22,7 @@ type BoundRow struct {
 	Verdict string `json:"verdict"`
 }
 
-// The possible verdicts on a bound.
+// The verdict on a bound is one of these words.
 const (
 	Kept   = "kept"
 	Missed = "missed"

@@ -86,7 +86,7 @@ type Measured struct {
 // Answer says how a cost has changed.
 type Answer string
 
-// The answers.
+// A comparison gives one of these answers.
 const (
 	Slower   Answer = "slower"
 	Faster   Answer = "faster"

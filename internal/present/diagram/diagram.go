@@ -37,7 +37,7 @@ type Diagram struct {
 // Scale is the unit of positions.
 type Scale string
 
-// The scales.
+// A drawing uses one of these scales.
 const (
 	Milliseconds Scale = "ms"
 	InSteps      Scale = "steps" // all steps have the same distance
@@ -73,7 +73,7 @@ type Span struct {
 // SpanKind says which state or fault a span shows.
 type SpanKind string
 
-// The kinds of spans.
+// A span is of one of these kinds.
 const (
 	Waits    SpanKind = "waits"
 	Inside   SpanKind = "inside" // the driver is in the critical section without a lock
@@ -97,7 +97,7 @@ type Mark struct {
 // MarkKind says which kind of event a mark shows.
 type MarkKind string
 
-// The kinds of marks.
+// A mark is of one of these kinds.
 const (
 	Read     MarkKind = "read"
 	Sent     MarkKind = "sent"   // the driver begins its read or its write

@@ -21,7 +21,7 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// Limits of what orders keeps.
+// These constants limit what orders keeps.
 const (
 	maxTiles      = 60
 	latencyFor    = 5 * time.Second

@@ -11,7 +11,7 @@ import (
 // Result is the outcome of a Case.
 type Result string
 
-// The results.
+// A case has one of these results.
 const (
 	Passed  Result = "passed"
 	Failed  Result = "failed"

@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// The routes of the control API.
+// The control API has these routes.
 var (
 	setHold    = route[Hold, struct{}]{"PUT", "/lab/holds/{name}"}
 	removeHold = route[struct{}, struct{}]{"DELETE", "/lab/holds/{name}"}
@@ -57,7 +57,7 @@ type Answer struct {
 // Code identifies an error that a client of the control API must tell apart from others.
 type Code string
 
-// The possible codes of an Answer.
+// The code of an Answer says what went wrong.
 const (
 	NotHeld  Code = "not-held" // the hold has stopped no such call
 	Deadline Code = "deadline" // the call missed its deadline

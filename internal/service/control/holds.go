@@ -96,7 +96,7 @@ type Held struct {
 // State says what has happened to a call at a breakpoint.
 type State string
 
-// The states of a call.
+// A call is in one of these states.
 const (
 	Waiting  State = "waiting"  // the call is held before it is sent
 	Replied  State = "replied"  // the call was sent, and its reply is held

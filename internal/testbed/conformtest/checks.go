@@ -264,7 +264,7 @@ func (t *trial) disturbed(ctx context.Context, ttl time.Duration, reply func() e
 	return lease, err
 }
 
-// The size of the contention check.
+// These constants set the size of the contention check.
 const (
 	contenders    = 1000
 	contendedKeys = 50

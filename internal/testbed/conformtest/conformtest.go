@@ -170,7 +170,7 @@ func (r *result) run(ctx context.Context, s Subject) {
 	r.took = time.Since(began)
 }
 
-// What a strategy claims.
+// The following functions say what a strategy claims.
 
 // excludesOthers reports whether the strategy keeps a second holder out.
 func excludesOthers(s Subject) bool { return s.Strategy.Excludes != catalog.NoExclusion }

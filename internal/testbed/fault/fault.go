@@ -58,7 +58,7 @@ type Fault struct {
 // Course says when the affected drivers continue.
 type Course int
 
-// The courses.
+// A course is one of these constants. All of them are about the affected drivers.
 const (
 	AfterHeal  Course = iota // the drivers continue once the fault is healed
 	BeforeHeal               // the drivers continue while the fault lasts; it is healed once their releases are under way
@@ -74,7 +74,7 @@ const (
 // Ground says on which stacks a fault is possible.
 type Ground int
 
-// The grounds.
+// A ground is one of these constants.
 const (
 	Anywhere    Ground = iota
 	OwnServers         // the fault is possible only on servers that the stack has started

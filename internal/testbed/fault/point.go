@@ -12,7 +12,7 @@ import (
 // Role says what a driver is doing when a fault is injected.
 type Role string
 
-// The roles.
+// When a fault strikes, the affected driver has one of these roles.
 const (
 	// Alone means that no other driver has arrived yet.
 	Alone Role = ""
@@ -81,7 +81,7 @@ type Reach struct {
 	Why   string // the reason, as a part of a sentence without a full stop
 }
 
-// The reaches.
+// A fault that cannot strike at every point has one of these reaches.
 var (
 	work       = &Reach{func(p Point) bool { return p.Point == AfterRead || p.Part == Work && p.After }, "the work lies between the read and the claim"}
 	foreground = &Reach{func(p Point) bool { return !p.Background }, "the renewals of the holder come in time"}

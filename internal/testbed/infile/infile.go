@@ -9,7 +9,7 @@ import (
 	"os"
 )
 
-// Limits for Read, in bytes.
+// These are limits for Read, in bytes.
 const (
 	Small  int64 = 16 << 20 // limit for files that people write
 	Record int64 = 1 << 30  // limit for run.json and other files that a run records

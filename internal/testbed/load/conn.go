@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Reasons why a request got no reply.
+// A request may get no reply for one of these reasons.
 const (
 	Interrupted = "interrupted" // the attack ended before the answer
 	Timeout     = "timeout"

@@ -6,7 +6,7 @@ import (
 	"syscall"
 )
 
-// Errors of [Find].
+// [Find] returns these errors.
 var (
 	ErrGone    = errors.New("the process does not exist or has ended")
 	ErrForeign = errors.New("the process belongs to another user, and this program may not signal it")

@@ -14,7 +14,7 @@ import (
 // Direction says which data a fault affects: requests, replies or both.
 type Direction int
 
-// The directions.
+// Bytes flow in one of these directions.
 const (
 	BothWays Direction = iota
 	ToServer           // the direction of requests

@@ -59,7 +59,7 @@ type Config struct {
 // RunsRedis returns the topology that takes the place of the single Redis server.
 func (c Config) RunsRedis() catalog.Topology { return cmp.Or(c.Topology, catalog.SingleRedis) }
 
-// The kinds of stack.
+// A stack is of one of these kinds.
 const (
 	Embedded = "embedded" // in this process; needs only Go
 	Local    = "local"    // private server processes on free loopback ports

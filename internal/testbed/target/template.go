@@ -22,7 +22,7 @@ type part struct {
 	name string // name of the placeholder; empty for a text
 }
 
-// The placeholders.
+// A template may contain these placeholders.
 const (
 	orderID    = "order"
 	orderUUID  = "order_uuid"

@@ -19,7 +19,7 @@ const (
 	postgresGSS     = 80877104
 )
 
-// Kinds of requests to PostgreSQL.
+// A request to PostgreSQL is of one of these kinds.
 const (
 	postgresQuery    = iota // a simple query; its reply ends with ReadyForQuery
 	postgresSync            // messages of the extended protocol; their reply ends with ReadyForQuery

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Kinds of RESP requests.
+// A RESP request is of one of these kinds.
 const (
 	plainCommand  = iota
 	subscribing   // the server confirms each channel

@@ -57,7 +57,7 @@ func (e *ReplyError) Error() string { return e.Text }
 // Protocol returns scanners for both directions of a new connection.
 type Protocol func(*session) (requests, replies scanner)
 
-// The protocols.
+// A proxy can read one of these protocols.
 var (
 	RESP     Protocol = scanRESP
 	MySQL    Protocol = scanMySQL
