@@ -363,7 +363,7 @@ func (s *mysqlReplies) scan(data []byte, _ bool) (n int, m message, err error) {
 	return n, m, err
 }
 
-// The meaning of a packet's first byte.
+// The first byte of a packet has one of these meanings.
 const (
 	isOK     = 0x00
 	isInFile = 0xfb
