@@ -26,7 +26,7 @@ const (
 var runRules = append([]flags.Rule{
 	{Flags: "shard", Needs: "-targets", Wrong: "all shards send to the same instances, so none can start them", Do: "add -targets URL,URL"},
 	{Flags: "shard", Needs: "-shard-start", Wrong: "the shards must begin together", Do: "add -shard-start, with the same time for all shards"},
-	{Flags: "shard", Needs: "-seed", Wrong: "the shards must make the same plan", Do: "add -seed N with the same number for all"},
+	{Flags: "shard", Needs: "-seed", Wrong: "the shards must make the same plan", Do: "add -seed N, with the same number for all shards"},
 	{Flags: "shard", Needs: "-first-order", Wrong: "the shards must send to the same orders", Do: "open orders, and add -first-order ID"},
 	{Flags: "shard", Needs: "-db", Wrong: "a shard compares its clock with the database's", Do: "add -db DSN"},
 	{Flags: "shard", Excludes: "scenario peak", Wrong: "the scenario peak searches on one machine", Do: "use another scenario"},

@@ -161,11 +161,11 @@ func (in *injection) readTrail(ctx context.Context, record func(context.Context,
 
 // errUnreachable means that a grab of the service makes no call at which the fault can strike, so the
 // cell is skipped.
-var errUnreachable = errors.New("a grab makes no call at which it can strike")
+var errUnreachable = errors.New("a grab makes no call at which the fault can strike")
 
 // errUntouched means that the service does not use the servers that the fault hits. The program then
 // skips the cell.
-var errUntouched = errors.New("it touches nothing that the service uses in a grab")
+var errUntouched = errors.New("the fault touches nothing that the service uses in a grab")
 
 func names(points []fault.Point) string {
 	texts := make([]string, len(points))

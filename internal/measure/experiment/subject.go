@@ -195,7 +195,7 @@ func (t runningTargets) bareEndpoint(at *fleet.Fleet) string {
 
 func (t runningTargets) excuse(of fault.Fault) string {
 	if of.NotForeign == "" && t.cfg.byTime() && of.Name.Entry().Process == catalog.ProcessRuns {
-		return "it needs proxies around a service, and these targets have none: start the service with -service"
+		return "this fault needs proxies around a service, and these targets have none: start the service with -service"
 	}
 	return of.NotForeign
 }
