@@ -17,7 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Constants of the protocol, which clients in other languages must share.
+// These constants are part of the protocol. Clients in other languages must use the same values.
 const (
 	// blockSize is how many fencing tokens a lease gets. It therefore limits how many callers one
 	// turn serves. If Redis loses the counter, tokens continue from its clock in µs, so they must not
@@ -39,7 +39,7 @@ const (
 	prefix = "handoff:"
 )
 
-// Replies of scripts other than fencing tokens.
+// These replies of scripts are not fencing tokens.
 const (
 	replyQueued = 0 // reply to a release: another client has the lease
 	replyBusy   = 1 // reply to a release: no one has the lease; to a renewal: done

@@ -101,8 +101,8 @@ func (s *labSettings) search(ctx context.Context, worker []string, asked lab.Sea
 	}}.Found(), nil
 }
 
-// fill runs the cells of the table that the page shows. The page gets each cell as soon as it is
-// finished.
+// fill runs the cells of the table on the page "Matrix". It passes each cell to the page as soon as
+// the cell is finished.
 func (s *labSettings) fill(ctx context.Context, t lab.Table, to lab.Filling) (err error) {
 	var faults []string
 	for _, f := range t.Faults {

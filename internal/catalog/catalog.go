@@ -62,7 +62,7 @@ func (v Verdict) WorseThan(other Verdict) bool {
 // Exclusion says between which clients a lock works: only one of these clients can hold it at a time.
 type Exclusion string
 
-// A lock works between one of these groups of clients.
+// An Exclusion has one of these values.
 const (
 	NoExclusion Exclusion = "none"    // there is no lock
 	PerProcess  Exclusion = "process" // only holders within one process exclude each other

@@ -61,8 +61,8 @@ func (s *state) next(e history.Event) {
 	}
 }
 
-// belief returns what the actor of an event believes after it. It returns "" if the belief does not
-// change.
+// belief returns what a driver believes after the event e. It returns "" if the event does not
+// change that.
 func (s *state) belief(e history.Event) string {
 	locks := s.Excludes != catalog.NoExclusion
 	switch {

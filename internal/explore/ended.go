@@ -136,7 +136,7 @@ func endedAlone(r Result, set sim.Setting, end *endedError) Result {
 	return r
 }
 
-// momentsOf returns moments with steps but without states.
+// momentsOf returns moments that contain only the steps, because the states after them are unknown.
 func momentsOf(steps []schedule.Step) []Moment {
 	moments := make([]Moment, len(steps))
 	for i, s := range steps {

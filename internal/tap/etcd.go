@@ -38,8 +38,9 @@ func (e etcdTap) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Cli
 	return &etcdKeepAlive{ClientStream: stream, etcdTap: e}, nil
 }
 
-// isOfClient reports whether the client itself has opened a keep-alive stream. Such a stream
-// requires a leader, and does not answer one request at a time.
+// isOfClient reports whether the etcd client itself opened a stream for keep-alive requests. The
+// client marks such a stream by requiring a leader. The stream does not answer requests one at a
+// time.
 func isOfClient(ctx context.Context) bool {
 	md, _ := metadata.FromOutgoingContext(ctx)
 	return len(md.Get(rpctypes.MetadataRequireLeaderKey)) > 0

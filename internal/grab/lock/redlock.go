@@ -182,8 +182,8 @@ func (l *redlockLease) unlock(ctx context.Context) error {
 	return l.locker.outcome(l.locker.mutex(l, true).UnlockContext(ctx))
 }
 
-// outcome converts the result of an extension or a release. It returns ErrLost if too many nodes lack
-// our key, so that the rest is no majority.
+// outcome converts the result of an extension or a release. It returns ErrLost if so many nodes
+// lack our key that the others are not a majority.
 func (l *redlockLocker) outcome(ok bool, err error) error {
 	if ok {
 		return nil

@@ -98,8 +98,8 @@ func Inspect(ctx context.Context, cfg Config, show func(Preflight)) (err error) 
 	return ctx.Err()
 }
 
-// inspectFirst makes test grabs with each strategy of the user's service before the first cell. It
-// skips this if the user provided only a limited number of orders.
+// inspectFirst makes a few grabs with each strategy of the user's service before the run measures
+// anything. It does nothing if the service has too few orders for that.
 func (r *runner) inspectFirst(ctx context.Context, w *worker) error {
 	if r.cfg.Inspected == nil || w.fleet.Known() || w.cfg.Target.Open == nil && w.cfg.Target.FirstOrder > 0 {
 		return nil

@@ -294,7 +294,7 @@ func (w *worker) doubt(ctx context.Context, c *Cell, m *measured, drained bool) 
 	return reason
 }
 
-// repeatedRows asks the user about repeated ledger rows.
+// repeatedRows describes repeated ledger rows, and asks the user what may have caused them.
 func repeatedRows(n int, rows []order.Grab) string {
 	has := map[check.Pair]int{}
 	most := check.Pair{}

@@ -54,7 +54,8 @@ func ParseStart(text string) (time.Time, error) {
 	return t, nil
 }
 
-// Record describes a part of the load and the clock of its process. The merge needs both.
+// Record says which share of the requests a process sent, and how its clock differs from the
+// database's clock. The command loadgen merge needs both.
 type Record struct {
 	Index   int       `json:"index"`
 	Count   int       `json:"count"`

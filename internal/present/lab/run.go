@@ -169,7 +169,8 @@ func outcomeOf(r *vegeta.Result) string {
 	return string(target.Own.Meaning(int(r.Code), nil, r.Body).Outcome)
 }
 
-// Hand is an action of the user, such as opening an order or letting the driver a grab it.
+// Hand is an action of the user in the part "By hand", such as opening an order, or making driver A
+// grab it.
 type Hand struct {
 	Do  string `json:"do"`  // "order", "grab" or "write"
 	Who string `json:"who"` // "a" or "b"

@@ -55,8 +55,8 @@ func (l *Lab) lookAtEvents(context.Context) {
 	}
 }
 
-// lookAtLedger reads the ledger, and judges those orders whose drivers all had an answer before the
-// reading.
+// lookAtLedger reads the ledger. It judges only the orders whose drivers were all answered before
+// it began to read.
 func (l *Lab) lookAtLedger(ctx context.Context) {
 	id, count, answered := l.state.orders.unsettledOrders()
 	if count == 0 {

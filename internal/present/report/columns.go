@@ -272,8 +272,8 @@ func outcome(o grab.Outcome) func(experiment.Cell) string {
 	}
 }
 
-// withBare returns the cells of a run. If the endpoint that does no work was measured, it comes
-// first.
+// withBare returns the cells of a run for a table. If the run also measured an endpoint that does
+// nothing, such as GET /healthz, that endpoint comes first.
 func withBare(run *experiment.Run) []experiment.Cell {
 	if run.Bare == nil {
 		return run.Cells

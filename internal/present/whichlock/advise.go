@@ -175,7 +175,7 @@ func FindStack(name string) Stack {
 	return Stack{}
 }
 
-// serversOf maps each answer to the second question to the servers that the user then has.
+// serversOf lists, for each answer to the question about servers, which servers the user has.
 var serversOf = map[string]lock.Backend{
 	"database": lock.SQL | lock.SQLLocks, "redis": lock.SQL | lock.SQLLocks | lock.Redis, "redlock": lock.SQL | lock.SQLLocks | lock.Redis | lock.RedisQuorum,
 	"zookeeper": lock.SQL | lock.SQLLocks | lock.ZooKeeper, "etcd": lock.SQL | lock.SQLLocks | lock.Etcd,

@@ -332,8 +332,8 @@ func isLoopback(addr net.Addr) bool {
 	return ok && tcp.IP.IsLoopback()
 }
 
-// unlockTimeout is how long a request may continue after its deadline, to write the winner and
-// release the lock.
+// unlockTimeout is how long a request may continue after its deadline. In this time, it may still
+// write the winner and release the lock.
 const unlockTimeout = 20 * time.Second
 
 func serve(ctx context.Context, cfg Config, l net.Listener, h http.Handler, log *slog.Logger) error {

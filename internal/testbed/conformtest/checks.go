@@ -103,7 +103,8 @@ func expiry(t *trial) {
 	t.release(t.acquire(t.start(shortTTL, shortTTL+slack)))
 }
 
-// kept checks that a lease stays longer than its TTL, until the holder releases it.
+// kept checks that a lease lasts longer than its TTL if its holder does not release it, because the
+// lock renews it.
 func kept(t *trial) {
 	holder, contender := t.pair(shortTTL, 0)
 	lease := t.acquire(holder)

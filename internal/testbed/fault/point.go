@@ -71,8 +71,9 @@ func ParsePoint(text string) (p Point, err error) {
 	return p, err
 }
 
-// AfterRead is the end of the read, when the work begins. At the end of any other phase, the next
-// call follows at once.
+// AfterRead is the point between the end of the read and the beginning of the driver's work. It is
+// the only end of a phase that matters, because after any other phase the next call follows at
+// once.
 var AfterRead = control.Point{Phase: tap.Read, After: true}
 
 // A Reach says at which points a fault is possible, and why it is impossible at the others.

@@ -46,9 +46,9 @@ func (l Histogram) Latency() *Latency {
 	}
 }
 
-// Held reports whether requests were sent on time. It compares two 99th percentiles of the latency.
-// The one from the planned time of sending may be at most 10 % higher than the one from the actual
-// time.
+// Held reports whether requests were sent on time. Latencies can be counted from the planned or
+// from the actual time of sending. Requests were late if the first 99th percentile exceeds the
+// second by more than 10 %.
 func Held(scheduled, sent *Latency) bool { return scheduled.P99 <= 1.1*sent.P99 }
 
 // At returns the nth shortest latency. It returns 0 if there are fewer than n.

@@ -112,7 +112,8 @@ func (s *postgresRequests) scan(data []byte, full bool) (n int, m message, err e
 	}
 }
 
-// logIn reads a message without a type, which is either the startup message or a request before it.
+// logIn reads a message without a type. Before the login, a client sends such messages: first
+// perhaps a request for encryption, and then the startup message.
 func (s *postgresRequests) logIn(data []byte) (n int, err error) {
 	if data[0] == tlsHandshake {
 		return 0, fmt.Errorf("%w: the client begins TLS: connect with sslmode=disable", errPostgres)

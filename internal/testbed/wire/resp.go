@@ -28,7 +28,8 @@ type values struct {
 
 var errRESP = errors.New("not the Redis protocol")
 
-// take consumes lines and parts of strings. It stops at the end of the last value.
+// take skips the parts of the message that are in data, such as lines and pieces of strings. It
+// stops at the end of the message. It returns how many bytes it has skipped.
 func (v *values) take(data []byte) (n int, err error) {
 	for v.left > 0 || v.skip > 0 {
 		if v.skip > 0 {

@@ -250,7 +250,8 @@ func nextStatement(sql []byte) (words []string, rest []byte) {
 	}
 }
 
-// dollarQuote matches the beginning of a string that PostgreSQL quotes with dollars.
+// dollarQuote matches the opening quote of a dollar-quoted string in PostgreSQL, such as $$ or
+// $body$.
 var dollarQuote = regexp.MustCompile(`^\$([A-Za-z_][A-Za-z0-9_]*)?\$`)
 
 // wordLen returns the length of the word with which sql begins. Parts of the word may be quoted.
