@@ -292,11 +292,11 @@ func explainStrategy(name string) (e explanation, ok bool) {
 		{"excludes", string(st.Excludes)},
 		{"unsafe under", under(catalog.Unsafe)},
 		{"stuck under", under(catalog.Stuck)},
-		{"by chance under", under(catalog.Unknown)},
+		{"depends on chance under", under(catalog.Unknown)},
 		{"breaks by", strings.Join(breaks, "; ")},
 		{"-ttl is", st.Lease},
 		{"fails checks", checks(st.Fails)},
-		{"at times fails", checks(st.Flaky)},
+		{"sometimes fails", checks(st.Flaky)},
 		{"not explored", st.Unexplorable},
 		{"source", st.Source},
 	}}, true
