@@ -62,8 +62,8 @@ type Cost struct {
 	Figure string   `json:"figure"` // name of the figure, with its unit
 	Old    Measured `json:"old"`
 	New    Measured `json:"new"`
-	// OldRatio and the fields after it divide the figure by that of the floor (requests without a
-	// lock) in the same round. They show whether the lock has become slower, even if the machine has.
+	// OldRatio and the fields after it divide the figure by that of the floor (two PINGs) in the
+	// same round. They show whether the lock has become slower, even if the machine has.
 	OldRatio *float64 `json:"old_ratio_to_floor"`
 	NewRatio *float64 `json:"new_ratio_to_floor"`
 	Change   *float64 `json:"change"` // the new value divided by the old one; nil if a value is unknown or 0
