@@ -139,7 +139,7 @@ func (s *initSettings) execute(ctx context.Context, stdout, stderr io.Writer) er
 			return nil
 		}
 		if tries == mostTries || !s.correct(stdout, found) {
-			fmt.Fprintf(stdout, "wrote %s, which still has the problem above: correct it, then run loadgen check -target-file %[1]s\n", s.out)
+			fmt.Fprintf(stdout, "wrote %s, but the service does not pass the check yet: correct the file, then run loadgen check -target-file %[1]s\n", s.out)
 			return exitUsage
 		}
 	}
