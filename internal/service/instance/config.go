@@ -80,7 +80,7 @@ func newFlags(cfg *Config) []flags.Flag {
 	}
 	anyText := flags.Checked(func(string) error { return nil })
 	return []flags.Flag{
-		flags.New("addr", "HOST:PORT", "listen on HOST:PORT; port 0 takes any", flags.One(&cfg.Addr, flags.Checked(checkAddr))),
+		flags.New("addr", "HOST:PORT", "listen on HOST:PORT; port 0 means any free port", flags.One(&cfg.Addr, flags.Checked(checkAddr))),
 		flags.New("instance", "NAME", "NAME of this instance (default: its port)", flags.One(&cfg.Instance, flags.Checked(checkName))),
 		flags.New("db", "DSN", "database: DSN of MySQL or one that speaks like it, or sqlite:/path/file.db", flags.One(&cfg.DB, anyText)),
 		flags.New("max-db-conns", "N", "at most N connections to the database", flags.One(&cfg.MaxConns, flags.WholeNumber(2, 100_000))),
@@ -99,9 +99,9 @@ func newFlags(cfg *Config) []flags.Flag {
 		flags.New("on-lost", "ACTION", "when a lease is lost, abort the grab or ignore it", flags.One(&cfg.OnLost, flags.OneOf(grab.Abort, grab.Ignore))),
 		flags.New("per-driver", "N", "a driver may have N units of an order that has several", flags.One(&cfg.PerDriver, flags.WholeNumber(1, order.MaxStock))),
 		flags.New("clock-offset", "DURATION", "strategies see a wall clock that is DURATION ahead", flags.One(&cfg.ClockOffset, flags.Duration)),
-		flags.New("events", "FILE", "append what happens, as JSON lines, to FILE", flags.One(&cfg.Events, anyText)),
-		flags.New("admin-token", "TOKEN", "TOKEN that calls which change state must bear, where -addr is not loopback", flags.One(&cfg.AdminToken, flags.Checked(grab.CheckToken))),
-		flags.New("lab", "URL", "URL of a page that shows this instance, for its own first page to link to", flags.One(&cfg.Lab, anyText)),
+		flags.New("events", "FILE", "append the events to FILE as JSON lines", flags.One(&cfg.Events, anyText)),
+		flags.New("admin-token", "TOKEN", "TOKEN that a call must send to change state if -addr is not loopback", flags.One(&cfg.AdminToken, flags.Checked(grab.CheckToken))),
+		flags.New("lab", "URL", "URL of a page that shows this instance; the first page of the instance links to it", flags.One(&cfg.Lab, anyText)),
 		flags.New("registry", "eureka=URL", "register at the service registry at URL, such as eureka="+registry.DefaultEureka, flags.One(&cfg.Registry, parseRegistry)),
 		flags.New("otlp", "URL", "send a trace of each grab to the OpenTelemetry collector at URL, such as http://127.0.0.1:4318", flags.One(&cfg.OTLP, flags.Checked(trace.CheckURL))),
 		flags.New(hidden, "", "", flags.Switch(&cfg.Control)),
@@ -117,15 +117,15 @@ func Parse(args []string) (Config, error) {
 	}
 	switch {
 	case len(cfg.Redis) > 0 && len(cfg.Sentinel) > 0:
-		return cfg, flags.Usage("-redis and -sentinel: want one of the two")
+		return cfg, flags.Usage("-redis and -sentinel exclude each other: leave out one of the two")
 	case len(cfg.Sentinel) > 0 && cfg.SentinelMaster == "":
-		return cfg, flags.Usage("-sentinel: want -sentinel-master NAME with it")
+		return cfg, flags.Usage("-sentinel: the name of the master is missing: add -sentinel-master NAME")
 	case len(cfg.Sentinel) == 0 && cfg.SentinelMaster != "":
-		return cfg, flags.Usage("-sentinel-master: want -sentinel ADDR with it")
+		return cfg, flags.Usage("-sentinel-master: the addresses of the Sentinels are missing: add -sentinel ADDR")
 	}
 	nodes := slices.Sorted(slices.Values(cfg.Redlock))
 	if len(slices.Compact(nodes)) < len(cfg.Redlock) {
-		return cfg, flags.Usage("-redlock %s: want each node once, for they must be independent", strings.Join(cfg.Redlock, ","))
+		return cfg, flags.Usage("-redlock %s: a node is listed twice, but Redlock nodes must be independent: list each node once", strings.Join(cfg.Redlock, ","))
 	}
 	return cfg, nil
 }
@@ -201,7 +201,7 @@ func addrs(check func(addr string) error) flags.Parser[[]string] {
 // usage prints the help.
 func usage(w io.Writer) {
 	fmt.Fprint(w, `grabsvc is one instance of the order-grabbing service: it answers
-POST /orders/{order_id}/grab, and GET /openapi.json tells the rest.
+POST /orders/{order_id}/grab, and GET /openapi.json describes all calls.
 
 Usage: grabsvc [flags]
        grabsvc -version

@@ -284,11 +284,11 @@ func newMetrics(sent *Sent) *grab.Metrics {
 	m.MustRegister(
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "grab_redis_commands_total",
-			Help: "Commands sent to Redis, those that set up a connection or a subscription included.",
+			Help: "Commands sent to Redis, including those that set up a connection or a subscription.",
 		}, func() float64 { return float64(sent.Redis.Load()) }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "grab_db_statements_total",
-			Help: "Statements sent to the database, BEGIN, COMMIT and ROLLBACK included.",
+			Help: "Statements sent to the database, including BEGIN, COMMIT and ROLLBACK.",
 		}, func() float64 { return float64(sent.DB.Load()) }),
 	)
 	return m

@@ -37,7 +37,7 @@ const (
 // up is the status of an instance that accepts requests.
 const up = "UP"
 
-var errUnknown = errors.New("the server does not know it")
+var errUnknown = errors.New("the server does not know this instance")
 
 // client opens a new connection for each call, because calls are rare.
 var client = &http.Client{Timeout: callTimeout, Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true}}

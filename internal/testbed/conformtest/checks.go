@@ -128,7 +128,7 @@ func lossKnown(t *trial) {
 	select {
 	case <-lease.Lost():
 	case <-time.After(ttl * 2 / 3):
-		t.fatalf("the loss was not known after two thirds of the TTL")
+		t.fatalf("the holder did not know of the loss after two thirds of the TTL")
 	}
 	t.want("release of the lost lease", lease.Release(t.ctx), lock.ErrLost)
 }
@@ -182,12 +182,12 @@ func cancelledWaiting(t *trial) {
 	case got := <-waiter:
 		t.want("the cancelled waiter", got.err, context.Canceled)
 	case <-time.After(slack):
-		t.fatalf("the waiter waits on after its client has gone")
+		t.fatalf("the waiter still waits although its client has gone")
 	}
 	t.release(lease)
 	t.nothingLeft(t.key)
 	_, err := contender.Acquire(waiting, t.key)
-	t.want("an acquire for a client that has gone", err, context.Canceled)
+	t.want("an acquire succeeded for a client that has gone", err, context.Canceled)
 }
 
 // cancelledMidway checks what an acquire leaves behind if its client disconnects while the lock is
@@ -306,7 +306,7 @@ func contention(t *trial) {
 			return fmt.Errorf("release: %w", err)
 		}
 		if overlap {
-			return errors.New("two held one key")
+			return errors.New("two holders had the same key at once")
 		}
 		return nil
 	}

@@ -84,7 +84,7 @@ func Conform(t *testing.T, subjects ...Subject) {
 		t.Run(s.Strategy.Name, func(t *testing.T) {
 			for name := range s.Strategy.Fails {
 				if !slices.ContainsFunc(results[i], func(r result) bool { return r.name == name }) {
-					t.Errorf("its entry says that it fails %q, and there is no such check", name)
+					t.Errorf("the strategy claims to fail the check %q, but there is no such check", name)
 				}
 			}
 			for _, r := range results[i] {
@@ -109,7 +109,7 @@ func (r result) against(fails map[string]string) error {
 	case !said:
 		return r.err
 	case r.err == nil:
-		return fmt.Errorf("it passes, and its entry says that it fails: %s", why)
+		return fmt.Errorf("the strategy passes this check, but claims to fail it: %s", why)
 	default:
 		return nil
 	}

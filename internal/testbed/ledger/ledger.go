@@ -154,7 +154,7 @@ func (d *DB) rows(ctx context.Context, tx *sql.Tx, query string, first, last int
 	}
 	defer rows.Close()
 	if columns, err := rows.Columns(); err != nil || len(columns) != 2 {
-		return nil, errors.Join(err, fmt.Errorf("%w: it answers with columns %s; want two, order and driver", ErrQuery, strings.Join(columns, ", ")))
+		return nil, errors.Join(err, fmt.Errorf("%w: the query returns the columns %s: select two, the order and the driver", ErrQuery, strings.Join(columns, ", ")))
 	}
 	var grabs []order.Grab
 	for rows.Next() {
@@ -166,13 +166,13 @@ func (d *DB) rows(ctx context.Context, tx *sql.Tx, query string, first, last int
 		of, isDriver := target.DriverOf(driver.V)
 		switch {
 		case !id.Valid || !driver.Valid:
-			return nil, fmt.Errorf("%w: it answers with NULL, of order %s; leave rows without a driver out, by AND driver IS NOT NULL", ErrQuery, id.V)
+			return nil, fmt.Errorf("%w: the driver of order %s is NULL: leave out rows without a driver, with AND driver IS NOT NULL", ErrQuery, id.V)
 		case !isDriver:
-			return nil, fmt.Errorf("%w: it answers with driver %.60q; want whole numbers, or what {driver_uuid} or {driver_name} stands for", ErrQuery, driver.V)
+			return nil, fmt.Errorf("%w: the query returns the driver %.60q: select whole numbers, or the text of {driver_uuid} or {driver_name}", ErrQuery, driver.V)
 		case !isOrder:
-			return nil, fmt.Errorf("%w: it answers with order %.60q; want whole numbers, or with {order_uuid} the ids that the service gave to its orders", ErrQuery, id.V)
+			return nil, fmt.Errorf("%w: the query returns the order %.60q: select whole numbers or, with {order_uuid}, the ids that the service chose", ErrQuery, id.V)
 		case number < first || number > last:
-			return nil, fmt.Errorf("%w: it answers with order %s, asked for %d to %d; want WHERE order_id BETWEEN ? AND ?", ErrQuery, id.V, first, last)
+			return nil, fmt.Errorf("%w: the query returns order %s, although loadgen asked for %d to %d: add WHERE order_id BETWEEN ? AND ?", ErrQuery, id.V, first, last)
 		}
 		grabs = append(grabs, order.Grab{Order: number, Driver: of})
 	}

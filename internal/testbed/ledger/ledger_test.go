@@ -43,18 +43,18 @@ func TestCheck(t *testing.T) {
 		{postgresDSN, `SELECT o, d FROM w WHERE o BETWEEN ? AND ? AND x = '\'`, ""},
 		{mysqlDSN, "SELECT o, d FROM w WHERE o IN ({orders}) AND note != '?'", ""},
 		{postgresDSN, "SELECT o, d FROM w WHERE o = ANY (ARRAY[{orders}])", ""},
-		{mysqlDSN, "SELECT o, d FROM w WHERE o IN ({orders}) AND o > ?", "want {orders} once and no other placeholder"},
-		{mysqlDSN, "SELECT o, d FROM w WHERE o IN ({orders}) /* {orders} */", "want {orders} once"},
-		{mysqlDSN, "SELECT o, d FROM w WHERE o IN '{orders}'", "it has 0 placeholders"},
+		{mysqlDSN, "SELECT o, d FROM w WHERE o IN ({orders}) AND o > ?", "use {orders} once and no other placeholder"},
+		{mysqlDSN, "SELECT o, d FROM w WHERE o IN ({orders}) /* {orders} */", "use {orders} once"},
+		{mysqlDSN, "SELECT o, d FROM w WHERE o IN '{orders}'", "the query has 0 placeholders"},
 		{"h:1", query, "want user:password@tcp"},
 		{"postgres://u:se cret@h:port/d", query, "want user:password@tcp"},
 		{mysqlDSN, "UPDATE orders SET status = 0 WHERE id BETWEEN ? AND ?", "begins with SELECT or WITH"},
 		{mysqlDSN, "SELECTED ? ?", "begins with SELECT or WITH"},
 		{mysqlDSN, "/* SELECT */ DELETE FROM o WHERE id BETWEEN ? AND ?", "begins with SELECT or WITH"},
-		{mysqlDSN, "SELECT o, d FROM w", "it has 0 placeholders"},
-		{mysqlDSN, "SELECT o, d FROM w WHERE o = ?", "it has 1 placeholders"},
-		{mysqlDSN, "SELECT o, d FROM w WHERE o BETWEEN '?' AND ?", "it has 1 placeholders"},
-		{mysqlDSN, query + "; DELETE FROM wins", "want one statement"},
+		{mysqlDSN, "SELECT o, d FROM w", "the query has 0 placeholders"},
+		{mysqlDSN, "SELECT o, d FROM w WHERE o = ?", "the query has 1 placeholders"},
+		{mysqlDSN, "SELECT o, d FROM w WHERE o BETWEEN '?' AND ?", "the query has 1 placeholders"},
+		{mysqlDSN, query + "; DELETE FROM wins", "write only one statement"},
 		{mysqlDSN, query + " AND x = 'open", "does not end"},
 		{postgresDSN, query + " AND x = $q$ open", "does not end"},
 		{postgresDSN, query + " AND z = $1", "placeholders"},
@@ -263,7 +263,7 @@ func TestLedgerOfTexts(t *testing.T) {
 			if err == nil {
 				all.Close()
 			}
-			if err == nil || !strings.Contains(err.Error(), "answers with order "+ids[699]+", asked for 1 to 1") {
+			if err == nil || !strings.Contains(err.Error(), "the query returns order "+ids[699]+", although loadgen asked for 1 to 1") {
 				t.Errorf("%v; want which order was not asked for", err)
 			}
 			execute(t, db, "DELETE FROM wins") // so nothing holds it
@@ -306,10 +306,10 @@ func TestBadLedgers(t *testing.T) {
 			execute(t, db, "INSERT INTO wins (order_id, driver_id, note) VALUES (1, NULL, 'me'), (2, 2, 'x')")
 			for q, want := range map[string]string{
 				"SELECT order_id, driver_id FROM nosuch WHERE order_id BETWEEN ? AND ?":                                   "the query failed",
-				"SELECT order_id FROM wins WHERE order_id BETWEEN ? AND ?":                                                "want two, order and driver",
-				"SELECT order_id, note FROM wins WHERE order_id BETWEEN ? AND ?":                                          "want whole numbers",
-				"SELECT order_id, driver_id FROM wins WHERE order_id BETWEEN ? AND ?":                                     "leave rows without a driver out",
-				"SELECT order_id, driver_id FROM wins WHERE driver_id = 2 AND (order_id = 2 OR order_id BETWEEN ? AND ?)": "answers with order 2, asked for 1 to 1",
+				"SELECT order_id FROM wins WHERE order_id BETWEEN ? AND ?":                                                "select two, the order and the driver",
+				"SELECT order_id, note FROM wins WHERE order_id BETWEEN ? AND ?":                                          "select whole numbers",
+				"SELECT order_id, driver_id FROM wins WHERE order_id BETWEEN ? AND ?":                                     "leave out rows without a driver",
+				"SELECT order_id, driver_id FROM wins WHERE driver_id = 2 AND (order_id = 2 OR order_id BETWEEN ? AND ?)": "the query returns order 2, although loadgen asked for 1 to 1",
 				writes[name]: "read-only",
 			} {
 				if q == "" {

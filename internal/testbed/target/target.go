@@ -276,7 +276,7 @@ func (s *Shape) check(spec Spec) error {
 		}
 	}
 	if len(s.Grabbed.terms) == 0 {
-		return &FieldError{"grabbed", fmt.Errorf("no answer means that the driver has won: say which one does")}
+		return &FieldError{"grabbed", fmt.Errorf("no rule describes the answer of a winner: add one")}
 	}
 	if err := s.checkLater(); err != nil {
 		return &FieldError{"later", err}
@@ -285,7 +285,7 @@ func (s *Shape) check(spec Spec) error {
 		return &FieldError{"path", fmt.Errorf("{order} is a number and {order_uuid} is the id that the service chose: use one of the two")}
 	}
 	if !s.has(orderID, orderUUID) {
-		return &FieldError{"path", fmt.Errorf("without {order} in the path, the body or a header, every grab is for the same order: add it")}
+		return &FieldError{"path", fmt.Errorf("without {order} in the path, the body or a header, every grab is for the same order: add {order}")}
 	}
 	return nil
 }

@@ -302,7 +302,7 @@ func (c *carrier) forward() bool {
 	return true
 }
 
-var errLong = errors.New("the proxy cannot read a message by its first 64 KB")
+var errLong = errors.New("the proxy cannot read a message from its first 64 KB")
 
 // flush sends the bytes that are ready.
 func (c *carrier) flush() error {

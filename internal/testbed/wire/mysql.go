@@ -161,7 +161,7 @@ func (s *mysqlRequests) login(k packet) error {
 	caps := asked & s.mysql.offered.Load() // the server ignores the capabilities that it did not offer
 	switch {
 	case asked&clientProtocol41 == 0:
-		return fmt.Errorf("%w: the client speaks the protocol from before version 4.1", errMySQL)
+		return fmt.Errorf("%w: the client uses a protocol older than version 4.1", errMySQL)
 	case caps&(clientCompress|clientZstd) != 0:
 		return fmt.Errorf("the client compresses its packets although the proxy did not offer it: switch compression off")
 	case caps&unreadable != 0:
@@ -175,7 +175,7 @@ func (s *mysqlRequests) login(k packet) error {
 // refuseTLS returns a refusal for a client that starts TLS although the proxy did not offer it. The
 // client gets a MySQL error.
 func refuseTLS(seq byte) *refusal {
-	const why = "the client insists on TLS, and the proxy cannot read statements through TLS: connect without it (sslMode=DISABLED, ssl-mode=DISABLED, tls=false)"
+	const why = "the client insists on TLS, and the proxy cannot read statements through TLS: connect without TLS (sslMode=DISABLED, ssl-mode=DISABLED, tls=false)"
 	payload := append([]byte{0xff}, binary.LittleEndian.AppendUint16(nil, 2026)...) // the error code CR_SSL_CONNECTION_ERROR
 	payload = append(payload, "#HY000"+why...)
 	return &refusal{why, append([]byte{byte(len(payload)), byte(len(payload) >> 8), 0, seq}, payload...)}
@@ -184,7 +184,7 @@ func refuseTLS(seq byte) *refusal {
 // command returns the request that a command packet contains.
 func (s *mysqlRequests) command(payload []byte) (m message, err error) {
 	if len(payload) == 0 {
-		return m, fmt.Errorf("%w: a command packet is empty", errMySQL)
+		return m, fmt.Errorf("%w: the client sent an empty command packet", errMySQL)
 	}
 	m = message{kind: asks, request: request{kind: payload[0]}, raw: payload[1:]}
 	my := &s.mysql
@@ -419,7 +419,7 @@ func (s *mysqlReplies) greet(p []byte) error {
 	end := bytes.IndexByte(p, 0)
 	lower := end + 1 + 4 + 8 + 1 // the version is followed by the connection number, the salt and a zero byte
 	if p[0] != 10 || end < 0 || len(p) < lower+7 {
-		return fmt.Errorf("%w: the server greets with version %d, want 10", errMySQL, p[0])
+		return fmt.Errorf("%w: the greeting of the server has version %d, want 10", errMySQL, p[0])
 	}
 	upper := lower + 2 + 1 + 2 // the lower half is followed by the character set and the status
 	offered := uint32(binary.LittleEndian.Uint16(p[lower:])) | uint32(binary.LittleEndian.Uint16(p[upper:]))<<16

@@ -116,7 +116,7 @@ func (s *postgresRequests) scan(data []byte, full bool) (n int, m message, err e
 // perhaps a request for encryption, and then the startup message.
 func (s *postgresRequests) logIn(data []byte) (n int, err error) {
 	if data[0] == tlsHandshake {
-		return 0, fmt.Errorf("%w: the client begins TLS: connect with sslmode=disable", errPostgres)
+		return 0, fmt.Errorf("%w: the client starts TLS: connect with sslmode=disable", errPostgres)
 	}
 	if len(data) < 8 {
 		return 0, nil
@@ -201,7 +201,7 @@ func (s *postgresReplies) scan(data []byte, full bool) (n int, m message, err er
 		s.tlsQuestions.Add(-1)
 		return 1, m, nil
 	case s.tlsQuestions.Load() > 0 && data[0] != 'E':
-		return 0, m, errors.New("the server encrypts the connection, and the proxy cannot read it: switch TLS off")
+		return 0, m, errors.New("the server encrypts the connection, so the proxy cannot read it: switch TLS off")
 	}
 	k, ok, err := postgresMessageIn(data, "RKZSNAECDITn123tsdcHGWVv")
 	if err != nil || !ok || k.kind == 'E' && !k.isWhole() && len(k.body) < errorBytes && !full {

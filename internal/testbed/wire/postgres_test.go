@@ -165,7 +165,7 @@ func TestPostgresUnreadable(t *testing.T) {
 	}
 	hello := message("", "\x00\x03\x00\x00user\x00grablab\x00database\x00postgres\x00\x00")
 	for _, tt := range []struct{ name, sent, why string }{
-		{"TLS at once", "\x16\x03\x01\x00\x05\x01\x00\x00", "begins TLS"},
+		{"TLS at once", "\x16\x03\x01\x00\x05\x01\x00\x00", "starts TLS"},
 		{"an old protocol", message("", "\x00\x02\x00\x00"), "version 2.0"},
 		{"HTTP", "GET / HTTP/1.1\r\n\r\n", "the first message has"},
 		{"a function call", hello + message("F", "\x00\x00\x00\x00"), `message type 'F'`},

@@ -159,7 +159,7 @@ func inlineText(raw []byte) string { return commandText(bytes.Fields(raw)) }
 func (s *respRequests) inline(data []byte, full bool) (n int, m message, err error) {
 	if c := data[0]; c < ' ' && c != '\r' && c != '\n' && c != '\t' || c >= 0x7f {
 		if c == tlsHandshake {
-			return 0, m, fmt.Errorf("%w: the client begins TLS: connect without it", errRESP)
+			return 0, m, fmt.Errorf("%w: the client starts TLS: connect without TLS", errRESP)
 		}
 		return 0, m, fmt.Errorf("%w: a command begins with the byte %#x", errRESP, c)
 	}

@@ -121,11 +121,11 @@ func TestReadsOrSaysWhyNot(t *testing.T) {
 		{"compression that the server does not offer", wire.MySQL, without(greeting, 0x04), then(login(0x04, 0x08, 3), "\x03UPDATE orders SET a = 1"), "UPDATE orders", ""},
 		{"results without columns", wire.MySQL, greeting, login(0x02, 0, 3), "", "capabilities 0x2000000"},
 		{"TLS", wire.MySQL, greeting, [][]byte{{32, 0, 0, 1, 0x05, 0xae, 0x03, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}}, "", "insists on TLS"},
-		{"the protocol from before 4.1", wire.MySQL, greeting, login(0, 0x02, 1), "", "before version 4.1"},
+		{"the protocol from before 4.1", wire.MySQL, greeting, login(0, 0x02, 1), "", "older than version 4.1"},
 		{"replication", wire.MySQL, greeting, then(plain, "\x12\x04\x00\x00\x00\x00\x00\x01\x00\x00\x00"), "", "command 0x12"},
 
 		{"inline", wire.RESP, nil, lines("set lock:61 t nx\r\n", "get lock:61\r\n"), "SET lock:61 NX, GET lock:61", ""},
-		{"TLS to Redis", wire.RESP, nil, lines("\x16\x03\x01\x00\x05\x01\x00\x00\x01\x03\n"), "", "begins TLS"},
+		{"TLS to Redis", wire.RESP, nil, lines("\x16\x03\x01\x00\x05\x01\x00\x00\x01\x03\n"), "", "starts TLS"},
 		{"binary", wire.RESP, nil, lines("\x80\x01\n"), "", "begins with the byte 0x80"},
 		{"no replies", wire.RESP, nil, lines("CLIENT REPLY OFF\r\n"), "", "after CLIENT REPLY"},
 		{"monitor", wire.RESP, nil, lines("*1\r\n$7\r\nMONITOR\r\n"), "", "after MONITOR"},

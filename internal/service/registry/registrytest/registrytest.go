@@ -57,7 +57,7 @@ func startJar(t *testing.T, jar string) (url string) {
 			return url
 		}
 	}
-	t.Fatalf("%s does not serve within two minutes", jar)
+	t.Fatalf("%s did not start within two minutes", jar)
 	return ""
 }
 
