@@ -125,7 +125,8 @@ function glyph(kind, points, n) {
   }
 }
 
-const english = {
+// words has the names of spans and marks, and other texts. A page may translate them.
+const words = {
   waits: "waits for the lock", inside: "inside, without a lock", believes: "believes to hold the lock", holds: "holds the lock",
   gap: "believes, and does not hold", fault: "the fault", dead: "its process is dead", kept: "its key stays on the server", passes: "time passes",
   read: "reads the order", sent: "begins to read or to write", won: "first row of the ledger: has won", second: "second row: a double-grab",
@@ -135,35 +136,7 @@ const english = {
   unitWon: "a row of the ledger: has won a unit", unitSecond: "a row beyond the units: oversold",
 };
 
-const chinese = {
-  waits: "等待锁", inside: "在临界区内，没有锁", believes: "以为持有锁", holds: "持有锁",
-  gap: "以为持有，其实没有", fault: "故障", dead: "进程已死", kept: "它的键还留在服务器上", passes: "时间流逝",
-  read: "读到订单", sent: "开始读取或写入", won: "账本的第一行：抢到", second: "第二行：重复抢单",
-  refused: "被拒绝", unknown: "未知", denied: "拿不到锁", failed: "对数据库的调用失败", late: "释放或续期无效：锁早已失去", renewed: "租约续期", leaseend: "租约到期",
-  released: "释放锁", loss: "得知失去了锁", dies: "死亡；这是最后所知", call: "对服务器的其他调用", projector: "全屏", leave: "退出全屏", driver: "司机 ", instance: "实例 ",
-  because: "因为：后者由前者造成", lost: "▶ 在此出错", goesWrong: "▶ 出错处", step: "第 {n} 步，共 {m} 步", allSteps: "全部 {m} 步的表格",
-  unitWon: "账本的一行：抢到一份", unitSecond: "超出份额的一行：超卖",
-};
-const japanese = {
-  waits: "ロックを待つ", inside: "ロックなしで中にいる", believes: "ロックを持つと思っている", holds: "ロックを持つ",
-  gap: "持つと思っているが、持っていない", fault: "障害", dead: "プロセスは終了済み", kept: "そのキーがサーバーに残る", passes: "時間が過ぎる",
-  read: "注文を読む", sent: "読み取りか書き込みを始める", won: "台帳の一行目：勝ち", second: "二行目：二重取得",
-  refused: "拒まれた", unknown: "不明", denied: "ロックを取れない", failed: "データベースへの呼び出しの失敗", late: "効果のない解放か更新：ロックはすでに失われた", renewed: "リースの更新", leaseend: "リースが切れる",
-  released: "ロックを解放", loss: "失ったと知る", dies: "終了、これが最後の記録", call: "サーバーへのほかの呼び出し", projector: "全画面", leave: "全画面を終える", driver: "ドライバー ", instance: "インスタンス ",
-  because: "原因：前が後を引き起こす", lost: "▶ ここで破れる", goesWrong: "▶ 破れる所", step: "{m} 歩中の {n} 歩目", allSteps: "全 {m} 歩の表",
-  unitWon: "台帳の一行：一つ獲得", unitSecond: "数を超えた行：売りすぎ",
-};
-const languages = { en: english, zh: chinese, ja: japanese };
-
-// language is the language of the legends and of the sentence below a drawing. Drawings that are
-// there change with it.
-let language = "en";
 const pictures = new Set();
-export function speak(lang) {
-  language = languages[lang] ? lang : "en";
-  for (const p of pictures) if (p.element.isConnected) p.again();
-}
-const words = new Proxy({}, { get: (_, key) => languages[language][key], ownKeys: () => Object.keys(english), getOwnPropertyDescriptor: () => ({ enumerable: true, configurable: true }) });
 
 // recurs lists the marks that may occur many times. Marks nearer than NEAR px to each other
 // are merged, and the title of the merged mark says how many there are.
@@ -335,7 +308,7 @@ const ofUnits = { won: "unitWon", second: "unitSecond" };
 
 function legend(used, units) {
   const ul = el("ul", { class: "legend", "aria-label": "legend" });
-  for (const k of Object.keys(english)) {
+  for (const k of Object.keys(words)) {
     if (!used.has(k)) continue;
     const s = svg("svg", { width: 26, height: 20, viewBox: "0 0 26 20", "aria-hidden": "true" });
     const bar = { believes: 7, holds: 5, kept: 5, gap: 7, fault: 9, passes: 9 };
@@ -401,7 +374,7 @@ export function picture() {
       d = next;
       full.hidden = false;
       title.textContent = element.parentElement?.closest("figure") || !element.closest(".projector") ? "" : String(d.title || "");
-      const text = ((d.cause && d.cause.text[language]) || "").replace(/(\d) (?=ms)/g, "$1\u00a0");
+      const text = ((d.cause && d.cause.text[document.documentElement.lang]) || "").replace(/(\d) (?=ms)/g, "$1\u00a0");
       if (why.textContent !== text) why.textContent = text;
       why.hidden = !text;
       width = Math.floor(canvas.clientWidth);
@@ -465,7 +438,8 @@ function endProjector() {
   redraw(box);
   return true;
 }
-function redraw(box) {
+// redraw draws all pictures in a box again, for example in another language.
+export function redraw(box) {
   for (const p of pictures) if (box.contains(p.element)) p.again();
 }
 

@@ -2,7 +2,7 @@
 // reference runs.
 
 import { el } from "./diagram.js";
-import { onLanguage, say, tell, translate } from "./words.js";
+import { onLanguage, say, tell } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
 
@@ -11,10 +11,7 @@ export function choose(choices, ask) {
   for (const q of choices.questions) {
     form.append(el("fieldset", {}, el("legend", {}, q.asks), ...q.answers.map((a) => el("label", { class: "check" }, el("input", { type: "radio", name: q.name, value: a.name }), " " + a.text))));
   }
-  onLanguage(() => {
-    translate(form);
-    if (last) show(last);
-  });
+  onLanguage(() => { if (last) show(last); });
   const answers = () => choices.questions.map((q) => form.elements[q.name].value);
   form.addEventListener("submit", (e) => e.preventDefault());
   form.addEventListener("change", () => {
@@ -56,7 +53,7 @@ function show(v) {
       el("h2", {}, `${i + 1}. ${o.strategy}`), el("p", {}, o.title),
       o.but ? el("p", { class: "but" }, o.but) : null,
       el("dl", {},
-        ...(o.how ? [el("dt", {}, "in your stack"), el("dd", {}, ...code(o.how))] : []),
+        ...(o.how ? [el("dt", {}, "in your stack"), el("dd", {}, ...code(tell(o.how)))] : []),
         el("dt", {}, "guard"), el("dd", {}, o.guard),
         el("dt", {}, "a request takes"), el("dd", {}, say("{commands} commands of Redis, {statements} statements, on average over winners and losers", { commands: figure(o.commands), statements: figure(o.statements) })),
         el("dt", {}, "the lock alone"), el("dd", {}, o.interval === "?" ? say(o.trips === null && o.guard === "guarded" ? "there is none" : "not measured") : say("{n} round trips", { n: o.interval })),
@@ -66,5 +63,4 @@ function show(v) {
   }));
   $("duties").replaceChildren(el("h2", {}, say("What you must still do") + (v.options.length > 0 ? `: ${v.options[0].strategy}` : "")), el("ol", {}, ...v.duties.map((d) => el("li", {}, d.do, d.code.length > 0 ? el("pre", { class: "scroll", tabindex: 0 }, d.code.join("\n")) : null))));
   $("choose-sources").replaceChildren(...v.sources.map((s) => el("li", {}, s)));
-  for (const id of ["options", "duties", "choose-sources"]) translate($(id));
 }

@@ -44,6 +44,7 @@ func testChoose(t *testing.T, browser *browsertest.Browser, url string) {
 	if got := browsertest.Eval[string](p, `document.getElementById("options").innerText + document.getElementById("duties").innerText`); !strings.Contains(got, "先着順") || !strings.Contains(got, "フェンシングトークンを書き込みの WHERE に入れます") {
 		t.Errorf("in Japanese it says %q", got)
 	}
+	noEnglish(t, p)
 	setLanguage(p, "en")
 	narrow := browser.Open(t, url+"#choose/may/redis/endless/java", browsertest.Look{Width: 390, Height: 844, Dark: true})
 	narrow.Await("what fits", `document.querySelectorAll(".option").length === 3 && document.querySelector("#questions [name=work]:checked").value === "endless"`)

@@ -371,18 +371,29 @@ func turnWithinASecond(t *testing.T, p *browsertest.Page, url string) {
 	}
 }
 
-// foreign is an expression for the English texts of the views Start and Live.
+// foreign is an expression for the English texts and labels of the page, without names and code.
 const foreign = `(() => {
-	const english = [], names = /^(Grab Lab|English|TTL|p50|p99|[\d.,]+ ms|grab:.*|\d+)$/;
-	for (const root of [document.querySelector("header"), document.getElementById("home"), document.getElementById("live")]) {
-		const walker = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
-		for (let n = walker.nextNode(); n; n = walker.nextNode()) {
-			const text = n.data.trim();
-			if (/[a-z]{4}/.test(text) && !/[\u3040-\u9fff]/.test(text) && !names.test(text) && !n.parentElement.closest("option:not(#theme *), svg, [lang=en], #keys tbody, #outcomes, .problem")) english.push(text);
-		}
+	const english = [], walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT | NodeFilter.SHOW_ELEMENT);
+	for (let n = walker.nextNode(); n; n = walker.nextNode()) {
+		if ((n.nodeType === Node.TEXT_NODE ? n.parentElement : n).closest("code, pre, script, style, textarea, noscript, #keys tbody")) continue;
+		const texts = n.nodeType === Node.TEXT_NODE ? [n.data] : [n.getAttribute("aria-label"), n.getAttribute("title"), n.dataset.meaning && n.id === "meaning" ? n.textContent : ""];
+		for (const text of texts) if (/[a-z]{2,} [a-z]{2,}/i.test(text) && !/[\u3040-\u9fff]/.test(text) && !/^(Grab Lab|[\w-]+\.\w+:|(\w+ )?redis: |SET |EVAL)/.test(text.trim())) english.push(text.trim());
 	}
-	return english.join("; ");
+	return [...new Set(english)].join("; ");
 })()`
+
+// noEnglish checks that all texts and labels of the page are translated. Some arrive a little later.
+func noEnglish(t *testing.T, p *browsertest.Page) {
+	t.Helper()
+	left := ""
+	for range 50 {
+		if left = browsertest.Eval[string](p, foreign); left == "" {
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	t.Errorf("the page still says in English: %s", left)
+}
 
 // setLanguage chooses the language of a page.
 func setLanguage(p *browsertest.Page, lang string) {
@@ -431,7 +442,7 @@ func testStart(t *testing.T, browser *browsertest.Browser) {
 			setLanguage(p, lang)
 			p.Await(lang, fmt.Sprintf(`document.getElementById("home-answer").textContent.startsWith(%q) && document.documentElement.lang === %q`, want, lang))
 			if lang != "en" {
-				p.Await("no English text in "+lang, foreign+` === ""`) // the drawing arrives a little later
+				noEnglish(t, p)
 				if what := text("#what") + text("#before-what"); strings.Contains(what, "driver") || strings.Contains(what, " and ") {
 					t.Errorf("in %s the page says %q", lang, what)
 				}

@@ -2,7 +2,7 @@
 
 import { el, list, notes, picture, ms } from "./diagram.js";
 import { series } from "./series.js";
-import { names, onLanguage, say, spoken, translate } from "./words.js";
+import { names, onLanguage, say, spoken, tell } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
 const setText = (e, text) => { if (e.textContent !== text) e.textContent = text; };
@@ -17,7 +17,7 @@ const sold = (t) => (t.units > 1 ? `${say("{n} of {units} units sold", { n: t.ro
 export function live(choices, ask) {
   const form = $("controls");
   const problem = (text) => setText($("problem"), text || "");
-  form.strategy.append(...choices.strategies.map((s) => el("option", { value: s.name, disabled: Boolean(s.refused), title: s.refused ? `${s.title}: ${s.refused}` : s.title }, s.name === "none" ? "none (no lock)" : s.name)));
+  form.strategy.append(...choices.strategies.map((s) => el("option", { value: s.name, disabled: Boolean(s.refused), title: s.refused ? `${s.title}. ${s.refused}` : s.title }, s.name === "none" ? "none (no lock)" : s.name)));
   form.fault.append(...choices.faults.map((f) => el("option", { value: f.name, title: f.about }, f.name === "none" ? "no fault" : f.name)));
   form.rate.max = choices.max_rate;
   form.units.max = choices.max_units;
@@ -29,7 +29,7 @@ export function live(choices, ask) {
     form.guard.value = [...form.guard.options].some((o) => o.value === before && !o.disabled) ? before : "";
   };
   form.strategy.addEventListener("change", guards);
-  onLanguage(() => { guards(); translate(form.strategy); translate(form.fault); });
+  onLanguage(guards);
 
   // doing sends a request of a button and shows an error in the page.
   const doing = async (button, path, body) => {
@@ -60,7 +60,7 @@ export function live(choices, ask) {
     const bold = el("b", {});
     onLanguage(() => { setText(bold, say("Driver " + name)); setText(grab, say("Grab")); setText(write, say("Write")); });
     drivers[who] = { grab, write, says };
-    $("hand").append(el("div", { role: "group", "aria-label": "driver " + name }, bold, " ", grab, " ", write, " ", says));
+    $("hand").append(el("div", { role: "group", "aria-label": "Driver " + name }, bold, " ", grab, " ", write, " ", says));
   }
 
   let status = { phase: "starting", drivers: {} }, tiles = new Map(), chosen = 0, shown = 0, seen = "";
@@ -76,7 +76,7 @@ export function live(choices, ask) {
       const asks = status.drivers[who] === "asks";
       d.grab.disabled = !status.hand || asks;
       d.write.disabled = !asks;
-      setText(d.says, asks ? say("grabs; is held before it writes") : say(status.drivers[who] || ""));
+      setText(d.says, asks ? say("grabs; is held before it writes") : tell(status.drivers[who] || ""));
     }
   };
   // set shows the settings of the current or last run in the form.
@@ -115,9 +115,9 @@ export function live(choices, ask) {
     if (t.whole) tiles = new Map();
     for (const x of t.tiles || []) tiles.set(x.id, x);
     if (status.phase === "starting" || (t.tiles || []).length > 0) trim();
-    setText($("live-answer"), (status.answers && status.answers[spoken()]) || status.answer);
+    setText($("live-answer"), (status.answers && status.answers[spoken()]) || tell(status.answer));
     $("live-answer").classList.toggle("alarm", status.alarm);
-    if (status.error) problem(status.error);
+    if (status.error) problem(tell(status.error));
     setText($("strike"), (status.fault && status.fault[spoken()]) || "");
     buttons();
     setText($("hand-order"), status.hand ? say("order {order}: driver A at instance {a}, driver B at instance {b}", { order: status.hand, a: status.instances[0], b: status.instances[1] }) : say("opens an order for the two drivers"));
@@ -181,7 +181,7 @@ export function live(choices, ask) {
       const sign = { double: "✗", won: "✓", open: "·", undersold: "∞" }[t.state];
       setText(b, `${sign} ${id}${t.by_hand ? " " + say("by hand") : ""}${t.units > 1 ? ` ${t.rows.length}/${t.units}` : ""}`);
       b.className = t.state + (t.by_hand ? " hand" : "");
-      b.setAttribute("aria-label", `order ${id}: ${sold(t)}${winners(t, "open")}`);
+      b.setAttribute("aria-label", say("order {id}: {y}", { id, y: sold(t) + winners(t, say("open")) }));
       b.setAttribute("aria-pressed", String(id === shown));
     }
     $("tiles").classList.toggle("several", [...tiles.values()].some((t) => t.units > 1));

@@ -2,14 +2,14 @@
 
 import { el } from "./diagram.js";
 import { heatMap, named } from "./cells.js";
-import { onLanguage, say, tell, translate } from "./words.js";
+import { onLanguage, say } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
 
 export function matrix(choices, ask) {
   const root = $("matrix"), form = $("table");
   const chosen = (name) => [...form.querySelectorAll(`[name=${name}]:checked`)].map((i) => i.value);
-  const boxes = (name, all, first) => all.map((c) => el("label", { class: "check", title: c.refused ? `${c.about}: ${c.refused}` : c.about },
+  const boxes = (name, all, first) => all.map((c) => el("label", { class: "check", title: c.refused ? `${c.about}. ${c.refused}` : c.about },
     el("input", { type: "checkbox", name, value: c.name, disabled: Boolean(c.refused), checked: first.includes(c.name) }), " " + c.name + (c.name !== "none" ? "" : name === "row" ? " (no lock)" : " (no fault)") + (c.refused ? ` (${c.refused})` : "")));
   $("row-choices").append(...boxes("row", choices.table, ["none", "setnx", "setnx-fenced", "watchdog"]));
   $("column-choices").append(...boxes("column", choices.struck, ["none", "pause", "crash"]));
@@ -55,7 +55,6 @@ export function matrix(choices, ask) {
       if (v.problem) problem(v.problem);
       $("kept").textContent = v.folder ? `The results are in ${v.folder}, where report.html shows this matrix.` : "";
       put(v.heat);
-      translate(root);
     } catch (e) {
       problem(e.message);
     }
@@ -71,8 +70,6 @@ export function matrix(choices, ask) {
     if (same) same.focus({ preventScroll: true });
   }
 
-  onLanguage(() => translate(root));
-  new MutationObserver(() => translate(root.querySelector(".cell"))).observe(root.querySelector(".cell"), { childList: true });
   return {
     follow: (rest) => map.follow(rest ? "#matrix/" + rest : "#matrix"),
     key(k) {
@@ -85,7 +82,7 @@ export function matrix(choices, ask) {
       $("fill").disabled = status.phase === "starting" || Boolean(status.busy);
       $("fill").title = status.busy && !m.running ? `${status.busy} is under way` : "";
       $("stop-filling").disabled = !m.running;
-      $("filling").textContent = m.running ? status.doing || "" : status.busy ? tell(`Not now: ${status.busy} is under way.`) : "";
+      $("filling").textContent = m.running ? status.doing || "" : status.busy ? `Not now: ${status.busy} is under way.` : "";
       look(m.n);
     },
   };

@@ -111,6 +111,8 @@ func testMatrix(t *testing.T, browser *browsertest.Browser) {
 			t.Errorf("in Chinese, %s is %q, want …%s…", selector, got, want)
 		}
 	}
+	noEnglish(t, p)
+	p.Screenshot("matrix-zh")
 	setLanguage(p, "en")
 	p.Press(kb.Escape)
 	p.Press("/")

@@ -2,15 +2,15 @@
 // meaning on hover, on touch and with the keyboard.
 
 import { el } from "./diagram.js";
-import { original } from "./words.js";
+import { english } from "./words.js";
 
 // meanings explains the words below root, and those that are added later.
 export function meanings(root, words) {
-  const bubble = el("div", { id: "meaning", role: "tooltip", lang: "en", hidden: true });
+  const bubble = el("div", { id: "meaning", role: "tooltip", hidden: true });
   document.body.append(bubble);
   const places = "th, dt, label, .word";
   const meaning = (e) => {
-    const text = original((e.firstChild && e.firstChild.nodeType === Node.TEXT_NODE ? e.firstChild.data : e.textContent).trim());
+    const first = document.createTreeWalker(e, NodeFilter.SHOW_TEXT).nextNode(), text = first ? english(first) : "";
     return words[text] || words[text.replace(/^\S+ /, "")]; // such as "ledger double"
   };
   const explain = (e) => {

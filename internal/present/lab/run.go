@@ -227,7 +227,7 @@ func (l *Lab) ByHand(ctx context.Context, h Hand) error {
 	}
 }
 
-// handAnswers says in plain words why a grab by hand failed. Other answers are one word, which words.js
+// handAnswers says in plain words why a grab by hand failed. Other answers are one word, which texts.json
 // translates.
 var handAnswers = map[string]string{
 	"error stale":      "refused: the database has seen a newer fencing token",

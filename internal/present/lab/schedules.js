@@ -1,7 +1,7 @@
 // The view of schedules. It searches for failures and steps through them.
 
 import { el, figure } from "./diagram.js";
-import { onLanguage, say, tell, translate } from "./words.js";
+import { say } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
 
@@ -25,11 +25,10 @@ export function schedules(choices, ask) {
     }
     $("explore").disabled = false;
   });
-  onLanguage(() => translate($("schedules")));
   return {
     tick({ status }) {
       $("explore").disabled = status.phase === "starting" || Boolean(status.busy);
-      $("doing").textContent = !status.busy || /Schedules/.test(status.busy) ? "" : tell(`Not now: ${status.busy} is under way.`);
+      $("doing").textContent = !status.busy || /Schedules/.test(status.busy) ? "" : `Not now: ${status.busy} is under way.`;
     },
   };
 }
@@ -42,7 +41,6 @@ function show(found) {
     $("found").append(section);
   }
   $("found").append(el("ul", { class: "notes" }, ...found.searched.map((l) => el("li", {}, l))));
-  translate($("schedules"));
   const stepper = $("found").querySelector(".stepper");
   if (stepper) stepper.focus();
 }

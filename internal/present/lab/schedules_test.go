@@ -122,6 +122,9 @@ func testSteps(t *testing.T, browser *browsertest.Browser, url string, found map
 			at(holder)
 			p.Press("l")
 			at(lost)
+			setLanguage(p, "ja")
+			noEnglish(t, p)
+			setLanguage(p, "en")
 		})
 	}
 }

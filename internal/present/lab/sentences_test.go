@@ -1,14 +1,12 @@
 package lab
 
 import (
-	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"grablab/internal/catalog"
-	"grablab/internal/present/whichlock"
 )
 
 func TestStrikeSentence(t *testing.T) {
@@ -19,38 +17,6 @@ func TestStrikeSentence(t *testing.T) {
 	for lang, text := range texts {
 		if strings.ContainsAny(text, "{}") || lang != "en" && text == texts["en"] {
 			t.Errorf("%s: %q", lang, text)
-		}
-	}
-}
-
-// The scripts translate what the program says by hand, and what it says of the recommended locks.
-func TestResultsAreTranslated(t *testing.T) {
-	var scripts strings.Builder
-	for _, name := range []string{"words.js", "results.js"} {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		scripts.Write(text)
-	}
-	var said []string
-	for _, text := range handAnswers {
-		said = append(said, text)
-	}
-	facts, err := whichlock.KnownFacts()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, o := range facts.Options {
-		said = append(said, o.Title)
-	}
-	for _, d := range whichlock.Guide.Duties {
-		said = append(said, d.Do)
-	}
-	inScript := strings.NewReplacer(`"`, `\"`, "(", `\\(`, ")", `\\)`)
-	for _, text := range said {
-		if !strings.Contains(scripts.String(), `["`+inScript.Replace(strings.TrimSuffix(text, "."))+`", "`) {
-			t.Errorf("no translation of %q", text)
 		}
 	}
 }

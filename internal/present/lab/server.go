@@ -27,6 +27,9 @@ var (
 	//go:embed index.html *.css *.js
 	files embed.FS
 
+	//go:embed texts.json
+	texts []byte // the texts of the page in other languages
+
 	index = template.Must(template.ParseFS(files, "index.html"))
 )
 
@@ -79,6 +82,7 @@ func (l *Lab) handler() http.Handler {
 		}
 		mux.HandleFunc("GET /"+name, asset(kinds[path.Ext(name)], text))
 	}
+	mux.HandleFunc("GET /texts.js", asset("text/javascript", append([]byte("export default "), texts...)))
 	mux.HandleFunc("GET /diagram.js", asset("text/javascript", []byte(diagram.Script)))
 	mux.HandleFunc("GET /diagram.css", asset("text/css", []byte(diagram.Style)))
 	mux.HandleFunc("GET /cells.js", asset("text/javascript", []byte(report.CellsScript)))
