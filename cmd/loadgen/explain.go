@@ -58,8 +58,8 @@ func explainers() []explainer {
 	}
 }
 
-// explainerOf returns an explainer for the elements of a list. name and explain are called with an
-// element.
+// explainerOf returns an explainer that finds an element of list by its name. The functions name and
+// explain return the name and the explanation of an element.
 func explainerOf[T any](what string, list []T, name func(T) string, explain func(T) explanation) explainer {
 	return explainer{what, namesOf(list, name), func(wanted string) (e explanation, ok bool) {
 		i := slices.IndexFunc(list, func(x T) bool { return name(x) == wanted })

@@ -95,8 +95,9 @@ func announce(seed uint64, forPrograms, quiet bool, stdout, stderr io.Writer) (l
 	return log, tty
 }
 
-// notBegun handles a command that ended before it measured anything. It removes the result folder and
-// returns the error for the exit code. unit is the word for what would have been measured first.
+// notBegun cleans up after a command that ended before it measured anything. It removes the result
+// folder and returns an error with the exit code. unit names what the command measures, such as a cell,
+// in the message about an interrupt.
 func notBegun(err error, unit string, out *folder, stderr io.Writer) error {
 	failed := out.discard()
 	switch {

@@ -90,7 +90,7 @@ type FaultEntry struct {
 //go:embed faults.json
 var faultTable string
 
-// Faults lists every fault in the order of tables.
+// Faults lists every fault, in the order in which tables show them.
 var Faults = parse[[]FaultEntry](faultTable)
 
 // claimTable says what each fault of a run does to each kind of lock. Tests compare it with the

@@ -42,8 +42,8 @@ func CompareAnswers(told []Pair, ledger []order.Grab) (phantom, unacknowledged [
 	return subtract(told, rows), subtract(rows, told)
 }
 
-// subtract returns the sorted pairs that are not in leaveOut. Each entry of leaveOut removes only one
-// pair, because one lost answer explains only one ledger row.
+// subtract returns pairs without those in leaveOut, sorted. If a pair occurs several times, each
+// occurrence in leaveOut removes only one, because one lost answer explains only one ledger row.
 func subtract(pairs, leaveOut []Pair) []Pair {
 	out := make(map[Pair]int, len(leaveOut))
 	for _, p := range leaveOut {

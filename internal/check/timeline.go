@@ -166,8 +166,8 @@ func newBuilder(events []history.Event, ledger []order.Grab, c Case) *builder {
 	return b
 }
 
-// writeOf returns the event of the write that led to a ledger row. It prefers the event of the
-// write's answer to that of its call.
+// writeOf returns the event of the write that led to a ledger row. A write has an event for its call
+// and one for its answer, and writeOf returns the answer if there is one.
 func (b *builder) writeOf(g order.Grab) (write history.Event, ok bool) {
 	for _, e := range b.events {
 		if g.Order == b.Order && e.Op == history.Claim && e.Driver == g.Driver && e.Token == g.Token && e.Kind != history.Fail {

@@ -73,8 +73,8 @@ func expectedOrder(s lock.Strategy, guard order.Guard, faults []catalog.Fault) c
 	return worst
 }
 
-// claimed returns the verdict that a search is expected to reach. It returns "" if the search checks
-// too few properties for that.
+// claimed returns the verdict that the registry claims for a search. It returns "" if the registry
+// expects a violation but the search checks only some of the properties, and might miss it.
 func claimed(cfg Config, set sim.Setting) catalog.Verdict {
 	faults := cfg.Faults
 	if cfg.FaultCount == 0 {

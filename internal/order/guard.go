@@ -90,7 +90,8 @@ func (c Claim) judge(o Order, g Guard) error {
 // writesAnyway reports whether the guard updates the order whatever its state is.
 func (g Guard) writesAnyway() bool { return g == Naive || g == Decrement || g == Unique }
 
-// checksLimit reports whether the write itself checks how many units the driver already has.
+// checksLimit reports whether the write's transaction checks how many units the driver already has.
+// Other guards check it earlier or not at all.
 func (c Claim) checksLimit(g Guard) bool { return c.Stock > 0 && !g.LooksFirst() && g != Decrement }
 
 // judgeLimit returns nil if the driver may have another unit. Otherwise, it returns ErrLimit. It

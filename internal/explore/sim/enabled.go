@@ -101,8 +101,8 @@ func (m *enabledSteps) calls() {
 	}
 }
 
-// begins adds the start of the next grab. Actors start in a fixed order, because they differ only in
-// their names.
+// begins adds a step in which the next actor starts its grab. Other orders of starting need no search,
+// because actors differ only in their names.
 func (m *enabledSteps) begins() {
 	for _, a := range m.x.world.actors {
 		if !a.begun && !a.paused() {

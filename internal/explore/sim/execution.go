@@ -82,7 +82,7 @@ type execution struct {
 	observe func(s schedule.Step, made bool) // called after each step of a replay; nil otherwise
 }
 
-// theOrder is the id of the order that all actors grab.
+// theOrder is the id of the only order of a simulation. All actors compete for it.
 const theOrder = 1
 
 // An actor is one attempt by one driver to grab the order.

@@ -233,9 +233,9 @@ type Strategy struct {
 	// The following fields, except New, are only for the locks of third-party libraries (Peers).
 	Module string // the Go module of the library
 	Lease  string // the meaning of Env.TTL for this lock, in a sentence
-	// Fails maps each test of the conformance suite that the lock fails to the reason.
+	// Fails lists the tests of the conformance suite that the lock fails. The value is the reason.
 	Fails map[string]string
-	// Flaky maps each test of the conformance suite that the lock fails only sometimes to the reason.
+	// Flaky lists the tests that the lock fails only sometimes. The value is the reason.
 	Flaky map[string]string
 	// Unexplorable explains why the lock cannot run in the explorer's virtual time. It is empty if it
 	// can.

@@ -150,7 +150,8 @@ func (n *notifier) listen(pubsub *redis.PubSub) {
 	}
 }
 
-// deliver wakes waiters after a message or a confirmed subscription.
+// deliver wakes one waiter if msg is a message, and all waiters of a channel if it confirms the
+// subscription, because they may have missed earlier messages.
 func (n *notifier) deliver(msg any) {
 	switch msg := msg.(type) {
 	case *redis.Message:

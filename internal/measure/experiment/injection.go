@@ -472,7 +472,8 @@ func (in *injection) mayRepeat(contests []*contest, try int) bool {
 	return missed && try < strikeTries && in.repeats > 0 && in.fault.Course != fault.Never
 }
 
-// strikeAt injects the fault once, with a new order for each of the points.
+// strikeAt injects the fault once and tests all these points at the same time. Each point gets a new
+// order with its own drivers.
 func (in *injection) strikeAt(ctx context.Context, points []fault.Point, n int, affectedFirst bool) ([]*contest, error) {
 	if len(in.contests) > 0 && in.fault.Once && in.trail.service != nil {
 		if err := in.prepareAgain(ctx); err != nil {

@@ -519,8 +519,8 @@ func (t *serviceTrail) holdsLedger(c control.Call, before bool) bool {
 	return before
 }
 
-// points returns the places at which a fault can be injected: before and after each call of a grab,
-// and at each call in the background.
+// points returns the points at which a fault can be injected: before and after each remote call that
+// a grab makes, and at each remote call that the service makes in the background.
 func (t *serviceTrail) points(calls []control.Call) []fault.Point {
 	var all []fault.Point
 	holdsLedger := false

@@ -100,7 +100,8 @@ func (s *strike) closeWindow() {
 	}
 }
 
-// applying returns a step that applies one part of the fault and remembers how to undo it.
+// applying returns a step of a strike. The step applies one part of the fault and stores the function
+// that undoes it.
 func applying(of fault.Step) step {
 	return func(s *strike, ctx context.Context) error {
 		if of == nil {

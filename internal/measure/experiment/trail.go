@@ -153,8 +153,8 @@ func (w *worker) record(ctx context.Context, s lock.Strategy) (t trail, err erro
 	return t, errors.Join(err, w.fleet.ReadEvents(func(history.Event) {})) // discard the events, because no figure may include a dry run
 }
 
-// aim keeps the locks of all dry runs on one master of a Redis Cluster. Each master rejects a script
-// that it sees for the first time, and the dry run would record the repeated call.
+// aim moves the locks of all dry runs to one master of a Redis Cluster. A master rejects a script that
+// it sees for the first time, so on another master, the dry run would record an additional call.
 func (d *dryRun) aim(ctx context.Context, strategy string) error {
 	if d.w.stack.Topology == nil {
 		return nil
@@ -291,8 +291,8 @@ func (d *dryRun) waiting(ctx context.Context, t *trail) error {
 	return err
 }
 
-// handingOver records how a driver releases its lock while another driver waits for it. To cause the
-// release, it refuses the first driver's write.
+// handingOver records how a driver releases its lock while another driver waits for it. It makes the
+// first driver's write fail, because the driver then releases its lock and the order stays open.
 func (d *dryRun) handingOver(ctx context.Context, t *trail) error {
 	if len(t.calls[fault.Waiting]) == 0 {
 		return nil

@@ -134,8 +134,8 @@ func costSections(cells []experiment.Cell) []section {
 	return []section{{Title: "Costs", Table: tableOf(costColumns, cells)}, {Lines: costLegend(cells)}}
 }
 
-// fewCells is how many cells with a fault a short report shows in detail. If there are more, it shows
-// only the unexpected ones.
+// fewCells is the number of cells up to which a short report shows details of each. A report with more
+// cells shows details only of unexpected verdicts.
 const fewCells = 24
 
 // add appends sections, except empty ones.

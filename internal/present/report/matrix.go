@@ -82,8 +82,8 @@ func verdicts(cells []experiment.Cell, faults []catalog.Fault) table {
 	return t
 }
 
-// ModesSeen returns the failure modes that the run has seen in a strategy, in the order of the
-// catalogue.
+// ModesSeen returns the IDs of the failure modes that occurred when the run tested a strategy, in the
+// order of the catalogue.
 func ModesSeen(run *experiment.Run, strategy string) []string {
 	var seen []string
 	for _, m := range catalog.Modes {

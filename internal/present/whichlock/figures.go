@@ -158,7 +158,8 @@ func (p *page) BenchFolder() string { return benchFolder }
 // ClaimsFile returns the name of the file in results/ with the output of .ci/claims.
 func (p *page) ClaimsFile() string { return claimsFile }
 
-// Measured searches the output of .ci/claims for a pattern, and returns the first group of the match.
+// Measured returns a figure from results/claims.txt: what the first group of the regular expression
+// pattern matches.
 func (p *page) Measured(pattern string) string {
 	found := regexp.MustCompile(pattern).FindStringSubmatch(p.Claims)
 	if found == nil {

@@ -69,7 +69,7 @@ func (p *page) Stuck(name string) []string { return faultsOf(underFaults(p.cells
 // Striking returns the faults that can affect a strategy at all.
 func (p *page) Striking(name string) []string { return faultsOf(underFaults(p.cells(name), isStruck)) }
 
-// PlainLoad returns the cell in which a strategy ran without a fault.
+// PlainLoad returns the results of a strategy under load without a fault.
 func (p *page) PlainLoad(name string) experiment.Cell {
 	for _, c := range p.cells(name) {
 		if c.Fault == catalog.NoFault {
@@ -80,8 +80,7 @@ func (p *page) PlainLoad(name string) experiment.Cell {
 	return experiment.Cell{}
 }
 
-// DoubleGrabs returns the number of double-grabs without a fault. It is 0 if the strategy was not
-// unsafe.
+// DoubleGrabs returns how often an order was grabbed again under load without a fault.
 func (p *page) DoubleGrabs(name string) int {
 	if c := p.PlainLoad(name); isTwice(c) && c.DoubleGrabs != nil {
 		return *c.DoubleGrabs
@@ -146,7 +145,8 @@ func (p *page) SurvivedByRedlock() []string {
 // hangOutcomes groups the locks by what happens if their holder's work never ends.
 type hangOutcomes struct{ Stuck, LetIn, Neither []string }
 
-// HangOutcomes groups the locks by what happened when the holder's work never ended.
+// HangOutcomes groups the locks by the result of the fault hang, in which the holder never finishes
+// its work: no one else can grab the order, another driver gets in, or neither.
 func (p *page) HangOutcomes() (o hangOutcomes) {
 	for _, name := range p.Names() {
 		for _, c := range p.cells(name) {

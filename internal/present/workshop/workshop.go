@@ -111,7 +111,7 @@ type Exercise struct {
 	Hints     int
 }
 
-// Points returns the largest number of points for an exercise: one for the prediction, plus those of
+// Points returns the highest score of an exercise: one point for the prediction, plus the points of
 // its questions.
 func (e Exercise) Points() int {
 	points := 1

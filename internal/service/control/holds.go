@@ -296,7 +296,7 @@ func (c *call) releaseLocked(by *hold, as Outcome) bool {
 	return true
 }
 
-// Do sends a call once no breakpoint stops it. It implements tap.Tap.
+// Do implements tap.Tap. It sends the call, but first waits if a breakpoint holds it.
 func (h *Holds) Do(ctx context.Context, op tap.Op, send func(context.Context) error) error {
 	c := h.begin(ctx, op)
 	if c == nil {
@@ -496,8 +496,8 @@ func (h *Holds) sendAgain(c *call) {
 // regular reply, such as Nil of go-redis.
 func gaveUp(ctx context.Context, err error) bool { return err != nil && ctx.Err() != nil }
 
-// awaitReply stores the server's answer, waits while a breakpoint stops the reply, and returns the
-// error for the caller.
+// awaitReply stores the server's answer and waits if a breakpoint holds it back. It returns the error
+// that the code under test gets as the result of its call.
 func (h *Holds) awaitReply(ctx context.Context, c *call, answer error) error {
 	h.mu.Lock()
 	c.answer = answer

@@ -134,7 +134,8 @@ func OpenRedis(spec string) (lock.Env, func(), error) {
 	return EnvOf(clients[0], clients[1:]...), disconnect, nil
 }
 
-// EnvOf returns an Env with these clients. Its fields TTL and Wait are not set.
+// EnvOf returns an Env that uses single for locks on one Redis and redlock for locks on several. The
+// caller sets its fields TTL and Wait.
 func EnvOf(single redis.UniversalClient, redlock ...redis.UniversalClient) lock.Env {
 	return lock.Env{
 		Redis:       single,
@@ -146,7 +147,8 @@ func EnvOf(single redis.UniversalClient, redlock ...redis.UniversalClient) lock.
 	}
 }
 
-// aroundRedis calls Replied after each call of a Redis client that is not go-redis.
+// aroundRedis makes one call with a Redis client other than go-redis, and then calls Replied, which
+// may lose the reply.
 func aroundRedis(ctx context.Context, _ string, call func() error) error {
 	err := call()
 	if lost := Replied(ctx); lost != nil {

@@ -35,7 +35,7 @@ var redisDownMost = Fault{
 	Prepare:    func(_ context.Context, t Target) (Prepared, error) { return t.refuse(t.majority()) },
 }
 
-// refuse prepares a fault in which the servers refuse connections.
+// refuse prepares a fault that makes the proxies of these servers refuse connections.
 func (t Target) refuse(servers []string) (Prepared, error) {
 	affected, err := t.routes(t.Affected, servers)
 	if err != nil {

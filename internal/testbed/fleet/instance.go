@@ -328,8 +328,8 @@ func (in *Instance) askReady(ctx context.Context) error {
 	return in.Call(ctx, http.MethodGet, "/readyz", nil, nil)
 }
 
-// use switches the instance to a strategy. It returns the lease in milliseconds, or 0 if the instance
-// does not report it.
+// use switches the instance to a strategy. It returns the strategy's lease time in milliseconds, or 0
+// if the instance does not report it.
 func (in *Instance) use(ctx context.Context, strategy string) (leaseMS float64, err error) {
 	in.strategy = strategy
 	var told json.RawMessage

@@ -90,7 +90,8 @@ type chunk struct {
 	came time.Time
 }
 
-// backlog is how many chunks of a connection may wait. If more arrive, the route stops reading.
+// backlog is the number of chunks that a connection buffers. If the buffer is full, the route stops
+// reading.
 const backlog = 1024
 
 // carry copies data from one connection to another. For each chunk, it calls lost to find out whether

@@ -83,7 +83,8 @@ func (rep *Replica) begin(ctx context.Context) (err error) {
 func (rep *Replica) replicaName() string  { return rep.Server + "-replica" }
 func (rep *Replica) sentinelName() string { return rep.Server + "-sentinel" }
 
-// replica describes the server that becomes the replica. It is ready when it has a copy of the data.
+// replica returns the configuration of the replica's server, which counts as ready when it has copied
+// the master's data.
 func (rep *Replica) replica(exe string) server {
 	srv := redisServer(exe, rep.s.Dir, rep.replicaName())
 	alone, ask := srv.args, srv.ask
