@@ -66,7 +66,7 @@ var failoverSplit = Fault{
 			route.Close()
 			return Prepared{}, err
 		}
-		beyond, err := t.routes(t.Affected, t.beyondBare())
+		beyond, err := t.routes(t.beyondBare(), t.Affected)
 		if err != nil {
 			route.Close()
 			return Prepared{}, errors.Join(err, replica.Close(ctx))

@@ -247,23 +247,25 @@ func (t Target) beyondBare() []string {
 	return nodes[len(nodes)/2+1:]
 }
 
-// routes opens proxies from an instance to these servers.
-func (t Target) routes(from Instance, servers []string) (stack.Routes, error) {
+// routes opens proxies to these servers, first those of the first instance.
+func (t Target) routes(servers []string, instances ...Instance) (stack.Routes, error) {
 	var routes stack.Routes
-	for _, server := range servers {
-		r, err := t.Stack.Route(from.Name(), server)
-		if err != nil {
-			routes.Close()
-			return nil, err
+	for _, from := range instances {
+		for _, server := range servers {
+			r, err := t.Stack.Route(from.Name(), server)
+			if err != nil {
+				routes.Close()
+				return nil, err
+			}
+			routes = append(routes, r)
 		}
-		routes = append(routes, r)
 	}
 	return routes, nil
 }
 
 // onRoutes prepares a fault of the connections between the affected drivers and some servers.
 func (t Target) onRoutes(servers []string, strikes func(stack.Routes) []Strike) (Prepared, error) {
-	routes, err := t.routes(t.Affected, servers)
+	routes, err := t.routes(servers, t.Affected)
 	if err != nil {
 		return Prepared{}, err
 	}

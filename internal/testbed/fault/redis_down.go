@@ -2,7 +2,6 @@ package fault
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"grablab/internal/catalog"
@@ -37,18 +36,12 @@ var redisDownMost = Fault{
 
 // refuse prepares a fault that makes the proxies of these servers refuse connections.
 func (t Target) refuse(servers []string) (Prepared, error) {
-	affected, err := t.routes(t.Affected, servers)
+	both, err := t.routes(servers, t.Affected, t.Contender)
 	if err != nil {
 		return Prepared{}, err
 	}
-	contender, err := t.routes(t.Contender, servers)
-	if err != nil {
-		affected.Close()
-		return Prepared{}, err
-	}
-	both := slices.Concat(affected, contender)
 	return Prepared{
-		Affected: affected.Detours(), Contender: contender.Detours(),
+		Affected: both[:len(servers)].Detours(), Contender: both[len(servers):].Detours(),
 		Strikes: []Strike{{Do: onEach(both, (*stack.Route).Refuse)}},
 		Close:   closing(both),
 	}, nil

@@ -75,7 +75,7 @@ func openMySQL(dsn string) (*sql.DB, func() (*sql.DB, error), error) {
 		cfg.Timeout = 5 * time.Second
 	}
 	c, err := mysql.NewConnector(cfg)
-	if err != nil {
+	if err != nil { // ParseDSN has checked cfg
 		return nil, nil, errDSN
 	}
 	db := sql.OpenDB(c)

@@ -374,7 +374,7 @@ const (
 // packet reads a packet. If a reply begins with it, the method returns a message for that reply.
 func (s *mysqlReplies) packet(k packet) (m message, err error) {
 	p := k.payload[:min(len(k.payload), errorBytes)]
-	if len(p) == 0 && s.state != rows {
+	if len(p) == 0 {
 		return m, fmt.Errorf("%w: the server sent an empty packet", errMySQL)
 	}
 	switch s.state {
