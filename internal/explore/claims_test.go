@@ -48,6 +48,9 @@ func TestMarkUnclaimed(t *testing.T) {
 		{name: "a hang-up and a call sent twice, after the same clean-up", strategy: "redsync", property: catalog.NoResidue, before: []schedule.Step{cancelled}, step: twice, change: twoFaults},
 		{name: "only a lost reply", strategy: "redsync", property: catalog.NoResidue, step: lost, change: twoFaults, unclaimed: true},
 		{name: "the same two faults, and a clean-up that heeds no hang-up", strategy: "setnx", property: catalog.NoResidue, before: []schedule.Step{cancelled}, step: lost, change: twoFaults, unclaimed: true},
+		{name: "a process that ends, where two winners are claimed", strategy: "none", property: catalog.Survives, step: call, unclaimed: true},
+		{name: "a wait that is too short, where two winners are claimed", strategy: "mutex", property: catalog.WaitsAsTold, step: call, unclaimed: true},
+		{name: "a known-broken strategy that ends its process", strategy: "setnx-late-fence", property: catalog.Survives, step: call},
 		{name: "a known-broken strategy", strategy: "setnx-late-fence", property: catalog.OneWinner, step: call},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -108,6 +108,9 @@ func claimsUnder(cfg Config, set sim.Setting, faults []catalog.Fault) claims {
 	return c
 }
 
+// neverClaimed lists the properties that no strategy breaks, even if it is claimed to be unsafe.
+var neverClaimed = []string{catalog.Survives, catalog.WaitsAsTold, catalog.RenewsOwn, catalog.AnswersAgree, catalog.OrderOfService}
+
 // markUnclaimed marks the failures that were not expected. It compares each failure with the
 // expectations for the faults in its own schedule.
 func markUnclaimed(cfg Config, set sim.Setting, failures []Failure) {
@@ -117,10 +120,11 @@ func markUnclaimed(cfg Config, set sim.Setting, failures []Failure) {
 		if f.Property == catalog.OneWinner || f.Property == catalog.StuckOrder {
 			v = c.order
 		}
-		switch v {
-		case catalog.Safe:
+		switch {
+		case v == "":
+		case v == catalog.Safe, slices.Contains(neverClaimed, f.Property):
 			failures[i].Unclaimed = true
-		case catalog.Stuck:
+		case v == catalog.Stuck:
 			failures[i].Unclaimed = f.Property == catalog.OneWinner
 		}
 	}

@@ -273,7 +273,9 @@ func searchOne(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, 
 	}
 	var ended *endedError
 	if errors.As(err, &ended) {
-		return endedAlone(result(search.Summary{}), set, ended), nil
+		r := endedAlone(result(search.Summary{}), set, ended)
+		r.Failures = judgeClaims(cfg, set, r.Failures)
+		return r, nil
 	}
 	if err != nil {
 		return Result{}, err

@@ -108,6 +108,7 @@ type actor struct {
 	missingOn   []*node       // the nodes that no longer stored its lease when it was last renewed
 	behind      uint8         // the actors that must get the lock before this actor, as a bit set
 	releaseCut  bool          // whether a call of its release got no reply
+	lingered    time.Duration // how long it has continued after its driver had gone
 	begin       time.Duration // when it began
 	arrivedLate bool          // whether a server has applied a call that this actor had given up
 	asked       time.Duration // when it last asked a server for the lock
@@ -245,14 +246,16 @@ const tokenPrefix = "token-"
 type recorder struct{ inst *instance }
 
 func (r recorder) Record(e history.Event) {
-	if e.Op == history.Renew || e.Op == history.Acquire && e.Kind == history.Invoke {
-		return // no property needs these events, and the reducer leaves out fewer steps if events are recorded
-	}
 	w := r.inst.world
 	w.gate.mu.Lock()
 	defer w.gate.mu.Unlock()
-	e.T = w.elapsed()
-	if a := w.gate.actorOfLocked(r.inst, e.Driver); a != w.probe {
+	a := w.gate.actorOfLocked(r.inst, e.Driver)
+	w.leases.noteBelief(a, e.Lease)
+	switch {
+	case a == w.probe:
+	case e.Op == history.Renew, e.Op == history.Acquire && e.Kind == history.Invoke: // no property needs the event itself, and the reducer leaves out fewer steps if events are recorded
+	default:
+		e.T = w.elapsed()
 		w.events = append(w.events, event{e, a})
 	}
 }

@@ -23,6 +23,7 @@ type leaseBook struct {
 	causes  *causes
 
 	strayRenewal string // describes a renewal that was not allowed; "" if there was none
+	tooLong      string // describes a lease that lasts longer for its holder than for the servers; "" if there was none
 }
 
 // serverLease is a lease that one server has granted. It ends when that server's clock shows the time
@@ -112,6 +113,23 @@ func (l *leaseBook) noteRenewalLocked(c *call) {
 		case a != c.actor && ok && !before.IsZero() && until.Sub(before) > time.Millisecond:
 			l.strayRenewal = fmt.Sprintf("a renewal of %s has lengthened the lease of %s", c.actor.name, a.name)
 		}
+	}
+}
+
+// noteBelief compares how long a holder believes that its new or renewed lease lasts with what the servers
+// grant. believed is 0 if the event is about something else.
+func (l *leaseBook) noteBelief(a *actor, believed time.Duration) {
+	if believed == 0 {
+		return
+	}
+	left := l.leaseLeft(a)
+	exact := l.usesLeases() && l.cluster.showsToken && left > 0 && !l.causes.dataLost
+	for _, n := range l.cluster.nodes {
+		ttl, stored := n.leaseOf(a.value)
+		exact = exact && n.ahead == 0 && (!stored || ttl > 0)
+	}
+	if exact && (believed == history.Endless || believed > left+time.Millisecond) && !a.dead {
+		l.tooLong = fmt.Sprintf("the lease of %s lasts for %s, and %s believes that it lasts longer", a.name, left.Round(time.Millisecond), a.name)
 	}
 }
 

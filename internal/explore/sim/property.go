@@ -66,6 +66,9 @@ func (o *oracle) judge() {
 	if o.leases.strayRenewal != "" {
 		o.recordViolation(catalog.RenewsOwn, 0, "%s", o.leases.strayRenewal)
 	}
+	if o.leases.tooLong != "" {
+		o.recordViolation(catalog.LossNotified, 0, "%s", o.leases.tooLong)
+	}
 	for _, a := range o.world.actors {
 		if !o.cluster.notifiesLoss || !a.granted || a.releasing || a.knowsLoss || a.dead {
 			continue
@@ -385,7 +388,7 @@ func (o *oracle) waitersForFreeLocked() []*actor {
 	for _, a := range o.world.actors {
 		own := func(c *call) bool { return c.actor == a }
 		if a.paused() || a.hung || len(a.inst.cut) > 0 || !a.dead && slices.ContainsFunc(o.gate.waiting, own) || slices.ContainsFunc(o.gate.late, own) ||
-			a.granted && !a.released || !a.granted && a.dead || o.leases.leaseLeft(a) > 0 && !a.released && !o.waitsInQueue(a) {
+			a.granted && !a.released || !a.granted && a.dead || o.leases.leaseLeft(a) > 0 && !a.released && !o.waitsInQueue(a) && !o.undoesLate(a) {
 			return nil
 		}
 		if a.begun && !a.done && !a.granted && !o.world.hasSession(a.inst) {
@@ -407,10 +410,15 @@ func (o *oracle) keepsReleased(n *node) bool {
 	}))
 }
 
-// lateLockStored reports whether a late request has created a lock on a server. That lock stays until
-// it expires.
+// undoesLate reports whether a late request of the actor may have created a lock that its client promises to
+// remove.
+func (o *oracle) undoesLate(a *actor) bool {
+	return o.cluster.Strategy.Promises.LateUndone && a.arrivedLate && !a.granted
+}
+
+// lateLockStored reports whether a late request has created a lock that stays on a server until it expires.
 func (o *oracle) lateLockStored() bool {
-	return slices.ContainsFunc(o.world.actors, func(a *actor) bool { return a.arrivedLate }) &&
+	return !o.cluster.Strategy.Promises.LateUndone && slices.ContainsFunc(o.world.actors, func(a *actor) bool { return a.arrivedLate }) &&
 		slices.ContainsFunc(o.world.entries(), func(e entry) bool { return !slices.Contains(o.cluster.residue, e.key) })
 }
 
@@ -444,6 +452,27 @@ func (o *oracle) judgeWait(waiters []*actor) {
 		o.recordViolation(catalog.NoLostWakeup, 0, "%s waited %s for a lock that was free", waiters[0].name, o.freeFor.Round(time.Millisecond))
 	}
 }
+
+// lingeringLocked returns the actors that continue although their drivers have gone, and that wait for no
+// reply.
+func (o *oracle) lingeringLocked() []*actor {
+	return slices.DeleteFunc(slices.Clone(o.world.actors), func(a *actor) bool {
+		own := func(c *call) bool { return c.actor == a }
+		return !a.cancelled || a.done || a.dead || a.hung || a.paused() || slices.ContainsFunc(slices.Concat(o.gate.waiting, o.gate.late), own)
+	})
+}
+
+// judgeLingering checks that actors whose drivers have gone do not wait any longer.
+func (o *oracle) judgeLingering(lingering []*actor, passed time.Duration) {
+	for _, a := range lingering {
+		if a.lingered += passed; a.lingered > longestGoodbye {
+			o.recordViolation(catalog.WaitsAsTold, 0, "%s continued for %s after its driver had gone", a.name, a.lingered.Round(time.Millisecond))
+		}
+	}
+}
+
+// longestGoodbye is longer than a strategy waits for anything but a reply after its driver has gone.
+const longestGoodbye = 75 * time.Millisecond
 
 // longestPause is the longest time that a strategy may sleep between two requests for the lock.
 const longestPause = 300 * time.Millisecond

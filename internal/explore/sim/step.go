@@ -299,7 +299,7 @@ func (x *execution) nextTimer() bool {
 		most = left - time.Nanosecond
 	}
 	x.oracle.heldUp = x.oracle.heldUp || busy
-	waiters := x.oracle.waitersForFreeLocked()
+	waiters, lingering := x.oracle.waitersForFreeLocked(), x.oracle.lingeringLocked()
 	x.gate.mu.Unlock()
 	select {
 	case <-x.gate.arrived: // discard an old signal
@@ -323,6 +323,7 @@ func (x *execution) nextTimer() bool {
 		x.oracle.freeFor = 0
 	}
 	x.oracle.judgeWait(waiters)
+	x.oracle.judgeLingering(lingering, time.Since(began))
 	return true
 }
 

@@ -264,6 +264,9 @@ type Promises struct {
 	Patience float64
 	// ReleaseRetried means that the lock repeats a failed release until the lease ends.
 	ReleaseRetried bool
+	// LateUndone means that a request that arrives late keeps no lock from others: its client removes the lock
+	// when another client waits.
+	LateUndone bool
 	// TriesOnce means that an acquire tries once and does not wait for the lock.
 	TriesOnce bool
 }
