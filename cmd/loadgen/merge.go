@@ -123,7 +123,12 @@ func shareOf(run *experiment.Run) (share load.Share, args []string, err error) {
 
 // merge judges all results as one. It returns an error if the answers of a process are missing.
 func (s *settings) merge(ctx context.Context, stdout, stderr io.Writer) error {
-	err := s.execute(ctx, stdout, stderr)
+	return s.incomplete(s.execute(ctx, stdout, stderr), stderr)
+}
+
+// incomplete prints which answers are missing. It returns exitFailed if there are any and err does not say
+// that the judgement itself failed.
+func (s *settings) incomplete(err error, stderr io.Writer) error {
 	if err == nil || errors.Is(err, exitAssert) {
 		for _, why := range s.Merge.Lost {
 			fmt.Fprintf(stderr, "loadgen: incomplete: %s\n", why)

@@ -172,10 +172,7 @@ func (s *settings) print(run *experiment.Run, out *folder, stdout io.Writer) err
 // relative returns a path relative to the working directory if it is below that directory.
 func relative(path string) string {
 	dir, err := os.Getwd()
-	if err != nil {
-		return path
-	}
-	if rest, ok := strings.CutPrefix(path, dir+string(filepath.Separator)); ok {
+	if rest, ok := strings.CutPrefix(path, dir+string(filepath.Separator)); ok && err == nil {
 		return rest
 	}
 	return path

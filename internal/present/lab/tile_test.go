@@ -2,7 +2,10 @@ package lab
 
 import (
 	"fmt"
+	"os"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -84,6 +87,77 @@ func TestTileState(t *testing.T) {
 				t.Errorf("the answers are counted as %v", tick.Outcomes)
 			}
 		})
+	}
+}
+
+// TestEveryTile judges every tile of one to three units: with every number of rows, with and without all
+// answers, and with and without a refusal after the last sale.
+func TestEveryTile(t *testing.T) {
+	sold := time.Unix(100, 0)
+	for units, want := range map[int]struct{ states, refused string }{ // the state for 0, 1, 2, … rows
+		1: {"open won double double", "open won double double"},
+		2: {"open open won double double", "undersold undersold won double double"},
+		3: {"open open open won double double", "undersold undersold undersold won double double"},
+	} {
+		for _, answered := range []bool{false, true} {
+			for _, refused := range []time.Time{{}, sold.Add(-1), sold, sold.Add(1)} {
+				states := want.states
+				if answered && refused.After(sold) {
+					states = want.refused
+				}
+				for rows, state := range strings.Fields(states) {
+					x := tile{Tile: Tile{Units: units}, rows: make([]order.Grab, rows), allAnswered: answered, sold: sold, refused: refused}
+					if x.judge(); string(x.State) != state {
+						t.Errorf("%d units, %d rows, answered %v, refused at %v: %s, want %s", units, rows, answered, refused.Sub(sold), x.State, state)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestEveryOutcome compares how each answer of an instance is counted, and checks that the page shows every
+// count and has a sign and a color for every state.
+func TestEveryOutcome(t *testing.T) {
+	var seen []grab.Outcome
+	for _, tt := range []struct {
+		code uint16
+		body string
+		want grab.Outcome
+	}{
+		{200, "grabbed", grab.Grabbed}, {409, "taken", grab.Taken}, {423, "busy", grab.Busy}, {504, "timeout", grab.Timeout},
+		{500, "error", grab.Failed}, {0, "", grab.Failed}, {404, "", grab.Failed}, {503, "", grab.Failed},
+	} {
+		seen = append(seen, tt.want)
+		if got := outcomeOf(&vegeta.Result{Code: tt.code, Body: fmt.Appendf(nil, `{"outcome":%q}`, tt.body)}); got != string(tt.want) {
+			t.Errorf("%d %q counts as %s, want %s", tt.code, tt.body, got, tt.want)
+		}
+	}
+	page := map[string]string{}
+	for _, name := range []string{"live.js", "lab.css"} {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		page[name] = string(text)
+	}
+	var quoted []string
+	for _, o := range grab.Outcomes {
+		if quoted = append(quoted, strconv.Quote(string(o))); !slices.Contains(seen, o) {
+			t.Errorf("no answer counts as %s", o)
+		}
+	}
+	if list := "const names = [" + strings.Join(quoted, ", ") + "];"; !strings.Contains(page["live.js"], list) {
+		t.Errorf("the page does not count %s", list)
+	}
+	sign := regexp.MustCompile(`const sign = ({.*})\[t.state\]`).FindString(page["live.js"])
+	for state, of := range map[State]string{Open: "·", Won: "✓", Double: "✗", Undersold: "∞"} {
+		if !strings.Contains(sign, fmt.Sprintf("%s: %q", state, of)) {
+			t.Errorf("%s has no sign %s in %q", state, of, sign)
+		}
+		if state != Open && !strings.Contains(page["lab.css"], fmt.Sprintf(".tiles .%s {", state)) {
+			t.Errorf("%s has no color", state)
+		}
 	}
 }
 

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"io"
+	"math/bits"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"grablab/internal/catalog"
+	"grablab/internal/measure/experiment"
+	"grablab/internal/measure/lockbench"
+	"grablab/internal/measure/shard"
+	"grablab/internal/present/report"
+	"grablab/internal/testbed/target"
+)
+
+// TestBadResultAnywhere concludes three results, of which any may be bad: the first, the middle one, the last,
+// several or none. One bad result determines the exit code. An error or an interruption comes before it.
+func TestBadResultAnywhere(t *testing.T) {
+	names := []string{"none", "mutex", "setnx"}
+	const rush = references + "reference-rush-local"
+	worse := changed(t, "reference-rush-local/run.json", `"verdict": "unsafe"`, `"verdict": "unknown"`)
+	cells := func(bad int, change func(*experiment.Cell)) *experiment.Run {
+		run := new(experiment.Run)
+		for i, name := range names {
+			none := 0
+			c := experiment.Cell{Strategy: name, Fault: catalog.NoFault, Verdict: catalog.Safe, DoubleGrabs: &none, Environment: new(experiment.Environment)}
+			if bad&(1<<i) != 0 {
+				change(&c)
+			}
+			run.Cells = append(run.Cells, c)
+		}
+		return run
+	}
+	unsafe := func(c *experiment.Cell) { *c.DoubleGrabs, c.Verdict = 1, catalog.Unsafe }
+	unknown := func(c *experiment.Cell) { c.DoubleGrabs, c.Verdict = nil, catalog.Unknown }
+	runOf := func(s *settings, run *experiment.Run, err error) error {
+		return s.conclude(run, err, &folder{begun: true}, io.Discard, io.Discard)
+	}
+	asserting := func(claims ...string) *settings {
+		s := new(settings)
+		for _, text := range claims {
+			a, err := parseAssert(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.asserts = append(s.asserts, a)
+		}
+		return s
+	}
+	comparing := func() *settings {
+		var before []target.Expectation
+		for _, name := range names {
+			before = append(before, target.Expectation{Strategy: name, Fault: catalog.NoFault, Verdict: catalog.Safe})
+		}
+		return &settings{baseline: report.NewBaseline(before)}
+	}
+	benched := func(res *lockbench.Result, err error) error {
+		s := newBenchSettings()
+		s.check, s.format, res.Slices = true, "json", make([]lockbench.Slice, 1)
+		return s.conclude(res, err, new(folder), io.Discard, io.Discard)
+	}
+	for _, tt := range []struct {
+		name     string
+		conclude func(bad int, err error) error
+		want     exitCode // if any is bad
+		all      exitCode // if all are bad; 0 means want
+		stops    bool     // whether an error may end it early
+	}{
+		{"a claim about every cell", func(bad int, err error) error { return runOf(asserting("double_grabs==0"), cells(bad, unsafe), err) }, exitAssert, 0, true},
+		{"a claim about each cell", func(bad int, err error) error {
+			return runOf(asserting("none:double_grabs==0", "mutex:double_grabs==0", "setnx:double_grabs==0"), cells(bad, unsafe), err)
+		}, exitAssert, 0, true},
+		{"a baseline that was safe", func(bad int, err error) error { return runOf(comparing(), cells(bad, unsafe), err) }, exitAssert, 0, true},
+		{"a baseline that was known", func(bad int, err error) error { return runOf(comparing(), cells(bad, unknown), err) }, exitAssert, exitFailed, true},
+		{"cells that cannot be measured", func(bad int, err error) error { return runOf(new(settings), cells(bad, unknown), err) }, exitDone, exitFailed, true},
+		{"lost shards", func(bad int, _ error) error {
+			s := &settings{}
+			s.Merge = &shard.Merge{Merged: shard.Merged{Lost: make([]string, bits.OnesCount(uint(bad)))}}
+			return s.incomplete(nil, io.Discard)
+		}, exitFailed, 0, false},
+		{"a bound of the benchmark", func(bad int, err error) error {
+			res := new(lockbench.Result)
+			for i := range names {
+				res.Bounds = append(res.Bounds, lockbench.BoundRow{AtMost: new(float64), Verdict: []string{lockbench.Kept, lockbench.Missed}[bad>>i&1]})
+			}
+			return benched(res, err)
+		}, exitAssert, 0, true},
+		{"overlaps in the benchmark", func(bad int, err error) error {
+			res := new(lockbench.Result)
+			for i := range names {
+				n := bad >> i & 1
+				res.Rows = append(res.Rows, lockbench.Row{Figures: lockbench.Figures{Violations: &n}})
+			}
+			return benched(res, err)
+		}, exitAssert, 0, true},
+		{"compared results", func(bad int, _ error) error {
+			s := showSettings{paths: []string{rush}}
+			for i := range names {
+				s.paths = append(s.paths, []string{rush, worse}[bad>>i&1])
+			}
+			return s.compare(t.Context(), io.Discard, io.Discard)
+		}, exitAssert, 0, false},
+	} {
+		for bad := range 1 << len(names) {
+			for _, end := range []error{nil, context.Canceled, io.ErrUnexpectedEOF} {
+				want := exitDone
+				switch {
+				case end != nil && !tt.stops:
+					continue
+				case end == context.Canceled:
+					want = exitInterrupted
+				case end != nil:
+					want = exitFailed
+				case bad == 1<<len(names)-1 && tt.all != 0:
+					want = tt.all
+				case bad != 0:
+					want = tt.want
+				}
+				if got := conclude(tt.conclude(bad, end), io.Discard); got != int(want) {
+					t.Errorf("%s: bad results %03b, ends with %v: exit %d, want %d", tt.name, bad, end, got, want)
+				}
+			}
+		}
+	}
+}
+
+// TestRelative shortens a path below the working directory. It changes no other path, also if the working
+// directory has been removed.
+func TestRelative(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	here := filepath.Join(dir, "results")
+	for path, want := range map[string]string{here: "results", dir: dir, dir + "2": dir + "2", "/elsewhere": "/elsewhere"} {
+		if got := relative(path); got != want {
+			t.Errorf("%s becomes %s, want %s", path, got, want)
+		}
+	}
+	if err := os.Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	if got := relative(here); got != here {
+		t.Errorf("without a working directory, %s becomes %s", here, got)
+	}
+}
