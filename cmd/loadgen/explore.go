@@ -12,7 +12,6 @@ import (
 	"grablab/internal/explore"
 	"grablab/internal/explore/schedule"
 	"grablab/internal/flags"
-	"grablab/internal/grab"
 	"grablab/internal/present/report"
 )
 
@@ -87,13 +86,7 @@ var exploreRules = []flags.Rule{
 }
 
 func newExploreSettings() *exploreSettings {
-	s := &exploreSettings{out: filepath.Join(resultsDir, "explore")}
-	s.Config = explore.Config{
-		Actors: explore.DefaultActors, Preemptions: 2, FaultCount: 1, Seconds: 30,
-		TTL: explore.DefaultTTL, Nodes: explore.DefaultNodes, Stock: 1, Instances: explore.MaxInstances, OnLost: grab.Abort,
-		Faults: []catalog.Fault{catalog.Slow, catalog.Pause, catalog.Crash}, Properties: explore.Properties,
-	}
-	return s
+	return &exploreSettings{out: filepath.Join(resultsDir, "explore"), Config: explore.Usual()}
 }
 
 // parseExplore parses the flags of explore. Its errors wrap flags.ErrUsage or are a

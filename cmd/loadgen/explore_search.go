@@ -95,20 +95,10 @@ func (s *exploreSettings) conclude(results []explore.Result, err error, stdout, 
 	case interrupted:
 		fmt.Fprintln(stderr, "interrupted: these are the results so far")
 		return exitInterrupted
-	case slices.ContainsFunc(results, isUnexpected):
+	case slices.ContainsFunc(results, explore.Result.IsUnexpected):
 		return exitAssert
 	}
 	return nil
-}
-
-// isUnexpected reports whether the verdict or a failure differs from what is expected of the strategy.
-// In a series of searches, it considers only failures, because a single search may miss an expected
-// failure.
-func isUnexpected(r explore.Result) bool {
-	unclaimed := func(r explore.Result) bool {
-		return slices.ContainsFunc(r.Failures, func(f explore.Failure) bool { return f.Unclaimed })
-	}
-	return r.Expected != "" && r.Expected != r.Verdict || unclaimed(r) || slices.ContainsFunc(r.Parts, unclaimed)
 }
 
 // save saves the schedule of every failure.

@@ -7,7 +7,17 @@ import (
 
 	"grablab/internal/catalog"
 	"grablab/internal/explore/sim"
+	"grablab/internal/grab"
 )
+
+// Usual returns the first search that the command explore runs if the user sets no limits.
+func Usual() Config {
+	return Config{
+		Actors: DefaultActors, Preemptions: 2, FaultCount: 1, Seconds: 30,
+		TTL: DefaultTTL, Nodes: DefaultNodes, Stock: 1, Instances: MaxInstances, OnLost: grab.Abort,
+		Faults: []catalog.Fault{catalog.Slow, catalog.Pause, catalog.Crash}, Properties: Properties,
+	}
+}
 
 // Part is one of the searches in a series. It has its own limits.
 type Part struct {
@@ -107,6 +117,17 @@ func searchParts(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting
 // endedProcess reports whether the strategy ended its process. Further searches would then show nothing new.
 func (r Result) endedProcess() bool {
 	return slices.ContainsFunc(r.Failures, func(f Failure) bool { return f.Property == catalog.Survives })
+}
+
+// IsUnexpected reports whether the verdict or a failure differs from what is expected of the strategy. In a
+// series of searches, it considers only failures, because a single search may miss an expected failure.
+func (r Result) IsUnexpected() bool {
+	return r.Expected != "" && r.Expected != r.Verdict || r.isUnclaimed() || slices.ContainsFunc(r.Parts, Result.isUnclaimed)
+}
+
+// isUnclaimed reports whether a failure of this search was not expected.
+func (r Result) isUnclaimed() bool {
+	return slices.ContainsFunc(r.Failures, func(f Failure) bool { return f.Unclaimed })
 }
 
 // newFailures returns the failures of properties that r does not report as violated. An unexpected

@@ -11,10 +11,16 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"syscall"
+	"testing"
+	"testing/synctest"
 	"time"
 
+	"grablab/internal/explore"
+	"grablab/internal/grab/lock"
 	"grablab/internal/testbed/proc"
 )
 
@@ -23,7 +29,7 @@ type bench struct {
 	dir        string // overlays and programs; removed at the end
 	root       string
 	explores   bool
-	unchanged  string          // loadgen without any mistake; empty until it is built
+	unchanged  string          // this program without any mistake; empty until it is built
 	fails      map[string]bool // whether the search of a strategy fails without any mistake
 	equivalent map[string]bool // keys of the mistakes that change nothing
 }
@@ -68,7 +74,7 @@ func (b *bench) command(ctx context.Context, name string, args ...string) *exec.
 }
 
 // measure makes n mistakes in a group, and prints each with what found it.
-func (b *bench) measure(ctx context.Context, g group, n int, seed string, allTests bool) ([]result, error) {
+func (b *bench) measure(ctx context.Context, g group, n int, seed, tests string) ([]result, error) {
 	var all []mistake
 	sources := map[string][]byte{}
 	for _, pattern := range g.files {
@@ -96,7 +102,7 @@ func (b *bench) measure(ctx context.Context, g group, n int, seed string, allTes
 		if len(results) == n {
 			break
 		}
-		r, err := b.try(ctx, g, m, sources[m.file], allTests)
+		r, err := b.try(ctx, g, m, sources[m.file], tests)
 		if errors.Is(err, errNotViable) {
 			continue
 		}
@@ -118,10 +124,10 @@ func (b *bench) measure(ctx context.Context, g group, n int, seed string, allTes
 	return results, nil
 }
 
-var errNotViable = errors.New("it does not compile")
+var errNotViable = errors.New("it does not compile, or nothing could find it")
 
 // try makes one mistake, and runs the explorer and the tests until one of them fails.
-func (b *bench) try(ctx context.Context, g group, m mistake, source []byte, allTests bool) (r result, err error) {
+func (b *bench) try(ctx context.Context, g group, m mistake, source []byte, tests string) (r result, err error) {
 	if b.equivalent[m.key(source)] {
 		return result{equivalent: true}, nil
 	}
@@ -140,7 +146,10 @@ func (b *bench) try(ctx context.Context, g group, m mistake, source []byte, allT
 			return r, err
 		}
 	}
-	for _, pkg := range g.packages(m.file, allTests) {
+	if tests == "none" && !r.explored {
+		return r, errNotViable
+	}
+	for _, pkg := range g.packages(m.file, tests) {
 		// Tests that build programs themselves must build them with the mistake too.
 		test := b.command(ctx, "go", "test", "-count=1", "-vet=off", "-failfast", "-timeout", testTimeout.String(), "./"+pkg)
 		test.Env = append(os.Environ(), "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -overlay="+file))
@@ -174,35 +183,45 @@ func (b *bench) overlay(m mistake, source []byte) (string, error) {
 }
 
 // searched lists the strategies that the explorer searches for a mistake, by the beginning of the
-// path of its file. The first match counts.
+// path of its file. The first match counts. A file of a single strategy needs no entry.
 var searched = []struct{ prefix, strategies string }{
 	{"handoff/", "handoff"},
-	{"internal/grab/lock/handoff", "handoff"},
-	{"internal/grab/lock/etcd", "etcd-fenced"},
-	{"internal/grab/lock/zookeeper", "zookeeper-fenced"},
-	{"internal/grab/lock/redlock", "redlock"},
-	{"internal/grab/lock/redis_stock", "redis-stock redis-stock-returned"},
-	{"internal/grab/lock/watchdog_fenced", "watchdog-fenced"},
-	{"internal/grab/lock/watchdog", "watchdog watchdog-fenced"},
-	{"internal/grab/lock/notifier", "watchdog"},
-	{"internal/grab/lock/renewer", "watchdog redlock"},
-	{"internal/grab/lock/fence", "setnx-fenced watchdog-fenced"},
-	{"internal/grab/lock/setnx_fenced", "setnx-fenced"},
-	{"internal/grab/lock/setnx_check", "setnx-check"},
-	{"internal/grab/lock/setnx_watch", "setnx-watch"},
-	{"internal/grab/lock/setnx_getset", "setnx-getset"},
-	{"internal/grab/lock/keyedmutex", "mutex"},
-	{"internal/grab/lock/mutex", "mutex"},
-	{"internal/grab/lock/mysql_forupdate", "mysql-forupdate"},
-	{"internal/grab/lock/mysql", "mysql-getlock mysql-forupdate"},
-	{"internal/grab/lock/", "setnx watchdog"},
-	{"internal/grab/", "setnx setnx-fenced"},
+	{lockFolder + "etcd", "etcd-fenced"},
+	{lockFolder + "zookeeper", "zookeeper-fenced"},
+	{lockFolder + "redlock_nodes", "redlock"},
+	{lockFolder + "redis_stock", "redis-stock redis-stock-returned"},
+	{lockFolder + "watchdog", "watchdog watchdog-fenced"},
+	{lockFolder + "notifier", "watchdog"},
+	{lockFolder + "renewer", "watchdog redlock"},
+	{lockFolder + "fence", "setnx-fenced watchdog-fenced"},
+	{lockFolder + "keyedmutex", "mutex"},
+	{lockFolder + "mysql_session", "mysql-getlock mysql-forupdate"},
+	{lockFolder + "knownbroken", ""}, // nothing is expected of these strategies
+	{"internal/grab/", "setnx-fenced watchdog"},
 	{"internal/order/", "mysql-cas mysql-unique setnx-fenced"},
 }
 
+const lockFolder = "internal/grab/lock/"
+
+// unreachable lists files of the packages above that the explorer does not execute, because it calls the grab
+// itself.
+var unreachable = []string{"access", "available", "decode", "distrlock", "http", "index", "metrics", "mysql", "sql", "sqlite", "sqlite_writers", "session", "tx"}
+
 func strategiesFor(file string) []string {
+	name, _, _ := strings.Cut(filepath.Base(file), ".")
+	inLocks := strings.HasPrefix(file, lockFolder)
+	if !inLocks && slices.Contains(unreachable, name) {
+		return nil
+	}
 	for _, s := range searched {
-		if strings.HasPrefix(file, s.prefix) {
+		_, err := lock.Find(strings.ReplaceAll(name, "_", "-"))
+		switch {
+		case !strings.HasPrefix(file, s.prefix):
+		case s.prefix == "internal/grab/" && inLocks && err == nil:
+			return []string{strings.ReplaceAll(name, "_", "-")}
+		case s.prefix == "internal/grab/" && inLocks:
+			return []string{"setnx", "watchdog"}
+		default:
 			return strings.Fields(s.strategies)
 		}
 	}
@@ -244,19 +263,72 @@ func (b *bench) findFails(ctx context.Context, strategy string) (err error) {
 	return err
 }
 
-// build builds loadgen with an overlay, or without one if it is empty.
+// build builds this program with an overlay, or without one if it is empty. It is smaller than loadgen.
 func (b *bench) build(ctx context.Context, name, overlay string) (program string, err error) {
 	program = filepath.Join(b.dir, name)
-	if out, err := b.command(ctx, "go", "build", "-overlay="+overlay, "-ldflags=-s -w", "-o", program, "./cmd/loadgen").CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building loadgen: %w: %s", err, out)
+	if out, err := b.command(ctx, "go", "test", "-c", "-vet=off", "-overlay="+overlay, "-ldflags=-s -w", "-o", program, "./internal/mutate").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building the explorer: %w: %s", err, out)
 	}
 	return program, nil
 }
 
-// exploreFails reports whether a search of the strategy with the default bounds ends in a failure.
+// searchEnv names the strategy that TestSearch searches.
+const searchEnv = "GRABLAB_MUTATE_SEARCH"
+
+// exploreFails reports whether a search of the strategy with the default bounds finds a failure that is not
+// expected. A search that ends its process counts too.
 func (b *bench) exploreFails(ctx context.Context, program, strategy string) (bool, error) {
 	limited, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
-	err := b.command(limited, program, "explore", "-strategies", strategy, "-quiet", "-out", filepath.Join(b.dir, "explored")).Run()
+	c := b.command(limited, program, "-test.run=^TestSearch$")
+	c.Env = append(os.Environ(), searchEnv+"="+strategy)
+	out, err := c.CombinedOutput()
+	if err != nil && testing.Verbose() {
+		fmt.Printf("%s\n", out)
+	}
 	return err != nil, ctx.Err()
+}
+
+// TestSearch searches a strategy as the command explore does by default. It fails at the first failure that
+// is not expected.
+func TestSearch(t *testing.T) {
+	strategy := os.Getenv(searchEnv)
+	if strategy == "" {
+		t.Skip("TestMutate runs it in a program with a mistake")
+	}
+	cfg := explore.Usual()
+	cfg.Strategies, cfg.Command, cfg.Workers = []string{strategy}, []string{os.Args[0], "-test.run=^TestSearchWorker$", "-test.timeout=0"}, runtime.GOMAXPROCS(0)
+	ctx, found := context.WithCancel(t.Context())
+	defer found()
+	report := func(r explore.Result) {
+		for _, f := range r.Failures {
+			if f.Unclaimed {
+				t.Errorf("%q breaks %s in %d steps after %s: %s", r.Part, f.Property, len(f.Schedule.Steps), r.Elapsed, f.Why)
+				found()
+			}
+		}
+	}
+	results, err := explore.SearchPortfolio(ctx, nil, cfg, report)
+	if t.Failed() {
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range append(results, results[0].Parts...) {
+		report(r)
+	}
+	if r := results[0]; r.IsUnexpected() && !t.Failed() {
+		t.Errorf("%s, expected %s", r.Verdict, r.Expected)
+	}
+}
+
+// TestSearchWorker executes the schedules of TestSearch.
+func TestSearchWorker(t *testing.T) {
+	if os.Getenv(searchEnv) == "" {
+		t.Skip("TestSearch starts it")
+	}
+	if err := explore.Work(func(run func()) { synctest.Test(t, func(*testing.T) { run() }) }); err != nil {
+		t.Error(err)
+	}
 }

@@ -139,10 +139,10 @@ func TestGroups(t *testing.T) {
 				t.Errorf("%s: no file matches %s: %v", g.name, pattern, err)
 			}
 			for _, file := range files {
-				named = append(named, g.packages(file, false)...)
+				named = append(named, g.packages(file, "package")...)
 			}
 		}
-		named = append(named, g.packages(g.files[0], true)...)
+		named = append(named, g.packages(g.files[0], "all")...)
 	}
 	slices.Sort(named)
 	args := []string{"list", "-f", "{{.Dir}}{{if not (or .TestGoFiles .XTestGoFiles)}} has no tests{{end}}"}
@@ -169,20 +169,29 @@ func TestInterval(t *testing.T) {
 	}
 }
 
-// TestSearched checks that every listed strategy exists, and that no line is hidden by an earlier one.
+// TestSearched checks that every listed strategy exists, that no line is hidden by an earlier one, and that
+// every file of a lock is searched.
 func TestSearched(t *testing.T) {
-	for _, s := range searched {
-		of := strategiesFor(s.prefix + "x.go")
-		if len(of) == 0 {
-			t.Errorf("%s: no strategy", s.prefix)
+	files, err := filepath.Glob("../../" + lockFolder + "*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		file, _ = filepath.Rel("../..", file)
+		of := strategiesFor(filepath.ToSlash(file))
+		if len(of) == 0 && !strings.HasPrefix(filepath.Base(file), "knownbroken") {
+			t.Errorf("%s: no strategy", file)
 		}
 		for _, name := range of {
-			if _, err := lock.Find(name); err != nil {
-				t.Errorf("%s: %v", s.prefix, err)
+			if s, err := lock.Find(name); err != nil || s.Unexplorable != "" {
+				t.Errorf("%s: %s: %v %s", file, name, err, s.Unexplorable)
 			}
 		}
 	}
 	for i, s := range searched {
+		if len(strategiesFor(s.prefix+"x.go")) == 0 && s.strategies != "" {
+			t.Errorf("%s: no strategy", s.prefix)
+		}
 		for _, earlier := range searched[:i] {
 			if strings.HasPrefix(s.prefix, earlier.prefix) {
 				t.Errorf("%s is hidden by %s", s.prefix, earlier.prefix)

@@ -7,7 +7,7 @@
 // locks, TestMutate also runs `loadgen explore` with its default bounds, and reports how many
 // mistakes that finds by itself. It takes hours, so only this command starts it:
 //
-//	.ci/mutate [-n N] [-seed TEXT] [-tests package|all] [-explore] [GROUP…]
+//	.ci/mutate [-n N] [-seed TEXT] [-tests none|package|all] [-explore] [GROUP…]
 package mutate
 
 import (
@@ -32,11 +32,13 @@ type group struct {
 	tests []string // the packages whose tests may find them, the quickest first
 }
 
-// packages returns the packages whose tests may find a mistake in the file: all of the group, or only
+// packages returns the packages whose tests may find a mistake in the file: none, all of the group, or only
 // its own package. If that has no tests, it is the first package of the group.
-func (g group) packages(file string, all bool) []string {
+func (g group) packages(file, tests string) []string {
 	switch own := filepath.ToSlash(filepath.Dir(file)); {
-	case all:
+	case tests == "none":
+		return nil
+	case tests == "all":
 		return g.tests
 	case slices.Contains(g.tests, own):
 		return []string{own}
@@ -63,7 +65,7 @@ var groups = []group{
 var (
 	sampleSize = flag.Int("n", 20, "how many mistakes to make in each group")
 	sampleSeed = flag.String("seed", version.Release, "the seed of the sample")
-	testsOf    = flag.String("tests", "all", "which tests may find a mistake: those of its package (package), or of all packages listed for its group (all)")
+	testsOf    = flag.String("tests", "all", "which tests may find a mistake: those of its package (package), of all packages listed for its group (all), or none")
 	explores   = flag.Bool("explore", true, "also run the explorer with its default bounds on mistakes in locks")
 )
 
@@ -88,8 +90,8 @@ func names() []string {
 }
 
 func run(ctx context.Context, n int, seed, tests string, explore bool, chosen []string) error {
-	if tests != "package" && tests != "all" {
-		return fmt.Errorf("-tests %q: use package or all", tests)
+	if !slices.Contains([]string{"none", "package", "all"}, tests) {
+		return fmt.Errorf("-tests %q: use none, package or all", tests)
 	}
 	if n < 1 {
 		return fmt.Errorf("-n %d: use at least 1", n)
@@ -110,7 +112,7 @@ func run(ctx context.Context, n int, seed, tests string, explore bool, chosen []
 		if len(chosen) > 0 && !slices.Contains(chosen, g.name) {
 			continue
 		}
-		results, err := bench.measure(ctx, g, n, seed, tests == "all")
+		results, err := bench.measure(ctx, g, n, seed, tests)
 		all = append(all, results...)
 		if err != nil {
 			printRates(os.Stdout, all)
