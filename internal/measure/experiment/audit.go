@@ -37,7 +37,7 @@ func (w *worker) audit(ctx context.Context, s lock.Strategy, c *Cell, a *account
 	}
 	reasons.add(e.NoLedger, "the ledger could not be read")
 	reasons.add(w.readEvents(c, s, &e), "events were lost")
-	p, err := w.probeAll(ctx, c, first)
+	p, err := w.probeAll(ctx, c, a, first, rows)
 	e.Stuck, e.NoProbe = p.stuck, err
 	reasons.add(err, "stuck orders could not be counted")
 	if w.fleet.Foreign && a.distrust(p.lost) {
@@ -235,8 +235,8 @@ type probes struct {
 }
 
 // probeAll lets a new driver try to grab each order after the load. The load's figures do not include
-// these attempts.
-func (w *worker) probeAll(ctx context.Context, c *Cell, first int64) (p probes, err error) {
+// these attempts. In a service of others, an order without a winner in rows may be reserved.
+func (w *worker) probeAll(ctx context.Context, c *Cell, a *accounting, first int64, rows []order.Grab) (p probes, err error) {
 	if ctx.Err() != nil {
 		return p, context.Cause(ctx)
 	}
@@ -244,7 +244,11 @@ func (w *worker) probeAll(ctx context.Context, c *Cell, first int64) (p probes, 
 		probed atomic.Int64
 		mu     sync.Mutex
 	)
-	p.stuck, err = w.fleet.StuckOrders(ctx, first, c.Orders, w.lease(c), func(id, driver int64, outcome grab.Outcome) {
+	winners, told := check.RowsByOrder(rows), check.RowsByOrder(check.Rows(a.told))
+	reserved := func(id int64) bool {
+		return w.ledger && !w.fleet.Ours && !w.fleet.Known() && winners[id]+told[id] == 0
+	}
+	p.stuck, err = w.fleet.StuckOrders(ctx, first, c.Orders, w.lease(c), reserved, func(id, driver int64, outcome grab.Outcome) {
 		w.progress.step("probed %d of %d orders", probed.Add(1), c.Orders)
 		mu.Lock()
 		defer mu.Unlock()

@@ -192,6 +192,26 @@ func forgets(s *shop) *shop {
 	return s
 }
 
+// reserves returns a shop whose first driver of an order reserves it, and then fails.
+func reserves(order int64, long time.Duration) *shop {
+	var mu sync.Mutex
+	var until time.Time
+	return &shop{before: func(w http.ResponseWriter, o, _ int64) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case o != order || !until.IsZero() && time.Now().After(until):
+			return false
+		case until.IsZero():
+			until = time.Now().Add(long)
+			w.WriteHeader(http.StatusInternalServerError)
+		default:
+			w.WriteHeader(http.StatusConflict)
+		}
+		return true
+	}}
+}
+
 // knows makes a shop refuse drivers that it does not know.
 func knows(s *shop) *shop {
 	s.before = func(w http.ResponseWriter, _, driver int64) bool {
@@ -257,7 +277,9 @@ func TestServicesOfOthers(t *testing.T) {
 		{"orders that were used before", &shop{used: func(int64) bool { return true }}, target.Spec{}, "", nil, catalog.Unknown, []string{"is not open", "used before", "-first-order"}},
 		{"orders that were used before, of another shape", &shop{used: func(int64) bool { return true }, answer: coded}, rules, "", nil, catalog.Unknown, []string{"is not open"}},
 		{"some orders were used before", &shop{used: func(o int64) bool { return o == 103 }}, target.Spec{}, "", func(c *Config) { c.Rate, c.Together = 200, true }, catalog.Unknown, []string{"1 of 5 orders was reported as taken without a grab"}},
-		{"some orders were used before, by the ledger", &shop{used: func(o int64) bool { return o == 103 }}, target.Spec{}, wins, func(c *Config) { c.Rate, c.Together = 200, true }, catalog.Stuck, []string{"1 of 5 orders can no longer be grabbed", "the ledger names no winner"}},
+		{"some orders were used before, by the ledger", &shop{used: func(o int64) bool { return o == 103 }}, target.Spec{}, wins, func(c *Config) { c.Rate, c.Together, c.TTL = 200, true, time.Second }, catalog.Stuck, []string{"1 of 5 orders can no longer be grabbed", "the ledger names no winner"}},
+		{"reserves an order for a driver who fails", reserves(103, 700*time.Millisecond), target.Spec{}, wins, func(c *Config) { c.TTL = time.Second }, catalog.Unknown, []string{"1 of 5 orders was reported as taken without a grab"}},
+		{"reserves an order for a driver who fails, permanently", reserves(103, time.Hour), target.Spec{}, wins, func(c *Config) { c.TTL = time.Second }, catalog.Stuck, []string{"the ledger names no winner"}},
 		{"orders that were used before, and winners that are told again", func() *shop {
 			s := &shop{repeats: true, won: map[int64]int64{}}
 			for id := int64(101); id < 106; id++ {

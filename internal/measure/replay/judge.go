@@ -134,7 +134,7 @@ func (t *attempt) stuck(ctx context.Context, _ check.Evidence) (bool, string, er
 		return false, "", err
 	}
 	var told grab.Outcome
-	stuck, err := t.fleet.StuckOrders(ctx, t.order, 1, t.Schedule.TTL, func(_, _ int64, outcome grab.Outcome) { told = outcome })
+	stuck, err := t.fleet.StuckOrders(ctx, t.order, 1, t.Schedule.TTL, nil, func(_, _ int64, outcome grab.Outcome) { told = outcome })
 	if err == nil && told == grab.Taken {
 		ledger, err := t.store.Ledger(ctx, t.order, 1)
 		if left := max(t.Schedule.Stock, 1) - len(ledger); err != nil || left > 0 {

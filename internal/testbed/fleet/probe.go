@@ -30,10 +30,14 @@ var errSilent = errors.New("no instance answered in time, so its grabs may wait 
 func (f *Fleet) IsProbe(driver int64) bool { return driver >= f.probes }
 
 // StuckOrders returns the orders that no new driver can grab within two leases. It calls probed,
-// possibly concurrently, with each driver and its outcome. An order whose probes get no answer is
-// stuck if the instances answer probes of other orders, because its drivers wait for a lock that is
-// never released. StuckOrders returns an error if all test grabs of an order failed.
-func (f *Fleet) StuckOrders(ctx context.Context, first int64, count int, lease time.Duration, probed func(id, driver int64, outcome grab.Outcome)) ([]int64, error) {
+// possibly concurrently, with the last driver of each order and the outcome. If reserved is true for
+// an order, the answer taken is final only after two leases, because a reservation may expire.
+// reserved may be nil.
+//
+// An order whose probes get no answer is stuck if the instances answer probes of other orders,
+// because its drivers wait for a lock that is never released. StuckOrders returns an error if all
+// test grabs of an order failed.
+func (f *Fleet) StuckOrders(ctx context.Context, first int64, count int, lease time.Duration, reserved func(id int64) bool, probed func(id, driver int64, outcome grab.Outcome)) ([]int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*lease+readyTimeout)
 	defer cancel()
 	var (
@@ -45,7 +49,7 @@ func (f *Fleet) StuckOrders(ctx context.Context, first int64, count int, lease t
 	g.SetLimit(probesAtOnce)
 	for i := range int64(count) {
 		g.Go(func() error {
-			driver, outcome, err := f.askUntilTold(ctx, first+i, f.probes+i, int64(count), lease)
+			driver, outcome, err := f.askUntilTold(ctx, first+i, f.probes+i, int64(count), lease, reserved != nil && reserved(first+i))
 			probed(first+i, driver, outcome)
 			mu.Lock()
 			defer mu.Unlock()
@@ -66,10 +70,11 @@ func (f *Fleet) StuckOrders(ctx context.Context, first int64, count int, lease t
 	return append(stuck, silent...), err
 }
 
-// askUntilTold lets new drivers try to grab the order until one is told grabbed or taken. After two
-// leases, it gives up and told is empty, because the lock is still held. It returns errSilent if each
-// instance has left a driver without an answer. step is the difference between the ids of two drivers.
-func (f *Fleet) askUntilTold(ctx context.Context, id, driver, step int64, lease time.Duration) (last int64, told grab.Outcome, err error) {
+// askUntilTold lets new drivers try to grab the order until one is told grabbed, or taken if the order
+// is not reserved. After two leases, it gives up, and told is empty if the lock is still held. It
+// returns errSilent if each instance has left a driver without an answer. step is the difference
+// between the ids of two drivers.
+func (f *Fleet) askUntilTold(ctx context.Context, id, driver, step int64, lease time.Duration, reserved bool) (last int64, told grab.Outcome, err error) {
 	every := max(lease/20, 10*time.Millisecond)
 	deadline := time.Now().Add(2 * lease)
 	heard := time.Now()
@@ -88,16 +93,17 @@ func (f *Fleet) askUntilTold(ctx context.Context, id, driver, step int64, lease 
 			driver += step
 			continue
 		}
-		switch outcome {
-		case grab.Grabbed, grab.Taken:
+		over := !time.Now().Before(deadline)
+		switch {
+		case outcome == grab.Grabbed, outcome == grab.Taken && (over || !reserved):
 			return driver, outcome, nil
-		case grab.Busy:
+		case outcome == grab.Busy, outcome == grab.Taken:
 			heard = time.Now()
 		}
 		if err != nil && time.Since(heard) > probeGivesUp {
 			return driver, "", f.probeError(id, driver, err)
 		}
-		if err == nil && !time.Now().Before(deadline) {
+		if err == nil && over {
 			return driver, "", nil
 		}
 		if !wait.For(ctx, every) {

@@ -31,26 +31,37 @@ func (h byHandler) RoundTrip(r *http.Request) (*http.Response, error) {
 // itself late, and not by the answers of others.
 func TestStuckOrders(t *testing.T) {
 	const lease = time.Second
-	answersFrom := func(since time.Duration, status int) func(time.Duration) int {
+	after := func(before int, since time.Duration, status int) func(time.Duration) int {
 		return func(now time.Duration) int {
 			if now < since {
-				return http.StatusLocked
+				return before
 			}
 			return status
 		}
 	}
+	answersFrom := func(since time.Duration, status int) func(time.Duration) int {
+		return after(http.StatusLocked, since, status)
+	}
+	reservedUntil := func(since time.Duration) func(time.Duration) int {
+		return after(http.StatusConflict, since, http.StatusOK)
+	}
 	for _, tt := range []struct {
-		name   string
-		answer func(now time.Duration) int
-		stuck  bool
+		name     string
+		answer   func(now time.Duration) int
+		stuck    bool
+		reserved bool
+		last     grab.Outcome // of order 7
 	}{
-		{"free at once", answersFrom(0, http.StatusOK), false},
-		{"taken at once", answersFrom(0, http.StatusConflict), false},
-		{"frees itself after a lease", answersFrom(lease, http.StatusOK), false},
-		{"frees itself after 1.5 leases", answersFrom(lease*3/2, http.StatusOK), false},
-		{"frees itself after 1.9 leases", answersFrom(lease*19/10, http.StatusConflict), false},
-		{"frees itself after 2.5 leases", answersFrom(lease*5/2, http.StatusOK), true},
-		{"never", answersFrom(time.Hour, http.StatusOK), true},
+		{"free at once", answersFrom(0, http.StatusOK), false, false, grab.Grabbed},
+		{"taken at once", answersFrom(0, http.StatusConflict), false, false, grab.Taken},
+		{"taken, but perhaps reserved", answersFrom(0, http.StatusConflict), false, true, grab.Taken},
+		{"reserved for a lease", reservedUntil(lease), false, true, grab.Grabbed},
+		{"reserved for 2.5 leases", reservedUntil(lease * 5 / 2), false, true, grab.Taken},
+		{"frees itself after a lease", answersFrom(lease, http.StatusOK), false, false, grab.Grabbed},
+		{"frees itself after 1.5 leases", answersFrom(lease*3/2, http.StatusOK), false, false, grab.Grabbed},
+		{"frees itself after 1.9 leases", answersFrom(lease*19/10, http.StatusConflict), false, false, grab.Taken},
+		{"frees itself after 2.5 leases", answersFrom(lease*5/2, http.StatusOK), true, false, ""},
+		{"never", answersFrom(time.Hour, http.StatusOK), true, false, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -64,7 +75,11 @@ func TestStuckOrders(t *testing.T) {
 				})
 				f.Instances = []*Instance{{ID: "a", URL: "http://a", fleet: f}, {ID: "b", URL: "http://b", fleet: f}}
 				var probed atomic.Int32
-				stuck, err := f.StuckOrders(t.Context(), 7, 2, lease, func(int64, int64, grab.Outcome) { probed.Add(1) })
+				stuck, err := f.StuckOrders(t.Context(), 7, 2, lease, func(int64) bool { return tt.reserved }, func(id, _ int64, outcome grab.Outcome) {
+					if probed.Add(1); id == 7 && outcome != tt.last {
+						t.Errorf("the last answer is %q, want %q", outcome, tt.last)
+					}
+				})
 				if n := probed.Load(); err != nil || n != 2 {
 					t.Fatalf("%d probed, %v", n, err)
 				}
@@ -89,7 +104,7 @@ func TestStuckOrdersUnknown(t *testing.T) {
 		f := newFleet("")
 		f.client.Transport = byHandler(func(*http.Request) int { return http.StatusServiceUnavailable })
 		f.Instances = []*Instance{{ID: "a", URL: "http://a", fleet: f}}
-		if stuck, err := f.StuckOrders(t.Context(), 7, 1, time.Second, func(int64, int64, grab.Outcome) {}); err == nil || len(stuck) > 0 {
+		if stuck, err := f.StuckOrders(t.Context(), 7, 1, time.Second, nil, func(int64, int64, grab.Outcome) {}); err == nil || len(stuck) > 0 {
 			t.Errorf("got %v and %v, want an error", stuck, err)
 		}
 	})
@@ -131,7 +146,7 @@ func TestProbeDrivers(t *testing.T) {
 					return http.StatusConflict
 				})
 				f.Instances = []*Instance{{ID: "a", URL: "http://a", fleet: f}, {ID: "b", URL: "http://b", fleet: f}}
-				_, err := f.StuckOrders(t.Context(), 7, 3, time.Second, func(int64, int64, grab.Outcome) {})
+				_, err := f.StuckOrders(t.Context(), 7, 3, time.Second, nil, func(int64, int64, grab.Outcome) {})
 				if fails < math.MaxInt && err != nil {
 					t.Error(err)
 				}
