@@ -113,12 +113,12 @@ func (f *Fleet) askUntilTold(ctx context.Context, id, driver, step int64, lease 
 	}
 }
 
-// probeError describes a test grab without a clear answer. The user's service may refuse drivers that
-// it does not know.
+// probeError describes a test grab without a clear answer. The rules of the user's service may miss
+// an answer, or it may refuse drivers that it does not know.
 func (f *Fleet) probeError(id, driver int64, err error) error {
 	hint := ""
 	if !errors.Is(err, errSilent) && !f.Ours && !f.Known() && f.Shape.TellsDrivers() {
-		hint = "; if the service does not know this driver, name the first of some that it knows with -probe-drivers"
+		hint = "; if this answer means that the lock is held, say so with -busy; if the service does not know this driver, name the first of some that it knows with -probe-drivers"
 	}
 	return fmt.Errorf("fleet: probe of order %d by driver %d: %w%s", id, driver, err, hint)
 }
