@@ -55,14 +55,14 @@ func (s *strike) giveUp(ctx context.Context, c *contest, why string) error {
 // lease ends. One cause is a slow restart of a server.
 func (s *strike) isTooLate(c *contest) bool {
 	held := s.in.fault.Course == fault.AfterHeal || s.in.fault.Course == fault.BeforeHeal
-	return s.in.trail.service != nil && held && s.in.fault.ContendFor < 1 && c.struck &&
+	return s.in.traits.reconnects && held && s.in.fault.ContendFor < 1 && c.struck &&
 		time.Since(c.heldSince)+s.contendFor() > s.in.w.lease(s.in.cell)*9/10
 }
 
 // awaitExpiry waits until the leases of the affected drivers have expired. It waits only for locks
 // that refuse other drivers at once, because those drivers would not wait for the lock themselves.
 func (s *strike) awaitExpiry(ctx context.Context) error {
-	waits := s.in.trail.service != nil || len(s.in.trail.calls[fault.Waiting]) > 0
+	waits := s.in.traits.unknownLock || len(s.in.trail.calls[fault.Waiting]) > 0
 	if waits || s.in.strategy.Excludes != catalog.Global || s.in.fault.ContendFor < 1 || wait.For(ctx, s.in.w.lease(s.in.cell)*11/10) {
 		return nil
 	}
@@ -94,7 +94,7 @@ func (s *strike) sendLast(ctx context.Context) error {
 // awaitRecovery waits until the other instance of a service has reconnected to its servers. It waits
 // at most half a lease, because later drivers could win just because the lease has expired.
 func (s *strike) awaitRecovery(ctx context.Context) error {
-	if s.in.trail.service == nil || !s.in.fault.Severs {
+	if !s.in.traits.reconnects || !s.in.fault.Severs {
 		return nil
 	}
 	if err := s.in.other.AwaitGrab(ctx, s.in.spare, s.in.w.lease(s.in.cell)/2); err != nil && ctx.Err() == nil {
@@ -126,7 +126,7 @@ func (s *strike) contendFor() time.Duration {
 // to one more lease.
 func (s *strike) awaitContenders(ctx context.Context) error {
 	began, extra := time.Now(), time.Duration(0)
-	if s.in.trail.service != nil && s.in.outlasts() {
+	if s.in.traits.unknownLock && s.in.outlasts() {
 		extra = s.in.w.lease(s.in.cell)
 	}
 	return until(ctx, s.contendFor()+extra, func() (bool, error) {
@@ -144,7 +144,7 @@ func (s *strike) awaitContenders(ctx context.Context) error {
 				return true
 			case s.awaitsOther(c):
 				return false
-			case claimed(c.affected), s.in.w.fleet.Ours && (!s.in.outlasts() || s.in.competed(c)):
+			case claimed(c.affected), !s.in.traits.unknownLock && (!s.in.outlasts() || s.in.competed(c)):
 				return true
 			}
 			s.sendAgain(c)
@@ -267,7 +267,7 @@ const repeatsFor = 20 * time.Second
 // awaitFailedRelease keeps an outage going until the client has stopped trying to release its lock.
 // If the outage ended earlier, the client could release the lock, and the order would not get stuck.
 func (s *strike) awaitFailedRelease(ctx context.Context) error {
-	if s.in.trail.service == nil || !s.in.fault.Lasts {
+	if !s.in.traits.reconnects || !s.in.fault.Lasts {
 		return nil
 	}
 	return until(ctx, repeatsFor, func() (bool, error) {
@@ -293,7 +293,7 @@ func (s *strike) sendSecond(ctx context.Context) error {
 	if err := s.awaitExpiry(ctx); err != nil {
 		return err
 	}
-	if s.in.trail.service != nil && !wait.For(ctx, s.in.w.lease(s.in.cell)*11/10) { // a service may refuse its drivers at once instead of letting them wait
+	if s.in.traits.unknownLock && !wait.For(ctx, s.in.w.lease(s.in.cell)*11/10) { // a service may refuse its drivers at once instead of letting them wait
 		return context.Cause(ctx)
 	}
 	for _, c := range s.contests {

@@ -79,7 +79,7 @@ func (in *injection) contest(n int, p fault.Point) *contest {
 	}
 	// If the calls of this instance cannot be attributed to drivers, the fault would hit all of them.
 	// Send the other drivers to the other instance in that case.
-	if (!in.w.fleet.Ours || in.w.cfg.units() > 1) && p != (fault.Point{}) {
+	if (!in.traits.tellsDrivers || in.w.cfg.units() > 1) && p != (fault.Point{}) {
 		for i := range c.contenders {
 			c.contenders[i].Target = in.other.URL
 		}

@@ -57,7 +57,7 @@ func (s *strike) holds(c *contest) []hold {
 	if at := s.in.trail.release; at != nil && s.in.fault.Course == fault.BeforeHeal {
 		all = append(all, hold{s.in.struck, releaseHold, control.Hold{Drivers: affected, At: *at, Outcome: control.Delivered}})
 	}
-	if s.in.trail.service != nil {
+	if !s.in.traits.tellsDrivers {
 		if at := s.in.trail.claim; at != nil && s.holdsContenders(c) {
 			all = append(all, hold{s.in.other, contenderHold, control.Hold{Drivers: []int64{0}, At: *at}}) // at a service's proxies, the driver of a call is unknown
 		}

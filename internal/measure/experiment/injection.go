@@ -33,6 +33,7 @@ const (
 // injection tests one strategy under one fault. It injects the fault at each step of a grab, each
 // time with a new order. Breakpoints stop the calls, so that the outcome does not depend on timing.
 type injection struct {
+	traits   traits
 	w        *worker
 	strategy lock.Strategy
 	fault    fault.Fault
@@ -106,7 +107,7 @@ func (cfg Config) strikeDrivers() int { return injectionDrivers + 2*(cfg.units()
 // error.
 func (w *worker) prepareAndStrike(ctx context.Context, s lock.Strategy, f fault.Fault, c *Cell) {
 	in := &injection{
-		w: w, strategy: s, fault: f, cell: c,
+		traits: w.cfg.subject().traits(), w: w, strategy: s, fault: f, cell: c,
 		struck: w.fleet.Instances[0], other: w.fleet.Instances[1],
 		bursts: load.NewBursts(), answered: map[load.Request]response{},
 	}
@@ -126,46 +127,25 @@ func (w *worker) prepareAndStrike(ctx context.Context, s lock.Strategy, f fault.
 	c.conclude(m)
 }
 
-// readTrail finds the steps of a grab at which the fault can hit this strategy. If the calls of a
-// grab are not known yet, readTrail calls record, which observes them in a dry run.
+// readTrail finds out which calls a grab makes. If they are not known yet, it calls record, which
+// observes them in a dry run.
 func (in *injection) readTrail(ctx context.Context, record func(context.Context, lock.Strategy) (trail, error)) (err error) {
 	in.trail, err = in.w.trails.get(in.strategy.Name, func() (trail, error) { return record(ctx, in.strategy) })
-	if err != nil {
-		return err
-	}
-	if t := in.trail.service; t != nil {
-		if err := in.w.checkReadable(in.trail); err != nil {
-			return err
-		}
-		in.strategy.Needs = t.needs
-		if !in.fault.HitsAny(t.needs) {
-			return errUntouched
-		}
-		if in.spare, err = in.w.orders.Create(ctx, 1, 1); err != nil {
-			return err
-		}
-	}
+	return err
+}
+
+// choosePoints finds the steps of a grab at which the fault can hit this strategy.
+func (in *injection) choosePoints() error {
 	all := in.trail.points()
 	in.points = slices.DeleteFunc(slices.Clone(all), func(p fault.Point) bool { return !in.fault.Reaches(p) })
 	if in.w.cfg.At != nil {
 		in.points = slices.DeleteFunc(in.points, func(p fault.Point) bool { return p.String() != in.w.cfg.At.String() })
 	}
 	if len(in.points) == 0 {
-		if in.trail.service != nil && in.w.cfg.At == nil {
-			return fmt.Errorf("%w: %s", errUnreachable, in.fault.Reach.Why)
-		}
 		return fmt.Errorf("%s cannot be injected at any of its points: %s", in.fault.Name, names(all))
 	}
 	return nil
 }
-
-// errUnreachable means that a grab of the service makes no call at which the fault can strike, so the
-// cell is skipped.
-var errUnreachable = errors.New("a grab makes no call at which the fault can strike")
-
-// errUntouched means that the service does not use the servers that the fault hits. The program then
-// skips the cell.
-var errUntouched = errors.New("the fault touches nothing that the service uses in a grab")
 
 func names(points []fault.Point) string {
 	texts := make([]string, len(points))
@@ -181,17 +161,13 @@ func (in *injection) strikeAtPoints(ctx context.Context) (m measured, err error)
 	if err := in.prepareFault(ctx); err != nil {
 		return m, err
 	}
-	together := in.groups()
-	in.cell.Orders = len(in.prepared.Strikes)*(len(together)+len(in.points)) + 1
-	if in.trail.service != nil {
-		in.repeats = repeatedStrikes
-		for _, p := range in.points {
-			if in.bothOrders(p) {
-				in.cell.Orders += 2
-			}
+	again := in.repeats // how many strikes may follow those at all points
+	for _, p := range in.points {
+		if in.bothOrders(p) {
+			again++
 		}
-		in.cell.Orders += 2 * in.repeats // each repetition needs one more order with the fault and one without it
 	}
+	in.cell.Orders = len(in.prepared.Strikes)*(len(in.groups())+len(in.points)) + 2*again + 1 // each strike needs an order without the fault too
 	in.w.cfg.Load.Orders, in.w.cfg.Load.MaxWorkers = in.cell.Orders, in.cell.Orders*in.w.cfg.Load.Drivers
 	in.workload.setup = in.w.cfg.setup()
 	in.workload.setup.Control = true
@@ -208,11 +184,9 @@ func (in *injection) strikeAtPoints(ctx context.Context) (m measured, err error)
 
 // prepareFault sets up what the fault needs, such as proxies.
 func (in *injection) prepareFault(ctx context.Context) (err error) {
-	target := fault.Target{Stack: in.w.stack, Strategy: in.strategy, Affected: in.struck, Contender: in.other, Keys: in.keys}
-	if t := in.trail.service; t != nil {
-		target.Wire, target.Ledger = true, t.table
-	}
-	in.prepared, err = in.fault.Prepare(ctx, target)
+	in.prepared, err = in.fault.Prepare(ctx, fault.Target{
+		Stack: in.w.stack, Strategy: in.strategy, Affected: in.struck, Contender: in.other, Keys: in.keys, Wire: !in.traits.tellsDrivers, Ledger: in.trail.ledger,
+	})
 	in.loses = in.prepared.Loses
 	return err
 }
@@ -263,17 +237,13 @@ func (in *injection) routes() map[int]stack.Addresses {
 	return map[int]stack.Addresses{0: in.w.stack.Via(in.prepared.Affected...), 1: in.w.stack.Via(in.prepared.Contender...)}
 }
 
-// groups divides the steps of a grab into groups that are tested at the same time. For the user's
-// service, each step has its own group, because the proxies cannot tell its drivers apart.
+// groups divides the steps of a grab into groups that are tested at the same time. If the program
+// cannot tell drivers apart, each step has its own group.
 func (in *injection) groups() [][]fault.Point {
-	if in.trail.service == nil {
+	if in.traits.tellsDrivers {
 		return [][]fault.Point{in.points}
 	}
-	var each [][]fault.Point
-	for _, p := range in.points {
-		each = append(each, []fault.Point{p})
-	}
-	return each
+	return slices.Collect(slices.Chunk(in.points, 1))
 }
 
 // clear stops the instance whose grabs hang, and then closes the proxies that belong to the fault.
@@ -283,7 +253,7 @@ func (in *injection) clear(ctx context.Context, prepared fault.Prepared) error {
 		errs = append(errs, in.struck.Process().Stop(0))
 	}
 	if prepared.Close != nil {
-		if in.trail.service != nil {
+		if in.traits.reconnects {
 			in.lead(in.w.stack.Addresses, in.w.stack.Addresses)
 		} else {
 			errs = append(errs, in.w.fleet.Stop())
@@ -382,7 +352,7 @@ func (in *injection) triedInTime(c *contest, a response) bool {
 	lease := in.w.lease(in.cell)
 	tried := a.sent // the driver was still trying at this time
 	switch {
-	case !in.w.fleet.Ours: // how long it waits is unknown, but only a driver that waits is answered so late
+	case in.traits.unknownLock: // how long it waits is unknown, but only a driver that waits is answered so late
 		tried = a.ended.Add(-lease / 4)
 	case len(in.trail.calls[fault.Waiting]) > 0:
 		tried = a.sent.Add(in.w.cfg.Wait - simultaneous)
@@ -405,7 +375,7 @@ func (in *injection) triedInTime(c *contest, a response) bool {
 // ended, while other drivers compete. A strategy without a lock has no lease. For the user's service,
 // the lock is unknown, so outlasts assumes that there may be one.
 func (in *injection) outlasts() bool {
-	if in.strategy.Excludes == catalog.NoExclusion && in.w.fleet.Ours {
+	if in.strategy.Excludes == catalog.NoExclusion && !in.traits.unknownLock {
 		return false
 	}
 	return in.fault.ContendFor >= 1 && (in.fault.Course < fault.Never || in.fault.Course == fault.Released)
@@ -447,7 +417,7 @@ func (in *injection) strikeAll(ctx context.Context) error {
 // affected driver of a service write before the others. Some conditions of a write, such as a larger
 // fencing token, refuse only the driver who writes last (F34).
 func (in *injection) bothOrders(p fault.Point) bool {
-	return in.trail.service != nil && in.trail.claim != nil && p.Part == fault.Work && p.After &&
+	return in.traits.unknownLock && in.trail.claim != nil && p.Part == fault.Work && p.After &&
 		in.outlasts() && in.fault.Course == fault.AfterHeal
 }
 
@@ -475,7 +445,7 @@ func (in *injection) mayRepeat(contests []*contest, try int) bool {
 // strikeAt injects the fault once and tests all these points at the same time. Each point gets a new
 // order with its own drivers.
 func (in *injection) strikeAt(ctx context.Context, points []fault.Point, n int, affectedFirst bool) ([]*contest, error) {
-	if len(in.contests) > 0 && in.fault.Once && in.trail.service != nil {
+	if len(in.contests) > 0 && in.fault.Once && in.traits.reconnects {
 		if err := in.prepareAgain(ctx); err != nil {
 			return nil, err
 		}

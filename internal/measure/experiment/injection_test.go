@@ -410,7 +410,7 @@ func TestDriversOfAContest(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			in := &injection{
-				w:      &worker{cfg: Config{Stock: tt.units, Seed: 7}, fleet: &fleet.Fleet{Instances: []*fleet.Instance{struck, other}, Ours: true}},
+				traits: traits{tellsDrivers: true}, w: &worker{cfg: Config{Stock: tt.units, Seed: 7}, fleet: &fleet.Fleet{Instances: []*fleet.Instance{struck, other}}},
 				struck: struck, other: other, cell: &Cell{Guard: tt.guard}, fault: fault.Fault{Course: tt.course}, first: 1,
 			}
 			c := in.contest(0, tt.point)

@@ -60,7 +60,6 @@ type serviceTrail struct {
 	parts   []tap.Phase    // the inferred phase of each call
 	renewal []control.Call // the calls made in the background, each listed once
 	needs   lock.Backend   // the servers that the calls go to
-	table   string         // the table that a grab writes to, such as a ledger
 }
 
 // ttlOfDryRuns returns the TTL of the locks in dry runs. A service that does not take the TTL from
@@ -387,9 +386,9 @@ const unreadable = "the proxies could not read all calls of the service"
 // trailOf infers the purpose of each call from its position. For example, calls to the lock servers
 // before the order is read acquire the lock.
 func trailOf(calls []control.Call) trail {
-	t := &serviceTrail{table: ledgerOf(calls)}
-	all := trail{calls: map[fault.Role][]control.Call{fault.Alone: calls}, service: t}
-	write := claimOf(calls, t.table)
+	t := &serviceTrail{}
+	all := trail{calls: map[fault.Role][]control.Call{fault.Alone: calls}, service: t, ledger: ledgerOf(calls)}
+	write := claimOf(calls, all.ledger)
 	end := len(calls)
 	if write >= 0 {
 		end = write
@@ -505,23 +504,23 @@ func writesTo(c control.Call, tables []string) bool {
 
 // holdsLedger reports whether, after call c, an open transaction has written to the ledger. before
 // says whether that was already so before the call.
-func (t *serviceTrail) holdsLedger(c control.Call, before bool) bool {
+func (t trail) holdsLedger(c control.Call, before bool) bool {
 	mysql := strings.HasPrefix(string(c.Phase), "mysql ") // in MySQL, LOCK TABLES waits for SELECT … FOR UPDATE too
 	for _, s := range statements(c) {
 		verb, table, _ := strings.Cut(s, " ")
 		switch {
 		case verb == "COMMIT" || verb == "ROLLBACK":
 			before = false
-		case isWrite(s) && table == t.table, mysql && table == t.table+wire.ForUpdate:
+		case isWrite(s) && table == t.ledger, mysql && table == t.ledger+wire.ForUpdate:
 			before = true
 		}
 	}
 	return before
 }
 
-// points returns the points at which a fault can be injected: before and after each remote call that
-// a grab makes, and at each remote call that the service makes in the background.
-func (t *serviceTrail) points(calls []control.Call) []fault.Point {
+// servicePoints returns the points at which a fault can be injected: before and after each remote call
+// that a grab makes, and at each remote call that the service makes in the background.
+func (t trail) servicePoints() []fault.Point {
 	var all []fault.Point
 	holdsLedger := false
 	add := func(c control.Call, part tap.Phase, background bool) {
@@ -538,10 +537,10 @@ func (t *serviceTrail) points(calls []control.Call) []fault.Point {
 			}
 		}
 	}
-	for i, c := range calls {
-		add(c, t.parts[i], false)
+	for i, c := range t.calls[fault.Alone] {
+		add(c, t.service.parts[i], false)
 	}
-	for _, c := range t.renewal {
+	for _, c := range t.service.renewal {
 		add(c, tap.Renew, true)
 	}
 	return all

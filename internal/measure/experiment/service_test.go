@@ -1,7 +1,6 @@
 package experiment
 
 import (
-	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -224,8 +223,8 @@ func TestTrailOf(t *testing.T) {
 		if claim, release := named(got.claim), named(got.release); claim != tt.claim || release != tt.release {
 			t.Errorf("%s: claim %q, release %q", callNames(tt.calls), claim, release)
 		}
-		if s := got.service; got.work.String() != tt.work || s.table != tt.table || s.needs != tt.needs {
-			t.Errorf("%s: work %q, table %q, needs %v", callNames(tt.calls), got.work, s.table, s.needs)
+		if s := got.service; got.work.String() != tt.work || got.ledger != tt.table || s.needs != tt.needs {
+			t.Errorf("%s: work %q, table %q, needs %v", callNames(tt.calls), got.work, got.ledger, s.needs)
 		}
 		for _, p := range got.points() {
 			if read, err := fault.ParsePoint(p.String()); err != nil || read.Point != p.Point {
@@ -262,11 +261,6 @@ func named(p *control.Point) string {
 	return p.String()
 }
 
-// noOrders opens orders that do not exist.
-type noOrders struct{ orders }
-
-func (noOrders) Create(context.Context, int, int) (int64, error) { return 1, nil }
-
 // A fault that finds no call to strike does not apply to the service.
 func TestFaultWithoutPoint(t *testing.T) {
 	for name, want := range map[catalog.Fault]error{catalog.Cancel: errUnreachable, catalog.RedisRestart: nil, catalog.NodeClock: nil} {
@@ -274,11 +268,9 @@ func TestFaultWithoutPoint(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		in := &injection{w: &worker{fleet: &fleet.Fleet{}, trails: newTrails(), orders: noOrders{}}, fault: f}
-		err = in.readTrail(t.Context(), func(context.Context, lock.Strategy) (trail, error) {
-			return trailOf([]control.Call{{Phase: "redis DECR stock:*", N: 1, Target: "redis"}, {Phase: "mysql UPDATE orders", N: 1, Target: tap.DB}}), nil
-		})
-		if !errors.Is(err, want) {
+		calls := trailOf([]control.Call{{Phase: "redis DECR stock:*", N: 1, Target: "redis"}, {Phase: "mysql UPDATE orders", N: 1, Target: tap.DB}})
+		in := &injection{w: &worker{fleet: &fleet.Fleet{}}, fault: f, trail: calls}
+		if err := (startedService{}).choosePoints(in); !errors.Is(err, want) {
 			t.Errorf("%s: %v, want %v", name, err, want)
 		}
 	}

@@ -68,7 +68,7 @@ func (s *strike) withoutFault(ctx context.Context) error {
 	for _, c := range s.contests {
 		s.in.bursts.Send(c.all())
 	}
-	if err := s.awaitAnswers(ctx); err != nil || s.in.trail.service == nil {
+	if err := s.awaitAnswers(ctx); err != nil || !s.in.traits.reconnects {
 		return err
 	}
 	for range freshDrivers { // a driver may get a connection that a fault has cut, so try several drivers
@@ -369,7 +369,7 @@ func (s *strike) claimed(ctx context.Context) func(load.Request) bool {
 	asked := time.Now()
 	var rows []order.Grab
 	var err error
-	if s.in.w.ledger && (s.in.trail.service == nil || s.in.w.cfg.Target.Database.Query != "") { // without a query, the read would go to the struck instance
+	if s.in.w.ledger && s.in.traits.liveLedger {
 		rows, err = s.in.w.orders.Ledger(ctx, s.contests[0].order, len(s.contests))
 	}
 	has := func(r load.Request) bool {

@@ -3,6 +3,7 @@ package experiment
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"time"
@@ -33,11 +34,29 @@ type subject interface {
 	excuse(f fault.Fault) string
 	// ttlUnder returns the TTL of locks in a test of fault f, unless the user has chosen one.
 	ttlUnder(f fault.Fault) time.Duration
+	// traits says what the program knows about the instances while it injects a fault.
+	traits() traits
 	// strike injects the fault and measures the outcome.
 	strike(ctx context.Context, in *injection) (measured, error)
 	// awaitAble waits until the instances can grab again, but only for a limited time. To find out,
 	// it grabs the order spare.
 	awaitAble(ctx context.Context, spare int64, instances []*fleet.Instance) error
+}
+
+// traits describe the instances of a subject. The strike engine depends on these values, and not on
+// the kind of subject.
+type traits struct {
+	// tellsDrivers means that the program knows which driver makes a call. It can then stop the calls
+	// of one driver, and strike several orders at once.
+	tellsDrivers bool
+	// unknownLock means that the program does not know whether drivers wait for the lock, or are
+	// refused at once.
+	unknownLock bool
+	// reconnects means that the instances survive a fault of their servers, and must connect again.
+	// Meanwhile, their clients may repeat calls.
+	reconnects bool
+	// liveLedger means that the program can read the ledger while the fault lasts.
+	liveLedger bool
 }
 
 // subject returns what the run tests.
@@ -86,8 +105,13 @@ func (o ourInstances) excuse(fault.Fault) string { return "" }
 
 func (o ourInstances) ttlUnder(f fault.Fault) time.Duration { return f.TTL }
 
+func (o ourInstances) traits() traits { return traits{tellsDrivers: true, liveLedger: true} }
+
 func (o ourInstances) strike(ctx context.Context, in *injection) (m measured, err error) {
 	if err := in.readTrail(ctx, in.w.record); err != nil {
+		return m, err
+	}
+	if err := in.choosePoints(); err != nil {
 		return m, err
 	}
 	return in.strikeAtPoints(ctx)
@@ -165,6 +189,11 @@ func (s startedService) ttlUnder(f fault.Fault) time.Duration {
 	}
 }
 
+func (s startedService) traits() traits {
+	// Without a query, the ledger is read through the instance that the fault strikes.
+	return traits{unknownLock: true, reconnects: true, liveLedger: s.cfg.Target.Database.Query != ""}
+}
+
 func (s startedService) strike(ctx context.Context, in *injection) (m measured, err error) {
 	if err := in.w.fleet.Equip(ctx, s.cfg.setup()); err != nil { // orders are opened through the service, so it must be running
 		return m, err
@@ -172,7 +201,38 @@ func (s startedService) strike(ctx context.Context, in *injection) (m measured, 
 	if err := in.readTrail(ctx, in.w.recordService); err != nil {
 		return m, err
 	}
+	if err := s.choosePoints(in); err != nil {
+		return m, err
+	}
+	if in.spare, err = in.w.orders.Create(ctx, 1, 1); err != nil {
+		return m, err
+	}
+	in.repeats = repeatedStrikes
 	return in.strikeAtPoints(ctx)
+}
+
+// errUnreachable means that a grab of the service makes no call at which the fault can strike, so the
+// cell is skipped.
+var errUnreachable = errors.New("a grab makes no call at which the fault can strike")
+
+// errUntouched means that the service does not use the servers that the fault hits. The program then
+// skips the cell.
+var errUntouched = errors.New("the fault touches nothing that the service uses in a grab")
+
+// choosePoints finds the calls of a grab at which the fault can hit the service.
+func (s startedService) choosePoints(in *injection) error {
+	if err := in.w.checkReadable(in.trail); err != nil {
+		return err
+	}
+	in.strategy.Needs = in.trail.service.needs
+	if !in.fault.HitsAny(in.strategy.Needs) {
+		return errUntouched
+	}
+	err := in.choosePoints()
+	if err != nil && s.cfg.At == nil {
+		return fmt.Errorf("%w: %s", errUnreachable, in.fault.Reach.Why)
+	}
+	return err
 }
 
 // runningTargets are instances that were started elsewhere.
@@ -199,6 +259,8 @@ func (t runningTargets) excuse(of fault.Fault) string {
 	}
 	return of.NotForeign
 }
+
+func (t runningTargets) traits() traits { return traits{unknownLock: true, liveLedger: true} }
 
 func (t runningTargets) ttlUnder(fault.Fault) time.Duration { return t.cfg.TTL }
 

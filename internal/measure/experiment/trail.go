@@ -30,6 +30,7 @@ type trail struct {
 	queued int
 	// renews means that a background task renews the lease.
 	renews  bool
+	ledger  string         // the table of the user's service that a grab writes to; empty if unknown
 	service *serviceTrail  // only for the user's service; nil for our own instances
 	work    control.Point  // the point in a grab where the work begins
 	claim   *control.Point // the point before the first write; nil if unknown
@@ -461,7 +462,7 @@ func (g *dryGrab) await(ctx context.Context) error {
 // these places.
 func (t trail) points() []fault.Point {
 	if t.service != nil {
-		return t.service.points(t.calls[fault.Alone])
+		return t.servicePoints()
 	}
 	var all []fault.Point
 	add := func(p fault.Point) {
