@@ -143,59 +143,30 @@ func onTime(calls []control.Call, late map[tap.Phase]bool) []control.Call {
 	return slices.DeleteFunc(calls, func(c control.Call) bool { return late[c.Phase] })
 }
 
-// Names of the breakpoints that a dry run sets in the proxies.
-const (
-	dryList = "dry"
-	dryHold = "dry-at"
-)
-
-// dryGrabOf sends a grab and records its requests. If at is not nil, the grab stops there. done
-// lets the grab finish and returns its error. The caller must call it.
-func (w *worker) dryGrabOf(ctx context.Context, in *fleet.Instance, order int64, at *control.Point) (done func() error, err error) {
+// serviceGrab returns a grab of the service, whose requests the proxies record.
+func serviceGrab(in *fleet.Instance, order int64) *dryGrab {
 	in.Watch(order, 1)
-	if err := in.SetHold(ctx, dryList, control.Hold{First: order, Count: 1, Outcome: control.Delivered}); err != nil {
-		return nil, err
-	}
-	if at != nil {
-		if err := in.SetHold(ctx, dryHold, control.Hold{First: order, Count: 1, At: *at}); err != nil {
-			return nil, err
-		}
-	}
-	ended := make(chan error, 1)
-	go func() {
+	return &dryGrab{in: in, order: order, driver: 1, ended: make(chan struct{}), send: func(ctx context.Context) error {
 		_, err := in.Grab(ctx, order, 1)
-		ended <- err
-	}()
-	return func() error {
-		if at != nil {
-			if err := in.RemoveHold(ctx, dryHold); err != nil {
-				return err
-			}
-		}
-		return <-ended
-	}, nil
+		return err
+	}}
 }
 
-// listed returns the requests that the proxies have recorded so far.
-func listed(ctx context.Context, in *fleet.Instance) ([]control.Call, error) {
-	met, err := in.Held(ctx, dryList, 0, 0)
-	calls := make([]control.Call, len(met))
-	for i, h := range met {
-		calls[i] = h.Call
-		calls[i].Order, calls[i].Driver = 0, 0
-	}
-	return calls, err
+// result waits until the grab has been answered.
+func (g *dryGrab) result() error {
+	<-g.ended
+	return g.err
 }
 
 // listedFor returns the requests so far, and separately those that arrive during the time long.
-func listedFor(ctx context.Context, in *fleet.Instance, long time.Duration) (before, meanwhile []control.Call, err error) {
-	if before, err = listed(ctx, in); err != nil {
+func (g *dryGrab) listedFor(ctx context.Context, long time.Duration) (before, meanwhile []control.Call, err error) {
+	if before, err = g.calls(ctx); err != nil {
 		return nil, nil, err
 	}
 	if !wait.For(ctx, long) {
 		return nil, nil, context.Cause(ctx)
 	}
-	all, err := listed(ctx, in)
+	all, err := g.calls(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -206,14 +177,14 @@ func listedFor(ctx context.Context, in *fleet.Instance, long time.Duration) (bef
 // answer.
 func (w *worker) listCalls(ctx context.Context, in *fleet.Instance, order int64, late map[tap.Phase]bool) ([]control.Call, error) {
 	defer func() { _ = removeAll(context.WithoutCancel(ctx), in) }()
-	done, err := w.dryGrabOf(ctx, in, order, nil)
-	if err != nil {
+	g := serviceGrab(in, order)
+	if err := g.start(ctx); err != nil {
 		return nil, err
 	}
-	if err := done(); err != nil {
-		return nil, fmt.Errorf("its grab failed: %w", err)
+	if err := g.result(); err != nil {
+		return nil, fmt.Errorf("a test grab failed: %w", err)
 	}
-	calls, behind, err := listedFor(ctx, in, quietFor)
+	calls, behind, err := g.listedFor(ctx, quietFor)
 	for _, c := range behind {
 		late[c.Phase] = true
 	}
@@ -225,18 +196,18 @@ func (w *worker) listCalls(ctx context.Context, in *fleet.Instance, order int64,
 // which are the Redis keys that exist only during the grab.
 func (w *worker) holdInWork(ctx context.Context, in *fleet.Instance, order int64, t *trail, lease time.Duration) (locks map[string]lockTTL, err error) {
 	defer func() { _ = removeAll(context.WithoutCancel(ctx), in) }()
-	began := time.Now()
-	done, err := w.dryGrabOf(ctx, in, order, &t.work)
-	if err != nil {
+	began, g := time.Now(), serviceGrab(in, order)
+	g.heldAt, g.at = g.listed()+"-at", t.work
+	if err := g.start(ctx); err != nil {
 		return nil, err
 	}
-	meanwhile, locks, err := w.listRenewals(ctx, in, lease, began)
+	meanwhile, locks, err := w.listRenewals(ctx, g, lease, began)
 	for _, c := range meanwhile {
 		if !slices.ContainsFunc(t.service.renewal, func(o control.Call) bool { return o.Phase == c.Phase && o.Target == c.Target }) {
 			t.service.renewal = append(t.service.renewal, c)
 		}
 	}
-	if err = errors.Join(err, done()); err != nil {
+	if err = errors.Join(err, g.proceed(ctx), g.result()); err != nil {
 		return nil, err
 	}
 	wait.For(ctx, quietFor) // a release may come after the answer
@@ -254,8 +225,8 @@ var errNoWork = errors.New("the grab did not reach its work")
 
 // listRenewals waits until a grab that was sent at began has reached its work, and returns the
 // requests that arrive during most of the next lease. It also returns the TTL of each Redis key.
-func (w *worker) listRenewals(ctx context.Context, in *fleet.Instance, lease time.Duration, began time.Time) (calls []control.Call, keys map[string]lockTTL, err error) {
-	if met, err := in.Held(ctx, dryHold, 1, dryStep); err != nil || len(met) == 0 {
+func (w *worker) listRenewals(ctx context.Context, g *dryGrab, lease time.Duration, began time.Time) (calls []control.Call, keys map[string]lockTTL, err error) {
+	if met, err := g.in.Held(ctx, g.heldAt, 1, dryStep); err != nil || len(met) == 0 {
 		return nil, nil, cmp.Or(err, errNoWork)
 	}
 	left, err := w.stack.KeyTTLs(ctx)
@@ -267,7 +238,7 @@ func (w *worker) listRenewals(ctx context.Context, in *fleet.Instance, lease tim
 	for key, ttl := range left {
 		keys[key] = lockTTL{ttl, ttl + elapsed}
 	}
-	_, calls, err = listedFor(ctx, in, lease*2/3)
+	_, calls, err = g.listedFor(ctx, lease*2/3)
 	return calls, keys, err
 }
 
@@ -294,10 +265,11 @@ func (w *worker) listWithoutGrab(ctx context.Context, in *fleet.Instance, order 
 	if !wait.For(ctx, quietFor) { // wait until the last grab has ended
 		return nil, context.Cause(ctx)
 	}
-	if err := in.SetHold(ctx, dryList, control.Hold{First: order, Count: 1, Outcome: control.Delivered}); err != nil {
+	g := serviceGrab(in, order)
+	if err := g.hold(ctx, g.listed(), control.Hold{Outcome: control.Delivered}); err != nil {
 		return nil, err
 	}
-	_, all, err := listedFor(ctx, in, lease*2/3)
+	_, all, err := g.listedFor(ctx, lease*2/3)
 	return all, err
 }
 

@@ -339,14 +339,20 @@ func (d *dryRun) pair() (holder, waiter *dryGrab) {
 type dryGrab struct {
 	in            *fleet.Instance
 	order, driver int64
+	send          func(context.Context) error
 	ended         chan struct{}
+	err           error         // the error of send; valid once ended is closed
 	heldAt        string        // the name of the hold that stops the grab; empty if none does
 	at            control.Point // where that hold stops the grab
 	shares        bool          // whether one of the grab's calls may have served other grabs too
 }
 
 func (d *dryRun) grab(order int64, in *fleet.Instance, driver int64) *dryGrab {
-	return &dryGrab{in: in, order: order, driver: driver, ended: make(chan struct{})}
+	return &dryGrab{in: in, order: order, driver: driver, ended: make(chan struct{}), send: func(ctx context.Context) error {
+		// Ignore the outcome, because a dry run needs only the calls.
+		_ = in.Call(ctx, http.MethodPost, fmt.Sprintf("/orders/%d/grab", order), map[string]int64{"driver_id": driver}, nil)
+		return nil
+	}}
 }
 
 func (g *dryGrab) listed() string { return fmt.Sprintf("dry-%d-%d", g.order, g.driver) }
@@ -368,8 +374,7 @@ func (g *dryGrab) start(ctx context.Context) error {
 	}
 	go func() {
 		defer close(g.ended)
-		// Ignore the outcome, because a dry run needs only the calls.
-		_ = g.in.Call(ctx, http.MethodPost, fmt.Sprintf("/orders/%d/grab", g.order), map[string]int64{"driver_id": g.driver}, nil)
+		g.err = g.send(ctx)
 	}()
 	return nil
 }
@@ -440,12 +445,18 @@ func (g *dryGrab) fail(ctx context.Context) error {
 	return g.await(ctx)
 }
 
+// proceed lets the grab continue.
+func (g *dryGrab) proceed(ctx context.Context) error {
+	if g.heldAt == "" {
+		return nil
+	}
+	return g.in.RemoveHold(ctx, g.heldAt)
+}
+
 // finish lets the grab continue and waits until it has ended.
 func (g *dryGrab) finish(ctx context.Context) error {
-	if g.heldAt != "" {
-		if err := g.in.RemoveHold(ctx, g.heldAt); err != nil {
-			return err
-		}
+	if err := g.proceed(ctx); err != nil {
+		return err
 	}
 	return g.await(ctx)
 }
