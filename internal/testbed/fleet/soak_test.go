@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -19,10 +20,13 @@ import (
 )
 
 const (
-	soakRate    = 800 // requests/s, half of the highest rate that handoff held on two cores (1,600/s)
 	soakDrivers = 20
 	soakPeriods = 6 // the first is the warm-up, and the last is compared with the second
 )
+
+// soakRate is the number of requests per second: half of the highest rate that handoff held on two
+// cores. GRABLAB_SOAK_RATE sets another rate for another machine.
+var soakRate = 800
 
 // soakMetrics are the metrics that must not grow.
 var soakMetrics = []string{"process_resident_memory_bytes", "go_goroutines", "process_open_fds"}
@@ -36,6 +40,10 @@ func TestSoak(t *testing.T) {
 	if err != nil {
 		t.Skip("GRABLAB_SOAK=30m runs it")
 	}
+	if rate := os.Getenv("GRABLAB_SOAK_RATE"); rate != "" {
+		soakRate, err = strconv.Atoi(rate)
+		stacktest.Check(t, err)
+	}
 	ctx := t.Context()
 	st, err := stack.Start(ctx, stack.Config{Kind: stack.Local, Needs: lock.Redis})
 	stacktest.Check(t, err)
@@ -47,7 +55,7 @@ func TestSoak(t *testing.T) {
 	stacktest.Check(t, f.Equip(ctx, Setup{Work: 5 * time.Millisecond, TTL: 30 * time.Second, Wait: 5 * time.Second, Timeout: 10 * time.Second}))
 	_, err = f.Use(ctx, "handoff")
 	stacktest.Check(t, err)
-	orders := int(total.Seconds() * soakRate / soakDrivers)
+	orders := int(total.Seconds()) * soakRate / soakDrivers
 	first, err := f.Create(ctx, orders, 1)
 	stacktest.Check(t, err)
 
@@ -89,7 +97,7 @@ func TestSoak(t *testing.T) {
 	latencies := make([][10][]float64, soakPeriods) // in ms, by period and tenth of the period
 	failed := 0
 	plan = load.NewPlan(f.URLs(), first, orders, soakDrivers, 1)
-	cfg = load.Config{Orders: orders, Drivers: soakDrivers, Rate: soakRate, Timeout: 10 * time.Second, MaxWorkers: 1000}
+	cfg = load.Config{Orders: orders, Drivers: soakDrivers, Rate: float64(soakRate), Timeout: 10 * time.Second, MaxWorkers: 1000}
 	stacktest.Check(t, load.Attack(ctx, plan, cfg, func(r *vegeta.Result, due time.Time) {
 		if r.Code != http.StatusOK && r.Code != http.StatusConflict {
 			failed++
