@@ -33,11 +33,11 @@ var benchFormats = []format[*lockbench.Result]{
 
 func (s *benchSettings) flags() []flags.Flag {
 	return slices.Concat([]flags.Flag{
-		flags.New("strategies", "A,B,…", "locks to measure beside the floor: names of strategies and peers; or ours, peers, all (default all)", flags.One(&s.Subjects, parseSubjects)),
+		flags.New("strategies", "A,B,…", "names of the strategies and peers to measure beside the floor. The words ours, peers and all stand for groups (default all)", flags.One(&s.Subjects, parseSubjects)),
 		flags.New("cases", "A,B,…", "cases (default all): "+flags.Join(caseNames()), flags.One(&s.Cases, parseCases)),
 		flags.New("rounds", "N", "number of rounds. In each round, every lock gets one slice of time in every case", flags.One(&s.Rounds, flags.WholeNumber(1, 10_000))),
 		flags.New("slice", "D", "length of a slice", flags.One(&s.Slice, flags.Between(5*time.Millisecond, time.Minute))),
-		flags.New("seed", "N", "determines the order of the locks (default: random, and printed first)", flags.One(&s.Seed, flags.Seed)),
+		flags.New("seed", "N", "seed that determines the order of the locks (default: a random seed, which is printed first)", flags.One(&s.Seed, flags.Seed)),
 		flags.New("stack", "KIND", "which servers to use: "+stack.Local+", "+stack.External, flags.One(&s.Stack.Kind, parseBenchStack)),
 	}, serverFlags(&s.Stack), []flags.Flag{
 		flags.New("out", "DIR", "result folder (default: results/TIME-bench)", flags.One(&s.out, flags.NonEmpty)),
@@ -57,7 +57,7 @@ func newBenchSettings() *benchSettings {
 // benchRules lists which flags of bench need or exclude each other.
 var benchRules = append([]flags.Rule{
 	{Flags: "db " + serverNames, Needs: "stack external", Wrong: "the local stack starts its own servers", Do: "add -stack external"},
-	{Flags: "stack", Excludes: "stack external", Needs: "-redis, -sentinel", Wrong: "the address of Redis is missing, and even the floor needs it", Do: "add -redis ADDR or -sentinel ADDR"},
+	{Flags: "stack", Excludes: "stack external", Needs: "-redis, -sentinel", Wrong: "the address of Redis is missing, and every benchmark needs a Redis", Do: "add -redis ADDR or -sentinel ADDR"},
 }, sentinelRules...)
 
 // parseBench parses the flags of bench. Its errors wrap flags.ErrUsage or are a flags.HelpError.

@@ -96,7 +96,7 @@ func parseExplain(args []string) ([]string, error) {
 	case err != nil:
 		return nil, err
 	case len(line.Args) == 0:
-		return nil, flags.Usage("explain: the name is missing: give one, as in loadgen explain F11; -h lists them")
+		return nil, flags.Usage("explain: the name is missing: give one, as in loadgen explain F11; -h lists all names")
 	}
 	return line.Args, nil
 }
@@ -327,6 +327,6 @@ func explainPoint(name string) (e explanation, ok bool) {
 	}[p.Role]
 	return explanation{name + ", a strike point: a place in a grab at which a fault is injected", [][2]string{
 		{"driver", who},
-		{"place", strings.TrimPrefix(name, string(p.Role)+": ") + ": the number counts the remote calls in this phase of a grab. \"before\" means that the call was not sent yet, and \"after\" that its reply has arrived. \"before claim 1\" comes after the last check of the lease"},
+		{"place", strings.TrimPrefix(name, string(p.Role)+": ") + ": \"before\" means that the call was not sent yet, and \"after\" that its reply has arrived. The number counts the remote calls in this phase of a grab. \"before claim 1\" comes after the last check of the lease"},
 	}}, true
 }

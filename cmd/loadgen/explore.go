@@ -44,9 +44,9 @@ var exploreFormats = []format[report.Exploration]{
 
 func (s *exploreSettings) flags() []flags.Flag {
 	return []flags.Flag{
-		flags.New("strategies", "A,B,…", "strategies, including known-broken ones by name; or core, all, or peers, which are libraries (default core)", flags.One(&s.names, flags.List)),
+		flags.New("strategies", "A,B,…", "strategies to explore, including known-broken ones by name. The words core, all and peers (the libraries) stand for groups (default core)", flags.One(&s.names, flags.List)),
 		flags.New("file", "FILE", "a Go file of package lock: explore its strategies. The file is compiled in only for this call", flags.One(&s.file, flags.NonEmpty)),
-		flags.New("actors", "N", "number of drivers that try to grab the order", flags.One(&s.Actors, flags.WholeNumber(1, explore.MaxActors))),
+		flags.New("actors", "N", "number of drivers who try to grab the order", flags.One(&s.Actors, flags.WholeNumber(1, explore.MaxActors))),
 		flags.New("instances", "N", "number of instances that the drivers use", flags.One(&s.Instances, flags.WholeNumber(1, explore.MaxInstances))),
 		flags.New("preemptions", "P", "how often another driver may run although the current one could continue", flags.One(&s.Preemptions, flags.WholeNumber(0, explore.MaxPreemptions))),
 		flags.New("faults", "A,B,…", "faults that may happen: "+flags.Join(explore.Faults)+"; or none, or all (default "+flags.Join(s.Faults)+")", flags.One(&s.Faults, s.parseFaults)),
@@ -62,8 +62,8 @@ func (s *exploreSettings) flags() []flags.Flag {
 		flags.New("shortest", "", "stop once no shorter failure can be found (the default)", flags.Switch(&s.shortest)),
 		flags.New("everything", "", "continue, and show the shortest failure for each combination of faults", flags.Switch(&s.Everything)),
 		flags.New("seconds", "S", "time for each strategy", flags.One(&s.Seconds, parseSeconds)),
-		flags.New("schedules", "N", "largest number of schedules for each strategy (default: no limit). Two searches stop at the same schedule", flags.One(&s.Schedules, flags.WholeNumber(1, math.MaxInt32))),
-		flags.New("seed", "N", "has no effect, because the search uses no random numbers", flags.One(&s.seed, flags.Seed)),
+		flags.New("schedules", "N", "largest number of schedules for each strategy (default: no limit). Two searches with the same limit stop at the same schedule", flags.One(&s.Schedules, flags.WholeNumber(1, math.MaxInt32))),
+		flags.New("seed", "N", "flag without effect, because the search uses no random numbers", flags.One(&s.seed, flags.Seed)),
 		flags.New("replay", "FILE", "run the schedule in FILE and show its steps, with another strategy if -strategies names one", flags.One(&s.replay, flags.NonEmpty)),
 		flags.New("out", "DIR", "folder for the schedules that break something", flags.One(&s.out, flags.NonEmpty)),
 		formatFlag(&s.format, exploreFormats),
@@ -80,9 +80,9 @@ var boundFlags = []string{"actors", "preemptions", "faults", "fault-count", "wai
 var exploreRules = []flags.Rule{
 	{
 		Flags:    "actors preemptions faults fault-count property guard on-lost ttl work nodes stock wait shortest everything seconds schedules seed out",
-		Excludes: "-replay", Wrong: "the file of -replay determines what happens", Do: "leave it out",
+		Excludes: "-replay", Wrong: "the file of -replay determines every step", Do: "leave it out",
 	},
-	{Flags: "shortest", Excludes: "-everything", Wrong: "it stops the search that -everything continues", Do: "leave out one of the two"},
+	{Flags: "shortest", Excludes: "-everything", Wrong: "this flag stops the search, and -everything continues it", Do: "leave out one of the two"},
 }
 
 func newExploreSettings() *exploreSettings {

@@ -222,7 +222,7 @@ func (s *exploreSettings) progress(w io.Writer) explore.Watch {
 				continue
 			}
 			reported[path] = true
-			fmt.Fprintf(w, "%s %s in %d steps, the fewest at this cost: %s\n", r.Strategy, report.Breaks(f.Property), len(f.Schedule.Steps), path)
+			fmt.Fprintf(w, "%s %s in %d steps. No cheaper schedule is shorter: %s\n", r.Strategy, report.Breaks(f.Property), len(f.Schedule.Steps), path)
 		}
 		if time.Since(last) < progressEvery {
 			return

@@ -55,7 +55,7 @@ func TestExploreBadUsage(t *testing.T) {
 		"-replay broken.txt":                      `broken.txt: line 5: "A acquires"`,
 		"-replay property.txt":                    `property.txt: there is no property "fances"; did you mean fence?`,
 		"-replay mode.txt":                        `mode.txt: there is no failure mode "F999"`,
-		"-replay broken.txt -faults pause":        "-faults pause: the file of -replay determines what happens",
+		"-replay broken.txt -faults pause":        "-faults pause: the file of -replay determines every step",
 		"-shortest -everything":                   "leave out one of the two",
 		"-nodes 2":                                "must be a whole number from 3",
 		"-file none.go":                           "no such file",
@@ -251,10 +251,10 @@ func TestExploreExitCodes(t *testing.T) {
 		want    int
 	}{
 		{"as expected", result(catalog.Unsafe, catalog.Unsafe), nil, int(exitDone)},
-		{"nothing is expected", result(catalog.Unsafe, ""), nil, int(exitDone)},
+		{"no verdict is expected", result(catalog.Unsafe, ""), nil, int(exitDone)},
 		{"worse", result(catalog.Unsafe, catalog.Safe), nil, int(exitAssert)},
 		{"better", result(catalog.Safe, catalog.Unsafe), nil, int(exitAssert)},
-		{"the time was over", result(catalog.Unknown, catalog.Safe), nil, int(exitAssert)},
+		{"the time ran out", result(catalog.Unknown, catalog.Safe), nil, int(exitAssert)},
 		{"a failure that is not claimed", unclaimed(0, 1), nil, int(exitAssert)},
 		{"such a failure in the first of three results", unclaimed(0, 3), nil, int(exitAssert)},
 		{"such a failure in the second of three results", unclaimed(1, 3), nil, int(exitAssert)},

@@ -64,8 +64,8 @@ func namedFolder(out string) (*folder, error) {
 	}
 	for _, pattern := range []string{report.File, lockbench.File, "events.jsonl", "*.vegeta.bin"} {
 		if names, _ := fs.Glob(os.DirFS(f.path), pattern); len(names) > 0 { // Glob fails only for a malformed pattern
-			advice := "name an empty folder with -out, or remove it"
-			if pattern == report.File { // -resume can continue only a run that has a run.json
+			advice := "name an empty folder with -out, or remove this one"
+			if pattern == report.File { // -resume needs run.json
 				advice += ", or continue that run with loadgen run -resume"
 			}
 			err := flags.Usage("%s has the results of another run: %s", out, advice)

@@ -57,7 +57,7 @@ func runHelp(w io.Writer, topic string) {
 	fmt.Fprint(w, `Usage: loadgen [run] [flags]
 
 Starts servers and two instances, sends grabs with every chosen strategy under every chosen
-fault, audits the ledger, prints a table and writes a result folder.
+fault, checks the ledger, prints a table and writes a result folder.
 
 `)
 	if topic != "all" {
@@ -85,13 +85,13 @@ fault, audits the ledger, prints a table and writes a result folder.
 	}{
 		{"Scenarios", scenarios},
 		{"Strategies", titles(lock.Strategies)},
-		{"Peers: libraries with their default options. The word all does not include them", titles(lock.Peers)},
+		{"Peers: locks of libraries with their default options. The word all does not include peers", titles(lock.Peers)},
 		{"Faults", faults},
 		{"Exit codes", [][2]string{
 			{"0", "done"},
 			{"1", "loadgen itself failed"},
 			{"2", "bad usage"},
-			{"3", "an -assert did not hold; a cell is worse than in -baseline; or -schedule did not have the result that its file expects"},
+			{"3", "an -assert did not hold, a cell is worse than in -baseline, or the schedule did not have the result that its file expects"},
 			{"130", "interrupted; the results so far are kept"},
 		}},
 	} {

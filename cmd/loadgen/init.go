@@ -48,7 +48,7 @@ func (s *initSettings) flags() []flags.Flag {
 	return []flags.Flag{
 		flags.New("out", "FILE", "the target file to write", flags.One(&s.out, flags.NonEmpty)),
 		flags.New("openapi", "FILE", "OpenAPI document of the service, in JSON or YAML, from which init takes the calls", flags.One(&s.openAPI, readable)),
-		flags.New("yes", "", "ask no questions, and use the values that are given or that init finds out", flags.Switch(&s.yes)),
+		flags.New("yes", "", "ask no questions, and use only the values from flags and from the service", flags.Switch(&s.yes)),
 	}
 }
 
@@ -97,11 +97,11 @@ var questions = []question{
 	{"method", "Method of the grab", "POST", always},
 	{"path", "Path of the grab, with {order} and possibly {driver}", "/orders/{order}/grab", always},
 	{"body", "Body of the grab", `{"driver_id":{driver}}`, always},
-	{"header", "A header of the grab, as NAME: VALUE (press Enter for none)", "", always},
+	{"header", "Header of the grab, NAME: VALUE (empty if the grab needs none)", "", always},
 	{"open-orders", "Call that opens new orders, as METHOD PATH BODY -> FIELD (enter - if there is no such call)", `POST /orders {"count":{count}} -> .first_id`, lacks("first-order")},
 	{"first-order", "Id of the first open order", "1", lacks("open-orders")},
-	{"db", "The database with the ledger, as user:password@tcp(host:3306)/name (press Enter for none)", "", lacks("service")},
-	{"ledger-query", "The query that returns the order and the driver of each grab, with WHERE order_id BETWEEN ? AND ? (press Enter for none)", "", func(a keyValues) bool { return a["service"] != nil || a["db"] != nil }},
+	{"db", "Database with the ledger, user:password@tcp(host:3306)/name (empty if there is none)", "", lacks("service")},
+	{"ledger-query", "Query that returns the order and the driver of each grab, with WHERE order_id BETWEEN ? AND ? (empty if there is no ledger)", "", func(a keyValues) bool { return a["service"] != nil || a["db"] != nil }},
 	{"lease", "Lifetime of the lock without renewal", "30s", func(a keyValues) bool { return !strings.Contains(strings.Join(a["service"], ""), "{ttl_ms}") }},
 }
 
@@ -139,7 +139,7 @@ func (s *initSettings) execute(ctx context.Context, stdout, stderr io.Writer) er
 			return nil
 		}
 		if tries == mostTries || !s.correct(stdout, found) {
-			fmt.Fprintf(stdout, "wrote %s, but the service does not pass the check yet: correct the file, then run loadgen check -target-file %[1]s\n", s.out)
+			fmt.Fprintf(stdout, "The file %s is written, but it still has the problem above: correct it, then run loadgen check -target-file %[1]s\n", s.out)
 			return exitUsage
 		}
 	}

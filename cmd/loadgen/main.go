@@ -84,17 +84,17 @@ type command struct {
 // commands returns all subcommands. The first one is the default.
 func commands() []command {
 	return []command{
-		{"run", "test every chosen strategy under every chosen fault, and audit the ledger", subcommand(parseRun, runHelp, (*settings).execute)},
-		{"check", "make a few grabs at your own service, and list what to correct in its description", subcommand(parseCheck, help("check", checkFlags), (*settings).check)},
-		{"init", "ask about your own service, make test grabs, and write the file that describes it", subcommand(parseInit, help("init", initFlags), (*initSettings).execute)},
+		{"run", "run every chosen strategy under every chosen fault, and check the ledger", subcommand(parseRun, runHelp, (*settings).execute)},
+		{"check", "make a few test grabs at your own service, and list what to correct in its target file", subcommand(parseCheck, help("check", checkFlags), (*settings).check)},
+		{"init", "ask about your own service, make test grabs, and write its target file", subcommand(parseInit, help("init", initFlags), (*initSettings).execute)},
 		{"explore", "search for the shortest schedule that breaks a strategy", subcommand(parseExplore, help("explore", newExploreSettings().flags), (*exploreSettings).execute)},
 		{"bench", "measure what each lock costs by itself", subcommand(parseBench, benchHelp, (*benchSettings).execute)},
 		{"report", "show result folders again", subcommand(parseReport, help("report", showFlags(runFormats)), showSettings.report)},
 		{"merge", "judge the shards of one run together", subcommand(parseMerge, help("merge", defaults("").flagsOfMerge), (*settings).merge)},
 		{"compare", "show what changed between two results", subcommand(parseCompare, help("compare", showFlags(compareFormats)), showSettings.compare)},
-		{"baseline", "write the verdicts of result folders for run -baseline", subcommand(parseBaseline, help("baseline", nil), writeBaseline)},
+		{"baseline", "write the verdicts of result folders to a file for run -baseline", subcommand(parseBaseline, help("baseline", nil), writeBaseline)},
 		{"explain", "explain a failure mode, fault, property, strategy or word of the tables", subcommand(parseExplain, explainHelp, explainAll)},
-		{"lab", "serve a live page with load, faults, diagrams and the workshop", subcommand(parseLab, help("lab", newLabSettings().flags), (*labSettings).execute)},
+		{"lab", "serve a live web page with load, faults, diagrams and the workshop", subcommand(parseLab, help("lab", newLabSettings().flags), (*labSettings).execute)},
 		{"workshop", "list the twelve exercises, or run one and judge the answer", subcommand(parseWorkshop, help("workshop", newWorkshopSettings().flags), (*workshopSettings).execute)},
 		{exploreWorkerCommand, "", exploreWorkerMain},
 		{stepCommand, "", stepMain},

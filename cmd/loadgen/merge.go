@@ -72,10 +72,10 @@ func mergeFolders(line *flags.Line) (*settings, error) {
 			count, recorded = share.Count, args
 		}
 		if share.Count != count || !slices.Equal(args, recorded) {
-			return nil, fmt.Errorf("%s: its flags differ from those of %s: merge shards of the same run", dir, line.Args[0])
+			return nil, fmt.Errorf("%s: the flags of this shard differ from those of %s: merge shards of the same run", dir, line.Args[0])
 		}
 		if from[share.Index] != "" {
-			return nil, fmt.Errorf("%s: is shard %d, and so is %s: leave out one of the two", dir, share.Index, from[share.Index])
+			return nil, fmt.Errorf("%s: shard %d is also in %s: leave out one of the two folders", dir, share.Index, from[share.Index])
 		}
 		from[share.Index] = dir
 		switch done := run.Complete && len(run.Cells) == 1; {
@@ -84,7 +84,7 @@ func mergeFolders(line *flags.Line) (*settings, error) {
 		case done:
 			lost[share.Index] = fmt.Sprintf("%s (%s)", run.Cells[0].Reason, dir)
 		default:
-			lost[share.Index] = fmt.Sprintf("it was interrupted (%s)", dir)
+			lost[share.Index] = fmt.Sprintf("the shard was interrupted (%s)", dir)
 		}
 	}
 	if len(parts) == 0 {
@@ -92,7 +92,7 @@ func mergeFolders(line *flags.Line) (*settings, error) {
 	}
 	for _, arg := range recorded {
 		if isUntrusted(arg, line.Flags) {
-			return nil, fmt.Errorf("%s: its shards use %s: repeat this flag if you trust it", line.Args[0], arg)
+			return nil, fmt.Errorf("%s: the recorded flag %s runs commands or SQL: repeat the flag if you trust it", line.Args[0], arg)
 		}
 	}
 	recorded = slices.DeleteFunc(recorded, func(arg string) bool { return strings.HasPrefix(arg, "-shard-start=") })
@@ -107,7 +107,7 @@ func mergeFolders(line *flags.Line) (*settings, error) {
 
 // shareOf returns which part of the load a process sent, and the other flags of its command line.
 func shareOf(run *experiment.Run) (share load.Share, args []string, err error) {
-	err = errors.New("it is not the result of a shard: name folders of loadgen run -shard")
+	err = errors.New("this folder is not the result of a shard: name folders of loadgen run -shard")
 	for _, arg := range run.Config.Args {
 		if text, ok := strings.CutPrefix(arg, "-shard="); ok {
 			share, err = shard.Parse(text)
@@ -116,7 +116,7 @@ func shareOf(run *experiment.Run) (share load.Share, args []string, err error) {
 		}
 	}
 	if here := experiment.NewEnvironment("").Commit; err == nil && run.Environment.Commit != here {
-		err = fmt.Errorf("it was measured by commit %s, and this program is commit %s: use the same program", run.Environment.Commit, here)
+		err = fmt.Errorf("this shard was run by commit %s, but this program is commit %s: use the same program", run.Environment.Commit, here)
 	}
 	return share, args, err
 }

@@ -237,7 +237,7 @@ func parseTargets(text string) ([]string, error) {
 	for i, target := range list {
 		if registry.IsSource(target) {
 			if len(list) > 1 {
-				return nil, fmt.Errorf("%s finds all instances: do not name others", target)
+				return nil, fmt.Errorf("%s already finds all instances: leave out the other URLs", target)
 			}
 			_, err := registry.Parse(target)
 			return list, err

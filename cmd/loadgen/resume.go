@@ -50,15 +50,15 @@ func (s *settings) checkResume(run *experiment.Run) error {
 	case len(recorded) == 0:
 		return fmt.Errorf("-resume %s: its run.json does not record the flags: start a new run", s.resume)
 	case run.Environment.Commit != commit:
-		return fmt.Errorf("-resume %s: it is a run of commit %s, and this program is commit %s: use the same program, or start a new run", s.resume, run.Environment.Commit, commit)
+		return fmt.Errorf("-resume %s: the run began with commit %s, but this program is commit %s: use the same program, or start a new run", s.resume, run.Environment.Commit, commit)
 	}
 	for _, d := range run.Environment.Differences(here) {
-		return fmt.Errorf("-resume %s: its cells were measured with %s: continue it there, or start a new run", s.resume, d)
+		return fmt.Errorf("-resume %s: the cells so far were measured with %s: continue there, or start a new run", s.resume, d)
 	}
 	for _, arg := range recorded {
 		if isUntrusted(arg, s.Args) {
 			name, value, _ := strings.Cut(strings.TrimPrefix(arg, "-"), "=")
-			return fmt.Errorf("-resume %s: it would use -%s %q: repeat this flag if you trust it", s.resume, name, value)
+			return fmt.Errorf("-resume %s: the recorded flag -%s %q runs commands or SQL: repeat the flag if you trust it", s.resume, name, value)
 		}
 	}
 	for _, arg := range s.Args {
@@ -70,7 +70,7 @@ func (s *settings) checkResume(run *experiment.Run) error {
 		if i := slices.IndexFunc(recorded, func(other string) bool { return strings.HasPrefix(other, name+"=") }); i >= 0 {
 			before = "with " + recorded[i]
 		}
-		return fmt.Errorf("%s: it contradicts %s, which ran %s: leave it out", arg, s.resume, before)
+		return fmt.Errorf("%s: the run in %s began %s: leave out this flag", arg, s.resume, before)
 	}
 	return nil
 }

@@ -136,21 +136,21 @@ func TestResumeContradicted(t *testing.T) {
 	elsewhere("cpus", func(e *experiment.Environment) { e.CPUs += 7 })
 	elsewhere("go", func(e *experiment.Environment) { e.Go = "go1.2" })
 	for args, want := range map[string]string{
-		"-resume x -orders 6":         "-orders=6: it contradicts x, which ran with -orders=5",
-		"-resume x -drivers 6":        "-drivers=6: it contradicts x, which ran without -drivers",
-		"-resume x -seed 4":           "-seed=4: it contradicts x, which ran with -seed=3",
+		"-resume x -orders 6":         "-orders=6: the run in x began with -orders=5",
+		"-resume x -drivers 6":        "-drivers=6: the run in x began without -drivers",
+		"-resume x -seed 4":           "-seed=4: the run in x began with -seed=3",
 		"-resume x -out y":            "-out y: a resumed run continues in its own folder",
 		"-resume nowhere":             "nowhere has no run.json",
 		"-resume old":                 "does not record the flags",
-		"-resume other":               "it is a run of commit abc1234",
+		"-resume other":               "the run began with commit abc1234",
 		"-resume changed":             `loadgen: the flags recorded in changed: -orders many`,
 		"-resume x -assert setnx:x<1": "no field",
-		"-resume service":             `-service "touch x/owned": repeat this flag`,
-		"-resume open-orders":         `-open-orders "touch x/owned": repeat this flag`,
-		"-resume ledger-query":        `-ledger-query "touch x/owned": repeat this flag`,
-		"-resume target-file":         `-target-file "touch x/owned": repeat this flag`,
+		"-resume service":             `-service "touch x/owned" runs commands or SQL: repeat the flag`,
+		"-resume open-orders":         `-open-orders "touch x/owned" runs commands or SQL: repeat the flag`,
+		"-resume ledger-query":        `-ledger-query "touch x/owned" runs commands or SQL: repeat the flag`,
+		"-resume target-file":         `-target-file "touch x/owned" runs commands or SQL: repeat the flag`,
 		"-resume cpus":                "were measured with cpus ",
-		"-resume go":                  "were measured with go go1.2, but here it is go",
+		"-resume go":                  "were measured with go go1.2 instead of go",
 	} {
 		var stdout, stderr bytes.Buffer
 		code := exitOf(context.Background(), strings.Fields(args), &stdout, &stderr)

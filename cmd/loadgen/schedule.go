@@ -115,7 +115,7 @@ func conclusion(cfg replay.Config, f replay.Result) (sentences []string, asExpec
 	}
 	sentences = append(sentences, fmt.Sprintf("%s %s %s: %s", cfg.Strategy.Name, verb, cfg.Schedule.Property, f.Why))
 	if f.LeftOut > 0 {
-		sentences = append(sentences, fmt.Sprintf("%d of %d steps were left out: %s does not reach them", f.LeftOut, len(cfg.Schedule.Steps), cfg.Strategy.Name))
+		sentences = append(sentences, fmt.Sprintf("%d of %d steps were left out, because %s does not reach these steps", f.LeftOut, len(cfg.Schedule.Steps), cfg.Strategy.Name))
 	}
 	if mode, ok := catalog.FindMode(cfg.Schedule.Mode); ok && sameStrategy && f.Violated {
 		sentences = append(sentences, fmt.Sprintf("%s: %s", mode.ID, mode.Name), fmt.Sprintf("cure: %s (%s)", mode.Cure, mode.In))

@@ -86,10 +86,10 @@ func TestTargetFile(t *testing.T) {
 		"targets: http://h:1\npth: /a":                                  `-target-file: my.yaml:2:1: there is no key "pth"; did you mean path?`,
 		"targets: http://h:1\n\npath: grab":                             "-target-file: my.yaml:3:7: path: ",
 		"targets: http://h:1\nwork: 5ms":                                `my.yaml:2:1: there is no key "work"`,
-		"path: /g/{order}":                                              "-target-file my.yaml: describes your own service, but none is named",
+		"path: /g/{order}":                                              "-target-file my.yaml: this flag describes your own service, but no service is named",
 		"targets: http://h:1\nfirst-order: 1\ngrabbed: 2xx\ntaken: 204": "-target-file: my.yaml:4:8: taken: an answer of 204 would mean both",
 		"targets: http://h:1\ndb: u@tcp(h)/d\nledger-query: DELETE":     "-target-file: my.yaml:3:15: ledger-query: ",
-		"targets: http://h:1\nfirst-order: 7\nopen-orders: /o":          "-target-file: my.yaml:2:14: first-order: has no effect because -open-orders",
+		"targets: http://h:1\nfirst-order: 7\nopen-orders: /o":          "-target-file: my.yaml:2:14: first-order: -open-orders calls the service",
 	} {
 		write(t, "my.yaml", text)
 		var stdout, stderr bytes.Buffer
@@ -237,7 +237,7 @@ func TestControlAPI(t *testing.T) {
 	}
 	// Without the mark of a load that this machine could not hold, which widens its column, too.
 	table := strings.Join(strings.Fields(strings.ReplaceAll(stdout, "*", "")), " ")
-	for _, want := range []string{"free-for-all unsafe ✓", "gate safe ✓", "500/s, the drivers", "taken 409", "how the targets are set up is unknown"} {
+	for _, want := range []string{"free-for-all unsafe ✓", "gate safe ✓", "500/s, with all drivers", "taken 409", "the settings of the targets are unknown"} {
 		if !strings.Contains(table, want) {
 			t.Errorf("%q is not in\n%s", want, stdout)
 		}
@@ -294,7 +294,7 @@ func TestPlainTarget(t *testing.T) {
 		verdict catalog.Verdict
 	}{
 		{nil, int(exitUsage), "name the first one with -first-order ID", ""},
-		{[]string{"-first-order", "1", "-strategies", "setnx"}, int(exitUsage), "-strategies has no effect", ""},
+		{[]string{"-first-order", "1", "-strategies", "setnx"}, int(exitUsage), "-strategies: the targets have no API", ""},
 		{append(shape, "-first-order", "1"), int(exitDone), "", catalog.Safe},
 		{append(shape, "-first-order", "1"), int(exitDone), "", catalog.Unknown}, // which are taken now
 		{[]string{"-first-order", "11"}, int(exitDone), "", catalog.Unknown},

@@ -97,7 +97,7 @@ func (s *settings) chooseCells() error {
 	plan := s.Plan()
 	for _, c := range s.Only {
 		if !slices.Contains(plan, c) {
-			return fmt.Errorf("-only %s: the cell is not among -strategies and -faults: add it there, or leave out these flags", c)
+			return fmt.Errorf("-only %s: -strategies or -faults does not contain this cell: add it there, or leave out these two flags", c)
 		}
 	}
 	s.Strategies = slices.DeleteFunc(s.Strategies, func(o lock.Strategy) bool {
@@ -178,7 +178,7 @@ func (s *settings) describeTarget() error {
 	err = ledger.Check(dsn, s.ledgerQuery)
 	switch {
 	case err == nil && s.ledgerQuery != "" && shape.NamesOrders() && !strings.Contains(s.ledgerQuery, "{orders}"):
-		return fmt.Errorf("%s: the orders have ids of the service, which BETWEEN cannot compare: use WHERE order_id IN ({orders})", s.nameOf("ledger-query"))
+		return fmt.Errorf("%s: BETWEEN cannot compare the ids that the service chose: use WHERE order_id IN ({orders})", s.nameOf("ledger-query"))
 	case errors.Is(err, ledger.ErrQuery):
 		return fmt.Errorf("%s: %w", s.nameOf("ledger-query"), err)
 	case err != nil:
@@ -223,12 +223,12 @@ func (s *settings) sizeLoad() error {
 	if s.Duration > 0 {
 		requests := s.Rate * s.Duration.Seconds()
 		if requests > maxRequests {
-			return fmt.Errorf("-duration %v: at -rate %g this is more than %d requests: use a shorter time or a lower rate", s.Duration, s.Rate, maxRequests)
+			return fmt.Errorf("-duration %v: at -rate %g, this makes more than %d requests: use a shorter time or a lower rate", s.Duration, s.Rate, maxRequests)
 		}
 		s.Orders = max(1, int(requests)/s.Drivers)
 	}
 	if s.Orders > maxRequests/s.Drivers {
-		return fmt.Errorf("-orders %d: with %d drivers each this is more than %d requests: use fewer orders or drivers", s.Orders, s.Drivers, maxRequests)
+		return fmt.Errorf("-orders %d: with %d drivers for each order, this makes more than %d requests: use fewer orders or drivers", s.Orders, s.Drivers, maxRequests)
 	}
 	return nil
 }
@@ -243,7 +243,7 @@ func (s *settings) checkProbes() error {
 		last = max(last, faultDrivers)
 	}
 	if first := s.Target.ProbeDrivers; first > 0 && first <= int64(last) {
-		return fmt.Errorf("-probe-drivers %d: drivers 1 to %d take part in the load; choose a number above %[2]d", first, last)
+		return fmt.Errorf("-probe-drivers %d: drivers 1 to %d take part in the load: choose a number above %[2]d", first, last)
 	}
 	return nil
 }
@@ -276,7 +276,7 @@ func (s *settings) checkServers() error {
 	}
 	nodes := slices.Sorted(slices.Values(s.Stack.Redlock))
 	if len(slices.Compact(nodes)) < len(s.Stack.Redlock) {
-		return fmt.Errorf("%s: a node is listed twice; list each node once, because they must be independent", s.line.Label("redlock"))
+		return fmt.Errorf("%s: a node is listed twice, but Redlock nodes must be independent: list each node once", s.line.Label("redlock"))
 	}
 	return nil
 }

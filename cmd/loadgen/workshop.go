@@ -50,23 +50,23 @@ func newWorkshopSettings() *workshopSettings {
 
 func (w *workshopSettings) flags() []flags.Flag {
 	return []flags.Flag{
-		flags.New("predict", "LETTER", "give the prediction instead of being asked", flags.One(&w.predict, flags.NonEmpty)),
-		flags.New("answer", "A,B,…", "give an answer to each question instead of being asked; - skips a question", flags.One(&w.answer, flags.NonEmpty)),
+		flags.New("predict", "LETTER", "prediction for the exercise; without this flag, the program asks for it", flags.One(&w.predict, flags.NonEmpty)),
+		flags.New("answer", "A,B,…", "an answer to each question, where - skips one; without this flag, the program asks each question", flags.One(&w.answer, flags.NonEmpty)),
 		flags.New("hint", "", "show the next hint, which costs a point", flags.Switch(&w.hint)),
 		flags.New("again", "", "run the commands of the exercise again", flags.Switch(&w.again)),
 		flags.New("lang", "NAME", "language of the texts: "+flags.Join(workshop.Languages)+". The locale determines the default", flags.One(&w.lang, flags.OneOf(workshop.Languages...))),
 		flags.New("stack", "KIND", "which servers to use: embedded, local (default: embedded; local if an exercise needs real servers and they are installed)", flags.One(&w.kind, flags.OneOf(stack.Embedded, stack.Local))),
-		flags.New("seed", "N", "determines the figures and the order of options when the progress begins (default: random)", flags.One(&w.seed, flags.Seed)),
+		flags.New("seed", "N", "seed for the figures and the order of options when the progress begins (default: a random seed)", flags.One(&w.seed, flags.Seed)),
 		flags.New("reset", "", "delete the progress and the files of the exercises", flags.Switch(&w.reset)),
-		flags.New("script-flush", "", "lock with the article's scripts, let Redis forget them, and unlock", flags.Switch(&w.scriptFlush)),
+		flags.New("script-flush", "", "lock with the article's scripts, make Redis forget the scripts, and unlock", flags.Switch(&w.scriptFlush)),
 		flags.New("unlock-as", "NAME", "the token with which -script-flush unlocks", flags.One(&w.unlockAs, flags.NonEmpty)),
 	}
 }
 
 // workshopRules lists which flags of workshop need or exclude each other.
 var workshopRules = []flags.Rule{
-	{Flags: "predict answer hint again", Needs: "an exercise", Wrong: "the exercise is missing", Do: "name it, as in workshop 5 -hint"},
-	{Flags: "reset script-flush", Excludes: "an exercise", Wrong: "concerns no single exercise", Do: "leave out the number"},
+	{Flags: "predict answer hint again", Needs: "an exercise", Wrong: "the exercise is missing", Do: "name an exercise, as in workshop 5 -hint"},
+	{Flags: "reset script-flush", Excludes: "an exercise", Wrong: "this flag applies to all exercises together", Do: "leave out the number"},
 	{Flags: "unlock-as", Needs: "-script-flush", Wrong: "nothing is unlocked", Do: "add -script-flush"},
 }
 
@@ -168,7 +168,7 @@ func (w *workshopSettings) session(stdout, stderr io.Writer) (*workshop.Session,
 		return nil, err
 	}
 	if w.line.Given("seed") && progress.Seed != w.seed {
-		return nil, flags.Usage("-seed %d: the progress in %s has begun with %d; start again with -reset", w.seed, path, progress.Seed)
+		return nil, flags.Usage("-seed %d: the progress in %s began with -seed %d: leave out the flag, or start again with -reset", w.seed, path, progress.Seed)
 	}
 	s := &workshop.Session{
 		Texts: texts, Progress: progress, Dir: resultsDir, Program: program(), Out: stdout,
@@ -208,7 +208,7 @@ func (w *workshopSettings) exercise(ctx context.Context, s *workshop.Session, e 
 	for !s.Predicted(e) {
 		switch {
 		case w.stdin == nil && answers:
-			return flags.Usage("workshop %d: predict before you answer: add -predict LETTER", e.Number)
+			return flags.Usage("workshop %d: the prediction is missing: add -predict LETTER", e.Number)
 		case w.stdin == nil:
 			s.HowTo(e, "predict")
 			return nil

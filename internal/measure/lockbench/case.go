@@ -19,11 +19,11 @@ type Case struct {
 // from one holder to the next.
 var Cases = []Case{
 	{Name: "uncontended", About: "one worker, one key", Workers: 1, Processes: 1, Keys: 1, Parts: 5},
-	{Name: "many_keys", About: "64 workers, a key each", Workers: 64, Processes: 2, Keys: 64, Parts: 5},
-	{Name: "waves", About: "16 workers in two processes arrive at once, and each takes the one lock once; then the next wave", Workers: 16, Processes: 2, Keys: 1, Wave: 1},
-	{Name: "closed_loop", About: "the same workers in a loop; each holds the lock for 200 µs", Workers: 16, Processes: 2, Keys: 1, Held: 200 * time.Microsecond},
-	{Name: "waves-apart", About: "as waves, with each worker in a process of its own", Workers: 16, Processes: 16, Keys: 1, Wave: 1},
-	{Name: "mixed", About: "as closed_loop, with 24 workers in two processes of 8 and eight of one", Workers: 24, Processes: 10,
+	{Name: "many_keys", About: "64 workers in two processes, each with a key of its own", Workers: 64, Processes: 2, Keys: 64, Parts: 5},
+	{Name: "waves", About: "16 workers in two processes arrive at once, each takes the lock once, and then the next wave arrives", Workers: 16, Processes: 2, Keys: 1, Wave: 1},
+	{Name: "closed_loop", About: "16 workers in two processes take the lock in a loop, and each holds it for 200 µs", Workers: 16, Processes: 2, Keys: 1, Held: 200 * time.Microsecond},
+	{Name: "waves-apart", About: "like waves, but with each worker in a process of its own", Workers: 16, Processes: 16, Keys: 1, Wave: 1},
+	{Name: "mixed", About: "like closed_loop, but with 24 workers in two processes of eight and eight processes of one", Workers: 24, Processes: 10,
 		Spread: []int{8, 8, 1, 1, 1, 1, 1, 1, 1, 1}, Keys: 1, Held: 200 * time.Microsecond},
 }
 

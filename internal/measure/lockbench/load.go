@@ -41,7 +41,7 @@ func Load(path string) (*Result, error) {
 		return nil, fmt.Errorf("%w: %s has schema %d, but this program reads %d", ErrNoBench, path, r.Schema, Schema)
 	}
 	if len(r.Config.Cases) == 0 {
-		return nil, fmt.Errorf("%w: %s has no cases, so it is not the record of a benchmark", ErrNoBench, path)
+		return nil, fmt.Errorf("%w: %s has no cases, so it is not the result of a benchmark", ErrNoBench, path)
 	}
 	for _, c := range Cases {
 		if slices.Contains(r.Config.Cases, c.Name) {

@@ -264,7 +264,7 @@ func TestBenchstatReadsTheLines(t *testing.T) {
 }
 
 func TestTextSaysEverything(t *testing.T) {
-	const fewRounds = "the range of all of them stands in place of every 95 % interval"
+	const fewRounds = "the table shows the range of all rounds instead of 95 % intervals"
 	var few bytes.Buffer
 	if err := Text(&few, result(t, 5, []string{"setnx"}, drifting)); err != nil || !strings.Contains(few.String(), fewRounds) {
 		t.Errorf("%v: no %q in\n%s", err, fewRounds, few.String())

@@ -37,7 +37,7 @@ func Text(w io.Writer, r *Result) error {
 		}
 	}
 	if len(r.Bounds) > 0 {
-		fmt.Fprintln(w, "\nBounds. The figure is the median of the rounds, with its 95 % interval. A bound is missed if the whole interval lies beyond it")
+		fmt.Fprintln(w, "\nBounds (each figure is the median of the rounds with its 95 % interval; a bound is missed if the whole interval lies beyond it)")
 		tw = tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 		for _, b := range r.Bounds {
 			fmt.Fprintf(tw, "  %s\t%s\t%s\t%s\t%.3f [%.3f, %.3f]\t%s\n", b.Verdict, b.Case, b.Strategy, b.What, b.Figure, b.Low, b.High, b.limit())
@@ -47,22 +47,23 @@ func Text(w io.Writer, r *Result) error {
 		}
 	}
 	if r.Rounds < stat.Enough {
-		fmt.Fprintf(w, "\nWith fewer than %d rounds, the range of all of them stands in place of every 95 %% interval.\n", stat.Enough)
+		fmt.Fprintf(w, "\nWith fewer than %d rounds, the table shows the range of all rounds instead of 95 %% intervals.\n", stat.Enough)
 	}
 	fmt.Fprintf(w, "\noverlaps: %d in %d acquisitions\n", overlaps, acquisitions)
 	for _, l := range r.LeftOut {
 		fmt.Fprintf(w, "\nleft out: %s: %s\n", l.Strategy, l.Reason)
 	}
 	_, err := fmt.Fprint(w, `
-p50 and p99: an acquire and its release together, without the time between them.
-gap: from a release call until the next holder's acquire returns, if a worker was waiting; mean: of all gaps; across: the median gap
-from one process to another.
-x floor: a multiple of two PINGs on the same client, within each round: p50 with one worker, 1/ops with many keys, the gap if workers
-share a key.
-sent/op: commands or statements that the clients sent; in scripts: commands that Redis ran inside scripts.
-self: share of acquisitions by the worker that had just released; turns: how often others got the lock during the longest wait;
-gave up: acquires that returned without the lock and were repeated at once; overlaps: holders that entered while another was inside.
-blpop: the fastest hand-over that Redis offers, with one list element; its holder's death would lose the element.
+p50 and p99 cover an acquire and its release, without the time between them.
+gap is the time from a release call until the next holder's acquire returns, if a worker was waiting. mean covers all gaps, and
+across is the median gap from one process to another.
+x floor compares with two PINGs on the same client, within each round: the p50 with one worker, 1/ops with many keys, and the gap
+if workers share a key.
+sent/op counts the commands or statements that the clients sent, and in scripts the commands that Redis ran inside scripts.
+self is the share of acquisitions by the worker that had just released. turns says how often others got the lock during the
+longest wait. gave up counts acquires that returned without the lock and were repeated at once. overlaps counts holders that
+entered while another was inside.
+blpop is the fastest hand-over that Redis offers, with one list element. If the holder dies, the element is lost.
 Figures are medians of the rounds. Overlaps and waits cover all rounds together.
 `)
 	return err

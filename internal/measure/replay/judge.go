@@ -102,12 +102,12 @@ func (t *attempt) leaseExclusive(_ context.Context, e check.Evidence) (bool, str
 			}
 			taken, live := t.leaseLeft(a, second.From), t.leaseLeft(b, second.From)
 			if taken > 0 && live > 0 {
-				return true, fmt.Sprintf("%s got the lock while %s was inside, whose lease had at least %v to run, as its servers said (seen in the events and by PTTL)",
+				return true, fmt.Sprintf("%s got the lock while %s was inside, although the lease of %[2]s had at least %[3]v to run (seen in the events and by PTTL)",
 					a.Actor.Name, b.Actor.Name, live.Round(time.Millisecond)), nil
 			}
 		}
 	}
-	return false, "the lock was not granted while the lease of a holder ran (seen in the events and by PTTL)", nil
+	return false, "no actor got the lock while the lease of another was running (seen in the events and by PTTL)", nil
 }
 
 // writeAfterExpiry reports whether an actor wrote after its lease had expired and another actor had
@@ -138,13 +138,13 @@ func (t *attempt) stuck(ctx context.Context, _ check.Evidence) (bool, string, er
 	if err == nil && told == grab.Taken {
 		ledger, err := t.store.Ledger(ctx, t.order, 1)
 		if left := max(t.Schedule.Stock, 1) - len(ledger); err != nil || left > 0 {
-			return left > 0, fmt.Sprintf("a fresh grab was told taken, and %s not in the ledger (seen by probes)", check.Plural(left, "unit is", "units are")), err
+			return left > 0, fmt.Sprintf("a fresh driver was told that the order is taken, but %s not in the ledger (seen by probes)", check.Plural(left, "unit is", "units are")), err
 		}
 	}
 	if len(stuck) > 0 {
-		return true, "all leases had run out, and a fresh grab was neither grabbed nor taken (seen by probes)", err
+		return true, "all leases had ended, but a fresh driver got no answer (seen by probes)", err
 	}
-	return false, "a fresh grab was answered (seen by probes)", err
+	return false, "a fresh driver got an answer (seen by probes)", err
 }
 
 // winners returns the names of the actors in the ledger, in the order of the rows.

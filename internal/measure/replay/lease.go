@@ -189,7 +189,7 @@ func (t *attempt) leaseEnd(ctx context.Context) (string, error) {
 		return "", context.Cause(ctx)
 	}
 	if next.lacksExpiry {
-		return fmt.Sprintf("%s expires nothing: a TTL has passed since %s took the lock", next.server, next.Actor.Name), nil
+		return fmt.Sprintf("%s has no lease that expires: a TTL has passed since %s took the lock", next.server, next.Actor.Name), nil
 	}
 	return t.awaitEnd(ctx, next)
 }
@@ -213,7 +213,7 @@ const timerLeases = 8
 // the next step.
 func (t *attempt) nextTimer(ctx context.Context, i int) (string, error) {
 	if i+1 == len(t.Schedule.Steps) || t.Schedule.Steps[i+1].Kind != schedule.Call {
-		return "", t.cannot(i, "what the timer is for cannot be held")
+		return "", t.cannot(i, "the action of this timer cannot be held")
 	}
 	s := t.Schedule.Steps[i+1]
 	p := t.named(s.Actor)

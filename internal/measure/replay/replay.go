@@ -204,7 +204,7 @@ func (r *replayer) say(format string, args ...any) { fmt.Fprintf(r.Out, format+"
 // check returns an error if it is clear without servers that the schedule cannot be replayed.
 func (cfg Config) check() error {
 	if proofs[cfg.Schedule.Property] == nil {
-		return fmt.Errorf("%w: its property is %q, but on real servers only these can be judged: %v",
+		return fmt.Errorf("%w: the property of the schedule is %q, but on real servers only these can be judged: %v",
 			ErrCannotForce, cfg.Schedule.Property, catalog.PropertiesBy(catalog.Replay))
 	}
 	if cfg.Strategy.Needs&(lock.ZooKeeper|lock.Etcd) != 0 {
@@ -219,7 +219,7 @@ func (cfg Config) check() error {
 		case schedule.MessageLost, schedule.MessageTwice, schedule.MessageLate, schedule.MessagesArrive:
 			return cfg.cannot(i, "the messages of a real server cannot be held one by one")
 		case schedule.Hangs, schedule.FailsOver, schedule.Evicts, schedule.CutOff, schedule.Reaches:
-			return cfg.cannot(i, "such a step needs loadgen run with that fault")
+			return cfg.cannot(i, "on real servers, this fault needs loadgen run")
 		}
 	}
 	for i, a := range cfg.Schedule.Actors {

@@ -45,7 +45,7 @@ func New(count int, parts []Part, lost map[int]string) *Merge {
 		case lost[i] != "":
 			m.Lost = append(m.Lost, fmt.Sprintf("shard %d of %d: %s", i, count, lost[i]))
 		case !has[i]:
-			m.Lost = append(m.Lost, fmt.Sprintf("shard %d of %d: no folder has its result", i, count))
+			m.Lost = append(m.Lost, fmt.Sprintf("shard %d of %d: no folder has the result of this shard", i, count))
 		}
 	}
 	return m
@@ -56,7 +56,7 @@ func (m Merged) Apart() string {
 	if m.ClocksApartMS <= float64(maxApart.Milliseconds()) {
 		return ""
 	}
-	return fmt.Sprintf("the clocks of two shards differ by %.1f s, so latencies and the order of requests are unknown: set the clocks", m.ClocksApartMS/1000)
+	return fmt.Sprintf("the clocks of two shards differ by %.1f s, so latencies and the order of requests are unknown: synchronize the clocks", m.ClocksApartMS/1000)
 }
 
 // Began returns when the first process began, by the database's clock.
@@ -121,7 +121,7 @@ func (r *reader) next() (*vegeta.Result, error) {
 	err := r.decode(result)
 	switch {
 	case errors.Is(err, io.EOF) && r.count < r.plan.Requests():
-		return nil, fmt.Errorf("the file has %d of %d answers: copy it again", r.count, r.plan.Requests())
+		return nil, fmt.Errorf("the file has only %d of %d answers: copy it again", r.count, r.plan.Requests())
 	case err != nil:
 		return nil, err
 	}

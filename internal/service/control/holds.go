@@ -52,7 +52,7 @@ func (p Point) String() string {
 // ParsePoint parses the output of String.
 func ParsePoint(text string) (p Point, err error) {
 	side, rest, _ := strings.Cut(text, " ")
-	bad := fmt.Errorf("control: %q is no point of a grab; one is \"before claim 1\", or \"after read\", or of a service \"before mysql UPDATE orders 1\"", text)
+	bad := fmt.Errorf("control: %q is not a point of a grab: use \"before claim 1\", \"after read\" or, in a service, \"before mysql UPDATE orders 1\"", text)
 	if side != "before" && side != "after" {
 		return p, bad
 	}

@@ -63,7 +63,7 @@ func (p Point) String() string {
 func ParsePoint(text string) (p Point, err error) {
 	if role, rest, ok := strings.Cut(text, ": "); ok {
 		if p.Role = Role(role); p.Role != Waiting && p.Role != HandingOver {
-			return p, fmt.Errorf("fault: no driver is %q when a fault strikes it; one may be %q or %q", role, Waiting, HandingOver)
+			return p, fmt.Errorf("fault: %q does not say what the driver does when the fault strikes: use %q or %q", role, Waiting, HandingOver)
 		}
 		text = rest
 	}
@@ -84,14 +84,14 @@ type Reach struct {
 
 // A fault that cannot strike at every point has one of these reaches.
 var (
-	work       = &Reach{func(p Point) bool { return p.Point == AfterRead || p.Part == Work && p.After }, "the work lies between the read and the claim"}
+	work       = &Reach{func(p Point) bool { return p.Point == AfterRead || p.Part == Work && p.After }, "the fault strikes during the work, which lies between the read and the claim"}
 	foreground = &Reach{func(p Point) bool { return !p.Background }, "the renewals of the holder come in time"}
-	replies    = &Reach{func(p Point) bool { return !p.After }, "it strikes the reply to a call that is yet to be sent"}
+	replies    = &Reach{func(p Point) bool { return !p.After }, "the fault strikes a reply, but the call is not sent yet"}
 	grants     = &Reach{
 		func(p Point) bool {
 			return !p.After && p.part() != tap.Read && p.part() != tap.Claim && p.part() != Work
 		},
-		"it strikes the reply to a call to the lock's servers that is yet to be sent",
+		"the fault strikes a reply of the lock's servers, but the call is not sent yet",
 	}
 	beforeLedger = &Reach{
 		func(p Point) bool { return !p.HoldsLedger },
@@ -99,10 +99,10 @@ var (
 	}
 	acquires = &Reach{
 		func(p Point) bool { return p.part() == tap.Acquire && p.Role != HandingOver },
-		"the client gives up while it acquires",
+		"the fault strikes only a client that is still waiting for the lock",
 	}
 	leaves = &Reach{
 		func(p Point) bool { return p.Role == Alone && p.part() != tap.Claim && !p.Background },
-		"the first driver, whose claim is refused, comes alone",
+		"only a first driver without rivals can have a claim that the fault refuses",
 	}
 )

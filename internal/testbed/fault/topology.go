@@ -75,7 +75,7 @@ var slotMoves = Fault{
 	}),
 }
 
-const aimsAtOurs = "it strikes the master of the locks, and the keys of another service's locks are unknown"
+const aimsAtOurs = "the fault strikes the master with the lock, but the keys of the service's locks are unknown"
 
 // onTopology returns a Prepare function for a fault of a topology, which consists of several Redis
 // servers. Prepared.Close replaces these servers.

@@ -150,14 +150,14 @@ func (f *Fleet) Identify(ctx context.Context, t target.Target) error {
 		return err
 	}
 	if f.Foreign && t.Token != "" && (f.open == nil || !f.open.ByCall()) {
-		return fmt.Errorf("%w: -admin-token has no effect: the targets have no control API; a -header goes with every grab", ErrRefused)
+		return fmt.Errorf("%w: -admin-token: the targets have no control API: use -header to send a token with every grab", ErrRefused)
 	}
 	if f.Known() && t.Lease > 0 {
-		return fmt.Errorf("%w: -lease has no effect: the targets report how long a lock lives (GET /healthz)", ErrRefused)
+		return fmt.Errorf("%w: -lease: the targets report how long a lock lives (GET /healthz): leave out this flag", ErrRefused)
 	}
 	opened := f.open != nil && f.open.ByCall() || f.nextOrder > 0 || !f.Foreign && f.open == nil
 	if !opened {
-		return fmt.Errorf("%w: it is unknown which orders are open: name the first one with -first-order ID, or say with -open-orders how to open some", ErrRefused)
+		return fmt.Errorf("%w: it is unknown which orders are open: name the first one with -first-order ID, or describe with -open-orders how to open new ones", ErrRefused)
 	}
 	return nil
 }
@@ -216,7 +216,7 @@ func (f *Fleet) checkStrategies(names []string) error {
 		if slices.Equal(names, []string{ForeignStrategy}) {
 			return nil
 		}
-		return fmt.Errorf("%w: -strategies has no effect: the targets have no API for switching strategies (GET /strategies, PUT /strategy)", ErrRefused)
+		return fmt.Errorf("%w: -strategies: the targets have no API for switching strategies (GET /strategies, PUT /strategy): leave out this flag", ErrRefused)
 	}
 	known := f.Names()
 	for _, name := range names {

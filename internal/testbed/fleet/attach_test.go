@@ -71,9 +71,9 @@ func TestAttach(t *testing.T) {
 		{"orders are opened by a call", nil, target.Target{Open: byCall, Token: "x"}, true, target.Plain, nil, ""},
 		{"nobody opens orders", nil, target.Target{}, true, nil, nil, "-first-order ID"},
 		{"no such strategy", listed, target.Target{Strategies: []string{"aa"}}, false, nil, nil, "did you mean a?"},
-		{"no strategies", nil, target.Target{FirstOrder: 1, Strategies: []string{"a"}}, true, nil, nil, "-strategies has no effect"},
-		{"no control call", nil, target.Target{FirstOrder: 1, Token: "x"}, true, nil, nil, "-admin-token has no effect"},
-		{"a lease that is known", map[string]string{"GET /strategies": `["none"]`, "GET /healthz": grabsvc}, target.Target{Lease: time.Second}, false, nil, nil, "-lease has no effect"},
+		{"no strategies", nil, target.Target{FirstOrder: 1, Strategies: []string{"a"}}, true, nil, nil, "-strategies: the targets have no API"},
+		{"no control call", nil, target.Target{FirstOrder: 1, Token: "x"}, true, nil, nil, "-admin-token: the targets have no control API"},
+		{"a lease that is known", map[string]string{"GET /strategies": `["none"]`, "GET /healthz": grabsvc}, target.Target{Lease: time.Second}, false, nil, nil, "-lease: the targets report how long a lock lives"},
 	} {
 		tc.target.URLs = []string{serving(t, tc.answers), serving(t, tc.answers) + "/"}
 		f, err := Attach(t.Context(), tc.target)

@@ -61,7 +61,7 @@ func (f *Fleet) distinguish(ctx context.Context) {
 func mayBeOne(ctx context.Context, a, b *Instance) string {
 	names := fmt.Sprintf("%s and %s", hostOf(a.URL), hostOf(b.URL))
 	if a.reached == b.reached {
-		return fmt.Sprintf("%s both reach %s, and so count as one instance", names, a.reached)
+		return fmt.Sprintf("%s both reach %s, so they count as one instance", names, a.reached)
 	}
 	first, second := a.addresses(ctx), b.addresses(ctx)
 	shared := slices.ContainsFunc(first, func(x netip.Addr) bool { return slices.Contains(second, x) })

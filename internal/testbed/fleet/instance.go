@@ -150,7 +150,7 @@ func (in *Instance) chooseAddr() error {
 	}
 	_, port, _ := net.SplitHostPort(addr)
 	if want := strconv.Itoa(in.port); in.port != 0 && port != want && in.ID == "" {
-		in.fleet.cfg.Say("port %s is taken: %s listens on %s", want, in.Name(), port)
+		in.fleet.cfg.Say("port %s is taken, so %s listens on %s", want, in.Name(), port)
 	}
 	in.ID, in.addr, in.URL = port, addr, "http://"+addr
 	in.events = filepath.Join(in.fleet.stack.Dir, "events-"+port+".jsonl")

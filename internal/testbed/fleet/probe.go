@@ -24,7 +24,7 @@ const (
 )
 
 // errSilent means that no instance answered a probe of an order.
-var errSilent = errors.New("no instance answered in time, so its grabs may wait for each other: look for a pool of connections or threads that is too small for them")
+var errSilent = errors.New("no instance answered in time. Perhaps grabs wait for each other: look for a pool of connections or threads that is too small")
 
 // IsProbe reports whether the driver belongs to the test grabs after the load.
 func (f *Fleet) IsProbe(driver int64) bool { return driver >= f.probes }
@@ -118,7 +118,7 @@ func (f *Fleet) askUntilTold(ctx context.Context, id, driver, step int64, lease 
 func (f *Fleet) probeError(id, driver int64, err error) error {
 	hint := ""
 	if !errors.Is(err, errSilent) && !f.Ours && !f.Known() && f.Shape.TellsDrivers() {
-		hint = "; if this answer means that the lock is held, say so with -busy; if the service does not know this driver, name the first of some that it knows with -probe-drivers"
+		hint = "; if the service does not know this driver, name the first of several known drivers with -probe-drivers"
 	}
 	return fmt.Errorf("fleet: probe of order %d by driver %d: %w%s", id, driver, err, hint)
 }

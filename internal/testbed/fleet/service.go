@@ -57,7 +57,7 @@ func ParseService(text string) (s Service, err error) {
 	case s.words == nil:
 		return s, errors.New("want a command, as in 'java -jar app.jar --server.port={port}'")
 	case !s.Uses("port"):
-		return s, errors.New("without {port}, every instance listens on the same port: add it")
+		return s, errors.New("without {port}, every instance listens on the same port: add {port}")
 	}
 	return s, nil
 }

@@ -25,7 +25,7 @@ func (s *Stack) Jump(ctx context.Context, server string, d time.Duration) error 
 	client := newRedis(addr)
 	defer client.Close()
 	if err := redis.NewScript(jumpLua).Eval(ctx, client, nil, d.Milliseconds()).Err(); err != nil {
-		return fmt.Errorf("stack: %s: move the clock: %w", server, err)
+		return fmt.Errorf("stack: move the clock of %s: %w", server, err)
 	}
 	return nil
 }

@@ -50,7 +50,7 @@ func (s *Stack) Replicate(ctx context.Context, server string) (*Replica, error) 
 	case !isRedis(server):
 		return nil, fmt.Errorf("%w: %s cannot have a replica: choose a Redis", ErrRefused, server)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("not in step after %v", startTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("the replica was not in sync after %v", startTimeout))
 	defer cancel()
 	rep := &Replica{Server: server, Master: server, s: s, master: addr}
 	if err := rep.begin(ctx); err != nil {
@@ -102,7 +102,7 @@ func (rep *Replica) replica(exe string) server {
 	return srv
 }
 
-var errNotInStep = errors.New("not in step with its master")
+var errNotInStep = errors.New("the replica is not in sync with its master")
 
 // inStep returns nil if the replica and the master agree that they are connected. A Sentinel finds a
 // replica only after the master reports it as online.

@@ -107,7 +107,7 @@ func askZooKeeper(ctx context.Context, addr string) (serverInfo, error) {
 	}
 	text, ok := strings.CutPrefix(answer, "Zookeeper version: ")
 	if !ok || !strings.Contains(answer, "\nMode: ") {
-		return serverInfo{}, fmt.Errorf("ZooKeeper at %s: it does not serve yet: %.80q", addr, answer)
+		return serverInfo{}, fmt.Errorf("ZooKeeper at %s is not ready: %.80q", addr, answer)
 	}
 	number, _, _ := strings.Cut(text, "-")
 	return serverInfo{version: "ZooKeeper " + number}, nil
