@@ -150,7 +150,7 @@ func TestResumeContradicted(t *testing.T) {
 		"-resume ledger-query":        `-ledger-query "touch x/owned" runs commands or SQL: repeat the flag`,
 		"-resume target-file":         `-target-file "touch x/owned" runs commands or SQL: repeat the flag`,
 		"-resume cpus":                "were measured with cpus ",
-		"-resume go":                  "were measured with go go1.2 instead of go",
+		"-resume go":                  "were measured with go go1.2, but here it is go",
 	} {
 		var stdout, stderr bytes.Buffer
 		code := exitOf(context.Background(), strings.Fields(args), &stdout, &stderr)

@@ -36,6 +36,9 @@ type Property struct {
 	About   string   // the condition, in one line
 	By      Programs // the programs that check it
 	Always  bool     // it is checked in every search
+	// Unbroken means that no strategy may break the property, even a strategy that is claimed to be
+	// unsafe or stuck.
+	Unbroken bool
 }
 
 //go:embed properties.json

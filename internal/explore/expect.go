@@ -108,9 +108,6 @@ func claimsUnder(cfg Config, set sim.Setting, faults []catalog.Fault) claims {
 	return c
 }
 
-// neverClaimed lists the properties that no strategy breaks, even if it is claimed to be unsafe.
-var neverClaimed = []string{catalog.Survives, catalog.WaitsAsTold, catalog.RenewsOwn, catalog.AnswersAgree, catalog.OrderOfService}
-
 // markUnclaimed marks the failures that were not expected. It compares each failure with the
 // expectations for the faults in its own schedule.
 func markUnclaimed(cfg Config, set sim.Setting, failures []Failure) {
@@ -120,9 +117,10 @@ func markUnclaimed(cfg Config, set sim.Setting, failures []Failure) {
 		if f.Property == catalog.OneWinner || f.Property == catalog.StuckOrder {
 			v = c.order
 		}
+		p, _, _ := catalog.FindProperty(f.Property)
 		switch {
 		case v == "":
-		case v == catalog.Safe, slices.Contains(neverClaimed, f.Property):
+		case v == catalog.Safe, p.Unbroken:
 			failures[i].Unclaimed = true
 		case v == catalog.Stuck:
 			failures[i].Unclaimed = f.Property == catalog.OneWinner

@@ -44,7 +44,7 @@ func TestInspect(t *testing.T) {
 		}
 	}
 	wants := map[catalog.Fault]string{
-		catalog.Pause: "[1 2 3 4 5 6 7] [1 2 3 4 5 6 7] ", catalog.Hang: "[] [2] the work lies between the read and the claim",
+		catalog.Pause: "[1 2 3 4 5 6 7] [1 2 3 4 5 6 7] ", catalog.Hang: "[] [2] the fault strikes during the work, which lies between the read and the claim",
 		catalog.Amnesia: "[] [] the fault touches nothing that the service uses in a grab",
 	}
 	for _, r := range p.Reaches {

@@ -118,7 +118,7 @@ func (f *Fleet) askUntilTold(ctx context.Context, id, driver, step int64, lease 
 func (f *Fleet) probeError(id, driver int64, err error) error {
 	hint := ""
 	if !errors.Is(err, errSilent) && !f.Ours && !f.Known() && f.Shape.TellsDrivers() {
-		hint = "; if the service does not know this driver, name the first of several known drivers with -probe-drivers"
+		hint = "; if this answer means that the lock is held, say so with -busy; if the service does not know this driver, name the first of several known drivers with -probe-drivers"
 	}
 	return fmt.Errorf("fleet: probe of order %d by driver %d: %w%s", id, driver, err, hint)
 }

@@ -176,7 +176,7 @@ func (s *mysqlRequests) login(k packet) error {
 // client gets a MySQL error.
 func refuseTLS(seq byte) *refusal {
 	const why = "the client insists on TLS, and the proxy cannot read statements through TLS: connect without TLS (sslMode=DISABLED, ssl-mode=DISABLED, tls=false)"
-	payload := append([]byte{0xff}, binary.LittleEndian.AppendUint16(nil, 2026)...) // CR_SSL_CONNECTION_ERROR
+	payload := append([]byte{0xff}, binary.LittleEndian.AppendUint16(nil, 2026)...) // the error code CR_SSL_CONNECTION_ERROR
 	payload = append(payload, "#HY000"+why...)
 	return &refusal{why, append([]byte{byte(len(payload)), byte(len(payload) >> 8), 0, seq}, payload...)}
 }
