@@ -101,6 +101,7 @@ func TestSoak(t *testing.T) {
 	stacktest.Check(t, load.Attack(ctx, plan, cfg, func(r *vegeta.Result, due time.Time) {
 		if r.Code != http.StatusOK && r.Code != http.StatusConflict {
 			failed++
+			t.Logf("after %v: HTTP %d, %s", due.Sub(began).Round(time.Second), r.Code, r.Error)
 		}
 		at := due.Sub(began)
 		n := min(int(at/period), soakPeriods-1)
