@@ -471,8 +471,9 @@ func (o *oracle) judgeLingering(lingering []*actor, passed time.Duration) {
 	}
 }
 
-// longestGoodbye is longer than a strategy waits for anything but a reply after its driver has gone.
-const longestGoodbye = 75 * time.Millisecond
+// longestGoodbye is longer than a strategy waits for anything but a reply after its driver has gone. The
+// ZooKeeper strategy repeats its cleanup for several tenths of a second if a call was sent twice.
+const longestGoodbye = time.Second
 
 // longestPause is the longest time that a strategy may sleep between two requests for the lock.
 const longestPause = 300 * time.Millisecond
