@@ -227,14 +227,22 @@ func Eval[T any](p *Page, expression string) T {
 // error that contains the text what.
 func (p *Page) Await(what, expression string) {
 	p.t.Helper()
+	AwaitValue(p, what, "Boolean("+expression+")", func(done bool) bool { return done })
+}
+
+// AwaitValue waits until done returns true for the value of a JavaScript expression. If that takes too
+// long, it ends the test with an error that contains the text what and the last value.
+func AwaitValue[T any](p *Page, what, expression string, done func(T) bool) {
+	p.t.Helper()
 	pause := 10 * time.Millisecond
 	for end := time.Now().Add(Patience); ; time.Sleep(pause) {
-		if Eval[bool](p, "Boolean("+expression+")") {
+		got := Eval[T](p, expression)
+		if done(got) {
 			return
 		}
 		pause = min(2*pause, 200*time.Millisecond) // a long wait leaves the processor to what the test waits for
 		if time.Now().After(end) {
-			p.t.Fatalf("%s: not within %v; the page has %q", what, Patience, Eval[string](p, "document.body.innerText.slice(0, 600)"))
+			p.t.Fatalf("%s: not within %v, but %v; the page has %q", what, Patience, got, Eval[string](p, "document.body.innerText.slice(0, 600)"))
 		}
 	}
 }

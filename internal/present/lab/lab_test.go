@@ -385,14 +385,7 @@ const foreign = `(() => {
 // noEnglish checks that all texts and labels of the page are translated. Some arrive a little later.
 func noEnglish(t *testing.T, p *browsertest.Page) {
 	t.Helper()
-	left := ""
-	for range 50 {
-		if left = browsertest.Eval[string](p, foreign); left == "" {
-			return
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-	t.Errorf("the page still says in English: %s", left)
+	browsertest.AwaitValue(p, "no English text", foreign, func(left string) bool { return left == "" })
 }
 
 // setLanguage chooses the language of a page.
