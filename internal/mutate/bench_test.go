@@ -197,6 +197,7 @@ var searched = []struct{ prefix, strategies string }{
 	{lockFolder + "keyedmutex", "mutex"},
 	{lockFolder + "mysql_session", "mysql-getlock mysql-forupdate"},
 	{lockFolder + "knownbroken", ""}, // nothing is expected of these strategies
+	{lockFolder, "setnx watchdog"},
 	{"internal/grab/", "setnx-fenced watchdog"},
 	{"internal/order/", "mysql-cas mysql-unique setnx-fenced"},
 }
@@ -214,16 +215,14 @@ func strategiesFor(file string) []string {
 		return nil
 	}
 	for _, s := range searched {
-		_, err := lock.Find(strings.ReplaceAll(name, "_", "-"))
-		switch {
-		case !strings.HasPrefix(file, s.prefix):
-		case s.prefix == "internal/grab/" && inLocks && err == nil:
-			return []string{strings.ReplaceAll(name, "_", "-")}
-		case s.prefix == "internal/grab/" && inLocks:
-			return []string{"setnx", "watchdog"}
-		default:
-			return strings.Fields(s.strategies)
+		if !strings.HasPrefix(file, s.prefix) {
+			continue
 		}
+		strategy := strings.ReplaceAll(name, "_", "-")
+		if _, err := lock.Find(strategy); err == nil && s.prefix == lockFolder {
+			return []string{strategy}
+		}
+		return strings.Fields(s.strategies)
 	}
 	return nil
 }
