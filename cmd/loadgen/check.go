@@ -48,11 +48,11 @@ func (s *settings) check(ctx context.Context, stdout, stderr io.Writer) error {
 	return failed
 }
 
-// checkPreflight returns an error for the first problem that rules out a verdict. Some problems matter
-// only if the run injects faults.
+// checkPreflight returns an error for the first problem that rules out a verdict in all cells. The
+// cells without a fault run anyway if a problem matters only to those with a fault.
 func (s *settings) checkPreflight(p experiment.Preflight) error {
 	for _, problem := range p.Problems {
-		if !problem.Faults || s.anyCell(func(f catalog.Fault) bool { return f != catalog.NoFault }) {
+		if !problem.Faults || !s.anyCell(func(f catalog.Fault) bool { return f == catalog.NoFault }) {
 			return &problem
 		}
 	}

@@ -11,7 +11,9 @@ import (
 	"sync"
 	"testing"
 
+	"grablab/internal/catalog"
 	"grablab/internal/measure/experiment"
+	"grablab/internal/testbed/fleet"
 )
 
 // booth starts two instances of a service of others and returns their URLs. POST /booth/orders opens orders, and POST /booth/ID grabs one.
@@ -86,5 +88,24 @@ func TestReaches(t *testing.T) {
 	want := [][2]string{{"hang", "after 2"}, {"pause, crash", "before and after 1-3, 5"}, {"latency", "before 1"}, {"slow", "nowhere: it needs a hook"}}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// A problem that matters only under faults leaves the cells without a fault their verdicts.
+func TestPreflightKeepsCellsWithoutFault(t *testing.T) {
+	p := experiment.Preflight{Problems: []experiment.Problem{{Key: "service", Text: "no write was seen", Faults: true}}}
+	for _, tt := range []struct {
+		faults []catalog.Fault
+		stops  bool
+	}{
+		{[]catalog.Fault{catalog.NoFault}, false},
+		{[]catalog.Fault{catalog.NoFault, catalog.Crash}, false},
+		{[]catalog.Fault{catalog.Crash}, true},
+	} {
+		s := &settings{}
+		s.Service, s.Faults = &fleet.Service{}, tt.faults
+		if err := s.checkPreflight(p); (err != nil) != tt.stops {
+			t.Errorf("%v: %v, want an error: %v", tt.faults, err, tt.stops)
+		}
 	}
 }

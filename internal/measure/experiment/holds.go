@@ -169,6 +169,7 @@ func (s *strike) releaseDriver(ctx context.Context, c *contest) error {
 			return err
 		}
 	}
+	s.setWorking(c, false)
 	return nil
 }
 

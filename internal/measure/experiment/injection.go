@@ -59,6 +59,7 @@ type injection struct {
 
 	mu       sync.Mutex
 	answered map[load.Request]response
+	working  map[load.Request]bool // the affected drivers whose grabs are held, perhaps after their answers
 }
 
 // response is the answer to a request, and how long it took.
@@ -109,7 +110,7 @@ func (w *worker) prepareAndStrike(ctx context.Context, s lock.Strategy, f fault.
 	in := &injection{
 		traits: w.cfg.subject().traits(), w: w, strategy: s, fault: f, cell: c,
 		struck: w.fleet.Instances[0], other: w.fleet.Instances[1],
-		bursts: load.NewBursts(), answered: map[load.Request]response{},
+		bursts: load.NewBursts(), answered: map[load.Request]response{}, working: map[load.Request]bool{},
 	}
 	m, err := w.cfg.subject().strike(ctx, in)
 	switch {

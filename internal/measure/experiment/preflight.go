@@ -181,6 +181,9 @@ func (w *worker) inspect(ctx context.Context, s lock.Strategy) (p Preflight) {
 			known = fmt.Sprintf(". If the service does not know driver %d, name the first of some that it knows with probe-drivers", winner)
 		}
 		p.addLoser(m, open, known)
+		if last := &p.Problems[len(p.Problems)-1]; last.Key == "later" { // without a fault, the ledger may be enough
+			last.Faults, _ = wait.Until(ctx, pollInterval, ledgerArrives, func() (bool, error) { return w.hasRows(ctx, id, 1), nil })
+		}
 		if process := first.Process(); process != nil && m.status >= 500 {
 			p.Output = process.LogTail()
 		}

@@ -60,6 +60,9 @@ type serviceTrail struct {
 	parts   []tap.Phase    // the inferred phase of each call
 	renewal []control.Call // the calls made in the background, each listed once
 	needs   lock.Backend   // the servers that the calls go to
+	// decides is how long after its answer a grab may still make calls. It is 0 if the grab writes the
+	// winner before its answer.
+	decides time.Duration
 }
 
 // ttlOfDryRuns returns the TTL of the locks in dry runs. A service that does not take the TTL from
@@ -112,21 +115,44 @@ func (w *worker) recordService(ctx context.Context, s lock.Strategy) (t trail, e
 	return t, err
 }
 
-// listTrail records grabs until two in a row make the same requests. It returns an error after
-// dryRuns grabs.
+// listTrail records grabs until two in a row make the same requests. Requests after the answer count
+// only if one of them writes, because a release may come before or after the answer. If a write comes
+// after the answer, grabs need not follow each other, because other instances may serve those between
+// them. It returns an error after dryRuns grabs.
 func (w *worker) listTrail(ctx context.Context, in *fleet.Instance, first int64) (t trail, err error) {
-	var before, last []control.Call
+	var before, last, others []control.Call
+	var deferred [][]control.Call
 	late := map[tap.Phase]bool{} // calls that may still be made after a grab was answered
 	for n := range int64(dryRuns) {
-		calls, err := w.listCalls(ctx, in, first+n, late)
+		calls, behind, took, err := w.listCalls(ctx, in, first+n)
 		if err != nil {
 			return t, err
 		}
+		if slices.ContainsFunc(behind, writes) {
+			if deferred == nil {
+				if others, err = w.listWithoutGrab(ctx, in, first+n, minSettle); err != nil {
+					return t, err
+				}
+			}
+			all := withoutOthers(slices.Concat(calls, behind), others)
+			if slices.ContainsFunc(deferred, func(o []control.Call) bool { return slices.Equal(sortedCalls(all), sortedCalls(o)) }) {
+				t = trailOf(all)
+				t.service.decides = took
+				return t, nil
+			}
+			deferred = append(deferred, all)
+		}
+		for _, c := range behind {
+			late[c.Phase] = true
+		}
 		calls, last = onTime(calls, late), onTime(last, late)
-		if n > 0 && slices.Equal(sortedCalls(calls), sortedCalls(last)) {
+		if n > 0 && deferred == nil && slices.Equal(sortedCalls(calls), sortedCalls(last)) && slices.ContainsFunc(calls, writes) {
 			return trailOf(calls), nil
 		}
 		before, last = last, calls
+	}
+	if deferred == nil && slices.Equal(sortedCalls(before), sortedCalls(last)) {
+		return trailOf(last), nil
 	}
 	return t, fmt.Errorf("of %d grabs, no two in a row make the same requests: %s", dryRuns, difference(before, last))
 }
@@ -173,22 +199,25 @@ func (g *dryGrab) listedFor(ctx context.Context, long time.Duration) (before, me
 	return before, all[len(before):], nil
 }
 
-// listCalls returns the requests of one grab in order. It also waits for requests that come after the
-// answer.
-func (w *worker) listCalls(ctx context.Context, in *fleet.Instance, order int64, late map[tap.Phase]bool) ([]control.Call, error) {
+// listCalls returns the requests of one grab in order, and separately those that come after the answer.
+// It waits until the grab has written and is quiet, but no longer than the ledger may take to settle.
+// took is how long after the answer this was.
+func (w *worker) listCalls(ctx context.Context, in *fleet.Instance, order int64) (calls, behind []control.Call, took time.Duration, err error) {
 	defer func() { _ = removeAll(context.WithoutCancel(ctx), in) }()
 	g := serviceGrab(in, order)
 	if err := g.start(ctx); err != nil {
-		return nil, err
+		return nil, nil, 0, err
 	}
 	if err := g.result(); err != nil {
-		return nil, fmt.Errorf("a test grab failed: %w", err)
+		return nil, nil, 0, fmt.Errorf("a test grab failed: %w", err)
 	}
-	calls, behind, err := g.listedFor(ctx, quietFor)
-	for _, c := range behind {
-		late[c.Phase] = true
+	answered, limit := time.Now(), cmp.Or(w.cfg.Settle, minSettle)
+	calls, behind, err = g.listedFor(ctx, quietFor)
+	for more := behind; err == nil && time.Since(answered) < limit && (len(more) > 0 || !slices.ContainsFunc(slices.Concat(calls, behind), writes)); {
+		_, more, err = g.listedFor(ctx, quietFor)
+		behind = append(behind, more...)
 	}
-	return calls, err
+	return calls, behind, time.Since(answered), err
 }
 
 // holdInWork stops a grab before its work, and records the requests that arrive meanwhile. A
@@ -210,7 +239,7 @@ func (w *worker) holdInWork(ctx context.Context, in *fleet.Instance, order int64
 	if err = errors.Join(err, g.proceed(ctx), g.result()); err != nil {
 		return nil, err
 	}
-	wait.For(ctx, quietFor) // a release may come after the answer
+	wait.For(ctx, max(quietFor, t.service.decides)) // a release may come after the answer
 	after, err := w.stack.KeyTTLs(ctx)
 	maps.DeleteFunc(locks, func(key string, _ lockTTL) bool { _, kept := after[key]; return kept })
 	return locks, err
@@ -346,8 +375,12 @@ func (w *worker) checkReadable(t trail) error {
 		return fmt.Errorf("%s: %s", unreadable, why)
 	}
 	if t.claim == nil {
-		return fmt.Errorf("the proxies saw no write of a grab to the database, only %s: the service must use the address in {db} or {postgres}, and win the order of a test grab",
+		return fmt.Errorf("the proxies saw no write of a grab to the database, only %s: the service must use the address in {db} or {postgres}, and win the order of a test grab. "+
+			"If a worker writes later, say with settle how long after the answer it may write",
 			callNames(t.calls[fault.Alone]))
+	}
+	if t.service.decides > 0 && w.cfg.Target.Database.Query == "" {
+		return errors.New("a grab writes after its answer, so only the ledger tells when it has ended: read it with ledger-query")
 	}
 	return nil
 }

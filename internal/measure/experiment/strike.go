@@ -156,6 +156,7 @@ func (s *strike) sendAffected(ctx context.Context) error {
 	for _, c := range s.contests {
 		if c.struck {
 			*s.in.cell.Struck++
+			s.setWorking(c, true)
 		} else {
 			c.missed = s.whereItWas(c, m)
 		}
@@ -349,6 +350,22 @@ func (s *strike) every(holds func(*contest) bool) bool {
 
 func (s *strike) isPending(r load.Request) bool { return !s.isAnswered(r) }
 
+// setWorking records whether an affected driver's grab is held after its answer. Such a grab has not
+// ended, although its client has been answered.
+func (s *strike) setWorking(c *contest, held bool) {
+	course := s.in.fault.Course
+	if s.in.trail.decides() == 0 || course == fault.Killed || course == fault.Never || course == fault.HungUp {
+		return
+	}
+	s.in.mu.Lock()
+	defer s.in.mu.Unlock()
+	if a, ok := s.in.answered[c.affected]; s.in.working[c.affected] && ok {
+		a.ended = time.Now()
+		s.in.answered[c.affected] = a
+	}
+	s.in.working[c.affected] = held
+}
+
 func (s *strike) isGrabbed(r load.Request) bool {
 	s.in.mu.Lock()
 	defer s.in.mu.Unlock()
@@ -358,8 +375,8 @@ func (s *strike) isGrabbed(r load.Request) bool {
 func (s *strike) isAnswered(r load.Request) bool {
 	s.in.mu.Lock()
 	defer s.in.mu.Unlock()
-	_, ok := s.in.answered[r]
-	return ok
+	a, ok := s.in.answered[r]
+	return ok && !s.in.working[r] && time.Since(a.ended) >= s.in.trail.decides()
 }
 
 // claimed reads the ledger. It returns a function that reports whether a driver has a row in it. If
@@ -373,7 +390,7 @@ func (s *strike) claimed(ctx context.Context) func(load.Request) bool {
 		rows, err = s.in.w.orders.Ledger(ctx, s.contests[0].order, len(s.contests))
 	}
 	has := func(r load.Request) bool {
-		if !s.in.w.fleet.Ours && s.isGrabbed(r) { // the user's service may have no ledger, or write it late
+		if !s.in.w.fleet.Ours && s.in.trail.decides() == 0 && s.isGrabbed(r) { // the user's service may have no ledger
 			return true
 		}
 		return slices.ContainsFunc(rows, func(g order.Grab) bool { return g.Order == r.Order && g.Driver == r.Driver })

@@ -273,6 +273,9 @@ func (w *worker) doubt(ctx context.Context, c *Cell, m *measured, drained bool) 
 			"if that status does mean a win, say so with -grabbed %[1]s", w.fleet.Shape.Says().Grabbed)
 	case w.ledger && *c.PhantomGrabs > 0:
 		reason = fmt.Sprintf("%s that the ledger does not have: does -ledger-query read all of them?", check.Plural(*c.PhantomGrabs, "grab was promised", "grabs were promised"))
+		if c.Fault != catalog.NoFault {
+			reason += " Perhaps the fault lost a write that follows the answer: then let the service write before it answers. If a worker makes up for it later, say with -settle how much later"
+		}
 	case w.ledger && unanswered > 0 && !drained:
 		reason = fmt.Sprintf("%s, and may still have been under way when the ledger was read: a longer -timeout waits for them", check.Plural(unanswered, "request was not answered", "requests were not answered"))
 		if w.fleet.IsService() {

@@ -28,6 +28,7 @@ import (
 //	text-ids    POST /tickets opens one order, whose id is a text in the header Location
 //	id-lists    POST /tickets opens many orders, whose ids are texts in the answer
 //	later       answers 202, and decides afterwards; GET of the Location tells the result
+//	behind      answers once it has the lock, and writes 100 ms later
 //	retries     writes the winner twice
 //	takes-back  deletes the row of a driver who is not the first of his order
 //	random-keys uses another key of the lock for each grab
@@ -162,6 +163,19 @@ func (o *ticketOffice) serveGrab(w http.ResponseWriter, r *http.Request) {
 		go func() {
 			o.note(at, map[int]string{http.StatusOK: "won", http.StatusConflict: "lost"}[o.grab(context.Background(), id, driver)])
 		}()
+		return
+	}
+	if o.is("behind") {
+		key, ttl := "ticket:"+id, o.ttl
+		if o.is("no-expiry") {
+			ttl = 0
+		}
+		if ok, err := o.kv.SetNX(r.Context(), key, driver, ttl).Result(); !ok || err != nil {
+			w.WriteHeader(http.StatusConflict)
+			return
+		}
+		w.WriteHeader(http.StatusOK)
+		time.AfterFunc(100*time.Millisecond, func() { o.write(id, driver, 0) })
 		return
 	}
 	ctx := context.Background()

@@ -180,6 +180,30 @@ func TestTickets(t *testing.T) {
 	}
 }
 
+// A service may answer before it writes. Faults strike after the answer too. There, a pause outlives a
+// lock that expires. A crash loses a write that was promised, unless a worker makes up for it later.
+func TestWritesAfterTheAnswer(t *testing.T) {
+	for _, tt := range []struct {
+		kind, why string
+		fault     catalog.Fault
+		want      catalog.Verdict
+	}{
+		{"behind", "", catalog.Pause, catalog.Unsafe},
+		{"behind no-expiry", "", catalog.Pause, catalog.Safe},
+		{"behind no-expiry", "-settle", catalog.Crash, catalog.Unknown},
+	} {
+		t.Run(tt.kind+" "+string(tt.fault), func(t *testing.T) {
+			t.Parallel()
+			cfg := ticketRun(t, tt.kind, target.Spec{}, tt.fault)
+			atWrite(t, &cfg)
+			c := checkTickets(t, cfg, tt.want).Cells[0]
+			if value(c.Struck) == 0 || !strings.Contains(c.Reason, tt.why) {
+				t.Errorf("struck %d times, %s; want a strike and a reason with %q", value(c.Struck), c.Reason, tt.why)
+			}
+		})
+	}
+}
+
 // The proxies show how a service releases its lock, and what it leaves of a cancelled grab.
 func TestReleasesOfServices(t *testing.T) {
 	for _, tt := range []struct {

@@ -45,6 +45,14 @@ func ourTrail(calls map[fault.Role][]control.Call) trail {
 	return trail{calls: calls, work: fault.AfterRead, claim: &beforeClaim, release: &beforeRelease}
 }
 
+// decides returns how long after its answer a grab may still make calls.
+func (t trail) decides() time.Duration {
+	if t.service == nil {
+		return 0
+	}
+	return t.service.decides
+}
+
 // trails caches the recorded calls of each strategy. It is safe for concurrent use.
 type trails struct {
 	mu sync.Mutex
