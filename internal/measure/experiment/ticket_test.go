@@ -204,6 +204,22 @@ func TestWritesAfterTheAnswer(t *testing.T) {
 	}
 }
 
+// A service that never tells the result may be wrong by its ledger, but it is not safe. The reason says
+// how to let the program ask for the result.
+func TestAnswersWithoutResult(t *testing.T) {
+	for kind, want := range map[string][]catalog.Verdict{"none later": {catalog.Unsafe}, "guarded later": {catalog.Unknown, catalog.Unknown}} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			run := checkTickets(t, ticketRun(t, kind, target.Spec{}, []catalog.Fault{catalog.NoFault, catalog.Pause}[:len(want)]...), want...)
+			for _, c := range run.Cells {
+				if c.Verdict == catalog.Unknown && !strings.Contains(c.Reason, "-later") {
+					t.Errorf("%s: %s: the reason does not name -later", c.Fault, c.Reason)
+				}
+			}
+		})
+	}
+}
+
 // The proxies show how a service releases its lock, and what it leaves of a cancelled grab.
 func TestReleasesOfServices(t *testing.T) {
 	for _, tt := range []struct {

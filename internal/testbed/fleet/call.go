@@ -23,14 +23,21 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// StatusError is a reply whose status is not 2xx.
+// StatusError is a reply whose status is not 2xx, or one that tells no result.
 type StatusError struct {
 	Code int
 	Says string // the text of the reply, cut to one line
 }
 
-// Error returns the status and the text of the reply.
-func (e *StatusError) Error() string { return fmt.Sprintf("HTTP %d: %s", e.Code, e.Says) }
+// Error returns the status and the text of the reply. If a service has yet to decide, Error says what
+// to do.
+func (e *StatusError) Error() string {
+	text := fmt.Sprintf("HTTP %d: %s", e.Code, e.Says)
+	if e.Code == http.StatusAccepted {
+		text += " has no result: say with -later where to ask for it. If the service has no such URL, add one"
+	}
+	return text
+}
 
 // call makes an API call. It sends body as JSON and decodes the reply into answer. Both may be nil.
 func (f *Fleet) call(ctx context.Context, method, url string, body, answer any) error {

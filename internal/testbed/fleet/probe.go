@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"slices"
 	"sync"
 	"time"
@@ -117,7 +118,9 @@ func (f *Fleet) askUntilTold(ctx context.Context, id, driver, step int64, lease 
 // an answer, or it may refuse drivers that it does not know.
 func (f *Fleet) probeError(id, driver int64, err error) error {
 	hint := ""
-	if !errors.Is(err, errSilent) && !f.Ours && !f.Known() && f.Shape.TellsDrivers() {
+	var answer *StatusError
+	undecided := errors.As(err, &answer) && answer.Code == http.StatusAccepted
+	if !errors.Is(err, errSilent) && !undecided && !f.Ours && !f.Known() && f.Shape.TellsDrivers() {
 		hint = "; if this answer means that the lock is held, say so with -busy; if the service does not know this driver, name the first of several known drivers with -probe-drivers"
 	}
 	return fmt.Errorf("fleet: probe of order %d by driver %d: %w%s", id, driver, err, hint)

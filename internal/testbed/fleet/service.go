@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -265,7 +266,7 @@ func (in *Instance) AwaitGrab(ctx context.Context, order int64, within time.Dura
 		return answered == rounds, nil
 	})
 	if err == nil && !ok {
-		err = errors.Join(fmt.Errorf("fleet: instance %s does not answer grabs", in.ID), failed)
+		err = fmt.Errorf("fleet: instance %s does not answer grabs: %w", in.ID, cmp.Or(failed, errSilent))
 	}
 	return err
 }
