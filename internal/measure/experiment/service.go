@@ -376,7 +376,7 @@ func (w *worker) checkReadable(t trail) error {
 	}
 	if t.claim == nil {
 		return fmt.Errorf("the proxies saw no write of a grab to the database, only %s: the service must use the address in {db} or {postgres}, and win the order of a test grab. "+
-			"If a worker writes later, say with settle how long after the answer it may write",
+			"If a worker writes later, say with settle how long after the answer. If the worker of another instance may write, give each instance a queue of its own for the test, named after {port}",
 			callNames(t.calls[fault.Alone]))
 	}
 	if t.service.decides > 0 && w.cfg.Target.Database.Query == "" {
