@@ -45,13 +45,13 @@ func (c *child) endedBy(cause error) error {
 	message, _, _ := strings.Cut(end.stack, "\n")
 	switch {
 	case strings.Contains(message, "deadlock"):
-		end.how = "a deadlock: goroutines wait for what no step and no timer brings"
+		end.how = "a deadlock: goroutines wait for something that no step and no timer can bring"
 	case message != "":
 		end.how = "the process ended: " + message
 	case c.cmd.ProcessState == nil:
 		end.how = fmt.Sprintf("the process ended: %v", cause)
 	default:
-		end.how = fmt.Sprintf("the process ended by itself, with %s, as os.Exit ends it", c.cmd.ProcessState)
+		end.how = fmt.Sprintf("the process ended with %s, for example by a call of os.Exit", c.cmd.ProcessState)
 	}
 	return end
 }
@@ -61,7 +61,7 @@ func (c *child) endedBy(cause error) error {
 func (c *child) hungAt(h *hang) error {
 	_ = c.close()
 	end := &endedError{hung: true, how: fmt.Sprintf(
-		"nothing happened for %s of real time: a loop without end, or a wait that is not for virtual time, as for a sync.Mutex or a socket",
+		"nothing happened for %s of real time: look for an endless loop, or for a wait that virtual time cannot end, such as for a sync.Mutex or a socket",
 		c.opening.Config.patience())}
 	if h == nil {
 		h = &hang{Stack: c.printed.b.String()}
@@ -131,7 +131,7 @@ func tidyStack(stack string) string {
 func endedAlone(r Result, set sim.Setting, end *endedError) Result {
 	sched := set.Schedule()
 	sched.Property = catalog.Survives
-	r.Verdict, r.Reason = catalog.Unsafe, "there was no schedule: one driver alone was given the lock"
+	r.Verdict, r.Reason = catalog.Unsafe, "there was no schedule yet: the search had given the lock to a single driver"
 	r.Failures = []Failure{{Property: catalog.Survives, Why: end.how, Schedule: sched, Stack: end.stack, Shortest: true}}
 	return r
 }

@@ -116,17 +116,17 @@ func (c Config) withDefaults() (Config, error) {
 	c.Workers = max(c.Workers, 1)
 	switch {
 	case c.Actors < 1 || c.Actors > MaxActors:
-		return c, fmt.Errorf("%w: %d actors, there can be 1 to %d", ErrConfig, c.Actors, MaxActors)
+		return c, fmt.Errorf("%w: %d actors: use 1 to %d", ErrConfig, c.Actors, MaxActors)
 	case c.Nodes < DefaultNodes || c.Nodes > MaxNodes:
-		return c, fmt.Errorf("%w: %d nodes, there can be %d to %d", ErrConfig, c.Nodes, DefaultNodes, MaxNodes)
+		return c, fmt.Errorf("%w: %d nodes: use %d to %d", ErrConfig, c.Nodes, DefaultNodes, MaxNodes)
 	case c.Stock < 0 || c.Stock > MaxActors:
-		return c, fmt.Errorf("%w: %d units, there can be 1 to %d", ErrConfig, c.Stock, MaxActors)
+		return c, fmt.Errorf("%w: %d units: use 1 to %d", ErrConfig, c.Stock, MaxActors)
 	case c.Instances < 1 || c.Instances > sim.Instances:
-		return c, fmt.Errorf("%w: %d instances, there can be 1 to %d", ErrConfig, c.Instances, sim.Instances)
+		return c, fmt.Errorf("%w: %d instances: use 1 to %d", ErrConfig, c.Instances, sim.Instances)
 	case c.Preemptions < 0 || c.Preemptions > MaxPreemptions:
-		return c, fmt.Errorf("%w: %d preemptions, there can be 0 to %d", ErrConfig, c.Preemptions, MaxPreemptions)
+		return c, fmt.Errorf("%w: %d preemptions: use 0 to %d", ErrConfig, c.Preemptions, MaxPreemptions)
 	case c.FaultCount < 0 || c.FaultCount > MaxFaultCount:
-		return c, fmt.Errorf("%w: %d faults in one schedule, there can be 0 to %d", ErrConfig, c.FaultCount, MaxFaultCount)
+		return c, fmt.Errorf("%w: %d faults in one schedule: use 0 to %d", ErrConfig, c.FaultCount, MaxFaultCount)
 	}
 	return c, errors.Join(knownNames("fault", c.Faults, Faults), knownNames("property", c.Properties, Properties))
 }
@@ -141,7 +141,7 @@ var (
 func knownNames[S ~string](what string, names, all []S) error {
 	for _, name := range names {
 		if !slices.Contains(all, name) {
-			return fmt.Errorf("%w: no %s %q; there are %v", ErrConfig, what, name, all)
+			return fmt.Errorf("%w: there is no %s %q: use one of %v", ErrConfig, what, name, all)
 		}
 	}
 	return nil

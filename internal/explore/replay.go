@@ -103,7 +103,7 @@ func reproduce(set sim.Setting, f search.Finding, w worker) (Failure, error) {
 		}
 		at := slices.IndexFunc(replayed.Broken, func(v search.Violation) bool { return v.Property == f.Property && v.Step == f.Step })
 		if at < 0 {
-			return failure, fmt.Errorf("%w: replay %d of what broke %s did not break it", errDiffers, i+1, f.Property)
+			return failure, fmt.Errorf("%w: replay %d of the schedule that broke %s did not break it", errDiffers, i+1, f.Property)
 		}
 		failure.Moments = replayed.Moments
 		failure.Mode = modeOf(set, replayed.Broken[at])
@@ -204,7 +204,7 @@ func (e *endedError) replayed(steps []schedule.Step) *replayed {
 // replayResult returns the result of the replay of one schedule.
 func replayResult(set sim.Setting, sched schedule.Schedule, strategy string, went *replayed) Result {
 	r := Result{
-		Strategy: strategy, Guard: set.Guard, Reason: "one schedule was executed, and no other", Replay: true,
+		Strategy: strategy, Guard: set.Guard, Reason: "only this schedule was executed", Replay: true,
 		Schedules: 1, Actors: sched.Actors, Moments: went.Moments,
 	}
 	broken := went.Broken

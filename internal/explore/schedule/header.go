@@ -58,7 +58,7 @@ func span(at func(*Schedule) *time.Duration) func(*Schedule, []string) error {
 		}
 		d, err := time.ParseDuration(words[0])
 		if err != nil || d <= 0 {
-			return fmt.Errorf("%q is no duration above 0", words[0])
+			return fmt.Errorf("%q is not a duration above 0", words[0])
 		}
 		*at(s) = d
 		return nil
@@ -78,17 +78,17 @@ func printActors(s Schedule) string {
 
 func parseActors(s *Schedule, words []string) error {
 	if len(words) == 0 {
-		return errors.New("no actor takes part")
+		return errors.New("the line names no actor")
 	}
 	for _, w := range words {
 		name, rest, _ := strings.Cut(w, "@")
 		instance, as, again := strings.Cut(rest, "/")
 		n, err := parseCount(instance)
 		if err != nil || !isActor(name) {
-			return fmt.Errorf("%q is no actor at an instance", w)
+			return fmt.Errorf("%q is not an actor at an instance", w)
 		}
 		if s.InstanceOf(name) != 0 {
-			return fmt.Errorf("actor %s stands there twice", name)
+			return fmt.Errorf("actor %s is listed twice", name)
 		}
 		if again && s.InstanceOf(as) == 0 {
 			return fmt.Errorf("no actor before %s is called %q", name, as)
@@ -115,7 +115,7 @@ func parseStock(s *Schedule, words []string) (err error) {
 
 func parseNodes(s *Schedule, words []string) error {
 	if len(words) == 0 {
-		return errors.New("no server is named")
+		return errors.New("the line names no server")
 	}
 	for i, w := range words {
 		if !isServer(w) || w == DB || slices.Contains(words[:i], w) {

@@ -30,7 +30,7 @@ func Parse(text string) (Schedule, error) {
 	}
 	for _, h := range headers {
 		if h.needed && !seen[h.name] {
-			return Schedule{}, fmt.Errorf("%w: no line %q at the top, such as %q", ErrSyntax, h.name, h.name+" "+h.example)
+			return Schedule{}, fmt.Errorf("%w: the line %q is missing at the top: add one such as %q", ErrSyntax, h.name, h.name+" "+h.example)
 		}
 	}
 	return s, nil
@@ -64,14 +64,14 @@ func (s *Schedule) parseLine(words []string, seen map[string]bool) error {
 			continue
 		}
 		if len(s.Steps) > 0 {
-			return errors.New("a header line after the first step; it belongs above")
+			return errors.New("a header line comes after the first step: move it above")
 		}
 		if seen[h.name] {
-			return fmt.Errorf("a second line %q", h.name)
+			return fmt.Errorf("the line %q occurs twice: keep one", h.name)
 		}
 		seen[h.name] = true
 		if err := h.parse(s, words[1:]); err != nil {
-			return fmt.Errorf("%w; want such as %q", err, h.name+" "+h.example)
+			return fmt.Errorf("%w: write a line such as %q", err, h.name+" "+h.example)
 		}
 		return nil
 	}
@@ -93,11 +93,11 @@ func (s *Schedule) check(step Step) error {
 	}
 	reached := step.Target == DB || step.Target == Locks && (step.Kind == CutOff || step.Kind == Reaches)
 	if step.Target != "" && !reached && !slices.Contains(s.Nodes, step.Target) {
-		return fmt.Errorf("no server %s; there are %s", step.Target, strings.Join(append(slices.Clone(s.Nodes), DB), ", "))
+		return fmt.Errorf("there is no server %s: use one of %s", step.Target, strings.Join(append(slices.Clone(s.Nodes), DB), ", "))
 	}
 	here := func(a Actor) bool { return a.Instance == step.Instance }
 	if step.Instance != 0 && !slices.ContainsFunc(s.Actors, here) {
-		return fmt.Errorf("no actor is on instance %d; the actors line says %s", step.Instance, orNone(printActors(*s)))
+		return fmt.Errorf("no actor is on instance %d: the line that begins with \"actors\" names %s", step.Instance, orNone(printActors(*s)))
 	}
 	return nil
 }
@@ -121,7 +121,7 @@ func ParseStep(line string) (Step, error) {
 	if nearest != nil {
 		return Step{}, nearest
 	}
-	return Step{}, fmt.Errorf("no such step; a step is one of %s", strings.Join(examples(), ", "))
+	return Step{}, fmt.Errorf("there is no such step: use one of %s", strings.Join(examples(), ", "))
 }
 
 // errForm means that a line does not match the syntax of one kind of step.

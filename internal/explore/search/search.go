@@ -94,7 +94,7 @@ type Summary struct {
 
 // TimeOver is the reason for ending if a search runs out of time. The result of such a search may
 // differ from run to run.
-const TimeOver = "the time was over"
+const TimeOver = "the search ran out of time"
 
 // New creates a search. A worker in the same process may share the map of visited states.
 func New(cfg Config, visited Visited) *Search {
@@ -339,17 +339,17 @@ func (s *Search) summary(ctx context.Context) Summary {
 	}
 	switch {
 	case s.hung:
-		r.Complete, r.Reason = false, "a schedule hung, and no more were run"
+		r.Complete, r.Reason = false, "a schedule hung, so no more schedules were run"
 	case s.ended:
-		r.Complete, r.Reason = false, "a schedule ended its process, and nothing was searched behind it"
+		r.Complete, r.Reason = false, "a schedule ended its process, so no steps after it were searched"
 	case s.cut:
 		r.Complete, r.Reason = false, fmt.Sprintf("a schedule did not end within %d steps (pause longer between attempts, or shorten the wait)", MaxSteps)
 	case !r.Complete && errors.Is(ctx.Err(), context.DeadlineExceeded):
 		r.Reason = TimeOver
 	case !r.Complete && s.room() == 0:
-		r.Reason = fmt.Sprintf("no more than %d schedules were to be run", s.run)
+		r.Reason = fmt.Sprintf("the limit of %d schedules was reached", s.run)
 	case s.dropped:
-		r.Complete, r.Reason = false, "what was asked for is found, and nothing shorter is left"
+		r.Complete, r.Reason = false, "everything that was asked for was found, and no shorter schedule is left"
 	}
 	return r
 }

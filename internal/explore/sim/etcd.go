@@ -325,7 +325,7 @@ func compareBy(target pb.RangeRequest_SortTarget, a, b *mvccpb.KeyValue) int {
 	}
 }
 
-// isWithin reports whether n is at least least and at most most. If most is 0, there is no upper limit.
+// isWithin reports whether n is between least and most, inclusive. If most is 0, there is no upper limit.
 func isWithin(n, least, most int64) bool { return n >= least && (most == 0 || n <= most) }
 
 // inRange reports whether a key is in the range from the key from up to, but not including, end. If

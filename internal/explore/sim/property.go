@@ -74,10 +74,10 @@ func (o *oracle) judge() {
 			continue
 		}
 		if !a.paused() && len(a.missingOn) > len(o.cluster.nodes)-o.leases.quorum() && !o.awaitsAnswer(a, tap.Renew) {
-			o.recordViolation(catalog.LossNotified, o.causes.howLost(a), "the renewal of %s has found its lease gone, and %s was not told", a.name, a.name)
+			o.recordViolation(catalog.LossNotified, o.causes.howLost(a), "the renewal of %s found that its lease was gone, but %s was not told", a.name, a.name)
 		}
 		if !a.inst.stopped.Load() && o.leaseRanOut(a) {
-			o.recordViolation(catalog.LossNotified, catalog.LeaseEnded, "the lease of %s has run out, and %s was not told", a.name, a.name)
+			o.recordViolation(catalog.LossNotified, catalog.LeaseEnded, "the lease of %s has expired, but %s was not told", a.name, a.name)
 		}
 	}
 }
@@ -119,18 +119,18 @@ func (o *oracle) judgeEvent(a *actor, e history.Event) {
 		}
 		alone := !slices.ContainsFunc(o.world.actors, func(b *actor) bool { return b != a && b.begun })
 		if alone && o.mustSucceed() {
-			o.recordViolation(catalog.WaitsAsTold, 0, "%s was told that the lock is taken, and no other driver has come", a.name)
+			o.recordViolation(catalog.WaitsAsTold, 0, "%s was told that the lock was taken, but no other driver had come", a.name)
 		}
 		if waited < wait || !o.heldUp && !o.causes.isDisturbed() && waited > wait+o.cluster.TTL/20 {
-			o.recordViolation(catalog.WaitsAsTold, 0, "%s gave up after %s, and was to wait for %s", a.name, waited.Round(time.Millisecond), wait)
+			o.recordViolation(catalog.WaitsAsTold, 0, "%s gave up after %s, but should have waited for %s", a.name, waited.Round(time.Millisecond), wait)
 		}
 	case e.Op == history.Acquire && e.Kind == history.Fail:
 		if o.mustSucceed() {
-			o.recordViolation(catalog.WaitsAsTold, 0, "the acquire of %s failed, and nothing was in its way", a.name)
+			o.recordViolation(catalog.WaitsAsTold, 0, "the acquire of %s failed, although nothing prevented it", a.name)
 		}
 	case e.Op == history.Claim && e.Kind == history.Invoke:
 		if a.knowsLoss && o.cluster.OnLost == grab.Abort {
-			o.recordViolation(catalog.LossHeeded, o.causes.howLost(a), "%s began to write, and had been told that its lease is lost", a.name)
+			o.recordViolation(catalog.LossHeeded, o.causes.howLost(a), "%s began to write after it had been told that its lease was lost", a.name)
 		}
 	case e.Op == history.Lost:
 		a.knowsLoss = true
@@ -138,7 +138,7 @@ func (o *oracle) judgeEvent(a *actor, e history.Event) {
 		// therefore report a loss too early. After a single lost reply, it still has time to ask
 		// again.
 		if left := o.leases.leaseLeft(a); o.leases.usesLeases() && !o.heldUp && (!o.causes.isDisturbed() || o.causes.oneReplyLost()) && left > o.cluster.TTL/4 && o.causes.howLost(a) == catalog.TakenOver {
-			o.recordViolation(catalog.LossNotified, 0, "%s was told that its lease is lost, which has %s to run", a.name, left.Round(time.Millisecond))
+			o.recordViolation(catalog.LossNotified, 0, "%s was told that its lease was lost, but it was valid for another %s", a.name, left.Round(time.Millisecond))
 		}
 	case e.Op == history.Grab && e.Kind != history.Invoke:
 		o.judgeAnswer(a, e)
@@ -149,7 +149,7 @@ func (o *oracle) judgeEvent(a *actor, e history.Event) {
 		a.released = e.Kind == history.OK
 		certain := o.cluster.showsToken && !o.heldUp && !o.causes.isDisturbed()
 		if e.Code == history.LeaseLost && certain && a.inTime && !a.knowsLoss && o.causes.howLost(a) == catalog.TakenOver {
-			o.recordViolation(catalog.LossNotified, 0, "%s was told at its release that it had lost its lease, which was valid", a.name)
+			o.recordViolation(catalog.LossNotified, 0, "%s was told at its release that its lease was lost, but the lease was valid", a.name)
 		}
 	}
 }
@@ -162,13 +162,13 @@ func (o *oracle) judgeAnswer(a *actor, e history.Event) {
 	bought := slices.ContainsFunc(ledger, func(g order.Grab) bool { return g.Driver == a.driver })
 	switch {
 	case won && e.Kind == history.Fail && !otherTry:
-		o.recordViolation(catalog.AnswersAgree, 0, "%s was told that it has not won (%s), and the ledger has its row", a.name, e.Note)
+		o.recordViolation(catalog.AnswersAgree, 0, "%s was told that it had not won (%s), but the ledger has its row", a.name, e.Note)
 	case !won && e.Kind == history.OK:
-		o.recordViolation(catalog.AnswersAgree, 0, "%s was told that it has won, and the ledger does not have its row", a.name)
+		o.recordViolation(catalog.AnswersAgree, 0, "%s was told that it had won, but the ledger does not have its row", a.name)
 	case e.Code == history.Taken && len(ledger) == 0 && o.cluster.locks():
-		o.recordViolation(catalog.AnswersAgree, 0, "%s was told that the order is taken, and the ledger is empty", a.name)
+		o.recordViolation(catalog.AnswersAgree, 0, "%s was told that the order was taken, but the ledger is empty", a.name)
 	case e.Code == grab.PerDriver && !bought && !otherTry:
-		o.recordViolation(catalog.AnswersAgree, 0, "%s was told that its driver has enough units, and the ledger has none of them", a.name)
+		o.recordViolation(catalog.AnswersAgree, 0, "%s was told that its driver had enough units, but the ledger has none of them", a.name)
 	}
 }
 
@@ -199,13 +199,13 @@ func (o *oracle) judgeGrant(a *actor) {
 			continue
 		}
 		if o.leases.usesLeases() && o.leases.leaseLeft(b) > 0 && o.leases.leaseLeft(a) > 0 {
-			o.recordViolation(catalog.LeaseExclusive, o.causes.whyBoth(a, b), "%s got the lock while %s's lease had %s to run", a.name, b.name, o.leases.leaseLeft(b).Round(time.Millisecond))
+			o.recordViolation(catalog.LeaseExclusive, o.causes.whyBoth(a, b), "%s got the lock while %s's lease was valid for another %s", a.name, b.name, o.leases.leaseLeft(b).Round(time.Millisecond))
 		}
 		if o.storesNothing(a) && o.storesNothing(b) {
-			o.recordViolation(catalog.LeaseExclusive, 0, "%s got the lock while %s had it, and no server stores anything of either", a.name, b.name)
+			o.recordViolation(catalog.LeaseExclusive, 0, "%s got the lock while %s had it, and the servers store nothing about either of them", a.name, b.name)
 		}
 		if o.cluster.notifiesLoss && !b.knowsLoss && !b.paused() && !b.dead {
-			o.recordViolation(catalog.LossNotified, o.causes.whyBoth(a, b), "%s got the lock while %s believed to hold it", a.name, b.name)
+			o.recordViolation(catalog.LossNotified, o.causes.whyBoth(a, b), "%s got the lock while %s believed that it held the lock", a.name, b.name)
 		}
 	}
 }
@@ -225,7 +225,7 @@ func (o *oracle) judgeOrder(a *actor) {
 	for i, b := range o.world.actors {
 		waits := o.world.elapsed()-b.begin < o.cluster.Wait
 		if waits && !o.causes.isDisturbed() && a.behind&(1<<i) != 0 && !b.granted && !b.done && !b.dead && !b.paused() && !b.cancelled {
-			o.recordViolation(catalog.OrderOfService, 0, "%s got the lock, and %s has waited for longer", a.name, b.name)
+			o.recordViolation(catalog.OrderOfService, 0, "%s got the lock, but %s had waited longer", a.name, b.name)
 		}
 	}
 }
@@ -301,7 +301,7 @@ func (o *oracle) judgeClaim(a *actor) {
 		}
 		what := "the order was given"
 		if o.cluster.units() > 1 {
-			what = fmt.Sprintf("of %d units %d were sold,", o.cluster.units(), len(ledger))
+			what = fmt.Sprintf("an order of %d units was sold %d times,", o.cluster.units(), len(ledger))
 		}
 		o.recordViolation(catalog.OneWinner, shown, "%s to %s", what, strings.Join(o.winners(ledger), " and to "))
 	}
@@ -312,7 +312,7 @@ func (o *oracle) judgeClaim(a *actor) {
 	}
 	for _, b := range o.world.actors {
 		if b != a && o.leases.usesLeases() && o.leases.leaseLeft(a) <= 0 && b.granted && b.inside && !b.releasing {
-			o.recordViolation(catalog.WriteAfterExpiry, o.causes.whyBoth(a, b), "%s wrote after its lease had run out, and %s was inside", a.name, b.name)
+			o.recordViolation(catalog.WriteAfterExpiry, o.causes.whyBoth(a, b), "%s wrote after its lease had expired, while %s was inside", a.name, b.name)
 		}
 	}
 }
@@ -466,7 +466,7 @@ func (o *oracle) lingeringLocked() []*actor {
 func (o *oracle) judgeLingering(lingering []*actor, passed time.Duration) {
 	for _, a := range lingering {
 		if a.lingered += passed; a.lingered > longestGoodbye {
-			o.recordViolation(catalog.WaitsAsTold, 0, "%s continued for %s after its driver had gone", a.name, a.lingered.Round(time.Millisecond))
+			o.recordViolation(catalog.WaitsAsTold, 0, "%s continued for %s after its driver had hung up", a.name, a.lingered.Round(time.Millisecond))
 		}
 	}
 }
@@ -504,10 +504,10 @@ func (o *oracle) judgeEnd() {
 		}
 	}
 	if left > 0 {
-		o.recordViolation(catalog.StuckOrder, 0, "a fresh driver is told that the order is taken, and the ledger has %d of its %s", o.cluster.units()-left, catalog.Plural(o.cluster.units(), "unit", "units"))
+		o.recordViolation(catalog.StuckOrder, 0, "a new driver is told that the order is taken, but the ledger has only %d of its %s", o.cluster.units()-left, catalog.Plural(o.cluster.units(), "unit", "units"))
 		return
 	}
-	o.recordViolation(catalog.StuckOrder, 0, "all leases have run out, and a fresh grab is neither grabbed nor taken")
+	o.recordViolation(catalog.StuckOrder, 0, "all leases have expired, but a new driver is told neither grabbed nor taken")
 }
 
 // judgeCounters looks for Redis keys that never expire. It does not check a user's own lock, which
@@ -533,7 +533,7 @@ func (o *oracle) judgeReleases() {
 	for _, a := range o.world.actors {
 		tried := a.granted && a.inTime && !a.dead && !a.cancelled && !a.arrivedLate && o.cluster.showsToken
 		if tried && (a.released || o.cluster.Strategy.Promises.ReleaseRetried && o.leases.leaseLeft(a) > 0) && o.world.stores(a.token) {
-			o.recordViolation(catalog.ReleaseEffective, 0, "%s has released its lock while the lease ran, and a server still has it", a.name)
+			o.recordViolation(catalog.ReleaseEffective, 0, "%s released its lock while the lease was valid, but a server still has the lock", a.name)
 		}
 	}
 }
@@ -550,7 +550,7 @@ func (o *oracle) leftByCut(e entry) bool {
 func (o *oracle) judgeRemains() {
 	for _, e := range o.world.entries() {
 		if !slices.Contains(o.cluster.residue, e.key) && strings.Contains(e.line, tokenPrefix) {
-			o.recordViolation(catalog.NoResidue, 0, "all leases have run out, and %s still holds %s", e.node, e.line)
+			o.recordViolation(catalog.NoResidue, 0, "all leases have expired, but %s still holds %s", e.node, e.line)
 		}
 	}
 }
@@ -589,9 +589,9 @@ func (o *oracle) judgeBusy() {
 	switch {
 	case cut:
 	case stays:
-		o.recordViolation(catalog.ReleaseEffective, 0, "the lock was released while the lease ran, and cannot be had")
+		o.recordViolation(catalog.ReleaseEffective, 0, "the lock was released while the lease was valid, but no driver can get it")
 	case never && !dead:
-		o.recordViolation(catalog.NoResidue, 0, "the lock cannot be had, and no actor has it")
+		o.recordViolation(catalog.NoResidue, 0, "no driver can get the lock, although no actor has it")
 	}
 }
 

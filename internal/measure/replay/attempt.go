@@ -192,9 +192,9 @@ func (t *attempt) do(ctx context.Context, i int, s schedule.Step) (seen string, 
 		return t.bringUp(s.Target)
 	case schedule.NodeClock:
 		t.moveExpiries(s.Target, s.Duration)
-		return "every expiry there moved", t.stack.Jump(ctx, s.Target, s.Duration)
+		return "all expiries on this server have moved", t.stack.Jump(ctx, s.Target, s.Duration)
 	default:
-		return "", t.cannot(i, "such a step is not known")
+		return "", t.cannot(i, "this kind of step is not supported")
 	}
 }
 
@@ -288,10 +288,10 @@ func (t *attempt) release(ctx context.Context, i int, p *actor, s schedule.Step,
 // call.
 func (t *attempt) await(ctx context.Context, p *actor, call control.Call) error {
 	if !p.begun || p.dead {
-		return impossible("%s is not under way", p.Actor.Name)
+		return impossible("the grab of %s is not in progress", p.Actor.Name)
 	}
 	if p.stopped {
-		return impossible("%s is stopped", p.Actor.Name)
+		return impossible("the process of %s is stopped", p.Actor.Name)
 	}
 	for began := time.Now(); ; {
 		over := p.hasEnded() // ask this first, because the list of held calls is final only if the request has ended
@@ -430,7 +430,7 @@ func (t *attempt) kill(i, n int, only *actor) (string, error) {
 	for _, p := range here {
 		if p.begun && !p.hasEnded() {
 			if only != nil && p != only {
-				return "", t.cannot(i, "%s is under way in the same process", p.Actor.Name)
+				return "", t.cannot(i, "%s is in progress in the same process", p.Actor.Name)
 			}
 			p.dead = true
 		}

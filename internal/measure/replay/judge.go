@@ -121,7 +121,7 @@ func (t *attempt) writeAfterExpiry(_ context.Context, e check.Evidence) (bool, s
 		for _, h := range e.Record.Holds {
 			b := t.holder(h)
 			if b != a && h.From < effect.From && h.Read > 0 && (!h.Closed || h.To > effect.To) {
-				return true, fmt.Sprintf("%s wrote after its lease had run out, and %s was inside (seen in the events and by PTTL)", a.Actor.Name, b.Actor.Name), nil
+				return true, fmt.Sprintf("%s wrote after its lease had expired, while %s was inside (seen in the events and by PTTL)", a.Actor.Name, b.Actor.Name), nil
 			}
 		}
 	}
@@ -138,13 +138,13 @@ func (t *attempt) stuck(ctx context.Context, _ check.Evidence) (bool, string, er
 	if err == nil && told == grab.Taken {
 		ledger, err := t.store.Ledger(ctx, t.order, 1)
 		if left := max(t.Schedule.Stock, 1) - len(ledger); err != nil || left > 0 {
-			return left > 0, fmt.Sprintf("a fresh driver was told that the order is taken, but %s not in the ledger (seen by probes)", check.Plural(left, "unit is", "units are")), err
+			return left > 0, fmt.Sprintf("a new driver was told that the order was taken, but %s not in the ledger (seen by probes)", check.Plural(left, "unit is", "units are")), err
 		}
 	}
 	if len(stuck) > 0 {
-		return true, "all leases had ended, but a fresh driver got no answer (seen by probes)", err
+		return true, "all leases had expired, but a new driver got no answer (seen by probes)", err
 	}
-	return false, "a fresh driver got an answer (seen by probes)", err
+	return false, "a new driver got an answer (seen by probes)", err
 }
 
 // winners returns the names of the actors in the ledger, in the order of the rows.

@@ -159,7 +159,7 @@ func (t *attempt) inTime(i int) error {
 	now := t.clock()
 	for _, g := range t.latest(now) {
 		if !g.released && g.until < now && g.until > t.expired {
-			return fmt.Errorf("%w: at line %d, %q, the lease of %s on %s had run out", ErrTooSlow, t.Lines[i], t.Schedule.Steps[i], g.Actor.Name, g.server)
+			return fmt.Errorf("%w: at line %d, %q, the lease of %s on %s had expired", ErrTooSlow, t.Lines[i], t.Schedule.Steps[i], g.Actor.Name, g.server)
 		}
 	}
 	return nil
@@ -180,7 +180,7 @@ func (t *attempt) leaseEnd(ctx context.Context) (string, error) {
 	now := t.clock()
 	running := slices.DeleteFunc(t.latest(now), func(g grant) bool { return g.released || g.until <= max(now, t.expired) })
 	if len(running) == 0 {
-		return "", impossible("no lease runs")
+		return "", impossible("no lease is valid")
 	}
 	next := slices.MinFunc(running, func(a, b grant) int { return cmp.Compare(a.until, b.until) })
 	// Leases that began together may also end together, so allow for a small difference.
@@ -203,7 +203,7 @@ func (t *attempt) awaitEnd(ctx context.Context, g grant) (string, error) {
 	if err == nil && !ended {
 		err = fmt.Errorf("replay: the lease of %s does not end on %s", g.Actor.Name, g.server)
 	}
-	return fmt.Sprintf("the lease of %s has run out on %s", g.Actor.Name, g.server), err
+	return fmt.Sprintf("the lease of %s has expired on %s", g.Actor.Name, g.server), err
 }
 
 // timerLeases limits how long to wait for a timer, in TTLs.
@@ -249,7 +249,7 @@ func (t *attempt) describe(ctx context.Context, s schedule.Step, as control.Outc
 		facts = append(facts, fmt.Sprintf("%s %s", key, isAlive(after[key].ttl)))
 	}
 	if len(after) == 0 {
-		facts = append(facts, "no key is there")
+		facts = append(facts, "the key does not exist")
 	}
 	return strings.Join(facts, "; "), nil
 }
