@@ -17,16 +17,16 @@ func answersAgree(e Evidence) Verdict {
 	phantom, unacknowledged := CompareAnswers(e.Told, e.Ledger)
 	if len(phantom) > 0 {
 		p := phantom[0]
-		return fail("%s that the ledger does not have: driver %d was told to have won order %d",
+		return fail("%s that the ledger does not have; for example, driver %d was told that it had won order %d",
 			Plural(len(phantom), "grab was promised", "grabs were promised"), p.Driver, p.Order)
 	}
 	// A client without an answer was promised nothing, so its ledger row contradicts no answer.
 	if denied := subtract(unacknowledged, e.Unsure); len(denied) > 0 {
 		p := denied[0]
-		return fail("%s to the driver who has it: driver %d stands in the ledger for order %d and was told otherwise",
+		return fail("%s to a driver who has won; for example, the ledger names driver %d for order %d, but this driver was told otherwise",
 			Plural(len(denied), "grab was denied", "grabs were denied"), p.Driver, p.Order)
 	}
-	return pass("%s in the ledger", Plural(len(e.Told), "promised grab stands", "promised grabs stand"))
+	return pass("%s in the ledger", Plural(len(e.Told), "promised grab is", "promised grabs are"))
 }
 
 // CompareAnswers compares the answers to clients with the ledger. A phantom grab was promised to a

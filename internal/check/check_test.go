@@ -71,7 +71,7 @@ func TestVerdicts(t *testing.T) {
 		{"foreign, two may have won", "one-winner", check.Evidence{FromAnswers: true, Unsure: []check.Pair{p(1, 1), p(1, 2)}}, check.Unknown, "order 1"},
 		{"foreign, doubt on another order", "one-winner", check.Evidence{FromAnswers: true, Told: []check.Pair{p(1, 1)}, Unsure: []check.Pair{p(2, 2)}}, check.Pass, "1 order"},
 
-		{"as many as there are", "one-winner", check.Evidence{Units: 2, Ledger: rows(p(1, 1), p(1, 2), p(2, 1))}, check.Pass, "2 orders were sold, none more often than its 2 units"},
+		{"as many as there are", "one-winner", check.Evidence{Units: 2, Ledger: rows(p(1, 1), p(1, 2), p(2, 1))}, check.Pass, "2 orders were sold, and no order more often than its 2 units"},
 		{"one unit too many", "one-winner", check.Evidence{Units: 2, Ledger: rows(p(1, 1), p(2, 1), p(2, 2), p(2, 3))}, check.Fail, "order 2 of 2 units 3 times"},
 		{"several units, no doubt by the answers", "one-winner", check.Evidence{Units: 2, NoLedger: errGone, Told: []check.Pair{p(1, 1), p(1, 2)}}, check.Unknown, "the database is gone"},
 		{"several units, one too many was told", "one-winner", check.Evidence{Units: 2, NoLedger: errGone, Told: []check.Pair{p(1, 1), p(1, 2), p(1, 3)}}, check.Fail, "promised more often"},
@@ -106,17 +106,17 @@ func TestVerdicts(t *testing.T) {
 		}}}, check.Fail, "1 claim wrote"},
 
 		{"as told", "answers-agree", check.Evidence{Ledger: rows(p(1, 1)), Told: []check.Pair{p(1, 1)}}, check.Pass, "1 promised grab"},
-		{"a service that writes nothing", "answers-agree", check.Evidence{Told: []check.Pair{p(1, 1), p(2, 3)}}, check.Fail, "driver 1 was told to have won order 1"},
+		{"a service that writes nothing", "answers-agree", check.Evidence{Told: []check.Pair{p(1, 1), p(2, 3)}}, check.Fail, "driver 1 was told that it had won order 1"},
 		{"the wrong driver was told", "answers-agree", check.Evidence{Ledger: rows(p(1, 1)), Told: []check.Pair{p(1, 2)}}, check.Fail, "driver 2"},
 		{"told twice, written once", "answers-agree", check.Evidence{Ledger: rows(p(1, 1)), Told: []check.Pair{p(1, 1), p(1, 1)}}, check.Fail, "1 grab was promised"},
-		{"the winner was told taken", "answers-agree", check.Evidence{Ledger: rows(p(1, 1))}, check.Fail, "driver 1 stands in the ledger"},
+		{"the winner was told taken", "answers-agree", check.Evidence{Ledger: rows(p(1, 1))}, check.Fail, "the ledger names driver 1"},
 		{"the winner got no answer", "answers-agree", check.Evidence{Ledger: rows(p(1, 1)), Unsure: []check.Pair{p(1, 1)}}, check.Pass, ""},
 		{"a lost answer excuses one row", "answers-agree", check.Evidence{Ledger: rows(p(1, 1), p(1, 1)), Unsure: []check.Pair{p(1, 1)}}, check.Fail, "1 grab was denied"},
 		{"no ledger", "answers-agree", check.Evidence{NoLedger: errGone, Told: []check.Pair{p(1, 1)}}, check.Unknown, "the database is gone"},
 		{"foreign", "answers-agree", check.Evidence{FromAnswers: true, Told: []check.Pair{p(1, 1)}}, check.Unknown, "no ledger"},
 
 		{"all answered", "stuck", check.Evidence{}, check.Pass, ""},
-		{"a lock that never lets go", "stuck", check.Evidence{Stuck: []int64{9, 4}}, check.Fail, "2 orders give no fresh driver an answer, order 4"},
+		{"a lock that never lets go", "stuck", check.Evidence{Stuck: []int64{9, 4}}, check.Fail, "2 orders give a new driver no answer; order 4"},
 		{"not probed", "stuck", check.Evidence{NoProbe: errGone}, check.Unknown, "the database is gone"},
 		{"some stuck, some not probed", "stuck", check.Evidence{NoProbe: errGone, Stuck: []int64{4}}, check.Fail, "1 order gives"},
 
@@ -213,8 +213,8 @@ func TestSearchIsBounded(t *testing.T) {
 		ops = append(ops, check.Op{Span: check.Span{Order: 1, Driver: driver + 1, From: 1, To: never}, Outcome: check.MayHave})
 	}
 	v := verdict(t, catalog.Linearizable, check.Evidence{Record: &check.Record{Ops: ops}})
-	if v.Result != check.Unknown || v.Why != "order 1 could not be decided" {
-		t.Errorf("got %+v, want unknown, as order 1 could not be decided", v)
+	if v.Result != check.Unknown || v.Why != "it could not be decided whether the grabs of order 1 fit a sequence" {
+		t.Errorf("got %+v, want unknown, because the search is bounded", v)
 	}
 }
 
@@ -331,7 +331,7 @@ func TestHoldersApart(t *testing.T) {
 			r.enter(2, "B", 7, 2, "b")
 			r.leave(3, "A", 7, 1, "a")
 			r.leave(4, "B", 7, 2, "b")
-		}, 1, check.Fail, "order 7 driver 2 (instance B)"},
+		}, 1, check.Fail, "order 7, driver 2 (instance B)"},
 		{"together, in two instances that need not exclude each other", catalog.PerProcess, func(r *tape) {
 			r.enter(1, "A", 7, 1, "a")
 			r.enter(2, "B", 7, 2, "b")
@@ -343,7 +343,7 @@ func TestHoldersApart(t *testing.T) {
 			r.enter(2, "A", 7, 2, "")
 			r.leave(3, "A", 7, 1, "")
 			r.leave(4, "A", 7, 2, "")
-		}, 1, check.Fail, "order 7 driver 2 (instance A)"},
+		}, 1, check.Fail, "order 7, driver 2 (instance A)"},
 		{"the long one overlaps all the short ones", catalog.Global, func(r *tape) {
 			r.enter(1, "A", 7, 1, "a")
 			for i := range 3 {

@@ -7,7 +7,7 @@ import (
 
 func fenceMonotone(e Evidence) Verdict {
 	if e.Record == nil {
-		return unknown("the tokens were not recorded")
+		return unknown("the fencing tokens were not recorded")
 	}
 	holds := slices.DeleteFunc(slices.Clone(e.Record.Holds), func(h Hold) bool { return h.Fence == 0 })
 	if before, after, ok := lowerToken(holds); ok {
@@ -20,7 +20,7 @@ func fenceMonotone(e Evidence) Verdict {
 	case len(holds) == 0:
 		return unknown("this lock has no fencing tokens, or no driver got it")
 	default:
-		return pass("%s, each higher than those before it", Plural(len(holds), "token", "tokens"))
+		return pass("%s, and each is higher than the earlier ones", Plural(len(holds), "token", "tokens"))
 	}
 }
 

@@ -25,13 +25,13 @@ func holdersExclusive(e Evidence) Verdict {
 	switch {
 	case len(overlaps) > 0:
 		o := overlaps[0]
-		return fail("%s began while another of its order lasted: on order %d driver %d (instance %s) entered %s before driver %d (instance %s) left",
+		return fail("%s began while another hold of the same order lasted: on order %d, driver %d (instance %s) entered %s before driver %d (instance %s) left",
 			Plural(len(overlaps), "hold", "holds"), o.First.Order, o.Second.Driver, o.Second.Instance,
 			(o.First.To - o.Second.From).Round(time.Microsecond), o.First.Driver, o.First.Instance)
 	case e.Record.MissingEvents > 0:
 		return eventsLost(e.Record)
 	default:
-		return pass("%s, none at the same time as another of its order", Plural(len(holds), "hold", "holds"))
+		return pass("%s, and no two of the same order at the same time", Plural(len(holds), "hold", "holds"))
 	}
 }
 

@@ -14,7 +14,7 @@ func staleWrite(e Evidence) Verdict {
 		return fail("order %d was written with token %d, and after that with token %d", stale.Order, later.Fence, stale.Fence)
 	}
 	if e.Record == nil {
-		return unknown("the tokens were not recorded")
+		return unknown("the fencing tokens were not recorded")
 	}
 	seen := seenFences(e.Record, e.Guard)
 	var doubt *Effect
@@ -37,7 +37,7 @@ func staleWrite(e Evidence) Verdict {
 	case e.Record.MissingEvents > 0:
 		return eventsLost(e.Record)
 	default:
-		return pass("%s, none with a token below one that had been seen", Plural(len(e.Ledger), "claim was written", "claims were written"))
+		return pass("%s, and none with a lower token than the database had seen", Plural(len(e.Ledger), "claim was written", "claims were written"))
 	}
 }
 

@@ -85,7 +85,7 @@ func (s *state) belief(e history.Event) string {
 	case tellsOfLoss(e):
 		return "the lock is lost"
 	case e.Op == history.Release && e.Kind == history.OK && !slices.Contains(s.winners, actorOf(e)):
-		return "has let go of the lock"
+		return "has released the lock"
 	default:
 		return ""
 	}

@@ -74,7 +74,7 @@ order 2 one-winner F11
 order 2 one-winner F5
 0 B/2 gets the lock | has the lock | driver 2 holds the lock; driver 1 inside without the lock; order open
 1 B/2 reads the order | has the lock, the order is open | driver 2 holds the lock; driver 1 inside without the lock; order open
-10 A/1 lets go of the lock | has let go of the lock | driver 2 holds the lock; order open
+10 A/1 releases the lock | has released the lock | driver 2 holds the lock; order open
 20 A/3 gets the lock | has the lock | driver 3 holds the lock; driver 2 inside without the lock; order open
 21 A/3 reads the order | has the lock, the order is open | driver 3 holds the lock; driver 2 inside without the lock; order open
 30 B/2 writes itself as the winner | has won the order | driver 3 holds the lock; driver 2 inside without the lock; order grabbed by driver 2
@@ -155,8 +155,8 @@ order 2 stuck F4
 order 2 stuck F3
 0 A/1 gets the lock | has the lock | driver 1 holds the lock; order open
 1 A/1 reads the order | has the lock, the order is open | driver 1 holds the lock; order open
-5 A/1 is refused its write: not written | has the lock, the order is open | driver 1 holds the lock; order open
-7 A/1 lets go of the lock, in vain: refused | has the lock, the order is open | order open
+5 A/1 writes, but is refused: not written | has the lock, the order is open | driver 1 holds the lock; order open
+7 A/1 releases the lock, which it no longer has: refused | has the lock, the order is open | order open
 `},
 		{"one unit too many", "one-winner", catalog.Global, "F11 F17 F38", catalog.Pause, func(s *scene) {
 			s.Units = 2
@@ -505,11 +505,11 @@ func TestBeliefs(t *testing.T) {
 			2 nothing yet | driver 1 holds the lock; order open
 			3 another driver has the lock | driver 1 holds the lock; order open
 			4 has the lock, the order is open | driver 1 holds the lock; order open
-			5 has let go of the lock | order open
+			5 has released the lock | order open
 			6 has the lock | driver 2 holds the lock; order open
 			7 has the lock | driver 2 holds the lock; order open
 			8 has the lock, the order is open | driver 2 holds the lock; order open
-			9 has let go of the lock | driver 2 holds the lock; order open
+			9 has released the lock | driver 2 holds the lock; order open
 			10 has won the order | driver 2 holds the lock; order grabbed by driver 1
 			11 the lock is lost | driver 2 holds the lock; order grabbed by driver 1
 			12 has the lock | driver 3 holds the lock; driver 2 inside without the lock; order grabbed by driver 1
@@ -665,7 +665,7 @@ func TestReleaseFreesAnother(t *testing.T) {
 				if timeline.Mode != tt.want {
 					t.Errorf("got %s, want %s:\n%s", timeline.Mode, tt.want, render(timeline))
 				}
-				if shown := strings.Contains(render(timeline), "lets go"); shown != (tt.want == freed) && tt.name != "the release is refused" {
+				if shown := strings.Contains(render(timeline), "releases the lock"); shown != (tt.want == freed) && tt.name != "the release is refused" {
 					t.Errorf("the third driver is shown: %v, in\n%s", shown, render(timeline))
 				}
 			})

@@ -18,7 +18,7 @@ func writesExclusive(e Evidence) Verdict {
 	}
 	if found := overlaps(sure, catalog.Global); len(found) > 0 {
 		a, b := found[0].First, found[0].Second
-		return fail("%s another of its order was in flight: on order %d those of driver %d (instance %s) and driver %d (instance %s)",
+		return fail("%s another claim for the same order was in flight: on order %d, those of driver %d (instance %s) and driver %d (instance %s)",
 			Plural(len(found), "claim wrote while", "claims wrote while"), a.Order, a.Driver, a.Instance, b.Driver, b.Instance)
 	}
 	if e.Record.MissingEvents > 0 {
@@ -29,5 +29,5 @@ func writesExclusive(e Evidence) Verdict {
 		return unknown("order %d: the claims of driver %d and driver %d were in flight together, and it is unknown which of them wrote",
 			a.Order, a.Driver, b.Driver)
 	}
-	return pass("%s, none while another of its order was in flight", Plural(len(sure), "claim wrote", "claims wrote"))
+	return pass("%s, and none while another claim for the same order was in flight", Plural(len(sure), "claim wrote", "claims wrote"))
 }
