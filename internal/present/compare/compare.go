@@ -132,7 +132,7 @@ func (c *Comparison) Summary() string {
 	if len(parts) == 0 {
 		switch {
 		case c.Cells == 0 && len(c.Costs) == 0:
-			return "nothing in common"
+			return "the results have nothing in common"
 		case unknown+c.count(NotShown) == 0:
 			return "no difference"
 		case unknown == 0:
@@ -142,7 +142,7 @@ func (c *Comparison) Summary() string {
 		}
 	}
 	if unknown > 0 {
-		parts = append(parts, fmt.Sprintf("of %d of %d costs it is not known", unknown, len(c.Costs)))
+		parts = append(parts, fmt.Sprintf("for %d of %d costs, it is not known", unknown, len(c.Costs)))
 	}
 	return strings.Join(parts, "; ")
 }
@@ -157,7 +157,7 @@ func (c *Comparison) judge() {
 		x.Answer = NotKnown
 		switch {
 		case len(x.old) == 0 || len(x.new) == 0:
-			x.Why = cmp.Or(x.Why, "it was not measured in both")
+			x.Why = cmp.Or(x.Why, "the cost was not measured in both results")
 		case slices.Equal(x.old, x.new):
 			x.Answer = Same
 		default:
@@ -183,7 +183,7 @@ func (c *Comparison) judge() {
 		case holds:
 			x.Answer = Slower
 		case leastP(len(x.old), len(x.new)) > alpha/float64(len(tested)):
-			x.Why = cmp.Or(x.Why, fmt.Sprintf("%d and %d measurements cannot tell: among %d costs it takes %d each", len(x.old), len(x.new), len(tested), enough(len(tested))))
+			x.Why = cmp.Or(x.Why, fmt.Sprintf("%d and %d measurements are too few: with %d costs, each result needs %d", len(x.old), len(x.new), len(tested), enough(len(tested))))
 			x.Answer = NotKnown
 		default:
 			x.Answer = NotShown

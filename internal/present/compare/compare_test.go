@@ -124,11 +124,11 @@ func TestJudge(t *testing.T) {
 		"the same, once":         {old: around(10, 1), new: around(10, 1), want: Same},
 		"too little to matter":   {old: around(10, 6), new: around(10.07, 6), want: Same},
 		"nothing shown":          {old: mixed, new: []float64{2.5, 8.5, 1.5, 7.5, 3.5, 6.5}, want: NotShown},
-		"once":                   {old: around(10, 1), new: around(20, 1), want: NotKnown, why: "1 and 1 measurements cannot tell: among 1 costs it takes 4 each"},
-		"too few":                {old: around(10, 3), new: around(20, 3), want: NotKnown, why: "it takes 4 each"},
+		"once":                   {old: around(10, 1), new: around(20, 1), want: NotKnown, why: "1 and 1 measurements are too few: with 1 costs, each result needs 4"},
+		"too few":                {old: around(10, 3), new: around(20, 3), want: NotKnown, why: "each result needs 4"},
 		"not measured":           {old: around(10, 6), want: NotKnown, why: "not measured in both"},
 		"few enough":             {old: around(10, 5), new: around(20, 5), want: Slower},
-		"too few among many":     {old: around(10, 5), new: around(20, 5), beside: 20, want: NotKnown, why: "among 21 costs it takes 6 each"}, // p is 0.008, of 21 one is that by chance
+		"too few among many":     {old: around(10, 5), new: around(20, 5), beside: 20, want: NotKnown, why: "with 21 costs, each result needs 6"}, // p is 0.008, of 21 one is that by chance
 	} {
 		c := &Comparison{Kind: ofRuns, Cells: 1, Costs: []Cost{{old: tt.old, new: tt.new, more: tt.more}}}
 		for range tt.beside {
@@ -195,7 +195,7 @@ func TestRunsByCell(t *testing.T) {
 	if c := Runs("a", old, "a", old); c.Worse() || c.Summary() != "no difference" || len(c.Unlike) > 0 {
 		t.Errorf("with itself: %q, unlike %q", c.Summary(), c.Unlike)
 	}
-	if c := Runs("a", old, "b", &experiment.Run{}); c.Summary() != "nothing in common" {
+	if c := Runs("a", old, "b", &experiment.Run{}); c.Summary() != "the results have nothing in common" {
 		t.Errorf("with nothing: %q", c.Summary())
 	}
 }
@@ -471,16 +471,16 @@ func TestSummary(t *testing.T) {
 		answers        []Answer
 		want           string
 	}{
-		{ofRuns, 0, 0, nil, "nothing in common"},
+		{ofRuns, 0, 0, nil, "the results have nothing in common"},
 		{ofBenches, 0, 0, []Answer{Same}, "no difference"},
 		{ofRuns, 2, 0, []Answer{Same}, "no difference"},
 		{ofBenches, 0, 0, []Answer{Same, NotShown}, "no difference shown"},
 		{ofRuns, 2, 0, []Answer{NotShown}, "no difference shown"},
-		{ofBenches, 0, 0, []Answer{NotKnown}, "of 1 of 1 costs it is not known"},
-		{ofRuns, 2, 0, []Answer{NotKnown, Same}, "no verdict changed; of 1 of 2 costs it is not known"},
+		{ofBenches, 0, 0, []Answer{NotKnown}, "for 1 of 1 costs, it is not known"},
+		{ofRuns, 2, 0, []Answer{NotKnown, Same}, "no verdict changed; for 1 of 2 costs, it is not known"},
 		{ofRuns, 2, 1, nil, "1 of 2 verdicts changed"},
 		{ofBenches, 0, 0, []Answer{Slower, Faster, Faster}, "1 of 3 costs slower; 2 of 3 costs faster"},
-		{ofRuns, 3, 2, []Answer{Slower, NotKnown, NotKnown}, "2 of 3 verdicts changed; 1 of 3 costs slower; of 2 of 3 costs it is not known"},
+		{ofRuns, 3, 2, []Answer{Slower, NotKnown, NotKnown}, "2 of 3 verdicts changed; 1 of 3 costs slower; for 2 of 3 costs, it is not known"},
 	} {
 		c := &Comparison{Kind: tt.kind, Cells: tt.cells, Changes: make([]Change, tt.changes)}
 		for _, a := range tt.answers {

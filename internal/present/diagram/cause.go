@@ -200,7 +200,7 @@ func faultOf(a *driverRow, s Span) fact {
 		f.what = "paused"
 	case name == "slow":
 		f.what = "slowed"
-	case name == "hang" || strings.HasSuffix(s.Text, " does not go on"):
+	case name == "hang" || strings.HasSuffix(s.Text, " does not continue"):
 		f.what = "hung"
 	case name == "the" || strings.HasPrefix(a.Name, name):
 		f.what = "unnamed"

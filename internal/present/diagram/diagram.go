@@ -1,5 +1,5 @@
 // Package diagram draws the space-time diagram of one order. The diagram shows what each driver
-// did, who believed to hold the lock, and who held it. It also shows where a fault was injected and
+// did, who believed that they held the lock, and who held it. It also shows where a fault was injected and
 // where a property broke.
 //
 // OfRun makes a Diagram from the events of a run, and OfSchedule makes one from the moments of a
@@ -79,7 +79,7 @@ const (
 	Inside   SpanKind = "inside" // the driver is in the critical section without a lock
 	Believes SpanKind = "believes"
 	Holds    SpanKind = "holds"
-	Gap      SpanKind = "gap" // the driver believes to hold the lock, but does not hold it
+	Gap      SpanKind = "gap" // the driver believes that it holds the lock, but does not
 	Fault    SpanKind = "fault"
 	Dead     SpanKind = "dead"
 	Kept     SpanKind = "kept"   // the key of a dead driver is still on the server

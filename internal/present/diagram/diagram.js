@@ -127,11 +127,11 @@ function glyph(kind, points, n) {
 
 // words has the names of spans and marks, and other texts. A page may translate them.
 const words = {
-  waits: "waits for the lock", inside: "inside, without a lock", believes: "believes to hold the lock", holds: "holds the lock",
-  gap: "believes, and does not hold", fault: "the fault", dead: "its process is dead", kept: "its key stays on the server", passes: "time passes",
+  waits: "waits for the lock", inside: "inside, without a lock", believes: "believes that it holds the lock", holds: "holds the lock",
+  gap: "believes that it holds the lock, but does not", fault: "the fault", dead: "its process is dead", kept: "its key stays on the server", passes: "time passes",
   read: "reads the order", sent: "begins to read or to write", won: "first row of the ledger: has won", second: "second row: a double-grab",
-  refused: "refused", unknown: "not known", denied: "does not get the lock", failed: "a call to the database fails", late: "a release or renewal without effect: the lock was lost before", renewed: "lease renewed", leaseend: "lease runs out",
-  released: "releases the lock", loss: "learns of the loss", dies: "dies; the last that is known", call: "another call to a server", projector: "Full screen", leave: "Leave the full screen", driver: "driver ", instance: "instance ",
+  refused: "refused", unknown: "not known", denied: "does not get the lock", failed: "a call to the database fails", late: "a release or renewal without effect: the lock was already lost", renewed: "lease renewed", leaseend: "lease runs out",
+  released: "releases the lock", loss: "learns that its lease is lost", dies: "dies; this is the last recorded event", call: "another call to a server", projector: "Full screen", leave: "Leave the full screen", driver: "driver ", instance: "instance ",
   because: "because: the first fact causes the second", lost: "▶ goes wrong here", goesWrong: "▶ goes wrong", step: "step {n} of {m}", allSteps: "all {m} steps as a table",
   unitWon: "a row of the ledger: has won a unit", unitSecond: "a row beyond the units: oversold",
 };
@@ -148,7 +148,7 @@ function draw(d, width) {
   const lanes = list(d.lanes);
   const used = new Set();
   const nRows = lanes.reduce((n, l) => n + list(l.rows).length, 0);
-  // Across time: rows with their lanes' names above them, or columns.
+  // Place the rows one after the other, at a right angle to the time axis. Leave room for the lanes' names.
   let across = down ? 66 : TOP;
   const tracks = [];
   for (const lane of lanes) {
@@ -303,7 +303,7 @@ function fade(id, dx, dy) {
     svg("stop", { offset: 0, "stop-color": "var(--hold)", "stop-opacity": 0.55 }), svg("stop", { offset: 1, "stop-color": "var(--hold)", "stop-opacity": 0.05 }));
 }
 
-// ofUnits names the legend of ledger rows of an order of several units.
+// ofUnits maps the marks of ledger rows to their legend texts for orders of several units.
 const ofUnits = { won: "unitWon", second: "unitSecond" };
 
 function legend(used, units) {
@@ -340,7 +340,7 @@ function panel(steps, i) {
   if (s.stores) {
     const locks = steps.some((o) => list(o.believes).length + list(o.holds).length > 0);
     const mark = (key) => (names(s[key]) !== names(before[key]) && i > 0 ? " (changed)" : "");
-    p.push(el("p", {}, (locks ? `believe to hold: ${names(s.believes)}${mark("believes")}; hold: ${names(s.holds)}${mark("holds")}; ` : "") + s.clock), changed(list(before.stores), list(s.stores)));
+    p.push(el("p", {}, (locks ? `believe that they hold: ${names(s.believes)}${mark("believes")}; hold: ${names(s.holds)}${mark("holds")}; ` : "") + s.clock), changed(list(before.stores), list(s.stores)));
   }
   return p;
 }

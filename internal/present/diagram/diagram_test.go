@@ -234,7 +234,7 @@ func TestLost(t *testing.T) {
 	if d.Lost == nil || *d.Lost != 1502 || d.End != 1505 {
 		t.Errorf("lost at %v of %v, want 1502 of 1505", d.Lost, d.End)
 	}
-	if !slices.ContainsFunc(d.Notes, func(n string) bool { return strings.HasPrefix(n, "2 events of the audit") }) {
+	if !slices.ContainsFunc(d.Notes, func(n string) bool { return strings.HasPrefix(n, "2 later events of test grabs") }) {
 		t.Errorf("notes %q do not count the probes", d.Notes)
 	}
 }
@@ -386,7 +386,7 @@ func TestReadHasABeginning(t *testing.T) {
 // other drivers had written by then.
 func TestReadSaysWhatItRead(t *testing.T) {
 	for code, want := range map[string]string{
-		" code=open": "its read returns: the order was open when the database read it", " code=taken": "its read returns: the order was already taken", "": "its read returns",
+		" code=open": "gets the answer to its read: the order was open", " code=taken": "gets the answer to its read: the order was already taken", "": "gets the answer to its read",
 	} {
 		d := diagram.OfRun(diagram.Run{Excludes: catalog.Global, Events: record(t, "8004 1 claim ok 1", "8005 2 read ok 2"+code)})
 		if got := d.Lanes[1].Rows[0].Marks[0].Text; got != want {

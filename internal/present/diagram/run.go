@@ -133,7 +133,7 @@ type track struct {
 	// These fields say when each state of the driver began. NaN means that the driver is not in that
 	// state.
 	asks, waits, believes, struck float64
-	fence                         uint64 // the fencing token of the lease that the driver believes to hold
+	fence                         uint64 // the fencing token of the lease that the driver believes that it holds
 	struckAt                      string
 	held                          *heldLease
 	kept                          *heldLease // the lease that stays on the server after the driver has died
@@ -197,7 +197,7 @@ func (b *builder) add(e history.Event) {
 			t.mark(Sent, now, "begins its read")
 			break
 		}
-		t.outcome(e, now, Read, cmp.Or(readings[e.Code], "its read returns"), "its read")
+		t.outcome(e, now, Read, cmp.Or(readings[e.Code], "gets the answer to its read"), "its read")
 	case history.Claim:
 		b.claim(t, e, now)
 	case history.Lost:
@@ -311,13 +311,13 @@ func (b *builder) claim(t *track, e history.Event, now float64) {
 		units := max(b.Units, 1)
 		switch {
 		case units > 1 && b.winners > units:
-			t.mark(Second, now, fmt.Sprintf("its row is in the ledger, the order's %s, of %d units: oversold", nth(b.winners), units))
+			t.mark(Second, now, fmt.Sprintf("adds the %s row of an order of %d units to the ledger: oversold", nth(b.winners), units))
 		case b.winners > units:
-			t.mark(Second, now, fmt.Sprintf("its row is in the ledger, the order's %s: a double-grab", nth(b.winners)))
+			t.mark(Second, now, fmt.Sprintf("adds the %s row of the order to the ledger: a double-grab", nth(b.winners)))
 		case units > 1:
-			t.mark(Won, now, fmt.Sprintf("its row is in the ledger, %d of %d units: it has won one", b.winners, units))
+			t.mark(Won, now, fmt.Sprintf("adds row %d of %d to the ledger, and so wins a unit", b.winners, units))
 		default:
-			t.mark(Won, now, "its row is in the ledger: it has won")
+			t.mark(Won, now, "adds its row to the ledger, and so wins the order")
 		}
 		t.row.Marks[len(t.row.Marks)-1].N = b.winners
 		if b.lost == nil && b.winners == units+1 && b.Property == catalog.OneWinner {
@@ -330,8 +330,8 @@ func (b *builder) claim(t *track, e history.Event, now float64) {
 
 // readings maps the recorded code of a read to its description.
 var readings = map[history.Code]string{
-	history.Open:  "its read returns: the order was open when the database read it",
-	history.Taken: "its read returns: the order was already taken",
+	history.Open:  "gets the answer to its read: the order was open",
+	history.Taken: "gets the answer to its read: the order was already taken",
 }
 
 // outcome adds the mark for the result of a read or a write.
@@ -341,7 +341,7 @@ func (t *track) outcome(e history.Event, now float64, good MarkKind, did, what s
 		t.mark(good, now, did)
 	case e.Kind == history.Info:
 		t.weigh(60)
-		t.mark(Unknown, now, "it is not known what became of "+what+why(e))
+		t.mark(Unknown, now, "the result of "+what+" is not known"+why(e))
 	case e.Code == history.Stale || e.Code == history.Taken:
 		t.weigh(30)
 		t.mark(Refused, now, what+" is refused"+why(e))
@@ -397,9 +397,9 @@ func (b *builder) died(instance string, now float64) {
 		b.endFault(t, t.last, false)
 		t.endWait(t.last)
 		b.endBelief(t, t.last)
-		t.mark(Dies, t.last, "its process dies; this is the last that it recorded")
+		t.mark(Dies, t.last, "its process dies; this is its last recorded event")
 		b.keep(t, t.last)
-		t.row.Spans = append(t.row.Spans, Span{Kind: Dead, From: t.last, To: now, Open: true, Text: "its process is dead, and has been started again by the end of this"})
+		t.row.Spans = append(t.row.Spans, Span{Kind: Dead, From: t.last, To: now, Open: true, Text: "its process is dead, and was started again before the end of the drawing"})
 		t.asks = none
 	}
 }
@@ -434,7 +434,7 @@ func (b *builder) endKept(t *track, now float64) {
 		t.mark(LeaseEnd, h.end, "its key runs out")
 		return
 	}
-	t.row.Spans = append(t.row.Spans, Span{Kind: Kept, From: h.from, To: now, Open: true, Text: "its key stays on the server until some time before this"})
+	t.row.Spans = append(t.row.Spans, Span{Kind: Kept, From: h.from, To: now, Open: true, Text: "its key was removed from the server some time before this moment"})
 }
 
 func (t *track) mark(k MarkKind, at float64, text string) {
@@ -475,7 +475,7 @@ func (b *builder) endBelief(t *track, now float64) {
 		t.row.Spans = append(t.row.Spans, Span{Kind: Inside, From: from, To: now, Text: "is inside, without a lock, " + forMS(now-from)})
 		return
 	}
-	t.row.Spans = append(t.row.Spans, Span{Kind: Believes, From: from, To: now, Text: "believes to hold the lock" + withToken(t.fence) + ", " + forMS(now-from), token: t.fence})
+	t.row.Spans = append(t.row.Spans, Span{Kind: Believes, From: from, To: now, Text: "believes that it holds the lock" + withToken(t.fence) + ", " + forMS(now-from), token: t.fence})
 	if t.held != nil && is(t.held.end) && t.held.end < now {
 		b.endHold(t, now, false)
 	}
@@ -487,7 +487,7 @@ func (b *builder) endBelief(t *track, now float64) {
 func (t *track) gap(from, now float64, open bool) {
 	for _, s := range t.row.Spans {
 		if s.Kind == Holds && s.From == from && s.To < now {
-			t.row.Spans = append(t.row.Spans, Span{Kind: Gap, From: s.To, To: now, Open: open, Text: fmt.Sprintf("believes to hold the lock for %s after it was lost", forMS(now-s.To))})
+			t.row.Spans = append(t.row.Spans, Span{Kind: Gap, From: s.To, To: now, Open: open, Text: fmt.Sprintf("still believes %s after the loss that it holds the lock", forMS(now-s.To))})
 			return
 		}
 	}
@@ -507,7 +507,7 @@ func (b *builder) endHold(t *track, now float64, released bool) {
 	case released:
 		t.row.Spans = append(t.row.Spans, Span{Kind: Holds, From: h.from, To: now, Text: "holds the lock, " + forMS(now-h.from)})
 	default: // the lease was lost earlier, at an unknown time
-		t.row.Spans = append(t.row.Spans, Span{Kind: Holds, From: h.from, To: now, Open: true, Text: "holds the lock until some time before this"})
+		t.row.Spans = append(t.row.Spans, Span{Kind: Holds, From: h.from, To: now, Open: true, Text: "holds the lock until some time before this moment"})
 		b.unknownEnds = b.unknownEnds || !is(h.end)
 		t.weigh(40)
 	}
@@ -577,26 +577,26 @@ func (b *builder) finish(t *track) {
 		t.row.Spans = append(t.row.Spans, Span{Kind: k, From: from, To: b.end, Open: true, Text: text})
 	}
 	if is(t.struck) {
-		open(Fault, t.struck, fmt.Sprintf("%s strikes %s; it goes on to the end of this", cmp.Or(string(b.Fault), "the fault"), t.struckAt))
+		open(Fault, t.struck, fmt.Sprintf("%s strikes %s; it lasts until the end of the drawing", cmp.Or(string(b.Fault), "the fault"), t.struckAt))
 	}
 	if is(t.waits) || is(t.asks) && !is(t.believes) {
 		from := t.waits
 		if !is(from) {
 			from = t.asks
 		}
-		open(Waits, from, "waits for the lock to the end of this")
+		open(Waits, from, "waits for the lock until the end of the drawing")
 	}
 	if h := t.kept; h != nil {
 		k := b.key(h.token)
 		switch {
 		case k != nil && k.wasRemoved():
-			t.row.Spans = append(t.row.Spans, Span{Kind: Kept, From: h.from, To: max(h.from, b.at(k.Last)), Open: true, Text: "its key was seen on the server, and was removed some time after this"})
+			t.row.Spans = append(t.row.Spans, Span{Kind: Kept, From: h.from, To: max(h.from, b.at(k.Last)), Open: true, Text: "its key is on the server, and is removed some time after this moment"})
 		case h.end <= b.end:
 			b.endKept(t, b.end)
 		case math.IsInf(h.end, 1):
 			open(Kept, h.from, "its key stays on the server, and does not expire by itself, so no driver can get the lock")
 		default:
-			open(Kept, h.from, "its key stays on the server; it has "+forMS(h.end-b.end)+" left at the end of this")
+			open(Kept, h.from, "its key stays on the server; it has "+forMS(h.end-b.end)+" left at the end of the drawing")
 		}
 	}
 	if h := t.held; h != nil {
@@ -604,18 +604,18 @@ func (b *builder) finish(t *track) {
 		case is(h.end) && h.end <= b.end:
 			b.endHold(t, b.end, false)
 		case is(h.end) && math.IsInf(h.end, 1):
-			open(Holds, h.from, "holds the lock, which does not end by itself")
+			open(Holds, h.from, "holds the lock, which never expires")
 		case is(h.end):
-			open(Holds, h.from, "holds the lock to the end of this; its lease has "+forMS(h.end-b.end)+" left")
+			open(Holds, h.from, "holds the lock until the end of the drawing; its lease has "+forMS(h.end-b.end)+" left")
 		default:
-			open(Holds, h.from, "may hold the lock: when its lease ends is not known")
+			open(Holds, h.from, "may hold the lock: the end of its lease is not known")
 			b.unknownEnds = true
 		}
 	}
 	if is(t.believes) {
-		kind, text := Believes, "believes to hold the lock to the end of this"
+		kind, text := Believes, "believes until the end of the drawing that it holds the lock"
 		if !b.locks() {
-			kind, text = Inside, "is inside, without a lock, to the end of this"
+			kind, text = Inside, "is inside, without a lock, until the end of the drawing"
 		}
 		open(kind, t.believes, text)
 		t.row.Spans[len(t.row.Spans)-1].token = t.fence
@@ -674,7 +674,7 @@ func (b *builder) place(ms float64) float64 {
 func (b *builder) notes(d *Diagram) {
 	for _, l := range d.Lanes {
 		if l.Further > 0 {
-			d.Notes = append(d.Notes, fmt.Sprintf("not drawn at %s: %s more, to whom less happened", l.Name, catalog.Plural(l.Further, "driver", "drivers")))
+			d.Notes = append(d.Notes, fmt.Sprintf("not drawn at %s: %s with fewer important events", l.Name, catalog.Plural(l.Further, "driver", "drivers")))
 		}
 	}
 	if b.Further > 0 {
@@ -685,7 +685,7 @@ func (b *builder) notes(d *Diagram) {
 		d.Notes = append(d.Notes, note)
 	}
 	if b.probes > 0 {
-		d.Notes = append(d.Notes, fmt.Sprintf("%d events of the audit's own drivers, who came afterwards, are not drawn", b.probes))
+		d.Notes = append(d.Notes, fmt.Sprintf("%d later events of test grabs are not drawn", b.probes))
 	}
 	if b.unknownEnds {
 		d.Notes = append(d.Notes, "a filled bar that fades: when the lease ended is not recorded")

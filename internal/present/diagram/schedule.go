@@ -24,7 +24,7 @@ func OfSchedule(title string, actors []schedule.Actor, units int, moments []expl
 	}
 	d.Bands = bands(moments, say)
 	if i := slices.IndexFunc(moments, func(m explore.Moment) bool { return m.Broken }); i >= 0 && i < len(moments)-1 {
-		d.Notes = append(d.Notes, fmt.Sprintf("step %d breaks the property; the steps after it only let every driver end", i+1))
+		d.Notes = append(d.Notes, fmt.Sprintf("step %d breaks the property; the later steps only let every driver finish", i+1))
 	}
 	for i, m := range moments {
 		lost := m.Broken && (i == 0 || !moments[i-1].Broken)
@@ -60,8 +60,8 @@ func rowOf(a schedule.Actor, units int, moments []explore.Moment, say func(explo
 	kept := func(m explore.Moment) bool { return slices.Contains(m.Kept, a.Name) }
 	add(Kept, "is dead, and its key stays", kept)
 	add(Holds, "holds the lock, by the servers' clocks", func(m explore.Moment) bool { return holds(m) && !kept(m) })
-	add(Believes, "believes to hold the lock", believes)
-	add(Gap, "believes to hold a lock that it does not hold", func(m explore.Moment) bool { return believes(m) && !holds(m) })
+	add(Believes, "believes that it holds the lock", believes)
+	add(Gap, "believes that it holds the lock, but does not", func(m explore.Moment) bool { return believes(m) && !holds(m) })
 	if s, ok := insideOf(a, moments); ok {
 		r.Spans = append(r.Spans, s)
 	} else if s, ok := waitOf(a, moments); ok {
@@ -162,7 +162,7 @@ func struckOf(a schedule.Actor, moments []explore.Moment) (spans []Span) {
 		}
 	}
 	if from >= 0 {
-		spans = append(spans, Span{Kind: Fault, From: at(from), To: end, Open: true, Text: a.Name + " does not go on"})
+		spans = append(spans, Span{Kind: Fault, From: at(from), To: end, Open: true, Text: a.Name + " does not continue"})
 	}
 	return spans
 }

@@ -63,7 +63,7 @@ func answer(run *experiment.Run) string {
 	}
 	sentences = append(sentences, capital(catalog.List(parts))+".")
 	if worst != nil && *worst.DoubleGrabs > 0 {
-		sentences = append(sentences, fmt.Sprintf("Most went wrong in %s: %s too many.", strings.Replace(name(*worst), "none", "none (no lock)", 1), catalog.Plural(*worst.DoubleGrabs, "grab", "grabs")))
+		sentences = append(sentences, fmt.Sprintf("The worst cell is %s: %s too many.", strings.Replace(name(*worst), "none", "none (no lock)", 1), catalog.Plural(*worst.DoubleGrabs, "grab", "grabs")))
 	}
 	if !run.Complete {
 		sentences = append(sentences, "The run is not complete.")

@@ -14,7 +14,7 @@ import (
 
 // TestCauses checks the sentence that explains double-grabs, and the settings in the head.
 func TestCauses(t *testing.T) {
-	const checkThenAct = "one driver reads that an order is free"
+	const checkThenAct = "one driver reads that an order is open"
 	five := cell("mutex", catalog.Unsafe, 500, 100, 100, 12.52)
 	paused := cell("setnx", catalog.Unsafe, 200, 100, 100, 12.52)
 	paused.Fault, paused.Timeline = catalog.Pause, &check.Timeline{Mode: "F11"}

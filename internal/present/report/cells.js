@@ -112,7 +112,6 @@ export function heatMap(root, { find, home = "" }) {
   return { fresh, follow };
 }
 
-// Figures of a cell.
 const shown = (x) => (x === null || x === undefined ? "?" : String(x));
 export function pointTables(run, c) {
   const isUneventful = ([, struck, strikes, verdict, , , overlaps, misses]) => run.words[verdict] === "safe" && struck >= strikes && !overlaps && !misses;
@@ -274,9 +273,9 @@ function open(place, run, c, home) {
   parts.push(el("h3", {}, "What happened"), el("p", {}, c.explains || ""));
   if (c.drawing) parts.push(figure(c.drawing, { caption: false }));
   if (c.mode) parts.push(modeCard(run, c.mode));
-  else if (c.drawing) parts.push(el("p", {}, "This is none of the failure modes that have a name."));
-  if (list(c.points).length > 0) parts.push(el("h3", {}, `Points at which the fault was to strike: ${c.points.length}`), ...pointTables(run, c));
-  if (list(c.checks).length > 0) parts.push(el("h3", {}, "Properties that were not kept"), el("ul", {}, ...c.checks.map((x) => { const [name] = x.split(":"); return el("li", {}, el("b", { class: "word" }, name), x.slice(name.length)); })));
+  else if (c.drawing) parts.push(el("p", {}, "No known failure mode explains this failure: look for the cause in the steps of the drawing."));
+  if (list(c.points).length > 0) parts.push(el("h3", {}, `Points at which the fault should strike: ${c.points.length}`), ...pointTables(run, c));
+  if (list(c.checks).length > 0) parts.push(el("h3", {}, "Properties that were broken"), el("ul", {}, ...c.checks.map((x) => { const [name] = x.split(":"); return el("li", {}, el("b", { class: "word" }, name), x.slice(name.length)); })));
   parts.push(el("h3", {}, "Figures"), figures(run, c));
   const charts = el("div", { class: "charts" });
   if (c.sold && list(c.sold.sold).some(drawable) && drawable(c.sold.slice_ms) && c.sold.slice_ms > 0) charts.append(soldOverTime(c, width));

@@ -176,10 +176,10 @@ func comparedLegend(c *compare.Comparison) []string {
 	if len(c.Costs) == 0 {
 		return nil
 	}
-	lines := []string{fmt.Sprintf("medians with 95 %% intervals, as in benchstat; p: from the Mann-Whitney U-test; slower, faster: the change is at least 1 %%, and for all %s together this holds with %g %% (Holm); none shown: there may still be a difference; %s no change is given",
+	lines := []string{fmt.Sprintf("medians with 95 %% intervals, as in benchstat; p: from the Mann-Whitney U-test; slower, faster: the cost changed by at least 1 %%, which holds for all %s together with a confidence of %g %% (Holm); none shown: the measurements show no difference, but there may be one; %s no change is given",
 		catalog.Plural(len(c.Costs), "cost", "costs"), 100-c.Alpha*100, noChange)}
 	if c.Kind == "bench" {
-		lines = append(lines, "locks are compared by their ratios to the floor within each round; the floor itself by its time, which shows changes of the machine")
+		lines = append(lines, "a lock is compared by its ratio to the floor within each round; the floor is compared by its time, which shows changes of the machine")
 	}
 	var said sayings
 	for _, x := range c.Costs {
@@ -193,7 +193,7 @@ func comparedLegend(c *compare.Comparison) []string {
 		if len(names) > maxNames {
 			who = fmt.Sprintf("%s and %d others", strings.Join(names[:maxNames], ", "), len(names)-maxNames)
 		}
-		lines = append(lines, "not known of "+who+": "+text)
+		lines = append(lines, "it is not known whether the cost of "+who+" has changed: "+text)
 	}
 	return lines
 }

@@ -66,12 +66,12 @@ func detailLegend(cells []experiment.Cell) []string {
 		return nil
 	}
 	lines := []string{
-		"verdict: the outcome for the orders, by the ledger alone; exclusive: whether the lock kept two holders from being inside at once; -: no lock is known; ?: not known",
+		"verdict: the outcome for the orders, judged by the ledger only; exclusive: whether the lock kept two holders from being inside at once; -: no lock is known; ?: not known",
 		"struck: the number of points at which the fault struck, out of all points that it can reach; overlaps: holders inside at once; near misses: writes that a guard or a fence refused",
 		"belief gap: the longest time for which a holder believed it had a lock that another driver had; -: no holder lost its lock, or learned of the loss",
 	}
 	if answersAlone(cells) {
-		lines[0] = strings.Replace(lines[0], "by the ledger alone", "by the answers, because no ledger could be read", 1)
+		lines[0] = strings.Replace(lines[0], "judged by the ledger only", "judged by the answers, because no ledger could be read", 1)
 	}
 	if slices.ContainsFunc(cells, func(c experiment.Cell) bool { return c.LowerBound }) {
 		lines = append(lines, atLeast+" or more: some answers may hide a grab")
@@ -121,7 +121,7 @@ func timelineTitle(c experiment.Cell) string {
 // timeline shows what happened to one order, and which failure mode explains it.
 func timeline(c experiment.Cell) section {
 	s := c.Timeline
-	explained := "no known failure mode explains it"
+	explained := "no known failure mode explains this failure: look below for the first step at which the belief of a driver is not true"
 	if s.Mode != "" {
 		explained = fmt.Sprintf("%s: %s; cure: %s", s.Mode, s.Name, s.Cure)
 	}

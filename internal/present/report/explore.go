@@ -83,7 +83,7 @@ func searchedParts(parts []explore.Result) (lines []string) {
 func (e Exploration) bounds() []string {
 	lines := []string{bounds(e.Config)}
 	if len(e.Parts) > 0 {
-		lines = append(lines, "then these searches:")
+		lines = append(lines, "after that, it makes these searches:")
 	}
 	for _, p := range e.Parts {
 		lines = append(lines, fmt.Sprintf("  %s: %s", p.Name, bounds(p.Config)))
@@ -192,7 +192,7 @@ func searched(r explore.Result) string {
 	}
 	switch {
 	case r.Complete:
-		parts = append(parts, "all of it searched")
+		parts = append(parts, "all schedules were searched")
 	case slices.ContainsFunc(r.Levels, func(l explore.Level) bool { return l.Waiting > 0 }):
 		parts = append(parts, reachedLevels(r.Levels)...)
 	}
@@ -217,7 +217,7 @@ func reachedLevels(levels []explore.Level) []string {
 		if all < 0 {
 			break
 		}
-		part := fmt.Sprintf("all of <= %s and <= %s", catalog.Plural(all, "preemption", "preemptions"), catalog.Plural(faults, "fault", "faults"))
+		part := fmt.Sprintf("all schedules with <= %s and <= %s were searched", catalog.Plural(all, "preemption", "preemptions"), catalog.Plural(faults, "fault", "faults"))
 		if all == most {
 			parts = parts[:len(parts)-1] // the new part includes the previous one
 		}
@@ -228,9 +228,9 @@ func reachedLevels(levels []explore.Level) []string {
 		switch {
 		case isExhausted(levels, l):
 		case l.Run+l.Waiting == 0:
-			parts = append(parts, "nothing of "+cost)
+			parts = append(parts, "no schedule with "+cost+" was run")
 		default:
-			parts = append(parts, fmt.Sprintf("of %s %s schedules run, %s waiting", cost, thousands(l.Run), thousands(l.Waiting)))
+			parts = append(parts, fmt.Sprintf("with %s, %s schedules were run and %s are waiting", cost, thousands(l.Run), thousands(l.Waiting)))
 		}
 	}
 	return parts

@@ -27,7 +27,7 @@ const lostMark = "▶"
 // without a failure, it shows the steps.
 func (e Exploration) failures(b *strings.Builder, r explore.Result) {
 	if len(r.Failures) == 0 && replayed(r) {
-		fmt.Fprintf(b, "%s breaks nothing in this schedule\n\n", r.Strategy)
+		fmt.Fprintf(b, "%s breaks no property in this schedule\n\n", r.Strategy)
 		stepTable(r.Actors, r.Moments).text(b, 2)
 		fmt.Fprintln(b)
 	}
@@ -63,7 +63,7 @@ func (e Exploration) explain(b *strings.Builder, f explore.Failure) {
 	}
 	fmt.Fprintf(b, "%s %s in %s\n\n", f.Schedule.Strategy, Breaks(f.Property), catalog.Plural(len(f.Schedule.Steps), "step", "steps"))
 	stepTable(f.Schedule.Actors, f.Moments).text(b, 2)
-	fmt.Fprintf(b, "\n%s after this step the property is broken; believes: the actors who take the lock for theirs; holds: the actor whose lock it is, by the servers' clocks\n\n", lostMark)
+	fmt.Fprintf(b, "\n%s after this step the property is broken; believes: the actors who believe that they hold the lock; holds: the actor who holds it, by the servers' clocks\n\n", lostMark)
 	for _, text := range append([]string{contradiction(f)}, remedy(f)...) {
 		fmt.Fprintln(b, wrap(text, proseWidth))
 	}
@@ -84,7 +84,7 @@ func (e Exploration) explainEnd(b *strings.Builder, f explore.Failure) {
 		shown := lines[:min(len(lines), stackMost)]
 		fmt.Fprintf(b, "\n  %s\n", strings.Join(shown, "\n  "))
 		if left := len(lines) - len(shown); left > 0 {
-			fmt.Fprintf(b, "  and %s more; -format json has them\n", catalog.Plural(left, "line", "lines"))
+			fmt.Fprintf(b, "  and %s more, which -format json shows\n", catalog.Plural(left, "line", "lines"))
 		}
 	}
 	if len(f.Schedule.Steps) > 0 {
@@ -96,7 +96,7 @@ func (e Exploration) explainEnd(b *strings.Builder, f explore.Failure) {
 func remedy(f explore.Failure) []string {
 	mode, ok := catalog.FindMode(f.Mode)
 	if !ok {
-		return []string{"no known failure mode explains this"}
+		return []string{"No known failure mode explains this failure: look for the cause in the step marked ▶ and the steps before it."}
 	}
 	return []string{mode.ID + ": " + mode.Name, fmt.Sprintf("cure: %s (%s)", mode.Cure, mode.In)}
 }
@@ -164,18 +164,18 @@ func describeMoment(m explore.Moment) string {
 // deeds describes every kind of step except an ordinary call. The words in capitals are placeholders.
 var deeds = map[schedule.Kind]string{
 	schedule.Begins:         "wants the order",
-	schedule.ReplyLost:      "no reply arrives:",
-	schedule.SentTwice:      "gets no reply, and sends again by itself:",
-	schedule.ReplyLate:      "the reply is late:",
+	schedule.ReplyLost:      "gets no reply:",
+	schedule.SentTwice:      "gets no reply, and its client sends the call again:",
+	schedule.ReplyLate:      "does not get the reply yet:",
 	schedule.GivenUp:        "gives up while this call is on its way: CALL",
 	schedule.Hears:          "gets the late reply to CALL",
-	schedule.ArrivesLate:    "a call arrives that its caller has given up: CALL",
+	schedule.ArrivesLate:    "a call arrives after its caller has given it up: CALL",
 	schedule.MessageLost:    "its message is lost:",
-	schedule.MessageTwice:   "its message comes twice:",
+	schedule.MessageTwice:   "its message arrives twice:",
 	schedule.MessageLate:    "its message is late:",
-	schedule.MessagesArrive: "messages that TARGET has held arrive",
+	schedule.MessagesArrive: "delayed messages of TARGET arrive",
 	schedule.Paused:         "is paused",
-	schedule.Resumes:        "goes on",
+	schedule.Resumes:        "continues",
 	schedule.Hangs:          "hangs: its work does not return",
 	schedule.Dies:           "dies",
 	schedule.Cancelled:      "is cancelled: the client hangs up",
@@ -183,10 +183,10 @@ var deeds = map[schedule.Kind]string{
 	schedule.ClientClock:    "the clock of instance INSTANCE jumps by DURATION",
 	schedule.Passes:         "DURATION pass",
 	schedule.NextTimer:      "time passes until an actor has something to do",
-	schedule.LeaseEnd:       "time passes until a lease has run out",
-	schedule.Restarts:       "TARGET is started again, empty",
-	schedule.FailsOver:      "the replica of TARGET takes over, and lacks the latest writes",
-	schedule.Evicts:         "TARGET is out of memory, and evicts its keys",
+	schedule.LeaseEnd:       "time passes until a lease expires",
+	schedule.Restarts:       "TARGET restarts empty",
+	schedule.FailsOver:      "the replica of TARGET takes over without the latest writes",
+	schedule.Evicts:         "TARGET runs out of memory and evicts its keys",
 	schedule.CutOff:         "instance INSTANCE is cut off from TARGET",
 	schedule.Reaches:        "instance INSTANCE reaches TARGET again",
 	schedule.Down:           "TARGET cannot be reached",

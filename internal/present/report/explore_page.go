@@ -14,7 +14,7 @@ func (e Exploration) document() document {
 	d := document{Title: "Schedules", Answer: e.answer()}
 	for _, r := range e.withParts() {
 		if replayed(r) && len(r.Failures) == 0 {
-			title := fmt.Sprintf("%s breaks nothing in this schedule", r.Strategy)
+			title := fmt.Sprintf("%s breaks no property in this schedule", r.Strategy)
 			drawn := diagram.OfSchedule(title, r.Actors, e.Config.Stock, r.Moments, describeMoment)
 			d.add(section{Title: title, Table: stepTable(r.Actors, r.Moments), Drawing: &drawn})
 		}
@@ -50,11 +50,11 @@ func (e Exploration) answer() string {
 			f := r.Failures[0]
 			said.add(strategyName(r.Strategy), fmt.Sprintf(" %s in %s.", Breaks(f.Property), catalog.Plural(len(f.Schedule.Steps), "step", "steps")))
 		case replayed(r):
-			said.add(strategyName(r.Strategy), ": nothing breaks in this schedule.")
+			said.add(strategyName(r.Strategy), ": this schedule breaks no property.")
 		case r.Verdict == catalog.Safe && r.Complete:
-			said.add(strategyName(r.Strategy), ": all schedules within these bounds were searched, and it withstands them all.")
+			said.add(strategyName(r.Strategy), ": all schedules within these bounds were searched, and none of them breaks a property.")
 		default: // an incomplete search does not prove the strategy safe
-			said.add(strategyName(r.Strategy), ": no schedule was found that breaks it, but not all were searched.")
+			said.add(strategyName(r.Strategy), ": no schedule was found that breaks a property, but not all of them were searched.")
 		}
 	}
 	return joined(said.lines(""))

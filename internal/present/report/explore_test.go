@@ -64,7 +64,7 @@ func exploration() report.Exploration {
 		Results: []explore.Result{
 			{Strategy: "setnx", Guard: order.Naive, Verdict: catalog.Unsafe, Expected: catalog.Unsafe, Complete: true, Schedules: 807, States: 512, Elapsed: 340 * time.Millisecond, Failures: []explore.Failure{late()}},
 			{Strategy: "setnx-fenced", Guard: order.Fenced, Verdict: catalog.Safe, Expected: catalog.Safe, Complete: true, Schedules: 41022, States: 20311, Elapsed: 8204 * time.Millisecond},
-			{Strategy: "redlock", Guard: order.Naive, Verdict: catalog.Unknown, Expected: catalog.Safe, Reason: "the time was over", Schedules: 14112, States: 9000, Elapsed: 30 * time.Second,
+			{Strategy: "redlock", Guard: order.Naive, Verdict: catalog.Unknown, Expected: catalog.Safe, Reason: "the search ran out of time", Schedules: 14112, States: 9000, Elapsed: 30 * time.Second,
 				Levels: []explore.Level{{Run: 1}, {Preemptions: 1, Run: 99}, {Faults: 1, Run: 200}, {Preemptions: 2, Run: 1200},
 					{Preemptions: 1, Faults: 1, Run: 4112, Waiting: 2630}, {Preemptions: 2, Faults: 1}}},
 		},

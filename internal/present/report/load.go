@@ -35,7 +35,7 @@ func Load(dir string) (*experiment.Run, error) {
 	b, err := infile.Read(path, infile.Record)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("%w: %s has no %s; a result folder has one", ErrNoRun, dir, File)
+		return nil, fmt.Errorf("%w: %s has no %s: name a folder that -out has written", ErrNoRun, dir, File)
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", ErrNoRun, err)
 	}

@@ -208,7 +208,7 @@ func matrixLegend(run *experiment.Run) []string {
 		lines = append(lines, fmt.Sprintf("%d of %s as expected of the strategy", expected-differ, catalog.Plural(expected, "cell is", "cells are")))
 	}
 	if differ > 0 {
-		lines[len(lines)-1] += "; " + notExpected + " marks a cell that is not, and the expected verdict follows"
+		lines[len(lines)-1] += "; " + notExpected + " marks a cell that is not as expected, and the expected verdict follows"
 	}
 	if slices.ContainsFunc(run.Cells, hasNoExpectation) {
 		lines = append(lines, notClaimed+" no verdict is expected, because the flags change the conditions or the result depends on chance")

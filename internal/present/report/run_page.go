@@ -206,7 +206,7 @@ func sentence(c experiment.Cell) string {
 	case c.Expected == nil:
 		return text + "; no verdict was expected"
 	case differs(c):
-		return text + "; expected was: " + c.Claimed()
+		return text + "; the expected verdict was: " + c.Claimed()
 	default:
 		return text + "; as expected"
 	}
@@ -366,7 +366,7 @@ func runPage(run *experiment.Run) (pageOf, error) {
 	p := pageOf{Map: newHeatMap(run, nil, nil), script: runScript}
 	plainCells, _ := splitByFault(run)
 	if len(run.Cells) > 0 {
-		d.add(section{Title: "What the signs say", Lines: signLegend(run)})
+		d.add(section{Title: "What the marks mean", Lines: signLegend(run)})
 	}
 	if isMatrix(run) {
 		d.add(modesSeen(run))

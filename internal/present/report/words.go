@@ -25,7 +25,7 @@ func head(run *experiment.Run) []string {
 		loadLine(run),
 	}
 	if !run.Complete {
-		why := "interrupted, at the end of its budget, or still under way"
+		why := "the run was interrupted, has used up its budget, or is still in progress"
 		for _, cell := range run.Cells {
 			if cell.Merged != nil {
 				why = strings.Join(cell.Merged.Lost, "; ")
@@ -118,7 +118,7 @@ func costLegend(cells []experiment.Cell) []string {
 	if len(cells) == 0 {
 		return nil
 	}
-	lines := []string{"each figure is the median over the runs of a cell, with its 95 % interval; the strategies took turns; ms: latency, from the schedule and from sending; done: answers"}
+	lines := []string{"each figure is the median over the runs of a cell, with its 95 % interval; the strategies took turns; ms: latency, from the schedule and from sending; done: answered requests"}
 	if slices.ContainsFunc(cells, func(c experiment.Cell) bool { return len(c.Repetitions) < stat.Enough }) {
 		lines = append(lines, fmt.Sprintf("with fewer than %d runs, the range of all runs is shown instead of the interval", stat.Enough))
 	}
@@ -264,7 +264,7 @@ func moral(c experiment.Cell, cfg experiment.RunConfig) string {
 	perProcess := err == nil && s.Excludes == catalog.PerProcess && cfg.Rules == nil && c.Fault == catalog.NoFault
 	switch {
 	case perProcess && cfg.Instances > 1 && c.Requests > cfg.Instances*c.Orders && *c.OrdersDoubleGrabbed == c.Orders && *c.DoubleGrabs == (cfg.Instances-1)*c.Orders && c.Orders > 0:
-		return fmt.Sprintf("%s won by exactly %d drivers, one for each instance: the lock reaches no further than its own process.", each(c.Orders), cfg.Instances)
+		return fmt.Sprintf("%s won by exactly %d drivers, one for each instance: the lock works only within one process.", each(c.Orders), cfg.Instances)
 	case *c.DoubleGrabs > 0:
 		cause := causeOf(c)
 		if c.Strategy == experiment.Foreign || cfg.Rules != nil { // the program does not know what the user's service does
@@ -291,7 +291,7 @@ func saleMoral(c experiment.Cell) string {
 	units := c.Orders * c.Sale.Stock
 	lost := ""
 	if n := c.Sale.LostUpdates; n != nil && *n > 0 {
-		lost = fmt.Sprintf(" The counter has missed %s: two drivers read the same number, and both wrote it less one.", catalog.Plural(*n, "sale", "sales"))
+		lost = fmt.Sprintf(" The counter has missed %s: two drivers read the same number, and both wrote this number minus one.", catalog.Plural(*n, "sale", "sales"))
 	}
 	switch {
 	case *c.DoubleGrabs > 0:
@@ -346,7 +346,7 @@ var errorKinds = map[string]string{
 	grab.LeaseLost:   "wrote nothing, because the lease was lost before the write",
 	"stale":          "wrote nothing, because the database had seen a newer fencing token",
 	"unknown":        "got no answer to the write, so its outcome is not known",
-	"deadline":       "wrote nothing before the time was over",
+	"deadline":       "wrote nothing before the deadline",
 	"cancelled":      "ended without a write, because the client had hung up",
 	load.Refused:     "found no instance that accepts a connection",
 	load.Reset:       "lost the connection to the instance before an answer arrived",
@@ -373,7 +373,7 @@ func causeOf(c experiment.Cell) string {
 	case !ok && c.Overlaps != nil && *c.Overlaps > 0:
 		return ": the lock let in a driver while another was still inside."
 	case ok || c.Fault == catalog.NoFault:
-		return ": one driver reads that an order is free, and another does before the first has written."
+		return ": one driver reads that an order is open, and another driver reads the same before the first one has written."
 	default:
 		return "."
 	}
