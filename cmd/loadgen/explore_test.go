@@ -108,7 +108,7 @@ func TestExplore(t *testing.T) {
 	if story := explored(int(exitDone), "-replay", file); !strings.Contains(story, "setnx breaks one-winner") {
 		t.Errorf("the replay is\n%s", story)
 	}
-	if story := explored(int(exitDone), "-replay", file, "-strategies", "setnx-fenced"); !strings.Contains(story, "setnx-fenced breaks nothing in this schedule") {
+	if story := explored(int(exitDone), "-replay", file, "-strategies", "setnx-fenced"); !strings.Contains(story, "setnx-fenced breaks no property in this schedule") {
 		t.Errorf("the replay with the cure is\n%s", story)
 	}
 	if drawn := explored(int(exitDone), "-replay", file, "-format", "mermaid"); !strings.HasPrefix(drawn, "sequenceDiagram\n") {

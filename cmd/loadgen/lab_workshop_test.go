@@ -209,7 +209,7 @@ func TestLabWorkshop(t *testing.T) {
 	}
 	edit("A flies\n", "A acquire 2 redis\n")
 	has(p, "the moral", ".moral", texts.Say("4.moral", nil))
-	has(p, "a drawing of what was handed in", "#w-drawn", "Handed in: setnx-expire breaks nothing in this schedule")
+	has(p, "a drawing of what was handed in", "#w-drawn", "Handed in: setnx-expire breaks no property in this schedule")
 
 	for _, lang := range workshop.Languages {
 		texts, err := workshop.Load(lang)

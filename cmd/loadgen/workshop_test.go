@@ -384,7 +384,7 @@ func TestWorkshopCommand(t *testing.T) {
 		{[]string{"5", "-predict", "x"}, int(exitUsage), "", `"x"; want a letter from a to d`},
 		{[]string{"5", "-predict", "a"}, int(exitDone), "After which step do two drivers hold", ""},
 		{[]string{"5", "-predict", "b"}, int(exitDone), "Only your first prediction counts", ""},
-		{[]string{"5", "-answer", "ten"}, int(exitUsage), "", `"ten" is no whole number`},
+		{[]string{"5", "-answer", "ten"}, int(exitUsage), "", `"ten" is not a whole number`},
 		{[]string{"5", "-answer", "10,no"}, int(exitUsage), "", "must have 1 value, separated"},
 		{[]string{"5", "my.txt"}, int(exitUsage), "", "does not take a file"},
 		{[]string{"5", "-answer", "10"}, int(exitDone), "3 of 3 points for this exercise; 3 of 37 in total.", ""},
@@ -428,7 +428,7 @@ func TestWorkshopAsksAgain(t *testing.T) {
 		t.Fatalf("exit %d\n%s%s", code, out, errs)
 	}
 	out, err = typed("nine\nstep 10\n")
-	if err != nil || !strings.Contains(out, `"nine" is no whole number`) || !strings.Contains(out, "3 of 3 points for this exercise") {
+	if err != nil || !strings.Contains(out, `"nine" is not a whole number`) || !strings.Contains(out, "3 of 3 points for this exercise") {
 		t.Errorf("%v, want to be asked again, and all points:\n%s", err, out)
 	}
 	printed, err := os.ReadFile(filepath.Join(resultsDir, workshop.Folder, "5", "show", "printed.txt"))

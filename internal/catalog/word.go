@@ -45,8 +45,8 @@ type VerdictEntry struct {
 // Verdicts lists the verdicts of a cell. The first one whose condition is true applies.
 var Verdicts = []VerdictEntry{
 	{NA, "the fault touches nothing that the strategy uses, or the strategy cannot sell several units; it is not run"},
-	{Unsafe, "a double-grab in the ledger, or more units to a driver than one may have"},
+	{Unsafe, "the ledger has a double-grab, or a driver has more units than allowed"},
 	{Stuck, "no new driver can grab an order, or a unit of it, although the load has ended and the fault is healed"},
-	{Unknown, "not measured, or the run could not have exposed a failure. Perhaps only one instance answered; no two drivers competed for an order or grabbed, the fault missed a point, or events were lost. In your own service, an answer may also hide a grab, or too few requests may have been served for a race. The reason is below the table"},
+	{Unknown, "not measured, or the run could not have exposed a failure. Perhaps only one instance answered, no two drivers competed for an order, no order was grabbed, the fault missed a point, or events were lost. In your own service, an answer may also hide a grab, or too few requests may have been served for a race. The reason is below the table"},
 	{Safe, "none of these"},
 }

@@ -24,7 +24,7 @@ func (l *Lab) occupy(what string) (release func(), err error) {
 	l.busy.mu.Lock()
 	defer l.busy.mu.Unlock()
 	if l.busy.closed {
-		return nil, fmt.Errorf("%w: the lab ends", errBusy)
+		return nil, fmt.Errorf("%w: the lab is shutting down", errBusy)
 	}
 	if l.busy.what != "" {
 		return nil, fmt.Errorf("%w: %s is running, and the two would disturb each other: stop it or wait, then try again", errBusy, l.busy.what)

@@ -50,7 +50,7 @@ func choose(r *http.Request) (any, error) {
 	}
 	v := chooseView{Duties: []whichlock.Duty{}, Answer: "None of the locks that were run fits: let the database decide, by one conditional UPDATE.", Options: []optionView{}, Sources: []string{
 		fmt.Sprintf("What breaks a lock, and its commands and statements: %s, of all strategies under all faults on real servers, at commit %s. Commands and statements are averages over all requests of a plain load, including the losers.", f.Run, f.RunCommit),
-		fmt.Sprintf("What it costs alone: %s, at commit %s; in round trips to Redis, %s there, with the 95 %% interval over rounds.", f.Bench, f.BenchCommit, f.RoundTrip),
+		fmt.Sprintf("The cost of the lock by itself: %s, at commit %s. It is given in round trips to Redis, %s there, with the 95 %% interval over rounds.", f.Bench, f.BenchCommit, f.RoundTrip),
 		"The libraries, what was claimed, and why: docs/which-lock.md. This file and the results are in the repository of Grab Lab.",
 	}}
 	if redlock := f.Option("redlock"); answers[1] == "redlock" && len(redlock.Twice) > 0 && answers[0] != "may" {

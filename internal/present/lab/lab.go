@@ -307,7 +307,7 @@ func (l *Lab) check(s Settings) error {
 	case s.Guard.NeedsFence() && !c.Fences:
 		return fmt.Errorf("%w: the guard %s needs fencing tokens, and %s has none", errBad, s.Guard, c.Name)
 	case !slices.Contains(Faults, s.Fault):
-		return fmt.Errorf("%w: the fault %.40q does not strike here", errBad, s.Fault)
+		return fmt.Errorf("%w: the lab cannot inject the fault %.40q", errBad, s.Fault)
 	case s.Rate < 1 || s.Rate > maxRate:
 		return fmt.Errorf("%w: %v grabs a second: want 1 to %d", errBad, s.Rate, maxRate)
 	case s.Units < 0 || s.Units > maxUnits:

@@ -19,9 +19,9 @@ import { workshop } from "./workshop.js";
 // key(k) returns true if it handled a one-letter key.
 const views = [
   { id: "home", name: "Start", begin: home },
-  { id: "live", name: "Live", about: "Send drivers to orders, strike a holder with a fault, and watch. Or be the drivers yourself.", begin: live },
+  { id: "live", name: "Live", about: "Send drivers to orders, inject a fault into a holder, and watch. Or act as the drivers yourself.", begin: live },
   { id: "matrix", name: "Matrix", about: "Every strategy under every fault: which combinations grab an order twice, and which leave it stuck.", begin: matrix, isThere: (choices) => Boolean(choices.table) },
-  { id: "schedules", name: "Schedules", about: "Search all orders of steps for the shortest one that breaks a lock.", begin: schedules, isThere: (choices) => choices.explored.length > 0 },
+  { id: "schedules", name: "Schedules", about: "Search all sequences of steps for the shortest one that breaks a lock.", begin: schedules, isThere: (choices) => choices.explored.length > 0 },
   { id: "workshop", name: "Workshop", about: "Twelve exercises: predict, run, look, and answer.", begin: workshop, isThere: (choices) => choices.workshop },
   { id: "choose", name: "Choose", about: "Answer questions about your service, and get a lock that fits.", begin: choose },
 ];
@@ -36,10 +36,10 @@ export async function ask(path, body) {
   try {
     answer = await fetch(path, body === undefined ? {} : { method: "POST", headers: { "Content-Type": "application/json", "X-Lab-Token": token }, body: JSON.stringify(body) });
   } catch {
-    throw new Error("The lab does not answer: was it ended? Start it again with: loadgen lab");
+    throw new Error("The lab does not answer. If it has ended, start it again with: loadgen lab");
   }
   const says = await answer.json().catch(() => ({}));
-  if (!answer.ok) throw new Error(says.error || `The lab answers ${answer.status}.`);
+  if (!answer.ok) throw new Error(says.error || `The lab answers with HTTP ${answer.status}.`);
   return says;
 }
 
@@ -117,11 +117,11 @@ function listen() {
     source.addEventListener("error", () => {
       away = away || performance.now();
       document.body.classList.add("away");
-      $("connection").textContent = "The lab does not answer. If it was ended, start it again: loadgen lab. What is below is the last that was seen.";
+      $("connection").textContent = "The lab does not answer. If it has ended, start it again with: loadgen lab. The page below shows the last known state.";
     });
     source.addEventListener("open", () => {
       document.body.classList.remove("away");
-      $("connection").textContent = away ? `Reconnected: away for ${((performance.now() - away) / 1000).toFixed(1)} s, and caught up.` : "";
+      $("connection").textContent = away ? `Reconnected after ${((performance.now() - away) / 1000).toFixed(1)} s: the page is up to date again.` : "";
       if (away) setTimeout(() => { $("connection").textContent = away ? $("connection").textContent : ""; }, 5000);
       away = 0;
     });

@@ -215,7 +215,7 @@ func TestLab(t *testing.T) {
 			status           int
 			says             string
 		}{
-			{"no token", "/api/start", `{}`, nil, 403, "another run of the lab"},
+			{"no token", "/api/start", `{}`, nil, 403, "earlier run of the lab"},
 			{"another origin", "/api/start", `{}`, map[string]string{"X-Lab-Token": tok["X-Lab-Token"], "Origin": "http://evil.example"}, 403, "cross-origin"},
 			{"another host", "/api/stop", `{}`, map[string]string{"X-Lab-Token": tok["X-Lab-Token"], "Host": "evil.example"}, 403, "is not served as"},
 			{"no strategy", "/api/start", `{"strategy":"x","fault":"none","rate":1}`, tok, 400, "there is no strategy"},
@@ -226,13 +226,13 @@ func TestLab(t *testing.T) {
 			{"too many units", "/api/start", `{"strategy":"setnx","fault":"none","rate":1,"units":21}`, tok, 400, "orders of 21 units: want 1 to 20"},
 			{"one unit", "/api/start", `{"strategy":"mysql-unique","fault":"none","rate":1,"units":2}`, tok, 400, "cannot sell several units"},
 			{"no units", "/api/start", `{"strategy":"setnx","fault":"none","rate":1,"units":-1}`, tok, 400, "orders of -1 units: want 1 to 20"},
-			{"no fault", "/api/start", `{"strategy":"setnx","fault":"partition","rate":1}`, tok, 400, "does not strike here"},
+			{"no fault", "/api/start", `{"strategy":"setnx","fault":"partition","rate":1}`, tok, 400, "cannot inject the fault"},
 			{"untouched", "/api/start", `{"strategy":"mysql-cas","fault":"redis-restart","rate":1}`, tok, 400, "touches nothing"},
-			{"no field", "/api/start", `{"strateg":"setnx"}`, tok, 400, "no such request"},
+			{"no field", "/api/start", `{"strateg":"setnx"}`, tok, 400, "is not valid"},
 			{"no order", "/api/hand", `{"do":"grab","who":"a"}`, tok, 400, "open an order first"},
-			{"no driver", "/api/hand", `{"do":"grab","who":"c"}`, tok, 400, "drivers a and b"},
+			{"no driver", "/api/hand", `{"do":"grab","who":"c"}`, tok, 400, "use a or b"},
 			{"no matrix", "/api/matrix/start", `{"strategies":["setnx"],"faults":["none"]}`, tok, 400, "fills no matrix"},
-			{"no explorer", "/api/explore", `{"strategy":"setnx","actors":2}`, tok, 400, "explores nothing"},
+			{"no explorer", "/api/explore", `{"strategy":"setnx","actors":2}`, tok, 400, "has no explorer"},
 		} {
 			if status, text := post(t, url+tt.path, tt.body, tt.header); status != tt.status || !strings.Contains(text, tt.says) {
 				t.Errorf("%s: %d %s, want %d …%s…", tt.name, status, text, tt.status, tt.says)
@@ -515,7 +515,7 @@ func testPage(t *testing.T, browser *browsertest.Browser) {
 	p.Click("#new-order")
 	p.Await("an order for two hands", `/order \d+: driver A at instance/.test(document.getElementById("hand-order").textContent)`)
 	p.Click(`#hand div:nth-child(1) button:nth-of-type(1)`)
-	p.Await("driver A inside", `/held before it writes/.test(document.getElementById("hand").textContent) && document.querySelector("#drawing svg .holds")`)
+	p.Await("driver A inside", `/held before its write/.test(document.getElementById("hand").textContent) && document.querySelector("#drawing svg .holds")`)
 	p.Click(`#hand div:nth-child(1) button:nth-of-type(2)`)
 	p.Await("driver A has won", `/grabbed/.test(document.querySelector("#hand div").textContent)`)
 

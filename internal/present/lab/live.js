@@ -31,7 +31,7 @@ export function live(choices, ask) {
   form.strategy.addEventListener("change", guards);
   onLanguage(guards);
 
-  // doing sends a request of a button and shows an error in the page.
+  // doing sends the request of a button. If the request fails, doing shows the error in the page.
   const doing = async (button, path, body) => {
     button.disabled = true;
     try {
@@ -67,7 +67,7 @@ export function live(choices, ask) {
   const buttons = () => {
     const ready = status.phase !== "starting";
     $("start").disabled = !ready;
-    setText($("start"), say(status.phase === "running" ? "Start anew" : "Start"));
+    setText($("start"), say(status.phase === "running" ? "Start again" : "Start"));
     stopping = stopping && status.phase === "running";
     $("stop").disabled = status.phase !== "running" || stopping;
     setText($("stop"), say(stopping ? "Stopping…" : "Stop"));
@@ -76,7 +76,7 @@ export function live(choices, ask) {
       const asks = status.drivers[who] === "asks";
       d.grab.disabled = !status.hand || asks;
       d.write.disabled = !asks;
-      setText(d.says, asks ? say("grabs; is held before it writes") : tell(status.drivers[who] || ""));
+      setText(d.says, asks ? say("grabs, and is held before its write") : tell(status.drivers[who] || ""));
     }
   };
   // set shows the settings of the current or last run in the form.
@@ -143,14 +143,14 @@ export function live(choices, ask) {
     const came = list(d.lanes).length > 0;
     if (came) pic.show(d);
     else pic.clear();
-    const fresh = came ? notes(d) : el("p", {}, say("No driver has come to it yet."));
+    const fresh = came ? notes(d) : el("p", {}, say("No driver has asked for this order yet."));
     if (fresh.textContent !== said.textContent) said.replaceChildren(fresh);
   }
   async function follow() {
     const ids = [...tiles.keys()];
     shown = tiles.has(chosen) ? chosen : tiles.has(status.watch) ? status.watch : shown && tiles.has(shown) ? shown : ids.find((id) => tiles.get(id).events > 0) || ids[0] || 0;
     const tile = tiles.get(shown);
-    if (!tile) { setText($("watched"), say("No order is drawn")); pic.clear(); setText(said, say("Start, or open an order by hand: who waits, holds the lock, reads and writes is drawn here as it happens.")); seen = ""; return; }
+    if (!tile) { setText($("watched"), say("No order is drawn")); pic.clear(); setText(said, say("Press Start, or open an order by hand. A drawing then shows live who waits, holds the lock, reads and writes.")); seen = ""; return; }
     const now = `${shown}/${tile.events}/${tile.rows.length}/${tile.state}`;
     const goesOn = tile.open > 0 && performance.now() - drawnAt > 150;
     if (asking || (now === seen && !goesOn)) return;

@@ -108,7 +108,7 @@ func (l *Lab) StopFilling() {
 	l.matrix.mu.Unlock()
 	if stop != nil {
 		stop()
-		l.showProgress("stopping: the cells under way are wound up")
+		l.showProgress("stopping: waiting for the running cells to end")
 	}
 	l.matrix.ended.Wait()
 }
@@ -138,7 +138,7 @@ func (l *Lab) matrixView() (v matrixView, err error) {
 	const incomplete = " The run is not complete."
 	switch {
 	case running && done == 0:
-		v.Answer = fmt.Sprintf("%d cells are to be run: the first takes longest.", of)
+		v.Answer = fmt.Sprintf("%d cells will run, and the first takes longest.", of)
 	case running:
 		v.Answer = fmt.Sprintf("%d of %d cells. %s", done, of, strings.TrimSuffix(heat.Answer(), incomplete))
 	case !heat.Run.Complete:
@@ -191,10 +191,10 @@ func (l *Lab) matrixChoices() (strategies, faults []choice) {
 func (l *Lab) checkTable(t Table) error {
 	strategies, faults := l.matrixChoices()
 	if len(t.Strategies) == 0 || len(t.Faults) == 0 {
-		return fmt.Errorf("%w: choose a strategy and a fault at the least; none is one of the faults", errBad)
+		return fmt.Errorf("%w: choose at least one strategy and one fault (none is a fault here too)", errBad)
 	}
 	if n := len(t.Strategies) * len(t.Faults); n > maxCells {
-		return fmt.Errorf("%w: %d cells are more than %d; loadgen run does them", errBad, n, maxCells)
+		return fmt.Errorf("%w: %d cells are more than %d: choose fewer, or use loadgen run", errBad, n, maxCells)
 	}
 	for _, name := range t.Strategies {
 		if err := among("strategy", name, strategies); err != nil {

@@ -14,7 +14,7 @@ export function matrix(choices, ask) {
   $("row-choices").append(...boxes("row", choices.table, ["none", "setnx", "setnx-fenced", "watchdog"]));
   $("column-choices").append(...boxes("column", choices.struck, ["none", "pause", "crash"]));
   const summary = () => {
-    for (const [id, name] of [["rows", "row"], ["columns", "column"]]) $(id).textContent = chosen(name).join(", ") || say("none is chosen");
+    for (const [id, name] of [["rows", "row"], ["columns", "column"]]) $(id).textContent = chosen(name).join(", ") || say("nothing is chosen");
     const n = chosen("row").length * chosen("column").length;
     $("fill").textContent = say(n === 1 ? "Fill 1 cell" : "Fill {n} cells", { n });
   };
@@ -51,7 +51,7 @@ export function matrix(choices, ask) {
     try {
       const v = await ask("api/matrix");
       seen = n;
-      $("matrix-answer").textContent = v.answer || say("Nothing was filled yet: choose strategies and faults. A cell takes some seconds, and cells with faults run several at a time.");
+      $("matrix-answer").textContent = v.answer || say("The matrix is empty: choose strategies and faults. A cell takes some seconds, and several cells with faults run at a time.");
       if (v.problem) problem(v.problem);
       $("kept").textContent = v.folder ? `The results are in ${v.folder}, where report.html shows this matrix.` : "";
       put(v.heat);
@@ -80,9 +80,9 @@ export function matrix(choices, ask) {
     tick({ status }) {
       const m = status.matrix;
       $("fill").disabled = status.phase === "starting" || Boolean(status.busy);
-      $("fill").title = status.busy && !m.running ? `${status.busy} is under way` : "";
+      $("fill").title = status.busy && !m.running ? `${status.busy} is in progress` : "";
       $("stop-filling").disabled = !m.running;
-      $("filling").textContent = m.running ? status.doing || "" : status.busy ? `Not now: ${status.busy} is under way.` : "";
+      $("filling").textContent = m.running ? status.doing || "" : status.busy ? `Not now: ${status.busy} is in progress.` : "";
       look(m.n);
     },
   };

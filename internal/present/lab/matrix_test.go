@@ -57,7 +57,7 @@ func fill(t *testing.T) func(context.Context, lab.Table, lab.Filling) error {
 func testMatrix(t *testing.T, browser *browsertest.Browser) {
 	url := start(t, lab.Config{Fill: fill(t)})
 	p := browser.Open(t, url+"#matrix/setnx/pause", browsertest.Look{})
-	p.Await("the lab", `!document.getElementById("fill").disabled && /Nothing was filled/.test(document.getElementById("matrix-answer").textContent)`)
+	p.Await("the lab", `!document.getElementById("fill").disabled && /The matrix is empty/.test(document.getElementById("matrix-answer").textContent)`)
 	p.Fits()
 	p.Focus("#table summary")
 	p.Press(kb.Enter)
@@ -80,7 +80,7 @@ func testMatrix(t *testing.T, browser *browsertest.Browser) {
 	p.Await("what the address names", `document.querySelector("#matrix .cell figure.diagram svg .second") && document.activeElement.className === "cell"`)
 	text := browsertest.Eval[string](p, `document.querySelector("#matrix .cell").innerText`)
 	for _, want := range []string{
-		"setnx under pause", "Unsafe at 1 of the 1 point", "F11: the lease expires, and its holder writes anyway", "Points at which the fault was to strike: 1", "before claim 1",
+		"setnx under pause", "Unsafe at 1 of the 1 point", "F11: the lease expires, and its holder writes anyway", "Points at which the fault should strike: 1", "before claim 1",
 		"Latency over time", "loadgen run -strategies=setnx -faults=pause",
 	} {
 		if !strings.Contains(text, want) {
@@ -145,7 +145,7 @@ func TestMatrixIsAlone(t *testing.T) {
 			t.Errorf("%s: %d %s, want %d …%s…", path, status, text, want, says)
 		}
 	}
-	do("/api/matrix/start", `{"strategies":["setnx"],"faults":[]}`, http.StatusBadRequest, "choose a strategy and a fault")
+	do("/api/matrix/start", `{"strategies":["setnx"],"faults":[]}`, http.StatusBadRequest, "choose at least one strategy and one fault")
 	do("/api/matrix/start", `{"strategies":["etcd"],"faults":["none"]}`, http.StatusBadRequest, "etcd: needs -stack local")
 	do("/api/matrix/start", `{"strategies":["setnx"],"faults":["failover"]}`, http.StatusBadRequest, "use -stack local")
 	do("/api/matrix/start", `{"strategies":["x"],"faults":["none"]}`, http.StatusBadRequest, "there is no strategy")

@@ -202,7 +202,7 @@ func (l *Lab) ByHand(ctx context.Context, h Hand) error {
 		l.state.openByHand(id)
 		return nil
 	case !known:
-		return fmt.Errorf("%w: there are the drivers a and b", errBad)
+		return fmt.Errorf("%w: there is no such driver: use a or b", errBad)
 	case l.hand == 0:
 		return fmt.Errorf("%w: open an order first", errBad)
 	}
@@ -223,7 +223,7 @@ func (l *Lab) ByHand(ctx context.Context, h Hand) error {
 	case "write":
 		return in.RemoveHold(ctx, handHold(h.Who))
 	default:
-		return fmt.Errorf("%w: by hand there are order, grab and write, not %.20q", errBad, h.Do)
+		return fmt.Errorf("%w: there is no action %.20q: use order, grab or write", errBad, h.Do)
 	}
 }
 
@@ -232,9 +232,9 @@ func (l *Lab) ByHand(ctx context.Context, h Hand) error {
 var handAnswers = map[string]string{
 	"error stale":      "refused: the database has seen a newer fencing token",
 	"error lease_lost": "gave up: it learned that its lease was lost",
-	"error dependency": "failed: a server did not do what it was asked",
-	"timeout unknown":  "not known: no answer to its write arrived",
-	"timeout deadline": "gave up: its time was over",
+	"error dependency": "failed: a server that the strategy needs failed or did not answer",
+	"timeout unknown":  "not known: no answer to the write arrived",
+	"timeout deadline": "gave up: its deadline passed",
 }
 
 var handClient = &http.Client{Timeout: grabTimeout}

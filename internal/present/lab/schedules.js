@@ -28,7 +28,7 @@ export function schedules(choices, ask) {
   return {
     tick({ status }) {
       $("explore").disabled = status.phase === "starting" || Boolean(status.busy);
-      $("doing").textContent = !status.busy || /Schedules/.test(status.busy) ? "" : `Not now: ${status.busy} is under way.`;
+      $("doing").textContent = !status.busy || /Schedules/.test(status.busy) ? "" : `Not now: ${status.busy} is in progress.`;
     },
   };
 }

@@ -24,11 +24,11 @@ var searches = []struct {
 	actors                   int
 	fault                    catalog.Fault
 	lost                     string // what is new in the stores where it is lost; "": nothing
-	holds                    string // who believes to hold, and who does, from there on
+	holds                    string // who believes that they hold the lock, and who does, from there on
 }{
-	{"F11", "setnx", catalog.OneWinner, 2, catalog.Pause, "db: won by B and by A", "believe to hold: no driver; hold: B"},
-	{"F34", "setnx-fence-write", catalog.OneWinner, 2, catalog.Pause, "db: won by A and by B", "believe to hold: no driver; hold: B"},
-	{"F5", "setnx-del", catalog.LeaseExclusive, 3, catalog.Slow, "redis: grab:setnx-del:{1} = token-1-2", "believe to hold: B, C; hold: B, C"},
+	{"F11", "setnx", catalog.OneWinner, 2, catalog.Pause, "db: won by B and by A", "believe that they hold: no driver; hold: B"},
+	{"F34", "setnx-fence-write", catalog.OneWinner, 2, catalog.Pause, "db: won by A and by B", "believe that they hold: no driver; hold: B"},
+	{"F5", "setnx-del", catalog.LeaseExclusive, 3, catalog.Slow, "redis: grab:setnx-del:{1} = token-1-2", "believe that they hold: B, C; hold: B, C"},
 }
 
 // explored returns what the explorer finds, in the form that loadgen lab uses.

@@ -4,7 +4,7 @@
 import { el, svg, ms } from "./diagram.js";
 import { onLanguage, say } from "./words.js";
 
-const HEIGHT = 84, LEFT = 76, HEAD = 8, FOOT = 6, AXIS = 32, SHOWN = 60; // px, and seconds
+const HEIGHT = 84, LEFT = 76, HEAD = 8, FOOT = 6, AXIS = 32, SHOWN = 60; // SHOWN is in seconds, the others are in px
 const count = (n) => n.toLocaleString("en");
 
 // Each chart has a name, the format of its values, and its curves: a class, the value of a second, and a

@@ -115,7 +115,7 @@ func (l *Lab) handler() http.Handler {
 func (l *Lab) withToken(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead && r.Header.Get(tokenHeader) != l.token {
-			refuse(w, http.StatusForbidden, "the page belongs to another run of the lab: load it again")
+			refuse(w, http.StatusForbidden, "the page belongs to an earlier run of the lab: reload it")
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -128,7 +128,7 @@ func (l *Lab) guarded(next http.Handler) http.Handler {
 		host, port, err := net.SplitHostPort(r.Host)
 		_, own, _ := net.SplitHostPort(l.url[len("http://"):])
 		if err != nil || port != own || !slices.Contains([]string{"127.0.0.1", "localhost", "::1"}, host) {
-			refuse(w, http.StatusForbidden, fmt.Sprintf("this page is %s, and is not served as %.80q", l.url, r.Host))
+			refuse(w, http.StatusForbidden, fmt.Sprintf("this page is not served as %.80q: open %s", r.Host, l.url))
 			return
 		}
 		w.Header().Set("Content-Security-Policy", policy)
@@ -205,7 +205,7 @@ func startHandler[In any](do func(*http.Request, In) (any, error)) http.HandlerF
 		d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest))
 		d.DisallowUnknownFields()
 		if err := d.Decode(&in); err != nil {
-			refuse(w, http.StatusBadRequest, "the body is no such request: "+err.Error())
+			refuse(w, http.StatusBadRequest, "the request body is not valid: "+err.Error())
 			return
 		}
 		body, err := do(r, in)
@@ -271,7 +271,7 @@ func (l *Lab) events(w http.ResponseWriter, r *http.Request) {
 func (l *Lab) drawing(w http.ResponseWriter, r *http.Request) {
 	id, err := strconv.ParseInt(r.PathValue("id"), 10, 64)
 	if err != nil {
-		refuse(w, http.StatusNotFound, fmt.Sprintf("%.20q is no order", r.PathValue("id")))
+		refuse(w, http.StatusNotFound, fmt.Sprintf("%.20q is not the id of an order", r.PathValue("id")))
 		return
 	}
 	d, ok := l.state.orders.drawing(id)
@@ -284,7 +284,7 @@ func (l *Lab) drawing(w http.ResponseWriter, r *http.Request) {
 
 func (l *Lab) explore(r *http.Request, s Search) (any, error) {
 	if l.cfg.Explore == nil {
-		return nil, fmt.Errorf("%w: this lab explores nothing", errBad)
+		return nil, fmt.Errorf("%w: this lab has no explorer", errBad)
 	}
 	if !slices.Contains(slices.Concat(l.cfg.Own, lock.Names()), s.Strategy) {
 		return nil, fmt.Errorf("%w: there is no strategy %.40q", errBad, s.Strategy)
@@ -294,7 +294,7 @@ func (l *Lab) explore(r *http.Request, s Search) (any, error) {
 	}
 	for _, f := range s.Faults {
 		if !slices.Contains(catalog.FaultsBy(catalog.Explore), f) {
-			return nil, fmt.Errorf("%w: the explorer does not play %.40q", errBad, f)
+			return nil, fmt.Errorf("%w: the explorer cannot inject %.40q", errBad, f)
 		}
 	}
 	release, err := l.occupy("a search (view Schedules)")

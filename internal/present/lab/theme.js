@@ -1,11 +1,11 @@
-// The colours that were chosen: "light", "dark", or "" for those of the system. It runs before
-// anything is drawn, so that no page flashes in others. Where a browser keeps nothing, the
-// choice lasts for the page.
+// Applies the chosen colours: "light", "dark", or "" for the colours of the system. This script runs
+// before the page is drawn, so that the page does not flash in other colours. If the browser stores
+// nothing, the choice lasts until the page is closed.
 
 (() => {
   const stored = "lab-theme", root = document.documentElement;
   let theme = "";
-  try { theme = localStorage.getItem(stored) || ""; } catch { /* it is switched off */ }
+  try { theme = localStorage.getItem(stored) || ""; } catch { /* storage is switched off */ }
   root.dataset.theme = theme;
   document.addEventListener("DOMContentLoaded", () => {
     const choice = document.getElementById("theme");

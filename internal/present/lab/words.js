@@ -7,7 +7,6 @@ import { template, translate } from "./translate.js";
 
 export const languages = { en: "English", zh: "中文", ja: "日本語" };
 
-// Each entry has the English text, the Chinese text and the Japanese text.
 const stored = "lab-language";
 const ofBrowser = [...(navigator.languages || [])].map((l) => l.slice(0, 2)).find((l) => languages[l]);
 let language = languages[kept(stored)] ? kept(stored) : ofBrowser || "en";

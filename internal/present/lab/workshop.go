@@ -102,13 +102,13 @@ func (l *Lab) session(lang, number string, progress io.Writer) (s *workshop.Sess
 		return nil, e, fmt.Errorf("%w: this lab has no workshop", errBad)
 	}
 	if !slices.Contains(workshop.Languages, lang) {
-		return nil, e, fmt.Errorf("%w: there is no text in %.20q; there are %s", errBad, lang, strings.Join(workshop.Languages, ", "))
+		return nil, e, fmt.Errorf("%w: there is no text in the language %.20q: use one of %s", errBad, lang, strings.Join(workshop.Languages, ", "))
 	}
 	if number != "" {
 		n, err := strconv.Atoi(number)
 		found, ok := workshop.Find(n)
 		if err != nil || !ok {
-			return nil, e, fmt.Errorf("%w: there is no exercise %.20q; they go from 1 to %d", errBad, number, len(workshop.Exercises))
+			return nil, e, fmt.Errorf("%w: there is no exercise %.20q: use a number from 1 to %d", errBad, number, len(workshop.Exercises))
 		}
 		e = found
 	}
@@ -170,7 +170,7 @@ func drawingsOf(s *workshop.Session, e workshop.Exercise) ([]drawing, error) {
 			err = json.Unmarshal(b, &some)
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return all, fmt.Errorf("what was drawn cannot be read; run the exercise again: %w", err)
+			return all, fmt.Errorf("the saved drawings cannot be read: run the exercise again: %w", err)
 		}
 		for _, d := range some {
 			all = append(all, drawing{d, folder == workshop.Checked})

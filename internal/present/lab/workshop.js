@@ -174,7 +174,7 @@ export function workshop(choices, ask) {
     return [el("p", { class: "ask" }, view.ask), el("p", { class: "words" }, view.words), form];
   }
 
-  // The commands, and what becomes of them.
+  // The following functions show the commands of the exercise and their results.
   const copy = (text, button) => async () => {
     try {
       await navigator.clipboard.writeText(text);

@@ -104,25 +104,25 @@ func TestWorkshopCalls(t *testing.T) {
 	en := `{"lang":"en"}`
 	other := map[string]string{"X-Lab-Token": "another"}
 	calls([]call{
-		{"no token", "5/predict", `{"lang":"en","letter":"a"}`, nil, 403, "load it again"},
-		{"another token", "5/run", en, other, 403, "load it again"},
-		{"another token", "5/answer", en, other, 403, "load it again"},
-		{"another token", "5/hint", en, other, 403, "load it again"},
-		{"another token", "7/try", `{"lang":"en","try":"400"}`, other, 403, "load it again"},
-		{"nothing to try", "5/try", `{"lang":"en","try":"400"}`, tok, 400, "nothing of exercise 5 is to be tried"},
-		{"a figure too early", "7/try", `{"lang":"en","try":"400"}`, tok, 400, "is answered after its commands have run"},
-		{"another token", "stop", `{}`, other, 403, "load it again"},
-		{"no exercise", "13/predict", `{"lang":"en","letter":"a"}`, tok, 400, "they go from 1 to 12"},
-		{"no number", "x/run", en, tok, 400, "they go from 1 to 12"},
-		{"no language", "5/predict", `{"lang":"fr","letter":"a"}`, tok, 400, "there are en, zh, ja"},
+		{"no token", "5/predict", `{"lang":"en","letter":"a"}`, nil, 403, "reload it"},
+		{"another token", "5/run", en, other, 403, "reload it"},
+		{"another token", "5/answer", en, other, 403, "reload it"},
+		{"another token", "5/hint", en, other, 403, "reload it"},
+		{"another token", "7/try", `{"lang":"en","try":"400"}`, other, 403, "reload it"},
+		{"nothing to try", "5/try", `{"lang":"en","try":"400"}`, tok, 400, "exercise 5 has no figure to try"},
+		{"a figure too early", "7/try", `{"lang":"en","try":"400"}`, tok, 400, "before you answer"},
+		{"another token", "stop", `{}`, other, 403, "reload it"},
+		{"no exercise", "13/predict", `{"lang":"en","letter":"a"}`, tok, 400, "use a number from 1 to 12"},
+		{"no number", "x/run", en, tok, 400, "use a number from 1 to 12"},
+		{"no language", "5/predict", `{"lang":"fr","letter":"a"}`, tok, 400, "use one of en, zh, ja"},
 		{"no option", "5/predict", `{"lang":"en","letter":"e"}`, tok, 400, "want a letter from a to d"},
-		{"not locked in", "5/run", en, tok, 400, "is predicted before its commands run"},
-		{"not run", "5/answer", `{"lang":"en","answers":[["10"]]}`, tok, 400, "is answered after its commands have run"},
+		{"not locked in", "5/run", en, tok, 400, "predict exercise 5 before its commands run"},
+		{"not run", "5/answer", `{"lang":"en","answers":[["10"]]}`, tok, 400, "before you answer"},
 		{"locked in", "5/predict", `{"lang":"en","letter":"b"}`, tok, 200, ""},
-		{"not run yet", "5/answer", `{"lang":"en","answers":[["10"]]}`, tok, 400, "is answered after its commands have run"},
+		{"not run yet", "5/answer", `{"lang":"en","answers":[["10"]]}`, tok, 400, "before you answer"},
 		{"too long", "5/answer", `{"text":"` + strings.Repeat("x", 1<<17) + `"}`, tok, 400, "too large"},
 	})
-	for path, says := range map[string]string{"/13?lang=en": "they go from 1 to 12", "/5?lang=fr": "there are en, zh, ja", "?lang=": "there are en, zh, ja"} {
+	for path, says := range map[string]string{"/13?lang=en": "use a number from 1 to 12", "/5?lang=fr": "use one of en, zh, ja", "?lang=": "use one of en, zh, ja"} {
 		if status, text := get(t, url+"/api/workshop"+path); status != http.StatusBadRequest || !strings.Contains(text, says) {
 			t.Errorf("%s: %d %s", path, status, text)
 		}
@@ -183,7 +183,7 @@ func TestWorkshopCalls(t *testing.T) {
 		}
 	}
 	for _, tt := range []struct{ answer, why, problem string }{
-		{"3", "right", ""}, {"5", "second", ""}, {"ten", "", `"ten" is no whole number; want one such as 12`},
+		{"3", "right", ""}, {"5", "second", ""}, {"ten", "", `"ten" is not a whole number: enter one such as 12`},
 	} {
 		if tt.why == "right" {
 			continue // last

@@ -42,7 +42,7 @@ func bareNumber(word string) string {
 func parseWhole(word string) (int, error) {
 	n, err := strconv.Atoi(bareNumber(word))
 	if err != nil || n < 0 {
-		return 0, fmt.Errorf("%w: %q is no whole number; want one such as 12", ErrAnswer, word)
+		return 0, fmt.Errorf("%w: %q is not a whole number: enter one such as 12", ErrAnswer, word)
 	}
 	return n, nil
 }
@@ -51,7 +51,7 @@ func parseWhole(word string) (int, error) {
 func decimal(word string) (float64, error) {
 	x, err := strconv.ParseFloat(bareNumber(word), 64)
 	if err != nil || x < 0 || math.IsInf(x, 0) || math.IsNaN(x) {
-		return 0, fmt.Errorf("%w: %q is no number; want one such as 12 or 0.5", ErrAnswer, word)
+		return 0, fmt.Errorf("%w: %q is not a number: enter one such as 12 or 0.5", ErrAnswer, word)
 	}
 	return x, nil
 }
@@ -255,7 +255,7 @@ func whereStopped(words []string, f Facts) (Mark, error) {
 	case strings.HasPrefix(phase, "claim") || strings.HasPrefix(phase, "release"):
 		return wrongBy("written")
 	}
-	return Mark{}, fmt.Errorf("%w: %q is no point of a grab; such as %q is", ErrAnswer, words[0], "after read 1")
+	return Mark{}, fmt.Errorf("%w: %q is not a point of a grab: enter one such as %q", ErrAnswer, words[0], "after read 1")
 }
 
 // These are the cells of exercise 9, and the verdicts from which the user chooses.

@@ -54,7 +54,7 @@ func ReadProgress(path string, seed uint64, write func(path string, data []byte)
 		err = json.Unmarshal(b, p)
 	}
 	if err == nil && p.Schema != progressSchema {
-		err = fmt.Errorf("it is of version %d, and this program knows %d", p.Schema, progressSchema)
+		err = fmt.Errorf("the file has version %d, but this program reads %d", p.Schema, progressSchema)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("workshop: %s: %w; start again with -reset", path, err)

@@ -136,7 +136,7 @@ func (s *Session) MayRun(e Exercise) error {
 	if s.Predicted(e) {
 		return nil
 	}
-	return fmt.Errorf("%w: exercise %d is predicted before its commands run", ErrEarly, e.Number)
+	return fmt.Errorf("%w: predict exercise %d before its commands run", ErrEarly, e.Number)
 }
 
 // MayAnswer returns an error that wraps ErrEarly if the exercise has not run yet.
@@ -144,14 +144,14 @@ func (s *Session) MayAnswer(e Exercise) error {
 	if s.Ran(e) {
 		return nil
 	}
-	return fmt.Errorf("%w: exercise %d is answered after its commands have run", ErrEarly, e.Number)
+	return fmt.Errorf("%w: run the commands of exercise %d before you answer", ErrEarly, e.Number)
 }
 
 // MayTry returns an error that wraps ErrEarly if the exercise has not run yet, or ErrAnswer if it
 // has no figure to try.
 func (s *Session) MayTry(e Exercise) error {
 	if e.Try == nil {
-		return fmt.Errorf("%w: nothing of exercise %d is to be tried", ErrAnswer, e.Number)
+		return fmt.Errorf("%w: exercise %d has no figure to try", ErrAnswer, e.Number)
 	}
 	return s.MayAnswer(e)
 }
@@ -449,11 +449,11 @@ func (s *Session) Answer(ctx context.Context, e Exercise, answers [][]string) er
 		return err
 	}
 	if len(answers) != len(e.Questions) {
-		return fmt.Errorf("%w: %d answers to %d questions; want one for each, - for one that is left", ErrAnswer, len(answers), len(e.Questions))
+		return fmt.Errorf("%w: %d answers to %d questions: give one answer for each, or - to skip a question", ErrAnswer, len(answers), len(e.Questions))
 	}
 	for i, q := range e.Questions {
 		if !left(answers[i]) && len(answers[i]) != q.Words() {
-			return fmt.Errorf("%w: %d words in place of %d, with commas between them", ErrAnswer, len(answers[i]), q.Words())
+			return fmt.Errorf("%w: %d words instead of %d: separate the words by commas", ErrAnswer, len(answers[i]), q.Words())
 		}
 	}
 	// The output gives the answers away, so show it only if all answers are correct.

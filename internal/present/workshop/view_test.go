@@ -188,7 +188,7 @@ func TestTry(t *testing.T) {
 	if err := s.Try(t.Context(), other, "400"); !errors.Is(err, ErrAnswer) {
 		t.Errorf("of an exercise without such a command: %v", err)
 	}
-	for word, want := range map[string]string{"x": "no whole number", "20000": "at most", "": "no whole number"} {
+	for word, want := range map[string]string{"x": "not a whole number", "20000": "at most", "": "not a whole number"} {
 		if err := s.Try(t.Context(), e, word); !errors.Is(err, ErrAnswer) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want …%s…", word, err, want)
 		}
