@@ -1,13 +1,13 @@
--- Only statements that MySQL, MariaDB, TiDB and Vitess accept, so no foreign keys. DDL commits
--- at once here, so each statement must be repeatable after a crash.
+-- This migration uses only statements that MySQL, MariaDB, TiDB and Vitess accept, so it has no foreign
+-- keys. DDL commits at once here, so each statement must be repeatable after a crash.
 
 -- +goose Up
 CREATE TABLE IF NOT EXISTS orders (
   id         BIGINT          NOT NULL AUTO_INCREMENT PRIMARY KEY,
   status     TINYINT         NOT NULL DEFAULT 0, -- 0 open, 1 grabbed
-  driver_id  BIGINT          NOT NULL DEFAULT 0, -- the last to write, under the naive guard
+  driver_id  BIGINT          NOT NULL DEFAULT 0, -- the winner; under the naive guard, the last driver that wrote
   fence      BIGINT UNSIGNED NOT NULL DEFAULT 0, -- the highest fencing token seen
-  created_at DATETIME(6)     NOT NULL,           -- UTC, as is
+  created_at DATETIME(6)     NOT NULL,           -- always in UTC
   grabbed_at DATETIME(6)     NULL
 ) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
 

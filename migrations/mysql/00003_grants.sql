@@ -1,4 +1,4 @@
--- The table of grants is what the guard `unique` inserts into. An order has at most one row here,
+-- The guard `unique` inserts into the table grants. An order has at most one row here,
 -- because a second insert fails as a duplicate. The ledger grabs must not have such a key.
 
 -- +goose Up

@@ -2,9 +2,9 @@
 CREATE TABLE orders (
   id         INTEGER  NOT NULL PRIMARY KEY AUTOINCREMENT,
   status     INTEGER  NOT NULL DEFAULT 0, -- 0 open, 1 grabbed
-  driver_id  INTEGER  NOT NULL DEFAULT 0, -- the last to write, under the naive guard
+  driver_id  INTEGER  NOT NULL DEFAULT 0, -- the winner; under the naive guard, the last driver that wrote
   fence      INTEGER  NOT NULL DEFAULT 0, -- the highest fencing token seen
-  created_at DATETIME NOT NULL,           -- UTC, as is
+  created_at DATETIME NOT NULL,           -- always in UTC
   grabbed_at DATETIME
 );
 

@@ -1,7 +1,7 @@
 -- +goose Up
 -- Both are NULL for an order of one unit, whose status says whether it is left.
-ALTER TABLE orders ADD COLUMN units INTEGER; -- opened with
-ALTER TABLE orders ADD COLUMN stock INTEGER; -- left; below 0: sold once too often
+ALTER TABLE orders ADD COLUMN units INTEGER; -- units at the start
+ALTER TABLE orders ADD COLUMN stock INTEGER; -- units left; negative if too many were sold
 
 -- +goose Down
 ALTER TABLE orders DROP COLUMN stock;
