@@ -43,7 +43,7 @@ func TestCompare(t *testing.T) {
 		"several":                 {[]string{rush, rush, unsafe}, int(exitAssert), []string{"\nno difference\n", "1 of 5 verdicts changed"}},
 		"unlike": {
 			[]string{rush, references + "reference-article-local"}, int(exitDone),
-			[]string{"UNLIKE", "scenario: rush, now article", "work ms: 5, now 1000", "not known of none, mutex, setnx, watchdog and redlock: 1 and 1 measurements"},
+			[]string{"UNLIKE", "scenario: rush, now article", "work ms: 5, now 1000", "the cost of none, mutex, setnx, watchdog and redlock has changed: 1 and 1 measurements"},
 		},
 		"markdown": {[]string{"-format", "markdown", rush, unsafe}, int(exitAssert), []string{"# Comparison", "| none/none | unsafe | unknown |"}},
 	} {

@@ -144,7 +144,7 @@ func (a *asker) legends(lines []string) {
 func (a *asker) isAside(word string) bool {
 	return slices.Contains([]string{
 		"old", "new", "cure", "Promised", "also", "again", "on local", "on embedded", "rush", "article", "peak", // heads of reports
-		"told apart by the answer", "not known of none", "every word and mark of these tables", "run", "seed",
+		"told apart by the answer", "every word and mark of these tables", "run", "seed",
 	}, word)
 }
 

@@ -183,7 +183,7 @@ func (c *Comparison) judge() {
 		case holds:
 			x.Answer = Slower
 		case leastP(len(x.old), len(x.new)) > alpha/float64(len(tested)):
-			x.Why = cmp.Or(x.Why, fmt.Sprintf("%d and %d measurements are too few: with %d costs, each result needs %d", len(x.old), len(x.new), len(tested), enough(len(tested))))
+			x.Why = cmp.Or(x.Why, fmt.Sprintf("%d and %d measurements are too few, because with %d costs each result needs %d", len(x.old), len(x.new), len(tested), enough(len(tested))))
 			x.Answer = NotKnown
 		default:
 			x.Answer = NotShown

@@ -124,11 +124,11 @@ func TestJudge(t *testing.T) {
 		"the same, once":         {old: around(10, 1), new: around(10, 1), want: Same},
 		"too little to matter":   {old: around(10, 6), new: around(10.07, 6), want: Same},
 		"nothing shown":          {old: mixed, new: []float64{2.5, 8.5, 1.5, 7.5, 3.5, 6.5}, want: NotShown},
-		"once":                   {old: around(10, 1), new: around(20, 1), want: NotKnown, why: "1 and 1 measurements are too few: with 1 costs, each result needs 4"},
+		"once":                   {old: around(10, 1), new: around(20, 1), want: NotKnown, why: "1 and 1 measurements are too few, because with 1 costs each result needs 4"},
 		"too few":                {old: around(10, 3), new: around(20, 3), want: NotKnown, why: "each result needs 4"},
 		"not measured":           {old: around(10, 6), want: NotKnown, why: "not measured in both"},
 		"few enough":             {old: around(10, 5), new: around(20, 5), want: Slower},
-		"too few among many":     {old: around(10, 5), new: around(20, 5), beside: 20, want: NotKnown, why: "with 21 costs, each result needs 6"}, // p is 0.008, of 21 one is that by chance
+		"too few among many":     {old: around(10, 5), new: around(20, 5), beside: 20, want: NotKnown, why: "with 21 costs each result needs 6"}, // p is 0.008, of 21 one is that by chance
 	} {
 		c := &Comparison{Kind: ofRuns, Cells: 1, Costs: []Cost{{old: tt.old, new: tt.new, more: tt.more}}}
 		for range tt.beside {
