@@ -381,7 +381,7 @@ func TestWorkshopCommand(t *testing.T) {
 		{[]string{"-seed", "8"}, int(exitUsage), "", "began with -seed 7"},
 		{[]string{"5"}, int(exitDone), "workshop 5 -predict LETTER", ""},
 		{[]string{"5", "-answer", "10"}, int(exitUsage), "", "the prediction is missing: add -predict LETTER"},
-		{[]string{"5", "-predict", "x"}, int(exitUsage), "", `"x"; want a letter from a to d`},
+		{[]string{"5", "-predict", "x"}, int(exitUsage), "", `"x" is not valid: enter a letter from a to d`},
 		{[]string{"5", "-predict", "a"}, int(exitDone), "After which step do two drivers hold", ""},
 		{[]string{"5", "-predict", "b"}, int(exitDone), "Only your first prediction counts", ""},
 		{[]string{"5", "-answer", "ten"}, int(exitUsage), "", `"ten" is not a whole number`},
@@ -419,7 +419,7 @@ func TestWorkshopAsksAgain(t *testing.T) {
 		return out.String(), err
 	}
 	out, err := typed("q\n")
-	if want := `"q"; want a letter from a to d`; !errors.Is(err, context.Canceled) || strings.Count(out, "Your prediction") != 2 || !strings.Contains(out, want) {
+	if want := `"q" is not valid: enter a letter from a to d`; !errors.Is(err, context.Canceled) || strings.Count(out, "Your prediction") != 2 || !strings.Contains(out, want) {
 		t.Errorf("%v, want %s and to be asked again:\n%s", err, want, out)
 	}
 	cmd := loadgen(t, "workshop", "5", "-lang", "en", "-predict", "a")

@@ -11,7 +11,7 @@ import (
 func holdersExclusive(e Evidence) Verdict {
 	switch {
 	case e.Excludes == catalog.NoExclusion:
-		return unknown("there is no lock that could be held")
+		return unknown("the strategy has no lock")
 	case e.Record == nil:
 		return unknown("it was not recorded who held the lock")
 	}

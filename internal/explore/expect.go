@@ -18,10 +18,10 @@ var Wider = []struct {
 	As    catalog.Fault
 	Why   string // the reason, as one sentence
 }{
-	{catalog.RedisRestart, lock.RedisQuorum, catalog.Amnesia, "a node also forgets while a contender holds others, and then that node alone makes the majority; in `run`, a holder has every node, and `amnesia` plays the bare majority"},
-	{catalog.Failover, lock.RedisQuorum, catalog.Amnesia, "as above"},
-	{catalog.RedisFull, lock.RedisQuorum, catalog.Amnesia, "as above"},
-	{catalog.NodeClock, lock.RedisQuorum, catalog.Amnesia, "the clock of a node also jumps while a contender holds others; as above"},
+	{catalog.RedisRestart, lock.RedisQuorum, catalog.Amnesia, "a node also forgets while a contender holds other nodes, and then that node alone makes the majority; in `run`, a holder has every node, and `amnesia` plays the bare majority"},
+	{catalog.Failover, lock.RedisQuorum, catalog.Amnesia, "the same as for `redis-restart`"},
+	{catalog.RedisFull, lock.RedisQuorum, catalog.Amnesia, "the same as for `redis-restart`"},
+	{catalog.NodeClock, lock.RedisQuorum, catalog.Amnesia, "the clock of a node also jumps while a contender holds other nodes, as for `redis-restart`"},
 	{catalog.Amnesia, lock.RedisQuorum, catalog.RedisRestart, "a node forgets, whichever nodes the holder has"},
 	{catalog.Latency, lock.Redis, catalog.Crash, "a request can also be delayed until its caller has given up, and to the server that caller looks dead; `run` delays only replies"},
 }

@@ -306,7 +306,7 @@ func Find(name string) (Strategy, error) {
 			return list[i], nil
 		}
 	}
-	return Strategy{}, fmt.Errorf("lock: no strategy %q; there are %s", name, strings.Join(Names(), ", "))
+	return Strategy{}, fmt.Errorf("lock: there is no strategy %q: use one of %s", name, strings.Join(Names(), ", "))
 }
 
 // Names returns the names of all strategies, without the known-broken ones.

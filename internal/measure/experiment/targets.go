@@ -277,7 +277,7 @@ func (w *worker) doubt(ctx context.Context, c *Cell, m *measured, drained bool) 
 			reason += " Perhaps the fault lost a write that follows the answer: then let the service write before it answers. If a worker makes up for it later, say with -settle how much later"
 		}
 	case w.ledger && unanswered > 0 && !drained:
-		reason = fmt.Sprintf("%s, and may still have been under way when the ledger was read: a longer -timeout waits for them", check.Plural(unanswered, "request was not answered", "requests were not answered"))
+		reason = fmt.Sprintf("%s, and may still have been in progress when the ledger was read: set a longer -timeout", check.Plural(unanswered, "request was not answered", "requests were not answered"))
 		if w.fleet.IsService() {
 			reason += ". The service never looks idle if it waits in a statement all the time, such as a standby for a lock: let it poll instead"
 		}

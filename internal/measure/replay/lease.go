@@ -226,7 +226,7 @@ func (t *attempt) nextTimer(ctx context.Context, i int) (string, error) {
 	if err == nil && !came {
 		err = impossible("no call came")
 	}
-	return fmt.Sprintf("%s comes to its %s", p.Actor.Name, s.CallName()), err
+	return fmt.Sprintf("%s reaches its %s", p.Actor.Name, s.CallName()), err
 }
 
 // describe returns a text about the answer to a call, and about what the server stores now.

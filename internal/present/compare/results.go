@@ -179,7 +179,7 @@ func nameOf(c experiment.Cell) string {
 // lock.
 func verdictText(c experiment.Cell) string {
 	if c.Exclusive == nil && c.ExpectedExclusive != nil {
-		return c.Said() + ", the lock not known"
+		return c.Said() + "; it is not known whether the lock kept holders apart"
 	}
 	return c.Said()
 }

@@ -115,7 +115,7 @@ func TestWorkshopCalls(t *testing.T) {
 		{"no exercise", "13/predict", `{"lang":"en","letter":"a"}`, tok, 400, "use a number from 1 to 12"},
 		{"no number", "x/run", en, tok, 400, "use a number from 1 to 12"},
 		{"no language", "5/predict", `{"lang":"fr","letter":"a"}`, tok, 400, "use one of en, zh, ja"},
-		{"no option", "5/predict", `{"lang":"en","letter":"e"}`, tok, 400, "want a letter from a to d"},
+		{"no option", "5/predict", `{"lang":"en","letter":"e"}`, tok, 400, "enter a letter from a to d"},
 		{"not locked in", "5/run", en, tok, 400, "predict exercise 5 before its commands run"},
 		{"not run", "5/answer", `{"lang":"en","answers":[["10"]]}`, tok, 400, "before you answer"},
 		{"locked in", "5/predict", `{"lang":"en","letter":"b"}`, tok, 200, ""},

@@ -60,7 +60,7 @@ func decimal(word string) (float64, error) {
 func oneOf(word string, words ...string) (string, error) {
 	word = strings.ToLower(strings.TrimSpace(word))
 	if !slices.Contains(words, word) {
-		return "", fmt.Errorf("%w: %q; want one of %s", ErrAnswer, word, strings.Join(words, ", "))
+		return "", fmt.Errorf("%w: %q is not valid: enter one of %s", ErrAnswer, word, strings.Join(words, ", "))
 	}
 	return word, nil
 }

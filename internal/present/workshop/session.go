@@ -205,7 +205,7 @@ func (s *Session) Predict(e Exercise, shown string) error {
 	options, _ := e.randomParts(s.Progress.Seed)
 	shown = strings.ToLower(strings.TrimSpace(shown))
 	if len(shown) != 1 || int(shown[0])-'a' < 0 || int(shown[0])-'a' >= len(options) {
-		return fmt.Errorf("%w: %q; want a letter from a to %s", ErrAnswer, shown, letter(len(options)-1))
+		return fmt.Errorf("%w: %q is not valid: enter a letter from a to %s", ErrAnswer, shown, letter(len(options)-1))
 	}
 	state := s.Progress.stateOf(e)
 	if state.Predicted != "" {
