@@ -2,6 +2,8 @@ package whichlock
 
 import (
 	"errors"
+	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -120,6 +122,46 @@ func TestGuideIsComplete(t *testing.T) {
 			if !slices.Contains(Choices, name) {
 				t.Errorf("%s: %s is no choice", s.Name, name)
 			}
+		}
+	}
+}
+
+// TestPageAgreesWithAdvice checks that the first table of docs/which-lock.md takes the lock that Advise
+// returns first, with the same cost.
+func TestPageAgreesWithAdvice(t *testing.T) {
+	f, err := KnownFacts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("../../../docs/which-lock.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		row, answers string
+		place        int // in what Advise returns
+	}{
+		{"| a write in one conditional UPDATE | no lock: `mysql-cas` |", "update database shorter other", 0},
+		{"| one row for each order in a table of grants | no lock: `mysql-unique` |", "update database shorter other", 1},
+		{"| expensive work, Redis, Go | `handoff` with its token |", "never redis longer go", 0},
+		{"| expensive work, Redis, Java | Redisson's renewed `RFencedLock`, token |", "never redis longer java", 0},
+		{"| expensive work, Redis, Python | `setnx-fenced` |", "never redis shorter python", 0},
+		{"| expensive work, only a database | `mysql-getlock` |", "never database longer other", 0},
+		{"| expensive work, only a database | `mysql-forupdate` |", "never database longer other", 1},
+	} {
+		answers := strings.Fields(tt.answers)
+		fit, err := f.Advise(answers)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := fit[tt.place]
+		_, rest, found := strings.Cut(string(page), "\n"+tt.row+" ")
+		cost, _, _ := strings.Cut(rest, " |")
+		if how := FindStack(answers[3]).Locks[o.Strategy]; !found || !strings.Contains(tt.row, "`"+o.Strategy+"`") && !strings.Contains(how, "`RFencedLock` without a lease time") {
+			t.Errorf("the view advises %s (%s), but the page has %q: %v", o.Strategy, how, tt.row, found)
+		}
+		if o.Statements == nil || cost != "not measured" && cost != o.Interval+" round trips" && cost != fmt.Sprintf("%.2f statements", *o.Statements) {
+			t.Errorf("%s: the page says that it costs %q, and the view has %+v", o.Strategy, cost, o)
 		}
 	}
 }
