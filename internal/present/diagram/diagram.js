@@ -24,7 +24,7 @@ export function svg(name, attrs, ...children) {
 export const list = (x) => (Array.isArray(x) ? x : []);
 
 // Sizes in px.
-const ROW = 26, LANE = 22, LABEL = 104, COLUMN = 50, COLUMN_LEAST = 26, TOP = 34, LEAST = 10, FOLD = 44, NARROW = 560;
+const ROW = 26, LANE = 22, LABEL = 104, COLUMN = 50, COLUMN_LEAST = 26, LONE = 66, TOP = 34, LEAST = 10, FOLD = 44, NARROW = 560;
 
 // positions maps the positions of the diagram to px. It places events at least LEAST px
 // apart, draws the time between them to scale, and folds a long time without events.
@@ -156,7 +156,7 @@ function draw(d, width) {
     if (!down) across += LANE;
     const rows = list(lane.rows).map((row) => {
       const at = across;
-      across += down ? Math.max(COLUMN_LEAST, Math.min(COLUMN, (width - 86 - 6 * lanes.length) / Math.max(1, nRows))) : ROW;
+      across += down ? Math.max(COLUMN_LEAST, Math.min(list(lane.rows).length === 1 ? LONE : COLUMN, (width - 86 - 6 * lanes.length) / Math.max(1, nRows))) : ROW;
       return { row, mid: (at + across) / 2, size: across - at };
     });
     if (down && rows.length === 0) across += 24;

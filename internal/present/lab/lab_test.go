@@ -376,7 +376,7 @@ const foreign = `(() => {
 	const english = [], walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT | NodeFilter.SHOW_ELEMENT);
 	for (let n = walker.nextNode(); n; n = walker.nextNode()) {
 		if ((n.nodeType === Node.TEXT_NODE ? n.parentElement : n).closest("code, pre, script, style, textarea, noscript, #keys tbody")) continue;
-		const texts = n.nodeType === Node.TEXT_NODE ? [n.data] : [n.getAttribute("aria-label"), n.getAttribute("title"), n.dataset.meaning && n.id === "meaning" ? n.textContent : ""];
+		const texts = n.nodeType === Node.TEXT_NODE ? [n.data] : [n.getAttribute("aria-label"), n.getAttribute("title"), n.dataset.none, n.dataset.meaning && n.id === "meaning" ? n.textContent : ""];
 		for (const text of texts) if (/[a-z]{2,} [a-z]{2,}/i.test(text) && !/[\u3040-\u9fff]/.test(text) && !/^(Grab Lab|[\w-]+\.\w+:|(\w+ )?redis: |SET |EVAL)/.test(text.trim())) english.push(text.trim());
 	}
 	return [...new Set(english)].join("; ");
@@ -573,6 +573,12 @@ func testPage(t *testing.T, browser *browsertest.Browser) {
 	narrow.Await("what had happened before it came", `document.querySelectorAll("#tiles button").length > 0 && document.querySelector("#drawing svg")`)
 	narrow.Fits()
 	narrow.Screenshot("live-390-dark")
+	browsertest.Eval[bool](narrow, `import("./diagram.js").then(({ figure }) => {
+		const lane = (n) => ({ name: "instance 800" + n, rows: [{ name: "driver " + n, marks: [{ k: "read", a: n }] }] });
+		document.getElementById("drawing").append(figure({ title: "lone drivers", scale: "steps", end: 6, lanes: [lane(4), lane(5)], steps: [] }));
+		return true;
+	})`)
+	narrow.Await("names of instances that do not overlap", `(() => { const [a, b] = [...document.querySelectorAll("#drawing > figure text.lane")].map((e) => e.getBoundingClientRect()); return b && a.right < b.left; })()`)
 	if got := browsertest.Eval[string](narrow, `(() => { const f = document.getElementById("controls"); return [f.strategy.value, f.fault.value, f.units.value].join(); })()`); got != "none,none,2" {
 		t.Errorf("the form has %s, and what ran last was none,none,2", got)
 	}

@@ -41,7 +41,7 @@ export function translate(text, language) {
   if (whole !== undefined) return whole;
   const [, before, rest] = text.match(/^([A-Z] |: )(.+)$/) || []; // the actor of a step, or what follows a name
   if (before && again(rest) !== undefined) return before + again(rest);
-  for (const [by, join] of [[/(?<=[.;]) /, ""], [/(?<=:) /, ""], [/, (?![^(]*\))| and (?![^(]*\))/, "、"]]) {
+  for (const [by, join] of [[/(?<=\.) /, ""], [/(?<=;) /, ""], [/(?<=:) /, ""], [/, (?![^(]*\))| and (?![^(]*\))/, "、"]]) {
     const parts = text.split(by), all = parts.length > 1 ? parts.map(again) : [];
     if (!all.some((p) => p !== undefined)) continue;
     if (join === "") return parts.map((p, i) => all[i] ?? p + " ").join("").trim();

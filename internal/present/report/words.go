@@ -342,7 +342,7 @@ func failures(of map[string]int) (texts []string) {
 
 // errorKinds says for each kind of error of our own instances what happened to the grab.
 var errorKinds = map[string]string{
-	"dependency":     "wrote nothing, because a lock server or the database failed",
+	"dependency":     "wrote nothing, because a call failed or the test refused the write",
 	grab.LeaseLost:   "wrote nothing, because the lease was lost before the write",
 	"stale":          "wrote nothing, because the database had seen a newer fencing token",
 	"unknown":        "got no answer to the write, so its outcome is not known",
