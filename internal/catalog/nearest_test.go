@@ -8,9 +8,9 @@ import (
 
 func TestNearest(t *testing.T) {
 	for word, want := range map[string]string{
-		"setnxx": "setnx", "sentx": "setnx", "watchdgo": "watchdog", "redlok": "redlock", "ab": "", "nnoe": "none", "foo": "", "": "",
+		"setnxx": "setnx", "sentx": "setnx", "watchdgo": "watchdog", "redlok": "redlock", "ab": "", "nnoe": "none", "foo": "", "": "", "x": "",
 	} {
-		if got := catalog.Nearest(word, []string{"none", "setnx", "watchdog", "redlock"}); got != want {
+		if got := catalog.Nearest(word, []string{"n", "none", "setnx", "watchdog", "redlock"}); got != want {
 			t.Errorf("%q: got %q, want %q", word, got, want)
 		}
 	}
