@@ -121,7 +121,25 @@ func ParseStep(line string) (Step, error) {
 	if nearest != nil {
 		return Step{}, nearest
 	}
-	return Step{}, fmt.Errorf("there is no such step: use one of %s", strings.Join(examples(), ", "))
+	similar := examples()
+	if len(words) > 0 {
+		similar = slices.DeleteFunc(similar, func(e string) bool { return subject(strings.Fields(e)[0][1:]) != subject(words[0]) })
+	}
+	if len(similar) == 0 {
+		return Step{}, errors.New("there is no such step: begin it with an actor such as A, a server such as redis, instance or time")
+	}
+	return Step{}, fmt.Errorf("there is no such step: use one of %s", strings.Join(similar, ", "))
+}
+
+// subject returns the first word of the examples for the first word of a step.
+func subject(word string) string {
+	switch {
+	case len(word) == 1 && 'A' <= word[0] && word[0] <= 'Z':
+		return "A"
+	case strings.HasPrefix(word, "redis"):
+		return "redis"
+	}
+	return word
 }
 
 // errForm means that a line does not match the syntax of one kind of step.

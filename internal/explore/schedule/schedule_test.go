@@ -106,6 +106,7 @@ func TestErrors(t *testing.T) {
 		"":                             `the line "strategy" is missing`,
 		"strategy setnx\nttl 3s":       `the line "actors" is missing at the top: add one such as "actors A@1 B@2"`,
 		top + "A acquires":             `line 5: "A acquires": there is no such step: use one of "A begins"`,
+		top + "redis restart":          `line 5: "redis restart": there is no such step: use one of "redis messages arrive", "redis restarts"`,
 		top + "A acquire redis":        `there is no such step`,
 		top + strings.Repeat("x", 999): `line 5: "` + strings.Repeat("x", 80) + `…": there is no such step`,
 		top + strings.Repeat("x", 80):  `line 5: "` + strings.Repeat("x", 80) + `": there is no such step`,

@@ -440,15 +440,15 @@ func bothSchedules(f Facts, fact string) (was, is scheduleLines, err error) {
 	if f[fact] == "" {
 		return was, is, fmt.Errorf("%w: %s", errMeasure, fact)
 	}
-	if was, err = readHanded(f[fact]); err == nil {
-		is, err = readHanded(f["handed"])
+	if was, err = readHanded(fact, f[fact]); err == nil {
+		is, err = readHanded(f["file"], f["handed"])
 	}
 	return was, is, err
 }
 
-func readHanded(text string) (h scheduleLines, err error) {
+func readHanded(file, text string) (h scheduleLines, err error) {
 	if h.Schedule, err = schedule.Parse(text); err != nil {
-		return h, fmt.Errorf("%w: %s", ErrAnswer, strings.TrimPrefix(err.Error(), schedule.ErrSyntax.Error()+": "))
+		return h, fmt.Errorf("%w: %s: %s", ErrAnswer, file, strings.TrimPrefix(err.Error(), schedule.ErrSyntax.Error()+": "))
 	}
 	for _, s := range h.Steps {
 		h.lines = append(h.lines, s.String())

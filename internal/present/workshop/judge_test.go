@@ -220,7 +220,7 @@ func TestJudgeRefuses(t *testing.T) {
 		{2, 2, "no", Facts{}, errMeasure},
 		{3, 1, "NaN", measured, ErrAnswer},
 		{3, 1, "3000", Facts{}, errMeasure},
-		{4, 1, "my.txt", Facts{"expire.schedule": foundExpire, "handed": "no schedule"}, ErrAnswer},
+		{4, 1, "my.txt", Facts{"expire.schedule": foundExpire, "file": "my.txt", "handed": "no schedule"}, ErrAnswer},
 		{4, 1, "my.txt", Facts{}, errMeasure},
 		{7, 1, "475", Facts{"below.verdict": "unknown", "above.verdict": "unsafe"}, errMeasure},
 		{7, 1, "99999", measured, ErrAnswer},
@@ -237,6 +237,23 @@ func TestJudgeRefuses(t *testing.T) {
 		if m, err := e.Questions[tt.question-1].Judge(words, tt.facts); !errors.Is(err, tt.want) {
 			t.Errorf("%d.q%d %q: got %v, %v; want %v", tt.exercise, tt.question, tt.answer, m, err, tt.want)
 		}
+	}
+}
+
+// The error for a wrong file names the file, and a wrong number of values is told in full.
+func TestRefusalsAreClear(t *testing.T) {
+	e, _ := Find(10)
+	_, err := e.Questions[0].Judge([]string{"my.txt"}, Facts{"half.schedule": foundHalf, "file": "my.txt", "handed": "no schedule"})
+	if err == nil || !strings.Contains(err.Error(), `my.txt: line 1: "no schedule"`) || len(err.Error()) > 200 {
+		t.Errorf("a wrong file: %v", err)
+	}
+	e, _ = Find(9)
+	s := &Session{Progress: &Progress{Exercises: map[int]*State{}}}
+	state := s.Progress.stateOf(e)
+	state.Predicted, state.Ran = e.Right, true
+	err = s.Answer(t.Context(), e, [][]string{{"safe"}})
+	if want := `"safe": must have 6 values, separated by commas`; !errors.Is(err, ErrAnswer) || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want %s", err, want)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 
+	"grablab/internal/catalog"
 	"grablab/internal/testbed/infile"
 )
 
@@ -453,7 +454,7 @@ func (s *Session) Answer(ctx context.Context, e Exercise, answers [][]string) er
 	}
 	for i, q := range e.Questions {
 		if !left(answers[i]) && len(answers[i]) != q.Words() {
-			return fmt.Errorf("%w: %d words instead of %d: separate the words by commas", ErrAnswer, len(answers[i]), q.Words())
+			return fmt.Errorf("%w: %q: must have %s, separated by commas", ErrAnswer, strings.Join(answers[i], ","), catalog.Plural(q.Words(), "value", "values"))
 		}
 	}
 	// The output gives the answers away, so show it only if all answers are correct.
