@@ -303,6 +303,7 @@ func (w *workshopSettings) split(e workshop.Exercise) ([][]string, error) {
 		}
 		words = slices.Insert(words, min(i, len(words)), w.file)
 	}
+	empty := slices.Contains(words, "")
 	var all [][]string
 	for _, q := range e.Questions {
 		n := q.Words()
@@ -312,7 +313,7 @@ func (w *workshopSettings) split(e workshop.Exercise) ([][]string, error) {
 		n = min(n, len(words))
 		all, words = append(all, words[:n]), words[n:]
 	}
-	if len(words) > 0 || slices.ContainsFunc(all, func(a []string) bool { return len(a) == 0 }) {
+	if empty || len(words) > 0 || slices.ContainsFunc(all, func(a []string) bool { return len(a) == 0 }) {
 		return nil, flags.Usage("-answer %q: must have %s, separated by commas; - skips a question", w.answer, catalog.Plural(e.Words(), "value", "values"))
 	}
 	return all, nil

@@ -393,6 +393,8 @@ func TestWorkshopCommand(t *testing.T) {
 		{[]string{"13"}, int(exitUsage), "", "there is no such exercise"},
 		{[]string{"-predict", "a"}, int(exitUsage), "", "the exercise is missing"},
 		{[]string{"5", "-reset"}, int(exitUsage), "", "applies to all exercises together"},
+		{[]string{"6", "-predict", "a"}, int(exitDone), "-answer ANSWER", ""},
+		{[]string{"6", "-answer", ","}, int(exitUsage), "", `-answer ",": must have 2 values, separated by commas; - skips a question`},
 		{[]string{"-reset", "-seed", "8"}, int(exitDone), "Score: 0 of 37 points.", ""},
 		{[]string{"-h"}, int(exitDone), "Usage: loadgen workshop", ""},
 		{[]string{"-script-flush"}, int(exitDone), "NOSCRIPT", ""},
