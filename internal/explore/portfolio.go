@@ -53,7 +53,8 @@ func Portfolio(cfg Config) []Part {
 		with("servers that forget or restart", 0, 1, waiting, catalog.RedisRestart, catalog.Failover, catalog.RedisFull, catalog.NodeClock, catalog.DBRestart, catalog.PartitionDB),
 		with("waiting for longer than a lease", 0, 1, outlasting, catalog.Crash, catalog.RedisDown, catalog.MessageLost, catalog.Latency),
 		with("two late replies", 0, 2, outlasting, catalog.Latency),
-		with("a long wait", 0, 1, func(c *Config) { c.Wait, c.Work = 64*time.Second, 61*time.Second }, catalog.Cancel),
+		with("a long wait", 0, 0, func(c *Config) { c.Wait, c.Work = 64*time.Second, 61*time.Second }),
+		with("a driver who hangs up early", 0, 1, func(c *Config) { c.Wait, c.Work = 6*time.Second, 2*time.Second }, catalog.Cancel),
 		with("two outages", 0, 2, waiting, catalog.RedisDown),
 	}
 }
