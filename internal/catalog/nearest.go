@@ -5,7 +5,7 @@ package catalog
 func Nearest(word string, known []string) string {
 	best, at := "", max(1, len(word)/2)+1
 	for _, k := range known {
-		if d := distance(word, k); d < min(at, len(k)) {
+		if d := distance(word, k); d < at && d < max(len(word), len(k)) {
 			best, at = k, d
 		}
 	}
