@@ -453,12 +453,12 @@ func (o *oracle) judgeWait(waiters []*actor) {
 	}
 }
 
-// lingeringLocked returns the actors that continue although their drivers have gone, and that wait for no
-// reply.
+// lingeringLocked returns the actors that continue although their drivers have gone, and that wait for neither
+// a reply nor a new session.
 func (o *oracle) lingeringLocked() []*actor {
 	return slices.DeleteFunc(slices.Clone(o.world.actors), func(a *actor) bool {
 		own := func(c *call) bool { return c.actor == a }
-		return !a.cancelled || a.done || a.dead || a.hung || a.paused() || slices.ContainsFunc(slices.Concat(o.gate.waiting, o.gate.late), own)
+		return !a.cancelled || a.done || a.dead || a.hung || a.paused() || !o.world.hasSession(a.inst) || slices.ContainsFunc(slices.Concat(o.gate.waiting, o.gate.late), own)
 	})
 }
 
