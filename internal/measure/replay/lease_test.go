@@ -1,0 +1,386 @@
+package replay
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"grablab/internal/check"
+	"grablab/internal/explore/schedule"
+	"grablab/internal/grab"
+	"grablab/internal/grab/lock"
+	"grablab/internal/order"
+	"grablab/internal/tap"
+	"grablab/internal/testbed/fleet"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// testTTL is the TTL of the schedules in these tests.
+const testTTL = 100 * time.Millisecond
+
+// withoutServers returns an attempt of two actors, A and B, at two instances. No process and no server
+// runs.
+func withoutServers(nodes int) *attempt {
+	r := &replayer{
+		Config: Config{
+			Schedule: schedule.Schedule{Strategy: "setnx", TTL: testTTL, Actors: []schedule.Actor{{Name: "A", Instance: 1}, {Name: "B", Instance: 2}}},
+			Strategy: lock.Strategy{Name: "setnx"},
+		},
+		fleet: &fleet.Fleet{Instances: []*fleet.Instance{{ID: "8004"}, {ID: "8005"}}}, servers: map[string]*redis.Client{},
+	}
+	for n := range nodes {
+		r.servers[fmt.Sprint("node-", n+1)] = nil
+	}
+	t := &attempt{replayer: r, order: 7}
+	t.assign()
+	return t
+}
+
+// TestLeaseLeftByDefinition compares the rest of a lease with its definition, for random grants to two actors
+// on one to five servers. The last grant of each server counts, and a majority of the servers must have it.
+func TestLeaseLeftByDefinition(t *testing.T) {
+	r := rand.New(rand.NewPCG(2, 1))
+	for n := range 3000 {
+		nodes := []int{1, 3, 5}[n%3]
+		a := withoutServers(nodes)
+		for range r.IntN(9) {
+			a.grants = append(a.grants, grant{
+				actor: a.actors[r.IntN(2)], server: fmt.Sprint("node-", 1+r.IntN(nodes)), at: time.Duration(r.IntN(6)), until: time.Duration(r.IntN(20)),
+			})
+		}
+		p, at := a.actors[r.IntN(2)], time.Duration(r.IntN(6))
+		p.asked = time.Duration(r.IntN(20))
+		last := map[string]grant{}
+		for _, g := range a.grants {
+			if g.actor == p && g.at <= at {
+				last[g.server] = g
+			}
+		}
+		// lasts reports whether a majority of all servers, or every server that is known, still has the lease.
+		lasts := func(left time.Duration) bool {
+			have := 0
+			for _, g := range last {
+				if g.until-at >= left {
+					have++
+				}
+			}
+			return 2*have > nodes || have == len(last)
+		}
+		got := a.leaseLeft(p, at)
+		switch {
+		case len(last) == 0:
+			if want := p.asked + testTTL - at; got != want {
+				t.Fatalf("without a grant: %d, want %d", got, want)
+			}
+		case !lasts(got) || lasts(got+1):
+			t.Fatalf("%d left of %+v at %d", got, last, at)
+		}
+	}
+}
+
+// TestLeaseExclusiveByDefinition tries every order of two holds and their leases. The property is broken if
+// the second actor gets a valid lease while the first is inside and its lease is valid too.
+func TestLeaseExclusiveByDefinition(t *testing.T) {
+	const entered, second = 2, 5                                              // when each actor got the lock
+	for _, left := range []time.Duration{0, second - 1, second, second + 1} { // when the first actor released; 0 means never
+		for _, until := range []time.Duration{second - 1, second, second + 1} {
+			for _, taken := range []time.Duration{second, second + 1} {
+				for _, same := range []bool{false, true} {
+					for _, swapped := range []bool{false, true} {
+						a := withoutServers(1)
+						first, other := a.actors[0], a.actors[1]
+						if same {
+							other = first
+						}
+						a.grants = []grant{{actor: first, server: "node-1", at: entered, until: until}}
+						if !same {
+							a.grants = append(a.grants, grant{actor: other, server: "node-1", at: second, until: taken})
+						}
+						holds := []check.Hold{
+							{Span: check.Span{Driver: first.driver, Instance: first.in.ID, From: entered, To: left}, Closed: left > 0},
+							{Span: check.Span{Driver: other.driver, Instance: other.in.ID, From: second}},
+						}
+						if swapped {
+							slices.Reverse(holds)
+						}
+						want := !same && (left == 0 || left > second) && until > second && taken > second
+						broken, why, err := a.leaseExclusive(t.Context(), check.Evidence{Record: &check.Record{Holds: holds}})
+						if err != nil || broken != want {
+							t.Errorf("left at %d, lease until %d, the other until %d, same actor %v: broken is %v (%s), %v", left, until, taken, same, broken, why, err)
+						}
+						if broken && !strings.HasPrefix(why, "B got the lock while A was inside, although the lease of A had") {
+							t.Errorf("the reason is %q", why)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestWriteAfterExpiryByDefinition tries every combination of a write and the hold of the other actor.
+func TestWriteAfterExpiryByDefinition(t *testing.T) {
+	const begins, ends = 10, 12 // of the write
+	for _, sure := range []bool{false, true} {
+		for _, until := range []time.Duration{begins - 1, begins, begins + 1} {
+			for _, from := range []time.Duration{begins - 1, begins, begins + 1} {
+				for _, read := range []time.Duration{0, begins - 1} {
+					for _, left := range []time.Duration{0, ends - 1, ends, ends + 1} {
+						for holder := range 2 {
+							a := withoutServers(1)
+							a.grants = []grant{{actor: a.actors[0], server: "node-1", until: until}}
+							b := a.actors[holder]
+							rec := check.Record{
+								Effects: []check.Effect{
+									{Span: check.Span{Driver: 2, Instance: "8005", From: begins, To: ends}}, // one that may not have happened
+									{Span: check.Span{Driver: 1, Instance: "8004", From: begins, To: ends}, Sure: sure},
+								},
+								Holds: []check.Hold{
+									{Span: check.Span{Driver: 1, Instance: "8004"}},
+									{Span: check.Span{Driver: b.driver, Instance: b.in.ID, From: from, To: left}, Closed: left > 0, Read: read},
+								},
+							}
+							want := sure && until <= begins && holder == 1 && from < begins && read > 0 && (left == 0 || left > ends)
+							broken, why, err := a.writeAfterExpiry(t.Context(), check.Evidence{Record: &rec})
+							if err != nil || broken != want {
+								t.Errorf("sure %v, lease until %d, hold of %s from %d to %d, read at %d: broken is %v (%s), %v", sure, until, b.Actor.Name, from, left, read, broken, why, err)
+							}
+							if broken && !strings.HasPrefix(why, "A wrote after its lease had expired, while B was inside") {
+								t.Errorf("the reason is %q", why)
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestNotesOfCalls checks what each kind of call changes in what is known about leases.
+func TestNotesOfCalls(t *testing.T) {
+	const since = 40 * time.Millisecond
+	key := grab.Key("setnx", 7)
+	held, renewed := map[string]entry{key: {"x", 50}}, map[string]entry{key: {"x", 90}}
+	for _, phase := range []tap.Phase{tap.Acquire, tap.Read, tap.Claim, tap.Release, tap.Renew} {
+		for name, state := range map[string][2]map[string]entry{"nothing": {nil, nil}, "the same": {held, held}, "appears": {nil, held}, "renewed": {held, renewed}, "disappears": {held, nil}} {
+			for _, target := range []string{"node-1", schedule.DB} {
+				a := withoutServers(2)
+				old := []grant{{actor: a.actors[0], server: target}, {actor: a.actors[0], server: "node-2"}, {actor: a.actors[1], server: target}}
+				a.grants = slices.Clone(old)
+				a.note(a.actors[0], schedule.Step{Phase: string(phase), Target: target}, since, state[0], state[1])
+				takes := phase == tap.Acquire || phase == tap.Renew
+				if want := takes && target != schedule.DB; (a.actors[0].asked == since) != want || a.actors[1].asked != 0 {
+					t.Errorf("%s at %s: asked at %d and %d", phase, target, a.actors[0].asked, a.actors[1].asked)
+				}
+				if got := a.grants[len(old):]; takes && (name == "appears" || name == "renewed") {
+					ttl := state[1][key].ttl
+					if want := (grant{actor: a.actors[0], server: target, key: key, dump: "x", at: since, until: since + ttl}); len(got) != 1 || got[0] != want {
+						t.Errorf("%s, %s: %+v, want %+v", phase, name, got, want)
+					}
+				} else if len(got) > 0 {
+					t.Errorf("%s, %s: %+v, want no grant", phase, name, got)
+				}
+				for i, g := range a.grants[:len(old)] {
+					if want := phase == tap.Release && i == 0 && (name == "appears" || name == "disappears"); g.released != want {
+						t.Errorf("%s, %s at %s: lease %d of %s on %s is released: %v", phase, name, target, i, g.Actor.Name, g.server, g.released)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestGrantedKeyByDefinition compares random readings of a server. A lease was granted under a key that is
+// new, has another value or lasts longer. Of several, the main key of the lock counts, or else the one that
+// expires first.
+func TestGrantedKeyByDefinition(t *testing.T) {
+	r := rand.New(rand.NewPCG(2, 2))
+	a := withoutServers(1)
+	names := []string{"a:{7}", grab.Key("setnx", 7), "z:{7}"}
+	reading := func() map[string]entry {
+		held := map[string]entry{}
+		for _, name := range names {
+			if r.IntN(3) > 0 {
+				held[name] = entry{string(rune('x' + r.IntN(2))), time.Duration(1 + r.IntN(3))}
+			}
+		}
+		return held
+	}
+	for range 3000 {
+		before, after := reading(), reading()
+		granted := maps.Clone(after)
+		maps.DeleteFunc(granted, func(name string, is entry) bool {
+			was, there := before[name]
+			return there && was.dump == is.dump && was.ttl >= is.ttl
+		})
+		key, e, ok := a.grantedKey(before, after)
+		shortest := time.Duration(len(names) + 1)
+		for _, g := range granted {
+			shortest = min(shortest, g.ttl)
+		}
+		_, main := granted[names[1]]
+		switch {
+		case ok != (len(granted) > 0) || ok && (granted[key] != e || e.dump == ""), main && key != names[1], ok && !main && e.ttl != shortest:
+			t.Fatalf("%q %+v of %+v, then %+v", key, e, before, after)
+		}
+	}
+}
+
+// TestLeaseWithoutExpiry checks that a key that never expires counts for one TTL.
+func TestLeaseWithoutExpiry(t *testing.T) {
+	a := withoutServers(1)
+	a.grant(a.actors[0], "node-1", "k", entry{"x", -1}, 5)
+	a.grant(a.actors[1], "node-1", "k", entry{"x", 1}, 5)
+	if g := a.grants[0]; !g.lacksExpiry || g.until != 5+testTTL {
+		t.Errorf("%+v, want one TTL", g)
+	}
+	if g := a.grants[1]; g.lacksExpiry || g.until != 6 {
+		t.Errorf("%+v, want 1", g)
+	}
+}
+
+// TestClockOfAServer moves the clock of one server. Only running leases on it end earlier, as of now.
+func TestClockOfAServer(t *testing.T) {
+	for _, server := range []string{"node-1", "node-2"} {
+		for _, lacks := range []bool{false, true} {
+			for _, released := range []bool{false, true} {
+				a := withoutServers(2)
+				a.clock = func() time.Duration { return 20 }
+				a.grants = []grant{{actor: a.actors[0], server: server, at: 1, until: 90, lacksExpiry: lacks, released: released}}
+				a.moveExpiries("node-1", 50)
+				moves := server == "node-1" && !lacks && !released
+				if got := a.leaseLeft(a.actors[0], 20); (got == 20) != moves || (got == 70) != !moves {
+					t.Errorf("a lease on %s, without expiry %v, released %v: %d left", server, lacks, released, got)
+				}
+				if got := a.leaseLeft(a.actors[0], 19); got != 71 {
+					t.Errorf("before the jump, %d was left", got)
+				}
+				if a.expired != 20 {
+					t.Errorf("leases may end until %d, want the time of the jump", a.expired)
+				}
+			}
+		}
+	}
+}
+
+// TestTooSlow checks that a lease that has ended before its step makes the attempt invalid: not if it was
+// released, is still running, or was meant to end.
+func TestTooSlow(t *testing.T) {
+	for _, until := range []time.Duration{9, 10, 20, 21, 29, 30, 31} {
+		for _, released := range []bool{false, true} {
+			a := withoutServers(1)
+			a.Schedule.Steps, a.Lines = []schedule.Step{{Kind: schedule.Begins, Actor: "B"}}, []int{12}
+			a.clock, a.expired = func() time.Duration { return 30 }, 20
+			a.grants = []grant{{actor: a.actors[1], server: "node-1", until: until, released: released}}
+			err := a.inTime(0)
+			if want := !released && until > 20 && until < 30; (err != nil) != want {
+				t.Errorf("lease until %d, released %v: %v", until, released, err)
+			}
+			if err != nil && !strings.Contains(err.Error(), `at line 12, "B begins", the lease of B on node-1 had expired`) {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// TestNextLeaseEnd waits for the first lease that still runs, whatever the order of the grants is.
+func TestNextLeaseEnd(t *testing.T) {
+	for _, order := range [][]int{{0, 1, 2, 3}, {3, 2, 1, 0}, {2, 0, 3, 1}} {
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			a := withoutServers(1)
+			a.clock = func() time.Duration { return time.Since(began) }
+			a.expired = 20 * time.Millisecond
+			ends := []grant{
+				{actor: a.actors[0], server: "node-1", until: 15 * time.Millisecond}, // it was meant to end
+				{actor: a.actors[0], server: "node-2", until: 30 * time.Millisecond, released: true},
+				{actor: a.actors[1], server: schedule.DB, dump: "x", until: 50 * time.Millisecond},
+				{actor: a.actors[1], server: "node-2", dump: "x", until: 70 * time.Millisecond},
+			}
+			for _, i := range order {
+				a.grants = append(a.grants, ends[i])
+			}
+			seen, err := a.leaseEnd(t.Context())
+			if took := time.Since(began); err != nil || seen != "the lease of B has expired on db" || took <= 50*time.Millisecond || took > 55*time.Millisecond {
+				t.Errorf("%q, %v after %v", seen, err, took)
+			}
+			a.grants = a.grants[:0]
+			if _, err := a.leaseEnd(t.Context()); err == nil || err.Error() != "no lease is valid" {
+				t.Errorf("without a lease: %v", err)
+			}
+			ended, cancel := context.WithCancel(t.Context())
+			cancel()
+			if _, err := a.pass(ended, time.Hour); err == nil {
+				t.Error("time passes although the replay was interrupted")
+			}
+		})
+	}
+}
+
+// TestWinnersAreNamed checks the names of the drivers in the ledger, and their order.
+func TestWinnersAreNamed(t *testing.T) {
+	a := withoutServers(1)
+	rows := []order.Grab{{Driver: 2, Instance: "8005"}, {Driver: 1, Instance: "8004"}, {Driver: 1, Instance: "8005"}, {Driver: 9, Instance: "8004"}}
+	if got, want := a.winners(rows), "B and A and driver 1 and driver 9"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestDriversOfActors checks that every attempt of a driver has its id, and every other actor its own.
+func TestDriversOfActors(t *testing.T) {
+	a := withoutServers(1)
+	a.actors = nil
+	a.Schedule.Actors = []schedule.Actor{{Name: "A", Instance: 2}, {Name: "B", Instance: 1}, {Name: "C", Instance: 1, As: "A"}, {Name: "D", Instance: 2, As: "B"}, {Name: "E", Instance: 1}}
+	a.assign()
+	var got []string
+	for _, p := range a.actors {
+		got = append(got, fmt.Sprint(p.Actor.Name, p.driver, "@", p.in.ID))
+	}
+	if want := []string{"A1@8005", "B2@8004", "C1@8004", "D2@8005", "E5@8004"}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// TestEveryKindIsPlayedOrRefused checks for every kind of step that a replay refuses exactly those which it
+// cannot play, in the first step and in a later one.
+func TestEveryKindIsPlayedOrRefused(t *testing.T) {
+	refused := []schedule.Kind{
+		schedule.ArrivesLate, schedule.SentTwice, schedule.MessageLost, schedule.MessageTwice, schedule.MessageLate, schedule.MessagesArrive,
+		schedule.Hangs, schedule.FailsOver, schedule.Evicts, schedule.CutOff, schedule.Reaches,
+	}
+	cfg := withoutServers(1).Config
+	cfg.Schedule.Property, cfg.Lines = "one-winner", []int{5, 9}
+	for kind := schedule.Begins; kind <= schedule.NodeClock; kind++ {
+		for i := range 2 {
+			cfg.Schedule.Steps = []schedule.Step{{Kind: schedule.Begins, Actor: "A"}, {Kind: schedule.Begins, Actor: "B"}}
+			cfg.Schedule.Steps[i].Kind = kind
+			err := cfg.check()
+			if (err != nil) != slices.Contains(refused, kind) || err != nil && !strings.Contains(err.Error(), fmt.Sprintf("line %d,", cfg.Lines[i])) {
+				t.Errorf("kind %d in step %d: %v", kind, i, err)
+			}
+		}
+	}
+}
+
+// TestAttemptsOfOneDriver checks which attempts of one driver an instance cannot tell apart.
+func TestAttemptsOfOneDriver(t *testing.T) {
+	for actors, refused := range map[string]bool{
+		"A@1 B@2": false, "A@1 B@1": false, "A@1 B@2/A": false, "A@1 B@1/A": true, "A@1 B@2 C@1/A": true, "A@1 B@2 C@2/A": false,
+		"A@1 B@2/A C@2/A": true, "A@1 B@2/A C@3/A": false, "A@1 B@2 C@2/A D@2/A": true, "A@1 B@2 C@1/B D@2/A": false,
+	} {
+		s, err := schedule.Parse("strategy setnx\nactors " + actors + "\nttl 3s\nproperty one-winner\n\nA begins\n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := (Config{Schedule: s, Strategy: lock.Strategy{Name: "setnx"}}).check(); (err != nil) != refused {
+			t.Errorf("%s: %v, want refused: %v", actors, err, refused)
+		}
+	}
+}
