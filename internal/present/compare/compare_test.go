@@ -491,3 +491,77 @@ func TestSummary(t *testing.T) {
 		}
 	}
 }
+
+// TestPeaks compares a cell that searched for the highest rate with one that did not, in every combination.
+// If one of them did, the rate is the only cost, and only the cells that have it are measured.
+func TestPeaks(t *testing.T) {
+	for _, has := range [][2]bool{{false, false}, {false, true}, {true, false}, {true, true}} {
+		var cells [2]experiment.Cell
+		for i := range cells {
+			if cells[i] = cellOf("setnx", catalog.NoFault, catalog.Safe, "", 1); has[i] {
+				cells[i].Peak = &experiment.Peak{HeldRPS: float64(100 * (i + 1))}
+			}
+		}
+		figures, none := peakFigures, has == [2]bool{false, false}
+		if none {
+			figures = loadFigures
+		}
+		costs := costsOf(cells[0], cells[1])
+		if len(costs) != len(figures) {
+			t.Fatalf("peaks %v: %d costs, want %d", has, len(costs), len(figures))
+		}
+		for i, x := range costs {
+			if x.Figure != figures[i].name || x.more != figures[i].more {
+				t.Errorf("peaks %v: %s, want %s", has, x.Figure, figures[i].name)
+			}
+			for side, m := range [2]Measured{x.Old, x.New} {
+				if n := len(figures[i].of(cells[side])); m.N != n || !none && (n > 0) != has[side] || !none && has[side] && *m.Median != float64(100*(side+1)) {
+					t.Errorf("peaks %v: %s of cell %d: %+v", has, x.Figure, side, m)
+				}
+			}
+		}
+	}
+}
+
+// TestEveryCaseOfALock compares benchmarks of two locks in two cases. Each side lacks one of the four costs,
+// or none.
+func TestEveryCaseOfALock(t *testing.T) {
+	costs := []lockbench.Figures{
+		{Strategy: "setnx", Case: "uncontended", P50US: 1}, {Strategy: "setnx", Case: "many_keys", OpsPerS: 2},
+		{Strategy: "handoff", Case: "uncontended", P50US: 3}, {Strategy: "handoff", Case: "many_keys", OpsPerS: 4},
+	}
+	without := func(left int) *lockbench.Result {
+		r := new(lockbench.Result)
+		for i, f := range costs {
+			if i != left {
+				r.Slices = append(r.Slices, lockbench.Slice{Figures: f})
+				r.Rows = append(r.Rows, lockbench.Row{Figures: f})
+			}
+		}
+		return r
+	}
+	for old := -1; old < len(costs); old++ {
+		for now := -1; now < len(costs); now++ {
+			c := Benches("a", without(old), "b", without(now))
+			var both, onlyOld, onlyNew []string
+			for i, f := range costs {
+				name := f.Strategy + "/" + f.Case
+				switch {
+				case i != old && i != now:
+					both = append(both, name)
+				case i != old:
+					onlyOld = append(onlyOld, name)
+				case i != now:
+					onlyNew = append(onlyNew, name)
+				}
+			}
+			var compared []string
+			for _, x := range c.Costs {
+				compared = append(compared, x.Name+"/"+x.Where)
+			}
+			if !slices.Equal(compared, both) || !slices.Equal(c.OnlyOld, onlyOld) || !slices.Equal(c.OnlyNew, onlyNew) {
+				t.Errorf("without %d and %d: %v, only %v and %v; want %v, %v and %v", old, now, compared, c.OnlyOld, c.OnlyNew, both, onlyOld, onlyNew)
+			}
+		}
+	}
+}
