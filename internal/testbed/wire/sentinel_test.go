@@ -175,3 +175,24 @@ func TestSentinelChannels(t *testing.T) {
 		})
 	}
 }
+
+// TestSentinelProtocol chooses the protocol of a connection with HELLO, several times. A version that does not
+// exist changes nothing.
+func TestSentinelProtocol(t *testing.T) {
+	s, _ := sentinelsOf(t, "127.0.0.1:6379")
+	conn, r := dial(t, s.Addr())
+	for i, tt := range []struct{ version, want string }{
+		{"", "*12"}, {"3", "%6"}, {"", "%6"}, {"2", "*12"}, {"", "*12"}, {"3", "%6"}, {"4", "-NOPROTO unsupported protocol version"}, {"", "%6"}, {"2", "*12"},
+	} {
+		command := "*1\r\n$5\r\nHELLO\r\n"
+		if tt.version != "" {
+			command = "*2\r\n$5\r\nHELLO\r\n$1\r\n" + tt.version + "\r\n"
+		}
+		fmt.Fprint(conn, command)
+		if got := line(t, r); got != tt.want {
+			t.Fatalf("request %d, HELLO %s: %q, want %q", i, tt.version, got, tt.want)
+		}
+		for tt.want[0] != '-' && line(t, r) != "*0" { // the modules come last
+		}
+	}
+}

@@ -1,0 +1,283 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// respValue returns a random RESP value of any type, nested up to a depth.
+func respValue(r *rand.Rand, depth int) string {
+	text := strings.Repeat("x", r.IntN(30))
+	if r.IntN(8) == 0 {
+		text = "\r\n*1\r\n" // a text that looks like the protocol
+	}
+	several := func(n int) (all string) {
+		for range n {
+			all += respValue(r, depth-1)
+		}
+		return all
+	}
+	n := r.IntN(3)
+	switch kinds := "+-:_,#($!=*~%|"; kinds[r.IntN(len(kinds)-4*max(0, 1-depth))] {
+	case '$':
+		if r.IntN(4) == 0 {
+			return "$-1\r\n"
+		}
+		return fmt.Sprintf("$%d\r\n%s\r\n", len(text), text)
+	case '!':
+		return fmt.Sprintf("!%d\r\n%s\r\n", len(text), text)
+	case '=':
+		return fmt.Sprintf("=%d\r\ntxt:%s\r\n", len(text)+4, text)
+	case '*':
+		if r.IntN(4) == 0 {
+			return "*-1\r\n"
+		}
+		return fmt.Sprintf("*%d\r\n%s", n, several(n))
+	case '~':
+		return fmt.Sprintf("~%d\r\n%s", n, several(n))
+	case '%':
+		return fmt.Sprintf("%%%d\r\n%s", n, several(2*n))
+	case '|':
+		return fmt.Sprintf("|%d\r\n%s%s", n, several(2*n), respValue(r, depth-1))
+	case '+':
+		return "+OK\r\n"
+	case '-':
+		return "-ERR no\r\n"
+	case ':':
+		return ":-12\r\n"
+	case '_':
+		return "_\r\n"
+	case ',':
+		return ",1.5\r\n"
+	case '#':
+		return "#t\r\n"
+	default:
+		return "(123456789012345678901234567890\r\n"
+	}
+}
+
+// TestRepliesByDefinition sends random replies of all types, some of them behind push messages. The proxy must
+// find exactly one reply for each request, where it begins.
+func TestRepliesByDefinition(t *testing.T) {
+	r := rand.New(rand.NewPCG(4, 1))
+	for range 400 {
+		var stream string
+		var want []string
+		n := 1 + r.IntN(5)
+		for range n {
+			for r.IntN(4) == 0 {
+				stream += fmt.Sprintf(">%d\r\n$10\r\ninvalidate\r\n%s", 2, respValue(r, 1))
+			}
+			reply := respValue(r, 3)
+			failed := "<nil>"
+			if strings.HasPrefix(reply, "-") {
+				failed = "ERR no"
+			}
+			want = append(want, fmt.Sprintf("%d: %s %d", len(stream), failed, replies))
+			stream += reply
+		}
+		for _, most := range []int{1, 7, 1 << 20} {
+			out, found := carry([]byte(stream), func(left int) int { return min(left, most) }, RESP, func(s *session) {
+				for range n {
+					s.push(request{})
+				}
+			}, true)
+			if string(out) != stream || !slices.Equal(found, want) {
+				t.Fatalf("%q in pieces of %d\nfound %q\nwant  %q", stream, most, found, want)
+			}
+		}
+	}
+}
+
+// TestCommandsByDefinition sends random commands, as arrays and as lines. The proxy must find and name each of
+// them.
+func TestCommandsByDefinition(t *testing.T) {
+	r := rand.New(rand.NewPCG(4, 2))
+	for range 400 {
+		var stream string
+		var want []string
+		for range 1 + r.IntN(5) {
+			key := fmt.Sprint("k", r.IntN(100))
+			args, text := []string{"GET", key}, "GET "+key
+			if r.IntN(2) == 0 {
+				args, text = []string{"ECHO", []string{strings.Repeat("y", r.IntN(20)), "\r\n*1\r\n"}[r.IntN(2)]}, "ECHO"
+			}
+			switch r.IntN(6) {
+			case 0: // Redis ignores these
+				stream += []string{"*0\r\n", "\r\n", "*-1\r\n"}[r.IntN(3)]
+				continue
+			case 1:
+				want = append(want, fmt.Sprintf("%d: GET %s %d", len(stream), key, asks))
+				stream += "GET  " + key + "\r\n"
+				continue
+			}
+			want = append(want, fmt.Sprintf("%d: %s %d", len(stream), text, asks))
+			stream += fmt.Sprintf("*%d\r\n", len(args))
+			for _, a := range args {
+				stream += fmt.Sprintf("$%d\r\n%s\r\n", len(a), a)
+			}
+		}
+		for _, most := range []int{1, 7, 1 << 20} {
+			out, found := carry([]byte(stream), func(left int) int { return min(left, most) }, RESP, func(*session) {}, false)
+			if string(out) != stream || !slices.Equal(found, want) {
+				t.Fatalf("%q in pieces of %d\nfound %q\nwant  %q", stream, most, found, want)
+			}
+		}
+	}
+}
+
+// TestPendingRequests compares the queue of a connection with a plain list, for random sequences of requests,
+// replies and confirmations. Some are long, because the queue then reuses its memory.
+func TestPendingRequests(t *testing.T) {
+	r := rand.New(rand.NewPCG(4, 3))
+	for n := range 12 {
+		var s session
+		var want []request
+		for i := range 6000 {
+			switch grows := n%2 == 0 && i < 3000; {
+			case r.IntN(10) < 5 && (grows || r.IntN(10) < 9) || len(want) == 0:
+				q := request{kind: byte(i % 3), left: r.IntN(3), text: fmt.Sprint(i)}
+				s.push(q)
+				want = append(want, q)
+			case grows && r.IntN(4) > 0:
+			case r.IntN(4) == 0:
+				want[0].left--
+				if last := s.confirm(); last != (want[0].left <= 0) {
+					t.Fatalf("%+v is confirmed: %v", want[0], last)
+				}
+			default:
+				if got, ok := s.pop(); !ok || got != want[0] {
+					t.Fatalf("%+v %v, want %+v", got, ok, want[0])
+				}
+				want = want[1:]
+			}
+			if first, ok := s.first(); ok != (len(want) > 0) || ok && first != want[0] {
+				t.Fatalf("the first is %+v %v, of %d", first, ok, len(want))
+			}
+		}
+		if rest := s.abandon(); !slices.Equal(rest, want) {
+			t.Fatalf("%d are abandoned, want %d", len(rest), len(want))
+		}
+		if _, ok := s.pop(); ok {
+			t.Fatal("a request is left")
+		}
+	}
+}
+
+// TestFirstUnreadable checks that a proxy tells the user of every connection that it cannot read, and keeps
+// the reason of the first.
+func TestFirstUnreadable(t *testing.T) {
+	var said []string
+	p := &Proxy{cfg: Config{Server: "redis", Say: func(text string) { said = append(said, text) }}}
+	for n := range uint64(3) {
+		(&link{proxy: p, number: n + 1}).noteUnreadable(fmt.Errorf("reason %d", n+1))
+	}
+	want := []string{"connection 1 to redis: reason 1", "connection 2 to redis: reason 2", "connection 3 to redis: reason 3"}
+	if p.Unreadable() != want[0] || !slices.Equal(said, want) {
+		t.Errorf("%q, said %q", p.Unreadable(), said)
+	}
+}
+
+// TestEveryWaitingTapIsTold ends a connection that the proxy can no longer read, while taps of several
+// requests wait for their replies. Each must learn that there will be none.
+func TestEveryWaitingTapIsTold(t *testing.T) {
+	for taps := range 4 {
+		ctx, cancel := context.WithCancelCause(context.Background())
+		l := &link{proxy: &Proxy{cfg: Config{Say: func(string) {}}}, ctx: ctx, cancel: cancel}
+		var waiting []*tapped
+		for n := range taps {
+			l.session.push(request{}) // one without a tap
+			w := l.start(func(ctx context.Context, _ Event, send func(context.Context) error) error { return send(ctx) }, Event{N: uint64(n)})
+			waiting = append(waiting, w)
+			l.session.push(request{tap: w})
+		}
+		if c := (&carrier{link: l}); !c.giveUp(errRESP) || !c.plain.Load() {
+			t.Error("the bytes do not pass any more")
+		}
+		for n, w := range waiting {
+			select {
+			case <-w.ended:
+			case <-time.After(10 * time.Second):
+				t.Fatalf("tap %d of %d waits for its reply", n+1, taps)
+			}
+			if !errors.Is(w.err, ErrGone) {
+				t.Errorf("tap %d of %d: %v", n+1, taps, w.err)
+			}
+		}
+		cancel(nil)
+	}
+}
+
+// TestRequestsAreNumbered sends requests while a proxy has a tap and while it has none. Only requests that
+// the tap sees count, and each connection counts by itself.
+func TestRequestsAreNumbered(t *testing.T) {
+	p := &Proxy{cfg: Config{Server: "redis"}}
+	var got []string
+	seen := Tap(func(ctx context.Context, e Event, send func(context.Context) error) error {
+		got = append(got, fmt.Sprint(e.Server, " ", e.Conn, " ", e.N, " ", e.Text))
+		return send(ctx)
+	})
+	var want []string
+	for conn := uint64(1); conn <= 2; conn++ {
+		ctx, cancel := context.WithCancelCause(context.Background())
+		l := &link{proxy: p, number: conn, ctx: ctx, cancel: cancel}
+		n := 0
+		for i, kind := range []messageKind{asks, asks, tells, asks, asks, tells, asks} {
+			p.Use(nil)
+			if i != 1 && i != 4 {
+				p.Use(seen)
+			}
+			if kind == asks && i != 1 && i != 4 {
+				n++
+				want = append(want, fmt.Sprint("redis ", conn, " ", n, " request ", i))
+			}
+			m := message{kind: kind, text: func(raw []byte) string { return "request " + string(raw) }, raw: fmt.Append(nil, i)}
+			if f, err := l.send(m, func() error { return nil }, func() bool { return true }); f != fatePass || err != nil {
+				t.Fatal(f, err)
+			}
+		}
+		if waiting := len(l.session.abandon()); waiting != 5 {
+			t.Errorf("%d requests wait for a reply, want 5", waiting)
+		}
+		cancel(nil)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// ending is a connection that notes whether it was closed.
+type ending struct {
+	chunks
+	closed bool
+}
+
+func (e *ending) Close() error { e.closed = true; return nil }
+
+// TestDropped discards a message and what follows it. The receiver's connection ends with the sender's.
+func TestDropped(t *testing.T) {
+	for _, passes := range []int{0, 1, 2} { // how many messages come before it
+		from, to := &ending{}, &ending{}
+		from.stream, from.cut = []byte(strings.Repeat("PING\r\n", 4)), func(most int) int { return min(most, 9) }
+		ctx, cancel := context.WithCancelCause(context.Background())
+		l := &link{proxy: &Proxy{cfg: Config{Say: func(string) {}}}, client: from, server: to, ctx: ctx, cancel: cancel}
+		up, _ := RESP(&l.session)
+		n := 0
+		c := &carrier{link: l, scan: up, from: from, to: to, decide: func(_ message, flush func() error, _ func() bool) (fate, error) {
+			if n++; n > passes {
+				return fateDrop, flush()
+			}
+			return fatePass, flush()
+		}}
+		c.run()
+		if got := to.got.String(); n != passes+1 || got != strings.Repeat("PING\r\n", passes) || !to.closed || len(from.stream) > 0 {
+			t.Errorf("after %d messages: %q passed, %d decisions, closed %v, %d bytes unread", passes, got, n, to.closed, len(from.stream))
+		}
+	}
+}
