@@ -1,0 +1,332 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"grablab/internal/catalog"
+	"grablab/internal/grab"
+	"grablab/internal/history"
+	"grablab/internal/order"
+	"grablab/internal/present/diagram"
+	"grablab/internal/present/report"
+	"grablab/internal/testbed/load"
+
+	vegeta "github.com/tsenart/vegeta/v12/lib"
+)
+
+// labOf returns the state of a run with count orders from 1.
+func labOf(count int) *state {
+	s := newState()
+	s.begin(Settings{Strategy: "setnx"})
+	s.orders.open(1, count)
+	return s
+}
+
+// TestEndOfTheLoad ends the load for every range of orders. No further answers are expected for these, and only
+// for these.
+func TestEndOfTheLoad(t *testing.T) {
+	for first := int64(0); first <= 6; first++ {
+		for count := range 4 {
+			o := labOf(5).orders
+			o.endLoad(first, count)
+			for _, tile := range o.tiles {
+				ended := tile.ID >= first && tile.ID <= first+int64(count)-1
+				if (tile.drivers == 0) != ended {
+					t.Errorf("%d orders from %d: order %d waits for %d drivers", count, first, tile.ID, tile.drivers)
+				}
+			}
+			_, _, answered := o.unsettledOrders()
+			if want := max(0, min(6, int(first)+count)-max(1, int(first))); len(answered) != want {
+				t.Errorf("%d orders from %d: %v are answered, want %d", count, first, answered, want)
+			}
+		}
+	}
+}
+
+// TestKeysByDefinition shows and removes random keys on two servers. Each key of each server is a list of
+// holders, of which only the last may still be there.
+func TestKeysByDefinition(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 1))
+	names := []string{"grab:setnx:{1}", "grab:setnx:{1}:queue", "grab:setnx:{2}"}
+	for range 500 {
+		o := labOf(2).orders
+		want := map[[2]string][]diagram.Key{}
+		for n := range 12 {
+			at := time.Duration(n+1) * time.Second
+			of := [2]string{[]string{"redis", "redlock-1"}[r.IntN(2)], names[r.IntN(len(names))]}
+			list := want[of]
+			var last *diagram.Key
+			if len(list) > 0 && list[len(list)-1].Gone == 0 {
+				last = &list[len(list)-1]
+			}
+			if r.IntN(3) == 0 {
+				if o.keyGone(of[0], of[1], at); last != nil {
+					last.Gone = at
+				}
+				continue
+			}
+			holder, ttl := fmt.Sprint("holder-", r.IntN(2)), int64(r.IntN(3)-1)
+			o.key(Key{Server: of[0], Name: of[1], TTL: ttl, holders: []string{holder}}, at)
+			seen := diagram.Key{Holders: []string{holder}, Last: at, Until: at + time.Duration(ttl)*time.Millisecond}
+			if ttl < 0 {
+				seen.Until = history.Endless
+			}
+			if last != nil && last.Holders[0] == holder {
+				*last = seen
+				continue
+			}
+			if last != nil {
+				last.Gone = at
+			}
+			want[of] = append(list, seen)
+		}
+		got := map[[2]string][]diagram.Key{}
+		for _, tile := range o.tiles {
+			for _, k := range tile.seen {
+				if of := [2]string{k.server, k.name}; (k.name == names[2]) == (tile.ID == 2) {
+					got[of] = append(got[of], k.Key)
+				}
+			}
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Fatalf("got  %+v\nwant %+v", got, want)
+		}
+	}
+}
+
+// TestChangesArePublished changes each part of a tile between its snapshot and its publication. The tile must
+// be sent again, and after that only if something changes.
+func TestChangesArePublished(t *testing.T) {
+	for name, change := range map[string]func(o *orders){
+		"nothing": func(*orders) {},
+		"an event": func(o *orders) {
+			o.record(history.Event{Kind: history.OK, Op: history.Read, Order: 1, Driver: 1, Instance: "8004"})
+		},
+		"an open grab": func(o *orders) { o.find(1).Open++ },
+		"a row":        func(o *orders) { o.ledger(1, []order.Grab{{Order: 1, Driver: 1}}) },
+		"another row":  func(o *orders) { o.find(1).Rows = append(o.find(1).Rows, "driver 2") },
+		"a state":      func(o *orders) { o.find(1).State = Double },
+	} {
+		o := labOf(2).orders
+		sent := o.snapshot(time.Now()).changed
+		if len(sent) != 2 {
+			t.Fatalf("%d tiles are new, want 2", len(sent))
+		}
+		change(o)
+		o.markPublished(sent)
+		again := o.snapshot(time.Now()).changed
+		if want := name != "nothing"; (len(again) == 1) != want || want && again[0].ID != 1 {
+			t.Errorf("after %s, these change: %+v", name, again)
+		}
+		o.markPublished(again)
+		if rest := o.snapshot(time.Now()).changed; len(rest) > 0 {
+			t.Errorf("after %s, %+v are sent once more", name, rest)
+		}
+	}
+}
+
+// TestRefusals checks every answer: only a driver that may not ask again has been refused.
+func TestRefusals(t *testing.T) {
+	for code, o := range map[uint16]grab.Outcome{409: grab.Taken, 423: grab.Busy, 504: grab.Timeout, 500: grab.Failed, 404: grab.Failed} {
+		r := &vegeta.Result{Code: code, Body: fmt.Appendf(nil, `{"outcome":%q}`, o)}
+		if got := isRefusal(r); got != (o != grab.Busy) {
+			t.Errorf("%d %s: refused is %v", code, o, got)
+		}
+	}
+	for _, failure := range []string{load.Refused, load.Interrupted, load.Reset, load.Timeout, load.Other} {
+		r := &vegeta.Result{Error: `Post "http://a": ` + failure + ": it failed"}
+		if got := isRefusal(r); got != (failure != load.Refused && failure != load.Interrupted) {
+			t.Errorf("%s: refused is %v", failure, got)
+		}
+	}
+}
+
+// TestSecondsByDefinition compares the percentiles of each second with all answers of that second, and of
+// the four seconds before it.
+func TestSecondsByDefinition(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 2))
+	o := labOf(1).orders
+	const seconds = 12
+	of := make([][]float64, seconds)
+	for i := range seconds {
+		for range r.IntN(60) {
+			ms := 1 + r.IntN(1000)
+			of[i] = append(of[i], float64(ms))
+			end := o.began.Add(time.Duration(i)*time.Second + time.Duration(r.IntN(1000))*time.Millisecond)
+			o.answer(&vegeta.Result{Timestamp: end.Add(-time.Millisecond), Latency: time.Millisecond, Code: 200}, end.Add(-time.Duration(ms)*time.Millisecond))
+		}
+	}
+	rank := func(values []float64, share float64) float64 {
+		slices.Sort(values)
+		return values[int(math.Ceil(share*float64(len(values))))-1]
+	}
+	for i, s := range o.ended(o.began.Add(time.Hour)) {
+		last := slices.Concat(of[max(0, i-4) : i+1]...)
+		if s.T != i || s.N != len(of[i]) {
+			t.Errorf("second %d is %d with %d answers, want %d", i, s.T, s.N, len(of[i]))
+		}
+		if (s.P50 != nil) != (len(of[i]) > 0) || s.P50 != nil && *s.P50 != rank(of[i], 0.5) {
+			t.Errorf("second %d: the p50 is not that of its %d answers", i, len(of[i]))
+		}
+		if (s.P99 != nil) != (len(last) >= 100) || s.P99 != nil && *s.P99 != rank(last, 0.99) {
+			t.Errorf("second %d: the p99 is not that of the last %d answers", i, len(last))
+		}
+	}
+}
+
+// TestLatenciesOfTheLastSeconds checks that both latencies are kept apart, and that old answers do not count.
+func TestLatenciesOfTheLastSeconds(t *testing.T) {
+	o := labOf(1).orders
+	now := o.began.Add(time.Minute)
+	for _, a := range []struct {
+		ago, scheduled, sent time.Duration
+		n                    int
+	}{{latencyFor + time.Millisecond, time.Hour, time.Hour, 500}, {latencyFor, 9 * time.Millisecond, 4 * time.Millisecond, 80}, {0, 7 * time.Millisecond, 2 * time.Millisecond, 120}} {
+		for range a.n {
+			end := now.Add(-a.ago)
+			o.answer(&vegeta.Result{Timestamp: end.Add(-a.sent), Latency: a.sent, Code: 200}, end.Add(-a.scheduled))
+		}
+	}
+	got := o.snapshot(now).latency
+	if got == nil || got.N != 200 || *got.P50 != 7 || *got.P99 != 9 || *got.SentP50 != 2 || *got.SentP99 != 4 {
+		t.Errorf("%+v", got)
+	}
+	if got := o.snapshot(now.Add(time.Minute)).latency; got != nil {
+		t.Errorf("a minute later: %+v", got)
+	}
+}
+
+// TestDeathsAreSeen plays events of two instances, of which one restarts twice. An event of an earlier process
+// may arrive late.
+func TestDeathsAreSeen(t *testing.T) {
+	o := labOf(1).orders
+	for i, e := range []struct {
+		instance    string
+		incarnation int
+	}{{"8004", 1}, {"8005", 4}, {"8004", 1}, {"8004", 2}, {"8005", 4}, {"8004", 2}, {"8004", 3}, {"8004", 3}} {
+		o.record(history.Event{T: time.Duration(i), Kind: history.OK, Op: history.Read, Order: 1, Instance: e.instance, Incarnation: e.incarnation})
+	}
+	if want := []diagram.Death{{Instance: "8004", At: 3}, {Instance: "8004", At: 6}}; !slices.Equal(o.deaths, want) {
+		t.Errorf("%+v, want %+v", o.deaths, want)
+	}
+}
+
+// quietLab returns a lab without servers, at port 8080.
+func quietLab(explore func(context.Context, Search) (report.Found, error)) *Lab {
+	return &Lab{cfg: Config{Explore: explore}, url: "http://127.0.0.1:8080", token: "secret", state: newState()}
+}
+
+// TestSearchesAreChecked tries every number of actors, and faults of which any may be wrong. The lab is free
+// again after each search, however it ends.
+func TestSearchesAreChecked(t *testing.T) {
+	var searched []Search
+	failed := errors.New("it failed")
+	l := quietLab(func(_ context.Context, s Search) (report.Found, error) {
+		if searched = append(searched, s); len(searched)%2 == 0 {
+			return report.Found{}, failed
+		}
+		return report.Found{}, nil
+	})
+	r := httptest.NewRequest(http.MethodPost, "/api/explore", nil)
+	known := catalog.FaultsBy(catalog.Explore)
+	for actors := range 6 {
+		for _, strategy := range []string{"setnx", "bogus", ""} {
+			for _, faults := range [][]catalog.Fault{nil, known[:1], known, {known[0], "bogus"}, {"bogus", known[0]}, {known[0], known[1], ""}} {
+				before := len(searched)
+				s := Search{Strategy: strategy, Actors: actors, Faults: faults}
+				_, err := l.explore(r, s)
+				valid := (actors == 2 || actors == 3) && strategy == "setnx" && !slices.Contains(faults, "bogus") && !slices.Contains(faults, "")
+				if (len(searched) > before) != valid || errors.Is(err, errBad) == valid || errors.Is(err, errBusy) {
+					t.Errorf("%+v: %v", s, err)
+				}
+				if valid && (!reflect.DeepEqual(searched[before], s) || (err == nil) != (len(searched)%2 == 1)) {
+					t.Errorf("%+v: searched %+v: %v", s, searched[before], err)
+				}
+			}
+		}
+	}
+	release, err := l.occupy("a matrix")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.explore(r, Search{Strategy: "setnx", Actors: 2}); !errors.Is(err, errBusy) {
+		t.Errorf("while a matrix is running: %v", err)
+	}
+	release()
+	if _, err := quietLab(nil).explore(r, Search{Strategy: "setnx", Actors: 2}); !errors.Is(err, errBad) {
+		t.Errorf("without an explorer: %v", err)
+	}
+}
+
+// TestStatusOfErrors checks the HTTP status of each kind of error, also if it is wrapped.
+func TestStatusOfErrors(t *testing.T) {
+	for _, tt := range []struct {
+		err  error
+		want int
+	}{
+		{nil, http.StatusOK}, {errBad, http.StatusBadRequest}, {errBusy, http.StatusConflict}, {errMissing, http.StatusNotFound}, {errors.New("no server"), http.StatusServiceUnavailable},
+	} {
+		wrapped := tt.err
+		if tt.err != nil {
+			wrapped = fmt.Errorf("%w: order 7", tt.err)
+		}
+		for _, err := range []error{tt.err, wrapped} {
+			w := httptest.NewRecorder()
+			readHandler(func(*http.Request) (any, error) { return "fine", err })(w, nil)
+			text := `"fine"` + "\n"
+			if err != nil {
+				text = fmt.Sprintf(`{"error":%q}`+"\n", err.Error())
+			}
+			if w.Code != tt.want || w.Body.String() != text || w.Header().Get("Content-Type") != "application/json" {
+				t.Errorf("%v: %d %s, want %d", err, w.Code, w.Body, tt.want)
+			}
+		}
+	}
+}
+
+// TestHostsAndTokens sends requests of every method, as different hosts, and with and without the token of the
+// page. Every answer has the headers that protect the page.
+func TestHostsAndTokens(t *testing.T) {
+	l := quietLab(nil)
+	served := 0
+	h := l.guarded(l.withToken(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served++ })))
+	for host, own := range map[string]bool{
+		"127.0.0.1:8080": true, "localhost:8080": true, "[::1]:8080": true, "127.0.0.1:8081": false, "localhost": false, "localhost:80": false,
+		"127.0.0.2:8080": false, "evil.example:8080": false, "": false, "localhost.evil.example:8080": false,
+	} {
+		for method, needsToken := range map[string]bool{
+			http.MethodGet: false, http.MethodHead: false, http.MethodPost: true, http.MethodPut: true, http.MethodPatch: true, http.MethodDelete: true, http.MethodOptions: true,
+		} {
+			for token, valid := range map[string]bool{"secret": true, "": false, "secre": false} {
+				r := httptest.NewRequest(method, "/x", nil)
+				r.Host = host
+				if token != "" {
+					r.Header.Set(tokenHeader, token)
+				}
+				w, before := httptest.NewRecorder(), served
+				h.ServeHTTP(w, r)
+				want := own && (valid || !needsToken)
+				if (served > before) != want || (w.Code == http.StatusForbidden) == want {
+					t.Errorf("%s as %q with the token %q: %d, served %v", method, host, token, w.Code, served > before)
+				}
+				for name, value := range map[string]string{
+					"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
+				} {
+					if got := w.Header().Get(name); own && got != value {
+						t.Errorf("%s as %q: %s is %q", method, host, name, got)
+					}
+				}
+			}
+		}
+	}
+}
