@@ -1,0 +1,225 @@
+package order
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+)
+
+// TestGuardsInSQLAndInMemory writes every small claim to every small order, once with the SQL of the guard and
+// once in memory. A claim is written in both or in neither, and leaves the same row.
+func TestGuardsInSQLAndInMemory(t *testing.T) {
+	db, err := sql.Open("sqlite", ":memory:")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	tx, err := db.BeginTx(t.Context(), nil) // one connection has the table
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	exec := func(statement string, args ...any) int64 {
+		t.Helper()
+		result, err := tx.Exec(statement, args...)
+		if err != nil {
+			t.Fatalf("%s %v: %v", statement, args, err)
+		}
+		n, _ := result.RowsAffected()
+		return n
+	}
+	exec("CREATE TABLE orders (status INT, fence INT, driver_id INT, stock INT)")
+	exec("INSERT INTO orders VALUES (0, 0, 0, 0)")
+	tried := 0
+	for _, units := range []int64{0, 3} {
+		for _, status := range []int{Open, Grabbed} {
+			for fence := uint64(1); fence <= 3; fence++ {
+				for driver := range int64(3) {
+					for stock := int64(-1); stock <= 2; stock++ {
+						if units == 0 && stock != 0 || units > 0 && status != statusOf(stock) {
+							continue
+						}
+						o := Order{ID: 1, Status: status, Driver: driver, Fence: fence, Units: units, Stock: stock}
+						for _, g := range Guards {
+							for read := int64(1); read <= 2; read++ { // the units that the driver saw
+								c := Claim{Order: 1, Driver: 1, Fence: 2}
+								if units > 0 {
+									c.Stock = read
+								}
+								exec("UPDATE orders SET status = ?, fence = ?, driver_id = ?, stock = ?", status, fence, driver, stock)
+								sold, args := c.sold(g)
+								where, more := c.condition(g)
+								written := exec("UPDATE orders SET "+sold+" WHERE 1 = 1"+where, append(args, more...)...) == 1
+								tried++
+								if err := c.judge(o, g); (err == nil) != written {
+									t.Errorf("%s: %+v on %+v is written: %v, in memory: %v", g, c, o, written, err)
+								}
+								if !written {
+									continue
+								}
+								var want Order
+								if err := tx.QueryRow("SELECT status, stock FROM orders").Scan(&want.Status, &want.Stock); err != nil {
+									t.Fatal(err)
+								}
+								got := o
+								if got.sell(c, g); got.Status != want.Status || got.Stock != want.Stock {
+									t.Errorf("%s: %+v on %+v makes status %d and %d left, in memory %d and %d", g, c, o, want.Status, want.Stock, got.Status, got.Stock)
+								}
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+	if tried < 500 {
+		t.Errorf("only %d claims were tried", tried)
+	}
+}
+
+// TestLimitByDefinition gives a driver up to four units, with limits of none to three. A claim that is in the
+// ledger already is taken, whatever the limit is.
+func TestLimitByDefinition(t *testing.T) {
+	for limit := range 4 {
+		for held := range 5 {
+			for own := -1; own < held; own++ { // which of the rows the claim has written; none if -1
+				c := Claim{Token: "mine", PerDriver: limit}
+				var rows []Grab
+				for i := range held {
+					rows = append(rows, Grab{Token: fmt.Sprint("other-", i)})
+				}
+				if own >= 0 {
+					rows[own].Token = "mine"
+				}
+				err := c.judgeLimit(rows)
+				over := held >= max(limit, 1)
+				switch {
+				case own >= 0 && (!errors.Is(err, ErrTaken) || errors.Is(err, ErrLimit)), own < 0 && errors.Is(err, ErrLimit) != over, own < 0 && !over && err != nil:
+					t.Errorf("limit %d, %d rows, row %d is its own: %v", limit, held, own, err)
+				}
+			}
+		}
+	}
+}
+
+// TestRestartFreesEverything restarts the database in memory while a session holds several rows and names.
+// Every one of them is free again, also for a session that waits for it.
+func TestRestartFreesEverything(t *testing.T) {
+	for held := range 4 {
+		m := new(Mem)
+		first, err := m.Create(t.Context(), 3, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		old, err := m.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range int64(held) {
+			for _, lock := range locksOf(old, first+i) {
+				if ok, err := lock(t.Context(), 0); !ok || err != nil {
+					t.Fatal(ok, err)
+				}
+			}
+		}
+		m.Restart()
+		fresh, err := m.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range int64(3) {
+			for n, lock := range locksOf(fresh, first+i) {
+				if ok, err := lock(t.Context(), 0); !ok || err != nil {
+					t.Errorf("%d were held: lock %d of order %d: %v, %v", held, n, i+1, ok, err)
+				}
+			}
+		}
+		for n, lock := range locksOf(old, first) {
+			if _, err := lock(t.Context(), 0); err == nil {
+				t.Errorf("the lost session takes lock %d", n)
+			}
+		}
+		if err := fresh.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// locksOf returns functions that lock the row and the name of an order.
+func locksOf(x Tx, id int64) []func(context.Context, time.Duration) (bool, error) {
+	return []func(context.Context, time.Duration) (bool, error){
+		func(ctx context.Context, wait time.Duration) (bool, error) { return x.LockRow(ctx, id, wait) },
+		func(ctx context.Context, wait time.Duration) (bool, error) {
+			return x.LockName(ctx, fmt.Sprint("name-", id), wait)
+		},
+	}
+}
+
+// TestRaisedFencesInMemory raises the fences of several orders in one session. They stay if the session claims
+// any of these orders, and are taken back if it does not.
+func TestRaisedFencesInMemory(t *testing.T) {
+	for rows := int64(1); rows <= 3; rows++ {
+		for claimed := int64(0); claimed <= rows; claimed++ { // 0 claims none
+			m := new(Mem)
+			if _, err := m.Create(t.Context(), 3, 1); err != nil {
+				t.Fatal(err)
+			}
+			x, err := m.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for id := int64(1); id <= rows; id++ {
+				if ok, err := x.LockRow(t.Context(), id, 0); !ok || err != nil {
+					t.Fatal(ok, err)
+				}
+				if _, err := x.Read(t.Context(), id, uint64(10*id)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if claimed > 0 {
+				if err := x.Claim(t.Context(), Claim{Order: claimed, Driver: 1, Fence: uint64(10 * claimed)}, Fenced); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := x.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			for id := int64(1); id <= 3; id++ {
+				o, err := m.Read(t.Context(), id, 0)
+				want := Order{ID: id}
+				if claimed > 0 && id <= rows {
+					want.Fence = uint64(10 * id)
+				}
+				if id == claimed {
+					want.Status, want.Driver = Grabbed, 1
+				}
+				if err != nil || o != want {
+					t.Errorf("%d rows, order %d claimed: %+v, %v, want %+v", rows, claimed, o, err, want)
+				}
+			}
+		}
+	}
+}
+
+// TestFailedSessionsFreeTheirPlace begins sessions while no connection can be had. Each attempt fails for this
+// reason, and not because earlier ones have used up the sessions.
+func TestFailedSessionsFreeTheirPlace(t *testing.T) {
+	db, err := sql.Open("sqlite", ":memory:")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s := &SQL{dialect: dialect{sessions: true}, pins: make(chan struct{}, 2), writes: db}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	for n := range 5 {
+		if x, err := s.Begin(ctx); x != nil || err == nil || errors.Is(err, ErrExhausted) || len(s.pins) > 0 {
+			t.Fatalf("attempt %d: %v, and %d places are taken", n+1, err, len(s.pins))
+		}
+	}
+}
