@@ -1,0 +1,164 @@
+package load
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestSharesMakeThePlan splits plans of every small size into shares. Together they send each request of the
+// whole plan once, to the same target and at the same time.
+func TestSharesMakeThePlan(t *testing.T) {
+	targets := []string{"http://a", "http://b"}
+	for orders := 1; orders <= 3; orders++ {
+		for drivers := 1; drivers <= 4; drivers++ {
+			for count := 1; count <= 5; count++ {
+				for _, cfg := range []Config{{}, {Rate: 100}, {Rate: 100, Together: true}, {Rate: 1500}} {
+					whole := NewPlan(targets, 1, orders, drivers, 3)
+					all := drain(NewPlan(targets, 1, orders, drivers, 3))
+					sent := 0
+					for index := range count {
+						p := NewPlan(targets, 1, orders, drivers, 3)
+						p.Split(Share{Index: index, Count: count})
+						of := drain(p)
+						if len(of) != p.Requests() {
+							t.Errorf("%d orders, %d drivers, share %d of %d: %d requests, want %d", orders, drivers, index, count, len(of), p.Requests())
+						}
+						sent += len(of)
+						for n, r := range of {
+							at := index + n*count
+							if at >= len(all) || r != all[at] || p.Due(cfg, uint64(n)) != whole.Due(cfg, uint64(at)) {
+								t.Errorf("%d orders, %d drivers, share %d of %d: request %d is %+v", orders, drivers, index, count, n, r)
+							}
+						}
+					}
+					if sent != orders*drivers {
+						t.Errorf("%d orders, %d drivers in %d shares: %d requests", orders, drivers, count, sent)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestDueTimes checks that no request is due before its time, or more than a tick after it. At a slow rate,
+// each has its exact time.
+func TestDueTimes(t *testing.T) {
+	for _, rate := range []float64{1, 99, 500, 501, 1000, 1700, 10_000} {
+		p := NewPlan([]string{"http://a"}, 1, 100, 10, 1)
+		interval := time.Duration(float64(time.Second) / rate)
+		for n := range uint64(1000) {
+			exact, due := time.Duration(n)*interval, p.Due(Config{Rate: rate}, n)
+			if late := due - exact; late < 0 || late >= tick || interval >= tick && late != 0 {
+				t.Fatalf("%v requests a second: request %d is due after %v, and its time is %v", rate, n, due, exact)
+			}
+		}
+	}
+}
+
+// TestBurstsAreDueWhenSent sends several bursts of several requests at different times.
+func TestBurstsAreDueWhenSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := NewBursts()
+		pace := w.pacer(t.Context(), Config{}, nil)
+		var want []time.Duration
+		for n := range 4 {
+			time.Sleep(time.Second)
+			requests := make([]Request, n)
+			for range requests {
+				want = append(want, time.Duration(n+1)*time.Second)
+			}
+			w.Send(requests)
+		}
+		for n, due := range want {
+			if got := pace.due(uint64(n)); got != due {
+				t.Errorf("request %d is due after %v, want %v", n, got, due)
+			}
+		}
+	})
+}
+
+// TestHangUpEndsOneRequest hangs up each of several requests in turn, which differ in one field each. Only that
+// request ends.
+func TestHangUpEndsOneRequest(t *testing.T) {
+	all := []Request{{"http://a", 1, 1}, {"http://b", 1, 1}, {"http://a", 2, 1}, {"http://a", 1, 2}}
+	for ends := range all {
+		synctest.Test(t, func(t *testing.T) {
+			w := NewBursts()
+			var ended []int
+			transport := w.through(roundTripper(func(req *http.Request) (*http.Response, error) {
+				<-req.Context().Done()
+				return nil, context.Cause(req.Context())
+			}))
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			for i, r := range all {
+				req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.URL([]byte("/grab")), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				go func() {
+					if _, err := transport.RoundTrip(req); err == nil {
+						t.Error("it was answered")
+					}
+					ended = append(ended, i)
+				}()
+				synctest.Wait()
+			}
+			w.HangUp(Request{"http://b", 2, 2}) // no such request
+			w.HangUp(all[ends])
+			synctest.Wait()
+			if !slices.Equal(ended, []int{ends}) {
+				t.Errorf("hanging up request %d ended %v", ends, ended)
+			}
+		})
+	}
+}
+
+// TestLatenciesOutOfRange checks that latencies below and above the range count as its ends.
+func TestLatenciesOutOfRange(t *testing.T) {
+	h := NewHistogram()
+	for _, d := range []time.Duration{-time.Hour, -1, 0, time.Hour, 2 * time.Hour, 1 << 62} {
+		h.Add(d)
+	}
+	got := h.Latency()
+	if h.h.TotalCount() != 6 || got.Min != 0 || got.P50 != 0 || got.Max < 3.599e6 || got.Max > 3.61e6 || h.At(3) != 0 || h.At(4) < 59*time.Minute {
+		t.Errorf("%d latencies: %+v", h.h.TotalCount(), got)
+	}
+}
+
+// TestCutClosesEveryConnection cuts an attack with some connections open and some closed. Open ones are closed,
+// and no new ones begin.
+func TestCutClosesEveryConnection(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c := &conns{open: map[net.Conn]struct{}{}}
+	var dialed []net.Conn
+	for range 4 {
+		conn, err := c.dial(t.Context(), "tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		dialed = append(dialed, conn)
+	}
+	if err := dialed[1].Close(); err != nil || len(c.open) != 3 {
+		t.Errorf("%v, and %d connections are open, want 3", err, len(c.open))
+	}
+	c.cut()
+	for i, conn := range dialed {
+		if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("connection %d goes on: %v", i, err)
+		}
+	}
+	if conn, err := c.dial(t.Context(), "tcp", l.Addr().String()); conn != nil || !errors.Is(err, net.ErrClosed) {
+		t.Errorf("a new connection: %v, %v", conn, err)
+	}
+}
