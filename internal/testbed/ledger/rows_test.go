@@ -1,0 +1,79 @@
+package ledger_test
+
+import (
+	"database/sql"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	"grablab/internal/order"
+	"grablab/internal/testbed/ledger"
+)
+
+// TestRowsOutOfPlace adds one row to a ledger, before and after good rows, with every order around the range
+// that was asked for, and with NULL in either column.
+func TestRowsOutOfPlace(t *testing.T) {
+	dsn, db := databases["sqlite"](t)
+	db.SetMaxOpenConns(1)
+	execute(t, db, "PRAGMA synchronous = OFF") // no one needs the file after a crash
+	execute(t, db, "CREATE TABLE wins (n INTEGER, order_id INTEGER, driver_id INTEGER)")
+	d, err := ledger.Open(t.Context(), dsn, "SELECT order_id, driver_id FROM wins WHERE ? <= ? ORDER BY n", nil) // it returns every row
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	good := []order.Grab{{Order: 3, Driver: 1}, {Order: 5, Driver: 2}}
+	for at := range 3 { // how many good rows come before it
+		for id := int64(0); id <= 8; id++ { // 0 stands for NULL
+			for _, driver := range []int64{0, 7} {
+				row := order.Grab{Order: id, Driver: driver}
+				want := append(append(append([]order.Grab{}, good[:at]...), row), good[at:]...)
+				var values []string
+				for n, g := range want {
+					values = append(values, fmt.Sprintf("(%d, NULLIF(%d, 0), NULLIF(%d, 0))", n, g.Order, g.Driver))
+				}
+				execute(t, db, "DELETE FROM wins; INSERT INTO wins VALUES "+strings.Join(values, ", "))
+				got, err := d.Ledger(t.Context(), 3, 3)
+				wrong := ""
+				switch {
+				case id == 0 || driver == 0:
+					wrong = "is NULL: leave out rows without a driver"
+				case id < 3 || id > 5:
+					wrong = fmt.Sprintf("the query returns order %d, although loadgen asked for 3 to 5", id)
+				}
+				if (err != nil) != (wrong != "") || err != nil && !strings.Contains(err.Error(), wrong) || err == nil && !reflect.DeepEqual(got, want) {
+					t.Errorf("order %d, driver %d after %d rows: %+v, %v; want %q", id, driver, at, got, err, wrong)
+				}
+			}
+		}
+	}
+}
+
+// TestExecIsOneTransaction lets each of some statements fail. None of the others may have an effect.
+func TestExecIsOneTransaction(t *testing.T) {
+	dsn, db := databases["sqlite"](t)
+	db.SetMaxOpenConns(1)
+	execute(t, db, "PRAGMA synchronous = OFF") // no one needs the file after a crash
+	execute(t, db, "CREATE TABLE orders (id INTEGER)")
+	d, err := ledger.Open(t.Context(), dsn, "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	for fails := range 4 { // 3 means none
+		execute(t, db, "DELETE FROM orders")
+		statements := []string{"INSERT INTO orders VALUES (1)", "INSERT INTO orders VALUES (2)", "INSERT INTO orders VALUES (3)"}
+		if fails < 3 {
+			statements[fails] = "INSERT INTO nosuch VALUES (1)"
+		}
+		err := d.Exec(t.Context(), statements)
+		var ids sql.NullString
+		if scan := db.QueryRow("SELECT GROUP_CONCAT(id) FROM orders").Scan(&ids); scan != nil {
+			t.Fatal(scan)
+		}
+		if want := map[bool]string{true: "1,2,3"}[fails == 3]; (err == nil) != (fails == 3) || ids.String != want {
+			t.Errorf("statement %d fails: %v, and the table has %q", fails+1, err, ids.String)
+		}
+	}
+}
