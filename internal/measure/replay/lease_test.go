@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"grablab/internal/explore/schedule"
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
+	"grablab/internal/history"
 	"grablab/internal/order"
 	"grablab/internal/tap"
 	"grablab/internal/testbed/fleet"
@@ -381,6 +383,56 @@ func TestAttemptsOfOneDriver(t *testing.T) {
 		}
 		if err := (Config{Schedule: s, Strategy: lock.Strategy{Name: "setnx"}}).check(); (err != nil) != refused {
 			t.Errorf("%s: %v, want refused: %v", actors, err, refused)
+		}
+	}
+}
+
+// TestEvidenceOfAnOrder sells units of an order, beside another order that is sold out. The evidence has the
+// rows and units of the order and the events of its grabs, and only more rows than units break one-winner.
+func TestEvidenceOfAnOrder(t *testing.T) {
+	store, err := order.Connect(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "orders.db"), order.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	if err := store.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for stock := range 4 {
+		units := max(stock, 1)
+		first, err := store.Create(t.Context(), 2, units)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := withoutServers(1)
+		a.store, a.order, a.Schedule.Stock, a.Schedule.Guard = store, first, stock, string(order.Fenced)
+		a.events = []history.Event{{Seq: 1, Instance: "8004", T: 1, Kind: history.OK, Op: history.Acquire, Order: first, Driver: 1}}
+		sell := func(id int64, rows int) {
+			c := order.Claim{Order: id, Driver: int64(rows), Token: fmt.Sprint("t", rows), Stock: int64(stock), PerDriver: 9}
+			if stock < 2 {
+				c.Stock = 0
+			}
+			if err := store.Claim(t.Context(), c, order.Naive); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for rows := range units + 2 {
+			if rows > 0 {
+				sell(first, rows)
+				sell(first+1, rows)
+			}
+			e, err := a.evidence(t.Context())
+			if err != nil || len(e.Ledger) != rows || len(e.Record.Holds) != 1 || e.Guard != order.Fenced || e.Excludes != a.Strategy.Excludes {
+				t.Fatalf("stock %d, %d rows: %+v, %v", stock, rows, e, err)
+			}
+			broken, why, err := proofs["one-winner"](a, t.Context(), e)
+			if err != nil || broken != (rows > units) || !strings.HasSuffix(why, "(seen in the ledger)") {
+				t.Errorf("%d units, %d rows: broken is %v (%s), %v", units, rows, broken, why, err)
+			}
+		}
+		a.events = append(a.events, history.Event{Seq: 3, Instance: "8004", T: 2, Kind: history.Invoke, Op: history.Release, Order: first, Driver: 1})
+		if _, err := a.evidence(t.Context()); err == nil || !strings.Contains(err.Error(), "1 events are missing") {
+			t.Errorf("after a lost event: %v", err)
 		}
 	}
 }
