@@ -60,6 +60,8 @@ func (g generator) functions() template.FuncMap {
 		"brokenBy":     brokenBy,
 		"modeLinks":    modeLinks,
 		"linkModes":    linkModes,
+		"numbered":     numbered,
+		"shownBy":      shownBy,
 		"cell":         cell,
 		"join":         func(names []string) string { return strings.Join(names, ", ") },
 		"base":         path.Base,
@@ -76,6 +78,45 @@ var modeID = regexp.MustCompile(`\bF\d+\b`)
 func linkModes(text string) string { return modeID.ReplaceAllStringFunc(text, whichlock.ModeLink) }
 
 func modeLinks(ids []string) string { return linkModes(strings.Join(ids, " ")) }
+
+// numbered turns a text into a numbered list with one sentence per item.
+func numbered(text string) string {
+	var b strings.Builder
+	for i, sentence := range strings.Split(text, ". ") {
+		fmt.Fprintf(&b, "%d. %s.\n", i+1, sentence)
+	}
+	return b.String()
+}
+
+// shownBy turns the ways to see a failure mode, such as "pause, slow, explorer", into a phrase.
+func shownBy(ways string) string {
+	var faults, others []string
+	for way := range strings.SplitSeq(ways, ", ") {
+		name, note, _ := strings.Cut(way, " (")
+		switch _, _, isFault := catalog.FindFault(name); {
+		case isFault:
+			faults = append(faults, "`"+name+"`")
+		case name == "load":
+			others = append(others, "a plain load")
+		case name == "explorer" && note != "":
+			others = append(others, "the explorer ("+note)
+		case name == "explorer":
+			others = append(others, "the explorer")
+		case name == "conformance":
+			others = append(others, "a conformance test")
+		default:
+			return ways
+		}
+	}
+	if len(faults) > 0 {
+		word := "the fault "
+		if len(faults) > 1 {
+			word = "the faults "
+		}
+		others = slices.Insert(others, 0, word+catalog.List(faults))
+	}
+	return strings.Join(others, "; ")
+}
 
 // version returns the version of a module, according to go.mod.
 func (g generator) version(module string) (string, error) {
