@@ -241,6 +241,12 @@ func (o *oracle) mustSucceed() bool {
 // data, a late message and an unreachable server.
 func (s *causes) isDisturbed() bool { return s.dataLost || s.shown&disturbances != 0 }
 
+// mayMissMessage reports whether a fault may have hidden a message from a client that is connected. A client
+// that was disconnected by an outage knows that it may have missed a message.
+func (s *causes) mayMissMessage() bool {
+	return s.dataLost || s.shown&disturbances&^catalog.Unreachable != 0
+}
+
 const disturbances = catalog.Unreachable | catalog.CutOff | catalog.WakeUpLost | catalog.ReplyWasLost | catalog.Delayed
 
 // oneReplyLost reports whether lost replies were the only disturbance so far.
@@ -444,7 +450,7 @@ func (w *world) queues() bool {
 // judgeWait checks that no actor has waited too long for a free lock.
 func (o *oracle) judgeWait(waiters []*actor) {
 	bound := time.Duration(cmp.Or(o.cluster.Strategy.Promises.WakeUp, 0.5) * float64(o.cluster.TTL))
-	if !o.causes.isDisturbed() && !(o.world.queues() && o.heldUp) { // otherwise a client may first have to resume its session
+	if !o.causes.mayMissMessage() && !(o.world.queues() && o.heldUp) { // otherwise a client may first have to resume its session
 		heard := cmp.Or(o.cluster.Strategy.Promises.Heard, 0.1)
 		bound = min(bound, max(longestPause, time.Duration(heard*float64(o.cluster.TTL))))
 	}
