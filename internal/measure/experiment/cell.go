@@ -212,7 +212,7 @@ func (w *worker) send(ctx context.Context, c *Cell, requests load.Workload, size
 	if err != nil {
 		return nil, err
 	}
-	size.Shape = w.fleet.Shape
+	size.Shape, size.Asking = w.fleet.Shape, w.fleet.Asking
 	a := newAccounting(size.Drivers, w.fleet.IDs(), size.Shape)
 	a.units, a.partial = w.cfg.units(), w.cfg.Shard != nil
 	var accountErr error

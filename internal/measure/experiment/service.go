@@ -154,7 +154,7 @@ func (w *worker) listTrail(ctx context.Context, in *fleet.Instance, first int64)
 	if deferred == nil && slices.Equal(sortedCalls(before), sortedCalls(last)) {
 		return trailOf(last), nil
 	}
-	return t, fmt.Errorf("of %d grabs, no two in a row make the same requests: %s", dryRuns, difference(before, last))
+	return t, fmt.Errorf("of %d grabs, no two in a row make the same requests: %s. %s. Else run without faults, or start the instances yourself and name their processes with -target-pid", dryRuns, difference(before, last), ownQueue)
 }
 
 func callNames(calls []control.Call) string {
@@ -376,7 +376,7 @@ func (w *worker) checkReadable(t trail) error {
 	}
 	if t.claim == nil {
 		return fmt.Errorf("the proxies saw no write of a grab to the database, only %s: the service must use the address in {db} or {postgres}, and win the order of a test grab. "+
-			"If a worker writes later, say with settle how long after the answer. If the worker of another instance may write, give each instance a queue of its own for the test, named after {port}",
+			"If a worker writes later, say with settle how long after the answer. "+ownQueue,
 			callNames(t.calls[fault.Alone]))
 	}
 	if t.service.decides > 0 && w.cfg.Target.Database.Query == "" {
@@ -384,6 +384,10 @@ func (w *worker) checkReadable(t trail) error {
 	}
 	return nil
 }
+
+// ownQueue is the advice for a service whose instances share a queue. The proxies of one instance then
+// see only some of the grabs.
+const ownQueue = "If the worker of another instance may write, give each instance a queue of its own for the test, named after {port}"
 
 // unreadable is the reason for an unknown verdict if the proxies could not decode every call.
 const unreadable = "the proxies could not read all calls of the service"

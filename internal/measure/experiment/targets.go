@@ -187,7 +187,7 @@ func (w *worker) warmUp(ctx context.Context, size Load) error {
 	if err != nil {
 		return err
 	}
-	size.Shape = w.fleet.Shape
+	size.Shape, size.Asking = w.fleet.Shape, w.fleet.Asking
 	sent := 0
 	for end := time.Now().Add(w.cfg.Warmup); time.Now().Before(end); {
 		p := load.NewPlan(w.fleet.URLs(), first, size.Orders, size.Drivers, w.cfg.Seed)

@@ -220,6 +220,27 @@ func TestAnswersWithoutResult(t *testing.T) {
 	}
 }
 
+// A service may read its servers to answer a request for a result. These reads are no part of a grab,
+// so faults do not strike them.
+func TestRequestsForAResultAreNoCalls(t *testing.T) {
+	t.Parallel()
+	cfg := ticketRun(t, "guarded later looks-up", target.Spec{Grabbed: `json:.state=="won"`, Taken: `json:.state=="lost"`, Later: "202 -> /results/{order}/{driver}"})
+	cfg.Stack.Needs = cfg.serviceNeeds()
+	w, err := openWorker(t.Context(), cfg, 0, newProgress(cfg), &journal{dir: cfg.Out})
+	t.Cleanup(func() { _ = w.close() })
+	if err != nil {
+		t.Fatal(err)
+	}
+	trail, err := w.quickTrail(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := callNames(trail.calls[fault.Alone])
+	if strings.Contains(names, "result:") || strings.Contains(names, "SELECT winners") || !strings.Contains(names, "INSERT winners") {
+		t.Errorf("a grab makes these calls: %s", names)
+	}
+}
+
 // The proxies show how a service releases its lock, and what it leaves of a cancelled grab.
 func TestReleasesOfServices(t *testing.T) {
 	for _, tt := range []struct {

@@ -101,7 +101,7 @@ func (f *Fleet) send(ctx context.Context, method, url string, body []byte, heade
 		req.Header.Set("Authorization", "Bearer "+f.token)
 	}
 	client := *f.client
-	client.Transport = load.Decide(client.Transport, f.Shape)
+	client.Transport = load.Decide(client.Transport, f.Shape, f.Asking)
 	resp, err := client.Do(req)
 	if err != nil {
 		return a, err

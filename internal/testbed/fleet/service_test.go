@@ -228,3 +228,39 @@ func TestSentinelsOfAService(t *testing.T) {
 		})
 	}
 }
+
+// The requests of an instance that answers a request for a result do not belong to the watched grab.
+// The program asks for the result of that grab only once the grab is quiet.
+func TestAskingForAResult(t *testing.T) {
+	t.Parallel()
+	w := &wires{database: "mysql"}
+	belongs := func() bool {
+		_, ok := w.call(wire.Event{Server: "redis", Text: "GET result:7"})
+		return ok
+	}
+	w.watch(7, 3, "7")
+	if !belongs() {
+		t.Error("a request before the question is no call")
+	}
+	came := time.Now()
+	answered := w.ask(t.Context(), 7)
+	if waited := time.Since(came); waited < quietForAsking || waited >= maxQuiet {
+		t.Errorf("the question waited for %v", waited)
+	}
+	if belongs() {
+		t.Error("a request during the question is a call")
+	}
+	if answered(); !belongs() {
+		t.Error("a request after the answer is no call")
+	}
+
+	began := time.Now()
+	defer w.ask(t.Context(), 8)()
+	if time.Since(began) >= quietForAsking {
+		t.Error("a question about another grab waited")
+	}
+	time.Sleep(askFor)
+	if !belongs() {
+		t.Error("a request long after the question is no call")
+	}
+}

@@ -13,6 +13,7 @@ import (
 	"grablab/internal/history"
 	"grablab/internal/service/control"
 	"grablab/internal/tap"
+	"grablab/internal/testbed/load"
 	"grablab/internal/testbed/stack"
 	"grablab/internal/testbed/wait"
 	"grablab/internal/testbed/wire"
@@ -34,6 +35,9 @@ type wires struct {
 	to            stack.Addresses // servers behind the proxies
 	order, driver int64           // the grab to which the requests belong; 0 if none
 	id            string          // id of the order in requests
+	lastCall      time.Time       // when the last request came that belongs to the grab
+	questions     int             // number of requests for a result that the instance has yet to answer
+	lastQuestion  time.Time       // when the last of these was sent
 }
 
 // newWires opens the proxies. If the service uses Sentinel, it also starts Sentinels, which return
@@ -110,7 +114,49 @@ func (w *wires) close() {
 func (w *wires) watch(order, driver int64, id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.order, w.driver, w.id = order, driver, id
+	w.order, w.driver, w.id, w.lastCall = order, driver, id, time.Now()
+}
+
+// To answer a request for a result, a service may ask its own servers. These requests are no part of
+// the grab.
+const (
+	// quietForAsking is how long a watched grab must have sent no request before the program asks for
+	// its result. The requests of both then do not mix.
+	quietForAsking = 300 * time.Millisecond
+	// maxQuiet limits the wait for this silence, because a service may poll its servers all the time.
+	maxQuiet = time.Second
+	// askFor is how long an instance takes at most to send the requests of such an answer.
+	askFor = 250 * time.Millisecond
+)
+
+// ask is called before the instance is asked for the result of a grab. Until the returned function is
+// called, but at most for askFor, requests do not belong to the watched grab. If the watched grab is
+// that of a single driver, ask first waits until the grab is quiet.
+func (w *wires) ask(ctx context.Context, order int64) (answered func()) {
+	_, _ = wait.Until(ctx, quietForAsking/20, maxQuiet, func() (bool, error) { // an error only means that the grab has ended
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.order != order || w.driver == 0 || time.Since(w.lastCall) > quietForAsking, nil
+	})
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.questions++
+	w.lastQuestion = time.Now()
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.questions--
+	}
+}
+
+// Asking is the load.Asking of the fleet.
+func (f *Fleet) Asking(ctx context.Context, of load.Request) (answered func()) {
+	for _, in := range f.Instances {
+		if in.URL == of.Target && in.wires != nil {
+			return in.wires.ask(ctx, of.Order)
+		}
+	}
+	return func() {}
 }
 
 // tap handles a request of an instance. If the request belongs to the watched grab, a breakpoint in
@@ -180,7 +226,7 @@ func (w *wires) call(e wire.Event) (op tap.Op, ok bool) {
 	name, _, _ = strings.Cut(name, "-") // the nodes of a quorum get one name, because a grab asks them at the same time
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.order == 0 {
+	if w.order == 0 || w.questions > 0 && time.Since(w.lastQuestion) < askFor {
 		return op, false
 	}
 	parts := []string{withoutIDs(e.Text, w.id)}
@@ -195,6 +241,7 @@ func (w *wires) call(e wire.Event) (op tap.Op, ok bool) {
 	if after, ok := strings.CutPrefix(text, "EVAL "); ok { // a client uses EVAL to resend a script that the server does not know
 		text = "EVALSHA " + after
 	}
+	w.lastCall = time.Now()
 	return tap.Op{Order: w.order, Driver: w.driver, Phase: tap.Phase(name + " " + text), Target: e.Server}, true
 }
 

@@ -34,6 +34,7 @@ type Config struct {
 	MaxWorkers int           // largest number of requests in flight
 	Shape      *target.Shape // shape of a grab; nil means that of grabsvc
 	Trace      *trace.Tracer // traces each request; nil for none
+	Asking     Asking        // is called before each request for a result; nil for none
 }
 
 // Request is one planned grab.
@@ -77,7 +78,7 @@ func Attack(ctx context.Context, w Workload, cfg Config, each func(r *vegeta.Res
 	defer transport.CloseIdleConnections()
 	attacker := vegeta.NewAttacker(
 		vegeta.Client(&http.Client{
-			Transport:     failureNamer{ctx, w.through(traced(cfg.Trace, Decide(transport, cfg.Shape)))},
+			Transport:     failureNamer{ctx, w.through(traced(cfg.Trace, Decide(transport, cfg.Shape, cfg.Asking)))},
 			Timeout:       cfg.Timeout,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		}),

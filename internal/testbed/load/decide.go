@@ -2,6 +2,7 @@ package load
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -17,9 +18,13 @@ const (
 	lastPause  = 250 * time.Millisecond
 )
 
+// Asking is called before each request for the result of a grab. The request is sent once Asking
+// returns. The function that it returns is called after the answer. A nil Asking does nothing.
+type Asking func(ctx context.Context, of Request) (answered func())
+
 // Decide returns a RoundTripper for services that answer a grab before its result is known. It asks
 // for the result until there is one or the context of the grab ends. It leaves other requests alone.
-func Decide(next http.RoundTripper, shape *target.Shape) http.RoundTripper {
+func Decide(next http.RoundTripper, shape *target.Shape, asking Asking) http.RoundTripper {
 	if shape == nil || shape.Later == nil {
 		return next
 	}
@@ -37,7 +42,12 @@ func Decide(next http.RoundTripper, shape *target.Shape) http.RoundTripper {
 			return resp, nil
 		}
 		if err == nil {
-			resp, err = askForResult(next, req, at, shape)
+			resp, err = askForResult(next, req, at, shape, func() func() {
+				if asking == nil {
+					return func() {}
+				}
+				return asking(req.Context(), r)
+			})
 		}
 		switch ended := req.Context().Err(); {
 		case err == nil:
@@ -50,8 +60,9 @@ func Decide(next http.RoundTripper, shape *target.Shape) http.RoundTripper {
 	})
 }
 
-// askForResult sends requests to the URL at until there is a result. The URL may be relative.
-func askForResult(next http.RoundTripper, grab *http.Request, at string, shape *target.Shape) (*http.Response, error) {
+// askForResult sends requests to the URL at until there is a result. The URL may be relative. It calls
+// asking before each request, and what asking returned after the answer.
+func askForResult(next http.RoundTripper, grab *http.Request, at string, shape *target.Shape, asking func() func()) (*http.Response, error) {
 	question := grab.Clone(grab.Context())
 	question.Method, question.Body, question.ContentLength = http.MethodGet, nil, 0
 	question.Header.Del("Content-Type")
@@ -60,7 +71,9 @@ func askForResult(next http.RoundTripper, grab *http.Request, at string, shape *
 		return nil, err
 	}
 	for pause := firstPause; wait.For(grab.Context(), pause); pause = min(2*pause, lastPause) {
+		answered := asking()
 		resp, body, err := answer(next, question)
+		answered()
 		if err != nil || shape.IsResult(resp.StatusCode, resp.Header, body) {
 			return resp, err
 		}

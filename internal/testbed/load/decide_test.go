@@ -58,7 +58,7 @@ func TestDecide(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			client := http.Client{Transport: failureNamer{t.Context(), Decide(http.DefaultTransport, shape)}, Timeout: 500 * time.Millisecond}
+			client := http.Client{Transport: failureNamer{t.Context(), Decide(http.DefaultTransport, shape, nil)}, Timeout: 500 * time.Millisecond}
 			path, body, header := shape.Request(7, 3)
 			req, _ := http.NewRequest(http.MethodPost, Request{server.URL, 7, 3}.URL(path), strings.NewReader(string(body)))
 			req.Header = header
