@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -10,6 +11,7 @@ import (
 
 	"grablab/internal/testbed/stack"
 	"grablab/internal/testbed/stack/stacktest"
+	"grablab/internal/testbed/target"
 	"grablab/internal/testbed/wire"
 )
 
@@ -76,11 +78,11 @@ func TestNoShell(t *testing.T) {
 
 // The text of a request shows the order as a star. Noise is no call of the grab.
 func TestCallsOfAGrab(t *testing.T) {
-	w := &wires{database: "mysql"}
+	w := &wires{database: "mysql", driverTexts: map[string]bool{}}
 	if _, ok := w.call(wire.Event{Server: "redis", Text: "SET grab:7 NX PX"}); ok {
 		t.Error("a call of no grab")
 	}
-	w.watch(7, 3, "7")
+	w.watch(7, 3, "7", map[string]string{})
 	for _, tt := range []struct{ server, text, want string }{
 		{"redis", "SET grab:7 NX PX", "redis SET grab:* NX PX"},
 		{"redis", "SET grab:77 NX PX", "redis SET grab:77 NX PX"},
@@ -135,8 +137,8 @@ func TestNoise(t *testing.T) {
 		{Server: "db", Text: "SELECT GET_LOCK"}, {Server: "db", Text: "UPDATE orders"}, {Server: "db", Text: "INSERT wins"}, {Server: "db", Text: "INSERT grabs"},
 		{Server: "db", Text: "CALL grab"}, {Server: "db", Text: "COMMIT"}, {Server: "redis", Text: "EVALSHA c41f0d7 order_61"}, {Server: "redis", Text: "PUBLISH unlocked"},
 	}
-	w := &wires{database: "mysql"}
-	w.watch(61, 1, "61")
+	w := &wires{database: "mysql", driverTexts: map[string]bool{}}
+	w.watch(61, 1, "61", map[string]string{})
 	calls := func(events []wire.Event) (names []string) {
 		for _, e := range events {
 			if op, ok := w.call(e); ok {
@@ -233,12 +235,12 @@ func TestSentinelsOfAService(t *testing.T) {
 // The program asks for the result of that grab only once the grab is quiet.
 func TestAskingForAResult(t *testing.T) {
 	t.Parallel()
-	w := &wires{database: "mysql"}
+	w := &wires{database: "mysql", driverTexts: map[string]bool{}}
 	belongs := func() bool {
 		_, ok := w.call(wire.Event{Server: "redis", Text: "GET result:7"})
 		return ok
 	}
-	w.watch(7, 3, "7")
+	w.watch(7, 3, "7", map[string]string{})
 	if !belongs() {
 		t.Error("a request before the question is no call")
 	}
@@ -262,5 +264,28 @@ func TestAskingForAResult(t *testing.T) {
 	time.Sleep(askFor)
 	if !belongs() {
 		t.Error("a request long after the question is no call")
+	}
+}
+
+// The name of a call is the same for each driver and at each instance, even if the service puts the
+// driver or its port into a key. A small number that is not the driver stays as it is.
+func TestCallsThatNameTheDriverOrThePort(t *testing.T) {
+	t.Parallel()
+	in := &Instance{fleet: newFleet(""), addr: "127.0.0.1:8004", wires: &wires{database: "mysql", driverTexts: map[string]bool{}}}
+	in.fleet.Shape = target.Plain
+	names := func(texts ...string) (names []string) {
+		for _, text := range texts {
+			op, _ := in.wires.call(wire.Event{Server: "redis", Text: text})
+			names = append(names, string(op.Phase))
+		}
+		return names
+	}
+	in.Watch(70, 1)
+	dry := names(fmt.Sprintf("SET result:70:%d", in.fleet.ProbeDriver(1)), "RPUSH lane-8004", "GET shard:5")
+	in.addr = "127.0.0.1:8006"
+	in.Watch(71, 5)
+	struck := names("SET result:71:5", "RPUSH lane-8006", "GET shard:5")
+	if want := []string{"redis SET result:*:{driver}", "redis RPUSH lane-{port}", "redis GET shard:5"}; !slices.Equal(dry, want) || !slices.Equal(struck, want) {
+		t.Errorf("%q, then %q; want %q twice", dry, struck, want)
 	}
 }

@@ -1,10 +1,13 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
+	"maps"
 	"net"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -35,16 +38,19 @@ type wires struct {
 	to            stack.Addresses // servers behind the proxies
 	order, driver int64           // the grab to which the requests belong; 0 if none
 	id            string          // id of the order in requests
-	lastCall      time.Time       // when the last request came that belongs to the grab
-	questions     int             // number of requests for a result that the instance has yet to answer
-	lastQuestion  time.Time       // when the last of these was sent
+	// names contains what to write for numbers in requests: the id of a test driver, and the port.
+	names        map[string]string
+	driverTexts  map[string]bool // requests of dry runs that name the driver
+	lastCall     time.Time       // when the last request came that belongs to the grab
+	questions    int             // number of requests for a result that the instance has yet to answer
+	lastQuestion time.Time       // when the last of these was sent
 }
 
 // newWires opens the proxies. If the service uses Sentinel, it also starts Sentinels, which return
 // the address of the proxy.
 func newWires(st *stack.Stack, name string, sentinels bool, say func(string, ...any)) (*wires, error) {
 	tell := func(text string) { say("%s: %s", name, text) }
-	w := &wires{to: st.Addresses, database: "mysql", holds: control.NewServer(name, 0, history.Discard)}
+	w := &wires{to: st.Addresses, database: "mysql", holds: control.NewServer(name, 0, history.Discard), driverTexts: map[string]bool{}}
 	var ways []stack.Detour
 	for _, server := range st.Servers() {
 		protocol := wire.RESP
@@ -110,11 +116,11 @@ func (w *wires) close() {
 }
 
 // watch assigns all later requests to the grab of this driver and order. Driver 0 stands for any
-// driver. Order 0 means that there is no grab.
-func (w *wires) watch(order, driver int64, id string) {
+// driver. Order 0 means that there is no grab. names contains what to write for other numbers.
+func (w *wires) watch(order, driver int64, id string, names map[string]string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.order, w.driver, w.id, w.lastCall = order, driver, id, time.Now()
+	w.order, w.driver, w.id, w.names, w.lastCall = order, driver, id, names, time.Now()
 }
 
 // To answer a request for a result, a service may ask its own servers. These requests are no part of
@@ -197,10 +203,10 @@ var (
 // not count within a random part or a hexadecimal number, which has at least 7 digits with letters
 // between them.
 //
-// An id that is not a number is replaced everywhere.
-func withoutIDs(text, order string) string {
+// An id that is not a number is replaced everywhere. names contains what to write for other numbers.
+func withoutIDs(text, order string, names map[string]string) string {
 	if strings.Trim(order, "0123456789") != "" {
-		return random.ReplaceAllString(strings.ReplaceAll(text, order, "*"), "#")
+		text, order = strings.ReplaceAll(text, order, "*"), ""
 	}
 	order = strings.TrimLeft(order, "0")
 	return hexDigits.ReplaceAllStringFunc(random.ReplaceAllString(text, "#"), func(h string) string {
@@ -211,9 +217,32 @@ func withoutIDs(text, order string) string {
 			if order != "" && strings.TrimLeft(n, "0") == order {
 				return "*"
 			}
-			return n
+			return cmp.Or(names[n], n)
 		})
 	})
+}
+
+// These stand for numbers in the text of a request that differ between grabs or between instances.
+const (
+	ownDriver = "{driver}"
+	ownPort   = "{port}"
+)
+
+// nameIDs returns the text of a request of the watched grab without ids. A dry run shows which
+// requests name the driver, because its drivers have large ids. In other grabs, a small number counts as
+// the driver only if the request is then one of those.
+func (w *wires) nameIDs(text string) string {
+	named := withoutIDs(text, w.id, w.names)
+	if strings.Contains(named, ownDriver) {
+		w.driverTexts[named] = true
+		return named
+	}
+	names := maps.Clone(w.names)
+	names[strconv.FormatInt(w.driver, 10)] = ownDriver
+	if other := withoutIDs(text, w.id, names); w.driver > 0 && w.driverTexts[other] {
+		return other
+	}
+	return named
 }
 
 // call converts a request into a call of the watched grab. The phase of the call is the text of the
@@ -229,7 +258,7 @@ func (w *wires) call(e wire.Event) (op tap.Op, ok bool) {
 	if w.order == 0 || w.questions > 0 && time.Since(w.lastQuestion) < askFor {
 		return op, false
 	}
-	parts := []string{withoutIDs(e.Text, w.id)}
+	parts := []string{w.nameIDs(e.Text)}
 	if e.Server == tap.DB && !strings.HasPrefix(e.Text, "PREPARE ") {
 		parts = strings.Split(parts[0], wire.Joint)
 	}
@@ -279,7 +308,10 @@ func (in *Instance) Watch(order, driver int64) {
 	if in.wires == nil {
 		return
 	}
-	in.wires.watch(order, driver, in.fleet.Shape.OrderText(order))
+	_, port, _ := net.SplitHostPort(in.addr)
+	in.wires.watch(order, driver, in.fleet.Shape.OrderText(order), map[string]string{
+		strconv.FormatInt(in.fleet.ProbeDriver(driver), 10): ownDriver, port: ownPort,
+	})
 }
 
 // RouteTo connects the proxies of an instance to other servers.
