@@ -246,16 +246,18 @@ func (in *Instance) Grab(ctx context.Context, order, index int64) (grab.Outcome,
 
 // AwaitGrab waits until the instance answers many simultaneous grabs, twice in a row. Its connection
 // pools then no longer contain broken connections. If this takes too long, AwaitGrab returns an
-// error.
+// error. It gives up grabs that take as long, because they may wait for a lock forever.
 func (in *Instance) AwaitGrab(ctx context.Context, order int64, within time.Duration) error {
 	const atOnce, rounds = 12, 2
 	var failed error
 	answered := 0 // rounds without an error in a row
 	ok, err := wait.Until(ctx, 20*time.Millisecond, within, func() (bool, error) {
 		var g errgroup.Group
+		bounded, cancel := context.WithTimeout(ctx, within)
+		defer cancel()
 		for n := range int64(atOnce) {
 			g.Go(func() error {
-				_, err := in.Grab(ctx, order, n)
+				_, err := in.Grab(bounded, order, n)
 				return err
 			})
 		}

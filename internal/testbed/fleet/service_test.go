@@ -3,6 +3,8 @@ package fleet
 import (
 	"fmt"
 	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"slices"
 	"strings"
@@ -287,5 +289,20 @@ func TestCallsThatNameTheDriverOrThePort(t *testing.T) {
 	struck := names("SET result:71:5", "RPUSH lane-8006", "GET shard:5")
 	if want := []string{"redis SET result:*:{driver}", "redis RPUSH lane-{port}", "redis GET shard:5"}; !slices.Equal(dry, want) || !slices.Equal(struck, want) {
 		t.Errorf("%q, then %q; want %q twice", dry, struck, want)
+	}
+}
+
+// A grab that waits for a lock forever does not delay the program for longer than it wants to wait.
+func TestAwaitGrabGivesUp(t *testing.T) {
+	t.Parallel()
+	over := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-over }))
+	defer server.Close()
+	defer close(over)
+	in := &Instance{fleet: newFleet(""), URL: server.URL}
+	in.fleet.Shape = target.Plain
+	began := time.Now()
+	if err := in.AwaitGrab(t.Context(), 1, 50*time.Millisecond); err == nil || time.Since(began) > 5*time.Second {
+		t.Errorf("%v after %v", err, time.Since(began))
 	}
 }
