@@ -132,6 +132,9 @@ func (w *worker) prepareAndStrike(ctx context.Context, s lock.Strategy, f fault.
 // observes them in a dry run.
 func (in *injection) readTrail(ctx context.Context, record func(context.Context, lock.Strategy) (trail, error)) (err error) {
 	in.trail, err = in.w.trails.get(in.strategy.Name, func() (trail, error) { return record(ctx, in.strategy) })
+	if t := in.trail.service; err == nil && t != nil {
+		in.w.fleet.Recognize(slices.Concat(in.trail.calls[fault.Alone], t.renewal), t.idle)
+	}
 	return err
 }
 

@@ -59,7 +59,10 @@ func (w *worker) startService(ctx context.Context, port int) error {
 type serviceTrail struct {
 	parts   []tap.Phase    // the inferred phase of each call
 	renewal []control.Call // the calls made in the background, each listed once
-	needs   lock.Backend   // the servers that the calls go to
+	// idle lists the statements that an instance also sends while it has no grab to serve. It leaves out
+	// those that may write.
+	idle  []control.Call
+	needs lock.Backend // the servers that the calls go to
 	// decides is how long after its answer a grab may still make calls. It is 0 if the grab writes the
 	// winner before its answer.
 	decides time.Duration
@@ -110,6 +113,7 @@ func (w *worker) recordService(ctx context.Context, s lock.Strategy) (t trail, e
 		var others []control.Call
 		others, err = w.listWithoutGrab(ctx, struck, held, u.TTL)
 		t.service.renewal = withoutOthers(t.service.renewal, others)
+		t.service.idle = slices.DeleteFunc(others, func(c control.Call) bool { return writes(c) || does(c, "COMMIT") })
 	}
 	t.renews = len(t.service.renewal) > 0
 	return t, err

@@ -279,7 +279,7 @@ func (w *worker) doubt(ctx context.Context, c *Cell, m *measured, drained bool) 
 	case w.ledger && unanswered > 0 && !drained:
 		reason = fmt.Sprintf("%s, and may still have been in progress when the ledger was read: set a longer -timeout", check.Plural(unanswered, "request was not answered", "requests were not answered"))
 		if w.fleet.IsService() {
-			reason += ". The service never looks idle if it waits in a statement all the time, such as a standby for a lock: let it poll instead"
+			reason += ". The service never looks idle if it waits in a statement all the time, such as a standby for a lock: let it poll instead, at most three times per second"
 		}
 	case !w.ledger && len(a.unsure) > 0:
 		reason = fmt.Sprintf("%s may hide a grab: %s. There is no ledger to check: name it with -db and -ledger-query, or say what an answer means with -grabbed, -taken and -busy",

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -11,6 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"grablab/internal/history"
+	"grablab/internal/service/control"
+	"grablab/internal/tap"
 	"grablab/internal/testbed/stack"
 	"grablab/internal/testbed/stack/stacktest"
 	"grablab/internal/testbed/target"
@@ -289,6 +293,34 @@ func TestCallsThatNameTheDriverOrThePort(t *testing.T) {
 	struck := names("SET result:71:5", "RPUSH lane-8006", "GET shard:5")
 	if want := []string{"redis SET result:*:{driver}", "redis RPUSH lane-{port}", "redis GET shard:5"}; !slices.Equal(dry, want) || !slices.Equal(struck, want) {
 		t.Errorf("%q, then %q; want %q twice", dry, struck, want)
+	}
+	in.wires = &wires{database: "mysql", driverTexts: map[string]bool{}} // those of another worker, which made no dry run
+	in.fleet.Instances = []*Instance{in}
+	in.fleet.Recognize([]control.Call{{Phase: tap.Phase(dry[0])}}, nil)
+	in.Watch(72, 6)
+	if got := names("SET result:72:6"); got[0] != dry[0] {
+		t.Errorf("another worker names the call %q, want %q", got[0], dry[0])
+	}
+}
+
+// A worker that polls the database all the time does not count as a grab in progress.
+func TestIdleStatements(t *testing.T) {
+	t.Parallel()
+	w := &wires{database: "mysql", driverTexts: map[string]bool{}, holds: control.NewServer("a", 0, history.Discard)}
+	poll, write := wire.Event{Server: "db", Text: "SELECT jobs"}, wire.Event{Server: "db", Text: "UPDATE orders"}
+	send := func(context.Context) error { return nil }
+	w.recognize(nil, []control.Call{{Phase: "mysql SELECT jobs", Target: "db"}})
+	for _, tt := range []struct {
+		event  wire.Event
+		counts bool
+	}{{poll, false}, {write, true}} {
+		w.lastStatement.Store(0)
+		if err := w.tap(t.Context(), tt.event, send); err != nil {
+			t.Fatal(err)
+		}
+		if counts := w.lastStatement.Load() > 0; counts != tt.counts {
+			t.Errorf("%s counts: %v", tt.event.Text, counts)
+		}
 	}
 }
 

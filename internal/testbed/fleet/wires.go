@@ -41,6 +41,7 @@ type wires struct {
 	// names contains what to write for numbers in requests: the id of a test driver, and the port.
 	names        map[string]string
 	driverTexts  map[string]bool // requests of dry runs that name the driver
+	idle         map[string]bool // requests that the instance also makes while it has no grab to serve
 	lastCall     time.Time       // when the last request came that belongs to the grab
 	questions    int             // number of requests for a result that the instance has yet to answer
 	lastQuestion time.Time       // when the last of these was sent
@@ -168,7 +169,7 @@ func (f *Fleet) Asking(ctx context.Context, of load.Request) (answered func()) {
 // tap handles a request of an instance. If the request belongs to the watched grab, a breakpoint in
 // w.holds can stop it.
 func (w *wires) tap(ctx context.Context, e wire.Event, send func(context.Context) error) error {
-	if e.Server == tap.DB {
+	if e.Server == tap.DB && !w.isIdle(e) {
 		send = w.counted(send)
 	}
 	op, ok := w.call(e)
@@ -237,7 +238,8 @@ func (w *wires) nameIDs(text string) string {
 		w.driverTexts[named] = true
 		return named
 	}
-	names := maps.Clone(w.names)
+	names := map[string]string{}
+	maps.Copy(names, w.names)
 	names[strconv.FormatInt(w.driver, 10)] = ownDriver
 	if other := withoutIDs(text, w.id, names); w.driver > 0 && w.driverTexts[other] {
 		return other
@@ -258,20 +260,64 @@ func (w *wires) call(e wire.Event) (op tap.Op, ok bool) {
 	if w.order == 0 || w.questions > 0 && time.Since(w.lastQuestion) < askFor {
 		return op, false
 	}
-	parts := []string{w.nameIDs(e.Text)}
+	text, ok := w.normalize(e)
+	if !ok {
+		return op, false
+	}
+	w.lastCall = time.Now()
+	return tap.Op{Order: w.order, Driver: w.driver, Phase: tap.Phase(name + " " + text), Target: e.Server}, true
+}
+
+// isIdle reports whether the instance makes such a request even while it has no grab to serve.
+func (w *wires) isIdle(e wire.Event) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.idle) == 0 {
+		return false
+	}
+	text, ok := w.normalize(e)
+	return ok && w.idle[text]
+}
+
+// normalize returns the text of a request without ids and without noise. ok is false if only noise
+// is left.
+func (w *wires) normalize(e wire.Event) (text string, ok bool) {
+	text = e.Text
+	if script, ok := strings.CutPrefix(text, "EVAL "); ok { // a client uses EVAL to resend a script that the server does not know
+		text = "EVALSHA " + script
+	}
+	parts := []string{w.nameIDs(text)}
 	if e.Server == tap.DB && !strings.HasPrefix(e.Text, "PREPARE ") {
 		parts = strings.Split(parts[0], wire.Joint)
 	}
 	parts = slices.DeleteFunc(parts, func(text string) bool { return isNoise(e.Server == tap.DB, text) })
-	if len(parts) == 0 {
-		return op, false
+	return strings.Join(parts, wire.Joint), len(parts) > 0
+}
+
+// Recognize tells the proxies which calls a grab makes, and which calls the instances also make while
+// they have no grab to serve. It does nothing for instances without proxies.
+func (f *Fleet) Recognize(grab, idle []control.Call) {
+	for _, in := range f.Instances {
+		if in.wires == nil {
+			continue
+		}
+		in.wires.recognize(grab, idle)
 	}
-	text := strings.Join(parts, wire.Joint)
-	if after, ok := strings.CutPrefix(text, "EVAL "); ok { // a client uses EVAL to resend a script that the server does not know
-		text = "EVALSHA " + after
+}
+
+func (w *wires) recognize(grab, idle []control.Call) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range grab {
+		if _, text, _ := strings.Cut(string(c.Phase), " "); strings.Contains(text, ownDriver) {
+			w.driverTexts[text] = true
+		}
 	}
-	w.lastCall = time.Now()
-	return tap.Op{Order: w.order, Driver: w.driver, Phase: tap.Phase(name + " " + text), Target: e.Server}, true
+	w.idle = map[string]bool{}
+	for _, c := range idle {
+		_, text, _ := strings.Cut(string(c.Phase), " ")
+		w.idle[text] = true
+	}
 }
 
 // EndedByItself says which instance of a user's service has exited unexpectedly. It returns "" if
@@ -317,8 +363,8 @@ func (in *Instance) Watch(order, driver int64) {
 // RouteTo connects the proxies of an instance to other servers.
 func (in *Instance) RouteTo(to stack.Addresses) { in.wires.lead(to) }
 
-// AwaitQuiet waits until the instances have executed no statement for a while. No more writes are
-// expected then. It returns false if this takes longer than within, or if the instances have no
+// AwaitQuiet waits until the instances have executed no statement of a grab for a while. No more writes
+// are expected then. It returns false if this takes longer than within, or if the instances have no
 // proxies.
 func (f *Fleet) AwaitQuiet(ctx context.Context, long, within time.Duration) bool {
 	if !f.IsService() {
