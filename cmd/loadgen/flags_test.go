@@ -400,7 +400,7 @@ func TestBadUsage(t *testing.T) {
 		"-strategies none -only setnx/none": "-strategies or -faults does not contain this cell",
 		"-schedule f":                       "-schedule f: the faults of a schedule affect real servers; add -stack local",
 		"-schedule f -stack local":          "no such file",
-		"-schedule f -stack local -ttl 1s":  "-ttl 1s: the file of -schedule determines every step; leave it out",
+		"-schedule f -stack local -ttl 1s":  "-ttl 1s: the schedule file determines every step; leave it out",
 		"-seed -1":                          "-seed -1: must be a whole number of at least 0",
 		"-stack remote":                     "-stack remote: must be one of embedded, local, external",
 		"-stack external":                   "-stack external: the database for the ledger is missing: add -db DSN",
@@ -470,7 +470,7 @@ func TestBadUsage(t *testing.T) {
 		"-targets http://h:1 -db x -ledger-query SELECT(?,?)":        "-db: ledger: bad database address",
 		"-targets http://h:1 -path /grab":                            "-path: without {order} in the path, the body or a header",
 		"-targets http://h:1 -path /{ordre}":                         "did you mean {order}?",
-		"-targets http://h:1 -grabbed ok":                            "want statuses and fields",
+		"-targets http://h:1 -grabbed ok":                            "write statuses or fields",
 		"-targets http://h:1 -grabbed 200 -taken 200":                "-taken: an answer of 200 would mean both grabbed and taken",
 		"-targets http://h:1 -header x":                              "want NAME: VALUE",
 		"-targets http://h:1 -open-orders orders":                    "want a call",
@@ -567,7 +567,7 @@ func TestBadPoint(t *testing.T) {
 		{"before claim 1", "-scenario peak", "no cell has a fault"},
 		{"before claim 1", targets, "-at before claim 1: loadgen cannot hold grabs in targets"},
 		{"before claim 1", targets + " -faults pause", "loadgen does not know the processes to stop"},
-		{"before claim 1", "-schedule f -stack local", "-at before claim 1: the file of -schedule determines"},
+		{"before claim 1", "-schedule f -stack local", "-at before claim 1: the schedule file determines"},
 	} {
 		var stdout, stderr bytes.Buffer
 		args := append([]string{"-at", tt.at}, strings.Fields(tt.with)...)

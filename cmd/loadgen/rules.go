@@ -32,7 +32,7 @@ var runRules = append([]flags.Rule{
 	{Flags: "shard", Excludes: "scenario peak", Wrong: "the scenario peak searches on one machine", Do: "use another scenario"},
 	{Flags: "faults only at repeat warmup open-orders assert baseline expectations target-pid resume", Excludes: "-shard", Wrong: "a shard only sends its share of one load", Do: "leave it out"},
 	{Flags: "shard-start", Needs: "-shard", Wrong: "only shards start at a common time", Do: "add -shard I/N"},
-	{Flags: flagsBut("schedule stack strategies quiet"), Excludes: "-schedule", Wrong: "the file of -schedule determines every step", Do: "leave it out"},
+	{Flags: flagsBut("schedule stack strategies quiet"), Excludes: "-schedule", Wrong: "the schedule file determines every step", Do: "leave it out"},
 	{Flags: "schedule", Needs: "stack local", Wrong: "the faults of a schedule affect real servers", Do: "add -stack local"},
 	{Flags: "strategies", Excludes: "-schedule", Needs: "one strategy", Wrong: "a schedule takes one strategy", Do: "name one strategy"},
 	{Flags: "targets", Excludes: "-service", Wrong: "-service starts its own instances", Do: "leave out one of the two"},

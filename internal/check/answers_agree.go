@@ -23,7 +23,7 @@ func answersAgree(e Evidence) Verdict {
 	// A client without an answer was promised nothing, so its ledger row contradicts no answer.
 	if denied := subtract(unacknowledged, e.Unsure); len(denied) > 0 {
 		p := denied[0]
-		return fail("%s to a driver who has won; for example, the ledger names driver %d for order %d, but this driver was told otherwise",
+		return fail("%s to a driver who has won; for example, the ledger names driver %d for order %d, but this driver was told that it had not won",
 			Plural(len(denied), "grab was denied", "grabs were denied"), p.Driver, p.Order)
 	}
 	return pass("%s in the ledger", Plural(len(e.Told), "promised grab is", "promised grabs are"))

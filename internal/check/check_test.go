@@ -64,17 +64,17 @@ func TestVerdicts(t *testing.T) {
 		{"two winners", "one-winner", check.Evidence{Ledger: rows(p(1, 1), p(2, 1), p(2, 2), p(2, 3))}, check.Fail, "order 2 has 3 rows"},
 		{"one driver twice", "one-winner", check.Evidence{Ledger: rows(p(1, 1), p(1, 1))}, check.Fail, "order 1"},
 		{"no ledger, no doubt by the answers", "one-winner", check.Evidence{NoLedger: errGone, Told: []check.Pair{p(1, 1)}}, check.Unknown, "the database is gone"},
-		{"no ledger, two were told", "one-winner", check.Evidence{NoLedger: errGone, Told: []check.Pair{p(1, 1), p(1, 2)}}, check.Fail, "order 1 to 2 drivers"},
+		{"no ledger, two were told", "one-winner", check.Evidence{NoLedger: errGone, Told: []check.Pair{p(1, 1), p(1, 2)}}, check.Fail, "order 1 was promised to 2 drivers"},
 		{"foreign, one was told", "one-winner", check.Evidence{FromAnswers: true, Told: []check.Pair{p(1, 1)}}, check.Pass, "1 order"},
-		{"foreign, two were told", "one-winner", check.Evidence{FromAnswers: true, Told: []check.Pair{p(1, 1), p(1, 2)}}, check.Fail, "order 1 to 2"},
+		{"foreign, two were told", "one-winner", check.Evidence{FromAnswers: true, Told: []check.Pair{p(1, 1), p(1, 2)}}, check.Fail, "order 1 was promised to 2"},
 		{"foreign, a second may have won", "one-winner", check.Evidence{FromAnswers: true, Told: []check.Pair{p(1, 1)}, Unsure: []check.Pair{p(1, 2)}}, check.Unknown, "order 1"},
 		{"foreign, two may have won", "one-winner", check.Evidence{FromAnswers: true, Unsure: []check.Pair{p(1, 1), p(1, 2)}}, check.Unknown, "order 1"},
 		{"foreign, doubt on another order", "one-winner", check.Evidence{FromAnswers: true, Told: []check.Pair{p(1, 1)}, Unsure: []check.Pair{p(2, 2)}}, check.Pass, "1 order"},
 
-		{"as many as there are", "one-winner", check.Evidence{Units: 2, Ledger: rows(p(1, 1), p(1, 2), p(2, 1))}, check.Pass, "2 orders were sold, and no order more often than its 2 units"},
-		{"one unit too many", "one-winner", check.Evidence{Units: 2, Ledger: rows(p(1, 1), p(2, 1), p(2, 2), p(2, 3))}, check.Fail, "order 2 of 2 units 3 times"},
+		{"as many as there are", "one-winner", check.Evidence{Units: 2, Ledger: rows(p(1, 1), p(1, 2), p(2, 1))}, check.Pass, "2 orders were sold, and no order was sold more than 2 times"},
+		{"one unit too many", "one-winner", check.Evidence{Units: 2, Ledger: rows(p(1, 1), p(2, 1), p(2, 2), p(2, 3))}, check.Fail, "order 2 has 2 units, but was sold 3 times"},
 		{"several units, no doubt by the answers", "one-winner", check.Evidence{Units: 2, NoLedger: errGone, Told: []check.Pair{p(1, 1), p(1, 2)}}, check.Unknown, "the database is gone"},
-		{"several units, one too many was told", "one-winner", check.Evidence{Units: 2, NoLedger: errGone, Told: []check.Pair{p(1, 1), p(1, 2), p(1, 3)}}, check.Fail, "promised more often"},
+		{"several units, one too many was told", "one-winner", check.Evidence{Units: 2, NoLedger: errGone, Told: []check.Pair{p(1, 1), p(1, 2), p(1, 3)}}, check.Fail, "promised too often"},
 		{"foreign, one more may have won", "one-winner", check.Evidence{Units: 2, FromAnswers: true, Told: []check.Pair{p(1, 1), p(1, 2)}, Unsure: []check.Pair{p(1, 3)}}, check.Unknown, "order 1 of 2 units"},
 		{"foreign, one of several may have won", "one-winner", check.Evidence{Units: 2, FromAnswers: true, Told: []check.Pair{p(1, 1)}, Unsure: []check.Pair{p(1, 3)}}, check.Pass, "1 order"},
 
@@ -116,9 +116,9 @@ func TestVerdicts(t *testing.T) {
 		{"foreign", "answers-agree", check.Evidence{FromAnswers: true, Told: []check.Pair{p(1, 1)}}, check.Unknown, "no ledger"},
 
 		{"all answered", "stuck", check.Evidence{}, check.Pass, ""},
-		{"a lock that never lets go", "stuck", check.Evidence{Stuck: []int64{9, 4}}, check.Fail, "2 orders give a new driver no answer; order 4"},
+		{"a lock that never lets go", "stuck", check.Evidence{Stuck: []int64{9, 4}}, check.Fail, "2 orders are stuck, because a new driver got no answer; for example, order 4"},
 		{"not probed", "stuck", check.Evidence{NoProbe: errGone}, check.Unknown, "the database is gone"},
-		{"some stuck, some not probed", "stuck", check.Evidence{NoProbe: errGone, Stuck: []int64{4}}, check.Fail, "1 order gives"},
+		{"some stuck, some not probed", "stuck", check.Evidence{NoProbe: errGone, Stuck: []int64{4}}, check.Fail, "1 order is stuck"},
 
 		{"no lock", "holders-exclusive", check.Evidence{Excludes: catalog.NoExclusion, Record: &check.Record{}}, check.Unknown, "no lock"},
 		{"together", "holders-exclusive", check.Evidence{Excludes: catalog.Global, Record: &check.Record{Holds: []check.Hold{

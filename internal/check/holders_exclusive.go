@@ -31,7 +31,7 @@ func holdersExclusive(e Evidence) Verdict {
 	case e.Record.MissingEvents > 0:
 		return eventsLost(e.Record)
 	default:
-		return pass("%s, and no two of the same order at the same time", Plural(len(holds), "hold", "holds"))
+		return pass("%s, and no two drivers held the lock of the same order at the same time", Plural(len(holds), "hold", "holds"))
 	}
 }
 

@@ -39,7 +39,7 @@ func oneWinnerTold(e Evidence) Verdict {
 		return oversold(e, c, "promised")
 	}
 	if c.DoubleGrabs > 0 {
-		return fail("%s promised more than once; for example, order %d to %d drivers", Plural(c.OrdersDouble, "order was", "orders were"), c.Most, c.MostRows)
+		return fail("%s promised more than once; for example, order %d was promised to %d drivers", Plural(c.OrdersDouble, "order was", "orders were"), c.Most, c.MostRows)
 	}
 	// An attempt whose outcome is unknown may have been another winner.
 	winners := map[int64]int{}
@@ -61,10 +61,10 @@ func oneWinnerTold(e Evidence) Verdict {
 // oversold returns the verdict on the property one-winner for orders with several units.
 func oversold(e Evidence, c Grabs, done string) Verdict {
 	if c.DoubleGrabs > 0 {
-		return fail("%s %s more often than it has units; for example, order %d of %d units %d times",
-			Plural(c.OrdersDouble, "order was", "orders were"), done, c.Most, e.Units, c.MostRows)
+		return fail("%s %s too often; for example, order %d has %d units, but was %s %d times",
+			Plural(c.OrdersDouble, "order was", "orders were"), done, c.Most, e.Units, done, c.MostRows)
 	}
-	return pass("%s %s, and no order more often than its %d units", Plural(c.Orders, "order was", "orders were"), done, e.Units)
+	return pass("%s %s, and no order was %s more than %d times", Plural(c.Orders, "order was", "orders were"), done, done, e.Units)
 }
 
 // Rows returns the ledger rows that the answers to clients have promised.

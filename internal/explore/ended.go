@@ -45,7 +45,7 @@ func (c *child) endedBy(cause error) error {
 	message, _, _ := strings.Cut(end.stack, "\n")
 	switch {
 	case strings.Contains(message, "deadlock"):
-		end.how = "a deadlock: goroutines wait for something that no step and no timer can bring"
+		end.how = "a deadlock: goroutines wait for an event that no step and no timer can cause"
 	case message != "":
 		end.how = "the process ended: " + message
 	case c.cmd.ProcessState == nil:
@@ -131,7 +131,7 @@ func tidyStack(stack string) string {
 func endedAlone(r Result, set sim.Setting, end *endedError) Result {
 	sched := set.Schedule()
 	sched.Property = catalog.Survives
-	r.Verdict, r.Reason = catalog.Unsafe, "there was no schedule yet: the search had given the lock to a single driver"
+	r.Verdict, r.Reason = catalog.Unsafe, "this happened before the search, when a single driver used the lock"
 	r.Failures = []Failure{{Property: catalog.Survives, Why: end.how, Schedule: sched, Stack: end.stack, Shortest: true}}
 	return r
 }

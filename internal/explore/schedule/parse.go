@@ -230,7 +230,7 @@ func parseInstance(s *Step, word string) (err error) {
 func parseCount(word string) (int, error) {
 	n, err := strconv.Atoi(word)
 	if err != nil || n < 1 {
-		return 0, errors.New("want a number from 1 on")
+		return 0, errors.New("use a number of 1 or more")
 	}
 	return n, nil
 }

@@ -161,7 +161,7 @@ func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *work
 		reasons.first = doubt
 	}
 	if again := m.accounting.probeWins; again > 0 {
-		m.note += fmt.Sprintf(", %d of them even by a driver who came after all others had their answers", again)
+		m.note += fmt.Sprintf("; for %d of them, a new driver still won after all others had their answers", again)
 	}
 	if why := w.fleet.Unreadable(); why != "" {
 		reasons.add(errors.New(why), unreadable)

@@ -109,7 +109,7 @@ func (s *strike) awaitRecovery(ctx context.Context) error {
 
 // tooShort explains that a service reconnected too late to compete before the end of the lease.
 func (s *strike) tooShort() string {
-	return fmt.Sprintf("the service had not reconnected to its servers in time, because a lock may expire after %v: set a longer lease, or give the service the lifetime {ttl_ms}", s.in.w.lease(s.in.cell))
+	return fmt.Sprintf("the service did not reconnect to its servers within %v, after which its lock may have expired: set a longer lease, or pass {ttl_ms} to the service as the lifetime of its lock", s.in.w.lease(s.in.cell))
 }
 
 // contendFor returns how long the other drivers may compete while the fault is active.

@@ -246,10 +246,10 @@ func TestServicesOfOthers(t *testing.T) {
 		{"no lock", &shop{racy: true, work: 100 * time.Millisecond}, target.Spec{}, "", nil, catalog.Unsafe, []string{"grabbed more than once"}},
 		{"no lock, by the ledger", &shop{racy: true, work: 100 * time.Millisecond}, target.Spec{}, wins, nil, catalog.Unsafe, []string{"grabbed more than once"}},
 
-		{"forgets its winners", forgets(&shop{}), target.Spec{}, "", nil, catalog.Unsafe, []string{"5 of 5 orders were grabbed more than once", "5 of them even by a driver who came after all others"}},
+		{"forgets its winners", forgets(&shop{}), target.Spec{}, "", nil, catalog.Unsafe, []string{"5 of 5 orders were grabbed more than once", "for 5 of them, a new driver still won after all others had their answers"}},
 		{"forgets its winners, by the ledger", forgets(&shop{late: 200 * time.Millisecond}), target.Spec{}, wins, nil, catalog.Unsafe, []string{"5 of 5 orders were grabbed more than once, 5 of them even"}},
 		{"forgets its winners, by a ledger of the last writer", forgets(&shop{last: true}), target.Spec{}, wins, nil, catalog.Unsafe, []string{"5 of 5 orders were grabbed more than once"}},
-		{"forgets its winners, by a ledger that has not all", forgets(&shop{loses: true}), target.Spec{}, wins, nil, catalog.Unsafe, []string{"by the answers"}},
+		{"forgets its winners, by a ledger that has not all", forgets(&shop{loses: true}), target.Spec{}, wins, nil, catalog.Unsafe, []string{"according to the answers"}},
 		{"forgets its winners, which are told an error", forgets(&shop{answer: failsBehindItsWrite}), target.Spec{}, wins, nil, catalog.Unsafe, []string{"5 of 5 orders were grabbed more than once"}},
 
 		{"fails behind its write", &shop{answer: failsBehindItsWrite}, target.Spec{}, "", nil, catalog.Unknown, []string{"5 answers may hide a grab: http 500 5", "-ledger-query"}},
@@ -276,9 +276,9 @@ func TestServicesOfOthers(t *testing.T) {
 
 		{"orders that were used before", &shop{used: func(int64) bool { return true }}, target.Spec{}, "", nil, catalog.Unknown, []string{"is not open", "used before", "-first-order"}},
 		{"orders that were used before, of another shape", &shop{used: func(int64) bool { return true }, answer: coded}, rules, "", nil, catalog.Unknown, []string{"is not open"}},
-		{"some orders were used before", &shop{used: func(o int64) bool { return o == 103 }}, target.Spec{}, "", func(c *Config) { c.Rate, c.Together = 200, true }, catalog.Unknown, []string{"1 of 5 orders was reported as taken without a grab"}},
+		{"some orders were used before", &shop{used: func(o int64) bool { return o == 103 }}, target.Spec{}, "", func(c *Config) { c.Rate, c.Together = 200, true }, catalog.Unknown, []string{"1 of 5 orders was reported as taken, but no driver was told that it had won"}},
 		{"some orders were used before, by the ledger", &shop{used: func(o int64) bool { return o == 103 }}, target.Spec{}, wins, func(c *Config) { c.Rate, c.Together, c.TTL = 200, true, time.Second }, catalog.Stuck, []string{"1 of 5 orders can no longer be grabbed", "the ledger names no winner"}},
-		{"reserves an order for a driver who fails", reserves(103, 700*time.Millisecond), target.Spec{}, wins, func(c *Config) { c.TTL = time.Second }, catalog.Unknown, []string{"1 of 5 orders was reported as taken without a grab"}},
+		{"reserves an order for a driver who fails", reserves(103, 700*time.Millisecond), target.Spec{}, wins, func(c *Config) { c.TTL = time.Second }, catalog.Unknown, []string{"1 of 5 orders was reported as taken, but no driver was told that it had won"}},
 		{"reserves an order for a driver who fails, permanently", reserves(103, time.Hour), target.Spec{}, wins, func(c *Config) { c.TTL = time.Second }, catalog.Stuck, []string{"the ledger names no winner"}},
 		{"orders that were used before, and winners that are told again", func() *shop {
 			s := &shop{repeats: true, won: map[int64]int64{}}
@@ -332,7 +332,7 @@ func TestServicesOfOthers(t *testing.T) {
 		{"knows its drivers, and the user names some", knows(&shop{}), target.Spec{}, wins, func(c *Config) { c.Target.ProbeDrivers = 501 }, catalog.Safe, nil},
 		{"202 to everything", &shop{answer: func(w http.ResponseWriter, _ bool) { w.WriteHeader(http.StatusAccepted) }}, target.Spec{}, "", nil, catalog.Unknown, []string{"100 answers may hide a grab: http 202"}},
 
-		{"a ledger of the last writer", &shop{racy: true, work: 100 * time.Millisecond, last: true}, target.Spec{}, wins, nil, catalog.Unsafe, []string{"by the answers: the ledger names fewer drivers", "last writer"}},
+		{"a ledger of the last writer", &shop{racy: true, work: 100 * time.Millisecond, last: true}, target.Spec{}, wins, nil, catalog.Unsafe, []string{"according to the answers: more drivers were told that they had won than the ledger names", "last writer"}},
 		{"a ledger that has not all", &shop{loses: true}, target.Spec{}, wins, nil, catalog.Unknown, []string{"5 grabs were promised that the ledger does not have"}},
 		{"a ledger that fails", &shop{}, target.Spec{}, "SELECT order_id, driver_id / 0, FROM wins WHERE order_id BETWEEN ? AND ?", nil, "", nil},
 	} {

@@ -36,7 +36,7 @@ func judge(c Cell, m measured) (catalog.Verdict, string) {
 	case slices.ContainsFunc(c.Points, leftUnits):
 		return catalog.Unknown, "not sold out: no two drivers competed for the last unit" + at(c.Points, leftUnits)
 	case slices.ContainsFunc(c.Points, is(catalog.Unknown)):
-		return catalog.Unknown, c.tooFew() + " got far enough to show a failure: past the lock, or to the lock after the lease had ended" + at(c.Points, is(catalog.Unknown))
+		return catalog.Unknown, c.tooFew() + " got far enough to show a failure (past the lock, or refused by it after the lease had ended)" + at(c.Points, is(catalog.Unknown))
 	case m.vacuous != "":
 		return catalog.Unknown, m.vacuous
 	case len(m.competed) < 2:

@@ -68,7 +68,7 @@ func TestJudge(t *testing.T) {
 			c.Points[1].Point, c.Points[1].Struck, c.Fault = "moment 1 of 1 (38.0 of 76.0 ms)", 0, catalog.Crash
 		}}, catalog.Unknown,
 			"the fault hit no driver: moment 1 of 1 (38.0 of 76.0 ms). The grab had ended before the process was killed: start the process again, and repeat the run"},
-		{"nobody competed at a point", struckCell, []change{unclear}, catalog.Unknown, "no contender got far enough to show a failure: past the lock, or to the lock after the lease had ended: before claim 1"},
+		{"nobody competed at a point", struckCell, []change{unclear}, catalog.Unknown, "no contender got far enough to show a failure (past the lock, or refused by it after the lease had ended): before claim 1"},
 		{"one instance served", calmCell, []change{func(_ *Cell, m *measured) { delete(m.competed, "8004") }}, catalog.Unknown, "only one instance answered"},
 		{"no contention", calmCell, []change{func(c *Cell, _ *measured) { c.ContendedOrders = new(0) }}, catalog.Unknown, "no two drivers competed for an order"},
 		{"no order was grabbed", calmCell, []change{func(c *Cell, _ *measured) { c.OrdersGrabbed = new(0) }}, catalog.Unknown, "no order was grabbed at all"},
@@ -84,7 +84,7 @@ func TestJudge(t *testing.T) {
 		{"a unit left at a point, which a fresh driver gets", struckCell, []change{units(1), unclear}, catalog.Unknown, "not sold out: no two drivers competed for the last unit: before claim 1"},
 		{"a unit left at a point, which nobody gets", struckCell, []change{units(1), stuck, func(c *Cell, _ *measured) { c.Points[1].Verdict = catalog.Stuck }}, catalog.Stuck, "1 of 4 orders can no longer be grabbed: before claim 1"},
 		{"a unit left where the fault hit no driver", struckCell, []change{units(1), unclear, missed}, catalog.Unknown, "the fault hit no driver: after read"},
-		{"too few competed at a point for the units", struckCell, []change{units(0), unclear}, catalog.Unknown, "fewer than 2 contenders got far enough to show a failure: past the lock, or to the lock after the lease had ended: before claim 1"},
+		{"too few competed at a point for the units", struckCell, []change{units(0), unclear}, catalog.Unknown, "fewer than 2 contenders got far enough to show a failure (past the lock, or refused by it after the lease had ended): before claim 1"},
 		{"an order was not tried", calmCell, []change{func(_ *Cell, m *measured) { m.tried = 9 }}, catalog.Unknown, "1 of 10 orders was never tried, because no driver got the lock"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -205,19 +205,19 @@ func limitOf(p, none, bare *Peak, locks bool) (limit, why string) {
 	case failed.isLate(p.P99MS):
 		return ByGenerator, failed.whyLate()
 	case locks && none != nil && above(none):
-		return ByLock, fmt.Sprintf("without a lock, %.0f/s was held; with it, %.0f/s was not", none.HeldRPS, failed.RPS)
+		return ByLock, fmt.Sprintf("without a lock, a rate of %.0f/s was held; with the lock, %.0f/s was not held", none.HeldRPS, failed.RPS)
 	case bare != nil && !above(bare) && bare.LimitedBy != "":
-		return bare.LimitedBy, fmt.Sprintf("the bare endpoint kept up with no more than %.0f/s", bare.HeldRPS)
+		return bare.LimitedBy, fmt.Sprintf("even the bare endpoint, which does no work, held no rate above %.0f/s", bare.HeldRPS)
 	case none == nil && locks:
 		return "", "there is no run without a lock to compare with"
 	case bare == nil:
-		return "", "there is no bare endpoint to tell the load generator from the instances"
+		return "", "no bare endpoint was measured, so either the load generator or the instances may be the limit"
 	case !above(bare):
 		return "", "the search over the bare endpoint ended before any rate failed"
 	case p == none || !locks:
-		return ByInstances, fmt.Sprintf("the bare endpoint kept up with %.0f/s, but the grab without a lock failed at %.0f/s", bare.HeldRPS, failed.RPS)
+		return ByInstances, fmt.Sprintf("the bare endpoint, which does no work, held %.0f/s, but the grab without a lock failed at %.0f/s", bare.HeldRPS, failed.RPS)
 	default:
-		return ByInstances, fmt.Sprintf("without a lock, no more than %.0f/s was held either", none.HeldRPS)
+		return ByInstances, fmt.Sprintf("even without a lock, no rate above %.0f/s was held", none.HeldRPS)
 	}
 }
 

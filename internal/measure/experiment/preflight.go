@@ -178,7 +178,7 @@ func (w *worker) inspect(ctx context.Context, s lock.Strategy) (p Preflight) {
 	if m.outcome != grab.Grabbed && !failed {
 		known := ""
 		if w.cfg.Target.ProbeDrivers == 0 && w.fleet.Shape.TellsDrivers() {
-			known = fmt.Sprintf(". If the service does not know driver %d, name with probe-drivers the first of several drivers that it knows", winner)
+			known = fmt.Sprintf(". If the service does not know driver %d, set probe-drivers to the first of several drivers that it knows", winner)
 		}
 		p.addLoser(m, open, known)
 		if last := &p.Problems[len(p.Problems)-1]; last.Key == "later" { // without a fault, the ledger may be enough
@@ -196,9 +196,9 @@ func (w *worker) inspect(ctx context.Context, s lock.Strategy) (p Preflight) {
 	}
 	switch {
 	case m.outcome == grab.Failed || m.outcome == grab.Timeout:
-		p.add("taken", "the answer to a driver who comes too late matches no rule: %s: describe such an answer with taken", m.text)
+		p.add("taken", "the answer to a driver who comes too late matches no rule: %s: set taken to a rule for such answers", m.text)
 	case m.outcome == grab.Grabbed && w.fleet.Shape.AssumesGrabbed && rows < 2:
-		p.add("grabbed", "two drivers of order %s were both answered with status 200: describe with grabbed how the answer of a winner differs, as in json:.code==0", name)
+		p.add("grabbed", "two drivers of order %s were both answered with status 200: set grabbed to a rule that only the answer of a winner matches, as in json:.code==0", name)
 	}
 	w.ask(ctx, &p, first, id, winner, "first driver again")
 	if count > 1 && !failed && len(p.Problems) == 0 {
@@ -235,7 +235,7 @@ func (w *worker) noMigrations() string {
 	if w.cfg.Service == nil || len(w.cfg.Service.Migrations) > 0 {
 		return ""
 	}
-	return ". The private database is empty: if the service does not create its tables, do so with migrate"
+	return ". The private database is empty: if the service does not create its tables, create them with migrate"
 }
 
 // reply is the answer to a test grab.
@@ -288,9 +288,9 @@ func (p *Preflight) addLoser(m reply, open, known string) {
 	case m.status >= 500:
 		p.add("service", "%s: see the output of the service", says)
 	case m.status == http.StatusAccepted:
-		p.add("later", "%s, which matches no rule: if the result comes later, name with later where to ask for it", says)
+		p.add("later", "%s, which matches no rule: if the result comes later, set later to the place where the program can ask for it", says)
 	default:
-		p.add("grabbed", "%s, which matches no rule: describe the answer of a winner with grabbed", says)
+		p.add("grabbed", "%s, which matches no rule: set grabbed to a rule for the answer of a winner", says)
 	}
 }
 

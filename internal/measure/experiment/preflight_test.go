@@ -82,7 +82,7 @@ func TestMissingTable(t *testing.T) {
 	cfg := ticketRun(t, "", target.Spec{}, catalog.NoFault)
 	cfg.Service.Migrations = nil
 	err := Inspect(t.Context(), cfg, func(Preflight) {})
-	if problem := (*Problem)(nil); !errors.As(err, &problem) || problem.Key != "ledger-query" || !strings.Contains(problem.Text, "do so with migrate") {
+	if problem := (*Problem)(nil); !errors.As(err, &problem) || problem.Key != "ledger-query" || !strings.Contains(problem.Text, "create them with migrate") {
 		t.Errorf("%v", err)
 	}
 }
@@ -101,7 +101,7 @@ func TestLeaseIsTooShort(t *testing.T) {
 	}
 	// The advice covers the TTL of the lock, also if a busy machine reads it late.
 	advises := func(text string) bool {
-		found := regexp.MustCompile(`expires after (\S+), but lease is 1s: say lease: (\S+),`).FindStringSubmatch(text)
+		found := regexp.MustCompile(`expires after (\S+), but lease is 1s: set lease: (\S+),`).FindStringSubmatch(text)
 		if found == nil || found[1] != found[2] {
 			return false
 		}
@@ -128,9 +128,9 @@ func TestCheckLease(t *testing.T) {
 		says            string
 	}{
 		{1100 * time.Millisecond, 3 * time.Second, ""},
-		{4960 * time.Millisecond, 5010 * time.Millisecond, "say lease: 5s,"},
-		{4400 * time.Millisecond, 5700 * time.Millisecond, "say lease: 5.5s,"},
-		{1690 * time.Millisecond, 1710 * time.Millisecond, "say lease: 1.8s,"},
+		{4960 * time.Millisecond, 5010 * time.Millisecond, "set lease: 5s,"},
+		{4400 * time.Millisecond, 5700 * time.Millisecond, "set lease: 5.5s,"},
+		{1690 * time.Millisecond, 1710 * time.Millisecond, "set lease: 1.8s,"},
 	} {
 		err := checkLease(map[string]lockTTL{"127.0.0.1:6379 lock:7": {tt.atLeast, tt.atMost}}, time.Second)
 		if (err == nil) != (tt.says == "") || err != nil && !strings.Contains(err.Error(), tt.says) {

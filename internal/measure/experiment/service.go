@@ -158,7 +158,7 @@ func (w *worker) listTrail(ctx context.Context, in *fleet.Instance, first int64)
 	if deferred == nil && slices.Equal(sortedCalls(before), sortedCalls(last)) {
 		return trailOf(last), nil
 	}
-	return t, fmt.Errorf("of %d grabs, no two in a row make the same requests: %s. %s. Else run without faults, or start the instances yourself and name their processes with -target-pid", dryRuns, difference(before, last), ownQueue)
+	return t, fmt.Errorf("the dry run made %d grabs, but no two in a row made the same requests: %s. %s. Else run without faults, or start the instances yourself and name their processes with -target-pid", dryRuns, difference(before, last), ownQueue)
 }
 
 func callNames(calls []control.Call) string {
@@ -286,7 +286,7 @@ func checkLease(locks map[string]lockTTL, lease time.Duration) error {
 			if ttl < found.atLeast {
 				ttl = (found.atMost + time.Second/10).Truncate(time.Second / 10)
 			}
-			return &Problem{Key: "lease", Text: fmt.Sprintf("the lock %s in Redis expires after %v, but lease is %v: say lease: %v, or give the service the lifetime {ttl_ms}", key, ttl, lease, ttl), Faults: true}
+			return &Problem{Key: "lease", Text: fmt.Sprintf("the lock %s in Redis expires after %v, but lease is %v: set lease: %v, or pass {ttl_ms} to the service as the lifetime of its lock", key, ttl, lease, ttl), Faults: true}
 		}
 	}
 	return nil
@@ -380,11 +380,11 @@ func (w *worker) checkReadable(t trail) error {
 	}
 	if t.claim == nil {
 		return fmt.Errorf("the proxies saw no write of a grab to the database, only %s: the service must use the address in {db} or {postgres}, and win the order of a test grab. "+
-			"If a worker writes later, say with settle how long after the answer. "+ownQueue,
+			"If a worker writes later, set settle to the longest time between the answer and the write. "+ownQueue,
 			callNames(t.calls[fault.Alone]))
 	}
 	if t.service.decides > 0 && w.cfg.Target.Database.Query == "" {
-		return errors.New("a grab writes after its answer, so only the ledger tells when it has ended: read it with ledger-query")
+		return errors.New("a grab writes after its answer, so only the ledger shows when the grab has ended: add ledger-query, which reads the ledger")
 	}
 	return nil
 }

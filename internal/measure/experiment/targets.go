@@ -261,11 +261,11 @@ func (w *worker) doubt(ctx context.Context, c *Cell, m *measured, drained bool) 
 	case c.DoubleGrabs == nil: // the ledger could not be read
 		if promised.DoubleGrabs > 0 {
 			c.countAnswers(a)
-			m.note = ", by the answers"
+			m.note = ", according to the answers"
 		}
 	case w.ledger && promised.DoubleGrabs > winners.DoubleGrabs:
 		c.countAnswers(a)
-		m.note = ", by the answers: the ledger names fewer drivers than were told that they won, as if it kept only the last writer"
+		m.note = ", according to the answers: more drivers were told that they had won than the ledger names, so the ledger may keep only the last writer"
 	case value(c.RepeatedRows) > 0 && winners.DoubleGrabs == 0 && !w.cfg.Target.Idempotent:
 		m.repeated = repeatedRows(*c.RepeatedRows, m.evidence.Ledger)
 	case a.unreadable:
@@ -274,12 +274,12 @@ func (w *worker) doubt(ctx context.Context, c *Cell, m *measured, drained bool) 
 	case w.ledger && *c.PhantomGrabs > 0:
 		reason = fmt.Sprintf("%s that the ledger does not have: does -ledger-query read all of them?", check.Plural(*c.PhantomGrabs, "grab was promised", "grabs were promised"))
 		if c.Fault != catalog.NoFault {
-			reason += " Perhaps the fault lost a write that follows the answer: then let the service write before it answers. If a worker makes up for it later, say with -settle how much later"
+			reason += " Perhaps the service writes after its answer, and the fault prevented this write: let the service write before it answers. If a worker repeats the write later, set -settle to the time that this takes"
 		}
 	case w.ledger && unanswered > 0 && !drained:
 		reason = fmt.Sprintf("%s, and may still have been in progress when the ledger was read: set a longer -timeout", check.Plural(unanswered, "request was not answered", "requests were not answered"))
 		if w.fleet.IsService() {
-			reason += ". The service never looks idle if it waits in a statement all the time, such as a standby for a lock: let it poll instead, at most three times per second"
+			reason += ". If an instance always waits in a statement, as a standby for a lock does, the program cannot see that all grabs have ended: let the instance poll instead, at most three times per second"
 		}
 	case !w.ledger && len(a.unsure) > 0:
 		reason = fmt.Sprintf("%s may hide a grab: %s. There is no ledger to check: name it with -db and -ledger-query, or say what an answer means with -grabbed, -taken and -busy",
@@ -289,7 +289,7 @@ func (w *worker) doubt(ctx context.Context, c *Cell, m *measured, drained bool) 
 		reason = w.fleet.OneInstance(a.competed)
 	}
 	if n := len(a.unsure); c.LowerBound && *c.DoubleGrabs > 0 {
-		m.note += fmt.Sprintf(", and %s may hide more", check.Plural(n, "answer", "answers"))
+		m.note += fmt.Sprintf("; %s may hide more of them", check.Plural(n, "answer", "answers"))
 	}
 	if m.vacuous = w.whyNothingShown(c, a, m.evidence.Ledger); m.vacuous == "" {
 		m.vacuous = w.askAgain(ctx, a)
@@ -329,7 +329,7 @@ func (w *worker) whyNothingShown(c *Cell, a *accounting, rows []order.Grab) stri
 	case c.OrdersGrabbed != nil && *c.OrdersGrabbed == 0:
 		return fmt.Sprintf("no order was grabbed at all: %s. Check that these orders are new (-first-order), and that the rules fit the answers (-grabbed, -taken)", a.answersSeen())
 	case unclaimed > 0:
-		return fmt.Sprintf("%s reported as taken without a grab: used before, or a winner was told that it had lost", share(unclaimed, c.Orders, "was", "were"))
+		return fmt.Sprintf("%s reported as taken, but no driver was told that it had won: perhaps the orders were used before, or winners were told that they had lost", share(unclaimed, c.Orders, "was", "were"))
 	case 2*reachedLock < a.requests:
 		return fmt.Sprintf("the targets served %d of %d requests, too few for a race: %s. If these answers mean that a driver lost, say so with -taken", reachedLock, a.requests, a.kinds(a.errors))
 	}

@@ -192,7 +192,7 @@ func (d *dryRun) repeat(ctx context.Context) (trail, error) {
 		}
 		last = t
 	}
-	return last, fmt.Errorf("%d dry runs, and no two in a row made the same calls", dryRuns)
+	return last, fmt.Errorf("the program made %d dry runs, but no two in a row made the same calls", dryRuns)
 }
 
 // renewOnce keeps only the first background renewal, because the number of renewals depends on

@@ -489,7 +489,7 @@ func TestNoWrongSafe(t *testing.T) {
 		{name: "never settles", core: says(ok, 500, neverSettles), query: wins, change: func(c *Config) { c.settleLimit = time.Second }, verdict: unknown, words: "still changed"},
 		{name: "rows disappear", core: disappears(1200*time.Millisecond, correct), query: wins, verdict: unknown, words: "does not have"},
 		{name: "rows of winners who were told 500 disappear", core: says(ok, 500, disappears(1200*time.Millisecond, correct)), query: wins, verdict: unknown, words: "deleted"},
-		{name: "rows of two winners disappear at once", core: disappears(0, winnersUpTo(2)), query: wins, verdict: unsafe, words: "by the answers"},
+		{name: "rows of two winners disappear at once", core: disappears(0, winnersUpTo(2)), query: wins, verdict: unsafe, words: "according to the answers"},
 
 		{name: "a JOIN doubles rows", core: correct, query: doubling, verdict: unknown, words: "JOIN"},
 		{name: "a JOIN doubles rows of two winners", core: winnersUpTo(2), query: doubling, verdict: unsafe},
@@ -520,7 +520,7 @@ func TestNoWrongSafe(t *testing.T) {
 		{name: "everyone wins but the probe, by the answers", core: winnersUpTo(8), verdict: unsafe, words: "more than once"},
 		{name: "everyone wins and the probe too, by the answers", core: winnersUpTo(9), verdict: unknown, words: "every answer was 200"},
 		{name: "200 and texts, and the probe is told taken", core: refusesProbes(taken), answer: always200ToDrivers, verdict: unknown},
-		{name: "a ledger for each instance, and one of them read", core: ledgerOfOne(), query: wins, verdict: unsafe, words: "by the answers"},
+		{name: "a ledger for each instance, and one of them read", core: ledgerOfOne(), query: wins, verdict: unsafe, words: "according to the answers"},
 		{name: "two units for each order, sold once each", core: winnersUpTo(2), query: wins, change: units(2), verdict: safe},
 		{name: "two units for each order, three sold", core: winnersUpTo(3), query: wins, change: units(2), verdict: unsafe},
 		{name: "two units for each order, one sold", core: correct, query: wins, change: units(2), verdict: stuck},

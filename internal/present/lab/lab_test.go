@@ -217,7 +217,7 @@ func TestLab(t *testing.T) {
 		}{
 			{"no token", "/api/start", `{}`, nil, 403, "earlier run of the lab"},
 			{"another origin", "/api/start", `{}`, map[string]string{"X-Lab-Token": tok["X-Lab-Token"], "Origin": "http://evil.example"}, 403, "cross-origin"},
-			{"another host", "/api/stop", `{}`, map[string]string{"X-Lab-Token": tok["X-Lab-Token"], "Host": "evil.example"}, 403, "is not served as"},
+			{"another host", "/api/stop", `{}`, map[string]string{"X-Lab-Token": tok["X-Lab-Token"], "Host": "evil.example"}, 403, "does not accept the host name"},
 			{"no strategy", "/api/start", `{"strategy":"x","fault":"none","rate":1}`, tok, 400, "there is no strategy"},
 			{"no server for it", "/api/start", `{"strategy":"etcd","fault":"none","rate":1}`, tok, 400, "needs servers"},
 			{"real locks", "/api/start", `{"strategy":"mysql-getlock","fault":"none","rate":1}`, tok, 400, "needs -stack local"},

@@ -128,7 +128,7 @@ func (l *Lab) guarded(next http.Handler) http.Handler {
 		host, port, err := net.SplitHostPort(r.Host)
 		_, own, _ := net.SplitHostPort(l.url[len("http://"):])
 		if err != nil || port != own || !slices.Contains([]string{"127.0.0.1", "localhost", "::1"}, host) {
-			refuse(w, http.StatusForbidden, fmt.Sprintf("this page is not served as %.80q: open %s", r.Host, l.url))
+			refuse(w, http.StatusForbidden, fmt.Sprintf("this page does not accept the host name %.80q: open %s", r.Host, l.url))
 			return
 		}
 		w.Header().Set("Content-Security-Policy", policy)

@@ -43,7 +43,7 @@ func answer(run *experiment.Run) string {
 	sentences := []string{asExpectedSentence(run, measured, differ)}
 	twice, kept := "let an order be grabbed twice", "kept every order to one driver"
 	if isSale(run) {
-		twice, kept = "sold an order more often than it has units", "sold no order more often than it has units"
+		twice, kept = "sold more units of an order than it has", "sold no more units of an order than it has"
 	}
 	var parts []string
 	for _, p := range []struct {

@@ -166,7 +166,7 @@ var deeds = map[schedule.Kind]string{
 	schedule.Begins:         "wants the order",
 	schedule.ReplyLost:      "gets no reply:",
 	schedule.SentTwice:      "gets no reply, and its client sends the call again:",
-	schedule.ReplyLate:      "does not get the reply yet:",
+	schedule.ReplyLate:      "has to wait for a late reply:",
 	schedule.GivenUp:        "gives up while this call is on its way: CALL",
 	schedule.Hears:          "gets the late reply to CALL",
 	schedule.ArrivesLate:    "a call arrives after its caller has given it up: CALL",

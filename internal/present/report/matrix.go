@@ -219,7 +219,7 @@ func matrixLegend(run *experiment.Run) []string {
 // tooOften describes in words what happens to an order in an unsafe cell.
 func tooOften(run *experiment.Run) string {
 	if isSale(run) {
-		return "sold more often than it has units"
+		return "oversold (more units were sold than it has)"
 	}
 	return "grabbed more than once"
 }

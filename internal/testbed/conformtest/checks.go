@@ -318,11 +318,11 @@ func contention(t *trial) {
 	all.Wait()
 	t.stopAll() // complete any clean-up that the locks still have to do
 	if failed := slices.DeleteFunc(errs, func(err error) bool { return err == nil }); len(failed) > 0 {
-		t.fatalf("%d of %d acquirers; one: %w", len(failed), contenders, failed[0])
+		t.fatalf("%d of %d drivers could not use the lock; for example: %w", len(failed), contenders, failed[0])
 	}
 	for key := range had {
 		if had[key].Load() == 0 {
-			t.fatalf("key %d was never had", key)
+			t.fatalf("no driver got the lock of key %d", key)
 		}
 	}
 }

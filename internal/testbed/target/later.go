@@ -49,7 +49,7 @@ func (s *Shape) checkLater() error {
 		return nil
 	}
 	if s.AssumesGrabbed {
-		return errors.New("a result with status 200 may mean anything: describe the answer of a winner with grabbed")
+		return errors.New("a result with status 200 may mean anything: set grabbed to a rule for the answer of a winner")
 	}
 	for _, r := range []Rule{s.Grabbed, s.Taken, s.Busy} {
 		if status, both := r.overlaps(s.Later.undecided); both {

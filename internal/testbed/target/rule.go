@@ -105,7 +105,7 @@ func mustRule(text string) Rule {
 }
 
 // errRule describes the forms of a term.
-var errRule = errors.New("want statuses and fields, as in 200, 4xx, 409,410, json:.code==0, 200&json:.ok==true, " +
+var errRule = errors.New("write statuses or fields, as in 200, 4xx, 409,410, json:.code==0, 200&json:.ok==true, " +
 	`xml:/grab/code==0, text:~"sold out" or header:Location~"/sold$"`)
 
 // sourceOf returns the source with which a test begins, and the text after it.
@@ -193,7 +193,7 @@ func (t *test) parsePart(text string) (rest string, err error) {
 	case fromHeader:
 		t.name, rest = beforeOperator(rest)
 		if t.name = http.CanonicalHeaderKey(t.name); !httpguts.ValidHeaderFieldName(t.name) {
-			err = fmt.Errorf("%q: want the name of a header, as in header:Location~\"/sold$\"", text)
+			err = fmt.Errorf("%q: write the name of a header, as in header:Location~\"/sold$\"", text)
 		}
 	}
 	return rest, err
@@ -218,7 +218,7 @@ func (t *test) parseComparison(text, rest string) (after string, err error) {
 		}
 	}
 	if operator == "" {
-		return "", fmt.Errorf(`%s: want == or !=, or ~ or !~ with a regular expression, as in json:.code==0 or text:~"sold out"`, text)
+		return "", fmt.Errorf(`%s: use == or !=, or ~ or !~ with a regular expression, as in json:.code==0 or text:~"sold out"`, text)
 	}
 	rest = strings.TrimSpace(rest[len(operator):])
 	raw, after, closed := strings.Cut(strings.TrimPrefix(rest, "`"), "`")
@@ -234,7 +234,7 @@ func (t *test) parseComparison(text, rest string) (after string, err error) {
 	}
 	switch t.want.(type) {
 	case map[string]any, []any:
-		return "", fmt.Errorf("%s: want a string, a number, true, false or null to compare with", text)
+		return "", fmt.Errorf("%s: the value to compare with must be a string, a number, true, false or null", text)
 	}
 	if search {
 		pattern, isText := t.want.(string)
@@ -294,7 +294,7 @@ func parseStep(text string) (s step, rest string, err error) {
 		s.name = text[1 : 1+n]
 		return s, text[1+n:], nil
 	}
-	return s, "", errors.New("want .NAME or [N]")
+	return s, "", errors.New("use .NAME or [N]")
 }
 
 // decode parses a body that consists of a single JSON value. It returns false for any other body.

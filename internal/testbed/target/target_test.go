@@ -143,16 +143,16 @@ func TestMeaningOfCutBody(t *testing.T) {
 
 func TestBadRules(t *testing.T) {
 	for rule, want := range map[string]string{
-		"":                    "want statuses and fields",
-		"20":                  "want statuses and fields",
-		"600":                 "want statuses and fields",
-		"200,":                "want statuses and fields",
+		"":                    "write statuses or fields",
+		"20":                  "write statuses or fields",
+		"600":                 "write statuses or fields",
+		"200,":                "write statuses or fields",
 		"200 409":             "commas",
-		"ok":                  "want statuses and fields",
-		"200&ok":              "want statuses and fields",
+		"ok":                  "write statuses or fields",
+		"200&ok":              "write statuses or fields",
 		"json:code==0":        "begins with a dot",
-		"json:.code=0":        "want == or !=",
-		"json:.code":          "want == or !=",
+		"json:.code=0":        "use == or !=",
+		"json:.code":          "use == or !=",
 		"json:.code==":        "a JSON value must follow",
 		"json:.code==OK":      "a JSON value must follow",
 		"json:.code=={}":      "to compare with",
@@ -163,7 +163,7 @@ func TestBadRules(t *testing.T) {
 		`json:."a==1`:         "JSON string",
 		"json:.code==0 409":   "commas",
 		"json:.code==0&200":   "commas",
-		"200&json:.code==0,x": "want statuses and fields",
+		"200&json:.code==0,x": "write statuses or fields",
 	} {
 		if r, err := ParseRule(rule); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, %v; want …%s…", rule, r, err, want)
@@ -226,7 +226,7 @@ func TestRulesOnWholeReplies(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"text:won": "want == or !=", "text:~(": "backquotes", `text:~"("`: "regular expression", "text:~7": "regular expression",
+		"text:won": "use == or !=", "text:~(": "backquotes", `text:~"("`: "regular expression", "text:~7": "regular expression",
 		"xml:grab==0": "begins with a slash", "header:a b==1": "name of a header", `text:=="a"&409`: "a test must follow &", "text:~`a": "backquotes",
 	} {
 		if _, err := ParseRule(text); err == nil || !strings.Contains(err.Error(), want) {
@@ -322,11 +322,11 @@ func TestBadSpecs(t *testing.T) {
 		{Spec{Headers: []string{"no colon"}}, "header: want NAME: VALUE"},
 		{Spec{Headers: []string{"bad name: x"}}, "header: want NAME: VALUE"},
 		{Spec{Headers: []string{"A: {nobody}"}}, "header: A: there is no placeholder"},
-		{Spec{Grabbed: "ok"}, "grabbed: want statuses"},
+		{Spec{Grabbed: "ok"}, "grabbed: write statuses"},
 		{Spec{Taken: "409", Busy: "4xx"}, "busy: an answer of 409 would mean both taken and busy"},
 		{Spec{Taken: "200"}, "grabbed: no rule describes the answer of a winner"},
 		{Spec{Later: "202"}, "later: \"202\": want RULE -> PLACE"},
-		{Spec{Later: "x -> .at"}, "later: want statuses"},
+		{Spec{Later: "x -> .at"}, "later: write statuses"},
 		{Spec{Later: "202 -> .at[0"}, "later: "},
 		{Spec{Later: "202 -> /{ordre}"}, "later: there is no placeholder {ordre}"},
 		{Spec{Later: "202 -> .at"}, "later: a result with status 200"},
