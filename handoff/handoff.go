@@ -303,7 +303,7 @@ type Lease struct {
 	ctx   context.Context // the values of the acquire's context, without its cancellation
 	try   bool            // whether the caller tries only once
 
-	// The Locker's mu guards the following fields until decided is true.
+	// The Locker's mu guards these fields until decided is true.
 	decided bool
 	done    chan struct{} // closed when decided becomes true; may be nil
 	err     error         // why the caller did not get the lock
@@ -314,7 +314,7 @@ type Lease struct {
 	waited  time.Duration
 	local   bool
 
-	// The Locker's mu guards the following fields.
+	// The Locker's mu guards these fields.
 	lost   chan struct{}
 	ended  error // errReleased or ErrLost; nil while the lease is held
 	own    context.Context

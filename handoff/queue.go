@@ -23,7 +23,7 @@ type queue struct {
 	state   state
 	turn    string          // the name of the turn in Redis, different for each turn
 	past    string          // the name of the last turn that was released or lost
-	ctx     context.Context // the context of the caller for whom requests are sent
+	ctx     context.Context // the context of the caller on whose behalf requests are sent
 	since   time.Time       // if a message grants the lease, the lease began after this time
 	others  bool            // whether other processes wait for the lease
 	doubt   bool            // whether a request of the turn got no reply, so that it may take effect later
@@ -33,7 +33,7 @@ type queue struct {
 	alarm   time.Time       // when the timer fires; zero if it is stopped
 	timer   *time.Timer
 
-	// The following fields describe the current lease, if there is one.
+	// These fields describe the current lease, if there is one.
 	holder     *Lease
 	end        time.Time // when the lease counts as lost
 	next, last int64     // the range of unused tokens
@@ -50,7 +50,7 @@ type state int
 
 const (
 	idle   state = iota // no caller waits, and Redis has nothing of this process
-	asking              // a request is in progress, and its reply decides what comes next
+	asking              // a request is in progress, and its reply determines the next phase
 	apart               // another client has the lease, and no message can arrive, so ask again later
 	queued              // the turn waits in the queue in Redis
 	held                // the turn has the lease
@@ -474,8 +474,8 @@ func (q *queue) fire() {
 	q.attendLocked(time.Now()) // if the Locker is closed, this call only reports a lease as lost
 }
 
-// attendLocked does whatever is due now. It may renew the lease, ask Redis about the queue, or start
-// a new turn.
+// attendLocked does everything that is due now. It may renew the lease, check the queue in Redis,
+// or start a new turn.
 func (q *queue) attendLocked(now time.Time) {
 	q.expireLocked(now)
 	due := !now.Before(q.due)

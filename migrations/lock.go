@@ -16,8 +16,8 @@ const (
 	unlockLimit = 5 * time.Second
 )
 
-// lock keeps other migrations of the same database waiting, including those of other processes. The
-// lock ends if this process dies.
+// lock makes other migrations of the same database wait, including migrations by other processes.
+// The lock ends if this process dies.
 func lock(ctx context.Context, db *sql.DB, d Dialect) (unlock func() error, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lockWait)
 	defer cancel()

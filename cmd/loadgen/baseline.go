@@ -38,8 +38,8 @@ func (s *settings) readBaseline() error {
 	return nil
 }
 
-// checkBaseline prints every verdict that is worse than in the baseline. It returns exitAssert if
-// there is one.
+// checkBaseline prints every verdict that is worse than in the baseline. If there is such a
+// verdict, it returns exitAssert.
 func (s *settings) checkBaseline(cases []report.Case, stderr io.Writer) (err error) {
 	if s.baseline == nil {
 		return nil

@@ -27,7 +27,7 @@ func checkFlags() []flags.Flag {
 	return slices.DeleteFunc(new(settings).targetFlags(), func(f flags.Flag) bool { return f.Name == "probe-drivers" })
 }
 
-// check makes a few test grabs and prints what they show about the user's service.
+// check makes a few test grabs of the user's service and prints the findings.
 func (s *settings) check(ctx context.Context, stdout, stderr io.Writer) error {
 	s.notes.print(stderr)
 	var failed error
@@ -48,8 +48,8 @@ func (s *settings) check(ctx context.Context, stdout, stderr io.Writer) error {
 	return failed
 }
 
-// checkPreflight returns an error for the first problem that rules out a verdict in all cells. The
-// cells without a fault run anyway if a problem matters only to those with a fault.
+// checkPreflight returns an error for the first problem that would make the verdict of every cell
+// useless. If a problem matters only under faults, the cells without a fault still run.
 func (s *settings) checkPreflight(p experiment.Preflight) error {
 	for _, problem := range p.Problems {
 		if !problem.Faults || !s.anyCell(func(f catalog.Fault) bool { return f == catalog.NoFault }) {

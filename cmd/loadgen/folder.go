@@ -119,7 +119,7 @@ func (f *folder) claim() error {
 			return fmt.Errorf("result folder: %s is in use by %s", f.path, cmp.Or(strings.TrimSpace(string(owner)), "another run"))
 		}
 		f.lock = lock
-		if current, err := f.isCurrent(name); err != nil || !current { // the previous owner has removed the file, so lock the new one
+		if current, err := f.isCurrent(name); err != nil || !current { // the previous owner has removed the file, so lock the new file
 			if err := errors.Join(err, lock.Close()); err != nil {
 				return fmt.Errorf("result folder: %w", err)
 			}

@@ -218,8 +218,8 @@ func (s *initSettings) try(ctx context.Context, stdout io.Writer, earlier int) (
 	return nil, nil
 }
 
-// correct changes the user's answers so that the problem disappears. It returns false if it cannot do
-// so.
+// correct changes the user's answers to solve the problem. It returns false if it cannot solve the
+// problem.
 func (s *initSettings) correct(w io.Writer, found *finding) bool {
 	fmt.Fprintf(w, "  ! %s\n", found.at)
 	before := fmt.Sprint(s.answers)

@@ -48,7 +48,7 @@ const (
 	exitInterrupted exitCode = 130
 )
 
-// conclude returns the exit code for err. It prints err if the command has not done so.
+// conclude returns the exit code for err. It prints err, unless the command has already printed it.
 func conclude(err error, stderr io.Writer) int {
 	var code exitCode
 	switch {
@@ -76,7 +76,7 @@ func withoutPrefix(err, sentinel error) error {
 // command is a subcommand of loadgen.
 type command struct {
 	name  string
-	about string // one line for the help; a command without one is hidden
+	about string // one line for the help, which hides a command without this line
 	// run executes the command with the arguments after its name.
 	run func(ctx context.Context, args []string, stdout, stderr io.Writer) error
 }

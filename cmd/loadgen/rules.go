@@ -13,8 +13,7 @@ const (
 	// maxStruckUnits is the largest number of units that an order may have under a fault.
 	maxStruckUnits = 20
 
-	// serverNames lists the flags that name the servers of -stack external. The flag -db is not among
-	// them.
+	// serverNames lists the flags that name the servers of -stack external, except -db.
 	serverNames = "redis sentinel sentinel-master redlock zk etcd"
 
 	// describeTargets lists the flags that apply only to the user's service.

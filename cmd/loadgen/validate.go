@@ -61,7 +61,7 @@ func (s *settings) chooseNames() error {
 }
 
 // chooseCells derives the strategies and faults from the flag -only. It also records which settings
-// the user chose, because a fault may replace only the others.
+// the user has chosen, because a fault may replace only the other settings.
 func (s *settings) chooseCells() error {
 	s.Asked = experiment.Asked{Work: s.given("work"), TTL: s.given("ttl"), Wait: s.given("wait"), Timeout: s.given("timeout")}
 	if s.Stack.Kind == stack.External && !s.given("worker-stacks") {

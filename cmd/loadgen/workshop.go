@@ -31,7 +31,7 @@ type workshopSettings struct {
 	predict string
 	answer  string
 	lang    string
-	kind    string // kind of stack; if empty, only exercises that need real servers start them
+	kind    string // kind of stack; if empty, only exercises that need real servers start a local stack
 	seed    uint64
 	hint    bool
 	again   bool
@@ -136,7 +136,7 @@ func (w *workshopSettings) run(ctx context.Context, stdout, stderr io.Writer) er
 	if err != nil {
 		return err
 	}
-	if err := s.Progress.Save(); err != nil { // save the random choices, so that the next command makes the same ones
+	if err := s.Progress.Save(); err != nil { // save the random choices, so that the next command makes the same choices
 		return err
 	}
 	if w.number == 0 {
@@ -277,7 +277,7 @@ func (w *workshopSettings) answers(ctx context.Context, s *workshop.Session, e w
 	return all, nil
 }
 
-// splitWords splits a line at commas, including Chinese and Japanese ones.
+// splitWords splits a line at commas, including Chinese and Japanese commas.
 func splitWords(line string) []string {
 	words := strings.Split(strings.NewReplacer("，", ",", "、", ",").Replace(line), ",")
 	for i := range words {
@@ -341,8 +341,8 @@ func ask(ctx context.Context, in io.Reader, question string, out io.Writer) (str
 	}
 }
 
-// readLine reads one line byte by byte. It must not read further, because the next line answers the
-// next question.
+// readLine reads one line byte by byte. It must not read beyond the line, because the next line is
+// the answer to the next question.
 func readLine(in io.Reader) (string, error) {
 	var line []byte
 	for b := make([]byte, 1); ; {

@@ -15,7 +15,7 @@ import (
 // Programs is a set of programs that can inject a fault or check a property.
 type Programs uint32
 
-// A fault or a property applies to one or more of these programs.
+// These are the programs to which a fault or a property can apply.
 const (
 	Run     Programs = 1 << iota // loadgen run: load on real servers
 	Explore                      // loadgen explore: every schedule within bounds
@@ -42,7 +42,7 @@ func (p *Programs) UnmarshalJSON(list []byte) error { return unmarshalSet(list, 
 // Verdict is the measured or expected result of a search, or of a strategy under a fault.
 type Verdict string
 
-// A verdict is one of these words.
+// These are the possible verdicts.
 const (
 	Safe    Verdict = "safe"
 	Unsafe  Verdict = "unsafe" // an order was grabbed more than once
@@ -62,7 +62,7 @@ func (v Verdict) WorseThan(other Verdict) bool {
 // Exclusion says between which clients a lock works: only one of these clients can hold it at a time.
 type Exclusion string
 
-// An Exclusion has one of these values.
+// These are the possible values of an Exclusion.
 const (
 	NoExclusion Exclusion = "none"    // there is no lock
 	PerProcess  Exclusion = "process" // only holders within one process exclude each other

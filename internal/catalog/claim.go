@@ -9,7 +9,7 @@ import (
 
 // Claim says what is expected of a strategy under a fault.
 type Claim struct {
-	Order     Verdict // Unknown means that chance decides
+	Order     Verdict // Unknown means that the result depends on chance
 	Exclusive bool    // at most one holder is inside at a time
 }
 
@@ -22,8 +22,8 @@ var (
 	ByChance     = Claim{Unknown, false}
 )
 
-// Claims maps each fault to what is expected of a strategy. If a fault has no entry, it should not
-// harm the order.
+// Claims maps each fault to the expected result of a strategy. If a fault has no entry, it should
+// not harm the order.
 type Claims map[Fault]Claim
 
 // table holds claimTable by column.

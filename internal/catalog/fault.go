@@ -66,7 +66,7 @@ var Topologies = []Topology{SingleRedis, RedisCluster, RedisSentinel}
 // ProcessEffect says what a fault does to the process that holds the lock.
 type ProcessEffect string
 
-// A fault has one of these effects on the affected process.
+// These are the effects that a fault can have on the affected process.
 const (
 	ProcessRuns    ProcessEffect = ""        // the process is not touched
 	ProcessStopped ProcessEffect = "stopped" // SIGSTOP, and later SIGCONT
@@ -79,9 +79,9 @@ type FaultEntry struct {
 	Name    Fault
 	Aliases []string   // old names, which command lines may still use
 	About   string     // what happens, in one line
-	By      Programs   // the programs that can inject it
+	By      Programs   // the programs that can inject the fault
 	Group   FaultGroup // the heading in tables
-	Shows   Facts      // what is known about a grab that the fault has hit
+	Shows   Facts      // the facts about a grab that follow from the fault
 	Process ProcessEffect
 	// Topologies lists the Redis topologies with which the fault is possible. Nil means all.
 	Topologies []Topology
@@ -140,5 +140,5 @@ func (f Fault) Entry() FaultEntry {
 // About describes the fault in one line.
 func (f Fault) About() string { return f.Entry().About }
 
-// Shows returns the facts about a grab that follow from the fault that hit it.
+// Shows returns the facts that are known about a grab after the fault has hit the grab.
 func (f Fault) Shows() Facts { return f.Entry().Shows }

@@ -55,18 +55,18 @@ func (f *Facts) UnmarshalJSON(list []byte) error { return unmarshalSet(list, fac
 // true.
 type inference struct {
 	About      string   // what the rule is for; it may be empty
-	Properties []string // the broken property must be one of these; nil means any
+	Properties []string // the rule applies only to these properties; nil means to all
 	Shown      Facts    // all of these facts must hold
 	Not        Facts    // none of these facts may hold
 
-	Known     []string // the answer is the first of these modes by which the strategy is known to break
+	Known     []string // the rule names the first of these modes that the strategy is known to have
 	Otherwise string   // the answer if there is no such mode; if empty, the next rule is tried
 }
 
 //go:embed inferences.json
 var inferenceTable string
 
-// inferences lists the rules. The first rule that applies decides the failure mode.
+// inferences lists the rules. The first rule that applies determines the failure mode.
 var inferences = parse[[]inference](inferenceTable)
 
 // ModeOf infers why a property was violated, from the facts about the failure and the known failure

@@ -34,7 +34,7 @@ type Property struct {
 	Name    string
 	Aliases []string // old names, which schedule files and command lines may still use
 	About   string   // the condition, in one line
-	By      Programs // the programs that check it
+	By      Programs // the programs that check the property
 	Always  bool     // it is checked in every search
 	// Unbroken means that no strategy may break the property, even a strategy that is claimed to be
 	// unsafe or stuck.
@@ -69,7 +69,8 @@ func (p Property) Promise(units int) string {
 	}
 }
 
-// PropertiesBy lists the properties that a program can check if the user asks for it.
+// PropertiesBy lists the properties that the user can select for a program. It leaves out the
+// properties that are always checked.
 func PropertiesBy(program Programs) []string {
 	var names []string
 	for _, p := range Properties {

@@ -9,7 +9,7 @@ import (
 )
 
 // BeliefGap returns the longest time for which a holder did not notice that another client had got
-// the lock. ok is false if that never happened.
+// its lock. ok is false if no holder missed such a loss.
 func BeliefGap(holds []Hold, excludes catalog.Exclusion) (gap time.Duration, ok bool) {
 	if excludes == catalog.NoExclusion {
 		return 0, false

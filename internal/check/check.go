@@ -19,7 +19,7 @@ import (
 // Result is the result of a check.
 type Result string
 
-// A check has one of these results.
+// These are the possible results of a check.
 const (
 	Pass    Result = "pass"
 	Fail    Result = "fail"
@@ -48,7 +48,7 @@ var checkers = []struct {
 	{catalog.StuckOrder, stuckOrder},
 }
 
-// Judge checks the named properties. If none is named, it checks all of them.
+// Judge checks the named properties. Without names, it checks all properties.
 func Judge(e Evidence, properties ...string) []Verdict {
 	var verdicts []Verdict
 	for _, c := range checkers {
@@ -85,7 +85,7 @@ type Evidence struct {
 	// UntilClaim means that the lock is released together with the write of the winner.
 	UntilClaim bool
 
-	Stuck []int64 // orders for which a probe got no answer
+	Stuck []int64 // orders for which the driver of a probe was told neither grabbed nor taken
 	// NoProbe is the error because of which the test grabs after the load say nothing. It is nil if
 	// they were conclusive.
 	NoProbe error

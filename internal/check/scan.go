@@ -37,8 +37,8 @@ type attempt struct {
 	instance, token string
 }
 
-// pending maps each attempt to those of its calls that have not returned yet. The oldest call comes
-// first.
+// pending maps each attempt to its calls that have not returned yet, beginning with the oldest
+// call.
 type pending[T any] map[attempt][]T
 
 // pop removes and returns the oldest entry of an attempt. ok is false if the attempt has none.
@@ -159,7 +159,8 @@ func (s *Scan) close(a attempt, t time.Duration) {
 	}
 }
 
-// claim records the writes that an event shows, including those that only may have happened.
+// claim records the write that an event shows. It also records a write that may have happened, if
+// the event leaves that open.
 func (s *Scan) claim(a attempt, e history.Event) {
 	if e.Kind == history.Invoke {
 		s.claims[a] = append(s.claims[a], Effect{Span: spanOf(e, e.T, endUnseen)})

@@ -53,7 +53,7 @@ func lowerTokenInLedger(ledger []order.Grab) (later, stale order.Grab, found boo
 	return order.Grab{}, order.Grab{}, false
 }
 
-// sighting is a fencing token, with a time at which the database had already seen it.
+// sighting is a fencing token together with a time by which the database had seen this token.
 type sighting struct {
 	t     time.Duration
 	fence uint64

@@ -55,8 +55,8 @@ type Row struct {
 	Token    string `json:"token,omitempty"`
 }
 
-// mostEvents is how many events a timeline may have. Twenty drivers that try once need only a third
-// of that.
+// mostEvents is the largest number of events in a timeline. Twenty drivers that try once need only
+// a third of this number.
 const mostEvents = 480
 
 // Step is one fact of a timeline.
@@ -112,7 +112,7 @@ func Explain(events []history.Event, ledger []order.Grab, c Case) (t Timeline, o
 }
 
 // kept returns the events of the order that the timeline keeps. If there are too many, it prefers
-// those of the actors in shown. further is how many events it leaves out.
+// the events of the actors in shown. further is the number of events that it leaves out.
 func (b *builder) kept(shown []history.Event) (events []history.Event, further int) {
 	left := mostEvents
 	acts := func(e history.Event) bool {
@@ -304,8 +304,8 @@ func (b *builder) twoHolders() []history.Event {
 	return b.eventsBetween(first.From, b.events[last], first.actor(), second.actor())
 }
 
-// stuck returns what the attempt that may still hold the lock has done. It adds the first and the
-// last attempt that failed to get the lock after that.
+// stuck returns the events of the attempt that may still hold the lock. It adds the first and the
+// last attempt that failed to get the lock afterwards.
 func (b *builder) stuck() []history.Event {
 	holder, ok := b.lastUnreleased()
 	if !ok {
@@ -354,7 +354,7 @@ func (b *builder) lastUnreleased() (begins history.Event, ok bool) {
 	return history.Event{}, false
 }
 
-// steps adds to each event what its driver believed then, and what was true.
+// steps adds to each event what the driver believed at that time, and what was true.
 func (b *builder) steps(shown []history.Event) []Step {
 	var steps []Step
 	s := state{builder: b, beliefs: map[actor]string{}}

@@ -25,7 +25,7 @@ type insider struct {
 	until       time.Duration // the end of its lease; 0 if unknown
 	incarnation int           // the incarnation of its process
 	lost        bool          // another driver has got the lock since
-	leaves      bool          // it has left the critical section, and its release is under way
+	leaves      bool          // the driver has left the critical section, and its release is under way
 	died        bool
 }
 
@@ -62,7 +62,7 @@ func (s *state) next(e history.Event) {
 }
 
 // belief returns what a driver believes after the event e. It returns "" if the event does not
-// change that.
+// change the belief.
 func (s *state) belief(e history.Event) string {
 	locks := s.Excludes != catalog.NoExclusion
 	switch {
@@ -116,7 +116,7 @@ func (b *builder) writesAfter(e history.Event) bool {
 	})
 }
 
-// truth says which drivers hold the lock, and which are in the ledger.
+// truth says which drivers hold the lock, and which drivers the ledger names.
 func (s *state) truth(now time.Duration) string {
 	var facts []string
 	if s.Excludes != catalog.NoExclusion {
@@ -149,7 +149,8 @@ func (s *state) leaseEnd(e history.Event) time.Duration {
 	}
 }
 
-// holders lists who holds the lock, who continues without it, and who died with it.
+// holders lists the drivers who hold the lock, the drivers who continue without it, and the drivers
+// who died while they held it.
 func (s *state) holders(now time.Duration) []string {
 	var holding, without, dead []actor
 	for _, x := range s.inside {

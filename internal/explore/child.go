@@ -29,10 +29,10 @@ const grace = 2 * time.Second
 type child struct {
 	command []string
 	opening opening
-	visited search.Visited // all visited states, for a process that replaces this one
+	visited search.Visited // all states that the search has visited; a new process gets them
 
 	cmd     *exec.Cmd
-	pipes   [2]*os.File // the write end to the process, and the read end from it
+	pipes   [2]*os.File // the program writes requests to the first and reads replies from the second
 	out     *gob.Encoder
 	in      *gob.Decoder
 	printed head  // the output of the process, such as a panic with its stack
@@ -61,7 +61,7 @@ type request struct {
 type reply struct {
 	Err        string
 	Strategies []lock.Strategy  // the described strategies, without their functions
-	Actors     []schedule.Actor // in the first reply, the actors that take part
+	Actors     []schedule.Actor // the actors that take part; set only in the first reply
 	Trace      *search.Trace
 	Replayed   *replayed
 	Hang       *hang // the schedule hangs, and the process ends

@@ -16,10 +16,9 @@ import (
 	"grablab/internal/testbed/proc"
 )
 
-// Work executes requests in a child process until there are no more. own contains the strategies that
-// Config.Own names.
-//
-// It does not use standard input and output, because a strategy may print something.
+// Work executes requests in a child process until there are no more requests. own contains the
+// strategies that Config.Own names. Work does not use standard input and output, because a strategy
+// may print something.
 func Work(bubble sim.Bubble, own ...lock.Strategy) error {
 	pipes := proc.Passed(2) // child.connect passes these two pipes
 	return work(bubble, pipes[0], pipes[1], own)

@@ -88,8 +88,8 @@ func panicIn(printed string) string {
 
 var waits = regexp.MustCompile(`(?m)^(testing/synctest\.Wait|testing/synctest\.testingSynctestTest|internal/synctest\.Run)\(`)
 
-// scheduleStacks keeps the stacks of the goroutines that ran the schedule. It drops those of the
-// program around it.
+// scheduleStacks keeps the stacks of the goroutines that ran the schedule. It drops the stacks of
+// the goroutines that belong to the explorer itself.
 func scheduleStacks(stacks string) string {
 	var kept []string
 	for s := range strings.SplitSeq(strings.TrimSpace(stacks), "\n\n") {

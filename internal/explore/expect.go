@@ -10,8 +10,8 @@ import (
 	"grablab/internal/order"
 )
 
-// Wider lists the faults that can do more harm in a search than in a run. In a search, the
-// expectation for the fault As also applies to them.
+// Wider lists the faults that can do more harm in a search than in a run. In a search, a strategy
+// under the fault may also fail in the way that is expected under the fault As.
 var Wider = []struct {
 	Fault catalog.Fault
 	Of    lock.Backend // the entry applies to strategies that keep their locks on this backend
@@ -74,7 +74,8 @@ func expectedOrder(s lock.Strategy, guard order.Guard, faults []catalog.Fault) c
 }
 
 // claimed returns the verdict that the registry claims for a search. It returns "" if the registry
-// expects a violation but the search checks only some of the properties, and might miss it.
+// expects a violation but the search checks only some of the properties, because such a search
+// might miss the violation.
 func claimed(cfg Config, set sim.Setting) catalog.Verdict {
 	faults := cfg.Faults
 	if cfg.FaultCount == 0 {
@@ -129,7 +130,7 @@ func markUnclaimed(cfg Config, set sim.Setting, failures []Failure) {
 }
 
 // judgeClaims marks the failures that were not expected. For each property, it keeps two failures:
-// the shortest, and the shortest unexpected one.
+// the shortest of all, and the shortest of those that were not expected.
 func judgeClaims(cfg Config, set sim.Setting, failures []Failure) []Failure {
 	markUnclaimed(cfg, set, failures)
 	if !cfg.byClaim {

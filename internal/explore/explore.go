@@ -205,11 +205,11 @@ type Failure struct {
 // Watch receives the progress of a search.
 type Watch func(Result)
 
-// Search searches for failures of each strategy. When ctx ends, it returns the results so far and the
-// error of ctx.
+// Search searches for failures of each strategy. When ctx ends, it returns the results so far and
+// the error of ctx.
 //
-// It returns ErrConfig if cfg is invalid. If one of several strategies cannot be explored, the Result
-// for it says why.
+// It returns ErrConfig if cfg is invalid. If one of several strategies cannot be explored, its
+// Result contains the reason.
 func Search(ctx context.Context, bubble Bubble, cfg Config, progress Watch) ([]Result, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -258,7 +258,7 @@ func (e *unexplorableError) Error() string {
 
 func (e *unexplorableError) Unwrap() error { return e.of }
 
-// searchOne searches for failures of one strategy and marks those that were not expected.
+// searchOne searches for failures of one strategy and marks the failures that were not expected.
 func searchOne(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, progress Watch) (Result, error) {
 	began := time.Now()
 	visited := search.Visited{}
@@ -367,8 +367,8 @@ func verdict(s search.Summary) catalog.Verdict {
 	return v
 }
 
-// verdictOf returns the verdict that follows from the violated properties. It is stuck if StuckOrder
-// is the only one.
+// verdictOf returns the verdict that follows from the violated properties. The verdict is stuck if
+// StuckOrder is the only violated property.
 func verdictOf(broken func(property string) bool) catalog.Verdict {
 	for _, p := range append([]string{catalog.Survives}, Properties...) {
 		if p != catalog.StuckOrder && broken(p) {

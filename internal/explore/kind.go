@@ -30,8 +30,9 @@ var faultOf = map[schedule.Kind]catalog.Fault{
 	schedule.MessageLate:  catalog.MessageLost,
 }
 
-// faultsOfStep returns the faults that a step may stand for. It returns nil if the step is not a fault.
-// There can be several faults, because a slow database and a partition look alike.
+// faultsOfStep returns the faults that can produce a step. It returns nil if the step is not a
+// fault. Several faults may produce the same step: for example, a slow database looks like a
+// partition.
 func faultsOfStep(s schedule.Step) []catalog.Fault {
 	switch {
 	case s.Kind == schedule.LeaseEnd:
@@ -49,7 +50,7 @@ func faultsOfStep(s schedule.Step) []catalog.Fault {
 	}
 }
 
-// faultsIn returns those of the enabled faults for which the steps may stand.
+// faultsIn returns the enabled faults that can produce the steps.
 func faultsIn(steps []schedule.Step, enabled []catalog.Fault) (faults []catalog.Fault) {
 	for _, s := range steps {
 		for _, f := range faultsOfStep(s) {

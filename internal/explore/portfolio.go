@@ -120,8 +120,9 @@ func (r Result) endedProcess() bool {
 	return slices.ContainsFunc(r.Failures, func(f Failure) bool { return f.Property == catalog.Survives })
 }
 
-// IsUnexpected reports whether the verdict or a failure differs from what is expected of the strategy. In a
-// series of searches, it considers only failures, because a single search may miss an expected failure.
+// IsUnexpected reports whether the verdict or a failure differs from what the registry expects of
+// the strategy. In a series of searches, it compares only the failures, because a single search may
+// miss an expected failure.
 func (r Result) IsUnexpected() bool {
 	return r.Expected != "" && r.Expected != r.Verdict || r.isUnclaimed() || slices.ContainsFunc(r.Parts, Result.isUnclaimed)
 }
@@ -131,8 +132,8 @@ func (r Result) isUnclaimed() bool {
 	return slices.ContainsFunc(r.Failures, func(f Failure) bool { return f.Unclaimed })
 }
 
-// newFailures returns the failures of properties that r does not report as violated. An unexpected
-// failure is also new if r reports only expected ones.
+// newFailures returns the failures of properties for which r has no failure yet. If r has only
+// expected failures of a property, an unexpected failure of that property also counts as new.
 func (r Result) newFailures(failures []Failure) []Failure {
 	return slices.DeleteFunc(slices.Clone(failures), func(f Failure) bool {
 		known := func(of Result) bool {

@@ -22,7 +22,7 @@ const replays = 20
 
 var errDiffers = errors.New("not deterministic")
 
-// confirmer executes each failure again to verify it.
+// confirmer replays each failure to make sure that it is not a coincidence.
 type confirmer struct {
 	set    sim.Setting
 	worker worker
@@ -152,8 +152,8 @@ func replayConfig(sched schedule.Schedule, strategy string) (Config, error) {
 }
 
 // ReplayBy executes one schedule in a child process, because the strategy may end its process. If
-// strategy is empty, it uses the one that the schedule names. A replay without a failure does not
-// show that the strategy is safe.
+// strategy is empty, it uses the strategy that the schedule names. A replay without a failure does
+// not show that the strategy is safe.
 func ReplayBy(ctx context.Context, command []string, sched schedule.Schedule, strategy string) (Result, error) {
 	return replayOne(ctx, nil, command, sched, strategy)
 }

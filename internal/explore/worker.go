@@ -41,8 +41,9 @@ func newLocal(bubble sim.Bubble, cfg Config, set sim.Setting, given []schedule.A
 	switch {
 	case given != nil:
 		cluster.Actors = given
-	// A second attempt of a driver shows nothing new if the order has several units. On a single
-	// instance, its calls would look like those of the first attempt.
+	// If the order has several units, a second attempt of the same driver cannot show a new
+	// failure. On a single instance, its calls could not be distinguished from the calls of the
+	// first attempt.
 	case cfg.SecondTry, cluster.TokenIsDriver && cfg.Actors > 2 && cfg.Stock <= 1 && cfg.Instances > 1:
 		cluster.Actors = doubleTap(cluster.Actors)
 	}

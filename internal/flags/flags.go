@@ -31,7 +31,7 @@ func Usage(format string, args ...any) error {
 type Flag struct {
 	Name  string
 	Arg   string // placeholder for the value in the help, such as N; empty for a switch
-	About string // text for the help; the help hides a flag without it
+	About string // text for the help; a flag without this text is not shown in the help
 	Value flag.Value
 }
 
@@ -58,7 +58,7 @@ type HelpError struct {
 	Topic string // the argument after -h; may be empty
 }
 
-// Error returns the text of flag.ErrHelp.
+// Error returns the text of flag.ErrHelp, which this error replaces.
 func (HelpError) Error() string { return flag.ErrHelp.Error() }
 
 // Unwrap returns flag.ErrHelp.
@@ -173,7 +173,7 @@ type recorder struct {
 	line *Line
 }
 
-// Set parses the value and records it.
+// Set parses the value and records it as the value of the flag.
 func (r recorder) Set(text string) error {
 	if err := r.Value.Set(text); err != nil {
 		r.line.failed = fmt.Errorf("%s: %w", Label(r.name, text), err)

@@ -17,7 +17,8 @@ const (
 	distrTTL     = 50_000 * time.Millisecond
 	distrTimeout = 5 * time.Second
 	maxDistrName = 128 // in bytes, for a key or a uuid
-	// distrPrefix begins the keys of these raw locks, to keep them apart from the keys of strategies.
+	// distrPrefix begins the keys of these raw locks, so that they differ from the keys of
+	// strategies
 	distrPrefix = "distr:"
 )
 

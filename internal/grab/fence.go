@@ -20,7 +20,7 @@ type behindError struct {
 func (e *behindError) Error() string { return e.cause.Error() }
 func (e *behindError) Unwrap() error { return e.cause }
 
-// judgeStale decides what to answer if the read of row was refused because of an old fencing token.
+// judgeStale returns the answer if the read of row was refused because of an old fencing token.
 func (a *attempt) judgeStale(row order.Order, stale error) error {
 	if row.Status != order.Open {
 		return order.ErrTaken

@@ -321,7 +321,8 @@ func (a *attempt) claim(ctx context.Context, rows order.Rows, lease lock.Lease, 
 	return err
 }
 
-// checkLost returns an error if the lease is lost, unless the service is configured to ignore that.
+// checkLost returns an error if the lease is lost, unless the service is configured to continue
+// after a loss.
 func (a *attempt) checkLost(ctx context.Context, lease lock.Lease) error {
 	if a.cfg.OnLost == Abort {
 		if err := a.check(ctx, lease); err != nil {

@@ -242,7 +242,7 @@ type StrategyView struct {
 	Guard  order.Guard                       `json:"guard"`
 	Expect map[catalog.Fault]catalog.Verdict `json:"expect"` // the expected verdict under every fault
 	// Available says whether this instance can reach all servers that the strategy needs. Missing
-	// names those that it cannot.
+	// names the servers that it cannot reach.
 	Available bool   `json:"available"`
 	Missing   string `json:"missing,omitempty"`
 }
@@ -376,7 +376,7 @@ func orderID(c *gin.Context) (int64, error) {
 }
 
 // readBody reads a JSON object into v and rejects unknown fields. It reads the whole body, because
-// net/http notices a disconnected client only after that.
+// net/http notices that a client has disconnected only after the body has been read.
 func readBody(c *gin.Context, v any) error {
 	conn := http.NewResponseController(c.Writer)
 	_ = conn.SetReadDeadline(time.Now().Add(bodyTimeout)) // this fails only in tests, whose response recorder has no deadline

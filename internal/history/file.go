@@ -89,7 +89,8 @@ func End(f *os.File) (int64, error) {
 	return size - int64(len(tail)-bytes.LastIndexByte(tail, '\n')-1), err
 }
 
-// readTail reads the end of a file. The tail contains at least one complete line if there is one.
+// readTail reads the end of a file. If the file contains a complete line, the result contains at
+// least one.
 func readTail(f *os.File) (tail []byte, size int64, err error) {
 	info, err := f.Stat()
 	if err != nil {

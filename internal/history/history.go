@@ -10,8 +10,8 @@ const ProbeDriver = 1_000_000_000
 // Kind says whether an operation has started or how it ended, as in Jepsen.
 type Kind string
 
-// These are the kinds of events. An operation that ends with Fail had no effect. An operation that
-// ends with Info may have had one.
+// These are the kinds of events. Fail means that an operation had no effect. Info means that the
+// operation may have had an effect.
 const (
 	Invoke Kind = "invoke"
 	OK     Kind = "ok"
@@ -19,7 +19,7 @@ const (
 	Info   Kind = "info"
 )
 
-// An event belongs to one of these operations.
+// These are the operations to which an event can belong.
 const (
 	Grab    = "grab"    // a whole grab, from request to answer
 	Acquire = "acquire" // the acquire of the lock; its OK begins the hold

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// condition returns a condition for the WHERE clause of the write, with its arguments. The condition
-// alone decides whether the claim is written. The method judge only explains the result.
+// condition returns a condition for the WHERE clause of the write, with its arguments. Only this
+// condition determines whether the claim is written. The method judge merely explains the result.
 func (c Claim) condition(g Guard) (string, []any) {
 	switch g {
 	case Guarded:
@@ -87,7 +87,7 @@ func (c Claim) judge(o Order, g Guard) error {
 	}
 }
 
-// writesAnyway reports whether the guard updates the order whatever its state is.
+// writesAnyway reports whether the guard updates an order in any state.
 func (g Guard) writesAnyway() bool { return g == Naive || g == Decrement || g == Unique }
 
 // checksLimit reports whether the write's transaction checks how many units the driver already has.

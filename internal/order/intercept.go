@@ -9,7 +9,7 @@ import (
 // CallKind names a method of a Store or a Tx.
 type CallKind string
 
-// A call is one of these methods of a Store or a Tx.
+// These are the methods of a Store or a Tx that can be intercepted.
 const (
 	ReadCall     CallKind = "read"
 	ClaimCall    CallKind = "claim"

@@ -365,7 +365,7 @@ func (l *turn) join() chan struct{} {
 
 func (l *turn) first(c chan struct{}) bool { return l.queue[0] == c }
 
-// leave removes a waiter from the queue. If that waiter held the lock, the next one gets it.
+// leave removes a waiter from the queue. If this waiter held the lock, the next waiter gets it.
 func (l *turn) leave(c chan struct{}) {
 	i := slices.Index(l.queue, c)
 	l.queue = slices.Delete(l.queue, i, i+1)

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// An order has one of these statuses.
+// These are the possible statuses of an order.
 const (
 	Open    = 0
 	Grabbed = 1
@@ -97,8 +97,8 @@ func (c Claim) limit() int { return max(c.PerDriver, 1) }
 // Guard is the condition of the write.
 type Guard string
 
-// A guard decides which claims are written. If an order has several units, a guard that compares only
-// tokens sets the counter to the value at the read, minus one.
+// These are the guards. A guard determines which claims are written. If an order has several units,
+// a guard that compares only tokens sets the counter to the value at the read, minus one.
 const (
 	// Naive writes whatever the state of the order is, as in the source article. For several units,
 	// it sets the counter to the value at the read, minus one. It may therefore overwrite the update
@@ -112,8 +112,8 @@ const (
 	FenceWrite Guard = "fence-write"
 	// Fenced records the token at the read and compares it at the write.
 	Fenced Guard = "fenced"
-	// Decrement decrements the counter without a condition. It is for strategies that decide before
-	// the write who gets a unit. For one unit, it works like Naive.
+	// Decrement decrements the counter without a condition. It is for strategies that choose before
+	// the write which driver gets a unit. For one unit, it works like Naive.
 	Decrement Guard = "decrement"
 	// Unique inserts the order into a table with a unique key, so that only the first insert
 	// succeeds. It works only for orders of one unit.
@@ -158,7 +158,7 @@ func (g Guard) LooksFirst() bool { return g == Naive }
 // setsCounter reports whether the guard sets the counter to the value at the read, minus one.
 func (g Guard) setsCounter() bool { return g != Decrement && g != Guarded }
 
-// Shows returns the facts that follow from the use of this guard if an order has failed.
+// Shows returns the facts about a failed order that follow from the use of this guard.
 func (g Guard) Shows() catalog.Facts {
 	if g == FenceWrite {
 		return catalog.FenceAtWrite

@@ -54,7 +54,7 @@ type respCounter struct {
 // maxNum limits the numbers in a stream, so that a malformed number cannot cause an overflow.
 const maxNum = 1 << 40
 
-// feed consumes bytes and returns how many commands end within them.
+// feed consumes bytes and returns the number of commands that end in these bytes.
 func (r *respCounter) feed(p []byte) (commands uint64) {
 	for len(p) > 0 {
 		if r.skip > 0 {

@@ -35,7 +35,7 @@ const DB = "db"
 // Op describes one remote call.
 type Op struct {
 	Instance string
-	Order    int64 // 0 if the call belongs to no grab, or to several (a batch of renewals; see Keys)
+	Order    int64 // 0 if the call belongs to no grab or to several grabs (a batch of renewals; see Keys)
 	Driver   int64
 	Phase    Phase
 	Target   string   // the server: "redis", "redlock-3", DB, …

@@ -56,10 +56,10 @@ const (
 	Locks = "locks"
 )
 
-// Kind is the kind of a step.
+// Kind says what happens in a step: for example, a call is made or a server fails.
 type Kind int
 
-// A step is of one of these kinds.
+// These are the kinds of steps.
 const (
 	Begins         Kind = iota + 1 // the actor's request arrives at its instance
 	Call                           // a call is sent, applied and answered
@@ -104,7 +104,7 @@ type Step struct {
 	Duration time.Duration
 }
 
-// IsCall reports whether steps of this kind decide what happens to a call or a message.
+// IsCall reports whether a step of this kind is about one call or one message.
 func (k Kind) IsCall() bool { return k >= Call && k <= MessageLate }
 
 // CallName returns the name of the call that the step is about, such as "acquire 1 redis". It does

@@ -3,7 +3,7 @@ package search
 // Cost counts the preemptions and the faults in a step or a schedule.
 type Cost struct{ Preemptions, Faults int8 }
 
-// A single step has one of these costs.
+// These are the possible costs of a single step.
 var (
 	Free      = Cost{}
 	Preempted = Cost{Preemptions: 1}
@@ -20,7 +20,7 @@ const (
 // Plus returns the sum of c and d.
 func (c Cost) Plus(d Cost) Cost { return Cost{c.Preemptions + d.Preemptions, c.Faults + d.Faults} }
 
-// Minus returns what is left of c after d was spent.
+// Minus returns c reduced by d.
 func (c Cost) Minus(d Cost) Cost { return Cost{c.Preemptions - d.Preemptions, c.Faults - d.Faults} }
 
 // Within reports whether c has at most as many preemptions and at most as many faults as limit.

@@ -303,7 +303,8 @@ func (s *Search) reorder(base prefix, orders []Reorder, fresh int) {
 	}
 }
 
-// keepViolation records a violation. It does nothing if it knows a shorter or cheaper one.
+// keepViolation records a violation, unless a shorter or cheaper violation of the same property is
+// known.
 func (s *Search) keepViolation(v Violation, t *Trace) {
 	s.ended = s.ended || v.Property == catalog.Survives
 	if v.Property != catalog.Survives && !slices.Contains(s.cfg.Properties, v.Property) {

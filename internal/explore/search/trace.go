@@ -10,8 +10,8 @@ import (
 // MaxSteps limits the length of an execution.
 const MaxSteps = 300
 
-// Task is a schedule to execute. It contains the first steps and their cost. The execution chooses
-// the steps after them.
+// Task is a schedule to execute. It contains only the first steps and their cost. The execution
+// then chooses the remaining steps.
 type Task struct {
 	Steps []schedule.Step
 	Cost  Cost
@@ -58,7 +58,7 @@ type Reorder struct {
 	First schedule.Step
 }
 
-// A Violation is a property that an execution has violated, and where.
+// A Violation says which property an execution has violated, and at which step.
 type Violation struct {
 	Property string
 	Step     int           // the number of steps up to the violation

@@ -93,7 +93,7 @@ func (n *redisServer) call(cmds []redis.Cmder) *call {
 	return c
 }
 
-// sentBy returns the arguments of a command as the client sends them.
+// sentBy returns the arguments of a command in the form in which the client sends them.
 func sentBy(cmd redis.Cmder) []any {
 	args := slices.Clone(cmd.Args())
 	for i, arg := range args {

@@ -328,8 +328,8 @@ func compareBy(target pb.RangeRequest_SortTarget, a, b *mvccpb.KeyValue) int {
 // isWithin reports whether n is between least and most, inclusive. If most is 0, there is no upper limit.
 func isWithin(n, least, most int64) bool { return n >= least && (most == 0 || n <= most) }
 
-// inRange reports whether a key is in the range from the key from up to, but not including, end. If
-// end is empty, only from itself is in the range. If end is "\x00", there is no upper limit.
+// inRange reports whether a key is in the range that begins with from and ends before end. If end
+// is empty, the range contains only the key from. If end is "\x00", the range has no upper limit.
 func inRange(key string, from, end []byte) bool {
 	switch {
 	case len(end) == 0:

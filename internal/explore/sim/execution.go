@@ -73,8 +73,8 @@ type execution struct {
 	stillLate bool          // whether a reply was late when the last short delay passed
 	cutAt     time.Duration // when an instance was last cut off from a network
 
-	// progressAt is the time of the last step that was neither a renewal nor waiting. Renewals do not
-	// count as progress, because a hung holder can renew its lease forever.
+	// progressAt is the time of the last step that was neither a renewal nor waiting. Renewals do
+	// not count, because a holder whose work hangs can renew its lease forever.
 	progressAt time.Duration
 
 	begun   []schedule.Step                  // the steps so far, including the current one
@@ -82,7 +82,7 @@ type execution struct {
 	observe func(s schedule.Step, made bool) // called after each step of a replay; nil otherwise
 }
 
-// theOrder is the id of the only order of a simulation. All actors compete for it.
+// theOrder is the id of the only order in a simulation. All actors try to grab this order.
 const theOrder = 1
 
 // An actor is one attempt by one driver to grab the order.

@@ -15,7 +15,8 @@ import (
 	"grablab/internal/tap"
 )
 
-// gate stops every remote call until a step of the schedule decides what happens to the call.
+// gate stops every remote call until a step of the schedule says what happens to the call: whether
+// it is answered, delayed or lost.
 type gate struct {
 	world  *world
 	leases *leaseBook
@@ -360,8 +361,8 @@ func (g *gate) subscribing(inst *instance, n *node, deliver func(), args []strin
 	return true
 }
 
-// subscriberLocked returns the actor for which an instance subscribes. That is the last actor that
-// waits for the lock.
+// subscriberLocked returns the actor on whose behalf an instance subscribes. This is the last actor
+// that waits for the lock.
 func (g *gate) subscriberLocked(inst *instance) *actor {
 	found := g.actorOfLocked(inst, 0)
 	for _, a := range g.world.actors {

@@ -133,8 +133,8 @@ func (l *leaseBook) noteBelief(a *actor, believed time.Duration) {
 	}
 }
 
-// extendsLease reports whether a call extends a lease. A call that does so has the TTL among its
-// arguments.
+// extendsLease reports whether a call extends a lease. It recognizes such a call by the TTL among
+// its arguments.
 func (l *leaseBook) extendsLease(c *call) bool {
 	if _, ok := c.request.(*pb.LeaseKeepAliveRequest); ok {
 		return true
@@ -244,8 +244,8 @@ func (l *leaseBook) leaseLeftBy(a *actor, now func(*node) time.Time) time.Durati
 	return left[len(left)-quorum]
 }
 
-// holds reports whether an actor still holds its lock, by the clocks of the servers. While the actor
-// releases the lock, it still holds it if a majority of the servers stores it.
+// holds reports whether an actor still holds its lock, according to the clocks of the servers.
+// During its release, an actor still holds the lock if a majority of the servers stores it.
 func (l *leaseBook) holds(a *actor) bool {
 	stored := 0
 	for _, n := range l.cluster.nodes {

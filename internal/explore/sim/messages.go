@@ -7,8 +7,8 @@ import (
 	"grablab/internal/explore/schedule"
 )
 
-// messages decides whether published messages arrive in time, late or never. In Redis, too, a message
-// may get lost, because Redis delivers it at most once.
+// messages determines whether published messages arrive in time, late or never. Real Redis may lose
+// a message too, because it delivers each message at most once.
 type messages struct {
 	mu   sync.Mutex
 	as   schedule.Kind // the kind of the current step; 0 if messages are delivered normally

@@ -22,7 +22,7 @@ type node struct {
 	drift     float64            // the fraction by which its clock runs faster than the clients' clocks
 	ahead     time.Duration      // how far its clock has jumped, in addition to drift
 	down      atomic.Bool        // it cannot be reached; clients check this when they dial
-	eventHash search.Fingerprint // a hash of all events on it
+	eventHash search.Fingerprint // a hash of all events on this server
 	replyHash search.Fingerprint // a hash of all its replies
 }
 
@@ -32,8 +32,8 @@ type lockServer interface {
 	close()
 	// contents returns one line for each key, in the form "key = value".
 	contents() string
-	// state adds to the fingerprint whatever affects future behaviour but is not part of the
-	// contents.
+	// state adds data to the fingerprint that affects the future behavior of the server but is not
+	// part of its contents.
 	state(search.Fingerprint) search.Fingerprint
 	// leaseOf finds the lease with this value and returns its remaining TTL, or 0 if it never
 	// expires. In a queue, only the first entry counts as a lease.
@@ -46,7 +46,7 @@ type lockServer interface {
 type (
 	// A forgetter loses its data when it restarts.
 	forgetter interface{ restart() }
-	// A latecomer can execute a call whose caller has stopped waiting.
+	// A latecomer can execute a call that arrives after its caller has stopped waiting.
 	latecomer interface{ arrive(*call) }
 	// pinged is a server whose clients may renew a lease by themselves. Its method reports whether a
 	// client renews this lease.

@@ -459,8 +459,8 @@ func (o *oracle) judgeWait(waiters []*actor) {
 	}
 }
 
-// lingeringLocked returns the actors that continue although their drivers have gone, and that wait for neither
-// a reply nor a new session.
+// lingeringLocked returns the actors that continue to run although their drivers have gone. It
+// leaves out actors that wait for a reply or for a new session.
 func (o *oracle) lingeringLocked() []*actor {
 	return slices.DeleteFunc(slices.Clone(o.world.actors), func(a *actor) bool {
 		own := func(c *call) bool { return c.actor == a }
@@ -545,7 +545,7 @@ func (o *oracle) judgeReleases() {
 }
 
 // leftByCut reports whether a release without a reply may have left this entry behind. If the
-// strategy promises to retry releases, no entry is excused this way.
+// strategy promises to retry releases, leftByCut always returns false.
 func (o *oracle) leftByCut(e entry) bool {
 	return !o.cluster.Strategy.Promises.ReleaseRetried && slices.ContainsFunc(o.world.actors, func(a *actor) bool {
 		return a.releaseCut && !a.released && (!o.cluster.showsToken || mentions(e.line, a.token))

@@ -14,7 +14,7 @@ type reducer struct {
 	gate    *gate
 	on      bool // whether to leave out steps that only reorder independent calls
 
-	last         *call   // the call that was executed in the last step, or that arrived late in it
+	last         *call   // the call that was executed in the last step, or that arrived late in that step
 	quiet        bool    // whether the last step changed nothing that a property depends on
 	silent       bool    // whether the last step changed nothing except its server
 	struck       *node   // the server that a fault hit in the last step, or nil
@@ -105,8 +105,8 @@ func (r *reducer) pendingLocked(n *node) search.Fingerprint {
 	return all
 }
 
-// onlyLastContinued reports whether the last step did nothing but let one call continue. All other calls
-// must still be waiting.
+// onlyLastContinued reports whether the last step only let one call continue, while all other calls
+// are still waiting.
 func (r *reducer) onlyLastContinued() bool {
 	r.gate.mu.Lock()
 	defer r.gate.mu.Unlock()

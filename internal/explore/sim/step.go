@@ -12,8 +12,8 @@ import (
 	"grablab/internal/grab"
 )
 
-// prepare records which actor moves in this step, and which other calls could have continued instead
-// of it.
+// prepare records which actor moves in this step, and which other calls could have continued in its
+// place.
 func (x *execution) prepare(s schedule.Step) {
 	x.gate.mu.Lock()
 	defer x.gate.mu.Unlock()
@@ -29,7 +29,7 @@ func (x *execution) prepare(s schedule.Step) {
 		x.reducer.underway = append(x.reducer.underway, x.gate.inFlight...)
 	case schedule.Restarts, schedule.FailsOver, schedule.Evicts, schedule.NodeClock:
 		if x.reducer.struck = x.world.node(s.Target); x.reducer.struck == nil {
-			break // the call goes to the database, for which the reducer leaves out nothing
+			break // the call goes to the database, and the reducer skips no calls to the database
 		}
 		for _, c := range x.gate.waiting {
 			if c.canGo() && x.switchCostLocked(c.actor) == search.Free {
@@ -48,7 +48,7 @@ func (x *execution) prepare(s schedule.Step) {
 // faultlessKinds lists the kinds of steps that also happen without any fault.
 var faultlessKinds = []schedule.Kind{schedule.Begins, schedule.Call, schedule.NextTimer, schedule.LeaseEnd, schedule.Passes}
 
-// timeKinds lists the kinds of steps that do nothing but let time pass.
+// timeKinds lists the kinds of steps in which only time passes.
 var timeKinds = []schedule.Kind{schedule.NextTimer, schedule.LeaseEnd, schedule.Passes}
 
 // do executes a step. It returns false if the step is impossible.
@@ -336,7 +336,7 @@ func (x *execution) leaseEnd() bool {
 	x.gate.mu.Lock()
 	holder, left := x.leases.nextLeaseEndLocked()
 	x.oracle.heldUp = x.oracle.heldUp || x.gate.anyEnabledLocked()
-	var ending, resting []*actor // the actors whose leases expire, and which of them have no call waiting
+	var ending, resting []*actor // the actors whose leases expire, and among them the actors without a waiting call
 	for _, a := range x.world.actors {
 		if end := x.leases.leaseEndLocked(a); 0 < end && end <= left+time.Millisecond {
 			if ending = append(ending, a); !x.gate.enabledLocked(a) {

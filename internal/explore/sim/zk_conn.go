@@ -127,7 +127,7 @@ func (c *zkConn) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// takeInLocked executes the requests that have arrived completely, and keeps the rest.
+// takeInLocked executes the requests that have arrived completely, and keeps the incomplete rest.
 func (c *zkConn) takeInLocked() {
 	for len(c.in) >= 4 && !c.closed && !c.stopped() {
 		end := 4 + int(binary.BigEndian.Uint32(c.in))

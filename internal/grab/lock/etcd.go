@@ -249,13 +249,13 @@ func (e *etcdLease) await(ctx context.Context, ahead string, giveUp time.Time) (
 	return err
 }
 
-// awaitEnd watches the key ahead of ours. It returns the new key ahead once that has changed
-// or the watch has ended.
+// awaitEnd watches the key ahead of ours. When this key has changed or the watch has ended, it
+// returns the key that is now ahead of ours.
 //
-// It reads the queue again on three occasions: when the watch is established, because the
-// key may have gone before; when the key is deleted; and when the wait is over. A watch from
-// a given revision would need no second read, but etcd serves a watch on an older revision
-// only ten times a second.
+// It reads the queue again on three occasions: when the watch is established, because the key may
+// have disappeared before; when the key is deleted; and when the wait is over. A watch from a given
+// revision would need no second read, but etcd serves a watch on an older revision only ten times a
+// second.
 func (e *etcdLease) awaitEnd(ctx, waiting context.Context, key string, giveUp time.Time) (ahead string, err error) {
 	waiting, cancel := context.WithCancel(waiting)
 	defer cancel()

@@ -33,7 +33,7 @@ import (
 var (
 	// ErrBusy means that the lock did not become free while the client was willing to wait.
 	ErrBusy = errors.New("lock: busy")
-	// ErrLost means that the client no longer held its lease when it wanted to release or use it.
+	// ErrLost means that the client no longer held its lease when it released or used the lease.
 	ErrLost = errors.New("lock: lease lost")
 	// ErrUnreachable means that the servers of a Locker do not answer.
 	ErrUnreachable = errors.New("lock: no answer")
@@ -186,7 +186,7 @@ func (e *Env) wait(ctx context.Context) time.Duration { return WaitIn(ctx, e.Wai
 // the strategy.
 type Backend uint
 
-// A strategy may need several of these backends.
+// These are the backends. A strategy may need several of them.
 const (
 	Redis Backend = 1 << iota
 	RedisQuorum
@@ -197,7 +197,8 @@ const (
 	RedisTracking // client tracking: the single Redis tells its clients which keys have changed
 )
 
-// A Strategy describes a lock, the guard of the database write, and what is expected of both.
+// A Strategy describes a lock and the guard of the database write. It also says what to expect of
+// both.
 type Strategy struct {
 	Name   string
 	Title  string // one line for tables
@@ -216,8 +217,8 @@ type Strategy struct {
 	Claims catalog.Claims
 	// InSearch lists faults that affect this lock differently in the explorer's search than in a run.
 	InSearch []SearchClaim
-	// Excludes says between which clients the lock works: those of all processes, those of the same
-	// process, or none.
+	// Excludes says which clients the lock keeps apart: the clients of all processes, the clients
+	// of the same process, or none.
 	Excludes catalog.Exclusion
 	// UntilClaim means that writing the claim also releases the lock. The next holder may then start
 	// before the winner has finished.
@@ -309,7 +310,7 @@ func Find(name string) (Strategy, error) {
 	return Strategy{}, fmt.Errorf("lock: there is no strategy %q: use one of %s", name, strings.Join(Names(), ", "))
 }
 
-// Names returns the names of all strategies, without the known-broken ones.
+// Names returns the names of all strategies, except the known-broken strategies.
 func Names() []string {
 	names := make([]string, len(Strategies))
 	for i, s := range Strategies {

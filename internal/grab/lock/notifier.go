@@ -37,7 +37,7 @@ type notifier struct {
 	mu       sync.Mutex // never held while waiting
 	started  bool
 	channels map[string]*channel // the channels with waiters
-	pending  map[string]struct{} // the channels that got their first waiter or lost their last one
+	pending  map[string]struct{} // the channels that have just got their first waiter or lost their last waiter
 }
 
 // A channel is a Redis channel on which at least one client waits for a message.
@@ -245,7 +245,7 @@ func (w *waiter) subscribed() bool {
 func (w *waiter) noteChecked() { w.woken = false }
 
 // leave removes the waiter from its channel. If the waiter was woken but did not check the lock,
-// leave wakes another one.
+// leave wakes another waiter.
 func (w *waiter) leave() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -61,7 +61,7 @@ var errNoQuorum = errors.New("lock: fewer than a quorum of the nodes answered")
 type redlockLocker struct {
 	env     Env
 	nodes   []redis.UniversalClient
-	options []redsync.Option // options for redsync, in addition to those that mutex sets
+	options []redsync.Option // options for redsync, in addition to the options that mutex sets
 	quorum  int
 	timeout time.Duration
 

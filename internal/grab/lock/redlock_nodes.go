@@ -27,11 +27,12 @@ const (
 
 var errSilent = errors.New("no answer when a quorum had given theirs")
 
-// A question is a command that is sent to all nodes. It ends when a quorum has answered. If decide is
-// true, it ends when a quorum agrees or can no longer agree.
+// A question is a command that is sent to all nodes, and whose answers are yes or no. It ends when
+// a quorum of nodes has answered. If decide is true, it ends when a quorum agrees or can no longer
+// agree.
 type question struct {
 	decide  bool
-	yes, no atomic.Int32 // how many more such answers decide the question
+	yes, no atomic.Int32 // how many more answers of this kind end the question
 	enough  chan struct{}
 }
 
@@ -96,9 +97,9 @@ type redlockNode struct {
 	refused     bool // another client holds this node, so there is nothing to clean up
 }
 
-// mutex returns a new redsync mutex for one operation. The acquire, each renewal and the release each
-// need their own (failure mode F23). Only an acquire may end before the quorum is decided, because it
-// is tried again.
+// mutex returns a new redsync mutex for one operation. Each acquire, renewal and release needs a
+// mutex of its own (failure mode F23). Only an acquire may end before a quorum has answered,
+// because the acquire is tried again.
 func (l *redlockLocker) mutex(lease *redlockLease, decide bool) *redsync.Mutex {
 	grant, eval := l.question(false), l.question(decide)
 	pools := make([]redsyncredis.Pool, len(l.nodes))

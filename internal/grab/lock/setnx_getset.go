@@ -68,8 +68,8 @@ func (l *redisKeyLease) stamp(ctx context.Context, over redisKeyCall) (bool, err
 	}
 }
 
-// takeOver takes over an expired lock with GETSET. It succeeds only for the first client that does
-// so. A nil reply means that the lock was free.
+// takeOver takes over an expired lock with GETSET. Only the first client that tries succeeds. A nil
+// reply means that the lock was free.
 func takeOver(ctx context.Context, l *redisKeyLease) (bool, error) {
 	held, err := l.env.Redis.GetSet(ctx, l.key, l.value).Result()
 	if errors.Is(err, redis.Nil) {

@@ -18,8 +18,8 @@ var setnxWatch = variant(setnx, Strategy{
 	New:    redisKeyLock{set: setPX, unset: watchAndDelete(holds)}.New,
 })
 
-// watchAndDelete returns a function that deletes the key. It does so only if may returns true and no
-// other client changes the key at the same time.
+// watchAndDelete returns a function that deletes the key, but only if may returns true and no other
+// client changes the key at the same time.
 func watchAndDelete(may func(context.Context, redis.Cmdable, *redisKeyLease) (bool, error)) redisKeyCall {
 	return func(ctx context.Context, l *redisKeyLease) (deleted bool, err error) {
 		err = l.env.Redis.Watch(ctx, func(tx *redis.Tx) error {

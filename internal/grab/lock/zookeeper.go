@@ -249,7 +249,7 @@ func (n *zkNode) take(ctx context.Context) error {
 		_, end, err := n.look(ctx)
 		return end, err
 	})
-	if n.l.expiries.Load() != n.expiry { // a session that expired before the renewer existed could not stop it
+	if n.l.expiries.Load() != n.expiry { // the session may have expired before the renewer existed; the renewer was then not told
 		return errExpired
 	}
 	n.l.sweeping.Go(n.yield)

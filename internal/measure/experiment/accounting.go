@@ -43,7 +43,7 @@ type accounting struct {
 	tried      int          // orders for which at least one driver got the lock
 	unclaimed  []int64      // orders that the service reported as taken, without telling any driver that it won
 	told       []check.Pair // drivers that were told that they won
-	unsure     []check.Pair // drivers that may have won although their answer does not say so
+	unsure     []check.Pair // drivers that may have won, although they were not told that they won
 	probeWins  int          // number of wins in told by probes, which are sent when every unit has a winner already
 	winnerless []int64      // orders that the service reports as taken although the ledger has no winner
 
@@ -116,7 +116,7 @@ func (a *accounting) add(r *vegeta.Result, due time.Time) error {
 	m := classify(r, a.shape)
 	if r.Code != 0 {
 		name := a.names[s.Target]
-		if a.shape == target.Own { // other services may use the field for anything
+		if a.shape == target.Own { // only our own service gives the field this meaning
 			name = cmp.Or(field(r.Body, "instance"), name)
 		}
 		a.servedBy[name]++

@@ -87,7 +87,7 @@ func (w *worker) hasRows(ctx context.Context, first int64, count int) bool {
 const (
 	minSettle    = 2 * time.Second  // the ledger must stay unchanged for this time, or for a lease if that is longer
 	settleLimit  = 30 * time.Second // the ledger may keep changing for this much longer
-	promisedRows = 5 * time.Second  // a row may appear this long after the answer that promised it
+	promisedRows = 5 * time.Second  // how long after an answer its row may appear in the ledger
 )
 
 // settleFor returns how long the ledger must stay unchanged before the program counts its rows.
@@ -234,8 +234,9 @@ type probes struct {
 	lost    bool // whether any probe was answered "taken" or "busy"
 }
 
-// probeAll lets a new driver try to grab each order after the load. The load's figures do not include
-// these attempts. In a service of others, an order without a winner in rows may be reserved.
+// probeAll lets a new driver try to grab each order after the load. The figures of the load do not
+// include these attempts. rows is the ledger: if the user's service says that an order is taken but
+// rows has no winner, the order may only be reserved.
 func (w *worker) probeAll(ctx context.Context, c *Cell, a *accounting, first int64, rows []order.Grab) (p probes, err error) {
 	if ctx.Err() != nil {
 		return p, context.Cause(ctx)

@@ -13,7 +13,7 @@ import (
 	"grablab/internal/testbed/fault"
 )
 
-// A cell may end early for one of these reasons.
+// These errors say why a cell ended early.
 var (
 	errBudget      = errors.New("experiment: the cell took longer than -budget allows")
 	errBudgetTotal = errors.New("experiment: the run took longer than -budget-total allows")
@@ -43,8 +43,8 @@ func (w *worker) bounded(ctx context.Context, s *cellSpec) Cell {
 	return c
 }
 
-// budgetOver returns a sentence that says that the time for the run is used up, and what the program
-// shortened or skipped.
+// budgetOver returns a sentence for the user. It says that the time for the run is used up, and
+// which part of the run was shortened or skipped.
 func (cfg Config) budgetOver(what string) string {
 	return fmt.Sprintf("%s, because -budget-total %v was used up", what, cfg.BudgetTotal)
 }
@@ -52,8 +52,8 @@ func (cfg Config) budgetOver(what string) string {
 // isOver reports whether the time for the run is used up.
 func (cfg Config) isOver() bool { return cfg.BudgetTotal > 0 && !time.Now().Before(cfg.deadline) }
 
-// orderByRisk sorts the cells so that those most likely to fail run first. This matters if there is
-// not enough time for all of them. It also prints the resulting order.
+// orderByRisk sorts the cells so that the cells most likely to fail run first, and prints the
+// order. The order matters if the time is too short for all cells.
 func (r *runner) orderByRisk(cells []*cellSpec) {
 	risk := func(s *cellSpec) int {
 		n := catalog.KindsThatFail(s.Fault)

@@ -233,7 +233,7 @@ func (w *worker) send(ctx context.Context, c *Cell, requests load.Workload, size
 func (c *Cell) answers(a *accounting) {
 	c.Requests, c.Outcomes, c.Errors, c.ServedBy = a.requests, a.outcomes, a.errors, a.servedBy
 	c.ContendedOrders = &a.contended
-	if c.Sale != nil && c.Fault == catalog.NoFault { // under a fault, the program decides when drivers arrive, so the sale has no figures
+	if c.Sale != nil && c.Fault == catalog.NoFault { // under a fault, the program chooses when drivers arrive, so figures about the sale would mean nothing
 		c.Sale.sold(a, c.Orders)
 	}
 	c.Latency, c.LatencySent, c.OverTime = a.scheduled.Latency(), a.sent.Latency(), a.series.OverTime()

@@ -31,8 +31,8 @@ type Config struct {
 
 	Load
 	Peak PeakConfig
-	// Stock is how many units each order has. PerDriver is how many of them one driver may get. 0
-	// means 1.
+	// Stock is the number of units of each order. PerDriver is how many units of an order one
+	// driver may get. 0 means 1.
 	Stock, PerDriver int
 
 	Work   time.Duration
@@ -106,7 +106,7 @@ type PeakConfig struct {
 	P99 time.Duration // upper limit for the 99th percentile of the latency, counted from when requests were due
 }
 
-// Scenario is a named load, with the other settings that suit it.
+// Scenario is a load with a name, and with suitable values of other settings.
 type Scenario struct {
 	Name, About string
 	Config      Config

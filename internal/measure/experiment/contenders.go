@@ -44,8 +44,8 @@ func (s *strike) beginContest() {
 	}
 }
 
-// giveUp ends the test of an order for which the fault came too late or had no effect. It lets the
-// driver that the fault hit continue.
+// giveUp ends the test of an order for which the fault came too late or had no effect. The affected
+// driver continues.
 func (s *strike) giveUp(ctx context.Context, c *contest, why string) error {
 	s.cancelStrike(c, why)
 	return s.releaseDriver(ctx, c)

@@ -41,9 +41,9 @@ type contest struct {
 	answeredAt     time.Time
 	openUntil      time.Time // when the driver was last known not to have written
 
-	// The following fields say what has happened to the other drivers.
-	contendedSince     time.Time // when the fault was active and the first of them were about to start
-	othersPassed       bool      // whether enough of them for all units got past the lock before the affected driver wrote
+	// These fields are about the drivers other than the affected driver.
+	contendedSince     time.Time // when the fault was active and the first of these drivers were about to start
+	othersPassed       bool      // whether enough drivers to sell all units got past the lock before the affected driver wrote
 	contenderHeldSince time.Time // when a contender was first held before its claim
 	contenderFreed     bool      // whether the held contenders may continue
 	retriedAt          time.Time // when the wait before the next contender began; zero if there is no such wait
@@ -77,8 +77,8 @@ func (in *injection) contest(n int, p fault.Point) *contest {
 			c.contenders = append(c.contenders, r)
 		}
 	}
-	// If the calls of this instance cannot be attributed to drivers, the fault would hit all of them.
-	// Send the other drivers to the other instance in that case.
+	// Sometimes the program cannot tell which driver makes a call of this instance. The fault would
+	// then hit all of its drivers, so send the other drivers to the other instance.
 	if (!in.traits.tellsDrivers || in.w.cfg.units() > 1) && p != (fault.Point{}) {
 		for i := range c.contenders {
 			c.contenders[i].Target = in.other.URL

@@ -133,7 +133,7 @@ func (w *worker) keep(c *Cell, s lock.Strategy, m *measured, failures []failed) 
 // worstOf selects the failed order whose timeline is shown. It prefers a double-grab to a stuck
 // order, and a stuck order to overlapping holders.
 func worstOf(c *Cell, s lock.Strategy, e check.Evidence, failures []failed) (worst failed) {
-	if c.Sale != nil && c.Fault == catalog.NoFault { // an oversell among so many drivers cannot be blamed on a single one
+	if c.Sale != nil && c.Fault == catalog.NoFault { // among so many drivers, no single driver explains the oversell
 		return worst
 	}
 	surprise := c.ExpectedExclusive != nil && *c.ExpectedExclusive == Yes
@@ -146,7 +146,7 @@ func worstOf(c *Cell, s lock.Strategy, e check.Evidence, failures []failed) (wor
 		worst = failed{check.Overlaps(e.Record.Holds, s.Excludes)[0].First.Order, catalog.HoldersExclusive}
 	default:
 		for _, f := range failures {
-			if e.Record != nil && e.Record.NearMisses[f.order] > 0 { // no harm was done, but the drawing shows which refusal prevented it
+			if e.Record != nil && e.Record.NearMisses[f.order] > 0 { // no order was grabbed twice, but the drawing shows the refusal that prevented it
 				return failed{f.order, lateWrite}
 			}
 		}

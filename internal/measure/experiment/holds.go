@@ -82,7 +82,7 @@ func (s *strike) holdsContenders(c *contest) bool {
 }
 
 // heldContenders returns the drivers that must stop before they write. If the affected driver
-// releases its lock first, the others come one by one, and only the first of them must stop.
+// releases its lock first, the other drivers come one by one, and only the first of them must stop.
 func (s *strike) heldContenders(c *contest) []load.Request {
 	switch {
 	case !s.holdsContenders(c):
@@ -119,8 +119,8 @@ func (s *strike) setHolds(ctx context.Context) error {
 	return nil
 }
 
-// removeHolds removes all breakpoints. It keeps those of calls that must hang until the end of the
-// test.
+// removeHolds removes all breakpoints, except the breakpoints of calls that must hang until the end
+// of the test.
 func (s *strike) removeHolds(ctx context.Context) error {
 	err := removeAll(ctx, s.in.other)
 	if s.in.fault.Course != fault.Never {
@@ -151,8 +151,8 @@ func (s *strike) heldCalls(ctx context.Context) (m heldCalls, err error) {
 // simultaneous is the longest time between two calls that the program treats as simultaneous.
 const simultaneous = 100 * time.Millisecond
 
-// isAtPoint reports whether the affected driver has stopped where the fault will be injected. If it
-// makes several parallel calls there, all of them must have stopped.
+// isAtPoint reports whether the affected driver has stopped at the point of the fault. If the
+// driver makes several parallel calls at this point, all of these calls must have stopped.
 func (m heldCalls) isAtPoint(c *contest) bool {
 	n := len(m.struck[holdName(pointHold, c)])
 	if n > 0 && c.heldSince.IsZero() {
@@ -161,8 +161,8 @@ func (m heldCalls) isAtPoint(c *contest) bool {
 	return n >= c.calls || n > 0 && time.Since(c.heldSince) > simultaneous
 }
 
-// releaseDriver lets the affected driver continue, and also the other driver that may be waiting with
-// it.
+// releaseDriver lets the affected driver continue. If another driver waits together with the
+// affected driver, it continues too.
 func (s *strike) releaseDriver(ctx context.Context, c *contest) error {
 	for _, kind := range []string{pointHold, workHold, retryHold, beforeHold} {
 		if err := s.removeOf(ctx, c, kind); err != nil {

@@ -26,7 +26,7 @@ const (
 	injectionDrivers = 5 // drivers per order if the order has one unit
 	injectionWork    = 5 * time.Millisecond
 	strikeTries      = 3                // how often the fault is injected at a point of a service until it strikes the driver
-	repeatedStrikes  = 6                // how many of these repetitions a cell may have in total
+	repeatedStrikes  = 6                // how many of these retries a cell may use in total
 	outlasting       = 12 * time.Second // a lease long enough for a service to reconnect
 )
 
@@ -47,7 +47,7 @@ type injection struct {
 	loses    bool  // whether the calls held at the points lose their replies
 	spare    int64 // an order that no result includes; grabbing it shows that a service works
 
-	struck, other *fleet.Instance // the instance that the fault hits, and the other one
+	struck, other *fleet.Instance // the instance that the fault hits, and the other instance
 	bursts        *load.Bursts
 	first         int64      // id of the first order
 	next          int        // how many orders are in use already
@@ -376,8 +376,8 @@ func (in *injection) triedInTime(c *contest, a response) bool {
 }
 
 // outlasts reports whether the fault delays the affected driver's write until after its lease has
-// ended, while other drivers compete. A strategy without a lock has no lease. For the user's service,
-// the lock is unknown, so outlasts assumes that there may be one.
+// ended, while other drivers compete. A strategy without a lock has no lease. The lock of the
+// user's service is unknown, so outlasts assumes that it may have a lease.
 func (in *injection) outlasts() bool {
 	if in.strategy.Excludes == catalog.NoExclusion && !in.traits.unknownLock {
 		return false

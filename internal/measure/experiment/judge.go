@@ -11,8 +11,8 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// judge returns the verdict on the orders of a cell, with its reason. It applies the rules of
-// docs/results.md in order, and the first one that matches decides.
+// judge returns the verdict on the orders of a cell, with the reason. It goes through the rules of
+// docs/results.md in order, and the first rule that matches determines the verdict.
 func judge(c Cell, m measured) (catalog.Verdict, string) {
 	switch {
 	case m.repeated == "" && value(c.DoubleGrabs) > 0:

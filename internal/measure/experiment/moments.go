@@ -17,8 +17,8 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// These settings are for faults that hit a process whose single calls the program cannot stop. The
-// program injects such a fault at several times during a grab.
+// These settings are for processes that the program cannot stop at a certain call. The program
+// injects a fault into such a process at several times during a grab.
 const (
 	momentCount = 8
 	stopTries   = 3 // how often a stopped process may still answer before the run gives up

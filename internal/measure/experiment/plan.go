@@ -123,7 +123,7 @@ func (cfg Config) newCell(s lock.Strategy, f catalog.Fault) Cell {
 	return c
 }
 
-// coordinators are the servers that start slowly and need much memory. Only the first worker has
+// coordinators are the servers that start slowly and need much memory. Only the first worker starts
 // them.
 const coordinators = lock.ZooKeeper | lock.Etcd
 

@@ -48,13 +48,13 @@ type SeenCall struct{ Role, Name string }
 type Reach struct {
 	Fault         catalog.Fault
 	Before, After []int  // the numbers of these calls, counted from 1
-	Why           string // why the fault can hit none of them, or which of them it cannot hit
+	Why           string // why the fault can hit none of these calls, or which of them it cannot hit
 }
 
 // Problem is a mistake in the settings with which the user describes their service.
 type Problem struct {
 	Key  string // the setting to correct, named as in a target file
-	Text string // what is wrong and what to do
+	Text string // a description of the problem and what the user should do
 	// Faults means that the problem matters only to a run that injects faults.
 	Faults bool
 }
@@ -99,7 +99,7 @@ func Inspect(ctx context.Context, cfg Config, show func(Preflight)) (err error) 
 }
 
 // inspectFirst makes a few grabs with each strategy of the user's service before the run measures
-// anything. It does nothing if the service has too few orders for that.
+// anything. If the service has too few orders for these grabs, inspectFirst does nothing.
 func (r *runner) inspectFirst(ctx context.Context, w *worker) error {
 	if r.cfg.Inspected == nil || w.fleet.Known() || w.cfg.Target.Open == nil && w.cfg.Target.FirstOrder > 0 {
 		return nil

@@ -20,7 +20,7 @@ type progress struct {
 	total   int
 	begun   int
 	running []*workerProgress // workers that are running a cell, the earliest start first
-	pace    [2]pace           // one for the cells without a fault, and one for those with a fault
+	pace    [2]pace           // the pace of cells without a fault, and the pace of cells with a fault
 }
 
 // pace measures how fast cells finish. There is one for cells with a fault, and one for cells

@@ -91,7 +91,8 @@ func (s *Sale) merge(next *Sale, repetitions []Repetition) *Sale {
 	return &sum
 }
 
-// medianOver returns the median of a figure over all repetitions, or nil if one of them lacks it.
+// medianOver returns the median of a figure over all repetitions. It returns nil if a repetition
+// lacks the figure.
 func medianOver(repetitions []Repetition, of func(*Sale) *float64) *float64 {
 	values := OverSales(repetitions, of)
 	if len(values) == 0 || len(values) < len(repetitions) {

@@ -63,8 +63,8 @@ type serviceTrail struct {
 	// those that may write.
 	idle  []control.Call
 	needs lock.Backend // the servers that the calls go to
-	// decides is how long after its answer a grab may still make calls. It is 0 if the grab writes the
-	// winner before its answer.
+	// decides says for how long after its answer a grab may still make calls. It is 0 if the grab
+	// writes the winner before it answers.
 	decides time.Duration
 }
 
@@ -119,10 +119,12 @@ func (w *worker) recordService(ctx context.Context, s lock.Strategy) (t trail, e
 	return t, err
 }
 
-// listTrail records grabs until two in a row make the same requests. Requests after the answer count
-// only if one of them writes, because a release may come before or after the answer. If a write comes
-// after the answer, grabs need not follow each other, because other instances may serve those between
-// them. It returns an error after dryRuns grabs.
+// listTrail records grabs until two consecutive grabs make the same requests. After dryRuns grabs,
+// it returns an error.
+//
+// Requests after the answer count only if one of them writes, because a release may come before or
+// after the answer. If a grab writes after its answer, the two equal grabs need not be consecutive,
+// because other instances may have served the grabs between them.
 func (w *worker) listTrail(ctx context.Context, in *fleet.Instance, first int64) (t trail, err error) {
 	var before, last, others []control.Call
 	var deferred [][]control.Call
@@ -188,7 +190,8 @@ func (g *dryGrab) result() error {
 	return g.err
 }
 
-// listedFor returns the requests so far, and separately those that arrive during the time long.
+// listedFor returns two lists of requests: those recorded so far, and those that arrive within the
+// duration long.
 func (g *dryGrab) listedFor(ctx context.Context, long time.Duration) (before, meanwhile []control.Call, err error) {
 	if before, err = g.calls(ctx); err != nil {
 		return nil, nil, err
@@ -203,9 +206,9 @@ func (g *dryGrab) listedFor(ctx context.Context, long time.Duration) (before, me
 	return before, all[len(before):], nil
 }
 
-// listCalls returns the requests of one grab in order, and separately those that come after the answer.
-// It waits until the grab has written and is quiet, but no longer than the ledger may take to settle.
-// took is how long after the answer this was.
+// listCalls returns two lists of requests of one grab, each in order: those before the answer and
+// those after it. It waits until the grab has written and makes no more requests, but no longer
+// than the ledger may take to settle. took is how long after the answer it stopped waiting.
 func (w *worker) listCalls(ctx context.Context, in *fleet.Instance, order int64) (calls, behind []control.Call, took time.Duration, err error) {
 	defer func() { _ = removeAll(context.WithoutCancel(ctx), in) }()
 	g := serviceGrab(in, order)
@@ -253,7 +256,7 @@ func (w *worker) holdInWork(ctx context.Context, in *fleet.Instance, order int64
 // and the upper bound adds the time since the grab was sent.
 type lockTTL struct{ atLeast, atMost time.Duration }
 
-// errNoWork means that a grab did not make the calls of an earlier one.
+// errNoWork means that a grab did not reach the call after which the work of an earlier grab began.
 var errNoWork = errors.New("the grab did not reach its work")
 
 // listRenewals waits until a grab that was sent at began has reached its work, and returns the
@@ -311,7 +314,7 @@ func (w *worker) listWithoutGrab(ctx context.Context, in *fleet.Instance, order 
 func isShared(c control.Call) bool { return !strings.Contains(string(c.Phase), "*") }
 
 // withoutOthers returns the calls that the instance makes only during a grab. It leaves out calls
-// that the instance also makes otherwise, such as those of a poller.
+// that the instance also makes at other times, for example because it polls a server.
 func withoutOthers(renewals, others []control.Call) []control.Call {
 	return slices.DeleteFunc(renewals, func(c control.Call) bool {
 		return isShared(c) && slices.ContainsFunc(others, func(o control.Call) bool { return o.Phase == c.Phase && o.Target == c.Target })
@@ -328,7 +331,7 @@ func statements(c control.Call) []string {
 }
 
 // lockFunctions matches statements that take a lock in the database, and unlockFunctions matches
-// those that release one.
+// statements that release such a lock.
 var (
 	lockFunctions   = regexp.MustCompile(`^SELECT (GET_LOCK|(?i:pg_(try_)?advisory_(xact_)?lock(_shared)?))$|` + wire.ForUpdate + `$`)
 	unlockFunctions = regexp.MustCompile(`^SELECT (RELEASE_LOCK|RELEASE_ALL_LOCKS|(?i:pg_advisory_unlock(_shared|_all)?))$`)

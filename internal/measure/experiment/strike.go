@@ -100,8 +100,8 @@ func (s *strike) closeWindow() {
 	}
 }
 
-// applying returns a step of a strike. The step applies one part of the fault and stores the function
-// that undoes it.
+// applying returns a step of a strike, which applies one part of the fault. The step stores the
+// function that ends this part of the fault.
 func applying(of fault.Step) step {
 	return func(s *strike, ctx context.Context) error {
 		if of == nil {
@@ -258,7 +258,7 @@ func (s *strike) leadToRelease(ctx context.Context, c *contest, m heldCalls, sen
 }
 
 // awaitAble waits until the instances can grab again, but only for a limited time. If an instance
-// stays unable to grab, the answers that follow show it.
+// still cannot grab after this time, its answers will show the problem.
 func (s *strike) awaitAble(ctx context.Context, all ...*fleet.Instance) error {
 	return s.in.w.cfg.subject().awaitAble(ctx, s.in.spare, all)
 }
@@ -279,7 +279,7 @@ func (s *strike) releaseAffected(ctx context.Context) error {
 		}
 	}
 	s.closeWindow()
-	if s.in.fault.Course == fault.AtOnce && !wait.For(ctx, simultaneous) { // the calls of the affected drivers must precede those of contenders
+	if s.in.fault.Course == fault.AtOnce && !wait.For(ctx, simultaneous) { // the calls of the affected drivers must come before the calls of the contenders
 		return context.Cause(ctx)
 	}
 	return nil

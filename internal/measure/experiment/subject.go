@@ -136,8 +136,8 @@ func reachesAll(ctx context.Context, in *fleet.Instance) bool {
 	return err == nil
 }
 
-// foreignSubject is the common part of startedService and runningTargets. The run sees only the
-// answers of such instances, and their ledger if they have one.
+// foreignSubject is the common part of startedService and runningTargets. The program does not know
+// the code of such a service. It sees the answers, and the ledger if the user has named one.
 type foreignSubject struct{ cfg Config }
 
 func (f foreignSubject) meet(ctx context.Context, r *runner, w *worker) error {

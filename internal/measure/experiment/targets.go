@@ -60,9 +60,9 @@ func (w *worker) useTheirOrders(ctx context.Context, t target.Target) (err error
 	return nil
 }
 
-// theirStrategies returns the strategies to test on the user's service: those that the user named, or
-// all available ones. A service that cannot switch has only one. needs are the servers that every
-// strategy uses.
+// theirStrategies returns the strategies to test on the user's service: the strategies that the
+// user has named, or all available ones. A service that cannot switch strategies has only one.
+// needs contains the servers that every strategy uses.
 func (cfg Config) theirStrategies(at *fleet.Fleet, needs lock.Backend) []lock.Strategy {
 	names := cfg.Target.Strategies
 	known := false
@@ -125,8 +125,8 @@ func (cfg Config) checkExpectations(at *fleet.Fleet) error {
 	return nil
 }
 
-// theirOrders opens orders of the user's service and reads its ledger. It does so through calls to
-// the service or directly in its database.
+// theirOrders opens orders of the user's service and reads its ledger. It calls the service, or
+// uses the database of the service.
 type theirOrders struct {
 	*fleet.Fleet
 	target target.Target
@@ -393,9 +393,10 @@ func (a *accounting) tooSlow(c *Cell) string {
 // slowerLoads is how often a load is repeated at a lower rate.
 const slowerLoads = 2
 
-// slowerRate returns half of the rate at which the targets served a load that was too fast for
-// them. It returns 0 if the load needs no repetition, or allows none: the user has chosen the rate,
-// or the run cannot open more orders. All drivers of an order still come at once.
+// slowerRate returns the rate for a repetition of a load that was too fast for the targets. This is
+// half of the rate at which they served the requests. slowerRate returns 0 if there is no need to
+// repeat the load, if the user has chosen the rate, or if the run cannot open more orders. All
+// drivers of an order still come at once.
 func (w *worker) slowerRate(c Cell, m measured) float64 {
 	t := w.cfg.Target
 	if m.accounting == nil || !w.cfg.Together || w.cfg.Shard != nil || w.cfg.Merge != nil || t.FirstOrder != 0 && t.Open == nil {

@@ -35,8 +35,8 @@ type trail struct {
 	work    control.Point  // the point in a grab where the work begins
 	claim   *control.Point // the point before the first write; nil if unknown
 	release *control.Point // the point before the first call that releases the lock; nil if unknown
-	// shares means that one renewal may serve several orders, so stopping that renewal delays all of
-	// them.
+	// shares means that one renewal may serve several orders. Stopping such a renewal delays all of
+	// these orders.
 	shares bool
 }
 
@@ -45,7 +45,7 @@ func ourTrail(calls map[fault.Role][]control.Call) trail {
 	return trail{calls: calls, work: fault.AfterRead, claim: &beforeClaim, release: &beforeRelease}
 }
 
-// decides returns how long after its answer a grab may still make calls.
+// decides says for how long after its answer a grab may still make calls.
 func (t trail) decides() time.Duration {
 	if t.service == nil {
 		return 0
@@ -337,7 +337,7 @@ func (d *dryRun) order() int64 {
 }
 
 // pair returns two grabs of the same order. The holder grabs at the other instance, and the waiting
-// driver grabs at this one.
+// driver grabs at the instance under test.
 func (d *dryRun) pair() (holder, waiter *dryGrab) {
 	id := d.order()
 	return d.grab(id, d.other, 1), d.grab(id, d.struck, 2)

@@ -22,7 +22,7 @@ type BoundRow struct {
 	Verdict string `json:"verdict"`
 }
 
-// The verdict on a bound is one of these words.
+// These are the possible verdicts on a bound.
 const (
 	Kept   = "kept"
 	Missed = "missed"

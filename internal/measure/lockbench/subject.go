@@ -39,8 +39,8 @@ func (pings) Token() string                                               { retu
 func (pings) Fence() uint64                                               { return 0 }
 func (pings) Lost() <-chan struct{}                                       { return nil }
 
-// Handover is the name of the pseudo-lock that measures the fastest way to hand something over in
-// Redis.
+// Handover is the name of a pseudo-lock. It measures the fastest way to pass an element from one
+// worker to another in Redis.
 const Handover = "blpop"
 
 // handover passes a list element from holder to holder with BLPOP and LPUSH. It shows what a
@@ -87,8 +87,8 @@ type element struct {
 
 func (e element) Release(ctx context.Context) error { return e.client.LPush(ctx, e.key, 1).Err() }
 
-// Subjects returns every lock that the benchmark measures by default: our own, those of libraries,
-// and handover.
+// Subjects returns everything that the benchmark measures by default: our own locks, the locks of
+// libraries, and Handover.
 func Subjects() []Subject {
 	var all []Subject
 	for _, s := range lock.Strategies {

@@ -54,7 +54,7 @@ type Job struct {
 	// Workers is the number of workers. If it is 0, the job only reports how many commands the
 	// process has sent.
 	Workers int
-	First   int // number of the first of these workers, counted over all processes
+	First   int // number of the first worker in this process, counted over all processes
 	Keys    []string
 	Held    time.Duration
 	At      time.Duration // when the workers start
@@ -198,7 +198,8 @@ func (s Servers) config(needs lock.Backend) instance.Config {
 	return cfg
 }
 
-// work lets several workers use the lock at the same time, and returns when each of them held it.
+// work lets several workers use the lock at the same time. It returns when each of them has held
+// the lock.
 func (w *worker) work(l lock.Locker, j Job) ([]Hold, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), max(j.At, j.Until)-w.clock()+acquireTimeout)
 	defer cancel()

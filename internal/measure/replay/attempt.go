@@ -38,7 +38,7 @@ type attempt struct {
 	killed  map[int]bool          // instances that were killed and not restarted yet
 	seen    map[string]uint64     // number of each instance's last event before this attempt
 	events  []history.Event
-	leftOut int // steps that were skipped, because another strategy than the schedule's does not reach them
+	leftOut int // number of skipped steps; a strategy other than the schedule's may not reach some steps
 }
 
 // actor is an actor of the schedule. A real instance serves its grab.

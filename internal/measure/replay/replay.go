@@ -31,7 +31,7 @@ import (
 type Config struct {
 	Schedule schedule.Schedule
 	Lines    []int         // line of each step in the schedule file, for messages
-	Strategy lock.Strategy // the strategy of the schedule, or another one to try with it
+	Strategy lock.Strategy // the strategy of the schedule, or another strategy to try with this schedule
 	Exe      string        // path of this program, which also runs as an instance
 	Log      io.Writer     // receives messages about servers and instances
 	Out      io.Writer     // receives the steps as they happen
@@ -41,13 +41,13 @@ type Config struct {
 type Result struct {
 	Violated bool
 	Grabs    int    // number of rows in the ledger
-	Why      string // what was observed and where, in one sentence
-	LeftOut  int    // number of steps that were skipped, because another strategy than the schedule's does not reach them
+	Why      string // the observation that decided the verdict, in one sentence
+	LeftOut  int    // number of skipped steps; a strategy other than the schedule's may not reach some steps
 }
 
 var (
-	// ErrCannotForce means that a step of the schedule is impossible on real servers. The replay then
-	// shows nothing.
+	// ErrCannotForce means that a step of the schedule is impossible on real servers, so the replay
+	// has no result.
 	ErrCannotForce = errors.New("replay: the schedule cannot be forced")
 	// ErrTooSlow means that a lease or a deadline ended too early. The replay then did not follow the
 	// schedule.
@@ -122,8 +122,8 @@ func open(ctx context.Context, cfg Config) (_ *replayer, err error) {
 	return r, err
 }
 
-// guard returns the guard that the schedule names. If the strategy is another one, it returns that
-// strategy's default guard.
+// guard returns the guard that the schedule names. If the replay uses another strategy than the
+// schedule, guard returns the default guard of that strategy.
 func (cfg Config) guard() order.Guard {
 	if cfg.usesOwnStrategy() {
 		return order.Guard(cfg.Schedule.Guard)

@@ -29,8 +29,8 @@ type Merge struct {
 	Parts []Part
 }
 
-// New returns the merge of these parts. lost contains the reason for each missing part, by the index
-// of the part.
+// New combines these parts. lost contains the reason for each missing part. Its keys are the
+// indices of the parts.
 func New(count int, parts []Part, lost map[int]string) *Merge {
 	m := &Merge{Merged{Count: count}, parts}
 	has := map[int]bool{}

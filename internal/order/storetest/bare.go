@@ -15,7 +15,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// A naive grab consists of these statements.
+// These are the statements of a naive grab.
 const (
 	ReadSQL   = "SELECT id, status, driver_id, fence FROM orders WHERE id = ? LIMIT 1"
 	UpdateSQL = "UPDATE orders SET status = ?, driver_id = ?, grabbed_at = UTC_TIMESTAMP(6) WHERE id = ?"

@@ -86,7 +86,7 @@ type Measured struct {
 // Answer says how a cost has changed.
 type Answer string
 
-// A comparison gives one of these answers.
+// These are the possible results of a comparison.
 const (
 	Slower   Answer = "slower"
 	Faster   Answer = "faster"
@@ -147,8 +147,8 @@ func (c *Comparison) Summary() string {
 	return strings.Join(parts, "; ")
 }
 
-// judge decides for every cost whether it has changed. It tests the costs in the order of their p
-// values, with a threshold that grows with each test (Holm 1979).
+// judge determines for every cost whether it has changed. It tests the costs in the order of their
+// p values, with a threshold that grows with each test (Holm 1979).
 func (c *Comparison) judge() {
 	c.Alpha = alpha
 	var tested []*Cost

@@ -175,8 +175,8 @@ func nameOf(c experiment.Cell) string {
 	return experiment.CellName{Strategy: c.Strategy, Fault: c.Fault}.String()
 }
 
-// verdictText returns the two verdicts of a cell as text: the one on the orders and the one on the
-// lock.
+// verdictText returns the two verdicts of a cell as text: the verdict on the orders and the verdict
+// on the lock.
 func verdictText(c experiment.Cell) string {
 	if c.Exclusive == nil && c.ExpectedExclusive != nil {
 		return c.Said() + "; it is not known whether the lock kept holders apart"

@@ -36,7 +36,7 @@ var phrases = func() (all map[string]map[string]string) {
 //go:embed cause.json
 var causeJSON string
 
-// fact is one part of an explanation. what is the name of its phrase.
+// fact is one part of an explanation. what is the key of the phrase that expresses it.
 type fact struct {
 	what       string
 	who, other *driverRow // nil if the fact concerns no driver

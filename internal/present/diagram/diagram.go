@@ -37,7 +37,7 @@ type Diagram struct {
 // Scale is the unit of positions.
 type Scale string
 
-// A drawing uses one of these scales.
+// These are the scales of a drawing.
 const (
 	Milliseconds Scale = "ms"
 	InSteps      Scale = "steps" // all steps have the same distance
@@ -73,7 +73,7 @@ type Span struct {
 // SpanKind says which state or fault a span shows.
 type SpanKind string
 
-// A span is of one of these kinds.
+// These are the kinds of spans.
 const (
 	Waits    SpanKind = "waits"
 	Inside   SpanKind = "inside" // the driver is in the critical section without a lock
@@ -97,7 +97,7 @@ type Mark struct {
 // MarkKind says which kind of event a mark shows.
 type MarkKind string
 
-// A mark is of one of these kinds.
+// These are the kinds of marks.
 const (
 	Read     MarkKind = "read"
 	Sent     MarkKind = "sent"   // the driver begins its read or its write

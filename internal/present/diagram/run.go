@@ -18,11 +18,11 @@ import (
 type Run struct {
 	Title     string
 	Fault     catalog.Fault     // the fault that was injected, if any
-	Excludes  catalog.Exclusion // between which drivers the lock excludes, for example those of one process
+	Excludes  catalog.Exclusion // which drivers the lock keeps apart, for example the drivers of one process
 	Property  string            // the property that broke; empty if none is known to have broken
 	Events    []history.Event   // the events of the order
 	Further   int               // number of events that Events leaves out
-	Elsewhere string            // name of the file with the omitted events, if there is one
+	Elsewhere string            // name of the file with the omitted events; empty if none are omitted
 	Rows      []check.Row       // the ledger rows of the order
 	Units     int               // number of units that the order has; 0 means 1
 	Begins    time.Duration     // start of the time scale that the steps use
@@ -265,8 +265,8 @@ func (b *builder) observedEnd(token string) float64 {
 	}
 }
 
-// key returns the key whose value is this token. It returns nil if there is no such key, or more than
-// one.
+// key returns the only key whose value is this token. It returns nil if no key or more than one key
+// has this value.
 func (b *builder) key(token string) (found *Key) {
 	for i, k := range b.Keys {
 		switch {
@@ -404,8 +404,8 @@ func (b *builder) died(instance string, now float64) {
 	}
 }
 
-// keep decides what happens to the lock of a dead driver. A key on a server stays until it expires,
-// but a lock inside the process is gone.
+// keep says what happens to the lock of a dead driver. A key on a server stays until it expires,
+// but a lock inside the process disappears with the process.
 func (b *builder) keep(t *track, now float64) {
 	h := t.held
 	switch {

@@ -179,8 +179,8 @@ func serversOf(servers lock.Backend) string {
 // strategy than a run does.
 type searchRow struct{ Faults, Strategy, Is, Why string }
 
-// searchClaims lists the strategies and faults for which the explorer expects another outcome than a
-// run, with the reasons.
+// searchClaims lists the strategies and faults for which the explorer expects a different outcome
+// than a run, with the reasons.
 func searchClaims() (rows []searchRow) {
 	for _, s := range slices.Concat(lock.Strategies, lock.Peers) {
 		for _, c := range s.InSearch {

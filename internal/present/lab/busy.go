@@ -9,8 +9,8 @@ import (
 // errBusy means that the lab is doing other work, which must finish first.
 var errBusy = errors.New("not now")
 
-// occupation describes what the lab is doing. It does only one thing at a time, because two would
-// distort each other's results.
+// occupation describes what the lab is doing. The lab runs only one task at a time, because two
+// tasks would distort each other's results.
 type occupation struct {
 	mu     sync.Mutex
 	what   string // empty if nothing runs

@@ -72,8 +72,8 @@ func choose(r *http.Request) (any, error) {
 	return v, nil
 }
 
-// choosePath returns the route of the handler choose. Its path has a segment for the answer to each
-// question.
+// choosePath returns the route of the handler choose. The path has one segment for each question,
+// which contains the answer.
 func choosePath() string {
 	var path strings.Builder
 	path.WriteString("GET /api/choose")

@@ -109,7 +109,7 @@ type Lab struct {
 	state *state
 	pages *pages
 
-	op      sync.Mutex // held while something is started or stopped
+	op      sync.Mutex // held while the lab starts or stops something
 	stack   *stack.Stack
 	store   order.Store
 	closers []func() error

@@ -101,7 +101,7 @@ func (l *Lab) Fill(t Table) error {
 	return nil
 }
 
-// StopFilling stops the cells that are running. The table keeps the results of the others.
+// StopFilling stops the cells that are running. The table keeps the results of the finished cells.
 func (l *Lab) StopFilling() {
 	l.matrix.mu.Lock()
 	stop := l.matrix.stop

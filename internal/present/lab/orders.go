@@ -110,7 +110,7 @@ func (o *orders) locked(f func()) {
 	f()
 }
 
-// judge decides from the ledger rows and the answers in which state the order is.
+// judge derives the state of the order from the ledger rows and the answers.
 func (t *tile) judge() {
 	switch {
 	case len(t.rows) > t.Units:

@@ -161,7 +161,7 @@ func (l *Lab) strike(ctx context.Context, s Settings, id int64, sent <-chan stru
 	return err
 }
 
-// outcomeOf returns the outcome for which the lab counts an answer.
+// outcomeOf returns the outcome to which the lab adds an answer.
 func outcomeOf(r *vegeta.Result) string {
 	if r.Code == 0 {
 		return string(grab.Failed)

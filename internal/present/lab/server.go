@@ -167,7 +167,7 @@ func reply(w http.ResponseWriter, body any) {
 	_ = json.NewEncoder(w).Encode(body)
 }
 
-// errMissing means that what the request asks for does not exist.
+// errMissing means that the resource in the request does not exist.
 var errMissing = errors.New("there is none")
 
 // answer writes the answer to a request. Its HTTP status depends on err.
@@ -256,7 +256,7 @@ func (l *Lab) events(w http.ResponseWriter, r *http.Request) {
 			if !ok || !write(text) {
 				return
 			}
-		case <-time.After(15 * time.Second): // write something to notice a closed connection
+		case <-time.After(15 * time.Second): // write something, to notice that a connection was closed
 			if !write([]byte(": still here\n\n")) {
 				return
 			}

@@ -51,7 +51,7 @@ func (s *state) say(p Phase, answer string) {
 	s.locked(func() { s.status.Phase, s.status.Answer, s.status.Error = p, answer, "" })
 }
 
-// settle records that no run is active any more. It shows the problem if there is one.
+// settle records that no run is active any more. If there was a problem, the page shows it.
 func (s *state) settle(next Settings, problem string) {
 	s.locked(func() {
 		s.status.Phase, s.status.Settings, s.status.Error = Idle, next, problem

@@ -3,7 +3,7 @@ package lab
 // Phase is the state of the lab.
 type Phase string
 
-// A lab is in one of these phases.
+// These are the phases of a lab.
 const (
 	Starting Phase = "starting"
 	Idle     Phase = "idle"
@@ -70,7 +70,7 @@ type Tile struct {
 // State says what has happened to an order so far.
 type State string
 
-// An order is in one of these states.
+// These are the possible states of an order.
 const (
 	Open      State = "open"      // units are left
 	Won       State = "won"       // one row for each unit

@@ -11,7 +11,7 @@ import (
 // Result is the outcome of a Case.
 type Result string
 
-// A case has one of these results.
+// These are the possible results of a case.
 const (
 	Passed  Result = "passed"
 	Failed  Result = "failed"

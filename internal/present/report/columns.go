@@ -235,7 +235,8 @@ func markedVerdict(verdict string, expected, as bool) string {
 	}
 }
 
-// differs reports whether one of the two verdicts differs from the expected one.
+// differs reports whether the verdict on the orders or on the lock differs from the expected
+// verdict.
 func differs(c experiment.Cell) bool { return !c.AsExpected() }
 
 func heldMark(c experiment.Cell) string {

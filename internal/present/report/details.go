@@ -91,7 +91,7 @@ func detailLegend(cells []experiment.Cell) []string {
 	return lines
 }
 
-// optional formats a figure that only some cells have. It returns "-" for the others.
+// optional formats a figure that only some cells have. It returns "-" for cells without the figure.
 func optional[T any](x *T, format func(T) string) string {
 	if x == nil {
 		return "-"

@@ -147,7 +147,8 @@ func (d *document) add(sections ...section) {
 	}
 }
 
-// splitByFault separates the cells without a fault from those with one, which it sorts by fault.
+// splitByFault separates the cells without a fault from the cells with a fault. It sorts the latter
+// by fault.
 func splitByFault(run *experiment.Run) (plainCells, faultCells []experiment.Cell) {
 	for _, c := range run.Cells {
 		if c.Fault == catalog.NoFault {

@@ -148,8 +148,8 @@ func (e Exploration) table() table {
 	return t
 }
 
-// withParts returns the results of all strategies. After each result come those further searches that
-// found something.
+// withParts returns the results of all strategies. Each result is followed by those of its further
+// searches that found a failure.
 func (e Exploration) withParts() (all []explore.Result) {
 	for _, r := range e.Results {
 		all = append(all, r)
@@ -172,7 +172,7 @@ func propertyOf(f explore.Failure) string {
 	return f.Property
 }
 
-// against returns a verdict with a mark. If another verdict was expected, it adds that one.
+// against returns a verdict with a mark. If the expected verdict differs, the text contains it too.
 func against(v, expected catalog.Verdict) string {
 	switch expected {
 	case "":

@@ -97,7 +97,7 @@ type momentJSON struct {
 	Broken   bool     `json:"broken"`
 }
 
-// stock returns the number of units of the order, or 0 if there is only one.
+// stock returns the number of units of the order, or 0 if the order has one unit.
 func stock(c explore.Config) int {
 	if c.Stock > 1 {
 		return c.Stock

@@ -115,8 +115,8 @@ func hasNoExpectation(c experiment.Cell) bool {
 	return c.Expected == nil && c.Verdict != catalog.NA && c.Strategy != experiment.Foreign
 }
 
-// matrixText returns both verdicts of a cell with their figures. If another verdict was expected,
-// matrixText adds it.
+// matrixText returns both verdicts of a cell with their figures. If the expected verdict differs,
+// the text contains it too.
 func matrixText(c experiment.Cell) string {
 	text := string(c.Verdict)
 	if n := pointsWith(c, func(p experiment.Point) bool { return p.Verdict == c.Verdict }); n > 0 && c.Verdict != catalog.Safe {

@@ -65,8 +65,8 @@ func points(cells []experiment.Cell) section {
 	return s
 }
 
-// pointLegend explains the columns, and those names of points that occur. A service has neither
-// waiting drivers nor a claim with this name.
+// pointLegend explains the columns, and the names of points that occur in the table. A service has
+// neither waiting drivers nor a claim with this name.
 func pointLegend(cells []experiment.Cell) []string {
 	occurs := func(text string) bool {
 		return slices.ContainsFunc(cells, func(c experiment.Cell) bool {

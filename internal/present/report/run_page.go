@@ -57,7 +57,7 @@ type heatCell struct {
 	Label       string // text for screen readers
 }
 
-// filter is a button that hides all cells except those of one class.
+// filter is a button that hides all cells except the cells of one class.
 type filter struct {
 	Class, Text string
 	N           int
@@ -381,7 +381,7 @@ func runPage(run *experiment.Run) (pageOf, error) {
 	return p, err
 }
 
-// signLegend explains what is unusual about some cells.
+// signLegend explains marks that only some cells have.
 func signLegend(run *experiment.Run) (lines []string) {
 	if momentary(run.Cells) {
 		lines = append(lines, momentLegend)

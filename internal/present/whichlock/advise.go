@@ -228,8 +228,8 @@ func (o Option) fails(work string) int {
 	return 0
 }
 
-// But returns the requirement that the lock does not meet, as text. It returns "" if the lock meets
-// all of them.
+// But returns, as text, the requirement that the lock does not meet. It returns "" if the lock
+// meets all requirements.
 func (o Option) But(answers []string) string {
 	work := answers[2]
 	switch {

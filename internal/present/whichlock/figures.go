@@ -135,8 +135,8 @@ func (p *page) Version(name string) string {
 	return v
 }
 
-// Rate says how often per second a lock is acquired in one benchmark case, and how many commands that
-// takes.
+// Rate describes how often per second a lock is acquired in one benchmark case, and how many
+// commands an acquisition takes.
 func (p *page) Rate(name, benchCase string) string {
 	row := p.row(name, benchCase)
 	if row == nil {

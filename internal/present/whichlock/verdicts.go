@@ -124,8 +124,9 @@ func (p *page) OwnNames() []string { return Choices }
 // IsLock reports whether a strategy uses a lock.
 func (p *page) IsLock(name string) bool { return p.strategy(name).Excludes != catalog.NoExclusion }
 
-// Remote returns the recommended strategies whose lock is outside the database. fenced selects those
-// with a fencing token that the database checks, or those without.
+// Remote returns the recommended strategies whose lock is outside the database. If fenced is true,
+// it returns those with a fencing token that the database checks, and otherwise those without such
+// a token.
 func (p *page) Remote(fenced bool) (names []string) {
 	for _, name := range Choices {
 		s := p.strategy(name)
@@ -146,7 +147,8 @@ func (p *page) SurvivedByRedlock() []string {
 type hangOutcomes struct{ Stuck, LetIn, Neither []string }
 
 // HangOutcomes groups the locks by the result of the fault hang, in which the holder never finishes
-// its work: no one else can grab the order, another driver gets in, or neither.
+// its work. The groups are: no other driver can grab the order, another driver can grab it, and
+// neither.
 func (p *page) HangOutcomes() (o hangOutcomes) {
 	for _, name := range p.Names() {
 		for _, c := range p.cells(name) {

@@ -87,8 +87,8 @@ func missingFact(fact string) (Mark, error) {
 // the name of a fact.
 type mistake struct{ figure, belief string }
 
-// count returns a function that compares an answer with a measured fact. If the answer is wrong, that
-// function looks for a misconception that explains it.
+// count returns a function that compares an answer with a measured fact. If the answer is wrong,
+// the function looks for a misconception that leads to it.
 func count(points int, fact string, mistakes ...mistake) func(words []string, f Facts) (Mark, error) {
 	return func(words []string, f Facts) (Mark, error) {
 		n, err := parseWhole(words[0])
@@ -225,8 +225,8 @@ func offset(words []string) (int, error) {
 	return n, err
 }
 
-// around stores two clock offsets for runs of the load: one just below the answer, and one just above
-// it.
+// around prepares two runs of the load, with two clock offsets: one just below the user's answer,
+// and one just above it.
 func around(words []string, f Facts) error {
 	n, err := offset(words)
 	f["below"], f["above"] = strconv.Itoa(max(0, n-offsetTolerance)), strconv.Itoa(n+offsetTolerance)
@@ -435,7 +435,8 @@ func (h scheduleLines) Header() string {
 	return h.Schedule.String()
 }
 
-// bothSchedules returns two schedules: first the one that the search found, and then the user's.
+// bothSchedules returns two schedules: first the schedule that the search found, and then the
+// user's.
 func bothSchedules(f Facts, fact string) (was, is scheduleLines, err error) {
 	if f[fact] == "" {
 		return was, is, fmt.Errorf("%w: %s", errMeasure, fact)

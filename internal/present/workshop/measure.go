@@ -182,7 +182,7 @@ func scripts(prefix string) func(Outcome, Facts) error {
 	}
 }
 
-// replayed stores as facts what happened in a replay of the user's schedule.
+// replayed records what happened in a replay of the user's schedule, as facts.
 func replayed(o Outcome, f Facts) error {
 	r, first, err := explored(o, "")
 	if err != nil {

@@ -492,8 +492,8 @@ func (s *Session) Answer(ctx context.Context, e Exercise, answers [][]string) er
 
 func left(words []string) bool { return len(words) == 1 && (words[0] == Leave || words[0] == "") }
 
-// check runs the commands that decide whether the answers are correct. It writes their output to
-// shown. If the answer is a file, it prints the output at once.
+// check runs the commands that judge the answers, and writes their output to shown. If the answer
+// is a file, check prints the output immediately.
 func (s *Session) check(ctx context.Context, e Exercise, answers [][]string, shown io.Writer) error {
 	f := s.Progress.stateOf(e).Facts
 	f["dir"] = s.Path(e, Checked)
@@ -523,7 +523,7 @@ func (s *Session) check(ctx context.Context, e Exercise, answers [][]string, sho
 			if err := q.Aim(answers[i], f); err != nil {
 				return err
 			}
-		case !q.File: // an invalid answer runs nothing
+		case !q.File: // an invalid answer is not tested with commands
 			if _, err := q.Judge(answers[i], f); errors.Is(err, ErrAnswer) {
 				return err
 			}

@@ -54,7 +54,7 @@ type Answer struct {
 	Code  Code   `json:"code,omitempty"`
 }
 
-// Code identifies an error that a client of the control API must tell apart from others.
+// Code identifies an error that a client of the control API must distinguish from other errors.
 type Code string
 
 // The code of an Answer says what went wrong.

@@ -22,8 +22,8 @@ type Hold struct {
 	// their deadline. At any other point, a stopped call ignores its context, as if its process were
 	// stopped.
 	At Point `json:"at"`
-	// Outcome decides the result of calls without stopping them. It is Delivered, Refused, or empty
-	// to stop them.
+	// Outcome is the result that calls get at this breakpoint instead of being stopped: Delivered
+	// or Refused. If Outcome is empty, the breakpoint stops the calls.
 	Outcome Outcome `json:"outcome,omitempty"`
 	// Strike means that a fault hits the calls that this breakpoint stops. Holds.Note is called for
 	// each of them.
@@ -96,7 +96,7 @@ type Held struct {
 // State says what has happened to a call at a breakpoint.
 type State string
 
-// A call is in one of these states.
+// These are the possible states of a call at a breakpoint.
 const (
 	Waiting  State = "waiting"  // the call is held before it is sent
 	Replied  State = "replied"  // the call was sent, and its reply is held
@@ -296,7 +296,7 @@ func (c *call) releaseLocked(by *hold, as Outcome) bool {
 	return true
 }
 
-// Do implements tap.Tap. It sends the call, but first waits if a breakpoint holds it.
+// Do implements tap.Tap. If a breakpoint stops the call, Do waits before it sends the call.
 func (h *Holds) Do(ctx context.Context, op tap.Op, send func(context.Context) error) error {
 	c := h.begin(ctx, op)
 	if c == nil {
@@ -352,8 +352,8 @@ func (h *Holds) begin(ctx context.Context, op tap.Op) *call {
 	return c
 }
 
-// nameLocked returns the identity of a call without its number. orders lists those orders of the call
-// that have a breakpoint. The first of them is part of the identity.
+// nameLocked returns the identity of a call without its number. orders contains the orders of the
+// call that have a breakpoint, and the first of these orders is part of the identity.
 func (h *Holds) nameLocked(op tap.Op) (c Call, orders []int64) {
 	c = Call{Order: op.Order, Driver: op.Driver, Phase: op.Phase, Target: op.Target}
 	if op.Order != 0 {
@@ -463,8 +463,8 @@ func (c *call) done(ctx context.Context) <-chan struct{} {
 
 func (c *call) ignoresContext() bool { return c.by.At != Point{} }
 
-// leave decides what happens to a stopped call when its context ends. It returns nil if the call
-// stays stopped. A deadline ends every call that was not sent. A cancellation ends only database
+// leave says what happens to a stopped call when its context ends. It returns nil if the call stays
+// stopped. A deadline ends every call that was not sent yet. A cancellation ends only database
 // statements.
 func (h *Holds) leave(ctx context.Context, c *call) error {
 	h.mu.Lock()

@@ -82,8 +82,8 @@ func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 1
 }
 
-// EndSignals returns the signals that ask a program to stop. Under nohup, SIGHUP is not one of
-// them.
+// EndSignals returns the signals that ask a program to stop. Under nohup, SIGHUP does not ask a
+// program to stop.
 func EndSignals() []os.Signal {
 	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) {
@@ -363,7 +363,7 @@ func serve(ctx context.Context, cfg Config, l net.Listener, h http.Handler, log 
 	return err
 }
 
-// toSlog logs messages of go-redis at debug level, because callers get the same errors anyway.
+// toSlog logs messages of go-redis at debug level. Callers get the same errors as return values.
 type toSlog struct{ log *slog.Logger }
 
 func (t toSlog) Printf(ctx context.Context, format string, args ...any) {

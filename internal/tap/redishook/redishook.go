@@ -13,7 +13,7 @@ import (
 // now or later. If it returns an error of its own, the commands get that error and no value.
 type Hook func(ctx context.Context, cmds []redis.Cmder, send func(context.Context) error) error
 
-// DialHook changes nothing.
+// DialHook returns next unchanged.
 func (h Hook) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 // ProcessHook calls h around a single command.

@@ -125,8 +125,8 @@ type result struct {
 // less.
 const stagger = 20 * time.Millisecond
 
-// runAll runs the wanted checks that apply to each subject. Most of them run concurrently. After
-// that, those that need the whole machine run one by one.
+// runAll runs the wanted checks that apply to each subject. Most checks run concurrently. The
+// checks that need the whole machine follow one by one.
 func runAll(ctx context.Context, subjects []Subject, atOnce int, wanted func(Subject, check) bool) [][]result {
 	results := make([][]result, len(subjects))
 	each := func(i int, run func(*result)) {

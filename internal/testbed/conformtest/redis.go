@@ -108,7 +108,7 @@ func options(addr string) *redis.Options {
 // Single returns the address of the single Redis.
 func (n Nodes) Single() string { return n[0] }
 
-// NewClient returns a client with the same options as those of OpenRedis.
+// NewClient returns a client with the same options as the clients of OpenRedis.
 func NewClient(addr string) *redis.Client {
 	client := redis.NewClient(options(addr))
 	client.AddHook(redisReplies)

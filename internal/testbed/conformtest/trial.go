@@ -18,7 +18,7 @@ import (
 type trial struct {
 	Subject
 	ctx  context.Context
-	keys []string // keys for which the servers must store nothing at the end
+	keys []string // keys that the servers must not store any more at the end
 	key  string   // the first of keys
 	err  error
 	stop []func()
@@ -102,8 +102,8 @@ func (t *trial) start(ttl, wait time.Duration) *process {
 	return p
 }
 
-// pair starts a process for a holder and a process for another client. Both are the same process if
-// the lock works only within one.
+// pair starts a process for a holder and a process for another client. If the lock works only
+// within one process, both share a process.
 func (t *trial) pair(ttl, wait time.Duration) (holder, contender *process) {
 	holder = t.start(ttl, wait)
 	if t.Strategy.Excludes == catalog.PerProcess {
@@ -162,8 +162,8 @@ func (t *trial) waiter(ctx context.Context, l lock.Locker) <-chan acquired {
 // drop takes the lock away from its holder.
 func (t *trial) drop() { t.must("drop", t.Drop(t.ctx, t.key)) }
 
-// nothingLeft checks that the servers store nothing for the key any more. It waits a while, because a
-// release may return before all servers have executed it.
+// nothingLeft checks that the servers store nothing about the key any more. It waits for a while,
+// because a release may return before all servers have executed it.
 func (t *trial) nothingLeft(key string) {
 	if t.Left == nil {
 		return

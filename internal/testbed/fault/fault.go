@@ -58,10 +58,10 @@ type Fault struct {
 // Course says when the affected drivers continue.
 type Course int
 
-// A course is one of these constants. All of them are about the affected drivers.
+// These are the possible courses of a fault. Each says when the affected drivers continue.
 const (
 	AfterHeal  Course = iota // the drivers continue once the fault is healed
-	BeforeHeal               // the drivers continue while the fault lasts; it is healed once their releases are under way
+	BeforeHeal               // the drivers continue while the fault lasts; the fault ends once their releases are under way
 	AtOnce                   // the drivers continue when the fault is injected
 	Never                    // the drivers do not continue before the cell has been judged
 	Killed                   // the drivers do not continue, because their process was killed
@@ -74,7 +74,7 @@ const (
 // Ground says on which stacks a fault is possible.
 type Ground int
 
-// A ground is one of these constants.
+// These are the possible grounds.
 const (
 	Anywhere    Ground = iota
 	OwnServers         // the fault is possible only on servers that the stack has started
@@ -110,7 +110,7 @@ type Instance interface {
 // A Prepared fault can be injected.
 type Prepared struct {
 	Affected, Contender []stack.Detour // proxies through which the instances reach the servers
-	Strikes             []Strike       // the ways to inject the fault; each is used for a share of the orders
+	Strikes             []Strike       // the ways to inject the fault; each way is used for some of the orders
 	Loses               bool           // whether the calls that are held at the points lose their replies
 	Close               func(context.Context) error
 }
@@ -175,7 +175,7 @@ func (f Fault) Touches(s lock.Strategy) bool {
 }
 
 // HitsAny reports whether the fault affects one of these kinds of servers, or something that every
-// strategy uses.
+// strategy uses, such as the process.
 func (f Fault) HitsAny(backends lock.Backend) bool { return f.Hits == 0 || f.Hits&backends != 0 }
 
 // Reaches reports whether the fault can be injected at this point.
@@ -247,7 +247,7 @@ func (t Target) beyondBare() []string {
 	return nodes[len(nodes)/2+1:]
 }
 
-// routes opens proxies to these servers, first those of the first instance.
+// routes opens proxies to these servers. The proxies of the first instance come first.
 func (t Target) routes(servers []string, instances ...Instance) (stack.Routes, error) {
 	var routes stack.Routes
 	for _, from := range instances {

@@ -12,7 +12,7 @@ import (
 // Role says what a driver is doing when a fault is injected.
 type Role string
 
-// When a fault strikes, the affected driver has one of these roles.
+// These are the roles that the affected driver can have when a fault strikes.
 const (
 	// Alone means that no other driver has arrived yet.
 	Alone Role = ""
@@ -76,13 +76,13 @@ func ParsePoint(text string) (p Point, err error) {
 // once.
 var AfterRead = control.Point{Phase: tap.Read, After: true}
 
-// A Reach says at which points a fault is possible, and why it is impossible at the others.
+// A Reach says at which points a fault is possible, and why it is impossible at the other points.
 type Reach struct {
 	Meets func(Point) bool
 	Why   string // the reason, as a part of a sentence without a full stop
 }
 
-// A fault that cannot strike at every point has one of these reaches.
+// These are the reaches of faults that cannot strike at every point.
 var (
 	work       = &Reach{func(p Point) bool { return p.Point == AfterRead || p.Part == Work && p.After }, "the fault strikes during the work, which lies between the read and the claim"}
 	foreground = &Reach{func(p Point) bool { return !p.Background }, "the renewals of the holder come in time"}

@@ -9,8 +9,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// pause stops a process for longer than the lease, as a garbage collector may do (failure mode F11).
-// Meanwhile, the process can neither renew the lease nor notice that it is lost.
+// pause stops a process for longer than the lease, as a garbage collection may do (failure mode
+// F11). During the pause, the process can neither renew its lease nor notice the loss of the lease.
 var pause = Fault{
 	Name:       catalog.Pause,
 	TTL:        time.Second,

@@ -115,8 +115,8 @@ func (f *Fleet) find(ctx context.Context, text string) (urls []string, err error
 // ForeignStrategy stands for the only strategy of a service that cannot switch.
 const ForeignStrategy = "foreign"
 
-// identify finds the processes with these ids. If a fault stops one of them, the process continues at
-// the latest when this program ends.
+// identify finds the processes with these ids. If a fault stops such a process, the process
+// continues when this program ends, or earlier.
 func (f *Fleet) identify(pids []int) (err error) {
 	for i, pid := range pids {
 		if f.Instances[i].theirs, err = proc.Find(pid); err != nil {
@@ -191,8 +191,8 @@ func byName(strategies []Strategy) []Strategy {
 	return slices.SortedFunc(slices.Values(strategies), func(a, b Strategy) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// strategiesOf returns the strategies of an instance. If the instance has no list of strategies, it
-// returns the current one.
+// strategiesOf returns the strategies of an instance. If the instance does not list its strategies,
+// strategiesOf returns only the current strategy.
 func (f *Fleet) strategiesOf(ctx context.Context, base string) (strategies []Strategy, listed bool) {
 	if f.call(ctx, http.MethodGet, base+"/strategies", nil, &strategies) == nil && len(strategies) > 0 {
 		return strategies, true
@@ -207,7 +207,7 @@ func (f *Fleet) strategiesOf(ctx context.Context, base string) (strategies []Str
 // Known reports whether the instances run grabsvc, so that they report their settings.
 func (f *Fleet) Known() bool { return !f.Ours && !f.Foreign && f.Settings.OnLost != "" }
 
-// checkStrategies returns an error if the instances do not have one of these strategies.
+// checkStrategies returns an error if an instance does not have all of these strategies.
 func (f *Fleet) checkStrategies(names []string) error {
 	if len(names) == 0 || f.unlisted && !f.Foreign {
 		return nil

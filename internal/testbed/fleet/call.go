@@ -29,8 +29,8 @@ type StatusError struct {
 	Says string // the text of the reply, cut to one line
 }
 
-// Error returns the status and the text of the reply. If a service has yet to decide, Error says what
-// to do.
+// Error returns the status and the text of the reply. If the service has not decided yet, Error
+// also says what the user can do.
 func (e *StatusError) Error() string {
 	text := fmt.Sprintf("HTTP %d: %s", e.Code, e.Says)
 	if e.Code == http.StatusAccepted {

@@ -37,7 +37,7 @@ type Fleet struct {
 	// The following fields describe instances that were already running.
 	Foreign    bool          // whether the targets have no control API
 	Strategies []Strategy    // strategies that the control API lists
-	Settings   grab.Settings // settings of the first target; zero if it does not report them
+	Settings   grab.Settings // settings of the first target; zero if the target does not report them
 	// Unreachable maps the base URL of each registered instance that does not answer to its error.
 	Unreachable map[string]string
 

@@ -89,8 +89,8 @@ func isHere(addr netip.Addr) bool {
 	})
 }
 
-// OneInstance explains why all URLs may lead to a single instance. It returns "" if nothing suggests
-// that.
+// OneInstance explains why all URLs may lead to a single instance. It returns "" if there is no
+// sign of that.
 func (f *Fleet) OneInstance(ids map[string]bool) string {
 	var among []*Instance
 	var why []string

@@ -37,7 +37,7 @@ type Instance struct {
 	index    int
 	reached  netip.AddrPort // address that the first call to a target reached
 	group    int            // number of the group; targets of one group may be the same instance
-	sameAs   []string       // why the target may be the same instance as earlier ones
+	sameAs   []string       // why the target may be the same instance as an earlier target
 	strategy string         // the last strategy to which use switched
 	port     int            // wanted port; 0 for any
 	reserved net.Listener   // reserves the wanted port; nil if it is not reserved

@@ -332,7 +332,7 @@ func (f *Fleet) EndedByItself() string {
 }
 
 // Unreadable explains why a proxy could not read a connection. It returns "" if the proxies could
-// read all of them.
+// read all connections.
 func (f *Fleet) Unreadable() string {
 	for _, in := range f.Instances {
 		if in.wires == nil {

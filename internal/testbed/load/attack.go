@@ -54,7 +54,7 @@ type Workload interface {
 	pacer(ctx context.Context, cfg Config, timer *timer) pacer
 }
 
-// pacer decides when requests are sent. It is not safe for concurrent use.
+// pacer determines when requests are sent. It is not safe for concurrent use.
 type pacer interface {
 	vegeta.Pacer
 	due(n uint64) time.Duration // returns when request n is due, since the start of the attack
@@ -66,9 +66,9 @@ type noRate struct{}
 // Rate returns 0.
 func (noRate) Rate(time.Duration) float64 { return 0 }
 
-// Attack sends the requests of the workload. It calls each with every result and the time at which
-// the request was due, one result at a time. When ctx ends, Attack cancels the requests that are
-// under way and returns the cause.
+// Attack sends the requests of the workload. For each result, it calls each with the result and
+// with the time at which the request was due. These calls do not overlap. When ctx ends, Attack
+// cancels the requests that are under way and returns the cause.
 func Attack(ctx context.Context, w Workload, cfg Config, each func(r *vegeta.Result, due time.Time)) error {
 	conns := &conns{open: map[net.Conn]struct{}{}}
 	transport := target.SendOnce(&http.Transport{

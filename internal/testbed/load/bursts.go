@@ -24,7 +24,7 @@ func NewBursts() *Bursts {
 	return &Bursts{change: make(chan struct{}), hangUps: map[Request]context.CancelFunc{}}
 }
 
-// Send sends all of these requests at once.
+// Send sends all of these requests at the same time.
 func (b *Bursts) Send(requests []Request) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

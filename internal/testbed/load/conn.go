@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// A request may get no reply for one of these reasons.
+// These are the reasons why a request may get no reply.
 const (
 	Interrupted = "interrupted" // the attack ended before the answer
 	Timeout     = "timeout"

@@ -26,7 +26,8 @@ type Plan struct {
 	queued int   // index of the order whose drivers are in queue; -1 at first
 }
 
-// Share selects every Count-th request of a plan. Index is the position of the first of them.
+// Share selects every Count-th request of a plan. Index is the position of the first selected
+// request.
 type Share struct{ Index, Count int }
 
 // at returns the position of the share's nth request in the whole plan.
@@ -108,8 +109,8 @@ func (p *Plan) pacer(ctx context.Context, cfg Config, timer *timer) pacer {
 	return openLoop{noRate{}, ctx, timer, interval, p.share, uint64(together), uint64(p.Requests()), p.isEnded}
 }
 
-// openLoop is a pacer that decides in advance when each request is due. It does not depend on when
-// earlier requests end.
+// openLoop is a pacer that determines in advance when each request is due. The times do not depend
+// on when earlier requests end.
 type openLoop struct {
 	noRate
 	ctx      context.Context

@@ -13,7 +13,8 @@ func StartTime(pid int) (string, bool) {
 	if err != nil {
 		return "", false
 	}
-	// The name in parentheses may contain spaces. The start time is the 20th field after it.
+	// The name in parentheses may contain spaces. Counted from the end of the name, the start time
+	// is the 20th field.
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	if len(fields) < 20 || fields[0][0] == 'Z' || fields[0][0] == 'X' {
 		return "", false

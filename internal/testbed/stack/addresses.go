@@ -26,7 +26,7 @@ type Addresses struct {
 // the proxy.
 type Detour interface{ detour(*Addresses) }
 
-// Via returns a copy of the addresses in which the detours have replaced some of them.
+// Via returns a copy of the addresses, in which detours replace some of the addresses.
 func (a Addresses) Via(detours ...Detour) Addresses {
 	a.Redlock, a.ZooKeeper, a.Etcd = slices.Clone(a.Redlock), slices.Clone(a.ZooKeeper), slices.Clone(a.Etcd)
 	for _, d := range detours {
@@ -68,7 +68,7 @@ func (a Addresses) Of(server string) string {
 	return ""
 }
 
-// Dial connects to a server. If Sentinels watch the server, it asks one of them for the address of
+// Dial connects to a server. If Sentinels watch the server, Dial asks a Sentinel for the address of
 // the master.
 func (a Addresses) Dial(ctx context.Context, server string) (net.Conn, error) {
 	addr := a.Of(server)

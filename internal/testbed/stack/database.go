@@ -19,8 +19,8 @@ import (
 // databaseName is the name of the database and of its user.
 const databaseName = "grablab"
 
-// initSQL contains the first SQL statements that the server runs. Each of them must be on one line,
-// because MySQL requires it.
+// initSQL contains the first SQL statements that the server runs. Each statement must be on one
+// line, because MySQL requires it.
 const initSQL = `CREATE DATABASE IF NOT EXISTS grablab;
 CREATE USER IF NOT EXISTS 'grablab'@'127.0.0.1';
 GRANT ALL ON grablab.* TO 'grablab'@'127.0.0.1';

@@ -70,7 +70,7 @@ func startExternal(ctx context.Context, s *Stack, cfg Config) error {
 }
 
 // clustered returns the address of a Redis server. If the server belongs to a Cluster, clustered
-// returns the addresses of all masters, even if the user has named only one.
+// returns the addresses of all masters, even if the user has named only one of them.
 func clustered(ctx context.Context, named string, nodes []serverInfo) (string, error) {
 	addrs := strings.Split(named, ",")
 	for i, node := range nodes {

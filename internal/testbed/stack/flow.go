@@ -14,7 +14,7 @@ import (
 // Direction says which data a fault affects: requests, replies or both.
 type Direction int
 
-// Bytes flow in one of these directions.
+// These are the directions in which bytes flow through a proxy.
 const (
 	BothWays Direction = iota
 	ToServer           // the direction of requests

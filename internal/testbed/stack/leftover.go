@@ -97,7 +97,7 @@ func clearLeftover(dir string) error {
 	lock := flock.New(filepath.Join(dir, lockFile), flock.SetFlag(os.O_RDWR))
 	free, err := lock.TryLock()
 	if err != nil || !free {
-		return nil // the reaper is alive, or another run has just cleared this one
+		return nil // the reaper is alive, or another run has just removed this folder
 	}
 	watched, err := children(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) { // if there is no file, the run had no children yet

@@ -78,9 +78,9 @@ func postgresAt(addr string) string {
 	return postgresScheme + databaseName + "@" + addr + "/postgres?sslmode=disable"
 }
 
-// ownerOfPostgres creates the data folder and decides which user owns it. PostgreSQL refuses to run
-// as root. If this process is root, as contains the arguments that must come before a command to run
-// it as another user.
+// ownerOfPostgres creates the data folder and chooses the user who owns it. PostgreSQL refuses to
+// run as root. If this process runs as root, as contains the arguments that must precede a command
+// to run it as another user.
 func (s *Stack) ownerOfPostgres(data string) (as []string, err error) {
 	if err := os.Mkdir(data, 0o700); err != nil || os.Geteuid() != 0 {
 		return nil, err

@@ -235,7 +235,7 @@ const tailBytes = 4 << 10
 
 // LogTail returns the end of the process's output, at most tailBytes long.
 func (p *Process) LogTail() string {
-	tail, _ := os.ReadFile(p.log) // if there is no file, the process has printed nothing
+	tail, _ := os.ReadFile(p.log) // a missing file means that the process has printed nothing
 	if before := len(tail) - tailBytes; before > 0 {
 		_, tail, _ = bytes.Cut(tail[before:], []byte("\n"))
 	}

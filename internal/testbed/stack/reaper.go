@@ -61,7 +61,7 @@ func BeHelper() {
 // reaper is a helper process. After this process has ended, even by SIGKILL, the reaper ends its
 // children and removes its folder. It notices the end because its standard input closes.
 type reaper struct {
-	dir string // created by the reaper, so that a process is always there to remove it
+	dir string // the reaper creates this folder, so a process always exists that will remove it
 
 	mu       sync.Mutex
 	cmd      *exec.Cmd

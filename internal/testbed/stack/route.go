@@ -20,7 +20,7 @@ type Heal func() error
 // Heals collects the Heals of several faults.
 type Heals []Heal
 
-// All undoes all faults. If one of them cannot be undone, it still undoes the others.
+// All ends all faults. If one fault cannot be ended, All still ends the others.
 func (h Heals) All() error {
 	var errs []error
 	for _, heal := range h {
@@ -163,7 +163,8 @@ func (r *Route) Close() {
 // Routes are several routes that have the same fault at the same time.
 type Routes []*Route
 
-// Each injects a fault into all routes. If it fails for one route, it undoes the fault in the others.
+// Each injects a fault into all routes. If this fails for one route, Each ends the fault in the
+// other routes.
 func (w Routes) Each(strike func(*Route) (Heal, error)) (Heal, error) {
 	var done Heals
 	for _, r := range w {
@@ -192,7 +193,7 @@ func (w Routes) Close() {
 	}
 }
 
-// inject applies a fault to the route and returns the function that undoes it.
+// inject applies a fault to the route and returns the function that ends the fault.
 func (r *Route) inject(strike func(), undo func() error) (Heal, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -47,7 +47,7 @@ type Config struct {
 	// only one server.
 	Topology catalog.Topology
 
-	Addresses // for External, the servers to use; the stack contacts no others
+	Addresses // for External, the servers to use; the stack contacts no other servers
 
 	// Logs is the directory for the output of child processes. If it is empty, the output goes to
 	// Dir.
@@ -59,7 +59,7 @@ type Config struct {
 // RunsRedis returns the topology that takes the place of the single Redis server.
 func (c Config) RunsRedis() catalog.Topology { return cmp.Or(c.Topology, catalog.SingleRedis) }
 
-// A stack is of one of these kinds.
+// These are the kinds of stacks.
 const (
 	Embedded = "embedded" // in this process; needs only Go
 	Local    = "local"    // private server processes on free loopback ports
@@ -90,8 +90,8 @@ type Stack struct {
 	ZooKeeperVersion string // such as "ZooKeeper 3.8.0"
 	EtcdVersion      string // such as "etcd 3.4.23"
 
-	// Topology manages several Redis servers that take the place of one. It is nil if there is only
-	// one.
+	// Topology manages a Cluster, or a master with its replica and Sentinels, in place of the
+	// single Redis server. It is nil if there is a single server.
 	Topology *Topology
 
 	// Dir is a private folder, which Close removes.

@@ -210,8 +210,8 @@ func (v value) keyAt(key string) place {
 	return members[slices.IndexFunc(members, func(m member) bool { return m.key == key })].keyAt
 }
 
-// find returns the value at a location, which is written as in the schema package. If there is no
-// such value, it returns the last value on the way there.
+// find returns the value at a location, which has the notation of the schema package. If there is
+// no such value, find returns the last value on the path to it.
 func (v value) find(location []string) value {
 	for _, word := range location {
 		members := v.members()

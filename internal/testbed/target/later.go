@@ -43,7 +43,7 @@ func (l *Later) lacksResult(status int, header http.Header, body []byte) bool {
 	return l.undecided.holds(&reply{status: status, header: header, body: body})
 }
 
-// checkLater returns an error if the rule for such answers contradicts another rule.
+// checkLater returns an error if the rule for answers without a result contradicts another rule.
 func (s *Shape) checkLater() error {
 	if s.Later == nil {
 		return nil

@@ -91,8 +91,8 @@ func inXML(body []byte, path string) (any, bool) {
 	}
 }
 
-// isAt reports whether an element is at a path. names are the names of the elements from the root to
-// this one.
+// isAt reports whether an element is at a path. names contains the names of the elements from the
+// root to this element.
 func isAt(names []string, path string) bool {
 	whole := "/" + strings.Join(names, "/")
 	if anywhere, ok := strings.CutPrefix(path, "//"); ok {

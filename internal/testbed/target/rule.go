@@ -334,7 +334,7 @@ func follow(at any, path []step) (any, bool) {
 	return at, true
 }
 
-// reads reports whether the rule looks at one of these parts of a reply.
+// reads reports whether the rule reads one of these parts of a reply.
 func (r Rule) reads(from ...source) bool {
 	for _, t := range r.terms {
 		if slices.ContainsFunc(t.tests, func(t test) bool { return slices.Contains(from, t.source) }) {
@@ -376,8 +376,8 @@ func (t test) holds(a *reply) bool {
 	return (got == fmt.Sprint(t.want)) != t.negated
 }
 
-// same reports whether two JSON values are equal. It returns false if one of them is an object or an
-// array.
+// same reports whether two JSON values are equal. It returns false if either of them is an object
+// or an array.
 func same(a, b any) bool {
 	x, isNumber := a.(json.Number)
 	y, areNumbers := b.(json.Number)

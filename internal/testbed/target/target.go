@@ -34,8 +34,8 @@ type Target struct {
 	// Compensation limits how long the service may take to take back a second win. 0 means that it
 	// must not take back any.
 	Compensation time.Duration
-	// Strategies lists the strategies to test, by the names that the service uses. Nil means all of
-	// them.
+	// Strategies lists the strategies to test, by the names that the service uses. Nil means all
+	// strategies of the service.
 	Strategies []string
 }
 

@@ -17,7 +17,7 @@ type link struct {
 	proxy  *Proxy
 	number uint64
 	client net.Conn
-	ctx    context.Context // ends with the link
+	ctx    context.Context // canceled when the link ends
 	cancel context.CancelCauseFunc
 	done   chan struct{} // closes when both directions have ended
 
@@ -143,7 +143,7 @@ const (
 	fateCut // drop the message and reset the connection
 )
 
-// fateOf decides what happens to a message after its tap has returned err.
+// fateOf returns what happens to a message after its tap has returned err.
 func fateOf(err error) fate {
 	if errors.Is(err, ErrDropped) {
 		return fateDrop
@@ -151,8 +151,8 @@ func fateOf(err error) fate {
 	return fateCut
 }
 
-// send decides what happens to a request before any part of it is sent. flush sends the data before
-// the request. present reports whether the client is still connected.
+// send asks the tap what happens to a request before any part of the request is sent. flush sends
+// the data before the request. present reports whether the client is still connected.
 func (l *link) send(m message, flush func() error, present func() bool) (fate, error) {
 	tap := l.proxy.tap.Load()
 	if tap != nil && m.kind == asks {
@@ -195,7 +195,7 @@ func (l *link) awaitSend(t *tapped, present func() bool) (sent bool, err error) 
 	}
 }
 
-// deliver decides what happens to a reply before any part of it reaches the client.
+// deliver asks the tap what happens to a reply before any part of the reply reaches the client.
 func (l *link) deliver(m message, flush func() error, _ func() bool) (fate, error) {
 	t := m.request.tap
 	if t == nil {

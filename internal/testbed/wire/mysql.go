@@ -363,7 +363,7 @@ func (s *mysqlReplies) scan(data []byte, _ bool) (n int, m message, err error) {
 	return n, m, err
 }
 
-// The first byte of a packet has one of these meanings.
+// These are the meanings of the first byte of a packet.
 const (
 	isOK     = 0x00
 	isInFile = 0xfb

@@ -19,7 +19,7 @@ const (
 	postgresGSS     = 80877104
 )
 
-// A request to PostgreSQL is of one of these kinds.
+// These are the kinds of requests to PostgreSQL.
 const (
 	postgresQuery    = iota // a simple query; its reply ends with ReadyForQuery
 	postgresSync            // messages of the extended protocol; their reply ends with ReadyForQuery
@@ -100,7 +100,7 @@ func (s *postgresRequests) scan(data []byte, full bool) (n int, m message, err e
 			}
 		case !full:
 			return 0, m, nil
-		case n > 0: // what has arrived fills the buffer
+		case n > 0: // the bytes that have arrived fill the buffer
 			return n, s.request('H'), nil
 		case k.kind == 'E' || k.kind == 'S' || k.kind == 'H':
 			return 0, m, fmt.Errorf("%w: a message of type %q has %d bytes", errPostgres, k.kind, k.size)

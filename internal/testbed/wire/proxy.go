@@ -71,8 +71,8 @@ func (p *Proxy) Addr() string { return p.addr }
 // Server returns the server's name in events.
 func (p *Proxy) Server() string { return p.cfg.Server }
 
-// Unreadable explains why the proxy could not read one of the connections. It returns "" if it
-// could read all of them.
+// Unreadable explains why the proxy could not read a connection. It returns "" if the proxy could
+// read all connections.
 func (p *Proxy) Unreadable() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// A RESP request is of one of these kinds.
+// These are the kinds of RESP requests.
 const (
 	plainCommand  = iota
 	subscribing   // the server confirms each channel
@@ -291,8 +291,8 @@ func (s *respReplies) scan(data []byte, full bool) (n int, m message, err error)
 	return n, m, err
 }
 
-// begin returns the reply at the beginning of data. It returns no message if there is no reply there.
-// known is false if it needs more data to decide.
+// begin returns the reply at the beginning of data. It returns no message if data does not begin
+// with a reply. If the available data is too short to know this, known is false.
 func (s *respReplies) begin(data []byte, end int) (m message, known bool) {
 	first, waits := s.first()
 	if data[0] == '>' || data[0] == '*' && (s.subscribed || first.kind != plainCommand) {

@@ -51,7 +51,8 @@ func ListenSentinels(master string, say func(text string)) (s *Sentinels, err er
 	return s, nil
 }
 
-// Addr returns the address of the first Sentinel. It knows the addresses of the others.
+// Addr returns the address of the first Sentinel. This Sentinel tells clients the addresses of the
+// others.
 func (s *Sentinels) Addr() string { return s.servers[0].Addr() }
 
 // Close stops the Sentinels and closes their connections.

@@ -224,7 +224,7 @@ func nextStatement(sql []byte) (words []string, rest []byte) {
 			continue
 		case bytes.HasPrefix(sql, []byte("/*")):
 			end := bytes.Index(sql[2:], []byte("*/"))
-			if end < 0 { // the comment is cut off, and a statement may follow it
+			if end < 0 { // the comment has no end, and a statement may follow it
 				return append(words, "?"), nil
 			}
 			sql = sql[2+end+2:]

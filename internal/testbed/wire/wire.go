@@ -24,7 +24,7 @@ type Event struct {
 	Conn   uint64    // number of the client's connection to the proxy, from 1
 	N      uint64    // number of the request on its connection, from 1; requests without a tap do not count
 	Text   string    // for example "SET grab:7 NX PX" or "UPDATE orders"
-	At     time.Time // when the proxy had received the request, or as much of it as it reads
+	At     time.Time // when the proxy had received the request, or the part of the request that it reads
 }
 
 // Tap decides what happens to a request. It calls send to send the request to the server. It may
@@ -57,7 +57,7 @@ func (e *ReplyError) Error() string { return e.Text }
 // Protocol returns scanners for both directions of a new connection.
 type Protocol func(*session) (requests, replies scanner)
 
-// A proxy can read one of these protocols.
+// These are the protocols that a proxy can read.
 var (
 	RESP     Protocol = scanRESP
 	MySQL    Protocol = scanMySQL
