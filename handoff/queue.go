@@ -18,7 +18,7 @@ type queue struct {
 	key  string
 	keys []any
 
-	// The Locker's mu guards the following fields.
+	// The Locker's mu guards these fields.
 	waiters []*Lease
 	state   state
 	turn    string          // the name of the turn in Redis, different for each turn
@@ -40,7 +40,7 @@ type queue struct {
 	budget     int       // how many more callers may hold the lock in this turn if others wait
 	renewing   bool
 
-	// The following fields are for the fast path. It works if the lock is free and its counter exists
+	// These fields are for the fast path. It works if the lock is free and its counter exists
 	// in Redis.
 	leftFree bool      // whether this process released the lock while no one waited
 	counted  time.Time // when a script last set the expiry of the counter

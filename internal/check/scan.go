@@ -83,7 +83,7 @@ func (s *Scan) Add(e history.Event) {
 	s.hold(a, e)
 	switch {
 	case e.Kind == history.Fail && e.Code == "":
-		s.record.MissingEvents++ // old records have no codes, so the reason for this event is unknown
+		s.record.MissingEvents++ // a record of an old version has no codes, so it is unknown why the operation failed
 	case isNearMiss(e):
 		s.record.NearMisses[e.Order]++
 	}
@@ -176,7 +176,7 @@ func (s *Scan) claim(a attempt, e history.Event) {
 	}
 }
 
-// grab records a grab whose result shows something about its order.
+// grab records the result of a grab, if the result shows whether the order was open or taken.
 func (s *Scan) grab(a attempt, e history.Event) {
 	a.token = ""
 	if e.Kind == history.Invoke {

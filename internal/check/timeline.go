@@ -20,7 +20,7 @@ type Case struct {
 	Guard    order.Guard
 	Lease    time.Duration // how long a lease lasts without renewal; 0 if unknown
 
-	// The following fields describe the strategy.
+	// These fields describe the strategy.
 	Excludes   catalog.Exclusion
 	UntilClaim bool
 	Breaks     []string
@@ -40,7 +40,7 @@ type Timeline struct {
 	Cure     string `json:"cure,omitempty"`
 	Steps    []Step `json:"steps"`
 
-	// The following fields contain what a diagram of the order needs.
+	// These fields contain what a diagram of the order needs.
 	Events  []history.Event `json:"events,omitempty"`
 	Further int             `json:"further_events,omitempty"`
 	Begins  time.Duration   `json:"begins_ns,omitempty"`

@@ -109,7 +109,7 @@ func (s *server) hang() {
 	os.Exit(1)
 }
 
-// describe sends the descriptions of strategies.
+// describe sends the parent process a description of each named strategy.
 func (s *server) describe(names []string) error {
 	var r reply
 	for _, name := range names {

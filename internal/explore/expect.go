@@ -129,8 +129,8 @@ func markUnclaimed(cfg Config, set sim.Setting, failures []Failure) {
 	}
 }
 
-// judgeClaims marks the failures that were not expected. For each property, it keeps two failures:
-// the shortest of all, and the shortest of those that were not expected.
+// judgeClaims marks the failures that were not expected. For each property, it keeps two failures: the
+// shortest failure, and the shortest unexpected failure.
 func judgeClaims(cfg Config, set sim.Setting, failures []Failure) []Failure {
 	markUnclaimed(cfg, set, failures)
 	if !cfg.byClaim {

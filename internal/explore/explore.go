@@ -180,7 +180,7 @@ type Result struct {
 	Parts     []Result  // the results of the parts, after SearchPortfolio
 	Failures  []Failure // the shortest failure of each property; during the search, only failures that are final
 
-	// The following fields are set only for a replay.
+	// These fields are set only for a replay.
 	Replay  bool
 	Actors  []schedule.Actor
 	Moments []Moment

@@ -25,13 +25,13 @@ type Call struct {
 	Kind CallKind
 	Over Tx // the session of the call; nil if the store picks one
 
-	// The following fields are the arguments.
+	// These fields are the arguments.
 	Fence uint64 // the fencing token of a ReadCall
 	Claim Claim  // the claim of a ClaimCall, with its guard
 	Guard Guard
 	Name  string // the name of the lock in a LockNameCall
 
-	// The following fields are the result.
+	// These fields are the result.
 	Order  Order // the result of a ReadCall
 	Held   int   // the result of a HeldCall
 	Locked bool  // the result of a LockRowCall or a LockNameCall

@@ -48,7 +48,7 @@ type Search struct {
 	found   map[failure]Finding
 	run     int
 
-	// The following fields record why the search may not be complete.
+	// These fields record why the search may not be complete.
 	cut     bool // whether an execution was cut off after MaxSteps steps
 	ended   bool // whether an execution ended its process
 	hung    bool

@@ -65,7 +65,7 @@ type Cluster struct {
 	instances []*instance // the instance with number n is at index n-1
 	prober    *instance   // makes the fresh grabs after all other instances have ended
 
-	// The method learn sets the following fields, because they depend on the strategy.
+	// The method learn sets these fields, because they depend on the strategy.
 	renews       bool     // whether the lock renews its lease in the background
 	notifiesLoss bool     // whether a holder is notified when its lease is lost
 	showsToken   bool     // whether the server stores the token of a lease
@@ -96,7 +96,7 @@ type instance struct {
 	etcd      *clientv3.Client
 	clients   []io.Closer // all clients, to be closed at the end
 
-	// The following fields are reset for each schedule.
+	// These fields are reset for each schedule.
 	world     *world       // nil between two schedules
 	processes atomic.Int64 // the number of processes started so far, in all executions
 	stopped   atomic.Bool  // whether the process is paused, with all its actors and its connections

@@ -98,7 +98,7 @@ type actor struct {
 
 	begun, done, dead, hung, cancelled bool
 
-	// The following fields record how far the actor's grab has come, and the state of its lease.
+	// These fields record how far the actor's grab has come, and the state of its lease.
 	granted     bool          // whether its acquire has succeeded
 	releasing   bool          // whether its release has begun
 	released    bool          // whether its release has succeeded
@@ -118,7 +118,7 @@ type actor struct {
 	value       string // the value that a server stores for its lease
 	leases      []serverLease
 
-	// The following fields help to explain a violation.
+	// These fields help to explain a violation.
 	grant          int                      // the rank of its acquire among those that succeeded, from 1; 0 if it has not succeeded
 	got            map[*actor]catalog.Facts // for each other holder, how this actor got the lock before the holder released it
 	freed          catalog.Facts            // how the release of another actor freed the lock of this one; 0 if none did

@@ -78,7 +78,7 @@ type zkConn struct {
 	over    <-chan struct{} // closed when the schedule ends
 	session *zkSession      // nil until the client has connected
 
-	// The server's mu guards the following fields.
+	// The server's mu guards these fields.
 	in, out  []byte
 	closed   bool
 	deadline time.Time

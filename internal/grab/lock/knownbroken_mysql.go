@@ -17,7 +17,7 @@ import (
 // 2, which has nothing to release, and the lock stays with connection 1 as long as that
 // lives (F31). Or the server drops connection 1 and B locks and writes. A's claim goes over
 // connection 2, so A writes as well (F32). Two drivers of one process suffice for F31. With
-// few orders, chance decides which of these happens.
+// few orders, it depends on chance which of these failures happens.
 var mysqlGetLockPooled = variant(mysqlGetLock, Strategy{
 	Name:   "mysql-getlock-pooled",
 	Title:  "GET_LOCK over any connection of the pool",

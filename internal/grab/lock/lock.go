@@ -231,7 +231,7 @@ type Strategy struct {
 	Breaks   []string // the ids of its known failure modes (F1 …)
 	Promises Promises
 
-	// The following fields, except New, are only for the locks of third-party libraries (Peers).
+	// These fields, except New, are only for the locks of third-party libraries (Peers).
 	Module string // the Go module of the library
 	Lease  string // the meaning of Env.TTL for this lock, in a sentence
 	// Fails lists the tests of the conformance suite that the lock fails. The value is the reason.

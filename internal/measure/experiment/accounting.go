@@ -47,7 +47,7 @@ type accounting struct {
 	probeWins  int          // number of wins in told by probes, which are sent when every unit has a winner already
 	winnerless []int64      // orders that the service reports as taken although the ledger has no winner
 
-	// The following fields are only used if each order has several units to sell.
+	// These fields are only used if each order has several units to sell.
 	refusedLast []int64         // orders that refused a driver after their last sale
 	soldOut     int             // orders whose units were all confirmed as sold
 	soldOutBy   time.Time       // when the last of these orders was sold out
@@ -73,7 +73,7 @@ type orderState struct {
 	unsure  int // number of drivers whose answer, or lack of one, may hide a win
 	refused int // answers that certainly mean that the grab failed
 
-	// The following fields are only used if the order has several units to sell.
+	// These fields are only used if the order has several units to sell.
 	arrivals            []arrival
 	sales               []time.Time
 	lastSale, lastNever time.Time // when the last buyer was told that it got a unit, and when the last loser was told that it never will

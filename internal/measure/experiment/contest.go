@@ -21,7 +21,7 @@ type contest struct {
 	// written.
 	affectedFirst bool
 
-	// The following fields are the drivers, in the order in which they start.
+	// These fields are the drivers, in the order in which they start.
 	holder      *load.Request  // has the lock before the affected driver, at the other instance; may be nil
 	affected    load.Request   // grabs at the instance that the fault hits
 	waiter      *load.Request  // waits for the affected driver's lock, at the other instance; may be nil
@@ -29,7 +29,7 @@ type contest struct {
 	lateDriver  load.Request   // is sent to the other instance once the fault is healed
 	lastDrivers []load.Request // are sent after all others were answered, if there are several units
 
-	// The following fields record what happened to the first holder and to the affected driver.
+	// These fields record what happened to the first holder and to the affected driver.
 	holderReleased bool
 	lastCallAt     time.Time // when the waiting driver was first seen to have made its last call before it waits
 	heldSince      time.Time // when a call was first held at the point; zero if none was

@@ -128,7 +128,7 @@ type Step struct {
 	// diagram of a run.
 	Believed string `json:"believed,omitempty"`
 	True     string `json:"true,omitempty"`
-	// The following fields are set only in the diagram of a schedule. They say who believes it holds
+	// These fields are set only in the diagram of a schedule. They say who believes it holds
 	// the lock, who really holds it, and what the servers store.
 	Believes []string `json:"believes,omitempty"`
 	Holds    []string `json:"holds,omitempty"`

@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// The control API has these routes.
+// These are the routes of the control API.
 var (
 	setHold    = route[Hold, struct{}]{"PUT", "/lab/holds/{name}"}
 	removeHold = route[struct{}, struct{}]{"DELETE", "/lab/holds/{name}"}

@@ -29,7 +29,7 @@ var partition = Fault{
 }
 
 // partitionDB delays the writes of one instance until its leases have expired. When the network works
-// again, TCP delivers them.
+// again, TCP delivers these writes.
 var partitionDB = Fault{
 	Name:       catalog.PartitionDB,
 	Course:     AtOnce,

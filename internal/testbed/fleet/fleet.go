@@ -34,7 +34,7 @@ type Fleet struct {
 	Shape     *target.Shape // how to send a grab and interpret the reply
 	Events    Events
 
-	// The following fields describe instances that were already running.
+	// These fields describe instances that were already running.
 	Foreign    bool          // whether the targets have no control API
 	Strategies []Strategy    // strategies that the control API lists
 	Settings   grab.Settings // settings of the first target; zero if the target does not report them
@@ -52,7 +52,7 @@ type Fleet struct {
 	// are unknown.
 	restored func() error
 
-	// The following fields describe instances that the fleet starts.
+	// These fields describe instances that the fleet starts.
 	cfg     Config
 	stack   *stack.Stack
 	service *Service // nil for instances of this program

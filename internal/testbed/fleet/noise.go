@@ -34,11 +34,12 @@ var selectNoise = []string{
 // These words tell the names of statistics apart from the names of business data.
 var (
 	statistics = []string{"metric", "metrics", "monitoring", "prometheus", "stat", "stats", "statistic", "statistics", "statsd", "telemetry"}
-	// Names with these words are statistics, unless they also contain one of businessWords.
+	// Keys whose names contain these words are statistics, unless a name also contains one of
+	// businessWords.
 	counters      = []string{"counter", "counters", "hits", "visits"}
 	totals        = []string{"count", "requests", "total"} // names of counters, but only in INCR and similar commands
 	businessWords = []string{"driver", "drivers", "grab", "grabs", "order", "orders"}
-	// Names with these words never mean statistics.
+	// Keys whose names contain these words are never statistics.
 	guardWords = []string{
 		"claim", "claims", "fence", "fencing", "lease", "leases", "ledger", "lock", "locks", "mutex", "seq", "sequence", "sold", "stock", "token", "tokens",
 		"win", "winner", "winners", "wins",

@@ -33,7 +33,7 @@ type Replica struct {
 // how long each step may take. At other times, the limits are longer, because servers on a busy
 // machine may be silent for a while.
 const (
-	patient   = time.Hour // value for both limits
+	patient   = time.Hour // both limits at other times than a failover
 	downAfter = 300 * time.Millisecond
 	failover  = 2 * time.Second
 )

@@ -55,7 +55,7 @@ func inXML(body []byte, path string) (any, bool) {
 	var (
 		at    []string         // names of the open elements
 		text  *strings.Builder // text of the element that was found
-		depth int              // depth of that element
+		depth int              // depth of the element that was found
 		found any
 		ok    bool
 	)

@@ -283,7 +283,7 @@ func (s *respReplies) scan(data []byte, full bool) (n int, m message, err error)
 	}
 	n, err = s.take(data)
 	switch {
-	case m.kind != noMessage: // the next call reads the rest
+	case m.kind != noMessage: // return the message now, and let the next call report the error
 		err = nil
 	case n == 0 && full && err == nil:
 		err = errNoEnd

@@ -69,7 +69,7 @@ func Local(tb testing.TB) *stack.Stack {
 	return With(tb, lock.Redis|lock.RedisQuorum|lock.SQL)
 }
 
-// With returns a stack that has these servers. Other tests use the same servers, so tests must not
+// With returns a stack with these servers. Other tests use the same servers, so tests must not
 // disturb each other.
 func With(tb testing.TB, needs lock.Backend) *stack.Stack {
 	tb.Helper()
