@@ -109,6 +109,7 @@ type actor struct {
 	behind      uint8         // the actors that must get the lock before this actor, as a bit set
 	releaseCut  bool          // whether a call of its release got no reply
 	lingered    time.Duration // how long it has continued after its driver had gone
+	straggled   time.Duration // how long it has waited for a minority of the servers only
 	begin       time.Duration // when it began
 	arrivedLate bool          // whether a server has applied a call that this actor had given up
 	asked       time.Duration // when it last asked a server for the lock

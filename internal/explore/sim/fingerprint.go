@@ -32,7 +32,7 @@ func (x *execution) state() search.Fingerprint {
 
 func (a *actor) state(f search.Fingerprint) search.Fingerprint {
 	f = f.Number(int64(a.observed)).Number(int64(a.fence)).Number(int64(a.before))
-	f = f.Number(int64(len(a.missingOn))).Number(int64(a.behind)).Number(int64(a.begin)).Number(int64(a.lingered))
+	f = f.Number(int64(len(a.missingOn))).Number(int64(a.behind)).Number(int64(a.begin)).Number(int64(a.lingered)).Number(int64(a.straggled))
 	for _, b := range []bool{
 		a.arrivedLate, a.releaseCut, a.begun, a.done, a.dead, a.paused(), a.hung, a.cancelled, a.granted, a.releasing, a.released, a.knowsLoss, a.inside, a.inTime,
 	} {

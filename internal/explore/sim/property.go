@@ -477,6 +477,41 @@ func (o *oracle) judgeLingering(lingering []*actor, passed time.Duration) {
 	}
 }
 
+// stragglingLocked returns the actors that wait for a minority of the servers only, although a quorum has
+// answered. An actor that meets another one may also pause between two attempts, so it does not count.
+func (o *oracle) stragglingLocked() []*actor {
+	if o.cluster.Strategy.Promises.Grace == 0 {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(o.world.actors), func(a *actor) bool {
+		own := func(c *call) bool { return c.actor == a }
+		met := slices.ContainsFunc(o.world.actors, func(b *actor) bool { return b != a && b.begun })
+		if !a.begun || a.done || a.dead || a.hung || a.paused() || len(a.inst.cut) > 0 || !a.releasing && (a.granted || met) || slices.ContainsFunc(o.gate.waiting, own) {
+			return true
+		}
+		var silent []*node
+		for _, c := range o.gate.late {
+			if own(c) && c.node != nil && !slices.Contains(silent, c.node) {
+				silent = append(silent, c.node)
+			}
+		}
+		return len(silent) == 0 || len(silent) > len(o.cluster.nodes)-o.leases.quorum()
+	})
+}
+
+// judgeStraggling checks that no actor waits for longer than promised after a quorum has answered.
+func (o *oracle) judgeStraggling(straggling []*actor, passed time.Duration) {
+	for _, a := range o.world.actors {
+		if !slices.Contains(straggling, a) {
+			a.straggled = 0
+			continue
+		}
+		if a.straggled += passed; a.straggled > o.cluster.Strategy.Promises.Grace+time.Millisecond {
+			o.recordViolation(catalog.WaitsAsTold, 0, "%s waited %s for the other servers after a quorum had answered", a.name, a.straggled.Round(time.Millisecond))
+		}
+	}
+}
+
 // longestGoodbye is longer than a strategy waits for anything but a reply after its driver has gone. The
 // ZooKeeper strategy repeats its cleanup for several tenths of a second if a call was sent twice.
 const longestGoodbye = time.Second

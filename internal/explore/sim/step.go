@@ -299,7 +299,7 @@ func (x *execution) nextTimer() bool {
 		most = left - time.Nanosecond
 	}
 	x.oracle.heldUp = x.oracle.heldUp || busy
-	waiters, lingering := x.oracle.waitersForFreeLocked(), x.oracle.lingeringLocked()
+	waiters, lingering, straggling := x.oracle.waitersForFreeLocked(), x.oracle.lingeringLocked(), x.oracle.stragglingLocked()
 	x.gate.mu.Unlock()
 	select {
 	case <-x.gate.arrived: // discard an old signal
@@ -324,6 +324,7 @@ func (x *execution) nextTimer() bool {
 	}
 	x.oracle.judgeWait(waiters)
 	x.oracle.judgeLingering(lingering, time.Since(began))
+	x.oracle.judgeStraggling(straggling, time.Since(began))
 	return true
 }
 

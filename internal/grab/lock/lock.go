@@ -263,6 +263,9 @@ type Promises struct {
 	// Patience is how long an acquire waits for an answer at least, as a fraction of the TTL. 0 means
 	// that the lock promises nothing.
 	Patience float64
+	// Grace is how long a call waits for the other servers after a quorum has answered. 0 means that the
+	// lock promises nothing.
+	Grace time.Duration
 	// ReleaseRetried means that the lock repeats a failed release until the lease ends.
 	ReleaseRetried bool
 	// LateUndone means that a request that arrives late keeps no lock from others: its client removes the lock
