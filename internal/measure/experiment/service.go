@@ -402,6 +402,7 @@ const unreadable = "the proxies could not read all calls of the service"
 // trailOf infers the purpose of each call from its position. For example, calls to the lock servers
 // before the order is read acquire the lock.
 func trailOf(calls []control.Call) trail {
+	calls = withoutNextJob(calls)
 	t := &serviceTrail{}
 	all := trail{calls: map[fault.Role][]control.Call{fault.Alone: calls}, service: t, ledger: ledgerOf(calls)}
 	write := claimOf(calls, all.ledger)
@@ -449,6 +450,22 @@ func trailOf(calls []control.Call) trail {
 		}
 	}
 	return all
+}
+
+// waitsForJob matches calls with which a worker waits for its next job.
+var waitsForJob = regexp.MustCompile(`^redis (BLPOP|BRPOP|BLMOVE|BRPOPLPUSH|BLMPOP|BZPOPMIN|BZPOPMAX|BZMPOP|XREAD|XREADGROUP) `)
+
+// withoutNextJob leaves out the calls with which a worker waits for its next job after the winner has
+// been written. The reply belongs to another grab, or comes only after a long time.
+func withoutNextJob(calls []control.Call) []control.Call {
+	write := claimOf(calls, ledgerOf(calls))
+	var own []control.Call
+	for i, c := range calls {
+		if write < 0 || i < write || !waitsForJob.MatchString(string(c.Phase)) {
+			own = append(own, c)
+		}
+	}
+	return own
 }
 
 // ledgerOf returns the table with the winners: that of the last INSERT, or else of the first write.

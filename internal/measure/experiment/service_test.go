@@ -234,6 +234,22 @@ func TestTrailOf(t *testing.T) {
 	}
 }
 
+// A worker that waits for its next job after a grab does so for another grab.
+func TestTrailEndsBeforeTheNextJob(t *testing.T) {
+	var calls []control.Call
+	for _, name := range []string{"redis BLPOP turn:*", "mysql BEGIN", "mysql UPDATE orders", "mysql INSERT wins", "redis BLPOP jobs", "mysql COMMIT", "redis SET result:* EX", "redis XREADGROUP jobs"} {
+		server := "redis"
+		if strings.HasPrefix(name, "mysql") {
+			server = tap.DB
+		}
+		calls = append(calls, control.Call{Phase: tap.Phase(name), N: 1, Target: server})
+	}
+	const want = "redis BLPOP turn:*, mysql BEGIN, mysql UPDATE orders, mysql INSERT wins, mysql COMMIT, redis SET result:* EX"
+	if got := callNames(trailOf(calls).calls[fault.Alone]); got != want {
+		t.Errorf("%s; want %s", got, want)
+	}
+}
+
 // A trail without a write to the database shows that the service writes where no proxy sees it.
 func TestTrailWithoutWrite(t *testing.T) {
 	for phase, wrong := range map[tap.Phase]bool{"mysql SELECT orders": true, "mysql UPDATE orders": false, "mysql CALL grab": false} {
