@@ -74,7 +74,7 @@ func (s *settings) groups() []flagGroup {
 		}},
 		{"Servers and instances", slices.Concat([]flags.Flag{
 			flags.New("stack", "KIND", "which servers to use: "+flags.Join(stack.Kinds()), flags.One(&s.Stack.Kind, flags.OneOf(stack.Kinds()...))),
-			flags.New("redis-topology", "NAME", "how -stack local runs the one Redis: single; cluster, with three masters and a replica each; or sentinel, with a master, a replica and three Sentinels (default single)", flags.One(&s.Stack.Topology, flags.OneOf(catalog.Topologies...))),
+			flags.New("redis-topology", "NAME", "how -stack local runs Redis: single, cluster (three masters with one replica each) or sentinel (one master, one replica, three Sentinels) (default single)", flags.One(&s.Stack.Topology, flags.OneOf(catalog.Topologies...))),
 		}, serverFlags(&s.Stack), []flags.Flag{
 			flags.New("instances", "N", "number of instances to start", flags.One(&s.Instances, flags.WholeNumber(1, 64))),
 			flags.New("worker-stacks", "N", "", flags.One(&s.Workers, flags.WholeNumber(1, 16))), // only tests use this flag, so the help hides it
@@ -85,7 +85,7 @@ func (s *settings) groups() []flagGroup {
 			flags.New("drivers", "N", "drivers who try to grab each order", flags.One(&s.Drivers, flags.WholeNumber(1, maxRequests))),
 			flags.New("stock", "N", "units of each order", flags.One(&s.Stock, flags.WholeNumber(1, order.MaxStock))),
 			flags.New("rate", "R", "requests per second over all instances", flags.One(&s.Rate, parseRate)),
-			flags.New("duration", "D", "run as many orders as fit into this time at -rate, instead of -orders", flags.One(&s.Duration, flags.AtLeast(time.Millisecond))),
+			flags.New("duration", "D", "run for this long at -rate, instead of a fixed number of -orders", flags.One(&s.Duration, flags.AtLeast(time.Millisecond))),
 			flags.New("shard", "I/N", "send only the share I of N of the load, where I is from 0 to N-1; loadgen merge judges the shards together (default: JOB_COMPLETION_INDEX/GRABLAB_SHARDS of the environment)", flags.One(&s.shard.Share, shard.Parse)),
 			flags.New("shard-start", "TIME", "time at which all shards begin, such as 2026-11-20T21:30:00Z", flags.One(&s.shard.Start, shard.ParseStart)),
 			flags.New("timeout", "D", "time after which a client gives up a request", flags.One(&s.Timeout, flags.Between(time.Millisecond, time.Hour))),
@@ -93,7 +93,7 @@ func (s *settings) groups() []flagGroup {
 			flags.New("warmup", "D", "before each load, send grabs to other orders for this long and discard the results", flags.One(&s.Warmup, flags.AtLeast(0))),
 			flags.New("settle", "D", "time for which the ledger of your service must not change before the verdict (default: one lease, or 2s if that is longer)", flags.One(&s.Settle, flags.AtLeast(time.Millisecond))),
 			flags.New("max-workers", "N", "largest number of requests in flight", flags.One(&s.MaxWorkers, flags.WholeNumber(1, 1_000_000))),
-			flags.New("p99", "D", "scenario peak: highest 99th percentile of the latency at which a rate counts as sustained. Latency is counted from the planned time of sending", flags.One(&s.Peak.P99, flags.AtLeast(time.Millisecond))),
+			flags.New("p99", "D", "scenario peak: a rate counts as sustained up to this 99th percentile of the latency. Latency is measured from the scheduled time of sending", flags.One(&s.Peak.P99, flags.AtLeast(time.Millisecond))),
 			flags.New("budget", "D", "longest time for a cell with a fault, and for the search of the scenario peak", flags.One(&s.Budget, flags.AtLeast(time.Millisecond))),
 			flags.New("budget-total", "D", "longest time for the whole run. At its end, no further cell starts, and running cells with a fault stop. Cells with the highest risk run first. A cell that did not run has the verdict unknown", flags.One(&s.BudgetTotal, flags.AtLeast(time.Millisecond))),
 		}},
@@ -144,7 +144,7 @@ func (s *settings) targetFlags() []flags.Flag {
 		flags.New("header", "NAME: VALUE", "header of the grab, with {order} and {driver} (repeatable)", flags.Many(&s.spec.Headers, flags.Checked(target.CheckHeader))),
 		flags.New("grabbed", "RULE", "answers that mean that the driver has won. RULE lists HTTP statuses or JSON fields, such as json:.code==0 (default 200)", flags.One(&s.spec.Grabbed, flags.Checked(checkRule))),
 		flags.New("taken", "RULE", "answers that mean another driver has won (default 409)", flags.One(&s.spec.Taken, flags.Checked(checkRule))),
-		flags.New("busy", "RULE", "answers that mean the driver did not get the lock (default 423)", flags.One(&s.spec.Busy, flags.Checked(checkRule))),
+		flags.New("busy", "RULE", "answers (status codes by default) that mean the driver did not get the lock (default 423)", flags.One(&s.spec.Busy, flags.Checked(checkRule))),
 		flags.New("later", "RULE -> PLACE", "answers that arrive before the result. PLACE is the path of the result, or the part of the answer that contains its URL, such as '202 -> header:Location'", flags.One(&s.spec.Later, flags.Checked(checkLater))),
 		flags.New("first-order", "ID", "id of the first order, for targets that cannot open orders", flags.One(&s.Target.FirstOrder, parseID)),
 		flags.New("probe-drivers", "FIRST", "id of the first driver who tries an order after the load. Each further order and each retry uses the next id (default 1000000000)", flags.One(&s.Target.ProbeDrivers, parseProbeDrivers)),

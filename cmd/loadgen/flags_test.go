@@ -430,7 +430,7 @@ func TestBadUsage(t *testing.T) {
 		"-targets http://h:1 -stack local":                     "-stack local: the targets are running already; leave it out",
 		"-targets http://h:1 -instances 3":                     "-instances 3: the targets are running already; leave it out",
 		"-first-order 5":                                       "-first-order 5: this flag describes your own service, but no service is named; add -service or -targets",
-		"-targets http://h:1 -first-order 0":                   "-first-order 0: must be the id of an order, which is at least 1",
+		"-targets http://h:1 -first-order 0":                   "-first-order 0: must be an order id, a number of at least 1",
 		"-probe-drivers 501":                                   "-probe-drivers 501: this flag describes your own service, but no service is named; add -service or -targets",
 		"-targets http://h:1 -first-order 1 -probe-drivers 1":  "-probe-drivers 1: must be the id of a driver, from 2 to 9007199254740992",
 		"-targets http://h:1 -first-order 1 -probe-drivers 20": "-probe-drivers 20: drivers 1 to 20 take part in the load: choose a number above 20",

@@ -87,7 +87,7 @@ func parseRate(text string) (float64, error) {
 func parseID(text string) (int64, error) {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 1 {
-		return 0, errors.New("must be the id of an order, which is at least 1")
+		return 0, errors.New("must be an order id, a number of at least 1")
 	}
 	return n, nil
 }

@@ -213,7 +213,7 @@ func TestSearchIsBounded(t *testing.T) {
 		ops = append(ops, check.Op{Span: check.Span{Order: 1, Driver: driver + 1, From: 1, To: never}, Outcome: check.MayHave})
 	}
 	v := verdict(t, catalog.Linearizable, check.Evidence{Record: &check.Record{Ops: ops}})
-	if v.Result != check.Unknown || v.Why != "it could not be decided whether the grabs of order 1 fit a sequence" {
+	if v.Result != check.Unknown || v.Why != "the check could not decide whether one sequence explains the grabs of order 1" {
 		t.Errorf("got %+v, want unknown, because the search is bounded", v)
 	}
 }

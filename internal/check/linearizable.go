@@ -38,7 +38,7 @@ func linearizable(e Evidence) Verdict {
 	case e.Record.MissingEvents > 0:
 		return eventsLost(e.Record)
 	case len(undecided) > 0:
-		return unknown("it could not be decided whether the grabs of order %d fit a sequence", undecided[0])
+		return unknown("the check could not decide whether one sequence explains the grabs of order %d", undecided[0])
 	default:
 		return pass("the grabs of %s each have a sequence in which only %s", Plural(len(byOrder), "order", "orders"), first)
 	}

@@ -47,7 +47,7 @@ func oneWinnerTold(e Evidence) Verdict {
 		switch winners[p.Order]++; {
 		case winners[p.Order] <= e.units():
 		case e.Units > 1:
-			return unknown("order %d of %d units may have another winner, whose answer was lost", p.Order, e.Units)
+			return unknown("order %d (%d units) may have another winner, because an answer was lost", p.Order, e.Units)
 		default:
 			return unknown("order %d may have a second winner, whose answer was lost", p.Order)
 		}

@@ -342,7 +342,7 @@ func (s *Search) summary(ctx context.Context) Summary {
 	case s.hung:
 		r.Complete, r.Reason = false, "a schedule hung, so no more schedules were run"
 	case s.ended:
-		r.Complete, r.Reason = false, "a schedule ended its process, so no steps after it were searched"
+		r.Complete, r.Reason = false, "the process that played a schedule ended with it, so the search did not continue after that schedule"
 	case s.cut:
 		r.Complete, r.Reason = false, fmt.Sprintf("a schedule did not end within %d steps (pause longer between attempts, or shorten the wait)", MaxSteps)
 	case !r.Complete && errors.Is(ctx.Err(), context.DeadlineExceeded):

@@ -107,7 +107,7 @@ func (t *attempt) leaseExclusive(_ context.Context, e check.Evidence) (bool, str
 			}
 		}
 	}
-	return false, "no actor got the lock while the lease of another was running (seen in the events and by PTTL)", nil
+	return false, "no actor got the lock while another actor's lease was still valid (checked in the events and with PTTL)", nil
 }
 
 // writeAfterExpiry reports whether an actor wrote after its lease had expired and another actor had

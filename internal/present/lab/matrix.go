@@ -63,7 +63,7 @@ type matrixView struct {
 // running.
 func (l *Lab) Fill(t Table) error {
 	if l.cfg.Fill == nil {
-		return fmt.Errorf("%w: this lab fills no matrix", errBad)
+		return fmt.Errorf("%w: this lab has no matrix", errBad)
 	}
 	if err := l.checkTable(t); err != nil {
 		return err

@@ -71,7 +71,7 @@ func detailLegend(cells []experiment.Cell) []string {
 		"belief gap: the longest time for which a holder believed it had a lock that another driver had; -: no holder lost its lock, or learned of the loss",
 	}
 	if answersAlone(cells) {
-		lines[0] = strings.Replace(lines[0], "judged by the ledger only", "judged by the answers, because no ledger could be read", 1)
+		lines[0] = strings.Replace(lines[0], "judged by the ledger only", "judged by the HTTP answers only, because no ledger could be read", 1)
 	}
 	if slices.ContainsFunc(cells, func(c experiment.Cell) bool { return c.LowerBound }) {
 		lines = append(lines, atLeast+" or more: some answers may hide a grab")

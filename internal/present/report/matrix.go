@@ -205,7 +205,7 @@ func matrixLegend(run *experiment.Run) []string {
 		}
 	}
 	if expected > 0 {
-		lines = append(lines, fmt.Sprintf("%d of %s as expected of the strategy", expected-differ, catalog.Plural(expected, "cell is", "cells are")))
+		lines = append(lines, fmt.Sprintf("%d of %s as expected for the strategy", expected-differ, catalog.Plural(expected, "cell is", "cells are")))
 	}
 	if differ > 0 {
 		lines[len(lines)-1] += "; " + notExpected + " marks a cell that is not as expected, and the expected verdict follows"

@@ -37,7 +37,7 @@ var marks = []mark{
 	{"–", "na", "not run, because the fault touches nothing that the strategy uses"},
 	{twoInside, "safe let-in", "the lock let two holders in; the number counts the points at which it did"},
 	{refusedOne, "", "the database refused the write of a late holder"},
-	{unexpected, "surprise", "not as expected of the strategy"},
+	{unexpected, "surprise", "not as expected for the strategy"},
 	{"·", "", "not run yet"},
 }
 
@@ -387,7 +387,7 @@ func signLegend(run *experiment.Run) (lines []string) {
 		lines = append(lines, momentLegend)
 	}
 	if slices.ContainsFunc(run.Cells, hasNoExpectation) {
-		lines = append(lines, "some cells have no expected verdict, because the flags change the conditions of the claims, or because chance decides")
+		lines = append(lines, "some cells have no expected verdict, because the flags change what the claims assume, or because the result depends on chance")
 	}
 	return lines
 }

@@ -127,7 +127,7 @@ var (
 	// ErrReplyLost is the error for a caller whose call was sent but whose reply was lost.
 	ErrReplyLost = errors.New("control: the reply is lost")
 	// ErrExpired means that the deadline of a call passed while a breakpoint stopped it.
-	ErrExpired = errors.New("control: the deadline passed while the call was held")
+	ErrExpired = errors.New("control: the deadline passed while a fault held the call back")
 )
 
 // Holds is a set of breakpoints. Every remote call of an instance goes through its method Do. The

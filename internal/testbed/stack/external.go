@@ -119,7 +119,7 @@ var externals = []struct {
 	flags   string
 }{
 	{lock.Redis, func(a Addresses) bool { return a.Redis != "" || len(a.Sentinel) > 0 }, "-redis ADDR or -sentinel ADDR"},
-	{lock.RedisQuorum, func(a Addresses) bool { return len(a.Redlock) >= 3 }, "-redlock with at least 3 addresses of independent servers"},
+	{lock.RedisQuorum, func(a Addresses) bool { return len(a.Redlock) >= 3 }, "-redlock with the addresses of at least 3 independent servers"},
 	{lock.SQL | lock.SQLLocks, func(a Addresses) bool { return a.DSN != "" }, "-db DSN"},
 	{lock.ZooKeeper, func(a Addresses) bool { return len(a.ZooKeeper) > 0 }, "-zk ADDR"},
 	{lock.Etcd, func(a Addresses) bool { return len(a.Etcd) > 0 }, "-etcd ADDR"},
