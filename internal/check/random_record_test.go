@@ -147,7 +147,7 @@ func (w *writer) advance(p *process, a *try) bool {
 		w.keep(a)
 		a.hold, a.step = nil, "answer"
 	case "answer":
-		// The record of a grab is that of its call, which has neither token nor fence.
+		// The record of a grab has neither a token nor a fence, because its call has none.
 		op := check.Op{Span: check.Span{Order: a.Order, Driver: a.Driver, Instance: a.Instance, From: a.From, To: never}, Outcome: check.MayHave}
 		switch w.IntN(4) {
 		case 0:

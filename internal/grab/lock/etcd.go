@@ -22,7 +22,7 @@ import (
 
 // etcd follows the recipe of etcd's own concurrency package. Every client that wants the
 // lock puts a key under its prefix. The key with the lowest create revision holds the lock,
-// and each of the other clients watches the key just ahead of its own in the queue. The key is bound to a lease.
+// and each of the other clients watches the key just before its own. The key is bound to a lease.
 // Its create revision grows with each acquisition and serves as the fencing token.
 //
 // Every acquisition has its own lease. If several acquisitions shared one session, two
@@ -45,7 +45,7 @@ var etcd = Strategy{
 	Fences:   true,
 	Claims:   catalog.ClaimsOf("consensus"),
 	Excludes: catalog.Global,
-	Waiter:   "watches the key just ahead of its own in the queue",
+	Waiter:   "watches the key just before its own",
 	Breaks:   []string{"F15", "F29", "F41"},
 	Promises: Promises{InOrder: catalog.PerProcess}, // the clients of one process first queue inside the process
 	New: func(env Env) (Locker, error) {

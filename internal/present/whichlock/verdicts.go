@@ -121,6 +121,21 @@ func (p *page) Names() []string { return slices.Concat(Choices, p.LibraryNames()
 // OwnNames returns our recommended strategies.
 func (p *page) OwnNames() []string { return Choices }
 
+// NeedDuty returns the recommended strategies that need the duty for short work, if two rows of an
+// order are never allowed. It returns nil if all of them need it.
+func (p *page) NeedDuty(d Duty) (names []string) {
+	for _, name := range Choices {
+		o := Option{Strategy: name, Guard: p.strategy(name).GuardedBy(""), Stuck: p.Stuck(name)}
+		if slices.ContainsFunc(o.Duties([]string{"never", "", "shorter", "go"}), func(x Duty) bool { return x.Do == d.Do }) {
+			names = append(names, name)
+		}
+	}
+	if len(names) == len(Choices) {
+		return nil
+	}
+	return names
+}
+
 // IsLock reports whether a strategy uses a lock.
 func (p *page) IsLock(name string) bool { return p.strategy(name).Excludes != catalog.NoExclusion }
 

@@ -156,7 +156,8 @@ func (w *wires) ask(ctx context.Context, order int64) (answered func()) {
 	}
 }
 
-// Asking is the load.Asking of the fleet.
+// Asking tells the instance that got the request that its result is about to be read. The caller calls
+// the returned function when it has the result. It implements load.Asking.
 func (f *Fleet) Asking(ctx context.Context, of load.Request) (answered func()) {
 	for _, in := range f.Instances {
 		if in.URL == of.Target && in.wires != nil {

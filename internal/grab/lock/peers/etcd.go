@@ -33,7 +33,7 @@ var etcdMutex = lock.Strategy{
 	Fences:       true, // the fencing token is the revision in Mutex.Header
 	Claims:       catalog.ClaimsOf("consensus"),
 	Excludes:     catalog.Global,
-	Waiter:       "watches the key just ahead of its own in the queue",
+	Waiter:       "watches the key just before its own",
 	Breaks:       []string{"F15", "F28", "F29", "F41"},
 	Lease:        "WithTTL of the session, in whole seconds (its default is 60 s); kept alive by the client",
 	Unexplorable: "goroutines of its client renew its leases, and they continue from one schedule to the next",
