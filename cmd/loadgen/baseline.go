@@ -14,7 +14,7 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// readBaseline reads the earlier result that the flag -baseline names. It may be a result folder, a
+// readBaseline reads the earlier result that the -baseline flag names. It may be a result folder, a
 // run.json or a file of verdicts.
 func (s *settings) readBaseline() error {
 	if s.baselinePath == "" {
@@ -38,8 +38,8 @@ func (s *settings) readBaseline() error {
 	return nil
 }
 
-// checkBaseline prints every verdict that is worse than in the baseline. If there is such a
-// verdict, it returns exitAssert.
+// checkBaseline prints every verdict that is worse than in the baseline. It returns exitAssert if
+// it has printed any.
 func (s *settings) checkBaseline(cases []report.Case, stderr io.Writer) (err error) {
 	if s.baseline == nil {
 		return nil

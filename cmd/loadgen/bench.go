@@ -15,7 +15,7 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// benchSettings holds the flags of the command bench.
+// benchSettings holds the flags of the bench command.
 type benchSettings struct {
 	lockbench.Config
 	out    string

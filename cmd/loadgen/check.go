@@ -22,7 +22,7 @@ func parseCheck(args []string) (*settings, error) {
 	return s, err
 }
 
-// checkFlags returns the flags that the help of the command check shows.
+// checkFlags returns the flags that the help of the check command shows.
 func checkFlags() []flags.Flag {
 	return slices.DeleteFunc(new(settings).targetFlags(), func(f flags.Flag) bool { return f.Name == "probe-drivers" })
 }
@@ -80,7 +80,7 @@ func (s *settings) problem(p experiment.Problem) string {
 	return "-" + p.Key + ": " + p.Text
 }
 
-// printPreflight prints what the test grabs with one strategy have shown.
+// printPreflight prints the findings of the test grabs with one strategy.
 func printPreflight(w io.Writer, p experiment.Preflight) {
 	fmt.Fprintf(w, "%s\n", p.Strategy)
 	var rows [][2]string

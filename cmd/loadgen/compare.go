@@ -79,8 +79,8 @@ func comparison(old, now string) (*compare.Comparison, error) {
 	}
 }
 
-// loadResult reads a result folder or file, which contains a run or a benchmark. The other return
-// value is nil.
+// loadResult reads a result folder or file. It returns either a run or a benchmark, and nil for the
+// other.
 func loadResult(path string) (*experiment.Run, *lockbench.Result, error) {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"grablab/internal/testbed/fault"
 )
 
-// explanation consists of a headline and lines with labels. It explains one name.
+// explanation explains one name with a headline and labelled lines.
 type explanation struct {
 	head  string
 	lines [][2]string

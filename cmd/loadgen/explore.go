@@ -15,23 +15,23 @@ import (
 	"grablab/internal/present/report"
 )
 
-// exploreSettings holds the flags of the command explore.
+// exploreSettings holds the flags of the explore command.
 type exploreSettings struct {
 	explore.Config
 	seed     uint64
 	names    []string // strategies to explore; nil means those in -file, or the core strategies without -file
 	replay   string
-	course   schedule.Schedule // the schedule to replay, from the file of -replay
+	course   schedule.Schedule // the schedule that -replay names
 	file     string
 	out      string
 	format   string
 	noTiming bool
 	quiet    bool
 	shortest bool
-	bounded  bool // whether the user has set bounds, so that only one search with these bounds runs
+	bounded  bool // whether the user has set bounds; explore then makes a single search with them
 	notes    notes
 
-	schedules map[string]string // the schedules of this command, by the name of their file
+	schedules map[string]string // the schedules that this command has saved, by file name
 }
 
 // exploreFormats lists the output formats of explore. The first one is the default.
@@ -142,8 +142,8 @@ func (s *exploreSettings) parseProperties(text string) ([]string, error) {
 	})
 }
 
-// parseNames parses a list of names. It passes a name that is not in all to find, and keeps the notes
-// that find returns.
+// parseNames parses a list of names. If a name is not in all, parseNames calls find for it and
+// keeps the note that find returns.
 func parseNames[S ~string](s *exploreSettings, text string, all []S, find func(string) (name S, note string)) ([]S, error) {
 	return flags.Each(text, func(a, b S) bool { return a == b }, func(given string) ([]S, error) {
 		name, note := find(given)

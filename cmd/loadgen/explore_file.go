@@ -30,8 +30,8 @@ import (
 // ownStrategy is a strategy in the user's file: its name, and the variable that declares it.
 type ownStrategy struct{ variable, name string }
 
-// ownBuild is a program, built on demand, that contains the user's strategies and runs schedules with
-// them.
+// ownBuild describes a worker program that is built on demand. The program contains the user's
+// strategies and runs schedules with them.
 type ownBuild struct {
 	dir, exe string
 	names    []string // names of the strategies that the file declares

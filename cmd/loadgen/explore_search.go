@@ -129,8 +129,8 @@ func (s *exploreSettings) write(f explore.Failure) error {
 }
 
 // fileOf returns the path for the schedule of a failure. The path contains the kind of the failure,
-// because with -everything there may be several failures of one property. If several searches find
-// different schedules that break one property, their files are numbered.
+// because a search with -everything may find several failures of one property. If several searches
+// find different schedules that break one property, their files are numbered.
 func (s *exploreSettings) fileOf(f explore.Failure) string {
 	name := f.Schedule.Strategy + "-" + f.Property
 	if f.Kind != "" {
@@ -155,7 +155,7 @@ func (s *exploreSettings) render(w io.Writer, results []explore.Result) error {
 	return renderAs(w, exploreFormats, s.format, e)
 }
 
-// replayWith returns the command line with which the user can replay a failure.
+// replayWith returns a command line that replays a failure.
 func (s *exploreSettings) replayWith(f explore.Failure) string {
 	command := program() + " explore"
 	if s.file != "" {
@@ -207,8 +207,9 @@ func firstDiagram(w io.Writer, e report.Exploration) error {
 	return nil
 }
 
-// progress returns a function that prints how far a search has come, at most once per progressEvery.
-// That function also saves the schedule of each failure once it cannot become shorter.
+// progress returns a function that prints how far a search has come, at most once per
+// progressEvery. The returned function also saves the schedule of each failure once it cannot
+// become shorter.
 func (s *exploreSettings) progress(w io.Writer) explore.Watch {
 	if s.quiet {
 		w = io.Discard
@@ -218,7 +219,7 @@ func (s *exploreSettings) progress(w io.Writer) explore.Watch {
 	return func(r explore.Result) {
 		for _, f := range r.Failures {
 			path := s.fileOf(f)
-			if reported[path] || s.write(f) != nil { // the function conclude tries to write the file again
+			if reported[path] || s.write(f) != nil { // conclude tries to write the file again
 				continue
 			}
 			reported[path] = true

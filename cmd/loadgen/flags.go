@@ -17,7 +17,7 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// settings holds the parsed flags of the command run.
+// settings holds the parsed flags of the run command.
 type settings struct {
 	experiment.Config
 	asserts []experiment.Assert
@@ -34,11 +34,11 @@ type settings struct {
 	schedule string // file with a schedule to replay instead of running a table
 
 	migrations    []fleet.Migration
-	ready         string      // path that answers once an instance of -service is ready
+	ready         string      // path of the readiness check for an instance that -service starts
 	spec          target.Spec // how to call the service under test
 	targetFile    string
 	ledgerQuery   string
-	expectations  string // file with verdicts that replace the claims of the registry
+	expectations  string // file with expected verdicts that replace those in the registry of strategies
 	strategyWords []string
 	allFaults     bool // whether -faults contains the word all
 	// unknownStrategy is the error for a strategy that this program does not have. A run against the
@@ -60,7 +60,7 @@ type flagGroup struct {
 	flags []flags.Flag
 }
 
-// groups returns all flags of the command run, in the groups of its help.
+// groups returns all flags of the run command, in the groups of its help.
 func (s *settings) groups() []flagGroup {
 	return []flagGroup{
 		{"What to run", []flags.Flag{
@@ -120,7 +120,7 @@ func (s *settings) groups() []flagGroup {
 	}
 }
 
-// flags returns all flags of the command run as one list.
+// flags returns all flags of the run command as one list.
 func (s *settings) flags() (all []flags.Flag) {
 	for _, g := range s.groups() {
 		all = append(all, g.flags...)

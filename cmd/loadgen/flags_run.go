@@ -82,8 +82,8 @@ func (s *settings) parse(args []string) (err error) {
 // results. Their values may change when a run is resumed.
 var unrecorded = []string{"out", "resume", "format", "assert", "baseline", "budget-total", "junit", "quiet", "schedule", "db", "admin-token", "header"}
 
-// readTargetFile reads the target file and passes each of its settings to set. set ignores those that
-// are also on the command line.
+// readTargetFile reads the target file and passes each of its settings to set. set ignores a
+// setting that is also on the command line.
 func (s *settings) readTargetFile(_ io.Reader, set func(name, value string) error) error {
 	lines, err := target.ReadFile(s.targetFile)
 	if err != nil {

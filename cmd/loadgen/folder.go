@@ -23,7 +23,7 @@ import (
 type folder struct {
 	path string       // absolute path
 	made bool         // whether this process created the folder, so that discard may remove it
-	link string       // symbolic link that save points at the folder; empty if there is none
+	link string       // symbolic link that save updates to point to the folder; empty for none
 	lock *flock.Flock // locked while this process writes to the folder; nil once released
 
 	begun bool // whether the run has started, so that the folder must be kept

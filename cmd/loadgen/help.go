@@ -13,14 +13,14 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// helpTexts contains the help text of each command. The tables of flags are missing there, because
-// they are generated.
+// helpTexts contains the help text of each command. The texts do not contain the tables of flags,
+// which are generated.
 //
 //go:embed help
 var helpTexts embed.FS
 
-// help returns a function that prints the help of a command. That function replaces {flags} in the
-// text by tables of the flags.
+// help returns a function that prints the help of a command. The returned function replaces {flags}
+// in the text with tables of the flags.
 func help(command string, all func() []flags.Flag) func(w io.Writer, topic string) {
 	return func(w io.Writer, _ string) { printHelp(w, command, func() { flags.Print(w, all()) }) }
 }
@@ -50,7 +50,7 @@ func overview(w io.Writer) {
 // commonFlags lists the flags of run that the short help shows.
 var commonFlags = []string{"scenario", "strategies", "faults", "stack", "targets", "orders", "rate", "repeat", "assert", "out"}
 
-// runHelp prints the common flags of the command run. For the topic "all", it prints all flags and
+// runHelp prints the common flags of the run command. For the topic "all", it prints all flags and
 // the names that they accept.
 func runHelp(w io.Writer, topic string) {
 	s := defaults(experiment.Scenarios[0].Name)

@@ -23,7 +23,7 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// initSettings holds the flags of the command init.
+// initSettings holds the flags of the init command.
 type initSettings struct {
 	out, openAPI string
 	yes          bool
@@ -31,7 +31,7 @@ type initSettings struct {
 	in           *bufio.Reader
 }
 
-// keyValues maps each key of a target file to the values that it has there.
+// keyValues maps each key of a target file to its values.
 type keyValues map[string][]string
 
 // stdin provides the user's answers. Tests replace it.
@@ -71,7 +71,7 @@ func parseInit(args []string) (*initSettings, error) {
 	return s, nil
 }
 
-// initFlags returns the flags that the help of the command init shows.
+// initFlags returns the flags that the help of the init command shows.
 func initFlags() []flags.Flag { return append(new(initSettings).flags(), describingFlags()...) }
 
 // question asks the user for the value of one key in the target file.
@@ -180,7 +180,7 @@ func (s *initSettings) ask(w io.Writer, q question) {
 	}
 }
 
-// finding is the first problem that test grabs with the target file have shown.
+// finding is the first problem that the test grabs with a target file have revealed.
 type finding struct {
 	experiment.Problem
 	at   string // the problem as text, with its place in the file
@@ -233,8 +233,8 @@ func (s *initSettings) correct(w io.Writer, found *finding) bool {
 	return fmt.Sprint(s.answers) != before
 }
 
-// tellApart returns rules that distinguish the answer for a winner from the answer for a late driver.
-// It returns nil if the two are too similar. key names the rule that failed.
+// tellApart returns rules that distinguish the response to a winner from the response to a late
+// driver. It returns nil if the two are too similar. key names the rule that failed.
 func tellApart(key string, seen []experiment.SeenAnswer) map[string]string {
 	status := func(i int) string { return strconv.Itoa(seen[i].Status) }
 	switch {

@@ -18,7 +18,7 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// labSettings holds the flags of the command lab.
+// labSettings holds the flags of the lab command.
 type labSettings struct {
 	kind string // kind of stack: embedded or local
 	addr string // address at which the page is served
@@ -101,7 +101,7 @@ func (s *labSettings) search(ctx context.Context, worker []string, asked lab.Sea
 	}}.Found(), nil
 }
 
-// fill runs the cells of the table on the page "Matrix". It passes each cell to the page as soon as
+// fill runs the cells of the table on the "Matrix" page. It passes each cell to the page as soon as
 // the cell is finished.
 func (s *labSettings) fill(ctx context.Context, t lab.Table, to lab.Filling) (err error) {
 	var faults []string

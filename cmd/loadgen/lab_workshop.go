@@ -18,8 +18,7 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// stepCommand is a hidden command. With it, the lab starts a child process for each step of an
-// exercise.
+// stepCommand is a hidden command. The lab runs it in a child process for each step of an exercise.
 const stepCommand = "workshop-step"
 
 // stepDone is the outcome that a child process writes to a file.

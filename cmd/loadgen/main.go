@@ -3,7 +3,8 @@
 //
 // To read the code, start at commands and run. Most commands have three steps: they parse flags
 // into settings, check that the flags fit together, and call the package that does the work. For
-// the command run, flags.go has the flags and rules.go the rules between them.
+// the run command, flags.go defines the flags, and rules.go says which of them fit together. The
+// run command fills a table of cells: a cell is the test of one strategy under one fault.
 package main
 
 import (
@@ -44,7 +45,7 @@ const (
 	exitDone        exitCode = 0
 	exitFailed      exitCode = 1 // loadgen itself failed
 	exitUsage       exitCode = 2
-	exitAssert      exitCode = 3 // an -assert did not hold, or the result is not as expected
+	exitAssert      exitCode = 3 // an -assert condition does not hold, or the result is not as expected
 	exitInterrupted exitCode = 130
 )
 

@@ -16,7 +16,7 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// mergeFlags lists the flags that the command merge accepts. All other settings come from the
+// mergeFlags lists the flags that the merge command accepts. All other settings come from the
 // recorded results.
 var mergeFlags = []string{"db", "admin-token", "header", "ledger-query", "target-file", "expectations", "assert", "baseline", "junit", "out", "format", "quiet"}
 
@@ -121,13 +121,14 @@ func shareOf(run *experiment.Run) (share load.Share, args []string, err error) {
 	return share, args, err
 }
 
-// merge judges all results as one. It returns an error if the answers of a process are missing.
+// merge judges all results as one. It returns an error if the recorded responses of a process are
+// missing.
 func (s *settings) merge(ctx context.Context, stdout, stderr io.Writer) error {
 	return s.incomplete(s.execute(ctx, stdout, stderr), stderr)
 }
 
-// incomplete prints which answers are missing. It returns exitFailed if there are any and err does not say
-// that the judgement itself failed.
+// incomplete prints which recorded responses are missing. If any are missing, it returns
+// exitFailed, unless the judgement itself failed with err.
 func (s *settings) incomplete(err error, stderr io.Writer) error {
 	if err == nil || errors.Is(err, exitAssert) {
 		for _, why := range s.Merge.Lost {

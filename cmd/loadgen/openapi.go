@@ -91,8 +91,8 @@ func object(n node, names ...string) node {
 	return n
 }
 
-// schema returns the JSON schema of a request or an answer. It follows references to other parts of
-// the document.
+// schema returns the JSON schema of a request or a response. It follows references to other parts
+// of the document.
 func (api openAPI) schema(content node) node {
 	s := object(content, "content", "application/json", "schema")
 	for range 8 { // limit the number of steps, because references can form a cycle
@@ -128,7 +128,7 @@ func (api openAPI) body(op node, value func(field string) string) string {
 	return "{" + strings.Join(fields, ",") + "}"
 }
 
-// firstID returns the name of the first field of a successful answer that looks like an id. It
+// firstID returns the name of the first field that looks like an id in a successful response. It
 // returns "" if there is none.
 func (api openAPI) firstID(op node) string {
 	responses := object(op, "responses")

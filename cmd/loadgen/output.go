@@ -18,7 +18,7 @@ func formatNames[T any](formats []format[T]) []string {
 	return namesOf(formats, func(f format[T]) string { return f.name })
 }
 
-// formatFlag returns the flag -format for these formats. The first is the default.
+// formatFlag returns the -format flag for these formats. The first is the default.
 func formatFlag[T any](name *string, formats []format[T]) flags.Flag {
 	names := formatNames(formats)
 	*name = names[0]

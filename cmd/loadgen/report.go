@@ -18,18 +18,18 @@ var runFormats = []format[*experiment.Run]{
 	{"json", report.JSON},
 }
 
-// showSettings holds the arguments of the commands report and compare.
+// showSettings holds the arguments of the report and compare commands.
 type showSettings struct {
 	paths  []string
 	format string
 }
 
-// showFlags returns the flag of the commands report and compare.
+// showFlags returns the flag of the report and compare commands.
 func showFlags[T any](formats []format[T]) func() []flags.Flag {
 	return func() []flags.Flag { return []flags.Flag{formatFlag(new(string), formats)} }
 }
 
-// parseShow parses the flag -format and the paths of results.
+// parseShow parses the -format flag and the paths of results.
 func parseShow[T any](formats []format[T], args []string) (s showSettings, err error) {
 	line, err := flags.Parse([]flags.Flag{formatFlag(&s.format, formats)}, args)
 	if err == nil {

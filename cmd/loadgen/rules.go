@@ -20,8 +20,8 @@ const (
 	describeTargets = "first-order probe-drivers admin-token target-file path method body header grabbed taken busy later open-orders ledger-query lease settle idempotent compensation"
 )
 
-// runRules lists which flags of the command run need or exclude each other. General rules come first,
-// because the user sees only the first broken rule.
+// runRules lists which flags of the run command need or exclude each other. General rules come
+// first, because the user sees only the first broken rule.
 var runRules = append([]flags.Rule{
 	{Flags: "shard", Needs: "-targets", Wrong: "all shards send to the same instances, so a shard cannot start its own", Do: "add -targets URL,URL"},
 	{Flags: "shard", Needs: "-shard-start", Wrong: "the shards must begin together", Do: "add -shard-start with the same time for all shards"},
@@ -98,7 +98,7 @@ func flagsBut(names string) string {
 	return strings.Join(rest, " ")
 }
 
-// facts says for each condition that runRules mentions whether it is true.
+// facts reports whether each condition that runRules mentions is true.
 func (s *settings) facts() map[string]bool {
 	uses := func(name string) bool { return s.Service != nil && s.Service.Uses(name) }
 	bySQL := false

@@ -25,7 +25,7 @@ import (
 	"golang.org/x/term"
 )
 
-// execute runs all cells. With the flag -schedule, it replays a schedule instead.
+// execute runs all cells. With the -schedule flag, it replays a schedule instead.
 func (s *settings) execute(ctx context.Context, stdout, stderr io.Writer) error {
 	if s.schedule != "" {
 		return s.runSchedule(ctx, stdout, stderr)
@@ -80,8 +80,8 @@ func untilSignal(ctx context.Context) (context.Context, func()) {
 	return ctx, func() { forget(); stop() }
 }
 
-// announce prints the seed. It returns the writer for progress messages, and whether it is a
-// terminal.
+// announce prints the seed. It returns the writer for progress messages, and whether that writer is
+// a terminal.
 func announce(seed uint64, forPrograms, quiet bool, stdout, stderr io.Writer) (log io.Writer, tty bool) {
 	f, ok := stderr.(*os.File)
 	log, tty = stderr, ok && term.IsTerminal(int(f.Fd()))
@@ -96,8 +96,8 @@ func announce(seed uint64, forPrograms, quiet bool, stdout, stderr io.Writer) (l
 }
 
 // notBegun cleans up after a command that ended before it measured anything. It removes the result
-// folder and returns an error with the exit code. unit names what the command measures, such as a cell,
-// in the message about an interrupt.
+// folder and returns an error with the exit code. unit is the word for what the command measures,
+// such as a cell. It appears in the message about an interrupt.
 func notBegun(err error, unit string, out *folder, stderr io.Writer) error {
 	failed := out.discard()
 	switch {

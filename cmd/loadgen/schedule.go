@@ -48,8 +48,8 @@ func (s *settings) force(ctx context.Context, stdout, stderr io.Writer) (cfg rep
 	return cfg, forced, err
 }
 
-// parseSchedule parses a schedule file. If the property in the file has an old name, notes says what
-// its new name is.
+// parseSchedule parses a schedule file. If the file names the property by an old name,
+// parseSchedule adds a note with the new name.
 func parseSchedule(file string, text []byte, notes *notes) (s schedule.Schedule, err error) {
 	if s, err = schedule.Parse(string(text)); err != nil {
 		return s, fmt.Errorf("%s: %w", file, withoutPrefix(err, schedule.ErrSyntax))
@@ -87,7 +87,7 @@ func (s *settings) replayConfig() (cfg replay.Config, err error) {
 	return cfg, err
 }
 
-// configOf returns the configuration for a replay. The strategy is still missing.
+// configOf returns the configuration for a replay. It does not set the strategy.
 func configOf(file string, text []byte, notes *notes) (cfg replay.Config, err error) {
 	cfg.Schedule, err = parseSchedule(file, text, notes)
 	cfg.Lines = schedule.StepLines(string(text))

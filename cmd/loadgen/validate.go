@@ -60,8 +60,8 @@ func (s *settings) chooseNames() error {
 	return nil
 }
 
-// chooseCells derives the strategies and faults from the flag -only. It also records which settings
-// the user has chosen, because a fault may replace only the other settings.
+// chooseCells derives the strategies and faults from the -only flag. It also records which settings
+// the user has chosen, because a fault may change only the other settings.
 func (s *settings) chooseCells() error {
 	s.Asked = experiment.Asked{Work: s.given("work"), TTL: s.given("ttl"), Wait: s.given("wait"), Timeout: s.given("timeout")}
 	if s.Stack.Kind == stack.External && !s.given("worker-stacks") {
@@ -114,8 +114,8 @@ func (s *settings) keepFaults(cells []experiment.CellName) {
 	})
 }
 
-// anyCell reports whether has returns true for the fault of any cell. If the cells are not known yet,
-// it looks at all faults that the user named.
+// anyCell calls has with the fault of each cell, and reports whether any call returned true. If the
+// cells are not known yet, it uses all faults that the user named.
 func (s *settings) anyCell(has func(catalog.Fault) bool) bool {
 	cellHas := func(c experiment.CellName) bool { return has(c.Fault) }
 	if s.testsService() {
@@ -199,7 +199,7 @@ func (s *settings) nameOf(flag string) string {
 // such a cell injects the fault at every call of a grab.
 const serviceBudget = 15 * time.Minute
 
-// startService derives further settings if the flag -service asks for a service to start.
+// startService derives further settings if the user has set the -service flag.
 func (s *settings) startService() {
 	s.Service.Ready, s.Service.Migrations, s.Stack.Kind = s.ready, s.migrations, stack.Local
 	if !s.Service.Uses("ttl_ms") {
@@ -217,7 +217,7 @@ func (s *settings) lengthenBudget() {
 	}
 }
 
-// sizeLoad derives the number of orders from the flag -duration. It returns an error if there would
+// sizeLoad derives the number of orders from the -duration flag. It returns an error if there would
 // be too many requests.
 func (s *settings) sizeLoad() error {
 	if s.Duration > 0 {
@@ -236,7 +236,7 @@ func (s *settings) sizeLoad() error {
 // faultDrivers is larger than the number of drivers that any cell with a fault uses.
 const faultDrivers = 1000
 
-// checkProbes returns an error if a driver of test grabs could also occur in the load.
+// checkProbes returns an error if the load could include a driver that is reserved for test grabs.
 func (s *settings) checkProbes() error {
 	last := s.Drivers
 	if s.anyCell(func(f catalog.Fault) bool { return f != catalog.NoFault }) {

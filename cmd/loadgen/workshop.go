@@ -24,10 +24,10 @@ import (
 	"golang.org/x/term"
 )
 
-// workshopSettings holds the arguments of the command workshop.
+// workshopSettings holds the arguments of the workshop command.
 type workshopSettings struct {
 	number  int    // number of the exercise; 0 means to list all exercises
-	file    string // file with an answer, which is a schedule or a lock
+	file    string // file with an answer: either a schedule or a lock
 	predict string
 	answer  string
 	lang    string

@@ -20,8 +20,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// flushScripts shows what happens to a lock if Redis forgets its scripts before the unlock. unlockAs
-// is the user who unlocks.
+// flushScripts shows what happens to a lock if Redis forgets its scripts before the unlock.
+// unlockAs is the user on whose behalf the lock is released.
 func flushScripts(ctx context.Context, kind, unlockAs string, stdout, stderr io.Writer) (_ *workshop.Scripts, err error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -86,7 +86,7 @@ func (f *flush) play(ctx context.Context, unlockAs string) (*workshop.Scripts, e
 	return &workshop.Scripts{Locked: locked.Locked, NoScript: reply.Error(), Released: released.Released}, nil
 }
 
-// post sends a request to the instance. It prints the answer and decodes it.
+// post sends a request to the instance. It prints the response and decodes it.
 func (f *flush) post(ctx context.Context, path string, answer any) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, f.url+path, nil)
 	if err != nil {
