@@ -1,12 +1,12 @@
-// Package control lets a test harness control a running instance. The harness can stop the calls
-// of a grab, decide their outcome, and set the wall clock of the instance. Runs with a fault stop
-// a grab at a point while the fault is active. Replays release the calls in the order of a
+// Package control lets a test harness control a running instance. The harness can stop the calls of
+// a grab, decide their outcome, and set the wall clock of the instance. A run with a fault stops a
+// grab at a chosen point while the fault is active. A replay releases the calls in the order of a
 // schedule.
 //
 // The package contains both ends of the control API. An instance mounts a Server under /lab/ and
 // passes its calls through it. A harness uses a Client. Both share the messages and the table of
-// routes in this file. Holds implements the mechanism without HTTP. Start reading at Hold, and
-// continue with Holds.Do.
+// routes in this file. A Hold is a breakpoint for such calls. Holds implements breakpoints without
+// HTTP. Start reading at Hold, and continue with Holds.Do.
 package control
 
 import (
@@ -59,7 +59,7 @@ type Code string
 
 // The code of an Answer says what went wrong.
 const (
-	NotHeld  Code = "not-held" // the hold has stopped no such call
+	NotHeld  Code = "not-held" // the breakpoint holds no such call
 	Deadline Code = "deadline" // the call missed its deadline
 )
 

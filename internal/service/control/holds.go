@@ -18,9 +18,9 @@ type Hold struct {
 	First   int64   `json:"first"`             // id of the first order whose calls stop
 	Count   int     `json:"count"`             // number of consecutive orders
 	Drivers []int64 `json:"drivers,omitempty"` // drivers whose calls stop; empty for all drivers
-	// At is where calls stop. With the zero Point, they stop before they are sent, but only until
-	// their deadline. At any other point, a stopped call ignores its context, as if its process were
-	// stopped.
+	// At is where calls stop. If At is the zero Point, calls stop before they are sent, but only
+	// until their deadline. At any other point, a stopped call ignores its context, as if its
+	// process were stopped.
 	At Point `json:"at"`
 	// Outcome is the result that calls get at this breakpoint instead of being stopped: Delivered
 	// or Refused. If Outcome is empty, the breakpoint stops the calls.
@@ -136,13 +136,13 @@ type Holds struct {
 	// Note is called before a call stops at a breakpoint that has Strike set. It is never called
 	// concurrently. It may be nil.
 	Note func(Call, Point)
-	// Ended is called when such a call continues. It is not called if the call is refused. It may be
-	// nil.
+	// Ended is called when a call that was passed to Note continues. It is not called if the call
+	// is refused. It may be nil.
 	Ended func(Call, Point)
 
 	mu     sync.Mutex
 	set    []*hold
-	counts map[Call]int   // number of calls so far on covered orders; in the keys, N is 0
+	counts map[Call]int   // number of calls so far for orders that a hold covers; in the keys, N is 0
 	resent map[Call]*call // calls whose script will be sent again; in the keys, N is 0
 }
 

@@ -20,8 +20,8 @@ type Server struct {
 	ahead    atomic.Int64 // how far the clock is ahead, in nanoseconds
 }
 
-// NewServer returns a Server for an instance. ahead is how far the instance's clock is ahead at
-// first. When a fault hits a call, r records an event.
+// NewServer returns a Server for an instance. ahead is how far the instance's clock is ahead at the
+// start. The Server records an event in r for each call that a fault hits.
 func NewServer(instance string, ahead time.Duration, r history.Recorder) *Server {
 	s := &Server{instance: instance, recorder: r}
 	s.ahead.Store(int64(ahead))

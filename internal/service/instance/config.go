@@ -108,8 +108,8 @@ func newFlags(cfg *Config) []flags.Flag {
 	}
 }
 
-// Parse parses the flags of an instance. If a flag is missing, it uses the environment variable of
-// this flag. The error has one line and wraps ErrUsage or flag.ErrHelp.
+// Parse parses the flags of an instance. If a flag is missing, Parse uses the environment variable
+// for that flag. The error has one line and wraps ErrUsage or flag.ErrHelp.
 func Parse(args []string) (Config, error) {
 	var cfg Config
 	if _, err := flags.ParseFlags(newFlags(&cfg), args, ff.WithEnvVarPrefix("GRABSVC")); err != nil {

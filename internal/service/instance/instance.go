@@ -1,9 +1,9 @@
 // Package instance runs one instance of the service. It reads flags and environment variables,
-// creates the clients and a grab.Service, and serves HTTP. The program grabsvc only calls Main.
-// loadgen also starts itself as an instance through Main, so both programs run the same code.
+// creates the clients and a grab.Service, and serves HTTP. The grabsvc program only calls Main.
+// loadgen also calls Main when it starts itself as an instance, so both programs run the same code.
 // Start reading at Run, which connects the parts.
 //
-// With the hidden flag -control, an instance also serves the control API (package control), but
+// With the hidden -control flag, an instance also serves the control API (package control), but
 // only to a harness on the same host.
 package instance
 
@@ -211,8 +211,8 @@ func listen(cfg *Config) (net.Listener, error) {
 	return listener, nil
 }
 
-// pooled is a Store that gives access to its connection pool. The strategy mysql-getlock-pooled needs
-// it.
+// pooled is a Store that gives access to its connection pool. The mysql-getlock-pooled strategy
+// needs it.
 type pooled struct {
 	order.Store
 	pool interface{ DB() *sql.DB }

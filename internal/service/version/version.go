@@ -19,7 +19,7 @@ const Release = "0.3.0"
 // Unknown stands for an unknown commit.
 const Unknown = "unknown"
 
-// Line returns the output of the flag -version.
+// Line returns the output of the -version flag.
 func Line(program string) string {
 	info, _ := debug.ReadBuildInfo()
 	return line(program, info, Commit())
