@@ -2,8 +2,8 @@
 //
 // [Run] makes many drivers grab every order at once, spread over all instances of the service. It
 // can also inject faults into the processes. The test fails if an order was grabbed more than once
-// or can no longer be grabbed, and also if no verdict was possible. It then prints the reason. Two
-// servers of [net/http/httptest] are enough as instances:
+// or can no longer be grabbed, and also if no verdict was possible. In each of these cases, it
+// prints the reason. Two servers of [net/http/httptest] are enough as instances:
 //
 //	func TestOrders(t *testing.T) {
 //		one, two := httptest.NewServer(newService(db)), httptest.NewServer(newService(db))
@@ -12,8 +12,8 @@
 //		servicetest.Run(t, servicetest.Target{URLs: []string{one.URL, two.URL}, FirstOrder: 1})
 //	}
 //
-// docs/your-service.md explains how to describe the calls, the answers and the ledger. The command
-// loadgen can also start a service behind proxies, and inject faults at every step of a grab.
+// docs/your-service.md explains how to describe the calls, the answers and the ledger. The loadgen
+// command can also start a service behind proxies, and inject faults at every step of a grab.
 package servicetest
 
 import (
@@ -39,22 +39,22 @@ type Target struct {
 	// Method, Path and Body describe the HTTP request of a grab, with {order} and {driver}. The
 	// default is POST /orders/{order}/grab with the body {"driver_id":{driver}}.
 	Method, Path, Body string
-	// Grabbed, Taken and Busy are rules that say what an answer means. Their defaults are the
+	// Grabbed, Taken and Busy are rules that say what a response means. Their defaults are the
 	// statuses 200, 409 and 423.
 	Grabbed, Taken, Busy string
 	// FirstOrder is the id of the first order that is open. Alternatively, OpenOrders opens new
 	// orders with an HTTP request or with SQL.
 	FirstOrder int64
 	OpenOrders []string
-	// DB and LedgerQuery say where to read the recorded grabs. If they are empty, only the answers
-	// count.
+	// DB and LedgerQuery say where to read the recorded grabs. If they are empty, the verdict
+	// depends only on the responses.
 	DB, LedgerQuery string
-	// Lease is how long the service's lock lasts without renewal. An order counts as stuck only if no
-	// driver can grab it for longer than that.
+	// Lease is how long the service's lock lasts without renewal. An order counts as stuck only if
+	// no driver can grab it for longer than this time.
 	Lease time.Duration
 
 	// Faults lists the faults to inject. Only "pause" and "crash" are possible. They hit the
-	// processes in PIDs, which has one for each URL.
+	// processes in PIDs, which has one process id for each URL.
 	Faults []string
 	PIDs   []int
 
