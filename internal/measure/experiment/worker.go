@@ -19,7 +19,7 @@ type worker struct {
 	journal  *journal
 	trails   *trails // shared by all workers
 
-	stack  *stack.Stack // nil if the flag -targets names a running service
+	stack  *stack.Stack // nil if the -targets flag names a running service
 	fleet  *fleet.Fleet
 	store  *order.SQL // nil if the database belongs to the user
 	orders orders
