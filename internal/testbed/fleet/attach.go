@@ -236,7 +236,7 @@ func (f *Fleet) Names() []string {
 	return names
 }
 
-// openByCall opens orders with the call that the flag -open-orders describes, and returns the first
+// openByCall opens orders with the call that the -open-orders flag describes, and returns the first
 // id.
 func (f *Fleet) openByCall(ctx context.Context, count int) (int64, error) {
 	if f.Shape.NamesOrders() {

@@ -66,7 +66,8 @@ func askOwnRedis(ctx context.Context, addr string, pid int) (serverInfo, error) 
 	return info, err
 }
 
-// watchedName returns NAME@ADDR. In the flag -redlock, this form names a master that a Sentinel watches.
+// watchedName returns NAME@ADDR. In the -redlock flag, this form names a master that a Sentinel
+// watches.
 func watchedName(master, sentinel string) string { return master + "@" + sentinel }
 
 // askNode asks a Redis server for its version. entry is its address, or NAME@ADDR if a Sentinel

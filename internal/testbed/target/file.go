@@ -42,7 +42,7 @@ type Setting struct {
 	Line, Column int
 }
 
-// ReadFile reads a target file in YAML or JSON. Its keys are flags of the command run. A key with
+// ReadFile reads a target file in YAML or JSON. Its keys are flags of the run command. A key with
 // several values becomes several settings.
 func ReadFile(path string) ([]Setting, error) {
 	text, err := infile.Read(path, infile.Small)
