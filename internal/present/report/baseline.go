@@ -78,7 +78,7 @@ func recordsOf(runs []*experiment.Run) (records []*cellRecord) {
 	return records
 }
 
-// WriteBaseline writes the worst verdict of each cell, in the format that the flag -expectations
+// WriteBaseline writes the worst verdict of each cell, in the format that the -expectations flag
 // reads. Comments in the file give the reasons and mark verdicts that differ between the runs.
 func WriteBaseline(w io.Writer, runs []*experiment.Run) error {
 	var b strings.Builder
