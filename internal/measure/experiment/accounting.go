@@ -36,7 +36,7 @@ type accounting struct {
 	lastEnd         time.Time
 	lastDue         time.Time
 	lastSeq         uint64         // sequence number of the request that was due last
-	served          load.Histogram // when each grab that reached the lock was answered
+	served          load.Histogram // time from the start of the load to the answer of each grab that reached the lock
 
 	open       map[int64]*orderState // orders that still wait for the answers of some drivers
 	contended  int
@@ -44,15 +44,15 @@ type accounting struct {
 	unclaimed  []int64      // orders that the service reported as taken, without telling any driver that it won
 	told       []check.Pair // drivers that were told that they won
 	unsure     []check.Pair // drivers that may have won, although they were not told that they won
-	probeWins  int          // number of wins in told by probes, which are sent when every unit has a winner already
+	probeWins  int          // number of wins in told that come from probes; a probe is sent after every unit has a winner
 	winnerless []int64      // orders that the service reports as taken although the ledger has no winner
 
 	// These fields are only used if each order has several units to sell.
-	refusedLast []int64         // orders that refused a driver after their last sale
+	refusedLast []int64         // orders for which a driver was refused after the last sale
 	soldOut     int             // orders whose units were all confirmed as sold
 	soldOutBy   time.Time       // when the last of these orders was sold out
 	sales       []time.Duration // time from the beginning of the load until each sale was confirmed
-	inOrder     int             // units sold to the drivers that came first, when as many drivers are considered as there are units
+	inOrder     int             // units sold to the earliest drivers; of each order, as many drivers are considered as it has units
 
 	first *orderState // the first order whose drivers have all been answered; nil until then
 	// unreadable means that winners and losers get the same answer, so the answers do not show who
@@ -161,7 +161,7 @@ func (a *accounting) add(r *vegeta.Result, due time.Time) error {
 	return nil
 }
 
-// addSale counts an answer for an order with several units. came is when the request was sent.
+// addSale counts an answer for an order with several units. The request was sent at the time came.
 // limited means that the driver was refused because it already has as many units as it may have.
 func (f *orderState) addSale(m target.Meaning, came, answered time.Time, limited bool) {
 	f.arrivals = append(f.arrivals, arrival{came, m.Outcome == grab.Grabbed})
@@ -208,8 +208,8 @@ func reached(o grab.Outcome) bool {
 	return o == grab.Grabbed || o == grab.Taken || o == grab.Busy
 }
 
-// classify returns the meaning of an answer. It calls a timeout unsure, because the request may have
-// taken effect.
+// classify returns the meaning of an answer. A timeout counts as unsure, because the request may
+// have taken effect.
 func classify(r *vegeta.Result, shape *target.Shape) target.Meaning {
 	if r.Code != 0 {
 		m := shape.Meaning(int(r.Code), r.Headers, r.Body)
@@ -298,9 +298,9 @@ func (a *accounting) finish() {
 	}
 }
 
-// distrust counts all wins as unsure if winners and losers seem to get the same answer. It assumes so
-// if no driver lost and every answer has the default status for a win. It reports whether it changed
-// the counts.
+// distrust counts all wins as unsure if winners and losers seem to get the same answer. They seem
+// to if no driver lost and every answer has the default status for a win. distrust reports whether
+// it changed the counts.
 func (a *accounting) distrust(probeLost bool) bool {
 	won := a.outcomes[grab.Grabbed]
 	lost := a.outcomes[grab.Taken] + a.outcomes[grab.Busy]

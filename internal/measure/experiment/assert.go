@@ -25,7 +25,7 @@ var (
 //	[strategy[/fault]:]expected            every verdict is the expected one, the order's and the lock's
 //
 // It must hold in every cell that it selects, and it must select at least one. It does not hold in
-// a cell in which the figure was not counted. Cells with the verdict n/a are skipped.
+// a cell that lacks the figure. Cells with the verdict n/a are skipped.
 type Assert struct {
 	Strategy string        // empty means all strategies
 	Fault    catalog.Fault // empty means all faults
@@ -65,8 +65,8 @@ const Foreign = fleet.ForeignStrategy
 // ErrAssert for any other mistake.
 func ParseAssert(text string) (a Assert, err error) {
 	rest := strings.TrimSpace(text)
-	// The address of an instance also contains a colon, but it contains dots too. Strategy names
-	// contain no dots.
+	// The colon may also belong to the address of an instance. An address contains dots, but the
+	// name of a strategy does not.
 	if cell, claim, ok := strings.Cut(rest, ":"); ok && !strings.ContainsAny(cell, ".=!<>") {
 		name, fault, hasFault := strings.Cut(strings.TrimSpace(cell), "/")
 		a.Strategy, a.Fault, rest = name, catalog.Fault(fault), strings.TrimSpace(claim)

@@ -24,8 +24,8 @@ import (
 const auditTimeout = 30 * time.Second
 
 // audit collects the evidence after the load and checks the properties of the locks and orders. The
-// evidence consists of the ledger, the recorded events and a test grab of each order. drained means
-// that all grabs of the load have ended.
+// evidence consists of the ledger, the recorded events and a test grab of each order. drained says
+// whether all grabs of the load have ended.
 func (w *worker) audit(ctx context.Context, s lock.Strategy, c *Cell, a *accounting, first int64, drained bool, back *takeBacks, reasons *invalidReasons) check.Evidence {
 	e := check.Evidence{
 		Units: w.cfg.units(), FromAnswers: !w.ledger, Foreign: !w.fleet.Ours && !w.fleet.Known(),
@@ -83,10 +83,10 @@ func (w *worker) hasRows(ctx context.Context, first int64, count int) bool {
 	return err == nil && len(rows) > 0
 }
 
-// These limits say how long the program watches the ledger for late rows.
+// These limits apply while the program watches the ledger for late rows.
 const (
 	minSettle    = 2 * time.Second  // the ledger must stay unchanged for this time, or for a lease if that is longer
-	settleLimit  = 30 * time.Second // the ledger may keep changing for this much longer
+	settleLimit  = 30 * time.Second // if the ledger keeps changing, the program waits for this much longer
 	promisedRows = 5 * time.Second  // how long after an answer its row may appear in the ledger
 )
 
@@ -160,7 +160,7 @@ func differences(before, after []order.Grab) (deleted, added []check.Pair) {
 }
 
 // count counts the grabs in the ledger, or in the answers if there is no ledger. A test grab after
-// the load counts only if all units of its order were already sold.
+// the load (a probe) counts only if all units of its order were already sold.
 func (w *worker) count(ctx context.Context, c *Cell, a *accounting, first int64, rows []order.Grab, p probes, e *check.Evidence) {
 	repeated := 0
 	if w.cfg.Target.Idempotent {
@@ -231,7 +231,7 @@ type probes struct {
 	stuck   []int64 // orders whose probes got no conclusive answer
 	refused []int64 // orders whose probes were told that they are taken
 	won     []check.Pair
-	lost    bool // whether any probe was answered "taken" or "busy"
+	lost    bool // whether the answer to any probe was "taken" or "busy"
 }
 
 // probeAll lets a new driver try to grab each order after the load. The figures of the load do not

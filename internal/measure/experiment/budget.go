@@ -43,8 +43,8 @@ func (w *worker) bounded(ctx context.Context, s *cellSpec) Cell {
 	return c
 }
 
-// budgetOver returns a sentence for the user. It says that the time for the run is used up, and
-// which part of the run was shortened or skipped.
+// budgetOver returns a sentence that says that the time for the run is used up. what names the part
+// of the run that was shortened or skipped.
 func (cfg Config) budgetOver(what string) string {
 	return fmt.Sprintf("%s, because -budget-total %v was used up", what, cfg.BudgetTotal)
 }

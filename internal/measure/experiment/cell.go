@@ -58,7 +58,7 @@ func (w *worker) load(ctx context.Context, s lock.Strategy, size Load) (c Cell, 
 	return c, m
 }
 
-// conclude sets the two verdicts of the cell: one on the orders, and one on the lock.
+// conclude sets the verdict on the orders and the verdict on the lock.
 func (c *Cell) conclude(m measured) {
 	c.Verdict, c.Reason = judge(*c, m)
 	c.Exclusive = judgeLock(*c, m)
@@ -98,7 +98,7 @@ type measured struct {
 	vacuous     string         // why the cell could not have revealed a broken lock; empty if it could have
 	missed      string         // why a fault hit no driver at a point; empty if unknown
 	note        string         // text to append to the sentence about double-grabs
-	repeated    string         // why the surplus rows may not stand for a second winner; empty if they do
+	repeated    string         // why surplus ledger rows may not mean a second winner; empty if they do
 }
 
 // measure runs the workload and fills in all figures of c.
@@ -229,7 +229,7 @@ func (w *worker) send(ctx context.Context, c *Cell, requests load.Workload, size
 	return a, errors.Join(err, accountErr, raw.Close())
 }
 
-// answers fills in the figures that come from the answers to the clients.
+// answers fills in the figures that are computed from the answers to the clients.
 func (c *Cell) answers(a *accounting) {
 	c.Requests, c.Outcomes, c.Errors, c.ServedBy = a.requests, a.outcomes, a.errors, a.servedBy
 	c.ContendedOrders = &a.contended
@@ -245,7 +245,7 @@ func (c *Cell) answers(a *accounting) {
 	}
 }
 
-// count stores how much the instances' own counters grew during the load. These figures stay nil if
+// count stores how much the instances' own counters grew during the load. The figures stay nil if
 // an instance has no counters or was restarted.
 func (c *Cell) count(before, after fleet.Counters, err error) {
 	if err != nil || !(before.Epoch == after.Epoch) || c.Requests == 0 {

@@ -12,8 +12,9 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// takeBacks watches the ledger of a service that may let two drivers win if it takes back the second
-// win in time. It polls the ledger, so it knows only approximately how long each extra win existed.
+// takeBacks watches the ledger of a service that may let two drivers win if it takes back the
+// second win in time. It polls the ledger, so it has only bounds on how long each extra win
+// existed.
 type takeBacks struct {
 	within    time.Duration
 	units     int
@@ -29,8 +30,8 @@ type takeBacks struct {
 	failed error         // the error of the last reading
 }
 
-// overbooking records when an order had more ledger rows than units. before and first enclose its
-// start, and last is the last time at which it was seen.
+// overbooking records when an order had more ledger rows than units. It began between before and
+// first, and was last seen at last.
 type overbooking struct{ before, first, last time.Time }
 
 // watchTakeBacks starts to watch the ledger of count orders. It returns nil if the service may not
@@ -57,7 +58,7 @@ func (w *worker) watchTakeBacks(ctx context.Context, first int64, count int) *ta
 		for !wait.IsOver(stopped) {
 			asked := time.Now()
 			var rows []order.Grab
-			if rows, t.failed = w.readLedger(ctx, first, count); t.failed == nil { // a fault may prevent the reading, which then widens the bounds
+			if rows, t.failed = w.readLedger(ctx, first, count); t.failed == nil { // if a fault prevents this reading, the bounds only get wider
 				t.note(asked, time.Now(), rows)
 			}
 			select {
@@ -77,8 +78,8 @@ func (t *takeBacks) end() {
 	}
 }
 
-// note processes one reading of the ledger. The program asked for the rows at the time asked, and got
-// them at the time answered.
+// note processes one reading of the ledger. The program sent the query at the time asked, and got
+// the rows at the time answered.
 func (t *takeBacks) note(asked, answered time.Time, rows []order.Grab) {
 	for _, g := range rows {
 		t.seen[check.Pair{Order: g.Order, Driver: g.Driver}] = true
@@ -110,8 +111,8 @@ func (t *takeBacks) note(asked, answered time.Time, rows []order.Grab) {
 }
 
 // settle stops watching the ledger. It returns the rows of the last reading, plus the rows that the
-// service took back too late. It removes from a each win that was taken back in time. It returns an
-// error if it cannot tell which of both happened.
+// service took back too late. If a win was taken back in time, settle removes it from the
+// accounting. It returns an error if it cannot tell whether a win was taken back in time.
 func (t *takeBacks) settle(c *Cell, a *accounting, rows []order.Grab) ([]order.Grab, error) {
 	t.end()
 	if t.failed != nil {

@@ -1,5 +1,12 @@
 // Package experiment tests locking strategies under load and faults, and judges the results. A cell
-// is the test of one strategy under one fault, and the result table has one cell for each such pair.
+// is the test of one strategy under one fault, and the result table has one cell for each such
+// pair.
+//
+// A fault strikes while a grab is stopped at a point, such as before or after one remote call. The
+// driver of this grab is called the affected driver. The other drivers of its order are the
+// contenders. A claim is the write that records the winner, and a trail lists the calls of a grab.
+// A probe is a test grab after the load. A double-grab is a grab in excess of the units of an
+// order.
 //
 // Start reading at Execute. Continue with subject for the instances under test, worker.cell for the
 // load, injection for the faults, and judge for the verdicts.
@@ -40,7 +47,7 @@ type Config struct {
 	Wait   time.Duration
 	Guard  order.Guard // empty means the default guard of each strategy
 	OnLost grab.OnLost
-	// Asked records which settings the user chose. A fault may replace only the other settings.
+	// Asked records which settings the user chose. A fault may change only the other settings.
 	Asked Asked
 	// ClockOffset sets the wall clock of the second instance ahead if positive, or back if negative.
 	ClockOffset time.Duration
@@ -51,7 +58,8 @@ type Config struct {
 
 	// Target describes running instances to test. If it lists addresses, the run starts no servers.
 	Target target.Target
-	// Service describes a service that the run must start itself. Target then says how to call it.
+	// Service describes a service that the run must start itself. Target then says how to call the
+	// service.
 	Service *fleet.Service
 	// Expect contains the verdicts that the user expects. If not nil, they replace the built-in
 	// expectations.
@@ -103,7 +111,7 @@ type Load = load.Config
 
 // PeakConfig configures the search for the highest rate.
 type PeakConfig struct {
-	P99 time.Duration // upper limit for the 99th percentile of the latency, counted from when requests were due
+	P99 time.Duration // upper limit for the 99th percentile of the latency, which is measured from the time at which a request was due
 }
 
 // Scenario is a load with a name, and with suitable values of other settings.
@@ -139,7 +147,7 @@ func (cfg Config) units() int { return max(cfg.Stock, 1) }
 // perDriver returns how many units of an order each driver may get.
 func (cfg Config) perDriver() int { return max(cfg.PerDriver, 1) }
 
-// asRunning replaces the settings by those that the running instances report.
+// asRunning replaces the settings with those that the running instances report.
 func (cfg *Config) asRunning(s grab.Settings) {
 	ms := func(x float64) time.Duration { return time.Duration(x * float64(time.Millisecond)) }
 	cfg.Work, cfg.TTL, cfg.Wait = ms(s.WorkMS), ms(s.TTLMS), ms(s.WaitMS)

@@ -29,7 +29,7 @@ func (s *strike) sendContenders(ctx context.Context) error {
 				return err
 			}
 		}
-		if c.heldSince.IsZero() { // no call was held, because the fault struck at a moment
+		if c.heldSince.IsZero() { // no call was held, because the fault was injected at a fixed time
 			c.heldSince = time.Now()
 		}
 		s.in.bursts.Send(c.contenders)
@@ -59,8 +59,8 @@ func (s *strike) isTooLate(c *contest) bool {
 		time.Since(c.heldSince)+s.contendFor() > s.in.w.lease(s.in.cell)*9/10
 }
 
-// awaitExpiry waits until the leases of the affected drivers have expired. It waits only for locks
-// that refuse other drivers at once, because those drivers would not wait for the lock themselves.
+// awaitExpiry waits until the leases of the affected drivers have expired. It does so only if the
+// lock refuses other drivers at once, because these drivers do not wait for the lock themselves.
 func (s *strike) awaitExpiry(ctx context.Context) error {
 	waits := s.in.traits.unknownLock || len(s.in.trail.calls[fault.Waiting]) > 0
 	if waits || s.in.strategy.Excludes != catalog.Global || s.in.fault.ContendFor < 1 || wait.For(ctx, s.in.w.lease(s.in.cell)*11/10) {
@@ -91,8 +91,8 @@ func (s *strike) sendLast(ctx context.Context) error {
 	return s.awaitAnswers(ctx)
 }
 
-// awaitRecovery waits until the other instance of a service has reconnected to its servers. It waits
-// at most half a lease, because later drivers could win just because the lease has expired.
+// awaitRecovery waits until the other instance of a service has reconnected to its servers. It
+// waits at most half a lease. Drivers that come later could win just because the lease has expired.
 func (s *strike) awaitRecovery(ctx context.Context) error {
 	if !s.in.traits.reconnects || !s.in.fault.Severs {
 		return nil
@@ -118,12 +118,12 @@ func (s *strike) contendFor() time.Duration {
 }
 
 // awaitContenders waits until other drivers have won every unit, have stopped before they write, or
-// have run out of time. It waits only for drivers at the other instance, because the fault may block
-// this instance.
+// have run out of time. It waits only for drivers at the other instance, because the fault may
+// block the affected instance.
 //
-// After each refusal, it sends another driver, because a service may refuse drivers at once while the
-// lock is held. If a busy machine has let no driver of a service compete in time, it continues for up
-// to one more lease.
+// After each refusal, it sends another driver, because a service may refuse drivers at once while
+// the lock is held. On a busy machine, no driver of a service may compete in time. awaitContenders
+// then waits for up to one more lease.
 func (s *strike) awaitContenders(ctx context.Context) error {
 	began, extra := time.Now(), time.Duration(0)
 	if s.in.traits.unknownLock && s.in.outlasts() {
@@ -158,9 +158,9 @@ func (s *strike) awaitsOther(c *contest) bool {
 	return slices.ContainsFunc(c.contenders, func(r load.Request) bool { return r.Target == s.in.other.URL && s.isPending(r) })
 }
 
-// noteEarly records which affected drivers wrote or got their answers before their leases ended. For
-// such a driver, the end of the lease cannot cause a double-grab. It does not use the method every,
-// which stops at the first order that is not ready.
+// noteEarly records which affected drivers wrote or got their answers before their leases ended.
+// For such a driver, the end of the lease cannot cause a double-grab. It checks every order itself,
+// because s.every stops at the first order that is not ready.
 func (s *strike) noteEarly(claimed func(load.Request) bool) {
 	for _, c := range s.contests {
 		inTime := time.Since(c.heldSince) < s.in.w.lease(s.in.cell)
@@ -180,7 +180,7 @@ func (s *strike) sendAgain(c *contest) {
 	s.sendFresh(c)
 }
 
-// sendFresh sends a driver to the other instance who has not grabbed this order before.
+// sendFresh sends a driver who has not grabbed this order before to the other instance.
 func (s *strike) sendFresh(c *contest) {
 	r := load.Request{Target: s.in.other.URL, Order: c.order, Driver: int64(s.in.w.cfg.strikeDrivers() + len(c.contenders))}
 	c.contenders = append(c.contenders, r)
@@ -194,7 +194,7 @@ func (s *strike) freeContenders(ctx context.Context, claimed func(load.Request) 
 	unknown := func(c *contest) bool { return !c.othersPassed && len(held[c]) >= s.in.w.cfg.units() }
 	seen := time.Now()
 	if slices.ContainsFunc(s.contests, unknown) {
-		s.claimed(ctx) // notes whether the affected drivers had written by then
+		s.claimed(ctx) // records whether the affected drivers have written by now
 	}
 	for _, c := range s.contests {
 		if len(held[c]) == 0 {
@@ -228,8 +228,8 @@ func (s *strike) freeContenders(ctx context.Context, claimed func(load.Request) 
 }
 
 // mustClaimFirst reports whether the test can fail only if the affected driver writes before the
-// others. This is so if that driver has the older fencing token and has already read that the order
-// is open.
+// others. This is true if the affected driver has the older fencing token and has already read that
+// the order is open.
 func (s *strike) mustClaimFirst(c *contest) bool {
 	return s.in.cell.Guard == order.FenceWrite && s.in.fault.Course == fault.AfterHeal && c.point.Role == fault.Alone &&
 		(c.point.Phase == tap.Read && c.point.After || c.point.Phase == tap.Claim && !c.point.After)

@@ -21,7 +21,7 @@ type contest struct {
 	// written.
 	affectedFirst bool
 
-	// These fields are the drivers, in the order in which they start.
+	// These fields are the requests of the drivers, in the order in which they are sent.
 	holder      *load.Request  // has the lock before the affected driver, at the other instance; may be nil
 	affected    load.Request   // grabs at the instance that the fault hits
 	waiter      *load.Request  // waits for the affected driver's lock, at the other instance; may be nil
@@ -31,11 +31,11 @@ type contest struct {
 
 	// These fields record what happened to the first holder and to the affected driver.
 	holderReleased bool
-	lastCallAt     time.Time // when the waiting driver was first seen to have made its last call before it waits
+	lastCallAt     time.Time // when the program first saw that the waiting driver had made its last call before the wait
 	heldSince      time.Time // when a call was first held at the point; zero if none was
 	struck         bool      // whether the fault was injected while the driver was at the point
-	repeated       bool      // whether the fault missed the driver and was injected again with another order
-	missed         string    // why the strike does not count although the driver was at the point
+	repeated       bool      // whether the fault missed the driver, so that it was injected again with another order
+	missed         string    // why the injection does not count although the driver had reached the point
 	hangs          bool      // whether the driver will never be answered
 	endedInTime    bool      // whether the driver wrote or was answered before its lease ended
 	answeredAt     time.Time
@@ -91,20 +91,20 @@ func (in *injection) contest(n int, p fault.Point) *contest {
 		c.lastDrivers = append(c.lastDrivers, c.contenders[1:]...)
 		c.contenders = c.contenders[:1:1]
 	}
-	if in.fault.Course == fault.Released { // the same driver tries again, as after a double tap
+	if in.fault.Course == fault.Released { // the same driver tries again, like a user who taps twice
 		c.contenders[0].Driver = c.affected.Driver
 	}
 	return c
 }
 
-// tokensDecide reports whether a waiting driver must continue after only one other driver has
-// written. A lock that has lost its counter could otherwise give the same fencing token to a second
+// tokensDecide reports whether a waiting driver must continue as soon as one other driver has
+// written. Later, a lock that has lost its counter could give the same fencing token to a second
 // driver.
 func (in *injection) tokensDecide(p fault.Point) bool {
 	return in.w.cfg.units() > 1 && in.cell.Guard == order.FenceWrite && p.Role == fault.Waiting && in.fault.Course != fault.Released
 }
 
-// place returns a sort key for requests. It puts requests to the instance with the fault last.
+// place returns a sort key that puts requests to the affected instance last.
 func (in *injection) place(r load.Request) string {
 	if r.Target == in.struck.URL {
 		return "struck"
@@ -126,8 +126,8 @@ func (c *contest) others() []load.Request {
 	return all
 }
 
-// hasQueued reports whether the waiting driver is in the lock's queue. It assumes that the driver is
-// in the queue a short time after the driver's last call.
+// hasQueued reports whether the waiting driver is in the lock's queue. It assumes this a short time
+// after the driver's last call.
 func (c *contest) hasQueued() bool {
 	if c.lastCallAt.IsZero() {
 		c.lastCallAt = time.Now()
@@ -135,7 +135,7 @@ func (c *contest) hasQueued() bool {
 	return time.Since(c.lastCallAt) > simultaneous
 }
 
-// cancelStrike removes an injection that could not show anything from the counts, and records why.
+// cancelStrike leaves an injection out of the counts if it could not show anything. It records why.
 func (s *strike) cancelStrike(c *contest, why string) {
 	if c.struck {
 		c.missed = why

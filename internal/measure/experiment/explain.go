@@ -11,8 +11,8 @@ import (
 	"grablab/internal/history"
 )
 
-// lateWrite stands in for the name of a property. It is used if nothing failed, but the database
-// refused a write that came after the lease had ended.
+// lateWrite is used instead of the name of a property if no property failed. It means that the
+// database refused a write that came after the lease had ended.
 const lateWrite = "late write"
 
 // failed names an order and the property that it violates. An empty property means that the order is
@@ -133,7 +133,7 @@ func (w *worker) keep(c *Cell, s lock.Strategy, m *measured, failures []failed) 
 // worstOf selects the failed order whose timeline is shown. It prefers a double-grab to a stuck
 // order, and a stuck order to overlapping holders.
 func worstOf(c *Cell, s lock.Strategy, e check.Evidence, failures []failed) (worst failed) {
-	if c.Sale != nil && c.Fault == catalog.NoFault { // among so many drivers, no single driver explains the oversell
+	if c.Sale != nil && c.Fault == catalog.NoFault { // no single one of so many drivers explains the oversell
 		return worst
 	}
 	surprise := c.ExpectedExclusive != nil && *c.ExpectedExclusive == Yes
@@ -187,8 +187,8 @@ func (in *injection) judgePoints(m *measured) {
 	}
 }
 
-// modeOf returns the id of the failure mode that explains what happened to an order, or "" if none
-// fits. Without a timeline, it infers the failure mode from the fault.
+// modeOf returns the id of the failure mode that an order shows, or "" if no known mode fits.
+// Without a timeline, it infers the failure mode from the fault.
 func (in *injection) modeOf(c *contest, e check.Evidence, timelines map[int64]check.Timeline) string {
 	if mode := timelines[c.order].Mode; mode != "" {
 		return mode

@@ -18,12 +18,12 @@ import (
 // These are the kinds of breakpoints. The name of a breakpoint consists of its kind and its order.
 const (
 	pointHold     = "point"     // stops the affected driver at the point where the fault is injected
-	workHold      = "work"      // stops the affected driver's grab while the fault holds a background call of it
-	callsHold     = "calls"     // lists the calls of a waiting driver without stopping them
-	retryHold     = "retry"     // stops a driver that polls for the lock, before its second try
+	workHold      = "work"      // stops the affected driver's grab while the fault holds a background call of the same grab
+	callsHold     = "calls"     // records the calls of a waiting driver without stopping them
+	retryHold     = "retry"     // stops a driver that polls for the lock before its second try
 	beforeHold    = "before"    // stops the driver that has the lock while another one waits for it
 	refusalHold   = "refusal"   // refuses the claim of the affected driver
-	releaseHold   = "release"   // lists the release of the affected driver without stopping it
+	releaseHold   = "release"   // records the release of the affected driver without stopping it
 	contenderHold = "contender" // stops contenders just before they claim
 )
 
@@ -82,7 +82,7 @@ func (s *strike) holdsContenders(c *contest) bool {
 }
 
 // heldContenders returns the drivers that must stop before they write. If the affected driver
-// releases its lock first, the other drivers come one by one, and only the first of them must stop.
+// releases its lock first, the other drivers arrive one by one. Only the first of them must stop.
 func (s *strike) heldContenders(c *contest) []load.Request {
 	switch {
 	case !s.holdsContenders(c):
@@ -119,8 +119,8 @@ func (s *strike) setHolds(ctx context.Context) error {
 	return nil
 }
 
-// removeHolds removes all breakpoints, except the breakpoints of calls that must hang until the end
-// of the test.
+// removeHolds removes all breakpoints, except those that must hold their calls until the end of the
+// test.
 func (s *strike) removeHolds(ctx context.Context) error {
 	err := removeAll(ctx, s.in.other)
 	if s.in.fault.Course != fault.Never {
@@ -161,8 +161,8 @@ func (m heldCalls) isAtPoint(c *contest) bool {
 	return n >= c.calls || n > 0 && time.Since(c.heldSince) > simultaneous
 }
 
-// releaseDriver lets the affected driver continue. If another driver waits together with the
-// affected driver, it continues too.
+// releaseDriver lets the affected driver continue. A driver that holds the lock while the affected
+// driver waits for it continues too.
 func (s *strike) releaseDriver(ctx context.Context, c *contest) error {
 	for _, kind := range []string{pointHold, workHold, retryHold, beforeHold} {
 		if err := s.removeOf(ctx, c, kind); err != nil {

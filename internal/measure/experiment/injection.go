@@ -25,8 +25,8 @@ import (
 const (
 	injectionDrivers = 5 // drivers per order if the order has one unit
 	injectionWork    = 5 * time.Millisecond
-	strikeTries      = 3                // how often the fault is injected at a point of a service until it strikes the driver
-	repeatedStrikes  = 6                // how many of these retries a cell may use in total
+	strikeTries      = 3                // how often the fault is injected at a point of a service until it hits the driver
+	repeatedStrikes  = 6                // how many of these attempts a cell may repeat in total
 	outlasting       = 12 * time.Second // a lease long enough for a service to reconnect
 )
 
@@ -51,15 +51,15 @@ type injection struct {
 	bursts        *load.Bursts
 	first         int64      // id of the first order
 	next          int        // how many orders are in use already
-	repeats       int        // how many strikes of a service may still be repeated
+	repeats       int        // how many injections into a service may still be repeated
 	contests      []*contest // the orders at which the fault was injected, or should have been
-	aimed         []*contest // the orders whose locks must be on the server that a fault of a Redis topology strikes
+	aimed         []*contest // the orders whose locks must be on the server that a fault of a Redis topology hits
 	windows       []window
 	undisturbed   []*contest
 
 	mu       sync.Mutex
 	answered map[load.Request]response
-	working  map[load.Request]bool // the affected drivers whose grabs are held, perhaps after their answers
+	working  map[load.Request]bool // the affected drivers whose grabs are held, even if they have their answers already
 }
 
 // response is the answer to a request, and how long it took.
@@ -100,8 +100,8 @@ func (w *worker) withSettingsFor(f fault.Fault) *worker {
 	return &under
 }
 
-// strikeDrivers returns how many drivers try to grab each order under a fault. There are two more for
-// each additional unit, so that more drivers than units can win even if some fail.
+// strikeDrivers returns how many drivers try to grab each order under a fault. Each additional unit
+// adds two drivers, so that more drivers than units can win even if some fail.
 func (cfg Config) strikeDrivers() int { return injectionDrivers + 2*(cfg.units()-1) }
 
 // prepareAndStrike prepares the fault, injects it and judges the outcome. It cleans up even after an
@@ -128,8 +128,8 @@ func (w *worker) prepareAndStrike(ctx context.Context, s lock.Strategy, f fault.
 	c.conclude(m)
 }
 
-// readTrail finds out which calls a grab makes. If they are not known yet, it calls record, which
-// observes them in a dry run.
+// readTrail finds out which calls a grab makes. On first use, it calls record, which observes the
+// calls in a dry run.
 func (in *injection) readTrail(ctx context.Context, record func(context.Context, lock.Strategy) (trail, error)) (err error) {
 	in.trail, err = in.w.trails.get(in.strategy.Name, func() (trail, error) { return record(ctx, in.strategy) })
 	if t := in.trail.service; err == nil && t != nil {
@@ -165,13 +165,13 @@ func (in *injection) strikeAtPoints(ctx context.Context) (m measured, err error)
 	if err := in.prepareFault(ctx); err != nil {
 		return m, err
 	}
-	again := in.repeats // how many strikes may follow those at all points
+	again := in.repeats // how many injections may be repeated after those at all points
 	for _, p := range in.points {
 		if in.bothOrders(p) {
 			again++
 		}
 	}
-	in.cell.Orders = len(in.prepared.Strikes)*(len(in.groups())+len(in.points)) + 2*again + 1 // each strike needs an order without the fault too
+	in.cell.Orders = len(in.prepared.Strikes)*(len(in.groups())+len(in.points)) + 2*again + 1 // each injection also needs an order without the fault
 	in.w.cfg.Load.Orders, in.w.cfg.Load.MaxWorkers = in.cell.Orders, in.cell.Orders*in.w.cfg.Load.Drivers
 	in.workload.setup = in.w.cfg.setup()
 	in.workload.setup.Control = true
@@ -212,8 +212,7 @@ func (in *injection) keys() (keys []string) {
 	return keys
 }
 
-// prepareAgain prepares the fault once more, because some faults can be injected only once per
-// preparation.
+// prepareAgain prepares a fault again that can be injected only once per preparation.
 func (in *injection) prepareAgain(ctx context.Context) error {
 	if in.prepared.Close != nil {
 		done := in.prepared.Close
@@ -229,7 +228,8 @@ func (in *injection) prepareAgain(ctx context.Context) error {
 	return nil
 }
 
-// lead connects the two instances of a service to the given server addresses.
+// lead connects the affected instance and the other instance of a service to the given server
+// addresses.
 func (in *injection) lead(affected, contender stack.Addresses) {
 	in.struck.RouteTo(affected)
 	in.other.RouteTo(contender)
@@ -329,8 +329,8 @@ func (in *injection) noteAnswer(_ *accounting, r *vegeta.Result) {
 }
 
 // competed reports whether enough other drivers got far enough to cause a double-grab. If the fault
-// lasts longer than a lease, it counts only drivers that tried between the end of that lease and the
-// affected driver's write.
+// lasts longer than a lease, only drivers count that tried after the affected driver's lease had
+// ended and before that driver wrote.
 func (in *injection) competed(c *contest) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -350,13 +350,13 @@ func (in *injection) competed(c *contest) bool {
 }
 
 // triedInTime reports whether a refused driver certainly asked for the lock after the affected
-// driver's lease had ended and before that driver wrote. The time of the answer does not show this,
-// because a busy machine may answer late.
+// driver's lease had ended and before that driver wrote. The time of the answer alone does not
+// prove this, because a busy machine may answer late.
 func (in *injection) triedInTime(c *contest, a response) bool {
 	lease := in.w.lease(in.cell)
 	tried := a.sent // the driver was still trying at this time
 	switch {
-	case in.traits.unknownLock: // how long it waits is unknown, but only a driver that waits is answered so late
+	case in.traits.unknownLock: // the driver's waiting time is unknown, but only a driver that has waited gets its answer so late
 		tried = a.ended.Add(-lease / 4)
 	case len(in.trail.calls[fault.Waiting]) > 0:
 		tried = a.sent.Add(in.w.cfg.Wait - simultaneous)
@@ -368,7 +368,7 @@ func (in *injection) triedInTime(c *contest, a response) bool {
 		tried = a.sent
 	}
 	expired := c.contendedSince.Add(lease)
-	if a.sent.After(expired) && a.ended.Before(c.openUntil) { // the whole attempt happened in between
+	if a.sent.After(expired) && a.ended.Before(c.openUntil) { // the whole attempt happened between these two times
 		return true
 	}
 	waited := c.openUntil.After(expired) && c.openUntil.Sub(a.sent) > lease/4
@@ -385,8 +385,8 @@ func (in *injection) outlasts() bool {
 	return in.fault.ContendFor >= 1 && (in.fault.Course < fault.Never || in.fault.Course == fault.Released)
 }
 
-// atLeastUnits reports whether holds returns true for at least as many requests as the order has
-// units.
+// atLeastUnits counts the requests for which holds returns true. It reports whether there are at
+// least as many as the order has units.
 func (in *injection) atLeastUnits(requests []load.Request, holds func(load.Request) bool) bool {
 	n := 0
 	for _, r := range requests {
@@ -417,8 +417,8 @@ func (in *injection) strikeAll(ctx context.Context) error {
 	return err
 }
 
-// bothOrders reports whether the fault strikes a second time at this point, and then lets the
-// affected driver of a service write before the others. Some conditions of a write, such as a larger
+// bothOrders reports whether the fault is injected twice at this point of a service. In the second
+// test, the affected driver writes before the others. Some conditions of a write, such as a larger
 // fencing token, refuse only the driver who writes last (F34).
 func (in *injection) bothOrders(p fault.Point) bool {
 	return in.traits.unknownLock && in.trail.claim != nil && p.Part == fault.Work && p.After &&

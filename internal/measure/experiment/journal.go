@@ -30,8 +30,8 @@ func (j *journal) path() string { return filepath.Join(j.dir, "events.jsonl") }
 // ownName is the instance name in events that this program records itself.
 const ownName = "loadgen"
 
-// open creates events.jsonl, or continues the file of a resumed run. In a resumed file, it removes an
-// incomplete last line and returns that line's length.
+// open creates events.jsonl, or continues the file of a resumed run. If a resumed file ends with an
+// incomplete line, open removes the line and returns its length.
 func (j *journal) open(resumed bool) (cut int64, err error) {
 	mode := os.O_CREATE | os.O_WRONLY | os.O_APPEND
 	if !resumed {
@@ -76,7 +76,7 @@ func (j *journal) close() error {
 func (j *journal) keep(strategy string, fault catalog.Fault, events *fleet.Events) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	own, err := history.Create(j.path(), ownName) // close it right after this event, because no one else may append at the same time
+	own, err := history.Create(j.path(), ownName) // close the file right after this event, because two writers must not append at the same time
 	if err != nil {
 		return err
 	}

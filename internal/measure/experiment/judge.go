@@ -54,8 +54,8 @@ func judge(c Cell, m measured) (catalog.Verdict, string) {
 	}
 }
 
-// tooLate explains how a fault could miss the grab. It returns "" if the program could choose the
-// step for the fault, and not just the time.
+// tooLate explains why a fault that was injected at a fixed time came after the grab had ended. It
+// returns "" if there was no such fault.
 func (c Cell) tooLate() string {
 	switch {
 	case !slices.ContainsFunc(c.Points, func(p Point) bool { return p.IsMoment() && struckTooRarely(p) }):
@@ -87,7 +87,7 @@ func (c Cell) tooOften() string {
 	return " grabbed more than once"
 }
 
-// grabbed describes what must happen to each order in a test without a fault.
+// grabbed returns the word for what must happen to each order in a test without a fault.
 func (c Cell) grabbed() string {
 	if c.Sale != nil {
 		return "sold out"
@@ -95,7 +95,7 @@ func (c Cell) grabbed() string {
 	return "grabbed"
 }
 
-// tooFew says that there were too few competing drivers for a double-grab to be possible.
+// tooFew says that too few drivers competed to make a double-grab possible.
 func (c Cell) tooFew() string {
 	if c.Sale != nil {
 		return fmt.Sprintf("fewer than %d contenders", c.Sale.Stock)
@@ -103,7 +103,7 @@ func (c Cell) tooFew() string {
 	return "no contender"
 }
 
-// at lists the names of the points for which holds returns true, after a colon. It returns "" if
+// at returns a colon and the names of the points for which holds returns true. It returns "" if
 // there are none.
 func at(points []Point, holds func(Point) bool) string {
 	var names []string
@@ -161,9 +161,9 @@ func (cfg Config) expected(s lock.Strategy, f catalog.Fault) (v *catalog.Verdict
 	switch {
 	case s.New == nil || !asDeclared: // a strategy without New is a foreign lock
 		return nil, nil
-	case s.Excludes == catalog.PerProcess && cfg.Instances == 1: // the lock is only claimed to fail with several processes
+	case s.Excludes == catalog.PerProcess && cfg.Instances == 1: // the registry says only that this lock fails with several processes
 		return nil, nil
-	case s.Expected(f) == catalog.Unknown: // the registry claims nothing, because the outcome depends on chance
+	case s.Expected(f) == catalog.Unknown: // the registry makes no prediction, because the outcome depends on chance
 		return nil, nil
 	case s.Excludes == catalog.NoExclusion:
 		return new(s.Expected(f)), nil

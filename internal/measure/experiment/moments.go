@@ -17,11 +17,11 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// These settings are for processes that the program cannot stop at a certain call. The program
-// injects a fault into such a process at several times during a grab.
+// These settings are for processes that the program cannot stop at a certain call. It injects a
+// fault into such a process at several times (moments) during a grab.
 const (
 	momentCount = 8
-	stopTries   = 3 // how often a stopped process may still answer before the run gives up
+	stopTries   = 3 // how often the program tries to stop a process that still answers
 	momentTries = 6 // how often the run tries to strike while the grab is still running
 	momentRuns  = 5 // dry runs that measure the duration, after one that warms up
 )
@@ -32,8 +32,8 @@ const momentPrefix = "moment "
 // instead of at a known step.
 func (p Point) IsMoment() bool { return strings.HasPrefix(p.Point, momentPrefix) }
 
-// byTime reports whether the faults hit processes whose single calls the program cannot stop. For
-// such a fault, it can choose only the time.
+// byTime reports whether faults hit processes in which the program cannot stop single calls. It can
+// then choose only the time of a fault.
 func (cfg Config) byTime() bool { return len(cfg.Target.PIDs) > 0 }
 
 // checkMoments returns an error if the requested faults do not work on running processes.
@@ -87,7 +87,7 @@ func (in *injection) chooseMoments(ctx context.Context) error {
 	}
 	n := momentCount
 	if in.fault.Course == fault.Killed {
-		n = 1 // the process is not restarted, so it can be killed only once
+		n = 1 // the program does not restart the process, so it can kill the process only once
 	}
 	for i := range n {
 		at := took * time.Duration(2*i+1) / time.Duration(2*n)
@@ -117,7 +117,7 @@ func (in *injection) timeGrab(ctx context.Context, first int64) (time.Duration, 
 	return shortest, nil
 }
 
-// checkServes returns an error if requests get answers even while the process is stopped. It tries
+// checkServes returns an error if requests get answers even while the process is stopped. It checks
 // several times, because a busy machine may stop a process late.
 func (in *injection) checkServes(ctx context.Context, took time.Duration) error {
 	for range stopTries {

@@ -62,8 +62,8 @@ func (w *worker) peak(ctx context.Context, s lock.Strategy) Cell {
 func (w *worker) search(ctx context.Context, try func(Load) Cell) *Peak {
 	var (
 		search = &Peak{P99MS: millis(w.cfg.Peak.P99), Steps: []PeakStep{}}
-		low    = 0.0         // the highest rate that was held
-		high   = math.Inf(1) // the lowest rate that was not held
+		low    = 0.0         // the highest rate that was sustained
+		high   = math.Inf(1) // the lowest rate that was not sustained
 		end    = time.Now().Add(w.cfg.Budget)
 		rate   = peakFirst
 		again  bool
@@ -157,8 +157,8 @@ const (
 	ByLock      = "lock"
 )
 
-// limit finds out what limited each search. It compares the rate of a strategy with the rate of grabs
-// without a lock, and with the rate of an endpoint that does no work.
+// limit finds out what limited the rate in each search. It compares a strategy with grabs without a
+// lock, and with an endpoint that does no work.
 func (r *Run) limit() {
 	var bare, none *Peak
 	if r.Bare != nil {
@@ -233,7 +233,7 @@ func (p *Peak) failed() *PeakStep {
 	return lowest
 }
 
-// isLate reports whether the step failed only because the load generator sent requests late.
+// isLate reports whether a step failed only because the load generator sent requests late.
 func (s PeakStep) isLate(bound float64) bool {
 	return s.Failed == 0 && s.P99SentMS != nil && *s.P99SentMS <= bound
 }

@@ -36,8 +36,8 @@ type cellSpec struct {
 	cell     *Cell // nil until the cell has run
 }
 
-// specs lists the cells of the run. at may be nil, but then the strategies of a running service are
-// not known yet.
+// specs lists the cells of the run. at is nil until the run has connected to a running service and
+// knows its strategies.
 func (cfg Config) specs(at *fleet.Fleet) []*cellSpec {
 	faults := cfg.Faults
 	if len(faults) == 0 {
@@ -133,7 +133,7 @@ type queue struct {
 	left []*cellSpec
 }
 
-// newQueue returns a queue that begins with the cells for the first worker.
+// newQueue returns a queue that begins with the cells that only the first worker can run.
 func newQueue(specs []*cellSpec) *queue {
 	var first, rest []*cellSpec
 	for _, s := range specs {

@@ -48,7 +48,7 @@ type SeenCall struct{ Role, Name string }
 type Reach struct {
 	Fault         catalog.Fault
 	Before, After []int  // the numbers of these calls, counted from 1
-	Why           string // why the fault can hit none of these calls, or which of them it cannot hit
+	Why           string // why the fault can hit no call of a grab, or which calls it cannot hit
 }
 
 // Problem is a mistake in the settings with which the user describes their service.
@@ -155,7 +155,7 @@ func (w *worker) inspect(ctx context.Context, s lock.Strategy) (p Preflight) {
 	}
 	count := 1
 	if w.cfg.Target.Open != nil {
-		count = 2 // the second one shows whether the ids are consecutive
+		count = 2 // the second order shows whether the ids are consecutive
 	}
 	id, err := w.orders.Create(ctx, count, 1)
 	if err != nil {
@@ -181,7 +181,7 @@ func (w *worker) inspect(ctx context.Context, s lock.Strategy) (p Preflight) {
 			known = fmt.Sprintf(". If the service does not know driver %d, set probe-drivers to the first of several drivers that it knows", winner)
 		}
 		p.addLoser(m, open, known)
-		if last := &p.Problems[len(p.Problems)-1]; last.Key == "later" { // without a fault, the ledger may be enough
+		if last := &p.Problems[len(p.Problems)-1]; last.Key == "later" { // a run without a fault may need only the ledger
 			last.Faults, _ = wait.Until(ctx, pollInterval, ledgerArrives, func() (bool, error) { return w.hasRows(ctx, id, 1), nil })
 		}
 		if process := first.Process(); process != nil && m.status >= 500 {
@@ -264,8 +264,8 @@ func (w *worker) ask(ctx context.Context, p *Preflight, in *fleet.Instance, id, 
 	return h
 }
 
-// addLoser adds the problem that the first driver of a new order did not win. open names the setting
-// that opens orders. known is a remark about drivers that the service may not know.
+// addLoser reports as a problem that the first driver of a new order did not win. open names the
+// setting that opens orders. known is a remark for services that accept only known drivers.
 func (p *Preflight) addLoser(m reply, open, known string) {
 	says := "the first driver of a fresh order was answered with " + m.text
 	switch {

@@ -23,8 +23,7 @@ type progress struct {
 	pace    [2]pace           // the pace of cells without a fault, and the pace of cells with a fault
 }
 
-// pace measures how fast cells finish. There is one for cells with a fault, and one for cells
-// without.
+// pace measures how fast cells finish. Cells with and without a fault are measured separately.
 type pace struct {
 	left, done int
 	atOnce     int
@@ -36,7 +35,7 @@ type workerProgress struct {
 	*progress
 	cell   string // name of the cell, as shown to the user
 	number int    // number of the cell, counted from 1 in the order in which cells start
-	pace   *pace  // the pace of this kind of cell
+	pace   *pace  // the pace of cells of this kind
 	since  time.Time
 }
 
@@ -85,7 +84,7 @@ func (t *workerProgress) end() {
 	t.running = slices.DeleteFunc(t.running, func(o *workerProgress) bool { return o == t })
 }
 
-// say prints a message at once, even while a progress line is shown.
+// say prints a message at once, even if a progress line is on the screen.
 func (p *progress) say(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

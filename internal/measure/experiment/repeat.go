@@ -40,7 +40,8 @@ func (c Cell) repetition() Repetition {
 }
 
 // rounds returns the cells in running order, including repetitions. It shuffles the strategies in
-// each round. Otherwise, a load on the machine that recurs could always affect the same strategy.
+// each round. Otherwise, other work that recurs on the machine could always slow down the same
+// strategy.
 func rounds(specs []*cellSpec, repeat int, seed uint64) (all []*cellSpec) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	for round := range max(1, repeat) {
@@ -83,8 +84,8 @@ func inRepetition(n int, reason string) string {
 	return fmt.Sprintf("in repetition %d: %s", n, reason)
 }
 
-// merge adds the result of one more repetition. It adds up counts, takes medians of other figures,
-// and keeps the worse verdict.
+// merge adds the result of one more repetition. merge adds up counts, takes the medians of other
+// figures, and keeps the worse verdict.
 func (c Cell) merge(next Cell) Cell {
 	if next.Interrupted {
 		return c
@@ -153,7 +154,7 @@ func bothExclusive(a, b *string) *string {
 	}
 }
 
-// both combines two values with the function with. It returns nil if either value is nil.
+// both calls with to combine two values. It returns nil if either value is nil.
 func both[T any](a, b *T, with func(a, b T) T) *T {
 	if a == nil || b == nil {
 		return nil

@@ -105,7 +105,7 @@ type Cell struct {
 	Strategy string           `json:"strategy"`
 	Fault    catalog.Fault    `json:"fault"`
 	Verdict  catalog.Verdict  `json:"verdict"`
-	Expected *catalog.Verdict `json:"expected"` // nil if the flags differ from the conditions of the claim
+	Expected *catalog.Verdict `json:"expected"` // nil if the registry makes no prediction for these settings
 	Reason   string           `json:"reason"`   // why the verdict is something other than safe
 	// Exclusive tells whether the lock never had two holders at once. It is nil if this was not
 	// observed, or if there is no lock.
@@ -142,9 +142,9 @@ type Cell struct {
 	// RepeatedRows counts ledger rows that repeat the order and driver of an earlier row. It is set
 	// only for a user's service that has a ledger.
 	RepeatedRows *int `json:"repeated_rows,omitempty"`
-	// CompensatedOrders counts the orders that had too many winners until the service took the extra
-	// wins back in time. LongestCompensationMS is an upper bound on how long that took. Both are nil
-	// if the service may not take wins back.
+	// CompensatedOrders counts the orders that had too many winners until the service took the
+	// extra wins back in time. LongestCompensationMS is an upper bound on the time that this took.
+	// Both are nil if the service may not take wins back.
 	CompensatedOrders     *int     `json:"compensated_orders,omitempty"`
 	LongestCompensationMS *float64 `json:"longest_compensation_ms,omitempty"`
 	// SettleMS is how long it took until the ledger stopped changing. It is nil if one reading was
@@ -233,7 +233,7 @@ type Window struct {
 	ToMS   *float64 `json:"to_ms"` // nil if the window was still open when the cell was judged
 }
 
-// Point is the outcome of the orders that the fault hit at one step of a grab.
+// Point describes what happened to the orders that the fault hit at one step of a grab.
 type Point struct {
 	Point       string          `json:"point"`
 	Strikes     int             `json:"strikes"` // how often the fault should have been injected
@@ -247,8 +247,8 @@ type Point struct {
 	FailureMode string          `json:"failure_mode"` // an id such as "F11"; empty if no order failed or no known mode fits
 }
 
-// Sale is the result of a cell whose orders have several units. The cell's Grabs then counts all
-// units sold, and its DoubleGrabs counts those beyond the stock.
+// Sale is the result of a cell whose orders have several units. In such a cell, Grabs counts all
+// units sold, and DoubleGrabs counts the units sold in excess of the stock.
 type Sale struct {
 	Stock int `json:"stock"` // units per order
 	// Undersold counts the units that stayed unsold although a driver was refused after the last
@@ -256,11 +256,11 @@ type Sale struct {
 	Undersold *int `json:"undersold"`
 	// LostUpdates counts the ledger rows that did not decrease a stock counter.
 	LostUpdates *int `json:"lost_updates"`
-	OverLimit   *int `json:"over_limit"` // units that drivers got beyond their limit
+	OverLimit   *int `json:"over_limit"` // units that drivers got in excess of their limit
 	// SoldOutMS is the time from the beginning of the load until the last unit was sold. It is nil
 	// if units were left or a fault was injected.
 	SoldOutMS *float64 `json:"sold_out_ms"`
-	// InOrder is the share of the units that went to the drivers who came first. 1 means that all
+	// InOrder is the share of the units that went to the drivers who came first. It is 1 if all
 	// drivers were served in the order of their arrival.
 	InOrder *float64 `json:"in_order"`
 	// OverTime shows when units were sold. It is nil if no unit was sold or a fault was injected.
@@ -275,8 +275,8 @@ type SoldOverTime struct {
 
 // Peak is the result of a search for the highest rate that a strategy can sustain.
 type Peak struct {
-	HeldRPS   float64    `json:"held_rps"`    // the highest rate with load_held and p99 within its bound; 0 if none was held
-	GrabsPerS *float64   `json:"grabs_per_s"` // ledger rows per second at that rate; nil if unknown or if no rate was held
+	HeldRPS   float64    `json:"held_rps"`    // the highest rate at which load_held is true and p99 is within its limit; 0 if there is none
+	GrabsPerS *float64   `json:"grabs_per_s"` // ledger rows per second at HeldRPS; nil if unknown or if HeldRPS is 0
 	P99MS     float64    `json:"p99_bound_ms"`
 	Steps     []PeakStep `json:"steps"`
 
@@ -293,7 +293,7 @@ type Bare struct {
 // PeakStep is one rate that the search tried.
 type PeakStep struct {
 	RPS       float64  `json:"rps"`
-	P99MS     *float64 `json:"p99_ms"` // counted from the time at which a request was due; nil if none was answered
+	P99MS     *float64 `json:"p99_ms"` // counted from the time at which a request was due; nil if no request was answered
 	P99SentMS *float64 `json:"p99_sent_ms"`
 	Failed    int      `json:"failed"` // requests that failed or timed out
 	Held      bool     `json:"held"`

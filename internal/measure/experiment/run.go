@@ -20,9 +20,9 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Execute runs every cell of cfg, and calls save after each one. If ctx ends, it returns the results
-// so far and the cause. Any other error means that the test program itself has failed. A server that
-// fails is only a finding.
+// Execute runs every cell of cfg, and calls save after each one. If ctx ends, it returns the
+// results so far and the cause. Any other error means that the test program itself has failed. The
+// failure of a server is a finding, not an error.
 func Execute(ctx context.Context, cfg Config, save func(*Run) error) (_ *Run, err error) {
 	r := newRunner(cfg, save)
 	defer func() { err = errors.Join(err, r.close()) }()
@@ -96,12 +96,12 @@ func (r *runner) open(ctx context.Context) error {
 		r.progress.say("events.jsonl ended with an incomplete line of %d bytes, which was removed", cut)
 	}
 	if err == nil && r.cfg.Shard != nil {
-		err = r.save(r.run) // save it now, so that a merge can name this shard even if the shard is killed
+		err = r.save(r.run) // save the run now, so that a merge can name this shard even if the shard is killed
 	}
 	return err
 }
 
-// layOut lists the cells of the run, and adds the result of each cell that cannot run. It is called
+// layOut lists the cells of the run, and sets the result of each cell that cannot run. It is called
 // again once the strategies of the user's service are known.
 func (r *runner) layOut(at *fleet.Fleet) {
 	r.mu.Lock()
@@ -227,7 +227,7 @@ func (r *runner) worker(ctx context.Context, n int) (_ *worker, err error) {
 	return w, err
 }
 
-// serves returns the servers that the nth worker starts. Only the first worker starts all servers.
+// serves returns the servers that the nth worker starts. Only the first worker starts every server.
 func (r *runner) serves(n int) lock.Backend {
 	if n == 0 {
 		return r.needs

@@ -48,7 +48,7 @@ func (w *worker) lostUpdates(ctx context.Context, first int64, count int, rows m
 	return &lost, nil
 }
 
-// sold sets the figures that come from the answers to the clients.
+// sold sets the figures that are computed from the answers to the clients.
 func (s *Sale) sold(a *accounting, orders int) {
 	if a.soldOut == orders {
 		s.SoldOutMS = new(millis(a.soldOutBy.Sub(a.began)))

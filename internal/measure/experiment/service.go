@@ -54,22 +54,22 @@ func (w *worker) startService(ctx context.Context, port int) error {
 	return w.useTheirOrders(ctx, t)
 }
 
-// serviceTrail adds what the program knows about the calls of the user's service. The proxies see
+// serviceTrail extends a trail with facts about the calls of the user's service. The proxies see
 // only the names of commands, so the program infers the purpose of each call.
 type serviceTrail struct {
 	parts   []tap.Phase    // the inferred phase of each call
 	renewal []control.Call // the calls made in the background, each listed once
-	// idle lists the statements that an instance also sends while it has no grab to serve. It leaves out
-	// those that may write.
+	// idle lists the statements that an instance also sends while it has no grab to serve. It
+	// contains no statement that may write.
 	idle  []control.Call
 	needs lock.Backend // the servers that the calls go to
-	// decides says for how long after its answer a grab may still make calls. It is 0 if the grab
+	// decides is how long a grab may continue to make calls after its answer. It is 0 if the grab
 	// writes the winner before it answers.
 	decides time.Duration
 }
 
-// ttlOfDryRuns returns the TTL of the locks in dry runs. A service that does not take the TTL from
-// the run keeps its own.
+// ttlOfDryRuns returns the TTL of the locks in dry runs. If the service does not let the run set
+// the TTL, it uses its own.
 func (cfg Config) ttlOfDryRuns() time.Duration {
 	if cfg.Service != nil && !cfg.Service.Uses("ttl_ms") {
 		return cfg.TTL
@@ -122,9 +122,9 @@ func (w *worker) recordService(ctx context.Context, s lock.Strategy) (t trail, e
 // listTrail records grabs until two consecutive grabs make the same requests. After dryRuns grabs,
 // it returns an error.
 //
-// Requests after the answer count only if one of them writes, because a release may come before or
-// after the answer. If a grab writes after its answer, the two equal grabs need not be consecutive,
-// because other instances may have served the grabs between them.
+// Requests after the answer count only if one of them writes, because the release of a lock may
+// come before or after the answer. If a grab writes after its answer, the two equal grabs need not
+// be consecutive, because other instances may have served the grabs between them.
 func (w *worker) listTrail(ctx context.Context, in *fleet.Instance, first int64) (t trail, err error) {
 	var before, last, others []control.Call
 	var deferred [][]control.Call
@@ -190,8 +190,8 @@ func (g *dryGrab) result() error {
 	return g.err
 }
 
-// listedFor returns two lists of requests: those recorded so far, and those that arrive within the
-// duration long.
+// listedFor returns the requests recorded so far, and the requests that arrive within the duration
+// long.
 func (g *dryGrab) listedFor(ctx context.Context, long time.Duration) (before, meanwhile []control.Call, err error) {
 	if before, err = g.calls(ctx); err != nil {
 		return nil, nil, err
@@ -208,7 +208,8 @@ func (g *dryGrab) listedFor(ctx context.Context, long time.Duration) (before, me
 
 // listCalls returns two lists of requests of one grab, each in order: those before the answer and
 // those after it. It waits until the grab has written and makes no more requests, but no longer
-// than the ledger may take to settle. took is how long after the answer it stopped waiting.
+// than the ledger may take to settle. took is the time from the answer until listCalls stopped
+// waiting.
 func (w *worker) listCalls(ctx context.Context, in *fleet.Instance, order int64) (calls, behind []control.Call, took time.Duration, err error) {
 	defer func() { _ = removeAll(context.WithoutCancel(ctx), in) }()
 	g := serviceGrab(in, order)
@@ -279,7 +280,7 @@ func (w *worker) listRenewals(ctx context.Context, g *dryGrab, lease time.Durati
 }
 
 // checkLease returns an error if a lock lives longer than the lease that the user specified. Other
-// drivers would then ask for the lock of a paused driver before it has expired.
+// drivers would then ask for the lock of a paused driver before the lock has expired.
 func checkLease(locks map[string]lockTTL, lease time.Duration) error {
 	for _, key := range slices.Sorted(maps.Keys(locks)) {
 		found := locks[key]
@@ -433,7 +434,7 @@ func trailOf(calls []control.Call) trail {
 		case c.Target == tap.DB:
 			part = tap.Read
 		case i > work:
-			part = tap.Renew // the call is a last check of the lock before the write
+			part = tap.Renew // the call checks the lock a last time before the write
 		}
 		if part == tap.Release && all.release == nil {
 			all.release = &control.Point{Phase: c.Phase, N: c.N}
@@ -455,8 +456,9 @@ func trailOf(calls []control.Call) trail {
 // waitsForJob matches calls with which a worker waits for its next job.
 var waitsForJob = regexp.MustCompile(`^redis (BLPOP|BRPOP|BLMOVE|BRPOPLPUSH|BLMPOP|BZPOPMIN|BZPOPMAX|BZMPOP|XREAD|XREADGROUP) `)
 
-// withoutNextJob leaves out the calls with which a worker waits for its next job after the winner has
-// been written. The reply belongs to another grab, or comes only after a long time.
+// withoutNextJob leaves out the calls with which a worker waits for its next job after the winner
+// has been written. The reply to such a call belongs to another grab, or comes only after a long
+// time.
 func withoutNextJob(calls []control.Call) []control.Call {
 	write := claimOf(calls, ledgerOf(calls))
 	var own []control.Call
@@ -468,7 +470,8 @@ func withoutNextJob(calls []control.Call) []control.Call {
 	return own
 }
 
-// ledgerOf returns the table with the winners: that of the last INSERT, or else of the first write.
+// ledgerOf returns the table that contains the winners. This is the table of the last INSERT or,
+// without an INSERT, of the first write.
 func ledgerOf(calls []control.Call) (table string) {
 	for _, c := range calls {
 		for _, s := range statements(c) {
@@ -480,9 +483,9 @@ func ledgerOf(calls []control.Call) (table string) {
 	return table
 }
 
-// claimOf returns the index of the call that begins to write the winner, or -1. This is the first
-// write of the transaction that writes to the ledger. Without a transaction, it is the first of the
-// writes in a row that end with the ledger.
+// claimOf returns the index of the call that begins the claim (the write of the winner), or -1. In
+// a transaction that writes to the ledger, this is the first write. Without a transaction, it is
+// the first in a row of writes that ends with the write to the ledger.
 func claimOf(calls []control.Call, ledger string) int {
 	last := -1
 	for i, c := range calls {
@@ -512,7 +515,8 @@ func does(c control.Call, verb string) bool {
 	return slices.ContainsFunc(statements(c), func(s string) bool { return s == verb || verb == "BEGIN" && strings.HasPrefix(s, "START TRANSACTION") })
 }
 
-// leasesOf returns the tables that a grab writes before its claim, because these may hold locks.
+// leasesOf returns the tables to which a grab writes before its claim, because these tables may
+// contain locks.
 func leasesOf(calls []control.Call, claim int) (tables []string) {
 	for _, c := range calls[:max(0, claim)] {
 		tables = append(tables, writtenTables(c)...)
@@ -535,8 +539,8 @@ func writesTo(c control.Call, tables []string) bool {
 	return slices.ContainsFunc(writtenTables(c), func(table string) bool { return slices.Contains(tables, table) })
 }
 
-// holdsLedger reports whether, after call c, an open transaction has written to the ledger. before
-// says whether that was already so before the call.
+// holdsLedger reports whether an open transaction has written to the ledger by the end of call c.
+// before is the same fact at the beginning of the call.
 func (t trail) holdsLedger(c control.Call, before bool) bool {
 	mysql := strings.HasPrefix(string(c.Phase), "mysql ") // in MySQL, LOCK TABLES waits for SELECT … FOR UPDATE too
 	for _, s := range statements(c) {
@@ -562,7 +566,7 @@ func (t trail) servicePoints() []fault.Point {
 				holdsLedger = t.holdsLedger(c, holdsLedger)
 			}
 			p := fault.Point{Point: control.Point{Phase: c.Phase, N: c.N, After: after}, Part: part, Background: background, HoldsLedger: holdsLedger && !background}
-			if locks(c) && part == fault.Work && !after { // SELECT … FOR UPDATE both acquires the lock and reads the order
+			if locks(c) && part == fault.Work && !after { // SELECT … FOR UPDATE acquires the lock and also reads the order
 				p.Part = tap.Acquire
 			}
 			if !slices.ContainsFunc(all, func(o fault.Point) bool { return o.Point == p.Point && o.Background == background }) {

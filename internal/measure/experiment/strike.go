@@ -33,8 +33,8 @@ const (
 
 type step = func(*strike, context.Context) error
 
-// courses lists the steps that follow the injection of a fault. They depend on when the fault ends
-// and on when the affected drivers may continue.
+// courses lists the steps that follow the injection of a fault. The steps depend on when the fault
+// ends and when the affected drivers may continue.
 var courses = map[fault.Course][]step{
 	fault.AfterHeal:  {(*strike).sendContenders, (*strike).awaitContenders, (*strike).heal, (*strike).releaseAffected, (*strike).releaseContenders},
 	fault.BeforeHeal: {(*strike).sendContenders, (*strike).awaitContenders, (*strike).releaseAffected, (*strike).releaseContenders, (*strike).awaitReleases, (*strike).heal},
@@ -100,7 +100,7 @@ func (s *strike) closeWindow() {
 	}
 }
 
-// applying returns a step of a strike, which applies one part of the fault. The step stores the
+// applying returns a step of a strike, which applies one part of the fault. The step stores a
 // function that ends this part of the fault.
 func applying(of fault.Step) step {
 	return func(s *strike, ctx context.Context) error {
@@ -170,7 +170,7 @@ func (s *strike) sendAffected(ctx context.Context) error {
 	return err
 }
 
-// whereItWas says how far the grab of an affected driver had come that did not reach its point.
+// whereItWas describes the last known state of an affected driver that did not reach its point.
 func (s *strike) whereItWas(c *contest, m heldCalls) string {
 	last := "before its first call"
 	if calls := m.struck[holdName(callsHold, c)]; len(calls) > 0 {
@@ -201,8 +201,8 @@ func (s *strike) arriveFor() time.Duration {
 	return arrivalTimeout + lease
 }
 
-// leadToPoint brings an affected driver closer to the step at which the fault is injected. Some steps
-// need a second driver, which has the lock before the affected driver or gets it afterwards.
+// leadToPoint brings an affected driver closer to the step at which the fault is injected. At some
+// steps, a second driver must have the lock before the affected driver, or wait for its release.
 func (s *strike) leadToPoint(ctx context.Context, c *contest, m heldCalls, sent map[*contest]bool) error {
 	if c.point.Role == fault.HandingOver {
 		return s.leadToRelease(ctx, c, m, sent)
@@ -295,8 +295,8 @@ func (s *strike) leaveAffected(context.Context) error {
 	return nil
 }
 
-// awaitReleases waits until every affected driver has sent its release or got its answer. It waits at
-// most one lease, because a driver without a connection can never release its lock.
+// awaitReleases waits until every affected driver has sent its release or got its answer. It waits
+// for at most one lease, because a driver without a connection can never release its lock.
 func (s *strike) awaitReleases(ctx context.Context) error {
 	return until(ctx, s.in.w.lease(s.in.cell), func() (bool, error) {
 		m, err := s.heldCalls(ctx)
@@ -312,8 +312,8 @@ func (s *strike) awaitOthers(ctx context.Context) error {
 	return s.awaitThose(ctx, (*contest).others)
 }
 
-// awaitThose waits until the drivers that those selects have got their answers. It does not wait for
-// drivers that hang permanently.
+// awaitThose waits until the drivers that those returns have got their answers. It does not wait
+// for drivers that hang permanently.
 func (s *strike) awaitThose(ctx context.Context, those func(*contest) []load.Request) error {
 	return until(ctx, s.in.w.cfg.Load.Timeout, func() (bool, error) {
 		return s.every(func(c *contest) bool {
@@ -343,7 +343,7 @@ func (s *strike) hangUp(ctx context.Context) error {
 	return err
 }
 
-// every reports whether holds returns true for every order.
+// every calls holds for each order, and reports whether all calls returned true.
 func (s *strike) every(holds func(*contest) bool) bool {
 	return !slices.ContainsFunc(s.contests, func(c *contest) bool { return !holds(c) })
 }
@@ -380,8 +380,8 @@ func (s *strike) isAnswered(r load.Request) bool {
 }
 
 // claimed reads the ledger. It returns a function that reports whether a driver has a row in it. If
-// the ledger cannot be read, that function returns false. claimed also records who has won each order
-// so far.
+// the ledger cannot be read, the returned function returns false. claimed also records who has won
+// each order so far.
 func (s *strike) claimed(ctx context.Context) func(load.Request) bool {
 	asked := time.Now()
 	var rows []order.Grab

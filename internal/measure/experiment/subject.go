@@ -17,7 +17,8 @@ import (
 )
 
 // A subject is tested by a run. It consists of instances of this program, of a service that the run
-// starts, or of instances that are already running. Its methods are the steps that differ between these three.
+// starts, or of instances that are already running. Its methods are the steps that differ between
+// these three kinds.
 type subject interface {
 	// open starts the instances of the nth worker and their servers, or connects to running ones.
 	open(ctx context.Context, w *worker, n int) error
@@ -34,12 +35,12 @@ type subject interface {
 	excuse(f fault.Fault) string
 	// ttlUnder returns the TTL of locks in a test of fault f, unless the user has chosen one.
 	ttlUnder(f fault.Fault) time.Duration
-	// traits says what the program knows about the instances while it injects a fault.
+	// traits returns what the program knows about the instances while it injects a fault.
 	traits() traits
 	// strike injects the fault and measures the outcome.
 	strike(ctx context.Context, in *injection) (measured, error)
-	// awaitAble waits until the instances can grab again, but only for a limited time. To find out,
-	// it grabs the order spare.
+	// awaitAble waits until the instances can grab again, but only for a limited time. To check
+	// this, it sends test grabs of the order with the id spare.
 	awaitAble(ctx context.Context, spare int64, instances []*fleet.Instance) error
 }
 
@@ -137,7 +138,7 @@ func reachesAll(ctx context.Context, in *fleet.Instance) bool {
 }
 
 // foreignSubject is the common part of startedService and runningTargets. The program does not know
-// the code of such a service. It sees the answers, and the ledger if the user has named one.
+// how such a service works. It sees the answers, and the ledger if the user has named one.
 type foreignSubject struct{ cfg Config }
 
 func (f foreignSubject) meet(ctx context.Context, r *runner, w *worker) error {

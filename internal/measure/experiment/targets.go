@@ -133,8 +133,8 @@ type theirOrders struct {
 	db     *ledger.DB
 }
 
-// Create opens orders, or returns the next unused ones. Only a call of the service can open orders
-// with several units.
+// Create opens orders, or returns the next unused orders. Only a call of the service can open
+// orders with several units.
 func (o theirOrders) Create(ctx context.Context, count, units int) (int64, error) {
 	first, err := o.Fleet.Create(ctx, count, units)
 	if err != nil && o.Fleet.IsService() { // a fault may have left the service with dead connections
@@ -350,7 +350,7 @@ func (w *worker) askAgain(ctx context.Context, a *accounting) string {
 		"read the ledger (-db and -ledger-query), or open new orders (-open-orders)", winner.Driver, winner.Order)
 }
 
-// answersSeen lists how often each outcome occurred.
+// answersSeen returns a text that says how often each outcome occurred.
 func (a *accounting) answersSeen() string {
 	var words []string
 	for _, o := range grab.Outcomes {
@@ -393,10 +393,10 @@ func (a *accounting) tooSlow(c *Cell) string {
 // slowerLoads is how often a load is repeated at a lower rate.
 const slowerLoads = 2
 
-// slowerRate returns the rate for a repetition of a load that was too fast for the targets. This is
-// half of the rate at which they served the requests. slowerRate returns 0 if there is no need to
-// repeat the load, if the user has chosen the rate, or if the run cannot open more orders. All
-// drivers of an order still come at once.
+// slowerRate returns the rate for a repetition of a load that was too fast for the targets. The new
+// rate is half of the rate at which they served the requests. slowerRate returns 0 if there is no
+// need to repeat the load, if the user has chosen the rate, or if the run cannot open more orders.
+// All drivers of an order still come at once.
 func (w *worker) slowerRate(c Cell, m measured) float64 {
 	t := w.cfg.Target
 	if m.accounting == nil || !w.cfg.Together || w.cfg.Shard != nil || w.cfg.Merge != nil || t.FirstOrder != 0 && t.Open == nil {

@@ -40,12 +40,13 @@ type trail struct {
 	shares bool
 }
 
-// ourTrail returns the trail of an instance of this program, which reports the purpose of each call.
+// ourTrail returns a trail for an instance of this program. Such an instance reports the purpose of
+// each call.
 func ourTrail(calls map[fault.Role][]control.Call) trail {
 	return trail{calls: calls, work: fault.AfterRead, claim: &beforeClaim, release: &beforeRelease}
 }
 
-// decides says for how long after its answer a grab may still make calls.
+// decides returns how long a grab may continue to make calls after its answer.
 func (t trail) decides() time.Duration {
 	if t.service == nil {
 		return 0
@@ -91,7 +92,7 @@ func (t *trails) of(strategy string) *recording {
 }
 
 // Trails returns the remote calls that each strategy makes without a fault, by strategy and by role
-// of the driver. To record them, it starts its own servers.
+// of the driver. Trails starts its own servers to record the calls.
 func Trails(ctx context.Context, cfg Config) (_ map[string]map[fault.Role][]control.Call, err error) {
 	for _, s := range cfg.Strategies {
 		cfg.Stack.Needs |= s.Needs
@@ -116,11 +117,11 @@ func Trails(ctx context.Context, cfg Config) (_ map[string]map[fault.Role][]cont
 // calls.
 const (
 	dryTTL    = 3 * time.Second
-	dryRuns   = 6 // the most attempts to get the same calls twice in a row
+	dryRuns   = 6 // how many grabs to record at most until two in a row make the same calls
 	dryOrders = 2 + 5*dryRuns
 	dryStep   = 10 * time.Second // how long to wait for each expected event
-	// quietFor is the silence after which a driver must be waiting for a notification. Drivers that
-	// poll pause for at most half of this time.
+	// If a driver makes no call for quietFor, the program concludes that it waits for a
+	// notification. Drivers that poll pause for at most half of this time.
 	quietFor = 300 * time.Millisecond
 	askFor   = 4 * quietFor // a driver that is still making calls after this time is polling
 )
@@ -230,7 +231,7 @@ func (d *dryRun) warmUp(ctx context.Context) error {
 	return nil
 }
 
-// alone records a driver without competition. It stops the grab after it has read the order, until
+// alone records a driver without competition. It stops the grab after the read of the order, until
 // the lease is renewed. It also stops a grab of a second order, because one renewal may serve both
 // orders.
 func (d *dryRun) alone(ctx context.Context, t *trail) error {
@@ -300,8 +301,8 @@ func (d *dryRun) waiting(ctx context.Context, t *trail) error {
 	return err
 }
 
-// handingOver records how a driver releases its lock while another driver waits for it. It makes the
-// first driver's write fail, because the driver then releases its lock and the order stays open.
+// handingOver records how a driver releases its lock while another driver waits for it. It makes
+// the first driver's write fail, so that the driver releases its lock and the order stays open.
 func (d *dryRun) handingOver(ctx context.Context, t *trail) error {
 	if len(t.calls[fault.Waiting]) == 0 {
 		return nil
@@ -349,7 +350,7 @@ type dryGrab struct {
 	order, driver int64
 	send          func(context.Context) error
 	ended         chan struct{}
-	err           error         // the error of send; valid once ended is closed
+	err           error         // the error of the request; valid once ended is closed
 	heldAt        string        // the name of the hold that stops the grab; empty if none does
 	at            control.Point // where that hold stops the grab
 	shares        bool          // whether one of the grab's calls may have served other grabs too

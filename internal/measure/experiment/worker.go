@@ -97,7 +97,7 @@ func (w *worker) ended() []string {
 	return w.stack.Ended()
 }
 
-// run runs one cell. The fault and the scenario determine how.
+// run runs one cell, in the way that its fault and the scenario require.
 func (w *worker) run(ctx context.Context, s *cellSpec) Cell {
 	switch {
 	case s.Fault != catalog.NoFault:

@@ -5,7 +5,7 @@ import (
 	"io"
 )
 
-// Benchstat writes the measurements as lines of Go benchmarks, for the tool benchstat.
+// Benchstat writes the measurements in the format of Go benchmarks, for the benchstat tool.
 func Benchstat(w io.Writer, r *Result) error {
 	fmt.Fprintf(w, "goos: %s\ngoarch: %s\npkg: grablab/internal/measure/lockbench\n", r.Environment.OS, r.Environment.Arch)
 	for _, s := range r.Slices {

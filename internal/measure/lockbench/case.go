@@ -10,9 +10,9 @@ type Case struct {
 	Processes int           // number of processes, over which the workers are spread evenly unless Spread is set
 	Spread    []int         // number of workers in each process
 	Keys      int           // number of keys; worker n takes the lock of key n modulo Keys
-	Held      time.Duration // how long each lock is held, in a busy loop, because such a short sleep would take a millisecond
+	Held      time.Duration // how long each lock is held; the worker runs a busy loop, because the shortest sleep takes a millisecond
 	Wave      int           // acquisitions per worker in a wave that starts with all workers at once; 0 means that workers loop until the slice ends
-	Parts     int           // number of parts into which a time slice is split, to average out changes of the machine; 0 means one, which allows long waits
+	Parts     int           // number of parts of a time slice; several parts average out changes in the speed of the machine; 0 means one part, which allows long waits
 }
 
 // Cases lists every case of the benchmark. If workers share a key, the cost of a lock is the time
@@ -52,8 +52,8 @@ func (c Case) processOf(worker int) int {
 // contended reports whether workers share a key.
 func (c Case) contended() bool { return c.Workers > c.Keys }
 
-// forFloor returns the case that measures the floor, which is the lower limit for a lock. If workers
-// share a key, one worker makes all round trips in sequence, because no lock can be faster.
+// forFloor returns the case in which to measure the floor: the lowest possible cost of a lock. If
+// workers share a key, one worker makes all round trips in sequence, because no lock can be faster.
 func (c Case) forFloor() Case {
 	if c.contended() {
 		c.Wave *= c.Workers

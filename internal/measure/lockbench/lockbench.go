@@ -2,10 +2,10 @@
 // compares our own locks with libraries. It also compares all of them with two PINGs, the lowest
 // possible cost of taking and releasing a lock in Redis.
 //
-// The input is a Config. It names the subjects (locks), the cases (how many workers compete for
-// how many keys) and the number of rounds. The output is a Result. It has a Row for each subject
-// in each case, and a verdict on each bound that our own locks must keep. Text, JSON and Benchstat
-// write it.
+// The input is a Config. It names the subjects (locks), the cases (how many workers compete for how
+// many keys) and the number of rounds. The output is a Result. It has a Row for each subject in
+// each case, and a verdict on each limit (bound) for our own locks. Text, JSON and Benchstat write
+// the Result.
 //
 // In every round, each subject gets one short slice of time in each case. The seed shuffles the
 // order of the subjects. Figures are only compared within a round, so a machine whose speed drifts
@@ -164,7 +164,7 @@ func (b *benchmark) round(ctx context.Context, round int, res *Result) (measured
 	return measured, nil
 }
 
-// parts measures each lock for a part of its time, and adds what happened to the traces.
+// parts measures each lock for a part of its time slice, and adds the records to traces.
 func (b *benchmark) parts(ctx context.Context, c Case, res *Result, traces map[string]*trace) error {
 	for _, i := range b.random.Perm(len(res.subjects)) {
 		s := res.subjects[i]
@@ -190,7 +190,7 @@ func (b *benchmark) parts(ctx context.Context, c Case, res *Result, traces map[s
 	return nil
 }
 
-// part measures one lock for a part of its time.
+// part measures one lock for a part of its time slice.
 func (b *benchmark) part(ctx context.Context, c Case, s Subject) (trace, error) {
 	if s.Name == Floor {
 		c = c.forFloor()

@@ -120,8 +120,8 @@ func (t *trace) add(u trace) {
 	t.ran += u.ran
 }
 
-// run lets workers use the lock for the given time. If the case has waves, it runs at least one wave.
-// An error is errProcess or comes from the lock.
+// run lets the workers use the lock for the duration long. If the case has waves, run starts at
+// least one wave. An error is errProcess or comes from the lock.
 func (p *pool) run(c Case, subject string, orders []int64, long time.Duration) (trace, error) {
 	t := trace{Case: c}
 	idle := func(int) Job { return Job{Subject: subject} }

@@ -22,7 +22,7 @@ type Figures struct {
 	GapP50US     *float64 `json:"handoff_gap_p50_us"` // median time from a release call to the return of the next acquire, if a worker was waiting
 	GapP99US     *float64 `json:"handoff_gap_p99_us"`
 	GapMeanUS    *float64 `json:"handoff_gap_mean_us"`
-	GapCrossUS   *float64 `json:"handoff_gap_across_p50_us"` // the same, only between workers of different processes
+	GapCrossUS   *float64 `json:"handoff_gap_across_p50_us"` // the same median, but only between workers of different processes
 	SentPerOp    *float64 `json:"commands_per_op"`           // commands or statements that clients sent per acquisition
 	InsidePerOp  *float64 `json:"script_commands_per_op"`    // commands that scripts ran inside Redis per acquisition
 	Jain         *float64 `json:"jain"`                      // Jain's fairness index; 1 if all workers got the lock equally often
@@ -150,8 +150,8 @@ func jain(x []float64) float64 {
 }
 
 // violations counts the holders that got the lock while another worker had it. It compares only
-// holders that the lock must keep apart. Each violation is certain, because a hold begins after
-// acquire returns and ends before release is called.
+// holders that the lock should exclude from each other. Each violation is certain, because a hold
+// begins after acquire returns and ends before release is called.
 func violations(holds []Hold, c Case, excludes catalog.Exclusion) int {
 	type scope struct{ key, process int }
 	free := map[scope]time.Duration{} // time of the latest release so far

@@ -44,7 +44,7 @@ func (pings) Lost() <-chan struct{}                                       { retu
 const Handover = "blpop"
 
 // handover passes a list element from holder to holder with BLPOP and LPUSH. It shows what a
-// hand-over costs on this machine. It is not usable as a lock, because the element is lost if its
+// hand-over costs on this machine. It cannot serve as a lock, because the element is lost if its
 // holder dies.
 var handover = Subject{Strategy: lock.Strategy{
 	Name: Handover, Title: "one list element, taken with BLPOP and put back with LPUSH", Needs: lock.Redis, Excludes: catalog.Global,
@@ -102,8 +102,8 @@ func Subjects() []Subject {
 	return append(all, handover)
 }
 
-// Find returns the lock with this name. It also finds the floor, and strategies without a lock, which
-// show that the benchmark notices two holders.
+// Find returns the lock with this name. It also finds the floor and strategies without a lock.
+// Strategies without a lock show that the benchmark detects two holders.
 func Find(name string) (Subject, error) {
 	for _, s := range append(Subjects(), floor) {
 		if s.Name == name {

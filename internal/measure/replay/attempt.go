@@ -30,8 +30,8 @@ type attempt struct {
 	began  time.Time
 	actors []*actor
 	grants []grant
-	// expired is the time up to which leases may end, according to the schedule. If a lease ends
-	// before the step in which it should, the machine was too slow.
+	// expired is the time until which leases may have ended, according to the schedule. If a lease
+	// ends before the step in which it should end, the machine was too slow.
 	expired time.Duration
 	down    map[string]stack.Heal
 	ahead   map[int]time.Duration // how far the clock of each instance is ahead
@@ -294,7 +294,7 @@ func (t *attempt) await(ctx context.Context, p *actor, call control.Call) error 
 		return impossible("the process of %s is stopped", p.Actor.Name)
 	}
 	for began := time.Now(); ; {
-		over := p.hasEnded() // ask this first, because the list of held calls is final only if the request has ended
+		over := p.hasEnded() // check this before reading the list of held calls, because the list is final only after the request has ended
 		held, err := t.held(ctx, p)
 		if err != nil {
 			return err
@@ -320,9 +320,9 @@ func (t *attempt) await(ctx context.Context, p *actor, call control.Call) error 
 	}
 }
 
-// otherCallTimeout returns how long to wait for a call while the actor is stopped at another call. A
-// wait can help, because an actor may send several calls at once. It is short if the strategy is not
-// the schedule's own.
+// otherCallTimeout returns how long to wait for a call while the actor is stopped at another call.
+// The awaited call may still come, because an actor may send several calls at once. The time is
+// short if the strategy is not the schedule's own.
 func (t *attempt) otherCallTimeout() time.Duration {
 	if t.usesOwnStrategy() {
 		return 2 * time.Second
@@ -423,8 +423,8 @@ func (t *attempt) cancel(ctx context.Context, p *actor) (string, error) {
 // releases are always completed.
 func cancellable(p tap.Phase) bool { return p == tap.Acquire || p == tap.Read }
 
-// kill kills the process of instance n, and with it all of its actors. If only is not nil, no other
-// actor may be active there.
+// kill kills the process of instance n, which ends all of its actors. If only is not nil, kill
+// requires that no other actor is active there.
 func (t *attempt) kill(i, n int, only *actor) (string, error) {
 	here := t.on(n)
 	for _, p := range here {
@@ -454,7 +454,7 @@ func (t *attempt) restart(ctx context.Context, n int) error {
 	return t.hold(ctx, n)
 }
 
-// takeDown makes a server refuse all clients. The server keeps its data.
+// takeDown makes a server unreachable for all clients. The server keeps its data.
 func (t *attempt) takeDown(server string) (string, error) {
 	if t.down[server] != nil {
 		return "was down already", nil
@@ -467,7 +467,7 @@ func (t *attempt) takeDown(server string) (string, error) {
 	return "the routes to it refuse", nil
 }
 
-// bringUp makes a server accept clients again.
+// bringUp makes a server reachable again.
 func (t *attempt) bringUp(server string) (string, error) {
 	heal := t.down[server]
 	delete(t.down, server)

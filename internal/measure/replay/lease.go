@@ -61,8 +61,8 @@ func (t *attempt) look(ctx context.Context, server string) (map[string]entry, er
 	return held, nil
 }
 
-// note records which lease a call has granted, renewed or released. before and after are the keys on
-// the server at these times. since is when the call was sent.
+// note records which lease a call has granted, renewed or released. before and after are the keys
+// on the server before and after the call. since is when the call was sent.
 func (t *attempt) note(p *actor, s schedule.Step, since time.Duration, before, after map[string]entry) {
 	switch tap.Phase(s.Phase) {
 	case tap.Release:
@@ -124,7 +124,7 @@ func (t *attempt) moveExpiries(server string, d time.Duration) {
 	t.expired = max(t.expired, now)
 }
 
-// latest returns the last lease that each actor got on each server until the given time.
+// latest returns the last lease that each actor had got on each server by the given time.
 func (t *attempt) latest(at time.Duration) []grant {
 	var last []grant
 	for _, g := range t.grants {
@@ -137,8 +137,8 @@ func (t *attempt) latest(at time.Duration) []grant {
 	return last
 }
 
-// leaseLeft returns how long an actor's lease lasts after the given time. For Redlock, a majority of
-// the servers decides. If no lease was seen, leaseLeft counts from the last call.
+// leaseLeft returns how long an actor's lease lasts after the given time. For Redlock, a majority
+// of the servers decides. If no lease was recorded, leaseLeft counts from the actor's last call.
 func (t *attempt) leaseLeft(p *actor, at time.Duration) time.Duration {
 	var left []time.Duration
 	for _, g := range t.latest(at) {
@@ -154,7 +154,8 @@ func (t *attempt) leaseLeft(p *actor, at time.Duration) time.Duration {
 	return left[quorum-1]
 }
 
-// inTime returns ErrTooSlow if a lease has expired before the step in which it may expire.
+// inTime returns ErrTooSlow if a lease has expired before the step in which the schedule lets it
+// expire.
 func (t *attempt) inTime(i int) error {
 	now := t.clock()
 	for _, g := range t.latest(now) {
@@ -209,8 +210,8 @@ func (t *attempt) awaitEnd(ctx context.Context, g grant) (string, error) {
 // timerLeases limits how long to wait for a timer, in TTLs.
 const timerLeases = 8
 
-// nextTimer waits for a timer of the strategy. It can notice only a timer that leads to the call of
-// the next step.
+// nextTimer waits for a timer of the strategy. It notices a timer only if the timer causes the call
+// of the next step.
 func (t *attempt) nextTimer(ctx context.Context, i int) (string, error) {
 	if i+1 == len(t.Schedule.Steps) || t.Schedule.Steps[i+1].Kind != schedule.Call {
 		return "", t.cannot(i, "the action of this timer cannot be held")

@@ -49,7 +49,7 @@ var (
 	// ErrCannotForce means that a step of the schedule is impossible on real servers, so the replay
 	// has no result.
 	ErrCannotForce = errors.New("replay: the schedule cannot be forced")
-	// ErrTooSlow means that a lease or a deadline ended too early. The replay then did not follow the
+	// ErrTooSlow means that a lease or a deadline ended too early, so the replay did not follow the
 	// schedule.
 	ErrTooSlow = errors.New("replay: the machine was too slow for the schedule")
 )
@@ -201,7 +201,8 @@ func (r *replayer) close() error {
 
 func (r *replayer) say(format string, args ...any) { fmt.Fprintf(r.Out, format+"\n", args...) }
 
-// check returns an error if it is clear without servers that the schedule cannot be replayed.
+// check returns an error if the schedule cannot be replayed for a reason that is known before any
+// server starts.
 func (cfg Config) check() error {
 	if proofs[cfg.Schedule.Property] == nil {
 		return fmt.Errorf("%w: the property of the schedule is %q, but on real servers only these can be judged: %v",

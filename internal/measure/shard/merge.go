@@ -13,7 +13,7 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// Part is the result of one process that sent a share of the load.
+// Part is the result of one process (a shard) that sent a share of the load.
 type Part struct {
 	Record
 	Answers string // file with the answers to the shard's requests, in vegeta's encoding
@@ -71,9 +71,9 @@ func (m *Merge) Began() (first time.Time) {
 
 func (r Record) ahead() time.Duration { return time.Duration(r.ClockMS * float64(time.Millisecond)) }
 
-// Replay calls each for every recorded answer, with the time at which the request was due by the
-// database's clock. It reads all parts in turn, so that answers for the same order are close
-// together. newPlan returns the plan of the whole load.
+// Replay calls each for every recorded answer. due is the time at which the request was due, by the
+// database's clock. Replay reads one answer from each part in turn, so that answers for the same
+// order are close together. newPlan returns the plan of the whole load.
 func (m *Merge) Replay(cfg load.Config, newPlan func() *load.Plan, each func(r *vegeta.Result, due time.Time) error) error {
 	readers := make([]*reader, len(m.Parts))
 	for i, p := range m.Parts {
@@ -114,8 +114,8 @@ type reader struct {
 	count  int
 }
 
-// next returns the next answer, with its time by the database's clock. It returns io.EOF after the
-// last one.
+// next returns the next answer, with its time converted to the database's clock. It returns io.EOF
+// after the last one.
 func (r *reader) next() (*vegeta.Result, error) {
 	result := new(vegeta.Result)
 	err := r.decode(result)

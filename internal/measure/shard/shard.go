@@ -1,8 +1,8 @@
 // Package shard splits a load among several processes or machines (shards), and combines their
 // results.
 //
-// Every shard makes the same plan from the same seed, and sends its part of it. A merge then judges
-// the answers as if one process had sent everything. Start reading at Shard and Merge.
+// Every shard makes the same plan from the same seed, and sends its part of the plan. A merge then
+// judges the answers as if one process had sent everything. Start reading at Shard and Merge.
 package shard
 
 import (
