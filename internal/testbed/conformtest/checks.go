@@ -12,17 +12,17 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// These are durations in the checks. The slack is long, to allow for a busy machine. It only has to
-// tell a slow answer from a hang.
+// These are durations in the checks. slack is long, to allow for a busy machine. It only has to
+// distinguish a slow answer from a hang.
 const (
 	longTTL  = 20 * time.Second
 	shortTTL = time.Second
 	slack    = 2 * time.Second
-	settling = shortTTL / 2 // a key that stays longer counts as forgotten
+	settling = shortTTL / 2 // a key that stays longer on the servers counts as left behind
 )
 
-// busy checks that a client gets ErrBusy while another client holds the lock. It may get ErrBusy at
-// once or after its waiting time.
+// busy checks that a client gets ErrBusy while another client holds the lock. The client may get
+// ErrBusy at once or after its waiting time.
 func busy(t *trial) {
 	for _, wait := range []time.Duration{0, 300 * time.Millisecond} {
 		holder, contender := t.pair(longTTL, wait)
@@ -50,7 +50,8 @@ func triesOnce(t *trial) {
 	t.release(lease)
 }
 
-// wakes checks that a waiter gets the lock soon after its release, each time and in both processes.
+// wakes checks that a waiter gets the lock soon after the holder has released it, each time and in
+// both processes.
 func wakes(t *trial) {
 	holder, contender := t.pair(longTTL, longTTL)
 	for range 3 {
@@ -117,8 +118,7 @@ func kept(t *trial) {
 	t.release(lease)
 }
 
-// lossKnown checks that a holder notices that it has lost the lock, with the next renewal at the
-// latest.
+// lossKnown checks that a holder notices the loss of its lock, at the latest at the next renewal.
 func lossKnown(t *trial) {
 	const ttl = 3 * shortTTL
 	holder, contender := t.pair(ttl, 0)
@@ -199,8 +199,8 @@ func cancelledMidway(t *trial) {
 	t.want("the acquire", err, context.Canceled)
 }
 
-// lostReply checks an acquire whose reply is lost. It must not return ErrBusy, because no other
-// client has the lock.
+// lostReply checks an acquire whose reply is lost. The acquire must not return ErrBusy, because no
+// other client has the lock.
 func lostReply(t *trial) {
 	lease, err := t.disturbed(t.ctx, longTTL, func() error { return errCut })
 	switch {
@@ -212,9 +212,9 @@ func lostReply(t *trial) {
 	}
 }
 
-// recovers checks a process that has lost all replies to an acquire. As soon as replies arrive again, its
-// waiters get ErrBusy while another client has the lock, and then the lock. The same must hold after a
-// second outage.
+// recovers checks a process after an outage in which it got no reply to an acquire. While another
+// client has the lock, waiters of this process must get ErrBusy. Once that client has released the
+// lock, the process must be able to acquire it. The same must hold after a second outage.
 func recovers(t *trial) {
 	holder, contender := t.pair(longTTL, 600*time.Millisecond)
 	for outage := range 2 {
@@ -234,9 +234,9 @@ func recovers(t *trial) {
 	}
 }
 
-// lateReply checks that a client does not believe a lock whose reply took longer than the lease
-// (failure mode F12). The client may send its request again after the late reply. It may then get a
-// lease, but only if the server grants the lock to no one else.
+// lateReply checks that a client rejects a lock if the reply took longer than the lease (failure
+// mode F12). After the late reply, the client may send its request again and get a lease. The
+// server must then grant the lock to no one else.
 func lateReply(t *trial) {
 	late := sync.OnceValue(func() time.Time { return time.Now().Add(shortTTL + shortTTL/10) })
 	lease, _ := t.disturbed(t.ctx, shortTTL, func() error {
@@ -253,10 +253,11 @@ func lateReply(t *trial) {
 	t.release(lease)
 }
 
-// disturbed acquires a lock while the function reply delays or replaces each reply.
+// disturbed acquires a lock. It calls reply whenever a reply arrives. That function
+// may delay the reply, or return an error in its place.
 func (t *trial) disturbed(ctx context.Context, ttl time.Duration, reply func() error) (lock.Lease, error) {
 	p := t.start(ttl, 0)
-	t.release(t.acquire(p)) // do it once without a disturbance, to load scripts and open connections
+	t.release(t.acquire(p)) // acquire the lock once without a disturbance, to load scripts and open connections
 	var replies atomic.Int32
 	lease, err := p.Acquire(onReply(ctx, func() error { replies.Add(1); return reply() }), t.key)
 	if replies.Load() == 0 {
@@ -276,8 +277,8 @@ const (
 // all clients, and differ so that the keys are released at different times.
 func contendedHold(i int) time.Duration { return time.Duration(20+i*37%60) * time.Millisecond }
 
-// contention lets many clients in two processes compete for a few keys. Each must get a lease or
-// ErrBusy in time, and no two clients may hold the same key.
+// contention lets many clients in two processes compete for a few keys. Each client must get a
+// lease or ErrBusy in time, and no two clients may hold the same key at once.
 func contention(t *trial) {
 	var lockers [2]lock.Locker
 	lockers[0], lockers[1] = t.pair(longTTL, contendedWait)

@@ -26,7 +26,7 @@ const childEnv = "GRABLAB_CONFORMTEST_CHILD"
 // job is what a child process does. Its workers compete for keys and cancel some of their acquires.
 type job struct {
 	Strategy, Spec string
-	Dir            string // where each holder leaves a mark while it has a lock
+	Dir            string // folder in which each holder keeps a file while it has a lock
 	Keys           []string
 	Args           []string // arguments of the child
 }
@@ -182,7 +182,7 @@ func (j job) runOnce(l lock.Locker, n int) (r report) {
 		return report{Error: err.Error()}
 	}
 	r.Held = 1
-	// Record the holder in the file system, because the lock does not use the file system.
+	// Record the holder in the file system, which is independent of the lock.
 	mark := filepath.Join(j.Dir, fmt.Sprint(key))
 	if err := os.Mkdir(mark, 0o700); errors.Is(err, os.ErrExist) {
 		r.Overlaps = 1

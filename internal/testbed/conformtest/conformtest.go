@@ -2,10 +2,10 @@
 // on any kind of server.
 //
 // The entry point is Conform. It takes Subjects, each with a strategy, its servers, and a function
-// that opens clients. The claims in the registry determine which checks apply. Some checks start
-// the test binary again as another process. Therefore the TestMain of a package that calls Conform
-// must first call Main or BeChild. For locks in Redis, Embedded and Servers start the servers, and
-// Nodes.Subject makes a Subject of a strategy.
+// that opens clients. The properties that the registry states for the strategy determine which
+// checks apply. Some checks start the test binary again as another process. Therefore, a package
+// that calls Conform must call Main or BeChild at the beginning of its TestMain. For locks in
+// Redis, Embedded or Servers starts the servers, and Nodes.Subject makes a Subject from a strategy.
 //
 // The suite has its own tests. They show that a lock that does nothing fails every check, and that
 // the checks find each known flaw.
@@ -36,12 +36,12 @@ type Subject struct {
 	// Child contains the arguments with which the test binary runs as a child process. It may be
 	// empty.
 	Child []string
-	// Drop takes the lock of key away from its holder. It is nil if that is impossible.
+	// Drop takes the lock of key away from its holder. Drop is nil if that is impossible.
 	Drop func(ctx context.Context, key string) error
-	// Left lists what the servers still store for key. It is nil if this cannot be found out.
+	// Left lists what the servers still store for key. Left is nil if there is no way to list it.
 	Left func(ctx context.Context, key string) ([]string, error)
-	// Settling is how long data may stay on the servers, because a server may be slow to notice that
-	// a client has disconnected. 0 means half a second.
+	// Settling is how long data may stay on the servers after its client has disconnected, because
+	// a server may notice this late. 0 means half a second.
 	Settling time.Duration
 	// Unseen means that the calls that keep a lease alive do not use Replied. The checks cannot
 	// disturb such calls.
@@ -76,8 +76,9 @@ var checks = []check{
 	{"contention", excludesOthers, contention, true},
 }
 
-// Conform runs every check that applies to a subject, each as a subtest. A check that the strategy is
-// known to fail must fail. If the strategy is known to fail it only sometimes, its result is ignored.
+// Conform runs every check that applies to a subject, each as a subtest. If the strategy is known
+// to fail a check, the check must fail. If it is known to fail the check only sometimes, the result
+// is ignored.
 func Conform(t *testing.T, subjects ...Subject) {
 	results := runAll(t.Context(), subjects, 2, func(Subject, check) bool { return true })
 	for i, s := range subjects {
@@ -121,8 +122,8 @@ type result struct {
 	took time.Duration
 }
 
-// stagger is the time between the starts of two concurrent checks. It makes them disturb each other
-// less.
+// stagger is the time between the starts of two concurrent checks. With this delay, the checks
+// disturb each other less.
 const stagger = 20 * time.Millisecond
 
 // runAll runs the wanted checks that apply to each subject. Most checks run concurrently. The

@@ -20,8 +20,8 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// Nodes contains the addresses of the Redis servers for a test: first a single server, and then five
-// for Redlock.
+// Nodes contains the addresses of the Redis servers for a test. The first one is the single server,
+// and the other five are for Redlock.
 type Nodes []string
 
 const redlockNodes = 5
@@ -47,7 +47,7 @@ func Servers(tb testing.TB) (nodes Nodes) {
 }
 
 // RedisServer starts a redis-server without persistence and returns its address. If the program is
-// missing, it skips the test. With GRABLAB_REQUIRE_SERVERS=1, it makes the test fail instead.
+// missing, it skips the test. If GRABLAB_REQUIRE_SERVERS is 1, the test fails instead.
 func RedisServer(tb testing.TB, args ...string) (addr string) {
 	tb.Helper()
 	path, err := exec.LookPath("redis-server")
@@ -77,8 +77,8 @@ func RedisServer(tb testing.TB, args ...string) (addr string) {
 	return ""
 }
 
-// answers reports whether the process pid serves addr. If it does not, another process has taken the
-// port.
+// answers reports whether the process pid serves addr. If that process does not serve addr, another
+// process has taken the port.
 func answers(addr string, pid int) bool {
 	client := redis.NewClient(options(addr))
 	defer client.Close()
@@ -134,8 +134,8 @@ func OpenRedis(spec string) (lock.Env, func(), error) {
 	return EnvOf(clients[0], clients[1:]...), disconnect, nil
 }
 
-// EnvOf returns an Env that uses single for locks on one Redis and redlock for locks on several. The
-// caller sets its fields TTL and Wait.
+// EnvOf returns an Env that uses the client single for locks on one Redis, and the clients redlock
+// for locks on several. The caller sets its fields TTL and Wait.
 func EnvOf(single redis.UniversalClient, redlock ...redis.UniversalClient) lock.Env {
 	return lock.Env{
 		Redis:       single,
@@ -157,7 +157,7 @@ func aroundRedis(ctx context.Context, _ string, call func() error) error {
 	return err
 }
 
-// Token returns a token that no earlier lease had. It is for the field Token of an Env.
+// Token returns a token that no earlier lease had. It is meant for the Token field of an Env.
 func Token() string { return fmt.Sprintf("%x-%d", run, tokens.Add(1)) }
 
 // Subject returns a Subject for the strategy on these nodes.

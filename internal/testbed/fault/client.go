@@ -7,8 +7,8 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// lateRelease delays a driver's release until another grab of the same driver holds the lock. The late
-// release must not free that lock (failure modes F5, F6, F35 and F36).
+// lateRelease delays a driver's release until another grab of the same driver holds the lock. The
+// late release must not free the lock of the other grab (failure modes F5, F6, F35 and F36).
 var lateRelease = Fault{
 	Name:           catalog.LateRelease,
 	Hits:           locks &^ lock.SQLLocks,

@@ -35,7 +35,7 @@ func skew(in Instance, n float64) Step {
 }
 
 // nodeClock sets the clocks of servers ahead, past the end of every lease (failure mode F19). It
-// affects the single Redis server, or as many nodes as a Redlock can lose.
+// affects the single Redis server or, with Redlock, as many nodes as the lock can lose.
 var nodeClock = Fault{
 	Name:       catalog.NodeClock,
 	Hits:       lock.Redis | lock.RedisQuorum,

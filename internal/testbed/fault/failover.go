@@ -40,8 +40,9 @@ var failover = Fault{
 }
 
 // failoverSplit creates two masters (F39). The old master is cut off from its replica and from
-// Sentinel, but still serves the affected drivers. The promoted replica lacks their locks, and
-// serves the clients that ask Sentinel. After the heal, only the promoted master remains.
+// Sentinel, but still serves the affected drivers. The promoted replica lacks the locks of these
+// drivers, and serves the clients that ask Sentinel. After the heal, only the promoted master
+// remains.
 //
 // With Redlock, this happens to one node. The affected drivers reach only enough other nodes for a
 // bare majority, so both sides of the split count that node. The leases last much longer than the

@@ -22,8 +22,8 @@ import (
 //
 // For each of a few orders, one driver (the affected driver) sends a grab to the affected instance.
 // This grab is held at a point that differs between orders. Then the fault is injected, and the
-// other drivers of the order (the contenders) arrive. Once a contender has claimed, or ContendFor
-// is over, the affected drivers continue as Course says.
+// other drivers of the order (the contenders) arrive. Once a contender has made its claim (the
+// write of the winner), or ContendFor is over, the affected drivers continue as Course says.
 type Fault struct {
 	Name catalog.Fault
 	// Hits lists the kinds of servers that the fault affects. 0 means that it affects an instance or
@@ -34,11 +34,11 @@ type Fault struct {
 	Course Course
 	// TTL is the length of the leases under this fault, unless the user has chosen another.
 	TTL time.Duration
-	// ContendFor limits how long the other drivers may compete, as a multiple of the lease. It is
-	// below 1 if the fault makes a lock disappear. Otherwise, the drivers could win just because the
-	// lease expires.
+	// ContendFor limits how long the other drivers may compete, as a multiple of the lease. If the
+	// fault makes a lock disappear, ContendFor is below 1. Otherwise, the other drivers could win
+	// just because the lease expires.
 	ContendFor float64
-	// Lasts means that the fault continues until ContendFor has passed.
+	// Lasts means that the fault stays active until ContendFor has passed.
 	Lasts bool
 	// HoldContenders means that the other drivers stop before they write, until the affected driver
 	// has written.
@@ -46,8 +46,8 @@ type Fault struct {
 	On             Ground
 	Severs         bool // whether both instances lose their connections and need a moment to reconnect
 	Once           bool // whether the fault must be prepared again before it can be injected again
-	// NotForeign explains why the fault cannot be injected into the user's service. It is empty if
-	// the fault can be injected.
+	// NotForeign explains why the fault cannot be injected into the user's service. NotForeign is
+	// empty if the fault can be injected.
 	NotForeign string
 
 	// Prepare sets up what the fault needs before the instances start. Prepared.Close removes it
@@ -87,12 +87,12 @@ type Target struct {
 	Strategy  lock.Strategy
 	Affected  Instance // the instance that the affected drivers use
 	Contender Instance
-	// Wire means that the calls of an instance are stopped in proxies. Proxies can also lose single
-	// replies.
+	// Wire means that the calls of an instance are stopped in proxies. Such proxies can also lose
+	// single replies.
 	Wire bool
 	// Keys returns the keys of the locks that the fault should affect.
 	Keys func() []string
-	// Ledger is the table with the claims.
+	// Ledger is the table in which claims are written.
 	Ledger string
 }
 
@@ -121,7 +121,7 @@ type Strike struct {
 	Do     Step // runs while the affected drivers are held at their points
 }
 
-// A Step does something to the target, and returns a function that undoes it. lease is the length of
+// A Step changes the target, and returns a function that undoes the change. lease is the length of
 // a lease.
 type Step func(ctx context.Context, lease time.Duration) (stack.Heal, error)
 
@@ -169,7 +169,7 @@ func Find(name catalog.Fault) (Fault, error) {
 	return Faults[i], nil
 }
 
-// Touches reports whether the fault can affect anything that the strategy uses.
+// Touches reports whether the fault can affect any server or process that the strategy uses.
 func (f Fault) Touches(s lock.Strategy) bool {
 	return f.HitsAny(s.Needs) && s.Expected(f.Name) != catalog.NA
 }
@@ -216,8 +216,8 @@ func (t Target) servers() []string {
 	return names
 }
 
-// backends maps the name of each server to its kind. It does not contain the database, which has
-// faults of its own.
+// backends maps the name of each server to its kind. The database is missing, because it has faults
+// of its own.
 var backends = map[string]lock.Backend{
 	"redis":     lock.Redis,
 	"redlock":   lock.RedisQuorum, // the nodes are named redlock-1, redlock-2 and so on
@@ -226,7 +226,7 @@ var backends = map[string]lock.Backend{
 }
 
 // minority returns the single Redis server, or as many nodes as a Redlock can lose. It includes the
-// first node, because the strategy redlock-miswired counts that node twice.
+// first node, because the redlock-miswired strategy counts that node twice.
 func (t Target) minority() []string {
 	nodes := t.servers()
 	if len(nodes) < 3 {

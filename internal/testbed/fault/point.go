@@ -31,13 +31,14 @@ type Point struct {
 	control.Point
 	// Background means that the grab does not wait for this call. A renewal is an example.
 	Background bool
-	// Part is the phase to which a call of a user's service probably belongs. If it is empty, Phase
-	// is the phase.
+	// Part is the phase to which a call of a user's service probably belongs. If Part is empty, the
+	// call belongs to Phase.
 	Part tap.Phase
-	// HoldsLedger means that the grab has an open transaction that has written to the ledger. The
-	// table then cannot be locked. It is set only for a user's service.
+	// HoldsLedger means that the grab has an open transaction that has written to the ledger. A
+	// fault then cannot lock the table. HoldsLedger is set only for a user's service.
 	HoldsLedger bool
-	// Moment is a time after the grab was sent. It is set only if the calls of the grab are unknown.
+	// Moment is the time from the start of the grab to the fault. It is set only if the calls of
+	// the grab are unknown.
 	Moment string
 }
 
@@ -71,15 +72,14 @@ func ParsePoint(text string) (p Point, err error) {
 	return p, err
 }
 
-// AfterRead is the point between the end of the read and the beginning of the driver's work. It is
-// the only end of a phase that matters, because after any other phase the next call follows at
-// once.
+// AfterRead is the point between the end of the read and the beginning of the driver's work. The
+// ends of other phases do not matter, because the next call follows at once.
 var AfterRead = control.Point{Phase: tap.Read, After: true}
 
 // A Reach says at which points a fault is possible, and why it is impossible at the other points.
 type Reach struct {
 	Meets func(Point) bool
-	Why   string // the reason, as a part of a sentence without a full stop
+	Why   string // the reason, as part of a sentence, without a full stop
 }
 
 // These are the reaches of faults that cannot strike at every point.

@@ -6,8 +6,8 @@ import (
 	"grablab/internal/catalog"
 )
 
-// slow makes the work or a call of a grab take longer than the lease (failure mode F11). The process
-// keeps running, so it can renew the lease or notice that it is lost.
+// slow makes the work or a call of a grab take longer than the lease (failure mode F11). The
+// process keeps running, so it can renew the lease or notice the loss of the lease.
 var slow = Fault{
 	Name:       catalog.Slow,
 	Reach:      foreground,

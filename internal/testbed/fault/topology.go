@@ -17,7 +17,7 @@ const (
 )
 
 // masterKilled kills a master before its replica has the latest writes (failure mode F17). The
-// Cluster or the Sentinels notice it and promote the replica.
+// Cluster or the Sentinels notice the failure and promote the replica.
 var masterKilled = Fault{
 	Name:       catalog.MasterKilled,
 	Hits:       lock.Redis,
@@ -77,8 +77,8 @@ var slotMoves = Fault{
 
 const aimsAtOurs = "the fault strikes the master with the lock, but the keys of the service's locks are unknown"
 
-// onTopology returns a Prepare function for a fault of a topology, which consists of several Redis
-// servers. Prepared.Close replaces these servers.
+// onTopology returns a Prepare function for a fault of a topology, that is, of several Redis
+// servers that work together. Prepared.Close replaces these servers.
 func onTopology(strike func(Target, *stack.Topology) Strike) func(context.Context, Target) (Prepared, error) {
 	return func(_ context.Context, t Target) (Prepared, error) {
 		redis := t.Stack.Topology

@@ -27,7 +27,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// ErrRefused means that the user's instances do not support what the flags ask for.
+// ErrRefused means that the user's instances do not support something that the flags require.
 var ErrRefused = errors.New("the targets cannot be used like this")
 
 // Strategy is a strategy of the user's instances, as GET /strategies lists it.
@@ -79,8 +79,8 @@ func Attach(ctx context.Context, t target.Target) (*Fleet, error) {
 // findTimeout limits how long an instance from a registry may take to answer.
 const findTimeout = 5 * time.Second
 
-// find returns the base URLs of the registered instances that answer. It records the others in
-// f.Unreachable.
+// find returns the base URLs of the registered instances that answer. It records the other
+// instances in f.Unreachable.
 func (f *Fleet) find(ctx context.Context, text string) (urls []string, err error) {
 	source, err := registry.Parse(text)
 	if err != nil {
@@ -115,8 +115,8 @@ func (f *Fleet) find(ctx context.Context, text string) (urls []string, err error
 // ForeignStrategy stands for the only strategy of a service that cannot switch.
 const ForeignStrategy = "foreign"
 
-// identify finds the processes with these ids. If a fault stops such a process, the process
-// continues when this program ends, or earlier.
+// identify finds the processes with these ids. If a fault stops such a process, identify makes sure
+// that the process continues when this program ends.
 func (f *Fleet) identify(pids []int) (err error) {
 	for i, pid := range pids {
 		if f.Instances[i].theirs, err = proc.Find(pid); err != nil {
@@ -130,7 +130,7 @@ func (f *Fleet) identify(pids []int) (err error) {
 }
 
 // Identify finds out what the API of the user's instances supports. It returns ErrRefused if the
-// flags ask for something else.
+// flags require something that the API does not support.
 func (f *Fleet) Identify(ctx context.Context, t target.Target) error {
 	f.token, f.nextOrder, f.open = t.Token, t.FirstOrder, t.Open
 	f.probes = cmp.Or(t.ProbeDrivers, f.probes)
@@ -253,7 +253,7 @@ func (f *Fleet) openByCall(ctx context.Context, count int) (int64, error) {
 	return id, nil
 }
 
-// openNamed opens orders with as few calls as possible. The service chooses their ids.
+// openNamed opens orders whose ids the service chooses. It makes as few calls as possible.
 func (f *Fleet) openNamed(ctx context.Context, count int) (int64, error) {
 	calls, each := 1, count
 	if !f.open.OpensMany() {

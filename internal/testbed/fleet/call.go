@@ -23,10 +23,11 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// StatusError is a reply whose status is not 2xx, or one that tells no result.
+// StatusError means that a response has a status other than 2xx, or does not contain the result of
+// a grab.
 type StatusError struct {
 	Code int
-	Says string // the text of the reply, cut to one line
+	Says string // the text of the response, shortened to one line
 }
 
 // Error returns the status and the text of the reply. If the service has not decided yet, Error
@@ -135,7 +136,7 @@ func OneLine(text string) string {
 type Counters struct {
 	RedisCommands, DBStatements float64
 	InFlight                    float64
-	// Epoch is the sum of the start times of all instances. If it changes, an instance has restarted.
+	// Epoch is the sum of the start times of all instances. It changes if an instance restarts.
 	Epoch float64
 }
 
@@ -150,11 +151,11 @@ func (f *Fleet) Counters(ctx context.Context) (Counters, error) {
 	}
 	for _, in := range f.Instances {
 		if !in.alive() {
-			continue // Epoch then lacks the start time of this instance
+			continue // Epoch then does not include the start time of this instance
 		}
 		families, err := f.scrape(ctx, in)
 		if unsent := (*url.Error)(nil); err != nil && !f.Ours && !errors.As(err, &unsent) {
-			return sum, ErrNoMetrics // a target may serve another format at this path
+			return sum, ErrNoMetrics // a target may serve something else at this path
 		}
 		if err != nil {
 			return sum, fmt.Errorf("fleet: metrics of %s: %w", in.ID, err)
@@ -167,8 +168,8 @@ func (f *Fleet) Counters(ctx context.Context) (Counters, error) {
 	return sum, nil
 }
 
-// Drain waits until at most hung grabs are under way, but no longer than within. hung is how many
-// grabs will never end.
+// Drain waits until at most hung grabs are under way, but no longer than within. hung is the number
+// of grabs that will never end.
 func (f *Fleet) Drain(ctx context.Context, hung int, within time.Duration) (Counters, error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()

@@ -12,7 +12,7 @@ import (
 )
 
 // Events reads the event files of instances, and remembers how far it has read in each. The zero
-// value has read nothing.
+// value is ready to use.
 type Events struct {
 	read map[string]int64  // number of bytes read, by file
 	kept map[string]int64  // number of bytes copied by Keep, by file
@@ -62,7 +62,7 @@ func (e *Events) Read(path string, each func(history.Event)) error {
 	return lost
 }
 
-// Again calls each once more for every event that was read since the last Keep.
+// Again calls each again for every event that was read since the last Keep.
 func (e *Events) Again(each func(history.Event)) error {
 	return e.sections(func(_ string, s *io.SectionReader) error {
 		for x, err := range history.Decode(s) {

@@ -42,10 +42,10 @@ type Fleet struct {
 	Unreachable map[string]string
 
 	client    *http.Client
-	probes    int64 // number of the first driver for probes
+	probes    int64 // id of the first driver for probes, the test grabs after the load
 	token     string
-	unlisted  bool            // whether targets have a control API that does not list their strategies
-	open      *target.Opening // how targets open orders; nil means POST /orders
+	unlisted  bool            // whether the control API of the targets does not list their strategies
+	open      *target.Opening // how to open orders at the targets; nil means POST /orders
 	nextOrder int64           // next order id; 0 if a call opens orders
 
 	// restored lets stopped processes of the user's instances continue. It is nil if the processes
@@ -76,7 +76,7 @@ type Setup struct {
 	Work, TTL, Wait time.Duration
 	Timeout         time.Duration           // limit for one grab
 	Control         bool                    // serve the control API
-	Routes          map[int]stack.Addresses // addresses for instances that reach the stack through routes, by index of the instance
+	Routes          map[int]stack.Addresses // by index of the instance, the addresses at which it reaches the servers through routes
 }
 
 func newFleet(token string) *Fleet {
@@ -89,8 +89,8 @@ func newFleet(token string) *Fleet {
 	}
 }
 
-// New returns a fleet of instances that use the servers of st. Equip starts the instances. Their
-// ports begin with port. If port is 0, they are arbitrary.
+// New returns a fleet of instances that use the servers of st. Equip starts the instances. The
+// instances use consecutive ports from port on. If port is 0, they use arbitrary ports.
 func New(cfg Config, st *stack.Stack, port int) *Fleet {
 	f := newFleet("")
 	f.Ours, f.cfg, f.stack = true, cfg, st
@@ -104,7 +104,7 @@ func New(cfg Config, st *stack.Stack, port int) *Fleet {
 	return f
 }
 
-// Equip makes all instances run with these settings. It restarts the instances that have other
+// Equip makes all instances run with these settings. It restarts every instance that has different
 // settings.
 func (f *Fleet) Equip(ctx context.Context, u Setup) error {
 	if !f.Started() {

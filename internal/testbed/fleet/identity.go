@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// traceAddress returns a context for a call. It records which network address the call reaches.
+// traceAddress returns a context for a call, and records the network address that the call reaches.
 func (in *Instance) traceAddress(ctx context.Context) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) {
 		if addr, err := netip.ParseAddrPort(c.Conn.RemoteAddr().String()); err == nil {
@@ -33,8 +33,8 @@ func (in *Instance) addresses(ctx context.Context) []netip.Addr {
 	return all
 }
 
-// distinguish groups URLs that may lead to the same instance. It compares network addresses, because
-// a name in an answer proves nothing.
+// distinguish groups URLs that may lead to the same instance. It compares network addresses,
+// because the name that an instance reports proves nothing.
 func (f *Fleet) distinguish(ctx context.Context) {
 	for i, b := range f.Instances {
 		b.group = i
@@ -56,8 +56,8 @@ func (f *Fleet) distinguish(ctx context.Context) {
 	}
 }
 
-// mayBeOne explains why two URLs may lead to the same instance. It returns "" if they certainly do
-// not.
+// mayBeOne explains why two URLs may lead to the same instance. It returns "" if they certainly
+// lead to different instances.
 func mayBeOne(ctx context.Context, a, b *Instance) string {
 	names := fmt.Sprintf("%s and %s", hostOf(a.URL), hostOf(b.URL))
 	if a.reached == b.reached {
@@ -89,8 +89,8 @@ func isHere(addr netip.Addr) bool {
 	})
 }
 
-// OneInstance explains why all URLs may lead to a single instance. It returns "" if there is no
-// sign of that.
+// OneInstance explains why all URLs may lead to a single instance. It returns "" if nothing
+// suggests this.
 func (f *Fleet) OneInstance(ids map[string]bool) string {
 	var among []*Instance
 	var why []string

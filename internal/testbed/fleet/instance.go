@@ -27,7 +27,7 @@ import (
 )
 
 // Instance is one instance of a fleet. If the user started it, often only ID and URL are known. A
-// fault can hit it only if the fleet has started its process or knows it.
+// fault can hit the instance only if the fleet has started its process or knows its process id.
 type Instance struct {
 	ID             string // name of the instance in reports: its port, or the target's host
 	URL            string
@@ -58,7 +58,7 @@ func (f *Fleet) newInstance(index int) *Instance {
 	return in
 }
 
-// Name returns a name such as "instance 1". It is known before the port of the instance.
+// Name returns a name such as "instance 1". The name is known earlier than the port.
 func (in *Instance) Name() string { return fmt.Sprintf("instance %d", in.index+1) }
 
 // Process returns the process of the instance, or nil before its first start.
@@ -113,14 +113,14 @@ func (in *Instance) connect(u Setup) (err error) {
 		to = in.fleet.stack.Addresses
 	}
 	if was := in.wires.leadsTo(); in.wires.sentinels != nil && was.Of("redis") != to.Of("redis") {
-		in.args = nil // force a restart, because a client may count the replicas of a master only once
+		in.args = nil // force a restart, because a client may count the replicas of a master only when it starts
 	}
 	in.wires.lead(to)
 	return nil
 }
 
-// end stops the process. It ignores an error of a user's service, because a slow service may have to
-// be killed.
+// end stops the process. It ignores errors from a user's service, because a slow service may have
+// to be killed.
 func (in *Instance) end() error {
 	err := in.proc.Stop(stopGrace)
 	if in.fleet.service != nil {
@@ -165,10 +165,10 @@ func (in *Instance) pickAddr() (string, error) {
 	return proc.FreeAddr()
 }
 
-// reserve keeps other runs from using the port while the instance is down. Their instances could
-// otherwise answer requests of this run. It returns false if another run has the port.
+// reserve keeps other runs from using the port while the instance is down. Otherwise, instances of
+// other runs could answer requests of this run. reserve returns false if another run has the port.
 func (in *Instance) reserve() bool {
-	if in.reserved != nil || runtime.GOOS != "linux" { // only Linux has names for sockets that vanish with their process
+	if in.reserved != nil || runtime.GOOS != "linux" { // only Linux has socket names that disappear together with their process
 		return true
 	}
 	l, err := net.Listen("unix", fmt.Sprintf("@grablab-port-%d", in.port))
@@ -197,13 +197,13 @@ func isTaken(addr string) bool {
 }
 
 // saysTaken reports whether the log of a service says that its port is in use. It is not enough to
-// test the port, because a client may have used it for a moment.
+// check the port, because an outgoing connection may have used the port for a moment.
 func saysTaken(log string) bool {
 	log = strings.ToLower(log)
 	return strings.Contains(log, "address already in use") || strings.Contains(log, "eaddrinuse")
 }
 
-// Command is a hidden command. With it, this program runs as an instance.
+// Command is a hidden command that makes this program run as an instance.
 const Command = "instance"
 
 // firstStrategy is the strategy with which an instance starts. Every stack supports it.

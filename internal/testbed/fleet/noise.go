@@ -8,8 +8,8 @@ import (
 	"grablab/internal/testbed/wire"
 )
 
-// Noise is a request that cannot affect the result of a grab, such as a ping. The program injects no
-// faults there.
+// Noise is a request that cannot affect the result of a grab, such as a ping. The program injects
+// no faults into such a request.
 
 // redisNoise lists Redis commands that do not use the data of a grab.
 var redisNoise = []string{
@@ -31,7 +31,7 @@ var selectNoise = []string{
 	"LAST_INSERT_ID", "NOW", "PG_BACKEND_PID", "PG_IS_IN_RECOVERY", "SET_CONFIG", "ROW_COUNT", "SCHEMA", "SYSDATE", "UNIX_TIMESTAMP", "USER", "UUID", "VERSION",
 }
 
-// These words tell the names of statistics apart from the names of business data.
+// These words distinguish the names of statistics from the names of business data.
 var (
 	statistics = []string{"metric", "metrics", "monitoring", "prometheus", "stat", "stats", "statistic", "statistics", "statsd", "telemetry"}
 	// Keys whose names contain these words are statistics, unless a name also contains one of

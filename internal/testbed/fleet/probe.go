@@ -27,17 +27,17 @@ const (
 // errSilent means that no instance answered a probe of an order.
 var errSilent = errors.New("no instance answered in time. Perhaps grabs wait for each other: look for a pool of connections or threads that is too small")
 
-// IsProbe reports whether the driver belongs to the test grabs after the load.
+// IsProbe reports whether the driver makes probes, which are the test grabs after the load.
 func (f *Fleet) IsProbe(driver int64) bool { return driver >= f.probes }
 
-// StuckOrders returns the orders that no new driver can grab within two leases. It calls probed,
-// possibly concurrently, with the last driver of each order and the outcome. If reserved is true for
-// an order, the answer taken is final only after two leases, because a reservation may expire.
-// reserved may be nil.
+// StuckOrders returns the orders that no new driver can grab within two leases. For each order, it
+// calls probed with the last driver and the outcome. These calls may be concurrent. If reserved
+// returns true for an order, an answer of taken is final only after two leases, because a
+// reservation may expire. reserved may be nil.
 //
-// An order whose probes get no answer is stuck if the instances answer probes of other orders,
-// because its drivers wait for a lock that is never released. StuckOrders returns an error if all
-// test grabs of an order failed.
+// If probes of an order get no answer although probes of other orders do, the order is stuck. Its
+// drivers then wait for a lock that is never released. StuckOrders returns an error if all probes
+// of an order failed.
 func (f *Fleet) StuckOrders(ctx context.Context, first int64, count int, lease time.Duration, reserved func(id int64) bool, probed func(id, driver int64, outcome grab.Outcome)) ([]int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*lease+readyTimeout)
 	defer cancel()
@@ -71,10 +71,10 @@ func (f *Fleet) StuckOrders(ctx context.Context, first int64, count int, lease t
 	return append(stuck, silent...), err
 }
 
-// askUntilTold lets new drivers try to grab the order until one is told grabbed, or taken if the order
-// is not reserved. After two leases, it gives up, and told is empty if the lock is still held. It
-// returns errSilent if each instance has left a driver without an answer. step is the difference
-// between the ids of two drivers.
+// askUntilTold lets new drivers try to grab the order until one gets a final answer. This is
+// grabbed or, if the order is not reserved, taken. askUntilTold gives up after two leases, and told
+// is empty if the lock is still held. It returns errSilent if every instance has failed to answer a
+// driver. step is the difference between the ids of consecutive drivers.
 func (f *Fleet) askUntilTold(ctx context.Context, id, driver, step int64, lease time.Duration, reserved bool) (last int64, told grab.Outcome, err error) {
 	every := max(lease/20, 10*time.Millisecond)
 	deadline := time.Now().Add(2 * lease)
@@ -114,8 +114,8 @@ func (f *Fleet) askUntilTold(ctx context.Context, id, driver, step int64, lease 
 	}
 }
 
-// probeError describes a test grab without a clear answer. The rules of the user's service may miss
-// an answer, or it may refuse drivers that it does not know.
+// probeError describes a test grab without a clear answer. Perhaps no rule matches the answers of
+// the user's service, or the service refuses drivers that it does not know.
 func (f *Fleet) probeError(id, driver int64, err error) error {
 	hint := ""
 	var answer *StatusError
@@ -149,7 +149,7 @@ func (f *Fleet) probe(ctx context.Context, in *Instance, id, driver int64) (grab
 // ProbeDriver returns the id of a driver for test grabs. The load does not use these drivers.
 func (f *Fleet) ProbeDriver(index int64) int64 { return f.probes + index }
 
-// Ask sends a grab that does not wait for the lock. It returns the answer and what the answer means.
+// Ask sends a grab that does not wait for the lock. It returns the answer and its meaning.
 func (in *Instance) Ask(ctx context.Context, id, driver int64) (Answer, target.Meaning, error) {
 	f := in.fleet
 	path, body, header := f.Shape.Request(id, driver)

@@ -137,7 +137,7 @@ func (s Service) UsesPostgres() bool {
 	return s.Uses(postgres) || slices.ContainsFunc(s.Migrations, func(m Migration) bool { return m.command.Uses(postgres) })
 }
 
-// fill replaces the placeholders in the command by the port and by the addresses of servers.
+// fill replaces the placeholders in the command with the port and with the addresses of servers.
 func (s Service) fill(port string, at stack.Addresses, u Setup) (exe string, args, env []string, err error) {
 	db, err := databaseAt(at.DSN)
 	if err != nil {
@@ -244,9 +244,10 @@ func (in *Instance) Grab(ctx context.Context, order, index int64) (grab.Outcome,
 	return in.fleet.probe(ctx, in, order, in.fleet.ProbeDriver(index))
 }
 
-// AwaitGrab waits until the instance answers many simultaneous grabs, twice in a row. Its connection
-// pools then no longer contain broken connections. If this takes too long, AwaitGrab returns an
-// error. It gives up grabs that take as long, because they may wait for a lock forever.
+// AwaitGrab waits until the instance answers many simultaneous grabs, twice in a row. Its
+// connection pools then no longer contain broken connections. If this takes longer than within,
+// AwaitGrab returns an error. It also cancels each grab after this time, because the grab may wait
+// for a lock forever.
 func (in *Instance) AwaitGrab(ctx context.Context, order int64, within time.Duration) error {
 	const atOnce, rounds = 12, 2
 	var failed error

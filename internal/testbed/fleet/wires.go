@@ -26,7 +26,7 @@ import (
 // when the instance restarts.
 type wires struct {
 	proxies   []*wire.Proxy
-	sentinels *wire.Sentinels // name the proxy to Redis as the master; nil if the service uses no Sentinel
+	sentinels *wire.Sentinels // Sentinels that return the proxy to Redis as the master; nil if the service uses no Sentinel
 	at        stack.Addresses // addresses of the proxies and of a Sentinel
 	database  string          // the name of the database in calls: mysql or postgres
 	holds     *control.Server // holds requests that pass through the proxies
@@ -38,17 +38,18 @@ type wires struct {
 	to            stack.Addresses // servers behind the proxies
 	order, driver int64           // the grab to which the requests belong; 0 if none
 	id            string          // id of the order in requests
-	// names contains what to write for numbers in requests: the id of a test driver, and the port.
+	// names maps numbers in requests to the texts that replace them. The numbers are the id of a
+	// test driver and the port.
 	names        map[string]string
 	driverTexts  map[string]bool // requests of dry runs that name the driver
 	idle         map[string]bool // requests that the instance also makes while it has no grab to serve
 	lastCall     time.Time       // when the last request came that belongs to the grab
-	questions    int             // number of requests for a result that the instance has yet to answer
-	lastQuestion time.Time       // when the last of these was sent
+	questions    int             // number of requests for a result that the instance has not answered yet
+	lastQuestion time.Time       // when the last request for a result was sent
 }
 
-// newWires opens the proxies. If the service uses Sentinel, it also starts Sentinels, which return
-// the address of the proxy.
+// newWires opens the proxies. If the service uses Sentinel, newWires also starts Sentinels that
+// return the address of the proxy.
 func newWires(st *stack.Stack, name string, sentinels bool, say func(string, ...any)) (*wires, error) {
 	tell := func(text string) { say("%s: %s", name, text) }
 	w := &wires{to: st.Addresses, database: "mysql", holds: control.NewServer(name, 0, history.Discard), driverTexts: map[string]bool{}}
@@ -117,28 +118,30 @@ func (w *wires) close() {
 }
 
 // watch assigns all later requests to the grab of this driver and order. Driver 0 stands for any
-// driver. Order 0 means that there is no grab. names contains what to write for other numbers.
+// driver. Order 0 means that there is no grab. names maps other numbers to the texts that replace
+// them.
 func (w *wires) watch(order, driver int64, id string, names map[string]string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.order, w.driver, w.id, w.names, w.lastCall = order, driver, id, names, time.Now()
 }
 
-// To answer a request for a result, a service may ask its own servers. These requests are no part of
-// the grab.
+// When a client asks for the result of a grab, the service may send requests to its servers. These
+// requests do not belong to the grab.
 const (
-	// quietForAsking is how long a watched grab must have sent no request before the program asks for
-	// its result. The requests of both then do not mix.
+	// quietForAsking is how long a watched grab must have sent no request before the program asks
+	// for its result. Otherwise, the requests of the grab and those for the result would mix.
 	quietForAsking = 300 * time.Millisecond
-	// maxQuiet limits the wait for this silence, because a service may poll its servers all the time.
+	// maxQuiet limits the wait for this silence, because a service may poll its servers
+	// continuously.
 	maxQuiet = time.Second
-	// askFor is how long an instance takes at most to send the requests of such an answer.
+	// askFor is the longest time for which an instance sends requests to find the result.
 	askFor = 250 * time.Millisecond
 )
 
-// ask is called before the instance is asked for the result of a grab. Until the returned function is
-// called, but at most for askFor, requests do not belong to the watched grab. If the watched grab is
-// that of a single driver, ask first waits until the grab is quiet.
+// ask is called before the instance is asked for the result of a grab. Until the returned function
+// is called, but at most for askFor, requests do not count as part of the watched grab. If only one
+// driver is watched, ask first waits until the grab is quiet.
 func (w *wires) ask(ctx context.Context, order int64) (answered func()) {
 	_, _ = wait.Until(ctx, quietForAsking/20, maxQuiet, func() (bool, error) { // an error only means that the grab has ended
 		w.mu.Lock()
@@ -180,7 +183,7 @@ func (w *wires) tap(ctx context.Context, e wire.Event, send func(context.Context
 	return w.holds.Do(ctx, op, send)
 }
 
-// counted returns a function that calls send and counts it in w.statements while it runs.
+// counted returns a function that calls send. While send runs, w.statements is higher by one.
 func (w *wires) counted(send func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		w.statements.Add(1)
@@ -201,11 +204,12 @@ var (
 )
 
 // withoutIDs returns a text with a star in place of the order's id, and with # in place of random
-// parts. The id counts wherever no digit stands beside it, as in order_61, x61a or {00061}. It does
-// not count within a random part or a hexadecimal number, which has at least 7 digits with letters
-// between them.
+// parts. withoutIDs replaces the id wherever no digit precedes or follows it, as in order_61, x61a
+// or {00061}. It does not replace the id within a random part or within a hexadecimal number of at
+// least 7 digits with letters between them.
 //
-// An id that is not a number is replaced everywhere. names contains what to write for other numbers.
+// An id that is not a number is replaced everywhere. names maps other numbers to the texts that
+// replace them.
 func withoutIDs(text, order string, names map[string]string) string {
 	if strings.Trim(order, "0123456789") != "" {
 		text, order = strings.ReplaceAll(text, order, "*"), ""
@@ -224,15 +228,15 @@ func withoutIDs(text, order string, names map[string]string) string {
 	})
 }
 
-// These stand for numbers in the text of a request that differ between grabs or between instances.
+// These texts replace numbers that differ between grabs or between instances.
 const (
 	ownDriver = "{driver}"
 	ownPort   = "{port}"
 )
 
 // nameIDs returns the text of a request of the watched grab without ids. A dry run shows which
-// requests name the driver, because its drivers have large ids. In other grabs, a small number counts as
-// the driver only if the request is then one of those.
+// requests name the driver, because drivers of dry runs have large ids. In other grabs, a small
+// number counts as the driver only if the result equals such a request.
 func (w *wires) nameIDs(text string) string {
 	named := withoutIDs(text, w.id, w.names)
 	if strings.Contains(named, ownDriver) {
@@ -284,7 +288,7 @@ func (w *wires) isIdle(e wire.Event) bool {
 // is left.
 func (w *wires) normalize(e wire.Event) (text string, ok bool) {
 	text = e.Text
-	if script, ok := strings.CutPrefix(text, "EVAL "); ok { // a client uses EVAL to resend a script that the server does not know
+	if script, ok := strings.CutPrefix(text, "EVAL "); ok { // a client uses EVAL to send a script again that the server does not know
 		text = "EVALSHA " + script
 	}
 	parts := []string{w.nameIDs(text)}
@@ -295,8 +299,8 @@ func (w *wires) normalize(e wire.Event) (text string, ok bool) {
 	return strings.Join(parts, wire.Joint), len(parts) > 0
 }
 
-// Recognize tells the proxies which calls a grab makes, and which calls the instances also make while
-// they have no grab to serve. It does nothing for instances without proxies.
+// Recognize tells the proxies which calls a grab makes. idle lists the calls that the instances
+// also make while they have no grab to serve. Recognize does nothing for instances without proxies.
 func (f *Fleet) Recognize(grab, idle []control.Call) {
 	for _, in := range f.Instances {
 		if in.wires == nil {
@@ -364,9 +368,9 @@ func (in *Instance) Watch(order, driver int64) {
 // RouteTo connects the proxies of an instance to other servers.
 func (in *Instance) RouteTo(to stack.Addresses) { in.wires.lead(to) }
 
-// AwaitQuiet waits until the instances have executed no statement of a grab for a while. No more writes
-// are expected then. It returns false if this takes longer than within, or if the instances have no
-// proxies.
+// AwaitQuiet waits until the instances have executed no statement of a grab for a while. After
+// that, no more writes are expected. It returns false if this takes longer than within, or if the
+// instances have no proxies.
 func (f *Fleet) AwaitQuiet(ctx context.Context, long, within time.Duration) bool {
 	if !f.IsService() {
 		return false

@@ -43,8 +43,8 @@ var (
 //
 // It runs the query once to check it. The query has either two placeholders, for the first and the
 // last order, or {orders}, which stands for a list of orders. Each row of the result has an order
-// and a driver. ids translates their ids into numbers. If it is nil, the ids are numbers. If the
-// query is empty, only Exec and Version may be called.
+// and a driver. ids translates the ids of orders and drivers into numbers. If ids is nil, they are
+// already numbers. If the query is empty, only Exec and Version may be called.
 func Open(ctx context.Context, dsn, query string, ids *target.Shape) (*DB, error) {
 	k, err := kindOf(dsn)
 	if err != nil {
@@ -96,8 +96,8 @@ func (d *DB) Version(ctx context.Context) (string, error) {
 	return d.kind.product(text), nil
 }
 
-// ClockAhead returns how far the clock of this machine is ahead of the database's clock. It takes
-// the fastest of several readings, because that one is the most precise.
+// ClockAhead returns how far the clock of this machine is ahead of the database's clock. It uses
+// the fastest of several readings, because the fastest reading is the most precise.
 func (d *DB) ClockAhead(ctx context.Context) (ahead time.Duration, err error) {
 	for quickest, n := time.Duration(math.MaxInt64), 0; n < 8; n++ {
 		var now float64
@@ -208,6 +208,6 @@ func (d *DB) Exec(ctx context.Context, statements []string) (err error) {
 	return nil
 }
 
-// silent discards the log messages of a database driver, because the driver also returns them as
-// errors.
+// silent discards the log messages of a database driver. The driver also returns the same messages
+// as errors.
 var silent = log.New(io.Discard, "", 0)

@@ -73,7 +73,7 @@ func (k kind) prepare(query string) (string, error) {
 	return strings.TrimSpace(out.String()), nil
 }
 
-// merging lists words with which a query may return fewer rows than the ledger has. Such a query
+// merging lists words that may make a query return fewer rows than the ledger has. Such a query
 // could hide a double-grab.
 var merging = []string{"DISTINCT", "DISTINCTROW", "GROUP", "HAVING", "LIMIT", "FETCH", "OFFSET", "TOP", "INTERSECT", "EXCEPT", "MINUS", "UNION", "OVER", "QUALIFY", "TABLESAMPLE"}
 

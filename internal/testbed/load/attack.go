@@ -32,7 +32,7 @@ type Config struct {
 	Duration   time.Duration // replaces Orders: opens as many orders as this time needs at Rate
 	Timeout    time.Duration // limit for one request
 	MaxWorkers int           // largest number of requests in flight
-	Shape      *target.Shape // shape of a grab; nil means that of grabsvc
+	Shape      *target.Shape // shape of a grab; nil means the shape that grabsvc uses
 	Trace      *trace.Tracer // traces each request; nil for none
 	Asking     Asking        // is called before each request for a result; nil for none
 }
@@ -46,7 +46,7 @@ type Request struct {
 
 // Workload is a source of requests: a *Plan or a *Bursts.
 type Workload interface {
-	// Requests returns the number of requests that the workload has had so far.
+	// Requests returns the number of requests in the workload so far.
 	Requests() int
 
 	take() (Request, bool) // returns the next request, or false if there is none
@@ -60,20 +60,20 @@ type pacer interface {
 	due(n uint64) time.Duration // returns when request n is due, since the start of the attack
 }
 
-// noRate implements the method Rate of vegeta.Pacer. vegeta needs this method only for plots.
+// noRate implements the Rate method of vegeta.Pacer, which vegeta needs only for plots.
 type noRate struct{}
 
 // Rate returns 0.
 func (noRate) Rate(time.Duration) float64 { return 0 }
 
 // Attack sends the requests of the workload. For each result, it calls each with the result and
-// with the time at which the request was due. These calls do not overlap. When ctx ends, Attack
-// cancels the requests that are under way and returns the cause.
+// with the time at which the request was due. The calls of each do not overlap. When ctx ends,
+// Attack cancels the requests that are under way and returns the cause.
 func Attack(ctx context.Context, w Workload, cfg Config, each func(r *vegeta.Result, due time.Time)) error {
 	conns := &conns{open: map[net.Conn]struct{}{}}
 	transport := target.SendOnce(&http.Transport{
 		DialContext: conns.dial, MaxIdleConnsPerHost: cfg.MaxWorkers,
-		WriteBufferSize: 1 << 10, ReadBufferSize: 2 << 10, // small, because a grab fits and a stall can open thousands of connections
+		WriteBufferSize: 1 << 10, ReadBufferSize: 2 << 10, // a grab fits into small buffers, and a stall can open thousands of connections
 	})
 	defer transport.CloseIdleConnections()
 	attacker := vegeta.NewAttacker(
@@ -123,7 +123,7 @@ func targeter(w Workload, shape *target.Shape) vegeta.Targeter {
 	}
 }
 
-// URL returns the URL of the grab. From its fragment, ParseRequest can restore the request.
+// URL returns the URL of the grab. Its fragment allows ParseRequest to restore the request.
 func (r Request) URL(path []byte) string {
 	url := append(append(make([]byte, 0, len(r.Target)+len(path)+32), r.Target...), path...)
 	url = strconv.AppendInt(append(url, '#'), r.Order, 10)

@@ -35,7 +35,7 @@ func (b *Bursts) Send(requests []Request) {
 	b.notifyLocked()
 }
 
-// HangUp closes the connection of a request that is under way, as a client that gives up does. The
+// HangUp closes the connection of a request that is under way, like a client that gives up. The
 // result of the request is then a timeout.
 func (b *Bursts) HangUp(r Request) {
 	b.mu.Lock()

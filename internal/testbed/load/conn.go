@@ -68,8 +68,8 @@ func FailureOf(text string) string {
 	return Other
 }
 
-// conns keeps track of the connections of an attack. Its method cut closes them all, which costs less
-// than a context for each request.
+// conns keeps track of the connections of an attack. Its cut method closes all of them. This costs
+// less than a context for each request.
 type conns struct {
 	mu    sync.Mutex
 	open  map[net.Conn]struct{}

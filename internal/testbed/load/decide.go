@@ -18,12 +18,14 @@ const (
 	lastPause  = 250 * time.Millisecond
 )
 
-// Asking is called before each request for the result of a grab. The request is sent once Asking
-// returns. The function that it returns is called after the answer. A nil Asking does nothing.
+// Asking is called before each request for the result of a grab. The request is sent after Asking
+// has returned. When the response has arrived, the returned function is called. A nil Asking does
+// nothing.
 type Asking func(ctx context.Context, of Request) (answered func())
 
 // Decide returns a RoundTripper for services that answer a grab before its result is known. It asks
-// for the result until there is one or the context of the grab ends. It leaves other requests alone.
+// for the result until the result is known or the context of the grab ends. It does not change
+// other requests.
 func Decide(next http.RoundTripper, shape *target.Shape, asking Asking) http.RoundTripper {
 	if shape == nil || shape.Later == nil {
 		return next
@@ -55,13 +57,14 @@ func Decide(next http.RoundTripper, shape *target.Shape, asking Asking) http.Rou
 		case ended != nil:
 			return nil, ended
 		default:
-			return nil, fmt.Errorf("the result: %v", err) // hide the cause, because callers could conclude from it that the grab did not happen
+			return nil, fmt.Errorf("the result: %v", err) // hide the cause, because it could make callers conclude that the grab did not happen
 		}
 	})
 }
 
-// askForResult sends requests to the URL at until there is a result. The URL may be relative. It calls
-// asking before each request, and what asking returned after the answer.
+// askForResult sends requests to the URL at until there is a result. The URL may be relative. It
+// calls asking before each request. After each response, it calls the function that asking
+// returned.
 func askForResult(next http.RoundTripper, grab *http.Request, at string, shape *target.Shape, asking func() func()) (*http.Response, error) {
 	question := grab.Clone(grab.Context())
 	question.Method, question.Body, question.ContentLength = http.MethodGet, nil, 0

@@ -46,9 +46,9 @@ func (l Histogram) Latency() *Latency {
 	}
 }
 
-// Held reports whether requests were sent on time. Latencies can be counted from the planned or
-// from the actual time of sending. Requests were late if the first 99th percentile exceeds the
-// second by more than 10 %.
+// Held reports whether requests were sent on time. scheduled contains latencies from the planned
+// time of sending, and sent from the actual time. Requests were late if the 99th percentile of
+// scheduled exceeds that of sent by more than 10 %.
 func Held(scheduled, sent *Latency) bool { return scheduled.P99 <= 1.1*sent.P99 }
 
 // At returns the nth shortest latency. It returns 0 if there are fewer than n.

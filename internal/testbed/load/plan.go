@@ -49,7 +49,8 @@ func NewPlan(targets []string, first int64, orders, drivers int, seed uint64) *P
 // target.
 func (p *Plan) Order(i int) int64 { return p.first + int64(p.orders[i]) }
 
-// Split limits the plan to a share of its requests. The times at which they are due stay the same.
+// Split limits the plan to a share of its requests. These requests are due at the same times as
+// before.
 func (p *Plan) Split(s Share) { p.share = s }
 
 // Requests returns the number of requests in the share.
@@ -123,7 +124,7 @@ type openLoop struct {
 }
 
 // tick is the shortest interval between the times at which requests are due. A fast load sends
-// several requests per tick, because waking up for each of them would cost as much as sending it.
+// several requests per tick, because waking up for each request would cost as much as sending it.
 const tick = 2 * time.Millisecond
 
 func (p openLoop) due(n uint64) time.Duration {
@@ -135,8 +136,8 @@ func (p openLoop) due(n uint64) time.Duration {
 	return d
 }
 
-// Pace sleeps until the next request is due. It does not use the sleep of vegeta, which may end a
-// millisecond late and thereby increase the latency.
+// Pace sleeps until the next request is due. It does not let vegeta sleep, because that sleep may
+// end a millisecond late and thereby increase the latency.
 func (p openLoop) Pace(elapsed time.Duration, hits uint64) (time.Duration, bool) {
 	if hits >= p.total || p.ctx.Err() != nil || p.ended() {
 		return 0, true

@@ -24,15 +24,15 @@ type Series struct {
 	slices []slice
 }
 
-// slice contains the latencies of one time slice. One histogram counts from the planned time of
-// sending, and the other from the actual time.
+// slice contains the latencies of one time slice. scheduled counts from the planned time of
+// sending, and sent from the actual time.
 type slice struct{ scheduled, sent Histogram }
 
 // NewSeries returns an empty Series.
 func NewSeries() *Series { return &Series{slice: 10 * time.Millisecond} }
 
-// Add adds a request that was due at the time at after the start. scheduled and sent are its two
-// latencies.
+// Add adds a request that was due when the time at had passed since the start. scheduled and sent
+// are its latencies from the planned and from the actual time of sending.
 func (s *Series) Add(at, scheduled, sent time.Duration) {
 	at = max(at, 0)
 	for at/s.slice >= mostSlices {

@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// Barrier makes a child process wait until Lift is called. Only then does the child become its real
-// program. If this process dies before that, the child ends.
+// Barrier makes a child process wait until Lift is called. After that, the child becomes its real
+// program. If this process dies first, the child ends.
 type Barrier struct {
 	goRead, goWrite         *os.File
 	failedRead, failedWrite *os.File
@@ -57,7 +57,8 @@ func (b *Barrier) Close() {
 	}
 }
 
-// PassBarrier waits for Lift and then becomes the program in argv. It returns only if that fails.
+// PassBarrier waits for Lift and then becomes the program in argv. PassBarrier returns only if it
+// fails.
 func PassBarrier(argv []string) error {
 	files := Passed(2)
 	goAhead, failed := files[0], files[1]

@@ -11,7 +11,7 @@ import (
 )
 
 // Listens reports whether a process of the process group listens on a TCP port. known is false if
-// this cannot be found out.
+// Listens cannot find this out.
 func Listens(group, port int) (listens, known bool) {
 	sockets := map[string]bool{} // keys look like the targets of the links in /proc/PID/fd
 	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// EndWithParent makes the system end cmd when the thread that started it ends. That happens at the
-// latest when this process ends.
+// EndWithParent makes the system end cmd when the thread that started it ends. The thread ends at
+// the latest when this process ends.
 func EndWithParent(cmd *exec.Cmd) { attr(cmd).Pdeathsig = syscall.SIGTERM }
 
 // SetTitle changes the name that tools such as ps show for this process.

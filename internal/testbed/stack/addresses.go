@@ -22,11 +22,11 @@ type Addresses struct {
 	SentinelMaster string   // the master's name in the Sentinels
 }
 
-// Detour makes a connection go through a proxy: it replaces the address of a server by the address of
-// the proxy.
+// Detour makes a connection go through a proxy. It replaces the address of a server with the
+// address of the proxy.
 type Detour interface{ detour(*Addresses) }
 
-// Via returns a copy of the addresses, in which detours replace some of the addresses.
+// Via returns a copy of the addresses in which the detours have replaced some addresses.
 func (a Addresses) Via(detours ...Detour) Addresses {
 	a.Redlock, a.ZooKeeper, a.Etcd = slices.Clone(a.Redlock), slices.Clone(a.ZooKeeper), slices.Clone(a.Etcd)
 	for _, d := range detours {
@@ -35,7 +35,7 @@ func (a Addresses) Via(detours ...Detour) Addresses {
 	return a
 }
 
-// Way is a Detour that replaces the address of Server by the address Addr.
+// Way is a Detour that replaces the address of Server with Addr.
 type Way struct{ Server, Addr string }
 
 func (w Way) detour(a *Addresses) {
@@ -92,8 +92,8 @@ type place struct {
 	addr   *string
 }
 
-// places returns the servers that consist of one process. For the database, the pointer leads to the
-// DSN, which contains the address.
+// places returns the servers that consist of one process. For the database, the pointer refers to
+// the DSN, which contains the address.
 func (a *Addresses) places() []place {
 	var all []place
 	if a.Redis != "" {

@@ -9,7 +9,7 @@ import (
 )
 
 // ContinueAtEnd starts a helper process. When this process ends for any reason, the helper lets the
-// given stopped processes continue. done makes the helper do so at once.
+// given stopped processes continue. A call of done lets them continue at once.
 func ContinueAtEnd(pids []int) (done func() error, err error) {
 	cmd := exec.Command("sh", "-c", `trap "" INT TERM HUP; cat >/dev/null; kill -CONT "$@" 2>/dev/null; exit 0`, "sh")
 	for _, pid := range pids {

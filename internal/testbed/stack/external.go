@@ -136,8 +136,8 @@ func (a Addresses) Lacks(needs lock.Backend) string {
 	return ""
 }
 
-// independent returns an error if the Redlock nodes are not independent. They are not if two are the
-// same server, or if one belongs to a Cluster.
+// independent returns an error if the Redlock nodes are not independent. Nodes are not independent
+// if two of them are the same server, or if one belongs to a Cluster.
 func independent(addrs []string, nodes []serverInfo) error {
 	for i, a := range nodes {
 		if a.cluster {

@@ -11,7 +11,7 @@ import (
 	"grablab/internal/testbed/wire"
 )
 
-// Direction says which data a fault affects: requests, replies or both.
+// Direction says whether a fault affects requests, replies or both.
 type Direction int
 
 // These are the directions in which bytes flow through a proxy.
@@ -23,12 +23,12 @@ const (
 
 // rule says what happens to data in one direction. The zero rule lets data pass.
 type rule struct {
-	drop            bool // whether bytes are lost, although the end of a connection still arrives
+	drop            bool // whether bytes are lost; the end of a connection still arrives
 	hold            bool // whether bytes and the end of a connection wait until the rule changes
 	latency, jitter time.Duration
 
 	// lose means that the next reply is lost and its connection is reset. after selects the request
-	// whose reply is lost. If after is nil, it is the second request.
+	// whose reply is lost. If after is nil, the reply to the second request is lost.
 	lose  bool
 	after func(request []byte) bool
 }
@@ -60,8 +60,9 @@ func (f *flow) get() (now rule, changed <-chan struct{}) {
 	return f.rule, f.changed
 }
 
-// pass waits until the rule lets data pass that arrived at the time came. It returns the rule that
-// then applies to the data. If ctx ends first, the data is lost with its connection.
+// pass waits until the rule lets data pass. came is the time at which the data arrived. pass
+// returns the rule that then applies to the data. If ctx ends first, the data is lost with its
+// connection.
 func (f *flow) pass(ctx context.Context, came time.Time) rule {
 	for {
 		now, changed := f.get()
@@ -94,8 +95,8 @@ type chunk struct {
 // reading.
 const backlog = 1024
 
-// carry copies data from one connection to another. For each chunk, it calls lost to find out whether
-// to reset both connections instead.
+// carry copies data from one connection to another. It calls lost for each chunk. If lost returns
+// true, carry resets both connections instead.
 func (f *flow) carry(ctx context.Context, from, to net.Conn, lost func(rule, []byte) bool) {
 	chunks := make(chan chunk, backlog)
 	go func() {

@@ -16,8 +16,8 @@ import (
 )
 
 // These are the names of files in the folder of a run. The reaper, a helper process, locks one of
-// them and lists the processes that it must end. If the reaper was killed, a later run finds the lock
-// free and ends those processes.
+// them and lists the processes that it must end. If the reaper was killed, a later run finds the
+// file unlocked and ends the listed processes.
 const (
 	dirPrefix    = "grablab-"
 	lockFile     = "reaper.lock"
@@ -74,9 +74,9 @@ func children(dir string) (map[int]string, error) {
 	return watched, lines.Err()
 }
 
-// clearLeftovers cleans up after runs that were killed together with their reapers. It ends their
-// processes and removes their folders. It recognizes such a run by its unlocked lock file, and leaves
-// files of other users alone.
+// clearLeftovers cleans up after runs that were killed together with their reapers. It ends the
+// processes of these runs and removes their folders. It recognizes such a run by its unlocked lock
+// file. It does not touch files of other users.
 func clearLeftovers(base string) error {
 	dirs, err := fs.Glob(os.DirFS(base), dirPrefix+"*")
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 
 const postgresScheme = "postgres://"
 
-// isPostgres reports whether the DSN leads to a PostgreSQL server.
+// isPostgres reports whether the DSN names a PostgreSQL server.
 func isPostgres(dsn string) bool { return strings.HasPrefix(dsn, postgresScheme) }
 
 // postgresPrograms contains the paths of PostgreSQL's programs.
@@ -78,8 +78,8 @@ func postgresAt(addr string) string {
 	return postgresScheme + databaseName + "@" + addr + "/postgres?sslmode=disable"
 }
 
-// ownerOfPostgres creates the data folder and chooses the user who owns it. PostgreSQL refuses to
-// run as root. If this process runs as root, as contains the arguments that must precede a command
+// ownerOfPostgres creates the data folder and chooses its owner, because PostgreSQL refuses to run
+// as root. If this process runs as root, as contains the words that must precede a command in order
 // to run it as another user.
 func (s *Stack) ownerOfPostgres(data string) (as []string, err error) {
 	if err := os.Mkdir(data, 0o700); err != nil || os.Geteuid() != 0 {

@@ -37,8 +37,8 @@ type Process struct {
 // Spawn starts a program with additional environment variables, and writes its output to the file
 // NAME.log. ctx limits only the start.
 //
-// The child waits until the reaper knows its process id, and then becomes exe. Therefore no child is
-// left behind, whenever this process dies.
+// The child waits until the reaper knows its process id, and then becomes exe. Therefore, no child
+// is left behind, no matter when this process dies.
 func (s *Stack) Spawn(ctx context.Context, name, exe string, args, env []string) (*Process, error) {
 	return s.spawn(ctx, false, name, exe, args, env)
 }
@@ -141,8 +141,8 @@ func (p *Process) Pid() int { return p.cmd.Process.Pid }
 // Done returns a channel that closes when the process ends.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Wait waits until the process has ended. It returns nil if the exit code is 0. Otherwise, it returns
-// an *exec.ExitError.
+// Wait waits until the process has ended. Wait returns nil if the exit code is 0. Otherwise, it
+// returns an *exec.ExitError.
 func (p *Process) Wait() error {
 	<-p.done
 	return p.err
@@ -177,7 +177,8 @@ func (p *Process) wasToEnd() {
 	p.asked = true
 }
 
-// ByItself says when and how the process exited unexpectedly. It returns "" if it did not.
+// ByItself says when and how the process exited unexpectedly. It returns "" if the process did not
+// exit unexpectedly.
 func (p *Process) ByItself() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

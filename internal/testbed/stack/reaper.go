@@ -18,7 +18,7 @@ import (
 	"grablab/internal/testbed/proc"
 )
 
-// These are hidden first arguments. They make this program run as a helper.
+// If one of these hidden words is the first argument, this program runs as a helper.
 const (
 	reaperCommand  = "stack-reaper"
 	barrierCommand = "stack-barrier"
@@ -44,7 +44,7 @@ func BeHelper() {
 	}
 	switch os.Args[1] {
 	case reaperCommand:
-		_ = proc.SetTitle(reaperTitle) // if this fails, pkill may end the reaper too, but a later run clears up
+		_ = proc.SetTitle(reaperTitle) // if this fails, pkill may also end the reaper, but a later run cleans up
 		err = reap(os.Stdin, os.Stdout)
 	case barrierCommand:
 		err = proc.PassBarrier(os.Args[2:])
@@ -58,10 +58,11 @@ func BeHelper() {
 	os.Exit(0)
 }
 
-// reaper is a helper process. After this process has ended, even by SIGKILL, the reaper ends its
-// children and removes its folder. It notices the end because its standard input closes.
+// reaper is a helper process. After this process has ended, even by SIGKILL, the reaper ends the
+// children of this process and removes its folder. The reaper notices the end because its standard
+// input closes.
 type reaper struct {
-	dir string // the reaper creates this folder, so a process always exists that will remove it
+	dir string // the reaper creates this folder, so that there is always a process that will remove it
 
 	mu       sync.Mutex
 	cmd      *exec.Cmd

@@ -83,8 +83,8 @@ func (rep *Replica) begin(ctx context.Context) (err error) {
 func (rep *Replica) replicaName() string  { return rep.Server + "-replica" }
 func (rep *Replica) sentinelName() string { return rep.Server + "-sentinel" }
 
-// replica returns the configuration of the replica's server, which counts as ready when it has copied
-// the master's data.
+// replica describes the server that becomes the replica. The server counts as ready when it has
+// copied the master's data.
 func (rep *Replica) replica(exe string) server {
 	srv := redisServer(exe, rep.s.Dir, rep.replicaName())
 	alone, ask := srv.args, srv.ask
@@ -169,8 +169,8 @@ func behave(ctx context.Context, sentinel, master string, downAfter, failover ti
 	)
 }
 
-// knowsReplica returns nil if the Sentinel knows the state of the replica. A Sentinel that does not
-// know it cannot promote the replica.
+// knowsReplica returns nil if the Sentinel knows the state of the replica. Without this knowledge,
+// a Sentinel cannot promote the replica.
 func knowsReplica(ctx context.Context, client *redis.SentinelClient, master, replica string) error {
 	replicas, err := client.Replicas(ctx, master).Result()
 	if err != nil {
@@ -213,8 +213,8 @@ func (rep *Replica) Split(ctx context.Context) error {
 	return rep.promote(ctx, func() error { rep.watch.Close(); return nil })
 }
 
-// promote makes the Sentinel promote the replica. It discards delayed data, removes the master by
-// calling masterGoes, and waits until the replica is the master.
+// promote makes the Sentinel promote the replica. promote discards delayed data and calls
+// masterGoes, which removes the master. Then it waits until the replica is the master.
 func (rep *Replica) promote(ctx context.Context, masterGoes func() error) error {
 	// Close the route first, so that the last messages of the master do not arrive.
 	rep.way.Close()

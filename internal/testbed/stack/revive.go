@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// startedServer returns the description with which a server was started. With it, the server can be started
-// again.
+// startedServer returns the description with which a server was started, so that the server can be
+// started again.
 func (s *Stack) startedServer(name string) server {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -37,7 +37,7 @@ type Route struct {
 
 	proxy              *wire.Proxy
 	upstream           string                 // the server's address
-	target             atomic.Pointer[string] // address to which connections are made: upstream, unless redirected
+	target             atomic.Pointer[string] // address to which new connections go: upstream, unless the route is redirected
 	toServer, toClient flow
 
 	mu      sync.Mutex // allows only one fault, heal or close at a time
@@ -82,8 +82,8 @@ func (r *Route) detour(a *Addresses) {
 	}
 }
 
-// Cut drops all data in a direction until the fault is healed. The Heal then closes the connections,
-// because data is missing in them.
+// Cut drops all data in a direction until the fault is healed. The returned Heal then closes the
+// connections, because they lack the dropped data.
 func (r *Route) Cut(d Direction) (Heal, error) {
 	return r.follow(d, rule{drop: true}, r.endLinks)
 }
@@ -94,7 +94,8 @@ func (r *Route) Stall(d Direction) (Heal, error) {
 	return r.follow(d, rule{hold: true}, r.passAll)
 }
 
-// Delay delays all data until the fault is healed. The delay is latency, and varies by up to jitter.
+// Delay delays all data by latency, with a random variation of up to jitter, until the fault is
+// healed.
 func (r *Route) Delay(latency, jitter time.Duration, d Direction) (Heal, error) {
 	return r.follow(d, rule{latency: latency, jitter: jitter}, r.passAll)
 }
@@ -144,7 +145,7 @@ func (r *Route) rule(d Direction, to rule) {
 func (r *Route) passAll() { r.rule(BothWays, rule{}) }
 
 // endLinks closes the connections and discards delayed data. New connections can begin only after
-// that, so that they do not lose data.
+// that, so that no data of a new connection is discarded.
 func (r *Route) endLinks() { r.proxy.HangUpThen(r.passAll) }
 
 // Refuse resets all connections and refuses new ones until the fault is healed.
@@ -240,8 +241,8 @@ func (l *link) noteRequest(now rule, request []byte) bool {
 	return false
 }
 
-// losesReply reports whether the route must lose a reply. It never loses NOSCRIPT, because the client
-// answers it by sending the whole script.
+// losesReply reports whether the route must lose a reply. It never loses a NOSCRIPT reply, because
+// the client reacts to it by sending the whole script.
 func (l *link) losesReply(now rule, reply []byte) bool {
 	lost := l.requests.Load() > 1
 	if now.after != nil {

@@ -1,14 +1,14 @@
 // Package stack provides the servers that the instances use: Redis, the Redlock nodes, the
-// database, ZooKeeper and etcd. Start takes the needs of the chosen strategies and returns a Stack
-// once all servers answer. The Stack knows their addresses and versions, and its methods inject
-// faults into them. Close ends everything.
+// database, ZooKeeper and etcd. Start takes the servers that the chosen strategies need, and
+// returns a Stack once all of these servers answer. The Stack knows their addresses and versions,
+// and its methods inject faults into them. Close ends everything.
 //
 // There are three kinds of stack. The embedded stack runs in this process, the local stack starts
 // private servers, and the external stack uses servers that others run.
 //
-// A reaper (reaper.go) watches every process that a stack starts. It is a process in its own
-// session, and ends the others no matter how this process dies. A proxy (route.go) between an
-// instance and a server simulates network faults.
+// A reaper (reaper.go) watches every process that a stack starts. The reaper is a process in its
+// own session. It ends the watched processes no matter how this process dies. A proxy (route.go)
+// between an instance and a server simulates network faults.
 package stack
 
 import (

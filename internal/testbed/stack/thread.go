@@ -8,7 +8,7 @@ import (
 
 // thread is an operating-system thread that starts all child processes. The system may end a child
 // when the thread that started it ends (see [proc.EndWithParent]), so this thread must live as long
-// as they do.
+// as the children.
 type thread struct {
 	work   chan func()
 	closed chan struct{}

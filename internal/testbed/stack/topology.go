@@ -43,8 +43,8 @@ type member struct {
 // master is made to fail, because servers on a busy machine may be silent for a while.
 const (
 	topologyMaster = "redis"
-	// A Sentinel promotes a replica only if the replica was disconnected for at most about ten times
-	// as long.
+	// A Sentinel promotes a replica only if the replica was disconnected for at most about ten
+	// times masterDown.
 	masterDown       = time.Second
 	nodeDown         = 500 * time.Millisecond
 	clusterPatience  = 15 * time.Second
@@ -114,7 +114,7 @@ func (t *Topology) startEach(ctx context.Context, members []*member, describe fu
 				m.addr, m.info, err = t.s.serve(ctx, describe(m))
 				return err
 			}
-			for range portTries { // each time, a node of a Cluster chooses another port for its bus
+			for range portTries { // on each try, a node of a Cluster chooses another port for its bus
 				if m.info, err = t.s.serveAt(ctx, describe(m), m.addr); !errors.Is(err, errPortTaken) {
 					break
 				}
@@ -226,8 +226,8 @@ func (t *Topology) formCluster(ctx context.Context) error {
 	})
 }
 
-// awaitCluster waits until the Cluster works, and accept returns true for the answer of every node to
-// CLUSTER NODES.
+// awaitCluster waits until the Cluster works, and until accept returns true for each node's reply
+// to CLUSTER NODES.
 func (t *Topology) awaitCluster(ctx context.Context, nodes []*member, accept func(string) bool) error {
 	return await(ctx, nil, func() error {
 		return t.onEach(nodes, func(_ int, c *redis.Client) error {
@@ -245,7 +245,7 @@ func (t *Topology) awaitCluster(ctx context.Context, nodes []*member, accept fun
 }
 
 // Aim moves the slots of the keys to the first master, because faults hit that master. It does
-// nothing with Sentinels, because there is only one master.
+// nothing if the topology uses Sentinels, because there is only one master.
 func (t *Topology) Aim(ctx context.Context, keys []string) error {
 	if t.Kind != catalog.RedisCluster {
 		return nil

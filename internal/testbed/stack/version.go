@@ -31,8 +31,8 @@ func versions(infos []serverInfo) string {
 	return strings.Join(slices.Compact(all), ", ")
 }
 
-// listens returns nil if a server accepts connections at addr. It is for servers whose clients would
-// otherwise wait or print errors.
+// listens returns nil if a server accepts connections at addr. listens is meant for servers whose
+// clients would otherwise wait or print errors.
 func listens(ctx context.Context, addr string) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 	if err != nil {

@@ -37,8 +37,8 @@ func findZooKeeper() zooKeeperProgram {
 	return prog
 }
 
-// zooCfg is the configuration of the server. It allows short sessions, which locks need, because the
-// default minimum is 4 s. With this tickTime, a session ends at most 100 ms late.
+// zooCfg is the configuration of the server. It allows short sessions, which locks need. By
+// default, the minimum is 4 s. With this tickTime, a session ends at most 100 ms late.
 const zooCfg = `tickTime=100
 minSessionTimeout=200
 maxSessionTimeout=600000

@@ -127,8 +127,8 @@ type place struct{ line, column int }
 // String returns the place as LINE:COLUMN. Error messages begin with this text.
 func (p place) String() string { return fmt.Sprintf("%d:%d", p.line, p.column) }
 
-// value is a YAML value. plain is the same value as it would be in JSON, and node says where it is in
-// the file.
+// value is a YAML value. plain is the value in the form that a JSON decoder would return, and node
+// is its position in the file.
 type value struct {
 	node  ast.Node
 	plain any
@@ -210,7 +210,7 @@ func (v value) keyAt(key string) place {
 	return members[slices.IndexFunc(members, func(m member) bool { return m.key == key })].keyAt
 }
 
-// find returns the value at a location, which has the notation of the schema package. If there is
+// find returns the value at a location. A location is written as in the schema package. If there is
 // no such value, find returns the last value on the path to it.
 func (v value) find(location []string) value {
 	for _, word := range location {

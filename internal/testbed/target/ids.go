@@ -11,8 +11,8 @@ import (
 	"sync"
 )
 
-// IDs translates between the order numbers of this program and the order ids of a service. An order
-// that it does not know gets a UUID that contains its number. IDs is safe for concurrent use.
+// IDs translates between the order numbers of this program and the order ids of a service. An
+// unknown order gets a UUID that contains its number. IDs is safe for concurrent use.
 type IDs struct {
 	mu      sync.RWMutex
 	texts   map[int64]string
@@ -72,8 +72,8 @@ func folded(id string) string {
 	return id
 }
 
-// These texts begin the ids that this program creates for orders and drivers. The UUIDs spell "order"
-// or "driver" in ASCII, and end with the number.
+// The ids that this program creates for orders and drivers begin with these texts. The UUIDs spell
+// "order" or "driver" in ASCII, and end with the number.
 const (
 	orderUUIDs  = "6f726465-7200-4000-8000-"
 	driverUUIDs = "64726976-6572-4000-8000-"
@@ -97,7 +97,7 @@ func DriverOf(id string) (int64, bool) {
 	return number, err == nil
 }
 
-// OrderText returns the id with which requests name an order.
+// OrderText returns the id that requests use for an order.
 func (s *Shape) OrderText(number int64) string {
 	if !s.NamesOrders() {
 		return strconv.FormatInt(number, 10)
@@ -105,8 +105,8 @@ func (s *Shape) OrderText(number int64) string {
 	return s.IDs.Order(number)
 }
 
-// NumberOf returns the number of an order that a ledger names by this id. It returns false if there
-// is no such order.
+// NumberOf returns the number of the order that has this id in the ledger. It returns false if
+// there is no such order.
 func (s *Shape) NumberOf(id string) (int64, bool) {
 	if s.NamesOrders() {
 		return s.IDs.NumberOf(id)
@@ -115,7 +115,7 @@ func (s *Shape) NumberOf(id string) (int64, bool) {
 	return number, err == nil
 }
 
-// NamesOrders reports whether requests must name an order by the id that the service gave it.
+// NamesOrders reports whether requests must use the ids that the service gave to its orders.
 func (s *Shape) NamesOrders() bool { return s != nil && s.has(orderUUID) }
 
 // Source says where an answer contains an id: in JSON, XML, the text or a header. A regular

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Sender sends each request at most once. An http.Transport sends some requests again after a
-// connection breaks, which could cause a second grab.
+// Sender sends each request at most once. After a connection breaks, an http.Transport sends some
+// requests again. This could cause a second grab.
 type Sender struct{ *http.Transport }
 
 // SendOnce returns a Sender that uses t with HTTP/1.1, because HTTP/2 may send requests again.

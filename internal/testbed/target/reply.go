@@ -22,7 +22,7 @@ type reply struct {
 	isJSON  bool
 }
 
-// part returns the part of the reply that a test looks at. It returns false if the reply has no such
+// part returns the part of the reply that the test reads. It returns false if the reply has no such
 // part.
 func (a *reply) part(t test) (got any, ok bool) {
 	switch {

@@ -55,7 +55,7 @@ type test struct {
 	text     string // the rule as the user wrote it, with its prefix
 }
 
-// source names a part of a reply. In the text of a rule, it comes before the test.
+// source names a part of a reply. In the text of a rule, the source precedes the test.
 type source string
 
 const (
@@ -67,7 +67,7 @@ const (
 
 var sources = []source{fromJSON, fromXML, fromText, fromHeader}
 
-// step leads from a JSON value to one of its members or elements.
+// step selects a member or an element of a JSON value.
 type step struct {
 	name  string
 	index int // -1 if the step uses the name; may be everyElement
@@ -176,7 +176,7 @@ func parseTest(text string) (t test, rest string, err error) {
 	return t, rest, err
 }
 
-// parsePart parses the name of the part of a reply that the test looks at.
+// parsePart parses the text that says which part of a reply the test reads.
 func (t *test) parsePart(text string) (rest string, err error) {
 	var ok bool
 	if t.source, rest, ok = sourceOf(text); !ok {
@@ -398,7 +398,7 @@ func same(a, b any) bool {
 	return x == y || errX == nil && errY == nil && f == g
 }
 
-// overlaps looks for a status with which every reply matches both rules. ok is false if there is no
+// overlaps looks for a status that makes every reply match both rules. ok is false if there is no
 // such status.
 func (r Rule) overlaps(other Rule) (status int, ok bool) {
 	for _, a := range r.terms {

@@ -10,7 +10,7 @@ import (
 )
 
 // Spec describes the HTTP calls of a service. Its fields come from flags or from a file. An empty
-// field means the call that grabsvc has.
+// field means the same call as in grabsvc.
 type Spec struct {
 	Method               string
 	Path                 string
@@ -21,8 +21,8 @@ type Spec struct {
 	OpenOrders           []string // one HTTP call, or SQL statements
 }
 
-// Compile returns the shape of a grab and the way to open orders, which is nil if the Spec names
-// none. Its errors are *FieldErrors.
+// Compile returns the shape of a grab and the way to open orders. The Opening is nil if the Spec
+// has none. Its errors are *FieldErrors.
 func (spec Spec) Compile() (*Shape, *Opening, error) {
 	s, err := spec.shape()
 	if err != nil || len(spec.OpenOrders) == 0 {
@@ -35,7 +35,7 @@ func (spec Spec) Compile() (*Shape, *Opening, error) {
 	return s, open, nil
 }
 
-// IsOwn reports whether grabs use exactly the calls that grabsvc has.
+// IsOwn reports whether grabs use exactly the same calls as in grabsvc.
 func (spec Spec) IsOwn() bool {
 	return spec.Method == "" && spec.Path == "" && spec.Body == nil && spec.Headers == nil &&
 		spec.Grabbed == "" && spec.Taken == "" && spec.Busy == "" && spec.Later == ""

@@ -31,8 +31,8 @@ type Target struct {
 	Lease        time.Duration // assumed lifetime of a lock without renewal; 0 means DefaultLease
 	// Idempotent means that several ledger rows of one driver count as one grab.
 	Idempotent bool
-	// Compensation limits how long the service may take to take back a second win. 0 means that it
-	// must not take back any.
+	// Compensation limits how long the service may take to take back a second win. 0 means that the
+	// service must not take back any win.
 	Compensation time.Duration
 	// Strategies lists the strategies to test, by the names that the service uses. Nil means all
 	// strategies of the service.
@@ -165,7 +165,7 @@ type Meaning struct {
 }
 
 // Meaning interprets a reply. If exactly one rule matches, it returns the outcome of that rule.
-// Otherwise, the grab counts as failed, but may have succeeded. Nothing was written if the rule sure
+// Otherwise, the grab counts as failed, but may have succeeded. Nothing was written if s.sure
 // matches, or if no rule matches and the status is 4xx.
 func (s *Shape) Meaning(status int, header http.Header, body []byte) Meaning {
 	kind := fmt.Sprintf("http %d", status)
@@ -193,13 +193,13 @@ func (s *Shape) Meaning(status int, header http.Header, body []byte) Meaning {
 	return Meaning{grab.Failed, !refused, kind}
 }
 
-// reading is a rule with the outcome that it stands for.
+// reading is a rule with the outcome that it means.
 type reading struct {
 	outcome grab.Outcome
 	rule    Rule
 }
 
-// Says returns the rules as text for a report.
+// Says returns the rules as text, for use in a report.
 func (s *Shape) Says() Rules {
 	return Rules{s.Grabbed.String(), s.Taken.String(), s.Busy.String()}
 }

@@ -88,7 +88,7 @@ func (l *link) close() {
 	_ = l.server.Close()
 }
 
-// abandon tells all taps that wait for replies that no more replies will come.
+// abandon tells every tap that waits for a reply that no reply will come.
 func (l *link) abandon() {
 	for _, r := range l.session.abandon() {
 		if r.tap != nil {
@@ -97,7 +97,8 @@ func (l *link) abandon() {
 	}
 }
 
-// tapped is a request that is being handled by a tap, which is a function of the proxy's user.
+// tapped is a request that a tap is handling. A tap is a function that the user of the proxy
+// provides.
 type tapped struct {
 	sent      chan struct{} // closes when the tap calls send
 	replied   chan error    // takes the result of send
@@ -107,7 +108,7 @@ type tapped struct {
 	replyOnce sync.Once
 }
 
-// reply makes the function send of the tap return err. Only the first call has an effect.
+// reply makes the tap's call of send return err. Only the first call has an effect.
 func (t *tapped) reply(err error) { t.replyOnce.Do(func() { t.replied <- err }) }
 
 // isSent reports whether the tap has already called send.
@@ -172,8 +173,8 @@ func (l *link) send(m message, flush func() error, present func() bool) (fate, e
 	return fatePass, nil
 }
 
-// awaitSend waits until the tap calls send, or returns the tap's error. It also returns if the client
-// disconnects, so that the server notices that at once.
+// awaitSend waits until the tap calls send, or returns the tap's error. It also returns if the
+// client disconnects, so that the server notices the disconnect at once.
 func (l *link) awaitSend(t *tapped, present func() bool) (sent bool, err error) {
 	const interval = 10 * time.Millisecond
 	held := time.NewTimer(interval)

@@ -52,7 +52,7 @@ var commands = map[byte]string{
 type mysqlSession struct {
 	offered  atomic.Uint32 // capabilities in the server's greeting, including those that the proxy removes
 	loggedIn atomic.Bool   // whether the client has sent its login packet
-	caps     atomic.Uint32 // capabilities in effect, which both ends have
+	caps     atomic.Uint32 // capabilities in effect, which both ends support
 	inFile   atomic.Bool   // whether the client is sending a file for LOAD DATA LOCAL
 
 	mu         sync.Mutex
@@ -158,7 +158,7 @@ func (s *mysqlRequests) login(k packet) error {
 	if asked&clientSSL != 0 {
 		return refuseTLS(k.seq + 1)
 	}
-	caps := asked & s.mysql.offered.Load() // the server ignores the capabilities that it did not offer
+	caps := asked & s.mysql.offered.Load() // the server ignores capabilities that it did not offer
 	switch {
 	case asked&clientProtocol41 == 0:
 		return fmt.Errorf("%w: the client uses a protocol older than version 4.1", errMySQL)
@@ -299,7 +299,7 @@ func (s *mysqlSession) statement(payload []byte) string {
 	if text, ok := s.statements[id]; ok {
 		return text
 	}
-	if id == 1<<32-1 { // in MariaDB, this number means the statement prepared last, whose number the client does not know yet
+	if id == 1<<32-1 { // in MariaDB, this number means the last prepared statement, whose number the client does not know yet
 		return s.prepared
 	}
 	return "EXECUTE"
@@ -371,7 +371,8 @@ const (
 	isError  = 0xff
 )
 
-// packet reads a packet. If a reply begins with it, the method returns a message for that reply.
+// packet reads a packet. If a reply begins with this packet, the method returns a message for that
+// reply.
 func (s *mysqlReplies) packet(k packet) (m message, err error) {
 	p := k.payload[:min(len(k.payload), errorBytes)]
 	if len(p) == 0 {
@@ -581,8 +582,8 @@ func okStatus(p []byte) uint16 {
 	return binary.LittleEndian.Uint16(p[at:])
 }
 
-// lengthIn returns the length-encoded number with which p begins, and how many bytes it takes. The
-// size is 0 if there is no number.
+// lengthIn returns the length-encoded number with which p begins, and the number of bytes that
+// encode it. size is 0 if there is no number.
 func lengthIn(p []byte) (n uint64, size int) {
 	if len(p) == 0 {
 		return 0, 0

@@ -112,8 +112,8 @@ func (s *postgresRequests) scan(data []byte, full bool) (n int, m message, err e
 	}
 }
 
-// logIn reads a message without a type. Before the login, a client sends such messages: first
-// perhaps a request for encryption, and then the startup message.
+// logIn reads a message without a type. A client sends such messages before the login: perhaps a
+// request for encryption, and then the startup message.
 func (s *postgresRequests) logIn(data []byte) (n int, err error) {
 	if data[0] == tlsHandshake {
 		return 0, fmt.Errorf("%w: the client starts TLS: connect with sslmode=disable", errPostgres)
@@ -214,8 +214,8 @@ func (s *postgresReplies) scan(data []byte, full bool) (n int, m message, err er
 	return postgresHeader + len(k.body), m, nil
 }
 
-// reply reads a message of the server. If a reply begins with it, the method returns a message for
-// the proxy. Messages that only describe a later result do not count as the beginning.
+// reply reads a message of the server. If a reply begins with this message, the method returns a
+// message for the proxy. A message that only describes a later result does not begin a reply.
 func (s *postgresReplies) reply(k postgresMessage) (m message, err error) {
 	switch {
 	case !s.ready:

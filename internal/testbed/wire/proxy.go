@@ -35,7 +35,7 @@ type Proxy struct {
 
 	mu     sync.Mutex
 	links  map[*link]bool
-	unread string // why the first unreadable connection could not be read; empty if the proxy could read all
+	unread string // why the first unreadable connection could not be read; empty if the proxy could read every connection
 }
 
 // Listen opens a proxy. The caller must close it.
@@ -47,7 +47,7 @@ func Listen(cfg Config) (*Proxy, error) {
 	return p, p.Reopen()
 }
 
-// listenTimeout is how long Reopen tries again if the port is still in use by the previous listener.
+// listenTimeout is how long Reopen retries while the previous listener still uses the port.
 const listenTimeout = 2 * time.Second
 
 // Reopen makes the proxy accept connections again after Refuse.
@@ -112,7 +112,7 @@ func (p *Proxy) Refuse() {
 	p.HangUp()
 }
 
-// Close ends the proxy, its connections, and the contexts of taps that wait.
+// Close stops the proxy, closes its connections, and cancels the contexts of waiting taps.
 func (p *Proxy) Close() { p.Refuse() }
 
 func (p *Proxy) accept(from net.Listener, done chan<- struct{}) {

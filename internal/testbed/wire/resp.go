@@ -182,8 +182,8 @@ func (s *respRequests) inline(data []byte, full bool) (n int, m message, err err
 // tlsHandshake is the first byte of a TLS connection.
 const tlsHandshake = 0x16
 
-// command finds out how many replies a command gets. It returns an error if the proxy could no longer
-// match replies to requests.
+// command finds out how many replies a command gets. It returns an error if this command would
+// prevent the proxy from matching replies to requests.
 func (s *respRequests) command(name, arg []byte, count int) (m message, err error) {
 	m.kind = asks
 	is := func(word string) bool { return bytes.EqualFold(name, []byte(word)) }
@@ -267,7 +267,7 @@ type respReplies struct {
 	subscribed bool
 }
 
-const replyLine = 512 // number of bytes of a reply's first line that scan waits for
+const replyLine = 512 // how many bytes of a reply's first line scan waits for
 
 func (s *respReplies) scan(data []byte, full bool) (n int, m message, err error) {
 	if s.left == 0 && s.skip == 0 {
@@ -292,7 +292,7 @@ func (s *respReplies) scan(data []byte, full bool) (n int, m message, err error)
 }
 
 // begin returns the reply at the beginning of data. It returns no message if data does not begin
-// with a reply. If the available data is too short to know this, known is false.
+// with a reply. known is false if data is too short to decide this.
 func (s *respReplies) begin(data []byte, end int) (m message, known bool) {
 	first, waits := s.first()
 	if data[0] == '>' || data[0] == '*' && (s.subscribed || first.kind != plainCommand) {
@@ -324,7 +324,7 @@ func (s *respReplies) begin(data []byte, end int) (m message, known bool) {
 }
 
 // kindOf returns the kind of a push message in lower case. The kind is the first element of the
-// array. It is "" for anything else. known is false if more data is needed.
+// array. If data is not a push message, kind is "". known is false if more data is needed.
 func kindOf(data []byte) (kind string, known bool) {
 	line, rest, ok := bytes.Cut(data, []byte("\n"))
 	if !ok {

@@ -15,12 +15,12 @@ import (
 // sentinel.conf of Redis.
 const SentinelMaster = "mymaster"
 
-// sentinelCount is the number of Sentinels. It is above 1, because some clients reject a Sentinel
-// that knows no others.
+// sentinelCount is the number of Sentinels. There are several, because some clients reject a
+// Sentinel that knows no other Sentinels.
 const sentinelCount = 3
 
-// Sentinels imitate Redis Sentinels that always return the address of a Proxy. They list no replicas,
-// because clients could bypass the proxy with them.
+// Sentinels imitate Redis Sentinels that always return the address of a Proxy. They list no
+// replicas, because clients could use replicas to bypass the proxy.
 type Sentinels struct {
 	host, port string // address of the master
 	say        func(text string)

@@ -31,8 +31,8 @@ var withSubcommand = []string{"CLIENT", "CONFIG", "SCRIPT", "COMMAND", "CLUSTER"
 // withoutKey lists the commands whose arguments are not keys. Some of their arguments are secret.
 var withoutKey = []string{"AUTH", "HELLO", "ECHO", "PING", "EXEC", "MULTI"}
 
-// commandText returns a name for a Redis command: its verb and its first key. For SET, it also
-// contains the options.
+// commandText returns a name for a Redis command: its verb and its first key. For SET, the name
+// also contains the options.
 func commandText(args [][]byte) string {
 	if len(args) == 0 {
 		return "?"
@@ -99,7 +99,7 @@ func statementText(sql []byte) string {
 	return strings.Join(names, Joint)
 }
 
-// statementName returns the name of a statement, whose first words and signs are given.
+// statementName returns the name of a statement from its first words and signs.
 func statementName(words []string) string {
 	for len(words) > 1 && words[0] == "(" {
 		words = words[1:]
@@ -205,8 +205,8 @@ func after(words []string, word string) string {
 // maxWords limits the words of a statement.
 const maxWords = 64
 
-// nextStatement returns the first words and signs of a statement, without comments. rest is the text
-// after the semicolon. It is nil if there is no semicolon.
+// nextStatement returns the first words and signs of a statement, without comments. rest is the
+// text after the semicolon. rest is nil if there is no semicolon.
 func nextStatement(sql []byte) (words []string, rest []byte) {
 	for {
 		sql = bytes.TrimLeft(sql, " \t\r\n")

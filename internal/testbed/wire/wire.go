@@ -2,10 +2,10 @@
 // (RESP), the protocol of MySQL and MariaDB, and the protocol of PostgreSQL.
 //
 // A Proxy stands between a program, in any language, and one server. Each request is an Event. A
-// Tap can hold a request before the proxy sends it or after its reply has come, can discard it, or
-// can lose its reply. The bytes pass unchanged, with one exception: the proxy removes offers from a
-// MySQL server's greeting that would hide statements, such as TLS and compression. If the proxy
-// cannot read a connection, its bytes still pass, and Proxy.Unreadable says why.
+// Tap can hold a request before the proxy sends it or after its reply has come, discard the
+// request, or lose its reply. The bytes pass unchanged, with one exception: the proxy removes
+// offers from a MySQL server's greeting that would hide statements, such as TLS and compression. If
+// the proxy cannot read a connection, its bytes still pass, and Proxy.Unreadable says why.
 //
 // To read this package, begin at Listen. proxy.go and link.go copy bytes. resp.go, mysql.go and
 // postgres.go find the beginnings and ends of requests and replies. text.go names requests.
@@ -30,11 +30,12 @@ type Event struct {
 // Tap decides what happens to a request. It calls send to send the request to the server. It may
 // wait before and after that, or not call send at all.
 //
-// send returns when the server's reply begins to arrive: nil, or a *ReplyError if the reply is an
-// error. It returns another error if there will be no reply.
+// send returns when the server's reply begins to arrive. It returns nil, or a *ReplyError if the
+// reply is an error. send returns another error if there will be no reply.
 //
 // The proxy resets the client's connection if the tap does not send the request, or returns an
-// error that did not come from send. ErrDropped is the exception. ctx ends with the connection.
+// error that did not come from send. If the error is ErrDropped, the proxy does not reset the
+// connection. ctx ends with the connection.
 //
 // The proxy calls the tap of each request in a new goroutine. Later data in the same direction of
 // the connection waits until the tap allows the request to pass.
@@ -66,9 +67,9 @@ var (
 
 // scanner finds the messages in one direction of a connection.
 type scanner interface {
-	// scan consumes n bytes of data, at most to the end of a message, and returns the message that
-	// begins there. If n is 0, scan needs more data. full means that the buffer is full. A *refusal
-	// means that the proxy cannot serve the client.
+	// scan consumes n bytes of data, at most up to the end of a message. It returns the message
+	// that begins at the start of data. If n is 0, scan needs more data. full means that the buffer
+	// is full. A *refusal means that the proxy cannot serve the client.
 	scan(data []byte, full bool) (n int, m message, err error)
 }
 

@@ -14,8 +14,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// RequireEnv is the name of an environment variable. If it is 1, a test that lacks a program fails,
-// instead of being skipped.
+// RequireEnv is the name of an environment variable. If the variable is 1, a test that lacks a
+// program fails instead of being skipped.
 const RequireEnv = "GRABLAB_REQUIRE_SERVERS"
 
 var (
@@ -34,8 +34,8 @@ type result struct {
 	err   error
 }
 
-// Command is a function that a test binary runs instead of its tests if its first argument is Name.
-// In loadgen, it is a hidden command.
+// Command is a function that a test binary runs instead of its tests if the first argument is Name.
+// In loadgen, the same function is a hidden command.
 type Command struct {
 	Name string
 	Run  func(ctx context.Context, args []string, stdout, stderr io.Writer) int
