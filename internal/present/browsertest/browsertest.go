@@ -25,8 +25,8 @@ var programs = []string{"chromium", "chromium-browser", "google-chrome", "/Appli
 // Browser is a headless Chromium that runs until its test ends.
 type Browser struct{ ctx context.Context }
 
-// New starts a Browser. If there is no Chromium, New skips the test. With GRABLAB_REQUIRE_SERVERS=1,
-// it makes the test fail instead.
+// New starts a Browser. If there is no Chromium, New skips the test. If GRABLAB_REQUIRE_SERVERS is
+// 1, the test fails instead.
 func New(t *testing.T) *Browser {
 	t.Helper()
 	var path string
@@ -78,8 +78,8 @@ type Page struct {
 	said []string
 }
 
-// Patience limits how long a test waits for a page or for the results of a run. It is long, because
-// a slow machine may need minutes for a run that takes seconds elsewhere.
+// Patience limits how long a test waits for a page or for the results of a run. The limit is long,
+// because a slow machine may need minutes for a run that takes seconds elsewhere.
 const Patience = 3 * time.Minute
 
 // Open opens a page. The test fails if the page writes to the console, throws an error, or contacts
@@ -186,8 +186,8 @@ func (p *Page) Click(selector string) {
 	p.find(func() chromedp.Action[chromedp.Void] { return chromedp.Click(chromedp.CSS(selector)) })
 }
 
-// find performs an action on an element. If the page replaces the element meanwhile, find performs
-// the action again on the new element.
+// find performs an action on an element. If the page replaces the element at the same time, find
+// repeats the action on the new element.
 func (p *Page) find(action func() chromedp.Action[chromedp.Void]) {
 	p.t.Helper()
 	within(p, func(ctx context.Context) (none struct{}, err error) {
@@ -223,15 +223,15 @@ func Eval[T any](p *Page, expression string) T {
 	})
 }
 
-// Await waits until a JavaScript expression is true. If that takes too long, it ends the test with an
-// error that contains the text what.
+// Await waits until a JavaScript expression is true. If this takes too long, Await ends the test
+// with an error that contains the text what.
 func (p *Page) Await(what, expression string) {
 	p.t.Helper()
 	AwaitValue(p, what, "Boolean("+expression+")", func(done bool) bool { return done })
 }
 
-// AwaitValue waits until done returns true for the value of a JavaScript expression. If that takes too
-// long, it ends the test with an error that contains the text what and the last value.
+// AwaitValue waits until done returns true for the value of a JavaScript expression. If this takes
+// too long, AwaitValue ends the test with an error that contains the text what and the last value.
 func AwaitValue[T any](p *Page, what, expression string, done func(T) bool) {
 	p.t.Helper()
 	pause := 10 * time.Millisecond
@@ -240,14 +240,14 @@ func AwaitValue[T any](p *Page, what, expression string, done func(T) bool) {
 		if done(got) {
 			return
 		}
-		pause = min(2*pause, 200*time.Millisecond) // a long wait leaves the processor to what the test waits for
+		pause = min(2*pause, 200*time.Millisecond) // poll less often during a long wait, so that the program under test gets the processor
 		if time.Now().After(end) {
 			p.t.Fatalf("%s: not within %v, but %v; the page has %q", what, Patience, got, Eval[string](p, "document.body.innerText.slice(0, 600)"))
 		}
 	}
 }
 
-// Press presses the given keys. The package kb of chromedp has names for special keys.
+// Press presses the given keys. The chromedp package kb has names for special keys.
 func (p *Page) Press(keys string) {
 	p.t.Helper()
 	p.Do(chromedp.KeyEvent(keys))
@@ -263,8 +263,8 @@ func (p *Page) Fits() {
 	}
 }
 
-// Screenshot saves an image of the page in the folder that GRABLAB_SCREENSHOTS names. It does nothing
-// if that is not set.
+// Screenshot saves an image of the page in the folder that GRABLAB_SCREENSHOTS names. It does
+// nothing if that variable is not set.
 func (p *Page) Screenshot(name string) {
 	p.t.Helper()
 	dir := os.Getenv("GRABLAB_SCREENSHOTS")

@@ -2,10 +2,10 @@
 // lock by lock.
 //
 // It turns an old and a new result into a Comparison. The Comparison lists the verdicts that
-// changed. It also says for every cost whether it has become slower, with the statistics of
-// benchstat. With many costs, one in twenty would look slower by chance. Holm's method prevents
-// this, because its error probability holds for all answers together. To read the code, start at
-// Runs and Benches, and continue with judge.
+// changed. It also says for each cost, such as a latency, whether the cost has increased. The
+// statistical test is the one in benchstat. Among many costs, one in twenty would seem to increase
+// by chance. Holm's method prevents this, because it limits the probability of any wrong answer. To
+// read the code, start at Runs and Benches, and continue with judge.
 package compare
 
 import (
@@ -25,10 +25,10 @@ type Comparison struct {
 	Kind   string `json:"kind"` // "run" or "bench"
 	Old    Side   `json:"old"`
 	New    Side   `json:"new"`
-	// Unlike lists differences between the environments and settings of the results. They may explain
-	// why figures differ.
+	// Unlike lists differences between the environments and settings of the results. Such a
+	// difference may explain why figures differ.
 	Unlike  []string `json:"unlike"`
-	Cells   int      `json:"cells"`   // for runs: the number of cells that both have
+	Cells   int      `json:"cells"`   // for runs: the number of cells that occur in both
 	Changes []Change `json:"changes"` // the verdicts that differ
 	OnlyOld []string `json:"only_old"`
 	OnlyNew []string `json:"only_new"`
@@ -62,8 +62,9 @@ type Cost struct {
 	Figure string   `json:"figure"` // name of the figure, with its unit
 	Old    Measured `json:"old"`
 	New    Measured `json:"new"`
-	// OldRatio and the fields after it divide the figure by that of the floor (two PINGs) in the
-	// same round. They show whether the lock has become slower, even if the machine has.
+	// OldRatio and the fields after it are the figure divided by that of the floor (two PINGs) in
+	// the same round. They show whether the lock has become slower, even if the machine has become
+	// slower too.
 	OldRatio *float64 `json:"old_ratio_to_floor"`
 	NewRatio *float64 `json:"new_ratio_to_floor"`
 	Change   *float64 `json:"change"` // the new value divided by the old one; nil if a value is unknown or 0
@@ -147,8 +148,8 @@ func (c *Comparison) Summary() string {
 	return strings.Join(parts, "; ")
 }
 
-// judge determines for every cost whether it has changed. It tests the costs in the order of their
-// p values, with a threshold that grows with each test (Holm 1979).
+// judge determines for every cost whether it has changed. It tests the costs in ascending order of
+// their p values. The threshold grows with each test (Holm 1979).
 func (c *Comparison) judge() {
 	c.Alpha = alpha
 	var tested []*Cost

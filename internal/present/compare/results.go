@@ -78,8 +78,8 @@ func begin(kind string) *Comparison {
 	}
 }
 
-// costOf compares the cost of a lock in one benchmark case. For the floor, it compares the times,
-// which show whether the machine has become slower.
+// costOf compares the cost of a lock in one benchmark case. For the floor, it compares the times
+// themselves, which show whether the machine has become slower.
 func costOf(a, b lockbench.Cost) Cost {
 	x := Cost{
 		Name: a.Strategy, Where: a.Case, Figure: a.Figure, Old: measure(a.Values), New: measure(b.Values),
@@ -96,8 +96,8 @@ func costOf(a, b lockbench.Cost) Cost {
 	return x
 }
 
-// figure is a cost that is compared for cells without a fault. It has a function that reads the cost
-// from a cell.
+// figure is a cost that is compared for cells without a fault. Its function reads the cost from a
+// cell.
 type figure struct {
 	name string
 	more bool // whether a larger value is better

@@ -24,8 +24,7 @@ type Point struct {
 	At   float64 `json:"at"`
 }
 
-// phrases contains the phrases of which explanations consist. It maps each language to its phrases by
-// name.
+// phrases contains the phrases that make up explanations, by language and name.
 var phrases = func() (all map[string]map[string]string) {
 	if err := json.Unmarshal([]byte(causeJSON), &all); err != nil {
 		panic(err) // cannot fail, because the text is embedded
@@ -51,8 +50,8 @@ type driverRow struct {
 	lane Lane
 }
 
-// findCause finds out why the order ended as it did. It finds no cause if the diagram does not show
-// enough.
+// findCause finds out why the order ended as it did. If the diagram does not show enough, d.Cause
+// stays nil.
 func (d *Diagram) findCause() {
 	var all []*driverRow
 	for i, l := range d.Lanes {
@@ -85,7 +84,7 @@ func writesOf(all []*driverRow) (writes []fact) {
 
 func byTime(a, b fact) int { return cmp.Compare(a.at, b.at) }
 
-// tooManyWrites explains why more drivers wrote than there were units.
+// tooManyWrites explains why there were more writes than units.
 func (d *Diagram) tooManyWrites(all []*driverRow) []fact {
 	writes := writesOf(all)
 	i := slices.IndexFunc(writes, func(f fact) bool { return f.what == string(Second) })
@@ -141,11 +140,11 @@ func readsBefore(one, two fact) []fact {
 	return reads
 }
 
-// secondGrant explains how b got the lock after a. It returns nil if the drawing does not show
-// this.
+// secondGrant explains how b got the lock after a. It returns nil if the diagram does not show the
+// reason.
 func (d *Diagram) secondGrant(all []*driverRow, a, b *driverRow, inA, inB Span) (facts []fact) {
 	if released, ok := a.lastMark(Released, inB.From); ok && released.At >= inA.From || inA.To < inB.From && !a.isIn(inB.From, Fault) {
-		return nil // a had already left, so its grant is not the reason
+		return nil // a had already released the lock, so its grant is not the reason
 	}
 	if f, ok := d.faultOn(a, inA.From, inB.From); ok {
 		facts = append(facts, f)
@@ -190,8 +189,8 @@ func (d *Diagram) faultOn(a *driverRow, from, to float64) (found fact, ok bool) 
 	return found, ok
 }
 
-// faultOf converts the span of a fault into a fact. The text of that span begins with the fault or
-// the driver.
+// faultOf converts the span of a fault into a fact. The text of the span begins with the name of
+// the fault or of the driver.
 func faultOf(a *driverRow, s Span) fact {
 	name, _, _ := strings.Cut(s.Text, " ")
 	f := fact{what: "struck", who: a, at: s.From, fault: name}
@@ -255,7 +254,8 @@ func (d *Diagram) refusal(all []*driverRow) []fact {
 	return nil
 }
 
-// noWinner explains why no driver can get the order any more after one has died or hung.
+// noWinner explains why no driver can get the order after another driver has died or has begun to
+// hang.
 func (d *Diagram) noWinner(all []*driverRow) (facts []fact) {
 	if len(writesOf(all)) > 0 {
 		return nil
@@ -284,7 +284,7 @@ func (d *Diagram) noWinner(all []*driverRow) (facts []fact) {
 	return nil
 }
 
-// lastSpan returns the last span of a kind that began at the time by or earlier.
+// lastSpan returns the last span of a kind that began no later than by.
 func (w *driverRow) lastSpan(by float64, kind SpanKind) (found Span, ok bool) {
 	for _, s := range w.Spans {
 		if s.Kind == kind && s.From <= by && (!ok || s.From >= found.From) {
@@ -312,7 +312,7 @@ func (w *driverRow) insideSpan(by float64) (s Span, locked bool) {
 	return s, locked
 }
 
-// lastMark returns the last mark of a kind at the time by or earlier.
+// lastMark returns the last mark of a kind that is no later than by.
 func (w *driverRow) lastMark(kind MarkKind, by float64) (found Mark, ok bool) {
 	for _, m := range w.Marks {
 		if m.Kind == kind && m.At <= by && (!ok || m.At >= found.At) {
@@ -326,8 +326,8 @@ func (w *driverRow) lastMark(kind MarkKind, by float64) (found Mark, ok bool) {
 // writes because it has read that the order is open, not because another driver has won.
 var causelessFacts = []string{"won", "too", "unaware", "knew", "oversold", "again", "stopped", "readToo"}
 
-// arrows connects each fact with the next one that it causes. Without a lock, it connects only a
-// driver's read with its write.
+// arrows connects each fact with the next fact, if the first one causes the second. Without a lock,
+// it connects only a driver's read with its write.
 func arrows(facts []fact) (all [][2]Point) {
 	add := func(a, b fact) {
 		if a.who != nil && b.who != nil {
@@ -402,8 +402,8 @@ func (d *Diagram) sentences(facts []fact) map[string]string {
 	return texts
 }
 
-// drawnTwice reports whether the diagram shows the driver at several instances, so that its name
-// alone is ambiguous.
+// drawnTwice reports whether the diagram shows the driver at several instances. The driver's name
+// is then ambiguous.
 func (d *Diagram) drawnTwice(name string) bool {
 	n := 0
 	for _, l := range d.Lanes {

@@ -1,17 +1,17 @@
 // Package diagram draws the space-time diagram of one order. The diagram shows what each driver
-// did, who believed that they held the lock, and who held it. It also shows where a fault was injected and
-// where a property broke.
+// did, who believed that they held the lock, and who held it. It also shows when a fault was
+// injected and when a property broke.
 //
 // OfRun makes a Diagram from the events of a run, and OfSchedule makes one from the moments of a
-// schedule. A Diagram lists what to show at which position, in ms or in steps. Script draws it with
-// the same code on every page. If the record does not contain the end of a lease or of a fault, the
-// diagram leaves that end open and does not guess it.
+// schedule. A Diagram lists what to show at which position, in ms or in steps. Script draws it in
+// the same way on every page. If the record does not contain the end of a lease or of a fault, the
+// diagram leaves that end open instead of guessing it.
 package diagram
 
 import _ "embed"
 
-// Script is an ES module that draws a Diagram as SVG. Style is the style sheet for it, which also
-// defines the colours of all pages.
+// Script is an ES module that draws a Diagram as SVG. Style is the style sheet for the drawing. It
+// also defines the colours of all pages.
 var (
 	//go:embed diagram.js
 	Script string
@@ -107,7 +107,7 @@ const (
 	Unknown  MarkKind = "unknown"
 	Denied   MarkKind = "denied" // the driver does not get the lock
 	Failed   MarkKind = "failed" // a call to the database fails
-	Late     MarkKind = "late"   // a release or a renewal has no effect, because the lock was lost before
+	Late     MarkKind = "late"   // a release or a renewal has no effect, because the driver had already lost the lock
 	Renewed  MarkKind = "renewed"
 	Released MarkKind = "released"
 	LeaseEnd MarkKind = "leaseend"
@@ -124,12 +124,12 @@ type Step struct {
 	Text  string  `json:"text"`
 	Lost  bool    `json:"lost,omitempty"` // whether the property breaks at this step
 
-	// Believed is what the driver believes after this step. It and the next field are set only in the
-	// diagram of a run.
+	// Believed is what the driver believes after this step. This field and the next one are set
+	// only in the diagram of a run.
 	Believed string `json:"believed,omitempty"`
 	True     string `json:"true,omitempty"`
-	// These fields are set only in the diagram of a schedule. They say who believes it holds
-	// the lock, who really holds it, and what the servers store.
+	// These fields are set only in the diagram of a schedule. They list the actors that believe
+	// that they hold the lock, the actors that really hold it, and what the servers store.
 	Believes []string `json:"believes,omitempty"`
 	Holds    []string `json:"holds,omitempty"`
 	Stores   []string `json:"stores,omitempty"`

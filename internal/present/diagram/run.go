@@ -35,7 +35,8 @@ type Run struct {
 	Names map[int64]string // other names for drivers; may be nil
 }
 
-// Death records that a process has died. At is a time when its successor was already running.
+// Death records that a process has died. At is a time at which the process that replaced it was
+// already running.
 type Death struct {
 	Instance string
 	At       time.Duration
@@ -43,7 +44,7 @@ type Death struct {
 
 // Key describes a key on a server that the program has read several times.
 type Key struct {
-	Holders []string      // tokens stored in the key, or the part before the dot that all tokens of the holder share
+	Holders []string      // tokens stored in the key, or the prefix up to a dot that all tokens of the holder share
 	Last    time.Duration // when the key was last seen
 	Until   time.Duration // when the key would expire, as seen at Last; history.Endless if never
 	Gone    time.Duration // when the key was first missing; 0 if it never was
@@ -106,11 +107,12 @@ func OfRun(r Run) Diagram {
 	return b.diagram()
 }
 
-// builder goes through the recorded events and collects the rows of the diagram, one for each driver.
+// builder goes through the recorded events and builds the rows of the diagram, one for each driver
+// at each instance.
 type builder struct {
 	Run
 	origin      time.Duration
-	begun       bool // whether there was an event
+	begun       bool // whether add has received an event
 	end         float64
 	ends        bool // whether the record contains the ends of faults
 	tracks      []*track
@@ -133,7 +135,7 @@ type track struct {
 	// These fields say when each state of the driver began. NaN means that the driver is not in that
 	// state.
 	asks, waits, believes, struck float64
-	fence                         uint64 // the fencing token of the lease that the driver believes that it holds
+	fence                         uint64 // the fencing token of the lease that the driver believes it holds
 	struckAt                      string
 	held                          *heldLease
 	kept                          *heldLease // the lease that stays on the server after the driver has died
@@ -237,7 +239,7 @@ func (b *builder) acquire(t *track, e history.Event, now float64) {
 	if !b.locks() {
 		return
 	}
-	for _, o := range b.tracks { // this grant ends the hold of all drivers that the lock excludes
+	for _, o := range b.tracks { // by this grant, every other driver that the lock excludes has lost it
 		if o != t && (b.Excludes != catalog.PerProcess || o.instance == t.instance) {
 			b.endHold(o, now, false)
 			b.endKept(o, now)
@@ -249,8 +251,8 @@ func (b *builder) acquire(t *track, e history.Event, now float64) {
 	}
 }
 
-// observedEnd returns when a lease ended, judging by its key on the server. It returns NaN if the lease
-// may have been renewed or removed after the last reading.
+// observedEnd returns when a lease ended, as shown by its key on the server. It returns NaN if the
+// lease may have been renewed or removed after the last reading.
 func (b *builder) observedEnd(token string) float64 {
 	k := b.key(token)
 	switch {
@@ -404,8 +406,8 @@ func (b *builder) died(instance string, now float64) {
 	}
 }
 
-// keep says what happens to the lock of a dead driver. A key on a server stays until it expires,
-// but a lock inside the process disappears with the process.
+// keep updates the lock of a driver that has died. A key on a server stays until it expires, but a
+// lock inside the process disappears with the process.
 func (b *builder) keep(t *track, now float64) {
 	h := t.held
 	switch {
@@ -482,8 +484,8 @@ func (b *builder) endBelief(t *track, now float64) {
 	t.gap(from, now, false)
 }
 
-// gap draws the period in which a driver did not notice that it had lost the lock. from is when it
-// got the lock.
+// gap draws the period in which a driver did not notice that it had lost the lock. from is when the
+// driver got the lock.
 func (t *track) gap(from, now float64, open bool) {
 	for _, s := range t.row.Spans {
 		if s.Kind == Holds && s.From == from && s.To < now {
@@ -623,8 +625,8 @@ func (b *builder) finish(t *track) {
 	}
 }
 
-// hasRow reports whether a driver gets a row of its own. If there are too many drivers, those with the
-// highest weight get one.
+// hasRow reports whether a driver gets a row of its own. If there are too many drivers, only those
+// with the highest weight get a row.
 func (b *builder) hasRow(t *track) bool {
 	before, seen := 0, false
 	for _, o := range b.tracks {
@@ -647,7 +649,7 @@ func (b *builder) steps(d *Diagram) {
 		if b.Property == catalog.HoldersExclusive && last {
 			d.Lost = &step.At
 		}
-		step.Lost = d.Lost != nil && last && math.Abs(step.At-*d.Lost) < 0.01 // if not, an earlier pair of drivers broke the property
+		step.Lost = d.Lost != nil && last && math.Abs(step.At-*d.Lost) < 0.01 // otherwise, an earlier pair of drivers broke the property
 		d.Steps = append(d.Steps, step)
 	}
 	var times []float64
@@ -660,8 +662,8 @@ func (b *builder) steps(d *Diagram) {
 	}
 }
 
-// place returns the position of the event that belongs to a step. Without it, a step could be drawn
-// beside its event, because the two times are rounded differently.
+// place returns the position of the event that a step describes. Otherwise, a step could be drawn
+// next to its event instead of at it, because the two times are rounded differently.
 func (b *builder) place(ms float64) float64 {
 	for _, e := range b.Events {
 		if at := b.at(e.T); math.Abs(at-ms) < 0.0025 {
@@ -715,8 +717,8 @@ func nth(n int) string {
 
 func round(ms float64) float64 { return math.Round(ms*1000) / 1000 }
 
-// clock returns a function that formats the given times. Different times get different texts, with
-// decimals if necessary.
+// clock returns a function that formats the given times. It adds decimals until different times
+// have different texts.
 func clock(times ...float64) func(float64) string {
 	slices.Sort(times)
 	times = slices.Compact(times)

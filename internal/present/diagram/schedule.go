@@ -9,8 +9,8 @@ import (
 	"grablab/internal/tap"
 )
 
-// OfSchedule makes a diagram of a replayed schedule. units is how many units the order has, and 0
-// means 1. say describes a moment in words.
+// OfSchedule makes a diagram of a replayed schedule. units is the number of units of the order, and
+// 0 means 1. say returns a description of a moment (the state after one step) in words.
 func OfSchedule(title string, actors []schedule.Actor, units int, moments []explore.Moment, say func(explore.Moment) string) Diagram {
 	d := Diagram{Title: title, Scale: InSteps, End: float64(len(moments)), Units: units}
 	for _, a := range actors {
@@ -91,8 +91,8 @@ func rowOf(a schedule.Actor, units int, moments []explore.Moment, say func(explo
 	return r
 }
 
-// stretches returns the beginning and the end of each series of consecutive moments for which is
-// returns true.
+// stretches calls is for every moment. It returns the beginning and the end of each series of
+// consecutive moments for which the result is true.
 func stretches(moments []explore.Moment, is func(explore.Moment) bool) (all [][2]float64) {
 	from := -1
 	for i, m := range moments {
@@ -203,7 +203,7 @@ func markOf(a schedule.Actor, units int, m, before explore.Moment) (k MarkKind, 
 // endOf maps each kind of step that begins a fault to the kind that ends it.
 var endOf = map[schedule.Kind]schedule.Kind{schedule.Down: schedule.Up, schedule.CutOff: schedule.Reaches}
 
-// bands returns the spans of steps that no actor makes, such as the passing of time.
+// bands returns the spans of the steps that no actor makes, such as the passing of time.
 func bands(moments []explore.Moment, say func(explore.Moment) string) (spans []Span) {
 	for i, m := range moments {
 		switch k := m.Step.Kind; {

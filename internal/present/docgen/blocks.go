@@ -13,7 +13,7 @@ import (
 	"grablab/internal/present/whichlock"
 )
 
-// files returns a generator function for each document that is generated as a whole.
+// files returns a generator function for each document that is generated completely.
 func (g generator) files() map[string]func() (string, error) {
 	return map[string]func() (string, error){
 		"docs/failure-modes.md": g.template("failure-modes"),
@@ -135,7 +135,7 @@ func (g generator) benchBounds() (string, error) {
 	return fenced("Bounds " + text), nil
 }
 
-// A cost is a figure that the command make prove measures, together with its limit.
+// A cost is a figure that make prove measures, together with its limit.
 type cost struct{ What, pattern, Bound, Measured string }
 
 // costs reads the figures in results/prove.txt. If a pattern matches several times, the last one

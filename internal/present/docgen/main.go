@@ -49,7 +49,8 @@ func run() error {
 	return nil
 }
 
-// findRoot returns the folder that contains go.mod, which may be above the working directory.
+// findRoot returns the folder that contains go.mod. This is the working directory or one of its
+// parents.
 func findRoot() (string, error) {
 	dir, err := os.Getwd()
 	for err == nil {

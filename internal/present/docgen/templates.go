@@ -21,8 +21,8 @@ import (
 //go:embed templates
 var templateFiles embed.FS
 
-// template returns a generator function that executes a template. The methods below provide the data
-// for it.
+// template returns a generator function that executes a template. The methods below provide the
+// data for the template.
 func (g generator) template(name string) func() (string, error) {
 	return func() (string, error) { return g.execute(name, nil) }
 }
@@ -175,12 +175,12 @@ func serversOf(servers lock.Backend) string {
 	return "one Redis"
 }
 
-// searchRow is a row of a table. It says under which faults the explorer expects another outcome of a
-// strategy than a run does.
+// searchRow is a row of a table. It lists faults under which the explorer expects a different
+// outcome for a strategy than a run does.
 type searchRow struct{ Faults, Strategy, Is, Why string }
 
-// searchClaims lists the strategies and faults for which the explorer expects a different outcome
-// than a run, with the reasons.
+// searchClaims lists the strategies and faults for which the explorer and a run expect different
+// outcomes, with the reasons.
 func searchClaims() (rows []searchRow) {
 	for _, s := range slices.Concat(lock.Strategies, lock.Peers) {
 		for _, c := range s.InSearch {

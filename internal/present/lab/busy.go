@@ -18,8 +18,8 @@ type occupation struct {
 	work   sync.WaitGroup
 }
 
-// occupy reserves the machine for the work that what names. If other work is running, the error wraps
-// errBusy. release may be called more than once.
+// occupy reserves the machine for some work. what describes the work. If other work is running, the
+// error wraps errBusy. release may be called more than once.
 func (l *Lab) occupy(what string) (release func(), err error) {
 	l.busy.mu.Lock()
 	defer l.busy.mu.Unlock()

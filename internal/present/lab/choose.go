@@ -14,7 +14,7 @@ import (
 type chooseView struct {
 	Answer  string           `json:"answer"`
 	Options []optionView     `json:"options"`
-	Duties  []whichlock.Duty `json:"duties"` // what the user of the first lock must still do
+	Duties  []whichlock.Duty `json:"duties"` // what the user of the first lock must do in addition
 	Sources []string         `json:"sources"`
 }
 
@@ -31,7 +31,7 @@ type modeName struct {
 	Name string `json:"name"`
 }
 
-// choose returns the locks that fit the answers that the request has in its path.
+// choose returns the locks that fit the answers in the path of the request.
 func choose(r *http.Request) (any, error) {
 	var answers []string
 	for _, q := range whichlock.Questions {
@@ -72,8 +72,8 @@ func choose(r *http.Request) (any, error) {
 	return v, nil
 }
 
-// choosePath returns the route of the handler choose. The path has one segment for each question,
-// which contains the answer.
+// choosePath returns the route of the choose handler. Its path has one segment for the answer to
+// each question.
 func choosePath() string {
 	var path strings.Builder
 	path.WriteString("GET /api/choose")

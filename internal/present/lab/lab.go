@@ -1,9 +1,9 @@
 // Package lab serves the live page. It runs a stack and two instances, and lets drivers grab orders
 // at a given rate or by hand. It injects a fault into one instance, and shows what happens.
 //
-// To read the package, begin at Serve. A Lab holds the parts that run. state.go and orders.go
-// record what happens, and sentences.go describes it. pages.go and stream.go send this to the
-// pages, as the ticks of tick.go. server.go handles the requests of a page.
+// To read the package, begin at Serve. A Lab holds the running parts. state.go and orders.go record
+// what happens, and sentences.go describes it in words. pages.go and stream.go send these records
+// to the pages as updates (ticks), which tick.go defines. server.go handles the requests of a page.
 package lab
 
 import (
@@ -80,13 +80,13 @@ func (s Settings) units() int { return max(s.Units, 1) }
 // drivers returns how many drivers compete for each order.
 func (s Settings) drivers() int { return s.units() - 1 + driversEach }
 
-// These are the size of a run and its durations.
+// These constants define the size and the durations of a run.
 const (
 	ordersAtOnce  = 20
 	driversEach   = 5 // for orders that have one unit
 	maxUnits      = 20
 	maxRate       = 1000
-	slowFactor    = 5 // a pause would outlast the time limit of a write if the factor were larger
+	slowFactor    = 5 // if the factor were larger, a pause would exceed the time limit of a write
 	leaseFor      = time.Second
 	workFor       = 20 * time.Millisecond
 	waitFor       = 2 * time.Second
@@ -116,7 +116,7 @@ type Lab struct {
 	redis   []server
 	look    sync.Mutex // held while the instances are replaced or their events are read
 	fleet   *fleet.Fleet
-	guard   order.Guard // the guard that the instances use
+	guard   order.Guard // the guard with which the instances run
 	stop    func()      // ends the run; nil if there is none
 	busy    occupation
 	matrix  matrix
@@ -130,7 +130,7 @@ type Lab struct {
 type server struct {
 	name   string
 	client *redis.Client
-	seen   []string // names of the locks that the last look found
+	seen   []string // names of the locks found when the server was last read
 }
 
 // Serve runs a lab until ctx is done, and then removes all of its processes and files. The page can
@@ -264,8 +264,8 @@ func (l *Lab) equip(ctx context.Context, s Settings) error {
 	return nil
 }
 
-// Choice is a strategy in the list on the page. Refused says why the user cannot select it, and is
-// empty if the user can.
+// Choice is a strategy in the list on the page. Refused says why the user cannot select the
+// strategy. It is empty if the user can select it.
 type Choice struct {
 	Name    string      `json:"name"`
 	Title   string      `json:"title"`
@@ -357,7 +357,7 @@ func (l *Lab) Start(ctx context.Context, s Settings) error {
 	return nil
 }
 
-// Stop ends the current run. It waits until the grabs that are under way have finished.
+// Stop ends the current run. Stop waits until the grabs that are under way have finished.
 func (l *Lab) Stop() {
 	l.op.Lock()
 	defer l.op.Unlock()

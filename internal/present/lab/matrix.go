@@ -59,7 +59,7 @@ type matrixView struct {
 	Heat    string `json:"heat"` // HTML from report.Heat
 }
 
-// Fill starts to run the cells of a table in the background. It returns an error if other work is
+// Fill starts running the cells of a table in the background. It returns an error if other work is
 // running.
 func (l *Lab) Fill(t Table) error {
 	if l.cfg.Fill == nil {

@@ -61,7 +61,7 @@ type totals struct {
 
 // second collects what happens in one second of a run.
 type second struct {
-	latencies []time.Duration // latencies measured from the schedule
+	latencies []time.Duration // latencies measured from the time at which a request was due
 	doubles   int
 }
 
@@ -72,7 +72,7 @@ type tile struct {
 	guard       order.Guard
 	fault       catalog.Fault
 	events      []history.Event
-	dropped     int // number of events beyond maxTileEvents, which were not kept
+	dropped     int // number of events that were dropped because maxTileEvents were already kept
 	seen        []seenKey
 	rows        []order.Grab
 	invoked     int // number of grabs that were called
@@ -93,8 +93,8 @@ type seenKey struct {
 	diagram.Key
 }
 
-// answerLatency contains two latencies of one answer. One counts from the planned time of sending, and the
-// other from the actual time.
+// answerLatency contains two latencies of one answer. scheduled counts from the planned time of
+// sending the request, and sent from the actual time.
 type answerLatency struct {
 	at              time.Time
 	scheduled, sent time.Duration
@@ -143,7 +143,7 @@ func (o *orders) begin(s Settings) {
 
 func (o *orders) setSettings(s Settings) { o.locked(func() { o.settings = s }) }
 
-// strike shows on the page which order the fault hits.
+// strike makes the page show which order the fault hits.
 func (o *orders) strike(id int64) {
 	o.locked(func() {
 		if t := o.find(id); t != nil {
@@ -235,8 +235,8 @@ func (o *orders) endLoad(id int64, count int) {
 	})
 }
 
-// settle judges those orders whose drivers all have an answer. The caller must have read the ledger
-// after the last answer.
+// settle judges the orders whose drivers have all got an answer. The caller must have read the
+// ledger after the last answer.
 func (o *orders) settle(ids []int64) {
 	o.locked(func() {
 		for _, id := range ids {
@@ -261,7 +261,7 @@ func (o *orders) find(id int64) *tile {
 	return o.tiles[i]
 }
 
-// record adds an event of an instance. It also notices if the instance has restarted.
+// record adds an event of an instance. It also detects a restart of the instance.
 func (o *orders) record(e history.Event) {
 	o.locked(func() {
 		if last, known := o.started[e.Instance]; known && e.Incarnation > last {
@@ -294,7 +294,7 @@ func (o *orders) record(e history.Event) {
 // key records a lock that was found on a server, with its holders and its expiry.
 func (o *orders) key(k Key, at time.Duration) {
 	o.locked(func() {
-		id, _ := lock.OrderOf(k.Name) // 0 if the key is not of an order
+		id, _ := lock.OrderOf(k.Name) // 0 if the key does not belong to an order
 		t := o.find(id)
 		if t == nil {
 			return
@@ -329,8 +329,8 @@ func (o *orders) keyGone(server, name string, at time.Duration) {
 	})
 }
 
-// tokensOf returns the tokens of the holders. It removes the "+" that the strategy handoff adds while
-// other drivers wait.
+// tokensOf returns the tokens of the holders. It removes the "+" that the handoff strategy adds
+// while other drivers wait.
 func tokensOf(holders []string) (all []string) {
 	for _, h := range holders {
 		all = append(all, strings.TrimSuffix(h, "+"))
@@ -338,8 +338,8 @@ func tokensOf(holders []string) (all []string) {
 	return all
 }
 
-// ledger records the ledger rows of an order. It ignores a reading without new rows, because that
-// reading may be out of date.
+// ledger records the ledger rows of an order. It ignores a reading that has no more rows than the
+// last one, because such a reading may be out of date.
 func (o *orders) ledger(id int64, rows []order.Grab) {
 	o.locked(func() {
 		t := o.find(id)
@@ -367,8 +367,8 @@ func (o *orders) ledger(id int64, rows []order.Grab) {
 	})
 }
 
-// second returns the record for the second in which the time at lies. It returns nil if no run was
-// active then.
+// second returns the record of the second that contains the time at. It returns nil if no run was
+// active at that time.
 func (o *orders) second(at time.Time) *second {
 	i := int(at.Sub(o.began) / time.Second)
 	if o.began.IsZero() || at.Before(o.began) || i >= maxSeconds {
@@ -400,7 +400,7 @@ func (o *orders) ended(now time.Time) []Second {
 }
 
 // percentile returns a percentile of sorted latencies in milliseconds. It returns nil if there are
-// too few. For example, the 99th percentile needs 100 latencies.
+// too few latencies. For example, the 99th percentile needs 100 of them.
 func percentile(sorted []time.Duration, share float64) *float64 {
 	n := float64(len(sorted))
 	if n == 0 || n*(1-share) < 1-1e-9 && share > 0.5 {
@@ -501,8 +501,8 @@ func (o *orders) snapshot(now time.Time) (s snapshot) {
 	return s
 }
 
-// markPublished records that these tiles were sent to the pages, so that only later changes are sent
-// again.
+// markPublished records that these tiles were sent to the pages. They are sent again only if they
+// change.
 func (o *orders) markPublished(tiles []Tile) {
 	o.locked(func() {
 		for _, p := range tiles {

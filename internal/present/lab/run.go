@@ -28,7 +28,7 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// run sends drivers to orders in rounds until it is stopped. In each round, it injects the fault
+// run sends drivers to orders in rounds until it is stopped. In each round, run injects the fault
 // while a grab holds the lock.
 func (l *Lab) run(s Settings) {
 	ctx, cancel := context.WithCancel(l.ctx)
@@ -37,7 +37,7 @@ func (l *Lab) run(s Settings) {
 		mu   sync.Mutex
 		plan *load.Plan // the plan whose requests are now being sent
 	)
-	l.stop = func() { // grabs under way end by themselves after some time
+	l.stop = func() { // grabs that are under way end by themselves after some time
 		close(ended)
 		mu.Lock()
 		defer mu.Unlock()
@@ -99,9 +99,9 @@ func (l *Lab) run(s Settings) {
 // beforeClaim is the point of a grab just before the write.
 var beforeClaim = control.Point{Phase: tap.Claim, N: 1}
 
-// strike injects the fault when the first driver of an order is about to write, at the first
-// instance. It then gives other drivers time to get the lock, and heals the fault. It does nothing if
-// no driver gets that far.
+// strike waits until a driver of the order is about to write at the first instance, and then
+// injects the fault. It gives other drivers time to get the lock, and heals the fault. It does
+// nothing if no driver gets that far.
 func (l *Lab) strike(ctx context.Context, s Settings, id int64, sent <-chan struct{}) (err error) {
 	if s.Fault == catalog.NoFault {
 		return nil
@@ -161,7 +161,7 @@ func (l *Lab) strike(ctx context.Context, s Settings, id int64, sent <-chan stru
 	return err
 }
 
-// outcomeOf returns the outcome to which the lab adds an answer.
+// outcomeOf returns the outcome under which the lab counts an answer.
 func outcomeOf(r *vegeta.Result) string {
 	if r.Code == 0 {
 		return string(grab.Failed)
@@ -169,8 +169,8 @@ func outcomeOf(r *vegeta.Result) string {
 	return string(target.Own.Meaning(int(r.Code), nil, r.Body).Outcome)
 }
 
-// Hand is an action of the user in the part "By hand", such as opening an order, or making driver A
-// grab it.
+// Hand is an action of the user in the "By hand" part of the page, such as opening an order or
+// making driver A grab it.
 type Hand struct {
 	Do  string `json:"do"`  // "order", "grab" or "write"
 	Who string `json:"who"` // "a" or "b"
@@ -181,8 +181,8 @@ var handDrivers = map[string]int{"a": 0, "b": 1}
 
 func handHold(who string) string { return "hand-" + who }
 
-// ByHand performs an action of the user. Each grab stops before its write until the user lets it
-// continue.
+// ByHand performs an action of the user. Each grab by hand stops before its write until the user
+// lets it continue.
 func (l *Lab) ByHand(ctx context.Context, h Hand) error {
 	n, known := handDrivers[h.Who]
 	l.op.Lock()
@@ -227,8 +227,8 @@ func (l *Lab) ByHand(ctx context.Context, h Hand) error {
 	}
 }
 
-// handAnswers says in plain words why a grab by hand failed. Other answers are one word, which texts.json
-// translates.
+// handAnswers explains in plain words why a grab by hand failed. An answer that is not in the map
+// is a single word, which texts.json translates.
 var handAnswers = map[string]string{
 	"error stale":      "refused: the database has seen a newer fencing token",
 	"error lease_lost": "gave up: it learned that its lease was lost",

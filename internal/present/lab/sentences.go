@@ -60,8 +60,8 @@ func summary(s Settings, tiles []Tile, sums totals) (texts map[string]string, al
 	return texts, sums.doubles > 0
 }
 
-// phrase returns a phrase with its slots filled in. slots contains the name of a slot, its value, the
-// next name, and so on.
+// phrase returns a phrase with its slots filled in. slots alternates between the name and the value
+// of a slot.
 func phrase(lang, key string, slots ...any) string {
 	var pairs []string
 	for i := 0; i < len(slots); i += 2 {
@@ -70,7 +70,7 @@ func phrase(lang, key string, slots ...any) string {
 	return strings.NewReplacer(pairs...).Replace(sentences[lang][key])
 }
 
-// idleSentence says what Start will do.
+// idleSentence describes what will happen when the user starts a run.
 func idleSentence(s Settings, say func(string, ...any) string) string {
 	under, units := say("noFault"), ""
 	if s.Fault != catalog.NoFault {

@@ -48,10 +48,10 @@ type choices struct {
 	Strategies []Choice             `json:"strategies"`
 	Guards     []string             `json:"guards"`
 	Faults     []choice             `json:"faults"`
-	Explored   []string             `json:"explored"`  // strategies whose schedules can be searched; if there are none, the page has no view for this
+	Explored   []string             `json:"explored"`  // strategies that the explorer can search; if there are none, the page has no view for searches
 	Searched   []choice             `json:"searched"`  // faults that a search can use
-	Table      []choice             `json:"table"`     // strategies that a matrix can have; if there are none, the page has no view for this
-	Struck     []choice             `json:"struck"`    // faults that a matrix can have
+	Table      []choice             `json:"table"`     // strategies that a matrix can contain; if there are none, the page has no view for matrices
+	Struck     []choice             `json:"struck"`    // faults that a matrix can contain
 	Questions  []whichlock.Question `json:"questions"` // questions whose answers lead to a lock
 	Workshop   bool                 `json:"workshop"`  // whether there is a workshop
 	MaxRate    int                  `json:"max_rate"`
@@ -111,7 +111,7 @@ func (l *Lab) handler() http.Handler {
 }
 
 // withToken refuses requests that may change something but lack the page's token. It wraps all
-// routes, so that no route can forget the check.
+// routes, so that no route can lack the check.
 func (l *Lab) withToken(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead && r.Header.Get(tokenHeader) != l.token {
@@ -122,7 +122,8 @@ func (l *Lab) withToken(next http.Handler) http.Handler {
 	})
 }
 
-// guarded refuses requests from other web sites, which it recognizes by the header Host or Origin.
+// guarded refuses requests from other web sites. It recognizes such a request by its Host or Origin
+// header.
 func (l *Lab) guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host, port, err := net.SplitHostPort(r.Host)
@@ -155,7 +156,7 @@ func (l *Lab) page(w http.ResponseWriter, _ *http.Request) {
 	asset("text/html", b.Bytes())(w, nil)
 }
 
-// refuse answers a request with an error.
+// refuse writes an error as the response to a request.
 func refuse(w http.ResponseWriter, status int, why string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
@@ -170,7 +171,7 @@ func reply(w http.ResponseWriter, body any) {
 // errMissing means that the resource in the request does not exist.
 var errMissing = errors.New("there is none")
 
-// answer writes the answer to a request. Its HTTP status depends on err.
+// answer writes the response to a request. err determines the HTTP status.
 func answer(w http.ResponseWriter, body any, err error) {
 	switch {
 	case errors.Is(err, errBad):
@@ -256,7 +257,7 @@ func (l *Lab) events(w http.ResponseWriter, r *http.Request) {
 			if !ok || !write(text) {
 				return
 			}
-		case <-time.After(15 * time.Second): // write something, to notice that a connection was closed
+		case <-time.After(15 * time.Second): // write something, because only a write shows that the connection was closed
 			if !write([]byte(": still here\n\n")) {
 				return
 			}

@@ -51,7 +51,7 @@ func (s *state) say(p Phase, answer string) {
 	s.locked(func() { s.status.Phase, s.status.Answer, s.status.Error = p, answer, "" })
 }
 
-// settle records that no run is active any more. If there was a problem, the page shows it.
+// settle records that no run is active any more. The page shows problem, unless it is empty.
 func (s *state) settle(next Settings, problem string) {
 	s.locked(func() {
 		s.status.Phase, s.status.Settings, s.status.Error = Idle, next, problem
@@ -96,7 +96,8 @@ func (s *state) setInstances(f *fleet.Fleet) {
 	})
 }
 
-// setStrike shows on the page which order a fault hits. If texts is nil, it removes this note.
+// setStrike makes the page show which order a fault hits. If texts is nil, it removes this
+// information.
 func (s *state) setStrike(texts map[string]string, id int64) {
 	s.locked(func() {
 		s.status.Fault = texts
@@ -130,8 +131,8 @@ func (s *state) startGrab(who string) (ok bool) {
 // noAnswers returns the states of the drivers that the user controls before their first grab.
 func noAnswers() map[string]string { return map[string]string{"a": "", "b": ""} }
 
-// setAnswer shows the answer to a driver that the user controls. It does nothing if the page shows
-// another order by now.
+// setAnswer shows the answer to a driver that the user controls. It does nothing if the page now
+// shows another order.
 func (s *state) setAnswer(order int64, who, answer string) {
 	s.locked(func() {
 		if s.status.Hand == order {
@@ -140,7 +141,7 @@ func (s *state) setAnswer(order int64, who, answer string) {
 	})
 }
 
-// setDriver sets the state of a driver. It replaces the map by a changed copy, because a tick may
+// setDriver sets the state of a driver. It replaces the map with a changed copy, because a tick may
 // still use the old map.
 func (s *state) setDriver(who, state string) {
 	s.status.Drivers = maps.Clone(s.status.Drivers)

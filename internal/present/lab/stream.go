@@ -17,8 +17,8 @@ func newStream() *stream { return &stream{listeners: map[chan []byte]struct{}{}}
 // event formats data as a server-sent event.
 func event(data []byte) []byte { return fmt.Appendf(nil, "event: tick\ndata: %s\n\n", data) }
 
-// send sends a message to all listeners. If a listener is too slow, send closes its channel. The page
-// then connects again.
+// send sends a message to all listeners. If a listener is too slow, send closes its channel. The
+// page of that listener then connects again.
 func (s *stream) send(data []byte) {
 	s.number++
 	text := event(data)
@@ -38,8 +38,8 @@ func (s *stream) drop(c chan []byte) {
 	}
 }
 
-// subscribe returns a channel for all later messages. It is closed if the stream ends or the listener
-// is too slow.
+// subscribe returns a channel for all later messages. The channel is closed if the stream ends or
+// the listener is too slow.
 func (s *stream) subscribe() chan []byte {
 	c := make(chan []byte, 64)
 	if s.closed {

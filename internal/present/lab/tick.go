@@ -34,7 +34,7 @@ type Second struct {
 	N       int      `json:"n"` // number of answers
 	P50     *float64 `json:"p50,omitempty"`
 	P99     *float64 `json:"p99,omitempty"` // over the last five seconds
-	Doubles int      `json:"doubles"`       // orders that got more rows than they have units
+	Doubles int      `json:"doubles"`       // orders that got more ledger rows than they have units
 }
 
 // Status describes what the lab is doing.
@@ -45,9 +45,9 @@ type Status struct {
 	Alarm     bool              `json:"alarm"`             // whether an order has more rows than units
 	Error     string            `json:"error,omitempty"`
 	Settings  Settings          `json:"settings"`
-	Fault     map[string]string `json:"fault,omitempty"` // in each language: which driver the active fault strikes
+	Fault     map[string]string `json:"fault,omitempty"` // says in each language which driver the active fault hits
 	Instances []string          `json:"instances"`
-	Hand      int64             `json:"hand,omitempty"`  // the order for drivers by hand
+	Hand      int64             `json:"hand,omitempty"`  // the order for the drivers that the user controls
 	Drivers   map[string]string `json:"drivers"`         // state of each driver that the user controls: empty, "asks", or the answer
 	Watch     int64             `json:"watch,omitempty"` // the order that the page should show
 	LeaseMS   float64           `json:"lease_ms"`
@@ -88,8 +88,8 @@ type Key struct {
 	holders []string // tokens in the value, or in the fields of a hash
 }
 
-// Latency contains percentiles in milliseconds. One set counts from the planned time of sending, and
-// the other from the actual time. A percentile is nil if there were too few answers.
+// Latency contains percentiles in milliseconds. One set is measured from the planned time of
+// sending, and the other from the actual time. A percentile is nil if there were too few answers.
 type Latency struct {
 	N       int      `json:"n"`
 	P50     *float64 `json:"p50"`

@@ -55,8 +55,8 @@ func (l *Lab) lookAtEvents(context.Context) {
 	}
 }
 
-// lookAtLedger reads the ledger. It judges only the orders whose drivers were all answered before
-// it began to read.
+// lookAtLedger reads the ledger. It judges an order only if all of its drivers had been answered
+// before the reading began.
 func (l *Lab) lookAtLedger(ctx context.Context) {
 	id, count, answered := l.state.orders.unsettledOrders()
 	if count == 0 {
@@ -77,8 +77,8 @@ func (l *Lab) lookAtLedger(ctx context.Context) {
 	l.state.orders.settle(answered)
 }
 
-// lookAtKeys looks for locks on the Redis servers. It reads each lock that it has found again, until
-// that lock has disappeared.
+// lookAtKeys looks for locks on the Redis servers. Once it has found a lock, it reads the lock each
+// time until the lock has disappeared.
 func (l *Lab) lookAtKeys(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -123,7 +123,7 @@ var errNoLock = errors.New("there is no such lock")
 // lock.
 func (s *server) look(ctx context.Context, name string) (k Key, err error) {
 	all := s.client.TxPipeline()
-	ttl, text, fields := all.PTTL(ctx, name), all.Get(ctx, name), all.HKeys(ctx, name) // if the key is a hash, its fields are the owners
+	ttl, text, fields := all.PTTL(ctx, name), all.Get(ctx, name), all.HKeys(ctx, name) // if the key is a hash, its fields are the tokens of the owners
 	_, _ = all.Exec(ctx)                                                               // each command stores its own error
 	other := func(err error) bool { return redis.HasErrorPrefix(err, "WRONGTYPE") }
 	k = Key{Server: s.name, Name: name, TTL: -1}

@@ -125,7 +125,7 @@ type classroom struct {
 }
 
 func (l *Lab) overview(r *http.Request) (any, error) {
-	j := l.lastJob() // read the job before the progress, so that the points of a finished job are included
+	j := l.lastJob() // read the job before the progress, so that the progress includes the points of a finished job
 	s, _, err := l.session(r.FormValue("lang"), "", io.Discard)
 	if err != nil {
 		return nil, err
@@ -160,7 +160,7 @@ func (l *Lab) lesson(r *http.Request) (any, error) {
 // drawingsFile is the name of the file with the diagrams of an exercise.
 const drawingsFile = "drawings.json"
 
-// drawingsOf returns the diagrams of the user's file, and then those of the exercise.
+// drawingsOf returns the diagrams of the user's file, followed by the diagrams of the exercise.
 func drawingsOf(s *workshop.Session, e workshop.Exercise) ([]drawing, error) {
 	all := []drawing{}
 	for _, folder := range []string{workshop.Checked, workshop.Shown} {
@@ -209,8 +209,8 @@ func asPageError(err error) error {
 	return err
 }
 
-// atOnce calls do, which may change the user's progress. It returns an error if a command is running,
-// because the command changes the progress too.
+// atOnce calls do, which may change the user's progress. It returns an error if a command is
+// running, because that command also changes the progress.
 func (l *Lab) atOnce(r *http.Request, in Lesson, do func(*workshop.Session, workshop.Exercise) error) (any, error) {
 	l.lessons.mu.Lock()
 	defer l.lessons.mu.Unlock()
@@ -228,7 +228,7 @@ func (l *Lab) atOnce(r *http.Request, in Lesson, do func(*workshop.Session, work
 func (l *Lab) predict(r *http.Request, in Lesson) (any, error) {
 	return l.atOnce(r, in, func(s *workshop.Session, e workshop.Exercise) error {
 		err := s.Predict(e, in.Letter)
-		if err == nil && len(e.Show) == 0 { // there are no commands, so the run ends at once
+		if err == nil && len(e.Show) == 0 { // the exercise has no commands, so the run ends at once
 			err = s.Run(r.Context(), e)
 		}
 		return err
@@ -294,13 +294,13 @@ func (l *Lab) inTurn(r *http.Request, in Lesson, as Job, may func(*workshop.Sess
 	return nil, nil
 }
 
-// answersWithFile reports whether the user answers the exercise with a file. The diagrams of such a file do
-// not give the answer away.
+// answersWithFile reports whether the user answers the exercise with a file. The diagrams of such a
+// file do not reveal the answer.
 func answersWithFile(e workshop.Exercise) bool {
 	return slices.ContainsFunc(e.Questions, func(q workshop.Question) bool { return q.File })
 }
 
-// keep writes the diagrams of the job into the folder that has the output of its commands.
+// keep writes the diagrams of the job to the folder that contains the output of its commands.
 func (j *job) keep(s *workshop.Session, e workshop.Exercise) error {
 	var b []byte
 	var err error

@@ -79,7 +79,8 @@ func recordsOf(runs []*experiment.Run) (records []*cellRecord) {
 }
 
 // WriteBaseline writes the worst verdict of each cell, in the format that the -expectations flag
-// reads. Comments in the file give the reasons and mark verdicts that differ between the runs.
+// reads. Comments in the file contain the reasons, and list the verdicts that differ between the
+// runs.
 func WriteBaseline(w io.Writer, runs []*experiment.Run) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# The worst verdicts of %s, for loadgen run -baseline.\n", catalog.Plural(len(runs), "run", "runs"))

@@ -50,8 +50,8 @@ func Cases(run *experiment.Run, baseline Baseline, claims []experiment.Assert) [
 	return cases
 }
 
-// judgeCase judges a cell without a baseline. It passes if its verdict is as expected, or safe if
-// nothing is expected.
+// judgeCase judges a cell without a baseline. The cell passes if its verdict is as expected. If no
+// verdict is expected, it passes if its verdict is safe.
 func judgeCase(c experiment.Cell) (Result, string) {
 	why := string(c.Verdict)
 	if c.Expected != nil {

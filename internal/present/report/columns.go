@@ -29,8 +29,8 @@ func number(group, name string, value func(experiment.Cell) string) column {
 	return column{heading{Group: group, Name: name}, value}
 }
 
-// loadColumns are the columns for the results of a load. They show no costs, because a single run
-// cannot measure costs reliably.
+// loadColumns are the columns for the results of a load. There are no columns for costs, because a
+// single run cannot measure costs reliably.
 var loadColumns = []column{
 	text("strategy", func(c experiment.Cell) string { return c.Strategy + heldMark(c) }),
 	text("verdict", verdict),
@@ -65,8 +65,8 @@ var saleColumns = []column{
 	number("answers", "timeout", outcome("timeout")),
 }
 
-// sale returns the function of a column. The column shows a figure that only orders with several
-// units have.
+// sale returns the value function of a column. The column shows a figure that exists only for
+// orders with several units.
 func sale[T any](of func(*experiment.Sale) *T, format func(T) string) func(experiment.Cell) string {
 	return func(c experiment.Cell) string {
 		if c.Sale == nil {
@@ -97,8 +97,8 @@ var costColumns = []column{
 	number("redis", "/req", overRepetitions(func(r experiment.Repetition) *float64 { return r.RedisCommandsPerRequest }, ratio)),
 }
 
-// overRepetitions returns the function of a column. The column shows the median of a figure over all
-// repetitions, with its confidence interval.
+// overRepetitions returns the value function of a column. The column shows the median of a figure
+// over all repetitions, with its confidence interval.
 func overRepetitions(of func(experiment.Repetition) *float64, format func(float64) string) func(experiment.Cell) string {
 	return func(c experiment.Cell) string {
 		values := experiment.ValuesOf(c.Repetitions, of)
@@ -152,7 +152,7 @@ var (
 	faultColumn    = text("fault", func(c experiment.Cell) string { return string(c.Fault) })
 )
 
-// columnsOf returns the columns that a run of this kind has for cells without a fault.
+// columnsOf returns the columns in which a run of this kind shows its cells without a fault.
 func columnsOf(run *experiment.Run, cells []experiment.Cell) []column {
 	columns := loadColumns
 	switch {
@@ -177,13 +177,13 @@ func renameForAnswers(cells []experiment.Cell, columns []column) []column {
 	}
 	return slices.DeleteFunc(columns, func(c column) bool {
 		return c.Group == fromAnswers && (c.Name == "grabs" || c.Name == "sold" || c.Name == "lost updates")
-	}) // without a ledger, these columns are left out
+	}) // these columns need a ledger
 }
 
 const fromAnswers = "answers"
 
-// answersAlone reports whether all cells were counted in the answers, because no service has a
-// ledger.
+// answersAlone reports whether the figures of all cells were counted in the answers, because the
+// service has no ledger.
 func answersAlone(cells []experiment.Cell) bool {
 	return slices.ContainsFunc(cells, countedFromAnswers) &&
 		!slices.ContainsFunc(cells, func(c experiment.Cell) bool { return c.CountedFrom != fromAnswers && c.Verdict != catalog.NA })
@@ -193,8 +193,8 @@ func countedFromAnswers(c experiment.Cell) bool {
 	return c.CountedFrom == fromAnswers && c.DoubleGrabs != nil
 }
 
-// doubleGrabText returns the number of double-grabs as text. A mark says that this is a lower bound if there
-// may be more.
+// doubleGrabText returns the number of double-grabs as text. If there may be more, a mark shows
+// that the number is a lower bound.
 func doubleGrabText(c experiment.Cell) string {
 	if c.LowerBound && c.DoubleGrabs != nil {
 		return atLeast + strconv.Itoa(*c.DoubleGrabs)
@@ -211,7 +211,7 @@ const (
 	notExpected = "✗"
 	notHeld     = "*"
 	notClaimed  = "°"
-	letIn       = "·" // the lock let two holders in
+	letIn       = "·" // the lock had two holders at once
 	lockUnknown = letIn + "?"
 	atLeast     = "≥"
 )
@@ -248,7 +248,7 @@ func heldMark(c experiment.Cell) string {
 
 // placeholder returns the text that stands for a figure that the cell does not have.
 func placeholder(c experiment.Cell) string {
-	if c.Verdict == catalog.NA || c.Verdict == "" { // the row of the bare endpoint has no verdict
+	if c.Verdict == catalog.NA || c.Verdict == "" { // the row of the endpoint that does nothing has no verdict
 		return "-"
 	}
 	return "?"

@@ -31,8 +31,8 @@ var detailColumns = []column{
 	text("explained by", mode),
 }
 
-// exclusive returns the verdict on the lock. If a verdict was expected, a mark says whether this one
-// matches.
+// exclusive returns the verdict on the lock. If a verdict was expected, a mark says whether the
+// actual verdict matches it.
 func exclusive(c experiment.Cell) string {
 	claims := c.ExpectedExclusive != nil
 	switch {
@@ -45,14 +45,14 @@ func exclusive(c experiment.Cell) string {
 	}
 }
 
-// locks reports whether a strategy uses a lock. It returns true for a strategy that it does not know.
+// locks reports whether a strategy uses a lock. It returns true for an unknown strategy.
 func locks(strategy string) bool {
 	s, err := lock.Find(strategy)
 	return err != nil || s.Excludes != catalog.NoExclusion
 }
 
-// struck returns at how many points of a grab the fault was injected as often as planned. If the
-// points are unknown, it returns how many grabs the fault hit.
+// struck returns the number of points of a grab at which the fault was injected as often as
+// planned. If the points are unknown, it returns the number of grabs that the fault hit.
 func struck(c experiment.Cell) string {
 	if len(c.Points) == 0 {
 		return count(c, c.Struck)

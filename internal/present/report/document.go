@@ -12,7 +12,7 @@ import (
 // document is the content of a report, independent of the format in which it is written.
 type document struct {
 	Title    string
-	Answer   string // the result in a sentence, with which a page starts
+	Answer   string // the result in one sentence, which is at the top of a page
 	Head     []string
 	Sections []section
 }
@@ -45,7 +45,7 @@ type heading struct {
 // field is an entry of a table. Class is its CSS class on a page.
 type field struct {
 	Text, Class string
-	runsOn      bool // whether the text may extend over the columns to its right
+	runsOn      bool // whether the text may extend into the columns to its right
 }
 
 // group is a heading above several neighbouring columns.
@@ -134,8 +134,8 @@ func costSections(cells []experiment.Cell) []section {
 	return []section{{Title: "Costs", Table: tableOf(costColumns, cells)}, {Lines: costLegend(cells)}}
 }
 
-// fewCells is the number of cells up to which a short report shows details of each. A report with more
-// cells shows details only of unexpected verdicts.
+// fewCells is the largest number of cells for which a short report shows details of every cell.
+// With more cells, a short report shows details only of unexpected verdicts.
 const fewCells = 24
 
 // add appends sections, except empty ones.
@@ -147,8 +147,8 @@ func (d *document) add(sections ...section) {
 	}
 }
 
-// splitByFault separates the cells without a fault from the cells with a fault. It sorts the latter
-// by fault.
+// splitByFault separates the cells without a fault from the cells with a fault. It sorts the cells
+// with a fault by fault.
 func splitByFault(run *experiment.Run) (plainCells, faultCells []experiment.Cell) {
 	for _, c := range run.Cells {
 		if c.Fault == catalog.NoFault {

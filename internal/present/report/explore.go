@@ -17,15 +17,16 @@ import (
 type Exploration struct {
 	Config  explore.Config
 	Results []explore.Result
-	Parts   []explore.Part // the parts of the search, if it was a portfolio of several searches
+	Parts   []explore.Part // the parts of the search, if it consists of several searches with different limits
 	Timing  bool           // whether to show the elapsed time, which differs between searches
 
-	// Replay returns the command line with which the user can replay a failure.
+	// Replay returns a command line that replays a failure.
 	Replay func(explore.Failure) string
 }
 
-// Explored writes the report of a search. It has one line for each strategy, says how far each search
-// got, and shows the steps of the most important failure. For a replay, it shows only the steps.
+// Explored writes the report of a search. The report has one line for each strategy, says how far
+// each search got, and shows the steps of the most important failure. For a replay, the report
+// shows only the steps.
 func Explored(w io.Writer, e Exploration) error {
 	var b strings.Builder
 	if !slices.ContainsFunc(e.Results, replayed) {
@@ -116,8 +117,8 @@ func bounds(c explore.Config) string {
 	return line + fmt.Sprintf("up to %s of %s", catalog.Plural(c.FaultCount, "fault", "faults"), strings.Join(list(c.Faults), ", "))
 }
 
-// table returns a table with a row for each strategy and its most important failure. Further rows
-// show other violated properties and the findings of further searches.
+// table returns a table with a row for each strategy and its most important failure. Additional
+// rows show other violated properties and the findings of further searches.
 func (e Exploration) table() table {
 	t := table{Headings: []heading{
 		{Name: "strategy", Left: true}, {Name: "verdict", Left: true}, {Name: "steps"}, {Name: "mode", Left: true},
@@ -148,8 +149,8 @@ func (e Exploration) table() table {
 	return t
 }
 
-// withParts returns the results of all strategies. Each result is followed by those of its further
-// searches that found a failure.
+// withParts returns the results of all strategies. After each result, it lists the results of
+// further searches that found a failure.
 func (e Exploration) withParts() (all []explore.Result) {
 	for _, r := range e.Results {
 		all = append(all, r)
@@ -172,7 +173,8 @@ func propertyOf(f explore.Failure) string {
 	return f.Property
 }
 
-// against returns a verdict with a mark. If the expected verdict differs, the text contains it too.
+// against returns a verdict with a mark. If the expected verdict differs, the text also contains
+// the expected verdict.
 func against(v, expected catalog.Verdict) string {
 	switch expected {
 	case "":
@@ -202,11 +204,11 @@ func searched(r explore.Result) string {
 	return strings.Join(parts, "; ")
 }
 
-// reachedLevels describes which levels were searched completely, and which only in part. A level contains
-// the schedules with the same number of preemptions and faults.
+// reachedLevels describes which levels were searched completely, and which only in part. A level is
+// the set of schedules with the same number of preemptions and of faults.
 func reachedLevels(levels []explore.Level) []string {
 	var parts []string
-	most := -1 // the number of preemptions that was searched completely with one fault fewer
+	most := -1 // the number of preemptions up to which the search with one fault fewer is complete
 	for faults := 0; ; faults++ {
 		all := -1
 		for _, l := range levels {
@@ -219,7 +221,7 @@ func reachedLevels(levels []explore.Level) []string {
 		}
 		part := fmt.Sprintf("all schedules with <= %s and <= %s were searched", catalog.Plural(all, "preemption", "preemptions"), catalog.Plural(faults, "fault", "faults"))
 		if all == most {
-			parts = parts[:len(parts)-1] // the new part includes the previous one
+			parts = parts[:len(parts)-1] // the new statement includes the previous one
 		}
 		parts, most = append(parts, part), all
 	}
@@ -237,7 +239,7 @@ func reachedLevels(levels []explore.Level) []string {
 }
 
 // isExhausted reports whether a level was searched completely. All levels of lower cost must be
-// complete too, because their schedules may lead to new schedules of this level.
+// complete too, because a schedule of a lower level may lead to new schedules of this level.
 func isExhausted(levels []explore.Level, of explore.Level) bool {
 	return !slices.ContainsFunc(levels, func(l explore.Level) bool {
 		return l.Preemptions <= of.Preemptions && l.Faults <= of.Faults && l.Waiting > 0

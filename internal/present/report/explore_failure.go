@@ -92,7 +92,8 @@ func (e Exploration) explainEnd(b *strings.Builder, f explore.Failure) {
 	}
 }
 
-// remedy returns the failure mode, its remedy, and a strategy that uses this remedy.
+// remedy returns lines that describe the failure mode, its remedy, and a strategy that uses this
+// remedy.
 func remedy(f explore.Failure) []string {
 	mode, ok := catalog.FindMode(f.Mode)
 	if !ok {
@@ -124,8 +125,8 @@ func stepTable(actors []schedule.Actor, moments []explore.Moment) table {
 	return t
 }
 
-// stepRow returns the row of step n. A step that no actor makes spans all columns. The row shows what
-// the servers store only if that has changed.
+// stepRow returns the row of step n. A step that no actor makes spans all columns. The row shows
+// the data on the servers only if the data has changed.
 func stepRow(n int, m, before explore.Moment, actors []schedule.Actor) []field {
 	row := []field{{}, {Text: strconv.Itoa(n)}, {Text: m.At.String()}}
 	if m.Broken && !before.Broken {

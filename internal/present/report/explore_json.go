@@ -53,8 +53,8 @@ type exploredJSON struct {
 	Parts       []partJSON      `json:"parts,omitempty"`
 }
 
-// partJSON is the result of a further search for the same strategy. It lists only properties that no
-// earlier search found violated.
+// partJSON is the result of a further search for the same strategy. It lists only those properties
+// for which no earlier search found a violation.
 type partJSON struct {
 	Name      string          `json:"name"`
 	Bounds    string          `json:"bounds"`
@@ -80,7 +80,7 @@ type failureJSON struct {
 	FailureMode *string      `json:"failure_mode"`
 	Why         string       `json:"why"`
 	Shortest    bool         `json:"shortest"`
-	Unclaimed   bool         `json:"unclaimed"` // whether the registry does not claim this failure
+	Unclaimed   bool         `json:"unclaimed"` // whether the registry does not predict this failure
 	Stack       string       `json:"stack"`
 	Text        string       `json:"text"`
 	Moments     []momentJSON `json:"moments"`
@@ -146,8 +146,8 @@ func failureToJSON(f explore.Failure) failureJSON {
 	})}
 }
 
-// mapped applies f to each element and returns the results. It never returns nil, because the JSON
-// should contain an empty list and not null.
+// mapped applies f to each element and returns the results. It never returns nil, so that the JSON
+// contains an empty list instead of null.
 func mapped[S, T any](list []S, f func(S) T) []T {
 	all := make([]T, len(list))
 	for i, x := range list {

@@ -11,9 +11,9 @@ import (
 	"grablab/internal/explore/schedule"
 )
 
-// Mermaid writes a failure as a sequence diagram in the Mermaid language. Actors are on the left, and
-// servers on the right. Notes show who holds the lock and who believes it does. The step that
-// violates the property is red.
+// Mermaid writes a failure as a sequence diagram in the Mermaid language. Actors are on the left,
+// and servers on the right. Notes show which actor holds the lock, and which actors believe that
+// they hold it. The step that violates the property is red.
 func Mermaid(w io.Writer, f explore.Failure) error {
 	var b strings.Builder
 	s := f.Schedule
@@ -51,7 +51,8 @@ func mermaidTitle(f explore.Failure) string {
 // serversOf returns the servers of a schedule. The database is the last one.
 func serversOf(s schedule.Schedule) []string { return append(slices.Clone(s.Nodes), schedule.DB) }
 
-// arrows maps each kind of call to a Mermaid arrow. An arrow with a cross marks a lost reply.
+// arrows maps each kind of call to a Mermaid arrow. An arrow with a cross means that the reply was
+// lost.
 var arrows = map[schedule.Kind]string{
 	schedule.Call:         "->>",
 	schedule.ReplyLost:    "-x",

@@ -10,8 +10,8 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// summaryLimit is the size at which a summary stops adding details, because GitHub drops summaries
-// above 1 MiB.
+// summaryLimit is the size in bytes from which a summary contains no more details, because GitHub
+// drops summaries above 1 MiB.
 const summaryLimit = 900_000
 
 // StepSummary writes the test cases as Markdown, for the page of a GitHub Actions step. The cases

@@ -1,7 +1,7 @@
 // Package report renders results. A run becomes text for a terminal, Markdown or an HTML page. A
 // result of the explorer becomes text, JSON, an HTML page or a mermaid diagram.
 //
-// Every report of a run is made from run.json (see Load), so it can be made again at any time.
+// Every report of a run is made from run.json (see Load), so that it can be made again at any time.
 // compose turns a run into a document of sections, lines and tables, which Text and Markdown print.
 // columns.go, details.go and points.go define the columns. To read the code, start at compose for
 // text, at runPage for the page of a run, and at Explored for the explorer.
@@ -62,7 +62,7 @@ func JSON(w io.Writer, run *experiment.Run) error { return encode(w, run) }
 func encode(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
-	e.SetEscapeHTML(false) // do not escape <, > and &, because people read the reasons too
+	e.SetEscapeHTML(false) // do not escape <, > and &, because people also read the JSON
 	if err := e.Encode(v); err != nil {
 		return fmt.Errorf("report: %w", err)
 	}

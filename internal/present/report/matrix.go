@@ -35,8 +35,8 @@ func matrix(run *experiment.Run) []section {
 	return append(sections, matrixOf(broken, title, title+": ")...)
 }
 
-// matrixOf returns a table of cells. If it has too many faults, matrixOf returns one table for each
-// group of faults instead. The titles of these tables begin with prefix.
+// matrixOf returns a table of cells. If the cells have too many faults for one table, matrixOf
+// returns one table for each group of faults. The titles of these tables begin with prefix.
 func matrixOf(cells []experiment.Cell, title, prefix string) []section {
 	faults := faultsOf(cells)
 	if len(faults) <= maxFaultColumns {
@@ -97,8 +97,8 @@ func ModesSeen(run *experiment.Run, strategy string) []string {
 	return seen
 }
 
-// modesSeen lists the failure modes of each strategy. They show how strategies with equal verdicts
-// differ.
+// modesSeen lists the failure modes of each strategy. Failure modes show how strategies with equal
+// verdicts differ.
 func modesSeen(run *experiment.Run) section {
 	s := section{Title: "Failure modes seen", Table: table{Headings: []heading{{Name: "strategy", Left: true}, {Name: "failure modes", Left: true}}}}
 	for _, c := range run.Cells {
@@ -110,7 +110,8 @@ func modesSeen(run *experiment.Run) section {
 	return s
 }
 
-// hasNoExpectation reports whether no verdict is expected of a cell. That is so for every service of a user.
+// hasNoExpectation reports whether no verdict is expected of a cell. The program expects no
+// verdicts of a user's service.
 func hasNoExpectation(c experiment.Cell) bool {
 	return c.Expected == nil && c.Verdict != catalog.NA && c.Strategy != experiment.Foreign
 }
@@ -135,7 +136,7 @@ func matrixText(c experiment.Cell) string {
 }
 
 // lockMark returns a mark if the lock had two holders at once. It returns another mark if this is
-// unknown although an expectation exists.
+// unknown although the lock has an expected verdict.
 func lockMark(c experiment.Cell) string {
 	switch {
 	case c.Exclusive == nil && c.ExpectedExclusive != nil && c.Verdict != catalog.Unknown && c.Verdict != catalog.NA:

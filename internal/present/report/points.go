@@ -11,7 +11,7 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// pointsWith counts the points of a grab for which is returns true.
+// pointsWith calls is for each point of a grab, and counts the points for which the result is true.
 func pointsWith(c experiment.Cell, is func(experiment.Point) bool) (n int) {
 	for _, p := range c.Points {
 		if is(p) {
@@ -23,7 +23,7 @@ func pointsWith(c experiment.Cell, is func(experiment.Point) bool) (n int) {
 
 func overlapped(p experiment.Point) bool { return p.Overlaps != nil && *p.Overlaps > 0 }
 
-// pointOutcome is what a fault did at one or several points of a grab.
+// pointOutcome describes the effect of a fault at one or several points of a grab.
 type pointOutcome struct {
 	experiment.Point
 	names []string
@@ -39,7 +39,8 @@ var pointHeadings = []heading{
 // maxPointsWidth is the largest width of a list of points on a terminal.
 const maxPointsWidth = 90
 
-// points lists the points of a grab at which a fault had a visible effect.
+// points lists the points of a grab (steps such as "before claim 1") at which a fault had a visible
+// effect.
 func points(cells []experiment.Cell) section {
 	s := section{Title: "Strike points at which anything happened", Table: table{Headings: pointHeadings}}
 	for _, c := range cells {
@@ -65,8 +66,8 @@ func points(cells []experiment.Cell) section {
 	return s
 }
 
-// pointLegend explains the columns, and the names of points that occur in the table. A service has
-// neither waiting drivers nor a claim with this name.
+// pointLegend explains the columns, and the names of points that occur in the table. For a user's
+// service, points have other names: there are no waiting drivers, and no call is named claim.
 func pointLegend(cells []experiment.Cell) []string {
 	occurs := func(text string) bool {
 		return slices.ContainsFunc(cells, func(c experiment.Cell) bool {
@@ -85,7 +86,7 @@ func pointLegend(cells []experiment.Cell) []string {
 	return lines
 }
 
-// momentary reports whether any fault was injected at a chosen time, and not at a known step of a
+// momentary reports whether any fault was injected at a chosen time instead of at a known step of a
 // grab.
 func momentary(cells []experiment.Cell) bool {
 	return slices.ContainsFunc(cells, func(c experiment.Cell) bool { return pointsWith(c, experiment.Point.IsMoment) > 0 })
@@ -94,8 +95,8 @@ func momentary(cells []experiment.Cell) bool {
 const momentLegend = "these points are moments, counted from the time at which a grab was sent, because its steps could not be seen. A step may lie between two moments, " +
 	"and a moment at which no grab was in flight is unknown"
 
-// outcomesAt returns what the fault did at each point where it had an effect. Points with the same
-// outcome are combined.
+// outcomesAt returns the effect of the fault at each point at which it had one. Points with the
+// same outcome are combined.
 func outcomesAt(c experiment.Cell) []pointOutcome {
 	var outcomes []pointOutcome
 	for _, p := range c.Points {

@@ -18,7 +18,7 @@ import (
 
 // heatMap is a page's table of verdicts. Each of its cells is a link.
 type heatMap struct {
-	Prefix  string // the prefix of the cells' addresses
+	Prefix  string // the prefix of the addresses of cells
 	Faults  []catalog.Fault
 	Rows    []heatRow
 	Filters []filter
@@ -74,8 +74,8 @@ const (
 	unexpected = "≠"
 )
 
-// newHeatMap returns the heat map of a run. It has a row for each of the strategies and a column for
-// each of the faults, even if their cells have not run yet.
+// newHeatMap returns the heat map of a run. It has a row for every strategy and a column for every
+// fault, even if their cells have not run yet.
 func newHeatMap(run *experiment.Run, strategies []string, faults []catalog.Fault) heatMap {
 	m := heatMap{Faults: slices.Clone(faults)}
 	for _, f := range faultsOf(run.Cells) {
@@ -175,7 +175,7 @@ func newHeatCell(n int, c experiment.Cell) *heatCell {
 	return h
 }
 
-// id returns the id of a cell, which is also its address on the page.
+// id returns the id of a cell. It is also a part of the cell's address on the page.
 func id(c experiment.Cell) string { return c.Strategy + "/" + string(c.Fault) }
 
 // sentence describes the result of a cell in one sentence for the page.
@@ -222,12 +222,12 @@ type cellData struct {
 	Facts    []string                 `json:"facts,omitempty"`
 	Checks   []string                 `json:"checks,omitempty"` // the properties that were violated, with the reasons
 	Points   [][]any                  `json:"points,omitempty"` // each point: name, injections of the fault, planned injections, verdict, double, stuck, overlaps, near misses, failure mode
-	Latency  [2]*load.Latency         `json:"latency"`          // measured from the schedule, and from sending
+	Latency  [2]*load.Latency         `json:"latency"`          // measured from the planned time of sending, and from the actual time
 	Over     *load.OverTime           `json:"over,omitempty"`
 	Strikes  [][2]*float64            `json:"strikes,omitempty"`
 	Sold     *experiment.SoldOverTime `json:"sold,omitempty"`
 	Mode     string                   `json:"mode,omitempty"`
-	Explains string                   `json:"explains,omitempty"` // what the drawing shows, or why there is none
+	Explains string                   `json:"explains,omitempty"` // what the drawing shows, or why there is no drawing
 	Drawing  *diagram.Diagram         `json:"drawing,omitempty"`
 	Command  string                   `json:"command"`
 }
@@ -237,7 +237,7 @@ type runData struct {
 	Cells   []cellData          `json:"cells"`
 	Figures []string            `json:"figures"`
 	Words   []string            `json:"words"` // the words that cells refer to by index: names of points, and verdicts
-	Modes   map[string][]string `json:"modes"` // each failure mode: name, steps, cure, who has the cure, what shows the mode, source
+	Modes   map[string][]string `json:"modes"` // for each failure mode: name, steps, cure, strategies with the cure, ways to see the mode, source
 
 	numbers map[string]int // the index of each word in Words
 }

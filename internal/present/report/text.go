@@ -39,8 +39,8 @@ func (d document) text(w io.Writer) error {
 // maxTableWidth is the largest width of a table, in characters.
 const maxTableWidth = 200
 
-// text writes the table with aligned columns. gap is the number of spaces between columns. It splits
-// a table that is too wide.
+// text writes the table with aligned columns. gap is the number of spaces between columns. If the
+// table is too wide, text splits it.
 func (t table) text(b *strings.Builder, gap int) {
 	if len(t.Rows) == 0 {
 		return

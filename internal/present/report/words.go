@@ -93,7 +93,7 @@ func loadLine(run *experiment.Run) string {
 	return line
 }
 
-// settings says how long a driver holds the lock, and how long it waits for the lock.
+// settings returns a text that says how long a driver holds the lock, and how long it waits for it.
 func settings(c experiment.Cell) string {
 	return fmt.Sprintf("work %s, TTL %s, wait %s", ofMillis(*c.WorkMS), ofMillis(*c.TTLMS), ofMillis(*c.WaitMS))
 }
@@ -152,7 +152,7 @@ func legend(run *experiment.Run, cells []experiment.Cell) []string {
 	for _, c := range cells {
 		switch {
 		case !countedFromAnswers(c):
-		case c.PhantomGrabs != nil: // a ledger was there to compare the answers with
+		case c.PhantomGrabs != nil: // there was a ledger with which to compare the answers
 			said.add(name(c), "double-grabs are counted from the answers: the ledger names fewer winners than drivers were told")
 		default:
 			said.add(name(c), "double-grabs are counted from the answers: there was no ledger to read")
@@ -199,7 +199,7 @@ func facts(c experiment.Cell) []string {
 	return slices.Concat(facts, otherFailures(c), failures(c.Errors))
 }
 
-// sayings collects remarks about cells. Cells with the same remark share a line.
+// sayings collects remarks about cells. Cells with the same remark share a line of text.
 type sayings struct {
 	order []string
 	names map[string][]string
@@ -340,7 +340,7 @@ func failures(of map[string]int) (texts []string) {
 	return texts
 }
 
-// errorKinds says for each kind of error of our own instances what happened to the grab.
+// errorKinds describes what happened to a grab, for each kind of error of our own instances.
 var errorKinds = map[string]string{
 	"dependency":     "wrote nothing, because a call failed or the test refused the write",
 	grab.LeaseLost:   "wrote nothing, because the lease was lost before the write",
@@ -360,8 +360,9 @@ func ofMillis(ms float64) string {
 	return time.Duration(ms * float64(time.Millisecond)).String()
 }
 
-// causeOf returns the end of a sentence about double-grabs. It names the failure mode that explains
-// them, or says how two drivers could win. If nothing is known, it returns only a full stop.
+// causeOf returns the end of a sentence about double-grabs. The text names the failure mode that
+// explains them, or says how two drivers could win. If no cause is known, causeOf returns only a
+// full stop.
 func causeOf(c experiment.Cell) string {
 	id := mode(c)
 	for _, p := range c.Points {

@@ -34,7 +34,7 @@ type Option struct {
 	Guard    order.Guard `json:"guard"`
 
 	Twice  []string `json:"twice"`  // faults under which an order was grabbed twice
-	Inside []string `json:"inside"` // faults under which two holders were inside, but no order got a second row
+	Inside []string `json:"inside"` // faults under which two drivers held the lock at once, but no order got a second row
 	Stuck  []string `json:"stuck"`  // faults under which no driver can grab an order any more
 	Modes  []string `json:"modes"`  // failure modes that were seen
 
@@ -93,7 +93,7 @@ func (f Facts) Option(strategy string) (o Option) {
 	return o
 }
 
-// list returns a copy of names. The copy is never nil, because the JSON would then contain null.
+// list returns a copy of names. The copy is never nil, because nil would become null in the JSON.
 func list(names []string) []string { return append([]string{}, names...) }
 
 // Question is a question that helps to choose a lock. It lists the possible answers.
@@ -126,7 +126,7 @@ var Questions = []Question{
 }
 
 // Stack lists, for one programming language, the library that implements each lock. Locks has no
-// entry for a strategy without a library.
+// entry for a strategy that no library of the language implements.
 type Stack struct {
 	Name  string            `json:"name"`
 	Text  string            `json:"text"`
@@ -139,7 +139,7 @@ type Duty struct {
 	For  []string `json:"for,omitempty"` // conditions of Option.Duties, at least one of which must hold; if empty, the duty applies to every lock
 	Lang string   `json:"lang"`
 	Code []string `json:"code"`
-	SQL  []string `json:"sql,omitempty"`  // code for users of other languages, if Code is in Go
+	SQL  []string `json:"sql,omitempty"`  // code for users of other languages if Code is in Go
 	Java []string `json:"java,omitempty"` // code for users of Java, if they need other code
 }
 
@@ -188,7 +188,7 @@ const mostAdvised = 3
 var ErrAnswer = errors.New("whichlock: no such answer")
 
 // Advise returns the locks that fit the answers, with the best one first. Cheap locks come before
-// expensive ones. Locks that cannot handle the user's work come last.
+// expensive ones. Locks that cannot handle work of the user's length come last.
 func (f Facts) Advise(answers []string) (fit []Option, err error) {
 	if len(answers) != len(Questions) {
 		return nil, fmt.Errorf("%w: %q for %d questions", ErrAnswer, answers, len(Questions))
@@ -228,8 +228,8 @@ func (o Option) fails(work string) int {
 	return 0
 }
 
-// But returns, as text, the requirement that the lock does not meet. It returns "" if the lock
-// meets all requirements.
+// But returns a sentence about the requirement that the lock does not meet. It returns "" if the
+// lock meets all requirements.
 func (o Option) But(answers []string) string {
 	work := answers[2]
 	switch {
@@ -245,7 +245,7 @@ func (o Option) But(answers []string) string {
 }
 
 // Duties returns what the user of this lock must do. The examples are in Go for users of Go and in
-// Java for users of Java. All others see SQL.
+// Java for users of Java. Users of other languages get SQL.
 func (o Option) Duties(answers []string) (all []Duty) {
 	rows, work, stack := answers[0], answers[2], answers[3]
 	s, err := lock.Find(o.Strategy)
@@ -273,7 +273,7 @@ func (o Option) Duties(answers []string) (all []Duty) {
 	return all
 }
 
-// trips returns the field Trips, or 0 if there is no lock.
+// trips returns the value of Trips, or 0 if there is no lock.
 func (o Option) trips() float64 {
 	if o.Trips == nil {
 		return 0

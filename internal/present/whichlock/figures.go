@@ -37,8 +37,8 @@ func (p *page) RedisCommands(name string) string {
 	return figureOf(p.PlainLoad(name).RedisCommandsPerRequest)
 }
 
-// row returns what the benchmark measured for a lock in one of its cases. It returns nil if this was
-// not measured.
+// row returns the figures of a lock in one case of the benchmark. It returns nil if the lock was
+// not measured in this case.
 func (p *page) row(name, benchCase string) *lockbench.Row {
 	for i, row := range p.Bench.Rows {
 		if row.Strategy == name && row.Case == benchCase {
@@ -89,8 +89,8 @@ func (p *page) Commands(name string) string {
 	return sent("uncontended") + ", " + sent("waves")
 }
 
-// Fairness returns Jain's fairness index over the workers of the benchmark. It returns 0 if this was
-// not measured.
+// Fairness returns Jain's fairness index over the workers of the benchmark. It returns 0 if
+// fairness was not measured.
 func (p *page) Fairness(name string) float64 {
 	if row := p.row(name, "closed_loop"); row != nil && row.Jain != nil {
 		return *row.Jain
@@ -135,8 +135,8 @@ func (p *page) Version(name string) string {
 	return v
 }
 
-// Rate describes how often per second a lock is acquired in one benchmark case, and how many
-// commands an acquisition takes.
+// Rate returns a text that says how often per second a lock is acquired in one benchmark case, and
+// with how many commands.
 func (p *page) Rate(name, benchCase string) string {
 	row := p.row(name, benchCase)
 	if row == nil {
@@ -146,7 +146,8 @@ func (p *page) Rate(name, benchCase string) string {
 	return fmt.Sprintf("%.0f times a second (%s commands each)", row.OpsPerS, figureOf(row.SentPerOp))
 }
 
-// IsFaster reports whether the lock name is acquired more often per second than the lock than.
+// IsFaster compares two locks. It reports whether the lock called name is acquired more often per
+// second than the lock called than.
 func (p *page) IsFaster(name, than, benchCase string) bool {
 	a, b := p.row(name, benchCase), p.row(than, benchCase)
 	return a != nil && b != nil && a.OpsPerS > b.OpsPerS
@@ -158,8 +159,8 @@ func (p *page) BenchFolder() string { return benchFolder }
 // ClaimsFile returns the name of the file in results/ with the output of .ci/claims.
 func (p *page) ClaimsFile() string { return claimsFile }
 
-// Measured returns a figure from results/claims.txt: what the first group of the regular expression
-// pattern matches.
+// Measured returns a figure from results/claims.txt. It is the text that the first group of the
+// regular expression pattern matches.
 func (p *page) Measured(pattern string) string {
 	found := regexp.MustCompile(pattern).FindStringSubmatch(p.Claims)
 	if found == nil {

@@ -100,12 +100,12 @@ func (p *page) NeverTwice(names []string) bool {
 	})
 }
 
-// EachBreaks reports whether each of these strategies let two drivers win under some fault.
+// EachBreaks reports whether each of these strategies let two drivers win under at least one fault.
 func (p *page) EachBreaks(names []string) bool {
 	return len(names) > 0 && !slices.ContainsFunc(names, func(name string) bool { return len(p.Twice(name)) == 0 })
 }
 
-// LibraryNames returns the names of the libraries in the reference run.
+// LibraryNames returns the names of the libraries that the reference run tested.
 func (p *page) LibraryNames() (names []string) {
 	for _, s := range lock.Peers {
 		if len(cellsOf(p.Libraries, s.Name)) > 0 {
@@ -139,9 +139,9 @@ func (p *page) NeedDuty(d Duty) (names []string) {
 // IsLock reports whether a strategy uses a lock.
 func (p *page) IsLock(name string) bool { return p.strategy(name).Excludes != catalog.NoExclusion }
 
-// Remote returns the recommended strategies whose lock is outside the database. If fenced is true,
-// it returns those with a fencing token that the database checks, and otherwise those without such
-// a token.
+// Remote returns recommended strategies whose lock is outside the database. If fenced is true, it
+// returns only strategies with a fencing token that the database checks. Otherwise, it returns only
+// strategies without such a token.
 func (p *page) Remote(fenced bool) (names []string) {
 	for _, name := range Choices {
 		s := p.strategy(name)
@@ -161,9 +161,9 @@ func (p *page) SurvivedByRedlock() []string {
 // hangOutcomes groups the locks by what happens if their holder's work never ends.
 type hangOutcomes struct{ Stuck, LetIn, Neither []string }
 
-// HangOutcomes groups the locks by the result of the fault hang, in which the holder never finishes
-// its work. The groups are: no other driver can grab the order, another driver can grab it, and
-// neither.
+// HangOutcomes groups the locks by their result under the hang fault, in which the holder never
+// finishes its work. In the first group, no other driver can grab the order. In the second group,
+// another driver can grab it. The third group contains the other locks.
 func (p *page) HangOutcomes() (o hangOutcomes) {
 	for _, name := range p.Names() {
 		for _, c := range p.cells(name) {

@@ -1,10 +1,11 @@
-// Package whichlock writes docs/which-lock.md, the page that helps to choose a lock. The page has a
-// decision in a dozen lines, what breaks each lock, what each lock costs, and the claims of others
-// next to our measurements. The package also advises the users of the lab ([Facts]).
+// Package whichlock writes docs/which-lock.md, the page that helps to choose a lock. The page gives
+// a decision in a dozen lines. It also shows what breaks each lock, what each lock costs, and how
+// claims of others compare with our measurements. The package also advises the users of the lab
+// ([Facts]).
 //
 // To read the code, begin with [Write] and which-lock.tmpl, the template of the page. All figures
 // come from the reference runs and the registry of strategies. Each sentence about the runs has a
-// condition. If a new run no longer supports the sentence, Write fails and names it.
+// condition. If a new run no longer supports a sentence, Write fails and names the sentence.
 package whichlock
 
 import (
@@ -28,7 +29,7 @@ type Sources struct {
 	Matrix    *experiment.Run   // results of our strategies under all faults
 	Unique    *experiment.Run   // results of mysql-unique under all faults
 	Libraries *experiment.Run   // results of the libraries under all faults
-	Ignoring  *experiment.Run   // results of the strategies that notice a loss, with -on-lost ignore
+	Ignoring  *experiment.Run   // results with -on-lost ignore, for the strategies that notice the loss of a lock
 	Bench     *lockbench.Result // the benchmark of each lock by itself
 	Claims    string            // the output of .ci/claims
 	Versions  map[string]string // versions of the libraries, by module
@@ -44,7 +45,7 @@ const (
 	claimsFile      = "claims.txt"
 )
 
-// A sourceRun is a run in the folder results/, with its name and description.
+// A sourceRun is a run in the results/ folder, with its name and description.
 type sourceRun struct {
 	What, Folder string
 	Run          *experiment.Run

@@ -5,8 +5,8 @@ import (
 	"strconv"
 )
 
-// figure returns a function that chooses a random number from low to high, and stores it as the fact
-// name.
+// figure returns a function that chooses a random number from low to high. It stores the number
+// under the given name of a fact.
 func figure(name string, low, high int) func(*rand.Rand, Facts) {
 	return func(r *rand.Rand, f Facts) { f[name] = strconv.Itoa(low + r.IntN(high-low+1)) }
 }
@@ -163,8 +163,8 @@ var Exercises = []Exercise{
 	},
 }
 
-// clocks contains the flags of a load. Its result depends only on how far the clock of the second
-// instance is ahead.
+// clocks contains the flags of a load whose result depends only on the clock offset of the second
+// instance.
 const clocks = "-ttl 500ms -work 20ms -orders 10 -drivers 10 -rate 200 -seed {seed}"
 
 const nodes = "-strategies watchdog,redlock,redlock-miswired -seed {seed}"

@@ -15,7 +15,7 @@ import (
 // Keys of reasons that several questions share.
 const (
 	right = "right"
-	other = "other" // the answer is wrong, but not because of a known mistaken belief
+	other = "other" // the answer is wrong, but does not result from a known misconception
 )
 
 // These are tolerances for figures that differ from machine to machine.
@@ -78,13 +78,13 @@ func yesOrNo(word string) (string, error) {
 
 var yesNo = []string{"yes", "no"}
 
-// missingFact returns the error for a fact that a command should have measured but did not.
+// missingFact returns an error that says that a command did not measure the fact.
 func missingFact(fact string) (Mark, error) {
 	return Mark{}, fmt.Errorf("%w: %s", errMeasure, fact)
 }
 
-// mistake is a wrong answer, together with the misconception that leads to it. figure is a number or
-// the name of a fact.
+// mistake is a wrong answer, together with the misconception (belief) that leads to it. figure is a
+// number or the name of a fact.
 type mistake struct{ figure, belief string }
 
 // count returns a function that compares an answer with a measured fact. If the answer is wrong,
@@ -225,8 +225,8 @@ func offset(words []string) (int, error) {
 	return n, err
 }
 
-// around prepares two runs of the load, with two clock offsets: one just below the user's answer,
-// and one just above it.
+// around stores two clock offsets for two runs of the load: one just below the user's answer, and
+// one just above it.
 func around(words []string, f Facts) error {
 	n, err := offset(words)
 	f["below"], f["above"] = strconv.Itoa(max(0, n-offsetTolerance)), strconv.Itoa(n+offsetTolerance)
@@ -352,8 +352,8 @@ func overlapsRemain(words []string, f Facts) (Mark, error) {
 	return wrongBy("outside")
 }
 
-// commandsOver judges the first question of exercise 11, which asks how many times as many commands
-// redlock needs as setnx.
+// commandsOver judges the first question of exercise 11, which asks for the number of redlock's
+// commands divided by that of setnx.
 func commandsOver(words []string, f Facts) (Mark, error) {
 	x, err := decimal(words[0])
 	if err != nil {
@@ -382,14 +382,14 @@ func commandsOver(words []string, f Facts) (Mark, error) {
 // under faults.
 var ownScored = []string{catalog.LeaseExclusive, catalog.StuckOrder, catalog.ReleaseEffective}
 
-// notRefused deletes the fact that an earlier version of the user's lock was rejected.
+// notRefused deletes the fact that says that an earlier version of the user's lock was rejected.
 func notRefused(_ []string, f Facts) error {
 	f["own.refused"] = ""
 	return nil
 }
 
-// ownLock judges exercise 12. The user gets one point if nothing fails without faults, one for the
-// properties in ownScored, and one for the property one-winner.
+// ownLock judges exercise 12. The user earns one point if nothing fails without faults, one if the
+// lock keeps the properties in ownScored, and one if it keeps one-winner.
 func ownLock(_ []string, f Facts) (Mark, error) {
 	faultless, faulted := strings.Fields(f["own.faultless"]), strings.Fields(f["own.faulted"])
 	broken := slices.Concat(faultless, faulted)
@@ -435,8 +435,7 @@ func (h scheduleLines) Header() string {
 	return h.Schedule.String()
 }
 
-// bothSchedules returns two schedules: first the schedule that the search found, and then the
-// user's.
+// bothSchedules returns the schedule that the search found, and the user's schedule.
 func bothSchedules(f Facts, fact string) (was, is scheduleLines, err error) {
 	if f[fact] == "" {
 		return was, is, fmt.Errorf("%w: %s", errMeasure, fact)

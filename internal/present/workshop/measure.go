@@ -86,8 +86,8 @@ func threeCells(fault string) func(Outcome, Facts) error {
 
 var nineStrategies = []string{"watchdog", "redlock", "redlock-miswired"}
 
-// explored returns the result for a strategy, and its first failure, which may be nil. If strategy is
-// empty, it returns the first result of all.
+// explored returns the result for a strategy, and its first failure, which may be nil. If strategy
+// is empty, it uses the first result.
 func explored(o Outcome, strategy string) (r explore.Result, first *explore.Failure, err error) {
 	i := slices.IndexFunc(o.Explored, func(r explore.Result) bool { return strategy == "" || r.Strategy == strategy })
 	if i < 0 {
@@ -130,8 +130,8 @@ func search(prefix, strategy string) func(Outcome, Facts) error {
 	}
 }
 
-// rows returns a function that stores how many winners a replay had. The function also stores at how
-// many moments two drivers believed that they held the lock.
+// rows returns a function that stores the number of winners in a replay. The function also stores
+// the number of moments at which two drivers believed that they held the lock.
 func rows(prefix string) func(Outcome, Facts) error {
 	return func(o Outcome, f Facts) error {
 		r, _, err := explored(o, "")
@@ -182,7 +182,7 @@ func scripts(prefix string) func(Outcome, Facts) error {
 	}
 }
 
-// replayed records what happened in a replay of the user's schedule, as facts.
+// replayed stores what happened in a replay of the user's schedule as facts.
 func replayed(o Outcome, f Facts) error {
 	r, first, err := explored(o, "")
 	if err != nil {

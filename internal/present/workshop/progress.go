@@ -14,7 +14,7 @@ import (
 // progressSchema is the version of the progress file's format.
 const progressSchema = 1
 
-// Progress is how far the user has come in each exercise. It is stored in one file.
+// Progress records how far the user has come in each exercise. It is stored in one file.
 type Progress struct {
 	Schema    int            `json:"schema"`
 	Seed      uint64         `json:"seed"`
@@ -26,7 +26,7 @@ type Progress struct {
 
 // State is the progress of one exercise.
 type State struct {
-	Predicted string   `json:"predicted"` // the option that was predicted first, by its letter in the texts; empty if there is none yet
+	Predicted string   `json:"predicted"` // the first predicted option, by its letter in the texts; empty before the first prediction
 	Ran       bool     `json:"ran"`
 	Facts     Facts    `json:"facts"`
 	Answers   []Answer `json:"answers"` // one per question
@@ -37,7 +37,7 @@ type State struct {
 type Answer struct {
 	Right bool     `json:"right"`
 	Best  int      `json:"best"`            // the most points that an answer has earned so far
-	Wrong int      `json:"wrong"`           // number of wrong answers, except for files
+	Wrong int      `json:"wrong"`           // number of wrong answers; wrong files do not count
 	Given []string `json:"given,omitempty"` // the last answer
 	Last  *Mark    `json:"last,omitempty"`  // the mark for the last answer; nil if there was none
 }
@@ -77,8 +77,8 @@ func (p *Progress) Save() error {
 	return nil
 }
 
-// stateOf returns the state of an exercise. If the user has not begun it, the state contains only random
-// facts.
+// stateOf returns the state of an exercise. If the user has not begun the exercise, the state
+// contains only its random facts.
 func (p *Progress) stateOf(e Exercise) *State {
 	s := p.Exercises[e.Number]
 	if s == nil {
@@ -114,7 +114,7 @@ func (s *State) word() string {
 }
 
 // points returns the points for an exercise so far. A correct first prediction earns a point. Each
-// wrong answer or hint costs one.
+// wrong answer or hint costs a point.
 func (s *State) points(e Exercise) int {
 	points := 0
 	for i := range e.Questions {

@@ -26,7 +26,7 @@ type Session struct {
 	Servers  error // the reason why there are no real servers; nil if there are some
 	Program  string
 	Out      io.Writer // receives the output of the commands
-	Told     io.Writer // receives the sentences; if nil, they go to Out
+	Told     io.Writer // receives the sentences for the user; if nil, they go to Out
 	Progress *Progress
 	Loud     bool // whether the commands of Run show their progress
 }
@@ -51,8 +51,8 @@ func (s *Session) printTo(w io.Writer, indent, text string) {
 // labelled prints a text after a label.
 func (s *Session) labelled(label, text string) { s.print("", join(s.Texts.Say(label, nil), text)) }
 
-// join joins two sentences with a space. After a wide character, such as a Chinese one, it leaves out
-// the space.
+// join joins two sentences with a space. After a wide character, such as a Chinese character, it
+// omits the space.
 func join(first, second string) string {
 	if last := []rune(first); Width(string(last[len(last)-1])) == 1 {
 		first += " "
@@ -65,7 +65,7 @@ func (s *Session) blank() { s.print("", "") }
 // key returns the key of a text that belongs to an exercise.
 func key(e Exercise, rest string) string { return strconv.Itoa(e.Number) + "." + rest }
 
-// factsWith returns the facts of an exercise, together with those in more.
+// factsWith returns the facts of an exercise together with the facts in more.
 func (s *Session) factsWith(e Exercise, more Facts) Facts {
 	f := Facts{"n": strconv.Itoa(e.Number), "program": s.Program}
 	for _, facts := range []Facts{s.Progress.stateOf(e).Facts, more} {
@@ -188,7 +188,7 @@ func (s *Session) Ran(e Exercise) bool { return s.Progress.stateOf(e).Ran }
 // AskPrediction returns the sentence that asks for a prediction.
 func (s *Session) AskPrediction() string { return s.Texts.Say("ui.predict", nil) }
 
-// HowTo prints the command with which the user can continue the exercise. It is for programs that
+// HowTo prints the command with which the user can continue the exercise. The caller uses it if it
 // cannot ask the user.
 func (s *Session) HowTo(e Exercise, what string) { s.say("ui.how."+what, s.factsWith(e, nil)) }
 
@@ -233,8 +233,8 @@ const (
 	tried   = "try"   // results of the last call of Try
 )
 
-// Run runs the commands of an exercise, and says whether the user's prediction was correct. If there
-// is no prediction yet, its error wraps ErrEarly.
+// Run runs the commands of an exercise, and prints whether the user's prediction was correct. If
+// there is no prediction yet, its error wraps ErrEarly.
 func (s *Session) Run(ctx context.Context, e Exercise) error {
 	state := s.Progress.stateOf(e)
 	if err := s.MayRun(e); err != nil {
@@ -264,7 +264,8 @@ func (s *Session) Run(ctx context.Context, e Exercise) error {
 	return nil
 }
 
-// differs returns a sentence for each measured fact that differs from what the texts assume.
+// differs returns a sentence for each measured fact whose value differs from the one that the texts
+// assume.
 func (s *Session) differs(e Exercise) (all []string) {
 	facts := s.Progress.stateOf(e).Facts
 	for _, c := range e.Claims {
@@ -413,8 +414,8 @@ func (s *Session) fresh(dir string) string {
 	}
 }
 
-// Questions returns the text of each question. The text is "" if the user has already answered that
-// question correctly.
+// Questions returns the text of each question. The text of a question is "" if the user has already
+// answered it correctly.
 func (s *Session) Questions(e Exercise) []string {
 	var asked []string
 	for i := range e.Questions {
@@ -439,7 +440,7 @@ func (s *Session) Print(text string) { s.print("", text) }
 
 func question(i int) string { return "q" + strconv.Itoa(i+1) }
 
-// Leave is the answer with which the user skips a question.
+// Leave is the answer that skips a question.
 const Leave = "-"
 
 // Answer judges one answer for each question and prints the reasons. Its error wraps ErrAnswer if an
@@ -457,7 +458,7 @@ func (s *Session) Answer(ctx context.Context, e Exercise, answers [][]string) er
 			return fmt.Errorf("%w: %q: must have %s, separated by commas", ErrAnswer, strings.Join(answers[i], ","), catalog.Plural(q.Words(), "value", "values"))
 		}
 	}
-	// The output gives the answers away, so show it only if all answers are correct.
+	// The output reveals the answers, so show it only if all answers are correct.
 	var shown bytes.Buffer
 	if err := s.check(ctx, e, answers, &shown); err != nil {
 		return err
@@ -582,8 +583,8 @@ func (s *Session) markText(e Exercise, i int, m Mark) string {
 	return s.Texts.Say(why, f)
 }
 
-// Conclude prints the moral and the score of an exercise. If the exercise is not finished, it prints
-// how to answer again.
+// Conclude prints the moral (the lesson to remember) and the score of an exercise. If the exercise
+// is not finished, it prints how to answer again.
 func (s *Session) Conclude(e Exercise) {
 	state := s.Progress.stateOf(e)
 	points, of := s.Progress.Points()

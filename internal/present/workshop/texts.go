@@ -56,8 +56,7 @@ func (t *Texts) flatten(prefix string, tree map[string]any) error {
 	return nil
 }
 
-// Under returns the sentences whose keys begin with prefix. In the result, the keys do not contain
-// prefix.
+// Under returns the sentences whose keys begin with prefix. The keys in the result lack the prefix.
 func (t *Texts) Under(prefix string) map[string]string {
 	all := map[string]string{}
 	for key, text := range t.byKey {
@@ -71,7 +70,7 @@ func (t *Texts) Under(prefix string) map[string]string {
 // Has reports whether there is a sentence for a key.
 func (t *Texts) Has(key string) bool { return t.byKey[key] != "" }
 
-// Say returns the sentence for key, with the names of facts replaced by their values in f. Names
+// Say returns the sentence for key, with each name of a fact replaced by its value in f. Names
 // without a value stay visible.
 func (t *Texts) Say(key string, f Facts) string {
 	text, ok := t.byKey[key]
@@ -81,7 +80,7 @@ func (t *Texts) Say(key string, f Facts) string {
 	return f.fill(text)
 }
 
-// fill replaces the names of facts in a text by their values. Names without a value stay visible.
+// fill replaces the names of facts in a text with their values. Names without a value stay visible.
 func (f Facts) fill(text string) string {
 	return slots.ReplaceAllStringFunc(text, func(slot string) string {
 		if value, ok := f[strings.Trim(slot, "{}")]; ok {
@@ -127,7 +126,7 @@ func pad(text string, columns int) string {
 	return text + strings.Repeat(" ", max(0, columns-Width(text)))
 }
 
-// Wrap breaks a text into lines between words or wide characters. It keeps the rule that certain
+// Wrap breaks a text into lines between words or wide characters. It follows the rule that certain
 // characters must not begin a line.
 func Wrap(text string, columns int) []string {
 	var lines []string

@@ -60,7 +60,7 @@ type View struct {
 	Look      string   `json:"look,omitempty"`    // what to look at in the output
 	Questions []Asked  `json:"questions"`
 	Try       string   `json:"try,omitempty"`   // command with a figure that the user chooses; empty if there is none
-	Tried     string   `json:"tried,omitempty"` // the figures tried so far, each with its verdict
+	Tried     string   `json:"tried,omitempty"` // the figures that the user has tried, each with its verdict
 	Hints     []string `json:"hints"`           // the hints that the user asked for
 	More      bool     `json:"more"`            // whether there are more hints
 	Moral     string   `json:"moral,omitempty"` // empty until the exercise is done
@@ -74,10 +74,10 @@ type Asked struct {
 	Choices  []string  `json:"choices"` // the allowed words; empty if the answer is a figure or a file
 	File     bool      `json:"file"`
 	Begin    string    `json:"begin,omitempty"` // the file with which the user starts
-	Text     string    `json:"text,omitempty"`  // the file as the user has last edited it
+	Text     string    `json:"text,omitempty"`  // the file as the user last edited it
 	Given    []string  `json:"given"`
 	Right    bool      `json:"right"`
-	Said     string    `json:"said,omitempty"` // why the last answer was right or wrong; empty if there is none
+	Said     string    `json:"said,omitempty"` // why the last answer was right or wrong; empty if there is no answer
 	Refused  string    `json:"refused,omitempty"`
 	Problems []Problem `json:"problems,omitempty"` // errors in the file, by line
 }

@@ -1,11 +1,11 @@
 // Package workshop contains twelve exercises. Each of them defines its questions, the commands that
 // it runs, the facts that it measures, and the rules that judge an answer.
 //
-// An exercise has five parts: predict, run, look, answer, moral. [Exercises] is the table of
-// exercises. measure.go extracts facts from the results of commands, and judge.go compares answers
-// with the facts. Both have no side effects, so a terminal and a page can share them. The folder
-// text/ has one file of sentences for each language. [Session] guides the user through an exercise,
-// and [Progress] stores the state between two calls.
+// An exercise has five parts: predict, run, look, answer, moral (the lesson to remember).
+// [Exercises] is the table of exercises. measure.go extracts facts from the results of commands,
+// and judge.go compares answers with the facts. Both have no side effects, so a terminal and a page
+// can share them. The folder text/ has one file of sentences for each language. [Session] guides
+// the user through an exercise, and [Progress] stores the state between two calls.
 package workshop
 
 import (
@@ -29,17 +29,17 @@ var (
 	ErrEarly = errors.New("workshop: too early")
 )
 
-// Outcome is the result of a command. Only the field for that kind of command is set.
+// Outcome is the result of a command. Only the fields for the kind of that command are set.
 type Outcome struct {
-	Run      *experiment.Run   // the result of the command run
-	Explored []explore.Result  // the results of the command explore
-	Excludes catalog.Exclusion // after explore, the exclusion that the first strategy claims
+	Run      *experiment.Run   // the result of the run command
+	Explored []explore.Result  // the results of the explore command
+	Excludes catalog.Exclusion // after explore, the exclusion that the first strategy promises
 	Forced   *replay.Result    // the result of run -schedule
 	Scripts  *Scripts          // the result of workshop -script-flush
 }
 
 // Scripts contains the replies of an instance to a lock request and an unlock request. Redis forgot
-// its scripts between the two.
+// its scripts between the two requests.
 type Scripts struct {
 	Locked   bool
 	NoScript string // the error of EVALSHA after SCRIPT FLUSH
@@ -151,8 +151,8 @@ func (e Exercise) randomParts(seed uint64) (options []string, f Facts) {
 	return options, f
 }
 
-// arguments splits a command into words and replaces the names of facts by their values. A value with
-// spaces stays one word.
+// arguments splits a command into words, and replaces the names of facts with their values. A value
+// with spaces stays one word.
 func arguments(command string, f Facts) []string {
 	words := strings.Fields(command)
 	for i, word := range words {
