@@ -13,8 +13,8 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// helpTexts contains the help text of each command. The texts do not contain the tables of flags,
-// which are generated.
+// helpTexts contains the help text of each command. The tables of flags are generated, so they are
+// not part of these texts.
 //
 //go:embed help
 var helpTexts embed.FS
