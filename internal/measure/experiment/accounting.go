@@ -162,7 +162,7 @@ func (a *accounting) add(r *vegeta.Result, due time.Time) error {
 }
 
 // addSale counts an answer for an order with several units. The request was sent at the time came.
-// limited means that the driver was refused because it already has as many units as it may have.
+// limited means that the driver was refused because it has reached its limit of units.
 func (f *orderState) addSale(m target.Meaning, came, answered time.Time, limited bool) {
 	f.arrivals = append(f.arrivals, arrival{came, m.Outcome == grab.Grabbed})
 	switch {

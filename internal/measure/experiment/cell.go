@@ -95,10 +95,10 @@ type measured struct {
 	*accounting                // nil if the load could not start
 	evidence    check.Evidence // everything that the property checks need
 	invalid     string         // the first reason to distrust the cell; empty if there is none
-	vacuous     string         // why the cell could not have revealed a broken lock; empty if it could have
+	vacuous     string         // why the cell could not have revealed a broken lock; empty if there is no such reason
 	missed      string         // why a fault hit no driver at a point; empty if unknown
 	note        string         // text to append to the sentence about double-grabs
-	repeated    string         // why surplus ledger rows may not mean a second winner; empty if they do
+	repeated    string         // why surplus ledger rows may not mean a second winner; empty if they certainly mean one
 }
 
 // measure runs the workload and fills in all figures of c.

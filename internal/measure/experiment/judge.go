@@ -103,8 +103,8 @@ func (c Cell) tooFew() string {
 	return "no contender"
 }
 
-// at returns a colon and the names of the points for which holds returns true. It returns "" if
-// there are none.
+// at calls holds for each point. It returns a colon and the names of the points for which the
+// result is true. It returns "" if there are none.
 func at(points []Point, holds func(Point) bool) string {
 	var names []string
 	for _, p := range points {
@@ -142,8 +142,8 @@ func judgeLock(c Cell, m measured) *string {
 	}
 }
 
-// share says how many of the orders are affected, such as "1 of 5 orders was" or "2 of 5 orders
-// were".
+// share returns a text that says how many orders are affected, such as "1 of 5 orders was" or "2 of
+// 5 orders were".
 func share(n, of int, one, many string) string {
 	verb := many
 	if n == 1 {
@@ -155,7 +155,8 @@ func share(n, of int, one, many string) string {
 // expected returns the verdicts that the registry predicts for the orders and for the lock. They are
 // nil if the predictions do not apply to these settings.
 func (cfg Config) expected(s lock.Strategy, f catalog.Fault) (v *catalog.Verdict, exclusive *string) {
-	// The predictions assume that drivers compete, but in a search for the highest rate they may not.
+	// The predictions assume that drivers compete. In a search for the highest rate, drivers may
+	// not compete.
 	asDeclared := cfg.Scenario != "peak" && !(cfg.byTime() && f != catalog.NoFault) && s.GuardedBy(cfg.Guard) == s.Guard && cfg.At == nil &&
 		cfg.OnLost == grab.Abort && cfg.ClockOffset == 0 && cfg.Work < cfg.TTL
 	switch {

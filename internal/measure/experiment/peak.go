@@ -221,8 +221,8 @@ func limitOf(p, none, bare *Peak, locks bool) (limit, why string) {
 	}
 }
 
-// failed returns the step with the lowest rate that failed, or nil. If that step was repeated, it
-// returns the second attempt.
+// failed returns the failed step with the lowest rate, or nil if no step failed. If that step was
+// repeated, it returns the second attempt.
 func (p *Peak) failed() *PeakStep {
 	var lowest *PeakStep
 	for i, s := range p.Steps {

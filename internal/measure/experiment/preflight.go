@@ -54,7 +54,7 @@ type Reach struct {
 // Problem is a mistake in the settings with which the user describes their service.
 type Problem struct {
 	Key  string // the setting to correct, named as in a target file
-	Text string // a description of the problem and what the user should do
+	Text string // a description of the problem, with advice for the user
 	// Faults means that the problem matters only to a run that injects faults.
 	Faults bool
 }

@@ -260,8 +260,9 @@ type lockTTL struct{ atLeast, atMost time.Duration }
 // errNoWork means that a grab did not reach the call after which the work of an earlier grab began.
 var errNoWork = errors.New("the grab did not reach its work")
 
-// listRenewals waits until a grab that was sent at began has reached its work, and returns the
-// requests that arrive during most of the next lease. It also returns the TTL of each Redis key.
+// listRenewals waits until a grab has reached its work. began is when the grab was sent.
+// listRenewals returns the requests that arrive during most of the next lease. It also returns the
+// TTL of each Redis key.
 func (w *worker) listRenewals(ctx context.Context, g *dryGrab, lease time.Duration, began time.Time) (calls []control.Call, keys map[string]lockTTL, err error) {
 	if met, err := g.in.Held(ctx, g.heldAt, 1, dryStep); err != nil || len(met) == 0 {
 		return nil, nil, cmp.Or(err, errNoWork)

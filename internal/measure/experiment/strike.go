@@ -192,7 +192,7 @@ func (s *strike) hasPassed(c *contest) bool {
 }
 
 // arriveFor returns how long the affected drivers may take to reach the chosen steps. The time is
-// short if the test must end before their leases do.
+// short if the test must end before the leases of these drivers expire.
 func (s *strike) arriveFor() time.Duration {
 	lease := s.in.w.lease(s.in.cell)
 	if s.in.fault.ContendFor < 1 {

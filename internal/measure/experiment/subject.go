@@ -31,7 +31,8 @@ type subject interface {
 	// bareEndpoint returns the path of an endpoint that does no work, or "" if there is none.
 	bareEndpoint(at *fleet.Fleet) string
 
-	// excuse explains why a fault cannot hit the instances. It returns "" if it can.
+	// excuse explains why a fault cannot hit the instances. It returns "" if the fault can hit
+	// them.
 	excuse(f fault.Fault) string
 	// ttlUnder returns the TTL of locks in a test of fault f, unless the user has chosen one.
 	ttlUnder(f fault.Fault) time.Duration

@@ -311,8 +311,8 @@ func repeatedRows(n int, rows []order.Grab) string {
 		check.Plural(n, "row repeats", "rows repeat"), most.Order, has[most], most.Driver)
 }
 
-// whyNothingShown explains why this test could not have revealed a broken lock. It returns "" if it
-// could have.
+// whyNothingShown explains why this test could not have revealed a broken lock. It returns "" if
+// the test could have revealed one.
 func (w *worker) whyNothingShown(c *Cell, a *accounting, rows []order.Grab) string {
 	has := map[int64]bool{}
 	for _, g := range rows {
@@ -394,9 +394,9 @@ func (a *accounting) tooSlow(c *Cell) string {
 const slowerLoads = 2
 
 // slowerRate returns the rate for a repetition of a load that was too fast for the targets. The new
-// rate is half of the rate at which they served the requests. slowerRate returns 0 if there is no
-// need to repeat the load, if the user has chosen the rate, or if the run cannot open more orders.
-// All drivers of an order still come at once.
+// rate is half of the rate at which they served the requests. slowerRate returns 0 if the load need
+// not be repeated, if the user has chosen the rate, or if there are no more orders. All drivers of
+// an order still come at once.
 func (w *worker) slowerRate(c Cell, m measured) float64 {
 	t := w.cfg.Target
 	if m.accounting == nil || !w.cfg.Together || w.cfg.Shard != nil || w.cfg.Merge != nil || t.FirstOrder != 0 && t.Open == nil {

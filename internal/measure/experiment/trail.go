@@ -351,7 +351,7 @@ type dryGrab struct {
 	send          func(context.Context) error
 	ended         chan struct{}
 	err           error         // the error of the request; valid once ended is closed
-	heldAt        string        // the name of the hold that stops the grab; empty if none does
+	heldAt        string        // the name of the hold that stops the grab; empty if there is no such hold
 	at            control.Point // where that hold stops the grab
 	shares        bool          // whether one of the grab's calls may have served other grabs too
 }

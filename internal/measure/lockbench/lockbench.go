@@ -42,7 +42,7 @@ type Config struct {
 	Seed   uint64
 
 	Stack stack.Config // its kind is Local or External; Run sets Needs
-	Exe   string       // path of this program, which is also the worker
+	Exe   string       // path of this program, which also runs as a worker process
 
 	Log io.Writer // receives progress lines
 	TTY bool      // whether Log is a terminal, where each progress line can overwrite the last one

@@ -60,8 +60,8 @@ type Row struct {
 	OpsHigh float64 `json:"ops_high"`
 
 	// Ratio is the cost of the lock divided by that of the floor. The cost is usually P50US. In the
-	// many_keys case, it is the machine time per acquire. If workers share a key, it is the
-	// hand-off gap, which is divided by the floor's P50US.
+	// many_keys case, it is the machine time per acquire. If workers share a key, the hand-off gap
+	// of the lock is divided by the floor's P50US.
 	Ratio     *float64 `json:"ratio_to_floor"`
 	RatioLow  *float64 `json:"ratio_low"`
 	RatioHigh *float64 `json:"ratio_high"`

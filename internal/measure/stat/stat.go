@@ -1,5 +1,5 @@
-// Package stat computes how reliable a few noisy measurements are. It uses medians and ranks, so it
-// need not assume any distribution.
+// Package stat computes confidence intervals for a few noisy measurements. It uses medians and
+// ranks, so it need not assume any distribution.
 package stat
 
 import (
