@@ -23,7 +23,8 @@ import (
 // childEnv is the environment variable that contains the job of a child process.
 const childEnv = "GRABLAB_CONFORMTEST_CHILD"
 
-// job is what a child process does. Its workers compete for keys and cancel some of their acquires.
+// job describes the work of a child process. Its workers compete for keys and cancel some of their
+// acquires.
 type job struct {
 	Strategy, Spec string
 	Dir            string // folder in which each holder keeps a file while it has a lock

@@ -181,7 +181,7 @@ func expires(s Subject) bool {
 	return s.Strategy.Excludes == catalog.Global && s.Strategy.Expected(catalog.Crash) != catalog.Stuck
 }
 
-// keepsLease reports whether a lease lasts as long as the work, however slow the work is.
+// keepsLease reports whether a lease always lasts until the work is done, even if the work is slow.
 func keepsLease(s Subject) bool {
 	return expires(s) && s.Strategy.ExclusiveUnder(catalog.Slow)
 }

@@ -31,7 +31,7 @@ type StatusError struct {
 }
 
 // Error returns the status and the text of the reply. If the service has not decided yet, Error
-// also says what the user can do.
+// adds advice for the user.
 func (e *StatusError) Error() string {
 	text := fmt.Sprintf("HTTP %d: %s", e.Code, e.Says)
 	if e.Code == http.StatusAccepted {

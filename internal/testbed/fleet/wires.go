@@ -325,8 +325,8 @@ func (w *wires) recognize(grab, idle []control.Call) {
 	}
 }
 
-// EndedByItself says which instance of a user's service has exited unexpectedly. It returns "" if
-// none has.
+// EndedByItself says which instance of a user's service has exited unexpectedly. It returns "" if no
+// instance has.
 func (f *Fleet) EndedByItself() string {
 	for _, in := range f.Instances {
 		if in.wires != nil && in.proc != nil && in.proc.ByItself() != "" {

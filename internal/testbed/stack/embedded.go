@@ -12,7 +12,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
-// notEmbedded lists the servers that the embedded stack does not have.
+// notEmbedded lists the servers that the embedded stack lacks.
 var notEmbedded = []struct {
 	backend lock.Backend
 	name    string

@@ -120,7 +120,7 @@ func (r *reaper) request(verb string, pid int) error {
 	return err
 }
 
-// answer reads the reaper's answer, which is "ok" with a value or "error" with a reason.
+// answer reads the reaper's answer: "ok" with a value, or "error" with a reason.
 func (r *reaper) answer() (string, error) {
 	line, err := r.answers.ReadString('\n')
 	if err != nil {

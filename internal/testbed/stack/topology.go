@@ -20,9 +20,9 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Topology consists of several Redis servers. They are a Cluster of three masters with replicas, or a
-// master with a replica and three Sentinels. Faults hit the first master. A Topology is not safe for
-// concurrent use.
+// Topology consists of several Redis servers. It is a Cluster of three masters with replicas, or a
+// master with a replica and three Sentinels. Faults hit the first master. A Topology is not safe
+// for concurrent use.
 type Topology struct {
 	Kind catalog.Topology
 

@@ -61,7 +61,7 @@ func (s *Shape) checkLater() error {
 
 // ResultURL returns the URL at which to ask for the result of a grab. undecided is true if the
 // answer does not contain the result yet. ResultURL returns an error if the answer should contain a
-// URL but does not.
+// URL but has none.
 func (s *Shape) ResultURL(order, driver int64, status int, header http.Header, body []byte) (url string, undecided bool, err error) {
 	if s.Later == nil || !s.Later.lacksResult(status, header, body) {
 		return "", false, nil

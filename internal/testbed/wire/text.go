@@ -150,7 +150,7 @@ func statementName(words []string) string {
 // ForUpdate ends the name of a SELECT that locks rows.
 const ForUpdate = " FOR UPDATE"
 
-// DoBlock is the name of a block of code that PostgreSQL executes.
+// DoBlock is the name of a DO statement, which executes a block of code in PostgreSQL.
 const DoBlock = "DO BLOCK"
 
 // locksRows reports whether the words of a SELECT contain FOR UPDATE or FOR NO KEY UPDATE.
@@ -160,8 +160,8 @@ func locksRows(words []string) bool {
 }
 
 // mainStatement returns the part of a WITH statement that gives the request its name. This is the
-// first part that writes, or the last part if none does. It returns nil if words ends before that
-// part.
+// first part that writes or, if no part writes, the last part. It returns nil if words ends before
+// that part.
 func mainStatement(words []string) []string {
 	depth := 0
 	for i, w := range words {
