@@ -141,7 +141,7 @@ type track struct {
 	kept                          *heldLease // the lease that stays on the server after the driver has died
 }
 
-// heldLease is a lease that a driver has. Its end is NaN if unknown, and infinite if the lease never
+// heldLease is a lease of a driver. Its end is NaN if unknown, and infinite if the lease never
 // expires.
 type heldLease struct {
 	from, end float64

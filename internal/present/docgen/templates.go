@@ -175,8 +175,8 @@ func serversOf(servers lock.Backend) string {
 	return "one Redis"
 }
 
-// searchRow is a row of a table. It lists faults under which the explorer expects a different
-// outcome for a strategy than a run does.
+// searchRow is a row of a table. It lists faults under which the explorer and a run expect
+// different outcomes for a strategy.
 type searchRow struct{ Faults, Strategy, Is, Why string }
 
 // searchClaims lists the strategies and faults for which the explorer and a run expect different

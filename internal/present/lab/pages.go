@@ -17,7 +17,7 @@ type pages struct {
 	mu      sync.Mutex
 	stream  *stream
 	began   int64  // start of the run to which seconds refers
-	seconds int    // number of seconds of the run that were sent
+	seconds int    // how many seconds of the run were sent
 	last    []byte // the last tick without its number; an unchanged tick is not sent again
 }
 

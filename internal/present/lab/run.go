@@ -169,8 +169,7 @@ func outcomeOf(r *vegeta.Result) string {
 	return string(target.Own.Meaning(int(r.Code), nil, r.Body).Outcome)
 }
 
-// Hand is an action of the user in the "By hand" part of the page, such as opening an order or
-// making driver A grab it.
+// Hand is an action of the user in the "By hand" part of the page, such as opening an order.
 type Hand struct {
 	Do  string `json:"do"`  // "order", "grab" or "write"
 	Who string `json:"who"` // "a" or "b"

@@ -12,7 +12,7 @@ import (
 // document is the content of a report, independent of the format in which it is written.
 type document struct {
 	Title    string
-	Answer   string // the result in one sentence, which is at the top of a page
+	Answer   string // the result in one sentence, for the top of a page
 	Head     []string
 	Sections []section
 }

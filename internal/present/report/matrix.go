@@ -159,7 +159,8 @@ func expectedText(c experiment.Cell) string {
 	return text
 }
 
-// decidingCount returns the count that led to the verdict of a cell. It returns nil if no count did.
+// decidingCount returns the count that led to the verdict of a cell. It returns nil if the verdict
+// does not depend on a count.
 func decidingCount(c experiment.Cell) *int {
 	switch c.Verdict {
 	case catalog.Unsafe:

@@ -33,7 +33,8 @@ func cellsOf(run *experiment.Run, strategy string) []experiment.Cell {
 	return slices.DeleteFunc(slices.Clone(run.Cells), func(c experiment.Cell) bool { return c.Strategy != strategy })
 }
 
-// underFaults returns the cells with a fault for which matches returns true.
+// underFaults calls matches for each cell with a fault, and returns the cells for which the result
+// is true.
 func underFaults(cells []experiment.Cell, matches func(experiment.Cell) bool) []experiment.Cell {
 	return slices.DeleteFunc(slices.Clone(cells), func(c experiment.Cell) bool { return c.Fault == catalog.NoFault || !matches(c) })
 }
@@ -152,7 +153,8 @@ func (p *page) Remote(fenced bool) (names []string) {
 	return names
 }
 
-// SurvivedByRedlock returns the faults that break watchdog, which has a single node, but not redlock.
+// SurvivedByRedlock returns the faults that break watchdog but not redlock. The watchdog strategy
+// has a single node.
 func (p *page) SurvivedByRedlock() []string {
 	broken := p.Twice("redlock")
 	return slices.DeleteFunc(p.Twice("watchdog"), func(f string) bool { return slices.Contains(broken, f) })
