@@ -158,7 +158,7 @@ type call struct {
 	Held
 	orders   []int64 // the orders of the call that a hold covers
 	ctx      context.Context
-	by       *hold // the hold that stops the call; nil if none does
+	by       *hold // the hold that stops the call; nil if there is no such hold
 	outcome  Outcome
 	refused  bool          // whether a hold with the outcome Refused matched the call
 	released chan struct{} // closed when the call is released; a new channel if its reply is held later
