@@ -104,7 +104,7 @@ func commands() []command {
 	}
 }
 
-// asCommand makes the main function of another package a command of this program.
+// asCommand turns the main function of another package into a command of this program.
 func asCommand(main func(context.Context, []string, io.Writer, io.Writer) int) func(context.Context, []string, io.Writer, io.Writer) error {
 	return func(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return exitCode(main(ctx, args, stdout, stderr))
