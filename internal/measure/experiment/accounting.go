@@ -298,9 +298,9 @@ func (a *accounting) finish() {
 	}
 }
 
-// distrust counts all wins as unsure if winners and losers seem to get the same answer. They seem
-// to if no driver lost and every answer has the default status for a win. distrust reports whether
-// it changed the counts.
+// distrust counts all wins as unsure if winners and losers seem to get the same answer. It assumes
+// this if no driver lost and every answer has the default status for a win. distrust reports
+// whether it changed the counts.
 func (a *accounting) distrust(probeLost bool) bool {
 	won := a.outcomes[grab.Grabbed]
 	lost := a.outcomes[grab.Taken] + a.outcomes[grab.Busy]

@@ -329,8 +329,8 @@ func (in *injection) noteAnswer(_ *accounting, r *vegeta.Result) {
 }
 
 // competed reports whether enough other drivers got far enough to cause a double-grab. If the fault
-// lasts longer than a lease, only drivers count that tried after the affected driver's lease had
-// ended and before that driver wrote.
+// lasts longer than a lease, it counts only drivers that tried after the affected driver's lease
+// had ended and before that driver wrote.
 func (in *injection) competed(c *contest) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()

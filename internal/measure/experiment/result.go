@@ -29,7 +29,7 @@ type Run struct {
 	Environment Environment `json:"environment"`
 	Config      RunConfig   `json:"config"`
 	Cells       []Cell      `json:"cells"`
-	Bare        *Bare       `json:"bare,omitempty"` // only for scenario peak; nil if the service has no such endpoint
+	Bare        *Bare       `json:"bare,omitempty"` // set only for the peak scenario; nil if the service has no such endpoint
 
 	// Ended lists the servers that exited unexpectedly, with times and causes.
 	Ended []string `json:"-"`
@@ -186,7 +186,7 @@ type Cell struct {
 	Merged *shard.Merged `json:"merged,omitempty"` // set if the cell combines the results of several shards
 
 	Sale *Sale `json:"sale,omitempty"` // set only if orders have several units
-	Peak *Peak `json:"peak,omitempty"` // set only for the scenario peak
+	Peak *Peak `json:"peak,omitempty"` // set only for the peak scenario
 	// Repetitions contains the figures of each run if the cell ran several times. The counts above
 	// are then totals, and the other figures are medians. The verdict is the worst one.
 	Repetitions []Repetition `json:"repetitions,omitempty"`

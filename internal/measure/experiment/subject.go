@@ -16,9 +16,9 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// A subject is tested by a run. It consists of instances of this program, of a service that the run
-// starts, or of instances that are already running. Its methods are the steps that differ between
-// these three kinds.
+// A subject represents the instances that a run tests. They are instances of this program,
+// instances of a service that the run starts, or instances that are already running. The methods
+// are the steps that differ between these three kinds.
 type subject interface {
 	// open starts the instances of the nth worker and their servers, or connects to running ones.
 	open(ctx context.Context, w *worker, n int) error

@@ -91,7 +91,7 @@ func (r *Result) Costs() []Cost {
 	for _, row := range r.Rows {
 		i := slices.IndexFunc(Cases, func(c Case) bool { return c.Name == row.Case })
 		if i < 0 {
-			continue // the file was written by another version, which had this case
+			continue // another version of the program, which had this case, wrote the file
 		}
 		c := Cases[i]
 		floored := c

@@ -71,9 +71,9 @@ func (m *Merge) Began() (first time.Time) {
 
 func (r Record) ahead() time.Duration { return time.Duration(r.ClockMS * float64(time.Millisecond)) }
 
-// Replay calls each for every recorded answer. due is the time at which the request was due, by the
-// database's clock. Replay reads one answer from each part in turn, so that answers for the same
-// order are close together. newPlan returns the plan of the whole load.
+// Replay calls the function each for every recorded answer. due is the time at which the request
+// was due, by the database's clock. Replay reads one answer from each part in turn, so that answers
+// for the same order are close together. newPlan returns the plan of the whole load.
 func (m *Merge) Replay(cfg load.Config, newPlan func() *load.Plan, each func(r *vegeta.Result, due time.Time) error) error {
 	readers := make([]*reader, len(m.Parts))
 	for i, p := range m.Parts {
