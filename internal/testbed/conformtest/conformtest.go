@@ -173,7 +173,7 @@ func (r *result) run(ctx context.Context, s Subject) {
 
 // The following functions say what a strategy claims.
 
-// excludesOthers reports whether the strategy keeps a second holder out.
+// excludesOthers reports whether the strategy prevents a second holder.
 func excludesOthers(s Subject) bool { return s.Strategy.Excludes != catalog.NoExclusion }
 
 // expires reports whether the lock becomes free by itself if its holder dies.

@@ -135,7 +135,7 @@ func OpenRedis(spec string) (lock.Env, func(), error) {
 }
 
 // EnvOf returns an Env that uses the client single for locks on one Redis, and the clients redlock
-// for locks on several. The caller sets its fields TTL and Wait.
+// for locks on several. The caller sets its TTL and Wait fields.
 func EnvOf(single redis.UniversalClient, redlock ...redis.UniversalClient) lock.Env {
 	return lock.Env{
 		Redis:       single,

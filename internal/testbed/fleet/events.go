@@ -34,7 +34,8 @@ func (f *Fleet) ReadEvents(each func(history.Event)) error {
 	return lost
 }
 
-// Read calls each for every new event in the file. It returns an error if events are missing.
+// Read calls the function each for every new event in the file. It returns an error if events are
+// missing.
 func (e *Events) Read(path string, each func(history.Event)) error {
 	f, err := os.Open(path)
 	if err != nil {

@@ -326,7 +326,7 @@ func (w *wires) recognize(grab, idle []control.Call) {
 }
 
 // EndedByItself says which instance of a user's service has exited unexpectedly. It returns "" if no
-// instance has.
+// such instance exists.
 func (f *Fleet) EndedByItself() string {
 	for _, in := range f.Instances {
 		if in.wires != nil && in.proc != nil && in.proc.ByItself() != "" {

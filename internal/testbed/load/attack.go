@@ -66,8 +66,8 @@ type noRate struct{}
 // Rate returns 0.
 func (noRate) Rate(time.Duration) float64 { return 0 }
 
-// Attack sends the requests of the workload. For each result, it calls each with the result and
-// with the time at which the request was due. The calls of each do not overlap. When ctx ends,
+// Attack sends the requests of the workload. It calls the function each once per result, with the
+// result and the time at which the request was due. These calls never overlap. When ctx ends,
 // Attack cancels the requests that are under way and returns the cause.
 func Attack(ctx context.Context, w Workload, cfg Config, each func(r *vegeta.Result, due time.Time)) error {
 	conns := &conns{open: map[net.Conn]struct{}{}}

@@ -62,7 +62,7 @@ func Decide(next http.RoundTripper, shape *target.Shape, asking Asking) http.Rou
 	})
 }
 
-// askForResult sends requests to the URL at until there is a result. The URL may be relative. It
+// askForResult sends requests to a URL until there is a result. The URL, at, may be relative. It
 // calls asking before each request. After each response, it calls the function that asking
 // returned.
 func askForResult(next http.RoundTripper, grab *http.Request, at string, shape *target.Shape, asking func() func()) (*http.Response, error) {

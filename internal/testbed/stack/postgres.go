@@ -79,8 +79,8 @@ func postgresAt(addr string) string {
 }
 
 // ownerOfPostgres creates the data folder and chooses its owner, because PostgreSQL refuses to run
-// as root. If this process runs as root, as contains the words that must precede a command in order
-// to run it as another user.
+// as root. If this process runs as root, the returned words must precede a command, so that it runs
+// as another user.
 func (s *Stack) ownerOfPostgres(data string) (as []string, err error) {
 	if err := os.Mkdir(data, 0o700); err != nil || os.Geteuid() != 0 {
 		return nil, err
