@@ -367,8 +367,8 @@ func (o *orders) ledger(id int64, rows []order.Grab) {
 	})
 }
 
-// second returns the record of the second that contains the time at. It returns nil if no run was
-// active at that time.
+// second returns the record of the second to which the time at belongs. It returns nil if no run
+// was active at that time.
 func (o *orders) second(at time.Time) *second {
 	i := int(at.Sub(o.began) / time.Second)
 	if o.began.IsZero() || at.Before(o.began) || i >= maxSeconds {
