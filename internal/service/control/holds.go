@@ -130,7 +130,7 @@ var (
 	ErrExpired = errors.New("control: the deadline passed while a fault held the call back")
 )
 
-// Holds is a set of breakpoints. Every remote call of an instance goes through its method Do. The
+// Holds is a set of breakpoints. Every remote call of an instance goes through its Do method. The
 // zero value has no breakpoints.
 type Holds struct {
 	// Note is called before a call stops at a breakpoint that has Strike set. It is never called
