@@ -114,8 +114,8 @@ func (s *settings) keepFaults(cells []experiment.CellName) {
 	})
 }
 
-// anyCell reports whether the function has returns true for the fault of any cell. If the cells are
-// not known yet, it uses all faults that the user named.
+// anyCell reports whether the fault of any cell satisfies a condition. If the cells are not known
+// yet, it uses all faults that the user named.
 func (s *settings) anyCell(has func(catalog.Fault) bool) bool {
 	cellHas := func(c experiment.CellName) bool { return has(c.Fault) }
 	if s.testsService() {
