@@ -385,8 +385,8 @@ func (in *injection) outlasts() bool {
 	return in.fault.ContendFor >= 1 && (in.fault.Course < fault.Never || in.fault.Course == fault.Released)
 }
 
-// atLeastUnits counts the requests for which holds returns true. It reports whether their number is
-// at least the number of units of the order.
+// atLeastUnits counts the requests that satisfy a condition. It reports whether their number is at
+// least the number of units of the order.
 func (in *injection) atLeastUnits(requests []load.Request, holds func(load.Request) bool) bool {
 	n := 0
 	for _, r := range requests {

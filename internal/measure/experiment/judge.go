@@ -103,8 +103,8 @@ func (c Cell) tooFew() string {
 	return "no contender"
 }
 
-// at calls holds for each point. It returns a colon and the names of the points for which the
-// result is true. It returns "" if there are none.
+// at returns a colon and the names of the points that satisfy a condition. It returns "" if there
+// are none.
 func at(points []Point, holds func(Point) bool) string {
 	var names []string
 	for _, p := range points {

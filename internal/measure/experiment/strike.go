@@ -343,7 +343,7 @@ func (s *strike) hangUp(ctx context.Context) error {
 	return err
 }
 
-// every calls holds for each order, and reports whether all calls returned true.
+// every reports whether all orders satisfy a condition.
 func (s *strike) every(holds func(*contest) bool) bool {
 	return !slices.ContainsFunc(s.contests, func(c *contest) bool { return !holds(c) })
 }
