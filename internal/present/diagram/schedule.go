@@ -91,8 +91,8 @@ func rowOf(a schedule.Actor, units int, moments []explore.Moment, say func(explo
 	return r
 }
 
-// stretches returns the beginning and the end of each series of consecutive moments for which the
-// function is returns true.
+// stretches returns the beginning and the end of each series of consecutive moments that satisfy a
+// condition.
 func stretches(moments []explore.Moment, is func(explore.Moment) bool) (all [][2]float64) {
 	from := -1
 	for i, m := range moments {
