@@ -88,7 +88,7 @@ func lacks(key string) func(keyValues) bool { return func(a keyValues) bool { re
 func always(keyValues) bool { return true }
 
 // questions lists the questions in the order in which they are asked. An empty answer selects the
-// preset value. If there is none, the key is left out of the file.
+// preset value. If the question has no preset value, its key is left out of the file.
 var questions = []question{
 	{"service", "Command that starts one instance, with {port}, {redis}, {db} or {postgres}, and so on (empty if instances run already)", "", lacks("targets")},
 	{"targets", "Base URLs of the running instances, separated by commas", "", lacks("service")},
@@ -234,7 +234,7 @@ func (s *initSettings) correct(w io.Writer, found *finding) bool {
 }
 
 // tellApart returns rules that distinguish the response to a winner from the response to a late
-// driver. It returns nil if the two are too similar. key names the rule that failed.
+// driver. It returns nil if the two responses are too similar. key names the rule that failed.
 func tellApart(key string, seen []experiment.SeenAnswer) map[string]string {
 	status := func(i int) string { return strconv.Itoa(seen[i].Status) }
 	switch {
