@@ -541,7 +541,7 @@ func writesTo(c control.Call, tables []string) bool {
 }
 
 // holdsLedger reports whether an open transaction has written to the ledger by the end of call c.
-// before is the same fact at the beginning of the call.
+// before says whether it had already done so at the beginning of the call.
 func (t trail) holdsLedger(c control.Call, before bool) bool {
 	mysql := strings.HasPrefix(string(c.Phase), "mysql ") // in MySQL, LOCK TABLES waits for SELECT … FOR UPDATE too
 	for _, s := range statements(c) {
