@@ -144,8 +144,8 @@ func latency(of func(load.Latency) float64) func(experiment.Cell) []float64 {
 	return repetitions(func(r experiment.Repetition) *float64 { return at(r.Latency) }, func(c experiment.Cell) *float64 { return at(c.Latency) })
 }
 
-// repetitions returns a function that reads a figure from a cell. If the cell ran several times, the
-// function reads the figure of each repetition with of. Otherwise, it uses once.
+// repetitions returns a function that reads a figure from a cell. If the cell ran several times,
+// the function calls of for each repetition. Otherwise, it calls once for the cell.
 func repetitions(of func(experiment.Repetition) *float64, once func(experiment.Cell) *float64) func(experiment.Cell) []float64 {
 	return func(c experiment.Cell) []float64 {
 		if len(c.Repetitions) > 0 {

@@ -662,8 +662,8 @@ func (b *builder) steps(d *Diagram) {
 	}
 }
 
-// place returns the position of the event that a step describes. Otherwise, a step could be drawn
-// next to its event instead of at it, because the two times are rounded differently.
+// place returns the position of the event that a step describes. The step is drawn at this
+// position, because the time of the step itself may be rounded differently.
 func (b *builder) place(ms float64) float64 {
 	for _, e := range b.Events {
 		if at := b.at(e.T); math.Abs(at-ms) < 0.0025 {
