@@ -463,9 +463,9 @@ func (c *call) done(ctx context.Context) <-chan struct{} {
 
 func (c *call) ignoresContext() bool { return c.by.At != Point{} }
 
-// leave says what happens to a stopped call when its context ends. It returns nil if the call stays
-// stopped. A deadline ends every call that was not sent yet. A cancellation ends only database
-// statements.
+// leave is called when the context of a stopped call ends. It returns the error for the caller, or
+// nil if the call stays stopped. A deadline ends every call that was not sent yet. A cancellation
+// ends only database statements.
 func (h *Holds) leave(ctx context.Context, c *call) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
