@@ -19,24 +19,26 @@ import (
 	"grablab/internal/testbed/proc"
 )
 
-// defaultPatience is how much real time one schedule may take before the search treats it as hung.
+// defaultPatience is how much real time one schedule may take. After that, the search considers the
+// schedule hung.
 const defaultPatience = 5 * time.Second
 
-// grace is how much time a hung process gets to end by itself.
+// grace is how long a hung process may take to exit by itself before it is killed.
 const grace = 2 * time.Second
 
-// child is a worker in a process of its own. If a strategy crashes, only that process ends.
+// child is a worker that runs in its own process. If a strategy crashes, it takes down only that
+// process.
 type child struct {
 	command []string
 	opening opening
-	visited search.Visited // all states that the search has visited; a new process gets them
+	visited search.Visited // all states that the search has visited; every new process receives them
 
 	cmd     *exec.Cmd
 	pipes   [2]*os.File // the program writes requests to the first and reads replies from the second
 	out     *gob.Encoder
 	in      *gob.Decoder
 	printed head  // the output of the process, such as a panic with its stack
-	ready   reply // the first reply
+	ready   reply // the first reply of the process
 }
 
 // opening is the first message to a child.
@@ -47,27 +49,28 @@ type opening struct {
 	Describe []string         // if not nil, the child only describes these strategies
 }
 
-// A request asks a child for the traces of tasks or for a replay. It also lists states that the
-// search has visited since the last request.
+// A request asks a child for the traces of tasks or for a replay. It also lists the states that the
+// search has visited since the previous request.
 type request struct {
 	Visited search.Visited
 	Tasks   []search.Task
-	Retrace bool // send the trace of the only task before each of its steps, because the process may end
+	Retrace bool // before each step, send the trace so far, because that step may end the process; the request has a single task
 	Replay  bool // replay the steps in Given
 	Given   []schedule.Step
 }
 
-// A reply answers one task or replay. The first reply says that the child is ready.
+// A reply contains the result of one task or one replay. The first reply only says that the child
+// is ready.
 type reply struct {
 	Err        string
-	Strategies []lock.Strategy  // the described strategies, without their functions
+	Strategies []lock.Strategy  // the requested descriptions, without the functions of the strategies
 	Actors     []schedule.Actor // the actors that take part; set only in the first reply
 	Trace      *search.Trace
 	Replayed   *replayed
-	Hang       *hang // the schedule hangs, and the process ends
+	Hang       *hang // set if the schedule hangs; the process then exits
 }
 
-// hang says what a process was doing when its time limit expired.
+// hang describes what a process was doing when its time limit expired.
 type hang struct {
 	Steps []schedule.Step
 	Stack string
@@ -78,8 +81,7 @@ func startChild(command []string, o opening, visited search.Visited) (*child, er
 	return c, c.start()
 }
 
-// start starts the process. It sends the process the Config and all states that the search has
-// visited.
+// start starts the process, and sends it the Config and all states that the search has visited.
 func (c *child) start() error {
 	c.printed = head{}
 	c.cmd = exec.Command(c.command[0], c.command[1:]...)
@@ -101,8 +103,8 @@ func (c *child) start() error {
 	return c.Update(c.visited)
 }
 
-// connect starts the process with two extra pipes. Standard input and output stay free for the
-// strategy.
+// connect starts the process with two extra pipes for requests and replies. The strategy can
+// therefore use standard input and output.
 func (c *child) connect() error {
 	requests, toChild, err := os.Pipe()
 	if err != nil {
@@ -130,14 +132,14 @@ func (c *child) disconnect() {
 	}
 }
 
-// Update sends the child newly visited states and does not wait for a reply. If the child has ended,
-// the next request fails.
+// Update sends newly visited states to the child without waiting for a reply. If the child has
+// exited, the next request fails.
 func (c *child) Update(news search.Visited) error {
 	_ = c.out.Encode(request{Visited: news})
 	return nil
 }
 
-// receive waits for one reply. It returns an *endedError if the process has ended instead.
+// receive waits for one reply. It returns an *endedError if the process exits first.
 func (c *child) receive() (reply, error) {
 	process, hung := c.cmd.Process, make(chan struct{})
 	patience := time.AfterFunc(c.opening.Config.patience()+grace, func() {
@@ -163,7 +165,8 @@ func (c *child) receive() (reply, error) {
 }
 
 // Execute executes tasks and passes each trace to done. If a strategy ends the process, Execute
-// starts a new one. It stops after a schedule that hangs, because others would probably hang too.
+// starts a new one. Execute stops after a schedule that hangs, because later schedules would
+// probably hang too.
 func (c *child) Execute(ctx context.Context, tasks []search.Task, done func(int, *search.Trace)) error {
 	for next := 0; next < len(tasks) && ctx.Err() == nil; {
 		err := c.out.Encode(request{Tasks: tasks[next:]})
@@ -191,8 +194,8 @@ func (c *child) Execute(ctx context.Context, tasks []search.Task, done func(int,
 	return nil
 }
 
-// results receives the replies to tasks, beginning with the task at index next. If it fails, it
-// returns the index of the first task without a reply.
+// results receives the replies to tasks, beginning with the task at index next. On failure, it
+// returns the index of the first task that has no reply.
 func (c *child) results(tasks []search.Task, next int, done func(int, *search.Trace)) (int, error) {
 	for ; next < len(tasks); next++ {
 		r, err := c.receive()
@@ -223,7 +226,7 @@ func longer[T any](a, b []T) []T {
 	return a
 }
 
-// retrace executes a task again, to find the step at which the process ends. The child sends its
+// retrace executes a task again to find the step at which the process ends. The child sends its
 // trace before each step.
 func (c *child) retrace(task search.Task, t *search.Trace) error {
 	if err := c.start(); err != nil {
@@ -261,8 +264,8 @@ func (c *child) close() error {
 	return c.cmd.Wait()
 }
 
-// Describe asks a child process for the descriptions of strategies that exist only there. If the
-// process ends, the error is [ErrEnded].
+// Describe asks a child process for the descriptions of strategies that only the child knows. If
+// the process ends first, the error is [ErrEnded].
 func Describe(command []string, names []string) ([]lock.Strategy, error) {
 	c, err := startChild(command, opening{Describe: names}, nil)
 	if err != nil {
@@ -271,8 +274,8 @@ func Describe(command []string, names []string) ([]lock.Strategy, error) {
 	return c.ready.Strategies, c.close()
 }
 
-// head is a writer that keeps only the beginning of its input. In the output of a panic, the first
-// stack matters most.
+// head is a writer that keeps only the beginning of its input. The first stack in the output of a
+// panic is the most useful one.
 type head struct{ b bytes.Buffer }
 
 const maxHead = 512 << 10

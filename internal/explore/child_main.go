@@ -16,9 +16,9 @@ import (
 	"grablab/internal/testbed/proc"
 )
 
-// Work executes requests in a child process until there are no more requests. own contains the
-// strategies that Config.Own names. Work does not use standard input and output, because a strategy
-// may print something.
+// Work runs in a child process and executes requests until the parent sends no more. own contains
+// the strategies that Config.Own names. Work does not use standard input or output, because a
+// strategy may print to them.
 func Work(bubble sim.Bubble, own ...lock.Strategy) error {
 	pipes := proc.Passed(2) // child.connect passes these two pipes
 	return work(bubble, pipes[0], pipes[1], own)
@@ -53,11 +53,12 @@ func work(bubble sim.Bubble, in io.Reader, out io.Writer, own []lock.Strategy) e
 	return err
 }
 
-// deepStacks makes new goroutines start with large stacks, because growing stacks takes a quarter
-// of the time of a search.
+// deepStacks makes new goroutines start with large stacks. Without it, growing stacks would take a
+// quarter of the search time.
 //
-// The runtime uses the average stack size at the last garbage collection, so deepStacks keeps many
-// goroutines with deep stacks until end is called.
+// The runtime derives the initial stack size from the average stack size at the last garbage
+// collection. deepStacks therefore keeps many goroutines with deep stacks alive until end is
+// called.
 func deepStacks() (end func()) {
 	const many, deep = 200, 11 << 10
 	ready, ended := make(chan struct{}), make(chan struct{})
@@ -76,7 +77,7 @@ func deepStacks() (end func()) {
 	return func() { close(ended) }
 }
 
-// server executes requests in the child process.
+// server executes the requests of the parent process.
 type server struct {
 	local    *local
 	patience time.Duration
@@ -92,8 +93,8 @@ func (s *server) send(r reply) error {
 	return s.out.Encode(r)
 }
 
-// callTimed calls f. If f takes longer than one schedule may take, callTimed reports where f hangs and ends
-// the process.
+// callTimed calls f. If f takes longer than one schedule may take, callTimed reports where f hangs
+// and ends the process.
 func (s *server) callTimed(f func() error) error {
 	defer time.AfterFunc(s.patience, s.hang).Stop()
 	return f()
@@ -154,7 +155,7 @@ func (s *server) execute(task search.Task) error {
 	return s.send(reply{Trace: t})
 }
 
-// retrace sends the trace before each step of a task. At the end, it sends an empty reply.
+// retrace executes a task and sends its trace before each step. It ends with an empty reply.
 func (s *server) retrace(task search.Task) error {
 	err := s.local.cluster.Retrace(s.local.limits, task, func(t *search.Trace) { _ = s.send(reply{Trace: t}) })
 	return errors.Join(err, s.send(reply{}))

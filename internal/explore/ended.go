@@ -12,23 +12,23 @@ import (
 	"grablab/internal/explore/sim"
 )
 
-// ErrEnded means that the process ended or hung because of the strategy, before it ran any schedule.
-// StackOf returns the stack at that time.
+// ErrEnded means that the strategy made its process exit or hang before any schedule could run.
+// StackOf returns the stack from that moment.
 var ErrEnded = errors.New("explore: the process of the strategy has ended")
 
-// endedError says how a strategy ended its process.
+// endedError describes how a strategy ended its process.
 type endedError struct {
 	how   string // a description for the user
-	stack string // empty if there is none
+	stack string // empty if unknown
 	hung  bool
-	steps []schedule.Step // the steps that were made before the process hung
+	steps []schedule.Step // the steps of the schedule before the process hung
 }
 
 func (e *endedError) Error() string { return e.how }
 func (e *endedError) Unwrap() error { return ErrEnded }
 
-// StackOf returns the stack of the goroutines that caused an ErrEnded. It returns "" if the stack is
-// unknown.
+// StackOf returns the stack of the goroutines that caused err, which must wrap ErrEnded. It returns
+// "" if the stack is unknown.
 func StackOf(err error) string {
 	var end *endedError
 	if errors.As(err, &end) {
@@ -37,7 +37,7 @@ func StackOf(err error) string {
 	return ""
 }
 
-// endedBy waits until the process has ended, and describes how.
+// endedBy waits until the process has exited, and returns an error that describes how it exited.
 func (c *child) endedBy(cause error) error {
 	_ = c.close() // the exit status is in ProcessState
 	printed := c.printed.b.String()
@@ -56,8 +56,8 @@ func (c *child) endedBy(cause error) error {
 	return end
 }
 
-// hungAt returns the error for a process that hung. h is nil if the process could not say where it
-// hung.
+// hungAt returns the error for a process that hung. h is nil if the process could not report where
+// it hung.
 func (c *child) hungAt(h *hang) error {
 	_ = c.close()
 	end := &endedError{hung: true, how: fmt.Sprintf(
@@ -88,8 +88,8 @@ func panicIn(printed string) string {
 
 var waits = regexp.MustCompile(`(?m)^(testing/synctest\.Wait|testing/synctest\.testingSynctestTest|internal/synctest\.Run)\(`)
 
-// scheduleStacks keeps the stacks of the goroutines that ran the schedule. It drops the stacks of
-// the goroutines that belong to the explorer itself.
+// scheduleStacks returns only the stacks of the goroutines that ran the schedule. It omits
+// goroutines that belong to the explorer itself.
 func scheduleStacks(stacks string) string {
 	var kept []string
 	for s := range strings.SplitSeq(strings.TrimSpace(stacks), "\n\n") {
@@ -116,7 +116,7 @@ var volatile = []struct {
 	{regexp.MustCompile(` \[recovered.*\]`), ""},
 }
 
-// maxStack limits the lines of a stack.
+// maxStack is the maximum number of lines in a reported stack.
 const maxStack = 200
 
 func tidyStack(stack string) string {

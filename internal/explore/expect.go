@@ -10,11 +10,11 @@ import (
 	"grablab/internal/order"
 )
 
-// Wider lists the faults that can do more harm in a search than in a run. In a search, a strategy
-// under the fault may also fail in the way that is expected under the fault As.
+// Wider lists faults that can do more harm in a search than in a run on real servers. In a search,
+// a strategy under fault Fault may also fail as it is expected to fail under fault As.
 var Wider = []struct {
 	Fault catalog.Fault
-	Of    lock.Backend // the entry applies to strategies that keep their locks on this backend
+	Of    lock.Backend // the entry applies to strategies that store their locks on this backend
 	As    catalog.Fault
 	Why   string // the reason, as one sentence
 }{
@@ -26,8 +26,8 @@ var Wider = []struct {
 	{catalog.Latency, lock.Redis, catalog.Crash, "a request can also be delayed until its caller has given up, and to the server that caller looks dead; `run` delays only replies"},
 }
 
-// Claimed returns the expected verdict on the order if a search may inject a fault anywhere. It never
-// returns [catalog.NA], because a fault without effect counts as safe.
+// Claimed returns the expected verdict on the order if a search may inject the fault at any step.
+// It never returns [catalog.NA], because a fault without effect counts as safe.
 func Claimed(s lock.Strategy, f catalog.Fault) catalog.Verdict {
 	worst := worstFailing(s.Expected(catalog.NoFault), s.Expected(f))
 	for _, w := range Wider {
@@ -47,10 +47,11 @@ func Claimed(s lock.Strategy, f catalog.Fault) catalog.Verdict {
 	return worst
 }
 
-// Expected returns the expected verdict of a strategy under these faults. That is the worst of the
-// verdicts without a fault and under each of the faults.
+// Expected returns the expected verdict of a strategy under the given faults. It is the worst of
+// the verdicts without a fault and under each single fault.
 //
-// It returns "" if nothing is expected, for example because the guard is not the strategy's own.
+// Expected returns "" if nothing is expected, for example because the guard is not the strategy's
+// own.
 func Expected(s lock.Strategy, guard order.Guard, faults []catalog.Fault) catalog.Verdict {
 	v := expectedOrder(s, guard, faults)
 	breaksLock := func(f catalog.Fault) bool { return losesLease(s, f) || leavesBehind(s, f) }
@@ -60,7 +61,7 @@ func Expected(s lock.Strategy, guard order.Guard, faults []catalog.Fault) catalo
 	return v
 }
 
-// expectedOrder is like Expected, but considers only the order and not the lock.
+// expectedOrder is like Expected, but considers only the order and ignores properties of the lock.
 func expectedOrder(s lock.Strategy, guard order.Guard, faults []catalog.Fault) catalog.Verdict {
 	broken := slices.ContainsFunc(lock.KnownBroken, func(o lock.Strategy) bool { return o.Name == s.Name })
 	if broken || s.GuardedBy(guard) != s.Guard {
@@ -73,8 +74,8 @@ func expectedOrder(s lock.Strategy, guard order.Guard, faults []catalog.Fault) c
 	return worst
 }
 
-// claimed returns the verdict that the registry claims for a search. It returns "" if the registry
-// expects a violation but the search checks only some of the properties, because such a search
+// claimed returns the verdict that the strategy's registry entry leads to expect from a search. It
+// returns "" if a violation is expected but the search checks only some properties. Such a search
 // might miss the violation.
 func claimed(cfg Config, set sim.Setting) catalog.Verdict {
 	faults := cfg.Faults
@@ -88,19 +89,19 @@ func claimed(cfg Config, set sim.Setting) catalog.Verdict {
 	return v
 }
 
-// claims contains two expected verdicts: one on the order, and one on all properties. Both are empty
-// if nothing is expected.
+// claims contains the expected verdict on the order and the expected verdict on all properties.
+// Both are empty if nothing is expected.
 type claims struct{ order, all catalog.Verdict }
 
 func claimsUnder(cfg Config, set sim.Setting, faults []catalog.Fault) claims {
 	if cfg.Instances == 1 && set.Strategy.Excludes == catalog.PerProcess {
-		return claims{} // the claim holds only for several instances
+		return claims{} // the expectation applies only to several instances
 	}
 	if slices.ContainsFunc(cfg.Own, func(s lock.Strategy) bool { return s.Name == set.Strategy.Name }) {
 		return claims{}
 	}
 	if cfg.Work >= cfg.TTL {
-		faults = append(slices.Clip(faults), catalog.Slow) // work that outlasts a lease has the same effect as the fault slow
+		faults = append(slices.Clip(faults), catalog.Slow) // work that outlasts a lease has the same effect as the "slow" fault
 	}
 	c := claims{expectedOrder(set.Strategy, set.Guard, faults), Expected(set.Strategy, set.Guard, faults)}
 	if c.all != "" && cfg.FaultCount > 1 && keepsLostGrant(set.Strategy, faults) {
@@ -110,7 +111,7 @@ func claimsUnder(cfg Config, set sim.Setting, faults []catalog.Fault) claims {
 }
 
 // markUnclaimed marks the failures that were not expected. It compares each failure with the
-// expectations for the faults in its own schedule.
+// expected verdicts for the faults in that failure's schedule.
 func markUnclaimed(cfg Config, set sim.Setting, failures []Failure) {
 	for i, f := range failures {
 		c := claimsUnder(cfg, set, faultsIn(f.Schedule.Steps, cfg.Faults))
@@ -129,8 +130,8 @@ func markUnclaimed(cfg Config, set sim.Setting, failures []Failure) {
 	}
 }
 
-// judgeClaims marks the failures that were not expected. For each property, it keeps two failures: the
-// shortest failure, and the shortest unexpected failure.
+// judgeClaims marks the failures that were not expected. For each property, it keeps the shortest
+// failure and the shortest unexpected failure.
 func judgeClaims(cfg Config, set sim.Setting, failures []Failure) []Failure {
 	markUnclaimed(cfg, set, failures)
 	if !cfg.byClaim {
@@ -150,21 +151,22 @@ func judgeClaims(cfg Config, set sim.Setting, failures []Failure) []Failure {
 	return kept
 }
 
-// leavesBehind reports whether a strategy leaves its lock behind under the fault, because it does not
-// recognize its own lock (failure mode F25).
+// leavesBehind reports whether the fault makes a strategy leave its lock on the server. The
+// strategy does so because it does not recognize the lock as its own (failure mode F25).
 func leavesBehind(s lock.Strategy, f catalog.Fault) bool {
 	return f == catalog.ReplyLost && slices.Contains(s.Breaks, "F25") || f == catalog.SentTwice && s.RefusesItself
 }
 
-// keepsLostGrant reports whether the faults can leave a lock behind together. One loses the reply
-// that grants the lock, and another cancels the clean-up (failure mode F22).
+// keepsLostGrant reports whether two of the faults together can leave a lock on the server. The
+// first fault loses the reply that grants the lock, and the second cancels the clean-up (failure
+// mode F22).
 func keepsLostGrant(s lock.Strategy, faults []catalog.Fault) bool {
 	lost := slices.Contains(faults, catalog.ReplyLost) || slices.Contains(faults, catalog.SentTwice)
 	return lost && slices.Contains(faults, catalog.Cancel) && slices.Contains(s.Breaks, "F22")
 }
 
 // losesLease reports whether the fault can end a lease early on a single Redis server. A second
-// holder then gets the lock, and no guard stops it.
+// holder can then get the lock, and no guard prevents the damage.
 func losesLease(s lock.Strategy, f catalog.Fault) bool {
 	harmless := func(c lock.SearchClaim) bool { return c.As == catalog.NoFault && slices.Contains(c.Faults, f) }
 	drops := f.Shows()&(catalog.Forgotten|catalog.Evicted) != 0

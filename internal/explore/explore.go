@@ -1,13 +1,16 @@
-// Package explore finds the shortest schedule that breaks a lock, or reports how far it has
-// searched.
+// Package explore finds the shortest schedule that breaks a lock. If it finds none, it reports how
+// many schedules it has covered.
 //
-// It runs the real strategies and clients in virtual time. Every remote call waits until a step
-// lets it continue, and a schedule is a list of such steps. The search tries schedules with few
+// The package runs the real strategies and clients in virtual time. It pauses every remote call
+// until a step of the schedule lets the call continue. The search tries schedules with few
 // preemptions and faults first.
+//
+// An actor is one attempt by one driver to grab the order. A claim is the database write that
+// records the winner.
 //
 // Begin reading with Search, or with Replay for a single schedule. Package search chooses the
 // schedules, and package sim executes them. Each worker runs in its own process, because a strategy
-// may end or hang its process.
+// may crash or hang its process.
 package explore
 
 import (
@@ -31,47 +34,47 @@ import (
 // Config configures a search. The zero value of a field means its default.
 type Config struct {
 	Strategies  []string
-	Own         []lock.Strategy // further strategies, which are not in the registry
+	Own         []lock.Strategy // additional strategies that are not in the registry
 	Actors      int             // default: 2
-	Preemptions int             // how often a schedule may preempt an actor; default: 0
-	Faults      []catalog.Fault // the kinds of faults that may be injected; default: none
-	FaultCount  int             // how many faults one schedule may contain; default: 0
+	Preemptions int             // the most preemptions that one schedule may contain; default: 0
+	Faults      []catalog.Fault // the kinds of faults that the search may inject; default: none
+	FaultCount  int             // the most faults that one schedule may contain; default: 0
 	Properties  []string        // the properties to check; default: all
 
 	Guard  order.Guard // default: the strategy's own guard
 	OnLost grab.OnLost // default: grab.Abort
 	TTL    time.Duration
-	Work   time.Duration // default: none
-	Wait   time.Duration // default: none, so each actor tries once
+	Work   time.Duration // how long an actor works between its read and its claim; default: 0
+	Wait   time.Duration // how long an actor waits for the lock; by default, each actor tries once
 
-	Nodes     int // the number of nodes of a Redlock; default: 3
-	Stock     int // the units of the order; default: 1
-	Instances int // the number of instances that the actors are spread over; default: 2
-	// SecondTry makes the second actor another attempt of the first actor's driver.
+	Nodes     int // the number of Redis servers of a Redlock; default: 3
+	Stock     int // the number of units of the order; default: 1
+	Instances int // the number of instances that the actors are distributed over; default: 2
+	// SecondTry makes the second actor a further attempt of the first actor's driver.
 	SecondTry bool
 
 	Seconds   float64 // the time limit for each strategy; default: no limit
 	Schedules int     // the largest number of schedules for each strategy; default: no limit
-	// Command is the command line of a child process that calls Work. If it is nil, everything runs
-	// in this process, which a strategy can then crash.
+	// Command is the command line of a child process that calls Work. If Command is nil, all
+	// schedules run in this process, and a strategy can then crash it.
 	Command []string
 	Workers int // default: 1
-	// Patience is how much real time one schedule may take before the search treats it as hung. The
-	// default is 5 s.
+	// Patience is how much real time one schedule may take. After that, the search considers the
+	// schedule hung. The default is 5 s.
 	Patience time.Duration
 	// First stops the search at the first failure.
 	First bool
-	// Everything makes the search continue after the shortest failures. It then finds one failure for
-	// each combination of a property and faults.
+	// Everything makes the search continue after it has found the shortest failures. The search
+	// then finds one failure for each combination of a property and a set of faults.
 	Everything bool
 
-	// NoMerge and NoReduce turn off optimizations of the search. Tests use them to show that the
-	// verdicts do not depend on these optimizations.
+	// NoMerge and NoReduce turn off optimizations of the search. Tests use them to show that these
+	// optimizations do not change any verdict.
 	NoMerge  bool // do not merge equal states
-	NoReduce bool // make independent calls in every order
+	NoReduce bool // try independent calls in every order
 
-	// byClaim searches for expected and unexpected failures separately. An expected failure could
-	// otherwise hide a longer unexpected one.
+	// byClaim makes the search look for expected and unexpected failures separately. Otherwise, a
+	// short expected failure could hide a longer unexpected one.
 	byClaim bool
 }
 
@@ -91,7 +94,7 @@ const (
 	MaxFaultCount  = search.MaxFaults
 )
 
-// ErrConfig is the error for an invalid Config.
+// ErrConfig means that a Config is invalid.
 var ErrConfig = errors.New("explore: bad search")
 
 func (c Config) withDefaults() (Config, error) {
@@ -131,8 +134,7 @@ func (c Config) withDefaults() (Config, error) {
 	return c, errors.Join(knownNames("fault", c.Faults, Faults), knownNames("property", c.Properties, Properties))
 }
 
-// These are the kinds of faults and the properties that a search supports. The most important ones
-// come first.
+// Faults and Properties list what a search supports. The most important ones come first.
 var (
 	Faults     = catalog.FaultsBy(catalog.Explore)
 	Properties = catalog.PropertiesBy(catalog.Explore)
@@ -151,17 +153,17 @@ func (c Config) bounds() search.Cost {
 	return search.Cost{Preemptions: int8(c.Preemptions), Faults: int8(c.FaultCount)}
 }
 
-// TimeOver is the reason for ending if a search runs out of time. The result of such a search may
-// differ from run to run.
+// TimeOver is the Reason of a search that ran out of time. The result of such a search may differ
+// from run to run.
 const TimeOver = search.TimeOver
 
-// Level says how many schedules of the same cost were executed.
+// Level counts the schedules of one cost that were executed.
 type Level = search.Level
 
-// Moment is one step of a replay, with the state after it.
+// Moment is one step of a replay, with the state after that step.
 type Moment = sim.Moment
 
-// Bubble runs a function with virtual time, in a bubble of testing/synctest.
+// Bubble runs a function in virtual time, in a bubble of testing/synctest.
 type Bubble = sim.Bubble
 
 // Result is the result of a search for one strategy.
@@ -169,16 +171,16 @@ type Result struct {
 	Strategy  string
 	Guard     order.Guard
 	Verdict   catalog.Verdict
-	Expected  catalog.Verdict // the verdict that the registry claims, or empty if it claims none
-	Complete  bool            // whether everything within the bounds was executed
-	Reason    string          // why the search is incomplete or the verdict is unknown, or empty
+	Expected  catalog.Verdict // the expected verdict according to the registry; empty if the registry expects none
+	Complete  bool            // whether every schedule within the limits was executed
+	Reason    string          // why the search is incomplete or the verdict is unknown; otherwise empty
 	Levels    []Level
 	Schedules int
 	States    int
 	Elapsed   time.Duration
-	Part      string    // the name of a part of a portfolio; empty for its first search, and outside of portfolios
-	Parts     []Result  // the results of the parts, after SearchPortfolio
-	Failures  []Failure // the shortest failure of each property; during the search, only failures that are final
+	Part      string    // which search of a portfolio this is; empty for the first search, and outside of portfolios
+	Parts     []Result  // the results of the further searches, after SearchPortfolio
+	Failures  []Failure // the shortest failure of each property; while the search runs, only failures that can no longer change
 
 	// These fields are set only for a replay.
 	Replay  bool
@@ -193,23 +195,23 @@ type Failure struct {
 	Why      string
 	Schedule schedule.Schedule // its last step breaks the property
 	Moments  []Moment
-	Stack    string // the stack with which the process ended, or empty
-	Kind     string // the faults in the schedule if failures are grouped by them, otherwise empty
-	Shortest bool   // whether no schedule of the same or a lower cost breaks the property in fewer steps
+	Stack    string // the stack with which the process ended; otherwise empty
+	Kind     string // the faults in the schedule, if failures are grouped by faults; otherwise empty
+	Shortest bool   // whether no schedule with the same or a lower cost breaks the property in fewer steps
 
-	// Unclaimed means that this failure was not expected of the strategy. It is always false in a
-	// replay, and if nothing is expected.
+	// Unclaimed means that the registry does not expect this failure of the strategy. It is always
+	// false in a replay, and if the registry expects nothing.
 	Unclaimed bool
 }
 
-// Watch receives the progress of a search.
+// Watch is called with the results so far while a search runs.
 type Watch func(Result)
 
 // Search searches for failures of each strategy. When ctx ends, it returns the results so far and
-// the error of ctx.
+// ctx's error.
 //
-// It returns ErrConfig if cfg is invalid. If one of several strategies cannot be explored, its
-// Result contains the reason.
+// Search returns ErrConfig if cfg is invalid. If there are several strategies and one cannot be
+// explored, its Result contains the reason.
 func Search(ctx context.Context, bubble Bubble, cfg Config, progress Watch) ([]Result, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -242,8 +244,8 @@ func searchEach(ctx context.Context, cfg Config, search func(sim.Setting) (Resul
 	return results, ctx.Err()
 }
 
-// unexplorableError says why a strategy cannot be explored. It wraps ErrConfig if the Config is the
-// cause.
+// unexplorableError explains why a strategy cannot be explored. It wraps ErrConfig if the Config is
+// the cause.
 type unexplorableError struct {
 	of     error // either ErrConfig or nil
 	reason string
@@ -293,7 +295,7 @@ func searchOne(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, 
 	confirmed := confirmer{set: set, worker: workers[0], known: map[findingID]confirmation{}}
 	summary, err := search.New(searchCfg, visited).Run(ctx, searchers, func(s search.Summary) {
 		if r := result(s); progress != nil {
-			r.Failures, _ = confirmed.failures(s, true) // ignore the error, because it occurs again at the end
+			r.Failures, _ = confirmed.failures(s, true) // ignore the error here, because the same call at the end returns it again
 			r.Failures = judgeClaims(cfg, set, r.Failures)
 			progress(r)
 		}
@@ -321,7 +323,7 @@ func closeAll(workers []worker) {
 }
 
 // startWorkers starts the workers and returns the actors that take part. These are the actors in
-// given. If given is empty, there are as many as cfg says.
+// given. If given is empty, cfg determines the number of actors.
 func startWorkers(bubble Bubble, cfg Config, set sim.Setting, given []schedule.Actor, visited search.Visited) (workers []worker, actors []schedule.Actor, err error) {
 	if len(cfg.Command) == 0 {
 		l, err := newLocal(bubble, cfg, set, given, visited)
@@ -348,7 +350,7 @@ func startWorkers(bubble Bubble, cfg Config, set sim.Setting, given []schedule.A
 	return workers, children[0].ready.Actors, nil
 }
 
-// resultOf returns the result of a search, without its failures.
+// resultOf converts the summary of a search to a Result without failures.
 func resultOf(cfg Config, set sim.Setting, s search.Summary, elapsed time.Duration) Result {
 	return Result{
 		Strategy: set.Strategy.Name, Guard: set.Guard, Expected: claimed(cfg, set),
@@ -367,8 +369,8 @@ func verdict(s search.Summary) catalog.Verdict {
 	return v
 }
 
-// verdictOf returns the verdict that follows from the violated properties. The verdict is stuck if
-// StuckOrder is the only violated property.
+// verdictOf derives the verdict from the violated properties. The verdict is "stuck" if StuckOrder
+// is the only violated property.
 func verdictOf(broken func(property string) bool) catalog.Verdict {
 	for _, p := range append([]string{catalog.Survives}, Properties...) {
 		if p != catalog.StuckOrder && broken(p) {
@@ -381,7 +383,7 @@ func verdictOf(broken func(property string) bool) catalog.Verdict {
 	return catalog.Safe
 }
 
-// find looks up a strategy by name, first among the user's own strategies.
+// find looks up a strategy by name. It searches the user's own strategies first.
 func (c Config) find(name string) (lock.Strategy, error) {
 	if i := slices.IndexFunc(c.Own, func(s lock.Strategy) bool { return s.Name == name }); i >= 0 {
 		return c.Own[i], nil
@@ -389,7 +391,7 @@ func (c Config) find(name string) (lock.Strategy, error) {
 	return lock.Find(name)
 }
 
-// newSetting returns the parameters of a search for one strategy, which all of its schedules share.
+// newSetting returns the parameters that all schedules of one strategy share.
 func newSetting(cfg Config, name string) (sim.Setting, error) {
 	var set sim.Setting
 	st, err := cfg.find(name)

@@ -30,13 +30,12 @@ var faultOf = map[schedule.Kind]catalog.Fault{
 	schedule.MessageLate:  catalog.MessageLost,
 }
 
-// faultsOfStep returns the faults that can produce a step. It returns nil if the step is not a
-// fault. Several faults may produce the same step: for example, a slow database looks like a
-// partition.
+// faultsOfStep returns the faults that can produce a step, or nil if the step is not a fault.
+// Several faults may produce the same step. For example, a slow database looks like a partition.
 func faultsOfStep(s schedule.Step) []catalog.Fault {
 	switch {
 	case s.Kind == schedule.LeaseEnd:
-		return []catalog.Fault{catalog.Slow} // if no call could go through, the step costs nothing and is no fault
+		return []catalog.Fault{catalog.Slow} // if no call could continue, the step costs nothing and is not a fault
 	case s.Kind == schedule.CutOff && s.Target == schedule.DB:
 		return []catalog.Fault{catalog.PartitionDB, catalog.SlowDB}
 	case s.Kind == schedule.Restarts && s.Target == schedule.DB:
@@ -50,7 +49,7 @@ func faultsOfStep(s schedule.Step) []catalog.Fault {
 	}
 }
 
-// faultsIn returns the enabled faults that can produce the steps.
+// faultsIn returns the enabled faults that can produce any of the steps.
 func faultsIn(steps []schedule.Step, enabled []catalog.Fault) (faults []catalog.Fault) {
 	for _, s := range steps {
 		for _, f := range faultsOfStep(s) {

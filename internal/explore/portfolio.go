@@ -10,7 +10,8 @@ import (
 	"grablab/internal/grab"
 )
 
-// Usual returns the first search that the command explore runs if the user sets no limits.
+// Usual returns the settings of the first search that `loadgen explore` runs if the user sets no
+// limits.
 func Usual() Config {
 	return Config{
 		Actors: DefaultActors, Preemptions: 2, FaultCount: 1, Seconds: 30,
@@ -19,14 +20,14 @@ func Usual() Config {
 	}
 }
 
-// Part is one of the searches in a series. It has its own limits.
+// Part is one search of a portfolio, which is a series of searches with different limits.
 type Part struct {
 	Name   string
 	Config Config
 }
 
-// Portfolio returns further searches that run if the user set no limits. Each takes only seconds, and
-// reaches schedules that one short search misses.
+// Portfolio returns the further searches that run if the user set no limits. Each takes only
+// seconds, and reaches schedules that a single short search misses.
 func Portfolio(cfg Config) []Part {
 	const wait, work = 600 * time.Millisecond, 100 * time.Millisecond
 	with := func(name string, preemptions, faultCount int, change func(*Config), faults ...catalog.Fault) Part {
@@ -59,11 +60,11 @@ func Portfolio(cfg Config) []Part {
 	}
 }
 
-// SearchPortfolio runs the search cfg for each strategy, and then the further searches in parts. A
-// further search reports only new failures.
+// SearchPortfolio first runs the search cfg for each strategy, and then the further searches in
+// parts. A further search reports only new failures.
 //
-// All searches of a strategy share one time limit, of which the first search may use two thirds.
-// Searches that the strategy does not support are left out.
+// All searches of a strategy share one time limit, and the first search may use two thirds of it.
+// SearchPortfolio skips searches that the strategy does not support.
 func SearchPortfolio(ctx context.Context, bubble Bubble, cfg Config, progress Watch) ([]Result, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -72,8 +73,8 @@ func SearchPortfolio(ctx context.Context, bubble Bubble, cfg Config, progress Wa
 	return searchEach(ctx, cfg, func(set sim.Setting) (Result, error) { return searchParts(ctx, bubble, cfg, set, progress) })
 }
 
-// searchParts runs each of the further searches for one strategy. When ctx ends, it returns the
-// results so far.
+// searchParts runs the first search and the further searches for one strategy. When ctx ends, it
+// returns the results so far.
 func searchParts(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, progress Watch) (whole Result, err error) {
 	left := cfg.Seconds
 	cfg.byClaim = true
@@ -95,7 +96,7 @@ func searchParts(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting
 		return whole, err
 	}
 	if whole.Verdict == catalog.Unknown && whole.Reason == TimeOver {
-		whole.Expected = "" // because its share of the time was too short to compare the verdict
+		whole.Expected = "" // the search had too little time for a comparison with the expected verdict
 	}
 	parts := Portfolio(cfg)
 	for i, p := range parts {
@@ -115,25 +116,27 @@ func searchParts(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting
 	return whole, nil
 }
 
-// endedProcess reports whether the strategy ended its process. Further searches would then show nothing new.
+// endedProcess reports whether the strategy ended its process. If it did, further searches would
+// show nothing new.
 func (r Result) endedProcess() bool {
 	return slices.ContainsFunc(r.Failures, func(f Failure) bool { return f.Property == catalog.Survives })
 }
 
-// IsUnexpected reports whether the verdict or a failure differs from what the registry expects of
-// the strategy. In a series of searches, it compares only the failures, because a single search may
-// miss an expected failure.
+// IsUnexpected reports whether the verdict or a failure differs from what the registry expects. For
+// a portfolio, it considers only the failures, because a single search may miss an expected
+// failure.
 func (r Result) IsUnexpected() bool {
 	return r.Expected != "" && r.Expected != r.Verdict || r.isUnclaimed() || slices.ContainsFunc(r.Parts, Result.isUnclaimed)
 }
 
-// isUnclaimed reports whether a failure of this search was not expected.
+// isUnclaimed reports whether this search found a failure that was not expected.
 func (r Result) isUnclaimed() bool {
 	return slices.ContainsFunc(r.Failures, func(f Failure) bool { return f.Unclaimed })
 }
 
-// newFailures returns the failures of properties for which r has no failure yet. If r has only
-// expected failures of a property, an unexpected failure of that property also counts as new.
+// newFailures returns the failures that r does not cover yet. A failure is new if r has no failure
+// of the same property. An unexpected failure is also new if r has only expected failures of that
+// property.
 func (r Result) newFailures(failures []Failure) []Failure {
 	return slices.DeleteFunc(slices.Clone(failures), func(f Failure) bool {
 		known := func(of Result) bool {

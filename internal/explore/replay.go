@@ -17,12 +17,12 @@ import (
 	"grablab/internal/order"
 )
 
-// replays is how many times a failure must happen again before the search reports it.
+// replays is how many times a failure must be reproduced before the search reports it.
 const replays = 20
 
 var errDiffers = errors.New("not deterministic")
 
-// confirmer replays each failure to make sure that it is not a coincidence.
+// confirmer replays each failure to make sure that it can be reproduced.
 type confirmer struct {
 	set    sim.Setting
 	worker worker
@@ -36,8 +36,9 @@ type confirmation struct {
 	err     error
 }
 
-// failures confirms the findings of a search by running them again. If settled is true, it skips
-// findings that may still become shorter. It returns an error if a failure does not happen again.
+// failures confirms the findings of a search by replaying them. If settled is true, it skips
+// findings that the search may still shorten. It returns an error if a failure cannot be
+// reproduced.
 func (c *confirmer) failures(s search.Summary, settled bool) (failures []Failure, err error) {
 	for _, f := range s.Findings {
 		if settled && !f.Shortest {
@@ -58,8 +59,8 @@ func (c *confirmer) failures(s search.Summary, settled bool) (failures []Failure
 	return failures, err
 }
 
-// conclude adds the confirmed failures to the result of a search. If a failure does not happen every
-// time, the verdict becomes unknown.
+// conclude adds the confirmed failures to the result of a search. If a failure is not reproduced
+// every time, the verdict becomes unknown.
 func (c *confirmer) conclude(r Result, s search.Summary) (_ Result, err error) {
 	r.Failures, err = c.failures(s, false)
 	if errors.Is(err, errDiffers) {
@@ -69,7 +70,8 @@ func (c *confirmer) conclude(r Result, s search.Summary) (_ Result, err error) {
 	return r, err
 }
 
-// kindOf returns the kind of a failure: its faults, and whether a lease ends in its schedule.
+// kindOf returns the kind of a failure. The kind consists of the faults in the schedule, and
+// whether a lease ends in it.
 func kindOf(steps []schedule.Step) string {
 	var kinds []string
 	for _, s := range steps {
@@ -85,7 +87,7 @@ func kindOf(steps []schedule.Step) string {
 	return strings.Join(slices.Compact(kinds), ", ")
 }
 
-// reproduce runs a failing schedule several times to confirm the failure. It does not run a schedule
+// reproduce confirms a failure by running its schedule several times. It does not run a schedule
 // that ended its process.
 func reproduce(set sim.Setting, f search.Finding, w worker) (Failure, error) {
 	sched := set.Schedule()
@@ -114,13 +116,13 @@ func reproduce(set sim.Setting, f search.Finding, w worker) (Failure, error) {
 }
 
 // modeOf returns the id of the failure mode that explains a violation, such as "F11". It returns ""
-// if none fits.
+// if no failure mode fits.
 func modeOf(set sim.Setting, v search.Violation) string {
 	mode, _ := catalog.ModeOf(v.Property, v.Facts, set.Strategy.Breaks)
 	return mode.ID
 }
 
-// mark marks the moments from the given step on, because the property is violated from there.
+// mark marks all moments from the given step on, because the property is broken from that step on.
 func mark(moments []Moment, step int) {
 	for i := range moments {
 		moments[i].Broken = moments[i].Made >= step
@@ -152,8 +154,8 @@ func replayConfig(sched schedule.Schedule, strategy string) (Config, error) {
 }
 
 // ReplayBy executes one schedule in a child process, because the strategy may end its process. If
-// strategy is empty, it uses the strategy that the schedule names. A replay without a failure does
-// not show that the strategy is safe.
+// strategy is empty, the schedule determines the strategy. A replay without a failure does not show
+// that the strategy is safe.
 func ReplayBy(ctx context.Context, command []string, sched schedule.Schedule, strategy string) (Result, error) {
 	return replayOne(ctx, nil, command, sched, strategy)
 }
@@ -193,7 +195,7 @@ func replayOne(ctx context.Context, bubble Bubble, command []string, sched sched
 	return r, ctx.Err()
 }
 
-// replayed returns the record of a schedule whose execution ended the process.
+// replayed returns the record of a replay whose schedule ended the process.
 func (e *endedError) replayed(steps []schedule.Step) *replayed {
 	if len(e.steps) > len(steps) {
 		steps = e.steps
@@ -201,7 +203,7 @@ func (e *endedError) replayed(steps []schedule.Step) *replayed {
 	return &replayed{momentsOf(steps), []search.Violation{{Property: catalog.Survives, Step: len(steps), Why: e.how, Stack: e.stack}}}
 }
 
-// replayResult returns the result of the replay of one schedule.
+// replayResult converts the record of one replay to a Result.
 func replayResult(set sim.Setting, sched schedule.Schedule, strategy string, went *replayed) Result {
 	r := Result{
 		Strategy: strategy, Guard: set.Guard, Reason: "only this schedule was executed", Replay: true,
@@ -209,7 +211,7 @@ func replayResult(set sim.Setting, sched schedule.Schedule, strategy string, wen
 	}
 	broken := went.Broken
 	if i := slices.IndexFunc(broken, func(v search.Violation) bool { return v.Property == sched.Property }); i > 0 {
-		broken[0], broken[i] = broken[i], broken[0] // the property of the schedule comes first
+		broken[0], broken[i] = broken[i], broken[0] // put the property that the schedule names first
 	}
 	for _, v := range broken {
 		f := Failure{Property: v.Property, Mode: modeOf(set, v), Why: v.Why, Schedule: sched, Stack: v.Stack}

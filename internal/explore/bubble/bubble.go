@@ -1,4 +1,4 @@
-// Package bubble lets a program use virtual time. Only tests may use virtual time (see
+// Package bubble runs a program in virtual time. Go allows virtual time only in tests (see
 // testing/synctest), so the package runs a function as a test.
 package bubble
 
@@ -10,7 +10,8 @@ import (
 	"grablab/internal/explore"
 )
 
-// Main runs f as a test and exits with its code. It returns only if the test could not run.
+// Main runs f as a test and exits the process with the code that f returns. Main itself returns
+// only if the test could not run.
 func Main(f func(explore.Bubble) int) (code int) {
 	testing.Init()
 	testing.Main(func(_, _ string) (bool, error) { return true, nil }, []testing.InternalTest{{Name: "explore", F: func(t *testing.T) {

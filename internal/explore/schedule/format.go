@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// String returns the step as a line of a schedule.
+// String returns the step as one line of a schedule.
 func (s Step) String() string {
 	for _, f := range forms {
 		if f.kind == s.Kind {
@@ -16,15 +16,15 @@ func (s Step) String() string {
 	return fmt.Sprintf("step of kind %d", int(s.Kind))
 }
 
-// A form is the syntax of one kind of step. Words in angle brackets stand for fields, and all others
-// are fixed.
+// A form is the syntax of one kind of step. Words in angle brackets stand for fields, and all other
+// words are literal.
 type form struct {
 	kind Kind
 	text string
 }
 
-// forms lists the syntax of all kinds of steps. Among the forms that match a line, the first one
-// counts.
+// forms lists the syntax of all kinds of steps. If several forms match a line, the first one
+// applies.
 var forms = []form{
 	{Begins, "<actor> begins"},
 	{Call, "<actor> <phase> <n> <target>"},
@@ -70,7 +70,7 @@ func (f form) print(s Step) string {
 	return strings.Join(words, " ")
 }
 
-// signed formats a change of a clock with its sign, such as "+10s" or "-10s".
+// signed formats a clock change with its sign, such as "+10s" or "-10s".
 func signed(d time.Duration) string {
 	if d < 0 {
 		return d.String()
@@ -78,7 +78,7 @@ func signed(d time.Duration) string {
 	return "+" + d.String()
 }
 
-// String returns the text of the schedule, which Parse can read.
+// String returns the text of the schedule in the format that Parse reads.
 func (s Schedule) String() string {
 	var b strings.Builder
 	for _, h := range headers {

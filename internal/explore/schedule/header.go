@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A header is a line above the steps, with a name and one or more words.
+// A header is a line above the steps. It consists of a name and one or more words.
 type header struct {
 	name    string
 	example string
@@ -18,7 +18,7 @@ type header struct {
 	parse   func(*Schedule, []string) error
 }
 
-// headers lists the header lines of a schedule in the order in which they are printed.
+// headers lists the header lines of a schedule in print order.
 var headers = []header{
 	{"strategy", "setnx", true, func(s Schedule) string { return s.Strategy }, word(func(s *Schedule) *string { return &s.Strategy })},
 	{"guard", "naive", false, func(s Schedule) string { return s.Guard }, word(func(s *Schedule) *string { return &s.Guard })},
@@ -33,7 +33,7 @@ var headers = []header{
 	{"mode", "F11", false, func(s Schedule) string { return s.Mode }, word(func(s *Schedule) *string { return &s.Mode })},
 }
 
-// positive formats a duration. It returns "" if the duration is 0 or negative.
+// positive formats a duration. It returns "" for a duration of 0 and for a negative one.
 func positive(d time.Duration) string {
 	if d <= 0 {
 		return ""

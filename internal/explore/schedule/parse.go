@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// ErrSyntax means that a text is not a valid schedule. Errors that wrap it name the line and the
-// correct syntax.
+// ErrSyntax means that a text is not a valid schedule. Errors that wrap ErrSyntax name the line and
+// show the correct syntax.
 var ErrSyntax = errors.New("schedule: bad syntax")
 
-// Parse reads a schedule. The header lines come before the steps, in any order.
+// Parse reads a schedule. The header lines may be in any order, but must come before the steps.
 func Parse(text string) (Schedule, error) {
 	var s Schedule
 	seen := map[string]bool{}
@@ -36,7 +36,8 @@ func Parse(text string) (Schedule, error) {
 	return s, nil
 }
 
-// excerpt shortens a very long line for an error message, because the file may not even be text.
+// excerpt shortens a very long line for an error message. Such a line may come from a file that is
+// not even text.
 func excerpt(line string) string {
 	const most = 80
 	if runes := []rune(line); len(runes) > most {
@@ -45,8 +46,7 @@ func excerpt(line string) string {
 	return line
 }
 
-// StepLines returns the line number of each step of a valid schedule. The first line has the number
-// 1.
+// StepLines returns the line number of each step of a valid schedule. Line numbers start at 1.
 func StepLines(text string) []int {
 	var lines []int
 	for i, line := range strings.Split(text, "\n") {
@@ -113,7 +113,7 @@ func ParseStep(line string) (Step, error) {
 		if err == nil {
 			return step, nil
 		}
-		// If several forms could match, the error of the last one is the most helpful.
+		// If several forms could match, the error from the last one helps the user most.
 		if !errors.Is(err, errForm) {
 			nearest = err
 		}
@@ -131,7 +131,7 @@ func ParseStep(line string) (Step, error) {
 	return Step{}, fmt.Errorf("there is no such step: use one of %s", strings.Join(similar, ", "))
 }
 
-// subject returns the first word of the examples for the first word of a step.
+// subject takes the first word of a step. It returns the corresponding first word of the examples.
 func subject(word string) string {
 	switch {
 	case len(word) == 1 && 'A' <= word[0] && word[0] <= 'Z':
@@ -142,7 +142,7 @@ func subject(word string) string {
 	return word
 }
 
-// errForm means that a line does not match the syntax of one kind of step.
+// errForm means that a line does not have this form, but may have another.
 var errForm = errors.New("another form")
 
 func (f form) parse(words []string) (Step, error) {
@@ -168,7 +168,7 @@ func (f form) parse(words []string) (Step, error) {
 	return s, nil
 }
 
-// examples returns one line of each form.
+// examples returns one example line for each form.
 func examples() []string {
 	all := make([]string, len(forms))
 	for i, f := range forms {
@@ -185,7 +185,7 @@ type field struct {
 	parse func(*Step, string) error
 }
 
-// fields maps the words in angle brackets to the fields of a step.
+// fields maps each word in angle brackets to the field of a step that it stands for.
 var fields = map[string]field{
 	"<actor>":    {func(s Step) string { return s.Actor }, parseActor},
 	"<phase>":    {func(s Step) string { return s.Phase }, parsePhase},
@@ -196,7 +196,7 @@ var fields = map[string]field{
 	"<jump>":     {func(s Step) string { return signed(s.Duration) }, parseJump},
 }
 
-// phases lists the phases of package tap as text.
+// phases lists the names of the phases in package tap.
 var phases = []string{"acquire", "read", "claim", "release", "renew"}
 
 func parseActor(s *Step, word string) error {

@@ -10,8 +10,8 @@ var (
 	Faulty    = Cost{Faults: 1}
 )
 
-// MaxPreemptions and MaxFaults are the highest limits that a search can have, because a Visit has one
-// bit for each cost.
+// MaxPreemptions and MaxFaults are the highest limits that a search supports. They are small
+// because a Visit stores one bit for each cost.
 const (
 	MaxPreemptions = 7
 	MaxFaults      = 3
@@ -20,10 +20,10 @@ const (
 // Plus returns the sum of c and d.
 func (c Cost) Plus(d Cost) Cost { return Cost{c.Preemptions + d.Preemptions, c.Faults + d.Faults} }
 
-// Minus returns c reduced by d.
+// Minus returns the difference of c and d.
 func (c Cost) Minus(d Cost) Cost { return Cost{c.Preemptions - d.Preemptions, c.Faults - d.Faults} }
 
-// Within reports whether c has at most as many preemptions and at most as many faults as limit.
+// Within reports whether c exceeds limit neither in preemptions nor in faults.
 func (c Cost) Within(limit Cost) bool {
 	return c.Preemptions <= limit.Preemptions && c.Faults <= limit.Faults
 }

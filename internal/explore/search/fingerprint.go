@@ -1,9 +1,10 @@
 package search
 
-// Fingerprint is a 64-bit FNV-1a hash of a state. It is the same in every process.
+// Fingerprint is a 64-bit FNV-1a hash of a state. Equal states have the same fingerprint in every
+// process.
 type Fingerprint uint64
 
-// EmptyFingerprint is the hash of an empty state, from which every fingerprint starts.
+// EmptyFingerprint is the initial value of every fingerprint.
 const EmptyFingerprint Fingerprint = 14695981039346656037
 
 const fnvPrime Fingerprint = 1099511628211

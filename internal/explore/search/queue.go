@@ -7,27 +7,27 @@ import (
 )
 
 // job is a schedule to execute. It consists of the first n steps of an earlier schedule and one
-// further step. It is small, because there are many jobs.
+// further step. A job is small, because the queue holds many of them.
 type job struct {
-	base  *prefix // nil if the job prescribes no step
+	base  *prefix // nil if the job prescribes no steps
 	n     uint16
 	then  stepID
 	least uint16 // no property can break before the schedule has this many steps
 }
 
-// prefix contains the steps of a schedule that was executed.
+// prefix contains the steps of a schedule that was already executed.
 type prefix []stepID
 
 // stepID is the number of a step in a stepTable.
 type stepID uint16
 
-// stepTable numbers the steps, so that jobs need little memory.
+// stepTable assigns a number to each distinct step, so that jobs need little memory.
 type stepTable struct {
 	steps []schedule.Step
 	ids   map[schedule.Step]stepID
 }
 
-// id returns the number of a step. It adds the step if it is new.
+// id returns the number of a step. If the step is new, id adds it to the table.
 func (t *stepTable) id(step schedule.Step) stepID {
 	id, ok := t.ids[step]
 	if !ok {
@@ -53,13 +53,13 @@ func (j job) steps() int {
 	return int(j.n) + 1
 }
 
-// queue is a first-in, first-out queue that consists of chunks. It never moves its elements, and
-// frees chunks that are empty.
+// queue is a first-in, first-out queue that stores its jobs in chunks. It never moves a job, and it
+// frees empty chunks.
 type queue struct {
 	chunks [][]job
 	taken  int // the number of jobs taken from the first chunk
 	len    int
-	least  [MaxSteps + 2]int // the number of jobs for each value of least
+	least  [MaxSteps + 2]int // the number of queued jobs for each value of job.least
 }
 
 const chunk = 4096
@@ -74,7 +74,7 @@ func (q *queue) push(j job) {
 	q.least[min(int(j.least), len(q.least)-1)]++
 }
 
-// shorter reports whether a job in the queue could violate a property in fewer steps.
+// shorter reports whether any queued job could break a property in fewer steps than given.
 func (q *queue) shorter(steps int) bool {
 	return slices.ContainsFunc(q.least[:min(steps, len(q.least))], func(n int) bool { return n > 0 })
 }

@@ -1,12 +1,12 @@
-// Package search goes through schedules in order of cost. For each property, it keeps the shortest
-// schedule that breaks it.
+// Package search tries schedules in order of cost. For each property, it keeps the shortest
+// schedule that breaks the property.
 //
-// It knows nothing of locks, servers or time, because Workers execute the schedules (see package
-// sim).
+// The cost of a schedule consists of its preemptions and its faults. The package knows nothing
+// about locks, servers or time, because Workers execute the schedules (see package sim).
 //
-// The search is breadth-first by Cost (preemption bounding, as in CHESS: Musuvathi and Qadeer, PLDI
-// 2007). An execution ends at a state that was visited before at no higher cost. Begin reading with
-// Search.Run, round and learn.
+// The search is breadth-first by Cost. This is preemption bounding, as in CHESS (Musuvathi and
+// Qadeer, PLDI 2007). An execution ends when it reaches a state that was visited before at the same
+// or a lower cost. Begin reading with Search.Run, round and learn.
 package search
 
 import (
@@ -24,35 +24,35 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Config sets the bounds of a search.
+// Config sets the limits and options of a search.
 type Config struct {
 	Bounds     Cost
-	Properties []string // the properties to check; catalog.Survives is always checked
+	Properties []string // the properties to check; the search always checks catalog.Survives too
 	First      bool     // stop at the first failure of any property
-	NoMerge    bool     // explore a state each time it is reached, even if it was visited before
+	NoMerge    bool     // explore a state every time it is reached, even if it was visited before
 	Schedules  int      // the largest number of schedules to execute; 0 means no limit
 
-	// Kind returns the group to which a failure belongs. If Kind is not nil, the search keeps the
-	// shortest failure for each group and property.
+	// Kind assigns a failure to a group. If Kind is not nil, the search keeps the shortest failure
+	// for each combination of group and property.
 	Kind func([]schedule.Step) string
 }
 
-// Search is a search for failures. It can run only once.
+// Search is a search for failures. Run may be called only once.
 type Search struct {
 	cfg     Config
 	visited Visited
 	steps   stepTable
 	levels  []*level // sorted by cost
-	at      int      // the index of the present level
-	news    Visited  // the states visited since the last update of the workers
+	at      int      // the index of the current level
+	news    Visited  // the states visited since the workers were last updated
 	found   map[failure]Finding
 	run     int
 
-	// These fields record why the search may not be complete.
+	// These fields record why the search may be incomplete.
 	cut     bool // whether an execution was cut off after MaxSteps steps
 	ended   bool // whether an execution ended its process
 	hung    bool
-	dropped bool // whether schedules were left out because they could not lead to a shorter failure
+	dropped bool // whether jobs were skipped because they could not lead to a shorter failure
 }
 
 // failure is the key of a Finding.
@@ -65,38 +65,38 @@ type level struct {
 	run   int
 }
 
-// Level says how many schedules of the same cost were executed.
+// Level counts the schedules of one cost.
 type Level struct {
 	Preemptions int
 	Faults      int
-	Run         int // the number of schedules that were executed
-	Waiting     int // the number of schedules that were not executed
+	Run         int // the number of executed schedules
+	Waiting     int // the number of schedules that still wait in the queue
 }
 
-// Finding is the shortest known failure of a property.
+// Finding is the shortest known failure of one property.
 type Finding struct {
 	Violation
 	Steps    []schedule.Step
 	Kind     string
-	Shortest bool // whether no schedule of the same or a lower cost breaks the property in fewer steps
+	Shortest bool // whether no schedule with the same or a lower cost breaks the property in fewer steps
 	level    int
 }
 
-// Summary describes the progress of a search.
+// Summary describes how far a search has come.
 type Summary struct {
 	Levels    []Level
 	Schedules int
 	States    int
-	Complete  bool      // whether everything within the bounds was executed
-	Reason    string    // why the search is not complete; empty if it is complete or may still become complete
+	Complete  bool      // whether every schedule within the limits was executed
+	Reason    string    // why the search is incomplete; empty if it is complete or still running
 	Findings  []Finding // in the order of Config.Properties, the shortest first
 }
 
-// TimeOver is the reason for ending if a search runs out of time. The result of such a search may
-// differ from run to run.
+// TimeOver is the Reason of a search that ran out of time. The result of such a search may differ
+// from run to run.
 const TimeOver = "the search ran out of time"
 
-// New creates a search. A worker in the same process may share the map of visited states.
+// New creates a search. It uses the map visited, which a worker in the same process may share.
 func New(cfg Config, visited Visited) *Search {
 	s := &Search{cfg: cfg, visited: visited, news: Visited{}, steps: stepTable{ids: map[schedule.Step]stepID{}}, found: map[failure]Finding{}}
 	for total := range cfg.Bounds.Preemptions + cfg.Bounds.Faults + 1 {
@@ -109,8 +109,8 @@ func New(cfg Config, visited Visited) *Search {
 	return s
 }
 
-// Run searches until it has executed everything within its limits, or until ctx ends. If progress is
-// not nil, Run calls it after each batch.
+// Run searches until it has executed every schedule within its limits, or until ctx ends. If
+// progress is not nil, Run calls it after each batch.
 func (s *Search) Run(ctx context.Context, workers []Worker, progress func(Summary)) (Summary, error) {
 	s.levels[0].queue.push(job{})
 	for i, l := range s.levels {
@@ -134,7 +134,7 @@ func (s *Search) mustStop(ctx context.Context) bool {
 	return ctx.Err() != nil || s.hung || s.room() == 0
 }
 
-// room returns how many more schedules may be executed.
+// room returns how many more schedules the search may execute.
 func (s *Search) room() int {
 	if s.cfg.Schedules == 0 {
 		return batch
@@ -142,12 +142,12 @@ func (s *Search) room() int {
 	return max(0, s.cfg.Schedules-s.run)
 }
 
-// batch is how many schedules are executed before their traces are processed. It is constant, so that
-// the result does not depend on the number of workers.
+// batch is how many schedules are executed before their traces are processed. It does not depend on
+// the number of workers, so the result does not either.
 const batch = 256
 
-// round executes the next batch of schedules and processes their traces in order. If a schedule
-// hangs, round returns the schedules after it to the queue.
+// round executes the next batch of schedules and processes the traces in order. If a schedule
+// hangs, round puts the schedules after it back into the queue.
 func (s *Search) round(ctx context.Context, workers []Worker) error {
 	l := s.levels[s.at]
 	jobs := l.queue.take(min(batch, s.room()))
@@ -168,10 +168,10 @@ func (s *Search) round(ctx context.Context, workers []Worker) error {
 	return nil
 }
 
-// Portion is how many tasks a worker gets at a time.
+// Portion is how many tasks a worker receives at a time.
 const Portion = 8
 
-// executeAll distributes the jobs among the workers.
+// executeAll distributes the jobs among the workers and returns their traces.
 func (s *Search) executeAll(ctx context.Context, jobs []job, c Cost, workers []Worker) ([]*Trace, error) {
 	tasks := make([]Task, len(jobs))
 	for i, j := range jobs {
@@ -181,7 +181,7 @@ func (s *Search) executeAll(ctx context.Context, jobs []job, c Cost, workers []W
 	s.news = Visited{}
 	traces := make([]*Trace, len(tasks))
 	var next atomic.Int64
-	var hung atomic.Bool // if set, no further portion is started
+	var hung atomic.Bool // if set, no worker gets another portion
 	share := func(w Worker) error {
 		if err := w.Update(news); err != nil {
 			return err
@@ -232,12 +232,12 @@ func (s *Search) isPointless(j job) bool {
 	return !slices.ContainsFunc(s.cfg.Properties, func(p string) bool { _, is := shortest(p); return !is })
 }
 
-// isShortest reports whether no job in the queue could make the finding shorter.
+// isShortest reports whether no queued job could shorten the finding.
 func (s *Search) isShortest(f Finding) bool {
 	return f.level < s.at || !s.levels[f.level].queue.shorter(f.Step)
 }
 
-// given returns the steps of a job.
+// given returns the steps that a job prescribes.
 func (s *Search) given(j job) []schedule.Step {
 	if j.base == nil {
 		return nil
@@ -259,19 +259,19 @@ func (s *Search) visit(state Fingerprint, c Cost, steps int) bool {
 	return true
 }
 
-// learn processes a trace. It adds the schedules that branch off to the queue, and records the
-// violations.
+// learn processes the trace of a job. It records the violations, and queues the schedules that
+// branch off from the trace.
 func (s *Search) learn(j job, t *Trace) {
 	l := s.levels[s.at]
 	if t.Impossible >= 0 && t.Impossible < j.steps() {
-		// The step was to wait for a timer, but no timer was due, so the step was impossible.
+		// The last step waits for a timer, but no timer was due. The step was therefore impossible.
 		return
 	}
 	l.run++
 	s.run++
 	s.cut, s.hung = s.cut || t.Cut, s.hung || t.Hung
 	base := s.steps.prefix(t.Steps)
-	fresh := j.steps() // the steps up to here lead to states that were not visited before
+	fresh := j.steps() // all states before this step are new
 	defer func() { s.reorder(base, t.Reorders, fresh) }()
 	for i, p := range t.Points {
 		n := j.steps() + i
@@ -292,7 +292,8 @@ func (s *Search) learn(j job, t *Trace) {
 	}
 }
 
-// reorder adds schedules to the queue in which two steps have the opposite order. They cost the same.
+// reorder queues one schedule for each element of orders. That schedule executes the step First
+// before the step at index At, and has the same cost as base.
 func (s *Search) reorder(base prefix, orders []Reorder, fresh int) {
 	for _, o := range orders {
 		if o.At >= fresh {
@@ -304,7 +305,7 @@ func (s *Search) reorder(base prefix, orders []Reorder, fresh int) {
 }
 
 // keepViolation records a violation, unless a shorter or cheaper violation of the same property is
-// known.
+// already known.
 func (s *Search) keepViolation(v Violation, t *Trace) {
 	s.ended = s.ended || v.Property == catalog.Survives
 	if v.Property != catalog.Survives && !slices.Contains(s.cfg.Properties, v.Property) {
@@ -328,7 +329,7 @@ func (s *Search) levelOf(c Cost) *level {
 			return l
 		}
 	}
-	panic("search: a transition beyond the bounds") // cannot happen, because workers stay within the bounds
+	panic("search: a transition beyond the bounds") // cannot happen, because workers stay within the limits
 }
 
 func (s *Search) summary(ctx context.Context) Summary {
@@ -355,8 +356,8 @@ func (s *Search) summary(ctx context.Context) Summary {
 	return r
 }
 
-// findings returns the findings in the order of the properties. For each property, the shortest
-// comes first.
+// findings returns the findings in the order of the properties. Among the findings of one property,
+// the shortest comes first.
 func (s *Search) findings() []Finding {
 	var all []Finding
 	for _, p := range append([]string{catalog.Survives}, s.cfg.Properties...) {

@@ -7,62 +7,63 @@ import (
 	"grablab/internal/explore/schedule"
 )
 
-// MaxSteps limits the length of an execution.
+// MaxSteps is the maximum number of steps in an execution.
 const MaxSteps = 300
 
-// Task is a schedule to execute. It contains only the first steps and their cost. The execution
+// Task is a schedule to execute. It prescribes the first steps and states their cost. The execution
 // then chooses the remaining steps.
 type Task struct {
 	Steps []schedule.Step
 	Cost  Cost
 }
 
-// Worker executes tasks.
+// Worker executes schedules.
 type Worker interface {
-	// Execute calls done with the trace of each task, in order, until ctx ends or a task
-	// hangs.
+	// Execute executes the tasks in order and calls done with each trace. It returns early if ctx
+	// ends or a task hangs.
 	Execute(ctx context.Context, tasks []Task, done func(int, *Trace)) error
-	// Update adds states that were newly visited. An execution ends when it reaches a visited state.
+	// Update passes newly visited states to the worker. An execution ends when it reaches a visited
+	// state.
 	Update(Visited) error
 }
 
 // Trace is the record of one execution.
 type Trace struct {
 	Steps    []schedule.Step
-	Points   []BranchPoint // the branch points after the given steps
+	Points   []BranchPoint // the branch points after the prescribed steps
 	Broken   []Violation
 	Reorders []Reorder
-	// Impossible is the index of the first step that was impossible. It is -1 if all steps were
-	// possible.
+	// Impossible is the index of the first step that could not be made, or -1 if every step was
+	// made.
 	Impossible int
 	Cut        bool // whether the execution was cut off after MaxSteps steps
-	Hung       bool // whether the execution took longer than the allowed real time
+	Hung       bool // whether the execution exceeded its limit of real time
 }
 
-// Transition is a step with which an execution can continue, and the cost of that step.
+// Transition is a step that can come next, and the cost of that step.
 type Transition struct {
 	Step schedule.Step
 	Cost Cost
 }
 
-// BranchPoint is a state from which an execution can continue in several ways.
+// BranchPoint is a state in which several steps can come next.
 type BranchPoint struct {
 	State       Fingerprint
 	Transitions []Transition
-	ToGo        int // a lower bound on the steps before a property can break
+	ToGo        int // a lower bound on the number of further steps before a property can break
 }
 
-// Reorder says that the search must also try First before the step at index At.
+// Reorder says that the search must also try the step First before the step at index At.
 type Reorder struct {
 	At    int
 	First schedule.Step
 }
 
-// A Violation says which property an execution has violated, and at which step.
+// A Violation says which property an execution broke, and at which step.
 type Violation struct {
 	Property string
-	Step     int           // the number of steps up to the violation
-	Facts    catalog.Facts // the facts that the schedule had shown up to the violation
+	Step     int           // the number of steps up to and including the violation
+	Facts    catalog.Facts // the facts about the schedule that were known at the violation
 	Why      string
-	Stack    string // the stack with which the process ended, or empty
+	Stack    string // the stack with which the process ended; otherwise empty
 }

@@ -1,16 +1,16 @@
 package search
 
-// Visited contains the states that executions have reached. The search explores a state again only if
-// it reaches that state at a lower cost or after fewer steps.
+// Visited contains the states that executions have reached. The search explores such a state again
+// only at a lower cost or after fewer steps.
 type Visited map[Fingerprint]Visit
 
-// Visit records at which costs a state was reached, and the smallest number of steps.
+// Visit records the costs at which a state was reached, and the smallest number of steps.
 type Visit struct {
-	Costs uint32 // a bit for each cost at which the state need not be explored again
+	Costs uint32 // one bit for each cost at which the state need not be explored again
 	Steps uint16
 }
 
-// Covers reports whether a state was already reached at the same or a lower cost, and in no more
+// Covers reports whether a state was already reached at the same or a lower cost and in no more
 // steps.
 func (v Visited) Covers(state Fingerprint, c Cost, steps int) bool {
 	visit, ok := v[state]
@@ -19,7 +19,7 @@ func (v Visited) Covers(state Fingerprint, c Cost, steps int) bool {
 
 func bit(c Cost) uint32 { return 1 << (int(c.Preemptions)*(MaxFaults+1) + int(c.Faults)) }
 
-// Add marks a state as explored at this and every higher cost.
+// Add marks a state as explored at this cost and at every higher cost.
 func (v Visited) Add(state Fingerprint, c Cost, steps int) {
 	visit, ok := v[state]
 	if !ok || steps < int(visit.Steps) {
