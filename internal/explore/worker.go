@@ -13,7 +13,7 @@ import (
 // A worker executes schedules, either in this process or in a child process.
 type worker interface {
 	search.Worker
-	// replay executes the steps and records the state after each.
+	// replay executes the steps and records the state after each step.
 	replay(steps []schedule.Step) (*replayed, error)
 	close() error
 }
@@ -24,7 +24,7 @@ type replayed struct {
 	Broken  []search.Violation
 }
 
-// local is a worker in this process.
+// local is a worker that runs in the current process.
 type local struct {
 	cluster *sim.Cluster
 	limits  *sim.Limits
@@ -32,7 +32,8 @@ type local struct {
 }
 
 // newLocal creates a worker in this process for one strategy. It uses the actors in given. If given
-// is empty, it uses as many as cfg says. The worker may share the visited states with the search.
+// is empty, cfg determines the number of actors. The worker may share the visited states with the
+// search.
 func newLocal(bubble sim.Bubble, cfg Config, set sim.Setting, given []schedule.Actor, visited search.Visited) (*local, error) {
 	cluster, err := sim.New(bubble, set)
 	if err != nil {
@@ -41,9 +42,9 @@ func newLocal(bubble sim.Bubble, cfg Config, set sim.Setting, given []schedule.A
 	switch {
 	case given != nil:
 		cluster.Actors = given
-	// If the order has several units, a second attempt of the same driver cannot show a new
-	// failure. On a single instance, its calls could not be distinguished from the calls of the
-	// first attempt.
+	// If the order has several units, a second attempt of the same driver cannot reveal a new
+	// failure. On a single instance, the calls of the second attempt would look like those of the
+	// first.
 	case cfg.SecondTry, cluster.TokenIsDriver && cfg.Actors > 2 && cfg.Stock <= 1 && cfg.Instances > 1:
 		cluster.Actors = doubleTap(cluster.Actors)
 	}
@@ -83,8 +84,8 @@ func (l *local) close() error {
 	return nil
 }
 
-// doubleTap makes the second actor another attempt of the first actor's driver. A lock whose token is
-// the driver's id cannot tell the two attempts apart.
+// doubleTap makes the second actor another attempt of the first actor's driver. If a lock uses the
+// driver's id as its token, it cannot tell the two attempts apart.
 func doubleTap(actors []schedule.Actor) []schedule.Actor {
 	actors = slices.Clone(actors)
 	actors[1].As = actors[0].Name

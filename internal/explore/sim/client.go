@@ -16,8 +16,8 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// newClient returns a Redis client that connects an instance to one server. All schedules share this
-// client, because none of its goroutines waits.
+// newClient returns a Redis client that connects an instance to one server. All schedules can share
+// this client, because it has no goroutine that waits between two schedules.
 func newClient(inst *instance, n *redisServer) (*redis.Client, error) {
 	client := redis.NewClient(&redis.Options{
 		Addr: "127.0.0.1:6379", // a literal address needs no DNS lookup
@@ -41,14 +41,13 @@ func newClient(inst *instance, n *redisServer) (*redis.Client, error) {
 	return client, warm(client)
 }
 
-// The pool is large enough for all concurrent calls, and the first connections are opened in
-// advance.
+// The pool has room for all concurrent calls. warm opens the first connections in advance.
 const (
 	poolSize = 64
 	warmed   = 8
 )
 
-// warm opens connections that all schedules share.
+// warm opens the first connections of the pool, which all schedules share.
 func warm(client *redis.Client) error {
 	var conns [warmed]*redis.Conn
 	var errs []error
@@ -62,8 +61,8 @@ func warm(client *redis.Client) error {
 	return errors.Join(errs...)
 }
 
-// gateOf returns a hook for a Redis client. The hook stops each call of the client until the schedule
-// lets it continue.
+// gateOf returns a hook for a Redis client. The hook blocks each call until the schedule lets the
+// call continue.
 func gateOf(inst *instance, n *redisServer) redis.Hook {
 	return tap.Commands(func(ctx context.Context, cmds []redis.Cmder, send func(context.Context) error) error {
 		w := inst.world
@@ -75,7 +74,7 @@ func gateOf(inst *instance, n *redisServer) redis.Hook {
 }
 
 // refuses reports whether the server would answer a command with NOSCRIPT. Such a command is not a
-// step of the schedule, because the client sends the script right after it.
+// step of the schedule, because the client sends the full script right after it.
 func (n *redisServer) refuses(cmd redis.Cmder) bool {
 	if cmd.Name() != "evalsha" {
 		return false
@@ -93,12 +92,12 @@ func (n *redisServer) call(cmds []redis.Cmder) *call {
 	return c
 }
 
-// sentBy returns the arguments of a command in the form in which the client sends them.
+// sentBy returns the arguments of a command as the client sends them.
 func sentBy(cmd redis.Cmder) []any {
 	args := slices.Clone(cmd.Args())
 	for i, arg := range args {
 		switch arg := arg.(type) {
-		case time.Time, time.Duration: // the client formats these itself
+		case time.Time, time.Duration: // the client itself formats these types
 		case []byte:
 			args[i] = string(arg)
 		case fmt.Stringer:
@@ -112,7 +111,7 @@ func sentBy(cmd redis.Cmder) []any {
 	return args
 }
 
-// textOf returns commands and their replies as text, for a reader of the schedule.
+// textOf formats commands and their replies for a person who reads the schedule.
 func textOf(cmds []redis.Cmder) string {
 	var b strings.Builder
 	for i, cmd := range cmds {
@@ -126,7 +125,7 @@ func textOf(cmds []redis.Cmder) string {
 	return b.String()
 }
 
-// writeRequest writes a command as text. It replaces each script by the first digits of its SHA-1.
+// writeRequest writes a command as text. It shortens each script to the first digits of its SHA-1.
 func writeRequest(b *strings.Builder, args []any) {
 	name := strings.ToUpper(fmt.Sprint(args[0]))
 	rest := args[1:]
@@ -153,7 +152,7 @@ func replyOf(cmd redis.Cmder) string {
 		return err.Error()
 	}
 	switch cmd := cmd.(type) {
-	case *redis.Cmd: // String would omit a reply that has not arrived
+	case *redis.Cmd: // String would omit a reply that has not arrived yet
 		return fmt.Sprint(cmd.Val())
 	case *redis.BoolCmd:
 		switch set := strings.EqualFold(cmd.Name(), "set"); {

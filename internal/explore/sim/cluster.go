@@ -20,10 +20,10 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Setting contains the parameters of a search. They are the same in all of its schedules.
+// Setting contains the parameters of a search. All schedules of the search share them.
 type Setting struct {
 	Strategy lock.Strategy
-	Guard    order.Guard // how the database checks a claim
+	Guard    order.Guard // the condition under which the database accepts a claim
 	OnLost   grab.OnLost
 	Actors   []schedule.Actor
 	TTL      time.Duration
@@ -33,7 +33,7 @@ type Setting struct {
 	Stock    int // the units of the order; 0 means 1
 }
 
-// Schedule returns a schedule that has these parameters but no steps yet.
+// Schedule returns a schedule with these parameters and without steps.
 func (set Setting) Schedule() schedule.Schedule {
 	return schedule.Schedule{
 		Strategy: set.Strategy.Name, Guard: string(set.Guard), OnLost: string(set.OnLost), Actors: set.Actors,
@@ -42,7 +42,7 @@ func (set Setting) Schedule() schedule.Schedule {
 	}
 }
 
-// locks reports whether the strategy uses a lock that keeps other drivers out.
+// locks reports whether the strategy uses a lock that excludes other drivers.
 func (set Setting) locks() bool { return set.Strategy.Excludes != catalog.NoExclusion }
 
 // units returns how many drivers may win the order.
@@ -55,30 +55,30 @@ type Bubble func(f func())
 // Cluster contains the simulated servers and instances. It runs one schedule at a time.
 type Cluster struct {
 	Setting
-	// TokenIsDriver means that the lock stores the driver's id as the token of a lease. Such a lock
-	// cannot tell two attempts of the same driver apart.
+	// TokenIsDriver means that the lock uses the driver's id as its token. Such a lock cannot tell
+	// two attempts of the same driver apart.
 	TokenIsDriver bool
 
 	bubble    Bubble
-	present   atomic.Pointer[execution] // nil if no execution is under way
+	present   atomic.Pointer[execution] // nil between two executions
 	nodes     []*node
 	instances []*instance // the instance with number n is at index n-1
-	prober    *instance   // makes the fresh grabs after all other instances have ended
+	prober    *instance   // makes the final grabs with fresh drivers, after all other instances have stopped
 
-	// The method learn sets these fields, because they depend on the strategy.
+	// learn sets these fields, because they depend on the strategy.
 	renews       bool     // whether the lock renews its lease in the background
-	notifiesLoss bool     // whether a holder is notified when its lease is lost
+	notifiesLoss bool     // whether a holder is notified when it loses its lease
 	showsToken   bool     // whether the server stores the token of a lease
 	residue      []string // the keys that a released lease leaves behind
 	counters     []counter
 
-	// alsoCommutes is an extra rule for leaving out schedules. It is wrong on purpose, and only tests
-	// set it, to show that they would notice a wrong rule.
+	// alsoCommutes is an additional rule by which the reducer leaves out schedules. Only tests set
+	// it. Their rule is wrong on purpose, to show that the tests would notice a wrong rule.
 	alsoCommutes func(last, next *call) bool
 }
 
-// counter is a number that a lock leaves on its server after a release, such as the last fencing
-// token. Each schedule starts it just below a power of ten, which exposes strategies that compare
+// counter is a number that remains on the server after a release, such as the last fencing token.
+// In each schedule, it starts just below a power of ten. That start exposes strategies that compare
 // numbers as text.
 type counter struct {
 	server *redisServer
@@ -87,7 +87,7 @@ type counter struct {
 	last   string
 }
 
-// instance is one simulated process of the service, which serves grabs.
+// instance is one simulated process of the service under test.
 type instance struct {
 	number    int
 	redis     redis.UniversalClient
@@ -96,23 +96,23 @@ type instance struct {
 	etcd      *clientv3.Client
 	clients   []io.Closer // all clients, to be closed at the end
 
-	// These fields are reset for each schedule.
+	// Each schedule resets these fields.
 	world     *world       // nil between two schedules
-	processes atomic.Int64 // the number of processes started so far, in all executions
-	stopped   atomic.Bool  // whether the process is paused, with all its actors and its connections
-	pausedAs  *actor       // the actor that the pausing step named; nil if the process is not paused
+	processes atomic.Int64 // the number of processes started so far, over all executions
+	stopped   atomic.Bool  // whether the process is paused, including all its actors and connections
+	pausedAs  *actor       // the actor named in the step that paused the process; nil if the process is not paused
 	service   *grab.Service
 	sessions  []order.Tx
 	ahead     time.Duration   // how far its wall clock is set ahead
 	askedTime atomic.Bool     // whether it has read its wall clock
 	tokens    int             // the number of tokens that it has created
-	cut       map[string]bool // the networks that it is cut off from: [schedule.DB] or [schedule.Locks]
+	cut       map[string]bool // the networks that it cannot reach: [schedule.DB] or [schedule.Locks]
 }
 
-// Instances is the number of instances among which the actors are distributed.
+// Instances is the largest number of instances that the actors can be distributed over.
 const Instances = 2
 
-// nodeNames returns a name for each lock server that the strategy needs.
+// nodeNames returns one name for each lock server that the strategy needs.
 func (set Setting) nodeNames() []string {
 	var names []string
 	if set.Strategy.Needs&lock.Redis != 0 {
@@ -132,8 +132,8 @@ func (set Setting) nodeNames() []string {
 	return names
 }
 
-// New creates the servers and instances that a strategy needs. It takes the lock a few times to learn
-// how the strategy behaves.
+// New creates the servers and instances that a strategy needs. It takes the lock a few times to
+// find out how the strategy behaves.
 func New(bubble Bubble, set Setting) (*Cluster, error) {
 	c := &Cluster{Setting: set, bubble: bubble}
 	err := c.build()
@@ -194,12 +194,12 @@ func (inst *instance) connect(nodes []*node) error {
 	return nil
 }
 
-// withinSecond is a fraction of a second by which an instance's clock is set ahead. Timestamps in
-// whole seconds must then be rounded.
+// withinSecond is a fraction of a second by which an instance's clock is ahead. A strategy that
+// stores whole seconds must therefore round.
 const withinSecond = 500 * time.Millisecond
 
-// env returns what a strategy may use on one instance: clients, the database and a clock. Tokens and
-// random numbers are the same in every run.
+// env returns the clients, the database and the clock that a strategy uses on one instance. Tokens
+// and random numbers are the same in every run.
 func (w *world) env(inst *instance) lock.Env {
 	return lock.Env{
 		Node: strconv.Itoa(inst.number), Redis: inst.redis, Redlock: inst.redlock, ZooKeeper: inst.zooKeeper, Etcd: inst.etcd,
@@ -222,7 +222,7 @@ func (c *Cluster) Close() {
 	}
 }
 
-// execute resets all servers and then runs f in a new bubble.
+// execute resets all servers and instances. Then it runs f in a new bubble.
 func (c *Cluster) execute(f func(*execution) error) (err error) {
 	c.bubble(func() {
 		x, problem := newExecution(c)
@@ -236,7 +236,7 @@ func (c *Cluster) execute(f func(*execution) error) (err error) {
 	return err
 }
 
-// learn takes the lock twice, once after the other, to find out how the strategy behaves.
+// learn takes the lock twice in succession to find out how the strategy behaves.
 func (x *execution) learn() error {
 	x.gate.ungated = true
 	env := x.world.env(x.cluster.prober)
@@ -261,10 +261,10 @@ func (x *execution) learn() error {
 		x.cluster.renews = x.gate.callsPassed() > before
 	})
 	switch {
-	case errors.Is(err, order.ErrTaken): // this error is expected, because the first driver has the only unit
+	case errors.Is(err, order.ErrTaken): // expected, because the first driver has the only unit
 		err = nil
 	case errors.Is(err, errNotTaken):
-		return nil // the first release did not free the lock, and every schedule will show this
+		return nil // the first release did not free the lock; every schedule will show that
 	}
 	for _, e := range x.world.entries() {
 		x.cluster.residue = append(x.cluster.residue, e.key)
@@ -277,7 +277,7 @@ func (x *execution) learn() error {
 	return err
 }
 
-// beginCounters resets the counters of a server.
+// beginCounters sets the counters of a server to their initial values.
 func (c *Cluster) beginCounters(n *node) {
 	for _, k := range c.counters {
 		if k.server.node == n {
@@ -286,7 +286,7 @@ func (c *Cluster) beginCounters(n *node) {
 	}
 }
 
-// begin resets the counter.
+// begin sets the counter to its initial value.
 func (k counter) begin() {
 	_ = k.server.redis.Set(k.key, k.last) // this fails only if the key has another type
 	if k.ttl > 0 {
@@ -294,7 +294,7 @@ func (k counter) begin() {
 	}
 }
 
-// counters returns the counters that locks have left on a server.
+// counters returns the counters that locks have left on the server.
 func (n *redisServer) counters() (all []counter) {
 	for _, key := range n.redis.Keys() {
 		if n.redis.Type(key) != "string" {
@@ -308,7 +308,7 @@ func (n *redisServer) counters() (all []counter) {
 	return all
 }
 
-// The method learn uses a token and a driver id that occur nowhere else.
+// learn uses a token and a driver id that occur nowhere else.
 const (
 	soleToken  = "sole"
 	soleDriver = 904_190_419
@@ -316,7 +316,7 @@ const (
 
 var errNotTaken = errors.New("does not take a lock that is free")
 
-// holdAlone takes the lock for a driver without competition, calls hold, and releases the lock.
+// holdAlone takes the lock for a driver without competitors, calls hold, and releases the lock.
 func (x *execution) holdAlone(l lock.Locker, driver int64, hold func(lock.Lease)) (err error) {
 	ctx := context.Background()
 	var lease lock.Lease

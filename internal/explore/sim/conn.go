@@ -15,12 +15,12 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 )
 
-// conn is a client's connection to a simulated Redis server. Write runs the commands at once, so that
-// Read finds the replies.
+// conn is a client's connection to a simulated Redis server. Write runs the commands immediately,
+// so their replies are ready when the client calls Read.
 //
-// A SUBSCRIBE runs only after Write has returned, because it may have to wait. Write itself must not
-// wait, because go-redis holds a mutex during the call. A synctest bubble is never idle while a
-// goroutine waits for a mutex.
+// A SUBSCRIBE runs only after Write has returned, because the command may have to wait. Write
+// itself must not wait, because go-redis holds a mutex during the call. While a goroutine waits for
+// a mutex, a synctest bubble cannot advance its clock.
 type conn struct {
 	node  *redisServer
 	owner *instance
@@ -34,7 +34,7 @@ type conn struct {
 	deadline   time.Time
 	closed     bool
 	subscribed bool
-	queue      [][]string // a SUBSCRIBE that waits for its step, and the commands behind it
+	queue      [][]string // a SUBSCRIBE that waits for its step, and the commands after it
 }
 
 func dial(n *redisServer, owner *instance) *conn {
@@ -45,7 +45,7 @@ func dial(n *redisServer, owner *instance) *conn {
 
 var errProtocol = errors.New("sim: not what a Redis client sends")
 
-// Write runs the commands that have arrived completely, and keeps the rest for the next call.
+// Write runs all complete commands. It keeps an incomplete command for the next call.
 func (c *conn) Write(b []byte) (int, error) {
 	if c.isClosed() {
 		return 0, net.ErrClosed
@@ -90,8 +90,8 @@ func (c *conn) command(args []string) {
 	c.node.dispatch(c.peer, args, c.multi)
 }
 
-// subscribe runs the queued SUBSCRIBE commands. If the server is down, it closes the connection
-// instead.
+// subscribe runs the queued SUBSCRIBE commands. If the server is down, subscribe closes the
+// connection instead.
 func (c *conn) subscribe() {
 	c.mu.Lock()
 	queue := c.queue
@@ -116,7 +116,7 @@ func (c *conn) subscribe() {
 	}
 }
 
-// Read waits until there is output.
+// Read blocks until output is available.
 func (c *conn) Read(b []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -133,7 +133,8 @@ func (c *conn) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// awaitLocked waits until the server has written to the connection. It unlocks mu meanwhile.
+// awaitLocked unlocks mu and waits until the server has written to the connection. It locks mu
+// again before it returns.
 func (c *conn) awaitLocked() error {
 	output := make(chan struct{})
 	c.output = output
@@ -160,7 +161,7 @@ func (c *conn) notifyLocked() {
 	}
 }
 
-// sink is the io.Writer through which the server writes to a conn.
+// sink is the io.Writer with which the server writes to a conn.
 type sink conn
 
 func (s *sink) Write(b []byte) (int, error) {
@@ -213,7 +214,7 @@ func (c *conn) SetReadDeadline(t time.Time) error {
 func (c *conn) LocalAddr() net.Addr  { return &net.UnixAddr{} }
 func (c *conn) RemoteAddr() net.Addr { return &net.UnixAddr{} }
 
-// readCommand returns the first command in b and the bytes after it. args is nil if the command is
+// readCommand returns the first command in b and the remaining bytes. args is nil if the command is
 // incomplete.
 func readCommand(b []byte) (args []string, rest []byte, err error) {
 	n, b, err := readCount(b, '*')
@@ -232,7 +233,7 @@ func readCommand(b []byte) (args []string, rest []byte, err error) {
 	return args, b, nil
 }
 
-// readCount reads a line that consists of the byte mark and a number. It returns -1 if the line is
+// readCount reads a line that contains a number after the byte mark. It returns -1 if the line is
 // incomplete.
 func readCount(b []byte, mark byte) (int, []byte, error) {
 	for i := range b {

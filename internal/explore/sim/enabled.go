@@ -11,18 +11,18 @@ import (
 	"grablab/internal/tap"
 )
 
-// enabledSteps collects the steps with which the schedule could continue. Callers of its methods must
+// enabledSteps collects the steps that could come next in a schedule. Callers of its methods must
 // hold gate.mu.
 type enabledSteps struct {
 	x           *execution
 	limits      *Limits
-	left        search.Cost // the part of the bounds that the schedule has not used
+	left        search.Cost // how much of the search's limits the schedule has left
 	transitions []search.Transition
 	commuted    bool // whether a call was left out because it commutes with the last step
 }
 
-// transitions returns the steps with which the schedule could continue. commuted reports whether it
-// left out steps because other schedules lead to the same states.
+// transitions returns the steps that could come next. commuted reports whether it left out steps
+// because other schedules reach the same states.
 func (x *execution) transitions(l *Limits, used search.Cost) (transitions []search.Transition, commuted bool) {
 	m := &enabledSteps{x: x, limits: l, left: l.Bounds.Minus(used)}
 	x.gate.mu.Lock()
@@ -46,21 +46,21 @@ func (m *enabledSteps) add(c search.Cost, s schedule.Step) {
 	}
 }
 
-// fault adds a step if the search may inject faults of this kind.
+// fault adds a step if the search may inject this kind of fault.
 func (m *enabledSteps) fault(kind catalog.Fault, s schedule.Step) {
 	if slices.Contains(m.limits.Faults, kind) {
 		m.add(search.Faulty, s)
 	}
 }
 
-// canGo reports whether a waiting call could continue now.
+// canGo reports whether the call could continue now.
 func (c *call) canGo() bool {
 	a := c.actor
 	return !a.dead && !a.paused() && (!a.hung || c.phase == tap.Renew) && !a.inst.cut[c.network()] && !c.unsent()
 }
 
-// network returns the network that the call uses: the one to the database, or the one to the lock
-// servers.
+// network returns the network that the call uses. One network leads to the database, and another
+// leads to the lock servers.
 func (c *call) network() string {
 	if c.target == schedule.DB {
 		return schedule.DB
@@ -76,7 +76,7 @@ func (g *gate) enabledLocked(a *actor) bool {
 // anyEnabledLocked reports whether any actor has a waiting call that could continue.
 func (g *gate) anyEnabledLocked() bool { return slices.ContainsFunc(g.world.actors, g.enabledLocked) }
 
-// switchCostLocked returns what it costs the search to switch to another actor. The switch is a
+// switchCostLocked returns the search cost of switching to another actor. The switch is a
 // preemption if the previous actor could have continued.
 func (x *execution) switchCostLocked(a *actor) search.Cost {
 	if a != x.current && x.gate.enabledLocked(x.current) {
@@ -85,7 +85,7 @@ func (x *execution) switchCostLocked(a *actor) search.Cost {
 	return search.Free
 }
 
-// calls adds the waiting calls that could continue. The calls of the previous actor come first.
+// calls adds the waiting calls that could continue. It puts the calls of the previous actor first.
 func (m *enabledSteps) calls() {
 	for _, own := range []bool{true, false} {
 		for _, c := range m.x.gate.waiting {
@@ -101,8 +101,8 @@ func (m *enabledSteps) calls() {
 	}
 }
 
-// begins adds a step in which the next actor starts its grab. Other orders of starting need no search,
-// because actors differ only in their names.
+// begins adds a step in which the next actor starts its grab. The search need not try other
+// starting orders, because actors differ only in their names.
 func (m *enabledSteps) begins() {
 	for _, a := range m.x.world.actors {
 		if !a.begun && !a.paused() {
@@ -137,11 +137,11 @@ func (m *enabledSteps) resumes() {
 	}
 }
 
-// time adds the steps that let time pass. They cost nothing if no call can continue. Otherwise, they
+// time adds the steps in which time passes. They are free if no call can continue. Otherwise, they
 // count as preemptions or faults.
 func (m *enabledSteps) time() {
 	if m.x.world.elapsed()-m.x.progressAt > horizon*m.x.cluster.TTL+m.x.cluster.Wait+m.x.cluster.Work {
-		return // goroutines that still run will never end, for example a renewal whose holder is gone
+		return // the remaining goroutines never end, for example a renewal whose holder has died
 	}
 	if slices.ContainsFunc(m.x.cluster.instances, m.x.leases.renewalDueLocked) {
 		return
@@ -174,11 +174,11 @@ func (m *enabledSteps) time() {
 	}
 }
 
-// shortDelay is the delay of a reply that still arrives in time. It exposes clients that count their
-// lease from the reply instead of from the request.
+// shortDelay is the delay of a reply that still arrives in time. It exposes clients that count the
+// TTL from the reply instead of from the request.
 const shortDelay = 10 * time.Millisecond
 
-// cutsLast is the longest duration of a network partition, as a multiple of the TTL.
+// cutsLast is the maximum duration of a network partition, as a multiple of the TTL.
 const cutsLast = 2
 
 // sleepersLocked reports whether any actor may be waiting for a timer, such as its next renewal.
@@ -210,7 +210,7 @@ func (m *enabledSteps) heals() {
 	}
 }
 
-// failures adds the faults that could change something in the current state.
+// failures adds the faults that would change something in the current state.
 func (m *enabledSteps) failures() {
 	if m.left.Faults == 0 {
 		return
@@ -276,8 +276,8 @@ func (m *enabledSteps) actorFailures(a *actor) {
 	}
 }
 
-// networkFailures adds network partitions between an instance and the database or the lock servers.
-// They matter only if the instance holds a lock or has a waiting call.
+// networkFailures adds partitions between an instance and the database or the lock servers. They
+// matter only if the instance holds a lock or has a waiting call.
 func (m *enabledSteps) networkFailures(inst *instance) {
 	waits := func(fits func(*call) bool) bool {
 		return slices.ContainsFunc(m.x.gate.waiting, func(c *call) bool { return c.actor.inst == inst && c.canGo() && fits(c) })
@@ -296,8 +296,8 @@ func (m *enabledSteps) networkFailures(inst *instance) {
 	}
 }
 
-// nodeFailures adds outages of a server. If the server stores a lease, it also adds faults that may
-// lose the lease, such as restarts and clock changes.
+// nodeFailures adds outages of a server. If the server stores a lease, nodeFailures also adds
+// faults that may lose the lease, such as restarts and clock changes.
 func (m *enabledSteps) nodeFailures(n *node) {
 	_, forgets := n.lockServer.(forgetter)
 	holds := slices.ContainsFunc(m.x.world.actors, func(a *actor) bool {

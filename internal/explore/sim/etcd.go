@@ -20,8 +20,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// etcdServer simulates a single etcd server. It rejects kinds of requests that no lock sends. Unlike
-// a real server, it ends each lease exactly at its TTL.
+// etcdServer simulates a single etcd server. It rejects kinds of requests that no lock sends.
+// Unlike a real server, it ends each lease exactly when its TTL has passed.
 type etcdServer struct {
 	*node
 
@@ -30,7 +30,7 @@ type etcdServer struct {
 	keys     map[string]*mvccpb.KeyValue
 	leases   map[int64]*etcdLease
 	granted  int64             // the number of leases granted so far
-	history  []*clientv3.Event // the events of all revisions
+	history  []*clientv3.Event // the events of every revision
 	watches  []*etcdWatch
 }
 
@@ -39,8 +39,8 @@ type etcdLease struct {
 	*expiry
 }
 
-// shortestEtcdLease is the shortest TTL that an etcd server grants with an election timeout of 500
-// ms.
+// shortestEtcdLease is the shortest TTL, in seconds, that an etcd server with an election timeout
+// of 500 ms grants.
 const shortestEtcdLease = 1 // in seconds
 
 func newEtcdServer(name string) *etcdServer {
@@ -52,7 +52,7 @@ func newEtcdServer(name string) *etcdServer {
 func (s *etcdServer) close()      {}
 func (s *etcdServer) disconnect() {}
 
-// timePassed sends the clients the watch events that occurred while the server was down.
+// timePassed sends clients the watch events that occurred while the server was down.
 func (s *etcdServer) timePassed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,7 +94,7 @@ func (s *etcdServer) answer(request any) (proto.Message, error) {
 	case *pb.RangeRequest:
 		return s.rangeLocked(r)
 	case *pb.PutRequest, *pb.DeleteRangeRequest:
-		// Execute a single request as a transaction with one operation.
+		// A single request behaves like a transaction with one operation.
 		done, err := s.txnLocked(&pb.TxnRequest{Success: []*pb.RequestOp{asOp(request)}})
 		if err != nil {
 			return nil, err
@@ -148,7 +148,7 @@ func (s *etcdServer) endLocked(l *etcdLease) {
 	})
 }
 
-// commitLocked calls change, and gives all of its changes the same revision.
+// commitLocked calls change and gives all resulting events the same revision.
 func (s *etcdServer) commitLocked(change func(revision int64)) {
 	before := len(s.history)
 	change(s.revision + 1)
@@ -198,7 +198,7 @@ func (s *etcdServer) txnLocked(r *pb.TxnRequest) (*pb.TxnResponse, error) {
 	return done, nil
 }
 
-// refusedLocked returns an error if the server cannot execute this operation.
+// refusedLocked returns an error if the server cannot execute the operation.
 func (s *etcdServer) refusedLocked(op *pb.RequestOp) error {
 	switch r := op.Request.(type) {
 	case *pb.RequestOp_RequestPut:
@@ -325,11 +325,12 @@ func compareBy(target pb.RangeRequest_SortTarget, a, b *mvccpb.KeyValue) int {
 	}
 }
 
-// isWithin reports whether n is between least and most, inclusive. If most is 0, there is no upper limit.
+// isWithin reports whether n is between least and most, inclusive. If most is 0, there is no upper
+// limit.
 func isWithin(n, least, most int64) bool { return n >= least && (most == 0 || n <= most) }
 
-// inRange reports whether a key is in the range that begins with from and ends before end. If end
-// is empty, the range contains only the key from. If end is "\x00", the range has no upper limit.
+// inRange reports whether a key is in the range from from, inclusive, to end, exclusive. If end is
+// empty, the range contains only the first key. If end is "\x00", the range has no upper limit.
 func inRange(key string, from, end []byte) bool {
 	switch {
 	case len(end) == 0:
@@ -366,7 +367,7 @@ func (s *etcdServer) contents() string {
 	return b.String()
 }
 
-// state adds to the fingerprint of the server what its keys do not show, such as watches and leases
+// state extends the fingerprint by state that the keys do not show, such as watches and leases
 // without keys.
 func (s *etcdServer) state(f search.Fingerprint) search.Fingerprint {
 	s.mu.Lock()
@@ -384,8 +385,8 @@ func (s *etcdServer) state(f search.Fingerprint) search.Fingerprint {
 	return f.Number(int64(watches))
 }
 
-// leaseOf finds the key with this value and returns the remaining TTL of its lease. ok is true only
-// if the key is first in its queue.
+// leaseOf returns the remaining TTL of the lease of the key with this value. ok is true only if
+// that key is first in its queue.
 func (s *etcdServer) leaseOf(value string) (ttl time.Duration, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,18 +19,19 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// errEtcdLost is the gRPC error for a broken connection. The etcd client repeats some calls after it.
+// errEtcdLost is the gRPC error for a broken connection. The etcd client retries some calls after
+// this error.
 var errEtcdLost = status.Error(codes.Unavailable, errLost.Error())
 
-// client returns the real etcd client for one instance. An interceptor answers its calls, so it needs
-// no connection.
+// client returns a real etcd client for one instance. An interceptor answers its calls, so the
+// client needs no connection.
 //
-// It has a watcher of our own, because a goroutine of the original one would keep the bubble from
-// becoming idle.
+// The client uses our own watcher. A goroutine of the original watcher would prevent the bubble
+// from becoming idle.
 func (s *etcdServer) client(inst *instance) (*clientv3.Client, error) {
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints:             []string{"127.0.0.1:2379"},
-		BackoffJitterFraction: 1e-18, // almost no jitter, because it would differ in each replay
+		BackoffJitterFraction: 1e-18, // almost no jitter, because jitter would differ between replays
 		Logger:                zap.NewNop(),
 		DialOptions: []grpc.DialOption{
 			grpc.WithChainUnaryInterceptor(func(ctx context.Context, _ string, request, reply any, _ *grpc.ClientConn, _ grpc.UnaryInvoker, _ ...grpc.CallOption) error {
@@ -51,7 +52,7 @@ func (s *etcdServer) client(inst *instance) (*clientv3.Client, error) {
 	return client, nil
 }
 
-// ask stops a request until the schedule lets it continue, and then sends it.
+// ask blocks a request until the schedule lets it continue, and then sends it.
 func (s *etcdServer) ask(ctx context.Context, inst *instance, request, reply any) error {
 	var refused error
 	send := func(ctx context.Context) error {
@@ -80,7 +81,7 @@ func (s *etcdServer) ask(ctx context.Context, inst *instance, request, reply any
 	}, send))
 }
 
-// asStatus converts a context error into the gRPC status error that a real client would return.
+// asStatus converts a context error to the gRPC status error that a real client would return.
 func asStatus(err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return status.FromContextError(err).Err()
@@ -88,10 +89,10 @@ func asStatus(err error) error {
 	return err
 }
 
-// arrive executes a request whose caller has already stopped waiting.
+// arrive executes a request after its caller has stopped waiting.
 func (s *etcdServer) arrive(c *call) { _, _ = s.answer(c.request) }
 
-// etcdKeepAlive is a stream of keep-alive requests, which are answered one at a time.
+// etcdKeepAlive is a stream of keep-alive requests. The server answers them one at a time.
 type etcdKeepAlive struct {
 	ctx     context.Context
 	server  *etcdServer
@@ -110,8 +111,8 @@ func (k *etcdKeepAlive) CloseSend() error             { return nil }
 func (k *etcdKeepAlive) Header() (metadata.MD, error) { return nil, nil }
 func (k *etcdKeepAlive) Trailer() metadata.MD         { return nil }
 
-// etcdWatcher implements the watches of one instance. A new watch stops until the schedule lets it
-// continue.
+// etcdWatcher implements the watches of one instance. It blocks each new watch until the schedule
+// lets the watch continue.
 type etcdWatcher struct {
 	server *etcdServer
 	inst   *instance
@@ -120,15 +121,16 @@ type etcdWatcher struct {
 // etcdWatch is one watch.
 type etcdWatch struct {
 	op        clientv3.Op
-	next      int64 // the first revision whose events it has not sent
+	next      int64 // the revision of the first event that it has not sent yet
 	closed    bool
 	responses chan clientv3.WatchResponse
 }
 
-// mostResponses is the size of a watch's channel. No watch ever leaves so many responses unread.
+// mostResponses is the capacity of a watch's channel. No watch ever has more unread responses.
 const mostResponses = 64
 
-// Watch waits until the server has registered the watch. It closes the channel when ctx ends.
+// Watch waits until the server has registered the watch. It closes the returned channel when ctx
+// ends.
 func (w etcdWatcher) Watch(ctx context.Context, key string, opts ...clientv3.OpOption) clientv3.WatchChan {
 	watch := &etcdWatch{op: clientv3.OpWatch(key, opts...), responses: make(chan clientv3.WatchResponse, mostResponses)}
 	standing := make(chan struct{})
@@ -153,7 +155,7 @@ func (w etcdWatcher) Watch(ctx context.Context, key string, opts ...clientv3.OpO
 	return watch.responses
 }
 
-// RequestProgress always fails, because no lock uses it.
+// RequestProgress always fails, because no lock calls it.
 func (w etcdWatcher) RequestProgress(context.Context) error { return errUnknownToEtcd("progress") }
 
 // Close does nothing, because watches end with their contexts.
@@ -183,8 +185,8 @@ func (s *etcdServer) unwatch(w *etcdWatch) {
 	s.watches = slices.DeleteFunc(s.watches, func(other *etcdWatch) bool { return other == w })
 }
 
-// tellLocked sends a watch the events that it has not received yet. It panics if the client has too
-// many unread events.
+// tellLocked sends a watch the events that the watch has not received yet. It panics if the client
+// has too many unread events.
 func (s *etcdServer) tellLocked(w *etcdWatch) {
 	if s.down.Load() {
 		return
@@ -207,8 +209,8 @@ func (s *etcdServer) tellLocked(w *etcdWatch) {
 	}
 }
 
-// subscribes stops a new watch until the schedule lets it continue. withdraw removes a watch that is
-// still stopped.
+// subscribes blocks a new watch until the schedule lets it continue. withdraw removes a watch that
+// is still blocked.
 func (g *gate) subscribes(ctx context.Context, inst *instance, n *node, key string, stands func()) (withdraw func()) {
 	c := &call{
 		ctx: ctx, phase: phaseOf(ctx), target: n.name, node: n, deliver: stands, awaits: true,
@@ -232,7 +234,7 @@ func (g *gate) subscribes(ctx context.Context, inst *instance, n *node, key stri
 	}
 }
 
-// etcdWords returns the words of a request. Each key and each value is one word.
+// etcdWords splits a request into words. Each key and each value is one word.
 func etcdWords(request any) []any {
 	switch r := request.(type) {
 	case *pb.LeaseGrantRequest:
@@ -260,7 +262,7 @@ func etcdWords(request any) []any {
 	}
 }
 
-// textOfEtcd returns a request and its answer as text, for a reader of the schedule.
+// textOfEtcd formats a request and its answer for a person who reads the schedule.
 func textOfEtcd(words []any, reply any, refused error) string {
 	text := strings.TrimSuffix(fmt.Sprintln(words...), "\n") + ": "
 	if refused != nil {

@@ -18,18 +18,18 @@ import (
 	"grablab/internal/tap"
 )
 
-// Limits restrict the steps from which the search may choose.
+// Limits restrict the steps that an execution may choose.
 type Limits struct {
 	Bounds     search.Cost
-	Faults     []catalog.Fault // the kinds of faults that may be injected
+	Faults     []catalog.Fault // the kinds of faults that the execution may inject
 	Properties []string        // the properties to check
-	Reduce     bool            // leave out steps that only reorder independent calls
+	Reduce     bool            // skip steps that only reorder independent calls
 	// Visited reports whether the search already knows a state. If it does, the execution ends. If
-	// Visited is nil, every state counts as new.
+	// Visited is nil, all states are new.
 	Visited func(search.Fingerprint, search.Cost, int) bool
 }
 
-// Execute runs the steps of a task. It then chooses further steps itself until every actor has ended.
+// Execute executes the steps of a task. It then chooses further steps until every actor has ended.
 func (c *Cluster) Execute(l *Limits, task search.Task) (t *search.Trace, err error) {
 	err = c.execute(func(x *execution) error {
 		t = x.run(l, task)
@@ -38,7 +38,7 @@ func (c *Cluster) Execute(l *Limits, task search.Task) (t *search.Trace, err err
 	return t, err
 }
 
-// Retrace runs a task again. Before each step, it passes the steps so far to the function before.
+// Retrace executes a task again. Before each step, it calls before with the trace so far.
 func (c *Cluster) Retrace(l *Limits, task search.Task, before func(*search.Trace)) error {
 	return c.execute(func(x *execution) error {
 		x.before = before
@@ -47,7 +47,7 @@ func (c *Cluster) Retrace(l *Limits, task search.Task, before func(*search.Trace
 	})
 }
 
-// Begun returns the steps of the schedule that is running. It returns nil if there is none or the
+// Begun returns the steps of the running schedule. It returns nil if no schedule is running or the
 // gate is locked. Any goroutine may call it.
 func (c *Cluster) Begun() []schedule.Step {
 	x := c.present.Load()
@@ -58,8 +58,8 @@ func (c *Cluster) Begun() []schedule.Step {
 	return slices.Clone(x.begun)
 }
 
-// execution runs one schedule. After each step, the oracle checks the properties. All goroutines are
-// blocked then, so the oracle can read their state.
+// execution runs one schedule. After each step, the oracle checks the properties. At that time all
+// goroutines are blocked, so the oracle can safely read their state.
 type execution struct {
 	cluster *Cluster
 	world   *world
@@ -69,20 +69,20 @@ type execution struct {
 	oracle  *oracle
 	reducer *reducer
 
-	current   *actor        // the actor that moved last
+	current   *actor        // the actor that made the last move
 	stillLate bool          // whether a reply was late when the last short delay passed
 	cutAt     time.Duration // when an instance was last cut off from a network
 
-	// progressAt is the time of the last step that was neither a renewal nor waiting. Renewals do
-	// not count, because a holder whose work hangs can renew its lease forever.
+	// progressAt is the time of the last step that was neither a renewal nor a wait. Renewals do
+	// not count as progress, because a holder whose work hangs can renew its lease forever.
 	progressAt time.Duration
 
 	begun   []schedule.Step                  // the steps so far, including the current one
-	before  func(*search.Trace)              // called before each step, unless it is nil
-	observe func(s schedule.Step, made bool) // called after each step of a replay; nil otherwise
+	before  func(*search.Trace)              // called before each step; may be nil
+	observe func(s schedule.Step, made bool) // called after each step of a replay; otherwise nil
 }
 
-// theOrder is the id of the only order in a simulation. All actors try to grab this order.
+// theOrder is the id of the only order in the simulation. All actors try to grab it.
 const theOrder = 1
 
 // An actor is one attempt by one driver to grab the order.
@@ -93,53 +93,53 @@ type actor struct {
 	inst     *instance
 	cancel   context.CancelFunc
 	counts   map[callName]int
-	observed search.Fingerprint // a hash of the replies that it has got from the database and to SUBSCRIBE commands
-	before   uint8              // the actors that had got the lock before this actor began, as a bit set
+	observed search.Fingerprint // a hash of the database replies and SUBSCRIBE replies that it has received
+	before   uint8              // the actors that had acquired the lock before this actor began, as a bit set
 
 	begun, done, dead, hung, cancelled bool
 
-	// These fields record how far the actor's grab has come, and the state of its lease.
+	// These fields record the progress of the actor's grab and the state of its lease.
 	granted     bool          // whether its acquire has succeeded
 	releasing   bool          // whether its release has begun
 	released    bool          // whether its release has succeeded
-	knowsLoss   bool          // whether the Lost channel of its lease has closed
-	inside      bool          // whether it has read an open order and has not begun its release
+	knowsLoss   bool          // whether the Lost channel of its lease is closed
+	inside      bool          // whether it has read that the order is open, and has not begun its release
 	inTime      bool          // whether its lease was still valid when its release ended
-	missingOn   []*node       // the nodes that no longer stored its lease when it was last renewed
+	missingOn   []*node       // the servers that no longer stored its lease at the last renewal
 	behind      uint8         // the actors that must get the lock before this actor, as a bit set
 	releaseCut  bool          // whether a call of its release got no reply
-	lingered    time.Duration // how long it has continued after its driver had gone
-	straggled   time.Duration // how long it has waited for a minority of the servers only
+	lingered    time.Duration // how long it has kept running since its driver left
+	straggled   time.Duration // how long it has waited for only a minority of the servers
 	begin       time.Duration // when it began
-	arrivedLate bool          // whether a server has applied a call that this actor had given up
+	arrivedLate bool          // whether a server has applied a call for which this actor had stopped waiting
 	asked       time.Duration // when it last asked a server for the lock
-	rest        time.Duration // how long it should have paused at that time, at one request per askEvery
+	rest        time.Duration // how long it should have paused at that time to send only one request per askEvery
 	fence       uint64
 	token       string
-	value       string // the value that a server stores for its lease
+	value       string // the value that servers store for its lease
 	leases      []serverLease
 
 	// These fields help to explain a violation.
 	grant          int                      // the rank of its acquire among those that succeeded, from 1; 0 if it has not succeeded
-	got            map[*actor]catalog.Facts // for each other holder, how this actor got the lock before the holder released it
-	freed          catalog.Facts            // how the release of another actor freed the lock of this one; 0 if none did
-	timesForgotten int                      // how many times a server has lost its lease with all other data
-	lostTo         catalog.Facts            // why a server lost its lease for another reason, such as an eviction
+	got            map[*actor]catalog.Facts // for each other holder: how this actor got the lock before that holder released it
+	freed          catalog.Facts            // how another actor's release freed this actor's lock; 0 if none did
+	timesForgotten int                      // how many times a server has lost its lease together with all other data
+	lostTo         catalog.Facts            // why a server has lost only its lease, for example by an eviction
 }
 
-// callName is the map key under which an actor's calls are counted.
+// callName is the map key for counting an actor's calls.
 type callName struct {
 	phase  tap.Phase
 	target string
 }
 
-// An event is an entry in the recorded history of an instance, with the actor that caused it.
+// An event is one entry in the history of an instance, with the actor that caused it.
 type event struct {
 	history.Event
 	actor *actor
 }
 
-// newExecution prepares an execution and starts the instances. It must be called in a bubble.
+// newExecution prepares an execution and starts the instances. It must run in a bubble.
 func newExecution(c *Cluster) (*execution, error) {
 	w := &world{cluster: c, db: &order.Mem{}, ended: make(chan struct{})}
 	w.gate = &gate{world: w, arrived: make(chan struct{}, 1), ungated: true} // calls need no steps during the setup
@@ -155,7 +155,7 @@ func newExecution(c *Cluster) (*execution, error) {
 	return x, w.begin()
 }
 
-// begin opens the order and starts all instances except the one of the prober.
+// begin opens the order and starts all instances except the prober's.
 func (w *world) begin() error {
 	c := w.cluster
 	if _, err := w.db.Create(context.Background(), 1, c.units()); err != nil {
@@ -173,7 +173,7 @@ func (w *world) begin() error {
 		inst.world, inst.ahead, inst.tokens, inst.cut = w, 0, 0, map[string]bool{}
 		inst.askedTime.Store(false)
 		if inst == c.prober {
-			continue // the prober starts when all other instances have ended
+			continue // the prober starts after all other instances have stopped
 		}
 		if err := w.start(inst); err != nil {
 			return err
@@ -193,7 +193,7 @@ func newActor(name string, index int, driver int64, inst *instance) *actor {
 }
 
 // driverOf returns the number of an actor's driver, counted from 1. An actor that repeats another
-// actor's attempt has the same driver.
+// actor's attempt has the same driver as that actor.
 func driverOf(actors []schedule.Actor, i int) int64 {
 	for j, a := range actors[:i] {
 		if a.Name == actors[i].As {
@@ -203,7 +203,7 @@ func driverOf(actors []schedule.Actor, i int) int64 {
 	return int64(i) + 1
 }
 
-// start starts an instance for the first time or after a crash.
+// start starts an instance, either for the first time or after a crash.
 func (w *world) start(inst *instance) error {
 	inst.sessions, inst.pausedAs = nil, nil
 	inst.stopped.Store(false)
@@ -229,8 +229,8 @@ func (w *world) start(inst *instance) error {
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// jitter returns a number that differs between instances, so that their timers never fire at the
-// same time.
+// jitter returns a different number for each instance, so that timers of two instances never fire
+// at the same time.
 func jitter(number int) float64 { return 0.3 + 0.07*float64(number) }
 
 func (w *world) newToken(inst *instance) string {
@@ -240,10 +240,11 @@ func (w *world) newToken(inst *instance) string {
 	return tokenPrefix + strconv.Itoa(inst.number) + "-" + strconv.Itoa(inst.tokens)
 }
 
-// tokenPrefix begins every token, so that tokens can be found among the arguments of a command.
+// tokenPrefix is the beginning of every token. It makes tokens recognizable among the arguments of
+// a command.
 const tokenPrefix = "token-"
 
-// recorder receives the history of one instance.
+// recorder receives the history events of one instance.
 type recorder struct{ inst *instance }
 
 func (r recorder) Record(e history.Event) {
@@ -264,8 +265,8 @@ func (r recorder) Record(e history.Event) {
 // elapsed returns the virtual time since the schedule began.
 func (w *world) elapsed() time.Duration { return time.Since(epoch) }
 
-// run executes the steps of a task, and then other steps until the schedule ends. In a replay, it
-// skips steps that are impossible. Otherwise, an impossible step ends the execution.
+// run executes the steps of a task and then chooses further steps until the schedule ends. A replay
+// skips steps that are impossible. In a search, an impossible step ends the execution.
 func (x *execution) run(l *Limits, task search.Task) *search.Trace {
 	x.reducer.on = l.Reduce
 	t := &search.Trace{Impossible: -1}
@@ -304,7 +305,7 @@ func (x *execution) run(l *Limits, task search.Task) *search.Trace {
 	return t
 }
 
-// add executes a step and appends it to the trace. It returns false if the step was impossible.
+// add executes a step and appends it to the trace. It returns false if the step is impossible.
 func (x *execution) add(t *search.Trace, s schedule.Step) bool {
 	if x.before != nil {
 		x.before(&search.Trace{Steps: append(slices.Clip(t.Steps), s), Points: t.Points, Impossible: -1})
@@ -337,7 +338,7 @@ func (x *execution) add(t *search.Trace, s schedule.Step) bool {
 	return made
 }
 
-// reorder records in the trace which calls the search must also try before the last step.
+// reorder adds to the trace the calls that the search must also try before the last step.
 func (x *execution) reorder(l *Limits, t *search.Trace) {
 	if l.Reduce {
 		for _, c := range x.reducer.notCommuting() {
@@ -346,7 +347,8 @@ func (x *execution) reorder(l *Limits, t *search.Trace) {
 	}
 }
 
-// finish restarts all servers that are down and checks what the actors have left on them.
+// finish restarts all servers that are down, and then checks what the actors have left on the
+// servers.
 func (x *execution) finish() {
 	for _, n := range x.cluster.nodes {
 		n.down.Store(false)
@@ -361,12 +363,12 @@ func (x *execution) finish() {
 		}
 	}
 	if err := x.world.start(x.cluster.prober); err != nil {
-		panic(err) // this cannot happen, because all servers are up
+		panic(err) // cannot happen, because all servers are up
 	}
 	x.oracle.judgeEnd()
 }
 
-// stop ends the schedule and makes all waiting calls fail.
+// stop ends the schedule and fails all waiting calls.
 func (w *world) stop() {
 	w.gate.mu.Lock()
 	w.gate.ungated = false
@@ -389,7 +391,7 @@ func (w *world) stop() {
 	}
 }
 
-// find returns the first element for which fits is true, or nil.
+// find returns the first element for which fits returns true, or nil.
 func find[T any](list []*T, fits func(*T) bool) *T {
 	if i := slices.IndexFunc(list, fits); i >= 0 {
 		return list[i]

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// expiry is a timer that calls a function when an etcd lease or a ZooKeeper session expires. Callers
-// of its methods must hold the server's mutex.
+// expiry is a timer that calls a function when an etcd lease or a ZooKeeper session expires.
+// Callers of its methods must hold the server's mutex.
 type expiry struct {
 	ttl   time.Duration
 	until time.Time
@@ -14,11 +14,11 @@ type expiry struct {
 	ended bool
 }
 
-// tick is a short delay that is added to the end of a lease. It prevents a timer of a client from
-// firing at the same time.
+// tick is a short delay after the end of a lease. It keeps this timer from firing at the same time
+// as a timer of a client.
 const tick = 11 * time.Nanosecond
 
-// newExpiry starts a timer for a lease. Unless the lease is renewed within ttl, the timer locks mu
+// newExpiry starts a timer for a lease. If the lease is not renewed within ttl, the timer locks mu
 // and calls end.
 func newExpiry(ttl time.Duration, mu sync.Locker, end func()) *expiry {
 	e := &expiry{ttl: ttl}

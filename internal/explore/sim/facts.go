@@ -9,18 +9,18 @@ import (
 	"grablab/internal/tap"
 )
 
-// causes collects the facts that explain a violation, for example how an actor lost its lock.
+// causes collects facts that explain a violation, such as how an actor lost its lock.
 type causes struct {
 	cluster *Cluster
 	world   *world
 	leases  *leaseBook
 
-	shown    catalog.Facts // the facts that the steps so far have shown
+	shown    catalog.Facts // the facts that follow from the steps so far
 	dataLost bool          // whether a server has lost its data
 	grants   int           // the number of acquires that have succeeded
 }
 
-// factOf maps each kind of step to the fact that it proves, such as a lost reply.
+// factOf maps a kind of step to the fact that such a step proves, such as a lost reply.
 var factOf = map[schedule.Kind]catalog.Facts{
 	schedule.Dies:         catalog.Died,
 	schedule.InstanceDies: catalog.Died,
@@ -38,10 +38,10 @@ var factOf = map[schedule.Kind]catalog.Facts{
 	schedule.CutOff:       catalog.CutOff,
 }
 
-// noteGrant records why an actor got the lock although other actors had not released it.
+// noteGrant records how an actor got the lock while other actors had not released it.
 func (s *causes) noteGrant(a *actor) {
 	s.grants++
-	// own is the number of servers that lost this actor's lease before it had a majority.
+	// own is how many times a server lost this actor's lease before the actor had a majority.
 	own := a.timesForgotten
 	a.grant, a.freed, a.timesForgotten, a.lostTo = s.grants, 0, 0, 0
 	a.got = map[*actor]catalog.Facts{}
@@ -63,7 +63,7 @@ func (s *causes) noteGrant(a *actor) {
 	}
 }
 
-// howLost returns how actor b lost its lock before it released it.
+// howLost returns how actor b lost its lock before its release.
 func (s *causes) howLost(b *actor) catalog.Facts {
 	switch {
 	case !s.leases.usesLeases():
@@ -93,8 +93,8 @@ func (s *causes) whyBoth(a, b *actor) catalog.Facts {
 	return a.got[b]
 }
 
-// noteForgotten records which actors lose their leases. It is called just before a server loses its
-// data.
+// noteForgotten records which actors are about to lose their leases. The caller is about to delete
+// the server's data.
 func (s *causes) noteForgotten(n *node, to catalog.Facts) {
 	s.dataLost = true
 	if !s.cluster.locks() {
@@ -111,8 +111,8 @@ func (s *causes) noteForgotten(n *node, to catalog.Facts) {
 	}
 }
 
-// noteOverwrittenLocked records whether an acquire has overwritten the lease of another actor. This
-// can happen only if the strategy has no tokens.
+// noteOverwrittenLocked records whether an acquire has overwritten another actor's lease. That can
+// happen only if the strategy has no tokens.
 func (s *causes) noteOverwrittenLocked(c *call) {
 	r, ok := c.node.lockServer.(*redisServer)
 	if !ok {
@@ -125,7 +125,7 @@ func (s *causes) noteOverwrittenLocked(c *call) {
 	}
 }
 
-// noteFreedLocked records whether a release has deleted the leases of other actors.
+// noteFreedLocked records whether a release has deleted leases of other actors.
 func (s *causes) noteFreedLocked(c *call) {
 	if c.phase != tap.Release {
 		return
@@ -142,7 +142,8 @@ func (s *causes) noteFreedLocked(c *call) {
 	}
 }
 
-// hasValidLease reports whether the actor's lease on a server is still valid by that server's clock.
+// hasValidLease reports whether the actor has a lease on the server that is still valid by the
+// server's clock.
 func (l *leaseBook) hasValidLease(a *actor, n *node) bool {
 	return !a.released && slices.ContainsFunc(a.leases, func(l serverLease) bool { return l.node == n && l.isValid() })
 }

@@ -7,7 +7,7 @@ import (
 	"grablab/internal/explore/search"
 )
 
-// state returns a hash of everything that affects how the schedule can continue.
+// state returns a hash of everything that can influence the rest of the schedule.
 func (x *execution) state() search.Fingerprint {
 	x.gate.mu.Lock()
 	defer x.gate.mu.Unlock()
@@ -24,7 +24,7 @@ func (x *execution) state() search.Fingerprint {
 	for _, inst := range x.cluster.instances {
 		f = f.Number(int64(inst.ahead)).Number(int64(inst.tokens)).Flag(inst.cut[schedule.DB]).Flag(inst.cut[schedule.Locks])
 	}
-	if x.gate.enabledLocked(x.current) { // the last actor matters only if a switch would preempt it
+	if x.gate.enabledLocked(x.current) { // the last actor matters only if switching away from it would be a preemption
 		f = f.Text(x.current.name)
 	}
 	return f.Flag(x.oracle.heldUp).Flag(x.oracle.faulted).Flag(x.stillLate).Flag(x.gate.mayLeaveLock).Number(int64(x.cutAt)).Number(int64(x.oracle.freeFor)).Number(int64(x.oracle.heldUpFor))
@@ -41,8 +41,8 @@ func (a *actor) state(f search.Fingerprint) search.Fingerprint {
 	return f
 }
 
-// stateOfLocked returns a hash of a server's state, its past replies and its pending calls. It leaves
-// out the server's name, because the servers are interchangeable.
+// stateOfLocked returns a hash of a server's state, its past replies and its pending calls. The
+// hash does not include the server's name, because servers are interchangeable.
 func (x *execution) stateOfLocked(n *node) search.Fingerprint {
 	f := n.lockServer.state(search.EmptyFingerprint)
 	f = f.Text(n.contents()).Number(int64(n.ahead)).Flag(n.down.Load())

@@ -15,23 +15,23 @@ import (
 	"grablab/internal/tap"
 )
 
-// gate stops every remote call until a step of the schedule says what happens to the call: whether
-// it is answered, delayed or lost.
+// gate blocks every remote call until a step of the schedule decides its outcome. For example, the
+// call is answered, delayed or lost.
 type gate struct {
 	world  *world
 	leases *leaseBook
 
 	mu           sync.Mutex    // never held while a goroutine waits
-	ungated      bool          // whether calls pass without a step, except the calls of dead actors
-	starting     bool          // whether an instance is starting; the calls of dead actors then pass too
+	ungated      bool          // whether calls pass without a step; does not apply to calls of dead actors
+	starting     bool          // whether an instance is starting; calls of dead actors then pass too
 	passed       int           // the number of calls that have passed without a step
-	waiting      []*call       // calls that are not sent yet
-	late         []*call       // calls that a server has executed, but whose replies are late
-	inFlight     []*call       // calls that their callers have given up, but that may still arrive
-	arrived      chan struct{} // signals that a call has come or a grab has ended
-	mayLeaveLock bool          // whether a call was given up or refused, so that a lock may stay behind
+	waiting      []*call       // calls that have not been sent yet
+	late         []*call       // calls that a server has executed, but whose replies have not arrived yet
+	inFlight     []*call       // calls that may still arrive although their callers have stopped waiting
+	arrived      chan struct{} // signals that a call has arrived at the gate or a grab has ended
+	mayLeaveLock bool          // whether a lock may remain because a call was given up or refused
 	recording    bool          // whether to record the text of each call, for a replay
-	did          []string      // the texts of the calls in the last step, if recording is set
+	did          []string      // the texts of the calls in the last step, if recording is true
 }
 
 var (
@@ -40,30 +40,30 @@ var (
 	errLost = errors.New("sim: the reply is lost")
 )
 
-// call is one remote call. It waits until a step of the schedule lets it continue. If its reply is
-// late, it waits a second time.
+// call is one remote call. It blocks until a step of the schedule lets it continue. If the schedule
+// delays the reply, the call blocks a second time.
 type call struct {
 	actor  *actor
 	phase  tap.Phase
-	n      int // its number among the calls of the same actor, phase and target; 0 if not numbered yet
+	n      int // its number among the actor's calls with the same phase and target; 0 if it has no number yet
 	target string
-	node   *node // nil if it goes to the database
+	node   *node // nil for a call to the database
 	ctx    context.Context
 
 	decided   chan outcome
 	outcome   outcome
-	deliver   func()             // carries out a SUBSCRIBE, whose caller does not wait at the gate
+	deliver   func()             // executes a SUBSCRIBE, whose caller does not wait at the gate
 	sent      [][]any            // the commands, which may arrive after the caller has given up
 	commands  search.Fingerprint // the hash of sent; 0 until it is needed
-	request   any                // a request to etcd, which may also arrive late
+	request   any                // a request to etcd; it may arrive late, like sent
 	awaits    bool               // whether the client waits for a connection before it sends the call
 	lost      error              // the error that the client reports for a lost reply; nil means errLost
-	renewed   []lookedFor        // the leases that a renewal asked for
+	renewed   []lookedFor        // the leases that a renewal tried to extend
 	releasing bool               // whether the actor had begun its release before this call
-	text      func() string      // returns the request and its answer as text, after the call
+	text      func() string      // formats the request and its answer after the call
 }
 
-// outcome says what the schedule does to a call.
+// outcome is what the schedule does to a call.
 type outcome int
 
 const (
@@ -71,7 +71,7 @@ const (
 	replyLost
 	sentTwice
 	replyLate
-	givenUp // the caller gives up while the call is on its way
+	givenUp // the caller stops waiting while the call is on its way
 )
 
 func (c *call) step(kind schedule.Kind) schedule.Step {
@@ -82,21 +82,21 @@ func (c *call) matches(s schedule.Step) bool {
 	return c.actor.name == s.Actor && c.n == s.N && c.target == s.Target && string(c.phase) == s.Phase
 }
 
-// compareCalls defines the order of the waiting calls. They are sorted because their goroutines
+// compareCalls defines the order of waiting calls. The gate sorts them, because their goroutines
 // arrive in random order.
 func compareCalls(a, b *call) int {
 	return cmp.Or(a.actor.index-b.actor.index, strings.Compare(string(a.phase), string(b.phase)), strings.Compare(a.target, b.target), a.n-b.n)
 }
 
-// through stops a call until the schedule lets it continue, and then sends it. It returns the result
-// for the caller, such as an error if the reply is lost.
+// through blocks a call until the schedule lets it continue, and then sends it. It returns what the
+// caller sees, such as an error if the reply is lost.
 func (g *gate) through(ctx context.Context, inst *instance, c *call, send func(context.Context) error) error {
 	c.ctx, c.phase = ctx, phaseOf(ctx)
 	g.mu.Lock()
 	c.actor = g.actorOfLocked(inst, tap.OpFrom(ctx, tap.Op{}).Driver)
 	g.mu.Unlock()
 	if ctx.Err() != nil {
-		return send(ctx) // the client notices by itself that the context has ended
+		return send(ctx) // the client notices that the context has ended
 	}
 	if err := g.wait(c, &g.waiting); err != nil {
 		g.noteReply(c, err)
@@ -107,10 +107,10 @@ func (g *gate) through(ctx context.Context, inst *instance, c *call, send func(c
 		return c.loss()
 	}
 	err := errDown
-	// The etcd and ZooKeeper clients notice by themselves that their server is down.
+	// The etcd and ZooKeeper clients detect a server that is down.
 	if c.node == nil || !c.node.down.Load() || c.lost != nil {
 		if ctx.Err() != nil {
-			ctx = context.WithoutCancel(ctx) // go-redis does not withdraw a request that it has sent
+			ctx = context.WithoutCancel(ctx) // go-redis does not withdraw a request after sending it
 		}
 		if c.outcome == sentTwice { // send it twice, because the first reply is lost
 			g.leases.update(c, send(ctx))
@@ -133,21 +133,21 @@ func (g *gate) through(ctx context.Context, inst *instance, c *call, send func(c
 // unsent reports whether the client is still waiting for a connection, because the server is down.
 func (c *call) unsent() bool { return c.awaits && c.node.down.Load() }
 
-// loss returns the error that the caller gets if the schedule loses the reply.
+// loss returns the caller's error if the schedule loses the reply.
 func (c *call) loss() error { return cmp.Or(c.lost, errLost) }
 
 func phaseOf(ctx context.Context) tap.Phase {
 	return cmp.Or(tap.OpFrom(ctx, tap.Op{}).Phase, tap.Renew)
 }
 
-// actorOfLocked returns the actor that made a call. It attributes background calls to the first actor
-// of the instance.
+// actorOfLocked returns the actor that made a call. A background call counts as a call of the first
+// actor on the instance.
 func (g *gate) actorOfLocked(inst *instance, driver int64) *actor {
 	return cmp.Or(find(g.world.actors, func(a *actor) bool { return a.inst == inst && (driver == 0 || driver == a.driver) }), g.world.probe)
 }
 
-// numberCalls numbers the calls that have arrived during the last step. It sorts them by content
-// first, because they arrive in random order. It also corrects the phase of renewals that arrived
+// numberCalls numbers the calls that have arrived during the last step. It first sorts them by
+// content, because they arrive in random order. It also corrects the phase of renewals that arrived
 // before their acquire returned.
 func (g *gate) numberCalls() (fresh []*call) {
 	g.mu.Lock()
@@ -173,8 +173,8 @@ func (g *gate) numberCalls() (fresh []*call) {
 	return fresh
 }
 
-// forgetReleases corrects calls that were taken for calls of a release, although the actor has taken
-// the lock again in the same step.
+// forgetReleases corrects calls that the gate took for part of a release. If the actor acquired the
+// lock again in the same step, those calls do not belong to the release.
 func (g *gate) forgetReleases(fresh []*call) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -183,8 +183,8 @@ func (g *gate) forgetReleases(fresh []*call) {
 	}
 }
 
-// wait stops a call until the schedule decides its outcome or its context ends. A paused process does
-// not notice the end of the context.
+// wait blocks until the schedule decides the outcome of the call, or until the call's context ends.
+// A paused process does not notice the end of the context.
 func (g *gate) wait(c *call, line *[]*call) error {
 	g.mu.Lock()
 	if g.ungated && (!c.actor.dead || g.starting) {
@@ -206,7 +206,7 @@ func (g *gate) wait(c *call, line *[]*call) error {
 			return errOver
 		case <-patience:
 		}
-		<-c.ctx.Done() // the timer of the context may expire in the same instant, but fire later
+		<-c.ctx.Done() // the context's timer may be due at the same instant but fire later
 		switch {
 		case !g.abandon(c, line):
 			patience = nil
@@ -218,8 +218,8 @@ func (g *gate) wait(c *call, line *[]*call) error {
 	}
 }
 
-// patience returns a channel that signals when the caller of the call stops waiting. A database
-// client stops when its context ends. go-redis stops only at a deadline.
+// patience returns a channel that is ready when the caller stops waiting. A database client stops
+// when its context ends. go-redis stops only at a deadline.
 func (c *call) patience() (over <-chan time.Time, stop func()) {
 	if c.heedsContext() {
 		over := make(chan time.Time)
@@ -236,8 +236,8 @@ func (c *call) patience() (over <-chan time.Time, stop func()) {
 
 func (c *call) heedsContext() bool { return c.node == nil || c.node.cancels }
 
-// abandon removes a call whose caller has stopped waiting. It returns false if the call must stay,
-// for example because the process is paused.
+// abandon removes a call whose caller has stopped waiting. It returns false if the call must
+// remain, for example because the process is paused.
 func (g *gate) abandon(c *call, line *[]*call) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -254,8 +254,8 @@ func (g *gate) abandon(c *call, line *[]*call) bool {
 	return true
 }
 
-// takeLocked removes and returns the call that a step names. It returns nil if the list has no such
-// call.
+// takeLocked removes the call that a step names, and returns it. It returns nil if the list
+// contains no such call.
 func takeLocked(line *[]*call, s schedule.Step) *call {
 	i := slices.IndexFunc(*line, func(c *call) bool { return c.matches(s) })
 	if i < 0 {
@@ -267,7 +267,7 @@ func takeLocked(line *[]*call, s schedule.Step) *call {
 }
 
 // giveUpLocked keeps a call whose caller has stopped waiting, because the call may still reach the
-// server later. It drops transactions, and calls through a broken network.
+// server. It drops transactions and calls through a broken network.
 func (g *gate) giveUpLocked(c *call) {
 	if c.sent != nil && !c.actor.inst.cut[c.network()] && !c.isTransaction() {
 		g.inFlight = append(g.inFlight, c)
@@ -299,12 +299,12 @@ func (g *gate) decide(line *[]*call, s schedule.Step, o outcome) bool {
 	return true
 }
 
-// isCut reports whether the error means that no reply arrived, for example after a network failure.
+// isCut reports whether err means that no reply arrived, for example after a network failure.
 func isCut(err error) bool {
 	return errors.Is(err, errLost) || errors.Is(err, errDown) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// signal wakes the method nextTimer after a call has arrived or a grab has ended.
+// signal wakes nextTimer after a call has arrived or a grab has ended.
 func (g *gate) signal() {
 	select {
 	case g.arrived <- struct{}{}:
@@ -312,8 +312,8 @@ func (g *gate) signal() {
 	}
 }
 
-// noteReply adds a reply to the hash of the state. It adds the hashes up, because simultaneous
-// replies have no order.
+// noteReply includes a reply in the hash of the state. It adds hashes instead of chaining them,
+// because simultaneous replies have no order.
 func (g *gate) noteReply(c *call, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -335,7 +335,7 @@ func (g *gate) noteReply(c *call, err error) {
 	c.node.replyHash += h.Text(text)
 }
 
-// fingerprint returns a hash of the call and its commands. The hash does not depend on the server.
+// fingerprint returns a hash of the call and its commands. The hash is the same for every server.
 func (c *call) fingerprint() search.Fingerprint {
 	if c.commands == 0 {
 		c.commands = search.EmptyFingerprint.Text(fmt.Sprint(c.sent))
@@ -343,8 +343,8 @@ func (c *call) fingerprint() search.Fingerprint {
 	return c.commands.Text(c.actor.name).Text(string(c.phase)).Number(int64(c.n))
 }
 
-// subscribing stops a SUBSCRIBE until the schedule lets it continue. It returns false if the command
-// need not stop.
+// subscribing blocks a SUBSCRIBE until the schedule lets it continue. It returns false if the
+// command need not wait.
 func (g *gate) subscribing(inst *instance, n *node, deliver func(), args []string) bool {
 	c := &call{
 		phase: tap.Acquire, target: n.name, deliver: deliver,
@@ -361,8 +361,8 @@ func (g *gate) subscribing(inst *instance, n *node, deliver func(), args []strin
 	return true
 }
 
-// subscriberLocked returns the actor on whose behalf an instance subscribes. This is the last actor
-// that waits for the lock.
+// subscriberLocked returns the actor for which an instance subscribes. It is the last actor that
+// waits for the lock.
 func (g *gate) subscriberLocked(inst *instance) *actor {
 	found := g.actorOfLocked(inst, 0)
 	for _, a := range g.world.actors {

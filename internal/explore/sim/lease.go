@@ -26,8 +26,7 @@ type leaseBook struct {
 	tooLong      string // describes a lease that lasts longer for its holder than for the servers; "" if there was none
 }
 
-// serverLease is a lease that one server has granted. It ends when that server's clock shows the time
-// until.
+// serverLease is a lease from one server. It ends when that server's clock reaches until.
 type serverLease struct {
 	node  *node
 	until time.Time
@@ -36,7 +35,7 @@ type serverLease struct {
 // isValid reports whether the lease is still valid by its server's clock.
 func (l serverLease) isValid() bool { return l.until.After(l.node.now()) }
 
-// update updates the leases after a server has executed a call. err is the result of the call.
+// update updates the leases after a server has executed a call. err is the error of that call.
 func (l *leaseBook) update(c *call, err error) {
 	l.gate.mu.Lock()
 	defer l.gate.mu.Unlock()
@@ -50,8 +49,8 @@ func (l *leaseBook) update(c *call, err error) {
 	}
 }
 
-// noteLeasesLocked records which leases exist after a call. It looks at all actors, because a release
-// may hand the lease to another one.
+// noteLeasesLocked records which leases exist after a call. It checks all actors, because a release
+// may hand the lease over to another actor.
 func (l *leaseBook) noteLeasesLocked(c *call) {
 	if !l.cluster.locks() {
 		return
@@ -65,7 +64,7 @@ func (l *leaseBook) noteLeasesLocked(c *call) {
 		return
 	}
 	if token := tokenIn(c); token != "" && token != c.actor.value {
-		c.actor.value, c.actor.leases = token, nil // what an earlier try got is not part of this lease
+		c.actor.value, c.actor.leases = token, nil // forget what an earlier attempt got, because it is not part of this lease
 	}
 	switch {
 	case c.phase == tap.Renew:
@@ -74,29 +73,29 @@ func (l *leaseBook) noteLeasesLocked(c *call) {
 		c.actor.noteAsked(l.world.elapsed())
 	}
 	if _, ok := c.node.lockServer.(*redisServer); !ok && c.phase != tap.Release {
-		// A client that has lost its place in the queue needs a new one, even if its session is
-		// alive.
+		// A client that has lost its place in the queue needs a new place, even if its session is
+		// still alive.
 		c.actor.leases = nil
 	}
 	l.findLeasesLocked(c.node)
 }
 
-// A waiter may ask for the lock once per askEvery on average. The first few requests may come at
-// once.
+// On average, a waiter may ask for the lock once per askEvery. A burst of the first few requests is
+// allowed.
 const (
 	askEvery  = 20 * time.Millisecond
 	askAtOnce = 8
 )
 
-// noteAsked counts requests for the lock, to detect clients that ask too often. The count is a leaky
-// bucket, so it falls as time passes.
+// noteAsked counts requests for the lock, to detect clients that ask too often. The count is a
+// leaky bucket, so it decreases over time.
 func (a *actor) noteAsked(now time.Duration) {
 	a.rest = max(0, a.rest-(now-a.asked)) + askEvery
 	a.asked = now
 }
 
-// noteRenewalLocked records what a renewal has changed. It must run before the leases are updated,
-// because it compares the old and the new end.
+// noteRenewalLocked records the effect of a renewal. It must run before the leases are updated,
+// because it compares the old end of a lease with the new end.
 func (l *leaseBook) noteRenewalLocked(c *call) {
 	// On a server with sessions, each call renews the session of its instance, even if the reply is
 	// lost.
@@ -109,15 +108,15 @@ func (l *leaseBook) noteRenewalLocked(c *call) {
 			l.strayRenewal = fmt.Sprintf("a renewal of %s was sent after its release", a.name)
 		case own:
 			c.renewed = append(c.renewed, lookedFor{a, !ok})
-		case sessions || !l.extendsLease(c): // a clean-up may hand the lock on
+		case sessions || !l.extendsLease(c): // a clean-up may hand the lock over to another actor
 		case a != c.actor && ok && !before.IsZero() && until.Sub(before) > time.Millisecond:
 			l.strayRenewal = fmt.Sprintf("a renewal of %s has lengthened the lease of %s", c.actor.name, a.name)
 		}
 	}
 }
 
-// noteBelief compares how long a holder believes that its new or renewed lease lasts with what the servers
-// grant. believed is 0 if the event is about something else.
+// noteBelief compares two durations of a new or renewed lease: what its holder believes, and what
+// the servers grant. believed is 0 if the event does not concern a lease.
 func (l *leaseBook) noteBelief(a *actor, believed time.Duration) {
 	if believed == 0 {
 		return
@@ -133,8 +132,8 @@ func (l *leaseBook) noteBelief(a *actor, believed time.Duration) {
 	}
 }
 
-// extendsLease reports whether a call extends a lease. It recognizes such a call by the TTL among
-// its arguments.
+// extendsLease reports whether a call extends a lease. The arguments of such a call include the
+// TTL.
 func (l *leaseBook) extendsLease(c *call) bool {
 	if _, ok := c.request.(*pb.LeaseKeepAliveRequest); ok {
 		return true
@@ -142,7 +141,7 @@ func (l *leaseBook) extendsLease(c *call) bool {
 	millis, seconds := strconv.FormatInt(l.cluster.TTL.Milliseconds(), 10), strconv.FormatInt(int64(l.cluster.TTL.Seconds()), 10)
 	return slices.ContainsFunc(c.sent, func(args []any) bool {
 		if len(args) > 3 && slices.Contains([]any{"eval", "evalsha"}, args[0]) {
-			args = args[3:] // skip the number of keys, which is not a duration
+			args = args[3:] // skip the number of keys, because it is not a duration
 		}
 		return slices.ContainsFunc(args, func(arg any) bool {
 			text := fmt.Sprint(arg)
@@ -151,7 +150,7 @@ func (l *leaseBook) extendsLease(c *call) bool {
 	})
 }
 
-// findLeasesLocked finds out which actors have a lease on a server.
+// findLeasesLocked updates which actors have a lease on the server.
 func (l *leaseBook) findLeasesLocked(n *node) {
 	for _, a := range l.world.actors {
 		if ttl, ok := n.leaseOf(a.value); ok {
@@ -170,8 +169,8 @@ func (c *call) names(value string) bool {
 	})
 }
 
-// mentions reports whether a text contains value, but not as the beginning of a longer token. For
-// example, token-1-10 does not mention token-1-1.
+// mentions reports whether text contains value as a complete token. For example, token-1-10 does
+// not mention token-1-1.
 func mentions(text, value string) bool {
 	for value != "" {
 		_, rest, found := strings.Cut(text, value)
@@ -186,8 +185,8 @@ func mentions(text, value string) bool {
 	return false
 }
 
-// until returns when the actor's lease on a server ends. It returns the zero Time if there is no
-// lease.
+// until returns when the actor's lease on the server ends. It returns the zero Time if the actor
+// has no lease there.
 func (a *actor) until(n *node) time.Time {
 	for _, l := range a.leases {
 		if l.node == n {
@@ -201,7 +200,7 @@ func (a *actor) lease(l serverLease) {
 	a.leases = append(slices.DeleteFunc(a.leases, func(old serverLease) bool { return old.node == l.node }), l)
 }
 
-// tokenIn returns the token among the arguments of an acquire, or "".
+// tokenIn returns the token among the arguments of an acquire. It returns "" if there is none.
 func tokenIn(c *call) string {
 	if c.phase != tap.Acquire {
 		return ""
@@ -216,18 +215,18 @@ func tokenIn(c *call) string {
 	return ""
 }
 
-// onAnyNode reports whether any server still holds an unexpired lease of the actor.
+// onAnyNode reports whether any server still stores an unexpired lease of the actor.
 func (a *actor) onAnyNode() bool {
 	return slices.ContainsFunc(a.leases, serverLease.isValid)
 }
 
-// usesLeases reports whether the locks are leases that lock servers grant.
+// usesLeases reports whether the strategy's locks are leases from lock servers.
 func (l *leaseBook) usesLeases() bool { return len(l.cluster.nodes) > 0 && l.cluster.locks() }
 
-// quorum returns how many servers must grant a lease, or 0 if there are no lock servers.
+// quorum returns how many servers must grant a lease. It returns 0 if there are no lock servers.
 func (l *leaseBook) quorum() int { return min(len(l.cluster.nodes), len(l.cluster.nodes)/2+1) }
 
-// leaseLeft returns how long the actor's lease remains valid by the clocks of a majority of the
+// leaseLeft returns how long the actor's lease will remain valid by the clocks of a majority of the
 // servers.
 func (l *leaseBook) leaseLeft(a *actor) time.Duration { return l.leaseLeftBy(a, (*node).now) }
 
@@ -244,8 +243,8 @@ func (l *leaseBook) leaseLeftBy(a *actor, now func(*node) time.Time) time.Durati
 	return left[len(left)-quorum]
 }
 
-// holds reports whether an actor still holds its lock, according to the clocks of the servers.
-// During its release, an actor still holds the lock if a majority of the servers stores it.
+// holds reports whether an actor still holds its lock, according to the servers' clocks. During its
+// release, an actor holds the lock as long as a majority of the servers stores it.
 func (l *leaseBook) holds(a *actor) bool {
 	stored := 0
 	for _, n := range l.cluster.nodes {
@@ -263,8 +262,8 @@ func (l *leaseBook) holds(a *actor) bool {
 	}
 }
 
-// nextLeaseEndLocked returns the actor whose lease ends next, and how long that takes. holder is nil
-// if no lease ends.
+// nextLeaseEndLocked returns the actor whose lease ends next, and the time until then. holder is
+// nil if no lease will end.
 func (l *leaseBook) nextLeaseEndLocked() (holder *actor, left time.Duration) {
 	for _, a := range l.world.actors {
 		if until := l.leaseEndLocked(a); until > 0 && (holder == nil || until < left) {
@@ -274,8 +273,8 @@ func (l *leaseBook) nextLeaseEndLocked() (holder *actor, left time.Duration) {
 	return holder, left
 }
 
-// leaseEndLocked returns how long it takes until the next of the actor's leases ends. It returns 0 if
-// none ends.
+// leaseEndLocked returns the time until the first of the actor's leases ends, or 0 if none will
+// end.
 func (l *leaseBook) leaseEndLocked(a *actor) (left time.Duration) {
 	for _, granted := range a.leases {
 		until := granted.node.until(granted.until)
@@ -286,7 +285,7 @@ func (l *leaseBook) leaseEndLocked(a *actor) (left time.Duration) {
 	return left
 }
 
-// cleanedUp reports whether an actor has ended and left no lease on the server.
+// cleanedUp reports whether an actor has ended without leaving a lease on the server.
 func (l *leaseBook) cleanedUp(a *actor, n *node) bool {
 	_, stored := n.leaseOf(a.value)
 	return l.cluster.showsToken && a.done && !stored
@@ -300,15 +299,15 @@ func (l *leaseBook) isKeptAlive(a *actor) bool {
 	})
 }
 
-// renewalDueLocked reports whether the instance has a renewal that is waiting and could continue.
+// renewalDueLocked reports whether a renewal of the instance is waiting and could continue.
 func (l *leaseBook) renewalDueLocked(from *instance) bool {
 	return l.cluster.renews && slices.ContainsFunc(l.gate.waiting, func(c *call) bool {
 		return c.phase == tap.Renew && c.actor.inst == from && c.canGo()
 	})
 }
 
-// inherit gives an actor the lease of another actor of the same instance. The instance may hand a
-// lease over without a remote call.
+// inherit transfers the lease of another actor to this actor, if the lock has handed it over. An
+// instance can hand over a lease without a remote call.
 func (l *leaseBook) inherit(a *actor) {
 	if !l.cluster.showsToken || l.leaseLeft(a) > 0 {
 		return
@@ -337,7 +336,7 @@ func (l *leaseBook) leasedActors() (set uint8) {
 	return set
 }
 
-// byLeases reports whether the oracle needs to know the valid leases to judge this event.
+// byLeases reports whether the oracle must know the valid leases to judge this event.
 func (e event) byLeases() bool {
 	return e.Op == history.Lost || e.Op == history.Acquire && e.Kind == history.OK ||
 		e.Op == history.Claim && e.Kind == history.OK || e.Op == history.Release && e.Kind != history.Invoke

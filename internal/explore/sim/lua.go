@@ -15,18 +15,18 @@ import (
 	"github.com/yuin/gopher-lua/parse"
 )
 
-// luaHost runs the Lua scripts of a Redis server. It reuses one Lua state, because a new state for
-// each run took half of the time of a search. Scripts with unsupported features run in miniredis
+// luaHost runs the Lua scripts of a Redis server. It reuses one Lua state, because creating a state
+// for each run took half of the search time. Scripts with unsupported features run in miniredis
 // instead.
 type luaHost struct {
 	server *server.Server
 	state  *lua.LState
-	calls  *server.Peer // the peer through which scripts call commands
+	calls  *server.Peer // the connection through which scripts call commands
 	reply  *bytes.Buffer
 	writer *bufio.Writer
 	reader *bufio.Reader                 // reads from reply
-	status *lua.LTable                   // the table for status replies, reused for each of them
-	bodies map[string]*lua.FunctionProto // the compiled scripts by SHA-1; nil if miniredis must run the script
+	status *lua.LTable                   // the table for status replies; every status reply reuses it
+	bodies map[string]*lua.FunctionProto // the compiled scripts by SHA-1; nil for a script that miniredis must run
 }
 
 func newLuaHost(s *server.Server) *luaHost {
@@ -50,7 +50,7 @@ func newLuaHost(s *server.Server) *luaHost {
 	return h
 }
 
-// protect makes every access to an undefined global an error, as Redis does.
+// protect makes every access to an undefined global variable an error, as Redis does.
 func (h *luaHost) protect() {
 	guard := h.state.NewTable()
 	refuse := h.state.NewFunction(func(l *lua.LState) int {
@@ -62,15 +62,15 @@ func (h *luaHost) protect() {
 	h.state.SetMetatable(h.state.G.Global, guard)
 }
 
-// unsupportedLua lists names that luaHost does not support. A script that contains one of them runs in
-// miniredis.
+// unsupportedLua lists the names that luaHost does not support. A script that contains one of them
+// runs in miniredis.
 var unsupportedLua = []string{
 	"cjson", "cmsgpack", "struct.", "bit.", "os.", "debug", "require", "coroutine", "server.", "_G", "metatable", "rawset",
 	"redis.pcall", "redis.error_reply", "redis.status_reply", "redis.log", "redis.sha1hex", "redis.set",
 	"redis.replicate", "redis.LOG", "redis.breakpoint", "redis.debug",
 }
 
-// learn compiles a script. A script that does not compile runs in miniredis.
+// learn compiles a script. If the script does not compile, miniredis runs it.
 func (h *luaHost) learn(body string) {
 	sha := scriptSHA(body)
 	if _, ok := h.bodies[sha]; ok {
@@ -87,7 +87,7 @@ func (h *luaHost) learn(body string) {
 		return
 	}
 	if proto, err := lua.Compile(chunk, "script"); err == nil {
-		proto.IsVarArg &^= lua.VarArgNeedsArg // scripts have no arguments, so a run needs no table for them
+		proto.IsVarArg &^= lua.VarArgNeedsArg // scripts have no arguments, so a run does not need the table for them
 		h.bodies[sha] = proto
 	}
 }
@@ -97,8 +97,8 @@ func scriptSHA(body string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// eval runs an EVAL or EVALSHA, and writes the reply to p. It returns false if miniredis must run
-// the command.
+// eval runs an EVAL or EVALSHA command and writes the reply to p. It returns false if miniredis
+// must run the command.
 func (h *luaHost) eval(p *server.Peer, command string, args []string) bool {
 	if len(args) < 3 || command != "EVAL" && command != "EVALSHA" {
 		return false
@@ -179,8 +179,8 @@ func (h *luaHost) luaOf(l *lua.LState, reply any) lua.LValue {
 	case string:
 		return lua.LString(r)
 	case server.Simple:
-		// Reuse the table, because no script changes it. A new table for each reply would need a
-		// tenth of all memory.
+		// Reuse the table, because no script changes it. A new table for each reply would account
+		// for a tenth of all allocated memory.
 		h.status.RawSetString("ok", lua.LString(r))
 		return h.status
 	case []any:
@@ -195,7 +195,7 @@ func (h *luaHost) luaOf(l *lua.LState, reply any) lua.LValue {
 	}
 }
 
-// writeLua sends the result of a script to a client.
+// writeLua sends the result of a script to the client.
 func writeLua(p *server.Peer, value lua.LValue) {
 	switch v := value.(type) {
 	case lua.LBool:
@@ -218,7 +218,7 @@ func writeLua(p *server.Peer, value lua.LValue) {
 			return
 		}
 		n := 0
-		for v.RawGetInt(n+1) != lua.LNil { // a table ends at its first nil
+		for v.RawGetInt(n+1) != lua.LNil { // a table ends before its first nil
 			n++
 		}
 		p.WriteLen(n)

@@ -7,11 +7,11 @@ import (
 	"grablab/internal/explore/schedule"
 )
 
-// messages determines whether published messages arrive in time, late or never. Real Redis may lose
-// a message too, because it delivers each message at most once.
+// messages decides whether a published message arrives immediately, later, twice or never. Real
+// Redis may lose a message too, because it delivers each message at most once.
 type messages struct {
 	mu   sync.Mutex
-	as   schedule.Kind // the kind of the current step; 0 if messages are delivered normally
+	as   schedule.Kind // the kind of the current step; 0 for normal delivery
 	met  int           // the number of messages published in that step
 	held []heldMessage
 }
@@ -21,14 +21,14 @@ type heldMessage struct {
 	text []byte
 }
 
-// begin sets what happens to the messages that are published during the next step.
+// begin sets how the messages of the next step are delivered.
 func (m *messages) begin(as schedule.Kind) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.as, m.met = as, 0
 }
 
-// end restores normal delivery. It reports whether any message was published during the step.
+// end restores normal delivery. It reports whether the step published any message.
 func (m *messages) end() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -38,8 +38,8 @@ func (m *messages) end() bool {
 
 var messageHead = []byte("*3\r\n$7\r\nmessage\r\n")
 
-// copiesFor returns how many times a connection receives this output now: 0, 1 or 2. It keeps output that
-// must arrive later.
+// copiesFor returns how many copies of this output a connection receives now: 0, 1 or 2. It stores
+// output that must arrive later.
 func (m *messages) copiesFor(c *conn, text []byte) (times int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

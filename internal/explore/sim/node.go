@@ -7,21 +7,21 @@ import (
 	"grablab/internal/explore/search"
 )
 
-// epoch is the time at which each bubble of testing/synctest starts its clock.
+// epoch is the initial time of the clock in each bubble of testing/synctest.
 var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// node is a simulated lock server. All schedules use the same nodes, so each schedule begins with a
-// reset.
+// node is a simulated lock server. All schedules share the same nodes, so each schedule begins with
+// a reset.
 type node struct {
 	lockServer
 	name string
-	// cancels means that clients stop waiting for a reply when their context ends. Redis clients stop
-	// only at a deadline.
+	// cancels means that clients stop waiting for a reply when their context ends. Redis clients
+	// stop only at a deadline.
 	cancels bool
 
-	drift     float64            // the fraction by which its clock runs faster than the clients' clocks
+	drift     float64            // the fraction by which its clock is faster than the clients' clocks
 	ahead     time.Duration      // how far its clock has jumped, in addition to drift
-	down      atomic.Bool        // it cannot be reached; clients check this when they dial
+	down      atomic.Bool        // whether it cannot be reached; clients check this when they dial
 	eventHash search.Fingerprint // a hash of all events on this server
 	replyHash search.Fingerprint // a hash of all its replies
 }
@@ -32,27 +32,27 @@ type lockServer interface {
 	close()
 	// contents returns one line for each key, in the form "key = value".
 	contents() string
-	// state adds data to the fingerprint that affects the future behavior of the server but is not
-	// part of its contents.
+	// state extends the fingerprint by data that can influence the server's future behavior but is
+	// not part of its contents.
 	state(search.Fingerprint) search.Fingerprint
-	// leaseOf finds the lease with this value and returns its remaining TTL, or 0 if it never
-	// expires. In a queue, only the first entry counts as a lease.
+	// leaseOf returns the remaining TTL of the lease with this value, or 0 if the lease never
+	// expires. If the server keeps a queue, only the first entry counts as a lease.
 	leaseOf(value string) (ttl time.Duration, ok bool)
 	timePassed()
 	disconnect() // closes the connections of its clients
 }
 
-// Optional abilities of a lockServer.
+// These are optional abilities of a lockServer.
 type (
 	// A forgetter loses its data when it restarts.
 	forgetter interface{ restart() }
-	// A latecomer can execute a call that arrives after its caller has stopped waiting.
+	// A latecomer can execute a call after its caller has stopped waiting.
 	latecomer interface{ arrive(*call) }
-	// pinged is a server whose clients may renew a lease by themselves. Its method reports whether a
-	// client renews this lease.
+	// pinged is a server whose clients may renew leases in the background. Its method reports
+	// whether a client renews this lease.
 	pinged interface{ pinged(value string) bool }
-	// sessioned is a server whose clients need a session. Its method reports whether an instance has
-	// one.
+	// sessioned is a server whose clients need a session. Its method reports whether the instance
+	// has one.
 	sessioned interface{ connected(*instance) bool }
 	// settler is a server that can wait until its clients have reconnected after an outage.
 	settler interface{ settle() }
@@ -86,7 +86,7 @@ func (n *node) now() time.Time {
 	return now.Add(n.ahead + time.Duration(n.drift*float64(now.Sub(epoch))))
 }
 
-// until returns how long it takes until the server's clock shows the given time.
+// until returns the time until the server's clock reaches then.
 func (n *node) until(then time.Time) time.Duration {
 	return time.Duration(float64(then.Sub(n.now())) / (1 + n.drift))
 }

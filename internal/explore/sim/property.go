@@ -19,8 +19,8 @@ import (
 	"grablab/internal/tap"
 )
 
-// oracle checks the properties after each step of a schedule. It only reads the events and the state,
-// and changes nothing.
+// oracle checks the properties after each step of a schedule. It only reads events and state, and
+// never changes anything.
 type oracle struct {
 	cluster *Cluster
 	world   *world
@@ -28,17 +28,17 @@ type oracle struct {
 	leases  *leaseBook
 	causes  *causes
 
-	heldUp    bool          // whether time has passed although a call could go through or a process was paused
-	heldUpFor time.Duration // how much time has passed although a call could go through
-	faulted   bool          // whether the schedule contains a step that happens only with faults
-	freeFor   time.Duration // how long actors have been waiting for a free lock
+	heldUp    bool          // whether time passed while a call could have continued or a process was paused
+	heldUpFor time.Duration // how much time passed while a call could have continued
+	faulted   bool          // whether the schedule contains a step that only faults produce
+	freeFor   time.Duration // how long actors have waited although the lock was free
 	steps     int           // the number of steps made so far
-	probes    int           // the number of grabs tried with fresh drivers at the end
+	probes    int           // the number of grabs with fresh drivers at the end
 	broken    []search.Violation
 }
 
-// recordViolation records that a property was violated, with the facts that explain it. It keeps only the
-// first violation.
+// recordViolation records a violation of a property, with the facts that explain it. It keeps only
+// the first violation.
 func (o *oracle) recordViolation(property string, shown catalog.Facts, why string, args ...any) {
 	if slices.ContainsFunc(o.broken, func(v search.Violation) bool { return v.Property == property }) {
 		return
@@ -54,7 +54,7 @@ func (o *oracle) judge() {
 	o.world.events = o.world.events[len(o.world.events):]
 	o.gate.mu.Unlock()
 	for _, e := range events {
-		if !e.actor.dead { // the goroutines of a dead actor still run in this process, but must have no effect
+		if !e.actor.dead { // a dead actor's goroutines still run in this process, but must have no effect
 			o.judgeEvent(e.actor, e.Event)
 		}
 	}
@@ -82,7 +82,7 @@ func (o *oracle) judge() {
 	}
 }
 
-// awaitsAnswer reports whether the actor waits for the answer to a call of this phase.
+// awaitsAnswer reports whether the actor waits for the reply to a call of this phase.
 func (o *oracle) awaitsAnswer(a *actor, phase tap.Phase) bool {
 	o.gate.mu.Lock()
 	defer o.gate.mu.Unlock()
@@ -91,8 +91,8 @@ func (o *oracle) awaitsAnswer(a *actor, phase tap.Phase) bool {
 	})
 }
 
-// leaseRanOut reports whether the actor's lease ended because its TTL passed, and not because a server
-// lost data.
+// leaseRanOut reports whether the actor's lease ended because its TTL passed. It returns false if
+// the lease ended because a server lost data.
 func (o *oracle) leaseRanOut(a *actor) bool {
 	return len(a.leases) > 0 && o.causes.howLost(a) == catalog.LeaseEnded
 }
@@ -111,7 +111,7 @@ func (o *oracle) judgeEvent(a *actor, e history.Event) {
 		a.inside = o.world.row().Status == order.Open
 	case e.Op == history.Claim && e.Kind == history.OK:
 		o.judgeClaim(a)
-	case e.Op == history.Acquire && (e.Code == history.Taken || e.Code == grab.PerDriver): // the answer is about the order and says nothing about the lock
+	case e.Op == history.Acquire && (e.Code == history.Taken || e.Code == grab.PerDriver): // this outcome concerns the order and says nothing about the lock
 	case e.Op == history.Acquire && e.Code == history.Busy:
 		waited, wait := o.world.elapsed()-a.begin, o.cluster.Wait
 		if o.cluster.Strategy.Promises.TriesOnce {
@@ -134,9 +134,9 @@ func (o *oracle) judgeEvent(a *actor, e history.Event) {
 		}
 	case e.Op == history.Lost:
 		a.knowsLoss = true
-		// A client counts its lease from the request. If the reply was late or missing, it may
-		// therefore report a loss too early. After a single lost reply, it still has time to ask
-		// again.
+		// A client counts the TTL from its request. If the reply was late or missing, the client
+		// may therefore report a loss too early. After a single lost reply, it still has time for
+		// another request.
 		if left := o.leases.leaseLeft(a); o.leases.usesLeases() && !o.heldUp && (!o.causes.isDisturbed() || o.causes.oneReplyLost()) && left > o.cluster.TTL/4 && o.causes.howLost(a) == catalog.TakenOver {
 			o.recordViolation(catalog.LossNotified, 0, "%s was told that its lease was lost, but it was valid for another %s", a.name, left.Round(time.Millisecond))
 		}
@@ -154,7 +154,7 @@ func (o *oracle) judgeEvent(a *actor, e history.Event) {
 	}
 }
 
-// judgeAnswer compares the answer that a driver got with the ledger.
+// judgeAnswer compares the answer to a driver with the ledger.
 func (o *oracle) judgeAnswer(a *actor, e history.Event) {
 	ledger := o.world.ledger()
 	won := slices.ContainsFunc(ledger, a.won)
@@ -167,19 +167,19 @@ func (o *oracle) judgeAnswer(a *actor, e history.Event) {
 		o.recordViolation(catalog.AnswersAgree, 0, "%s was told that it had won, but the ledger does not have its row", a.name)
 	case e.Code == history.Taken && len(ledger) == 0 && o.cluster.locks():
 		o.recordViolation(catalog.AnswersAgree, 0, "%s was told that the order was taken, but the ledger is empty", a.name)
-	case e.Code == grab.PerDriver && !bought && !otherTry && (o.cluster.locks() || !o.faulted): // a fault may lose a unit that was set aside
+	case e.Code == grab.PerDriver && !bought && !otherTry && (o.cluster.locks() || !o.faulted): // a fault may lose a reserved unit
 		o.recordViolation(catalog.AnswersAgree, 0, "%s was told that its driver had enough units, but the ledger has none of them", a.name)
 	}
 }
 
 func (w *world) ledger() []order.Grab {
-	grabs, _ := w.db.Ledger(context.Background(), theOrder, 1) // this fails only if the context has ended
+	grabs, _ := w.db.Ledger(context.Background(), theOrder, 1) // fails only if the context has ended
 	return grabs
 }
 
 // row reads the order from the database.
 func (w *world) row() order.Order {
-	o, _ := w.db.Read(context.Background(), theOrder, 0) // this fails only if the context has ended
+	o, _ := w.db.Read(context.Background(), theOrder, 0) // fails only if the context has ended
 	return o
 }
 
@@ -210,14 +210,14 @@ func (o *oracle) judgeGrant(a *actor) {
 	}
 }
 
-// storesNothing reports whether no server stores the actor's lock although no fault occurred. Such a
-// lock does not keep other clients out.
+// storesNothing reports whether no server stores the actor's lock although no fault has occurred.
+// Such a lock does not exclude other clients.
 func (o *oracle) storesNothing(a *actor) bool {
 	return o.cluster.Strategy.Excludes == catalog.Global && o.cluster.Strategy.Needs&lock.SQLLocks == 0 && !o.faulted && len(a.leases) == 0
 }
 
-// judgeOrder checks that actors get the lock in the order of their arrival. It does not check after a
-// disturbance, or if a paused process may have lost its place.
+// judgeOrder checks that actors get the lock in the order in which they arrived. It skips the check
+// after a disturbance, and if a paused process may have lost its place.
 func (o *oracle) judgeOrder(a *actor) {
 	if o.world.queues() && o.heldUp {
 		return
@@ -230,19 +230,19 @@ func (o *oracle) judgeOrder(a *actor) {
 	}
 }
 
-// mustSucceed reports whether an acquire must succeed because there was no fault and no long
-// delay. It allows for timers that fire a few nanoseconds early.
+// mustSucceed reports whether every acquire must succeed, because there was neither a fault nor a
+// long delay. It tolerates timers that fire a few nanoseconds early.
 func (o *oracle) mustSucceed() bool {
 	patience := time.Duration(o.cluster.Strategy.Promises.Patience * float64(o.cluster.TTL))
 	return !o.faulted && (!o.heldUp || 0 < o.heldUpFor && o.heldUpFor < patience-time.Millisecond)
 }
 
 // isDisturbed reports whether a fault has affected data, messages or connections. Examples are lost
-// data, a late message and an unreachable server.
+// data, a late message, or an unreachable server.
 func (s *causes) isDisturbed() bool { return s.dataLost || s.shown&disturbances != 0 }
 
-// mayMissMessage reports whether a fault may have hidden a message from a client that is connected. A client
-// that was disconnected by an outage knows that it may have missed a message.
+// mayMissMessage reports whether a connected client may have missed a message because of a fault. A
+// client that an outage disconnected does not count, because it knows that messages may be missing.
 func (s *causes) mayMissMessage() bool {
 	return s.dataLost || s.shown&disturbances&^catalog.Unreachable != 0
 }
@@ -254,7 +254,7 @@ func (s *causes) oneReplyLost() bool {
 	return !s.dataLost && s.shown&disturbances == catalog.ReplyWasLost
 }
 
-// queuesBehind returns the actors that must get the lock before actor a, as a bit set. It ignores
+// queuesBehind returns the actors that must get the lock before actor a, as a bit set. It omits
 // actors with a pending call, because their place in the queue may still change.
 func (o *oracle) queuesBehind(a *actor) (behind uint8) {
 	among := o.cluster.Strategy.Promises.InOrder
@@ -263,7 +263,7 @@ func (o *oracle) queuesBehind(a *actor) (behind uint8) {
 			continue
 		}
 		busy := slices.ContainsFunc(slices.Concat(o.gate.waiting, o.gate.late, o.gate.inFlight), func(c *call) bool {
-			return c.actor == b || c.actor.inst == b.inst && c.node != nil // a call of b, or a background call of its instance that may be on behalf of b
+			return c.actor == b || c.actor.inst == b.inst && c.node != nil // a call of b, or a background call of its instance, which may be for b
 		})
 		if b != a && b.begun && !b.granted && !b.done && !b.dead && !b.paused() && !busy {
 			behind |= 1 << i
@@ -272,14 +272,14 @@ func (o *oracle) queuesBehind(a *actor) (behind uint8) {
 	return behind
 }
 
-// lookedFor records that a renewal tried to extend an actor's lease, and whether the server had lost
-// that lease.
+// lookedFor records that a renewal tried to extend an actor's lease. It also records whether the
+// server had lost that lease.
 type lookedFor struct {
 	actor   *actor
 	missing bool
 }
 
-// answerLocked records which leases the server still stored when it answered a renewal.
+// answerLocked records which leases the server still stored when it replied to a renewal.
 func (c *call) answerLocked() {
 	for _, l := range c.renewed {
 		l.actor.missingOn = slices.DeleteFunc(l.actor.missingOn, func(n *node) bool { return n == c.node })
@@ -297,8 +297,8 @@ func (o *oracle) judgeClaim(a *actor) {
 			if b != a && slices.ContainsFunc(ledger, b.won) {
 				shown |= o.causes.whyBoth(a, b)
 			}
-			// If the order has several units, two earlier winners may have held the lock at the same
-			// time.
+			// If the order has several units, two earlier winners may have held the lock at the
+			// same time.
 			for _, c := range o.world.actors[:i] {
 				if o.cluster.units() > 1 && slices.ContainsFunc(ledger, b.won) && slices.ContainsFunc(ledger, c.won) {
 					shown |= o.causes.whyBoth(b, c)
@@ -323,17 +323,17 @@ func (o *oracle) judgeClaim(a *actor) {
 	}
 }
 
-// neverSteps is the number of steps until an event that cannot happen.
+// neverSteps is the number of steps before an event that cannot happen.
 const neverSteps = search.MaxSteps + 1
 
-// minSteps returns a lower bound on the number of steps before a property can be violated. The bound is
-// useful only for the property one-winner, and otherwise 1.
+// minSteps returns a lower bound on the number of steps before a property can break. Only the
+// one-winner property has a useful bound. For other properties, minSteps returns 1.
 func (o *oracle) minSteps(properties []string) int {
 	if !slices.Equal(properties, []string{catalog.OneWinner}) {
 		return 1
 	}
 	ledger := o.world.ledger()
-	toWin := []int{neverSteps} // begin with a winner beyond the last actor, who can never win
+	toWin := []int{neverSteps} // add an imaginary actor that can never win
 	for _, a := range o.world.actors {
 		toWin = append(toWin, o.minStepsToWin(a, ledger))
 	}
@@ -353,9 +353,9 @@ func (o *oracle) minStepsToWin(a *actor, ledger []order.Grab) int {
 	case a.done || a.dead || a.hung || a.releasing:
 		return neverSteps
 	case a.inside:
-		return 1 // the actor only has to claim the order
+		return 1 // the actor only needs to claim the order
 	case a.granted:
-		return 2 // the actor still has to read the order and to claim it
+		return 2 // the actor needs to read the order and to claim it
 	}
 	steps := 2 + max(0, o.leases.quorum()-len(a.leases))
 	if !a.begun {
@@ -364,8 +364,8 @@ func (o *oracle) minStepsToWin(a *actor, ledger []order.Grab) int {
 	return steps
 }
 
-// winners returns the names of the actors that have a ledger row. If two actors have the same driver,
-// the instance tells them apart.
+// winners returns the names of the actors that wrote a ledger row. If two actors have the same
+// driver, the instance identifies the actor.
 func (o *oracle) winners(ledger []order.Grab) []string {
 	names := make([]string, len(ledger))
 	for i, g := range ledger {
@@ -374,19 +374,19 @@ func (o *oracle) winners(ledger []order.Grab) []string {
 	return names
 }
 
-// won reports whether the actor has written this ledger row.
+// won reports whether the actor wrote this ledger row.
 func (a *actor) won(g order.Grab) bool {
 	return a.driver == g.Driver && strconv.Itoa(a.inst.number) == g.Instance
 }
 
-// waitersForFreeLocked returns the actors that wait for the lock although it is free. It returns nil
+// waitersForFreeLocked returns the actors that wait for the lock while it is free. It returns nil
 // if a pending call could still take or release the lock.
 func (o *oracle) waitersForFreeLocked() []*actor {
 	if o.world.queues() && o.causes.isDisturbed() {
-		return nil // because a client that was cut off must first resume its session
+		return nil // a disconnected client must first resume its session
 	}
 	up := slices.DeleteFunc(slices.Clone(o.cluster.nodes), func(n *node) bool { return n.down.Load() || o.keepsReleased(n) })
-	onItsWay := func(c *call) bool { return c.phase == tap.Release && c.node != nil } // the lock is not free before this call arrives
+	onItsWay := func(c *call) bool { return c.phase == tap.Release && c.node != nil } // the lock is not free until this call arrives
 	if len(up) < o.leases.quorum() || o.lateLockStored() || slices.ContainsFunc(o.gate.inFlight, onItsWay) {
 		return nil
 	}
@@ -398,7 +398,7 @@ func (o *oracle) waitersForFreeLocked() []*actor {
 			return nil
 		}
 		if a.begun && !a.done && !a.granted && !o.world.hasSession(a.inst) {
-			return nil // because its client must open a session before it can learn that the lock is free
+			return nil // the actor's client needs a session before it can learn that the lock is free
 		}
 		if a.begun && !a.done && !a.granted {
 			waiters = append(waiters, a)
@@ -407,8 +407,9 @@ func (o *oracle) waitersForFreeLocked() []*actor {
 	return waiters
 }
 
-// keepsReleased reports whether a server cannot grant a free lock. Either it still stores a lease
-// that other servers have released, or the strategy has not used it so far.
+// keepsReleased reports whether the free lock cannot be acquired on this server. The server may
+// still store a lease that other servers have released. Or the strategy has not used the server so
+// far.
 func (o *oracle) keepsReleased(n *node) bool {
 	return len(o.cluster.nodes) > 1 && (n.eventHash == search.EmptyFingerprint || slices.ContainsFunc(o.world.actors, func(a *actor) bool {
 		_, stored := n.leaseOf(a.value)
@@ -416,13 +417,14 @@ func (o *oracle) keepsReleased(n *node) bool {
 	}))
 }
 
-// undoesLate reports whether a late request of the actor may have created a lock that its client promises to
-// remove.
+// undoesLate reports whether a late request of the actor may have created a lock that its client
+// promises to remove.
 func (o *oracle) undoesLate(a *actor) bool {
 	return o.cluster.Strategy.Promises.LateUndone && a.arrivedLate && !a.granted
 }
 
-// lateLockStored reports whether a late request has created a lock that stays on a server until it expires.
+// lateLockStored reports whether a late request has created a lock that stays on a server until it
+// expires.
 func (o *oracle) lateLockStored() bool {
 	return !o.cluster.Strategy.Promises.LateUndone && slices.ContainsFunc(o.world.actors, func(a *actor) bool { return a.arrivedLate }) &&
 		slices.ContainsFunc(o.world.entries(), func(e entry) bool { return !slices.Contains(o.cluster.residue, e.key) })
@@ -436,13 +438,13 @@ func (w *world) hasSession(inst *instance) bool {
 	})
 }
 
-// waitsInQueue reports whether the actor waits in the queue of a server. The first actor in the queue
+// waitsInQueue reports whether the actor waits in a server's queue. The first actor in the queue
 // may have a lease without knowing it.
 func (o *oracle) waitsInQueue(a *actor) bool {
 	return a.begun && !a.done && !a.granted && !a.dead && o.world.queues()
 }
 
-// queues reports whether the servers keep the waiters in a queue, and its first entry owns the lock.
+// queues reports whether the servers keep waiters in a queue whose first entry owns the lock.
 func (w *world) queues() bool {
 	return w.cluster.Strategy.Needs&(lock.ZooKeeper|lock.Etcd) != 0
 }
@@ -450,17 +452,17 @@ func (w *world) queues() bool {
 // judgeWait checks that no actor has waited too long for a free lock.
 func (o *oracle) judgeWait(waiters []*actor) {
 	bound := time.Duration(cmp.Or(o.cluster.Strategy.Promises.WakeUp, 0.5) * float64(o.cluster.TTL))
-	if !o.causes.mayMissMessage() && !(o.world.queues() && o.heldUp) { // otherwise a client may first have to resume its session
+	if !o.causes.mayMissMessage() && !(o.world.queues() && o.heldUp) { // otherwise, a client may need to resume its session first
 		heard := cmp.Or(o.cluster.Strategy.Promises.Heard, 0.1)
 		bound = min(bound, max(longestPause, time.Duration(heard*float64(o.cluster.TTL))))
 	}
-	if len(waiters) > 0 && o.freeFor > bound+time.Millisecond { // the millisecond covers timers that start a few nanoseconds late
+	if len(waiters) > 0 && o.freeFor > bound+time.Millisecond { // the extra millisecond allows for timers that start a few nanoseconds late
 		o.recordViolation(catalog.NoLostWakeup, 0, "%s waited %s for a lock that was free", waiters[0].name, o.freeFor.Round(time.Millisecond))
 	}
 }
 
-// lingeringLocked returns the actors that continue to run although their drivers have gone. It
-// leaves out actors that wait for a reply or for a new session.
+// lingeringLocked returns the actors that still run although their drivers have left. It omits
+// actors that wait for a reply or for a new session.
 func (o *oracle) lingeringLocked() []*actor {
 	return slices.DeleteFunc(slices.Clone(o.world.actors), func(a *actor) bool {
 		own := func(c *call) bool { return c.actor == a }
@@ -468,7 +470,7 @@ func (o *oracle) lingeringLocked() []*actor {
 	})
 }
 
-// judgeLingering checks that actors whose drivers have gone do not wait any longer.
+// judgeLingering checks that actors end soon after their drivers have left.
 func (o *oracle) judgeLingering(lingering []*actor, passed time.Duration) {
 	for _, a := range lingering {
 		if a.lingered += passed; a.lingered > longestGoodbye {
@@ -477,8 +479,9 @@ func (o *oracle) judgeLingering(lingering []*actor, passed time.Duration) {
 	}
 }
 
-// stragglingLocked returns the actors that wait for a minority of the servers only, although a quorum has
-// answered. An actor that meets another one may also pause between two attempts, so it does not count.
+// stragglingLocked returns the actors that wait for only a minority of the servers after a quorum
+// has answered. It omits an actor with a competitor, because that actor may be pausing between two
+// attempts.
 func (o *oracle) stragglingLocked() []*actor {
 	if o.cluster.Strategy.Promises.Grace == 0 {
 		return nil
@@ -499,7 +502,7 @@ func (o *oracle) stragglingLocked() []*actor {
 	})
 }
 
-// judgeStraggling checks that no actor waits for longer than promised after a quorum has answered.
+// judgeStraggling checks that no actor waits longer than promised after a quorum has answered.
 func (o *oracle) judgeStraggling(straggling []*actor, passed time.Duration) {
 	for _, a := range o.world.actors {
 		if !slices.Contains(straggling, a) {
@@ -512,15 +515,16 @@ func (o *oracle) judgeStraggling(straggling []*actor, passed time.Duration) {
 	}
 }
 
-// longestGoodbye is longer than a strategy waits for anything but a reply after its driver has gone. The
-// ZooKeeper strategy repeats its cleanup for several tenths of a second if a call was sent twice.
+// longestGoodbye limits how long a strategy may run after its driver has left, apart from waiting
+// for replies. The ZooKeeper strategy repeats its cleanup for several tenths of a second if a call
+// was sent twice.
 const longestGoodbye = time.Second
 
 // longestPause is the longest time that a strategy may sleep between two requests for the lock.
 const longestPause = 300 * time.Millisecond
 
-// judgeEnd checks what the servers store after all actors have ended, and again after all leases have
-// expired. In between, locks from late requests may remain.
+// judgeEnd checks what the servers store after all actors have ended, and again after all leases
+// have expired. Between the two checks, locks from late requests may remain.
 func (o *oracle) judgeEnd() {
 	o.judgeCounters()
 	o.judgeReleases()
@@ -551,8 +555,8 @@ func (o *oracle) judgeEnd() {
 	o.recordViolation(catalog.StuckOrder, 0, "all leases have expired, but a new driver is told neither grabbed nor taken")
 }
 
-// judgeCounters looks for Redis keys that never expire. It does not check a user's own lock, which
-// may keep its fencing counter on purpose.
+// judgeCounters checks that all Redis keys expire. It skips a user's own lock, which may keep its
+// fencing counter on purpose.
 func (o *oracle) judgeCounters() {
 	if _, err := lock.Find(o.cluster.Strategy.Name); err != nil {
 		return
@@ -565,8 +569,8 @@ func (o *oracle) judgeCounters() {
 	}
 }
 
-// judgeReleases looks for locks that are still stored after their release. It ignores failed releases
-// unless the strategy promises to retry them.
+// judgeReleases checks that released locks are no longer stored. It ignores a failed release unless
+// the strategy promises to retry releases.
 func (o *oracle) judgeReleases() {
 	if o.causes.shown&(catalog.Unreachable|catalog.CutOff) != 0 {
 		return
@@ -579,15 +583,15 @@ func (o *oracle) judgeReleases() {
 	}
 }
 
-// leftByCut reports whether a release without a reply may have left this entry behind. If the
-// strategy promises to retry releases, leftByCut always returns false.
+// leftByCut reports whether the entry may remain because a release got no reply. If the strategy
+// promises to retry releases, leftByCut returns false.
 func (o *oracle) leftByCut(e entry) bool {
 	return !o.cluster.Strategy.Promises.ReleaseRetried && slices.ContainsFunc(o.world.actors, func(a *actor) bool {
 		return a.releaseCut && !a.released && (!o.cluster.showsToken || mentions(e.line, a.token))
 	})
 }
 
-// judgeRemains looks for tokens that servers still store although all leases have expired.
+// judgeRemains checks that no server stores a token after all leases have expired.
 func (o *oracle) judgeRemains() {
 	for _, e := range o.world.entries() {
 		if !slices.Contains(o.cluster.residue, e.key) && strings.Contains(e.line, tokenPrefix) {
@@ -596,11 +600,11 @@ func (o *oracle) judgeRemains() {
 	}
 }
 
-// probeTries is how often judgeEnd waits for one TTL and then tries to grab the order again.
+// probeTries is how many times judgeEnd waits for one TTL and then tries to grab the order again.
 const probeTries = 3
 
-// probeUntilTaken sends new drivers until one is told that the order is taken. told reports whether that
-// answer is correct. If it is wrong, left is how many units remain.
+// probeUntilTaken tries grabs with new drivers until one is told that the order is taken. told
+// reports whether that answer is correct. If it is wrong, left is the number of units that remain.
 func (o *oracle) probeUntilTaken() (told bool, left int) {
 	for range o.cluster.units() {
 		o.probes++
@@ -617,12 +621,12 @@ func (o *oracle) probeUntilTaken() (told bool, left int) {
 	return true, 0
 }
 
-// judgeBusy records a violation if the lock is still held after every actor has ended.
+// judgeBusy records a violation if the lock is still held after all actors have ended.
 func (o *oracle) judgeBusy() {
 	stays, never, dead, cut := false, false, false, false
 	for _, a := range o.world.actors {
 		dead = dead || a.dead
-		// The lock may stay if its driver was told that the release had failed.
+		// The lock may remain if its driver was told that the release failed.
 		cut = cut || a.releaseCut && !a.released && !o.cluster.Strategy.Promises.ReleaseRetried
 		stays = stays || a.granted && a.inTime && (!a.released || o.cluster.showsToken && o.world.stores(a.token))
 		never = never || a.begun && !a.granted
@@ -636,7 +640,7 @@ func (o *oracle) judgeBusy() {
 	}
 }
 
-// judgeResidue looks for entries that a released lock normally does not leave on a server. It does
+// judgeResidue checks that servers store nothing that a released lock normally removes. It does
 // nothing once a lock may have expired.
 func (o *oracle) judgeResidue() {
 	if o.world.elapsed() >= o.cluster.TTL {
@@ -650,15 +654,15 @@ func (o *oracle) judgeResidue() {
 	}
 }
 
-// stores reports whether any server has an entry that contains the token.
+// stores reports whether any server stores an entry that contains the token.
 func (w *world) stores(token string) bool {
 	return slices.ContainsFunc(w.cluster.nodes, func(n *node) bool { return mentions(n.contents(), token) })
 }
 
-// An entry is one line of what a server stores, usually a key with its value.
+// An entry is one line of a server's contents, usually a key with its value.
 type entry struct{ node, key, line string }
 
-// entries returns what all servers store, line by line.
+// entries returns the contents of all servers, line by line.
 func (w *world) entries() []entry {
 	var all []entry
 	for _, n := range w.cluster.nodes {

@@ -18,21 +18,21 @@ type redisServer struct {
 	*node
 	redis  *miniredis.Miniredis
 	server *server.Server
-	lua    *luaHost // runs the scripts, and remembers the scripts that it has received
+	lua    *luaHost // runs the scripts and stores those that it has received
 
 	messages messages
 
 	mu          sync.Mutex // held during one command
 	subscribers []*conn
-	touched     map[*server.Peer]bool // for each peer with a WATCH, whether another peer may have written since
-	dirty       bool                  // whether the data must be read again
-	seen        string                // the contents after the last call, used by noteOverwrittenLocked
+	touched     map[*server.Peer]bool // for each connection with a WATCH, whether another connection may have written since
+	dirty       bool                  // whether contents must read the data again
+	seen        string                // the contents after the last call, for noteOverwrittenLocked
 	data        string
 }
 
 func newRedisServer(name string) (*redisServer, error) {
 	m := miniredis.NewMiniRedis()
-	pipe, err := m.Dial() // creates its server without a listener
+	pipe, err := m.Dial() // Dial creates the server inside m without a listener
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +48,7 @@ func (n *redisServer) close() {
 	n.redis.Close()
 }
 
-// reset deletes all data except the known scripts.
+// reset deletes all data but keeps the scripts.
 func (n *redisServer) reset() {
 	n.redis.FlushAll()
 	n.redis.SetTime(epoch)
@@ -57,7 +57,7 @@ func (n *redisServer) reset() {
 	clear(n.touched)
 }
 
-// dispatch runs one command at the current time of the simulation.
+// dispatch runs one command at the current virtual time.
 func (n *redisServer) dispatch(p *server.Peer, args []string, multi bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -82,8 +82,8 @@ func (n *redisServer) hasScript(sha string) bool {
 	return ok
 }
 
-// noteWatchLocked records whether an EXEC may fail, because another client has written to a key under
-// WATCH.
+// noteWatchLocked records that an EXEC may fail, if the command writes to a key that another client
+// watches.
 func (n *redisServer) noteWatchLocked(p *server.Peer, command string) {
 	switch command {
 	case "WATCH":
@@ -99,14 +99,15 @@ func (n *redisServer) noteWatchLocked(p *server.Peer, command string) {
 	}
 }
 
-// state adds to the fingerprint what the keys do not show: WATCH commands, subscribers and late
-// messages.
+// state extends the fingerprint by state that the keys do not show, such as WATCH commands,
+// subscribers and late messages.
 func (n *redisServer) state(f search.Fingerprint) search.Fingerprint {
 	watched, touched := n.watches()
 	return f.Number(int64(watched)).Number(int64(touched)).Number(int64(n.subscriberCount())).Number(int64(n.messages.lateCount()))
 }
 
-// watches returns how many clients use WATCH, and how many of them will see their EXEC fail.
+// watches returns the number of clients that use WATCH, and the number of those whose EXEC will
+// fail.
 func (n *redisServer) watches() (watched, touched int) {
 	for _, t := range n.touched {
 		if watched++; t {
@@ -116,15 +117,15 @@ func (n *redisServer) watches() (watched, touched int) {
 	return watched, touched
 }
 
-// timePassed discards the cached list of keys, because some may have expired.
+// timePassed discards the cached contents, because some keys may have expired.
 func (n *redisServer) timePassed() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.dirty = true
 }
 
-// restart deletes all data and subscriptions. It keeps connections and scripts, because clients would
-// restore them at once.
+// restart deletes all data and subscriptions. It keeps connections and scripts, because clients
+// would restore them immediately.
 func (n *redisServer) restart() {
 	n.redis.FlushAll()
 	n.dirty = true
@@ -159,7 +160,8 @@ func (n *redisServer) contents() string {
 	return n.data
 }
 
-// othersMayNotice reports whether other clients, such as subscribers, may notice an operation on the server.
+// othersMayNotice reports whether other clients, such as subscribers, may notice an operation on
+// the server.
 func (n *node) othersMayNotice() bool {
 	r, ok := n.lockServer.(*redisServer)
 	return !ok || r.subscriberCount() > 0
@@ -173,7 +175,7 @@ func (n *redisServer) subscriberCount() int {
 	return len(n.subscribers)
 }
 
-// arrive executes commands whose caller has already stopped waiting.
+// arrive executes commands after their caller has stopped waiting.
 func (n *redisServer) arrive(c *call) {
 	peer := server.NewPeer(bufio.NewWriter(io.Discard))
 	for _, args := range c.sent {

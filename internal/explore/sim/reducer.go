@@ -8,26 +8,27 @@ import (
 	"grablab/internal/tap"
 )
 
-// reducer leaves out steps that lead to the same states as other schedules.
+// reducer decides which steps the search can leave out because other schedules reach the same
+// states.
 type reducer struct {
 	cluster *Cluster
 	gate    *gate
-	on      bool // whether to leave out steps that only reorder independent calls
+	on      bool // whether to skip steps that only reorder independent calls
 
-	last         *call   // the call that was executed in the last step, or that arrived late in that step
-	quiet        bool    // whether the last step changed nothing that a property depends on
-	silent       bool    // whether the last step changed nothing except its server
-	struck       *node   // the server that a fault hit in the last step, or nil
-	alternatives []*call // the calls that could have been made instead of the last step
+	last         *call   // the call that the last step executed, either directly or as a late arrival
+	quiet        bool    // whether the last step changed nothing that any property depends on
+	silent       bool    // whether the last step changed only its server
+	struck       *node   // the server that the last step's fault affected; nil if there is none
+	alternatives []*call // the calls that could have been executed instead of the last step
 	underway     []*call // the calls that could have arrived late instead of the last step
 }
 
-// commutes reports whether the call could also have come before the last step, with the same result.
-// If so, the search leaves the call out here, because it tries independent steps in only one order
+// commutes reports whether the call could have come before the last step with the same result. If
+// so, the search skips the call here, because it tries independent steps in only one order
 // (partial-order reduction).
 //
-// In that order, late arrivals come first. Then come calls to lock servers, calls to the database,
-// and faults. docs/explore.md explains why the search still misses nothing.
+// In that order, late arrivals come first. They are followed by calls to lock servers, calls to the
+// database, and faults. docs/explore.md explains why the search still misses nothing.
 func (r *reducer) commutes(c *call) bool {
 	if !r.on || !slices.Contains(r.alternatives, c) {
 		return false
@@ -36,15 +37,15 @@ func (r *reducer) commutes(c *call) bool {
 		return true
 	}
 	if r.struck != nil {
-		// Try a release and a fault in both orders, because it matters whether the lease is still
-		// valid at the release.
+		// Try a release and a fault in both orders, because the result of the release depends on
+		// whether the lease is still valid.
 		return c.node != nil && c.node != r.struck && c.phase != tap.Release
 	}
 	switch {
 	case r.last.actor != c.actor || r.last.target == c.target || r.last.deliver != nil || c.deliver != nil:
 		return false
-	case r.last.node == nil || c.node == nil: // at least one call is to the database
-		return r.last.node == nil // notCommuting later checks whether this was correct
+	case r.last.node == nil || c.node == nil: // at least one of the calls goes to the database
+		return r.last.node == nil // notCommuting checks this assumption later
 	case compareCalls(c, r.last) >= 0:
 		return false
 	default:
@@ -66,8 +67,8 @@ func (r *reducer) notCommuting() []*call {
 	return before
 }
 
-// arrivesEarlier reports whether a late call could also have arrived before the last step. That is so
-// if the two affect different servers.
+// arrivesEarlier reports whether a late call could also have arrived before the last step, because
+// the two affect different servers.
 func (r *reducer) arrivesEarlier(c *call) bool {
 	if !r.on || !slices.Contains(r.underway, c) || r.last.target == c.target || c.node.othersMayNotice() {
 		return false
@@ -78,8 +79,8 @@ func (r *reducer) arrivesEarlier(c *call) bool {
 	return compareCalls(c, r.last) < 0 // the call of the last step also arrived late
 }
 
-// isMirrored reports whether another server is in the same state as the one that the call goes to. The
-// search then tries only one of the two (symmetry reduction).
+// isMirrored reports whether the call's server is in the same state as another server. If so, the
+// search tries the call on only one of the two (symmetry reduction).
 func (r *reducer) isMirrored(c *call) bool {
 	return r.on && c.node != nil && slices.ContainsFunc(r.cluster.nodes, func(n *node) bool {
 		return n.name < c.node.name && r.equalLocked(n, c.node)
@@ -91,8 +92,8 @@ func (r *reducer) equalLocked(a, b *node) bool {
 	return a.eventHash == b.eventHash && r.pendingLocked(a) == r.pendingLocked(b)
 }
 
-// pendingLocked returns a hash of the calls that a server has not answered yet. If n is nil, it
-// covers the calls to the database and all SUBSCRIBE commands.
+// pendingLocked returns a hash of the calls that a server has not answered yet. If n is nil, the
+// hash covers calls to the database and all SUBSCRIBE commands.
 func (r *reducer) pendingLocked(n *node) search.Fingerprint {
 	var all search.Fingerprint
 	for i, line := range [][]*call{r.gate.waiting, r.gate.late, r.gate.inFlight} {
@@ -105,8 +106,8 @@ func (r *reducer) pendingLocked(n *node) search.Fingerprint {
 	return all
 }
 
-// onlyLastContinued reports whether the last step only let one call continue, while all other calls
-// are still waiting.
+// onlyLastContinued reports whether the last step let only one call continue while all other calls
+// kept waiting.
 func (r *reducer) onlyLastContinued() bool {
 	r.gate.mu.Lock()
 	defer r.gate.mu.Unlock()

@@ -13,19 +13,19 @@ import (
 type Moment struct {
 	Step     schedule.Step
 	At       time.Duration // the virtual time after the step
-	Did      string        // the command and its reply, in words
+	Did      string        // the command and its reply as text
 	Store    []string      // the contents of the servers after the step
 	Believes []string      // the actors that believe that they hold the lock
 	Holds    []string      // the actors whose leases are still valid by the servers' clocks
-	Kept     []string      // the dead actors whose leases a server still stores
-	Winners  []string      // the actors in the ledger, in the order of their rows
-	Skipped  bool          // whether the step could not be made
-	Broken   bool          // whether the property is broken after this step
+	Kept     []string      // the dead actors whose leases are still stored on a server
+	Winners  []string      // the actors that wrote a ledger row, in the order of the rows
+	Skipped  bool          // whether the replay skipped the step because it was impossible
+	Broken   bool          // whether the property is broken after the step
 	Made     int           // the number of steps made so far
 }
 
-// Replay runs the given steps and skips those that are impossible. It then chooses further steps
-// until every actor has ended.
+// Replay executes the given steps and skips those that are impossible. It then chooses further
+// steps until every actor has ended.
 func (c *Cluster) Replay(steps []schedule.Step) (moments []Moment, broken []search.Violation, err error) {
 	err = c.execute(func(x *execution) error {
 		x.gate.recording = true
@@ -38,7 +38,7 @@ func (c *Cluster) Replay(steps []schedule.Step) (moments []Moment, broken []sear
 
 // moment describes the state after a step.
 func (x *execution) moment(s schedule.Step, made bool) Moment {
-	slices.Sort(x.gate.did) // calls of the same instant have no order
+	slices.Sort(x.gate.did) // simultaneous calls of one instance have no defined order
 	m := Moment{Step: s, At: x.world.elapsed().Round(time.Millisecond), Did: strings.Join(x.gate.did, ""), Skipped: !made, Made: x.oracle.steps}
 	x.gate.did = nil
 	for _, e := range x.world.entries() {

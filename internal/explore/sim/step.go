@@ -12,8 +12,8 @@ import (
 	"grablab/internal/grab"
 )
 
-// prepare records which actor moves in this step, and which other calls could have continued in its
-// place.
+// prepare records which actor moves in this step, and which other calls could have continued
+// instead.
 func (x *execution) prepare(s schedule.Step) {
 	x.gate.mu.Lock()
 	defer x.gate.mu.Unlock()
@@ -29,7 +29,7 @@ func (x *execution) prepare(s schedule.Step) {
 		x.reducer.underway = append(x.reducer.underway, x.gate.inFlight...)
 	case schedule.Restarts, schedule.FailsOver, schedule.Evicts, schedule.NodeClock:
 		if x.reducer.struck = x.world.node(s.Target); x.reducer.struck == nil {
-			break // the call goes to the database, and the reducer skips no calls to the database
+			break // this call goes to the database, and the reducer skips no database calls
 		}
 		for _, c := range x.gate.waiting {
 			if c.canGo() && x.switchCostLocked(c.actor) == search.Free {
@@ -38,14 +38,14 @@ func (x *execution) prepare(s schedule.Step) {
 		}
 	}
 	x.begun = append(x.begun, s)
-	// After a step without an actor, such as the failure of a server, switching to any actor is free.
-	// The late arrival of a call does not count as a move of the actor that sent it.
+	// After a step without an actor, such as a server failure, a switch to any actor is free. The
+	// late arrival of a call does not count as a move of its actor.
 	if s.Kind != schedule.ArrivesLate {
 		x.current = x.world.named(s.Actor)
 	}
 }
 
-// faultlessKinds lists the kinds of steps that also happen without any fault.
+// faultlessKinds lists the kinds of steps that also occur without faults.
 var faultlessKinds = []schedule.Kind{schedule.Begins, schedule.Call, schedule.NextTimer, schedule.LeaseEnd, schedule.Passes}
 
 // timeKinds lists the kinds of steps in which only time passes.
@@ -157,7 +157,8 @@ func (x *execution) do(s schedule.Step) bool {
 	return true
 }
 
-// reaches reconnects an instance to a network and delivers the messages that were delayed.
+// reaches reconnects an instance to a network. It also delivers the messages that the network
+// delayed.
 func (w *world) reaches(inst *instance, target string) {
 	delete(inst.cut, target)
 	for _, n := range w.cluster.nodes {
@@ -167,8 +168,8 @@ func (w *world) reaches(inst *instance, target string) {
 	}
 }
 
-// messagesEnd restores the normal delivery of messages. It returns false if the step should have
-// disturbed a message but none was published.
+// messagesEnd restores normal delivery of messages. It returns false if the step should have
+// disturbed a message but published none.
 func (x *execution) messagesEnd(s schedule.Step) bool {
 	switch s.Kind {
 	case schedule.MessageLost, schedule.MessageTwice, schedule.MessageLate:
@@ -178,8 +179,8 @@ func (x *execution) messagesEnd(s schedule.Step) bool {
 	}
 }
 
-// offset keeps the timers of two actors apart. If both fired at the same time, a select statement
-// would choose one at random.
+// offset separates the timers of two actors. If both fired at the same time, a select statement
+// would choose one of them at random.
 const offset = 17 * time.Nanosecond
 
 func (x *execution) begin(a *actor) bool {
@@ -187,7 +188,7 @@ func (x *execution) begin(a *actor) bool {
 		return false
 	}
 	time.Sleep(time.Duration(a.index+1) * offset)
-	synctest.Wait() // let goroutines run whose timers expired during the sleep
+	synctest.Wait() // let the goroutines run whose timers expired during the sleep
 	ctx, cancel := context.WithCancel(context.Background())
 	a.begun, a.begin, a.cancel = true, x.world.elapsed(), cancel
 	for i, b := range x.world.actors {
@@ -208,8 +209,8 @@ func (x *execution) begin(a *actor) bool {
 	return true
 }
 
-// unlessExited calls code of a strategy. It panics if that code ends its own goroutine, because the
-// caller would otherwise wait forever.
+// unlessExited calls f, which runs code of a strategy. It panics if that code ends its goroutine,
+// because the caller would otherwise wait forever.
 func unlessExited(f func()) {
 	returned := false
 	defer func() {
@@ -224,7 +225,7 @@ func unlessExited(f func()) {
 	returned = true
 }
 
-// change calls f if the actor's process is running. Otherwise, it returns false.
+// change calls f if the actor's process is running. Otherwise, it does nothing and returns false.
 func (w *world) change(a *actor, f func()) bool {
 	w.gate.mu.Lock()
 	defer w.gate.mu.Unlock()
@@ -256,18 +257,18 @@ func (w *world) instanceDies(number int) bool {
 	return ok && w.restart(w.cluster.instances[number-1])
 }
 
-// restart replaces a dead process and ends the database sessions of its predecessor.
+// restart replaces a dead process. It also ends the database sessions of the old process.
 func (w *world) restart(inst *instance) bool {
 	for _, tx := range inst.sessions {
 		_ = tx.Close(context.Background())
 	}
-	w.gate.ungated, w.gate.starting = true, true // calls need no steps during the setup; no lock is needed, because no other goroutine runs
+	w.gate.ungated, w.gate.starting = true, true // calls need no steps during the setup; no other goroutine runs, so the lock is not needed
 	err := w.start(inst)
 	w.gate.ungated, w.gate.starting = false, false
 	return err == nil
 }
 
-// arriveLate makes a server execute a call whose caller has already stopped waiting.
+// arriveLate makes a server execute a call after its caller has stopped waiting.
 func (x *execution) arriveLate(s schedule.Step) bool {
 	x.gate.mu.Lock()
 	c := takeLocked(&x.gate.inFlight, s)
@@ -283,7 +284,7 @@ func (x *execution) arriveLate(s schedule.Step) bool {
 	x.leases.update(c, nil)
 	if _, ok := c.node.leaseOf(c.actor.value); !ok {
 		x.gate.mu.Lock()
-		c.actor.value = value // the server does not store the value of the late call, so the actor keeps its present value
+		c.actor.value = value // the server does not store the value of the late call, so the actor keeps its current value
 		x.leases.findLeasesLocked(c.node)
 		x.gate.mu.Unlock()
 	}
@@ -291,7 +292,7 @@ func (x *execution) arriveLate(s schedule.Step) bool {
 }
 
 // nextTimer lets time pass until a call arrives or a grab ends. If other calls could continue, it
-// goes no further than the end of the next lease.
+// stops at the end of the next lease at the latest.
 func (x *execution) nextTimer() bool {
 	x.gate.mu.Lock()
 	most, busy := horizon*x.cluster.TTL, x.gate.anyEnabledLocked()
@@ -328,16 +329,16 @@ func (x *execution) nextTimer() bool {
 	return true
 }
 
-// horizon is the time after which further waiting changes nothing, in TTLs.
+// horizon is the number of TTLs after which waiting longer changes nothing.
 const horizon = 8
 
-// leaseEnd lets time pass until a lease has expired. It returns false if an actor makes a call before
-// then, such as a renewal.
+// leaseEnd lets time pass until a lease has expired. It returns false if an actor makes a call
+// earlier, such as a renewal.
 func (x *execution) leaseEnd() bool {
 	x.gate.mu.Lock()
 	holder, left := x.leases.nextLeaseEndLocked()
 	x.oracle.heldUp = x.oracle.heldUp || x.gate.anyEnabledLocked()
-	var ending, resting []*actor // the actors whose leases expire, and among them the actors without a waiting call
+	var ending, resting []*actor // the actors whose leases expire, and those among them that have no waiting call
 	for _, a := range x.world.actors {
 		if end := x.leases.leaseEndLocked(a); 0 < end && end <= left+time.Millisecond {
 			if ending = append(ending, a); !x.gate.enabledLocked(a) {
@@ -365,7 +366,7 @@ func (x *execution) leaseEnd() bool {
 		select {
 		case <-x.gate.arrived:
 			x.gate.mu.Lock()
-			x.oracle.heldUp = true // because the call that has arrived must wait
+			x.oracle.heldUp = true // the call that has arrived must wait
 			goesOn := slices.ContainsFunc(resting, x.gate.enabledLocked) ||
 				slices.ContainsFunc(ending, func(a *actor) bool { return x.leases.renewalDueLocked(a.inst) })
 			x.gate.mu.Unlock()
@@ -379,7 +380,7 @@ func (x *execution) leaseEnd() bool {
 	}
 }
 
-// timePassed tells all servers that time has passed. It also updates the leases that clients renew in
+// timePassed tells all servers that time has passed. It also updates leases that clients renew in
 // the background.
 func (w *world) timePassed() {
 	for _, n := range w.cluster.nodes {

@@ -10,25 +10,25 @@ import (
 	"grablab/internal/order"
 )
 
-// storeOf returns the database client of one instance. Its calls stop until the schedule lets them
-// continue.
+// storeOf returns the database client of one instance. The client's calls block until the schedule
+// lets them continue.
 func (w *world) storeOf(inst *instance) order.Store {
 	return order.Intercept(sessions{w.db, inst}, func(ctx context.Context, c *order.Call, send func(context.Context) error) error {
 		text := func() string { return textOfCall(c) }
 		err := w.gate.through(ctx, inst, &call{target: schedule.DB, text: text}, func(ctx context.Context) error {
 			if c.Kind == order.ClaimCall {
-				ctx = context.WithoutCancel(ctx) // a real database also carries out a request that it has received
+				ctx = context.WithoutCancel(ctx) // a real database executes a request that it has received, even if the caller stops waiting
 			}
 			return send(ctx)
 		})
 		if c.Over != nil && err != nil && (ctx.Err() != nil || !errors.Is(err, c.Err)) {
-			_ = c.Over.Close(context.WithoutCancel(ctx)) // a real client also drops a connection whose state is unknown
+			_ = c.Over.Close(context.WithoutCancel(ctx)) // a real client closes a connection whose state is unknown
 		}
 		return err
 	})
 }
 
-// sessions records the database sessions of an instance, which end when its process dies.
+// sessions records the database sessions of an instance. They end when its process dies.
 type sessions struct {
 	*order.Mem
 	inst *instance
@@ -42,7 +42,7 @@ func (s sessions) Begin(ctx context.Context) (order.Tx, error) {
 	return tx, err
 }
 
-// textOfCall returns a database call and its answer as text, for a reader of the schedule.
+// textOfCall formats a database call and its answer for a person who reads the schedule.
 func textOfCall(c *order.Call) string {
 	switch c.Kind {
 	case order.ReadCall:

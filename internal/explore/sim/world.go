@@ -8,8 +8,8 @@ import (
 	"grablab/internal/order"
 )
 
-// world contains everything that can change during a schedule: the database, the instances and the
-// actors.
+// world contains everything that can change during a schedule, such as the database, the instances
+// and the actors.
 type world struct {
 	cluster *Cluster
 	gate    *gate
@@ -18,9 +18,9 @@ type world struct {
 	db       *order.Mem
 	dbState  search.Fingerprint // the fingerprint of db; 0 if it must be computed again
 	actors   []*actor
-	probe    *actor          // the actor that makes the fresh grabs at the end
+	probe    *actor          // the actor for the fresh grabs at the end
 	services []*grab.Service // all services that were ever started, to be closed at the end
 	running  sync.WaitGroup  // counts the running grabs
 	ended    chan struct{}   // closed when the schedule is over
-	events   []event         // the history events of the last step, guarded by gate.mu
+	events   []event         // the history events of the last step; gate.mu guards them
 }

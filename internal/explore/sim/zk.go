@@ -14,7 +14,7 @@ import (
 
 // zkServer simulates a single ZooKeeper server with nodes, sessions and one-time watches.
 //
-// It differs from a real server in two ways: it ends each session exactly at its timeout, and it
+// It differs from a real server in two ways. It ends each session exactly at its timeout, and it
 // never removes empty containers.
 type zkServer struct {
 	*node
@@ -29,17 +29,17 @@ type zkServer struct {
 	data         map[string][]*zkConn // the connections that watch a node, by path
 	children     map[string][]*zkConn // the connections that watch the children of a node, by path
 
-	losing  map[*instance]bool   // the instances whose next reply is lost together with the connection
-	lost    bool                 // whether a connection has been lost
-	under   search.Fingerprint   // a hash of the calls that are under way in the clients
+	losing  map[*instance]bool   // the instances that will lose their next reply together with the connection
+	lost    bool                 // whether any connection has been lost
+	under   search.Fingerprint   // a hash of the calls that clients have not completed
 	told    search.Fingerprint   // a hash of all replies
 	answers map[zkRequest]string // the text of the last reply to each request
 }
 
 type zkNode struct {
 	czxid, pzxid      int64
-	created, children int32 // the number of children created so far, and the number that exist now
-	owner             int64 // the session of an ephemeral node, otherwise 0
+	created, children int32 // the number of children created so far, and the number of existing children
+	owner             int64 // the session of an ephemeral node; otherwise 0
 	bytes             []byte
 }
 
@@ -49,19 +49,20 @@ type zkSession struct {
 	conn *zkConn // nil if the session has no connection
 }
 
-// zkRequest identifies a request by the instance that sent it and by its path.
+// zkRequest identifies a request by its instance and its path.
 type zkRequest struct {
 	inst *instance
 	path string
 }
 
-// The limits for session timeouts are the same as in the real servers that the program starts.
+// The limits on session timeouts match the configuration of the real servers that the program
+// starts.
 const (
 	zkShortest = 200 * time.Millisecond
 	zkLongest  = 10 * time.Minute
 )
 
-// These are the request codes of the protocol, and the bits of a node's mode.
+// These are the protocol's request codes, and the mode bits of a node.
 const (
 	zkCreate          = 1
 	zkDelete          = 2
@@ -77,17 +78,17 @@ const (
 	zkSequence  = 2
 )
 
-// Error codes of the protocol.
+// These are error codes of the protocol.
 const (
 	errZKUnimplemented = -6
 	errZKNoNode        = -101
 	errZKBadVersion    = -103
-	errZKNoChildren    = -108 // an ephemeral node has no children
+	errZKNoChildren    = -108 // an ephemeral node cannot have children
 	errZKNodeExists    = -110
 	errZKNotEmpty      = -111
 )
 
-// Watch events of the protocol.
+// These are watch events of the protocol.
 const (
 	zkNodeCreated     = 1
 	zkNodeDeleted     = 2
@@ -103,14 +104,14 @@ func newZKServer(name string) *zkServer {
 func (s *zkServer) close() {}
 
 func (s *zkServer) reset() {
-	s.nodes = map[string]*zkNode{"/": {created: 1, children: 1}, lock.ZooKeeperRoot: {}} // the nodes that exist once any lock has been used
+	s.nodes = map[string]*zkNode{"/": {created: 1, children: 1}, lock.ZooKeeperRoot: {}} // these nodes exist once any lock has been used
 	s.zxid, s.begun, s.under, s.told, s.lost = 0, 0, 0, 0, false
 	s.sessions, s.conns, s.closedUnread = map[int64]*zkSession{}, nil, nil
 	s.data, s.children = map[string][]*zkConn{}, map[string][]*zkConn{}
 	s.losing, s.answers = map[*instance]bool{}, map[zkRequest]string{}
 }
 
-// timePassed handles the pending requests of processes that were paused and run again.
+// timePassed handles the pending requests of processes that have resumed after a pause.
 func (s *zkServer) timePassed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,7 +122,7 @@ func (s *zkServer) timePassed() {
 	s.closedUnread = slices.DeleteFunc(s.closedUnread, func(c *zkConn) bool { return !c.stopped() })
 }
 
-// settle waits until disconnected clients have reconnected, which they try once a second.
+// settle waits until disconnected clients have reconnected. They try to reconnect once a second.
 func (s *zkServer) settle() {
 	for range 20 {
 		if s.settled() {
@@ -142,7 +143,7 @@ func (s *zkServer) settled() bool {
 	return !s.lost || s.under == 0
 }
 
-// disconnect closes every connection but keeps the sessions.
+// disconnect closes every connection but keeps all sessions.
 func (s *zkServer) disconnect() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,7 +153,7 @@ func (s *zkServer) disconnect() {
 	}
 }
 
-// connectLocked begins a session on a new connection, or resumes one. If the session has expired, the
+// connectLocked begins or resumes a session on a new connection. If the session has expired, the
 // reply contains no session id.
 func (s *zkServer) connectLocked(c *zkConn, r *juteReader) {
 	_, _, timeout, id := r.int(), r.long(), time.Duration(r.int())*time.Millisecond, r.long()
@@ -271,7 +272,7 @@ func (s *zkServer) carryOutLocked(c *zkConn, op int32, path string, r *juteReade
 	}
 }
 
-// textOfZK returns a request and its answer as text, for a reader of the schedule.
+// textOfZK formats a request and its answer for a person who reads the schedule.
 func textOfZK(verb, path string, code int32, answer string) string {
 	if code != 0 {
 		answer = fmt.Sprintf("error %d", code)
@@ -312,7 +313,7 @@ func (s *zkServer) deleteLocked(path string, version int32) (code int32) {
 	switch {
 	case !ok:
 		return errZKNoNode
-	case version > 0: // every node has version 0, because no request changes one
+	case version > 0: // every node has version 0, because no request changes a node
 		return errZKBadVersion
 	case n.children > 0:
 		return errZKNotEmpty
@@ -333,7 +334,7 @@ func (s *zkServer) removeLocked(path string) {
 	s.fireLocked(s.children, parentOf(path), zkChildrenChanged)
 }
 
-// fireLocked notifies the clients that watch a path, and removes their watches.
+// fireLocked notifies the clients that watch a path, and removes those watches.
 func (s *zkServer) fireLocked(watches map[string][]*zkConn, path string, event int32) (told []*zkConn) {
 	for _, c := range watches[path] {
 		if !slices.Contains(told, c) {
@@ -345,8 +346,8 @@ func (s *zkServer) fireLocked(watches map[string][]*zkConn, path string, event i
 	return told
 }
 
-// setWatchesLocked restores the watches of a reconnected client, and reports the changes that the
-// client has missed.
+// setWatchesLocked restores the watches of a reconnected client. It also reports the changes that
+// the client has missed.
 func (s *zkServer) setWatchesLocked(c *zkConn, r *juteReader) {
 	since := r.long()
 	data, exist, children := r.texts(), r.texts(), r.texts()
@@ -420,7 +421,7 @@ func (s *zkServer) contents() string {
 	return b.String()
 }
 
-// state adds the sessions, watches and unread bytes to the server's fingerprint.
+// state extends the fingerprint by the sessions, the watches and the unread bytes.
 func (s *zkServer) state(f search.Fingerprint) search.Fingerprint {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -442,7 +443,8 @@ func (s *zkServer) state(f search.Fingerprint) search.Fingerprint {
 	return f.Number(int64(all))
 }
 
-// findLocked finds the ephemeral node whose name begins with prefix, and the session that owns it.
+// findLocked returns the ephemeral node whose name begins with prefix, and the session that owns
+// it.
 func (s *zkServer) findLocked(prefix string) (path string, session *zkSession) {
 	for path, n := range s.nodes {
 		if session, ok := s.sessions[n.owner]; ok && prefix != "" && strings.HasPrefix(path, prefix) {
@@ -452,7 +454,7 @@ func (s *zkServer) findLocked(prefix string) (path string, session *zkSession) {
 	return "", nil
 }
 
-// leaseOf finds the node with this value and returns how long its session still lasts. ok is true
+// leaseOf returns the remaining time of the session that owns the node with this value. ok is true
 // only if the node is first in its queue.
 func (s *zkServer) leaseOf(value string) (ttl time.Duration, ok bool) {
 	s.mu.Lock()
@@ -470,14 +472,14 @@ func (s *zkServer) leaseOf(value string) (ttl time.Duration, ok bool) {
 // sequenceOf returns the sequence number at the end of a node's name.
 func sequenceOf(name string) string { return name[max(0, len(name)-10):] }
 
-// connected reports whether an instance has a connection and a live session.
+// connected reports whether an instance has both a connection and a live session.
 func (s *zkServer) connected(inst *instance) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.ContainsFunc(s.conns, func(c *zkConn) bool { return c.owner == inst && c.session != nil && !c.stopped() })
 }
 
-// pinged reports whether a client keeps the session of this node alive with pings.
+// pinged reports whether a client keeps this node's session alive with pings.
 func (s *zkServer) pinged(value string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

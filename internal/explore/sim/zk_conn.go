@@ -29,12 +29,12 @@ func (s *zkServer) ensemble(inst *instance) *lock.Ensemble {
 	}
 }
 
-// zkPath is the path in a request that creates no node. Its type shows that the path cannot be the
-// lease of the caller.
+// zkPath is the path in a request that creates no node. Its type tells the oracle that the path is
+// not the caller's lease.
 type zkPath string
 
-// around stops a call until the schedule lets it continue, and then passes it to the ZooKeeper
-// client. That client ignores contexts.
+// around blocks a call until the schedule lets it continue, and then passes it to the ZooKeeper
+// client. That client does not support contexts.
 func (s *zkServer) around(ctx context.Context, inst *instance, path string, ask func() error) error {
 	w := inst.world
 	if w == nil {
@@ -73,16 +73,16 @@ func (s *zkServer) around(ctx context.Context, inst *instance, path string, ask 
 // client's process is paused.
 type zkConn struct {
 	server  *zkServer
-	owner   *instance // nil if it belongs to no schedule
+	owner   *instance // nil if the connection belongs to no schedule
 	process int64
 	over    <-chan struct{} // closed when the schedule ends
-	session *zkSession      // nil until the client has connected
+	session *zkSession      // nil until the client has a session
 
 	// The server's mu guards these fields.
 	in, out  []byte
 	closed   bool
 	deadline time.Time
-	news     chan struct{} // closed by the next change; nil if no Read waits
+	news     chan struct{} // closed at the next change; nil if no Read waits
 }
 
 var errZKOver = errors.New("sim: nothing listens any more")
@@ -94,7 +94,7 @@ func (s *zkServer) dial(inst *instance) (net.Conn, error) {
 		if w == nil {
 			return nil, errZKOver
 		}
-		time.Sleep(time.Duration(inst.number) * offset) // keep the timers of the clients apart
+		time.Sleep(time.Duration(inst.number) * offset) // keep the timers of different clients apart
 		c.process, c.over = inst.processes.Load(), w.ended
 	}
 	if s.down.Load() {
@@ -115,7 +115,7 @@ func (c *zkConn) stopped() bool {
 	}
 }
 
-// Write appends b to the input and executes the requests that are complete.
+// Write appends b to the input and executes all complete requests.
 func (c *zkConn) Write(b []byte) (int, error) {
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()
@@ -127,7 +127,7 @@ func (c *zkConn) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// takeInLocked executes the requests that have arrived completely, and keeps the incomplete rest.
+// takeInLocked executes all complete requests and keeps an incomplete one.
 func (c *zkConn) takeInLocked() {
 	for len(c.in) >= 4 && !c.closed && !c.stopped() {
 		end := 4 + int(binary.BigEndian.Uint32(c.in))
@@ -144,7 +144,7 @@ func (c *zkConn) takeInLocked() {
 	}
 }
 
-// Read waits until the server has sent something.
+// Read blocks until the server has sent something.
 func (c *zkConn) Read(b []byte) (int, error) {
 	for {
 		n, wait, err := c.poll(b)
@@ -159,7 +159,7 @@ func (c *zkConn) Read(b []byte) (int, error) {
 	}
 }
 
-// zkWait contains the channels on which Read waits. A nil channel is never ready.
+// zkWait contains the channels on which Read waits. A nil channel blocks forever.
 type zkWait struct {
 	news, over <-chan struct{}
 	expired    <-chan time.Time
@@ -210,7 +210,7 @@ func (c *zkConn) sendEventLocked(event int32, path string) {
 	c.sendLocked(jute{}.int(-1).long(-1).int(0).int(event).int(connected).text(path))
 }
 
-// closeLocked closes the connection and removes its watches. The session stays alive.
+// closeLocked closes the connection and removes its watches. It does not end the session.
 func (c *zkConn) closeLocked() {
 	if c.closed {
 		return

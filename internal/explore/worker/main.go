@@ -1,5 +1,5 @@
-// Command worker executes schedules as a child process of a search. It is much smaller than loadgen.
-// If a user adds a lock, loadgen builds the worker again.
+// Command worker executes schedules in a child process of a search. It is much smaller than
+// loadgen. If a user adds a lock, loadgen rebuilds only the worker.
 package main
 
 import (

@@ -7,10 +7,11 @@ import (
 	"grablab/internal/order"
 )
 
-// healing is setnx-expire with an attempted fix for a holder that dies between its two commands. If
-// a client finds a lock without an expiry, it assumes that the holder is dead and removes the lock.
+// healing is a variant of setnx-expire that tries to handle a holder that dies between its two
+// commands. If a client finds a lock without an expiry, it assumes that the holder is dead and
+// removes the lock.
 //
-// The fix passes every test in which no client is interrupted, but it breaks the lock even without
+// The variant passes every test that interrupts no client. However, it breaks the lock even without
 // a fault.
 var healing = Strategy{
 	Name:     "setnx-healing",
