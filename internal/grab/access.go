@@ -18,8 +18,8 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// recover handles a panic in a handler. It logs the panic and answers with status 500. It passes
-// http.ErrAbortHandler on to net/http.
+// recover handles a panic in a handler. It logs the panic and responds with status 500. It does not
+// handle http.ErrAbortHandler, but passes it on to net/http.
 func (a api) recover(c *gin.Context) {
 	defer func() {
 		p := recover()
@@ -35,8 +35,8 @@ func (a api) recover(c *gin.Context) {
 	c.Next()
 }
 
-// sameSite refuses requests that come from pages of other sites. On a loopback address, it also
-// refuses pages whose host name was made to point here (DNS rebinding).
+// sameSite rejects requests from pages of other sites. On a loopback address, it also rejects
+// requests with a foreign host name, which prevents DNS rebinding.
 func (a api) sameSite(c *gin.Context) {
 	if !a.http.Public && !isLoopback(c.Request.Host) {
 		refuse(c, http.StatusForbidden, "unexpected host %.80q: use localhost or 127.0.0.1", c.Request.Host)
@@ -61,8 +61,8 @@ func isLoopback(host string) bool {
 	return err == nil && ip.Unmap().IsLoopback()
 }
 
-// admin protects calls that change state. It requires the admin token unless the instance listens
-// on loopback.
+// admin protects calls that change state. It requires the admin token if other hosts can reach the
+// instance.
 func (a api) admin(c *gin.Context) {
 	if !a.http.Public {
 		return
@@ -78,7 +78,7 @@ func (a api) admin(c *gin.Context) {
 	}
 }
 
-// mayUse returns an error if a request must not select this strategy. Requests from other hosts
+// mayUse returns an error if the request must not select this strategy. Requests from other hosts
 // cannot select strategies that are broken on purpose.
 func (a api) mayUse(name string) error {
 	if a.http.Public && !slices.Contains(lock.Names(), name) {
@@ -87,7 +87,7 @@ func (a api) mayUse(name string) error {
 	return nil
 }
 
-// CheckToken returns an error if token cannot be part of a header. An empty token is valid.
+// CheckToken returns an error if token cannot be sent in a header. An empty token is valid.
 func CheckToken(token string) error {
 	if !httpguts.ValidHeaderFieldValue(token) || strings.TrimSpace(token) != token {
 		return errors.New("not a valid header value: remove control characters and surrounding spaces")
@@ -95,7 +95,7 @@ func CheckToken(token string) error {
 	return nil
 }
 
-// sameText compares two texts in constant time.
+// sameText compares two strings in constant time.
 func sameText(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1

@@ -11,10 +11,10 @@ import (
 	"grablab/internal/order"
 )
 
-// Outcome is the result of a grab, as the client sees it.
+// Outcome is the result of a grab from the client's point of view.
 type Outcome string
 
-// These are the possible outcomes. After a Timeout, the order may have been grabbed anyway.
+// These are the possible outcomes. After a Timeout, the grab may have been successful anyway.
 const (
 	Grabbed Outcome = "grabbed"
 	Taken   Outcome = "taken"
@@ -26,7 +26,7 @@ const (
 // Outcomes lists all outcomes in the order in which tables show them.
 var Outcomes = []Outcome{Grabbed, Taken, Busy, Failed, Timeout}
 
-// Answer is the JSON body of the response to a grab, whatever its status.
+// Answer is the JSON response body for a grab, whatever the status code is.
 type Answer struct {
 	Outcome  Outcome `json:"outcome"`
 	Reason   string  `json:"reason,omitempty"`
@@ -40,10 +40,10 @@ type Answer struct {
 	HeldMS   float64 `json:"held_ms"`
 	Error    string  `json:"error,omitempty"`
 
-	Status int `json:"-"` // HTTP status code
+	Status int `json:"-"` // the HTTP status code
 }
 
-// verdict is the answer to a grab that failed with a particular error.
+// verdict is the answer to a grab that failed with a certain error.
 type verdict struct {
 	err     error
 	status  int // the HTTP status code
@@ -51,14 +51,14 @@ type verdict struct {
 	reason  string // empty if the outcome needs no explanation
 }
 
-// PerDriver is the reason for the outcome Taken if the driver already has as many units as it may
-// have. Units may still be left for others.
+// PerDriver is the reason for the outcome Taken if the driver already has the maximum number of
+// units. Other drivers may still get units.
 const PerDriver = "per_driver"
 
-// LeaseLost is the reason for a grab that wrote nothing because it had lost its lease.
+// LeaseLost is the reason if a grab wrote nothing because its lease was lost.
 const LeaseLost = "lease_lost"
 
-// verdicts maps errors to answers. The first entry that matches applies.
+// verdicts maps errors to answers. The first matching entry applies.
 var verdicts = []verdict{
 	{errBadStrategy, http.StatusBadRequest, Failed, "bad_strategy"},
 	{errUnknown, http.StatusGatewayTimeout, Timeout, "unknown"},
@@ -89,8 +89,8 @@ func (a *attempt) answer(err error) Answer {
 	return ans
 }
 
-// verdictOn returns the verdict for err. For an unknown error, it says that a dependency failed
-// before anything was written.
+// verdictOn returns the verdict for err. If err is unknown, the verdict says that a dependency
+// failed before anything was written.
 func verdictOn(err error) verdict {
 	for _, v := range verdicts {
 		if errors.Is(err, v.err) {
@@ -100,7 +100,7 @@ func verdictOn(err error) verdict {
 	return verdict{err, http.StatusServiceUnavailable, Failed, "dependency"}
 }
 
-// oneLine returns the text of err as a single line.
+// oneLine returns the text of err on a single line.
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -9,7 +9,8 @@ import (
 	"grablab/internal/order"
 )
 
-// backends lists the servers that a strategy may need, with the flags for their addresses.
+// backends lists the servers that a strategy may need. For each, it names the flags that set the
+// address.
 var backends = []struct {
 	need  lock.Backend
 	name  string
@@ -23,8 +24,8 @@ var backends = []struct {
 	{lock.Etcd, "etcd (-etcd)", func(e lock.Env) bool { return e.Etcd != nil }},
 }
 
-// locksRows reports whether the database supports row locks and named locks. If the database does not
-// answer, it returns true.
+// locksRows reports whether the database supports row locks and named locks. It returns true if the
+// database does not respond.
 func locksRows(e lock.Env) bool {
 	if e.Orders == nil {
 		return false
@@ -38,8 +39,8 @@ func locksRows(e lock.Env) bool {
 	return !errors.Is(err, order.ErrUnsupported)
 }
 
-// missingBackend names the servers that the strategy needs and env does not have. It returns "" if
-// none is missing.
+// missingBackend returns the name of a server that the strategy needs but env lacks. It returns ""
+// if env has all of them.
 func missingBackend(env lock.Env, needs lock.Backend) string {
 	var missing []string
 	for _, b := range backends {

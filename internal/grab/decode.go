@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// decode reads a JSON object into v and rejects unknown fields. The client sees its errors, so they
-// are written for users.
+// decode reads a JSON object into v and rejects unknown fields. Its error messages are written for
+// users, because the client receives them.
 func decode(b []byte, v any) error {
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.DisallowUnknownFields()
@@ -33,7 +33,7 @@ func whatIsWrong(err error) string {
 		return "the body must be a JSON object, not " + typed.Value
 	case errors.As(err, &typed):
 		return typed.Field + " has the wrong type: " + typed.Value + " is not allowed"
-	default: // the body has bad syntax or an unknown field
+	default: // the body has a syntax error or an unknown field
 		return "the body cannot be read: " + strings.TrimPrefix(err.Error(), "json: ")
 	}
 }

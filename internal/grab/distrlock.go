@@ -12,23 +12,23 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-// These are limits of the raw lock from the source article.
+// These are the limits of the raw lock, which the source article describes.
 const (
 	distrTTL     = 50_000 * time.Millisecond
 	distrTimeout = 5 * time.Second
-	maxDistrName = 128 // in bytes, for a key or a uuid
-	// distrPrefix begins the keys of these raw locks, so that they differ from the keys of
-	// strategies
+	maxDistrName = 128 // for a key or a uuid, in bytes
+	// distrPrefix is the prefix of the raw locks' keys. It separates them from the keys of
+	// strategies.
 	distrPrefix = "distr:"
 )
 
-// Locked is the answer to POST /distrLock/{key}/{uuid}.
+// Locked is the response body of POST /distrLock/{key}/{uuid}.
 type Locked struct {
 	Locked bool `json:"locked"`
 }
 
-// Released is the answer to POST /distrUnlock/{key}/{uuid}. Its field is 1 if the lock was released,
-// and otherwise 0.
+// Released is the response body of POST /distrUnlock/{key}/{uuid}. Its field is 1 if the lock was
+// released, and 0 otherwise.
 type Released struct {
 	Released int `json:"released"`
 }
@@ -65,7 +65,7 @@ func (a api) distr(ctx context.Context, c *gin.Context, do func(ctx context.Cont
 
 var errNoRedis = errors.New("this instance has no Redis: start it with -redis")
 
-// checkName returns an error if a key or a uuid is not usable in Redis.
+// checkName returns an error if a key or uuid must not be used in Redis.
 func checkName(what, name string) error {
 	if name == "" || len(name) > maxDistrName {
 		return badRequest("bad_"+what, "the %s must have from 1 to %d bytes", what, maxDistrName)

@@ -10,8 +10,8 @@ import (
 )
 
 // behindError means that the order has already seen this fencing token or a higher one. Either the
-// lease is old, or Redis has lost its counter of tokens (failure mode F27). In the second case, the
-// counter must be raised.
+// lease is old, or Redis has lost its token counter (failure mode F27). If Redis has lost the
+// counter, the counter must be raised.
 type behindError struct {
 	fence uint64 // the highest fencing token that the order has seen
 	cause error
@@ -20,7 +20,8 @@ type behindError struct {
 func (e *behindError) Error() string { return e.cause.Error() }
 func (e *behindError) Unwrap() error { return e.cause }
 
-// judgeStale returns the answer if the read of row was refused because of an old fencing token.
+// judgeStale returns the error for a read that the database refused because of an old fencing
+// token.
 func (a *attempt) judgeStale(row order.Order, stale error) error {
 	if row.Status != order.Open {
 		return order.ErrTaken

@@ -1,5 +1,6 @@
 // Package grab lets a driver grab an order. It takes the lock, reads the order, works, writes the
-// winner, and releases the lock. Start reading at Service.Grab.
+// winner, and releases the lock. Writing the winner is called a claim. Start reading at
+// Service.Grab.
 package grab
 
 import (
@@ -18,15 +19,15 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 )
 
-// Request is a driver's request for one order.
+// Request is a driver's request to grab one order.
 type Request struct {
 	Order    int64
 	Driver   int64
-	Strategy string // overrides the current strategy unless empty
+	Strategy string // if not empty, replaces the current strategy
 	TryOnce  bool   // do not wait for the lock
 }
 
-// Grab makes one grab and records its events.
+// Grab tries to grab an order and records the events.
 func (s *Service) Grab(ctx context.Context, req Request) Answer {
 	a := &attempt{Service: s, Request: req, lock: s.current.Load(), scope: tap.Scope{Order: req.Order, Driver: req.Driver}}
 	if req.Strategy != "" && req.Strategy != a.lock.Name {
@@ -50,8 +51,8 @@ func (s *Service) Grab(ctx context.Context, req Request) Answer {
 	return answer
 }
 
-// enter starts a phase of the grab, such as acquire. It returns a context for the phase and a
-// function that ends the phase.
+// enter begins a phase of the grab, such as acquire. It returns a context for the phase and a
+// function that ends it.
 func (a *attempt) enter(ctx context.Context, phase tap.Phase) (context.Context, func()) {
 	ctx, end := a.scope.Enter(ctx, phase)
 	if a.cfg.Trace == nil {
@@ -76,8 +77,8 @@ func describe(span *trace.Span, ans Answer) {
 		attribute.String("outcome", string(ans.Outcome)), attribute.String("reason", ans.Reason))
 }
 
-// forget removes what the lock server stores about an order that does not exist. Otherwise, requests
-// for such orders could fill the server.
+// forget removes the lock server's data about an order that does not exist. Otherwise, requests for
+// such orders could fill the server's memory.
 func (a *attempt) forget(ctx context.Context) {
 	forgetter, ok := a.lock.Locker.(lock.Forgetter)
 	if !ok {
@@ -102,11 +103,11 @@ type attempt struct {
 	span *trace.Span // the span of the current phase; nil without a Tracer
 }
 
-// maxRepairs limits how often one grab may raise the counter of fencing tokens. Once is enough,
+// maxRepairs is how many times one grab may raise the counter of fencing tokens. Once is enough,
 // unless Redis loses the counter again.
 const maxRepairs = 3
 
-// lockWithRepair calls underLock. If the counter of fencing tokens is behind the order, it raises the
+// lockWithRepair calls underLock. If the order has seen a higher fencing token, it raises the
 // counter and tries again.
 func (a *attempt) lockWithRepair(ctx context.Context) error {
 	for repairs := 0; ; repairs++ {
@@ -156,8 +157,8 @@ func (a *attempt) underLock(ctx context.Context) error {
 	return err
 }
 
-// These limits apply to releasing the lock and to writing the winner. A client that disconnects does
-// not interrupt these steps.
+// These limits apply to the write of the winner and to the release of the lock. Both steps continue
+// even if the client disconnects.
 const (
 	releaseTimeout = 5 * time.Second
 	claimTimeout   = 10 * time.Second
@@ -190,8 +191,8 @@ func (a *attempt) acquire(ctx context.Context) (lock.Lease, error) {
 	return lease, nil
 }
 
-// renewed returns a function that records each renewal as an event. The events have no token, because
-// renewals may begin before acquire returns.
+// renewed returns a function that records each renewal as an event. These events contain no token,
+// because renewals may begin before acquire returns.
 func (a *attempt) renewed() func(until time.Time) {
 	e, recorder := a.event(history.OK, history.Renew), a.cfg.History
 	e.Token, e.Fence = "", 0
@@ -202,7 +203,7 @@ func (a *attempt) renewed() func(until time.Time) {
 	}
 }
 
-// leaseLeft returns how long a lease still lasts, in the form that an event needs.
+// leaseLeft returns how long a lease will still last, in the form that events use.
 func leaseLeft(until time.Time) time.Duration {
 	if until.IsZero() {
 		return history.Endless
@@ -210,7 +211,8 @@ func leaseLeft(until time.Time) time.Duration {
 	return max(time.Until(until), 1) // 0 would mean unknown
 }
 
-// limitWait returns a context in which an acquire waits only for the rest of the grab's waiting time.
+// limitWait returns a context that limits how long an acquire waits. The limit is what remains of
+// the grab's waiting time.
 func (a *attempt) limitWait(ctx context.Context) context.Context {
 	if a.TryOnce {
 		return lock.TryOnce(ctx)
@@ -218,14 +220,14 @@ func (a *attempt) limitWait(ctx context.Context) context.Context {
 	return lock.WaitAtMost(ctx, a.cfg.Lock.Wait-a.waited)
 }
 
-// Key returns the key of an order's lock. Each strategy has its own keys, because the values have
+// Key returns the key of an order's lock. Each strategy has its own keys, because their values have
 // different types. The braces keep all keys of a lock on one master of a Redis Cluster.
 func Key(strategy string, order int64) string { return fmt.Sprintf("grab:%s:{%d}", strategy, order) }
 
 func (a *attempt) key() string { return Key(a.lock.Name, a.Order) }
 
-// whileHeld returns a context for the work under the lock. If the service is configured to abort, the
-// context ends when the lease is lost. The caller must call the returned function.
+// whileHeld returns a context for the work under the lock. If the service is configured to abort,
+// losing the lease cancels the context. The caller must call the returned function.
 func (a *attempt) whileHeld(ctx context.Context, lease lock.Lease) (context.Context, func()) {
 	lost := lease.Lost()
 	if lost == nil {
@@ -280,8 +282,8 @@ func (a *attempt) read(ctx context.Context, rows order.Rows) (order.Order, error
 	return row, nil
 }
 
-// checkLimit checks how many units the driver already has. It does nothing if the guard checks this at
-// the write.
+// checkLimit checks how many units the driver already has. It does nothing if the guard checks the
+// limit at the write.
 func (a *attempt) checkLimit(ctx context.Context, rows order.Rows, row order.Order) error {
 	if row.Units == 0 || !a.lock.guard.LooksFirst() {
 		return nil
@@ -297,7 +299,8 @@ func (a *attempt) checkLimit(ctx context.Context, rows order.Rows, row order.Ord
 }
 
 // claim checks the lease once more and then writes the winner. Nothing cancels a write that has
-// begun, because its result would be unknown. stock is how many units were left at the read.
+// begun, because its result would be unknown. stock is the number of units that were left at the
+// read.
 func (a *attempt) claim(ctx context.Context, rows order.Rows, lease lock.Lease, stock int64) error {
 	if err := a.checkLost(ctx, lease); err != nil {
 		return err
@@ -321,8 +324,8 @@ func (a *attempt) claim(ctx context.Context, rows order.Rows, lease lock.Lease, 
 	return err
 }
 
-// checkLost returns an error if the lease is lost, unless the service is configured to continue
-// after a loss.
+// checkLost returns an error if the lease is lost. It does nothing if the service is configured to
+// continue after a loss.
 func (a *attempt) checkLost(ctx context.Context, lease lock.Lease) error {
 	if a.cfg.OnLost == Abort {
 		if err := a.check(ctx, lease); err != nil {
@@ -338,8 +341,8 @@ func (a *attempt) checkLost(ctx context.Context, lease lock.Lease) error {
 	return nil
 }
 
-// check asks the lock server whether the lease is still valid. It does nothing if the lock cannot
-// ask.
+// check asks the lock server whether the lease is still valid. It does nothing if the lock does not
+// support such a check.
 func (a *attempt) check(ctx context.Context, lease lock.Lease) error {
 	checker, ok := lease.(lock.Checker)
 	if !ok {
@@ -383,7 +386,7 @@ func (a *attempt) work(ctx context.Context) error {
 	return sleep(ctx, a.cfg.Work)
 }
 
-// sleep stands for the driver's work. If ctx ends first, it returns the cause.
+// sleep simulates the driver's work. If ctx ends first, sleep returns the cause.
 func sleep(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return nil
@@ -417,7 +420,7 @@ func (a *attempt) record(kind history.Kind, op string, err error) {
 	a.cfg.History.Record(e)
 }
 
-// kindOf returns the kind of event for an operation that returned err.
+// kindOf returns the event kind for an operation that returned err.
 func kindOf(err error) history.Kind {
 	switch {
 	case err == nil:

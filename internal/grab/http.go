@@ -22,37 +22,37 @@ import (
 
 // HTTPConfig configures the HTTP API of an instance.
 type HTTPConfig struct {
-	// Timeout limits how long a grab may take, including its wait for the lock. The write of the
-	// winner and the release have their own limits.
+	// Timeout limits the duration of a grab, including the wait for the lock. Writing the winner
+	// and releasing the lock have separate limits.
 	Timeout time.Duration
-	// Public means that other hosts can reach the API. Calls that change state then need AdminToken.
-	// If AdminToken is empty, such calls are refused.
+	// Public means that other hosts can reach the API. Calls that change state then require
+	// AdminToken. If AdminToken is empty, the API refuses such calls.
 	Public     bool
 	AdminToken string
-	// Ready checks all dependencies. checks contains a result for each dependency, which is nil if it
-	// works. ready says whether enough of them work.
+	// Ready checks all dependencies. checks maps each dependency to its error, or to nil if it
+	// works. ready reports whether enough dependencies work.
 	Ready   func(context.Context) (checks map[string]error, ready bool)
 	Metrics *Metrics
 	Log     *slog.Logger
-	Lab     string // URL of the page that shows this instance; may be empty
+	Lab     string // the URL of the page that shows this instance; may be empty
 }
 
-// These are the limits for a request.
+// These are the limits of a request.
 const (
 	maxBody     = 4 << 10 // in bytes
 	bodyTimeout = 5 * time.Second
-	maxOrders   = order.MaxCreate // the most orders that one call may open
+	maxOrders   = order.MaxCreate // the maximum number of orders that one call may open
 )
 
 //go:embed openapi.json
 var openAPI []byte
 
-// NewHandler returns the HTTP API of an instance, which openapi.json describes.
+// NewHandler returns the HTTP API of an instance. openapi.json describes this API.
 func NewHandler(s *Service, cfg HTTPConfig) http.Handler {
 	return api{s, cfg}.routes()
 }
 
-// api handles the requests to a Service.
+// api handles requests for a Service.
 type api struct {
 	*Service
 	http HTTPConfig
@@ -87,8 +87,8 @@ func (a api) routes() *gin.Engine {
 	return r
 }
 
-// json returns a handler that calls do and sends the result as JSON. If do fails, the handler sends
-// the status that belongs to the error.
+// json returns a handler that calls do and sends the result as JSON. If do fails, the handler
+// responds with the status for that error.
 func (a api) json(status int, do func(context.Context, *gin.Context) (any, error)) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		ctx, cancel := context.WithTimeout(c.Request.Context(), a.http.Timeout)
@@ -159,8 +159,8 @@ func (a api) readGrab(c *gin.Context) (Request, error) {
 	return req, nil
 }
 
-// refuseGrab answers an invalid request for a grab. Its body has the same form as that of any other
-// grab.
+// refuseGrab responds to an invalid grab request. The response body has the same form as for any
+// other grab.
 func (a api) refuseGrab(c *gin.Context, req Request, err error) {
 	ans := Answer{
 		Outcome: Failed, Reason: "bad_body", Order: req.Order, Driver: req.Driver,
@@ -176,10 +176,11 @@ func (a api) refuseGrab(c *gin.Context, req Request, err error) {
 	c.JSON(ans.Status, ans)
 }
 
-// OrderView is the answer to GET /orders/{order_id}: the order and its ledger rows.
+// OrderView is the response body of GET /orders/{order_id}. It contains the order and its ledger
+// rows.
 type OrderView struct {
 	order.Order
-	Stock *int64       `json:"stock,omitempty"` // units left according to the counter; absent for an order of one unit
+	Stock *int64       `json:"stock,omitempty"` // the number of units left according to the counter; absent for an order with one unit
 	Grabs []order.Grab `json:"grabs"`
 }
 
@@ -200,11 +201,11 @@ func (a api) order(ctx context.Context, c *gin.Context) (any, error) {
 	return view, err
 }
 
-// OrdersView is the body of the answer to POST /orders.
+// OrdersView is the response body of POST /orders.
 type OrdersView struct {
 	FirstID int64 `json:"first_id"`
 	Count   int   `json:"count"`
-	Stock   int   `json:"stock,omitempty"` // units of each order; absent if it is 1
+	Stock   int   `json:"stock,omitempty"` // the number of units of each order; absent if it is 1
 }
 
 func (a api) open(ctx context.Context, c *gin.Context) (any, error) {
@@ -233,16 +234,16 @@ func (a api) open(ctx context.Context, c *gin.Context) (any, error) {
 	return view, err
 }
 
-// StrategyView describes one strategy in GET /strategies.
+// StrategyView describes one strategy in the response to GET /strategies.
 type StrategyView struct {
 	Name   string                            `json:"name"`
 	Family string                            `json:"family"`
 	Title  string                            `json:"title"`
 	Source string                            `json:"source"`
 	Guard  order.Guard                       `json:"guard"`
-	Expect map[catalog.Fault]catalog.Verdict `json:"expect"` // the expected verdict under every fault
-	// Available says whether this instance can reach all servers that the strategy needs. Missing
-	// names the servers that it cannot reach.
+	Expect map[catalog.Fault]catalog.Verdict `json:"expect"` // the expected verdict under each fault
+	// Available reports whether this instance can reach all servers that the strategy needs.
+	// Missing lists the servers that it cannot reach.
 	Available bool   `json:"available"`
 	Missing   string `json:"missing,omitempty"`
 }
@@ -261,16 +262,16 @@ func (a api) strategies(context.Context, *gin.Context) (any, error) {
 	return views, nil
 }
 
-// StrategyName is the body of PUT /strategy.
+// StrategyName is the request body of PUT /strategy.
 type StrategyName struct {
 	Name string `json:"name"`
 }
 
-// CurrentStrategy is the body of the answers to GET and PUT /strategy.
+// CurrentStrategy is the response body of GET /strategy and PUT /strategy.
 type CurrentStrategy struct {
 	Name string `json:"name"`
-	// LeaseMS is how long a lease lasts without renewal, in milliseconds. It may differ from -ttl,
-	// because servers round it.
+	// LeaseMS is how long a lease lasts without renewal, in milliseconds. It may differ from the
+	// -ttl flag, because servers round the TTL.
 	LeaseMS float64 `json:"lease_ms"`
 }
 
@@ -293,8 +294,8 @@ func (a api) switchTo(ctx context.Context, c *gin.Context) (any, error) {
 	return a.strategy(ctx, c)
 }
 
-// Health is the answer to GET /healthz. Its process id tells two instances apart that use the same
-// port one after the other.
+// Health is the response body of GET /healthz. Its process id distinguishes an instance from an
+// earlier instance on the same port.
 type Health struct {
 	Status   string   `json:"status"`
 	Instance string   `json:"instance"`
@@ -302,12 +303,12 @@ type Health struct {
 	Settings Settings `json:"settings"`
 }
 
-// Settings are the settings of an instance that affect measurements.
+// Settings are the settings of an instance that influence measurements.
 type Settings struct {
 	WorkMS float64     `json:"work_ms"`
 	TTLMS  float64     `json:"ttl_ms"`
 	WaitMS float64     `json:"wait_ms"`
-	Guard  order.Guard `json:"guard,omitempty"` // absent if each strategy uses its default
+	Guard  order.Guard `json:"guard,omitempty"` // absent if each strategy uses its default guard
 	OnLost OnLost      `json:"on_lost"`
 }
 
@@ -317,14 +318,14 @@ func (a api) healthz(context.Context, *gin.Context) (any, error) {
 	}}, nil
 }
 
-// Readiness is the answer to GET /readyz. Checks maps each dependency to "ok" or to a description of
-// its problem.
+// Readiness is the response body of GET /readyz. Checks maps each dependency to "ok" or to a
+// description of the problem.
 type Readiness struct {
 	Ready  bool              `json:"ready"`
 	Checks map[string]string `json:"checks"`
 }
 
-// readyTimeout limits the check of all dependencies.
+// readyTimeout limits how long checking all dependencies may take.
 const readyTimeout = 2 * time.Second
 
 func (a api) readyz(c *gin.Context) {
@@ -345,7 +346,7 @@ func (a api) readyz(c *gin.Context) {
 	c.JSON(status, r)
 }
 
-// Problem is the body of every error response, except those to grabs.
+// Problem is the response body of every error, except for errors of grabs.
 type Problem struct {
 	Error string `json:"error"`
 }
@@ -354,7 +355,7 @@ func refuse(c *gin.Context, status int, format string, args ...any) {
 	c.AbortWithStatusJSON(status, Problem{fmt.Sprintf(format, args...)})
 }
 
-// requestError describes an invalid request.
+// requestError describes what is wrong with a request.
 type requestError struct {
 	status int
 	reason string
@@ -375,13 +376,13 @@ func orderID(c *gin.Context) (int64, error) {
 	return id, nil
 }
 
-// readBody reads a JSON object into v and rejects unknown fields. It reads the whole body, because
-// net/http notices that a client has disconnected only after the body has been read.
+// readBody reads a JSON object into v and rejects unknown fields. It reads the whole body. Only
+// after that does net/http notice that a client has disconnected.
 func readBody(c *gin.Context, v any) error {
 	conn := http.NewResponseController(c.Writer)
-	_ = conn.SetReadDeadline(time.Now().Add(bodyTimeout)) // this fails only in tests, whose response recorder has no deadline
+	_ = conn.SetReadDeadline(time.Now().Add(bodyTimeout)) // fails only in tests, because their response recorder supports no deadline
 	b, err := io.ReadAll(http.MaxBytesReader(c.Writer, c.Request.Body, maxBody))
-	_ = conn.SetReadDeadline(time.Time{}) // a deadline would cancel the request before it is answered
+	_ = conn.SetReadDeadline(time.Time{}) // remove the deadline, because it would cancel the request before the response
 	var tooLarge *http.MaxBytesError
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return &requestError{http.StatusRequestTimeout, "bad_body", fmt.Sprintf("the body did not arrive within %v: send it at once", bodyTimeout)}

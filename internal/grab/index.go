@@ -6,7 +6,7 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-// Index is the answer to GET /, with the name of the instance and links to its API.
+// Index is the response body of GET /. It contains the name of the instance and links to its API.
 type Index struct {
 	Service  string `json:"service"`
 	Instance string `json:"instance"`

@@ -24,7 +24,7 @@ func histogram(name, help string) *prometheus.HistogramVec {
 	}, []string{"strategy"})
 }
 
-// NewMetrics returns metrics in which all counters are zero.
+// NewMetrics returns Metrics with all counters at zero.
 func NewMetrics() *Metrics {
 	m := &Metrics{
 		Registry: prometheus.NewRegistry(),
@@ -62,7 +62,7 @@ func (m *Metrics) count(grab func() Answer) Answer {
 		m.waited.WithLabelValues(ans.Strategy).Observe(ans.WaitedMS / 1000)
 		m.locked.WithLabelValues(ans.Strategy).Observe(ans.HeldMS / 1000)
 	}
-	lost := m.lost.WithLabelValues(ans.Strategy) // this shows the counter as 0 until the first loss
+	lost := m.lost.WithLabelValues(ans.Strategy) // make the counter visible as 0 before the first loss
 	if ans.Reason == LeaseLost {
 		lost.Inc()
 	}

@@ -13,10 +13,10 @@ import (
 	"grablab/internal/order"
 )
 
-// OnLost says what a holder does when it learns that it has lost its lease.
+// OnLost says what a holder does when it learns that its lease is lost.
 type OnLost string
 
-// These values say what a holder does after it has lost its lease.
+// These are the values of OnLost.
 const (
 	Abort  OnLost = "abort"  // stop the work and write nothing
 	Ignore OnLost = "ignore" // continue, as most programs do
@@ -27,8 +27,8 @@ type Config struct {
 	Instance string
 	Orders   order.Store
 	Lock     lock.Env
-	Strategy string           // the strategy until Switch is called
-	Work     time.Duration    // duration of a driver's work between the read and the write
+	Strategy string           // the strategy that is used until Switch is called
+	Work     time.Duration    // how long a driver works between the read and the write
 	Guard    order.Guard      // if empty, the default guard of each strategy
 	OnLost   OnLost           // if empty, Abort
 	History  history.Recorder // if nil, no events are recorded
@@ -45,13 +45,13 @@ type Service struct {
 	current atomic.Pointer[guardedLock]
 
 	mu    sync.Mutex
-	locks map[string]*building // by strategy; each is built on first use
+	locks map[string]*building // by strategy; each lock is created on first use
 }
 
-// building is a lock that is being created, or that has been created.
+// building is a lock that is being created or has been created.
 type building struct {
 	done chan struct{}
-	lock *guardedLock // nil if it could not be built
+	lock *guardedLock // nil if the lock could not be created
 	err  error
 }
 
@@ -81,12 +81,12 @@ func New(cfg Config) (*Service, error) {
 func (s *Service) Strategy() string { return s.current.Load().Name }
 
 // Lease returns how long a lease lasts without renewal. It may differ from the TTL, because servers
-// round it.
+// round the TTL.
 func (s *Service) Lease() time.Duration {
 	return lock.LeaseOf(s.current.Load().Locker, s.cfg.Lock.TTL)
 }
 
-// Switch selects another strategy for new grabs. Grabs that are under way keep their strategy.
+// Switch selects the strategy for new grabs. Grabs that are already running keep their strategy.
 func (s *Service) Switch(name string) error {
 	l, err := s.lockOf(name)
 	if err != nil {
@@ -96,8 +96,8 @@ func (s *Service) Switch(name string) error {
 	return nil
 }
 
-// lockOf returns the lock of a strategy, and creates it on first use. Meanwhile, other strategies
-// stay usable.
+// lockOf returns the lock of a strategy, and creates it on first use. During that time, other
+// strategies remain usable.
 func (s *Service) lockOf(name string) (*guardedLock, error) {
 	s.mu.Lock()
 	b, begun := s.locks[name]
@@ -111,7 +111,7 @@ func (s *Service) lockOf(name string) (*guardedLock, error) {
 		return b.lock, b.err
 	}
 	defer func() {
-		if b.lock == nil { // the next request tries again
+		if b.lock == nil { // let the next request try again
 			s.mu.Lock()
 			delete(s.locks, name)
 			s.mu.Unlock()
@@ -143,7 +143,7 @@ func (s *Service) build(name string) (*guardedLock, error) {
 	return &guardedLock{st, locker, guard}, nil
 }
 
-// Close stops the background work of every lock. No grab may be under way when it is called.
+// Close stops the background work of all locks. No grab may be running when it is called.
 func (s *Service) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -5,14 +5,16 @@ import (
 	"grablab/internal/order"
 )
 
-// etcdFenced is etcd with a fencing token that the database checks. The token is the key's
-// create revision, and the database raises its own copy before the read. A's lease expires,
-// and B locks and reads. A checked its lease a moment before, but the database refuses A's
-// write (cures F29). The lease is still renewed forever if the work hangs (F15).
+// etcdFenced is etcd with a fencing token that the database checks. The token is the key's create
+// revision. Each read of the order stores the token in the database.
 //
-// The strategy never raises a counter. A revision belongs to the whole store: a majority has
-// it on disk, and a compaction keeps it. It falls back only if the cluster loses all its
-// data. The row then refuses the lower token, so no order is granted twice.
+// Suppose that A's lease expires, and B locks and reads. A checked its lease just before, but the
+// database refuses A's write (cures F29). The lease is still renewed forever if the work hangs
+// (F15).
+//
+// The strategy never has to raise a counter. A revision belongs to the whole store. A majority has
+// it on disk, and a compaction keeps it. It decreases only if the cluster loses all its data. The
+// row then refuses the lower token, so no order is granted twice.
 var etcdFenced = variant(etcd, Strategy{
 	Name:   "etcd-fenced",
 	Title:  "etcd with the create revision as fencing token, raised before the read",

@@ -10,19 +10,19 @@ import (
 
 // fenceKeep is how long a fencing counter is kept after the last acquisition.
 //
-// A lock with fencing draws its token from a counter next to it, in the same step that takes
-// the lock. A holder that reads the counter later may read its successor's token (F26). The
-// counter outlives the lock, because a counter that falls back hands out tokens that the
-// database has already seen (F27).
+// A lock with fencing takes its token from a counter, in the same atomic step that takes the lock.
+// If a holder read the counter later, it might read its successor's token (F26). The counter
+// outlives the lock. If the counter started again, it would produce tokens that the database has
+// already seen (F27).
 //
-// The counter is not kept forever, so that memory holds only the counters of one day's
-// orders. Correctness does not depend on this time. The database refuses a token that has
-// fallen back, and the counter is then raised to the value in the row. The same happens
-// after Redis has lost all its data.
+// The counter is not kept forever, so that memory holds only the counters of one day's orders.
+// Correctness does not depend on this duration. If a counter has started again, the database
+// refuses its tokens. The counter is then raised to the value in the row. The same happens after
+// Redis has lost all its data.
 const fenceKeep = 24 * time.Hour
 
-// fenceKeys returns the Redis keys of the lock and of its counter. If the lock's key has a hash tag,
-// both are on the same master of a Redis Cluster.
+// fenceKeys returns the Redis keys of the lock and of its counter. If the lock's key has a hash
+// tag, a Redis Cluster stores both keys on the same master.
 func fenceKeys(key string) []string { return []string{key, key + ":fence"} }
 
 //go:embed fence_raise.lua

@@ -9,14 +9,14 @@ import (
 	"grablab/internal/order"
 )
 
-// handoffStrategy is the recommended lock. It uses one Redis and serves clients in order of
-// arrival within a process. A release hands the lease to the next waiter and wakes it. The
-// algorithm is in package handoff at the top of the module, and its PROTOCOL.md explains why
-// it is correct.
+// handoffStrategy is the recommended lock. It uses one Redis server and serves the clients of a
+// process in the order of their arrival. A release hands the lease over to the next waiter and
+// wakes it. The algorithm is in package handoff at the top of the module. PROTOCOL.md in that
+// package explains why the algorithm is correct.
 //
-// It does not detect work that hangs while the process lives (F15). One Redis may forget a
-// lease, and a fail-over may lose one (F17). In both cases the fence stops the second
-// writer.
+// The lock does not detect work that hangs while the process lives (F15). A single Redis server may
+// forget a lease, and a failover may lose one (F17). In both cases, the fencing token stops the
+// second writer.
 var handoffStrategy = Strategy{
 	Name:     "handoff",
 	Title:    "first come, first served: a release passes the lock to the next waiter",

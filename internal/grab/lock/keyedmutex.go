@@ -9,14 +9,14 @@ import (
 // A keyedMutex has one mutex for each key in use. The zero value is ready to use.
 type keyedMutex struct {
 	mu    sync.Mutex
-	byKey map[string]*slot // only keys that are held or waited for
+	byKey map[string]*slot // contains only keys with a holder or a waiter
 }
 
-// A slot is a mutex that serves waiters in the order of their arrival, and lets a waiter give up. It
-// is a channel of size 1, which is full while the mutex is locked.
+// A slot is a mutex that serves waiters in the order of their arrival, and allows a waiter to give
+// up. It is a channel of capacity 1 that is full while the mutex is locked.
 type slot struct {
 	full  chan struct{}
-	users int // holder and waiters; guarded by keyedMutex.mu
+	users int // the number of holders and waiters; guarded by keyedMutex.mu
 }
 
 // lock locks the mutex of a key. It returns ErrBusy if that takes longer than wait. The caller must
@@ -36,8 +36,8 @@ func (m *keyedMutex) lock(ctx context.Context, key string, wait time.Duration) (
 	}, nil
 }
 
-// lockToWait locks the mutex of a key, so that only one client in this process at a time asks the
-// servers for the lock. left is how much of the waiting time remains.
+// lockToWait locks the mutex of a key. Only one client of this process at a time can therefore ask
+// the servers for the lock. left is the remaining waiting time.
 func (m *keyedMutex) lockToWait(ctx context.Context, key string, wait time.Duration) (left time.Duration, unlock func(), err error) {
 	if wait <= 0 {
 		return 0, func() {}, nil

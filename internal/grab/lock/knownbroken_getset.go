@@ -11,8 +11,8 @@ import (
 )
 
 // getsetBlindTakeover takes over an expired lock with DEL and SETNX instead of GETSET. Suppose that
-// clients B and C both see the expired lock. B deletes it and takes the lock. Then C deletes B's lock
-// and takes it too (F7, internal/explore/testdata/F7.txt).
+// clients B and C both see the expired lock. B deletes it and takes the lock. Then C deletes B's
+// lock and takes the lock too (F7, internal/explore/testdata/F7.txt).
 var getsetBlindTakeover = variant(setnxGetSet, Strategy{
 	Name:  "getset-blind-takeover",
 	Title: "setnx-getset, which takes over with DEL and SETNX",
@@ -30,8 +30,8 @@ func deleteAndSet(ctx context.Context, l *redisKeyLease) (bool, error) {
 	return setForever(ctx, l)
 }
 
-// getsetNilBusy treats a nil reply of GETSET as a failure, although the client has just taken the
-// lock. Then no client holds the lock until its timestamp expires (F8,
+// getsetNilBusy treats a nil reply to GETSET as a failure, although the client has just taken the
+// lock. No client then holds the lock until its timestamp expires (F8,
 // internal/explore/testdata/F8.txt).
 var getsetNilBusy = variant(setnxGetSet, Strategy{
 	Name:   "getset-nil-busy",
@@ -49,7 +49,8 @@ func takeOverUnlessNil(ctx context.Context, l *redisKeyLease) (bool, error) {
 }
 
 // setnxGetSetSeconds uses timestamps in whole seconds. Rounding down shortens a lease by up to a
-// second. Another client may therefore take over a lock that has just been taken (failure mode F9).
+// second. Another client may therefore take over a lock that was taken a moment ago (failure mode
+// F9).
 var setnxGetSetSeconds = variant(setnxGetSet, Strategy{
 	Name:   "setnx-getset-seconds",
 	Title:  "setnx-getset, with stamps in whole seconds",

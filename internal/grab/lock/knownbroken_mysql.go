@@ -9,15 +9,16 @@ import (
 	"grablab/internal/catalog"
 )
 
-// mysqlGetLockPooled is mysql-getlock as it is often written: every statement goes through
-// the pool, over any free connection.
+// mysqlGetLockPooled is mysql-getlock with a common mistake. Every statement uses any free
+// connection of the pool.
 //
-// A locks over connection 1 and returns the connection to the pool. B gets connection 1,
-// whose session has the lock, so B holds it too (F31). Or A's release goes over connection
-// 2, which has nothing to release, and the lock stays with connection 1 as long as that
-// lives (F31). Or the server drops connection 1 and B locks and writes. A's claim goes over
-// connection 2, so A writes as well (F32). Two drivers of one process suffice for F31. With
-// few orders, it depends on chance which of these failures happens.
+// A locks over connection 1 and returns the connection to the pool. B gets connection 1, whose
+// session has the lock, so B holds the lock too (F31). Or A's release uses connection 2, which has
+// no lock to release. The lock then stays as long as connection 1 lives (F31).
+//
+// Or the server drops connection 1, and B locks and writes. A's claim uses connection 2, so A
+// writes too (F32). Two drivers of one process are enough for F31. With few orders, it depends on
+// chance which of these failures happens.
 var mysqlGetLockPooled = variant(mysqlGetLock, Strategy{
 	Name:   "mysql-getlock-pooled",
 	Title:  "GET_LOCK over any connection of the pool",
@@ -52,7 +53,8 @@ func (l *pooledLocker) Acquire(ctx context.Context, key string) (Lease, error) {
 
 func (l *pooledLocker) Close() error { return nil }
 
-// isOne runs an SQL query with one result, and reports whether that is 1. It could also be 0 or NULL.
+// isOne runs an SQL query with a single result, and reports whether the result is 1. Other possible
+// results are 0 and NULL.
 func (l *pooledLocker) isOne(ctx context.Context, question, key string) (bool, error) {
 	var answer sql.NullInt64
 	if err := l.pool.QueryRowContext(ctx, question, key).Scan(&answer); err != nil {
@@ -71,10 +73,10 @@ func (l *pooledLease) Release(ctx context.Context) error {
 	return orLost(l.locker.isOne(ctx, "SELECT RELEASE_LOCK(?)", l.key))
 }
 
-// mysqlGetLockSplit calls GET_LOCK in one database session, but writes the order through another one.
-// If the server ends the first session, the holder writes although its lock is gone (failure mode
-// F32). Many lock libraries have this problem, because they do not share the application's
-// connection.
+// mysqlGetLockSplit calls GET_LOCK in one database session, but writes the order in another
+// session. If the server ends the first session, the holder writes although its lock is gone
+// (failure mode F32). Many lock libraries have this problem, because they do not share the
+// application's connection.
 var mysqlGetLockSplit = variant(mysqlGetLock, Strategy{
 	Name:   "mysql-getlock-split",
 	Title:  "GET_LOCK in its own session; other connections read and write",

@@ -6,9 +6,9 @@ import (
 	"grablab/internal/catalog"
 )
 
-// setnxCancelledCleanup cleans up with the context of the acquire. If the client has disconnected,
-// this context is cancelled and no DEL is sent. The key then stays for the full TTL (F22,
-// internal/explore/testdata/F22.txt).
+// setnxCancelledCleanup uses the context of the acquire for its clean-up. If the client has
+// disconnected, this context is cancelled and no DEL is sent. The key then stays for the full TTL
+// (F22, internal/explore/testdata/F22.txt).
 var setnxCancelledCleanup = variant(setnx, Strategy{
 	Name:   "setnx-cancelled-cleanup",
 	Title:  "setnx, which cleans up with the cancelled context",
@@ -16,9 +16,8 @@ var setnxCancelledCleanup = variant(setnx, Strategy{
 	New:    redisKeyLock{set: setPX, unset: compareAndDelete, cleanup: context.WithCancel}.New,
 })
 
-// setnxBlindRetry repeats a SET that got no reply. If the first SET was successful, the second one
-// finds the client's own key and reports that the lock is busy (F25,
-// internal/explore/testdata/F25.txt).
+// setnxBlindRetry repeats a SET that got no reply. If the first SET succeeded, the second one finds
+// the client's own key and reports that the lock is busy (F25, internal/explore/testdata/F25.txt).
 var setnxBlindRetry = variant(setnx, Strategy{
 	Name:   "setnx-blind-retry",
 	Title:  "setnx, which sends its SET again after a lost reply",
@@ -43,16 +42,16 @@ var setnxNoTTLNoCleanup = variant(setnxNoTTL, Strategy{
 	New:    redisKeyLock{set: setForever, unset: del, believesLate: true, endless: true, cleanup: cancelledContext}.New,
 })
 
-// cancelledContext returns a context that is cancelled. A clean-up with this context sends nothing.
+// cancelledContext returns a cancelled context. A clean-up with this context sends nothing.
 func cancelledContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	cancel()
 	return ctx, cancel
 }
 
-// setnxLateFence takes the lock before it reads the fencing token. If its lease expires in between,
-// it gets the token of the next holder. The database then refuses that holder's write (F26,
-// internal/explore/testdata/F26.txt).
+// setnxLateFence takes the lock first and then reads the fencing token in a second step. If its
+// lease expires between the two steps, it gets the next holder's token. The database then refuses
+// that holder's write (F26, internal/explore/testdata/F26.txt).
 var setnxLateFence = variant(setnxFenced, Strategy{
 	Name:   "setnx-late-fence",
 	Title:  "setnx-fenced, which reads the token after it has the lock",

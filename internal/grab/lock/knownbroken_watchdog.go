@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// watchdogStrayRenewal starts to renew the lock before it knows that it has the lock. Suppose that
-// the acquire is cancelled and its request arrives late. The lock is then renewed forever, although
-// no client holds it (F14, internal/explore/testdata/F14.txt).
+// watchdogStrayRenewal starts renewals before it knows that it has the lock. Suppose that the
+// acquire is cancelled and its request arrives late. The lock is then renewed forever, although no
+// client holds it (F14, internal/explore/testdata/F14.txt).
 var watchdogStrayRenewal = variant(watchdog, Strategy{
 	Name:   "watchdog-stray-renewal",
 	Title:  "watchdog, which renews a lock whose acquire was cancelled",
@@ -20,7 +20,7 @@ var watchdogStrayRenewal = variant(watchdog, Strategy{
 
 type strayRenewalLocker struct{ *watchdogLocker }
 
-// Acquire polls for the lock.
+// Acquire polls the lock until it gets it.
 func (l strayRenewalLocker) Acquire(ctx context.Context, key string) (lease Lease, err error) {
 	err = poll(ctx, l.env.wait(ctx), pollBackoff, l.env.Rand, func() (ok bool, err error) {
 		lease, ok, err = l.try(ctx, key)
@@ -38,15 +38,15 @@ func (l strayRenewalLocker) try(ctx context.Context, key string) (*watchdogLease
 	left, _, err := lease.enter(ctx)
 	switch {
 	case err != nil:
-		cleanUp(ctx, lease.leave) // the renewal continues, which is the mistake
+		cleanUp(ctx, lease.leave) // the renewals continue, which is the mistake
 	case left > 0:
 		lease.stop()
 	}
 	return lease, err == nil && left == 0, err
 }
 
-// watchdogLateSubscribe does not check the lock again after it has subscribed to messages about
-// releases. If it misses such a message, it waits for a whole lease (F16,
+// watchdogLateSubscribe does not check the lock again after it has subscribed to release messages.
+// If it misses such a message, it waits as long as a whole lease (F16,
 // internal/explore/testdata/F16.txt).
 var watchdogLateSubscribe = variant(watchdog, Strategy{
 	Name:   "watchdog-late-subscribe",
@@ -81,8 +81,8 @@ func (l lateSubscribeLocker) Acquire(ctx context.Context, key string) (Lease, er
 	}
 }
 
-// listen waits for a message until the given time has passed. It ignores errors, because the next
-// check of the lock reports them.
+// listen waits for a message for at most the given time. It ignores errors, because the next check
+// of the lock reports them.
 func (l lateSubscribeLocker) listen(ctx context.Context, channel string, most time.Duration) error {
 	listening, cancel := context.WithTimeout(ctx, most)
 	defer cancel()

@@ -9,15 +9,15 @@ import (
 )
 
 // mutex locks each order within one process, like Java's synchronized (orderId.intern()). Two
-// instances have separate mutexes. Therefore two clients can both read an open order and both write
-// (F2, internal/explore/testdata/F2.txt).
+// instances have separate mutexes. Therefore, two clients can both read an open order and both
+// write (F2, internal/explore/testdata/F2.txt).
 var mutex = Strategy{
 	Name:     "mutex",
 	Title:    "a mutex for each order, in one process",
 	Family:   "process",
 	Source:   "Java: synchronized (orderId.intern())",
 	Guard:    order.Naive,
-	Claims:   catalog.Always(catalog.Claim{Order: catalog.Unsafe, Exclusive: true}), // it excludes only clients of its own process
+	Claims:   catalog.Always(catalog.Claim{Order: catalog.Unsafe, Exclusive: true}), // it excludes only clients of the same process
 	Excludes: catalog.PerProcess,
 	Waiter:   "waits in its process",
 	Breaks:   []string{"F2"},
@@ -27,7 +27,7 @@ var mutex = Strategy{
 	},
 }
 
-// A mutexLocker has its own mutexes, so two of them behave like two processes.
+// A mutexLocker has its own set of mutexes. Two mutexLockers therefore behave like two processes.
 type mutexLocker struct {
 	env     Env
 	mutexes keyedMutex
@@ -49,7 +49,8 @@ type mutexLease struct {
 	released atomic.Bool
 }
 
-// Release unlocks the mutex only once, because a second call could unlock it for the next holder.
+// Release unlocks the mutex at most once, because a second unlock could release the next holder's
+// lock.
 func (l *mutexLease) Release(context.Context) error {
 	if l.released.Swap(true) {
 		return ErrLost

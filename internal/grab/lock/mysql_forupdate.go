@@ -8,9 +8,9 @@ import (
 	"grablab/internal/order"
 )
 
-// mysqlForUpdate locks the row of the order with SELECT … FOR UPDATE, in a transaction that ends with
-// the write of the winner. A holder that loses its session cannot write. However, the transaction
-// stays open during the work, and forever if the work hangs (failure mode F15).
+// mysqlForUpdate locks the row of the order with SELECT … FOR UPDATE. Its transaction ends with the
+// write of the winner. A holder that loses its session cannot write. However, the transaction stays
+// open during the work, and forever if the work hangs (failure mode F15).
 var mysqlForUpdate = Strategy{
 	Name:     "mysql-forupdate",
 	Title:    "SELECT … FOR UPDATE, in a transaction that spans the work",
@@ -21,8 +21,8 @@ var mysqlForUpdate = Strategy{
 	Claims:   catalog.ClaimsOf("session"),
 	Excludes: catalog.Global,
 	Waiter:   "waits in the database",
-	// The write of the winner commits and thereby unlocks the row, and the next holder then sees the
-	// winner.
+	// Writing the winner commits the transaction and thereby unlocks the row. The next holder then
+	// sees the winner.
 	UntilClaim: true,
 	Breaks:     []string{"F15", "F32"},
 	Promises:   Promises{InOrder: catalog.PerProcess},

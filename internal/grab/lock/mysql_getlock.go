@@ -8,14 +8,16 @@ import (
 	"grablab/internal/order"
 )
 
-// mysqlGetLock uses GET_LOCK, the named lock of a database session. The lock has no expiry.
-// The sessions of a process end when it dies, but a process whose work hangs keeps the lock
-// forever (F15).
+// mysqlGetLock uses GET_LOCK, a named lock that belongs to a database session. The lock has no
+// expiry. When a process dies, its sessions end. A process whose work hangs keeps the lock forever
+// (F15).
 //
-// The server may drop the session, and with it the lock, without the holder noticing. A
-// locks, the server restarts, and B locks and writes (F32). Here A then writes nothing,
-// because it reads and claims over that same session. The two are still inside at the same
-// time. Names are shared by the whole server, not by one database.
+// The server may drop the session together with the lock, without the holder noticing. For example,
+// A locks, the server restarts, and B locks and writes (F32). A then writes nothing, because it
+// reads and claims in the session that was dropped. However, both are in the critical section at
+// the same time.
+//
+// Lock names are shared by the whole server, not by one database.
 var mysqlGetLock = Strategy{
 	Name:     "mysql-getlock",
 	Title:    "GET_LOCK; the same session reads and writes",

@@ -12,22 +12,22 @@ import (
 	"grablab/internal/order"
 )
 
-// serverWait limits how long one statement waits for a lock in the database. The database waits that
-// long even for a client that has disconnected.
+// serverWait limits how long one statement waits for a lock in the database. The database waits
+// that long even if the client has disconnected.
 const serverWait = time.Second
 
-// A sessionLocker is the common part of the locks in the database. A lease is a database
-// session that is pinned while the lease is held. If the session ends, its locks are gone,
-// and a read or claim over it fails. So the holder of a lost lock writes nothing, but it
-// learns of the loss only then.
+// A sessionLocker contains what the database locks have in common. A lease is a database session
+// that is reserved while the lease is held. If the session ends, its locks are gone, and a read or
+// claim in that session fails. The holder of a lost lock therefore writes nothing, but learns of
+// the loss only when it reads or claims.
 //
-// Sessions are scarce. For each key, only one client of this process has a session at a
-// time. The others wait for a mutex in the process, at no cost to the database.
+// Sessions are scarce. For each key, only one client of this process has a session at a time. The
+// other clients wait for a mutex in the process, without using the database.
 type sessionLocker struct {
 	env   Env
 	queue keyedMutex
-	// take tries to take the lock of a key in a database session. It waits a whole number of seconds,
-	// and returns false if the lock is still taken then.
+	// take tries to take the lock of a key in a database session. It waits for a whole number of
+	// seconds, and returns false if the lock is still taken after that time.
 	take func(ctx context.Context, tx order.Tx, key string, wait time.Duration) (bool, error)
 }
 
@@ -49,7 +49,7 @@ func (l *sessionLocker) Acquire(ctx context.Context, key string) (_ Lease, err e
 	}
 	err = l.await(ctx, lease.tx, key, giveUp)
 	if ctx.Err() != nil {
-		err = ctx.Err() // the client disconnected, perhaps after the grant
+		err = ctx.Err() // the client disconnected, perhaps after it had got the lock
 	}
 	if err != nil {
 		return nil, err
@@ -59,11 +59,11 @@ func (l *sessionLocker) Acquire(ctx context.Context, key string) (_ Lease, err e
 
 func (l *sessionLocker) Close() error { return nil }
 
-// beginTimeout is how long a client waits at least for a database session, because all sessions may
-// be in use for a moment.
+// beginTimeout is the minimum time that a client waits for a database session, because all sessions
+// may be in use for a moment.
 const beginTimeout = 500 * time.Millisecond
 
-// begin reserves a database session. This counts as part of the time that the client waits for the
+// begin reserves a database session. The time for this counts as part of the client's wait for the
 // lock.
 func (l *sessionLocker) begin(ctx context.Context, giveUp time.Time) (order.Tx, error) {
 	if soonest := time.Now().Add(beginTimeout); giveUp.Before(soonest) {
@@ -84,8 +84,8 @@ func (l *sessionLocker) begin(ctx context.Context, giveUp time.Time) (order.Tx, 
 	}
 }
 
-// await tries to take the lock at once. Then it waits in the database for whole seconds, and polls
-// for the rest of the waiting time.
+// await first tries to take the lock without waiting. Then it waits in the database for whole
+// seconds, and polls for the rest of the waiting time.
 func (l *sessionLocker) await(ctx context.Context, tx order.Tx, key string, giveUp time.Time) error {
 	wait := time.Duration(0)
 	for {
@@ -102,12 +102,12 @@ func (l *sessionLocker) await(ctx context.Context, tx order.Tx, key string, give
 // A sessionLease is a database session that holds a lock.
 type sessionLease struct {
 	plainLease
-	tx       order.Tx // nil if no session could be pinned
+	tx       order.Tx // nil if no session could be reserved
 	unlock   func()
 	released atomic.Bool
 }
 
-// Rows returns the session of the lock. Use it for all reads and claims.
+// Rows returns the session of the lock. The holder must use it for all reads and claims.
 func (l *sessionLease) Rows() order.Rows { return l.tx }
 
 func (l *sessionLease) Release(ctx context.Context) error {
@@ -124,8 +124,8 @@ func (l *sessionLease) Release(ctx context.Context) error {
 	return nil
 }
 
-// newSessionLocker creates a Locker that uses take to lock. It returns an error if the database does
-// not answer or does not support sessions.
+// newSessionLocker creates a Locker that takes its locks with take. It returns an error if the
+// database does not respond or does not support sessions.
 func newSessionLocker(env Env, take func(context.Context, order.Tx, string, time.Duration) (bool, error)) (Locker, error) {
 	if err := needSessions(env); err != nil {
 		return nil, err
@@ -141,7 +141,7 @@ func needSessions(env Env) error {
 	defer cancel()
 	tx, err := env.Orders.Begin(ctx)
 	if errors.Is(err, order.ErrExhausted) {
-		return nil // sessions exist, but all are in use
+		return nil // sessions are supported, but all are in use
 	}
 	if err != nil {
 		return err
@@ -149,7 +149,7 @@ func needSessions(env Env) error {
 	return tx.Close(ctx)
 }
 
-// OrderOf returns the order id between the braces of a key, such as 7 in "grab:NAME:{7}".
+// OrderOf returns the order id between the braces of a key. For "grab:NAME:{7}", it returns 7.
 func OrderOf(key string) (int64, error) {
 	_, rest, _ := strings.Cut(key, "{")
 	number, _, _ := strings.Cut(rest, "}")

@@ -11,10 +11,10 @@ var (
 	errTTL        = errors.New("lock: a lease needs a TTL of at least 1ms")
 )
 
-// serverTimeout limits how long a Strategy's New waits for a server.
+// serverTimeout limits how long a strategy's New function waits for a server.
 const serverTimeout = 5 * time.Second
 
-// needRedis returns an error if env lacks something that every lock in a single Redis needs.
+// needRedis returns an error if env lacks something that every lock in a single Redis server needs.
 func needRedis(env Env) error {
 	if env.Redis == nil {
 		return errNoRedis

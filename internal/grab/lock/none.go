@@ -8,8 +8,8 @@ import (
 	"grablab/internal/order"
 )
 
-// none takes no lock. Therefore two clients can both read an open order and both write (failure mode
-// F1). Every check should find it unsafe.
+// none takes no lock. Therefore, two clients can both read an open order and both write (failure
+// mode F1). Every check should find it unsafe.
 var none = Strategy{
 	Name:       "none",
 	Title:      "no lock: check, then act",
@@ -23,11 +23,11 @@ var none = Strategy{
 	New:        func(env Env) (Locker, error) { return noLocker{env.Token}, nil },
 }
 
-// mysqlCAS takes no lock either. It is the second control, which must be safe. It runs
-// UPDATE … WHERE id = ? AND status = 0, and the number of changed rows decides who won.
+// mysqlCAS takes no lock either. It is the second control experiment, and must be safe. It runs
+// UPDATE … WHERE id = ? AND status = 0, and the number of changed rows shows who has won.
 //
-// If the reply to the commit is lost, a winner that reads the order again would find it
-// taken. The store therefore looks up the claim by its token instead (F33).
+// Suppose that the reply to the commit is lost. A winner that only read the order again would find
+// it taken. The store therefore looks up the claim by its token instead (F33).
 var mysqlCAS = Strategy{
 	Name:       "mysql-cas",
 	Title:      "no lock: one guarded UPDATE decides",
@@ -46,9 +46,9 @@ var mysqlCAS = Strategy{
 	},
 }
 
-// mysqlUnique takes no lock. Instead, it inserts the winner into a table with a unique key per order,
-// so a second insert fails. If a reply is lost, the token in the row shows who has won (failure mode
-// F33).
+// mysqlUnique takes no lock. Instead, it inserts the winner into a table that has a unique key on
+// the order, so a second insert fails. If a reply is lost, the token in the row shows who has won
+// (failure mode F33).
 var mysqlUnique = variant(mysqlCAS, Strategy{
 	Name:   "mysql-unique",
 	Title:  "no lock: an INSERT into a table with UNIQUE(order_id) decides",
@@ -57,7 +57,7 @@ var mysqlUnique = variant(mysqlCAS, Strategy{
 	Breaks: []string{"F33"},
 })
 
-// A noLocker gives each client a lease at once, without locking anything.
+// A noLocker gives each client a lease immediately, without locking anything.
 type noLocker struct{ token func() string }
 
 func (l noLocker) Acquire(ctx context.Context, _ string) (Lease, error) {

@@ -12,32 +12,33 @@ import (
 )
 
 const (
-	// unsubscribedWait is the longest pause between two checks of the lock while the subscription is
-	// not confirmed.
+	// unsubscribedWait is the longest pause between two checks of the lock before the subscription
+	// is confirmed.
 	unsubscribedWait = time.Second
-	// reconnectPause is how long the client pauses between two attempts to reconnect.
+	// reconnectPause is the pause between two attempts to reconnect.
 	reconnectPause = 100 * time.Millisecond
 )
 
-// A notifier tells the waiters of a process that a lock was published as free. One
-// connection serves all waiters of a locker, and one channel serves all waiters of a lock.
+// A notifier tells the waiters of a process that a message has announced a free lock. All waiters
+// of a locker share one connection, and all waiters of a lock share one channel.
 //
-// A message wakes one waiter, because only one can take the lock. The next release sends
-// another message. A woken waiter that leaves without checking the lock wakes the next one.
-// Each acknowledgement of a subscription wakes all waiters, because they missed any message
-// published before it, while the connection was being opened (F16).
+// A message wakes one waiter, because only one can take the lock. The next release sends another
+// message. If a woken waiter leaves without checking the lock, it wakes the next waiter.
+//
+// Each confirmation of a subscription wakes all waiters. They may have missed a message that was
+// published before the confirmation (F16).
 type notifier struct {
 	redis  redis.UniversalClient
 	ctx    context.Context
 	cancel context.CancelFunc
 
 	running sync.WaitGroup
-	changed chan struct{} // has room for one signal, which says that pending has channels
+	changed chan struct{} // has room for one signal that pending contains channels
 
 	mu       sync.Mutex // never held while waiting
 	started  bool
 	channels map[string]*channel // the channels with waiters
-	pending  map[string]struct{} // the channels that have just got their first waiter or lost their last waiter
+	pending  map[string]struct{} // the channels that just got their first waiter or lost their last one
 }
 
 // A channel is a Redis channel on which at least one client waits for a message.
@@ -57,8 +58,8 @@ func newNotifier(client redis.UniversalClient) *notifier {
 	return n
 }
 
-// join adds a waiter to the channel. The waiter's first wait ends when the subscription is confirmed,
-// because a release before then sends it no message.
+// join adds a waiter to the channel. The waiter's first wait ends when the subscription is
+// confirmed, because the waiter misses messages about earlier releases.
 func (n *notifier) join(name string) *waiter {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -88,8 +89,8 @@ func (n *notifier) changeLocked(name string) {
 	}
 }
 
-// changes returns which channels got their first waiter, and which lost their last one, since the
-// previous call.
+// changes compares the channels with those at the previous call. It returns the channels that got
+// their first waiter, and the channels that lost their last one.
 func (n *notifier) changes() (come, gone []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -104,9 +105,9 @@ func (n *notifier) changes() (come, gone []string) {
 	return come, gone
 }
 
-// subscribe updates the subscriptions to match the waiters. It runs in the background, because it may
-// have to open a connection. It ignores errors, because listen subscribes again after it has
-// reconnected.
+// subscribe updates the subscriptions to match the waiters. It runs in the background, because it
+// may have to open a connection. It ignores errors, because listen subscribes again after
+// reconnecting.
 func (n *notifier) subscribe() {
 	pubsub := n.redis.Subscribe(n.ctx)
 	listening := false
@@ -134,7 +135,7 @@ func (n *notifier) subscribe() {
 	}
 }
 
-// listen passes messages on to the waiters until the subscription is closed.
+// listen passes messages to the waiters until the subscription is closed.
 func (n *notifier) listen(pubsub *redis.PubSub) {
 	failed := false
 	for {
@@ -150,8 +151,8 @@ func (n *notifier) listen(pubsub *redis.PubSub) {
 	}
 }
 
-// deliver wakes one waiter if msg is a message, and all waiters of a channel if it confirms the
-// subscription, because they may have missed earlier messages.
+// deliver wakes one waiter if msg is a published message. If msg confirms a subscription, deliver
+// wakes all waiters of that channel, because they may have missed earlier messages.
 func (n *notifier) deliver(msg any) {
 	switch msg := msg.(type) {
 	case *redis.Message:
@@ -182,7 +183,7 @@ func (n *notifier) wakeAll(name string) {
 	}
 }
 
-// wakeOneLocked wakes the sleeping waiter that has waited longest.
+// wakeOneLocked wakes the sleeping waiter that has waited the longest.
 func (c *channel) wakeOneLocked() {
 	for _, w := range c.waiters {
 		if w.wake() {
@@ -191,7 +192,7 @@ func (c *channel) wakeOneLocked() {
 	}
 }
 
-// close closes the connection. No client may be waiting when it is called.
+// close closes the connection. There must be no waiters when it is called.
 func (n *notifier) close() {
 	n.cancel()
 	n.running.Wait()
@@ -203,7 +204,7 @@ type waiter struct {
 	name    string
 	channel *channel
 	signal  chan struct{} // has room for one signal
-	woken   bool          // whether the waiter was woken and has not checked the lock since; used only by the waiter itself
+	woken   bool          // whether the waiter was woken and has not checked the lock since; only the waiter itself uses this field
 }
 
 // wake wakes the waiter. It returns false if the waiter was already awake.
@@ -216,7 +217,7 @@ func (w *waiter) wake() bool {
 	}
 }
 
-// wait returns nil when the lock may be free or the time most has passed. If ctx ends first, it
+// wait returns nil when the lock may be free, or when most has passed. If ctx ends first, wait
 // returns the error of ctx.
 func (w *waiter) wait(ctx context.Context, most time.Duration) error {
 	if !w.subscribed() {
@@ -241,10 +242,10 @@ func (w *waiter) subscribed() bool {
 	return w.channel.subscribed
 }
 
-// noteChecked records that the waiter has checked the lock after it woke up.
+// noteChecked records that the waiter has checked the lock after it was woken.
 func (w *waiter) noteChecked() { w.woken = false }
 
-// leave removes the waiter from its channel. If the waiter was woken but did not check the lock,
+// leave removes the waiter from its channel. If the waiter was woken but has not checked the lock,
 // leave wakes another waiter.
 func (w *waiter) leave() {
 	w.mu.Lock()

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// A backoff describes the pauses between polls, which double from first to most. Each pause varies
-// randomly by up to half its length, so that clients do not retry together.
+// A backoff describes the pauses between polls. They double from first to most. Each pause varies
+// randomly by up to half its length, so that clients do not retry simultaneously.
 type backoff struct{ first, most time.Duration }
 
-// pollBackoff is the backoff for locks that a client can ask for with a single command.
+// pollBackoff is the backoff for locks that a client requests with a single command.
 var pollBackoff = backoff{first: 2 * time.Millisecond, most: 100 * time.Millisecond}
 
 // pause returns the nth pause, starting from 0. random is uniform in [0,1).
@@ -22,7 +22,7 @@ func (b backoff) pause(n int, random float64) time.Duration {
 }
 
 // poll calls try until it returns true or an error. When the waiting time is over, poll calls try
-// once more and then returns ErrBusy.
+// one last time and then returns ErrBusy.
 func poll(ctx context.Context, wait time.Duration, b backoff, random func() float64, try func() (bool, error)) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -42,7 +42,7 @@ func poll(ctx context.Context, wait time.Duration, b backoff, random func() floa
 	}
 }
 
-// sleep waits for d. It returns an error if ctx ends first.
+// sleep sleeps for d. It returns an error if ctx ends first.
 func sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -8,7 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Raw calls the lock and unlock scripts of the source article. They do not wait, renew or clean up.
+// Raw provides the lock and unlock scripts of the source article. They do not wait, renew or clean
+// up.
 type Raw struct{ Redis redis.UniversalClient }
 
 //go:embed raw_lock.lua
@@ -26,7 +27,7 @@ func (r Raw) Unlock(ctx context.Context, key, token string) (released bool, err 
 	return r.run(ctx, setnxRelease, key, token)
 }
 
-// run calls a script by its hash. If Redis does not know the script yet, run loads it first.
+// run calls a script by its hash. If Redis does not know the script, run loads it first.
 func (r Raw) run(ctx context.Context, script *redis.Script, key string, args ...any) (bool, error) {
 	done, err := script.EvalSha(ctx, r.Redis, []string{key}, args...).Bool()
 	if !redis.HasErrorPrefix(err, "NOSCRIPT") {

@@ -12,15 +12,16 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// redisStock is not a lock. Redis stores how many units of an order are left and who has
-// one, and a single script decides on both. The database is written afterwards without
-// checking its own counter. The strategy is fast because drivers without a unit never reach
-// the database.
+// redisStock is not a lock. Redis stores how many units of an order are left and which drivers have
+// one. A single script decides both. The database is written afterwards, without a check of its own
+// counter. The strategy is fast because drivers without a unit never reach the database.
 //
-// A unit can get lost between Redis and the database. A's script takes the last unit and A
-// dies, so every other driver is told that the order is taken (F42). If Redis loses its
-// data, it reads the count from the database, which may lack recent decisions. A's script
-// takes the last unit, Redis restarts, B's script finds one left, and both write (F43).
+// A unit can get lost between Redis and the database. If A's script takes the last unit and A dies,
+// every other driver is told that the order is taken (F42).
+//
+// If Redis loses its data, it reads the count from the database, which may lack recent
+// reservations. Suppose that A's script takes the last unit and Redis restarts. B's script then
+// still finds a unit, and both write (F43).
 var redisStock = Strategy{
 	Name:   "redis-stock",
 	Title:  "no lock: a script in Redis decides, and the database is written afterwards",
@@ -38,7 +39,8 @@ var redisStock = Strategy{
 	New:      func(env Env) (Locker, error) { return newStockLocker(env, false) },
 }
 
-// stockKeep is how long Redis keeps the number of units of an order after the last request for it.
+// stockKeep is how long Redis keeps an order's number of units after the last request for that
+// order.
 const stockKeep = 24 * time.Hour
 
 //go:embed redis_stock.lua
@@ -62,7 +64,7 @@ func newStockLocker(env Env, returns bool) (Locker, error) {
 	return stockLocker{env, returns}, nil
 }
 
-// Acquire reserves a unit of the order. It fails at once if no unit is left.
+// Acquire reserves a unit of the order. It fails immediately if no unit is left.
 func (l stockLocker) Acquire(ctx context.Context, key string) (Lease, error) {
 	lease := &stockLease{plainLease{l.env.Token()}, l, key, false}
 	if err := lease.take(ctx); err != nil {
@@ -76,7 +78,7 @@ func (l stockLocker) Acquire(ctx context.Context, key string) (Lease, error) {
 
 func (stockLocker) Close() error { return nil }
 
-// Forget deletes the number of units of an order from Redis.
+// Forget deletes an order's number of units from Redis.
 func (l stockLocker) Forget(ctx context.Context, key string) error {
 	return l.env.Redis.Del(ctx, key).Err()
 }
@@ -89,8 +91,8 @@ type stockLease struct {
 	sold bool
 }
 
-// take asks Redis for a unit. If Redis does not know the order, take first copies the number of units
-// from the database to Redis.
+// take asks Redis for a unit. If Redis has no data about the order, take first copies the number of
+// units from the database to Redis.
 func (l *stockLease) take(ctx context.Context) error {
 	reply, err := l.ask(ctx, "")
 	if err == nil && reply < 0 {
@@ -136,7 +138,7 @@ func (l *stockLease) leftInDatabase(ctx context.Context) (int64, error) {
 // Sold implements Reservation.
 func (l *stockLease) Sold() { l.sold = true }
 
-// Release returns a unit that was not sold, if the strategy allows that.
+// Release gives back an unsold unit, if the strategy does that.
 func (l *stockLease) Release(ctx context.Context) error {
 	if l.sold || !l.returns {
 		return nil

@@ -15,18 +15,20 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// redlock sets the same key on several independent nodes. A majority of them is the lock, so
-// the lock survives the loss of a minority. The lease is extended like that of watchdog.
+// redlock sets the same key on several independent nodes. The client that has set it on a majority
+// holds the lock, so the lock survives the loss of a minority. The client extends its lease like
+// watchdog does.
 //
-// A holds a bare majority: nodes 1, 2 and 3. Node 3 restarts empty, or its clock jumps, and
-// B takes 3, 4 and 5 (F18, internal/explore/testdata/F18.txt; F19, F19.txt). The same
-// happens if a node has a replica that is promoted on B's side of a partition (F39). An
-// extension does not set a key again on a node that has lost it. Therefore any two such
-// losses end a lease, however far apart they are (F21, F21.txt).
+// Suppose that A has a bare majority, which is nodes 1, 2 and 3. Node 3 restarts without data, or
+// its clock jumps, and B takes 3, 4 and 5 (F18, internal/explore/testdata/F18.txt; F19, F19.txt).
+// The same happens if node 3 has a replica that is promoted on B's side of a partition (F39).
 //
-// redlock has no fencing token. Its nodes share no counter, and the random value of a key
-// identifies the holder but not the order of holders. So nothing stops the write of a holder
-// that pauses after its last check (F11).
+// An extension does not recreate the key on a node that has lost it. Therefore, two such losses end
+// a lease even if they occur at different times (F21, F21.txt).
+//
+// redlock has no fencing token, because its nodes share no counter. The random value of a key
+// identifies a holder, but it does not show who came first. Nothing therefore stops the write of a
+// holder that pauses after its last check (F11).
 var redlock = Strategy{
 	Name:          "redlock",
 	Title:         "a majority of independent nodes; the lease is extended; no fencing token",
@@ -44,16 +46,16 @@ var redlock = Strategy{
 }
 
 const (
-	// redlockDrift is the assumed clock drift as a share of the TTL, as in redsync.
+	// redlockDrift is the assumed clock drift as a fraction of the TTL, as in redsync.
 	redlockDrift = 0.01
 	// redlockMin is the smallest number of nodes with which a Redlock survives the failure of one
 	// node.
 	redlockMin = 3
 )
 
-// redlockBackoff has longer pauses than pollBackoff, because each try sends a command to every node.
-// The pauses are random. Otherwise, two clients that each have some of the nodes could retry at the
-// same time again.
+// redlockBackoff has longer pauses than pollBackoff, because each attempt sends a command to every
+// node. The pauses are random. Otherwise, two clients that each have some of the nodes might keep
+// retrying simultaneously.
 var redlockBackoff = backoff{first: 25 * time.Millisecond, most: 200 * time.Millisecond}
 
 var errNoQuorum = errors.New("lock: fewer than a quorum of the nodes answered")
@@ -61,17 +63,17 @@ var errNoQuorum = errors.New("lock: fewer than a quorum of the nodes answered")
 type redlockLocker struct {
 	env     Env
 	nodes   []redis.UniversalClient
-	options []redsync.Option // options for redsync, in addition to the options that mutex sets
+	options []redsync.Option // options for redsync, in addition to those that mutex sets
 	quorum  int
 	timeout time.Duration
 
 	queue    keyedMutex
-	silence  atomic.Pointer[error] // why the last try, for any key, reached no quorum; nil if it did
+	silence  atomic.Pointer[error] // why the last attempt for any key reached no quorum; nil if it reached one
 	renewers renewers
 	asking   sync.WaitGroup
 }
 
-// newRedlock returns a locker over nodes.
+// newRedlock returns a Locker that uses these nodes.
 func newRedlock(env Env, nodes []redis.UniversalClient, options ...redsync.Option) (Locker, error) {
 	if err := needTTL(env); err != nil {
 		return nil, err
@@ -89,8 +91,8 @@ func newRedlock(env Env, nodes []redis.UniversalClient, options ...redsync.Optio
 }
 
 func (l *redlockLocker) Acquire(ctx context.Context, key string) (Lease, error) {
-	// Without this queue, two waiters of the same process could keep each other from a majority of
-	// the nodes.
+	// Without this queue, two waiters of the same process could prevent each other from getting a
+	// majority of the nodes.
 	wait, unlock, err := l.queue.lockToWait(ctx, key, l.env.wait(ctx))
 	if err == nil {
 		defer unlock()
@@ -103,7 +105,7 @@ func (l *redlockLocker) Acquire(ctx context.Context, key string) (Lease, error) 
 }
 
 // await tries to get the lock until the waiting time is over. It returns ErrBusy if another client
-// had the lock. Otherwise, it returns the cause of the last failure.
+// had the lock. Otherwise, it returns the cause of the last failed attempt.
 func (l *redlockLocker) await(ctx context.Context, key string, wait time.Duration) (lease Lease, err error) {
 	var last error
 	taken := false
@@ -129,8 +131,9 @@ func (l *redlockLocker) Close() error {
 	return nil
 }
 
-// try asks all nodes for the lock once. It uses a new token, so that a late clean-up cannot affect a
-// later try. The caller cannot cancel it, because redsync needs the context for its clean-up.
+// try requests the lock from all nodes once. It uses a new token, so that a late clean-up cannot
+// affect a later attempt. The caller cannot cancel it, because redsync needs the context for its
+// clean-up.
 func (l *redlockLocker) try(ctx context.Context, key string) (Lease, error) {
 	lease := &redlockLease{locker: l, key: key, token: l.env.Token()}
 	mutex := l.mutex(lease, false)
@@ -156,7 +159,7 @@ type redlockLease struct {
 	*renewer
 	locker     *redlockLocker
 	key, token string
-	wanted     atomic.Bool // true from the grant to the release
+	wanted     atomic.Bool // true between the grant and the release
 }
 
 func (l *redlockLease) Token() string { return l.token }
@@ -182,8 +185,8 @@ func (l *redlockLease) unlock(ctx context.Context) error {
 	return l.locker.outcome(l.locker.mutex(l, true).UnlockContext(ctx))
 }
 
-// outcome converts the result of an extension or a release. It returns ErrLost if so many nodes
-// lack our key that the others are not a majority.
+// outcome converts the result of an extension or a release. It returns ErrLost if too many nodes
+// lack our key, so that the rest is not a majority.
 func (l *redlockLocker) outcome(ok bool, err error) error {
 	if ok {
 		return nil
@@ -194,8 +197,8 @@ func (l *redlockLocker) outcome(ok bool, err error) error {
 	return l.explain(err)
 }
 
-// explain adds errNoQuorum to err if too many nodes did not answer. It keeps only the text of other
-// causes, so that a node's timeout is not mistaken for the caller's deadline.
+// explain adds errNoQuorum to err if too many nodes did not respond. It keeps only the text of
+// other causes, so that a node's timeout does not look like the caller's deadline.
 func (l *redlockLocker) explain(err error) error {
 	if err == nil {
 		return nil
@@ -206,8 +209,8 @@ func (l *redlockLocker) explain(err error) error {
 	return fmt.Errorf("lock: %v", err)
 }
 
-// answers counts the nodes in an error of redsync. foreign is how many nodes do not have our key, and
-// silent is how many did not answer.
+// answers counts nodes in an error of redsync. foreign is the number of nodes without our key, and
+// silent is the number of nodes that did not respond.
 func answers(err error) (foreign, silent int) {
 	switch err := err.(type) {
 	case *redsync.ErrTaken:

@@ -12,8 +12,8 @@ import (
 	"grablab/internal/catalog"
 )
 
-// redlockMiswired is a Redlock of three locks, two of which are on the same node by mistake. That
-// node is a majority on its own. If it loses its data, two clients can hold the lock (F20,
+// redlockMiswired is a Redlock of three locks, two of which are on the same node by mistake.
+// That node is a majority by itself. If it loses its data, two clients can hold the lock (F20,
 // internal/explore/testdata/F20.txt).
 var redlockMiswired = variant(redlock, Strategy{
 	Name:   "redlock-miswired",
@@ -114,9 +114,9 @@ func (l *miswiredLease) Release(ctx context.Context) error {
 	return l.ask(ctx, ErrLost, entry.leave)
 }
 
-// ask returns nil if a quorum of the locks agrees, or the error no if no quorum can agree any more.
-// It keeps only the text of other causes, so that a node's timeout is not mistaken for the caller's
-// deadline.
+// ask returns nil if a quorum of the locks agrees. It returns the error no if a quorum can no
+// longer agree. It keeps only the text of other causes, so that a node's timeout does not look like
+// the caller's deadline.
 func (l *miswiredLease) ask(ctx context.Context, no error, do func(entry, context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, min(redlockTimeout, l.entries[0].ttl/redlockShare))
 	defer cancel()

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// untilRenewal returns the time until the next renewal: a third of the TTL after a confirmed
-// renewal, or a tenth after an unconfirmed one.
+// untilRenewal returns the time until the next renewal. This is a third of the TTL after a
+// confirmed renewal, and a tenth after an unconfirmed one.
 func untilRenewal(now, end time.Time, ttl time.Duration, confirmed bool) time.Duration {
 	if !confirmed {
 		return ttl / 10
@@ -16,14 +16,15 @@ func untilRenewal(now, end time.Time, ttl time.Duration, confirmed bool) time.Du
 	return max(end.Add(-ttl*2/3).Sub(now), 0)
 }
 
-// A renewal is a function that renews a lease once. It returns the new end, counted from the time of
-// the request, or ErrLost. After any other error, it is unknown whether the lease was renewed.
+// A renewal is a function that renews a lease once. It returns the new end of the lease, counted
+// from the time of the request, or ErrLost. After any other error, it is unknown whether the lease
+// was renewed.
 type renewal func(context.Context) (end time.Time, err error)
 
-// A renewer renews a lease until it is stopped or the lease is lost. A lease is lost if the server no
-// longer has it, or if no renewal succeeds in time.
+// A renewer renews a lease until the renewer is stopped or the lease is lost. A lease is lost if
+// the server no longer has it, or if no renewal succeeds in time.
 type renewer struct {
-	ctx    context.Context // the context of the acquire without its cancellation
+	ctx    context.Context // the context of the acquire, without its cancellation
 	cancel context.CancelFunc
 	lost   chan struct{}
 
@@ -33,8 +34,8 @@ type renewer struct {
 	over   bool        // whether the renewer was stopped or has lost the lease
 }
 
-// Lost returns a channel that closes when the client knows that the lease is lost. Lost also checks
-// the clock, because timers may fire late after the process was paused.
+// Lost returns a channel that is closed when the client knows that the lease is lost. Lost also
+// checks the clock, because timers may fire late after the process was paused.
 func (r *renewer) Lost() <-chan struct{} {
 	r.expire()
 	return r.lost
@@ -61,7 +62,7 @@ func (r *renewer) loseLocked() {
 	}
 }
 
-// stopLocked ends the renewals. It returns false if they had ended before.
+// stopLocked ends the renewals. It returns false if they had already ended.
 func (r *renewer) stopLocked() bool {
 	if r.over {
 		return false
@@ -72,7 +73,7 @@ func (r *renewer) stopLocked() bool {
 	return true
 }
 
-// stop ends the renewals. The channel from Lost does not close after that.
+// stop ends the renewals. After that, the channel from Lost is never closed.
 func (r *renewer) stop() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -141,11 +142,11 @@ type renewers struct {
 	live    map[*renewer]struct{}
 }
 
-// start starts to renew a lease that ends at end. The renewals continue even if ctx is cancelled.
+// start starts renewing a lease that ends at end. The renewals continue even if ctx is cancelled.
 func (rs *renewers) start(ctx context.Context, end time.Time, ttl time.Duration, renew renewal) *renewer {
 	r := &renewer{end: end, lost: make(chan struct{})}
 	r.ctx, r.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	r.mu.Lock() // expire must not run before r.expiry is set
+	r.mu.Lock() // r.expiry must be set before expire runs
 	r.expiry = time.AfterFunc(time.Until(end), r.expire)
 	r.mu.Unlock()
 
@@ -175,7 +176,7 @@ func (rs *renewers) each(f func(*renewer)) {
 	}
 }
 
-// lose marks every lease as lost, for example because the session that they share has ended.
+// lose marks every lease as lost, for example because their common session has ended.
 func (rs *renewers) lose() { rs.each((*renewer).loseLocked) }
 
 // any reports whether at least one lease is still being renewed.
@@ -184,7 +185,7 @@ func (rs *renewers) any() (some bool) {
 	return some
 }
 
-// close stops all renewers and waits for renewals that have already been sent.
+// close stops all renewers and waits until pending renewals have finished.
 func (rs *renewers) close() {
 	rs.each(func(r *renewer) { r.stopLocked() })
 	rs.running.Wait()

@@ -11,12 +11,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// setnx is one key with an expiry. It acquires with SET key token NX PX ttl, and its release
-// compares the token. A grant that takes longer than the TTL to arrive does not count. This
-// is the best possible lock in one Redis without renewal.
+// setnx is one key with an expiry. It acquires the lock with SET key token NX PX ttl, and its
+// release compares the token. A grant that takes longer than the TTL does not count. setnx is the
+// best possible lock in one Redis server without renewal.
 //
-// A locks and pauses for longer than the TTL, B locks and writes, then A wakes and writes
-// (F11, internal/explore/testdata/F11.txt). If Redis loses its data, the lock is lost (F17).
+// Suppose that A locks and pauses for longer than the TTL. B locks and writes, and then A resumes
+// and writes too (F11, internal/explore/testdata/F11.txt). If Redis loses its data, the lock is
+// lost (F17).
 var setnx = Strategy{
 	Name:          "setnx",
 	Title:         "SET NX PX, released by compare-and-delete",
@@ -32,8 +33,9 @@ var setnx = Strategy{
 	New:           redisKeyLock{set: setPX, unset: compareAndDelete}.New,
 }
 
-// setPX sets the key with an expiry if it does not exist. A Cluster client may send the command
-// twice. With such a client, setPX also succeeds if the key already contains the client's own value.
+// setPX sets the key with an expiry if the key does not exist. A Cluster client may send the
+// command twice. With such a client, setPX also succeeds if the key already contains the client's
+// own value.
 func setPX(ctx context.Context, l *redisKeyLease) (bool, error) {
 	ok, err := l.env.Redis.SetNX(ctx, l.key, l.value, l.env.TTL).Result()
 	if _, repeats := l.env.Redis.(*redis.ClusterClient); ok || err != nil || !repeats {
@@ -51,7 +53,7 @@ var setnxReleaseLua string
 
 var setnxRelease = redis.NewScript(setnxReleaseLua)
 
-// compareAndDelete deletes the key if it contains our value, in one atomic operation.
+// compareAndDelete atomically deletes the key if it contains our value.
 func compareAndDelete(ctx context.Context, l *redisKeyLease) (bool, error) {
 	return setnxRelease.Run(ctx, l.env.Redis, []string{l.key}, l.value).Bool()
 }

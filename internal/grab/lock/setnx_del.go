@@ -6,9 +6,10 @@ import (
 	"grablab/internal/catalog"
 )
 
-// setnxDel deletes the key without comparing its value. Suppose that A's lease has expired and B has
-// the lock. Then A deletes B's lock, and C gets the lock too (F5, internal/explore/testdata/F5.txt).
-// A client also believes a reply that took longer than the lease lasts (F12, F12.txt).
+// setnxDel deletes the key without comparing its value. Suppose that A's lease has expired and B
+// has the lock. Then A deletes B's lock, and C gets the lock too (F5,
+// internal/explore/testdata/F5.txt). A client also accepts a reply that took longer than the TTL
+// (F12, F12.txt).
 var setnxDel = variant(setnx, Strategy{
 	Name:   "setnx-del",
 	Title:  "SET NX PX, released by DEL",

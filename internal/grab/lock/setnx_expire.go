@@ -6,9 +6,9 @@ import (
 	"grablab/internal/catalog"
 )
 
-// setnxExpire sends SETNX and then EXPIRE. If a client dies in between, the key never expires (F4,
-// internal/explore/testdata/F4.txt). If the reply to EXPIRE is late, the lease may already have ended
-// when the client uses it (F12).
+// setnxExpire sends SETNX and then EXPIRE. If a client dies between the two, the key never expires
+// (F4, internal/explore/testdata/F4.txt). If the reply to EXPIRE is late, the lease may have ended
+// before the client uses it (F12).
 var setnxExpire = variant(setnx, Strategy{
 	Name:     "setnx-expire",
 	Title:    "SETNX, then EXPIRE, released by DEL",

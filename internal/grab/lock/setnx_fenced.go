@@ -10,11 +10,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// setnxFenced is setnx with numbered leases and a database that stores the highest number
-// that has read the order. A locks, reads and pauses. B locks with a higher token and reads,
-// which raises the token in the row. A wakes, and the database refuses its write (cures F11
-// and F17). A lost lock then costs time, but the order stays safe. If Redis loses the
-// counter, the counter falls back and must be raised (F27).
+// setnxFenced is setnx with fencing tokens. For each order, the database stores the highest token
+// with which the order was read.
+//
+// Suppose that A locks, reads and pauses. B locks with a higher token and reads, which raises the
+// token in the row. A resumes, and the database refuses its write (cures F11 and F17). A lost lock
+// then costs time, but the order stays safe. If Redis loses the counter, the tokens start again at
+// the beginning and the counter must be raised (F27).
 var setnxFenced = variant(setnx, Strategy{
 	Name:   "setnx-fenced",
 	Title:  "setnx with a fencing token, raised before the read",

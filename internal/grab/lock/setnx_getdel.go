@@ -9,8 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// setnxGetDel compares the value of the key and then deletes the key, in two commands. If A's lease
-// expires in between, A deletes B's lock, and C gets the lock too (F6,
+// setnxGetDel compares the value of the key and then deletes the key, with two separate commands.
+// If A's lease expires between the two, A deletes B's lock, and C gets the lock too (F6,
 // internal/explore/testdata/F6.txt).
 var setnxGetDel = variant(setnx, Strategy{
 	Name:   "setnx-getdel",

@@ -11,21 +11,23 @@ import (
 	"grablab/internal/catalog"
 )
 
-// setnxGetSet stores the end of the lease in the key, in ms on the clients' clocks, and sets
-// no expiry in Redis. A client that finds an end in the past takes over with GETSET. It has
-// the lock if the value that GETSET returns has also passed.
+// setnxGetSet stores a timestamp in the key and sets no expiry in Redis. The timestamp is the end
+// of the lease, in ms on the clients' clocks. A client that finds a timestamp in the past takes
+// over with GETSET. It has the lock if the value that GETSET returns is also in the past.
 //
-// It breaks in several ways. B's clock is ahead by more than the rest of A's lease, so B
-// takes A's live lock (F9, internal/explore/testdata/F9.txt). A client that loses the race
-// to take over has already changed the winner's stamp (F10, F10.txt).
+// The strategy breaks in several ways. If B's clock is ahead by more than the rest of A's lease, B
+// takes A's valid lock (F9, internal/explore/testdata/F9.txt). A client that loses the race to take
+// over has already changed the winner's timestamp (F10, F10.txt).
 //
-// The release deletes any stamp that has not passed. A's stamp passes and B takes over. A's
-// release deletes B's stamp and C locks, so B and C are both inside (F35, F35.txt).
+// The release deletes any timestamp in the future. Suppose that A's timestamp passes and B takes
+// over. A's release then deletes B's timestamp and C locks, so B and C both hold the lock (F35,
+// F35.txt).
 //
-// A stamp does not identify its client. After a lost reply, no client knows whose stamp it
-// is, so it stays until it passes (F25). The article compares every stamp with the clock
-// except the client's own. A SETNX that returns 1 after its own stamp has passed still
-// counts (F12).
+// A timestamp does not identify its client. After a lost reply, no client can tell to whom the
+// timestamp belongs, so it stays until it has passed (F25).
+//
+// The article compares every timestamp with the clock, except for the client's own. If SETNX
+// returns 1 after the client's own timestamp has passed, the grant still counts (F12).
 var setnxGetSet = variant(setnx, Strategy{
 	Name:   "setnx-getset",
 	Title:  "SETNX of a time stamp; an expired lock is taken over with GETSET",
@@ -35,9 +37,9 @@ var setnxGetSet = variant(setnx, Strategy{
 	New:    redisKeyLock{set: setStamp(takeOver, time.Millisecond), unset: watchAndDelete(isAlive), believesLate: true}.New,
 })
 
-// setStamp returns a function that sets the key to a timestamp if the key does not exist. If the key
-// contains a timestamp in the past, that function calls over instead. Timestamps are rounded down to
-// a multiple of unit.
+// setStamp returns a function that sets the key to a timestamp if the key does not exist. If the
+// key contains a timestamp in the past, that function calls over instead. It rounds timestamps down
+// to a multiple of unit.
 func setStamp(over redisKeyCall, unit time.Duration) redisKeyCall {
 	return func(ctx context.Context, l *redisKeyLease) (bool, error) {
 		l.value = strconv.FormatInt(l.env.Now().Add(l.env.TTL).Truncate(unit).UnixMilli(), 10)
@@ -56,7 +58,7 @@ func (l *redisKeyLease) stamp(ctx context.Context, over redisKeyCall) (bool, err
 		}
 		held, err := l.env.Redis.Get(ctx, l.key).Result()
 		switch {
-		case errors.Is(err, redis.Nil): // the holder has released the lock since
+		case errors.Is(err, redis.Nil): // the holder has released the lock in the meantime
 			continue
 		case err != nil:
 			return false, err

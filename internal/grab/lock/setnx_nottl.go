@@ -6,13 +6,13 @@ import (
 	"grablab/internal/catalog"
 )
 
-// setnxNoTTL is SETNX and DEL without an expiry. If A locks and dies, the order cannot be
-// grabbed any more (F3, internal/explore/testdata/F3.txt). The same happens if A's work
-// hangs (F15) or if A's DEL does not arrive.
+// setnxNoTTL uses SETNX and DEL without an expiry. If A locks and dies, the order can never be
+// grabbed (F3, internal/explore/testdata/F3.txt). The same happens if A's work hangs (F15) or if
+// A's DEL does not arrive.
 //
-// No lease ends, so no holder outlives its lease. Two clients get in only if Redis loses the
-// key, and then A's DEL deletes B's lock (F5). A late grant counts, as in the article. That
-// is correct here, because there is no lease that could have ended.
+// A lease never ends, so no holder can outlive its lease. Two clients can hold the lock only if
+// Redis loses the key. A's DEL then deletes B's lock (F5). A late grant counts, as in the article.
+// Here that is correct, because the lease cannot have ended in the meantime.
 var setnxNoTTL = variant(setnx, Strategy{
 	Name:     "setnx-nottl",
 	Title:    "SETNX without an expiry, released by DEL",

@@ -4,9 +4,9 @@ import (
 	"cmp"
 )
 
-// Strategies lists all strategies in the order in which one would teach them. Basic ones and mistakes
-// with setnx come first. Then come fencing, databases, consensus systems, handoff, and reservations
-// in Redis.
+// Strategies lists all strategies in a good order for teaching. Basic strategies and mistakes with
+// setnx come first. They are followed by fencing, databases, consensus systems, handoff, and
+// reservations in Redis.
 var Strategies = []Strategy{
 	none,
 	mutex,
@@ -38,12 +38,12 @@ var Strategies = []Strategy{
 	redisStockReturned,
 }
 
-// Peers lists the locks of third-party libraries. It is empty unless the program imports the package
+// Peers lists the locks of third-party libraries. It is empty unless the program imports package
 // peers.
 var Peers []Strategy
 
-// KnownBroken lists variants with deliberate mistakes, which tests and the explorer must find
-// unsafe. Only Find returns them.
+// KnownBroken lists variants with deliberate mistakes. Tests and the explorer must find each of
+// them unsafe. Only Find returns these variants.
 var KnownBroken = []Strategy{
 	getsetBlindTakeover,
 	getsetNilBusy,
@@ -60,7 +60,7 @@ var KnownBroken = []Strategy{
 	mysqlGetLockSplit,
 }
 
-// variant returns a copy of base. Fields that are set in own replace those of base.
+// variant returns a copy of base in which the fields that own sets replace those of base.
 func variant(base, own Strategy) Strategy {
 	v := base
 	v.Name, v.Title, v.Breaks = own.Name, own.Title, own.Breaks

@@ -8,14 +8,14 @@ import (
 	"grablab/internal/order"
 )
 
-// watchdog follows Redisson's RLock. It renews the lease every third of its TTL while the
-// lock is held, and it notifies waiters instead of letting them poll.
+// watchdog follows Redisson's RLock. It renews the lease every third of its TTL while the lock is
+// held. It notifies waiters, so that they need not poll.
 //
-// It handles work that lasts too long, but not a paused process. A locks and pauses between
-// its last check of the lease and its write. B locks and writes, then A writes (F13;
-// internal/explore/testdata/F11.txt shows the same without renewal). If the work hangs while
-// the process lives, the lease is renewed forever (F15). If Redis loses its data, the key is
-// lost, and A does not know until the next renewal (F17).
+// The lock tolerates work that takes too long, but not a paused process. Suppose that A locks and
+// pauses between its last check of the lease and its write. B locks and writes, and then A writes
+// too (F13; internal/explore/testdata/F11.txt shows the same without renewal). If the work hangs
+// while the process lives, the lease is renewed forever (F15). If Redis loses its data, the lock is
+// lost, and A learns of the loss only at the next renewal (F17).
 var watchdog = Strategy{
 	Name:     "watchdog",
 	Title:    "a lease that is renewed; waiters are notified of a release",
@@ -33,7 +33,7 @@ var watchdog = Strategy{
 
 type watchdogLocker struct {
 	env      Env
-	keys     func(key string) []string // the lock, and its counter if it has one
+	keys     func(key string) []string // the key of the lock, and the key of its counter if it has one
 	notifier *notifier
 	renewers renewers
 }
@@ -69,13 +69,13 @@ func (l *watchdogLocker) Close() error {
 	return nil
 }
 
-// lease returns a lease with a new token, which the client does not hold yet.
+// lease returns a lease with a new token. The client does not hold this lease yet.
 func (l *watchdogLocker) lease(key string) *watchdogLease {
 	token := l.env.Token()
 	return &watchdogLease{locker: l, entry: entry{l.env.Redis, l.env.TTL, l.keys(key), token, token}}
 }
 
-// A watchdogLease is a lease that its client renews as long as it holds the lease.
+// A watchdogLease is a lease that its client renews while it holds the lease.
 type watchdogLease struct {
 	*renewer
 	entry
@@ -83,8 +83,8 @@ type watchdogLease struct {
 	fence  uint64
 }
 
-// await tries to take the lock each time it may be free, until the waiting time is over. left is how
-// long the current holder's lease lasts without renewal.
+// await tries to take the lock whenever the lock may be free, until the waiting time is over. left
+// is how long the current holder's lease will last without renewal.
 func (l *watchdogLease) await(ctx context.Context, left time.Duration, giveUp time.Time) error {
 	if !time.Now().Before(giveUp) {
 		return ErrBusy
@@ -110,11 +110,11 @@ func (l *watchdogLease) await(ctx context.Context, left time.Duration, giveUp ti
 	}
 }
 
-// try takes the lock, or returns how long another client still has it.
+// try takes the lock. If another client has it, try returns how long that client's lease will last.
 //
-// It removes an entry that may exist without a holder. That happens if the reply was lost,
-// if the client has disconnected, or if the reply took longer than the lease lives (F12).
-// try starts renewals only after a confirmed grant (F14). If the request arrives after its
+// try removes an entry that may exist without a holder. Such an entry may exist if the reply was
+// lost, if the client has disconnected, or if the reply took longer than the TTL (F12). Renewals
+// start only after a confirmed grant (F14). If the request arrives after its
 // clean-up, the lock stays for one TTL.
 func (l *watchdogLease) try(ctx context.Context) (left time.Duration, err error) {
 	end := time.Now().Add(l.ttl)
@@ -133,7 +133,7 @@ func (l *watchdogLease) try(ctx context.Context) (left time.Duration, err error)
 	return time.Millisecond, err
 }
 
-// undo removes our entry from the lock. The next try gets a new token, because this removal may
+// undo removes our entry from the lock. The next attempt uses a new token, because this removal may
 // arrive late.
 func (l *watchdogLease) undo(ctx context.Context) {
 	cleanUp(ctx, l.leave)

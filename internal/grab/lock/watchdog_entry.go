@@ -21,23 +21,23 @@ var (
 	watchdogRelease = redis.NewScript(watchdogReleaseLua)
 )
 
-// An entry is a field in the hash of a re-entrant lock. A lock without entries is free.
+// An entry is a field in the hash of a reentrant lock. A lock without entries is free.
 type entry struct {
 	redis        redis.UniversalClient
 	ttl          time.Duration
-	keys         []string // the lock, and its counter if it has one
+	keys         []string // the key of the lock, and the key of its counter if it has one
 	owner, token string
 }
 
-// channel returns the name of the channel on which a release sends a message.
+// channel returns the name of the channel to which a release publishes a message.
 func (e entry) channel() string { return e.keys[0] + ":free" }
 
 // enter adds the entry to the lock. If another owner has the lock, enter returns how long that
-// owner's lease still lasts.
+// owner's lease will last.
 func (e entry) enter(ctx context.Context) (left time.Duration, fence uint64, err error) {
 	n, err := watchdogAcquire.Run(ctx, e.redis, e.keys, e.owner, e.token, e.ttl.Milliseconds(), fenceKeep.Milliseconds()).Int64()
 	if n > 0 {
-		// Redis deletes an expired key one millisecond after its TTL has passed.
+		// Redis deletes an expired key one millisecond after the end of its TTL.
 		return time.Duration(n+1) * time.Millisecond, 0, err
 	}
 	return 0, uint64(-n), err

@@ -17,15 +17,15 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// zooKeeper follows Curator's InterProcessMutex. Every client that wants the lock makes an
-// ephemeral sequential node. The first node in the sequence holds the lock. Each of the
-// other clients watches the node before its own, so that a release wakes only one client. An
-// ephemeral node disappears with its session, and the session ends with its process. The
-// node's czxid grows with each acquisition and serves as the fencing token.
+// zooKeeper follows Curator's InterProcessMutex. Every client that wants the lock creates an
+// ephemeral sequential node. The client whose node is first in the sequence holds the lock. Each of
+// the other clients watches the node before its own, so that a release wakes only one client. An
+// ephemeral node disappears with its session, and the session ends with its process. The node's
+// czxid grows with each acquisition and serves as the fencing token.
 //
-// F29 breaks it. A's session expires while A is cut off or paused, then B locks and writes.
-// A checked its lease a moment before the expiry, so A writes too. The session lives as long
-// as the process, even if the work hangs (F15).
+// F29 breaks the lock. A's session expires while A is cut off or paused, and then B locks and
+// writes. A checked its lease just before it expired, so A writes too. The session lives as long as
+// the process, even if the work hangs (F15).
 var zooKeeper = Strategy{
 	Name:   "zookeeper",
 	Title:  "ephemeral sequential nodes; each waiter watches the node before its own",
@@ -67,7 +67,7 @@ type zkLocker struct {
 	expiries atomic.Int64 // the number of sessions that have expired
 	renewers renewers
 	sweeping sync.WaitGroup
-	ctx      context.Context // ends with the locker
+	ctx      context.Context // ends when the locker is closed
 	cancel   context.CancelFunc
 }
 
@@ -84,7 +84,7 @@ func newZKLocker(env Env) (*zkLocker, error) {
 	return l, nil
 }
 
-// expired records that the session has expired, which means that all of its leases are lost.
+// expired records that the session has expired, and that all of its leases are lost.
 func (l *zkLocker) expired() {
 	l.expiries.Add(1)
 	l.renewers.lose()
@@ -133,14 +133,14 @@ type zkNode struct {
 	dir     string
 	token   string
 	path    string               // empty until the node is known to exist
-	made    <-chan reply[string] // the reply of an unfinished create
-	expiry  int64                // the value of zkLocker.expiries when the acquire began
+	made    <-chan reply[string] // delivers the reply to a create that has not finished
+	expiry  int64                // the value of zkLocker.expiries at the beginning of the acquire
 	czxid   int64
 	deleted atomic.Bool
 }
 
-// prefix returns the beginning of the node's name, which is unique. With it, the client finds its
-// node even if the reply to the creation was lost (failure mode F30).
+// prefix returns the beginning of the node's name, which is unique. It allows the client to find
+// its node even if the reply to the create was lost (failure mode F30).
 func (n *zkNode) prefix() string { return url.PathEscape(n.token) + "-" }
 
 func (n *zkNode) create(ctx context.Context) error {
@@ -169,8 +169,8 @@ func (n *zkNode) makeDir(ctx context.Context) error {
 	return ignoreErrors(err, zk.ErrNodeExists)
 }
 
-// await waits until the client holds the lock. A broken connection does no harm except for the delay,
-// because the node stays as long as the session.
+// await waits until the client holds the lock. A broken connection only causes a delay, because the
+// node exists as long as the session.
 func (n *zkNode) await(ctx context.Context, giveUp time.Time) error {
 	for {
 		held, err := n.advance(ctx, giveUp)
@@ -186,8 +186,8 @@ func (n *zkNode) await(ctx context.Context, giveUp time.Time) error {
 	}
 }
 
-// advance takes the lock if our node is first. Otherwise, it waits until giveUp or until the node
-// ahead may have been deleted.
+// advance takes the lock if our node is first. Otherwise, it waits until giveUp, or until the node
+// ahead of ours may have been deleted.
 func (n *zkNode) advance(ctx context.Context, giveUp time.Time) (held bool, err error) {
 	ahead, err := n.ahead(ctx)
 	if err != nil {
@@ -235,7 +235,7 @@ func (n *zkNode) ahead(ctx context.Context) (string, error) {
 // sequence returns the number at the end of a node's name.
 func sequence(name string) string { return name[strings.LastIndexByte(name, '-')+1:] }
 
-// take starts to renew the lease after it has checked that the node still exists.
+// take checks that the node still exists, and then starts to renew the lease.
 func (n *zkNode) take(ctx context.Context) error {
 	stat, end, err := n.look(ctx)
 	if errors.Is(err, ErrLost) {
@@ -249,15 +249,15 @@ func (n *zkNode) take(ctx context.Context) error {
 		_, end, err := n.look(ctx)
 		return end, err
 	})
-	if n.l.expiries.Load() != n.expiry { // the session may have expired before the renewer existed; the renewer was then not told
+	if n.l.expiries.Load() != n.expiry { // the session may have expired before the renewer existed, so that no one told the renewer
 		return errExpired
 	}
 	n.l.sweeping.Go(n.yield)
 	return nil
 }
 
-// yield deletes the node after its lease was lost. If the session survived an outage, the node would
-// otherwise keep all other clients waiting.
+// yield deletes the node after its lease was lost. If the session has survived an outage, the node
+// would otherwise keep all other clients waiting.
 func (n *zkNode) yield() {
 	<-n.renewer.ctx.Done()
 	if n.isLost() {
@@ -265,13 +265,12 @@ func (n *zkNode) yield() {
 	}
 }
 
-// look checks that the node exists, and returns ErrLost if it does not. The request also
-// renews the session, so the returned end is one time-out after the request was sent. The
-// client's own pings keep the session alive, too, but it does not report when a ping was
-// answered.
+// look checks that the node exists, and returns ErrLost if it does not. The request also renews the
+// session, so the returned end is one timeout after the request was sent. The client's own pings
+// keep the session alive too. However, the client does not report when a ping was answered.
 //
-// In an ensemble, a follower that is cut off from its leader answers from stale data for a
-// while. Only a fence stops a write in that time.
+// In an ensemble, a follower that is cut off from its leader answers from stale data for a while.
+// During that time, only a fencing token can stop a write.
 func (n *zkNode) look(ctx context.Context) (*zk.Stat, time.Time, error) {
 	end := time.Now().Add(n.l.Lease())
 	stat, err := n.l.session.stat(ctx, n.path)
@@ -281,8 +280,9 @@ func (n *zkNode) look(ctx context.Context) (*zk.Stat, time.Time, error) {
 	return stat, end, err
 }
 
-// abandon deletes the node after an error, or after its client has disconnected. Otherwise, all nodes
-// behind it would have to wait (failure mode F30). If necessary, abandon continues in the background.
+// abandon deletes the node after an error, or after its client has disconnected. Otherwise, all
+// nodes behind it would have to wait (failure mode F30). If necessary, abandon continues in the
+// background.
 func (n *zkNode) abandon(ctx context.Context) {
 	if n.renewer != nil {
 		n.renewer.stop()
@@ -295,8 +295,8 @@ func (n *zkNode) abandon(ctx context.Context) {
 	<-expired.Done()
 }
 
-// sweep deletes the node once the request to create it has ended. The first attempt uses ctx. Later
-// attempts use the context of the locker.
+// sweep deletes the node once the request to create it has finished. The first attempt uses ctx.
+// Later attempts use the context of the locker.
 func (n *zkNode) sweep(ctx context.Context) {
 	if n.made != nil {
 		select {
@@ -311,8 +311,8 @@ func (n *zkNode) sweep(ctx context.Context) {
 	}
 }
 
-// remove deletes the node, and first finds its name if the name is unknown. It returns nil if the
-// node does not exist.
+// remove deletes the node. If the node's name is unknown, remove finds it first. It returns nil if
+// the node does not exist.
 func (n *zkNode) remove(ctx context.Context) error {
 	if n.path != "" {
 		return ignoreErrors(n.l.session.delete(ctx, n.path), zk.ErrNoNode)
@@ -327,8 +327,8 @@ func (n *zkNode) remove(ctx context.Context) error {
 			return n.remove(ctx)
 		}
 	}
-	// Delete an unused container ourselves, because the server removes only containers that had a
-	// child before.
+	// Delete an unused container ourselves, because the server removes only containers that once
+	// had a child.
 	return ignoreErrors(n.l.session.delete(ctx, n.dir), zk.ErrNotEmpty, zk.ErrNoNode)
 }
 

@@ -42,7 +42,7 @@ func (e *Ensemble) Ping(ctx context.Context) error {
 }
 
 // serves returns an error if the server at addr does not belong to a quorum. The status of such a
-// server contains no mode.
+// server does not mention a mode.
 func serves(ctx context.Context, addr string) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 	if err != nil {
@@ -61,19 +61,19 @@ func serves(ctx context.Context, addr string) error {
 }
 
 // A zkSession is a ZooKeeper session that the client keeps alive. If it expires anyway, the client
-// begins a new session, but the nodes of the old one are gone.
+// begins a new session, but the nodes of the old session are gone.
 type zkSession struct {
 	conn    *zk.Conn
 	connect func(network, addr string, timeout time.Duration) (net.Conn, error)
 	around  func(context.Context, string, func() error) error
-	lease   atomic.Int64    // the time-out that the server granted
+	lease   atomic.Int64    // the timeout that the server granted
 	silent  atomic.Bool     // whether to stop sending
-	ended   <-chan zk.Event // closes after the client's last goroutine
+	ended   <-chan zk.Event // closed after the client's last goroutine has ended
 	calls   sync.WaitGroup
 }
 
-// open starts a session and waits until the server accepts it. If the session expires later, open's
-// background work calls expired, which must not block.
+// open starts a session and waits until the server accepts it. If the session expires later,
+// expired is called in the background. expired must not block.
 func (e *Ensemble) open(ctx context.Context, timeout time.Duration, expired func(), log *slog.Logger) (*zkSession, error) {
 	s := &zkSession{around: e.Around, connect: e.Dial}
 	if s.connect == nil {
@@ -112,8 +112,8 @@ func (e *Ensemble) open(ctx context.Context, timeout time.Duration, expired func
 }
 
 // Connect starts a session and waits until the server accepts it. If the session expires later,
-// expired is called, which must not block. lease is the timeout of the session, and close ends the
-// session.
+// expired is called. expired must not block. lease is the timeout of the session, and close ends
+// the session.
 func (e *Ensemble) Connect(ctx context.Context, timeout time.Duration, expired func(), log *slog.Logger) (conn *zk.Conn, lease func() time.Duration, close func(), err error) {
 	s, err := e.open(ctx, timeout, expired, log)
 	if err != nil {
@@ -125,8 +125,8 @@ func (e *Ensemble) Connect(ctx context.Context, timeout time.Duration, expired f
 // list returns its arguments as a slice. Callers need it because the element type is unexported.
 func list[T any](elements ...T) []T { return elements }
 
-// close ends the session. If nodes is true, its nodes disappear at once. Otherwise, they stay until
-// the session times out, because they may be locks that must not end early.
+// close ends the session. If nodes is true, its nodes disappear immediately. Otherwise, they stay
+// until the session times out, because they may be locks that must not end early.
 func (s *zkSession) close(nodes bool) {
 	s.silent.Store(!nodes)
 	s.conn.Close()
@@ -142,12 +142,12 @@ func (s *zkSession) dial(network, addr string, timeout time.Duration) (net.Conn,
 	return &zkWire{Conn: conn, session: s}, nil
 }
 
-// A zkWire is a network connection that reads the session's timeout from the first reply, because the
-// ZooKeeper client does not expose it.
+// A zkWire is a network connection that reads the session's timeout from the first reply. The
+// ZooKeeper client does not expose that timeout.
 type zkWire struct {
 	net.Conn
 	session *zkSession
-	head    [12]byte // contains the length, the protocol version and the time-out in ms
+	head    [12]byte // contains the length, the protocol version and the timeout in ms
 	read    int
 }
 
@@ -163,8 +163,8 @@ func (c *zkWire) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write closes the connection if it fails, and does not return the error. With the error, the client
-// would answer the request twice, and the second answer could block forever.
+// Write closes the connection if it fails, and returns no error. If it returned the error, the
+// client would complete the request twice, and the second completion could block forever.
 func (c *zkWire) Write(p []byte) (int, error) {
 	if !c.session.silent.Load() {
 		if _, err := c.Conn.Write(p); err == nil {
@@ -174,8 +174,8 @@ func (c *zkWire) Write(p []byte) (int, error) {
 	return len(p), c.Close()
 }
 
-// A zkLog writes the ZooKeeper client's log at debug level, because returned errors report the same
-// events.
+// A zkLog writes the ZooKeeper client's log at debug level, because returned errors already report
+// the same events.
 type zkLog struct{ *slog.Logger }
 
 func (l zkLog) Printf(format string, args ...any) {
@@ -187,8 +187,8 @@ func (l zkLog) Printf(format string, args ...any) {
 // Lease returns how long the session lasts if the server hears nothing from the client.
 func (s *zkSession) Lease() time.Duration { return time.Duration(s.lease.Load()) }
 
-// errLate means that the answer took longer than a lease lasts, so the lock may be lost (failure mode
-// F12).
+// errLate means that the reply took longer than a lease lasts, so the lock may be lost (failure
+// mode F12).
 var errLate = errors.New("lock: no answer for as long as a lease lives")
 
 // A reply is the result of a call to ZooKeeper.
@@ -207,7 +207,7 @@ func send[T any](ctx context.Context, s *zkSession, path string, call func() (T,
 			r.value, err = call()
 			return err
 		})
-		if r.err != nil { // drop the value too, because an injected error must not return it
+		if r.err != nil { // discard the value too, because an injected error must not return it
 			r.value = *new(T)
 		}
 		replies <- r
@@ -216,8 +216,8 @@ func send[T any](ctx context.Context, s *zkSession, path string, call func() (T,
 	return replies
 }
 
-// receive waits for the reply. It waits no longer than a lease lasts, because a later reply would be
-// useless.
+// receive waits for the reply. It waits at most as long as a lease lasts, because a later reply
+// would be useless.
 func receive[T any](ctx context.Context, s *zkSession, replies <-chan reply[T]) (none T, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.Lease(), errLate)
 	defer cancel()
@@ -233,7 +233,7 @@ func ask[T any](ctx context.Context, s *zkSession, path string, call func() (T, 
 	return receive(ctx, s, send(ctx, s, path, call))
 }
 
-// The following functions are the calls that a lock makes.
+// The following methods are the calls that a lock makes.
 
 func (s *zkSession) create(ctx context.Context, path string, flags int32) <-chan reply[string] {
 	return send(ctx, s, path, func() (string, error) {

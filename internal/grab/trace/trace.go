@@ -1,9 +1,9 @@
-// Package trace sends the spans of grabs to an OpenTelemetry collector. Start at Tracer.
+// Package trace sends the spans of grabs to an OpenTelemetry collector. Start reading at Tracer.
 //
-// A trace follows one grab. The span "driver" covers the request that loadgen sends, and "grab"
-// the work of the instance. Below it are the phases acquire, read, work, claim and release, and
-// below each phase its remote calls, which bear the name of the server. Within acquire, "wait"
-// spans cover the times in which no call is in flight.
+// A trace follows one grab. The span "driver" covers the request that loadgen sends, and the span
+// "grab" covers the work of the instance. The children of "grab" are the phases acquire, read,
+// work, claim and release. The children of a phase are its remote calls, which are named after the
+// server. Within acquire, "wait" spans cover the times without a running call.
 package trace
 
 import (
@@ -40,20 +40,20 @@ const (
 const (
 	// minWait is the shortest pause between two calls that gets a span of its own.
 	minWait = time.Millisecond
-	// queueSize is how many spans may wait to be exported. Further spans are dropped.
+	// queueSize is the maximum number of spans that wait for export. Further spans are dropped.
 	queueSize = 1 << 16
 	// closeTimeout limits how long Close waits for the trace collector.
 	closeTimeout = 5 * time.Second
 )
 
-// Tracer makes spans and sends them to a trace collector. A nil Tracer does nothing.
+// Tracer creates spans and sends them to a trace collector. A nil Tracer does nothing.
 type Tracer struct {
 	provider *sdk.TracerProvider
 	tracer   trace.Tracer
-	warn     func(error) // reports spans that the collector did not get
+	warn     func(error) // reports spans that could not be sent to the collector
 }
 
-// CheckURL returns an error if text cannot be the URL of a trace collector.
+// CheckURL returns an error if text is not a valid URL of a trace collector.
 func CheckURL(text string) error {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil {
@@ -62,8 +62,8 @@ func CheckURL(text string) error {
 	return nil
 }
 
-// Dial returns a Tracer that sends spans to a collector by OTLP over HTTP. It returns nil if url is
-// empty. The caller must close the Tracer. warn is called with errors of the collector.
+// Dial returns a Tracer that sends spans to a collector with OTLP over HTTP. It returns nil if url
+// is empty. The caller must close the Tracer. warn is called with errors of the collector.
 func Dial(ctx context.Context, url, service, instance string, warn func(error)) (*Tracer, error) {
 	if url == "" {
 		return nil, nil
@@ -75,13 +75,13 @@ func Dial(ctx context.Context, url, service, instance string, warn func(error)) 
 	if err != nil {
 		return nil, err
 	}
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(warn)) // the handler of OpenTelemetry is global
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(warn)) // OpenTelemetry has only one global error handler
 	t := New(sdk.NewBatchSpanProcessor(exporter, sdk.WithMaxQueueSize(queueSize)), service, instance)
 	t.warn = warn
 	return t, nil
 }
 
-// New returns a Tracer with the given span processor.
+// New returns a Tracer that uses the given span processor.
 func New(to sdk.SpanProcessor, service, instance string) *Tracer {
 	about := resource.NewSchemaless(attribute.String("service.name", service), attribute.String("service.instance.id", instance))
 	p := sdk.NewTracerProvider(sdk.WithSpanProcessor(to), sdk.WithResource(about))
@@ -100,8 +100,8 @@ func (t *Tracer) Close() {
 	}
 }
 
-// Extract returns a context that continues the trace of an incoming request, if the request has a
-// traceparent header.
+// Extract returns a context that continues the trace in the traceparent header of an incoming
+// request, if there is one.
 func (t *Tracer) Extract(ctx context.Context, header http.Header) context.Context {
 	if t == nil {
 		return ctx
@@ -116,13 +116,13 @@ func (t *Tracer) Inject(ctx context.Context, header http.Header) {
 	}
 }
 
-// Span is a span that has begun. A nil Span does nothing.
+// Span is a span that has started. A nil Span does nothing.
 type Span struct {
 	span  trace.Span
-	waits *waits // the waiting times within the phase acquire; nil for other spans
+	waits *waits // the waiting times within the acquire phase; nil for other spans
 }
 
-// kinds lists the spans that involve another process, with their kinds.
+// kinds maps the spans that involve another process to their span kinds.
 var kinds = map[string]trace.SpanKind{Driver: trace.SpanKindClient, Grab: trace.SpanKindServer}
 
 // Begin starts a child of the span in ctx. It returns a context in which the new span is the
@@ -140,7 +140,8 @@ func (t *Tracer) Begin(ctx context.Context, name string) (context.Context, *Span
 	return ctx, s
 }
 
-// Set adds attributes to the span. To save memory, callers must check for a nil Span first.
+// Set adds attributes to the span. To save memory, callers must check for a nil Span before they
+// call it.
 func (s *Span) Set(attributes ...attribute.KeyValue) { s.span.SetAttributes(attributes...) }
 
 // Fail marks the span as failed.
@@ -159,8 +160,8 @@ func (s *Span) End() {
 	s.span.End()
 }
 
-// Tap returns a tap that makes a span for each remote call of a grab, and then calls next if that
-// is not nil.
+// Tap returns a tap that creates a span for each remote call of a grab. If next is not nil, the tap
+// also calls next.
 func (t *Tracer) Tap(next tap.Tap) tap.Tap {
 	if t == nil {
 		return next
@@ -189,16 +190,16 @@ func (t *Tracer) Tap(next tap.Tap) tap.Tap {
 
 type waitsKey struct{}
 
-// waits makes a span for each period in an acquire during which no call is under way. A nil waits
-// does nothing.
+// waits creates a span for each period of an acquire without a running call. A nil waits does
+// nothing.
 type waits struct {
 	tracer trace.Tracer
 	ctx    context.Context
 
 	mu    sync.Mutex
-	calls int       // calls in flight
+	calls int       // the number of running calls
 	since time.Time // the end of the last call
-	ended bool      // the acquire has returned; later calls renew the lease
+	ended bool      // whether the acquire has returned; later calls renew the lease
 }
 
 func (w *waits) callBegins() {
@@ -231,7 +232,7 @@ func (w *waits) end() {
 	w.ended = true
 }
 
-// waitedLocked makes a span for the time since the end of the last call.
+// waitedLocked creates a span for the time since the end of the last call.
 func (w *waits) waitedLocked() {
 	now := time.Now()
 	if w.ended || w.calls > 0 || now.Sub(w.since) < minWait {

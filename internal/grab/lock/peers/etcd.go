@@ -15,13 +15,13 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 )
 
-// etcdMutex is the lock of etcd's own concurrency package. A session keeps a lease alive,
-// and the oldest key under the lock's prefix holds the lock. Two acquisitions that share a
-// session share a key, and both succeed (F28). Each acquisition therefore has its own
-// session, as in the package's examples, and closes it after the lock.
+// etcdMutex is the lock of etcd's own concurrency package. A session keeps a lease alive. The
+// client with the oldest key under the lock's prefix holds the lock. Two acquisitions that share a
+// session share a key, and both succeed (F28). Each acquisition therefore has its own session, as
+// in the package's examples. It closes the session after it has released the lock.
 //
-// A session that has ended closes Done. If A checked a moment before, it writes anyway
-// (F29). The session lives as long as A's process, even if the work hangs (F15).
+// When a session ends, it closes its Done channel. If A checked that channel just before, A writes
+// anyway (F29). The session lives as long as A's process, even if the work hangs (F15).
 var etcdMutex = lock.Strategy{
 	Name:         "etcd-mutex",
 	Title:        "etcd's concurrency.Mutex, with a new session for each acquire",
@@ -70,8 +70,7 @@ type etcdLocker struct {
 func (*etcdLocker) Close() error           { return nil }
 func (l *etcdLocker) Lease() time.Duration { return l.lease }
 
-// session starts a session that continues after ctx has ended. It gives up when the context waiting
-// ends.
+// session starts a session that continues after ctx has ended. It gives up when waiting ends.
 func (l *etcdLocker) session(ctx, waiting context.Context) (*concurrency.Session, error) {
 	living, end := context.WithCancel(context.WithoutCancel(ctx))
 	begun := context.AfterFunc(waiting, end)

@@ -1,15 +1,14 @@
-// Package peers wraps third-party lock libraries in lock.Locker, so that faults and
-// benchmarks can compare them with our own locks.
+// Package peers wraps third-party lock libraries in lock.Locker, so that faults and benchmarks can
+// compare them with our own locks.
 //
-// Each wrapper calls the library as its documentation shows and adds nothing. Env.TTL is
-// passed through the library's own option and Env.Wait through the context. Everything else
-// keeps its default. Errors, contexts and channels of a library are mapped to ErrBusy,
-// ErrLost and Lost. A wrapper does not detect what its library does not report.
-// Strategy.Fails names the checks of package conformtest that a library does not pass.
+// Each wrapper calls the library as its documentation shows, and adds nothing. It passes Env.TTL as
+// the library's own option, and Env.Wait through the context. All other options keep their
+// defaults. The wrapper maps the library's errors, contexts and channels to ErrBusy, ErrLost and
+// Lost. A wrapper does not detect what its library does not report. Strategy.Fails names the checks
+// of package conformtest that a library does not pass.
 //
-// Start with the table Strategies. Each library has one file. A program that links this
-// package also finds the table in lock.Peers. The service never links it, and a test in
-// archtest checks that.
+// Start with the table Strategies. Each library has one file. A program that imports this package
+// also finds the table in lock.Peers. The service never imports it, as a test in archtest checks.
 package peers
 
 import (
@@ -20,7 +19,7 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// Strategies lists the lock of every library, with its default options.
+// Strategies lists the lock of each library, with the library's default options.
 var Strategies = []lock.Strategy{
 	redsyncOne,
 	redislockOnce,
@@ -30,8 +29,8 @@ var Strategies = []lock.Strategy{
 	zkLock,
 }
 
-// WithOptions lists the libraries that poll, with pauses of 5 ms. With them, the benchmark can
-// separate the cost of the pause from the cost of the lock.
+// WithOptions lists the libraries that poll, with pauses of 5 ms instead of their default. The
+// benchmark uses them to separate the cost of the pause from the cost of the lock.
 var WithOptions = []lock.Strategy{
 	redsync5ms,
 	redislock5ms,
@@ -41,10 +40,10 @@ func init() { lock.Peers = Strategies }
 
 const (
 	shortDelay  = 5 * time.Millisecond
-	longestWait = 10 * time.Second // limits the wait of a library that counts its tries
+	longestWait = 10 * time.Second // limits the wait of a library that counts attempts instead of time
 )
 
-// A lease is a lock of a library that a client holds, in the form that this program needs.
+// A lease adapts a lock that a client holds in a library to lock.Lease.
 type lease struct {
 	token   string
 	fence   uint64
@@ -58,7 +57,7 @@ func (l *lease) Lost() <-chan struct{}             { return l.lost }
 func (l *lease) Release(ctx context.Context) error { return l.release(ctx) }
 
 // notAcquired converts the error of a failed acquire. taken means that another client has the lock.
-// waiting is ctx with a deadline added.
+// waiting is ctx with an additional deadline.
 func notAcquired(ctx, waiting context.Context, taken bool, err error) error {
 	switch {
 	case ctx.Err() != nil:
@@ -70,7 +69,7 @@ func notAcquired(ctx, waiting context.Context, taken bool, err error) error {
 	}
 }
 
-// lostIf replaces the error of a release with lock.ErrLost if lost is true.
+// lostIf returns lock.ErrLost instead of a release's error if lost is true.
 func lostIf(lost bool, err error) error {
 	if !lost {
 		return err

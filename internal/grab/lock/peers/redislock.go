@@ -11,9 +11,9 @@ import (
 	"github.com/bsm/redislock"
 )
 
-// redislockOnce uses bsm/redislock as its README shows: one key with an expiry, and no retry. The
-// library does not check how long a grant took (failure mode F12), and does not clean up after errors
-// (F22, F25). It does not report that a lease has expired (F11).
+// redislockOnce uses bsm/redislock as its README shows, with one expiring key and without retries.
+// The library does not check how long a grant took (failure mode F12), and does not clean up after
+// errors (F22, F25). It does not report that a lease has expired (F11).
 var redislockOnce = lock.Strategy{
 	Name:   "redislock",
 	Title:  "bsm/redislock, which does not wait for a taken lock",
@@ -54,7 +54,7 @@ var redislock5ms = func() lock.Strategy {
 	return s
 }()
 
-// newRedislock returns a constructor for lockers with this retry strategy. If retry is nil, the
+// newRedislock returns a constructor for lockers that use this retry strategy. If retry is nil, the
 // lockers never retry.
 func newRedislock(retry func() redislock.RetryStrategy) func(lock.Env) (lock.Locker, error) {
 	return func(env lock.Env) (lock.Locker, error) {

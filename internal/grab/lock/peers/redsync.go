@@ -13,14 +13,16 @@ import (
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 )
 
-// redsyncOne is go-redsync over one node, as at the start of its README: one key with an
-// expiry, which is extended only if the program calls Extend. A grant that took longer than
-// the expiry does not count.
+// redsyncOne is go-redsync with a single node, as at the beginning of its README. The lock is one
+// key with an expiry, which is extended only if the program calls Extend. A grant that took longer
+// than the expiry does not count.
 //
-// A lock knows its end (Until), but does not signal when it has passed. A outlives it, B
-// locks and writes, and A writes (F11). If the context of an acquire ends midway, the
-// library cleans up on that same context, so the key stays until it expires (F22). Over five
-// nodes, this library is our redlock.
+// A lock knows when it ends (Until), but does not signal that it has ended. Suppose that A works
+// longer than its lease lasts. B locks and writes, and then A writes too (F11). If the context of
+// an acquire ends midway, the library uses that same context for its clean-up. The key therefore
+// stays until it expires (F22).
+//
+// With five nodes, this library is our redlock strategy.
 var redsyncOne = lock.Strategy{
 	Name:     "redsync",
 	Title:    "go-redsync with one node; 32 tries, 50 to 250 ms apart",
@@ -50,8 +52,8 @@ var redsync5ms = func() lock.Strategy {
 	return s
 }()
 
-// newRedsync makes a new redsync mutex for each acquire, because a shared one would release the locks
-// of other callers (failure mode F23).
+// newRedsync returns a constructor for lockers that create a new redsync mutex for each acquire. A
+// shared mutex would release the locks of other callers (failure mode F23).
 func newRedsync(options ...redsync.Option) func(lock.Env) (lock.Locker, error) {
 	return func(env lock.Env) (lock.Locker, error) {
 		if env.Redis == nil {

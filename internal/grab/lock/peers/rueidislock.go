@@ -23,13 +23,13 @@ import (
 	"github.com/redis/rueidis/rueidislock"
 )
 
-// rueidislockThree is rueidislock with its defaults: two of three keys of one Redis are the
-// lock, and the library extends it. Redis notifies waiters through CLIENT TRACKING when a
-// key has gone. It also notifies the holder, whose context then ends. The lock also ends
-// with the context of its acquire.
+// rueidislockThree is rueidislock with its default options. A client needs two of three keys in one
+// Redis server to hold the lock, and the library extends them. Through CLIENT TRACKING, Redis
+// notifies waiters when a key has gone. It also notifies the holder, whose context then ends. The
+// lock also ends when the context of its acquire ends.
 //
-// The expiry is a point in time on the client's clock (SET PXAT). A client whose clock is
-// behind the server's by more than the lease sets keys that expire at once (F9).
+// The expiry is a point in time on the client's clock (SET PXAT). If the client's clock is behind
+// the server's by more than the lease, its keys expire immediately (F9).
 var rueidislockThree = lock.Strategy{
 	Name:         "rueidislock",
 	Title:        "rueidislock: two of three keys in one Redis; leases are extended, waiters are notified",
@@ -63,12 +63,12 @@ var rueidislockOne = func() lock.Strategy {
 	s.Name, s.Title, s.New = "rueidislock-1", "rueidislock with KeyMajority 1: one key; leases are extended, waiters are notified", newRueidislock(1)
 	s.Fails = maps.Clone(s.Fails)
 	s.Fails["cancelled in the middle"] = handedOver
-	s.Flaky = map[string]string{"wakes a waiter": untold} // with one key, this check fails at times
+	s.Flaky = map[string]string{"wakes a waiter": untold} // with one key, this check fails occasionally
 	return s
 }()
 
-// newRueidislock returns a constructor for locks that need this majority of their keys. The library's
-// client uses the dialer of Env, so that it reaches the same servers.
+// newRueidislock returns a constructor for locks that need majority keys. The library's client uses
+// the dialer of Env, so that it reaches the same servers.
 func newRueidislock(majority int32) func(lock.Env) (lock.Locker, error) {
 	return func(env lock.Env) (lock.Locker, error) {
 		var addrs []string
@@ -106,7 +106,7 @@ func newRueidislock(majority int32) func(lock.Env) (lock.Locker, error) {
 type rueidisLocker struct {
 	env       lock.Env
 	lock      rueidislock.Locker
-	releasing *sync.Map // the releases that are under way, by key
+	releasing *sync.Map // the pending releases by key
 }
 
 func (l rueidisLocker) Close() error {
@@ -131,9 +131,9 @@ func (l rueidisLocker) Acquire(ctx context.Context, key string) (lock.Lease, err
 		defer giveUp()
 		r := &pendingRelease{ctx: ctx}
 		l.releasing.Store(key, r)
-		defer l.releasing.CompareAndDelete(key, r) // the next holder may already be releasing
+		defer l.releasing.CompareAndDelete(key, r) // the next holder may already have stored its own release
 		err := lostIf(held.Err() != nil, held.Err())
-		release() // this returns once the keys are gone, and cannot fail
+		release() // returns when the keys are gone, and cannot fail
 		if err == nil && r.found.Load() == 0 {
 			err = lostIf(true, errNoKey)
 		}
@@ -143,8 +143,8 @@ func (l rueidisLocker) Acquire(ctx context.Context, key string) (lock.Lease, err
 
 var errNoKey = errors.New("rueidislock: the release found no key of its own")
 
-// A pendingRelease is a release that is under way. The replies to its scripts show whether the keys
-// still existed, which the library does not report.
+// A pendingRelease is a release that has not finished. The replies to its scripts show whether the
+// keys still existed. The library does not report that.
 type pendingRelease struct {
 	ctx   context.Context
 	found atomic.Int32
@@ -157,7 +157,7 @@ type rueidisClient struct {
 	releasing *sync.Map
 }
 
-// Do runs the library's scripts in Env.AroundRedis, and adds the clock offset of Env to their
+// Do calls the library's scripts inside Env.AroundRedis, and adds Env's clock offset to their
 // deadlines.
 func (c rueidisClient) Do(ctx context.Context, cmd rueidis.Completed) (resp rueidis.RedisResult) {
 	args := slices.Clone(cmd.Commands())
@@ -196,8 +196,8 @@ func (c rueidisClient) Do(ctx context.Context, cmd rueidis.Completed) (resp ruei
 // ofLease is the context key that marks acquires and renewals.
 type ofLease struct{}
 
-// releaseOf returns the release that a script belongs to. It returns nil for the scripts of acquires
-// and renewals.
+// releaseOf returns the release to which a script belongs. It returns nil for the scripts of
+// acquires and renewals.
 func (c rueidisClient) releaseOf(ctx context.Context, redisKey string) *pendingRelease {
 	_, key, _ := strings.Cut(strings.TrimPrefix(redisKey, "rueidislock:"), ":") // the name of the lock follows the number of the key
 	r, ok := c.releasing.Load(key)

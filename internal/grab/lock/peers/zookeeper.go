@@ -14,14 +14,15 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// zkLock is Lock of go-zookeeper. Every client that wants the lock makes an ephemeral
-// sequential node, and the first node holds it. The library supports neither contexts nor a
-// bounded wait. A caller that gives up leaves a goroutine that waits on, and unlocks when
-// its turn comes.
+// zkLock is the Lock type of go-zookeeper. Every client that wants the lock creates an ephemeral
+// sequential node, and the client with the first node holds the lock. The library supports neither
+// contexts nor a limited wait. If a caller gives up, its goroutine keeps waiting, and unlocks once
+// it has got the lock.
 //
-// After an error, such as a lost connection, the node stays. No client then gets the lock
-// until the session of that process ends (F30). The end of a session is an event of the
-// connection, which is mapped to Lost. If A checked a moment before, it writes anyway (F29).
+// After an error, such as a lost connection, the node remains. No client then gets the lock until
+// the session of that process ends (F30). The connection reports the end of a session as an event,
+// and the wrapper maps this event to Lost. If A checked its lease just before, A writes anyway
+// (F29).
 var zkLock = lock.Strategy{
 	Name:         "zk-lock",
 	Title:        "go-zookeeper's Lock, which takes no context",
@@ -44,7 +45,7 @@ var zkLock = lock.Strategy{
 	New: newZKLock,
 }
 
-// leavesNode explains why the lock fails the checks in which a reply is lost.
+// leavesNode explains why the lock fails the tests in which a reply is lost.
 const leavesNode = "an error during the acquire leaves its node until the session ends"
 
 func newZKLock(env lock.Env) (lock.Locker, error) {
@@ -64,13 +65,13 @@ type zkLocker struct {
 	conn  *zk.Conn
 	lease func() time.Duration
 	end   func()
-	left  sync.WaitGroup // calls whose callers have given up
+	left  sync.WaitGroup // counts the calls whose callers have given up
 
 	mu   sync.Mutex
-	lost chan struct{} // closes with the session
+	lost chan struct{} // closed when the session ends
 }
 
-// Lease returns the time-out of the session.
+// Lease returns the timeout of the session.
 func (l *zkLocker) Lease() time.Duration { return l.lease() }
 
 func (l *zkLocker) Close() error {
@@ -92,8 +93,8 @@ func (l *zkLocker) session() <-chan struct{} {
 	return l.lost
 }
 
-// oneTry is how long an acquire waits that should try only once. It cannot be 0, because the library
-// always waits.
+// oneTry is how long an acquire waits if it should try only once. It cannot be 0, because the
+// library always waits.
 const oneTry = time.Second
 
 func (l *zkLocker) Acquire(ctx context.Context, key string) (lock.Lease, error) {
@@ -114,7 +115,7 @@ func (l *zkLocker) Acquire(ctx context.Context, key string) (lock.Lease, error) 
 }
 
 // call runs a function that cannot be cancelled. It stops waiting for the function when until ends.
-// If the function succeeds after that, call runs undo.
+// If the function succeeds later, call runs undo.
 func (l *zkLocker) call(until, ctx context.Context, path string, call func() error, undo func()) error {
 	around := l.env.ZooKeeper.Around
 	if around == nil {
