@@ -9,28 +9,28 @@
 //	}
 //	defer lease.Release(ctx)
 //
-// The package guarantees the following, as long as the server keeps what it stores and the rates
-// of clocks differ by less than a hundredth:
+// The package gives the following guarantees. They require that the server keeps what it stores, and
+// that the rates of clocks differ by less than a hundredth.
 //
-//   - No two clients hold the lock of a key at once. A lease that cannot be renewed is reported as
-//     lost before the server gives it to another client. It is up to the caller to stop the work.
-//   - The tokens of a key grow. If the server loses its memory, they continue from its clock.
-//   - No client starves. Processes take turns, and within a process callers are served in the order
-//     of their calls. A turn serves the callers that waited at its start, at most 32.
-//   - A process that died or was stopped delays the others by one TTL and one look (a second, or a
-//     third of a TTL), however many of its callers waited. If Redis knows that the process is gone
-//     while it waits, it causes no delay.
-//   - Redis keeps only a counter for each key, for a day after its last use.
+//   - No two clients hold the lock of a key at once. If a lease cannot be renewed, it is reported as
+//     lost before the server gives it to another client. The caller must then stop its work.
+//   - The tokens of a key increase. If the server loses its data, they continue from its clock.
+//   - No client starves. Processes take turns. Within a process, callers are served in the order of
+//     their calls. A turn serves up to 32 callers that were waiting when it started.
+//   - A process that died or was stopped delays the others by one TTL and one check of the queue (a
+//     second, or a third of a TTL). The delay does not depend on how many of its callers waited. If
+//     Redis knows that a waiting process has gone, that process causes no delay.
+//   - Redis keeps only a counter for each key, for a day after the last use of the key.
 //
-// It does not guarantee the following:
+// The package does not guarantee the following:
 //
-//   - A single holder after the server forgets a lease, through a restart without persistence,
-//     FLUSHALL, eviction, or a fail-over to a replica that had not received it. Until the next
+//   - A single holder after the server has lost a lease. Causes are a restart without persistence,
+//     FLUSHALL, eviction, or a failover to a replica that had not received the lease. Until the next
 //     renewal, the old holder and the callers of its process still believe that they have the lock.
-//     Fence the write (see the example of Lease.Fence), so that the lower token is refused.
-//   - That a process stops at once if it was paused past its lease. It learns about the loss when it
-//     checks Lost or Context. Fence the write.
-//   - Growing tokens across a fail-over to a replica that lags. See RaiseFence.
+//     Fence the write (see the example of Lease.Fence), so that the resource refuses the lower token.
+//   - That a process stops immediately if it was paused until its lease ended. It learns of the loss
+//     when it checks Lost or Context. Fence the write here too.
+//   - Increasing tokens after a failover to a replica that lags behind. See RaiseFence.
 //   - Anything if the work hangs. The lease is renewed as long as the process lives.
 //
 // PROTOCOL.md describes the protocol.
@@ -53,71 +53,72 @@ import (
 )
 
 var (
-	// ErrBusy means that another client has the lock, or is next in the queue for it.
+	// ErrBusy means that another client holds the lock or is next in the queue.
 	ErrBusy = errors.New("handoff: busy")
-	// ErrLost means that a lease ended before it was released. Either it was not renewed in time, or
-	// Redis lost it. Another client may have the lock now.
+	// ErrLost means that a lease ended before it was released. Either it was not renewed in time,
+	// or Redis lost it. Another client may hold the lock now.
 	ErrLost = errors.New("handoff: lease lost")
 	// ErrClosed means that the Locker is closed.
 	ErrClosed = errors.New("handoff: closed")
-	// ErrProtocol means that the key in Redis holds something else. It may be the lock of another
-	// library, or a lease of a newer version of this protocol.
+	// ErrProtocol means that the key in Redis contains something other than a lease of this
+	// protocol version. It may be the lock of another library, or a lease of a newer version.
 	ErrProtocol = errors.New("handoff: the key holds no lease of protocol version 1: use another key, or the same version of handoff in all processes")
-	// ErrOptions means that the arguments of New or RaiseFence are not valid.
+	// ErrOptions means that an argument of New or RaiseFence is invalid.
 	ErrOptions = errors.New("handoff: bad options")
 
 	errReleased = errors.New("handoff: released")
 )
 
-// maxCheck is how long a waiter waits at most before it checks the lock in Redis again.
+// maxCheck is the longest time between two checks of the queue in Redis by a waiter.
 const maxCheck = time.Second
 
-// maxIdle is how many queues of keys without a holder or waiter stay in memory.
+// maxIdle is how many unused queues stay in memory. A queue is unused if its key has neither a
+// holder nor a waiter.
 const maxIdle = 256
 
 // DefaultTTL is the default of Options.TTL.
 const DefaultTTL = 30 * time.Second
 
-// Options configures a Locker. The zero value of a field means its default.
+// Options configures a Locker. For each field, the zero value means the default.
 type Options struct {
-	// TTL is how long a lease lasts without renewal. If a process dies, other clients wait that
-	// long. The default is DefaultTTL, and the minimum is 10 ms. Fractions of a millisecond are not
-	// allowed.
+	// TTL is how long a lease lasts without renewal. If a process dies, other clients wait for that
+	// time. The default is DefaultTTL, and the minimum is 10 ms. TTL must be a whole number of
+	// milliseconds.
 	TTL time.Duration
-	// ID names this process in Redis. It must be unique among all Lockers. If empty, New chooses a
-	// random one.
+	// ID identifies this process in Redis. It must be unique among all Lockers. If ID is empty, New
+	// chooses a random one.
 	ID string
 	// Logger receives warnings about lost leases and failed renewals, and debug messages about
-	// subscriptions. If nil, nothing is logged.
+	// subscriptions. If Logger is nil, nothing is logged.
 	Logger *slog.Logger
-	// Hooks are called when something happens, for example to count it.
+	// Hooks contains functions that the Locker calls on certain events, for example to count them.
 	Hooks Hooks
 }
 
-// Hooks are functions that the Locker calls when something happens. They must not block. The Locker
-// ignores a nil function.
+// Hooks are functions that the Locker calls on certain events. They must not block. The Locker
+// skips nil functions.
 type Hooks struct {
-	// Acquired is called when a caller gets the lock of key. waited is how long that took. local
-	// means that another caller of this Locker handed over the lock.
+	// Acquired is called when a caller gets the lock of key. waited is how long the caller waited.
+	// local means that another caller of this Locker handed over the lock.
 	Acquired func(key string, waited time.Duration, local bool)
-	// Released is called when a caller has released the lock of key. held is how long the caller had
-	// the lock.
+	// Released is called when a caller has released the lock of key. held is how long the caller
+	// held the lock.
 	Released func(key string, held time.Duration)
 	// Lost is called in its own goroutine when a lease is lost.
 	Lost func(key string)
 }
 
-// Locker takes locks for one process. Create one for each Redis server or Cluster with New. It is
-// safe for concurrent use.
+// Locker acquires locks for one process. Create one with New for each Redis server or Cluster. It
+// is safe for concurrent use.
 //
-// Callers of the same Locker can hand over a lock without asking Redis. Once a caller has to wait,
-// the Locker opens a connection of its own in addition to those of its client.
+// Callers of the same Locker can hand over a lock without a request to Redis. When a caller first
+// has to wait, the Locker opens an additional connection.
 type Locker struct {
 	client  redis.UniversalClient
-	single  *redis.Client // the same client; nil for a Cluster
+	single  *redis.Client // the same client, if it is not a Cluster client; otherwise nil
 	scripts scripts
 	opt     Options
-	ttl     any // in ms, as an argument of the scripts
+	ttl     any // in ms, as an argument for the scripts
 	check   time.Duration
 	channel string
 
@@ -129,12 +130,13 @@ type Locker struct {
 	closed             bool
 	opened, subscribed bool // whether the subscription was started, and whether it is ready
 	turns              uint64
-	queues             map[string]*queue // queues that are in use
-	idle               map[string]*queue // unused queues, kept for the next lock of their key
+	queues             map[string]*queue // the queues that are in use
+	idle               map[string]*queue // the unused queues that are kept for the next lock of their key
 }
 
-// New returns a Locker for a single Redis, Sentinels or a Cluster. It does not connect yet. The
-// client's timeouts limit each request. Close the client separately, after the Locker.
+// New returns a Locker for a single Redis server, Sentinels or a Cluster. It does not connect yet.
+// The client's timeouts limit each request. The caller must close the client after it has closed
+// the Locker.
 func New(client redis.UniversalClient, opt Options) (*Locker, error) {
 	opt.TTL, opt.ID = cmp.Or(opt.TTL, DefaultTTL), cmp.Or(opt.ID, rand.Text())
 	opt.Logger = cmp.Or(opt.Logger, slog.New(slog.DiscardHandler))
@@ -160,7 +162,7 @@ func New(client redis.UniversalClient, opt Options) (*Locker, error) {
 }
 
 // Acquire waits for the lock of key until ctx is done. Processes take turns, and callers in the
-// same process are served in order.
+// same process are served in the order of their calls.
 //
 // If a request fails, Acquire tries for up to a second to undo its effect. Only the client's
 // timeouts interrupt a running request.
@@ -200,7 +202,7 @@ func (l *Locker) AcquireWithin(ctx context.Context, key string, wait time.Durati
 		q.ask()
 		l.mu.Lock()
 	} else {
-		l.openLocked() // the subscription is needed, because a message says if other processes wait too
+		l.openLocked() // the subscription is needed, because a message says whether other processes wait too
 	}
 	if le.decided {
 		l.mu.Unlock()
@@ -233,8 +235,8 @@ func (l *Locker) AcquireWithin(ctx context.Context, key string, wait time.Durati
 }
 
 // RaiseFence raises the counter of fencing tokens for key above fence. Call it after Redis was
-// restored from an old copy, with the highest token that the protected resource has seen. It returns
-// ErrOptions if fence is above 1<<52.
+// restored from an old copy. Pass the highest token that the protected resource has seen.
+// RaiseFence returns ErrOptions if fence is above 1<<52.
 func (l *Locker) RaiseFence(ctx context.Context, key string, fence uint64) error {
 	if fence > maxFence {
 		return fmt.Errorf("%w: fence %d: use at most %d", ErrOptions, fence, uint64(maxFence))
@@ -244,14 +246,14 @@ func (l *Locker) RaiseFence(ctx context.Context, key string, fence uint64) error
 }
 
 // Forget removes the counter of fencing tokens for a key that is no longer needed. Without Forget,
-// the counter expires after a day. If the key is used again, tokens still increase, because the new
-// counter starts from the server's clock.
+// the counter expires after a day. If the key is used again, the tokens still increase, because the
+// new counter starts from the server's clock.
 func (l *Locker) Forget(ctx context.Context, key string) error {
 	return l.client.Del(ctx, keysOf(key)[2].(string)).Err()
 }
 
-// Close stops the background work of the Locker. It does not renew or release leases. Waiting callers
-// get ErrClosed. A lease that expires before its release counts as lost.
+// Close stops the background work of the Locker. It neither renews nor releases leases. Waiting
+// callers get ErrClosed. If a lease expires before its release, it counts as lost.
 func (l *Locker) Close() error {
 	l.mu.Lock()
 	l.closed = true
@@ -261,7 +263,7 @@ func (l *Locker) Close() error {
 	return nil
 }
 
-// queueLocked returns the queue of a key, and creates it if necessary.
+// queueLocked returns the queue of a key. It creates the queue if necessary.
 func (l *Locker) queueLocked(key string) *queue {
 	if q, ok := l.queues[key]; ok {
 		return q
@@ -277,7 +279,7 @@ func (l *Locker) queueLocked(key string) *queue {
 	return q
 }
 
-// retireLocked keeps an unused queue for later, unless there are maxIdle already.
+// retireLocked keeps an unused queue for later, unless maxIdle queues are already kept.
 func (l *Locker) retireLocked(q *queue) {
 	if len(l.idle) == maxIdle {
 		for _, old := range l.idle {
@@ -300,17 +302,17 @@ func (l *Locker) background(f func()) {
 // for concurrent use.
 type Lease struct {
 	queue *queue
-	ctx   context.Context // the values of the acquire's context, without its cancellation
+	ctx   context.Context // the acquire's context, without its cancellation
 	try   bool            // whether the caller tries only once
 
-	// The Locker's mu guards these fields until decided is true.
+	// These fields are guarded by the Locker's mu until decided is true.
 	decided bool
 	done    chan struct{} // closed when decided becomes true; may be nil
 	err     error         // why the caller did not get the lock
 	turn    string        // the name of the turn in Redis
 	nth     int64         // the number of the acquisition within the turn, from 0
 	fence   int64
-	since   time.Time // when the wait began, and later when the hold began
+	since   time.Time // when the wait began; after the wait, when the hold began
 	waited  time.Duration
 	local   bool
 
@@ -321,8 +323,8 @@ type Lease struct {
 	cancel context.CancelCauseFunc
 }
 
-// decideLocked ends the caller's wait. The caller gets the lock if err is nil. Otherwise, it gets
-// err.
+// decideLocked ends the caller's wait. If err is nil, the caller gets the lock. Otherwise, the
+// caller's acquire returns err.
 func (le *Lease) decideLocked(err error) {
 	le.decided, le.err = true, err
 	if le.done != nil {
@@ -336,12 +338,12 @@ func (le *Lease) Key() string { return le.queue.key }
 // Token returns a unique name for this lease, for use in logs.
 func (le *Lease) Token() string { return fmt.Sprintf("%s.%d", le.turn, le.nth) }
 
-// Fence returns the fencing token, which increases with every acquisition of the key. A resource
-// that refuses lower tokens stays safe even if the lock fails.
+// Fence returns the fencing token, which increases with every acquisition of the key. If a resource
+// refuses lower tokens than the highest one it has seen, it stays safe even if the lock fails.
 func (le *Lease) Fence() uint64 { return uint64(le.fence) }
 
-// Lost returns a channel that closes when the Locker knows that the lease is lost, or shortly before
-// the lease ends. It stays open after a release.
+// Lost returns a channel that is closed when the Locker knows that the lease is lost, or shortly
+// before the lease ends. The channel stays open after a release.
 func (le *Lease) Lost() <-chan struct{} {
 	q := le.queue
 	q.mu.Lock()
@@ -352,9 +354,9 @@ func (le *Lease) Lost() <-chan struct{} {
 	return le.lost
 }
 
-// Context returns a context for the work under the lock. It ends when the lease is released or lost.
-// If the lease was lost, the cause is ErrLost. The context has the values of the context that was
-// passed to Acquire, but does not end with it.
+// Context returns a context for the work under the lock. It ends when the lease is released or
+// lost. If the lease is lost, the cause is ErrLost. The context has the values of the context that
+// was passed to Acquire, but does not end with it.
 func (le *Lease) Context() context.Context {
 	q := le.queue
 	q.mu.Lock()
@@ -368,7 +370,7 @@ func (le *Lease) Context() context.Context {
 	return le.own
 }
 
-// endLocked ends the lease. It must be called only once.
+// endLocked ends the lease. It must be called exactly once.
 func (le *Lease) endLocked(why error) {
 	le.ended = why
 	if le.cancel != nil {
@@ -379,9 +381,9 @@ func (le *Lease) endLocked(why error) {
 	}
 }
 
-// Release gives the lock back, or hands it to the next caller of this Locker. It returns ErrLost if
-// the lease was lost or already released. It repeats failed requests until ctx is done or the lease
-// has expired.
+// Release releases the lock, or hands it over to the next caller of this Locker. It returns ErrLost
+// if the lease was lost or already released. Release retries failed requests until ctx is done or
+// the lease has expired.
 func (le *Lease) Release(ctx context.Context) error {
 	q := le.queue
 	q.mu.Lock()
@@ -392,7 +394,7 @@ func (le *Lease) Release(ctx context.Context) error {
 	if was := le.ended; was != nil {
 		q.mu.Unlock()
 		if was == ErrLost {
-			q.undo(ctx, le.turn) // the server may still have the lease
+			q.undo(ctx, le.turn) // the server may still store the lease
 		}
 		return ErrLost
 	}

@@ -11,7 +11,8 @@ import (
 // cleanupTimeout limits how long the Locker tries to undo a failed request.
 const cleanupTimeout = time.Second
 
-// queue is the state of one key in this process. In Redis, one entry (the turn) stands for all
+// queue is the state of one key in this process. A turn is the period in which the process asks for
+// the lock, waits in Redis, and serves its callers. In Redis, one entry stands for the turn and all
 // waiting callers of the process.
 type queue struct {
 	*Locker
@@ -21,37 +22,37 @@ type queue struct {
 	// The Locker's mu guards these fields.
 	waiters []*Lease
 	state   state
-	turn    string          // the name of the turn in Redis, different for each turn
-	past    string          // the name of the last turn that was released or lost
-	ctx     context.Context // the context of the caller on whose behalf requests are sent
-	since   time.Time       // if a message grants the lease, the lease began after this time
+	turn    string          // the name of the turn in Redis; every turn has a new name
+	past    string          // the name of the last turn whose lease was released or lost
+	ctx     context.Context // the context of the caller for which requests are sent
+	since   time.Time       // a time before the beginning of any lease that a message grants
 	others  bool            // whether other processes wait for the lease
-	doubt   bool            // whether a request of the turn got no reply, so that it may take effect later
-	grant   *message        // a grant that arrived before the turn was known to be queued, or whose age is not known
-	looking bool            // whether the process is asking Redis about the turn
-	due     time.Time       // the time of the next look, request or renewal
+	doubt   bool            // whether a request of the turn got no reply, so that it may still take effect
+	grant   *message        // a grant that arrived before it was known that the turn was queued, or a grant of unknown age
+	looking bool            // whether the process is checking the turn in Redis
+	due     time.Time       // the time of the next check, request or renewal
 	alarm   time.Time       // when the timer fires; zero if it is stopped
 	timer   *time.Timer
 
 	// These fields describe the current lease, if there is one.
 	holder     *Lease
-	end        time.Time // when the lease counts as lost
+	end        time.Time // when the lease is considered lost
 	next, last int64     // the range of unused tokens
 	budget     int       // how many more callers may hold the lock in this turn if others wait
 	renewing   bool
 
-	// These fields are for the fast path. It works if the lock is free and its counter exists
-	// in Redis.
+	// These fields are for the fast path. The fast path works if the lock is free and its counter
+	// exists in Redis.
 	leftFree bool      // whether this process released the lock while no one waited
-	counted  time.Time // when a script last set the expiry of the counter
+	counted  time.Time // when a script last extended the counter's expiry
 }
 
 type state int
 
 const (
-	idle   state = iota // no caller waits, and Redis has nothing of this process
-	asking              // a request is in progress, and its reply determines the next phase
-	apart               // another client has the lease, and no message can arrive, so ask again later
+	idle   state = iota // no caller waits, and Redis stores nothing for this process
+	asking              // a request is in progress, and its reply determines the next state
+	apart               // another client has the lease and no message can arrive, so the process asks again later
 	queued              // the turn waits in the queue in Redis
 	held                // the turn has the lease
 )
@@ -63,7 +64,8 @@ func (q *queue) startLocked() {
 	q.ctx, q.others, q.doubt, q.grant, q.looking = q.waiters[0].ctx, false, false, nil, false
 }
 
-// proceedLocked starts a new turn if callers wait. Redis must no longer have the previous turn.
+// proceedLocked starts a new turn if any caller waits. It must be called only when Redis no longer
+// has the previous turn.
 func (q *queue) proceedLocked() {
 	if len(q.waiters) == 0 {
 		q.state, q.turn, q.ctx = idle, "", nil
@@ -74,14 +76,14 @@ func (q *queue) proceedLocked() {
 	q.background(q.ask)
 }
 
-// dropLocked removes the turn from Redis because no caller waits any more.
+// dropLocked removes the turn from Redis, because no caller waits any more.
 func (q *queue) dropLocked() {
 	ctx, turn := q.ctx, q.turn
 	q.state = asking
 	q.background(func() { q.abandon(ctx, turn) })
 }
 
-// abandon removes the turn from Redis, and then starts another one if callers wait.
+// abandon removes the turn from Redis. If callers wait, it then starts another turn.
 func (q *queue) abandon(ctx context.Context, turn string) {
 	q.undo(ctx, turn)
 	q.mu.Lock()
@@ -89,8 +91,8 @@ func (q *queue) abandon(ctx context.Context, turn string) {
 	q.proceedLocked()
 }
 
-// undo removes a turn from Redis, whether the turn waits or has the lease. If this fails, a lease
-// expires by itself.
+// undo removes a turn from Redis, both from the queue and from the lease. If this fails, the lease
+// expires after its TTL.
 func (q *queue) undo(ctx context.Context, turn string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
@@ -109,7 +111,7 @@ func (q *queue) ask() {
 	if q.leftFree && time.Since(q.counted) < fastFor {
 		fast = "fast"
 	}
-	// If several requests are under way, prefer a script, because it can share their round trip.
+	// If several requests are running, prefer a script, because it can share their round trip.
 	plain := fast != "" && q.single != nil && len(q.queues) <= direct
 	q.leftFree = false
 	if !q.subscribed || len(q.waiters) > 0 && q.waiters[0].try {
@@ -149,8 +151,8 @@ func (q *queue) ask() {
 	}
 }
 
-// failLocked ends the wait of callers with an error. If tries is true, it ends only the wait of
-// callers that want to try once.
+// failLocked ends the wait of callers with an error. If tries is true, it affects only callers that
+// try once.
 func (q *queue) failLocked(err error, tries bool) {
 	q.waiters = slices.DeleteFunc(q.waiters, func(le *Lease) bool {
 		if tries && !le.try {
@@ -183,8 +185,8 @@ func (q *queue) script(ctx context.Context, turn, mode, fast string) (int64, err
 	return q.run(ctx, q.scripts.acquire, q.keys, &argument{text: turn}, q.ttl, mode, fast)
 }
 
-// request asks Redis for the lease, and repeats a failed request. It does no harm to ask twice in the
-// same turn.
+// request asks Redis for the lease, and retries a failed request. Asking twice in the same turn is
+// harmless.
 func (q *queue) request(ctx context.Context, turn, mode, fast string, plain bool) (n int64, err error) {
 	if plain {
 		n, err = q.take(ctx, turn)
@@ -194,7 +196,7 @@ func (q *queue) request(ctx context.Context, turn, mode, fast string, plain bool
 	}
 	if err != nil {
 		q.mu.Lock()
-		q.doubt = true // the first request may still take effect after the turn has ended; a message would then reveal it
+		q.doubt = true // the first request may still take effect after the turn has ended; a message would reveal that
 		q.openLocked()
 		q.mu.Unlock()
 		n, err = q.script(ctx, turn, mode, "")
@@ -202,8 +204,8 @@ func (q *queue) request(ctx context.Context, turn, mode, fast string, plain bool
 	return n, err
 }
 
-// take tries to get the lease with two plain commands, which are cheaper than a script. If the lease
-// expires between the two commands, the reply comes too late and does not count.
+// take tries to get the lease with two plain commands, which are cheaper than a script. If the
+// lease expires between the two commands, the second reply is too late and does not count.
 func (q *queue) take(ctx context.Context, turn string) (int64, error) {
 	pipe := q.single.Pipeline()
 	set, draw := pipe.SetNX(ctx, q.key, turn, q.opt.TTL), pipe.IncrBy(ctx, q.keys[2].(string), blockSize)
@@ -213,11 +215,12 @@ func (q *queue) take(ctx context.Context, turn string) (int64, error) {
 	return draw.Val(), nil
 }
 
-// endOf returns when the Locker gives up a lease that began at since. It subtracts a hundredth of the
-// TTL, because clocks run at slightly different rates.
+// endOf returns when the Locker gives up a lease that began at since. It subtracts a hundredth of
+// the TTL, because clocks run at slightly different rates.
 func (l *Locker) endOf(since time.Time) time.Time { return since.Add(l.opt.TTL - l.opt.TTL/100) }
 
-// queuedLocked records that the turn is in the queue in Redis, and that it had no lease before since.
+// queuedLocked records that the turn is in the queue in Redis, and that the turn had no lease
+// before since.
 func (q *queue) queuedLocked(since time.Time) {
 	if len(q.waiters) == 0 {
 		q.dropLocked()
@@ -231,8 +234,8 @@ func (q *queue) queuedLocked(since time.Time) {
 	}
 }
 
-// acceptLocked accepts a lease that a message has granted. If the last request is too old, it asks
-// Redis first, because the lease may have expired already.
+// acceptLocked accepts a lease that a message has granted. If the last request is too old, the
+// lease may have expired already, so acceptLocked asks Redis first.
 func (q *queue) acceptLocked(m message) {
 	if time.Since(q.since) <= q.opt.TTL/2 {
 		q.holdLocked(q.since, m.n)
@@ -242,8 +245,8 @@ func (q *queue) acceptLocked(m message) {
 	q.lookLocked()
 }
 
-// lookLocked asks Redis whether this turn has the lease. A message about it may have been lost, or
-// the holder may have died.
+// lookLocked asks Redis whether this turn has the lease. A message about the lease may have been
+// lost, or the holder may have died.
 func (q *queue) lookLocked() {
 	if q.looking {
 		return
@@ -276,7 +279,7 @@ func (q *queue) lookLocked() {
 }
 
 // holdLocked records a lease that began at since or later. n is the last fencing token that this
-// lease may use. If the lease may have expired already, the callers ask again.
+// lease may use. If the lease may have expired already, holdLocked makes the callers ask again.
 func (q *queue) holdLocked(since time.Time, n int64) {
 	now := time.Now()
 	if len(q.waiters) == 0 || !now.Before(q.endOf(since)) {
@@ -292,7 +295,7 @@ func (q *queue) holdLocked(since time.Time, n int64) {
 	q.wakeByLocked(q.due)
 }
 
-// serveLocked gives the lock to the caller that has waited longest.
+// serveLocked gives the lock to the caller that has waited the longest.
 func (q *queue) serveLocked(now time.Time, local bool) {
 	le := q.waiters[0]
 	q.waiters = slices.Delete(q.waiters, 0, 1)
@@ -318,7 +321,7 @@ func (q *queue) release(ctx context.Context, now time.Time) error {
 	if q.past = turn.text; q.doubt {
 		q.past = ""
 	}
-	if len(q.waiters) > 0 && (q.subscribed || !q.others) { // otherwise the new turn would be skipped
+	if len(q.waiters) > 0 && (q.subscribed || !q.others) { // otherwise, Redis would skip the new turn
 		q.startLocked()
 		next = q.turn
 	}
@@ -329,7 +332,7 @@ func (q *queue) release(ctx context.Context, now time.Time) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if n == replyGone && turn.sent.Load() > 1 && time.Now().Before(end) {
-		n = replyQueued // an earlier copy of this request has passed the lease on, but the reply to it was lost
+		n = replyQueued // an earlier copy of this request handed over the lease, but its reply was lost
 	}
 	switch {
 	case err != nil:
@@ -349,7 +352,7 @@ func (q *queue) release(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// pass asks Redis to pass the lease on to the next client. It repeats a failed request until the
+// pass asks Redis to hand the lease over to the next client. It retries a failed request until the
 // lease has expired. free means that no other client seems to wait.
 func (q *queue) pass(ctx context.Context, end time.Time, turn *argument, next string, free bool) (n int64, err error) {
 	request := context.WithoutCancel(ctx)
@@ -357,7 +360,7 @@ func (q *queue) pass(ctx context.Context, end time.Time, turn *argument, next st
 		if free {
 			n, err = q.run(request, q.scripts.free, q.keys[:1], turn)
 			if free = err != nil; !free {
-				turn.sent.Add(-1) // the outcome of this request is known
+				turn.sent.Add(-1) // the result of this request is known
 			}
 		}
 		if !free && n != replyBusy {
@@ -370,7 +373,7 @@ func (q *queue) pass(ctx context.Context, end time.Time, turn *argument, next st
 	}
 }
 
-// expireLocked gives up the lease if its time has ended.
+// expireLocked gives up the lease if its end has passed.
 func (q *queue) expireLocked(now time.Time) {
 	if q.state == held && !now.Before(q.end) {
 		q.loseLocked("it could not be renewed in time")
@@ -383,7 +386,7 @@ func (q *queue) loseLocked(why string) {
 	if f := q.opt.Hooks.Lost; f != nil {
 		go f(q.key)
 	}
-	q.holder, q.past = nil, q.turn // the lease stays in Redis until it expires, which gives the holder time to notice the loss
+	q.holder, q.past = nil, q.turn // the lease stays in Redis until it expires, so the holder has time to notice the loss
 	q.proceedLocked()
 }
 
@@ -424,8 +427,8 @@ func (q *queue) renewLocked() {
 	})
 }
 
-// othersLocked records that other processes wait for the lock. From then on, this turn serves only
-// the callers that are already waiting.
+// othersLocked records that other processes wait for the lock. From now on, this turn serves only
+// callers that are already waiting.
 func (q *queue) othersLocked() {
 	if !q.others {
 		q.others, q.budget = true, len(q.waiters)
@@ -457,8 +460,8 @@ func (l *Locker) deliver(m message) {
 	}
 }
 
-// wakeByLocked makes the timer fire at t or earlier. If the timer is set to an earlier time, it keeps
-// that time, because an extra wake-up costs less than a reset.
+// wakeByLocked makes the timer fire at t or earlier. If the timer would already fire earlier,
+// wakeByLocked does not change it, because an extra wake-up costs less than a reset.
 func (q *queue) wakeByLocked(t time.Time) {
 	if !q.alarm.IsZero() && !t.Before(q.alarm) {
 		return
@@ -471,11 +474,11 @@ func (q *queue) fire() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.alarm = time.Time{}
-	q.attendLocked(time.Now()) // if the Locker is closed, this call only reports a lease as lost
+	q.attendLocked(time.Now()) // if the Locker is closed, this only reports a lost lease
 }
 
-// attendLocked does everything that is due now. It may renew the lease, check the queue in Redis,
-// or start a new turn.
+// attendLocked does everything that is due now. For example, it renews the lease, checks the queue
+// in Redis, or starts a new turn.
 func (q *queue) attendLocked(now time.Time) {
 	q.expireLocked(now)
 	due := !now.Before(q.due)

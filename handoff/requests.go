@@ -19,36 +19,37 @@ import (
 
 // These constants are part of the protocol. Clients in other languages must use the same values.
 const (
-	// blockSize is how many fencing tokens a lease gets. It therefore limits how many callers one
-	// turn serves. If Redis loses the counter, tokens continue from its clock in µs, so they must not
-	// be used faster than the clock runs.
+	// blockSize is the number of fencing tokens that a lease gets. It limits how many callers one
+	// turn serves. If Redis loses the counter, the tokens continue from its clock in µs. Therefore,
+	// tokens must not be used up faster than that clock advances.
 	blockSize = 32
-	// firstToken is the smallest fencing token. Replies with another meaning are smaller.
+	// firstToken is the smallest fencing token. Smaller replies have other meanings.
 	firstToken = 1_000_000
 	// maxFence is the highest value to which a counter can be raised. Lua calculates with doubles,
 	// which are exact up to 1<<53.
 	maxFence = 1 << 52
 	// queueTTL is how long Redis keeps a queue after a client last joined or checked it.
 	queueTTL = time.Minute
-	// counterTTL is how long Redis keeps a counter after the last script that used it. The fast path
-	// does not extend it, but at least a day always remains.
+	// counterTTL is how long Redis keeps a counter after the last script that used it. The fast
+	// path does not extend the counter's expiry. However, it is used only if at least a day
+	// remains.
 	counterTTL = 25 * time.Hour
 	fastFor    = time.Hour
-	// prefix is the beginning of every key. An incompatible version of the protocol needs another
-	// prefix.
+	// prefix is the beginning of every key. An incompatible version of the protocol needs a
+	// different prefix.
 	prefix = "handoff:"
 )
 
 // These replies of scripts are not fencing tokens.
 const (
-	replyQueued = 0 // reply to a release: another client has the lease
-	replyBusy   = 1 // reply to a release: no one has the lease; to a renewal: done
+	replyQueued = 0 // as a reply to a release: another client has the lease
+	replyBusy   = 1 // as a reply to a release: no one has the lease; as a reply to a renewal: done
 	replyGone   = 2
-	replyAlien  = 3 // the key holds something other than a lease of this version
+	replyAlien  = 3 // the key contains something other than a lease of this version
 )
 
-// granted reports whether a reply grants the lease. Such a reply is a fencing token. It is negative
-// if other clients wait.
+// granted reports whether a reply grants the lease. Such a reply is a fencing token, and it is
+// negative if other clients wait.
 func granted(n int64) bool { return n >= firstToken || n <= -firstToken }
 
 var (
@@ -76,7 +77,7 @@ type (
 )
 
 // newScripts returns the scripts for a server. counts means that PUBLISH returns the number of all
-// subscribers, which a Cluster does not.
+// subscribers. In a Cluster, it does not.
 func newScripts(counts bool) scripts {
 	constants := fmt.Sprintf("local block, first, queueTTL, counterTTL, prefix, counts = %d, %d, %d, %d, %q, %t",
 		blockSize, firstToken, queueTTL.Milliseconds(), counterTTL.Milliseconds(), prefix, counts)
@@ -84,14 +85,14 @@ func newScripts(counts bool) scripts {
 		text := constants + "\n" + strings.Join(parts, "\n")
 		return &script{redis.NewScript(text).Hash(), text}
 	}
-	return scripts{ // define the functions last, because that takes longest, and an acquire of a free lock does not need them
+	return scripts{ // define the functions last, because that takes longest and an acquire of a free lock does not need them
 		acquire: of(acquireLua, functionsLua, queueLua), free: of(freeLua), release: of(functionsLua, releaseLua),
 		renew: of(renewLua), raise: of(functionsLua, raiseLua),
 	}
 }
 
-// run calls a script by its hash. If the server does not know the script, or an earlier try with the
-// hash got no reply, run sends the script's text.
+// run calls a script by its hash. If the server does not know the script, or if an earlier attempt
+// got no reply, run sends the script's text.
 func (l *Locker) run(ctx context.Context, s *script, keys []any, name *argument, more ...any) (int64, error) {
 	all := slices.Concat([]any{"evalsha", s.hash, len(keys)}, keys, []any{name}, more)
 	if name.sent.Load() == 0 {
@@ -103,19 +104,19 @@ func (l *Locker) run(ctx context.Context, s *script, keys []any, name *argument,
 	}
 	all[0], all[1] = "eval", s.text
 	cmd := redis.NewCmd(ctx, all...)
-	_ = l.client.Process(ctx, cmd) // the error is stored in the command
+	_ = l.client.Process(ctx, cmd) // cmd stores the error
 	return cmd.Int64()
 }
 
-// argument is the first argument of a script. It counts how often the client sends it, because the
-// client may repeat commands.
+// argument is the first argument of a script. It counts how often the client sends the argument,
+// because the client may retry commands.
 type argument struct {
 	text string
 	sent atomic.Int32
 }
 
-// MarshalBinary returns the argument as the client sends it. The client calls it each time it sends
-// the command.
+// MarshalBinary returns the bytes that the client sends for the argument. The client calls
+// MarshalBinary each time it sends the command.
 func (a *argument) MarshalBinary() ([]byte, error) {
 	a.sent.Add(1)
 	return []byte(a.text), nil
@@ -123,8 +124,8 @@ func (a *argument) MarshalBinary() ([]byte, error) {
 
 func (a *argument) String() string { return a.text }
 
-// keysOf returns the keys of a lock, in the order that the scripts expect. In a Cluster, all of them
-// are on the same master, unless key contains a stray closing brace.
+// keysOf returns the keys of a lock in the order that the scripts expect. In a Cluster, all of them
+// are on the same master, unless key contains an unpaired closing brace.
 func keysOf(key string) []any {
 	stem := key
 	if open := strings.IndexByte(key, '{'); open < 0 || strings.IndexByte(key[open+1:], '}') <= 0 {
@@ -133,7 +134,7 @@ func keysOf(key string) []any {
 	return []any{key, stem + ":queue", stem + ":fence"}
 }
 
-// A message is published by functions.lua, in the form "name n key".
+// A message is published by functions.lua in the form "name n key".
 type message struct {
 	name string
 	n    int64 // the last token of a granted block, negative if others wait; 0 tells the holder that others wait
@@ -147,28 +148,31 @@ func parseMessage(text string) (message, error) {
 	return message{name, n, key}, err
 }
 
-// direct is how many requests may be under way separately. If there are more, they share a round trip
-// to save time.
+// direct is how many requests may be sent separately at the same time. Further requests share a
+// round trip to save time.
 const direct = 4
 
-// Combine lets requests of all Lockers on client share round trips if there are many at once. This
-// raises the rate over many keys. With a far Redis, use it only for more keys at once than the client
-// has connections, because a request may wait for an earlier round trip. Call it once, after adding
-// all other hooks. Other commands are not affected.
+// Combine lets requests of all Lockers on client share round trips if many requests run at once.
+// This increases the throughput over many keys.
+//
+// A request may have to wait for an earlier round trip. If the network latency to Redis is high,
+// use Combine only for more concurrent keys than the client has connections. Call Combine once,
+// after adding all other hooks. It does not affect other commands.
 func Combine(client redis.UniversalClient) {
-	if single, ok := client.(*redis.Client); ok { // the requests of a Cluster go to several servers
+	if single, ok := client.(*redis.Client); ok { // a Cluster client is not combined, because its requests go to several servers
 		single.AddHook(new(combiner))
 	}
 }
 
-// combiner is the client hook that Combine adds. It ignores commands of other packages.
+// combiner is the client hook that Combine adds. It ignores commands that do not come from this
+// package.
 type combiner struct {
 	pipeline redis.ProcessPipelineHook // bypasses all other hooks
 
 	mu      sync.Mutex
-	single  int    // separate requests in progress
+	single  int    // the number of separate requests in progress
 	sending bool   // whether a batch is in progress
-	next    *batch // the requests that wait; may be nil
+	next    *batch // the batch of waiting requests; may be nil
 }
 
 // batch is a group of requests that share one round trip.
@@ -230,7 +234,8 @@ func (c *combiner) complete(single int) {
 	}
 }
 
-// send sends a batch of requests. It obeys the client's timeouts, but not the context of any caller.
+// send sends a batch of requests. It respects the client's timeouts, but not the context of any
+// caller.
 func (c *combiner) send(b *batch) {
 	_ = c.pipeline(context.Background(), b.cmds) // each command stores its own error
 	close(b.done)
@@ -238,14 +243,14 @@ func (c *combiner) send(b *batch) {
 }
 
 const (
-	// silence is how long a subscription may receive nothing before it sends a ping. A dead
-	// connection may show no error otherwise.
+	// silence is how long a subscription may receive nothing before it sends a ping. Without the
+	// ping, a dead connection might never report an error.
 	silence = 3 * time.Second
 	// reopenPause is how long the Locker waits before it opens a broken subscription again.
 	reopenPause = 100 * time.Millisecond
 )
 
-// openLocked opens the subscription when the first caller has to wait.
+// openLocked opens the subscription when a caller first has to wait.
 func (l *Locker) openLocked() {
 	if !l.opened && !l.closed {
 		l.opened = true
@@ -291,7 +296,7 @@ func (l *Locker) receive(pubsub *redis.PubSub) error {
 	}
 }
 
-// confirmed checks all queues once the subscription is ready, because messages before that are lost.
+// confirmed checks all queues once the subscription is ready, because earlier messages were lost.
 func (l *Locker) confirmed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

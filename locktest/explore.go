@@ -17,37 +17,38 @@ import (
 	"grablab/internal/present/report"
 )
 
-// Bounds limits the search of Explore. In each field, the zero value means the default.
+// Bounds limits the search of Explore. For each field, the zero value means the default.
 type Bounds struct {
-	Actors      int      // actors that compete for the lock; default 2, at most 4
-	Instances   int      // instances of the service on which they run; default 2, at most 2
-	Preemptions int      // switches away from an actor that could continue; default 0
-	Faults      []string // faults that may be injected, named as in docs/faults.md; default none
-	FaultCount  int      // faults in one schedule; default 1 if Faults is not empty
+	Actors      int      // how many actors compete for the lock, each for one driver; default 2, at most 4
+	Instances   int      // how many instances of the service the actors run on; default 2, at most 2
+	Preemptions int      // how often a schedule may switch away from an actor that could continue; default 0
+	Faults      []string // the faults that may be injected, by their names in docs/faults.md; default none
+	FaultCount  int      // how many faults one schedule may contain; default 1 if Faults is not empty
 
-	// Properties lists the properties that must hold, by their names in docs/explore.md. For example,
-	// "one-winner" means that an order has at most one winner. The default is all properties.
+	// Properties lists the properties that must hold, by their names in docs/explore.md. For
+	// example, "one-winner" means that an order has at most one winner. The default is all
+	// properties.
 	Properties []string
 
 	TTL  time.Duration // default 3 s
-	Wait time.Duration // how long an actor waits for the lock; by default it tries once
-	Work time.Duration // time between reading the order and writing the winner; default none
+	Wait time.Duration // how long an actor waits for the lock; by default, it tries once
+	Work time.Duration // the time between reading the order and writing the winner; default 0
 
-	// Nodes is the number of independent servers, from 3 to 7. 0 means that there is a single server.
+	// Nodes is the number of independent servers, from 3 to 7. 0 means a single server.
 	Nodes int
 	// Fenced makes the database check the fencing token at each write. Without this check, no lock
-	// survives the fault "pause".
+	// survives the "pause" fault.
 	Fenced bool
 
-	// Time limits the search. 0 means no limit. If the search is not complete in time, the test
-	// fails.
+	// Time limits the search. 0 means no limit. If the search is incomplete when the time is over,
+	// the test fails.
 	Time time.Duration
-	// Dir is the folder to which failing schedules are written. The default is testdata/explore.
+	// Dir is the directory for failing schedules. The default is testdata/explore.
 	Dir string
 }
 
 // Explore searches for the shortest schedule that violates a property of the lock. If it finds one,
-// the test fails with the steps, and the schedule is written to bounds.Dir. The test also fails if
+// it fails the test with the steps and writes the schedule to bounds.Dir. The test also fails if
 // the time runs out. The search is deterministic.
 func Explore(t *testing.T, bounds Bounds, newLock New) {
 	t.Helper()
@@ -93,7 +94,7 @@ func (b Bounds) config(own lock.Strategy) explore.Config {
 	return cfg
 }
 
-// work runs the search in a child process. It does not return.
+// work runs the search in a child process. It never returns.
 func work(t *testing.T, own lock.Strategy) {
 	err := explore.Work(func(run func()) {
 		synctest.Test(t, func(*testing.T) { run() })
@@ -105,7 +106,7 @@ func work(t *testing.T, own lock.Strategy) {
 	os.Exit(0)
 }
 
-// save writes the schedule of every failure. It returns the names of the files.
+// save writes the schedule of each failure to a file. It returns the names of the files.
 func (b Bounds) save(failures []explore.Failure) (files []string, err error) {
 	dir := b.Dir
 	if dir == "" {
@@ -124,7 +125,7 @@ func (b Bounds) save(failures []explore.Failure) (files []string, err error) {
 	return files, nil
 }
 
-// judge makes the test fail if the search found a failure or is incomplete.
+// judge fails the test if the search found a failure or is incomplete.
 func judge(t *testing.T, cfg explore.Config, r explore.Result, files []string) {
 	t.Helper()
 	var story strings.Builder

@@ -1,10 +1,11 @@
 // Package locktest tests your own Redis lock from your own module with go test.
 //
-// [Explore] runs the lock under a scheduler that decides in which order commands reach the
-// simulated servers, and when a fault is injected. It fails with the shortest schedule that breaks
-// the lock. It passes after it has searched everything within its bounds. [Conform] checks the
-// contract of the lock on real servers: waiting, loss, renewal, cancelled clients, lost or late
-// replies, and several processes.
+// [Explore] runs the lock under a scheduler. The scheduler decides in which order commands reach the
+// simulated servers, and when to inject a fault. Explore fails with the shortest schedule that breaks
+// the lock. It passes when it has tried every schedule within its bounds.
+//
+// [Conform] checks the contract of the lock on real servers. It covers waiting, lost leases, renewal,
+// cancelled clients, lost or late replies, and several processes.
 //
 // Both take a [New], which creates the lock from an [Env]. The client is a go-redis client, so the
 // test runs the code that you ship.
@@ -13,8 +14,8 @@
 //		locktest.Explore(t, locktest.Bounds{Preemptions: 2, Faults: []string{"crash", "slow"}}, newLock)
 //	}
 //
-// Both start the test binary again as child processes, because a lock may crash its process. A
-// child runs the same test up to the call, so the code before the call should be fast.
+// Both start the test binary again as child processes, because a lock may crash its process. A child
+// process also runs the code before the call of Explore or Conform, so that code should be fast.
 package locktest
 
 import (
@@ -36,7 +37,7 @@ import (
 )
 
 var (
-	// ErrBusy means that other clients had the lock during the whole waiting time. Acquire must
+	// ErrBusy means that other clients held the lock during the whole waiting time. Acquire must
 	// return ErrBusy or an error that wraps it.
 	ErrBusy = lock.ErrBusy
 	// ErrLost means that the client lost the lease before it released it. Release must return ErrLost
@@ -44,45 +45,45 @@ var (
 	ErrLost = lock.ErrLost
 )
 
-// Locker is the lock to test, in one process. It must be safe for concurrent use.
+// Locker is the lock under test in one process. It must be safe for concurrent use.
 type Locker interface {
-	// Acquire takes the lock of key. It returns ErrBusy after wait, and tries only once if wait is 0.
-	// If ctx ends first, it returns the error of ctx. After an error, it tries to release the lock
-	// that it may have got.
+	// Acquire takes the lock of key. It returns ErrBusy after wait, and tries only once if wait is
+	// 0. If ctx ends first, it returns the error of ctx. Before Acquire returns an error, it tries
+	// to release any lock that it may have taken.
 	Acquire(ctx context.Context, key string, wait time.Duration) (Lease, error)
-	// Close stops background work without releasing leases.
+	// Close stops background work without releasing any lease.
 	Close() error
 }
 
 // Lease is a lock that a client holds.
 type Lease interface {
-	// Token returns a unique name of this lease, or "" if the lock has no tokens.
+	// Token returns a unique name for this lease, or "" if the lock has no tokens.
 	Token() string
-	// Fence returns the fencing token, a number that increases each time the key is locked. It is 0
-	// if the lock has no fencing tokens.
+	// Fence returns the fencing token, a number that increases with each acquisition of the key. It
+	// returns 0 if the lock has no fencing tokens.
 	Fence() uint64
-	// Lost returns a channel that closes as soon as the client knows that it has lost the lease. It
-	// is nil if the lock cannot detect a loss.
+	// Lost returns a channel that is closed as soon as the client knows that it has lost the lease.
+	// The channel is nil if the lock cannot detect a loss.
 	Lost() <-chan struct{}
-	// Release gives the lock back. It returns ErrLost if the lease was lost. A second call also
-	// returns ErrLost, and releases no other client's lock. After any other error, it is unknown
-	// whether the lock was released.
+	// Release releases the lock. It returns ErrLost if the lease was lost. After any other error,
+	// it is unknown whether the lock was released. A second call returns ErrLost too, and never
+	// releases another client's lock.
 	Release(ctx context.Context) error
 }
 
-// Env contains what a lock may use. Explore simulates all of it, and also the functions of package
-// time. If a lock waits for anything else there, such as a file, it hangs.
+// Env contains what a lock may use. Explore simulates all of it, and the functions of package time
+// too. In Explore, a lock that waits for anything else, such as a file, hangs.
 type Env struct {
-	// Redis is the single server, or the first of Nodes.
+	// Redis is the client of the single server, or of the first of the independent servers.
 	Redis redis.UniversalClient
-	// Nodes contains clients for all independent servers. It is for a lock that needs a majority of
-	// them.
+	// Nodes contains a client for each independent server. It is for locks that need a majority of
+	// the servers.
 	Nodes []redis.UniversalClient
 
-	TTL   time.Duration    // the lifetime of a lease without renewal
+	TTL   time.Duration    // how long a lease lasts without renewal
 	Now   func() time.Time // the wall clock, which may be wrong
 	Token func() string    // returns a new unique name
-	Rand  func() float64   // a random number, uniform in [0,1)
+	Rand  func() float64   // returns a random number, uniform in [0,1)
 }
 
 // New creates the lock of one process.
@@ -132,16 +133,17 @@ func (n New) strategy(t *testing.T, nodes int) lock.Strategy {
 	}
 }
 
-// childArgument is the first argument of a child process. The second one is the id of the call that
-// started it.
+// childArgument is the first argument of a child process. The second argument is the id of the call
+// that started the process.
 const childArgument = "locktest-child"
 
 var calls = struct {
 	sync.Mutex
-	of map[string]int // counts the calls by the name of the test
+	of map[string]int // the number of calls so far, by name of the test
 }{of: map[string]int{}}
 
-// callID returns an id for a call to this package: the name of the test and a counter.
+// callID returns an id for a call to this package. It consists of the name of the test and a
+// counter.
 func callID(t *testing.T) string {
 	calls.Lock()
 	defer calls.Unlock()
@@ -158,7 +160,8 @@ func role(id string) (child, mine bool) {
 	return true, args[1] == id
 }
 
-// childCommand returns the command line that starts the test binary as a child process for one call.
+// childCommand returns the command line that starts the test binary as a child process for one
+// call.
 func childCommand(t *testing.T, id string) []string {
 	levels := strings.Split(t.Name(), "/")
 	for i, name := range levels {
@@ -167,7 +170,7 @@ func childCommand(t *testing.T, id string) []string {
 	return []string{os.Args[0], "-test.run=" + strings.Join(levels, "/"), childArgument, id}
 }
 
-// fileName joins parts to make a valid file name.
+// fileName joins parts to a valid file name.
 func fileName(parts ...string) string {
 	return strings.Map(func(r rune) rune {
 		if strings.ContainsRune(`/\:*?"<>| `, r) {

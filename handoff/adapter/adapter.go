@@ -1,5 +1,5 @@
 // Package adapter offers handoff with the methods of other lock libraries, so that existing code
-// needs only few changes. In new code, use package handoff.
+// needs few changes. New code should use package handoff.
 package adapter
 
 import (
@@ -13,10 +13,10 @@ import (
 	"grablab/handoff"
 )
 
-// ErrNotHeld means that the caller did not hold the lock that it wanted to unlock.
+// ErrNotHeld means that the caller tried to unlock a lock that it did not hold.
 var ErrNotHeld = errors.New("adapter: the lock is not held")
 
-// Locker is a sync.Locker for one key. It cannot report errors, so use it only if a second holder
+// Locker is a sync.Locker for one key. It cannot return errors, so use it only if a second holder
 // does little harm. It is safe for concurrent use.
 type Locker struct {
 	Locks *handoff.Locker
@@ -34,7 +34,7 @@ func (l *Locker) Lock() {
 	l.held.add(lease)
 }
 
-// Unlock gives the lock back. If that fails, the lock expires by itself. Unlock panics with
+// Unlock releases the lock. If that fails, the lock expires after its TTL. Unlock panics with
 // ErrNotHeld if Lock was not called before.
 func (l *Locker) Unlock() {
 	lease := l.held.take(l.Key)
@@ -44,9 +44,9 @@ func (l *Locker) Unlock() {
 	_ = lease.Release(context.Background())
 }
 
-// leases keeps the leases of each key until they are unlocked. A key can have several leases, because
-// another caller may get the lock after a lease was lost. An unlock removes the oldest one, so that
-// the current holder keeps its lock.
+// leases stores the leases of each key until they are unlocked. A key can have several leases,
+// because another caller may get the lock after a lease was lost. An unlock removes the oldest
+// lease, so that the current holder keeps its lock.
 type leases struct {
 	mu    sync.Mutex
 	byKey map[string][]*handoff.Lease
@@ -61,7 +61,7 @@ func (l *leases) add(lease *handoff.Lease) {
 	l.byKey[lease.Key()] = append(l.byKey[lease.Key()], lease)
 }
 
-// take removes the oldest lease of a key and returns it. It returns nil if there is none.
+// take removes the oldest lease of a key and returns it. It returns nil if the key has no lease.
 func (l *leases) take(key string) (lease *handoff.Lease) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -76,7 +76,7 @@ func (l *leases) take(key string) (lease *handoff.Lease) {
 }
 
 // Mutex has the methods of redsync's Mutex. Unlike redsync, it renews the lock and serves waiting
-// clients in turn. It is not safe for concurrent use.
+// clients in order. It is not safe for concurrent use.
 type Mutex struct {
 	Locks *handoff.Locker
 	Key   string
@@ -86,10 +86,10 @@ type Mutex struct {
 	lease *handoff.Lease
 }
 
-// Name returns the key.
+// Name returns the key of the lock.
 func (m *Mutex) Name() string { return m.Key }
 
-// Value returns the unique name of the current lease, or "" if there is none.
+// Value returns the unique name of the current lease, or "" if the lock is not held.
 func (m *Mutex) Value() string {
 	if m.lease == nil {
 		return ""
@@ -97,10 +97,10 @@ func (m *Mutex) Value() string {
 	return m.lease.Token()
 }
 
-// Lock calls LockContext with a context that never ends.
+// Lock calls LockContext with context.Background().
 func (m *Mutex) Lock() error { return m.LockContext(context.Background()) }
 
-// LockContext waits for the lock. If that takes longer than Wait, it returns handoff.ErrBusy.
+// LockContext waits for the lock. If the wait exceeds Wait, it returns handoff.ErrBusy.
 func (m *Mutex) LockContext(ctx context.Context) error {
 	wait := m.Wait
 	if wait == 0 {
@@ -109,7 +109,7 @@ func (m *Mutex) LockContext(ctx context.Context) error {
 	return m.acquire(ctx, wait)
 }
 
-// TryLock calls TryLockContext with a context that never ends.
+// TryLock calls TryLockContext with context.Background().
 func (m *Mutex) TryLock() error { return m.TryLockContext(context.Background()) }
 
 // TryLockContext takes the lock if it is free. Otherwise, it returns handoff.ErrBusy.
@@ -123,11 +123,11 @@ func (m *Mutex) acquire(ctx context.Context, wait time.Duration) error {
 	return err
 }
 
-// Unlock calls UnlockContext with a context that never ends.
+// Unlock calls UnlockContext with context.Background().
 func (m *Mutex) Unlock() (bool, error) { return m.UnlockContext(context.Background()) }
 
-// UnlockContext gives the lock back. It returns false and handoff.ErrLost if another client may
-// have had the lock in the meantime.
+// UnlockContext releases the lock. It returns false and handoff.ErrLost if another client may have
+// had the lock in the meantime.
 func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 	if m.lease == nil {
 		return false, ErrNotHeld
@@ -137,11 +137,11 @@ func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 	return err == nil, err
 }
 
-// Extend calls ExtendContext with a context that never ends.
+// Extend calls ExtendContext with context.Background().
 func (m *Mutex) Extend() (bool, error) { return m.ExtendContext(context.Background()) }
 
-// ExtendContext reports whether the lock is still held. It need not extend the lock, because
-// handoff renews it automatically.
+// ExtendContext reports whether the lock is still held. It does not have to extend the lock,
+// because handoff renews it automatically.
 func (m *Mutex) ExtendContext(context.Context) (bool, error) {
 	if m.lease == nil {
 		return false, ErrNotHeld
@@ -154,13 +154,13 @@ func (m *Mutex) ExtendContext(context.Context) (bool, error) {
 	}
 }
 
-// Names locks by name, as certmagic's Locker does. It is safe for concurrent use.
+// Names provides locks by name, like certmagic's Locker. It is safe for concurrent use.
 type Names struct {
 	locks *handoff.Locker
 	held  leases
 }
 
-// NewNames returns a Names that takes its locks from this Locker.
+// NewNames returns a Names that uses the given Locker.
 func NewNames(locks *handoff.Locker) *Names { return &Names{locks: locks} }
 
 // Lock waits for the lock of name until ctx is done.
@@ -173,8 +173,8 @@ func (n *Names) Lock(ctx context.Context, name string) error {
 	return nil
 }
 
-// Unlock gives the lock of name back. It returns ErrNotHeld if this process does not have it, or
-// handoff.ErrLost if it was lost.
+// Unlock releases the lock of name. It returns ErrNotHeld if this process does not hold the lock,
+// and handoff.ErrLost if the lock was lost.
 func (n *Names) Unlock(ctx context.Context, name string) error {
 	lease := n.held.take(name)
 	if lease == nil {

@@ -1,5 +1,5 @@
-// Package outside stands for another module. It contains a correct lock and three wrong variants of
-// it.
+// Package outside simulates a user's module. It contains a correct lock and three incorrect
+// variants.
 package outside
 
 import (
@@ -16,7 +16,7 @@ import (
 type locker struct {
 	env     locktest.Env
 	forever bool // the key never expires
-	looks   bool // it checks whether the key exists, and sets it in a second step
+	looks   bool // the acquire checks whether the key exists, and sets it in a second step
 	blind   bool // the release deletes the key without comparing the token
 }
 
@@ -80,7 +80,7 @@ type lease struct {
 	fence      uint64
 }
 
-// take tries once to take the lock. If the reply takes longer than the TTL, it returns an error.
+// take tries once to take the lock. It returns an error if the reply takes longer than the TTL.
 func (l *lease) take(ctx context.Context) (taken bool, err error) {
 	began, env := time.Now(), l.locker.env
 	keys := []string{l.key, l.key + ":fence"}
