@@ -1,8 +1,11 @@
 // Package catalog defines the names of properties, faults, failure modes and verdicts for the whole
 // program.
 //
-// Start with the tables [Properties], [Faults] and [Modes]. The function [ModeOf] infers the failure
-// mode from the facts about a failure. The package imports no other package of this module.
+// A property is a condition that must hold. A failure mode is one way in which a lock can fail,
+// with an id such as F1. A cell is one strategy under one fault.
+//
+// Start reading with the tables [Properties], [Faults] and [Modes]. [ModeOf] infers the failure
+// mode from facts about a failure. The package imports no other package of this module.
 package catalog
 
 import (
@@ -15,18 +18,18 @@ import (
 // Programs is a set of programs that can inject a fault or check a property.
 type Programs uint32
 
-// These are the programs to which a fault or a property can apply.
+// These are the programs.
 const (
 	Run     Programs = 1 << iota // loadgen run: load on real servers
-	Explore                      // loadgen explore: every schedule within bounds
-	Replay                       // loadgen run -schedule: one schedule, forced on real servers
-	Lab                          // loadgen lab: the live page, which has no routes between instances and servers
+	Explore                      // loadgen explore: every schedule within certain limits
+	Replay                       // loadgen run -schedule: one given schedule on real servers
+	Lab                          // loadgen lab: the live page; it cannot interrupt the network between instances and servers
 )
 
-// programNames lists the names of the programs in the order of their constants.
+// programNames lists the names of the programs in the order of the constants.
 var programNames = []string{"run", "explore", "run -schedule", "lab"}
 
-// Commands returns the loadgen commands that belong to the programs. It leaves out the lab.
+// Commands returns the loadgen commands for the programs. It omits the lab.
 func (p Programs) Commands() (names []string) {
 	for i, name := range programNames {
 		if p&^Lab&(Run<<i) != 0 {
@@ -39,7 +42,7 @@ func (p Programs) Commands() (names []string) {
 // UnmarshalJSON decodes a list of names.
 func (p *Programs) UnmarshalJSON(list []byte) error { return unmarshalSet(list, programNames, p) }
 
-// Verdict is the measured or expected result of a search, or of a strategy under a fault.
+// Verdict is a measured or expected result. It applies to a search, or to a strategy under a fault.
 type Verdict string
 
 // These are the possible verdicts.
@@ -48,29 +51,30 @@ const (
 	Unsafe  Verdict = "unsafe" // an order was grabbed more than once
 	Stuck   Verdict = "stuck"  // an order can no longer be grabbed
 	Unknown Verdict = "unknown"
-	NA      Verdict = "n/a" // the fault touches nothing that the strategy uses, or the strategy cannot sell several units
+	NA      Verdict = "n/a" // the fault affects nothing that the strategy uses, or the strategy cannot sell several units
 )
 
-// severity lists the verdicts from the best to the worst.
+// severity lists the verdicts from best to worst.
 var severity = []Verdict{NA, Safe, Unknown, Stuck, Unsafe}
 
-// WorseThan reports whether verdict v is worse than other.
+// WorseThan reports whether v is worse than other.
 func (v Verdict) WorseThan(other Verdict) bool {
 	return slices.Index(severity, v) > slices.Index(severity, other)
 }
 
-// Exclusion says between which clients a lock works: only one of these clients can hold it at a time.
+// Exclusion is the scope of a lock. Only one of the clients within this scope can hold the lock at
+// a time.
 type Exclusion string
 
-// These are the possible values of an Exclusion.
+// These are the possible scopes.
 const (
-	NoExclusion Exclusion = "none"    // there is no lock
-	PerProcess  Exclusion = "process" // only holders within one process exclude each other
+	NoExclusion Exclusion = "none"    // the lock excludes no one, or there is no lock
+	PerProcess  Exclusion = "process" // only clients within the same process exclude each other
 	Global      Exclusion = "global"
 )
 
-// find finds an entry of a table by its name. If the name is out of date, note says what the new one
-// is.
+// find looks up an entry of a table by name. If the name is outdated, note says which name replaces
+// it.
 func find[E any](table []E, name string, names func(E) (string, []string)) (entry E, note string, ok bool) {
 	for _, e := range table {
 		now, aliases := names(e)
@@ -84,7 +88,7 @@ func find[E any](table []E, name string, names func(E) (string, []string)) (entr
 	return entry, note, ok
 }
 
-// parse decodes a table that is embedded in the program. It panics if the table is malformed.
+// parse decodes an embedded table. It panics if the table is malformed.
 func parse[T any](text string) (table T) {
 	d := json.NewDecoder(strings.NewReader(text))
 	d.DisallowUnknownFields()
@@ -94,7 +98,7 @@ func parse[T any](text string) (table T) {
 	return table
 }
 
-// unmarshalSet decodes a list of names into a set with one bit for each name.
+// unmarshalSet decodes a list of names into a set that has one bit per name.
 func unmarshalSet[S ~uint32](list []byte, names []string, set *S) error {
 	var in []string
 	if err := json.Unmarshal(list, &in); err != nil {

@@ -7,29 +7,29 @@ import (
 	"strings"
 )
 
-// Claim says what is expected of a strategy under a fault.
+// Claim says what we expect of a strategy under a fault.
 type Claim struct {
-	Order     Verdict // Unknown means that the result depends on chance
-	Exclusive bool    // at most one holder is inside at a time
+	Order     Verdict // Unknown means that the verdict depends on chance
+	Exclusive bool    // whether at most one holder at a time is in the critical section
 }
 
-// Frequent exceptions to claimTable.
+// These claims often appear as exceptions to claimTable.
 var (
 	Holds        = Claim{Safe, true}
-	TwoInside    = Claim{Safe, false} // two holders can be inside, but only one can win
+	TwoInside    = Claim{Safe, false} // two holders can be in the critical section, but only one of them can win
 	GrabbedTwice = Claim{Unsafe, false}
 	GetsStuck    = Claim{Stuck, true}
 	ByChance     = Claim{Unknown, false}
 )
 
-// Claims maps each fault to the expected result of a strategy. If a fault has no entry, it should
-// not harm the order.
+// Claims maps each fault to what we expect of a strategy. If a fault has no entry, we expect that
+// it does not harm the order.
 type Claims map[Fault]Claim
 
-// table holds claimTable by column.
+// table contains the columns of claimTable by name.
 var table = parseClaims(claimTable)
 
-// ClaimsOf returns a column of claimTable. It panics if there is no such column.
+// ClaimsOf returns the claims in a column of claimTable. It panics if the column does not exist.
 func ClaimsOf(column string) Claims {
 	claims, ok := table[column]
 	if !ok {
@@ -38,7 +38,7 @@ func ClaimsOf(column string) Claims {
 	return claims
 }
 
-// Always returns claims that are the same under every fault.
+// Always returns the same claim for every fault.
 func Always(c Claim) Claims {
 	claims := make(Claims, len(RunFaults))
 	for _, f := range RunFaults {
@@ -47,7 +47,7 @@ func Always(c Claim) Claims {
 	return claims
 }
 
-// But returns a copy of the claims in which c replaces the entries for these faults.
+// But returns a copy of the claims in which c replaces the entries for the given faults.
 func (claims Claims) But(c Claim, under ...Fault) Claims {
 	changed := maps.Clone(claims)
 	for _, f := range under {
@@ -56,7 +56,7 @@ func (claims Claims) But(c Claim, under ...Fault) Claims {
 	return changed
 }
 
-// Fenced returns what is expected of the same lock if the database checks its fencing token. The lock
+// Fenced returns the claims for the same lock if the database checks its fencing token. The lock
 // may still have two holders, but the order is safe.
 func (claims Claims) Fenced() Claims {
 	fenced := maps.Clone(claims)
@@ -68,7 +68,7 @@ func (claims Claims) Fenced() Claims {
 	return fenced
 }
 
-// Order returns the expected verdict on the order. It is Safe if there is no entry for the fault.
+// Order returns the expected verdict on the order. It returns Safe if the fault has no entry.
 func (claims Claims) Order(f Fault) Verdict {
 	if c, ok := claims[f]; ok {
 		return c.Order
@@ -76,7 +76,7 @@ func (claims Claims) Order(f Fault) Verdict {
 	return Safe
 }
 
-// KindsThatFail returns how many kinds of locks are expected to fail under a fault.
+// KindsThatFail returns how many kinds of locks we expect to fail under a fault.
 func KindsThatFail(f Fault) (n int) {
 	for _, claims := range table {
 		if v := claims.Order(f); v == Unsafe || v == Stuck {
@@ -107,7 +107,7 @@ func parseClaims(text string) map[string]Claims {
 	return parsed
 }
 
-// parseClaim parses a cell of claimTable.
+// parseClaim parses one entry of claimTable.
 func parseClaim(cell string) Claim {
 	order, ok := map[byte]Verdict{'.': Safe, 'U': Unsafe, 'S': Stuck, '?': Unknown, '/': NA}[cell[0]]
 	if !ok || len(cell) != 2 || cell[1] != '.' && cell[1] != 'x' {

@@ -2,17 +2,17 @@ package catalog
 
 import _ "embed"
 
-// Footnote tells readers of a table how to look up its words.
+// Footnote tells the reader of a table how to look up a word.
 const Footnote = "loadgen explain WORD explains every word and mark of these tables, and also whole entries, as in loadgen explain 'unsafe 3/11·2'"
 
-// Columns explains the headings of tables. The list [Words] explains the words that need a longer
+// Columns explains the headings of tables. [Words] contains the words that need a longer
 // explanation.
 var Columns = parseColumns()
 
 //go:embed columns.json
 var columnsJSON string
 
-// parseColumns returns the words in all sections of the file columns.json.
+// parseColumns returns the words from all sections of columns.json.
 func parseColumns() (all []Word) {
 	for _, section := range parse[[]struct {
 		About string

@@ -41,77 +41,77 @@ const (
 	SlotMoves        Fault = "slot-moves"
 )
 
-// FaultGroup is the heading under which tables show a fault.
+// FaultGroup is a heading under which tables group faults.
 type FaultGroup string
 
-// RedisTopologies is the group of the faults that need a Cluster or Sentinels.
+// RedisTopologies is the group of faults that need a Redis Cluster or Sentinels.
 const RedisTopologies FaultGroup = "Redis Cluster and Sentinel"
 
-// FaultGroups lists the groups in the order of tables.
+// FaultGroups lists the groups in the order in which tables show them.
 var FaultGroups = []FaultGroup{"Clients and processes", "Redis", "Network and database", RedisTopologies}
 
-// Topology says how Redis is set up: as a single server, as a Cluster, or with Sentinels.
+// Topology is the setup of Redis: a single server, a Cluster, or Sentinels.
 type Topology string
 
-// Redis can run in these topologies.
+// These are the topologies of Redis.
 const (
 	SingleRedis   Topology = "single"
-	RedisCluster  Topology = "cluster"  // three masters with a replica each
+	RedisCluster  Topology = "cluster"  // three masters, each with a replica
 	RedisSentinel Topology = "sentinel" // a master with a replica, and three Sentinels
 )
 
-// Topologies lists the topologies, the default first.
+// Topologies lists the topologies. The default comes first.
 var Topologies = []Topology{SingleRedis, RedisCluster, RedisSentinel}
 
-// ProcessEffect says what a fault does to the process that holds the lock.
+// ProcessEffect is what a fault does to the process that holds the lock.
 type ProcessEffect string
 
-// These are the effects that a fault can have on the affected process.
+// These are the possible effects on that process.
 const (
-	ProcessRuns    ProcessEffect = ""        // the process is not touched
-	ProcessStopped ProcessEffect = "stopped" // SIGSTOP, and later SIGCONT
-	ProcessKilled  ProcessEffect = "killed"  // SIGKILL
+	ProcessRuns    ProcessEffect = ""        // the process is not affected
+	ProcessStopped ProcessEffect = "stopped" // the process gets SIGSTOP, and later SIGCONT
+	ProcessKilled  ProcessEffect = "killed"  // the process gets SIGKILL
 )
 
-// FaultEntry describes a fault. Package fault injects it into real servers, and claimTable lists
-// its effect on each lock.
+// FaultEntry describes a fault. Package fault injects the fault into real servers. claimTable lists
+// the effect of the fault on each kind of lock.
 type FaultEntry struct {
 	Name    Fault
-	Aliases []string   // old names, which command lines may still use
-	About   string     // what happens, in one line
+	Aliases []string   // old names, which are still valid in commands
+	About   string     // what happens, as one line of text
 	By      Programs   // the programs that can inject the fault
-	Group   FaultGroup // the heading in tables
-	Shows   Facts      // the facts about a grab that follow from the fault
+	Group   FaultGroup // the heading under which tables show the fault
+	Shows   Facts      // the facts about a grab that follow from this fault
 	Process ProcessEffect
-	// Topologies lists the Redis topologies with which the fault is possible. Nil means all.
+	// Topologies lists the Redis topologies that support the fault. If it is nil, all of them do.
 	Topologies []Topology
 }
 
 //go:embed faults.json
 var faultTable string
 
-// Faults lists every fault, in the order in which tables show them.
+// Faults lists all faults in the order in which tables show them.
 var Faults = parse[[]FaultEntry](faultTable)
 
-// claimTable says what each fault of a run does to each kind of lock. Tests compare it with the
-// reference runs and with the explorer.
+// claimTable says what each fault of a run does to each kind of lock. Tests compare the table with
+// the reference runs and with the explorer.
 //
-// The first character of a cell is the claim about the order: `.` safe, `U` unsafe (grabbed
-// twice), `S` stuck, `?` chance decides, `/` not applicable. The second is the claim about the
-// lock: `.` at most one holder is inside, `x` two holders can be inside at once.
+// The first character of an entry is the claim about the order: `.` safe, `U` unsafe (grabbed
+// twice), `S` stuck, `?` depends on chance, `/` not applicable. The second character is the claim
+// about the lock: `.` at most one holder in the critical section, `x` possibly two holders at once.
 //
-// A column serves every strategy that passes its name to [ClaimsOf]. A strategy that differs
+// A column applies to every strategy that passes its name to [ClaimsOf]. A strategy that deviates
 // from its column lists the exceptions in its own file.
 //
 //go:embed claims.txt
 var claimTable string
 
-// FindFault finds a fault by its name. If the name is out of date, note says what the new one is.
+// FindFault looks up a fault by name. If the name is outdated, note says which name replaces it.
 func FindFault(name string) (f FaultEntry, note string, ok bool) {
 	return find(Faults, name, func(f FaultEntry) (string, []string) { return string(f.Name), f.Aliases })
 }
 
-// FaultsBy lists the faults that a program can inject.
+// FaultsBy lists the faults that the program can inject.
 func FaultsBy(program Programs) []Fault {
 	var names []Fault
 	for _, f := range Faults {
@@ -122,23 +122,23 @@ func FaultsBy(program Programs) []Fault {
 	return slices.Clip(names)
 }
 
-// RunFaults lists the faults that the command loadgen run can inject. The first is NoFault.
+// RunFaults lists the faults that `loadgen run` can inject. The first entry is NoFault.
 var RunFaults = FaultsBy(Run)
 
-// OnTopology reports whether the fault is possible with this Redis topology.
+// OnTopology reports whether this Redis topology supports the fault.
 func (f Fault) OnTopology(t Topology) bool {
 	on := f.Entry().Topologies
 	return on == nil || slices.Contains(on, t)
 }
 
-// Entry returns the description of the fault. For an unknown name, the description is empty.
+// Entry returns the description of the fault. If the name is unknown, the description is empty.
 func (f Fault) Entry() FaultEntry {
 	entry, _, _ := FindFault(string(f))
 	return entry
 }
 
-// About describes the fault in one line.
+// About returns a description of the fault in one line.
 func (f Fault) About() string { return f.Entry().About }
 
-// Shows returns the facts that are known about a grab after the fault has hit the grab.
+// Shows returns the facts that follow if the fault has hit a grab.
 func (f Fault) Shows() Facts { return f.Entry().Shows }

@@ -8,39 +8,39 @@ import (
 // Facts is a set of facts about a failure, such as "a reply was lost".
 type Facts uint32
 
-// These are the facts about a failure. The first group says how a second driver got the lock while
-// another driver still held it.
+// These are the facts about a failure. Those in the first group say how a second driver got the
+// lock while another driver still held it.
 const (
-	LeaseEnded     Facts = 1 << iota // the lease ended, by its server's clock
-	GrantLate                        // the reply that granted the lock came after the lease had ended
-	FreedAnother                     // a release freed the lock of another holder
+	LeaseEnded     Facts = 1 << iota // the lease ended by its server's clock
+	GrantLate                        // the reply that granted the lock arrived after the end of the lease
+	FreedAnother                     // a release freed another holder's lock
 	TakenOver                        // an acquire took a lock whose lease was still valid
-	Overwritten                      // a failed acquire changed what a holder had set
+	Overwritten                      // a failed acquire changed the value that a holder had set
 	Forgotten                        // a server forgot a lease that was still valid
 	ForgottenTwice                   // a server forgot a lease for the second time
-	Evicted                          // a server that was out of memory dropped the lock
+	Evicted                          // a server dropped the lock because it was out of memory
 	TwoMasters                       // two servers acted as master
 	ClockJumped                      // a server's clock jumped past the end of the lease
-	SessionClosed                    // the database closed the session that the lock lived in
+	SessionClosed                    // the database closed the session that the lock belonged to
 	WriteLate                        // a write arrived after the lease had ended
 	FenceFell                        // a later holder got a lower fencing token
 	FenceAtWrite                     // fencing tokens are compared only at the write
 
-	// The following facts say what else happened.
+	// These facts say what else happened.
 	ClocksApart  // the wall clocks of two clients differed
-	CutOff       // a client did not reach a server that others reached
+	CutOff       // a client could not reach a server that other clients reached
 	Hung         // the work of a holder never returned
 	Died         // a process died
 	Unreachable  // no client could reach a server
-	ReplyWasLost // a call was executed, and its caller got an error
-	Cancelled    // a client hung up
-	Delayed      // a request arrived after its caller had given up
+	ReplyWasLost // a call was executed, but its caller got an error
+	Cancelled    // a client disconnected
+	Delayed      // a request arrived after its caller had stopped waiting
 	ReleasedLate // a holder released after its lease had ended
 	WakeUpLost   // a message to waiters was lost or late
-	AskedFirst   // a release checked the owner in a separate step, and then freed another holder's lock
+	AskedFirst   // a release checked the owner in a separate step and then freed another holder's lock
 )
 
-// factNames lists the names of the facts in the order of their constants.
+// factNames lists the names of the facts in the order of the constants.
 var factNames = []string{
 	"lease-ended", "grant-late", "freed-another", "taken-over", "overwritten", "forgotten",
 	"forgotten-twice", "evicted", "two-masters", "clock-jumped", "session-closed", "write-late",
@@ -51,26 +51,26 @@ var factNames = []string{
 // UnmarshalJSON decodes a list of names.
 func (f *Facts) UnmarshalJSON(list []byte) error { return unmarshalSet(list, factNames, f) }
 
-// inference is a rule that infers a failure mode from facts. It applies if all of its conditions are
-// true.
+// inference is a rule that infers a failure mode from facts. It applies if all of its conditions
+// are met.
 type inference struct {
-	About      string   // what the rule is for; it may be empty
-	Properties []string // the rule applies only to these properties; nil means to all
+	About      string   // the purpose of the rule; may be empty
+	Properties []string // the properties to which the rule applies; nil means all
 	Shown      Facts    // all of these facts must hold
 	Not        Facts    // none of these facts may hold
 
-	Known     []string // the rule names the first of these modes that the strategy is known to have
-	Otherwise string   // the answer if there is no such mode; if empty, the next rule is tried
+	Known     []string // the rule returns the first of these modes that the strategy is known to have
+	Otherwise string   // the result if the strategy has none of these modes; if empty, the next rule is tried
 }
 
 //go:embed inferences.json
 var inferenceTable string
 
-// inferences lists the rules. The first rule that applies determines the failure mode.
+// inferences lists the rules. The first applicable rule determines the failure mode.
 var inferences = parse[[]inference](inferenceTable)
 
-// ModeOf infers why a property was violated, from the facts about the failure and the known failure
-// modes of the strategy. It returns false if no mode fits.
+// ModeOf infers why a property was violated. It uses the facts about the failure and the known
+// failure modes of the strategy. It returns false if no mode fits.
 func ModeOf(property string, shown Facts, known []string) (Mode, bool) {
 	for _, line := range inferences {
 		if line.fits(property, shown) {
@@ -86,8 +86,8 @@ func (i inference) fits(property string, shown Facts) bool {
 	return (i.Properties == nil || slices.Contains(i.Properties, property)) && shown&i.Shown == i.Shown && shown&i.Not == 0
 }
 
-// answer returns the failure mode that the rule infers, or "". Failure mode F34 is possible only with
-// a guard that compares tokens only at the write.
+// answer returns the failure mode that the rule infers, or "" if there is none. F34 is possible
+// only with a guard that compares tokens only at the write.
 func (i inference) answer(shown Facts, known []string) string {
 	for _, id := range i.Known {
 		if slices.Contains(known, id) || id == "F34" && shown&FenceAtWrite != 0 {

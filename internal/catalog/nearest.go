@@ -1,6 +1,6 @@
 package catalog
 
-// Nearest returns the known word that is most similar to word. It returns "" if none is similar
+// Nearest returns the known word that is most similar to word. It returns "" if no word is similar
 // enough.
 func Nearest(word string, known []string) string {
 	best, at := "", max(1, len(word)/2)+1
@@ -12,8 +12,8 @@ func Nearest(word string, known []string) string {
 	return best
 }
 
-// Hint returns a suggestion for an unknown word. It names a similar known word. If there is none, it
-// returns otherwise.
+// Hint returns a suggestion for an unknown word. The suggestion names a similar known word. If no
+// word is similar, Hint returns otherwise.
 func Hint(word string, known []string, otherwise string) string {
 	if near := Nearest(word, known); near != "" {
 		return "; did you mean " + near + "?"
@@ -22,7 +22,7 @@ func Hint(word string, known []string, otherwise string) string {
 }
 
 // distance returns how many edits turn a into b. An edit inserts, removes or changes a byte, or
-// swaps two neighbours.
+// swaps two adjacent bytes.
 func distance(a, b string) int {
 	rows := make([][]int, len(a)+1)
 	for i := range rows {

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// Plural returns a number with the right form of its noun, such as "1 order" or "2 orders".
+// Plural returns a number with the correct form of its noun, such as "1 order" or "2 orders".
 func Plural(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
@@ -14,7 +14,7 @@ func Plural(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-// List joins words as in a sentence: "a, b and c".
+// List joins words for use in a sentence: "a, b and c".
 func List(words []string) string {
 	last := len(words) - 1
 	if last <= 0 {
@@ -23,7 +23,8 @@ func List(words []string) string {
 	return strings.Join(words[:last], ", ") + " and " + words[last]
 }
 
-// Wrap breaks text at spaces into lines of at most width characters. A longer word is broken too.
+// Wrap breaks text at spaces into lines of at most width characters. It also breaks words that are
+// longer than a line.
 func Wrap(text string, width int) (lines []string) {
 	line := []rune{}
 	for word := range strings.FieldsSeq(text) {
@@ -40,8 +41,8 @@ func Wrap(text string, width int) (lines []string) {
 	return append(lines, string(line))
 }
 
-// Shorten returns the beginning of a text, with at most most characters. If anything is missing, it
-// adds an ellipsis.
+// Shorten returns the first most characters of text. If the text is longer, Shorten adds an
+// ellipsis.
 func Shorten(text string, most int) string {
 	if runes := []rune(text); len(runes) > most {
 		return string(runes[:most]) + "…"

@@ -8,7 +8,7 @@ import (
 // These are the names of all properties.
 const (
 	OneWinner        = "one-winner"
-	NoOversell       = "no-oversell" // OneWinner for orders of several units
+	NoOversell       = "no-oversell" // like OneWinner, for orders with several units
 	AnswersAgree     = "answers-agree"
 	LeaseExclusive   = "lease-exclusive"
 	HoldersExclusive = "holders-exclusive"
@@ -32,12 +32,12 @@ const (
 // Property is a condition that must hold even if faults occur.
 type Property struct {
 	Name    string
-	Aliases []string // old names, which schedule files and command lines may still use
-	About   string   // the condition, in one line
+	Aliases []string // old names, which are still valid in schedule files and commands
+	About   string   // the condition, as one line of text
 	By      Programs // the programs that check the property
-	Always  bool     // it is checked in every search
-	// Unbroken means that no strategy may break the property, even a strategy that is claimed to be
-	// unsafe or stuck.
+	Always  bool     // whether every search checks the property
+	// Unbroken means that no strategy may break the property. This includes strategies that are
+	// expected to be unsafe or stuck.
 	Unbroken bool
 }
 
@@ -47,8 +47,8 @@ var propertyTable string
 // Properties lists every property. The most important one comes first.
 var Properties = parse[[]Property](propertyTable)
 
-// FindProperty finds a property by its name. If the name is out of date, note says what the new one
-// is.
+// FindProperty looks up a property by name. If the name is outdated, note says which name replaces
+// it.
 func FindProperty(name string) (p Property, note string, ok bool) {
 	p, note, ok = find(Properties, name, func(p Property) (string, []string) { return p.Name, p.Aliases })
 	if name == NoOversell {
@@ -57,7 +57,7 @@ func FindProperty(name string) (p Property, note string, ok bool) {
 	return p, note, ok
 }
 
-// Promise says in a sentence what the property promises for orders with this many units.
+// Promise returns a sentence that states the property for orders with the given number of units.
 func (p Property) Promise(units int) string {
 	switch {
 	case units > 1 && p.Name == OneWinner:
@@ -69,8 +69,8 @@ func (p Property) Promise(units int) string {
 	}
 }
 
-// PropertiesBy lists the properties that the user can select for a program. It leaves out the
-// properties that are always checked.
+// PropertiesBy lists the properties that a user can select in a program. It omits properties that
+// are always checked.
 func PropertiesBy(program Programs) []string {
 	var names []string
 	for _, p := range Properties {

@@ -5,21 +5,21 @@ import (
 	"slices"
 )
 
-// Word is a word that occurs in the result tables, with its explanation.
+// Word is a word from the result tables, with its explanation.
 type Word struct {
 	Name    string
-	Aliases []string // other words that mean the same or share this explanation
+	Aliases []string // other words with the same explanation
 	Meaning string
 }
 
-// Words lists the words that a reader has to learn.
+// Words lists the words that a reader must learn.
 var Words = parse[[]Word](wordsJSON)
 
 //go:embed words.json
 var wordsJSON string
 
-// Meanings returns explanations of the words of tables, the verdicts and the properties. It has an
-// entry for each alias too.
+// Meanings maps each word of the tables, each verdict and each property to its explanation. Aliases
+// are included.
 func Meanings() map[string]string {
 	all := map[string]string{}
 	for _, w := range slices.Concat(Columns, Words) {
@@ -36,13 +36,13 @@ func Meanings() map[string]string {
 	return all
 }
 
-// VerdictEntry explains under which condition a cell of the result table gets this verdict.
+// VerdictEntry describes the condition for a verdict in the result table.
 type VerdictEntry struct {
 	Verdict Verdict
 	When    string
 }
 
-// Verdicts lists the verdicts of a cell. The first one whose condition is true applies.
+// Verdicts lists the possible verdicts of a cell. The first one whose condition is true applies.
 var Verdicts = []VerdictEntry{
 	{NA, "the fault touches nothing that the strategy uses, or the strategy cannot sell several units; it is not run"},
 	{Unsafe, "the ledger has a double-grab, or a driver has more units than allowed"},

@@ -20,7 +20,8 @@ func answersAgree(e Evidence) Verdict {
 		return fail("%s that the ledger does not have; for example, driver %d was told that it had won order %d",
 			Plural(len(phantom), "grab was promised", "grabs were promised"), p.Driver, p.Order)
 	}
-	// A client without an answer was promised nothing, so its ledger row contradicts no answer.
+	// A client whose request got no answer was promised nothing, so its ledger row contradicts no
+	// answer.
 	if denied := subtract(unacknowledged, e.Unsure); len(denied) > 0 {
 		p := denied[0]
 		return fail("%s to a driver who has won; for example, the ledger names driver %d for order %d, but this driver was told that it had not won",
@@ -30,8 +31,8 @@ func answersAgree(e Evidence) Verdict {
 }
 
 // CompareAnswers compares the answers to clients with the ledger. A phantom grab was promised to a
-// client but is not in the ledger. An unacknowledged grab is in the ledger but was not promised. Both
-// results are sorted. The following always holds:
+// client but is missing from the ledger. An unacknowledged grab is in the ledger but was not
+// promised to a client. Both results are sorted. The following equation always holds:
 //
 //	len(told) + len(unacknowledged) - len(phantom) == len(ledger)
 func CompareAnswers(told []Pair, ledger []order.Grab) (phantom, unacknowledged []Pair) {
@@ -42,8 +43,9 @@ func CompareAnswers(told []Pair, ledger []order.Grab) (phantom, unacknowledged [
 	return subtract(told, rows), subtract(rows, told)
 }
 
-// subtract returns pairs without those in leaveOut, sorted. If a pair occurs several times, each
-// occurrence in leaveOut removes only one, because one lost answer explains only one ledger row.
+// subtract returns a sorted copy of pairs without the pairs in leaveOut. If a pair occurs several
+// times, each occurrence in leaveOut removes only one of them, because one lost answer explains
+// only one ledger row.
 func subtract(pairs, leaveOut []Pair) []Pair {
 	out := make(map[Pair]int, len(leaveOut))
 	for _, p := range leaveOut {

@@ -8,8 +8,8 @@ import (
 	"grablab/internal/catalog"
 )
 
-// BeliefGap returns the longest time for which a holder did not notice that another client had got
-// its lock. ok is false if no holder missed such a loss.
+// BeliefGap returns the longest time for which a holder still believed that it had the lock after
+// another client had got it. ok is false if no holder did.
 func BeliefGap(holds []Hold, excludes catalog.Exclusion) (gap time.Duration, ok bool) {
 	if excludes == catalog.NoExclusion {
 		return 0, false

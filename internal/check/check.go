@@ -1,11 +1,11 @@
-// Package check judges what happened to some orders. The input is the [Evidence]: the
-// ledger, the answers to the clients, and the [Record] that a [Scan] makes of the instances'
-// events. The output is a [Verdict] for each property of the catalogue that a run can check:
-// pass, fail or unknown. A property never passes if the evidence is incomplete.
+// Package check judges what happened to a set of orders. Its input is the [Evidence]. This consists
+// of the ledger, the answers to the clients, and the [Record] that a [Scan] makes of the instances'
+// events. Its output is a [Verdict] for each property that a run can check: pass, fail or unknown.
+// A property never passes if the evidence is incomplete.
 //
-// Start reading at [Judge]. CountGrabs, CompareAnswers and Overlaps calculate the figures
-// for both tables and verdicts, so these cannot differ. [Explain] makes the timeline of an
-// order on which a property broke.
+// Start reading at [Judge]. CountGrabs, CompareAnswers and Overlaps calculate the figures for
+// tables as well as verdicts, so that both always agree. [Explain] makes the timeline of an order
+// whose property was violated.
 package check
 
 import (
@@ -16,24 +16,24 @@ import (
 	"grablab/internal/order"
 )
 
-// Result is the result of a check.
+// Result is the result of checking a property.
 type Result string
 
-// These are the possible results of a check.
+// These are the possible results.
 const (
 	Pass    Result = "pass"
 	Fail    Result = "fail"
 	Unknown Result = "unknown"
 )
 
-// Verdict is the result of checking one property.
+// Verdict is the result for one property.
 type Verdict struct {
-	Property string `json:"checker"` // the name of the property in the catalogue
+	Property string `json:"checker"` // the name of the property in package catalog
 	Result   Result `json:"result"`
 	Why      string `json:"why"` // the reason for the result, as a sentence
 }
 
-// checkers has a function for every property. The most important property comes first.
+// checkers contains a function for each property. The most important property comes first.
 var checkers = []struct {
 	property string
 	check    func(Evidence) Verdict
@@ -48,7 +48,7 @@ var checkers = []struct {
 	{catalog.StuckOrder, stuckOrder},
 }
 
-// Judge checks the named properties. Without names, it checks all properties.
+// Judge checks the given properties. If there are none, it checks all properties.
 func Judge(e Evidence, properties ...string) []Verdict {
 	var verdicts []Verdict
 	for _, c := range checkers {
@@ -61,33 +61,33 @@ func Judge(e Evidence, properties ...string) []Verdict {
 	return verdicts
 }
 
-// Pair is one driver's attempt to grab one order.
+// Pair stands for one driver's attempt to grab one order.
 type Pair struct{ Order, Driver int64 }
 
-// Evidence is everything that is known about some orders after the load on them has ended.
+// Evidence is everything that is known about a set of orders after the load has ended.
 type Evidence struct {
-	Ledger []order.Grab // sorted by the time of writing
-	// NoLedger is the error with which the ledger could not be read. It is nil if it could be read.
+	Ledger []order.Grab // sorted by the time of the write
+	// NoLedger is the error that occurred when the ledger was read, or nil.
 	NoLedger error
-	// FromAnswers means that there is no ledger. Told then says who has won.
+	// FromAnswers means that there is no ledger. In this case, Told determines who has won.
 	FromAnswers bool
-	// Foreign means that the ledger was read with the user's own query. A JOIN in that query may
+	// Foreign means that the ledger was read with a query from the user. A JOIN in that query may
 	// repeat rows.
 	Foreign bool
 
 	Told   []Pair // attempts that were answered "grabbed"
-	Unsure []Pair // attempts with an unknown outcome
+	Unsure []Pair // the attempts whose outcome is unknown
 
-	Record   *Record           // what the instances recorded; nil if they recorded nothing
-	Excludes catalog.Exclusion // the scope of the lock's exclusion
-	Guard    order.Guard       // the guard of the writes
+	Record   *Record           // the events that the instances recorded; nil if they recorded none
+	Excludes catalog.Exclusion // the scope within which the lock excludes other clients
+	Guard    order.Guard       // the guard that checked the writes
 	Units    int               // the number of units of each order; 0 means 1
-	// UntilClaim means that the lock is released together with the write of the winner.
+	// UntilClaim means that writing the winner also releases the lock.
 	UntilClaim bool
 
-	Stuck []int64 // orders for which the driver of a probe was told neither grabbed nor taken
-	// NoProbe is the error because of which the test grabs after the load say nothing. It is nil if
-	// they were conclusive.
+	Stuck []int64 // the orders for which the final test grab was answered neither grabbed nor taken
+	// NoProbe is the error that made the final test grabs inconclusive. It is nil if they were
+	// conclusive.
 	NoProbe error
 }
 
@@ -104,7 +104,7 @@ func unknown(why string, args ...any) Verdict {
 	return Verdict{Result: Unknown, Why: fmt.Sprintf(why, args...)}
 }
 
-// eventsLost returns the verdict for a property that seems to hold although events are missing from
+// eventsLost returns the verdict for a property that seems to hold, while events are missing from
 // the record.
 func eventsLost(r *Record) Verdict {
 	return unknown("%s", Plural(r.MissingEvents, "event was lost", "events were lost"))
@@ -113,5 +113,5 @@ func eventsLost(r *Record) Verdict {
 // noLedger returns the verdict for a property that cannot be judged without the ledger.
 func noLedger(e Evidence) Verdict { return unknown("the ledger could not be read: %v", e.NoLedger) }
 
-// Plural returns a number with the right form of its noun (see [catalog.Plural]).
+// Plural returns a number with the correct form of its noun (see [catalog.Plural]).
 func Plural(n int, one, many string) string { return catalog.Plural(n, one, many) }

@@ -15,8 +15,8 @@ func holdersExclusive(e Evidence) Verdict {
 	case e.Record == nil:
 		return unknown("it was not recorded who held the lock")
 	}
-	// If events are missing, a hold without a recorded end does not prove an overlap. In that case,
-	// use only holds with known ends.
+	// If events are missing, a hold without a recorded end does not prove an overlap. Therefore,
+	// use only holds with known ends in that case.
 	holds := e.Record.Holds
 	if e.Record.MissingEvents > 0 {
 		holds = slices.DeleteFunc(slices.Clone(holds), func(h Hold) bool { return !h.Closed })
@@ -35,12 +35,12 @@ func holdersExclusive(e Evidence) Verdict {
 	}
 }
 
-// Overlap is a pair of periods. The second began before the first had ended.
+// Overlap is a pair of periods. The second period began before the end of the first.
 type Overlap struct{ First, Second Span }
 
-// Overlaps returns an entry for every hold that began while another client held the lock of the same
-// order. n simultaneous holders count as n-1 overlaps. With [catalog.PerProcess], it compares only
-// the holds of the same instance.
+// Overlaps returns an entry for every hold that began while another client held the lock of the
+// same order. n simultaneous holders count as n-1 overlaps. With [catalog.PerProcess], it compares
+// only holds of the same instance.
 func Overlaps(holds []Hold, excludes catalog.Exclusion) []Overlap {
 	if excludes == catalog.NoExclusion {
 		return nil
@@ -58,7 +58,7 @@ func overlaps(spans []Span, excludes catalog.Exclusion) []Overlap {
 		return cmp.Or(compareGroup(excludes, a, b), cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To), cmp.Compare(a.Driver, b.Driver))
 	})
 	var found []Overlap
-	var last Span // the span of the group with the latest end so far
+	var last Span // the span with the latest end so far in this group
 	for _, s := range spans {
 		same := compareGroup(excludes, s, last) == 0
 		if same && s.From < last.To {
@@ -71,7 +71,8 @@ func overlaps(spans []Span, excludes catalog.Exclusion) []Overlap {
 	return found
 }
 
-// compareGroup orders spans so that two spans compare as equal if the lock must keep them apart.
+// compareGroup compares spans by group. Spans are in the same group if the lock must not let them
+// overlap.
 func compareGroup(excludes catalog.Exclusion, a, b Span) int {
 	if order := cmp.Compare(a.Order, b.Order); order != 0 || excludes != catalog.PerProcess {
 		return order

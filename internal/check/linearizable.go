@@ -47,8 +47,8 @@ func linearizable(e Evidence) Verdict {
 // linearizeTimeout limits the search for each order.
 var linearizeTimeout = 2 * time.Second
 
-// grabUnits returns a model of an order for the linearizability check. The first drivers get one unit
-// each, until no unit is left. The state of the model is the number of units sold.
+// grabUnits returns a model of an order for the linearizability check. The first drivers get one
+// unit each, until no units are left. The state of the model is the number of sold units.
 func grabUnits(units int) porcupine.NondeterministicModel {
 	return porcupine.NondeterministicModel{
 		Init: func() []any { return []any{0} },
@@ -80,7 +80,7 @@ func winners(ops []Op) (n int) {
 }
 
 // linearize searches for a sequence of grabs that fits the model. If there are more winners than
-// units, it returns a failure without searching.
+// units, it reports a failure without searching.
 func linearize(ops []Op, units int) porcupine.CheckResult {
 	if winners(ops) > units {
 		return porcupine.Illegal
@@ -89,7 +89,7 @@ func linearize(ops []Op, units int) porcupine.CheckResult {
 	return porcupine.CheckOperationsTimeout(model.ToModel(), operations(ops), linearizeTimeout)
 }
 
-// operations converts ops for porcupine.
+// operations converts ops to operations of package porcupine.
 func operations(ops []Op) []porcupine.Operation {
 	list := make([]porcupine.Operation, len(ops))
 	for i, op := range ops {

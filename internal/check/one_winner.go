@@ -12,7 +12,7 @@ func oneWinner(e Evidence) Verdict {
 	case e.FromAnswers:
 		return oneWinnerTold(e)
 	case e.NoLedger != nil:
-		// The clients' answers can prove a failure. They cannot prove success, because an answer may
+		// The clients' answers can prove a failure. They cannot prove success, because answers may
 		// have been lost.
 		if v := oneWinnerTold(e); v.Result == Fail {
 			return v
@@ -32,7 +32,7 @@ func oneWinner(e Evidence) Verdict {
 	return pass("%s grabbed, each by one driver", Plural(c.Orders, "order was", "orders were"))
 }
 
-// oneWinnerTold checks the property one-winner with the clients' answers.
+// oneWinnerTold checks the one-winner property with the clients' answers.
 func oneWinnerTold(e Evidence) Verdict {
 	c := CountGrabs(Rows(e.Told), e.Units)
 	if e.Units > 1 && c.DoubleGrabs > 0 {
@@ -41,7 +41,7 @@ func oneWinnerTold(e Evidence) Verdict {
 	if c.DoubleGrabs > 0 {
 		return fail("%s promised more than once; for example, order %d was promised to %d drivers", Plural(c.OrdersDouble, "order was", "orders were"), c.Most, c.MostRows)
 	}
-	// An attempt whose outcome is unknown may have been another winner.
+	// An attempt with an unknown outcome may have been another winner.
 	winners := map[int64]int{}
 	for _, p := range slices.Concat(e.Told, e.Unsure) {
 		switch winners[p.Order]++; {
@@ -58,7 +58,7 @@ func oneWinnerTold(e Evidence) Verdict {
 	return pass("%s promised, each to one driver", Plural(c.Orders, "order was", "orders were"))
 }
 
-// oversold returns the verdict on the property one-winner for orders with several units.
+// oversold returns the verdict on the one-winner property for orders with several units.
 func oversold(e Evidence, c Grabs, done string) Verdict {
 	if c.DoubleGrabs > 0 {
 		return fail("%s %s too often; for example, order %d has %d units, but was %s %d times",
@@ -67,7 +67,7 @@ func oversold(e Evidence, c Grabs, done string) Verdict {
 	return pass("%s %s, and no order was %s more than %d times", Plural(c.Orders, "order was", "orders were"), done, done, e.Units)
 }
 
-// Rows returns the ledger rows that the answers to clients have promised.
+// Rows returns the ledger rows that correspond to the clients' answers.
 func Rows(told []Pair) []order.Grab {
 	rows := make([]order.Grab, len(told))
 	for i, p := range told {
@@ -76,8 +76,8 @@ func Rows(told []Pair) []order.Grab {
 	return rows
 }
 
-// WithoutRepeats returns the ledger without repeated rows. It keeps at most perDriver rows for each
-// pair of an order and a driver.
+// WithoutRepeats returns the ledger without repeated rows. For each pair of an order and a driver,
+// it keeps at most perDriver rows.
 func (e Evidence) WithoutRepeats(perDriver int) []order.Grab {
 	has := map[Pair]int{}
 	return slices.DeleteFunc(slices.Clone(e.Ledger), func(g order.Grab) bool {
@@ -96,19 +96,19 @@ func RowsByOrder(ledger []order.Grab) map[int64]int {
 	return rows
 }
 
-// Grabs are the figures of a ledger.
+// Grabs summarizes a ledger in figures.
 type Grabs struct {
 	Rows         int
 	Orders       int // the number of orders with at least one row
-	DoubleGrabs  int // rows in excess of the units of their order
+	DoubleGrabs  int // the number of rows that exceed the units of their order
 	OrdersDouble int // the number of orders with more rows than units
 
-	Most     int64 // the first order with the most rows; 0 if the ledger is empty
+	Most     int64 // the order with the most rows; if several, the first of them; 0 if the ledger is empty
 	MostRows int
 }
 
-// CountGrabs counts the grabs and double-grabs in a ledger. Each order has the given number of units,
-// or one if units is 0.
+// CountGrabs counts the grabs and double-grabs in a ledger. Each order has the given number of
+// units. If units is 0, each order has one unit.
 func CountGrabs(ledger []order.Grab, units int) Grabs {
 	units = max(units, 1)
 	c := Grabs{Rows: len(ledger)}

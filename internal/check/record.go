@@ -13,42 +13,42 @@ type Span struct {
 	Order, Driver   int64
 	Instance, Token string
 	Fence           uint64
-	From, To        time.Duration // CLOCK_MONOTONIC; To is endUnseen if no end was recorded
+	From, To        time.Duration // by CLOCK_MONOTONIC; To is endUnseen if no end was recorded
 }
 
-// endUnseen is the end of a span whose real end was not recorded.
+// endUnseen is the end of a span if its real end was not recorded.
 const endUnseen = time.Duration(math.MaxInt64)
 
-// spanOf returns a span from one time to another, for the attempt that event e belongs to.
+// spanOf returns a span between two times, for the attempt of event e.
 func spanOf(e history.Event, from, to time.Duration) Span {
 	return Span{Order: e.Order, Driver: e.Driver, Instance: e.Instance, Token: e.Token, Fence: e.Fence, From: from, To: to}
 }
 
-// compare sorts spans by order and beginning.
+// compare orders spans by order id and beginning.
 func (s Span) compare(t Span) int {
 	return cmp.Or(cmp.Compare(s.Order, t.Order), cmp.Compare(s.From, t.From), cmp.Compare(s.Driver, t.Driver))
 }
 
-// Hold is a period in which a client certainly held the lock. It lasts from the return of acquire to
-// the call of release.
+// Hold is a period in which a client certainly held the lock. It begins when acquire returns and
+// ends when release is called.
 type Hold struct {
 	Span
-	Asked  time.Duration // a lower bound of the call of the acquire; 0 if unknown
-	Closed bool          // whether its end was recorded; if not, To is the latest possible end
-	Read   time.Duration // when the read returned; 0 if it did not succeed
-	Knew   time.Duration // when the holder learned that it had lost the lock; 0 if it did not
+	Asked  time.Duration // a time at which the acquire had not yet been called, or had just been called; 0 if unknown
+	Closed bool          // whether its end was recorded; otherwise, To is the latest possible end
+	Read   time.Duration // when the read returned; 0 if the read did not succeed
+	Knew   time.Duration // when the holder learned that it had lost the lock; 0 if it never did
 }
 
-// Effect is a write that happened or may have happened, with its time.
+// Effect is a write that happened or may have happened, together with its time.
 type Effect struct {
 	Span
-	Sure bool // whether it certainly wrote
+	Sure bool // whether the write certainly happened
 }
 
-// Outcome says what the result of a grab shows about the order.
+// Outcome is what the result of a grab shows about the order.
 type Outcome string
 
-// These are the possible outcomes. A grab that had no effect and shows nothing has no Outcome.
+// These are the possible outcomes. If a grab had no effect and shows nothing, it has no Outcome.
 const (
 	Won     Outcome = "won"
 	Taken   Outcome = "taken"   // another driver has the order
@@ -61,18 +61,18 @@ type Op struct {
 	Outcome Outcome
 }
 
-// Record summarizes the events of some orders.
+// Record summarizes the events of a set of orders.
 type Record struct {
 	Holds   []Hold
 	Effects []Effect
-	// Ops contains all grabs that may have won, and the first one that failed because the order was
-	// taken.
+	// Ops contains all grabs that may have won, and the first grab that failed because the order
+	// was taken.
 	Ops           []Op
-	NearMisses    map[int64]int // for each order, the stale or second writes that a guard or a fence refused
-	MissingEvents int           // events that are known to be missing or incomplete
+	NearMisses    map[int64]int // for each order, the number of stale or second writes that a guard or a fencing token refused
+	MissingEvents int           // the number of events that are known to be missing or incomplete
 }
 
-// CountNearMisses returns the number of near misses in all orders.
+// CountNearMisses returns the number of near misses over all orders.
 func (r *Record) CountNearMisses() (n int) {
 	for _, of := range r.NearMisses {
 		n += of

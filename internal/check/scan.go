@@ -8,24 +8,24 @@ import (
 	"grablab/internal/history"
 )
 
-// Scan reads events one by one, so that the whole history need not be in memory. The events
-// of one instance must come in the order of their sequence numbers. The events of different
-// instances may be mixed in any way.
+// Scan reads events one by one, so that the history need not fit in memory. The events of one
+// instance must arrive in the order of their sequence numbers. Events of different instances may be
+// interleaved.
 //
-// A new incarnation, or a sequence number that does not grow, means that the process was
-// restarted. The holds of the earlier process end with its last event.
+// A new incarnation means that the process was restarted. So does a sequence number that is not
+// higher than the one before. The holds of the old process end with its last event.
 type Scan struct {
-	// Since maps each instance to the sequence number of its last event before this record. For an
-	// instance that is missing here, the record may begin with any number.
+	// Since maps each instance to the sequence number of its last event before this record. If an
+	// instance has no entry, its first event may have any sequence number.
 	Since map[string]uint64
-	// UntilClaim means that the lock is released together with the write of the winner.
+	// UntilClaim means that writing the winner also releases the lock.
 	UntilClaim bool
 
 	record Record
-	holds  pending[int] // indexes into record.Holds, until the release returns
+	holds  pending[int] // the indexes of open holds in record.Holds, until their release returns
 	claims pending[Effect]
-	grabs  pending[Op]    // the key has no token, because an attempt begins before its acquire
-	taken  map[int64]Span // the first grab of each order that was answered taken
+	grabs  pending[Op]    // the grabs without an answer; their key has no token, because a grab begins before its acquire
+	taken  map[int64]Span // the first grab of each order with the answer taken
 	last   map[string]history.Event
 	end    time.Duration
 }
@@ -37,11 +37,10 @@ type attempt struct {
 	instance, token string
 }
 
-// pending maps each attempt to its calls that have not returned yet, beginning with the oldest
-// call.
+// pending maps each attempt to its calls that have not returned yet, oldest first.
 type pending[T any] map[attempt][]T
 
-// pop removes and returns the oldest entry of an attempt. ok is false if the attempt has none.
+// pop removes and returns the oldest entry of an attempt. ok is false if the attempt has no entry.
 func (p pending[T]) pop(a attempt) (oldest T, ok bool) {
 	if len(p[a]) == 0 {
 		return oldest, false
@@ -64,7 +63,7 @@ func (p pending[T]) of(instance string) (all []T) {
 	return all
 }
 
-// Add reads one event.
+// Add processes one event.
 func (s *Scan) Add(e history.Event) {
 	if s.last == nil {
 		s.holds, s.claims, s.grabs = pending[int]{}, pending[Effect]{}, pending[Op]{}
@@ -83,13 +82,13 @@ func (s *Scan) Add(e history.Event) {
 	s.hold(a, e)
 	switch {
 	case e.Kind == history.Fail && e.Code == "":
-		s.record.MissingEvents++ // a record of an old version has no codes, so it is unknown why the operation failed
+		s.record.MissingEvents++ // old records contain no codes, so it is unknown why the operation failed
 	case isNearMiss(e):
 		s.record.NearMisses[e.Order]++
 	}
 }
 
-// sequence counts how many events are missing just before e.
+// sequence counts the events that are missing immediately before e.
 func (s *Scan) sequence(e history.Event) {
 	before, known := s.last[e.Instance]
 	anew := known && e.Incarnation != before.Incarnation
@@ -106,7 +105,7 @@ func (s *Scan) sequence(e history.Event) {
 	s.last[e.Instance] = e
 }
 
-// hold records when an attempt gets the lock and when it releases it.
+// hold records that an attempt gets the lock or releases it.
 func (s *Scan) hold(a attempt, e history.Event) {
 	switch {
 	case e.Op == history.Acquire && e.Kind == history.OK:
@@ -129,8 +128,8 @@ func (s *Scan) hold(a attempt, e history.Event) {
 	}
 }
 
-// acquireCalled returns when the attempt called acquire, or 0 if that is unknown. If it called several times,
-// the earliest call counts.
+// acquireCalled returns when the attempt called acquire, or 0 if that is unknown. If it called
+// acquire several times, the earliest call counts.
 func (s *Scan) acquireCalled(a attempt) time.Duration {
 	a.token = ""
 	if grabs := s.grabs[a]; len(grabs) > 0 {
@@ -139,7 +138,7 @@ func (s *Scan) acquireCalled(a attempt) time.Duration {
 	return 0
 }
 
-// oldest returns the oldest hold of the attempt. It returns nil if there is none.
+// oldest returns the oldest hold of the attempt, or nil if the attempt has none.
 func (s *Scan) oldest(a attempt) *Hold {
 	if len(s.holds[a]) == 0 {
 		return nil
@@ -159,8 +158,8 @@ func (s *Scan) close(a attempt, t time.Duration) {
 	}
 }
 
-// claim records the write that an event shows. It also records a write that may have happened, if
-// the event leaves that open.
+// claim records the write that an event shows. If the event does not show whether the write
+// happened, claim records a possible write.
 func (s *Scan) claim(a attempt, e history.Event) {
 	if e.Kind == history.Invoke {
 		s.claims[a] = append(s.claims[a], Effect{Span: spanOf(e, e.T, endUnseen)})
@@ -176,7 +175,7 @@ func (s *Scan) claim(a attempt, e history.Event) {
 	}
 }
 
-// grab records the result of a grab, if the result shows whether the order was open or taken.
+// grab records the result of a grab if it shows whether the order was open or taken.
 func (s *Scan) grab(a attempt, e history.Event) {
 	a.token = ""
 	if e.Kind == history.Invoke {
@@ -201,8 +200,8 @@ func (s *Scan) grab(a attempt, e history.Event) {
 	}
 }
 
-// abandon ends the holds of a process that has died. Its unfinished writes and grabs stay open,
-// because they may still take effect.
+// abandon ends the holds of a process that has died. It does not end the process's unfinished
+// writes and grabs, because they may still take effect.
 func (s *Scan) abandon(instance string, at time.Duration) {
 	for _, i := range s.holds.of(instance) {
 		if h := &s.record.Holds[i]; !h.Closed {
@@ -213,8 +212,8 @@ func (s *Scan) abandon(instance string, at time.Duration) {
 	s.record.Ops = append(s.record.Ops, s.grabs.of(instance)...)
 }
 
-// Record returns the summary so far. A hold without an end lasts until its process restarted, or
-// until the end of the record.
+// Record returns the summary of all events so far. A hold without a recorded end lasts until its
+// process restarted, or until the end of the record.
 func (s *Scan) Record() *Record {
 	r := s.record
 	r.Holds, r.Effects, r.Ops, r.NearMisses = slices.Clone(r.Holds), slices.Clone(r.Effects), slices.Clone(r.Ops), maps.Clone(r.NearMisses)
@@ -237,15 +236,15 @@ func (s *Scan) Record() *Record {
 	return &r
 }
 
-// isNearMiss reports whether a guard or a fencing token prevented a write. Such a write counts as a near
-// miss.
+// isNearMiss reports whether a guard or a fencing token refused a write. Such a refusal is called a
+// near miss.
 func isNearMiss(e history.Event) bool {
 	claim := e.Op == history.Claim && (e.Code == history.Stale || e.Code == history.Taken)
-	read := e.Op == history.Read && e.Code == history.Stale // the guard raises the fence before the read
+	read := e.Op == history.Read && e.Code == history.Stale // the guard records the fencing token before the read
 	return e.Kind == history.Fail && (claim || read)
 }
 
-// tellsOfLoss reports whether e tells a holder that it has lost the lock.
+// tellsOfLoss reports whether e informs a holder that it has lost the lock.
 func tellsOfLoss(e history.Event) bool {
 	return e.Op == history.Lost || isNearMiss(e) ||
 		e.Op == history.Release && e.Kind == history.Fail && e.Code == history.LeaseLost

@@ -41,7 +41,7 @@ func staleWrite(e Evidence) Verdict {
 	}
 }
 
-// lowerTokenInLedger finds a ledger row with a lower fencing token than an earlier row.
+// lowerTokenInLedger finds a ledger row whose fencing token is lower than that of an earlier row.
 func lowerTokenInLedger(ledger []order.Grab) (later, stale order.Grab, found bool) {
 	highest := map[int64]order.Grab{}
 	for _, g := range ledger {
@@ -53,13 +53,13 @@ func lowerTokenInLedger(ledger []order.Grab) (later, stale order.Grab, found boo
 	return order.Grab{}, order.Grab{}, false
 }
 
-// sighting is a fencing token together with a time by which the database had seen this token.
+// sighting is a fencing token and a time by which the database had seen that token.
 type sighting struct {
 	t     time.Duration
 	fence uint64
 }
 
-// seenFences lists, for each order, the fencing tokens that the database has seen, with the times of
+// seenFences lists the fencing tokens that the database has seen for each order, with the times of
 // its replies.
 func seenFences(r *Record, g order.Guard) map[int64][]sighting {
 	seen := map[int64][]sighting{}
@@ -78,8 +78,8 @@ func seenFences(r *Record, g order.Guard) map[int64][]sighting {
 	return seen
 }
 
-// highestBefore returns the highest fencing token that the database had seen before t. It returns 0
-// if it had seen none.
+// highestBefore returns the highest fencing token that the database had seen before t, or 0 if it
+// had seen none.
 func highestBefore(seen []sighting, t time.Duration) (fence uint64) {
 	for _, s := range seen {
 		if s.t < t {

@@ -4,7 +4,7 @@ import "slices"
 
 func stuckOrder(e Evidence) Verdict {
 	switch {
-	case len(e.Stuck) > 0: // this decides the verdict even if other probes were inconclusive
+	case len(e.Stuck) > 0: // this determines the verdict even if other test grabs were inconclusive
 		return fail("%s stuck, because a new driver got no answer; for example, order %d",
 			Plural(len(e.Stuck), "order is", "orders are"), slices.Min(e.Stuck))
 	case e.NoProbe != nil:

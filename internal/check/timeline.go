@@ -12,11 +12,11 @@ import (
 	"grablab/internal/order"
 )
 
-// Case is an order and the property that was violated.
+// Case describes an order and the property that was violated.
 type Case struct {
 	Order    int64
-	Property string        // the name of the property in the catalogue
-	Fault    catalog.Fault // the fault of the cell
+	Property string        // the name of the property in package catalog
+	Fault    catalog.Fault // the fault that was injected
 	Guard    order.Guard
 	Lease    time.Duration // how long a lease lasts without renewal; 0 if unknown
 
@@ -31,46 +31,47 @@ type Case struct {
 // units returns the number of units of the order.
 func (c Case) units() int { return max(c.Units, 1) }
 
-// Timeline is the shortest part of the recorded history that explains what went wrong with an order.
+// Timeline is the shortest part of the recorded history that explains what went wrong with an
+// order.
 type Timeline struct {
 	Order    int64  `json:"order"`
-	Property string `json:"property"`               // the property that broke; empty if a late write was refused
-	Mode     string `json:"failure_mode,omitempty"` // such as F1; empty if no known failure mode explains the failure
+	Property string `json:"property"`               // the property that was violated; empty if a late write was refused
+	Mode     string `json:"failure_mode,omitempty"` // such as F1; empty if no known failure mode explains the violation
 	Name     string `json:"name,omitempty"`         // the name of the failure mode
 	Cure     string `json:"cure,omitempty"`
 	Steps    []Step `json:"steps"`
 
-	// These fields contain what a diagram of the order needs.
+	// These fields are for a diagram of the order.
 	Events  []history.Event `json:"events,omitempty"`
 	Further int             `json:"further_events,omitempty"`
 	Begins  time.Duration   `json:"begins_ns,omitempty"`
 	Rows    []Row           `json:"rows,omitempty"`
-	Units   int             `json:"units,omitempty"` // the units of the order; 0 means 1
+	Units   int             `json:"units,omitempty"` // the number of units of the order; 0 means 1
 }
 
-// Row is one row of the ledger.
+// Row is one ledger row.
 type Row struct {
 	Driver   int64  `json:"driver"`
 	Instance string `json:"instance"`
 	Token    string `json:"token,omitempty"`
 }
 
-// mostEvents is the largest number of events in a timeline. Twenty drivers that try once need only
-// a third of this number.
+// mostEvents limits the number of events in a timeline. Twenty drivers that try once need only a
+// third of that.
 const mostEvents = 480
 
-// Step is one fact of a timeline.
+// Step is one fact in a timeline.
 type Step struct {
-	TMS      float64 `json:"t_ms"` // time since the first step
+	TMS      float64 `json:"t_ms"` // the time since the first step
 	Instance string  `json:"instance"`
 	Driver   int64   `json:"driver"`
 	Event    string  `json:"event"`
-	Believed string  `json:"believed"` // what the driver believes from then on
-	True     string  `json:"true"`     // what is true from then on, according to the record and the ledger
+	Believed string  `json:"believed"` // what the driver believes after this step
+	True     string  `json:"true"`     // what is true after this step, according to the record and the ledger
 }
 
-// Explain makes a timeline for an order from its events and the ledger. ok is false if too few events
-// were recorded.
+// Explain makes a timeline for an order from its events and the ledger. ok is false if too few
+// events were recorded.
 func Explain(events []history.Event, ledger []order.Grab, c Case) (t Timeline, ok bool) {
 	b := newBuilder(events, ledger, c)
 	var shown []history.Event
@@ -111,8 +112,8 @@ func Explain(events []history.Event, ledger []order.Grab, c Case) (t Timeline, o
 	return t, true
 }
 
-// kept returns the events of the order that the timeline keeps. If there are too many, it prefers
-// the events of the actors in shown. further is the number of events that it leaves out.
+// kept returns the order's events that the timeline keeps. If there are too many, it prefers events
+// of the actors that occur in shown. further is the number of omitted events.
 func (b *builder) kept(shown []history.Event) (events []history.Event, further int) {
 	left := mostEvents
 	acts := func(e history.Event) bool {
@@ -141,7 +142,7 @@ func (b *builder) kept(shown []history.Event) (events []history.Event, further i
 type builder struct {
 	Case
 	events []history.Event // sorted by time
-	writes []history.Event // the claims that are in the ledger
+	writes []history.Event // the claims whose rows are in the ledger
 	holds  []Hold
 }
 
@@ -166,18 +167,18 @@ func newBuilder(events []history.Event, ledger []order.Grab, c Case) *builder {
 	return b
 }
 
-// writeOf returns the event of the write that led to a ledger row. A write has an event for its call
-// and one for its answer, and writeOf returns the answer if there is one.
+// writeOf returns the event of the write that produced a ledger row. A write has one event for its
+// call and one for its reply. writeOf returns the reply if there is one.
 func (b *builder) writeOf(g order.Grab) (write history.Event, ok bool) {
 	for _, e := range b.events {
 		if g.Order == b.Order && e.Op == history.Claim && e.Driver == g.Driver && e.Token == g.Token && e.Kind != history.Fail {
-			write, ok = e, true // keep the last event, because the answer comes last
+			write, ok = e, true // keep the last event, because the reply comes last
 		}
 	}
 	return write, ok
 }
 
-// actor is one driver at one instance.
+// actor is one driver on one instance.
 type actor struct {
 	driver   int64
 	instance string
@@ -203,8 +204,8 @@ func (b *builder) tooManyWinners() (shortest []history.Event) {
 	return shortest
 }
 
-// beginOf returns when an attempt got the lock. If there is no lock, it returns when the attempt read
-// the order.
+// beginOf returns when an attempt got the lock. If the strategy has no lock, beginOf returns when
+// the attempt read the order.
 func (b *builder) beginOf(e history.Event) time.Duration {
 	opens := history.Acquire
 	if b.Excludes == catalog.NoExclusion {
@@ -219,8 +220,8 @@ func (b *builder) beginOf(e history.Event) time.Duration {
 	return begin
 }
 
-// eventsBetween returns what the actors in who did from a given time until the last event. It includes
-// releases that freed their lock, and leaves out what an actor did after its write.
+// eventsBetween returns what the actors in who did between a given time and the last event. It
+// includes releases that freed their locks. It omits what an actor did after its write.
 func (b *builder) eventsBetween(from time.Duration, last history.Event, who ...actor) []history.Event {
 	var shown []history.Event
 	wrote := map[actor]bool{}
@@ -237,8 +238,8 @@ func (b *builder) eventsBetween(from time.Duration, last history.Event, who ...a
 	return withoutEmptyCalls(shown)
 }
 
-// freesAnother reports whether e is a release that freed the lock of another holder. That holder must
-// have got the lock before the release, or after the lease of the releasing client had ended.
+// freesAnother reports whether e is a release that freed another holder's lock. That holder must
+// have got the lock before this release, or after the releasing client's lease had ended.
 func (b *builder) freesAnother(e history.Event, who ...actor) bool {
 	if e.Op != history.Release || e.Kind != history.OK {
 		return false
@@ -253,8 +254,8 @@ func (b *builder) freesAnother(e history.Event, who ...actor) bool {
 	})
 }
 
-// callTime returns the time of the call that event e answers. It returns 0 if the call was not
-// recorded.
+// callTime returns the time of the call to which event e is the reply. It returns 0 if the call was
+// not recorded.
 func (b *builder) callTime(e history.Event) (at time.Duration) {
 	for _, x := range b.events {
 		if x.T <= e.T && actorOf(x) == actorOf(e) && x.Token == e.Token && x.Op == e.Op && x.Kind == history.Invoke {
@@ -264,7 +265,7 @@ func (b *builder) callTime(e history.Event) (at time.Duration) {
 	return at
 }
 
-// isShown reports whether timelines show events of this kind.
+// isShown reports whether timelines show this kind of event.
 func (b *builder) isShown(e history.Event) bool {
 	switch e.Op {
 	case history.Renew:
@@ -278,7 +279,7 @@ func (b *builder) isShown(e history.Event) bool {
 	}
 }
 
-// withoutEmptyCalls removes calls that returned before anything else had happened.
+// withoutEmptyCalls removes calls that returned before anything else happened.
 func withoutEmptyCalls(events []history.Event) []history.Event {
 	var kept []history.Event
 	for i, e := range events {
@@ -290,8 +291,8 @@ func withoutEmptyCalls(events []history.Event) []history.Event {
 	return kept
 }
 
-// twoHolders returns the history from the acquire of one holder to that of the next holder, which got
-// the lock too early.
+// twoHolders returns the history from the acquire of one holder to the acquire of the next holder,
+// which came too early.
 func (b *builder) twoHolders() []history.Event {
 	overlaps := Overlaps(b.holds, b.Excludes)
 	if len(overlaps) == 0 {
@@ -305,7 +306,7 @@ func (b *builder) twoHolders() []history.Event {
 }
 
 // stuck returns the events of the attempt that may still hold the lock. It adds the first and the
-// last attempt that failed to get the lock afterwards.
+// last later attempt that failed to get the lock.
 func (b *builder) stuck() []history.Event {
 	holder, ok := b.lastUnreleased()
 	if !ok {
@@ -327,8 +328,8 @@ func (b *builder) stuck() []history.Event {
 	return withoutEmptyCalls(shown)
 }
 
-// lastUnreleased returns the beginning of the last attempt that never released its lock. If there is
-// none, it returns that of an attempt that never ended.
+// lastUnreleased returns the first event of the last attempt that never released its lock. If there
+// is no such attempt, it returns the first event of an attempt that never ended.
 func (b *builder) lastUnreleased() (begins history.Event, ok bool) {
 	holding, asking := map[actor]history.Event{}, map[actor]history.Event{}
 	for _, e := range b.events {
@@ -354,7 +355,7 @@ func (b *builder) lastUnreleased() (begins history.Event, ok bool) {
 	return history.Event{}, false
 }
 
-// steps adds to each event what the driver believed at that time, and what was true.
+// steps adds to each event what the driver believed at that time and what was true.
 func (b *builder) steps(shown []history.Event) []Step {
 	var steps []Step
 	s := state{builder: b, beliefs: map[actor]string{}}
@@ -383,7 +384,7 @@ func describe(e history.Event) string {
 	return text
 }
 
-// descriptions describes events by operation and kind.
+// descriptions maps the operation and kind of an event to a description.
 var descriptions = map[string]string{
 	"grab invoke":  "asks for the order",
 	"acquire ok":   "gets the lock",

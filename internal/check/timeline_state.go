@@ -10,8 +10,8 @@ import (
 	"grablab/internal/history"
 )
 
-// state follows an order from event to event. It knows who holds the lock, who has won, and what each
-// driver can know.
+// state follows an order from event to event. It tracks who holds the lock, who has won, and what
+// each driver can know.
 type state struct {
 	*builder
 	inside  []insider
@@ -19,13 +19,13 @@ type state struct {
 	beliefs map[actor]string
 }
 
-// insider is a driver that got the lock and has not released it yet.
+// insider is a driver that has got the lock and has not released it yet.
 type insider struct {
 	actor
-	until       time.Duration // the end of its lease; 0 if unknown
+	until       time.Duration // when its lease ends; 0 if unknown
 	incarnation int           // the incarnation of its process
-	lost        bool          // another driver has got the lock since
-	leaves      bool          // the driver has left the critical section, and its release is under way
+	lost        bool          // whether another driver has got the lock in the meantime
+	leaves      bool          // whether it has left the critical section and its release is in progress
 	died        bool
 }
 
@@ -61,8 +61,7 @@ func (s *state) next(e history.Event) {
 	}
 }
 
-// belief returns what a driver believes after the event e. It returns "" if the event does not
-// change the belief.
+// belief returns what a driver believes after event e, or "" if e does not change the belief.
 func (s *state) belief(e history.Event) string {
 	locks := s.Excludes != catalog.NoExclusion
 	switch {
@@ -91,8 +90,8 @@ func (s *state) belief(e history.Event) string {
 	}
 }
 
-// readBelief returns what a driver believes after a read. In old records, reads have no result code,
-// so it checks whether the driver wrote later.
+// readBelief returns what a driver believes after a read. In old records, reads have no code, so
+// readBelief checks whether the driver wrote later.
 func (s *state) readBelief(e history.Event, locks bool) string {
 	left := e.Code == history.Open || e.Code == "" && (len(s.winners) < s.units() || s.writesAfter(e))
 	open, taken := "the order is open", "the order is taken"
@@ -109,14 +108,14 @@ func (s *state) readBelief(e history.Event, locks bool) string {
 	}
 }
 
-// writesAfter reports whether the attempt that e belongs to wrote after e.
+// writesAfter reports whether the attempt of event e wrote after e.
 func (b *builder) writesAfter(e history.Event) bool {
 	return slices.ContainsFunc(b.events, func(x history.Event) bool {
 		return x.T >= e.T && x.Op == history.Claim && x.Kind == history.Invoke && actorOf(x) == actorOf(e) && x.Token == e.Token
 	})
 }
 
-// truth says which drivers hold the lock, and which drivers the ledger names.
+// truth lists the drivers that hold the lock and the drivers that the ledger names.
 func (s *state) truth(now time.Duration) string {
 	var facts []string
 	if s.Excludes != catalog.NoExclusion {
@@ -137,7 +136,8 @@ func (s *state) truth(now time.Duration) string {
 	return strings.Join(facts, "; ")
 }
 
-// leaseEnd returns when the lease ends that e grants or renews. It returns 0 if that is unknown.
+// leaseEnd returns when the lease that e grants or renews will end. It returns 0 if that is
+// unknown.
 func (s *state) leaseEnd(e history.Event) time.Duration {
 	switch {
 	case e.Lease > 0:
@@ -149,8 +149,8 @@ func (s *state) leaseEnd(e history.Event) time.Duration {
 	}
 }
 
-// holders lists the drivers who hold the lock, the drivers who continue without it, and the drivers
-// who died while they held it.
+// holders lists the drivers that hold the lock, those that continue without it, and those that died
+// while they held it.
 func (s *state) holders(now time.Duration) []string {
 	var holding, without, dead []actor
 	for _, x := range s.inside {

@@ -11,11 +11,12 @@ import (
 	"slices"
 )
 
-// ErrEventsLost means that the file lacks events.
+// ErrEventsLost means that events are missing from the file.
 var ErrEventsLost = errors.New("history: events lost")
 
-// Decode yields the events of r in order. If a line is unreadable or events are missing, it yields an
-// error that wraps ErrEventsLost, and continues. Any other error comes from r and ends the sequence.
+// Decode yields the events of r in order. If a line is unreadable or events are missing, it yields
+// an error that wraps ErrEventsLost and continues. Any other error comes from r and ends the
+// sequence.
 func Decode(r io.Reader) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		lines := bufio.NewReaderSize(r, maxLine)
@@ -25,7 +26,7 @@ func Decode(r io.Reader) iter.Seq2[Event, error] {
 			switch {
 			case err == io.EOF && len(line) == 0:
 				return
-			case err != nil && err != io.EOF: // the last line may lack a newline
+			case err != nil && err != io.EOF: // the last line may have no newline
 				yield(Event{}, fmt.Errorf("history: %w", err))
 				return
 			}
@@ -40,7 +41,7 @@ func Decode(r io.Reader) iter.Seq2[Event, error] {
 				continue
 			}
 			if e.Op == Cell {
-				clear(last) // another cell may use the same names for other processes
+				clear(last) // another cell of the run may use the same names for other processes
 			}
 			before, known := last[e.Instance]
 			if gap := known && e.Incarnation == before.Incarnation && e.Seq != before.Seq+1; gap {
@@ -70,8 +71,8 @@ func parse(line []byte) (Event, error) {
 	return e, nil
 }
 
-// lastIncarnation returns the incarnation of the last complete event in the end of a file. It returns
-// 0 if there is none.
+// lastIncarnation returns the incarnation of the last complete event in tail, or 0 if there is
+// none.
 func lastIncarnation(tail []byte) int {
 	lines := bytes.Split(tail, []byte{'\n'})
 	for _, line := range slices.Backward(lines) {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// File writes each event as one line of JSON, with a single write(2). If the process is killed, only
+// File writes each event as one line of JSON with a single write(2). If the process is killed, only
 // the last line can be incomplete.
 type File struct {
 	instance    string
@@ -25,7 +25,7 @@ type File struct {
 	err  error // the first error that occurred
 }
 
-// Create opens the event file of an instance. It keeps the events that are already there.
+// Create opens the event file of an instance. It keeps existing events in the file.
 func Create(path, instance string) (*File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o644)
 	if err != nil {
@@ -38,7 +38,8 @@ func Create(path, instance string) (*File, error) {
 	return &File{instance: instance, incarnation: last + 1, clock: Clock(), file: f}, nil
 }
 
-// Record appends event e to the file. If that fails, the file has a gap, and Close returns the error.
+// Record appends e to the file. If this fails, an event is missing from the file, and Close returns
+// the error.
 func (f *File) Record(e Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -60,15 +61,15 @@ func (f *File) Record(e Event) {
 	}
 }
 
-// Close closes the file and returns the first error that Record had.
+// Close closes the file. It returns the first error of Record.
 func (f *File) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return errors.Join(f.err, f.file.Close())
 }
 
-// mend ends an incomplete last line with a newline. It returns the last incarnation in the file, or 0
-// if there is none.
+// mend completes an incomplete last line with a newline. It returns the last incarnation in the
+// file, or 0 if there is none.
 func mend(f *os.File) (incarnation int, err error) {
 	tail, _, err := readTail(f)
 	if err != nil || len(tail) == 0 {
@@ -82,15 +83,14 @@ func mend(f *os.File) (incarnation int, err error) {
 	return lastIncarnation(tail), nil
 }
 
-// End returns the position after the last complete line. A reader should stop there while the file is
-// still being written.
+// End returns the position after the last complete line. If another process is still writing the
+// file, a reader should stop at this position.
 func End(f *os.File) (int64, error) {
 	tail, size, err := readTail(f)
 	return size - int64(len(tail)-bytes.LastIndexByte(tail, '\n')-1), err
 }
 
-// readTail reads the end of a file. If the file contains a complete line, the result contains at
-// least one.
+// readTail reads the last part of a file. If the file contains a complete line, so does the result.
 func readTail(f *os.File) (tail []byte, size int64, err error) {
 	info, err := f.Stat()
 	if err != nil {

@@ -6,14 +6,15 @@ import (
 	"unicode/utf8"
 )
 
-// maxText limits the length of each text in an event, in bytes. No line is then longer than maxLine.
+// maxText limits the length of each text in an event, in bytes. Each line therefore fits into
+// maxLine bytes.
 const (
 	maxText = 1 << 10
 	maxLine = 64 << 10
 )
 
-// AppendJSON appends the event as one line of JSON, without a newline. It is faster than
-// encoding/json. It shortens texts of more than 1 KiB.
+// AppendJSON appends the event as one line of JSON without a newline. It is faster than
+// encoding/json. It shortens texts that exceed 1 KiB.
 func (e Event) AppendJSON(b []byte) []byte {
 	b = append(b, `{"seq":`...)
 	b = strconv.AppendUint(b, e.Seq, 10)
@@ -68,7 +69,7 @@ func appendText(b []byte, s string) []byte {
 	return append(b, '"')
 }
 
-// plain reports whether s needs no escapes in JSON.
+// plain reports whether s needs no escaping in JSON.
 func plain(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c >= utf8.RuneSelf || c == '"' || c == '\\' {
