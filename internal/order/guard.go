@@ -5,8 +5,9 @@ import (
 	"slices"
 )
 
-// condition returns a condition for the WHERE clause of the write, with its arguments. Only this
-// condition determines whether the claim is written. The method judge merely explains the result.
+// condition returns a condition for the WHERE clause of the write, and the arguments of the
+// condition. Only this condition decides whether the claim is written. The judge method merely
+// explains the result.
 func (c Claim) condition(g Guard) (string, []any) {
 	switch g {
 	case Guarded:
@@ -18,7 +19,7 @@ func (c Claim) condition(g Guard) (string, []any) {
 		return " AND fence < ?", []any{c.Fence}
 	case Fenced:
 		if c.Stock > 0 {
-			return " AND fence = ?", []any{c.Fence} // judgeLimit looks for the claim's own row in the ledger
+			return " AND fence = ?", []any{c.Fence} // judgeLimit searches the ledger for a row of this claim
 		}
 		// The second half of the condition excludes a row that this claim has already written. A
 		// repeated write then adds nothing to the ledger (failure mode F33).
@@ -28,8 +29,8 @@ func (c Claim) condition(g Guard) (string, []any) {
 	}
 }
 
-// sold returns the SQL that sets the status and the counter of units. The status must come first,
-// because it depends on the old counter, and MySQL evaluates from left to right.
+// sold returns the SQL that sets the status and the counter of units. The status must be set first,
+// because it depends on the old counter and MySQL evaluates assignments from left to right.
 func (c Claim) sold(g Guard) (string, []any) {
 	switch {
 	case c.Stock == 0:
@@ -41,7 +42,7 @@ func (c Claim) sold(g Guard) (string, []any) {
 	}
 }
 
-// statusOf returns the status of an order that has this many units left.
+// statusOf returns the status of an order with this many units left.
 func statusOf(stock int64) int {
 	if stock > 0 {
 		return Open
@@ -49,7 +50,7 @@ func statusOf(stock int64) int {
 	return Grabbed
 }
 
-// sell changes an order in memory as the SQL of sold would change the row.
+// sell changes an order in memory in the same way as the SQL from sold changes the row.
 func (o *Order) sell(c Claim, g Guard) {
 	switch {
 	case o.Units == 0:
@@ -63,8 +64,8 @@ func (o *Order) sell(c Claim, g Guard) {
 	o.Status = statusOf(o.Stock)
 }
 
-// judge returns nil if the guard lets the claim be written. Otherwise, it returns an error that
-// explains why not.
+// judge returns nil if the guard allows the claim. Otherwise, it returns an error that explains why
+// not.
 func (c Claim) judge(o Order, g Guard) error {
 	same := o.Status == Grabbed && o.Fence == c.Fence
 	switch {
@@ -87,15 +88,15 @@ func (c Claim) judge(o Order, g Guard) error {
 	}
 }
 
-// writesAnyway reports whether the guard updates an order in any state.
+// writesAnyway reports whether the guard allows writes to an order in any state.
 func (g Guard) writesAnyway() bool { return g == Naive || g == Decrement || g == Unique }
 
-// checksLimit reports whether the write's transaction checks how many units the driver already has.
-// Other guards check it earlier or not at all.
+// checksLimit reports whether the transaction of the write checks how many units the driver already
+// has. Other guards check this earlier or not at all.
 func (c Claim) checksLimit(g Guard) bool { return c.Stock > 0 && !g.LooksFirst() && g != Decrement }
 
-// judgeLimit returns nil if the driver may have another unit. Otherwise, it returns ErrLimit. It
-// returns ErrTaken if this claim has already written a row, because then the write was repeated
+// judgeLimit returns nil if the driver may have another unit. Otherwise, it returns ErrLimit. If
+// this claim has already written a row, the write was repeated, and judgeLimit returns ErrTaken
 // (failure mode F33).
 func (c Claim) judgeLimit(held []Grab) error {
 	if slices.ContainsFunc(held, func(g Grab) bool { return g.Token == c.Token }) {
@@ -125,18 +126,18 @@ func (c Claim) validate(g Guard) error {
 	return nil
 }
 
-// maxToken is the size of the database column for tokens. Some servers truncate a longer token, and
-// lookAgain would then not find the claim.
+// maxToken is the size of the database column for tokens. Some servers truncate a longer token.
+// lookAgain could then not find the claim.
 const maxToken = 255
 
-// notWritten wraps err to say that nothing was written for the claim.
+// notWritten wraps err in an error that says that the claim was not written.
 func notWritten(err error) error { return fmt.Errorf("%w: %w", ErrNotWritten, err) }
 
-// MaxCreate is how many orders one call of Create can open. Create sends one SQL statement, and
-// servers accept 16 MiB by default.
+// MaxCreate is the maximum number of orders that one call of Create can open. Create sends a single
+// SQL statement, and servers accept 16 MiB by default.
 const MaxCreate = 500_000
 
-// MaxStock is the largest number of units that an order can have.
+// MaxStock is the maximum number of units of an order.
 const MaxStock = 1_000_000
 
 func checkCount(count, units int) error {

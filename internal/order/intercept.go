@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// CallKind names a method of a Store or a Tx.
+// CallKind is the name of a method of a Store or a Tx.
 type CallKind string
 
-// These are the methods of a Store or a Tx that can be intercepted.
+// These are the methods that can be intercepted.
 const (
 	ReadCall     CallKind = "read"
 	ClaimCall    CallKind = "claim"
@@ -19,11 +19,11 @@ const (
 	HeldCall     CallKind = "held"
 )
 
-// Call is a call of a method of a Store, with its arguments and its result. It is one step of a
-// schedule, even if it needs several SQL statements.
+// Call is a call of a method of a Store or a Tx, with its arguments and its result. It is one step
+// of a schedule, even if it consists of several SQL statements.
 type Call struct {
 	Kind CallKind
-	Over Tx // the session of the call; nil if the store picks one
+	Over Tx // the session of the call; nil if the store chooses a connection
 
 	// These fields are the arguments.
 	Fence uint64 // the fencing token of a ReadCall
@@ -38,12 +38,12 @@ type Call struct {
 	Err    error
 }
 
-// Around is called instead of a method of a Store. send makes the original call and stores its result
-// in c. The caller of the method gets the error that Around returns.
+// Around is called instead of a method of a Store. send makes the original call and stores its
+// result in c. The caller of the method receives the error that Around returns.
 type Around func(ctx context.Context, c *Call, send func(context.Context) error) error
 
-// Intercept returns a Store that passes each read and each write of a winner to around. This includes
-// those within sessions. Begin, Create and Ledger are called directly.
+// Intercept returns a Store that passes each read and each write of a winner to around. This
+// includes reads and writes within sessions. Begin, Create and Ledger are called directly.
 func Intercept(s Store, around Around) Store {
 	return interceptedStore{interceptedRows{s, nil, around}, s}
 }

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// Mem is a Store in memory, which the explorer uses. It gives the same answers as a database, and
-// grants locks in the order of arrival. A caller waits for a lock on a channel, so that the explorer
-// can see the waiting. The zero value is ready to use.
+// Mem is a Store in memory for the explorer. It gives the same answers as a database, and grants
+// locks in the order in which callers arrive. A caller waits for a lock on a channel, so that the
+// explorer can detect the wait. The zero value is ready to use.
 type Mem struct {
 	mu       sync.Mutex // never held while waiting
 	orders   []*memOrder
@@ -22,7 +22,7 @@ type Mem struct {
 type memOrder struct {
 	Order
 	row     turn
-	granted bool // whether the table of grants has a row for the order
+	granted bool // whether the grants table has a row for the order
 }
 
 // Create implements Store.
@@ -84,7 +84,7 @@ func (m *Mem) Begin(ctx context.Context) (Tx, error) {
 	return t, nil
 }
 
-// Restart ends every session, as a restart of a database server would. The data stays.
+// Restart ends every session, like a restart of a database server. The data is kept.
 func (m *Mem) Restart() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -102,15 +102,16 @@ func (m *Mem) find(id int64) (*memOrder, error) {
 	return m.orders[id-1], nil
 }
 
-// memTx is a database session. For a single statement, only its field m is set.
+// memTx is a database session. For a single statement without a session, only the field m is set.
 type memTx struct {
 	m     *Mem
 	lost  chan struct{} // closed when the session ends
-	rows  []memRow      // rows locked by the open transaction; empty if no transaction is open
+	rows  []memRow      // the rows that the open transaction has locked; empty if no transaction is open
 	names []*turn
 }
 
-// memRow is a row that a transaction has locked, with the fencing token as the transaction sees it.
+// memRow is a row that a transaction has locked. It contains the fencing token from the
+// transaction's point of view.
 type memRow struct {
 	*memOrder
 	fence uint64
@@ -157,7 +158,8 @@ func (t *memTx) LockName(ctx context.Context, name string, wait time.Duration) (
 	return ok, err
 }
 
-// row returns the row of an order if the transaction has locked it. Otherwise, it returns nil.
+// row returns the row of an order if the transaction has locked that row. Otherwise, it returns
+// nil.
 func (t *memTx) row(id int64) *memRow {
 	for i := range t.rows {
 		if t.rows[i].ID == id {
@@ -169,7 +171,7 @@ func (t *memTx) row(id int64) *memRow {
 
 func (t *memTx) Read(ctx context.Context, id int64, fence uint64) (Order, error) {
 	alone := len(t.rows) == 0
-	if fence != 0 { // raising the fence is a write, which waits for the session that has locked the row
+	if fence != 0 { // raising the fencing token is a write, so it waits until no other session locks the row
 		if _, err := t.lockRow(ctx, id, nil); err != nil {
 			return Order{}, err
 		}
@@ -277,7 +279,7 @@ func (t *memTx) Close(context.Context) error {
 		return errMemLost
 	}
 	t.m.sessions = slices.Delete(t.m.sessions, i, i+1)
-	close(t.lost) // this also wakes a statement of the session that still waits
+	close(t.lost) // this also wakes a waiting statement of the session
 	t.release()
 	return nil
 }
@@ -307,8 +309,8 @@ func (t *memTx) alive(ctx context.Context) error {
 	}
 }
 
-// take waits for a lock until the timeout. If timeout is nil, it waits without a limit. It unlocks
-// the store's mutex while it waits.
+// take waits for a lock until the timeout. If timeout is nil, the wait has no limit. During the
+// wait, take unlocks the store's mutex.
 func (t *memTx) take(ctx context.Context, l *turn, timeout <-chan time.Time) (bool, error) {
 	if err := t.alive(ctx); err != nil {
 		return false, err
@@ -340,7 +342,7 @@ func (t *memTx) take(ctx context.Context, l *turn, timeout <-chan time.Time) (bo
 	return true, nil
 }
 
-// timerFor returns a channel that signals when wait is over.
+// timerFor returns a channel that receives a value when wait has passed.
 func timerFor(wait time.Duration) <-chan time.Time {
 	if wait > 0 {
 		return time.After(wait)
@@ -365,7 +367,7 @@ func (l *turn) join() chan struct{} {
 
 func (l *turn) first(c chan struct{}) bool { return l.queue[0] == c }
 
-// leave removes a waiter from the queue. If this waiter held the lock, the next waiter gets it.
+// leave removes a waiter from the queue. If that waiter held the lock, the next waiter gets it.
 func (l *turn) leave(c chan struct{}) {
 	i := slices.Index(l.queue, c)
 	l.queue = slices.Delete(l.queue, i, i+1)
@@ -374,5 +376,5 @@ func (l *turn) leave(c chan struct{}) {
 	}
 }
 
-// pass gives the lock to the next waiter in the queue.
+// pass hands the lock over to the next waiter in the queue.
 func (l *turn) pass() { l.leave(l.queue[0]) }

@@ -43,8 +43,7 @@ func openMySQL(dsn string, opts Options) (*SQL, gorm.Dialector, error) {
 		gormmysql.New(gormmysql.Config{Conn: db, SkipInitializeWithVersion: true}), nil
 }
 
-// errMySQLDSN does not contain the parser's message, because that message may include part of the
-// password.
+// errMySQLDSN omits the parser's message, because that message may contain part of the password.
 var errMySQLDSN = fmt.Errorf("%w: want sqlite:/path/file.db or user:password@tcp(host:port)/name?param=value", ErrBadDSN)
 
 var networks = []string{"tcp", "tcp4", "tcp6", "unix"}
@@ -59,13 +58,13 @@ func mysqlConfig(dsn string) (*mysql.Config, error) {
 		return nil, fmt.Errorf("%w: it ends without the name of a database: user:password@tcp(host:port)/name", ErrBadDSN)
 	}
 	cfg.ParseTime, cfg.Loc = true, time.UTC
-	// Count the rows that change, not those that match, so that a repeated write does not count
-	// (failure mode F33).
+	// Count the rows that a statement changes instead of the rows that it matches. A repeated write
+	// then does not count (failure mode F33).
 	cfg.ClientFoundRows = false
 	// This option saves up to two round trips for each statement.
 	cfg.InterpolateParams = true
 	cfg.MultiStatements = false
-	// A dead server must not block a caller forever. However, a long wait for a lock must not look
+	// A dead server must not block a caller forever. However, waiting long for a lock must not look
 	// like a dead server.
 	cfg.Timeout = cmp.Or(cfg.Timeout, 5*time.Second)
 	cfg.ReadTimeout = max(cmp.Or(cfg.ReadTimeout, 3*lockSlice), 2*lockSlice)
@@ -73,16 +72,18 @@ func mysqlConfig(dsn string) (*mysql.Config, error) {
 	return cfg, nil
 }
 
-// driverLog logs what the driver says about broken connections. The same problems are also returned
-// as errors.
+// driverLog logs the driver's messages about broken connections. The driver also returns these
+// problems as errors.
 type driverLog struct{ *slog.Logger }
 
 func (l driverLog) Print(v ...any) { l.Debug("mysql: " + strings.TrimSpace(fmt.Sprint(v...))) }
 
-// createMySQL opens count orders with one INSERT. InnoDB gives consecutive ids to the rows of one
-// such statement in every lock mode, but not to the rows of several statements. A Galera Cluster
-// and MySQL group replication leave gaps between ids. Then createMySQL replaces the rows by rows
-// with explicit ids, all of which lie in the range that the first statement has used up.
+// createMySQL opens count orders with one INSERT. InnoDB assigns consecutive ids to the rows of one
+// such statement in every lock mode, but not to the rows of several statements.
+//
+// A Galera Cluster and MySQL group replication leave gaps between ids. In this case, createMySQL
+// replaces the rows with new rows that have explicit ids. These ids are in the range that the first
+// statement has used up.
 func createMySQL(ctx context.Context, tx *sql.Conn, count, units int) (int64, error) {
 	columns, value := "created_at", "UTC_TIMESTAMP(6))"
 	if units > 1 {
@@ -96,8 +97,8 @@ func createMySQL(ctx context.Context, tx *sql.Conn, count, units int) (int64, er
 	if err != nil {
 		return 0, err
 	}
-	// All rows of one statement have the same timestamp, so the timestamp identifies the rows that
-	// this call has created.
+	// All rows of one statement have the same timestamp. It therefore identifies the rows that this
+	// call has created.
 	const ours = "FROM orders AS o JOIN orders AS f ON f.id = ? AND o.created_at = f.created_at WHERE o.id >= ?"
 	var consecutive int
 	err = tx.QueryRowContext(ctx, "SELECT COUNT(*) "+ours+" AND o.id < ?", first, first, first+int64(count)).Scan(&consecutive)
@@ -118,10 +119,10 @@ func createMySQL(ctx context.Context, tx *sql.Conn, count, units int) (int64, er
 	return first, err
 }
 
-// ProductOf returns the name and version of a database, derived from the version text that its server
-// reports.
+// ProductOf returns the name and version of a database. It derives them from the server's version
+// string.
 func ProductOf(text string) string {
-	// Older versions of MariaDB put a MySQL number first.
+	// Older versions of MariaDB start with a MySQL version number.
 	number, _, _ := strings.Cut(strings.TrimPrefix(text, "5.5.5-"), "-")
 	switch {
 	case strings.HasPrefix(text, "SQLite "):

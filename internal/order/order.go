@@ -1,10 +1,11 @@
-// Package order stores what the drivers compete for: the orders and the append-only ledger
-// of grabs. Only the ledger decides which driver won an order.
+// Package order stores the orders and the ledger. Drivers compete for the orders, and the
+// append-only ledger records their grabs. Only the ledger decides which driver has won an order.
 //
-// Start reading at Store. A grab reads an order and then claims it. A Guard is the condition
-// under which the claim writes. Store has three implementations, which pass the same tests:
-// MySQL for every figure that you want to rely on, SQLite for the first minute, and Mem for the
-// explorer.
+// Start reading at Store. A grab first reads an order. Then it writes the winner, which is called a
+// claim. A Guard is the condition under which the claim is written.
+//
+// Store has three implementations, which pass the same tests. Use MySQL for every figure that you
+// want to rely on, and SQLite for a quick start. Mem is for the explorer.
 package order
 
 import (
@@ -28,24 +29,25 @@ var (
 	ErrNotFound = errors.New("order: not found")
 	// ErrTaken means that a claim was not written because another driver already has the order.
 	ErrTaken = errors.New("order: taken")
-	// ErrLimit is an ErrTaken for a driver that already has as many units as one may have.
+	// ErrLimit is an ErrTaken for a driver that already has the maximum number of units.
 	ErrLimit = fmt.Errorf("%w: the driver has as many units as one may have", ErrTaken)
 	// ErrStale means that nothing was written, because the database has seen a newer fencing token.
-	// Such a refusal counts as a near miss.
+	// This kind of refusal counts as a near miss.
 	ErrStale = errors.New("order: stale fencing token")
 )
 
-// Order is a row of the table orders.
+// Order is a row of the orders table.
 type Order struct {
 	ID     int64 `json:"order_id"`
 	Status int   `json:"status"`
-	// Driver is the winner that the row names, or 0 if there is none. With the guard Naive, it is the
-	// driver that wrote last.
+	// Driver is the winner according to the row, or 0 if there is no winner. With the Naive guard,
+	// it is the driver that wrote last.
 	Driver int64 `gorm:"column:driver_id" json:"driver_id,omitempty"`
 	// Fence is the highest fencing token that the row has seen.
 	Fence uint64 `json:"fence"`
-	// Units is how many units the order had at first. Stock is how many are left according to the
-	// counter. It is negative if too many were sold. Both are 0 for an order of one unit.
+	// Units is how many units the order had at the beginning. Stock is how many units are left
+	// according to the counter. Stock is negative if too many units were sold. Both are 0 for an
+	// order with one unit.
 	Units int64 `json:"units,omitempty"`
 	Stock int64 `json:"-"`
 }
@@ -62,12 +64,12 @@ func (o Order) Left() int64 {
 	}
 }
 
-// Grab is a row of the ledger, which records the sale of one unit. If there are more rows than units,
-// the rest are double-grabs. No unique key prevents them, because the ledger must record what really
-// happened.
+// Grab is a row of the ledger. It records the sale of one unit. If there are more rows than units,
+// the excess rows are double-grabs. No unique key prevents them, because the ledger must record
+// what really happened.
 type Grab struct {
 	ID       int64     `json:"grab_id"`
-	Order    int64     `gorm:"column:order_id" json:"-"` // omitted, because the enclosing order names it
+	Order    int64     `gorm:"column:order_id" json:"-"` // omitted, because the order that contains the grab has the id
 	Driver   int64     `gorm:"column:driver_id" json:"driver_id"`
 	Instance string    `json:"instance"`
 	Strategy string    `json:"strategy"`
@@ -82,11 +84,11 @@ type Claim struct {
 	Driver   int64
 	Instance string
 	Strategy string
-	Token    string // unique to the attempt, so that the claim can recognise its own row
-	Fence    uint64 // fencing token of the lease; 0 if the lock has none
+	Token    string // unique to the attempt, so that the claim can recognize its own row
+	Fence    uint64 // the fencing token of the lease; 0 if the lock has none
 
-	// Stock is how many units were left when the driver read the order. It is 0 for an order of one
-	// unit. PerDriver is how many units one driver may have. 0 means 1.
+	// Stock is how many units were left when the driver read the order. It is 0 for an order with
+	// one unit. PerDriver is how many units one driver may have, where 0 means 1.
 	Stock     int64
 	PerDriver int
 }
@@ -97,26 +99,26 @@ func (c Claim) limit() int { return max(c.PerDriver, 1) }
 // Guard is the condition of the write.
 type Guard string
 
-// These are the guards. A guard determines which claims are written. If an order has several units,
-// a guard that compares only tokens sets the counter to the value at the read, minus one.
+// These are the guards. A guard decides which claims are written. Some guards set the counter of
+// units to the value at the read, minus one. These are Naive and the guards that compare only
+// tokens.
 const (
-	// Naive writes whatever the state of the order is, as in the source article. For several units,
-	// it sets the counter to the value at the read, minus one. It may therefore overwrite the update
-	// of another driver.
+	// Naive writes regardless of the state of the order, as in the source article. For several
+	// units, it may overwrite the update of another driver.
 	Naive Guard = "naive"
-	// Guarded writes only if the order is open. For several units, it decrements the counter if
+	// Guarded writes only if the order is open. For several units, it decrements the counter if any
 	// units are left.
 	Guarded Guard = "guarded"
-	// FenceWrite compares the token only at the write. This is not safe, because a read does not
-	// stop older tokens.
+	// FenceWrite compares the fencing token only at the write. This is not safe, because reading
+	// the order does not block older tokens.
 	FenceWrite Guard = "fence-write"
-	// Fenced records the token at the read and compares it at the write.
+	// Fenced records the fencing token at the read and compares it at the write.
 	Fenced Guard = "fenced"
-	// Decrement decrements the counter without a condition. It is for strategies that choose before
-	// the write which driver gets a unit. For one unit, it works like Naive.
+	// Decrement decrements the counter unconditionally. It is for strategies that decide before the
+	// write which driver gets a unit. For one unit, it works like Naive.
 	Decrement Guard = "decrement"
 	// Unique inserts the order into a table with a unique key, so that only the first insert
-	// succeeds. It works only for orders of one unit.
+	// succeeds. It supports only orders with one unit.
 	Unique Guard = "unique"
 )
 
@@ -132,7 +134,7 @@ func GuardNames() []string {
 	return names
 }
 
-// ParseGuard finds a guard by name. The error lists all names.
+// ParseGuard returns the guard with the given name. Its error lists all names.
 func ParseGuard(name string) (Guard, error) {
 	if g := Guard(name); slices.Contains(Guards, g) {
 		return g, nil
@@ -143,7 +145,8 @@ func ParseGuard(name string) (Guard, error) {
 // NeedsFence reports whether the guard needs a fencing token.
 func (g Guard) NeedsFence() bool { return g == FenceWrite || g == Fenced }
 
-// RefusesUnits explains why the guard cannot sell this many units. It returns "" if it can.
+// RefusesUnits explains why the guard cannot sell this many units. It returns "" if the guard can
+// do so.
 func (g Guard) RefusesUnits(units int) string {
 	if g != Unique || units <= 1 {
 		return ""
@@ -151,14 +154,14 @@ func (g Guard) RefusesUnits(units int) string {
 	return "the guard unique allows one row for each order, so it cannot sell several units"
 }
 
-// LooksFirst reports whether the driver's units are counted at the read, and not at the write. Two
-// simultaneous requests of a driver may then both find none.
+// LooksFirst reports whether the driver's units are counted at the read instead of at the write.
+// Two simultaneous requests of a driver may then both count zero units.
 func (g Guard) LooksFirst() bool { return g == Naive }
 
 // setsCounter reports whether the guard sets the counter to the value at the read, minus one.
 func (g Guard) setsCounter() bool { return g != Decrement && g != Guarded }
 
-// Shows returns the facts about a failed order that follow from the use of this guard.
+// Shows returns the facts about a failure that follow from the use of this guard.
 func (g Guard) Shows() catalog.Facts {
 	if g == FenceWrite {
 		return catalog.FenceAtWrite
@@ -166,16 +169,16 @@ func (g Guard) Shows() catalog.Facts {
 	return 0
 }
 
-// Rows contains the operations on one order that a holder of the lock needs.
+// Rows contains the operations on an order that a lock holder needs.
 type Rows interface {
-	// Read returns the order from the primary database. If fence is not 0, it also stores that token
-	// in the row. If the row has already seen this token or a newer one, Read returns ErrStale
-	// together with the order.
+	// Read returns the order from the primary database. If fence is not 0, Read also stores that
+	// token in the row. If the row has already seen this token or a newer one, Read returns
+	// ErrStale together with the order.
 	Read(ctx context.Context, id int64, fence uint64) (Order, error)
 
 	// Claim writes the winner and its ledger row in one transaction. ErrTaken, ErrStale and
-	// ErrNotWritten mean that nothing was written. After any other error, the outcome is unknown. If
-	// the answer to the commit is lost, Claim looks for its row in the ledger for up to LookAgain.
+	// ErrNotWritten mean that nothing was written. After any other error, the result is unknown. If
+	// the reply to the commit is lost, Claim searches the ledger for its row for up to LookAgain.
 	Claim(ctx context.Context, c Claim, g Guard) error
 
 	// Held returns how many units of the order the driver has.
@@ -193,28 +196,28 @@ type Store interface {
 	// given number of units.
 	Create(ctx context.Context, count, units int) (first int64, err error)
 
-	// Ledger returns the ledger rows of count orders, in the order in which they were written. first
-	// is the id of the first order.
+	// Ledger returns the ledger rows of count orders, in the order in which they were written.
+	// first is the id of the first of these orders.
 	Ledger(ctx context.Context, first int64, count int) ([]Grab, error)
 
-	// Begin reserves a database session. It returns ErrUnsupported if the database has no sessions,
-	// and ErrExhausted if none became free.
+	// Begin reserves a database session. It returns ErrUnsupported if the database does not support
+	// sessions, and ErrExhausted if no session became free.
 	Begin(ctx context.Context) (Tx, error)
 }
 
 // ErrUnsupported means that this database does not support the call.
 var ErrUnsupported = errors.New("order: not supported by this database")
 
-// ErrExhausted means that all sessions were in use for too long.
+// ErrExhausted means that no session became free in time.
 var ErrExhausted = errors.New("order: every session is in use")
 
-// Tx is a database session. It is for locks in the database. When the session ends, its locks, reads
-// and uncommitted writes end too.
+// Tx is a database session for locks in the database. When the session ends, its locks, reads and
+// uncommitted writes end too.
 type Tx interface {
 	Rows
 
-	// LockRow locks the row of an order (SELECT … FOR UPDATE) until a Claim commits or the session is
-	// closed. It returns false if the row is still locked after wait, which databases round up to
+	// LockRow locks the row of an order (SELECT … FOR UPDATE) until a Claim commits or the session
+	// is closed. It returns false if the row is still locked after wait. Databases round wait up to
 	// whole seconds.
 	LockRow(ctx context.Context, id int64, wait time.Duration) (bool, error)
 
@@ -222,7 +225,7 @@ type Tx interface {
 	// LockRow.
 	LockName(ctx context.Context, name string, wait time.Duration) (bool, error)
 
-	// Close ends the session and its locks. Committed claims stay. An error means that the session
-	// had been lost before.
+	// Close ends the session and releases its locks. Committed claims remain. An error means that
+	// the session had already been lost.
 	Close(ctx context.Context) error
 }

@@ -11,16 +11,17 @@ import (
 	"gorm.io/gorm"
 )
 
-// session is a connection that is reserved for one user. database/sql never replaces it.
+// session is a connection that is reserved for one user. database/sql never replaces this
+// connection.
 //
-// Transactions use SQL statements instead of sql.Tx. A context can then end a COMMIT that hangs, and
-// the session knows whether a COMMIT was sent. A row lock can also outlive the context of the call
-// that took it.
+// Transactions use SQL statements instead of sql.Tx, for three reasons. A context can interrupt a
+// COMMIT that hangs. The session knows whether a COMMIT was sent. A row lock can outlive the
+// context of the call that took the lock.
 type session struct {
 	*SQL
 	conn  *sql.Conn
 	begun bool  // whether a transaction is open
-	dead  error // why the connection was closed; nil while it is usable
+	dead  error // why the connection was closed; nil while the connection is usable
 }
 
 func (s *SQL) session(ctx context.Context) (*session, error) {
@@ -34,7 +35,8 @@ func (s *SQL) session(ctx context.Context) (*session, error) {
 // close returns the connection to the pool.
 func (x *session) close() { _ = x.conn.Close() } // this fails only if the connection is closed
 
-// discard closes the connection, so that the server ends its transaction and its locks.
+// discard closes the connection. The server then ends the connection's transaction and releases its
+// locks.
 func (x *session) discard(why error) {
 	x.dead, x.begun = why, false
 	_ = x.conn.Raw(func(any) error { return driver.ErrBadConn })
@@ -47,21 +49,21 @@ func (x *session) db(ctx context.Context) *gorm.DB {
 	return db
 }
 
-// errNoAnswer means that a COMMIT was sent but not confirmed.
+// errNoAnswer means that a COMMIT was sent but its reply did not arrive.
 var errNoAnswer = errors.New("order: commit was not answered")
 
-// transact calls write in a transaction. If it returns errNoAnswer, the transaction may be committed.
-// After any other error, it is not.
+// transact calls write in a transaction. If it returns errNoAnswer, the transaction may have been
+// committed. After any other error, it has not been committed.
 func (x *session) transact(ctx context.Context, write func(tx *gorm.DB) error) error {
 	if err := x.begin(ctx); err != nil {
 		return err
 	}
 	err := write(x.db(ctx))
 	if err == nil {
-		err = ctx.Err() // check now, because a rollback is certain only until the COMMIT is sent
+		err = ctx.Err() // check now, because a rollback is possible only until the COMMIT is sent
 	}
 	if err != nil {
-		_ = x.rollback(ctx) // a lost connection also rolls the transaction back
+		_ = x.rollback(ctx) // if the connection is lost, the server rolls back too
 		return withCause(ctx, err)
 	}
 	x.begun = false
@@ -80,7 +82,7 @@ func (x *session) begin(ctx context.Context) error {
 		return nil
 	}
 	if _, err := x.conn.ExecContext(ctx, x.dialect.begin); err != nil {
-		x.discard(err) // the server may have begun a transaction
+		x.discard(err) // the server may have started a transaction
 		return fmt.Errorf("order: begin: %w", withCause(ctx, err))
 	}
 	x.begun = true
@@ -90,8 +92,8 @@ func (x *session) begin(ctx context.Context) error {
 // undoLimit limits how long a rollback may take after the caller's context has ended.
 const undoLimit = 5 * time.Second
 
-// rollback ends the transaction. If that fails, it closes the connection, so that no open
-// transaction returns to the pool.
+// rollback ends the transaction. If it fails, it closes the connection, so that no open transaction
+// returns to the pool.
 func (x *session) rollback(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
 	defer cancel()
@@ -106,8 +108,8 @@ func (x *session) rollback(ctx context.Context) error {
 	return nil
 }
 
-// raise stores a fencing token in the order's row and reads the order, in one transaction. It does no
-// harm if the answer is lost, because the next token is higher.
+// raise stores a fencing token in the order's row and reads the order, in a single transaction. A
+// lost reply does no harm, because the next token is higher.
 func (x *session) raise(ctx context.Context, id int64, fence uint64) (o Order, err error) {
 	err = x.transact(ctx, func(tx *gorm.DB) error {
 		o, err = raise(tx, id, fence)
@@ -128,7 +130,7 @@ func raise(tx *gorm.DB, id int64, fence uint64) (Order, error) {
 	return o, err
 }
 
-// Claim implements Rows. It ends the session's transaction, unless the claim is invalid.
+// Claim implements Rows. It ends the session's transaction, except if the claim is invalid.
 func (x *session) Claim(ctx context.Context, c Claim, g Guard) error {
 	if err := c.validate(g); err != nil {
 		return err
@@ -144,8 +146,8 @@ func (x *session) Claim(ctx context.Context, c Claim, g Guard) error {
 	}
 }
 
-// write sets the winner and adds a row to the ledger. If no row has changed, the guard refused the
-// write. In that case, write reads the order to find out why.
+// write sets the winner and adds a ledger row. If no row has changed, the guard refused the write.
+// In that case, write reads the order to find out why.
 func (x *session) write(tx *gorm.DB, c Claim, g Guard) error {
 	if g == Unique {
 		if err := x.grant(tx, c); err != nil {
@@ -183,7 +185,7 @@ func (x *session) write(tx *gorm.DB, c Claim, g Guard) error {
 		if err != nil {
 			return err
 		}
-		// Writing the same values changes no row, but counts as a write.
+		// Writing the same values changes no row, but it counts as a write.
 	}
 	err := tx.Exec("INSERT INTO grabs (order_id, driver_id, instance, strategy, token, fence, grabbed_at)"+
 		" VALUES (?, ?, ?, ?, ?, ?, "+x.now+")",
@@ -194,7 +196,7 @@ func (x *session) write(tx *gorm.DB, c Claim, g Guard) error {
 	return nil
 }
 
-// grant inserts the order into the table grants. It returns ErrTaken if the order is already there.
+// grant inserts the order into the grants table. It returns ErrTaken if the order is already there.
 func (x *session) grant(tx *gorm.DB, c Claim) error {
 	err := tx.Exec("INSERT INTO grants (order_id, driver_id) VALUES (?, ?)", c.Order, c.Driver).Error
 	if errors.Is(err, gorm.ErrDuplicatedKey) {
@@ -206,11 +208,11 @@ func (x *session) grant(tx *gorm.DB, c Claim) error {
 	return nil
 }
 
-// LookAgain is how long the program looks for a claim whose commit was not confirmed.
+// LookAgain is how long the program searches for a claim whose commit was not confirmed.
 const LookAgain = 5 * time.Second
 
-// lookAgain finds out whether a claim was written although its commit was not confirmed (failure mode
-// F33). It first locks the order's row, because the commit may still be under way.
+// lookAgain finds out whether a claim was written although its commit was not confirmed (failure
+// mode F33). It locks the order's row first, because the commit may still be in progress.
 func (s *SQL) lookAgain(ctx context.Context, c Claim, lost error) error {
 	if c.Token == "" {
 		return fmt.Errorf("order: a claim without a token cannot be found again: %w", lost)
@@ -218,8 +220,8 @@ func (s *SQL) lookAgain(ctx context.Context, c Claim, lost error) error {
 	rows, err := s.countWritten(ctx, c)
 	switch {
 	case err != nil:
-		// Include this error only as text. If the error wrapped ErrNotWritten, callers would draw the
-		// wrong conclusion.
+		// Include this error only as text. If the result wrapped ErrNotWritten, callers would draw
+		// the wrong conclusion.
 		return fmt.Errorf("order: the claim's outcome is unknown, because the ledger cannot be read (%v): %w", err, lost)
 	case rows == 0:
 		return notWritten(lost)
@@ -228,7 +230,7 @@ func (s *SQL) lookAgain(ctx context.Context, c Claim, lost error) error {
 	return nil
 }
 
-// countWritten counts the ledger rows of a claim. It locks the order's row while it counts.
+// countWritten counts the ledger rows of a claim. It locks the order's row before it counts.
 func (s *SQL) countWritten(ctx context.Context, c Claim) (int64, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), LookAgain)
 	defer cancel()

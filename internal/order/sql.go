@@ -16,44 +16,44 @@ import (
 	"gorm.io/gorm/logger"
 )
 
-// SQL is a Store in a database, through gorm.
+// SQL is a Store in an SQL database. It uses gorm.
 type SQL struct {
 	dialect
-	// reads and writes are the same pool of connections, except for SQLite. There, writers wait in a
-	// queue.
+	// reads and writes are the same connection pool, except with SQLite. With SQLite, writers wait
+	// in a queue.
 	reads, writes *sql.DB
-	pins          chan struct{} // one entry for each session that Begin has reserved
+	pins          chan struct{} // contains one entry for each session that Begin has reserved
 	gorm          *gorm.DB
 	log           *slog.Logger
 }
 
-// dialect describes how one kind of database differs from others.
+// dialect describes how one kind of database differs from the others.
 type dialect struct {
 	schema   migrations.Dialect
 	sessions bool   // whether its sessions have row locks and named locks
-	now      string // SQL expression for the present time in UTC
-	version  string // query for the name and the version number of the database
-	begin    string // statement that begins a transaction
+	now      string // an SQL expression for the current time in UTC
+	version  string // a query for the name and version of the database
+	begin    string // the statement that begins a transaction
 
 	create func(ctx context.Context, tx *sql.Conn, count, units int) (first int64, err error)
 }
 
-// Options are the options of Connect. In each field, the zero value means the default.
+// Options are the options of Connect. For each field, the zero value means the default.
 type Options struct {
-	// Wrap wraps the driver so that it sees every statement. It may be nil.
+	// Wrap wraps the driver, so that it sees every statement. Wrap may be nil.
 	Wrap func(driver.Connector) driver.Connector
-	// MaxConns limits the open connections. It must be at least 2. The default of 64 is enough for
-	// two instances, and fits into the usual limit of 151. Sessions use at most three quarters of
-	// the connections.
+	// MaxConns limits the number of open connections. It must be at least 2. The default of 64 is
+	// enough for two instances, and does not exceed the usual server limit of 151. Sessions use at
+	// most three quarters of the connections.
 	MaxConns int
 	// Log receives messages about broken connections and unconfirmed commits. It may be nil.
 	Log *slog.Logger
 }
 
-// ErrBadDSN means that the text is not a database address.
+// ErrBadDSN means that a text is not a valid database address.
 var ErrBadDSN = errors.New("order: bad database address")
 
-// LedgerQuery selects the order and the driver of each grab, for a range of order ids.
+// LedgerQuery selects the order and the driver of each grab for a range of order ids.
 const LedgerQuery = "SELECT order_id, driver_id FROM grabs WHERE order_id BETWEEN ? AND ? ORDER BY id"
 
 // Connect opens the database at dsn, such as "sqlite:/path/file.db" or
@@ -83,11 +83,11 @@ func Connect(ctx context.Context, dsn string, opts Options) (*SQL, error) {
 		return nil, errors.Join(err, s.Close())
 	}
 	s.gorm, err = gorm.Open(dialector, &gorm.Config{
-		Logger:                 logger.Discard, // logging is not needed, because the callers return every error
+		Logger:                 logger.Discard, // no logging is needed, because the callers return every error
 		SkipDefaultTransaction: true,
 		DisableAutomaticPing:   true,
 		QueryFields:            true, // select only the columns of the struct
-		TranslateError:         true, // turn a duplicate key into gorm.ErrDuplicatedKey
+		TranslateError:         true, // return gorm.ErrDuplicatedKey for a duplicate key
 	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("order: %w", err), s.Close())
@@ -95,8 +95,8 @@ func Connect(ctx context.Context, dsn string, opts Options) (*SQL, error) {
 	return s, nil
 }
 
-// pool opens up to size connections and keeps them open, because it costs more than a grab to open
-// one.
+// pool opens up to size connections and keeps them open, because opening a connection costs more
+// than a grab.
 func pool(c driver.Connector, size int) *sql.DB {
 	db := sql.OpenDB(c)
 	db.SetMaxOpenConns(size)
@@ -104,13 +104,13 @@ func pool(c driver.Connector, size int) *sql.DB {
 	return db
 }
 
-// Migrate creates or updates the tables. Several instances may call it at once.
+// Migrate creates or updates the tables. Several instances may call it at the same time.
 func (s *SQL) Migrate(ctx context.Context) error { return migrations.Up(ctx, s.reads, s.schema) }
 
 // DB returns the connection pool.
 func (s *SQL) DB() *sql.DB { return s.reads }
 
-// Ping checks that the database answers.
+// Ping checks that the database responds.
 func (s *SQL) Ping(ctx context.Context) error {
 	if err := s.reads.PingContext(ctx); err != nil {
 		return fmt.Errorf("order: no answer from the database: %w", err)
@@ -118,7 +118,7 @@ func (s *SQL) Ping(ctx context.Context) error {
 	return nil
 }
 
-// Close ends all connections.
+// Close closes all connections.
 func (s *SQL) Close() error {
 	if s.reads == s.writes {
 		return s.reads.Close()
@@ -126,7 +126,7 @@ func (s *SQL) Close() error {
 	return errors.Join(s.reads.Close(), s.writes.Close())
 }
 
-// Version returns the name and number of the database, such as "MariaDB 10.11.19".
+// Version returns the name and version of the database, such as "MariaDB 10.11.19".
 func (s *SQL) Version(ctx context.Context) (string, error) {
 	var text string
 	if err := s.reads.QueryRowContext(ctx, s.version).Scan(&text); err != nil {
@@ -196,7 +196,7 @@ func (s *SQL) Ledger(ctx context.Context, first int64, count int) ([]Grab, error
 	return grabs, nil
 }
 
-// find reads one order with the SQL clauses that db already has.
+// find reads one order, using the SQL clauses that db already has.
 func find(db *gorm.DB, id int64) (Order, error) {
 	var o Order
 	err := db.Take(&o, id).Error
@@ -209,9 +209,9 @@ func find(db *gorm.DB, id int64) (Order, error) {
 	return o, nil
 }
 
-// rowsOf returns a driver's ledger rows for an order. The clause in the SQL comment locks the rows,
-// and only TiDB executes it. In other databases, it could cause a deadlock with writes for
-// neighbouring orders.
+// rowsOf returns a driver's ledger rows for an order. The clause in the SQL comment locks these
+// rows. Only TiDB executes the clause. In other databases, it could cause a deadlock with writes to
+// neighboring orders.
 func rowsOf(db *gorm.DB, id, driver int64) (held []Grab, err error) {
 	err = db.Raw("SELECT id, token FROM grabs WHERE order_id = ? AND driver_id = ? /*T! FOR UPDATE */", id, driver).Scan(&held).Error
 	if err != nil {
@@ -220,11 +220,11 @@ func rowsOf(db *gorm.DB, id, driver int64) (held []Grab, err error) {
 	return held, nil
 }
 
-// forUpdate makes a read return the newest state and lock the row. A plain read in a transaction may
-// return an older state. SQLite ignores this clause.
+// forUpdate makes a read return the newest state and lock the row. Without it, a read in a
+// transaction may return an older state. SQLite ignores this clause.
 var forUpdate = clause.Locking{Strength: clause.LockingStrengthUpdate}
 
-// withCause adds the context's error to err, because some drivers leave it out.
+// withCause adds the context's error to err, because some drivers omit it.
 func withCause(ctx context.Context, err error) error {
 	if cause := ctx.Err(); cause != nil && !errors.Is(err, cause) {
 		return fmt.Errorf("%w: %w", cause, err)

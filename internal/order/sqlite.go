@@ -22,8 +22,7 @@ var sqliteDialect = dialect{
 	schema:  migrations.SQLite,
 	now:     sqliteNow,
 	version: "SELECT 'SQLite ' || sqlite_version()",
-	// Take the write lock at the beginning, because a transaction that begins with a read may fail
-	// later.
+	// Take the write lock at the beginning. If a transaction begins with a read, it may fail later.
 	begin:  beginWriting,
 	create: createSQLite,
 }
@@ -33,8 +32,8 @@ const sqliteNow = "strftime('%Y-%m-%d %H:%M:%f', 'now')"
 
 const beginWriting = "BEGIN IMMEDIATE"
 
-// These limits say how long a connection waits for the file's lock. A writer wakes up often to check
-// its context.
+// These limits say how long a connection waits for the lock on the file. A writer wakes up often to
+// check its context.
 const (
 	readerBusy = 5 * time.Second
 	writerBusy = 20 * time.Millisecond
@@ -55,7 +54,8 @@ func openSQLite(path string, opts Options) (*SQL, gorm.Dialector, error) {
 	return s, &gormsqlite.Dialector{Conn: s.reads}, nil
 }
 
-// sqlitePath returns the absolute path after "sqlite:", or an error.
+// sqlitePath returns the absolute path of a SQLite file. path is the part of the address after
+// "sqlite:".
 func sqlitePath(path string) (string, error) {
 	switch {
 	case path == "" || strings.HasPrefix(path, ":memory:"):
@@ -76,11 +76,11 @@ func sqlitePath(path string) (string, error) {
 	return path, nil
 }
 
-// sqliteConn opens connections to a file. It exists because the driver accepts only a DSN.
+// sqliteConn opens connections to a file. It is needed because the driver accepts only a DSN.
 type sqliteConn string
 
-// sqliteConnector returns a connector that does not sync the file at each commit. Grabs survive the
-// death of a process, but not a power failure.
+// sqliteConnector returns a connector that does not sync the file at each commit. Grabs survive if
+// a process dies, but not if the power fails.
 func sqliteConnector(path string, busy time.Duration) driver.Connector {
 	file := url.URL{Scheme: "file", Path: filepath.ToSlash(path), OmitHost: true, RawQuery: url.Values{"_pragma": {
 		fmt.Sprintf("busy_timeout(%d)", busy.Milliseconds()), "synchronous(NORMAL)",

@@ -9,11 +9,11 @@ import (
 	gosqlite "github.com/glebarez/go-sqlite"
 )
 
-// writerQueue lets the writers of this process write one at a time. Without it, SQLite would make
-// them sleep and try again.
+// writerQueue allows only one writer of this process at a time. Without it, SQLite would make the
+// writers sleep and retry.
 type writerQueue struct {
 	driver.Connector
-	turn chan struct{} // holds one entry while a writer has its turn
+	turn chan struct{} // contains one entry while a writer has its turn
 }
 
 func (q writerQueue) Connect(ctx context.Context) (driver.Conn, error) {
@@ -24,7 +24,7 @@ func (q writerQueue) Connect(ctx context.Context) (driver.Conn, error) {
 	return &queuedConn{sqliteDriverConn: conn.(sqliteDriverConn), turn: q.turn}, nil
 }
 
-// sqliteDriverConn lists the methods of the driver's connections.
+// sqliteDriverConn lists the methods that the driver's connections have.
 type sqliteDriverConn interface {
 	driver.Conn
 	driver.ConnBeginTx
@@ -76,7 +76,7 @@ func (c *queuedConn) begin(ctx context.Context) (driver.Result, error) {
 }
 
 func isBusy(err error) bool {
-	const busy, primary = 5, 0xff // the code SQLITE_BUSY, and the mask that removes its variants
+	const busy, primary = 5, 0xff // the error code SQLITE_BUSY, and the mask that removes the extended part of a code
 	var e *gosqlite.Error
 	return errors.As(err, &e) && e.Code()&primary == busy
 }
@@ -88,7 +88,7 @@ func (c *queuedConn) pass() {
 	}
 }
 
-// Close ends the transaction, and lets the next connection write.
+// Close ends the transaction and lets the next connection write.
 func (c *queuedConn) Close() error {
 	defer c.pass()
 	return c.sqliteDriverConn.Close()

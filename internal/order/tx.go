@@ -31,15 +31,15 @@ func (s *SQL) Begin(ctx context.Context) (Tx, error) {
 	return &sqlTx{session: x, unpin: unpin}, nil
 }
 
-// sqlTx is a session of MySQL or MariaDB. Its transaction stays open while it has locked a row.
+// sqlTx is a session of MySQL or MariaDB. While it has locked a row, its transaction stays open.
 type sqlTx struct {
 	*session
-	unpin    func()   // allows the next session to begin
+	unpin    func()   // lets the next session begin
 	names    []string // the named locks that the session holds
-	waitsSet bool     // whether the session's lock wait differs from the server's
+	waitsSet bool     // whether the session's lock wait timeout differs from the server's
 }
 
-// lockSlice is how long one statement waits for a lock at most. A longer wait would look like a dead
+// lockSlice is how long a single statement waits for a lock. A longer wait would look like a dead
 // server.
 const lockSlice = 10 * time.Second
 
@@ -48,7 +48,7 @@ func (t *sqlTx) LockRow(ctx context.Context, id int64, wait time.Duration) (bool
 	if wait <= 0 {
 		locking.Options = clause.LockingOptionsNoWait
 	}
-	first := !t.begun // whether the transaction has locked no row yet
+	first := !t.begun // whether the transaction has not locked any row yet
 	for {
 		slice := min(wait, lockSlice)
 		wait -= slice
@@ -74,8 +74,8 @@ func (t *sqlTx) LockRow(ctx context.Context, id int64, wait time.Duration) (bool
 	}
 }
 
-// inTx passes on the result of a statement in the transaction. After an unexpected error, it closes
-// the connection, because the server may have ended the locks.
+// inTx returns the result of a statement in the transaction. After an unexpected error, it closes
+// the connection, because the server may have released the locks.
 func (t *sqlTx) inTx(o Order, err error) (Order, error) {
 	if err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrStale) && !isLockTimeout(err) {
 		t.discard(err)
@@ -83,7 +83,7 @@ func (t *sqlTx) inTx(o Order, err error) (Order, error) {
 	return o, err
 }
 
-// setLockWait limits how long the session waits for a row lock.
+// setLockWait sets how long the session waits for a row lock.
 func (t *sqlTx) setLockWait(ctx context.Context, wait time.Duration) error {
 	if wait <= 0 {
 		return nil
@@ -96,8 +96,8 @@ func (t *sqlTx) setLockWait(ctx context.Context, wait time.Duration) error {
 	return nil
 }
 
-// isLockTimeout reports whether err means that another session kept the row locked. The error number
-// is 1205, or 3572 with NOWAIT.
+// isLockTimeout reports whether err means that another session kept the row locked. The error
+// number is 1205, or 3572 with NOWAIT.
 func isLockTimeout(err error) bool {
 	var e *mysql.MySQLError
 	return errors.As(err, &e) && (e.Number == 1205 || e.Number == 3572)
@@ -158,7 +158,8 @@ func (t *sqlTx) Close(ctx context.Context) error {
 	return nil
 }
 
-// release ends the transaction and its locks, so that the connection can return to the pool.
+// release ends the transaction and releases its locks, so that the connection can return to the
+// pool.
 func (t *sqlTx) release(ctx context.Context) error {
 	if err := t.rollback(ctx); err != nil {
 		return err

@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// Etcd returns options that send the calls of an etcd client through the tap t. It returns nil if t
-// is nil. A keep-alive request and its answer count as one call. Watches do not go through t.
+// Etcd returns options that send the calls of an etcd client through t. It returns nil if t is nil.
+// A keep-alive request and its reply count as one call. Watches do not go through t.
 func Etcd(t Tap, instance, target string) []grpc.DialOption {
 	if t == nil {
 		return nil
@@ -21,7 +21,7 @@ func Etcd(t Tap, instance, target string) []grpc.DialOption {
 
 type etcdTap struct {
 	tap Tap
-	op  Op // the fields that all calls of the client share
+	op  Op // contains the fields that all calls of the client share
 }
 
 func (e etcdTap) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
@@ -39,14 +39,14 @@ func (e etcdTap) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Cli
 }
 
 // isOfClient reports whether the etcd client itself opened a stream for keep-alive requests. The
-// client marks such a stream by requiring a leader. The stream does not answer requests one at a
-// time.
+// client marks such a stream by requiring a leader. The server does not answer the requests on such
+// a stream one at a time.
 func isOfClient(ctx context.Context) bool {
 	md, _ := metadata.FromOutgoingContext(ctx)
 	return len(md.Get(rpctypes.MetadataRequireLeaderKey)) > 0
 }
 
-// etcdKeepAlive is a stream of keep-alive requests, which are answered one at a time.
+// etcdKeepAlive is a stream of keep-alive requests. The server answers them one at a time.
 type etcdKeepAlive struct {
 	grpc.ClientStream
 	etcdTap
@@ -67,7 +67,7 @@ func (s *etcdKeepAlive) RecvMsg(m any) error {
 	})
 }
 
-// etcdKeys returns the keys that a lock's request contains.
+// etcdKeys returns the keys in a request of a lock.
 func etcdKeys(req any) []string {
 	switch r := req.(type) {
 	case *pb.PutRequest:

@@ -9,8 +9,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Redis returns a hook that sends every command of a go-redis client through the tap t. A pipeline or
-// a transaction counts as one call. Subscriptions and the set-up of connections do not go through t.
+// Redis returns a hook that sends every command of a go-redis client through t. A pipeline or a
+// transaction counts as one call. Subscriptions, and the commands that set up connections, do not
+// go through t.
 func Redis(t Tap, instance, target string) redis.Hook {
 	return Commands(func(ctx context.Context, cmds []redis.Cmder, send func(context.Context) error) error {
 		op := OpFrom(ctx, Op{Instance: instance, Target: target})
@@ -21,7 +22,7 @@ func Redis(t Tap, instance, target string) redis.Hook {
 	})
 }
 
-// Commands returns a hook that calls around for every command. It skips the commands that set up a
+// Commands returns a hook that calls around for every command, except for commands that set up a
 // connection.
 func Commands(around redishook.Hook) redis.Hook {
 	return redishook.Hook(func(ctx context.Context, cmds []redis.Cmder, send func(context.Context) error) error {
@@ -32,7 +33,7 @@ func Commands(around redishook.Hook) redis.Hook {
 	})
 }
 
-// setsUp reports whether go-redis sends cmd by itself to set up a connection.
+// setsUp reports whether go-redis itself sends cmd to set up a connection.
 func setsUp(cmd redis.Cmder) bool {
 	switch cmd.Name() {
 	case "hello", "auth", "select", "client", "readonly", "unwatch":
@@ -41,7 +42,8 @@ func setsUp(cmd redis.Cmder) bool {
 	return false
 }
 
-// keysOf returns the keys of a command. If the command is unknown, it returns the first argument.
+// keysOf returns the keys of a command. If the command is unknown, keysOf returns its first
+// argument.
 func keysOf(cmd redis.Cmder) []string {
 	args := cmd.Args()
 	if len(args) < 2 {

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// CountRedis returns a dialer whose connections count their commands in n. These include
-// subscriptions and the set-up of connections.
+// CountRedis returns a dialer whose connections add the number of their commands to n. The number
+// includes subscriptions and the commands that set up a connection.
 func CountRedis(dial dialer, n *atomic.Uint64) dialer {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := dial(ctx, network, addr)
@@ -16,7 +16,7 @@ func CountRedis(dial dialer, n *atomic.Uint64) dialer {
 			return nil, err
 		}
 		counting := &countingConn{Conn: c, n: n}
-		// go-redis needs the file descriptor to detect that an idle connection was closed.
+		// go-redis needs the file descriptor to detect that an idle connection has been closed.
 		if sc, ok := c.(syscall.Conn); ok {
 			return struct {
 				*countingConn
@@ -42,19 +42,19 @@ func (c *countingConn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// respCounter counts the commands in a client's RESP stream, which may arrive in pieces. The zero
-// value is ready to use.
+// respCounter counts the commands in a client's RESP stream. The stream may arrive in pieces. The
+// zero value is ready to use.
 type respCounter struct {
 	kind byte   // the first byte of the current line; 0 at the start of a line
 	num  uint64 // the number after that byte
-	args uint64 // bulk strings of the command that have not started yet
-	skip uint64 // missing bytes of the current bulk string, including its CRLF
+	args uint64 // the number of the command's bulk strings that have not started yet
+	skip uint64 // the number of missing bytes of the current bulk string, including its CRLF
 }
 
 // maxNum limits the numbers in a stream, so that a malformed number cannot cause an overflow.
 const maxNum = 1 << 40
 
-// feed consumes bytes and returns the number of commands that end in these bytes.
+// feed consumes p and returns the number of commands that end in it.
 func (r *respCounter) feed(p []byte) (commands uint64) {
 	for len(p) > 0 {
 		if r.skip > 0 {
@@ -80,7 +80,8 @@ func (r *respCounter) feed(p []byte) (commands uint64) {
 	return commands
 }
 
-// endLine handles the end of a line. It returns 1 if the line was a command.
+// endLine handles the end of a line. It returns 1 if the line was a complete command, and otherwise
+// 0.
 func (r *respCounter) endLine() uint64 {
 	kind, num := r.kind, r.num
 	r.kind, r.num = 0, 0

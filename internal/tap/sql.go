@@ -9,12 +9,12 @@ import (
 	"sync/atomic"
 )
 
-// Connector wraps a database driver so that each remote step goes through t: BEGIN, COMMIT,
-// ROLLBACK, PING, and every query and statement. All steps except PING are added to
+// Connector wraps a database driver so that each remote step goes through t. The steps are BEGIN,
+// COMMIT, ROLLBACK, PING, and every query and statement. Connector counts all steps except PING in
 // statements. If t is nil, the steps are only counted.
 //
-// A connection is not used again after t refused a step or lost a reply, because its state
-// is unknown, as after a network fault. Statements cannot be prepared, so the driver must
+// After t has refused a step or lost a reply, the connection is not used again. Its state is
+// unknown, as after a network failure. Statements cannot be prepared, so the driver must
 // interpolate their arguments (interpolateParams).
 func Connector(c driver.Connector, t Tap, instance, target string, statements *atomic.Uint64) driver.Connector {
 	return &connector{c, t, Op{Instance: instance, Target: target}, statements}
@@ -27,7 +27,7 @@ type connector struct {
 	statements *atomic.Uint64
 }
 
-// Connect opens a connection without the tap.
+// Connect opens a connection. Opening does not go through the tap.
 func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	inner, err := c.Connector.Connect(ctx)
 	if err != nil {
@@ -40,7 +40,7 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	return &conn{fullConn: full, of: c}, nil
 }
 
-// Close closes the wrapped connector if possible.
+// Close closes the wrapped connector, if that is possible.
 func (c *connector) Close() error {
 	if closer, ok := c.Connector.(io.Closer); ok {
 		return closer.Close()
@@ -58,14 +58,14 @@ type fullConn interface {
 	driver.Pinger
 }
 
-// conn is a database connection. Each of its remote steps goes through the tap.
+// conn is a database connection whose remote steps go through the tap.
 type conn struct {
 	fullConn
 	of      *connector
-	suspect bool // whether the tap refused a step or lost a reply
+	suspect bool // whether the tap has refused a step or lost a reply
 }
 
-// step makes one remote step of a connection. If the reply is lost, it calls undo.
+// step makes one remote step of a connection. If the reply is lost, step calls undo.
 func step[T any](ctx context.Context, c *conn, send func() (T, error), undo func(T)) (T, error) {
 	var (
 		none, got T
@@ -100,7 +100,7 @@ func (c *conn) QueryContext(ctx context.Context, query string, args []driver.Nam
 	return step(ctx, c, func() (driver.Rows, error) { return c.fullConn.QueryContext(ctx, query, args) }, func(r driver.Rows) { r.Close() })
 }
 
-// BeginTx starts a transaction. If the reply is lost, the connection is closed, which ends the
+// BeginTx starts a transaction. If the reply is lost, BeginTx closes the connection, which ends the
 // transaction.
 func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
 	inner, err := step(ctx, c, func() (driver.Tx, error) { return c.fullConn.BeginTx(ctx, opts) }, nil)
@@ -145,7 +145,7 @@ func (c *conn) CheckNamedValue(v *driver.NamedValue) error {
 }
 
 // tx is a transaction whose remote steps go through the tap. It stores its context, because Commit
-// and Rollback get none.
+// and Rollback have no context parameter.
 type tx struct {
 	inner driver.Tx
 	conn  *conn

@@ -1,11 +1,12 @@
-// Package tap puts a function around every remote call that a grab makes. The function can
-// record a call, hold it, refuse it, or lose its reply. Strategies do not know about it:
-// they call their clients, and the clients contain the tap. Redis installs it in go-redis,
-// Connector in database/sql, Etcd in gRPC, and Around in a ZooKeeper client.
+// Package tap calls a function around every remote call of a grab. This function is the tap. It can
+// record a call, hold it, refuse it, or lose its reply.
 //
-// The tap learns about a call through an Op. The context says which grab the call belongs
-// to: the service enters the phases of a Scope, and OpFrom finds them there. Start reading
-// at Tap.
+// Strategies do not know about the tap. They call their clients, and the clients contain the tap.
+// Redis installs the tap in go-redis, Connector in database/sql, Etcd in gRPC, and Around in a
+// ZooKeeper client.
+//
+// An Op describes the call to the tap. The context says to which grab the call belongs. The service
+// enters the phases of a Scope, and OpFrom reads them from the context. Start reading at Tap.
 package tap
 
 import (
@@ -16,7 +17,7 @@ import (
 // Phase is a part of a grab.
 type Phase string
 
-// These are the phases of a grab. Renew covers all calls of a lease between its acquire and its
+// These are the phases of a grab. Renew covers all calls for a lease between its acquire and its
 // release.
 const (
 	Acquire Phase = "acquire"
@@ -29,22 +30,22 @@ const (
 // Phases lists all phases.
 var Phases = []Phase{Acquire, Read, Claim, Release, Renew}
 
-// DB is the target of calls to the database.
+// DB is the target of database calls.
 const DB = "db"
 
 // Op describes one remote call.
 type Op struct {
 	Instance string
-	Order    int64 // 0 if the call belongs to no grab or to several grabs (a batch of renewals; see Keys)
+	Order    int64 // 0 if the call belongs to no grab, or to several grabs (a batch of renewals; see Keys)
 	Driver   int64
 	Phase    Phase
 	Target   string   // the server: "redis", "redlock-3", DB, …
-	Keys     []string // the keys that the call names, if any
+	Keys     []string // the keys in the call, if it has any
 }
 
-// Tap is called instead of a remote call. It makes the call by calling send. It may wait before that,
-// or not send at all. The caller gets the error that Tap returns. A Tap must be safe for concurrent
-// use. A nil Tap only sends.
+// Tap is called instead of a remote call, and makes the call with send. It may wait before that, or
+// not call send at all. The caller receives the error that Tap returns. A Tap must be safe for
+// concurrent use. A nil Tap only calls send.
 type Tap func(ctx context.Context, op Op, send func(context.Context) error) error
 
 // do makes one call through t.
@@ -55,7 +56,7 @@ func (t Tap) do(ctx context.Context, op Op, send func(context.Context) error) er
 	return t(ctx, op, send)
 }
 
-// Scope is the grab that a remote call belongs to.
+// Scope is the grab to which remote calls belong.
 type Scope struct {
 	Order  int64
 	Driver int64
@@ -69,8 +70,8 @@ type phase struct {
 	ended atomic.Bool
 }
 
-// Enter returns a context for the calls of a phase, and a function that ends the phase. After the end
-// of the phase acquire, calls with its context count as renewals.
+// Enter returns a context for the calls of a phase, and a function that ends the phase. After the
+// acquire phase has ended, calls with its context count as renewals.
 func (s *Scope) Enter(ctx context.Context, name Phase) (context.Context, func()) {
 	p := &phase{scope: s, name: name}
 	return context.WithValue(ctx, phaseKey{}, p), func() { p.ended.Store(true) }

@@ -1,5 +1,5 @@
-// Package storetest grabs orders without a Store, so that benchmarks can compare a Store with plain
-// SQL.
+// Package storetest grabs orders without a Store. Benchmarks compare these grabs with those of a
+// Store.
 package storetest
 
 import (
@@ -23,7 +23,7 @@ const (
 		" VALUES (?, ?, ?, ?, ?, ?, UTC_TIMESTAMP(6))"
 )
 
-// BareDB opens a pool of connections with this size, using only database/sql.
+// BareDB opens a connection pool of the given size, using only database/sql.
 func BareDB(b testing.TB, dsn string, size int, interpolate bool) *sql.DB {
 	cfg, err := mysql.ParseDSN(dsn)
 	if err != nil {
@@ -41,7 +41,8 @@ func BareDB(b testing.TB, dsn string, size int, interpolate bool) *sql.DB {
 	return db
 }
 
-// BareGrab returns a naive grab that sends its statements directly through database/sql.
+// BareGrab returns a function that makes a naive grab. The function sends its statements directly
+// through database/sql.
 func BareGrab(b testing.TB, dsn string, size int) func(context.Context, int64) error {
 	db := BareDB(b, dsn, size, true)
 	return func(ctx context.Context, id int64) error {
@@ -67,14 +68,14 @@ func BareGrab(b testing.TB, dsn string, size int) func(context.Context, int64) e
 	}
 }
 
-// GrabAll lets workers grab all orders, and returns how long they took.
+// GrabAll lets workers grab all orders. It returns how long that took.
 func GrabAll(b testing.TB, grab func(context.Context, int64) error, first int64, count, workers int) time.Duration {
 	began := time.Now()
 	var all sync.WaitGroup
 	for w := range workers {
 		all.Go(func() {
 			for id := first + int64(w); id < first+int64(count); id += int64(workers) {
-				// Use a deadline, because a service also has one for its writes.
+				// Use a deadline, because a service also sets a deadline for its writes.
 				ctx, cancel := context.WithTimeout(b.Context(), 10*time.Second)
 				if err := grab(ctx, id); err != nil {
 					b.Error(err)

@@ -10,7 +10,8 @@ import (
 )
 
 // Hook is called for every command, pipeline or transaction. It may call send any number of times,
-// now or later. If it returns an error of its own, the commands get that error and no value.
+// and also after it has returned. If Hook returns an error of its own, the commands get that error
+// and no value.
 type Hook func(ctx context.Context, cmds []redis.Cmder, send func(context.Context) error) error
 
 // DialHook returns next unchanged.
@@ -45,8 +46,8 @@ func (h Hook) around(ctx context.Context, cmds []redis.Cmder, send func(context.
 	return err
 }
 
-// fail makes cmd look like a command without a reply. It also resets the value of cmd, which SetErr
-// does not do.
+// fail makes cmd look like a command that got no reply. It also resets the value of cmd, because
+// SetErr does not.
 func fail(cmd redis.Cmder, err error) {
 	cmd.SetErr(err)
 	set := reflect.ValueOf(cmd).MethodByName("SetVal")
