@@ -104,7 +104,7 @@ func (q *queue) undo(ctx context.Context, turn string) {
 	}
 }
 
-// ask asks Redis for the lease. If another turn has the lease, Redis puts this turn into the queue.
+// ask requests the lease from Redis. If another turn has the lease, Redis puts this turn into the queue.
 func (q *queue) ask() {
 	q.mu.Lock()
 	ctx, turn, mode, fast := q.ctx, q.turn, "join", ""

@@ -234,8 +234,8 @@ func (c *combiner) complete(single int) {
 	}
 }
 
-// send sends a batch of requests. It respects the client's timeouts, but not the context of any
-// caller.
+// send executes a batch of requests in one round trip. It respects the client's timeouts, but not
+// the context of any caller.
 func (c *combiner) send(b *batch) {
 	_ = c.pipeline(context.Background(), b.cmds) // each command stores its own error
 	close(b.done)

@@ -81,11 +81,12 @@ func startChild(command []string, o opening, visited search.Visited) (*child, er
 	return c, c.start()
 }
 
-// start starts the process, and sends it the Config and all states that the search has visited.
+// start launches the child process. It sends the process the Config and all states that the search
+// has visited.
 func (c *child) start() error {
 	c.printed = head{}
 	c.cmd = exec.Command(c.command[0], c.command[1:]...)
-	// adaptivestackstart is for the function deepStacks. GOGC=400 saves time, because each child has
+	// deepStacks needs adaptivestackstart. GOGC=400 saves time, because each child has
 	// only one processor.
 	c.cmd.Env = append(os.Environ(), "GODEBUG=adaptivestackstart=1", "GOGC=400", "GOMAXPROCS=1")
 	proc.NewProcessGroup(c.cmd)
@@ -164,9 +165,9 @@ func (c *child) receive() (reply, error) {
 	return r, nil
 }
 
-// Execute executes tasks and passes each trace to done. If a strategy ends the process, Execute
-// starts a new one. Execute stops after a schedule that hangs, because later schedules would
-// probably hang too.
+// Execute runs tasks in the child process and passes each trace to done. If a strategy ends the
+// process, Execute starts a new one. Execute stops after a schedule that hangs, because later
+// schedules would probably hang too.
 func (c *child) Execute(ctx context.Context, tasks []search.Task, done func(int, *search.Trace)) error {
 	for next := 0; next < len(tasks) && ctx.Err() == nil; {
 		err := c.out.Encode(request{Tasks: tasks[next:]})

@@ -11,7 +11,7 @@ import (
 )
 
 // Wider lists faults that can do more harm in a search than in a run on real servers. In a search,
-// a strategy under fault Fault may also fail as it is expected to fail under fault As.
+// a strategy under Fault may also fail in the way that is expected under As.
 var Wider = []struct {
 	Fault catalog.Fault
 	Of    lock.Backend // the entry applies to strategies that store their locks on this backend

@@ -5,8 +5,8 @@
 // until a step of the schedule lets the call continue. The search tries schedules with few
 // preemptions and faults first.
 //
-// An actor is one attempt by one driver to grab the order. A claim is the database write that
-// records the winner.
+// An actor is one attempt by one driver to grab the order. Between reading the order and writing the
+// winner, it works for a while.
 //
 // Begin reading with Search, or with Replay for a single schedule. Package search chooses the
 // schedules, and package sim executes them. Each worker runs in its own process, because a strategy
@@ -44,7 +44,7 @@ type Config struct {
 	Guard  order.Guard // default: the strategy's own guard
 	OnLost grab.OnLost // default: grab.Abort
 	TTL    time.Duration
-	Work   time.Duration // how long an actor works between its read and its claim; default: 0
+	Work   time.Duration // how long an actor works; default: 0
 	Wait   time.Duration // how long an actor waits for the lock; by default, each actor tries once
 
 	Nodes     int // the number of Redis servers of a Redlock; default: 3

@@ -292,7 +292,7 @@ func (t *memTx) release() {
 	t.names = nil
 }
 
-// end ends the transaction and releases its locks.
+// end finishes the transaction and releases its locks.
 func (t *memTx) end() {
 	for _, r := range t.rows {
 		r.row.pass()

@@ -19,7 +19,7 @@ type Task struct {
 
 // Worker executes schedules.
 type Worker interface {
-	// Execute executes the tasks in order and calls done with each trace. It returns early if ctx
+	// Execute runs the tasks in order and calls done with each trace. It returns early if ctx
 	// ends or a task hangs.
 	Execute(ctx context.Context, tasks []Task, done func(int, *Trace)) error
 	// Update passes newly visited states to the worker. An execution ends when it reaches a visited

@@ -329,8 +329,8 @@ func compareBy(target pb.RangeRequest_SortTarget, a, b *mvccpb.KeyValue) int {
 // limit.
 func isWithin(n, least, most int64) bool { return n >= least && (most == 0 || n <= most) }
 
-// inRange reports whether a key is in the range from from, inclusive, to end, exclusive. If end is
-// empty, the range contains only the first key. If end is "\x00", the range has no upper limit.
+// inRange reports whether key is at least from and less than end. If end is empty, the range
+// contains only the key from. If end is "\x00", the range has no upper limit.
 func inRange(key string, from, end []byte) bool {
 	switch {
 	case len(end) == 0:
@@ -367,7 +367,7 @@ func (s *etcdServer) contents() string {
 	return b.String()
 }
 
-// state extends the fingerprint by state that the keys do not show, such as watches and leases
+// state adds everything to the fingerprint that contents does not show, such as watches and leases
 // without keys.
 func (s *etcdServer) state(f search.Fingerprint) search.Fingerprint {
 	s.mu.Lock()

@@ -29,7 +29,7 @@ type Limits struct {
 	Visited func(search.Fingerprint, search.Cost, int) bool
 }
 
-// Execute executes the steps of a task. It then chooses further steps until every actor has ended.
+// Execute runs the steps of a task. It then chooses further steps until every actor has ended.
 func (c *Cluster) Execute(l *Limits, task search.Task) (t *search.Trace, err error) {
 	err = c.execute(func(x *execution) error {
 		t = x.run(l, task)
@@ -203,7 +203,7 @@ func driverOf(actors []schedule.Actor, i int) int64 {
 	return int64(i) + 1
 }
 
-// start starts an instance, either for the first time or after a crash.
+// start launches an instance, either for the first time or after a crash.
 func (w *world) start(inst *instance) error {
 	inst.sessions, inst.pausedAs = nil, nil
 	inst.stopped.Store(false)

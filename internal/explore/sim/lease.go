@@ -35,7 +35,7 @@ type serverLease struct {
 // isValid reports whether the lease is still valid by its server's clock.
 func (l serverLease) isValid() bool { return l.until.After(l.node.now()) }
 
-// update updates the leases after a server has executed a call. err is the error of that call.
+// update adjusts the recorded leases after a server has executed a call. err is the error of that call.
 func (l *leaseBook) update(c *call, err error) {
 	l.gate.mu.Lock()
 	defer l.gate.mu.Unlock()

@@ -32,8 +32,8 @@ type lockServer interface {
 	close()
 	// contents returns one line for each key, in the form "key = value".
 	contents() string
-	// state extends the fingerprint by data that can influence the server's future behavior but is
-	// not part of its contents.
+	// state adds everything to the fingerprint that can influence the server's future behavior but
+	// is not part of its contents.
 	state(search.Fingerprint) search.Fingerprint
 	// leaseOf returns the remaining TTL of the lease with this value, or 0 if the lease never
 	// expires. If the server keeps a queue, only the first entry counts as a lease.

@@ -99,8 +99,8 @@ func (n *redisServer) noteWatchLocked(p *server.Peer, command string) {
 	}
 }
 
-// state extends the fingerprint by state that the keys do not show, such as WATCH commands,
-// subscribers and late messages.
+// state adds everything to the fingerprint that contents does not show: WATCH commands, subscribers
+// and late messages.
 func (n *redisServer) state(f search.Fingerprint) search.Fingerprint {
 	watched, touched := n.watches()
 	return f.Number(int64(watched)).Number(int64(touched)).Number(int64(n.subscriberCount())).Number(int64(n.messages.lateCount()))

@@ -421,7 +421,7 @@ func (s *zkServer) contents() string {
 	return b.String()
 }
 
-// state extends the fingerprint by the sessions, the watches and the unread bytes.
+// state adds the sessions, the watches and the unread bytes to the server's fingerprint.
 func (s *zkServer) state(f search.Fingerprint) search.Fingerprint {
 	s.mu.Lock()
 	defer s.mu.Unlock()

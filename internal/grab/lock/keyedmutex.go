@@ -19,7 +19,7 @@ type slot struct {
 	users int // the number of holders and waiters; guarded by keyedMutex.mu
 }
 
-// lock locks the mutex of a key. It returns ErrBusy if that takes longer than wait. The caller must
+// lock acquires the mutex of a key. It returns ErrBusy if that takes longer than wait. The caller must
 // call the returned unlock once.
 func (m *keyedMutex) lock(ctx context.Context, key string, wait time.Duration) (unlock func(), err error) {
 	if err := ctx.Err(); err != nil {

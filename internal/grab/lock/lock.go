@@ -4,10 +4,10 @@
 // A strategy combines a lock with a guard. A claim is the database write that records the winner of
 // an order. The guard is the condition of that write.
 //
-// Strategies is the table of all strategies and their claims, and Find looks up a strategy.
-// Strategy.New creates a Locker from an Env, which contains the server clients and everything else
-// that a strategy may use. Locker.Acquire returns a Lease, and Lease.Release ends it. The same code
-// runs in an instance, in the benchmark and in the explorer.
+// Strategies is the table of all strategies, with the results that we expect under each fault. Find
+// looks up a strategy. Strategy.New creates a Locker from an Env, which contains the server clients
+// and everything else that a strategy may use. Locker.Acquire returns a Lease, and Lease.Release ends
+// it. The same code runs in an instance, in the benchmark and in the explorer.
 //
 // Each strategy has one file with its name. The comment at the beginning describes the algorithm
 // and the schedule that breaks it. In these comments, A, B and C are clients, and F11 or F25 are
@@ -303,8 +303,8 @@ func (s Strategy) Expected(f catalog.Fault) catalog.Verdict { return s.Claims.Or
 // fault.
 func (s Strategy) ExclusiveUnder(f catalog.Fault) bool { return s.Claims[f].Exclusive }
 
-// A SearchClaim says that the explorer expects a different outcome for some faults. The strategy's
-// claims for the fault As then apply too. If As is NoFault, they apply instead.
+// A SearchClaim says that the explorer expects a different outcome for Faults. The strategy's claims
+// for As then apply too. If As is NoFault, they replace the claims for Faults.
 type SearchClaim struct {
 	Faults []catalog.Fault
 	As     catalog.Fault

@@ -207,7 +207,7 @@ type waiter struct {
 	woken   bool          // whether the waiter was woken and has not checked the lock since; only the waiter itself uses this field
 }
 
-// wake wakes the waiter. It returns false if the waiter was already awake.
+// wake unblocks the waiter. It returns false if the waiter was already awake.
 func (w *waiter) wake() bool {
 	select {
 	case w.signal <- struct{}{}:

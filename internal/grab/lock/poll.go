@@ -42,7 +42,7 @@ func poll(ctx context.Context, wait time.Duration, b backoff, random func() floa
 	}
 }
 
-// sleep sleeps for d. It returns an error if ctx ends first.
+// sleep pauses for d. It returns an error if ctx ends first.
 func sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -142,7 +142,8 @@ type renewers struct {
 	live    map[*renewer]struct{}
 }
 
-// start starts renewing a lease that ends at end. The renewals continue even if ctx is cancelled.
+// start begins to renew a lease that would otherwise end at the time end. The renewals continue
+// even if ctx is cancelled.
 func (rs *renewers) start(ctx context.Context, end time.Time, ttl time.Duration, renew renewal) *renewer {
 	r := &renewer{end: end, lost: make(chan struct{})}
 	r.ctx, r.cancel = context.WithCancel(context.WithoutCancel(ctx))

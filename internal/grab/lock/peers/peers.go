@@ -7,7 +7,7 @@
 // Lost. A wrapper does not detect what its library does not report. Strategy.Fails names the checks
 // of package conformtest that a library does not pass.
 //
-// Start with the table Strategies. Each library has one file. A program that imports this package
+// Start with the Strategies table. Each library has one file. A program that imports this package
 // also finds the table in lock.Peers. The service never imports it, as a test in archtest checks.
 package peers
 
