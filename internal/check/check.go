@@ -1,7 +1,7 @@
-// Package check judges what happened to a set of orders. Its input is the [Evidence]. This consists
-// of the ledger, the answers to the clients, and the [Record] that a [Scan] makes of the instances'
-// events. Its output is a [Verdict] for each property that a run can check: pass, fail or unknown.
-// A property never passes if the evidence is incomplete.
+// Package check judges what happened to a set of orders. Its input is the [Evidence]: the ledger,
+// the answers to the clients, and the [Record] of the instances' events, which a [Scan] makes. Its
+// output is a [Verdict] for each property that a run can check: pass, fail or unknown. A property
+// never passes if the evidence is incomplete.
 //
 // Start reading at [Judge]. CountGrabs, CompareAnswers and Overlaps calculate the figures for
 // tables as well as verdicts, so that both always agree. [Explain] makes the timeline of an order

@@ -60,7 +60,7 @@ func (x *session) transact(ctx context.Context, write func(tx *gorm.DB) error) e
 	}
 	err := write(x.db(ctx))
 	if err == nil {
-		err = ctx.Err() // check now, because a rollback is possible only until the COMMIT is sent
+		err = ctx.Err() // check now, because the outcome is uncertain once the COMMIT has been sent
 	}
 	if err != nil {
 		_ = x.rollback(ctx) // if the connection is lost, the server rolls back too

@@ -12,9 +12,10 @@ import (
 // database refuses A's write (cures F29). The lease is still renewed forever if the work hangs
 // (F15).
 //
-// The strategy never has to raise a counter. A revision belongs to the whole store. A majority has
-// it on disk, and a compaction keeps it. It decreases only if the cluster loses all its data. The
-// row then refuses the lower token, so no order is granted twice.
+// The strategy never has to raise a counter. A revision belongs to the whole store. A majority of
+// the servers has the revision on disk, and a compaction keeps it. The revision decreases only if
+// the cluster loses all its data. The row then refuses the lower token, so no order is granted
+// twice.
 var etcdFenced = variant(etcd, Strategy{
 	Name:   "etcd-fenced",
 	Title:  "etcd with the create revision as fencing token, raised before the read",

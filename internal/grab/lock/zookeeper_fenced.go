@@ -12,8 +12,9 @@ import (
 // database refuses A's write (cures F29). Work that hangs still keeps the session alive (F15).
 //
 // The strategy never has to raise a counter. A czxid is the number of a transaction in the log of
-// the whole ensemble, and a majority has that log on disk. It decreases only if the ensemble loses
-// all its data. The row then refuses the lower token, so no order is granted twice.
+// the whole ensemble, and a majority of the servers has that log on disk. The czxid decreases only
+// if the ensemble loses all its data. The row then refuses the lower token, so no order is granted
+// twice.
 var zooKeeperFenced = variant(zooKeeper, Strategy{
 	Name:     "zookeeper-fenced",
 	Title:    "zookeeper with the czxid as fencing token, raised before the read",
