@@ -350,7 +350,7 @@ func TestVerdictsNameTheFirstOrder(t *testing.T) {
 		}, check.Fail, "2 orders were"},
 		{"phantoms", catalog.AnswersAgree, func(ids []int64) check.Evidence { return check.Evidence{Told: told(ids, 1)} }, check.Fail, "2 grabs were"},
 		{"denied", catalog.AnswersAgree, func(ids []int64) check.Evidence { return check.Evidence{Ledger: check.Rows(told(ids, 1))} }, check.Fail, "2 grabs were"},
-		{"stuck", catalog.StuckOrder, func(ids []int64) check.Evidence { return check.Evidence{Stuck: ids} }, check.Fail, "2 orders give"},
+		{"stuck", catalog.StuckOrder, func(ids []int64) check.Evidence { return check.Evidence{Stuck: ids} }, check.Fail, "2 orders are stuck"},
 		{"holders", catalog.HoldersExclusive, func(ids []int64) check.Evidence {
 			return check.Evidence{Excludes: catalog.Global, Record: record(ids, func(r *check.Record, id int64) {
 				r.Holds = append(r.Holds, check.Hold{Span: span(id, 1, 1, 5, 0)}, check.Hold{Span: span(id, 2, 2, 4, 0)})
