@@ -52,7 +52,8 @@ var classes = []struct {
 	{`go run ./cmd/loadgen workshop .*`, isParsed, int(exitDone)},
 	{`go run ./cmd/loadgen lab( .*)?`, isParsed, int(exitDone)}, // it ends when it is told to: TestLab
 	{`go run ./cmd/loadgen explore -file .*`, isProved, int(exitAssert)},
-	{`go run ./cmd/loadgen explore .*zookeeper-fenced.*`, isProved, int(exitDone)},
+	{`go run ./cmd/loadgen explore .*-actors 3.*`, isProved, int(exitDone)},
+	{`go run ./cmd/loadgen explore -strategies setnx`, isProved, int(exitDone)}, // takes half a minute
 	{`go run ./cmd/loadgen explore .*watchdog-late-subscribe.*`, isRun, int(exitDone)},
 	{`go run ./cmd/loadgen explore .*`, isRun, int(exitDone)},
 	{`go run ./cmd/loadgen -strategies setnx -orders 50 .*`, isRun, int(exitDone)},

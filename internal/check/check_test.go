@@ -75,7 +75,7 @@ func TestVerdicts(t *testing.T) {
 		{"one unit too many", "one-winner", check.Evidence{Units: 2, Ledger: rows(p(1, 1), p(2, 1), p(2, 2), p(2, 3))}, check.Fail, "order 2 has 2 units, but was sold 3 times"},
 		{"several units, no doubt by the answers", "one-winner", check.Evidence{Units: 2, NoLedger: errGone, Told: []check.Pair{p(1, 1), p(1, 2)}}, check.Unknown, "the database is gone"},
 		{"several units, one too many was told", "one-winner", check.Evidence{Units: 2, NoLedger: errGone, Told: []check.Pair{p(1, 1), p(1, 2), p(1, 3)}}, check.Fail, "promised too often"},
-		{"foreign, one more may have won", "one-winner", check.Evidence{Units: 2, FromAnswers: true, Told: []check.Pair{p(1, 1), p(1, 2)}, Unsure: []check.Pair{p(1, 3)}}, check.Unknown, "order 1 of 2 units"},
+		{"foreign, one more may have won", "one-winner", check.Evidence{Units: 2, FromAnswers: true, Told: []check.Pair{p(1, 1), p(1, 2)}, Unsure: []check.Pair{p(1, 3)}}, check.Unknown, "order 1 (2 units)"},
 		{"foreign, one of several may have won", "one-winner", check.Evidence{Units: 2, FromAnswers: true, Told: []check.Pair{p(1, 1)}, Unsure: []check.Pair{p(1, 3)}}, check.Pass, "1 order"},
 
 		{"one after the other, two units", "linearizable", check.Evidence{Units: 2, Record: &check.Record{Ops: []check.Op{

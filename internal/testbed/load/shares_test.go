@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -90,6 +91,7 @@ func TestHangUpEndsOneRequest(t *testing.T) {
 	for ends := range all {
 		synctest.Test(t, func(t *testing.T) {
 			w := NewBursts()
+			var mu sync.Mutex
 			var ended []int
 			transport := w.through(roundTripper(func(req *http.Request) (*http.Response, error) {
 				<-req.Context().Done()
@@ -106,6 +108,8 @@ func TestHangUpEndsOneRequest(t *testing.T) {
 					if _, err := transport.RoundTrip(req); err == nil {
 						t.Error("it was answered")
 					}
+					mu.Lock()
+					defer mu.Unlock()
 					ended = append(ended, i)
 				}()
 				synctest.Wait()
