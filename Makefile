@@ -27,10 +27,10 @@ LONG  := grablab/internal/measure/experiment grablab/internal/archtest grablab/c
 # All tools use the same flags, so that every package is compiled once: vet and staticcheck use
 # the packages that the tests need anyway, and so do tests that run go. The flags leave out gin's
 # MessagePack, debug information and symbols, which saves a fifth of the time. The race detector
-# skips SQLite, which is generated from C and then takes half the time. Packages on GitHub are
-# compiled without inlining: go-redis and the generated commands of rueidis then take half the time.
+# skips SQLite, which is generated from C and then takes half the time. A generated table of
+# commands is compiled without inlining.
 LEAN := -gcflags=all=-dwarf=false -ldflags=-s
-QUICK := -gcflags=github.com/...=-l $(if $(RACE),-gcflags=modernc.org/...=-race=false)
+QUICK := -gcflags=github.com/redis/rueidis/internal/cmds=-l $(if $(RACE),-gcflags=modernc.org/...=-race=false)
 test lint vet staticcheck: export GOFLAGS := $(strip $(filter-out -race -tags=% -gcflags=% -ldflags=%,$(shell go env GOFLAGS)) $(RACE) -tags=nomsgpack $(LEAN) $(QUICK))
 test: export GRABLAB_REQUIRE_SERVERS := 1
 test: export GORACE := atexit_sleep_ms=0

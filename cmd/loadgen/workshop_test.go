@@ -289,7 +289,11 @@ func (c *student) exercises(numbers []int) {
 
 // In the other languages it is the same workshop.
 func TestWorkshopTranslated(t *testing.T) {
-	for lang, exercises := range map[string][]int{"zh": {3, 4, 10}, "ja": {5, 8, 10}} {
+	translated := map[string][]int{"zh": {4}, "ja": {5}}
+	if proving() {
+		translated = map[string][]int{"zh": {3, 4, 10}, "ja": {5, 8, 10}}
+	}
+	for lang, exercises := range translated {
 		t.Run(lang, func(t *testing.T) {
 			c := newStudent(t, stack.Embedded, lang)
 			c.exercises(exercises)

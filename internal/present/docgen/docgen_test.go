@@ -5,12 +5,17 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 )
 
+var docs = generator{"../../.."}
+
+// generated generates the documents once, because that takes long.
+var generated = sync.OnceValues(docs.generate)
+
 func TestDocumentsAreCurrent(t *testing.T) {
-	g := generator{"../../.."}
-	texts, err := g.generate()
+	texts, err := generated()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -18,7 +23,7 @@ func TestDocumentsAreCurrent(t *testing.T) {
 		t.Fatalf("generated %d documents, want at least 15", len(texts))
 	}
 	for path, want := range texts {
-		if got, err := os.ReadFile(filepath.Join(g.root, path)); err != nil || string(got) != want {
+		if got, err := os.ReadFile(filepath.Join(docs.root, path)); err != nil || string(got) != want {
 			t.Errorf("%s is stale (%v): run make generate", path, err)
 		}
 	}
@@ -27,7 +32,7 @@ func TestDocumentsAreCurrent(t *testing.T) {
 var slot = regexp.MustCompile(`\{[a-z][\w.-]*\}`)
 
 func TestDocumentsHaveNoEmptySlots(t *testing.T) {
-	texts, err := generator{"../../.."}.generate()
+	texts, err := generated()
 	if err != nil {
 		t.Fatal(err)
 	}
