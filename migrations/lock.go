@@ -62,7 +62,7 @@ func lockName(ctx context.Context, db *sql.DB) (func() error, error) {
 		defer cancel()
 		err := conn.QueryRowContext(ctx, "SELECT RELEASE_LOCK("+name+")").Scan(&got)
 		if err == nil && got.Int64 != 1 {
-			err = fmt.Errorf("migrations: the session's lock was lost meanwhile")
+			err = fmt.Errorf("migrations: the session lost its lock during the migration")
 		}
 		return errors.Join(err, conn.Close())
 	}, nil

@@ -453,7 +453,7 @@ func TestBadUsage(t *testing.T) {
 		"-service x{port} -ledger-query UPDATE":                      "want one that begins with SELECT",
 		"-ready /up":                                                 "-ready /up: no service is started; add -service COMMAND",
 		"-target-pid 7 -faults pause":                                "-target-pid 7: the URLs of the targets are missing; add -targets URL,URL",
-		"-targets http://h:1,http://h:2 -target-pid 7,8":             "-target-pid 7,8: no chosen fault stops a process; add -faults pause or -faults crash",
+		"-targets http://h:1,http://h:2 -target-pid 7,8":             "-target-pid 7,8: none of the chosen faults stops a process; add -faults pause or -faults crash",
 		"-targets http://h:1,http://h:2 -target-pid 7 -faults pause": "-target-pid 7: the numbers of processes and targets differ; name one process for each target, in the same order",
 		"-targets http://h:1 -target-pid 7 -faults pause":            "-target-pid 7: a fault hits one target, and another one must keep running; name at least two -targets",
 		"-targets http://h:1,http://h:2 -target-pid 7,7":             "7 is named twice",

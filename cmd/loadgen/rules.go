@@ -68,7 +68,7 @@ var runRules = append([]flags.Rule{
 	{Flags: "faults only", Excludes: "scenario peak, a fault", Wrong: "the scenario peak searches without faults", Do: "use only the fault none"},
 	{Flags: "faults only", Excludes: "-targets, a fault", Needs: "-target-pid", Wrong: "loadgen does not know the processes to stop", Do: "name the processes with -target-pid, or use only the fault none"},
 	{Flags: "target-pid", Needs: "-targets", Wrong: "the URLs of the targets are missing", Do: "add -targets URL,URL"},
-	{Flags: "target-pid", Needs: "a fault", Wrong: "no chosen fault stops a process", Do: "add -faults pause or -faults crash"},
+	{Flags: "target-pid", Needs: "a fault", Wrong: "none of the chosen faults stops a process", Do: "add -faults pause or -faults crash"},
 	{Flags: "target-pid", Needs: "a process for each target", Wrong: "the numbers of processes and targets differ", Do: "name one process for each target, in the same order"},
 	{Flags: "target-pid", Needs: "two targets", Wrong: "a fault hits one target, and another one must keep running", Do: "name at least two -targets"},
 	{Flags: "at", Excludes: "-targets", Wrong: "loadgen cannot hold grabs in targets that are running already", Do: "leave it out"},

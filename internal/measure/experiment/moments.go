@@ -126,7 +126,7 @@ func (in *injection) checkServes(ctx context.Context, took time.Duration) error 
 			return err
 		}
 	}
-	return fmt.Errorf("process %d was stopped, but %s still answered: name the processes that serve, not a supervisor or proxy, in the order of -targets",
+	return fmt.Errorf("process %d was stopped, but %s still answered: name the processes that serve requests, not a supervisor or a proxy, in the same order as in -targets",
 		in.w.cfg.Target.PIDs[len(in.w.cfg.Target.PIDs)-1], in.struck.URL)
 }
 

@@ -337,7 +337,7 @@ func (s *strike) hangUp(ctx context.Context) error {
 	}
 	for _, c := range s.contests {
 		if s.isPending(c.affected) {
-			s.cancelStrike(c, "the request did not end although its connection was closed")
+			s.cancelStrike(c, "the request was still running after its connection was closed")
 		}
 	}
 	return err

@@ -182,7 +182,7 @@ func cancelledWaiting(t *trial) {
 	case got := <-waiter:
 		t.want("the cancelled waiter", got.err, context.Canceled)
 	case <-time.After(slack):
-		t.fatalf("the waiter still waits although its client has gone")
+		t.fatalf("the waiter is still waiting after its client has gone")
 	}
 	t.release(lease)
 	t.nothingLeft(t.key)

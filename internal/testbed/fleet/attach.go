@@ -248,7 +248,7 @@ func (f *Fleet) openByCall(ctx context.Context, count int) (int64, error) {
 	}
 	id, err := strconv.ParseInt(strings.Join(ids, " "), 10, 64)
 	if err != nil || id < 1 || id > math.MaxInt64-int64(count) {
-		return 0, fmt.Errorf("fleet: the answer of %s has no order number where -open-orders expects it: %s", f.open.Method+" "+f.open.Path.String(), says)
+		return 0, fmt.Errorf("fleet: the answer of %s has no order number at the place that -open-orders names: %s", f.open.Method+" "+f.open.Path.String(), says)
 	}
 	return id, nil
 }

@@ -143,7 +143,7 @@ func ParseRequest(url string) (Request, error) {
 	r.Driver, e2 = strconv.ParseInt(driver, 10, 64)
 	n, e3 = strconv.Atoi(length)
 	if e1 != nil || e2 != nil || e3 != nil || n < 0 || n > at {
-		return r, fmt.Errorf("load: not the URL of a grab: %q", url)
+		return r, fmt.Errorf("load: %q is not the URL of a grab request", url)
 	}
 	r.Target = url[:n]
 	return r, nil
