@@ -45,6 +45,9 @@ func testChoose(t *testing.T, browser *browsertest.Browser, url string) {
 		t.Errorf("in Japanese it says %q", got)
 	}
 	noEnglish(t, p)
+	if got := browsertest.Eval[string](p, `document.getElementById("choose-sources").innerText`); strings.Contains(got, " and ") {
+		t.Errorf("in Japanese the sources are %q", got)
+	}
 	setLanguage(p, "en")
 	narrow := browser.Open(t, url+"#choose/may/redis/endless/java", browsertest.Look{Width: 390, Height: 844, Dark: true})
 	narrow.Await("what fits", `document.querySelectorAll(".option").length === 3 && document.querySelector("#questions [name=work]:checked").value === "endless"`)

@@ -30,7 +30,7 @@ var shownIn = []string{
 	"../report/words.go: findings moral saleMoral causeOf errorKinds failures", "../report/explore_failure.go: remedy contradiction",
 	"../report/explore_page.go: answer", "../report/explore.go: searched", "../../measure/experiment/judge.go: judge",
 	"../../testbed/fault/fault.go: Refused", "../../explore/search/search.go: TimeOver", "../../explore/sim/property.go: judgeClaim judgeGrant judgeEvent judgeAnswer judgeOrder judgeResidue judgeBusy judgeReleases judgeRemains judgeWait",
-	"../../check/timeline.go: describe", "../../check/timeline_state.go",
+	"../../check/timeline.go: describe",
 }
 
 // notShown matches texts in these functions that are no sentences of the page: errors about a wrong

@@ -1,12 +1,13 @@
 // Translates the English texts of the program by texts.json. Each entry there has the English text, the
 // Chinese text and the Japanese text. {n}, {m} and {k} are numbers, {t} is a time, {s}, {f} and {p} are
-// names, and any other slot is any text. [one|many] allows two forms.
+// names, {w} is one or several drivers, and any other slot is any text. [one|many] allows two forms.
 import texts from "./texts.js";
 
 const column = { zh: 1, ja: 2 };
 const marks = { ".": "。", ";": "；", ":": "：" };
 const number = "-?[\\d,.]+", name = "[^\\s()]+", time = "[\\d.,]+ ?(?:h|m|s|ms|µs)[\\dhmsµ.]*";
-const slots = { n: number, m: number, k: number, s: name, f: name, p: name, t: time };
+const slots = { n: number, m: number, k: number, s: name, f: name, p: name, t: time, w: "driver \\d+(?: and driver \\d+)*" };
+const separator = /, (?![^(]*\))| and (?![^(]*\))/;
 const neutral = new RegExp(`^(?:${number}|${time}|[\\w./-]+)$`); // numbers, times and names are the same in each language
 
 const lower = (text) => text.slice(0, 1).toLowerCase() + text.slice(1);
@@ -34,18 +35,20 @@ export function translate(text, language) {
     if (exact !== undefined) return exact;
     for (const { entry, expression, literals } of patterns) {
       const found = literals.every((part) => t.includes(part) || lower(t).includes(part)) && lower(t).match(expression);
-      if (found) return entry[column[language]].replace(/\{(\w+)\}/g, (_, slot) => again(found.groups[slot]) ?? found.groups[slot]);
+      if (found) return entry[column[language]].replace(/\{(\w+)\}/g, (_, slot) => again(found.groups[slot]) ?? namesOf(found.groups[slot]));
     }
   };
   const mark = marks[text.slice(-1)], whole = clause(text) ?? (mark && addMark(clause(text.slice(0, -1)), mark));
   if (whole !== undefined) return whole;
   const [, before, rest] = text.match(/^([A-Z] |: )(.+)$/) || []; // the actor of a step, or what follows a name
   if (before && again(rest) !== undefined) return before + again(rest);
-  for (const [by, join] of [[/(?<=\.) /, ""], [/(?<=;) /, ""], [/(?<=:) /, ""], [/, (?![^(]*\))| and (?![^(]*\))/, "、"]]) {
+  for (const [by, join] of [[/(?<=\.) /, ""], [/(?<=;) /, ""], [/(?<=^(?:[^:]|:(?! ))*:) /, ""], [separator, "、"]]) {
     const parts = text.split(by), all = parts.length > 1 ? parts.map(again) : [];
     if (!all.some((p) => p !== undefined)) continue;
     if (join === "") return parts.map((p, i) => all[i] ?? p + " ").join("").trim();
     if (all.every((p, i) => p !== undefined || neutral.test(parts[i]))) return all.map((p, i) => p ?? parts[i]).join(join);
   }
 }
+// namesOf joins the names in a list. It returns any other text unchanged.
+const namesOf = (list) => (list.split(separator).every((part) => neutral.test(part)) ? list.split(separator).join("、") : list);
 const addMark = (text, mark) => (text === undefined ? undefined : text + mark);
