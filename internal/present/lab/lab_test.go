@@ -376,7 +376,7 @@ const foreign = `(() => {
 	const english = [], walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT | NodeFilter.SHOW_ELEMENT);
 	for (let n = walker.nextNode(); n; n = walker.nextNode()) {
 		if ((n.nodeType === Node.TEXT_NODE ? n.parentElement : n).closest("code, pre, script, style, textarea, noscript, #keys tbody")) continue;
-		const texts = n.nodeType === Node.TEXT_NODE ? [n.data] : [n.getAttribute("aria-label"), n.getAttribute("title"), n.dataset.none, n.dataset.meaning && n.id === "meaning" ? n.textContent : ""];
+		const texts = n.nodeType === Node.TEXT_NODE ? [n.data] : [n.getAttribute("aria-label"), n.getAttribute("title"), n.dataset.none, n.dataset.label, n.dataset.meaning && n.id === "meaning" ? n.textContent : ""];
 		for (const text of texts) if (/[a-z]{2,} [a-z]{2,}/i.test(text) && !/[\u3040-\u9fff]/.test(text) && !/^(Grab Lab|[\w-]+\.\w+:|(\w+ )?redis: |SET |EVAL)/.test(text.trim())) english.push(text.trim());
 	}
 	return [...new Set(english)].join("; ");

@@ -25,7 +25,7 @@ export const tell = (text) => (language !== "en" && /[a-z]{2}/i.test(text) && !/
 export const english = (node) => (translated.get(node)?.to === node.data.trim() ? translated.get(node).english : node.data.trim());
 
 const translated = new WeakMap(); // the English text of each node and attribute, and what it was translated to
-const attributes = ["aria-label", "title", "data-none"]; // a style sheet shows the last one
+const attributes = ["aria-label", "title", "data-none", "data-label"]; // style sheets show the last two
 
 // put translates a text that is shown below key, and writes it with set.
 function put(key, shown, set) {

@@ -123,12 +123,13 @@ export function pointTables(run, c) {
 }
 function pointTable(run, points) {
   const heads = ["point", "verdict", "struck", "double", "stuck", "overlaps", "near misses", "explained by"];
+  const numeric = (i) => (i > 1 && i < 7 ? "number" : "");
   const rows = points.map(([name, struck, strikes, verdict, double, stuck, overlaps, misses, mode]) => {
     const v = run.words[verdict];
-    return el("tr", {}, el("td", {}, run.words[name]), el("td", { class: v }, v),
-      ...[`${struck}/${strikes}`, shown(double), shown(stuck), overlaps === null ? "-" : shown(overlaps), shown(misses)].map((x) => el("td", { class: "number" }, x)), el("td", {}, mode));
+    const figures = [`${struck}/${strikes}`, shown(double), shown(stuck), overlaps === null ? "-" : shown(overlaps), shown(misses)];
+    return el("tr", {}, ...[run.words[name], v, ...figures, mode].map((x, i) => el("td", { class: i === 1 ? v : numeric(i), "data-label": heads[i] }, x)));
   });
-  return el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "points" }, el("table", {}, el("thead", {}, el("tr", {}, ...heads.map((h, i) => el("th", { scope: "col", class: i > 1 && i < 7 ? "number" : "" }, h)))), el("tbody", {}, ...rows)));
+  return el("div", { class: "scroll points", tabindex: 0, role: "region", "aria-label": "points" }, el("table", {}, el("thead", {}, el("tr", {}, ...heads.map((h, i) => el("th", { scope: "col", class: numeric(i) }, h)))), el("tbody", {}, ...rows)));
 }
 
 function figures(run, c) {

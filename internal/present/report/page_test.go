@@ -174,6 +174,15 @@ func TestPages(t *testing.T) {
 		p.Screenshot("run" + of)
 		browsertest.Eval[bool](p, `(location.hash = "#setnx/pause", true)`)
 		drawn(p, "cell")
+		browsertest.Eval[bool](p, `(location.hash = "#watchdog/pause", true)`)
+		p.Await("points", `document.querySelector(".points td")`)
+		if look.Width > 0 { // each point is a block, with a label before each value
+			for _, left := range browsertest.Eval[[]string](p, `[...document.querySelectorAll(".points")].flatMap((box) => [
+				...(box.scrollWidth > box.clientWidth ? ["scrolls sideways"] : []),
+				...[...box.querySelectorAll("td")].filter((td) => getComputedStyle(td, "::before").content !== JSON.stringify(box.querySelectorAll("th")[td.cellIndex].textContent)).map((td) => "no label: " + td.textContent)])`) {
+				t.Errorf("the points in %d px: %s", look.Width, left)
+			}
+		}
 	}
 	t.Run("a hostile run", func(t *testing.T) { testHostileRun(t, browser) })
 }
