@@ -48,7 +48,7 @@ type Effect struct {
 // Outcome is what the result of a grab shows about the order.
 type Outcome string
 
-// These are the possible outcomes. If a grab had no effect and shows nothing, it has no Outcome.
+// These are the possible outcomes. A grab that neither won nor learned who has the order has none.
 const (
 	Won     Outcome = "won"
 	Taken   Outcome = "taken"   // another driver has the order

@@ -157,7 +157,7 @@ func (c Config) bounds() search.Cost {
 // from run to run.
 const TimeOver = search.TimeOver
 
-// Level counts the schedules of one cost that were executed.
+// Level counts the schedules with the same cost that the search executed.
 type Level = search.Level
 
 // Moment is one step of a replay, with the state after that step.

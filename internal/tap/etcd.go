@@ -67,7 +67,7 @@ func (s *etcdKeepAlive) RecvMsg(m any) error {
 	})
 }
 
-// etcdKeys returns the keys in a request of a lock.
+// etcdKeys returns the keys that an etcd request names.
 func etcdKeys(req any) []string {
 	switch r := req.(type) {
 	case *pb.PutRequest:

@@ -53,7 +53,7 @@ type BranchPoint struct {
 	ToGo        int // a lower bound on the number of further steps before a property can break
 }
 
-// Reorder says that the search must also try the step First before the step at index At.
+// Reorder asks the search to try another order: the step First comes before the step at index At.
 type Reorder struct {
 	At    int
 	First schedule.Step

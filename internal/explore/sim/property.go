@@ -479,9 +479,9 @@ func (o *oracle) judgeLingering(lingering []*actor, passed time.Duration) {
 	}
 }
 
-// stragglingLocked returns the actors that wait for only a minority of the servers after a quorum
-// has answered. It omits an actor with a competitor, because that actor may be pausing between two
-// attempts.
+// stragglingLocked returns the actors that already have the answers of a quorum, and wait only for
+// the remaining servers. It omits actors that compete with another one, because they may be pausing
+// between two attempts.
 func (o *oracle) stragglingLocked() []*actor {
 	if o.cluster.Strategy.Promises.Grace == 0 {
 		return nil

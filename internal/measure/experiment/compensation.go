@@ -12,9 +12,9 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// takeBacks watches the ledger of a service that may let two drivers win if it takes back the
-// second win in time. It polls the ledger, so it has only bounds on how long each extra win
-// existed.
+// takeBacks polls the ledger of a service that is allowed to undo a second win within a time limit.
+// Between two polls it sees nothing. So it knows only the shortest and the longest time that an
+// extra win can have lasted.
 type takeBacks struct {
 	within    time.Duration
 	units     int
@@ -30,8 +30,8 @@ type takeBacks struct {
 	failed error         // the error of the last reading
 }
 
-// overbooking records when an order had more ledger rows than units. It began between before and
-// first, and was last seen at last.
+// overbooking records when an order had more ledger rows than units: before is the last reading
+// without the extra row, first is the first reading with it, and last is the latest one.
 type overbooking struct{ before, first, last time.Time }
 
 // watchTakeBacks starts to watch the ledger of count orders. It returns nil if the service may not

@@ -128,8 +128,8 @@ func (r *Run) finished(name CellName) *Cell {
 	return nil
 }
 
-// left returns the cells that still have to run: the cells with a fault, or the cells without a
-// fault. A cell with repetitions appears several times.
+// left returns the cells that still have to run. If faulty is true, it returns those with a fault,
+// otherwise those without. A cell with repetitions appears several times.
 func (r *runner) left(faulty bool) []*cellSpec {
 	var left []*cellSpec
 	for _, s := range r.specs {

@@ -311,8 +311,8 @@ func (w *worker) listWithoutGrab(ctx context.Context, in *fleet.Instance, order 
 	return all, err
 }
 
-// isShared reports whether a call does not name the order of the grab. Such a call may belong to
-// another grab, or to none.
+// isShared reports whether a call could belong to a grab of any order. A call whose key or statement
+// contains the id of the order has a "*" in its place.
 func isShared(c control.Call) bool { return !strings.Contains(string(c.Phase), "*") }
 
 // withoutOthers returns the calls that the instance makes only during a grab. It leaves out calls

@@ -258,7 +258,7 @@ func whereStopped(words []string, f Facts) (Mark, error) {
 	return Mark{}, fmt.Errorf("%w: %q is not a point of a grab: enter one such as %q", ErrAnswer, words[0], "after read 1")
 }
 
-// These are the cells of exercise 9, and the verdicts from which the user chooses.
+// These are the faults that exercise 9 asks about, and the verdicts that the user can choose from.
 var (
 	nineFaults   = []string{"redis-restart", "amnesia"}
 	nineVerdicts = []string{string(catalog.Safe), string(catalog.Unsafe), string(catalog.NA)}
@@ -335,8 +335,8 @@ func linesMoved(_ []string, f Facts) (Mark, error) {
 	return rightFor(1)
 }
 
-// overlapsRemain judges the second question of exercise 10, which asks whether a fence prevents
-// overlaps.
+// overlapsRemain judges the answer to a question of exercise 10: can two drivers still hold the lock
+// at once if there is a fence?
 func overlapsRemain(words []string, f Facts) (Mark, error) {
 	word, err := yesOrNo(words[0])
 	if err != nil {

@@ -30,7 +30,8 @@ type Hold struct {
 	Strike bool `json:"strike,omitempty"`
 }
 
-// Point is a place in a grab, such as before a call, after its reply, or at the end of a phase.
+// Point is a moment of a grab request at which it can be stopped: before a remote call, after the
+// reply, or at the end of a phase.
 type Point struct {
 	Phase tap.Phase `json:"phase,omitempty"`
 	N     int       `json:"n,omitempty"` // number of the call; 0 with After means the end of the phase

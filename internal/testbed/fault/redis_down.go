@@ -9,9 +9,9 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// redisDown makes Redis unreachable for a while, without losing data. With Redlock, it affects the
-// largest number of nodes that the lock can lose. Meanwhile, the affected drivers release their
-// locks.
+// redisDown makes Redis unreachable for a while, without losing data. With Redlock, it affects as many
+// nodes as the lock can lose without losing its quorum. The affected drivers release their locks
+// while Redis is unreachable.
 var redisDown = Fault{
 	Name:       catalog.RedisDown,
 	Hits:       lock.Redis | lock.RedisQuorum,

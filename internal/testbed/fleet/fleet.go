@@ -184,8 +184,9 @@ func (f *Fleet) Use(ctx context.Context, strategy string) (leaseMS float64, err 
 	return leaseMS, nil
 }
 
-// Create opens orders and returns the first id. If no call can open orders, it uses ids from
-// -first-order on. Only POST /orders can open orders with several units.
+// Create opens orders and returns the first id. If no call can open orders, it takes
+// the next unused ids, beginning with the value of -first-order. Only POST /orders can open orders with
+// several units.
 func (f *Fleet) Create(ctx context.Context, count, units int) (first int64, err error) {
 	switch {
 	case f.open != nil && f.open.ByCall():

@@ -18,7 +18,7 @@ var redisNoise = []string{
 	"SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "UNSUBSCRIBE", "PUNSUBSCRIBE", "SUNSUBSCRIBE",
 }
 
-// sqlNoise lists SQL verbs, and commands of MySQL and PostgreSQL, that do not use the data of a grab.
+// sqlNoise lists statements and protocol commands that never read or write the tables of a grab.
 var sqlNoise = []string{
 	"CHANGE", "DEALLOCATE", "DEBUG", "DESC", "DESCRIBE", "DISCARD", wire.EmptyStatement, "EXPLAIN", "FIELDS", "HELP", "PING", "PREPARE", "PROCESSES", "RESET", "SET", "SHOW",
 	"STATISTICS", "SYNC", "USE",

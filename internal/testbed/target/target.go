@@ -63,7 +63,8 @@ type Shape struct {
 	IDs    *IDs // ids of the orders, which replace {order_uuid}
 
 	Grabbed, Taken, Busy Rule
-	// Later describes answers that come before the result of the grab. It may be nil.
+	// Later says where to read the result if the service first answers 202 and decides afterwards. It
+	// may be nil.
 	Later *Later
 	// AssumesGrabbed means that the user gave no rule for wins, so the default applies.
 	AssumesGrabbed bool
