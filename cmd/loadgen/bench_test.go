@@ -128,7 +128,7 @@ func TestBenchBadUsage(t *testing.T) {
 		"-stack external -sentinel h:2":                               "-sentinel h:2: the name of the master is missing; add -sentinel-master NAME",
 		"-redis h:1":                                                  "the local stack starts its own servers; add -stack external",
 		"-format markdown":                                            "must be one of text, json, benchstat",
-		"-stack external -redis h:1 -strategies redlock":              "add -redlock with at least 3 addresses",
+		"-stack external -redis h:1 -strategies redlock":              "add -redlock with the addresses of at least 3",
 		"-seed x":                     "must be a whole number",
 		"-stack local -redlock a,b,c": "the local stack starts its own servers; add -stack external",
 	} {

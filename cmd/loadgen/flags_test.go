@@ -405,7 +405,7 @@ func TestBadUsage(t *testing.T) {
 		"-stack remote":                     "-stack remote: must be one of embedded, local, external",
 		"-stack external":                   "-stack external: the database for the ledger is missing: add -db DSN",
 		"-stack external -db x":             "-stack external: the servers of strategy setnx are missing: add -redis ADDR or -sentinel ADDR",
-		"-stack external -db x -redis h:1":  "-stack external: the servers of strategy redlock are missing: add -redlock with at least 3 addresses",
+		"-stack external -db x -redis h:1":  "-stack external: the servers of strategy redlock are missing: add -redlock with the addresses of at least 3",
 		"-stack external -db x -redis h:1 -redlock a:1,b:1,a:1": "-redlock a:1,b:1,a:1: a node is listed twice, but Redlock nodes must be independent: list each node once",
 		"-stack external -db x -sentinel h:1":                   "-sentinel h:1: the name of the master is missing; add -sentinel-master NAME",
 		"-stack external -db x -sentinel-master m":              "-sentinel-master m: the addresses of the Sentinels are missing; add -sentinel ADDR",
