@@ -43,7 +43,7 @@ type try struct {
 	hold        *check.Hold // nil before the acquire
 	claimed     time.Duration
 	effect      check.Effect
-	wrote, lost bool
+	wrote       bool
 }
 
 // event writes an event of an attempt.
