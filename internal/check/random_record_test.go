@@ -38,12 +38,12 @@ type process struct {
 
 // try is one attempt, at one of its steps.
 type try struct {
-	check.Span              // From is when the grab was called
-	step        string      // what happens next
-	hold        *check.Hold // nil before the acquire
-	claimed     time.Duration
-	effect      check.Effect
-	wrote       bool
+	check.Span             // From is when the grab was called
+	step       string      // what happens next
+	hold       *check.Hold // nil before the acquire
+	claimed    time.Duration
+	effect     check.Effect
+	wrote      bool
 }
 
 // event writes an event of an attempt.
