@@ -461,12 +461,15 @@ func (o *oracle) judgeWait(waiters []*actor) {
 	}
 }
 
+// canProceed reports whether the actor has neither ended nor stopped.
+func (a *actor) canProceed() bool { return !a.done && !a.dead && !a.hung && !a.paused() }
+
 // lingeringLocked returns the actors that still run although their drivers have left. It omits
 // actors that wait for a reply or for a new session.
 func (o *oracle) lingeringLocked() []*actor {
 	return slices.DeleteFunc(slices.Clone(o.world.actors), func(a *actor) bool {
 		own := func(c *call) bool { return c.actor == a }
-		return !a.cancelled || a.done || a.dead || a.hung || a.paused() || !o.world.hasSession(a.inst) || slices.ContainsFunc(slices.Concat(o.gate.waiting, o.gate.late), own)
+		return !a.cancelled || !a.canProceed() || !o.world.hasSession(a.inst) || slices.ContainsFunc(slices.Concat(o.gate.waiting, o.gate.late), own)
 	})
 }
 
@@ -489,7 +492,7 @@ func (o *oracle) stragglingLocked() []*actor {
 	return slices.DeleteFunc(slices.Clone(o.world.actors), func(a *actor) bool {
 		own := func(c *call) bool { return c.actor == a }
 		met := slices.ContainsFunc(o.world.actors, func(b *actor) bool { return b != a && b.begun })
-		if !a.begun || a.done || a.dead || a.hung || a.paused() || len(a.inst.cut) > 0 || !a.releasing && (a.granted || met) || slices.ContainsFunc(o.gate.waiting, own) {
+		if !a.begun || !a.canProceed() || len(a.inst.cut) > 0 || !a.releasing && (a.granted || met) || slices.ContainsFunc(o.gate.waiting, own) {
 			return true
 		}
 		var silent []*node

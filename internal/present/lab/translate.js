@@ -50,5 +50,8 @@ export function translate(text, language) {
   }
 }
 // namesOf joins the names in a list. It returns any other text unchanged.
-const namesOf = (list) => (list.split(separator).every((part) => neutral.test(part)) ? list.split(separator).join("、") : list);
+const namesOf = (list) => {
+  const parts = list.split(separator);
+  return parts.every((part) => neutral.test(part)) ? parts.join("、") : list;
+};
 const addMark = (text, mark) => (text === undefined ? undefined : text + mark);

@@ -30,6 +30,9 @@ func Decide(next http.RoundTripper, shape *target.Shape, asking Asking) http.Rou
 	if shape == nil || shape.Later == nil {
 		return next
 	}
+	if asking == nil {
+		asking = func(context.Context, Request) func() { return func() {} }
+	}
 	return roundTripper(func(req *http.Request) (*http.Response, error) {
 		r, err := ParseRequest(req.URL.String())
 		if err != nil {
@@ -44,12 +47,7 @@ func Decide(next http.RoundTripper, shape *target.Shape, asking Asking) http.Rou
 			return resp, nil
 		}
 		if err == nil {
-			resp, err = askForResult(next, req, at, shape, func() func() {
-				if asking == nil {
-					return func() {}
-				}
-				return asking(req.Context(), r)
-			})
+			resp, err = askForResult(next, req, at, shape, func() func() { return asking(req.Context(), r) })
 		}
 		switch ended := req.Context().Err(); {
 		case err == nil:

@@ -48,7 +48,7 @@ func (s *Stack) Replicate(ctx context.Context, server string) (*Replica, error) 
 	case s.Kind == Embedded:
 		return nil, fmt.Errorf("%w: the embedded stack's Redis does not replicate: use -stack local", ErrRefused)
 	case !isRedis(server):
-		return nil, fmt.Errorf("%w: %s cannot have a replica: choose another Redis server", ErrRefused, server)
+		return nil, fmt.Errorf("%w: %s cannot have a replica: choose a Redis server", ErrRefused, server)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("the replica was not in sync after %v", startTimeout))
 	defer cancel()

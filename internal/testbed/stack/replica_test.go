@@ -205,7 +205,7 @@ func TestReplicateRefusals(t *testing.T) {
 		server, want string
 	}{
 		{embedded, "redis", "does not replicate: use -stack local"},
-		{local, "db", "db cannot have a replica: choose another Redis server"},
+		{local, "db", "db cannot have a replica: choose a Redis server"},
 		{local, "redlock-9", "no server"},
 	} {
 		_, err := tt.s.Replicate(t.Context(), tt.server)
