@@ -112,7 +112,9 @@ func (t *takeBacks) note(asked, answered time.Time, rows []order.Grab) {
 
 // settle stops watching the ledger. It returns the rows of the last reading, plus the rows that the
 // service took back too late. If a win was taken back in time, settle removes it from the
-// accounting. It returns an error if it cannot tell whether a win was taken back in time.
+// accounting. It returns an error if it cannot tell whether a win was taken back in time. This is so
+// too if no reading found the row of a driver who was told that it had won, although another driver
+// has a row: the row may have come and gone between two readings.
 func (t *takeBacks) settle(c *Cell, a *accounting, rows []order.Grab) ([]order.Grab, error) {
 	t.end()
 	if t.failed != nil {
@@ -138,11 +140,21 @@ func (t *takeBacks) settle(c *Cell, a *accounting, rows []order.Grab) ([]order.G
 			c.LongestCompensationMS = &ms
 		}
 	}
+	won := map[int64]bool{}
 	for p := range t.seen {
+		won[p.Order] = true
 		if late[p.Order] && !left[p] {
 			rows = append(rows, order.Grab{Order: p.Order, Driver: p.Driver})
 		}
 	}
-	a.told = slices.DeleteFunc(a.told, func(p check.Pair) bool { return t.seen[p] && !left[p] && !late[p.Order] })
+	a.told = slices.DeleteFunc(a.told, func(p check.Pair) bool {
+		if !won[p.Order] || left[p] || late[p.Order] {
+			return false
+		}
+		if !t.seen[p] {
+			err = fmt.Errorf("driver %d was told that it had won order %d, but no reading of the ledger found its row: the row may have been taken back between two readings", p.Driver, p.Order)
+		}
+		return true
+	})
 	return rows, err
 }

@@ -18,14 +18,14 @@ func TestCompensation(t *testing.T) {
 	t.Parallel()
 	for within, want := range map[time.Duration]catalog.Verdict{8 * time.Second: catalog.Safe, 100 * time.Millisecond: catalog.Unsafe} {
 		cfg := ticketRun(t, "none takes-back", target.Spec{}, catalog.NoFault)
-		cfg.Target.Compensation, cfg.Settle = within, 600*time.Millisecond
+		cfg.Target.Compensation, cfg.Settle = within, 2*time.Second
 		c := decide(t, &cfg).Cells[0]
 		if c.Verdict != want {
 			t.Errorf("within %v: %s (%s), want %s", within, c.Verdict, c.Reason, want)
 		}
 		// The longest time is an upper limit, which a busy machine raises.
-		if longest := value(c.LongestCompensationMS); want == catalog.Safe && (value(c.CompensatedOrders) == 0 || longest < 250 || longest > millis(within)) {
-			t.Errorf("%d orders, %v ms, want some, and about 300 ms", value(c.CompensatedOrders), longest)
+		if longest := value(c.LongestCompensationMS); want == catalog.Safe && (value(c.CompensatedOrders) == 0 || longest < 950 || longest > millis(within)) {
+			t.Errorf("%d orders, %v ms, want some, and about 1000 ms", value(c.CompensatedOrders), longest)
 		}
 	}
 }
@@ -46,6 +46,7 @@ func TestTakeBacks(t *testing.T) {
 		{"too late", map[int][]order.Grab{0: one, 100: two, 1100: two, 1200: two, 1300: one}, 2, 2, 0, false},
 		{"not at all", map[int][]order.Grab{0: one, 100: two, 200: two}, 2, 2, 0, false},
 		{"too few readings", map[int][]order.Grab{0: one, 100: two, 1300: one}, 1, 1, 1310, true},
+		{"between two readings", map[int][]order.Grab{0: one, 100: one, 200: one}, 1, 1, 0, true},
 		{"twice", map[int][]order.Grab{0: one, 100: two, 300: one, 400: two, 650: one}, 1, 1, 360, false},
 	} {
 		began := time.Now()

@@ -209,14 +209,14 @@ func (s *strike) freeContenders(ctx context.Context, claimed func(load.Request) 
 		over := s.mayFreeContenders(c, claimed)
 		limit := s.in.w.lease(s.in.cell) * 2 / 3
 		if c.affectedFirst {
-			limit = s.in.w.lease(s.in.cell) / 5 // the leases of the affected drivers must last until they have written
+			limit = s.in.w.lease(s.in.cell) / 2 // the contenders must still have time to write before their leases end
 		}
 		if !over && time.Since(c.contenderHeldSince) < limit {
 			continue
 		}
 		c.contenderFreed = true
 		if !over && s.mustClaimFirst(c) {
-			s.cancelStrike(c, "the affected driver did not write before the others")
+			s.cancelStrike(c, tooLateToBeFirst)
 		}
 		for _, h := range held[c] {
 			if err := h.in.RemoveHold(ctx, h.name(c)); err != nil {
@@ -227,11 +227,14 @@ func (s *strike) freeContenders(ctx context.Context, claimed func(load.Request) 
 	return nil
 }
 
+const tooLateToBeFirst = "the affected driver did not write before the others"
+
 // mustClaimFirst reports whether the test can fail only if the affected driver writes before the
 // others. This is true if the affected driver has the older fencing token and has already read that
-// the order is open.
+// the order is open. A service may check such a token too, so it is also true for the tests of a
+// service in which the affected driver should write first.
 func (s *strike) mustClaimFirst(c *contest) bool {
-	return s.in.cell.Guard == order.FenceWrite && s.in.fault.Course == fault.AfterHeal && c.point.Role == fault.Alone &&
+	return c.affectedFirst || s.in.cell.Guard == order.FenceWrite && s.in.fault.Course == fault.AfterHeal && c.point.Role == fault.Alone &&
 		(c.point.Phase == tap.Read && c.point.After || c.point.Phase == tap.Claim && !c.point.After)
 }
 
@@ -279,10 +282,19 @@ func (s *strike) awaitFailedRelease(ctx context.Context) error {
 
 // releaseContenders lets the remaining drivers write, each as soon as freeContenders allows it.
 func (s *strike) releaseContenders(ctx context.Context) error {
+	claimed := s.claimed(ctx)
 	err := until(ctx, s.in.w.lease(s.in.cell)*2/3, func() (bool, error) {
-		err := s.freeContenders(ctx, s.claimed(ctx))
-		return s.every(func(c *contest) bool { return c.contenderHeldSince.IsZero() || c.contenderFreed }), err
+		claimed = s.claimed(ctx)
+		err := s.freeContenders(ctx, claimed)
+		return s.every(func(c *contest) bool {
+			return c.contenderFreed || c.contenderHeldSince.IsZero() && (!s.mustClaimFirst(c) || s.mayFreeContenders(c, claimed))
+		}), err
 	})
+	for _, c := range s.contests {
+		if s.mustClaimFirst(c) && !c.contenderFreed && !s.mayFreeContenders(c, claimed) {
+			s.cancelStrike(c, tooLateToBeFirst)
+		}
+	}
 	return errors.Join(err, s.remove(ctx, contenderHold)) // remove also the holds that have not stopped a call yet
 }
 

@@ -163,7 +163,7 @@ func TestInspectFindsMistakes(t *testing.T) {
 			{target.Spec{Path: "/tickets/{order}/grab", Grabbed: "201"}, "", "grabbed", "HTTP 200"},
 			{target.Spec{Path: "/tickets/{order}/grab", Taken: "410"}, "", "taken", "HTTP 409"},
 			{target.Spec{Path: "/tickets/{order}/grab", Grabbed: "409", Taken: "200"}, "", "open-orders", "means taken"},
-			{target.Spec{Path: "/tickets/{order}/grab", OpenOrders: []string{"/tickets -> .id"}}, "", "open-orders", "-open-orders expects"},
+			{target.Spec{Path: "/tickets/{order}/grab", OpenOrders: []string{"/tickets -> .id"}}, "", "open-orders", "that -open-orders names"},
 			{target.Spec{Path: "/tickets/{order}/grab", OpenOrders: []string{`POST /tickets {"n":1} -> .first_id`}}, "", "open-orders", "write {order_uuid} instead of {order}"},
 			{target.Spec{Path: "/tickets/{order}/grab"}, "SELECT ticket_id, driver FROM winners WHERE n < 0 AND ticket_id BETWEEN ? AND ?", "ledger-query", "no row"},
 			{target.Spec{Path: "/tickets/{order}/grab"}, "SELECT ticket_id, n FROM winners WHERE ticket_id BETWEEN ? AND ?", "ledger-query", "names driver"},

@@ -31,7 +31,7 @@ import (
 //	looks-up    reads Redis and the table of winners before it tells a later result
 //	behind      answers once it has the lock, and writes 100 ms later
 //	retries     writes the winner twice
-//	takes-back  deletes the row of a driver who is not the first of his order
+//	takes-back  deletes the row of a driver who is not the first of the order, after a second
 //	random-keys uses another key of the lock for each grab
 //	del         releases the lock with DEL, whoever has it
 //	no-expiry   sets no expiry
@@ -307,7 +307,7 @@ func (o *ticketOffice) takeBack(id, driver string) int {
 	if first == driver {
 		return http.StatusOK
 	}
-	time.AfterFunc(300*time.Millisecond, func() {
+	time.AfterFunc(time.Second, func() {
 		for {
 			if _, err := o.db.Exec("DELETE FROM winners WHERE ticket_id = ? AND driver = ?", id, driver); err == nil {
 				return

@@ -75,12 +75,18 @@ func strikeAt(t *testing.T, cfg *Config, point string) {
 	cfg.At = &at
 }
 
-// checkTickets runs the cells, and compares their verdicts with those wanted.
+// checkTickets runs the cells, and compares their verdicts with those wanted. On a busy machine a
+// verdict may be unknown, so it repeats the run unless an unknown verdict is wanted.
 func checkTickets(t *testing.T, cfg Config, want ...catalog.Verdict) *Run {
 	t.Helper()
-	run, err := Execute(t.Context(), cfg, func(*Run) error { return nil })
-	if err != nil {
-		t.Fatal(err)
+	var run *Run
+	if slices.Contains(want, catalog.Unknown) {
+		var err error
+		if run, err = execute(t, t.Context(), cfg); err != nil {
+			t.Fatal(err)
+		}
+	} else {
+		run = decide(t, &cfg)
 	}
 	var got []string
 	var verdicts []catalog.Verdict
@@ -290,13 +296,24 @@ func TestMissedStrikesAreRepeated(t *testing.T) {
 	}
 }
 
-// A fencing token that only the write checks does not help if the older driver writes first.
+// A fencing token that only the write checks does not help if the older driver writes first. If that
+// driver writes too late for the test, the verdict is unknown.
 func TestFenceOfAService(t *testing.T) {
 	t.Parallel()
-	cfg := ticketRun(t, "fenced", target.Spec{}, catalog.Pause)
-	strikeAt(t, &cfg, "after mysql SELECT tickets 1")
-	checkTickets(t, cfg, catalog.Unsafe)
-	cfg = ticketRun(t, "guarded", target.Spec{}, catalog.Pause)
+	for work, want := range map[time.Duration][]catalog.Verdict{
+		0:                      {catalog.Unsafe},
+		300 * time.Millisecond: {catalog.Unsafe},
+		800 * time.Millisecond: {catalog.Unsafe, catalog.Unknown},
+	} {
+		cfg := ticketRun(t, "fenced", target.Spec{}, catalog.Pause)
+		strikeAt(t, &cfg, "after mysql SELECT tickets 1")
+		cfg.Work, cfg.Asked.Work = work, true
+		run := decide(t, &cfg)
+		if c := run.Cells[0]; !slices.Contains(want, c.Verdict) {
+			t.Errorf("work of %v: %s (%s); want %v", work, c.Verdict, c.Reason, want)
+		}
+	}
+	cfg := ticketRun(t, "guarded", target.Spec{}, catalog.Pause)
 	strikeAt(t, &cfg, "after mysql SELECT tickets 1")
 	run := checkTickets(t, cfg, catalog.Safe)
 	if p := run.Cells[0].Points[0]; p.Struck != 2 || p.Strikes != 2 {
