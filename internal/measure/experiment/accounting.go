@@ -15,8 +15,8 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// accounting counts the answers to the load as they arrive. To save memory, it keeps details only of
-// wins and of orders that still wait for answers.
+// accounting counts the answers of the service while the load runs. To save memory, it keeps
+// details only of wins and of unfinished orders.
 type accounting struct {
 	drivers int
 	units   int               // units per order
@@ -63,7 +63,7 @@ type accounting struct {
 	samples    map[string]string // one example of each kind of answer
 }
 
-// orderState is the state of one order until all of its drivers have got their answers.
+// orderState tracks one order until every driver that asked for it has an answer.
 type orderState struct {
 	id      int64
 	left    int
@@ -98,7 +98,8 @@ func newAccounting(drivers int, names map[string]string, shape *target.Shape) *a
 	}
 }
 
-// noOutcomes returns a map with a zero count for every outcome, so that the JSON lists all outcomes.
+// noOutcomes returns a map with a zero count for every outcome, so that the JSON output lists all
+// of them.
 func noOutcomes() map[grab.Outcome]int {
 	none := make(map[grab.Outcome]int, len(grab.Outcomes))
 	for _, o := range grab.Outcomes {
@@ -107,7 +108,8 @@ func noOutcomes() map[grab.Outcome]int {
 	return none
 }
 
-// add counts the result of a request that was due at the given time.
+// add counts the result of one request. due is the time at which the load plan wanted the request
+// to be sent.
 func (a *accounting) add(r *vegeta.Result, due time.Time) error {
 	s, err := load.ParseRequest(r.URL)
 	if err != nil {
@@ -161,8 +163,9 @@ func (a *accounting) add(r *vegeta.Result, due time.Time) error {
 	return nil
 }
 
-// addSale counts an answer for an order with several units. The request was sent at the time came.
-// limited means that the driver was refused because it has reached its limit of units.
+// addSale counts an answer for an order that sells several units. came and answered are the times
+// of the request and its answer. limited means that the driver already has the maximum number of
+// units.
 func (f *orderState) addSale(m target.Meaning, came, answered time.Time, limited bool) {
 	f.arrivals = append(f.arrivals, arrival{came, m.Outcome == grab.Grabbed})
 	switch {
@@ -182,7 +185,7 @@ func latest(a, b time.Time) time.Time {
 	return a
 }
 
-// closeSale adds a finished order with several units to the totals.
+// closeSale adds a finished order that has several units to the totals.
 func (a *accounting) closeSale(f *orderState) {
 	if f.lastNever.After(f.lastSale) {
 		a.refusedLast = append(a.refusedLast, f.id)
@@ -208,8 +211,8 @@ func reached(o grab.Outcome) bool {
 	return o == grab.Grabbed || o == grab.Taken || o == grab.Busy
 }
 
-// classify returns the meaning of an answer. A timeout counts as unsure, because the request may
-// have taken effect.
+// classify returns whether a driver won, lost or may have won. A request without an answer may have
+// won, unless the connection was refused.
 func classify(r *vegeta.Result, shape *target.Shape) target.Meaning {
 	if r.Code != 0 {
 		m := shape.Meaning(int(r.Code), r.Headers, r.Body)
@@ -225,7 +228,7 @@ func classify(r *vegeta.Result, shape *target.Shape) target.Meaning {
 	return m
 }
 
-// field returns a string field of a JSON answer, or "". It searches the text, because decoding
+// field returns a string field of a JSON answer, or "". It searches the raw text, because decoding
 // every answer would take twice as long.
 func field(body []byte, name string) string {
 	_, rest, _ := bytes.Cut(body, []byte(`"`+name+`":"`))
@@ -236,7 +239,7 @@ func field(body []byte, name string) string {
 	return string(value)
 }
 
-// addToOrder adds an answer to the state of its order, and closes the order after the last answer.
+// addToOrder counts an answer for its order. After the last answer, it closes the order.
 func (a *accounting) addToOrder(s load.Request, m target.Meaning, sp span, hasText bool) {
 	f := a.stateOf(s.Order)
 	f.left--
@@ -265,7 +268,7 @@ func (a *accounting) addToOrder(s load.Request, m target.Meaning, sp span, hasTe
 	}
 }
 
-// stateOf returns the state of an order. It creates the state for the first answer.
+// stateOf returns the state of an order, and creates it for the first answer.
 func (a *accounting) stateOf(id int64) *orderState {
 	f := a.open[id]
 	if f == nil {
@@ -291,16 +294,15 @@ func (a *accounting) close(f *orderState) {
 	}
 }
 
-// finish closes the orders that still wait for answers because the load was interrupted.
+// finish closes all orders that still lack answers, for example because the load was interrupted.
 func (a *accounting) finish() {
 	for _, f := range a.open {
 		a.close(f)
 	}
 }
 
-// distrust counts all wins as unsure if winners and losers seem to get the same answer. It assumes
-// this if no driver lost and every answer has the default status for a win. distrust reports
-// whether it changed the counts.
+// distrust handles a service that seems to give winners and losers the same answer. It then counts
+// every win as uncertain. It reports whether it did so.
 func (a *accounting) distrust(probeLost bool) bool {
 	won := a.outcomes[grab.Grabbed]
 	lost := a.outcomes[grab.Taken] + a.outcomes[grab.Busy]

@@ -13,19 +13,19 @@ import (
 	"grablab/internal/testbed/fleet"
 )
 
-// ParseAssert returns an error that wraps ErrAssert or ErrNoFigure.
+// ParseAssert wraps one of these errors if an assertion is invalid.
 var (
 	ErrAssert   = errors.New("experiment: bad assertion")
 	ErrNoFigure = errors.New("experiment: no such figure")
 )
 
-// Assert is a claim about the cells of a run, in the syntax of -assert:
+// Assert is a claim about the results of a run, in the syntax of the -assert flag:
 //
 //	[strategy[/fault]:]figure OP number    double_grabs==0   setnx:latency_ms.p99<50
 //	[strategy[/fault]:]expected            every verdict is the expected one, the order's and the lock's
 //
-// It must hold in every cell that it selects, and it must select at least one. It does not hold in
-// a cell that lacks the figure. Cells with the verdict n/a are skipped.
+// It must hold for every result that it selects, and it must select at least one. A result without
+// the figure violates the claim. Results with the verdict n/a are skipped.
 type Assert struct {
 	Strategy string        // empty means all strategies
 	Fault    catalog.Fault // empty means all faults
@@ -58,7 +58,7 @@ var operators = map[string]func(actual, claimed float64) bool{
 
 const allExpected = "expected"
 
-// Foreign is the strategy name for the user's service, whose locking strategy is unknown.
+// Foreign is the strategy name for a user's own service, whose locking strategy is unknown.
 const Foreign = fleet.ForeignStrategy
 
 // ParseAssert parses an assertion. It returns ErrNoFigure if the figure does not exist, and
@@ -145,8 +145,7 @@ func (a Assert) Misses(run *Run) []string {
 	return misses
 }
 
-// holds reports whether the result of a cell satisfies the assertion. actual is the measured value as
-// text.
+// holds reports whether a result satisfies the assertion. actual describes the measured value.
 func (a Assert) holds(c Cell) (actual string, ok bool) {
 	if a.Figure == "" {
 		return "is " + c.Said() + ", expected " + c.Claimed(), c.AsExpected()

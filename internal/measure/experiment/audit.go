@@ -20,12 +20,11 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// auditTimeout limits each step of the audit. The audit runs even if the load was interrupted.
+// auditTimeout limits each step of the checks that follow the load.
 const auditTimeout = 30 * time.Second
 
-// audit collects the evidence after the load and checks the properties of the locks and orders. The
-// evidence consists of the ledger, the recorded events and a test grab of each order. drained says
-// whether all grabs of the load have ended.
+// audit checks the outcome of the load. It reads the ledger and the recorded events, and tries to
+// grab each order once more. drained means that no grab of the load is still running.
 func (w *worker) audit(ctx context.Context, s lock.Strategy, c *Cell, a *accounting, first int64, drained bool, back *takeBacks, reasons *invalidReasons) check.Evidence {
 	e := check.Evidence{
 		Units: w.cfg.units(), FromAnswers: !w.ledger, Foreign: !w.fleet.Ours && !w.fleet.Known(),
@@ -73,8 +72,7 @@ func (w *worker) readLedger(ctx context.Context, first int64, count int) ([]orde
 	return w.orders.Ledger(ctx, first, count)
 }
 
-// hasRows reports whether the ledger has a row for any order of the cell. A row shows that grabs
-// work.
+// hasRows reports whether the ledger has a row for at least one of the orders.
 func (w *worker) hasRows(ctx context.Context, first int64, count int) bool {
 	if !w.ledger {
 		return false
@@ -102,9 +100,8 @@ func settleInterval(quiet time.Duration) time.Duration {
 	return mean/2 + rand.N(mean)
 }
 
-// settle reads the ledger until it stops changing, because a service may write a row after it has
-// refused the driver. It returns the last rows. If trusted is true, one unchanged reading is
-// enough.
+// settle reads the ledger until it stops changing, because a service may write a row late. It
+// returns the last rows. If trusted is true, one unchanged reading is enough.
 func (w *worker) settle(ctx context.Context, c *Cell, a *accounting, first int64, rows []order.Grab, trusted bool) ([]order.Grab, error) {
 	began := time.Now()
 	changed, quiet, limit := began, w.settleFor(c), cmp.Or(w.cfg.settleLimit, settleLimit)
@@ -149,8 +146,8 @@ func (w *worker) settle(ctx context.Context, c *Cell, a *accounting, first int64
 	return rows, context.Cause(ctx)
 }
 
-// differences compares two readings of the ledger. deleted and added are the drivers whose rows
-// disappeared or appeared.
+// differences compares two readings of the ledger. It returns the drivers whose rows have
+// disappeared and those whose rows have appeared.
 func differences(before, after []order.Grab) (deleted, added []check.Pair) {
 	pairs := make([]check.Pair, len(before))
 	for i, g := range before {
@@ -159,8 +156,8 @@ func differences(before, after []order.Grab) (deleted, added []check.Pair) {
 	return check.CompareAnswers(pairs, after)
 }
 
-// count counts the grabs in the ledger, or in the answers if there is no ledger. A test grab after
-// the load (a probe) counts only if all units of its order were already sold.
+// count counts the wins in the ledger, or in the answers if there is no ledger. A test grab after
+// the load counts only if its order was already sold out.
 func (w *worker) count(ctx context.Context, c *Cell, a *accounting, first int64, rows []order.Grab, p probes, e *check.Evidence) {
 	repeated := 0
 	if w.cfg.Target.Idempotent {
@@ -201,7 +198,8 @@ func (w *worker) count(ctx context.Context, c *Cell, a *accounting, first int64,
 	c.PhantomGrabs, c.UnacknowledgedGrabs = new(len(phantom)), new(len(unacknowledged))
 }
 
-// readEvents reads the events that our instances recorded, and counts overlaps and near misses.
+// readEvents reads the events that our instances recorded. It counts how often two drivers held a
+// lock at once, and how often the database refused a late write.
 func (w *worker) readEvents(c *Cell, s lock.Strategy, e *check.Evidence) error {
 	if !w.fleet.Ours {
 		return nil
@@ -225,8 +223,7 @@ func (w *worker) readEvents(c *Cell, s lock.Strategy, e *check.Evidence) error {
 	return nil
 }
 
-// probes contains the results of the probes. A probe is an attempt by a new driver to grab an order
-// after the load.
+// probes contains the results of the test grabs (probes) that the program makes after the load.
 type probes struct {
 	stuck   []int64 // orders whose probes got no conclusive answer
 	refused []int64 // orders whose probes were told that they are taken
@@ -234,9 +231,8 @@ type probes struct {
 	lost    bool // whether the answer to any probe was "taken" or "busy"
 }
 
-// probeAll lets a new driver try to grab each order after the load. The figures of the load do not
-// include these attempts. rows is the ledger: if the user's service says that an order is taken but
-// rows has no winner, the order may only be reserved.
+// probeAll lets a new driver try to grab each order after the load. An order that is reported as
+// taken but has no ledger row may only be reserved, so it is tried again.
 func (w *worker) probeAll(ctx context.Context, c *Cell, a *accounting, first int64, rows []order.Grab) (p probes, err error) {
 	if ctx.Err() != nil {
 		return p, context.Cause(ctx)
@@ -265,7 +261,7 @@ func (w *worker) probeAll(ctx context.Context, c *Cell, a *accounting, first int
 }
 
 // withoutWinner returns the orders that the service reports as taken although some of their units
-// have no winner. These units are lost.
+// have no winner.
 func (p probes) withoutWinner(rows []order.Grab, a *accounting, e check.Evidence) []int64 {
 	winners := check.RowsByOrder(rows)
 	if e.Foreign {

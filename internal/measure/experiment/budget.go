@@ -19,8 +19,8 @@ var (
 	errBudgetTotal = errors.New("experiment: the run took longer than -budget-total allows")
 )
 
-// bounded tests a strategy under a fault. It stops early if the time for the cell or for the whole
-// run is used up.
+// bounded tests a strategy under a fault. It stops early if the time limit of the test or of the
+// whole run is reached.
 func (w *worker) bounded(ctx context.Context, s *cellSpec) Cell {
 	f, _ := fault.Find(s.Fault) // excuse has already refused unknown names
 	ctx, cancel := context.WithTimeoutCause(ctx, w.cfg.Budget, errBudget)
@@ -43,8 +43,7 @@ func (w *worker) bounded(ctx context.Context, s *cellSpec) Cell {
 	return c
 }
 
-// budgetOver returns a sentence that says that the time for the run is used up. what names the part
-// of the run that was shortened or skipped.
+// budgetOver returns a message such as "ended early, because -budget-total 5m was used up".
 func (cfg Config) budgetOver(what string) string {
 	return fmt.Sprintf("%s, because -budget-total %v was used up", what, cfg.BudgetTotal)
 }
@@ -52,8 +51,8 @@ func (cfg Config) budgetOver(what string) string {
 // isOver reports whether the time for the run is used up.
 func (cfg Config) isOver() bool { return cfg.BudgetTotal > 0 && !time.Now().Before(cfg.deadline) }
 
-// orderByRisk sorts the cells so that the cells most likely to fail run first, and prints the
-// order. The order matters if the time is too short for all cells.
+// orderByRisk moves the tests that are most likely to fail to the front, and prints the new order.
+// If time runs out, only low-risk tests are skipped.
 func (r *runner) orderByRisk(cells []*cellSpec) {
 	risk := func(s *cellSpec) int {
 		n := catalog.KindsThatFail(s.Fault)
@@ -70,8 +69,8 @@ func (r *runner) orderByRisk(cells []*cellSpec) {
 	r.progress.say("the cells in the order of their risk: %s", strings.Join(names, ", "))
 }
 
-// leaveOut adds a result without figures for each cell that was skipped because the time for the run
-// was used up.
+// leaveOut adds an empty result for each test that was skipped because the time for the run was
+// used up.
 func (r *runner) leaveOut() error {
 	if !r.cfg.isOver() {
 		return nil

@@ -17,8 +17,8 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// cell tests one strategy under load, and judges it. If the targets are too slow for the load, it
-// repeats the load at a rate that they can serve.
+// cell tests one strategy under load and returns the verdict. If the service is too slow for the
+// load, cell repeats the load at a lower rate.
 func (w *worker) cell(ctx context.Context, s lock.Strategy, size Load) Cell {
 	c, m := w.load(ctx, s, size)
 	for range slowerLoads {
@@ -35,7 +35,7 @@ func (w *worker) cell(ctx context.Context, s lock.Strategy, size Load) Cell {
 	return c
 }
 
-// load opens new orders, sends the load, waits for late grabs and audits the outcome.
+// load opens new orders, sends the load, waits for late grabs and checks the outcome.
 func (w *worker) load(ctx context.Context, s lock.Strategy, size Load) (c Cell, m measured) {
 	c = w.blank(s, catalog.NoFault, size)
 	m = w.measure(ctx, s, &c, &workload{setup: w.cfg.setup(), send: func(ctx context.Context, first int64) (*accounting, error) {
@@ -64,7 +64,7 @@ func (c *Cell) conclude(m measured) {
 	c.Exclusive = judgeLock(*c, m)
 }
 
-// workload says how to prepare the instances and which requests to send for one cell.
+// workload describes one test: how to prepare the instances, and which requests to send.
 type workload struct {
 	setup  fleet.Setup
 	warmup func(ctx context.Context) error // may be nil
@@ -90,7 +90,7 @@ func (w *worker) blank(s lock.Strategy, f catalog.Fault, size Load) Cell {
 	return c
 }
 
-// measured contains the observations that affect the verdict but are not in the result file.
+// measured contains observations that affect the verdict but do not appear in the result file.
 type measured struct {
 	*accounting                // nil if the load could not start
 	evidence    check.Evidence // everything that the property checks need
@@ -101,7 +101,7 @@ type measured struct {
 	repeated    string         // why surplus ledger rows may not mean a second winner; empty if they certainly mean one
 }
 
-// measure runs the workload and fills in all figures of c.
+// measure runs the workload and fills in all figures of the result c.
 func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *workload) (m measured) {
 	if err := w.prepare(ctx, s, c, of.setup); err != nil {
 		m.invalid = fmt.Sprintf("not measured: %v", err)
@@ -174,7 +174,7 @@ func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *work
 	return m
 }
 
-// invalidReasons keeps the first reason not to trust the figures of a cell.
+// invalidReasons keeps the first reason not to trust the measured figures.
 type invalidReasons struct{ first string }
 
 func (r *invalidReasons) add(err error, what string) {
@@ -205,8 +205,8 @@ func (w *worker) prepare(ctx context.Context, s lock.Strategy, c *Cell, u fleet.
 	return err
 }
 
-// send sends the requests and counts every answer. If answered is not nil, send also passes each
-// answer to it.
+// send sends the requests and counts every answer. If the function answered is not nil, send also
+// passes each answer to it.
 func (w *worker) send(ctx context.Context, c *Cell, requests load.Workload, size Load, answered func(*accounting, *vegeta.Result)) (*accounting, error) {
 	raw, err := w.journal.answers(c, w.suffix())
 	if err != nil {
@@ -229,7 +229,7 @@ func (w *worker) send(ctx context.Context, c *Cell, requests load.Workload, size
 	return a, errors.Join(err, accountErr, raw.Close())
 }
 
-// answers fills in the figures that are computed from the answers to the clients.
+// answers fills in the figures that can be computed from the answers of the service.
 func (c *Cell) answers(a *accounting) {
 	c.Requests, c.Outcomes, c.Errors, c.ServedBy = a.requests, a.outcomes, a.errors, a.servedBy
 	c.ContendedOrders = &a.contended

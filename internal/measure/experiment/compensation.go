@@ -12,9 +12,8 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// takeBacks polls the ledger of a service that is allowed to undo a second win within a time limit.
-// Between two polls it sees nothing. So it knows only the shortest and the longest time that an
-// extra win can have lasted.
+// takeBacks polls the ledger of a service that may undo a second win within a time limit. Polling
+// gives only a minimum and a maximum for the time that such a win lasted.
 type takeBacks struct {
 	within    time.Duration
 	units     int
@@ -78,8 +77,8 @@ func (t *takeBacks) end() {
 	}
 }
 
-// note processes one reading of the ledger. The program sent the query at the time asked, and got
-// the rows at the time answered.
+// note processes one reading of the ledger. The query was sent at the time asked, and the rows
+// arrived at the time answered.
 func (t *takeBacks) note(asked, answered time.Time, rows []order.Grab) {
 	for _, g := range rows {
 		t.seen[check.Pair{Order: g.Order, Driver: g.Driver}] = true
@@ -110,11 +109,9 @@ func (t *takeBacks) note(asked, answered time.Time, rows []order.Grab) {
 	t.clean = asked
 }
 
-// settle stops watching the ledger. It returns the rows of the last reading, plus the rows that the
-// service took back too late. If a win was taken back in time, settle removes it from the
-// accounting. It returns an error if it cannot tell whether a win was taken back in time. This is so
-// too if no reading found the row of a driver who was told that it had won, although another driver
-// has a row: the row may have come and gone between two readings.
+// settle stops watching and returns the final rows. Rows that the service deleted too late still
+// count, and wins that it undid in time do not. settle returns an error if the time of a deletion
+// is uncertain, or if no reading found the row of a driver who was told that it had won.
 func (t *takeBacks) settle(c *Cell, a *accounting, rows []order.Grab) ([]order.Grab, error) {
 	t.end()
 	if t.failed != nil {

@@ -33,13 +33,13 @@ type Config struct {
 	Scenario   string
 	Strategies []lock.Strategy
 	Faults     []catalog.Fault
-	Only       []CellName   // if not empty, only these cells run
+	Only       []CellName   // if not empty, only these tests run
 	At         *fault.Point // the only point at which faults are injected; nil means every point
 
 	Load
 	Peak PeakConfig
 	// Stock is the number of units of each order. PerDriver is how many units of an order one
-	// driver may get. 0 means 1.
+	// driver may get. For both, 0 means 1.
 	Stock, PerDriver int
 
 	Work   time.Duration
@@ -47,7 +47,8 @@ type Config struct {
 	Wait   time.Duration
 	Guard  order.Guard // empty means the default guard of each strategy
 	OnLost grab.OnLost
-	// Asked records which settings the user chose. A fault may change only the other settings.
+	// Asked records which settings the user chose. A test with a fault may adjust only the other
+	// settings.
 	Asked Asked
 	// ClockOffset sets the wall clock of the second instance ahead if positive, or back if negative.
 	ClockOffset time.Duration
@@ -69,7 +70,7 @@ type Config struct {
 	Settle      time.Duration
 	settleLimit time.Duration // how much longer the ledger may keep changing; 0 means the default
 	// Inspected receives the findings from a few test grabs of the user's service. If it returns an
-	// error, the run ends. If it is nil, the program makes no test grabs.
+	// error, the run ends. If Inspected is nil, there are no test grabs.
 	Inspected func(Preflight) error
 	// Warmup is how long to send grabs before each measurement. These grabs are not counted.
 	Warmup time.Duration
@@ -80,18 +81,18 @@ type Config struct {
 	// judges these answers and sends no load.
 	Merge *shard.Merge
 
-	// Repeat is how often to run each cell without a fault. 0 means once.
+	// Repeat is how often to run each test that has no fault. 0 means once.
 	Repeat int
-	// Budget limits the time for one cell with a fault, or for one search for the highest rate.
+	// Budget limits the time for one test with a fault, or for one search for the highest rate.
 	Budget time.Duration
-	// BudgetTotal limits the time for the whole run. With a limit, the riskiest cells run first. 0
-	// means no limit.
+	// BudgetTotal limits the time for the whole run. With a limit, the tests that are most likely
+	// to fail run first. 0 means no limit.
 	BudgetTotal time.Duration
 	deadline    time.Time // when BudgetTotal is used up
-	// Workers is how many cells with a fault run in parallel, each with its own servers. 0 means 1.
+	// Workers is how many tests with a fault run in parallel, each with its own servers. 0 means 1.
 	Workers int
-	// Resume is an unfinished run with the same settings, or nil. Its finished cells do not run
-	// again.
+	// Resume is an unfinished run with the same settings, or nil. Tests that it has finished do not
+	// run again.
 	Resume *Run
 
 	OTLP  string // URL of the collector for the traces of our instances; empty for no traces
@@ -114,7 +115,7 @@ type PeakConfig struct {
 	P99 time.Duration // upper limit for the 99th percentile of the latency, which is measured from the time at which a request was due
 }
 
-// Scenario is a load with a name, and with suitable values of other settings.
+// Scenario is a named load with suitable default settings.
 type Scenario struct {
 	Name, About string
 	Config      Config

@@ -20,7 +20,7 @@ func (r *Run) Contradiction() error {
 	return nil
 }
 
-// contradicts returns an error if a cell does not match the settings of the run.
+// contradicts returns an error if a result does not match the settings of the run.
 func (r *Run) contradicts(c Cell) error {
 	if c.Environment != nil {
 		for _, d := range r.Environment.Differences(*c.Environment) {

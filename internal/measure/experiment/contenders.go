@@ -44,23 +44,23 @@ func (s *strike) beginContest() {
 	}
 }
 
-// giveUp ends the test of an order for which the fault came too late or had no effect. The affected
-// driver continues.
+// giveUp ends the test of one order, because the fault came too late or had no effect. It lets the
+// paused driver continue.
 func (s *strike) giveUp(ctx context.Context, c *contest, why string) error {
 	s.cancelStrike(c, why)
 	return s.releaseDriver(ctx, c)
 }
 
-// isTooLate reports whether too little time is left for other drivers before the affected driver's
-// lease ends. One cause is a slow restart of a server.
+// isTooLate reports whether the paused driver's lease ends too soon for other drivers to compete.
+// One cause is a slow restart of a server.
 func (s *strike) isTooLate(c *contest) bool {
 	held := s.in.fault.Course == fault.AfterHeal || s.in.fault.Course == fault.BeforeHeal
 	return s.in.traits.reconnects && held && s.in.fault.ContendFor < 1 && c.struck &&
 		time.Since(c.heldSince)+s.contendFor() > s.in.w.lease(s.in.cell)*9/10
 }
 
-// awaitExpiry waits until the leases of the affected drivers have expired. It does so only if the
-// lock refuses other drivers at once, because these drivers do not wait for the lock themselves.
+// awaitExpiry waits until the leases of the paused drivers have expired. It does nothing if other
+// drivers can wait for the lock themselves.
 func (s *strike) awaitExpiry(ctx context.Context) error {
 	waits := s.in.traits.unknownLock || len(s.in.trail.calls[fault.Waiting]) > 0
 	if waits || s.in.strategy.Excludes != catalog.Global || s.in.fault.ContendFor < 1 || wait.For(ctx, s.in.w.lease(s.in.cell)*11/10) {
@@ -69,8 +69,8 @@ func (s *strike) awaitExpiry(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// sendLate sends one more driver to every order once the other instance can reach all servers again.
-// The answer to this driver shows whether the order can still be grabbed.
+// sendLate sends one more grab to every order once all servers are reachable again. The answer
+// shows whether the order can still be grabbed.
 func (s *strike) sendLate(ctx context.Context) error {
 	err := s.awaitAble(ctx, s.in.other)
 	for _, c := range s.contests {
@@ -79,8 +79,7 @@ func (s *strike) sendLate(ctx context.Context) error {
 	return err
 }
 
-// sendLast sends a driver for each unit that may be unsold, and waits for the answers. A unit is
-// unsold if, for example, a driver returned it after all others had been refused.
+// sendLast sends one more grab for each unit that may still be unsold, and waits for the answers.
 func (s *strike) sendLast(ctx context.Context) error {
 	if s.in.w.cfg.units() == 1 {
 		return nil
@@ -91,8 +90,8 @@ func (s *strike) sendLast(ctx context.Context) error {
 	return s.awaitAnswers(ctx)
 }
 
-// awaitRecovery waits until the other instance of a service has reconnected to its servers. It
-// waits at most half a lease. Drivers that come later could win just because the lease has expired.
+// awaitRecovery waits until the unaffected instance has reconnected to its servers. It waits at
+// most half a lease, because a later driver could win just because the lease has expired.
 func (s *strike) awaitRecovery(ctx context.Context) error {
 	if !s.in.traits.reconnects || !s.in.fault.Severs {
 		return nil
@@ -107,7 +106,7 @@ func (s *strike) awaitRecovery(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// tooShort explains that a service reconnected too late to compete before the end of the lease.
+// tooShort returns the message for a service that reconnected too late to compete for the lock.
 func (s *strike) tooShort() string {
 	return fmt.Sprintf("the service did not reconnect to its servers within %v, after which its lock may have expired: set a longer lease, or pass {ttl_ms} to the service as the lifetime of its lock", s.in.w.lease(s.in.cell))
 }
@@ -117,13 +116,11 @@ func (s *strike) contendFor() time.Duration {
 	return time.Duration(s.in.fault.ContendFor * float64(s.in.w.lease(s.in.cell)))
 }
 
-// awaitContenders waits until other drivers have won every unit, have stopped before they write, or
-// have run out of time. It waits only for drivers at the other instance, because the fault may
-// block the affected instance.
+// awaitContenders waits until the drivers at the unaffected instance have won every unit, have
+// stopped before they write, or have run out of time.
 //
-// After each refusal, it sends another driver, because a service may refuse drivers at once while
-// the lock is held. On a busy machine, no driver of a service may compete in time. awaitContenders
-// then waits for up to one more lease.
+// A service may refuse drivers at once while the lock is held, so awaitContenders keeps sending new
+// ones. On a busy machine, it waits for up to one more lease.
 func (s *strike) awaitContenders(ctx context.Context) error {
 	began, extra := time.Now(), time.Duration(0)
 	if s.in.traits.unknownLock && s.in.outlasts() {
@@ -153,14 +150,13 @@ func (s *strike) awaitContenders(ctx context.Context) error {
 	})
 }
 
-// awaitsOther reports whether a driver at the other instance is still waiting for its answer.
+// awaitsOther reports whether a driver at the unaffected instance is still waiting for its answer.
 func (s *strike) awaitsOther(c *contest) bool {
 	return slices.ContainsFunc(c.contenders, func(r load.Request) bool { return r.Target == s.in.other.URL && s.isPending(r) })
 }
 
-// noteEarly records which affected drivers wrote or got their answers before their leases ended.
-// For such a driver, the end of the lease cannot cause a double-grab. It checks every order itself,
-// because s.every stops at the first order that is not ready.
+// noteEarly records which drivers finished before their leases ended, although the fault hit them.
+// For these drivers, an expired lease cannot cause a second winner.
 func (s *strike) noteEarly(claimed func(load.Request) bool) {
 	for _, c := range s.contests {
 		inTime := time.Since(c.heldSince) < s.in.w.lease(s.in.cell)
@@ -168,7 +164,7 @@ func (s *strike) noteEarly(claimed func(load.Request) bool) {
 	}
 }
 
-// sendAgain sends one more driver to the order, shortly after all others have got their answers.
+// sendAgain sends one more grab to the order, shortly after all other drivers have their answers.
 func (s *strike) sendAgain(c *contest) {
 	if c.retriedAt.IsZero() {
 		c.retriedAt = time.Now()
@@ -180,15 +176,15 @@ func (s *strike) sendAgain(c *contest) {
 	s.sendFresh(c)
 }
 
-// sendFresh sends a driver who has not grabbed this order before to the other instance.
+// sendFresh sends a grab of a new driver to the unaffected instance.
 func (s *strike) sendFresh(c *contest) {
 	r := load.Request{Target: s.in.other.URL, Order: c.order, Driver: int64(s.in.w.cfg.strikeDrivers() + len(c.contenders))}
 	c.contenders = append(c.contenders, r)
 	s.in.bursts.Send([]load.Request{r})
 }
 
-// freeContenders lets the other drivers write after the affected driver has written or got its
-// answer. It does not wait beyond the end of their own leases.
+// freeContenders lets the other drivers write once the driver that the fault hit has written or has
+// its answer. It does not wait until their own leases expire.
 func (s *strike) freeContenders(ctx context.Context, claimed func(load.Request) bool) error {
 	held := s.held(ctx)
 	unknown := func(c *contest) bool { return !c.othersPassed && len(held[c]) >= s.in.w.cfg.units() }
@@ -229,17 +225,16 @@ func (s *strike) freeContenders(ctx context.Context, claimed func(load.Request) 
 
 const tooLateToBeFirst = "the affected driver did not write before the others"
 
-// mustClaimFirst reports whether the test can fail only if the affected driver writes before the
-// others. This is true if the affected driver has the older fencing token and has already read that
-// the order is open. A service may check such a token too, so it is also true for the tests of a
-// service in which the affected driver should write first.
+// mustClaimFirst reports whether a bug can show only if the driver that the fault hits writes first.
+// This driver then has the older fencing token, and has already read that the order is open. A
+// service may check such a token too.
 func (s *strike) mustClaimFirst(c *contest) bool {
 	return c.affectedFirst || s.in.cell.Guard == order.FenceWrite && s.in.fault.Course == fault.AfterHeal && c.point.Role == fault.Alone &&
 		(c.point.Phase == tap.Read && c.point.After || c.point.Phase == tap.Claim && !c.point.After)
 }
 
-// mayFreeContenders reports whether the other drivers may write now. Usually, they wait until the
-// affected driver has written or got its answer.
+// mayFreeContenders reports whether the other drivers may write now. Usually, they must wait until
+// the driver that the fault hit has written or has its answer.
 func (s *strike) mayFreeContenders(c *contest, claimed func(load.Request) bool) bool {
 	if s.in.fault.Course == fault.Released {
 		return s.in.atLeastUnits(c.contenders[1:], claimed)
@@ -247,8 +242,8 @@ func (s *strike) mayFreeContenders(c *contest, claimed func(load.Request) bool) 
 	return claimed(c.affected) || s.isAnswered(c.affected)
 }
 
-// awaitQuiet waits until all drivers have got their answers or the time is over. It sends further
-// drivers until enough of them have competed for the order.
+// awaitQuiet waits until all drivers have their answers or the time is over. If too few drivers
+// have competed for an order, it sends more of them.
 func (s *strike) awaitQuiet(ctx context.Context) error {
 	return until(ctx, s.contendFor(), func() (bool, error) {
 		claimed := s.claimed(ctx)
@@ -263,8 +258,8 @@ func (s *strike) awaitQuiet(ctx context.Context) error {
 	})
 }
 
-// repeatsFor limits how long an outage lasts while a client repeats its calls. With default settings,
-// ioredis gives up after 11 s and redis-py after 7 s.
+// repeatsFor limits how long a simulated outage waits until the client stops retrying. With default
+// settings, ioredis gives up after 11 s and redis-py after 7 s.
 const repeatsFor = 20 * time.Second
 
 // awaitFailedRelease keeps an outage going until the client has stopped trying to release its lock.
@@ -280,7 +275,7 @@ func (s *strike) awaitFailedRelease(ctx context.Context) error {
 	})
 }
 
-// releaseContenders lets the remaining drivers write, each as soon as freeContenders allows it.
+// releaseContenders lets the remaining drivers write, each as soon as freeContenders allows.
 func (s *strike) releaseContenders(ctx context.Context) error {
 	claimed := s.claimed(ctx)
 	err := until(ctx, s.in.w.lease(s.in.cell)*2/3, func() (bool, error) {
@@ -298,8 +293,7 @@ func (s *strike) releaseContenders(ctx context.Context) error {
 	return errors.Join(err, s.remove(ctx, contenderHold)) // remove also the holds that have not stopped a call yet
 }
 
-// sendSecond sends the second driver of each order at the time when the affected driver's lease
-// expires.
+// sendSecond sends a second driver to each order when the lease of the first driver expires.
 func (s *strike) sendSecond(ctx context.Context) error {
 	s.beginContest()
 	if err := s.awaitExpiry(ctx); err != nil {
@@ -314,7 +308,7 @@ func (s *strike) sendSecond(ctx context.Context) error {
 	return nil
 }
 
-// sendThird sends the remaining drivers after the affected driver has released its lock. They must
+// sendThird sends the remaining drivers after the first driver has released its lock. They must
 // finish before the second driver writes.
 func (s *strike) sendThird(ctx context.Context) error {
 	sent := map[*contest]bool{}

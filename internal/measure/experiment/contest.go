@@ -11,14 +11,13 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// contest holds the drivers that compete for one order. The fault hits one of them, which is called
-// the affected driver.
+// contest is the test of one order. Several drivers compete for the order, and the fault hits one
+// of them, the affected driver.
 type contest struct {
 	point fault.Point
 	order int64
 	calls int // how many parallel calls are held at the point
-	// affectedFirst means that the contenders stop before they write, until the affected driver has
-	// written.
+	// affectedFirst means that the affected driver must write before its competitors may write.
 	affectedFirst bool
 
 	// These fields are the requests of the drivers, in the order in which they are sent.
@@ -29,7 +28,7 @@ type contest struct {
 	lateDriver  load.Request   // is sent to the other instance once the fault is healed
 	lastDrivers []load.Request // are sent after all others were answered, if there are several units
 
-	// These fields record what happened to the first holder and to the affected driver.
+	// These fields record what has happened to the holder and to the affected driver.
 	holderReleased bool
 	lastCallAt     time.Time // when the program first saw that the waiting driver had made its last call before the wait
 	heldSince      time.Time // when a call was first held at the point; zero if none was
@@ -41,7 +40,7 @@ type contest struct {
 	answeredAt     time.Time
 	openUntil      time.Time // when the driver was last known not to have written
 
-	// These fields are about the drivers other than the affected driver.
+	// These fields record what has happened to all drivers except the affected one.
 	contendedSince     time.Time // when the fault was active and the first of these drivers were about to start
 	othersPassed       bool      // whether enough drivers to sell all units got past the lock before the affected driver wrote
 	contenderHeldSince time.Time // when a contender was first held before its claim
@@ -49,8 +48,7 @@ type contest struct {
 	retriedAt          time.Time // when the wait before the next contender began; zero if there is no such wait
 }
 
-// contest assigns the drivers of the nth order to their roles. The seed determines who gets which
-// role.
+// contest assigns the drivers of the nth order to their roles at random, based on the seed.
 func (in *injection) contest(n int, p fault.Point) *contest {
 	c := &contest{point: p, order: in.first + int64(n), calls: in.trail.callsAt(p)}
 	drivers := rand.New(rand.NewPCG(in.w.cfg.Seed, uint64(n))).Perm(in.w.cfg.strikeDrivers())
@@ -77,8 +75,8 @@ func (in *injection) contest(n int, p fault.Point) *contest {
 			c.contenders = append(c.contenders, r)
 		}
 	}
-	// Sometimes the program cannot tell which driver makes a call of this instance. The fault would
-	// then hit all of its drivers, so send the other drivers to the other instance.
+	// If the program cannot tell drivers apart, the fault would hit all drivers of this instance.
+	// In that case, send the contenders to the other instance.
 	if (!in.traits.tellsDrivers || in.w.cfg.units() > 1) && p != (fault.Point{}) {
 		for i := range c.contenders {
 			c.contenders[i].Target = in.other.URL
@@ -97,9 +95,8 @@ func (in *injection) contest(n int, p fault.Point) *contest {
 	return c
 }
 
-// tokensDecide reports whether a waiting driver must continue as soon as one other driver has
-// written. Later, a lock that has lost its counter could give the same fencing token to a second
-// driver.
+// tokensDecide reports whether only one other driver may write before the waiting driver continues.
+// After more writes, a lock that has lost its counter could give both the same fencing token.
 func (in *injection) tokensDecide(p fault.Point) bool {
 	return in.w.cfg.units() > 1 && in.cell.Guard == order.FenceWrite && p.Role == fault.Waiting && in.fault.Course != fault.Released
 }
@@ -126,7 +123,7 @@ func (c *contest) others() []load.Request {
 	return all
 }
 
-// hasQueued reports whether the waiting driver is in the lock's queue. It assumes this a short time
+// hasQueued reports whether the waiting driver is in the lock's queue. It assumes so a short time
 // after the driver's last call.
 func (c *contest) hasQueued() bool {
 	if c.lastCallAt.IsZero() {
@@ -135,7 +132,8 @@ func (c *contest) hasQueued() bool {
 	return time.Since(c.lastCallAt) > simultaneous
 }
 
-// cancelStrike leaves an injection out of the counts if it could not show anything. It records why.
+// cancelStrike removes an injection that could not show anything from the counts, and records the
+// reason.
 func (s *strike) cancelStrike(c *contest, why string) {
 	if c.struck {
 		c.missed = why

@@ -11,8 +11,8 @@ import (
 	"grablab/internal/history"
 )
 
-// lateWrite is used instead of the name of a property if no property failed. It means that the
-// database refused a write that came after the lease had ended.
+// lateWrite marks an order for which no property failed, but only because the database refused a
+// write after the lease had ended.
 const lateWrite = "late write"
 
 // failed names an order and the property that it violates. An empty property means that the order is
@@ -39,8 +39,8 @@ func failureOf(id int64, s lock.Strategy, e check.Evidence) failed {
 // doubleGrabs returns how many grabs an order has beyond its number of units.
 func doubleGrabs(e check.Evidence, id int64) int { return max(0, grabsOf(e, id)-max(e.Units, 1)) }
 
-// onlyRepeats reports whether every surplus ledger row of an order repeats an earlier row of the same
-// driver. Such rows do not prove that two drivers won.
+// onlyRepeats reports whether each surplus ledger row of an order repeats an earlier row of the
+// same driver. Such rows do not prove that two drivers won.
 func onlyRepeats(e check.Evidence, id int64) bool {
 	if !e.Foreign || e.FromAnswers {
 		return false
@@ -49,7 +49,6 @@ func onlyRepeats(e check.Evidence, id int64) bool {
 	return doubleGrabs(e, id) == 0
 }
 
-// unsoldOf returns how many units of an order were not grabbed.
 func unsoldOf(e check.Evidence, id int64) int { return max(0, max(e.Units, 1)-grabsOf(e, id)) }
 
 func grabsOf(e check.Evidence, id int64) (n int) {
@@ -73,7 +72,7 @@ func overlapsOf(e check.Evidence, s lock.Strategy, id int64) []check.Overlap {
 	return check.Overlaps(slices.DeleteFunc(slices.Clone(e.Record.Holds), func(h check.Hold) bool { return h.Order != id }), s.Excludes)
 }
 
-// explain builds a timeline for each failed order that has recorded events.
+// explain builds a timeline for each failed order for which events were recorded.
 func (w *worker) explain(c *Cell, s lock.Strategy, e check.Evidence, failures []failed) (map[int64]check.Timeline, error) {
 	timelines := map[int64]check.Timeline{}
 	if len(failures) == 0 || e.Record == nil {
@@ -102,8 +101,8 @@ func (w *worker) explain(c *Cell, s lock.Strategy, e check.Evidence, failures []
 	return timelines, nil
 }
 
-// keep stores the recorded events, and the timeline that best explains the verdict of the cell. It
-// returns the timelines of all failures.
+// keep stores the recorded events, and the timeline that best explains the verdict. It returns the
+// timelines of all failed orders.
 func (w *worker) keep(c *Cell, s lock.Strategy, m *measured, failures []failed) map[int64]check.Timeline {
 	if m.accounting == nil {
 		return nil
@@ -130,8 +129,8 @@ func (w *worker) keep(c *Cell, s lock.Strategy, m *measured, failures []failed) 
 	return timelines
 }
 
-// worstOf selects the failed order whose timeline is shown. It prefers a double-grab to a stuck
-// order, and a stuck order to overlapping holders.
+// worstOf selects the failed order whose timeline is shown. An order with two winners is worse than
+// a stuck order, and a stuck order is worse than two lock holders.
 func worstOf(c *Cell, s lock.Strategy, e check.Evidence, failures []failed) (worst failed) {
 	if c.Sale != nil && c.Fault == catalog.NoFault { // no single one of so many drivers explains the oversell
 		return worst
@@ -187,8 +186,8 @@ func (in *injection) judgePoints(m *measured) {
 	}
 }
 
-// modeOf returns the id of the failure mode that an order shows, or "" if no known mode fits.
-// Without a timeline, it infers the failure mode from the fault.
+// modeOf returns the id of the known failure mode that fits an order, or "". Without a timeline, it
+// infers the failure mode from the fault.
 func (in *injection) modeOf(c *contest, e check.Evidence, timelines map[int64]check.Timeline) string {
 	if mode := timelines[c.order].Mode; mode != "" {
 		return mode

@@ -73,16 +73,15 @@ func (s *strike) holds(c *contest) []hold {
 	return all
 }
 
-// holdsContenders reports whether the other drivers must stop before they write. A fencing token may
-// be checked only at the write. Such a check fails if the driver with the older token writes first
-// (failure mode F34).
+// holdsContenders reports whether the other drivers must stop before they write. The affected
+// driver, which may have an older fencing token, can then write first.
 func (s *strike) holdsContenders(c *contest) bool {
 	fenced := s.in.cell.Guard == order.FenceWrite && s.in.fault.Course < fault.Never && c.point.Role == fault.Alone
 	return s.in.fault.HoldContenders || c.affectedFirst || fenced
 }
 
-// heldContenders returns the drivers that must stop before they write. If the affected driver
-// releases its lock first, the other drivers arrive one by one. Only the first of them must stop.
+// heldContenders returns the drivers that must stop before they write. If they arrive one by one,
+// only the first of them must stop.
 func (s *strike) heldContenders(c *contest) []load.Request {
 	switch {
 	case !s.holdsContenders(c):
@@ -96,8 +95,8 @@ func (s *strike) heldContenders(c *contest) []load.Request {
 
 func holdName(kind string, c *contest) string { return fmt.Sprintf("%s-%d", kind, c.order) }
 
-// name returns the name of the breakpoint. A breakpoint for contenders includes the driver in its
-// name, because each contender has its own.
+// name returns the name of the breakpoint. Each contender has its own breakpoint, so the name of
+// such a breakpoint includes the driver.
 func (h hold) name(c *contest) string {
 	if h.kind == contenderHold {
 		return fmt.Sprintf("%s-of-%d", holdName(h.kind, c), h.Drivers[0])
@@ -137,7 +136,8 @@ func removeAll(ctx context.Context, in *fleet.Instance) error {
 	return err
 }
 
-// heldCalls contains the calls that are stopped at each instance, by the name of their breakpoint.
+// heldCalls contains the calls that are stopped at each of the two instances, by the name of their
+// breakpoint.
 type heldCalls struct{ struck, other map[string][]control.Held }
 
 func (s *strike) heldCalls(ctx context.Context) (m heldCalls, err error) {
@@ -151,8 +151,8 @@ func (s *strike) heldCalls(ctx context.Context) (m heldCalls, err error) {
 // simultaneous is the longest time between two calls that the program treats as simultaneous.
 const simultaneous = 100 * time.Millisecond
 
-// isAtPoint reports whether the affected driver has stopped at the point of the fault. If the
-// driver makes several parallel calls at this point, all of these calls must have stopped.
+// isAtPoint reports whether the driver has stopped where the fault will hit it. If it makes several
+// parallel calls there, all of them must have stopped.
 func (m heldCalls) isAtPoint(c *contest) bool {
 	n := len(m.struck[holdName(pointHold, c)])
 	if n > 0 && c.heldSince.IsZero() {
@@ -161,8 +161,8 @@ func (m heldCalls) isAtPoint(c *contest) bool {
 	return n >= c.calls || n > 0 && time.Since(c.heldSince) > simultaneous
 }
 
-// releaseDriver lets the affected driver continue. A driver that holds the lock while the affected
-// driver waits for it continues too.
+// releaseDriver lets the affected driver continue. If another driver holds the lock for which it
+// waits, that driver continues too.
 func (s *strike) releaseDriver(ctx context.Context, c *contest) error {
 	for _, kind := range []string{pointHold, workHold, retryHold, beforeHold} {
 		if err := s.removeOf(ctx, c, kind); err != nil {
@@ -174,7 +174,7 @@ func (s *strike) releaseDriver(ctx context.Context, c *contest) error {
 }
 
 // held returns the breakpoints at which other drivers are stopped now. It returns none for an
-// instance whose whole process is stopped.
+// instance whose process is stopped.
 func (s *strike) held(ctx context.Context) map[*contest][]hold {
 	all := map[*contest][]hold{}
 	if !slices.ContainsFunc(s.contests, s.holdsContenders) {

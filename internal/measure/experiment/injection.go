@@ -62,7 +62,7 @@ type injection struct {
 	working  map[load.Request]bool // the affected drivers whose grabs are held, even if they have their answers already
 }
 
-// response is the answer to a request, and how long it took.
+// response is the answer to a request, with the times of both.
 type response struct {
 	outcome     grab.Outcome
 	sent, ended time.Time
@@ -78,7 +78,7 @@ func (w *worker) inject(ctx context.Context, s lock.Strategy, f fault.Fault) Cel
 	return c
 }
 
-// withSettingsFor returns a worker with the settings that the fault needs. It does not change
+// withSettingsFor returns a copy of the worker with the settings that the fault needs. It keeps the
 // settings that the user chose.
 func (w *worker) withSettingsFor(f fault.Fault) *worker {
 	under, asked := *w, w.cfg.Asked
@@ -100,8 +100,8 @@ func (w *worker) withSettingsFor(f fault.Fault) *worker {
 	return &under
 }
 
-// strikeDrivers returns how many drivers try to grab each order under a fault. Each additional unit
-// adds two drivers, so that more drivers than units can win even if some fail.
+// strikeDrivers returns how many drivers try to grab each order under a fault. It adds two drivers
+// per additional unit, so that too many can win even if some fail.
 func (cfg Config) strikeDrivers() int { return injectionDrivers + 2*(cfg.units()-1) }
 
 // prepareAndStrike prepares the fault, injects it and judges the outcome. It cleans up even after an
@@ -128,8 +128,8 @@ func (w *worker) prepareAndStrike(ctx context.Context, s lock.Strategy, f fault.
 	c.conclude(m)
 }
 
-// readTrail finds out which calls a grab makes. On first use, it calls record, which observes the
-// calls in a dry run.
+// readTrail finds out which remote calls a grab makes. If this strategy is new, it calls record,
+// which observes a dry run.
 func (in *injection) readTrail(ctx context.Context, record func(context.Context, lock.Strategy) (trail, error)) (err error) {
 	in.trail, err = in.w.trails.get(in.strategy.Name, func() (trail, error) { return record(ctx, in.strategy) })
 	if t := in.trail.service; err == nil && t != nil {
@@ -212,7 +212,8 @@ func (in *injection) keys() (keys []string) {
 	return keys
 }
 
-// prepareAgain prepares a fault again that can be injected only once per preparation.
+// prepareAgain prepares the fault anew, because some faults can be injected only once after each
+// preparation.
 func (in *injection) prepareAgain(ctx context.Context) error {
 	if in.prepared.Close != nil {
 		done := in.prepared.Close
@@ -228,8 +229,7 @@ func (in *injection) prepareAgain(ctx context.Context) error {
 	return nil
 }
 
-// lead connects the affected instance and the other instance of a service to the given server
-// addresses.
+// lead connects the two instances of a service to the given server addresses.
 func (in *injection) lead(affected, contender stack.Addresses) {
 	in.struck.RouteTo(affected)
 	in.other.RouteTo(contender)
@@ -241,8 +241,8 @@ func (in *injection) routes() map[int]stack.Addresses {
 	return map[int]stack.Addresses{0: in.w.stack.Via(in.prepared.Affected...), 1: in.w.stack.Via(in.prepared.Contender...)}
 }
 
-// groups divides the steps of a grab into groups that are tested at the same time. If the program
-// cannot tell drivers apart, each step has its own group.
+// groups divides the steps of a grab into groups. The steps in a group are tested at the same time.
+// If the program cannot tell drivers apart, each step is a group.
 func (in *injection) groups() [][]fault.Point {
 	if in.traits.tellsDrivers {
 		return [][]fault.Point{in.points}
@@ -269,7 +269,7 @@ func (in *injection) clear(ctx context.Context, prepared fault.Prepared) error {
 	return errors.Join(errs...)
 }
 
-// sending returns a workload that calls strike while the drivers send their grabs, and that counts
+// sending returns a function that sends the grabs of all drivers, runs strike meanwhile, and counts
 // every answer.
 func (in *injection) sending(strike func(context.Context) error) func(context.Context, int64) (*accounting, error) {
 	return func(ctx context.Context, first int64) (*accounting, error) {
@@ -285,8 +285,8 @@ func (in *injection) send(ctx context.Context, strike func(context.Context) erro
 	striking.Go(func() {
 		defer in.bursts.End()
 		if err := strike(ctx); err != nil {
-			// Stop the instances, or else calls that are still stopped would continue in random
-			// order.
+			// Stop the instances. Otherwise, the calls that are still paused would continue in
+			// random order.
 			if in.w.fleet.Started() {
 				err = errors.Join(err, in.struck.Process().Stop(0), in.other.Process().Stop(0))
 			}
@@ -328,9 +328,9 @@ func (in *injection) noteAnswer(_ *accounting, r *vegeta.Result) {
 	in.answered[req] = response{outcome, r.Timestamp, r.End()}
 }
 
-// competed reports whether enough other drivers got far enough to cause a double-grab. If the fault
-// lasts longer than a lease, it counts only drivers that tried after the affected driver's lease
-// had ended and before that driver wrote.
+// competed reports whether enough other drivers asked for the lock to cause a second win. If the
+// fault outlasts the lease, they must ask after the lease has ended and before the delayed driver
+// writes.
 func (in *injection) competed(c *contest) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -349,9 +349,9 @@ func (in *injection) competed(c *contest) bool {
 	})
 }
 
-// triedInTime reports whether a refused driver certainly asked for the lock after the affected
-// driver's lease had ended and before that driver wrote. The time of the answer alone does not
-// prove this, because a busy machine may answer late.
+// triedInTime reports whether a refused driver certainly asked for the lock after the lease had
+// ended and before the delayed driver wrote. The time of the answer does not prove this, because
+// answers may be late.
 func (in *injection) triedInTime(c *contest, a response) bool {
 	lease := in.w.lease(in.cell)
 	tried := a.sent // the driver was still trying at this time
@@ -375,9 +375,8 @@ func (in *injection) triedInTime(c *contest, a response) bool {
 	return tried.After(expired) && (a.outcome == grab.Busy || waited)
 }
 
-// outlasts reports whether the fault delays the affected driver's write until after its lease has
-// ended, while other drivers compete. A strategy without a lock has no lease. The lock of the
-// user's service is unknown, so outlasts assumes that it may have a lease.
+// outlasts reports whether the fault delays a write until the driver's lease has ended. A strategy
+// without a lock has no lease. A user's service is assumed to have one.
 func (in *injection) outlasts() bool {
 	if in.strategy.Excludes == catalog.NoExclusion && !in.traits.unknownLock {
 		return false
@@ -385,8 +384,8 @@ func (in *injection) outlasts() bool {
 	return in.fault.ContendFor >= 1 && (in.fault.Course < fault.Never || in.fault.Course == fault.Released)
 }
 
-// atLeastUnits counts the requests that satisfy a condition. It reports whether their number is at
-// least the number of units of the order.
+// atLeastUnits reports whether the condition holds for at least as many requests as the order has
+// units.
 func (in *injection) atLeastUnits(requests []load.Request, holds func(load.Request) bool) bool {
 	n := 0
 	for _, r := range requests {
@@ -397,8 +396,8 @@ func (in *injection) atLeastUnits(requests []load.Request, holds func(load.Reque
 	return n >= in.w.cfg.units()
 }
 
-// strikeAll injects the fault at every step of a grab. Before each injection and after the last one,
-// it checks with a fresh order that grabs succeed without the fault.
+// strikeAll injects the fault at every step of a grab. Before each injection and after the last
+// one, it checks with a new order that grabs succeed without the fault.
 func (in *injection) strikeAll(ctx context.Context) error {
 	for n := range in.prepared.Strikes {
 		for _, points := range in.groups() {
@@ -417,15 +416,16 @@ func (in *injection) strikeAll(ctx context.Context) error {
 	return err
 }
 
-// bothOrders reports whether the fault is injected twice at this point of a service. In the second
-// test, the affected driver writes before the others. Some conditions of a write, such as a larger
-// fencing token, refuse only the driver who writes last (F34).
+// bothOrders reports whether to inject the fault twice at this point, so that the delayed driver
+// once writes last and once writes first. Some checks, such as fencing tokens, refuse only the last
+// writer.
 func (in *injection) bothOrders(p fault.Point) bool {
 	return in.traits.unknownLock && in.trail.claim != nil && p.Part == fault.Work && p.After &&
 		in.outlasts() && in.fault.Course == fault.AfterHeal
 }
 
-// strikeUntilHit injects the fault at the points, and repeats this a few times if it misses.
+// strikeUntilHit injects the fault at the given points. If the fault misses, it tries a few more
+// times.
 func (in *injection) strikeUntilHit(ctx context.Context, points []fault.Point, n int, affectedFirst bool) error {
 	for try := 1; ; try++ {
 		contests, err := in.strikeAt(ctx, points, n, affectedFirst)
@@ -439,15 +439,15 @@ func (in *injection) strikeUntilHit(ctx context.Context, points []fault.Point, n
 	}
 }
 
-// mayRepeat reports whether the fault missed a driver, and may be injected again with a new order.
-// A grab that hangs cannot be repeated, because it occupies the instance.
+// mayRepeat reports whether to inject the fault again because it missed a driver. A grab that hangs
+// cannot be repeated, because it occupies the instance.
 func (in *injection) mayRepeat(contests []*contest, try int) bool {
 	missed := slices.ContainsFunc(contests, func(c *contest) bool { return !c.struck })
 	return missed && try < strikeTries && in.repeats > 0 && in.fault.Course != fault.Never
 }
 
-// strikeAt injects the fault once and tests all these points at the same time. Each point gets a new
-// order with its own drivers.
+// strikeAt injects the fault once, at several points at the same time. Each point gets a new order
+// with its own drivers.
 func (in *injection) strikeAt(ctx context.Context, points []fault.Point, n int, affectedFirst bool) ([]*contest, error) {
 	if len(in.contests) > 0 && in.fault.Once && in.traits.reconnects {
 		if err := in.prepareAgain(ctx); err != nil {
@@ -473,7 +473,7 @@ func (in *injection) strikeAt(ctx context.Context, points []fault.Point, n int, 
 	return s.contests, nil
 }
 
-// following returns the drivers for the next unused order.
+// following returns a test of the next unused order.
 func (in *injection) following(p fault.Point) *contest {
 	in.next++
 	return in.contest(in.next-1, p)

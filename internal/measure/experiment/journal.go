@@ -16,8 +16,8 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// journal writes the raw records of a run into its folder. The events of all instances go to
-// events.jsonl, and the answers of each cell to a separate file.
+// journal writes the raw records of a run to the result folder. The events of all instances go to
+// events.jsonl, and the answers of each test go to a separate file.
 type journal struct {
 	dir string
 
@@ -64,7 +64,6 @@ func cutHalfLine(path string) (cut int64, err error) {
 	return info.Size() - end, f.Truncate(end)
 }
 
-// close closes the open files of the journal. It does nothing if the journal was never opened.
 func (j *journal) close() error {
 	if j.file == nil {
 		return nil

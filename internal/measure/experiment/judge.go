@@ -11,8 +11,8 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// judge returns the verdict on the orders of a cell, with the reason. It goes through the rules of
-// docs/results.md in order, and the first rule that matches determines the verdict.
+// judge returns the verdict on the orders, with the reason. It applies the rules of docs/results.md
+// in order, and the first rule that matches decides.
 func judge(c Cell, m measured) (catalog.Verdict, string) {
 	switch {
 	case m.repeated == "" && value(c.DoubleGrabs) > 0:
@@ -55,7 +55,7 @@ func judge(c Cell, m measured) (catalog.Verdict, string) {
 }
 
 // tooLate explains why a fault that was injected at a fixed time came after the grab had ended. It
-// returns "" if there was no such fault.
+// returns "" if no fault came late.
 func (c Cell) tooLate() string {
 	switch {
 	case !slices.ContainsFunc(c.Points, func(p Point) bool { return p.IsMoment() && struckTooRarely(p) }):
@@ -87,7 +87,7 @@ func (c Cell) tooOften() string {
 	return " grabbed more than once"
 }
 
-// grabbed returns the word for what must happen to each order in a test without a fault.
+// grabbed returns "grabbed", or "sold out" if orders have several units.
 func (c Cell) grabbed() string {
 	if c.Sale != nil {
 		return "sold out"
@@ -95,7 +95,7 @@ func (c Cell) grabbed() string {
 	return "grabbed"
 }
 
-// tooFew says that too few drivers competed to make a double-grab possible.
+// tooFew returns the phrase for too few competing drivers, such as "no contender".
 func (c Cell) tooFew() string {
 	if c.Sale != nil {
 		return fmt.Sprintf("fewer than %d contenders", c.Sale.Stock)
@@ -123,12 +123,12 @@ func is(v catalog.Verdict) func(Point) bool { return func(p Point) bool { return
 // struckTooRarely reports whether the fault missed this step of a grab at least once.
 func struckTooRarely(p Point) bool { return p.Struck < p.Strikes }
 
-// leftUnits reports whether units stayed unsold after the fault hit this step, and nothing worse was
-// found.
+// leftUnits reports whether units stayed unsold after the fault hit this step of a grab, and
+// nothing worse happened.
 func leftUnits(p Point) bool { return p.Verdict == catalog.Unknown && value(p.Unsold) > 0 }
 
-// judgeLock returns whether the lock always had at most one holder. It returns nil if that is unknown
-// or if there is no lock.
+// judgeLock returns Yes if the lock never had two holders at once, and No if it had. It returns nil
+// if this is unknown or if there is no lock.
 func judgeLock(c Cell, m measured) *string {
 	switch {
 	case c.Overlaps == nil:
@@ -152,8 +152,8 @@ func share(n, of int, one, many string) string {
 	return fmt.Sprintf("%d of %d orders %s", n, of, verb)
 }
 
-// expected returns the verdicts that the registry predicts for the orders and for the lock. They are
-// nil if the predictions do not apply to these settings.
+// expected returns the predicted verdicts on the orders and on the lock. They are nil if the
+// predictions do not apply to these settings.
 func (cfg Config) expected(s lock.Strategy, f catalog.Fault) (v *catalog.Verdict, exclusive *string) {
 	// The predictions assume that drivers compete. In a search for the highest rate, drivers may
 	// not compete.

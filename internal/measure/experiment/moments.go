@@ -17,8 +17,8 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// These settings are for processes that the program cannot stop at a certain call. It injects a
-// fault into such a process at several times (moments) during a grab.
+// These settings are for processes that the program cannot stop at a certain call. The fault then
+// hits such a process at several times (moments) during a grab.
 const (
 	momentCount = 8
 	stopTries   = 3 // how often the program tries to stop a process that still answers
@@ -32,8 +32,8 @@ const momentPrefix = "moment "
 // instead of at a known step.
 func (p Point) IsMoment() bool { return strings.HasPrefix(p.Point, momentPrefix) }
 
-// byTime reports whether faults hit processes in which the program cannot stop single calls. It can
-// then choose only the time of a fault.
+// byTime reports whether the program can choose only the time of a fault, and not the remote call
+// that the fault hits.
 func (cfg Config) byTime() bool { return len(cfg.Target.PIDs) > 0 }
 
 // checkMoments returns an error if the requested faults do not work on running processes.

@@ -57,8 +57,8 @@ func (w *worker) peak(ctx context.Context, s lock.Strategy) Cell {
 	return *best
 }
 
-// search doubles the rate until a step fails. Then it narrows the range until its time is used up. It
-// repeats each failed step once, because the failure may come from a busy machine.
+// search doubles the rate until a step fails, and then narrows the range until the time is used up.
+// It repeats each failed step once, because a busy machine may cause a failure.
 func (w *worker) search(ctx context.Context, try func(Load) Cell) *Peak {
 	var (
 		search = &Peak{P99MS: millis(w.cfg.Peak.P99), Steps: []PeakStep{}}
@@ -110,8 +110,8 @@ func nextRate(low, high float64) float64 {
 	}
 }
 
-// bare searches for the highest rate of an endpoint that does no work. The rate shows the limits of
-// HTTP and of the load generator. bare returns nil if there is no such endpoint.
+// bare searches for the highest rate of an endpoint that does no work, to find the limits of HTTP
+// and of the load generator. It returns nil if there is no such endpoint.
 func (w *worker) bare(ctx context.Context) (*Bare, error) {
 	path := w.cfg.subject().bareEndpoint(w.fleet)
 	if path == "" {
@@ -150,15 +150,15 @@ func (w *worker) bare(ctx context.Context) (*Bare, error) {
 	return &Bare{Endpoint: "GET " + path, Peak: *search}, nil
 }
 
-// These are the parts that may limit a rate.
+// These constants are the possible values of Peak.LimitedBy.
 const (
 	ByGenerator = "load generator"
 	ByInstances = "instances"
 	ByLock      = "lock"
 )
 
-// limit finds out what limited the rate in each search. It compares a strategy with grabs without a
-// lock, and with an endpoint that does no work.
+// limit finds out what limited the rate in each search. It compares a strategy with grabs that take
+// no lock, and with an endpoint that does no work.
 func (r *Run) limit() {
 	var bare, none *Peak
 	if r.Bare != nil {

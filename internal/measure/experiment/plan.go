@@ -11,7 +11,7 @@ import (
 	"grablab/internal/testbed/fleet"
 )
 
-// CellName identifies a cell of the result table by its strategy and its fault.
+// CellName names one test by its strategy and its fault.
 type CellName struct {
 	Strategy string
 	Fault    catalog.Fault
@@ -20,7 +20,7 @@ type CellName struct {
 // String formats the name as strategy/fault.
 func (n CellName) String() string { return n.Strategy + "/" + string(n.Fault) }
 
-// Plan returns the names of all cells of a run, one strategy after another.
+// Plan returns the names of all tests of a run, one strategy after another.
 func (cfg Config) Plan() []CellName {
 	var plan []CellName
 	for _, s := range cfg.specs(nil) {
@@ -29,14 +29,14 @@ func (cfg Config) Plan() []CellName {
 	return plan
 }
 
-// cellSpec describes one cell before it runs, and stores the result afterwards.
+// cellSpec describes one test before it runs, and stores its result afterwards.
 type cellSpec struct {
 	CellName
 	strategy lock.Strategy
 	cell     *Cell // nil until the cell has run
 }
 
-// specs lists the cells of the run. at is nil until the run has connected to a running service and
+// specs lists the tests of the run. at is nil until the run has connected to a running service and
 // knows its strategies.
 func (cfg Config) specs(at *fleet.Fleet) []*cellSpec {
 	faults := cfg.Faults
@@ -55,8 +55,7 @@ func (cfg Config) specs(at *fleet.Fleet) []*cellSpec {
 	return specs
 }
 
-// withControl adds the strategy without a lock to a search for the highest rate, as the basis for
-// comparison.
+// withControl adds the strategy without a lock to a search for the highest rate, for comparison.
 func (cfg Config) withControl(strategies []lock.Strategy) []lock.Strategy {
 	has := slices.ContainsFunc(strategies, func(s lock.Strategy) bool { return s.Name == lockless })
 	if cfg.Scenario != "peak" || has || len(cfg.Only) > 0 {
@@ -69,8 +68,8 @@ func (cfg Config) withControl(strategies []lock.Strategy) []lock.Strategy {
 	return append([]lock.Strategy{s}, strategies...)
 }
 
-// excuse returns the result of a cell that cannot run, such as "n/a" with a reason. It returns nil if
-// the cell can run.
+// excuse returns the result of a test that cannot run, such as "n/a" with a reason. It returns nil
+// if the test can run.
 func (cfg Config) excuse(s *cellSpec) *Cell {
 	if why := s.strategy.GuardedBy(cfg.Guard).RefusesUnits(cfg.units()); s.strategy.New != nil && why != "" {
 		return cfg.notRun(s, catalog.NA, why)
@@ -94,7 +93,6 @@ func (cfg Config) excuse(s *cellSpec) *Cell {
 	return nil
 }
 
-// notRun returns the result of a cell that was not run.
 func (cfg Config) notRun(s *cellSpec, v catalog.Verdict, why string) *Cell {
 	c := cfg.newCell(s.strategy, s.Fault)
 	c.Verdict, c.Reason = v, why
@@ -104,7 +102,6 @@ func (cfg Config) notRun(s *cellSpec, v catalog.Verdict, why string) *Cell {
 	return &c
 }
 
-// newCell returns a cell without figures.
 func (cfg Config) newCell(s lock.Strategy, f catalog.Fault) Cell {
 	c := Cell{
 		Strategy: s.Name, Fault: f,
@@ -127,13 +124,13 @@ func (cfg Config) newCell(s lock.Strategy, f catalog.Fault) Cell {
 // them.
 const coordinators = lock.ZooKeeper | lock.Etcd
 
-// queue contains the cells that still have to run. It is safe for concurrent use.
+// queue contains the tests that still have to run. It is safe for concurrent use.
 type queue struct {
 	mu   sync.Mutex
 	left []*cellSpec
 }
 
-// newQueue returns a queue that begins with the cells that only the first worker can run.
+// newQueue returns a queue that begins with the tests that only the first worker can run.
 func newQueue(specs []*cellSpec) *queue {
 	var first, rest []*cellSpec
 	for _, s := range specs {
@@ -146,7 +143,7 @@ func newQueue(specs []*cellSpec) *queue {
 	return &queue{left: append(first, rest...)}
 }
 
-// take removes and returns the next cell that needs only the given servers. It returns nil if there
+// take removes and returns the next test that needs only the given servers. It returns nil if there
 // is none.
 func (q *queue) take(serves lock.Backend) *cellSpec {
 	q.mu.Lock()

@@ -70,7 +70,7 @@ var roles = map[tap.Phase]string{
 // Inspect makes a few test grabs with each strategy of the user's service, and passes the findings to
 // show. It first starts the service if the run must start it.
 func Inspect(ctx context.Context, cfg Config, show func(Preflight)) (err error) {
-	// Use the settings of the dry runs, so that the service starts only once.
+	// Start the service with the settings that recordService will use, so that it starts only once.
 	cfg.TTL, cfg.Work = cfg.ttlOfDryRuns(), injectionWork
 	cfg.Stack.Needs |= cfg.subject().needs()
 	w, err := openWorker(ctx, cfg, 0, newProgress(cfg), &journal{dir: cfg.Out})
@@ -207,8 +207,8 @@ func (w *worker) inspect(ctx context.Context, s lock.Strategy) (p Preflight) {
 	return p
 }
 
-// inspectSecond checks that -open-orders has also opened a second order. A call that opens only one
-// is not enough, because a run needs several orders with consecutive ids.
+// inspectSecond checks that -open-orders has opened a second order too, because a run needs several
+// orders with consecutive ids.
 func (w *worker) inspectSecond(ctx context.Context, p *Preflight, id int64) {
 	m := w.ask(ctx, p, w.fleet.Instances[0], id, w.fleet.ProbeDriver(1), "driver of the next order")
 	if m.outcome == grab.Grabbed || m.outcome == grab.Busy {
@@ -264,8 +264,8 @@ func (w *worker) ask(ctx context.Context, p *Preflight, in *fleet.Instance, id, 
 	return h
 }
 
-// addLoser reports as a problem that the first driver of a new order did not win. open names the
-// setting that opens orders. known is a remark for services that accept only known drivers.
+// addLoser adds a problem, because the first driver of a new order did not win. open names the
+// setting that opens orders. known is a hint for services that accept only known drivers.
 func (p *Preflight) addLoser(m reply, open, known string) {
 	says := "the first driver of a fresh order was answered with " + m.text
 	switch {
@@ -354,7 +354,7 @@ func (w *worker) inspectTrail(p *Preflight, t trail, err error) {
 	}
 }
 
-// reach finds the calls at which the named fault can be injected. If the calls of the service are
+// reach finds the remote calls at which a fault can be injected. If the calls of the service are
 // unknown, it returns the reason.
 func (w *worker) reach(name CellName, s lock.Strategy, t trail) Reach {
 	r := Reach{Fault: name.Fault}

@@ -13,7 +13,7 @@ import (
 	"grablab/internal/measure/status"
 )
 
-// progress shows how many cells have finished and how long the others may take.
+// progress shows how many tests have finished and how long the others may take.
 type progress struct {
 	mu      sync.Mutex
 	line    status.Line
@@ -23,14 +23,13 @@ type progress struct {
 	pace    [2]pace           // the pace of cells without a fault, and the pace of cells with a fault
 }
 
-// pace measures how fast cells finish. Cells with and without a fault are measured separately.
+// pace measures how fast tests finish. Tests with and without a fault are measured separately.
 type pace struct {
 	left, done int
 	atOnce     int
 	took       time.Duration // total time that the finished cells took
 }
 
-// workerProgress shows the progress of one worker.
 type workerProgress struct {
 	*progress
 	cell   string // name of the cell, as shown to the user
@@ -43,7 +42,8 @@ func newProgress(cfg Config) *progress {
 	return &progress{line: status.Line{W: cmp.Or(cfg.Log, io.Discard), TTY: cfg.TTY, Every: 5 * time.Second}}
 }
 
-// expect sets how many cells will run. faulty cells are shared by several workers.
+// expect sets how many tests will run without a fault and with a fault. The workers share the tests
+// with a fault.
 func (p *progress) expect(faultless, faulty, workers int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -65,7 +65,7 @@ func (t *workerProgress) begin(s *cellSpec) {
 	t.showLocked(t, "")
 }
 
-// step shows progress within a cell. It skips updates that come too soon after the last one.
+// step shows progress within a test. It skips updates that come too soon after the last one.
 func (t *workerProgress) step(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// Repetition contains the figures of one of several runs of the same cell. Repetitions are needed
-// because the cost of a strategy can differ by a factor of ten between two runs.
+// Repetition contains the figures of one of several runs of the same test. The cost of a strategy
+// can differ by a factor of ten between two runs.
 type Repetition struct {
 	Verdict                 catalog.Verdict `json:"verdict"`
 	Exclusive               *string         `json:"exclusive"`
@@ -39,9 +39,8 @@ func (c Cell) repetition() Repetition {
 	return r
 }
 
-// rounds returns the cells in running order, including repetitions. It shuffles the strategies in
-// each round. Otherwise, other work that recurs on the machine could always slow down the same
-// strategy.
+// rounds returns the tests in running order, including repetitions. It shuffles each round, so that
+// periodic work on the machine does not always slow down the same strategy.
 func rounds(specs []*cellSpec, repeat int, seed uint64) (all []*cellSpec) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	for round := range max(1, repeat) {
@@ -58,7 +57,7 @@ func rounds(specs []*cellSpec, repeat int, seed uint64) (all []*cellSpec) {
 	return all
 }
 
-// times returns how often the cell has run to its end.
+// times returns how often the test has run to its end.
 func (s *cellSpec) times() int {
 	switch {
 	case s.cell == nil || s.cell.Interrupted:
@@ -84,7 +83,7 @@ func inRepetition(n int, reason string) string {
 	return fmt.Sprintf("in repetition %d: %s", n, reason)
 }
 
-// merge adds the result of one more repetition. merge adds up counts, takes the medians of other
+// merge adds the result of one more repetition. It adds up counts, takes the median of other
 // figures, and keeps the worse verdict.
 func (c Cell) merge(next Cell) Cell {
 	if next.Interrupted {
@@ -154,7 +153,7 @@ func bothExclusive(a, b *string) *string {
 	}
 }
 
-// both calls with to combine two values. It returns nil if either value is nil.
+// both combines two values with the given function. It returns nil if either value is nil.
 func both[T any](a, b *T, with func(a, b T) T) *T {
 	if a == nil || b == nil {
 		return nil

@@ -35,7 +35,7 @@ type Run struct {
 	Ended []string `json:"-"`
 }
 
-// Measured reports whether the run has measured at least one cell, or has no cells at all.
+// Measured reports whether the run has measured at least one result, or had nothing to measure.
 func (r *Run) Measured() bool {
 	return len(r.Cells) == 0 || slices.ContainsFunc(r.Cells, func(c Cell) bool {
 		return c.Verdict != catalog.Unknown || c.DoubleGrabs != nil || c.Shard != nil
@@ -113,10 +113,10 @@ type Cell struct {
 	ExpectedExclusive *string `json:"expected_exclusive"`
 	// Points has an entry for each step of a grab at which the program tried to inject the fault.
 	Points []Point `json:"points,omitempty"`
-	// Interrupted means that the run ended before this cell had finished.
+	// Interrupted means that the run ended before this test had finished.
 	Interrupted bool `json:"interrupted,omitempty"`
-	// Environment describes where this cell was measured. It is nil if the cell did not run, and in
-	// files written before version 0.4.
+	// Environment describes where this result was measured. It is nil if the test did not run, and
+	// in files written before version 0.4.
 	Environment *Environment `json:"environment,omitempty"`
 
 	Guard  order.Guard `json:"guard"`   // empty for the user's service
@@ -142,9 +142,9 @@ type Cell struct {
 	// RepeatedRows counts ledger rows that repeat the order and driver of an earlier row. It is set
 	// only for a user's service that has a ledger.
 	RepeatedRows *int `json:"repeated_rows,omitempty"`
-	// CompensatedOrders counts the orders that had too many winners until the service took the
-	// extra wins back in time. LongestCompensationMS is an upper bound on the time that this took.
-	// Both are nil if the service may not take wins back.
+	// CompensatedOrders counts the orders that had too many winners until the service undid the
+	// extra wins in time. LongestCompensationMS is an upper bound on the time that this took. Both
+	// are nil if undoing wins is not allowed.
 	CompensatedOrders     *int     `json:"compensated_orders,omitempty"`
 	LongestCompensationMS *float64 `json:"longest_compensation_ms,omitempty"`
 	// SettleMS is how long it took until the ledger stopped changing. It is nil if one reading was
@@ -187,7 +187,7 @@ type Cell struct {
 
 	Sale *Sale `json:"sale,omitempty"` // set only if orders have several units
 	Peak *Peak `json:"peak,omitempty"` // set only for the peak scenario
-	// Repetitions contains the figures of each run if the cell ran several times. The counts above
+	// Repetitions contains the figures of each run if the test ran several times. The counts above
 	// are then totals, and the other figures are medians. The verdict is the worst one.
 	Repetitions []Repetition `json:"repetitions,omitempty"`
 }
@@ -199,7 +199,7 @@ func (c Cell) AsExpected() bool {
 		(c.ExpectedExclusive == nil || c.Exclusive != nil && *c.Exclusive == *c.ExpectedExclusive)
 }
 
-// Said describes both verdicts of the cell in words.
+// Said describes both verdicts in words.
 func (c Cell) Said() string { return verdicts(c.Verdict, c.Exclusive) }
 
 // Claimed describes the predicted verdicts in words. It returns "nothing" if there are none.
@@ -247,7 +247,7 @@ type Point struct {
 	FailureMode string          `json:"failure_mode"` // an id such as "F11"; empty if no order failed or no known mode fits
 }
 
-// Sale is the result of a cell whose orders have several units. In such a cell, Grabs counts all
+// Sale is the result of a test whose orders have several units. In such a test, Grabs counts all
 // units sold, and DoubleGrabs counts the units sold in excess of the stock.
 type Sale struct {
 	Stock int `json:"stock"` // units per order

@@ -20,9 +20,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Execute runs every cell of cfg, and calls save after each one. If ctx ends, it returns the
-// results so far and the cause. Any other error means that the test program itself has failed. The
-// failure of a server is a finding, not an error.
+// Execute runs all tests of cfg, and calls save after each one. If ctx ends, it returns the results
+// so far and the cause. The failure of a server under test is a result, not an error.
 func Execute(ctx context.Context, cfg Config, save func(*Run) error) (_ *Run, err error) {
 	r := newRunner(cfg, save)
 	defer func() { err = errors.Join(err, r.close()) }()
@@ -32,8 +31,8 @@ func Execute(ctx context.Context, cfg Config, save func(*Run) error) (_ *Run, er
 	return r.run, r.runAll(ctx)
 }
 
-// runner runs the cells of one run. It first runs the cells without a fault one at a time, so that
-// they do not disturb each other's measurements. Then several workers share the cells with a fault.
+// runner runs all tests of a run. Tests without a fault run one at a time, so that they do not slow
+// each other down. Then several workers share the tests with a fault.
 type runner struct {
 	cfg      Config
 	progress *progress
@@ -101,7 +100,7 @@ func (r *runner) open(ctx context.Context) error {
 	return err
 }
 
-// layOut lists the cells of the run, and sets the result of each cell that cannot run. It is called
+// layOut lists the tests of the run, and sets the result of each test that cannot run. It is called
 // again once the strategies of the user's service are known.
 func (r *runner) layOut(at *fleet.Fleet) {
 	r.mu.Lock()
@@ -115,7 +114,7 @@ func (r *runner) layOut(at *fleet.Fleet) {
 	r.publishLocked()
 }
 
-// finished returns the finished cell with that name, or nil.
+// finished returns the finished result with that name, or nil.
 func (r *Run) finished(name CellName) *Cell {
 	if r == nil {
 		return nil
@@ -128,8 +127,8 @@ func (r *Run) finished(name CellName) *Cell {
 	return nil
 }
 
-// left returns the cells that still have to run. If faulty is true, it returns those with a fault,
-// otherwise those without. A cell with repetitions appears several times.
+// left returns the tests that still have to run: those with a fault if faulty is true, otherwise
+// those without. A test with repetitions appears several times.
 func (r *runner) left(faulty bool) []*cellSpec {
 	var left []*cellSpec
 	for _, s := range r.specs {
@@ -150,7 +149,7 @@ func (r *runner) isLeft(s *cellSpec) bool {
 	return s.Fault == catalog.NoFault && s.times() < r.cfg.Repeat
 }
 
-// openFirst opens the first worker if any cell is left to run, and records the environment.
+// openFirst opens the first worker if any test is left to run, and records the environment.
 func (r *runner) openFirst(ctx context.Context) error {
 	all := append(r.left(false), r.left(true)...)
 	if len(all) == 0 && r.cfg.runsOurs() {
@@ -235,7 +234,7 @@ func (r *runner) serves(n int) lock.Backend {
 	return r.needs &^ coordinators
 }
 
-// runAll runs the remaining cells, beginning with those without a fault.
+// runAll runs the remaining tests, beginning with those without a fault.
 func (r *runner) runAll(ctx context.Context) error {
 	faultless, faulty := r.left(false), r.left(true)
 	workers := min(len(r.workers), len(faulty))
@@ -281,8 +280,8 @@ func (r *runner) runBare(ctx context.Context, strategies int) (err error) {
 	return err
 }
 
-// runWorker runs cells from the queue in the nth worker. It returns when the worker can run none of
-// the remaining cells, or when the time is used up.
+// runWorker runs tests from the queue in the nth worker. It returns when the worker can run none of
+// the remaining tests, or when the time is used up.
 func (r *runner) runWorker(ctx context.Context, n int, q *queue) error {
 	for s := q.take(r.serves(n)); s != nil && !r.cfg.isOver(); s = q.take(r.serves(n)) {
 		w, err := r.worker(ctx, n)
@@ -314,7 +313,7 @@ func (r *runner) noteEnded(ended []string) {
 	r.run.Ended = append(r.run.Ended, ended...)
 }
 
-// finish merges the result of a cell with earlier repetitions, and saves the run.
+// finish merges a result with earlier repetitions of the same test, and saves the run.
 func (r *runner) finish(s *cellSpec, c Cell) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -331,7 +330,8 @@ func (r *runner) finish(s *cellSpec, c Cell) error {
 	return r.save(r.run)
 }
 
-// publishLocked copies the finished cells into the run, in table order.
+// publishLocked copies the finished results into the run, in table order. The caller must hold
+// r.mu.
 func (r *runner) publishLocked() {
 	r.run.Cells = []Cell{}
 	r.run.Complete = true

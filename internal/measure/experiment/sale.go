@@ -10,7 +10,7 @@ import (
 	"grablab/internal/order"
 )
 
-// readSale sets the figures of a cell whose orders have several units. A figure that it cannot
+// readSale sets the figures of a test whose orders have several units. A figure that it cannot
 // determine stays nil.
 func (w *worker) readSale(ctx context.Context, c *Cell, a *accounting, first int64, ledger []order.Grab) {
 	rows, held := check.RowsByOrder(ledger), map[check.Pair]int{}
@@ -48,7 +48,7 @@ func (w *worker) lostUpdates(ctx context.Context, first int64, count int, rows m
 	return &lost, nil
 }
 
-// sold sets the figures that are computed from the answers to the clients.
+// sold sets the sale figures that can be computed from the answers of the service.
 func (s *Sale) sold(a *accounting, orders int) {
 	if a.soldOut == orders {
 		s.SoldOutMS = new(millis(a.soldOutBy.Sub(a.began)))
@@ -59,8 +59,7 @@ func (s *Sale) sold(a *accounting, orders int) {
 	s.OverTime = soldOverTime(a.sales)
 }
 
-// mostSoldSlices is the largest number of time slices in which the program counts the sales of an
-// order.
+// mostSoldSlices is the largest number of time slices in which sales are counted.
 const mostSoldSlices = 48
 
 func soldOverTime(sales []time.Duration) *SoldOverTime {

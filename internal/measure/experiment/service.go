@@ -54,8 +54,8 @@ func (w *worker) startService(ctx context.Context, port int) error {
 	return w.useTheirOrders(ctx, t)
 }
 
-// serviceTrail extends a trail with facts about the calls of the user's service. The proxies see
-// only the names of commands, so the program infers the purpose of each call.
+// serviceTrail adds facts about the remote calls of the user's service. The proxies see only the
+// names of commands, so the program infers the purpose of each call.
 type serviceTrail struct {
 	parts   []tap.Phase    // the inferred phase of each call
 	renewal []control.Call // the calls made in the background, each listed once
@@ -77,8 +77,8 @@ func (cfg Config) ttlOfDryRuns() time.Duration {
 	return dryTTL
 }
 
-// recordService records the calls that a grab of the service makes. It also stops another grab before
-// its work, to see how the service renews the lock.
+// recordService records the remote calls that a grab of the service makes. It also pauses another
+// grab before its work, to see how the service renews the lock.
 func (w *worker) recordService(ctx context.Context, s lock.Strategy) (t trail, err error) {
 	u := w.cfg.setup()
 	u.TTL, u.Work = w.cfg.ttlOfDryRuns(), injectionWork
@@ -119,12 +119,12 @@ func (w *worker) recordService(ctx context.Context, s lock.Strategy) (t trail, e
 	return t, err
 }
 
-// listTrail records grabs until two consecutive grabs make the same requests. After dryRuns grabs,
-// it returns an error.
+// listTrail records grabs until two in a row make the same requests. After dryRuns grabs, it
+// returns an error.
 //
-// Requests after the answer count only if one of them writes, because the release of a lock may
-// come before or after the answer. If a grab writes after its answer, the two equal grabs need not
-// be consecutive, because other instances may have served the grabs between them.
+// Requests after the answer count only if one of them writes, because a lock may be released before
+// or after the answer. If a grab writes after its answer, the two equal grabs need not be in a row,
+// because other instances may have served the grabs between them.
 func (w *worker) listTrail(ctx context.Context, in *fleet.Instance, first int64) (t trail, err error) {
 	var before, last, others []control.Call
 	var deferred [][]control.Call
@@ -190,8 +190,8 @@ func (g *dryGrab) result() error {
 	return g.err
 }
 
-// listedFor returns the requests recorded so far, and the requests that arrive within the duration
-// long.
+// listedFor returns two lists: the requests recorded so far, and those that arrive while it waits
+// for the given duration.
 func (g *dryGrab) listedFor(ctx context.Context, long time.Duration) (before, meanwhile []control.Call, err error) {
 	if before, err = g.calls(ctx); err != nil {
 		return nil, nil, err
@@ -206,10 +206,9 @@ func (g *dryGrab) listedFor(ctx context.Context, long time.Duration) (before, me
 	return before, all[len(before):], nil
 }
 
-// listCalls returns two lists of requests of one grab, each in order: those before the answer and
-// those after it. It waits until the grab has written and makes no more requests, but no longer
-// than the ledger may take to settle. took is the time from the answer until listCalls stopped
-// waiting.
+// listCalls returns two lists of requests of one grab: those before the answer and those after it.
+// It waits until the grab has written and makes no more requests, or until the time limit. took is
+// the time from the answer to the end of the wait.
 func (w *worker) listCalls(ctx context.Context, in *fleet.Instance, order int64) (calls, behind []control.Call, took time.Duration, err error) {
 	defer func() { _ = removeAll(context.WithoutCancel(ctx), in) }()
 	g := serviceGrab(in, order)
@@ -228,9 +227,9 @@ func (w *worker) listCalls(ctx context.Context, in *fleet.Instance, order int64)
 	return calls, behind, time.Since(answered), err
 }
 
-// holdInWork stops a grab before its work, and records the requests that arrive meanwhile. A
-// background task must have sent these requests. It also returns the TTLs of the locks,
-// which are the Redis keys that exist only during the grab.
+// holdInWork stops a grab before its work, and records the requests that a background task sends
+// meanwhile. It also returns the TTLs of the locks, which are the Redis keys that exist only during
+// the grab.
 func (w *worker) holdInWork(ctx context.Context, in *fleet.Instance, order int64, t *trail, lease time.Duration) (locks map[string]lockTTL, err error) {
 	defer func() { _ = removeAll(context.WithoutCancel(ctx), in) }()
 	began, g := time.Now(), serviceGrab(in, order)
@@ -253,16 +252,15 @@ func (w *worker) holdInWork(ctx context.Context, in *fleet.Instance, order int64
 	return locks, err
 }
 
-// lockTTL is the TTL with which a lock was set. The lower bound is what remained when it was read,
-// and the upper bound adds the time since the grab was sent.
+// lockTTL is the TTL with which a lock was set. The lower bound is the TTL that was left when it
+// was read. The upper bound adds the time since the grab was sent.
 type lockTTL struct{ atLeast, atMost time.Duration }
 
-// errNoWork means that a grab did not reach the call after which the work of an earlier grab began.
+// errNoWork means that a grab did not reach the call after which its work should begin.
 var errNoWork = errors.New("the grab did not reach its work")
 
-// listRenewals waits until a grab has reached its work. began is when the grab was sent.
-// listRenewals returns the requests that arrive during most of the next lease. It also returns the
-// TTL of each Redis key.
+// listRenewals waits until a grab has reached its work, and returns the requests during most of the
+// next lease. It also returns the TTL of each Redis key. began is when the grab was sent.
 func (w *worker) listRenewals(ctx context.Context, g *dryGrab, lease time.Duration, began time.Time) (calls []control.Call, keys map[string]lockTTL, err error) {
 	if met, err := g.in.Held(ctx, g.heldAt, 1, dryStep); err != nil || len(met) == 0 {
 		return nil, nil, cmp.Or(err, errNoWork)
@@ -281,7 +279,7 @@ func (w *worker) listRenewals(ctx context.Context, g *dryGrab, lease time.Durati
 }
 
 // checkLease returns an error if a lock lives longer than the lease that the user specified. Other
-// drivers would then ask for the lock of a paused driver before the lock has expired.
+// drivers would then compete for the lock before it has expired.
 func checkLease(locks map[string]lockTTL, lease time.Duration) error {
 	for _, key := range slices.Sorted(maps.Keys(locks)) {
 		found := locks[key]
@@ -311,12 +309,12 @@ func (w *worker) listWithoutGrab(ctx context.Context, in *fleet.Instance, order 
 	return all, err
 }
 
-// isShared reports whether a call could belong to a grab of any order. A call whose key or statement
-// contains the id of the order has a "*" in its place.
+// isShared reports whether a call could belong to a grab of any order. In the name of a call, "*"
+// replaces the id of the order.
 func isShared(c control.Call) bool { return !strings.Contains(string(c.Phase), "*") }
 
-// withoutOthers returns the calls that the instance makes only during a grab. It leaves out calls
-// that the instance also makes at other times, for example because it polls a server.
+// withoutOthers returns the calls that an instance makes only during a grab. It drops calls that
+// the instance also makes at other times, for example to poll a server.
 func withoutOthers(renewals, others []control.Call) []control.Call {
 	return slices.DeleteFunc(renewals, func(c control.Call) bool {
 		return isShared(c) && slices.ContainsFunc(others, func(o control.Call) bool { return o.Phase == c.Phase && o.Target == c.Target })
@@ -364,7 +362,8 @@ func writes(c control.Call) bool {
 	return c.Target == tap.DB && slices.ContainsFunc(statements(c), isWrite)
 }
 
-// difference names a call that only one of the two grabs made.
+// difference describes one call that only the first grab made, and one that only the second grab
+// made.
 func difference(a, b []control.Call) string {
 	only := func(a, b []control.Call) string {
 		for _, c := range a {
@@ -394,8 +393,8 @@ func (w *worker) checkReadable(t trail) error {
 	return nil
 }
 
-// ownQueue is the advice for a service whose instances share a queue. The proxies of one instance then
-// see only some of the grabs.
+// ownQueue is the advice for a service whose instances share a queue. The proxies of one instance
+// then see only some of the grabs.
 const ownQueue = "If the worker of another instance may write, give each instance a queue of its own for the test, named after {port}"
 
 // unreadable is the reason for an unknown verdict if the proxies could not decode every call.
@@ -457,9 +456,8 @@ func trailOf(calls []control.Call) trail {
 // waitsForJob matches calls with which a worker waits for its next job.
 var waitsForJob = regexp.MustCompile(`^redis (BLPOP|BRPOP|BLMOVE|BRPOPLPUSH|BLMPOP|BZPOPMIN|BZPOPMAX|BZMPOP|XREAD|XREADGROUP) `)
 
-// withoutNextJob leaves out the calls with which a worker waits for its next job after the winner
-// has been written. The reply to such a call belongs to another grab, or comes only after a long
-// time.
+// withoutNextJob drops the calls with which a worker waits for its next job after it has written
+// the winner. Such a call does not belong to the recorded grab.
 func withoutNextJob(calls []control.Call) []control.Call {
 	write := claimOf(calls, ledgerOf(calls))
 	var own []control.Call
@@ -484,9 +482,9 @@ func ledgerOf(calls []control.Call) (table string) {
 	return table
 }
 
-// claimOf returns the index of the call that begins the claim (the write of the winner), or -1. In
-// a transaction that writes to the ledger, this is the first write. Without a transaction, it is
-// the first in a row of writes that ends with the write to the ledger.
+// claimOf returns the index of the first call that writes the winner, or -1. In a transaction, this
+// is the first write. Without one, it is the first of the consecutive writes that end with the
+// write to the ledger.
 func claimOf(calls []control.Call, ledger string) int {
 	last := -1
 	for i, c := range calls {
@@ -541,7 +539,7 @@ func writesTo(c control.Call, tables []string) bool {
 }
 
 // holdsLedger reports whether an open transaction has written to the ledger by the end of call c.
-// before says whether it had already done so at the beginning of the call.
+// before says whether this was already so at the beginning of the call.
 func (t trail) holdsLedger(c control.Call, before bool) bool {
 	mysql := strings.HasPrefix(string(c.Phase), "mysql ") // in MySQL, LOCK TABLES waits for SELECT … FOR UPDATE too
 	for _, s := range statements(c) {

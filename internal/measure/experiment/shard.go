@@ -13,8 +13,8 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// checkShards returns an error if several processes share a run with more than one cell. The
-// processes could not all start the next cell at the same time.
+// checkShards returns an error if several processes share a run of more than one test, because they
+// could not all start the next test at the same time.
 func (r *runner) checkShards() error {
 	if (r.cfg.Shard != nil || r.cfg.Merge != nil) && len(r.specs) != 1 {
 		return fmt.Errorf("%w: a shard runs a single strategy, not %d; choose one with -strategies", fleet.ErrRefused, len(r.specs))
@@ -47,8 +47,8 @@ func (w *worker) sendShare(ctx context.Context, c *Cell, p *load.Plan, size Load
 	return a, err
 }
 
-// leaveToMerge records that one part of the load cannot be judged by itself. The verdict is
-// determined when the parts are merged.
+// leaveToMerge records that one part of the load cannot be judged by itself. The verdict follows
+// when all parts are merged.
 func (c *Cell) leaveToMerge(m *measured, s *shard.Shard) {
 	c.answers(m.accounting)
 	c.ContendedOrders, c.Sale = nil, nil

@@ -17,8 +17,8 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// strike injects a fault once, into the grabs of several orders. Its methods are the steps before and
-// after the injection.
+// strike injects a fault once, into the grabs of several orders. Its methods are the steps before
+// and after the injection.
 type strike struct {
 	in       *injection
 	contests []*contest
@@ -33,8 +33,8 @@ const (
 
 type step = func(*strike, context.Context) error
 
-// courses lists the steps that follow the injection of a fault. The steps depend on when the fault
-// ends and when the affected drivers may continue.
+// courses lists the steps after the injection of a fault. They depend on when the fault ends, and
+// on when the drivers that it hit may continue.
 var courses = map[fault.Course][]step{
 	fault.AfterHeal:  {(*strike).sendContenders, (*strike).awaitContenders, (*strike).heal, (*strike).releaseAffected, (*strike).releaseContenders},
 	fault.BeforeHeal: {(*strike).sendContenders, (*strike).awaitContenders, (*strike).releaseAffected, (*strike).releaseContenders, (*strike).awaitReleases, (*strike).heal},
@@ -45,8 +45,8 @@ var courses = map[fault.Course][]step{
 	fault.HungUp:     {(*strike).hangUp, (*strike).releaseAffected, (*strike).sendContenders},
 }
 
-// run injects the fault once the affected drivers have reached the chosen steps of their grabs. It
-// heals the fault even after an error.
+// run injects the fault once the drivers have reached the chosen steps of their grabs. It ends the
+// fault even after an error.
 func (s *strike) run(ctx context.Context, of fault.Strike) (err error) {
 	defer func() { err = errors.Join(err, s.heal(ctx)) }()
 	steps := []step{applying(of.Before), (*strike).setHolds, (*strike).sendAffected, (*strike).openWindow, applying(of.Do)}
@@ -84,8 +84,8 @@ func (s *strike) withoutFault(ctx context.Context) error {
 	return nil
 }
 
-// openWindow records that the fault is active from now on. It does nothing if the fault missed every
-// driver.
+// openWindow records that the fault is active from now on. It does nothing if the fault missed
+// every driver.
 func (s *strike) openWindow(context.Context) error {
 	if slices.ContainsFunc(s.contests, func(c *contest) bool { return c.struck }) {
 		s.in.windows = append(s.in.windows, window{from: time.Now()})
@@ -100,8 +100,8 @@ func (s *strike) closeWindow() {
 	}
 }
 
-// applying returns a step of a strike, which applies one part of the fault. The step stores a
-// function that ends this part of the fault.
+// applying returns a test step that applies one part of the fault. The step also stores the
+// function that undoes this part.
 func applying(of fault.Step) step {
 	return func(s *strike, ctx context.Context) error {
 		if of == nil {
@@ -131,8 +131,8 @@ func (s *strike) heal(context.Context) error {
 	return heals.All()
 }
 
-// sendAffected sends the grabs of the affected drivers, and of any drivers that must hold the lock
-// before them. It returns once each affected driver has reached the chosen step or got its answer.
+// sendAffected sends the grabs that the fault will hit, after the grabs of any drivers that must
+// hold the lock first. It returns once each grab has reached the chosen step or has ended.
 func (s *strike) sendAffected(ctx context.Context) error {
 	for _, c := range s.contests {
 		if c.holder != nil {
@@ -170,7 +170,7 @@ func (s *strike) sendAffected(ctx context.Context) error {
 	return err
 }
 
-// whereItWas describes the last known state of an affected driver that did not reach its point.
+// whereItWas describes how far a driver got that did not reach the chosen step of its grab.
 func (s *strike) whereItWas(c *contest, m heldCalls) string {
 	last := "before its first call"
 	if calls := m.struck[holdName(callsHold, c)]; len(calls) > 0 {
@@ -182,8 +182,8 @@ func (s *strike) whereItWas(c *contest, m heldCalls) string {
 	return "the grab was waiting " + last
 }
 
-// hasPassed reports whether the affected driver can no longer reach the chosen step. It waits a
-// moment first, because some calls come shortly after the answer.
+// hasPassed reports whether the driver can no longer reach the chosen step. It waits a moment,
+// because some calls come shortly after the answer.
 func (s *strike) hasPassed(c *contest) bool {
 	if s.isAnswered(c.affected) && c.answeredAt.IsZero() {
 		c.answeredAt = time.Now()
@@ -191,8 +191,8 @@ func (s *strike) hasPassed(c *contest) bool {
 	return !c.answeredAt.IsZero() && time.Since(c.answeredAt) > simultaneous
 }
 
-// arriveFor returns how long the affected drivers may take to reach the chosen steps. The time is
-// short if the test must end before the leases of these drivers expire.
+// arriveFor returns how long drivers may take to reach the chosen steps of their grabs. The time is
+// short if the test must end before their leases expire.
 func (s *strike) arriveFor() time.Duration {
 	lease := s.in.w.lease(s.in.cell)
 	if s.in.fault.ContendFor < 1 {
@@ -201,8 +201,8 @@ func (s *strike) arriveFor() time.Duration {
 	return arrivalTimeout + lease
 }
 
-// leadToPoint brings an affected driver closer to the step at which the fault is injected. At some
-// steps, a second driver must have the lock before the affected driver, or wait for its release.
+// leadToPoint brings a driver closer to the step at which the fault is injected. At some steps, a
+// second driver must first hold the lock, or must wait for it.
 func (s *strike) leadToPoint(ctx context.Context, c *contest, m heldCalls, sent map[*contest]bool) error {
 	if c.point.Role == fault.HandingOver {
 		return s.leadToRelease(ctx, c, m, sent)
@@ -228,7 +228,7 @@ func (s *strike) leadToPoint(ctx context.Context, c *contest, m heldCalls, sent 
 	return nil
 }
 
-// isWaiting reports whether the affected driver is waiting for the lock after an attempt to get it.
+// isWaiting reports whether the driver has tried to get the lock and is now waiting for it.
 func (s *strike) isWaiting(c *contest, m heldCalls) bool {
 	if s.in.trail.queued == 0 {
 		return len(m.struck[holdName(retryHold, c)]) > 0
@@ -236,8 +236,8 @@ func (s *strike) isWaiting(c *contest, m heldCalls) bool {
 	return len(m.struck[holdName(callsHold, c)]) >= s.in.trail.queued && c.hasQueued()
 }
 
-// leadToRelease lets a second driver wait for the lock. Then it refuses the write of the affected
-// driver, which makes that driver release the lock.
+// leadToRelease makes the first driver release its lock while a second driver waits for it. The
+// first driver does so because its write is refused.
 func (s *strike) leadToRelease(ctx context.Context, c *contest, m heldCalls, sent map[*contest]bool) error {
 	switch {
 	case c.holderReleased || len(m.struck[holdName(workHold, c)]) == 0:
@@ -257,8 +257,8 @@ func (s *strike) leadToRelease(ctx context.Context, c *contest, m heldCalls, sen
 	return nil
 }
 
-// awaitAble waits until the instances can grab again, but only for a limited time. If an instance
-// still cannot grab after this time, its answers will show the problem.
+// awaitAble waits for a limited time until the instances can grab again. If an instance still
+// cannot grab then, its answers will show the problem.
 func (s *strike) awaitAble(ctx context.Context, all ...*fleet.Instance) error {
 	return s.in.w.cfg.subject().awaitAble(ctx, s.in.spare, all)
 }
@@ -266,7 +266,6 @@ func (s *strike) awaitAble(ctx context.Context, all ...*fleet.Instance) error {
 // serviceArrives is how long a service may take to reconnect after a fault.
 const serviceArrives = 10 * time.Second
 
-// releaseAffected lets the affected drivers continue.
 func (s *strike) releaseAffected(ctx context.Context) error {
 	if s.in.loses {
 		if err := s.loseReplies(ctx); err != nil {
@@ -285,7 +284,7 @@ func (s *strike) releaseAffected(ctx context.Context) error {
 	return nil
 }
 
-// leaveAffected records that the grabs of the affected drivers hang, so that the test does not wait
+// leaveAffected marks the grabs that the fault has hit as hanging, so that the test does not wait
 // for their answers.
 func (s *strike) leaveAffected(context.Context) error {
 	s.in.workload.hung += len(s.contests)
@@ -295,8 +294,8 @@ func (s *strike) leaveAffected(context.Context) error {
 	return nil
 }
 
-// awaitReleases waits until every affected driver has sent its release or got its answer. It waits
-// for at most one lease, because a driver without a connection can never release its lock.
+// awaitReleases waits until every driver that the fault hit has sent its release or has its answer.
+// It waits at most one lease, because a driver without a connection can never release its lock.
 func (s *strike) awaitReleases(ctx context.Context) error {
 	return until(ctx, s.in.w.lease(s.in.cell), func() (bool, error) {
 		m, err := s.heldCalls(ctx)
@@ -312,8 +311,8 @@ func (s *strike) awaitOthers(ctx context.Context) error {
 	return s.awaitThose(ctx, (*contest).others)
 }
 
-// awaitThose waits until the drivers that those returns have got their answers. It does not wait
-// for drivers that hang permanently.
+// awaitThose waits until the drivers that the function those returns have their answers. It does
+// not wait for drivers that hang permanently.
 func (s *strike) awaitThose(ctx context.Context, those func(*contest) []load.Request) error {
 	return until(ctx, s.in.w.cfg.Load.Timeout, func() (bool, error) {
 		return s.every(func(c *contest) bool {
@@ -324,7 +323,7 @@ func (s *strike) awaitThose(ctx context.Context, those func(*contest) []load.Req
 	})
 }
 
-// hangUp closes the client connections of the affected drivers.
+// hangUp closes the client connections of the drivers that the fault hits.
 func (s *strike) hangUp(ctx context.Context) error {
 	for _, c := range s.contests {
 		s.in.bursts.HangUp(c.affected)
@@ -350,8 +349,8 @@ func (s *strike) every(holds func(*contest) bool) bool {
 
 func (s *strike) isPending(r load.Request) bool { return !s.isAnswered(r) }
 
-// setWorking records whether an affected driver's grab is held after its answer. Such a grab has not
-// ended, although its client has been answered.
+// setWorking records whether a grab is paused after its client already has the answer. Such a grab
+// still counts as running.
 func (s *strike) setWorking(c *contest, held bool) {
 	course := s.in.fault.Course
 	if s.in.trail.decides() == 0 || course == fault.Killed || course == fault.Never || course == fault.HungUp {
@@ -379,9 +378,9 @@ func (s *strike) isAnswered(r load.Request) bool {
 	return ok && !s.in.working[r] && time.Since(a.ended) >= s.in.trail.decides()
 }
 
-// claimed reads the ledger. It returns a function that reports whether a driver has a row in it. If
-// the ledger cannot be read, the returned function returns false. claimed also records who has won
-// each order so far.
+// claimed reads the ledger and returns a function that reports whether a driver has a row in it. If
+// the ledger cannot be read, that function returns false. claimed also updates who has written so
+// far.
 func (s *strike) claimed(ctx context.Context) func(load.Request) bool {
 	asked := time.Now()
 	var rows []order.Grab

@@ -16,17 +16,17 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// A subject represents the instances that a run tests. They are instances of this program,
-// instances of a service that the run starts, or instances that are already running. The methods
-// are the steps that differ between these three kinds.
+// A subject represents the instances under test: instances of this program, of a service that the
+// run starts, or of a service that is already running. The methods are the steps that differ
+// between these three kinds.
 type subject interface {
 	// open starts the instances of the nth worker and their servers, or connects to running ones.
 	open(ctx context.Context, w *worker, n int) error
-	// needs returns the servers that the instances use with any strategy.
+	// needs returns the servers that the instances use with every strategy.
 	needs() lock.Backend
 	// strategies returns the strategies to test. at is nil until the run knows the instances.
 	strategies(at *fleet.Fleet) []lock.Strategy
-	// meet finds out whether the instances are usable. It is called before the first cell runs.
+	// meet checks whether the instances are usable. It is called before the first test.
 	meet(ctx context.Context, r *runner, w *worker) error
 	// bareEndpoint returns the path of an endpoint that does no work, or "" if there is none.
 	bareEndpoint(at *fleet.Fleet) string
@@ -45,13 +45,12 @@ type subject interface {
 	awaitAble(ctx context.Context, spare int64, instances []*fleet.Instance) error
 }
 
-// traits describe the instances of a subject. The strike engine depends on these values, and not on
-// the kind of subject.
+// traits describes what the program can observe and control in the instances under test.
 type traits struct {
-	// tellsDrivers means that the program knows which driver makes a call. It can then stop the calls
-	// of one driver, and strike several orders at once.
+	// tellsDrivers means that the program knows which driver makes a remote call. It can then stop
+	// the calls of one driver, and test several orders at once.
 	tellsDrivers bool
-	// unknownLock means that the program does not know whether drivers wait for the lock, or are
+	// unknownLock means that the program does not know whether drivers wait for the lock or are
 	// refused at once.
 	unknownLock bool
 	// reconnects means that the instances survive a fault of their servers, and must connect again.
@@ -125,8 +124,8 @@ func (o ourInstances) awaitAble(ctx context.Context, _ int64, instances []*fleet
 	})
 }
 
-// reachesAll reports whether an instance reaches all of its servers. The readiness endpoint does not
-// show this, because it is satisfied by a majority of the Redlock nodes.
+// reachesAll reports whether an instance reaches all of its servers. The status of the readiness
+// endpoint does not show this, because a majority of the Redlock nodes satisfies it.
 func reachesAll(ctx context.Context, in *fleet.Instance) bool {
 	var ready grab.Readiness
 	err := in.Call(ctx, http.MethodGet, "/readyz", nil, &ready)
@@ -139,7 +138,7 @@ func reachesAll(ctx context.Context, in *fleet.Instance) bool {
 }
 
 // foreignSubject is the common part of startedService and runningTargets. The program does not know
-// how such a service works. It sees the answers, and the ledger if the user has named one.
+// how such a service works, and sees only its answers and possibly its ledger.
 type foreignSubject struct{ cfg Config }
 
 func (f foreignSubject) meet(ctx context.Context, r *runner, w *worker) error {
@@ -213,15 +212,14 @@ func (s startedService) strike(ctx context.Context, in *injection) (m measured, 
 	return in.strikeAtPoints(ctx)
 }
 
-// errUnreachable means that a grab of the service makes no call at which the fault can strike, so the
-// cell is skipped.
+// errUnreachable means that a grab of the service makes no remote call at which the fault can be
+// injected.
 var errUnreachable = errors.New("a grab makes no call at which the fault can strike")
 
-// errUntouched means that the service does not use the servers that the fault hits. The program then
-// skips the cell.
+// errUntouched means that the service does not use the servers that the fault hits.
 var errUntouched = errors.New("the fault touches nothing that the service uses in a grab")
 
-// choosePoints finds the calls of a grab at which the fault can hit the service.
+// choosePoints finds the remote calls of a grab at which the fault can hit the service.
 func (s startedService) choosePoints(in *injection) error {
 	if err := in.w.checkReadable(in.trail); err != nil {
 		return err

@@ -45,7 +45,7 @@ func (w *worker) attach(ctx context.Context) (err error) {
 }
 
 // useTheirOrders decides how to open orders of the user's service. If necessary, it connects to the
-// database of that service.
+// service's database.
 func (w *worker) useTheirOrders(ctx context.Context, t target.Target) (err error) {
 	if t.Database.DSN != "" {
 		if w.theirs, err = ledger.Open(ctx, t.Database.DSN, t.Database.Query, w.fleet.Shape); err != nil {
@@ -60,9 +60,8 @@ func (w *worker) useTheirOrders(ctx context.Context, t target.Target) (err error
 	return nil
 }
 
-// theirStrategies returns the strategies to test on the user's service: the strategies that the
-// user has named, or all available ones. A service that cannot switch strategies has only one.
-// needs contains the servers that every strategy uses.
+// theirStrategies returns the strategies to test on the user's service: those that the user has
+// named, or all available ones. needs contains the servers that every strategy uses.
 func (cfg Config) theirStrategies(at *fleet.Fleet, needs lock.Backend) []lock.Strategy {
 	names := cfg.Target.Strategies
 	known := false
@@ -364,11 +363,11 @@ func (a *accounting) answersSeen() string {
 	return strings.Join(words, ", ")
 }
 
-// hiccup is the longest delay that the program attributes to a busy machine.
+// hiccup is the longest delay that the program blames on a busy machine.
 const hiccup = 100 * time.Millisecond
 
-// servedHalf returns when half of the requests had been served, and when the last one was due.
-// late means that the targets were too slow to show a race, because requests queued.
+// servedHalf returns when half of the requests had been served, and when the last one was due. late
+// means that requests queued, so that a race could not show.
 func (a *accounting) servedHalf(c *Cell) (half, due time.Duration, late bool) {
 	if c.OfferedRPS == nil || c.Latency == nil {
 		return 0, 0, false
@@ -379,8 +378,8 @@ func (a *accounting) servedHalf(c *Cell) (half, due time.Duration, late bool) {
 	return half, due, half > due+max(2*quickest, hiccup)
 }
 
-// tooSlow explains why the targets were too slow to show a race. It returns "" if they were fast
-// enough: half of the requests must have an answer by the time the last one is due.
+// tooSlow explains why the service was too slow to show a race. It returns "" if half of the
+// requests had an answer when the last one was due.
 func (a *accounting) tooSlow(c *Cell) string {
 	half, due, late := a.servedHalf(c)
 	if !late {
@@ -393,10 +392,8 @@ func (a *accounting) tooSlow(c *Cell) string {
 // slowerLoads is how often a load is repeated at a lower rate.
 const slowerLoads = 2
 
-// slowerRate returns the rate for a repetition of a load that was too fast for the targets. The new
-// rate is half of the rate at which they served the requests. slowerRate returns 0 if the load need
-// not be repeated, if the user has chosen the rate, or if there are no more orders. All drivers of
-// an order still come at once.
+// slowerRate returns the rate for repeating a load that was too fast for the service: half of the
+// rate that it achieved. It returns 0 if the load should not be repeated.
 func (w *worker) slowerRate(c Cell, m measured) float64 {
 	t := w.cfg.Target
 	if m.accounting == nil || !w.cfg.Together || w.cfg.Shard != nil || w.cfg.Merge != nil || t.FirstOrder != 0 && t.Open == nil {

@@ -41,7 +41,7 @@ type trail struct {
 }
 
 // ourTrail returns a trail for an instance of this program. Such an instance reports the purpose of
-// each call.
+// each remote call.
 func ourTrail(calls map[fault.Role][]control.Call) trail {
 	return trail{calls: calls, work: fault.AfterRead, claim: &beforeClaim, release: &beforeRelease}
 }
@@ -68,7 +68,7 @@ type recording struct {
 
 func newTrails() *trails { return &trails{by: map[string]*recording{}} }
 
-// get returns the calls of a strategy. On first use, it calls record to find them.
+// get returns the calls of a strategy. On first use, it calls record to observe them.
 func (t *trails) get(strategy string, record func() (trail, error)) (trail, error) {
 	r := t.of(strategy)
 	r.Lock()
@@ -163,8 +163,8 @@ func (w *worker) record(ctx context.Context, s lock.Strategy) (t trail, err erro
 	return t, errors.Join(err, w.fleet.ReadEvents(func(history.Event) {})) // discard the events, because no figure may include a dry run
 }
 
-// aim moves the locks of all dry runs to one master of a Redis Cluster. A master rejects a script that
-// it sees for the first time, so on another master, the dry run would record an additional call.
+// aim moves the locks of all dry runs to one master of a Redis Cluster. On another master, the dry
+// run would also record the first loading of the Lua scripts.
 func (d *dryRun) aim(ctx context.Context, strategy string) error {
 	if d.w.stack.Topology == nil {
 		return nil
@@ -204,8 +204,8 @@ func (t trail) renewOnce() {
 	}
 }
 
-// equals reports whether both trails contain the same calls, in any order. Parallel calls to several
-// servers have no fixed order.
+// equals reports whether both trails contain the same calls. It ignores their order, because
+// parallel calls to several servers have no fixed order.
 func (t trail) equals(o trail) bool {
 	return maps.EqualFunc(t.calls, o.calls, func(a, b []control.Call) bool { return slices.Equal(sortedCalls(a), sortedCalls(b)) }) &&
 		t.queued == o.queued && t.renews == o.renews && t.shares == o.shares
@@ -231,9 +231,8 @@ func (d *dryRun) warmUp(ctx context.Context) error {
 	return nil
 }
 
-// alone records a driver without competition. It stops the grab after the read of the order, until
-// the lease is renewed. It also stops a grab of a second order, because one renewal may serve both
-// orders.
+// alone records a driver without competition. It pauses the grab after the read until the lease is
+// renewed. It also pauses a grab of a second order, because one renewal may serve both orders.
 func (d *dryRun) alone(ctx context.Context, t *trail) error {
 	g, another := d.grab(d.order(), d.struck, 1), d.grab(d.order(), d.struck, 1)
 	for _, g := range []*dryGrab{g, another} {
@@ -265,8 +264,8 @@ var (
 	secondTry     = control.Point{Phase: tap.Acquire, N: 2}
 )
 
-// waiting records a driver that arrives while another one holds the lock. Then it makes the holder's
-// read fail, so that the holder releases the lock.
+// waiting records a driver that arrives while another one holds the lock. Then it makes the holder
+// fail, so that the holder releases the lock.
 func (d *dryRun) waiting(ctx context.Context, t *trail) error {
 	holder, waiter := d.pair()
 	if err := holder.startUntil(ctx, beforeRead); err != nil {
@@ -337,8 +336,8 @@ func (d *dryRun) order() int64 {
 	return d.next - 1
 }
 
-// pair returns two grabs of the same order. The holder grabs at the other instance, and the waiting
-// driver grabs at the instance under test.
+// pair returns two grabs of the same order. The driver that holds the lock and the driver that
+// waits for it use different instances.
 func (d *dryRun) pair() (holder, waiter *dryGrab) {
 	id := d.order()
 	return d.grab(id, d.other, 1), d.grab(id, d.struck, 2)
@@ -422,8 +421,8 @@ func (g *dryGrab) awaitCalls(ctx context.Context, n int) error {
 	return err
 }
 
-// awaitQuiet waits until the grab makes no further calls, and returns how many it has made. n is 0 if
-// the calls do not stop. waits is false if the grab has ended.
+// awaitQuiet waits until the grab makes no further calls, and returns how many it has made. n is 0
+// if the calls do not stop. waits is false if the grab has ended.
 func (g *dryGrab) awaitQuiet(ctx context.Context) (n int, waits bool, err error) {
 	since, last, ended := time.Now(), 0, false
 	quiet, err := wait.Until(ctx, pollInterval, askFor, func() (bool, error) {

@@ -11,7 +11,7 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// worker runs cells one after another. It has its own servers and instances, so that workers do not
+// worker runs tests one after another. It has its own servers and instances, so that workers do not
 // affect each other.
 type worker struct {
 	cfg      Config
@@ -24,12 +24,12 @@ type worker struct {
 	store  *order.SQL // nil if the database belongs to the user
 	orders orders
 	theirs *ledger.DB // the ledger of the user's service; nil if unknown
-	// ledger means that the orders of the current cell have a ledger.
+	// ledger means that the service under test has a ledger that can be read.
 	ledger bool
 
-	// repetition is the number of the current run of the cell, counted from 1.
+	// repetition is the number of the current run of the test, counted from 1.
 	repetition int
-	// dirty means that a fault has changed the servers permanently, so the next cell needs new
+	// dirty means that a fault has changed the servers permanently, so the next test needs new
 	// ones.
 	dirty bool
 }
@@ -97,7 +97,7 @@ func (w *worker) ended() []string {
 	return w.stack.Ended()
 }
 
-// run runs one cell, in the way that its fault and the scenario require.
+// run runs one test in the way that its fault and the scenario require.
 func (w *worker) run(ctx context.Context, s *cellSpec) Cell {
 	switch {
 	case s.Fault != catalog.NoFault:
