@@ -29,8 +29,7 @@ const (
 	Open   = "open"
 )
 
-// bounds lists the limits for our own locks, with functions that compute the figures. A limit on the
-// ratio of two locks needs measurements of both.
+// bounds lists the limits for our own locks, each with a function that computes the measured value.
 var bounds = []struct {
 	BoundRow
 	figure func(r *Result, c Case, strategy string) stat.Interval
@@ -61,15 +60,15 @@ var bounds = []struct {
 	{BoundRow{Case: "closed_loop", Strategy: "handoff", What: "p99.9 of the wait, of workers x (held + median gap)", AtMost: new(3.0)}, waitOverRotation},
 }
 
-// ratioTo returns a function that computes a ratio for each round. It divides a figure of one
-// strategy by a figure of another strategy.
+// ratioTo returns a function that divides a figure of one lock by a figure of another lock, within
+// each round.
 func ratioTo(other string, mine, theirs figure) func(*Result, Case, string) stat.Interval {
 	return func(r *Result, c Case, strategy string) stat.Interval {
 		return stat.Ratio(pairedValues(r.series(strategy, c.Name), r.series(other, c.Name), mine, theirs))
 	}
 }
 
-// ownFigure returns a function that computes a figure of a single strategy.
+// ownFigure returns a function that computes a figure of a single lock.
 func ownFigure(f figure) func(*Result, Case, string) stat.Interval {
 	return func(r *Result, c Case, strategy string) stat.Interval { return median(r.series(strategy, c.Name), f) }
 }

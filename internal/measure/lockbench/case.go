@@ -15,8 +15,7 @@ type Case struct {
 	Parts     int           // number of parts of a time slice; several parts average out changes in the speed of the machine; 0 means one part, which allows long waits
 }
 
-// Cases lists every case of the benchmark. If workers share a key, the cost of a lock is the time
-// from one holder to the next.
+// Cases lists every workload of the benchmark.
 var Cases = []Case{
 	{Name: "uncontended", About: "one worker, one key", Workers: 1, Processes: 1, Keys: 1, Parts: 5},
 	{Name: "many_keys", About: "64 workers in two processes, each with a key of its own", Workers: 64, Processes: 2, Keys: 64, Parts: 5},
@@ -52,8 +51,9 @@ func (c Case) processOf(worker int) int {
 // contended reports whether workers share a key.
 func (c Case) contended() bool { return c.Workers > c.Keys }
 
-// forFloor returns the case in which to measure the floor: the lowest possible cost of a lock. If
-// workers share a key, one worker makes all round trips in sequence, because no lock can be faster.
+// forFloor returns the case for measuring the floor, which is the lowest possible cost of a lock.
+// If workers share a key, one worker makes all round trips in sequence, because no lock can be
+// faster.
 func (c Case) forFloor() Case {
 	if c.contended() {
 		c.Wave *= c.Workers

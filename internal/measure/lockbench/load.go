@@ -74,8 +74,8 @@ func loadSlices(path string) (of []Slice, err error) {
 	}
 }
 
-// Cost is the figure by which locks are compared in a case. It has a value for each round. Without
-// raw measurements, it has only the median.
+// Cost is the figure by which locks are compared in a case. It has one value per round, or only the
+// median if the raw measurements are missing.
 type Cost struct {
 	Strategy, Case string
 	Figure         string // name and unit of the figure

@@ -120,7 +120,7 @@ func (t *trace) add(u trace) {
 	t.ran += u.ran
 }
 
-// run lets the workers use the lock for the duration long. If the case has waves, run starts at
+// run lets the workers use the lock for the given duration. If they start in waves, run makes at
 // least one wave. An error is errProcess or comes from the lock.
 func (p *pool) run(c Case, subject string, orders []int64, long time.Duration) (trace, error) {
 	t := trace{Case: c}

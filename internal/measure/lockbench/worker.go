@@ -28,13 +28,13 @@ const (
 	leaseTTL = 30 * time.Second
 	// acquireTimeout limits each acquire.
 	acquireTimeout = 10 * time.Second
-	// A worker process sleeps until pollEarly before a job starts. Then it polls the clock, so that it
-	// starts on time.
+	// pollEarly is how long before the start of a job a worker process stops sleeping and polls the
+	// clock, so that it starts on time.
 	pollEarly = 2 * time.Millisecond
 	// settleTime is how long a worker waits for commands that a lock may send after its release.
 	settleTime = 2 * time.Millisecond
-	// sqlConns is the size of the connection pool. There is one connection for each worker, and locks
-	// may use three quarters of the pool.
+	// sqlConns is the size of the connection pool. Locks may use only three quarters of the pool,
+	// which is enough for all workers.
 	sqlConns = 44
 )
 
