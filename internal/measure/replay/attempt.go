@@ -30,8 +30,8 @@ type attempt struct {
 	began  time.Time
 	actors []*actor
 	grants []grant
-	// expired is the time until which leases may have ended, according to the schedule. If a lease
-	// ends before the step in which it should end, the machine was too slow.
+	// expired is the time up to which the schedule lets leases end. A lease that has ended after
+	// this time shows that the machine was too slow.
 	expired time.Duration
 	down    map[string]stack.Heal
 	ahead   map[int]time.Duration // how far the clock of each instance is ahead
@@ -41,7 +41,7 @@ type attempt struct {
 	leftOut int // number of skipped steps; a strategy other than the schedule's may not reach some steps
 }
 
-// actor is an actor of the schedule. A real instance serves its grab.
+// actor is one driver of the schedule. A real instance serves its grab.
 type actor struct {
 	schedule.Actor
 	in            *fleet.Instance
@@ -115,8 +115,7 @@ func (t *attempt) on(n int) []*actor {
 // allCalls is the name of the breakpoint at which every call of the actors stops.
 const allCalls = "all"
 
-// hold makes instance n stop every call of its actors. If a background call serves several grabs, it
-// belongs to the first actor, as in the explorer.
+// hold makes instance n stop every remote call of its actors.
 func (t *attempt) hold(ctx context.Context, n int) error {
 	var hold control.Hold
 	for _, a := range t.on(n) {
@@ -242,7 +241,7 @@ func ask(req *http.Request) string {
 	return fmt.Sprintf("%d %s", resp.StatusCode, answer.Outcome)
 }
 
-// call returns the call that a step of the schedule is about.
+// call returns the remote call that a step of the schedule names.
 func (t *attempt) call(p *actor, s schedule.Step) control.Call {
 	return control.Call{Order: t.order, Driver: p.driver, Phase: tap.Phase(s.Phase), N: s.N, Target: s.Target}
 }
@@ -284,8 +283,8 @@ func (t *attempt) release(ctx context.Context, i int, p *actor, s schedule.Step,
 	return t.describe(ctx, s, as, answer.Error, after)
 }
 
-// await waits until the given call has stopped. It returns a neverError if the actor cannot make this
-// call.
+// await waits until the actor has stopped at the given call. It returns a neverError if the actor
+// cannot make this call.
 func (t *attempt) await(ctx context.Context, p *actor, call control.Call) error {
 	if !p.begun || p.dead {
 		return impossible("the grab of %s is not in progress", p.Actor.Name)
@@ -321,8 +320,7 @@ func (t *attempt) await(ctx context.Context, p *actor, call control.Call) error 
 }
 
 // otherCallTimeout returns how long to wait for a call while the actor is stopped at another call.
-// The awaited call may still come, because an actor may send several calls at once. The time is
-// short if the strategy is not the schedule's own.
+// An actor may send several calls at once, so the awaited call may still come.
 func (t *attempt) otherCallTimeout() time.Duration {
 	if t.usesOwnStrategy() {
 		return 2 * time.Second
@@ -330,8 +328,8 @@ func (t *attempt) otherCallTimeout() time.Duration {
 	return 500 * time.Millisecond
 }
 
-// held returns the calls and replies that are stopped at the actor's instance. It returns ErrTooSlow
-// if the deadline of a call passed too early. Renewals do not count.
+// held returns the calls and replies that are stopped at the actor's instance. It returns
+// ErrTooSlow if the deadline of a call passed too early, unless the call is a renewal.
 func (t *attempt) held(ctx context.Context, p *actor) ([]control.Held, error) {
 	calls, err := p.in.Held(ctx, allCalls, 0, 0)
 	missed := func(c control.Held) bool { return c.State == control.Expired && c.Phase != tap.Renew }
@@ -370,8 +368,8 @@ func (t *attempt) awaitAll(ctx context.Context, within time.Duration) error {
 	return err
 }
 
-// awaitAllTimeouts lists the kinds of steps that need awaitAll, with the time limit for each. The
-// limit is short for steps that let time pass, because actors may be waiting for time to pass.
+// awaitAllTimeouts lists the kinds of steps that need awaitAll, each with a time limit. The limit
+// is short for steps that let time pass, because actors may be waiting for that.
 var awaitAllTimeouts = map[schedule.Kind]time.Duration{
 	schedule.Paused:       arrivalTimeout,
 	schedule.Cancelled:    arrivalTimeout,

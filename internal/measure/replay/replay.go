@@ -201,8 +201,8 @@ func (r *replayer) close() error {
 
 func (r *replayer) say(format string, args ...any) { fmt.Fprintf(r.Out, format+"\n", args...) }
 
-// check returns an error if the schedule cannot be replayed for a reason that is known before any
-// server starts.
+// check returns an error if it is clear before any server starts that the schedule cannot be
+// replayed.
 func (cfg Config) check() error {
 	if proofs[cfg.Schedule.Property] == nil {
 		return fmt.Errorf("%w: the property of the schedule is %q, but on real servers only these can be judged: %v",

@@ -29,8 +29,8 @@ type Merge struct {
 	Parts []Part
 }
 
-// New combines these parts. lost contains the reason for each missing part. Its keys are the
-// indices of the parts.
+// New combines the results of the given parts. lost maps the index of each missing part to the
+// reason.
 func New(count int, parts []Part, lost map[int]string) *Merge {
 	m := &Merge{Merged{Count: count}, parts}
 	has := map[int]bool{}
@@ -71,9 +71,9 @@ func (m *Merge) Began() (first time.Time) {
 
 func (r Record) ahead() time.Duration { return time.Duration(r.ClockMS * float64(time.Millisecond)) }
 
-// Replay calls the function each for every recorded answer. due is the time at which the request
-// was due, by the database's clock. Replay reads one answer from each part in turn, so that answers
-// for the same order are close together. newPlan returns the plan of the whole load.
+// Replay calls each for every recorded answer. due is when the request was due, by the database's
+// clock. Replay takes one answer from each part in turn, so that answers for the same order stay
+// close together. newPlan must return the plan of the whole load.
 func (m *Merge) Replay(cfg load.Config, newPlan func() *load.Plan, each func(r *vegeta.Result, due time.Time) error) error {
 	readers := make([]*reader, len(m.Parts))
 	for i, p := range m.Parts {
