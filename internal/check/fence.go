@@ -46,8 +46,8 @@ func lowerToken(holds []Hold) (before, after Hold, found bool) {
 	return firstRepeat(byReturn)
 }
 
-// earlier reports whether hold a was granted before the acquire of hold b was called. It also
-// returns true if hold a belongs to an earlier order.
+// earlier reports whether hold a was granted before acquire was called for hold b. It also returns
+// true if hold a belongs to an earlier order.
 func earlier(a, b Hold) bool {
 	return a.Order < b.Order || a.Order == b.Order && a.From < b.Asked
 }

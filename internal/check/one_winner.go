@@ -32,7 +32,7 @@ func oneWinner(e Evidence) Verdict {
 	return pass("%s grabbed, each by one driver", Plural(c.Orders, "order was", "orders were"))
 }
 
-// oneWinnerTold checks the one-winner property with the clients' answers.
+// oneWinnerTold checks from the clients' answers that each order has only one winner.
 func oneWinnerTold(e Evidence) Verdict {
 	c := CountGrabs(Rows(e.Told), e.Units)
 	if e.Units > 1 && c.DoubleGrabs > 0 {
@@ -58,7 +58,7 @@ func oneWinnerTold(e Evidence) Verdict {
 	return pass("%s promised, each to one driver", Plural(c.Orders, "order was", "orders were"))
 }
 
-// oversold returns the verdict on the one-winner property for orders with several units.
+// oversold returns the verdict on whether orders with several units were sold too often.
 func oversold(e Evidence, c Grabs, done string) Verdict {
 	if c.DoubleGrabs > 0 {
 		return fail("%s %s too often; for example, order %d has %d units, but was %s %d times",
@@ -67,7 +67,7 @@ func oversold(e Evidence, c Grabs, done string) Verdict {
 	return pass("%s %s, and no order was %s more than %d times", Plural(c.Orders, "order was", "orders were"), done, done, e.Units)
 }
 
-// Rows returns the ledger rows that correspond to the clients' answers.
+// Rows converts the answers "grabbed" into the ledger rows that they promise.
 func Rows(told []Pair) []order.Grab {
 	rows := make([]order.Grab, len(told))
 	for i, p := range told {

@@ -48,7 +48,7 @@ type Effect struct {
 // Outcome is what the result of a grab shows about the order.
 type Outcome string
 
-// These are the possible outcomes. A grab that neither won nor learned who has the order has none.
+// These are the possible outcomes. A grab that shows nothing about the order is not recorded.
 const (
 	Won     Outcome = "won"
 	Taken   Outcome = "taken"   // another driver has the order
@@ -72,7 +72,7 @@ type Record struct {
 	MissingEvents int           // the number of events that are known to be missing or incomplete
 }
 
-// CountNearMisses returns the number of near misses over all orders.
+// CountNearMisses returns how many stale or second writes were refused, over all orders.
 func (r *Record) CountNearMisses() (n int) {
 	for _, of := range r.NearMisses {
 		n += of

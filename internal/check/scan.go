@@ -30,8 +30,8 @@ type Scan struct {
 	end    time.Duration
 }
 
-// attempt identifies the events of one span. If several spans have the same token, the span that
-// began first also ends first.
+// attempt identifies one attempt of a driver to grab an order. If two calls have the same key, the
+// call that began first also ends first.
 type attempt struct {
 	Pair
 	instance, token string
@@ -105,7 +105,7 @@ func (s *Scan) sequence(e history.Event) {
 	s.last[e.Instance] = e
 }
 
-// hold records that an attempt gets the lock or releases it.
+// hold records when a driver gets the lock and when it releases the lock.
 func (s *Scan) hold(a attempt, e history.Event) {
 	switch {
 	case e.Op == history.Acquire && e.Kind == history.OK:
@@ -158,8 +158,8 @@ func (s *Scan) close(a attempt, t time.Duration) {
 	}
 }
 
-// claim records the write that an event shows. If the event does not show whether the write
-// happened, claim records a possible write.
+// claim records a write of a winner. If the event does not show whether the write happened, claim
+// records it as a possible write.
 func (s *Scan) claim(a attempt, e history.Event) {
 	if e.Kind == history.Invoke {
 		s.claims[a] = append(s.claims[a], Effect{Span: spanOf(e, e.T, endUnseen)})

@@ -112,8 +112,8 @@ func Explain(events []history.Event, ledger []order.Grab, c Case) (t Timeline, o
 	return t, true
 }
 
-// kept returns the order's events that the timeline keeps. If there are too many, it prefers events
-// of the actors that occur in shown. further is the number of omitted events.
+// kept selects the events to store with the timeline. If there are too many, it prefers events of
+// the drivers in shown. further is the number of omitted events.
 func (b *builder) kept(shown []history.Event) (events []history.Event, further int) {
 	left := mostEvents
 	acts := func(e history.Event) bool {
@@ -138,7 +138,7 @@ func (b *builder) kept(shown []history.Event) (events []history.Event, further i
 	return events, further
 }
 
-// builder collects what the record says about one order.
+// builder collects what the recorded events say about one order.
 type builder struct {
 	Case
 	events []history.Event // sorted by time
@@ -167,8 +167,8 @@ func newBuilder(events []history.Event, ledger []order.Grab, c Case) *builder {
 	return b
 }
 
-// writeOf returns the event of the write that produced a ledger row. A write has one event for its
-// call and one for its reply. writeOf returns the reply if there is one.
+// writeOf returns the event of the write that produced a ledger row. It prefers the event of the
+// reply to the event of the call.
 func (b *builder) writeOf(g order.Grab) (write history.Event, ok bool) {
 	for _, e := range b.events {
 		if g.Order == b.Order && e.Op == history.Claim && e.Driver == g.Driver && e.Token == g.Token && e.Kind != history.Fail {
@@ -220,8 +220,8 @@ func (b *builder) beginOf(e history.Event) time.Duration {
 	return begin
 }
 
-// eventsBetween returns what the actors in who did between a given time and the last event. It
-// includes releases that freed their locks. It omits what an actor did after its write.
+// eventsBetween returns what the drivers in who did from a given time to the event last. It adds
+// releases that freed their locks by mistake, and omits what a driver did after its write.
 func (b *builder) eventsBetween(from time.Duration, last history.Event, who ...actor) []history.Event {
 	var shown []history.Event
 	wrote := map[actor]bool{}
@@ -238,8 +238,8 @@ func (b *builder) eventsBetween(from time.Duration, last history.Event, who ...a
 	return withoutEmptyCalls(shown)
 }
 
-// freesAnother reports whether e is a release that freed another holder's lock. That holder must
-// have got the lock before this release, or after the releasing client's lease had ended.
+// freesAnother reports whether e is a release that freed the lock of a driver in who, instead of
+// the releasing driver's own lock.
 func (b *builder) freesAnother(e history.Event, who ...actor) bool {
 	if e.Op != history.Release || e.Kind != history.OK {
 		return false
@@ -279,7 +279,7 @@ func (b *builder) isShown(e history.Event) bool {
 	}
 }
 
-// withoutEmptyCalls removes calls that returned before anything else happened.
+// withoutEmptyCalls removes the start of each call that returned before anything else happened.
 func withoutEmptyCalls(events []history.Event) []history.Event {
 	var kept []history.Event
 	for i, e := range events {
@@ -305,8 +305,8 @@ func (b *builder) twoHolders() []history.Event {
 	return b.eventsBetween(first.From, b.events[last], first.actor(), second.actor())
 }
 
-// stuck returns the events of the attempt that may still hold the lock. It adds the first and the
-// last later attempt that failed to get the lock.
+// stuck returns the events of the driver that may still hold the lock. It adds the first and the
+// last failed attempt of another driver to get the lock.
 func (b *builder) stuck() []history.Event {
 	holder, ok := b.lastUnreleased()
 	if !ok {
@@ -328,8 +328,8 @@ func (b *builder) stuck() []history.Event {
 	return withoutEmptyCalls(shown)
 }
 
-// lastUnreleased returns the first event of the last attempt that never released its lock. If there
-// is no such attempt, it returns the first event of an attempt that never ended.
+// lastUnreleased returns the event with which a driver got the lock that it never released. If
+// there is none, it returns the first event of a grab that never ended.
 func (b *builder) lastUnreleased() (begins history.Event, ok bool) {
 	holding, asking := map[actor]history.Event{}, map[actor]history.Event{}
 	for _, e := range b.events {
