@@ -42,7 +42,7 @@ func (p Programs) Commands() (names []string) {
 // UnmarshalJSON decodes a list of names.
 func (p *Programs) UnmarshalJSON(list []byte) error { return unmarshalSet(list, programNames, p) }
 
-// Verdict is a measured or expected result. It applies to a search, or to a strategy under a fault.
+// Verdict is a measured or expected result, such as safe or stuck.
 type Verdict string
 
 // These are the possible verdicts.

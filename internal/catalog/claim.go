@@ -13,7 +13,7 @@ type Claim struct {
 	Exclusive bool    // whether at most one holder at a time is in the critical section
 }
 
-// These claims often appear as exceptions to claimTable.
+// These claims are common exceptions to claimTable.
 var (
 	Holds        = Claim{Safe, true}
 	TwoInside    = Claim{Safe, false} // two holders can be in the critical section, but only one of them can win

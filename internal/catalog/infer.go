@@ -86,8 +86,8 @@ func (i inference) fits(property string, shown Facts) bool {
 	return (i.Properties == nil || slices.Contains(i.Properties, property)) && shown&i.Shown == i.Shown && shown&i.Not == 0
 }
 
-// answer returns the failure mode that the rule infers, or "" if there is none. F34 is possible
-// only with a guard that compares tokens only at the write.
+// answer returns the id of the failure mode that the rule infers, or "". Mode F34 need not be known
+// if fencing tokens are compared only at the write.
 func (i inference) answer(shown Facts, known []string) string {
 	for _, id := range i.Known {
 		if slices.Contains(known, id) || id == "F34" && shown&FenceAtWrite != 0 {

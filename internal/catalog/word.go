@@ -12,7 +12,7 @@ type Word struct {
 	Meaning string
 }
 
-// Words lists the words that a reader must learn.
+// Words lists the special words that the result tables use.
 var Words = parse[[]Word](wordsJSON)
 
 //go:embed words.json
@@ -42,7 +42,8 @@ type VerdictEntry struct {
 	When    string
 }
 
-// Verdicts lists the possible verdicts of a cell. The first one whose condition is true applies.
+// Verdicts lists the possible verdicts on a strategy under a fault. The first one whose condition
+// is true applies.
 var Verdicts = []VerdictEntry{
 	{NA, "the fault touches nothing that the strategy uses, or the strategy cannot sell several units; it is not run"},
 	{Unsafe, "the ledger has a double-grab, or a driver has more units than allowed"},
