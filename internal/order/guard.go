@@ -5,9 +5,8 @@ import (
 	"slices"
 )
 
-// condition returns a condition for the WHERE clause of the write, and the arguments of the
-// condition. Only this condition decides whether the claim is written. The judge method merely
-// explains the result.
+// condition returns the WHERE condition under which the database writes the winner, with its
+// arguments. The method judge only explains the result.
 func (c Claim) condition(g Guard) (string, []any) {
 	switch g {
 	case Guarded:
@@ -50,7 +49,7 @@ func statusOf(stock int64) int {
 	return Grabbed
 }
 
-// sell changes an order in memory in the same way as the SQL from sold changes the row.
+// sell changes an order in memory in the same way as the SQL from sold changes its row.
 func (o *Order) sell(c Claim, g Guard) {
 	switch {
 	case o.Units == 0:
@@ -64,8 +63,7 @@ func (o *Order) sell(c Claim, g Guard) {
 	o.Status = statusOf(o.Stock)
 }
 
-// judge returns nil if the guard allows the claim. Otherwise, it returns an error that explains why
-// not.
+// judge returns nil if the guard allows the claim. Otherwise, it returns the reason as an error.
 func (c Claim) judge(o Order, g Guard) error {
 	same := o.Status == Grabbed && o.Fence == c.Fence
 	switch {
@@ -126,8 +124,8 @@ func (c Claim) validate(g Guard) error {
 	return nil
 }
 
-// maxToken is the size of the database column for tokens. Some servers truncate a longer token.
-// lookAgain could then not find the claim.
+// maxToken is the size of the database column for tokens. Some servers would truncate a longer
+// token, so that a search for the token would find nothing.
 const maxToken = 255
 
 // notWritten wraps err in an error that says that the claim was not written.

@@ -19,8 +19,7 @@ const (
 	HeldCall     CallKind = "held"
 )
 
-// Call is a call of a method of a Store or a Tx, with its arguments and its result. It is one step
-// of a schedule, even if it consists of several SQL statements.
+// Call describes a method call on a Store or a Tx, with its arguments and its result.
 type Call struct {
 	Kind CallKind
 	Over Tx // the session of the call; nil if the store chooses a connection
@@ -42,8 +41,8 @@ type Call struct {
 // result in c. The caller of the method receives the error that Around returns.
 type Around func(ctx context.Context, c *Call, send func(context.Context) error) error
 
-// Intercept returns a Store that passes each read and each write of a winner to around. This
-// includes reads and writes within sessions. Begin, Create and Ledger are called directly.
+// Intercept returns a Store that passes every call to around, except calls of Begin, Create and
+// Ledger.
 func Intercept(s Store, around Around) Store {
 	return interceptedStore{interceptedRows{s, nil, around}, s}
 }
@@ -102,7 +101,7 @@ type interceptedRows struct {
 	around Around
 }
 
-// Read returns the order even if there is an error.
+// Read returns the order even if there is an error, such as ErrStale.
 func (r interceptedRows) Read(ctx context.Context, id int64, fence uint64) (Order, error) {
 	c := &Call{Kind: ReadCall, Over: r.over, Fence: fence}
 	err := r.around.call(ctx, c, func(ctx context.Context) (err error) {

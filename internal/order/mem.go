@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// Mem is a Store in memory for the explorer. It gives the same answers as a database, and grants
-// locks in the order in which callers arrive. A caller waits for a lock on a channel, so that the
-// explorer can detect the wait. The zero value is ready to use.
+// Mem is a Store in memory, for tests of many schedules. It gives the same answers as a database,
+// and grants locks in the order in which callers arrive. The zero value is ready to use.
 type Mem struct {
 	mu       sync.Mutex // never held while waiting
 	orders   []*memOrder
@@ -102,7 +101,8 @@ func (m *Mem) find(id int64) (*memOrder, error) {
 	return m.orders[id-1], nil
 }
 
-// memTx is a database session. For a single statement without a session, only the field m is set.
+// memTx imitates a database session. For a single statement without a session, only the field m is
+// set.
 type memTx struct {
 	m     *Mem
 	lost  chan struct{} // closed when the session ends
@@ -110,8 +110,7 @@ type memTx struct {
 	names []*turn
 }
 
-// memRow is a row that a transaction has locked. It contains the fencing token from the
-// transaction's point of view.
+// memRow is a row that a transaction has locked, with the fencing token that the transaction sees.
 type memRow struct {
 	*memOrder
 	fence uint64

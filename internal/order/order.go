@@ -32,7 +32,6 @@ var (
 	// ErrLimit is an ErrTaken for a driver that already has the maximum number of units.
 	ErrLimit = fmt.Errorf("%w: the driver has as many units as one may have", ErrTaken)
 	// ErrStale means that nothing was written, because the database has seen a newer fencing token.
-	// This kind of refusal counts as a near miss.
 	ErrStale = errors.New("order: stale fencing token")
 )
 
@@ -99,9 +98,8 @@ func (c Claim) limit() int { return max(c.PerDriver, 1) }
 // Guard is the condition of the write.
 type Guard string
 
-// These are the guards. A guard decides which claims are written. Some guards set the counter of
-// units to the value at the read, minus one. These are Naive and the guards that compare only
-// tokens.
+// These are the guards. Naive and the guards that compare fencing tokens set the counter of units
+// to the value at the read, minus one.
 const (
 	// Naive writes regardless of the state of the order, as in the source article. For several
 	// units, it may overwrite the update of another driver.

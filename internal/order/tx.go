@@ -74,7 +74,7 @@ func (t *sqlTx) LockRow(ctx context.Context, id int64, wait time.Duration) (bool
 	}
 }
 
-// inTx returns the result of a statement in the transaction. After an unexpected error, it closes
+// inTx passes on the result of a statement in the transaction. After an unexpected error, it closes
 // the connection, because the server may have released the locks.
 func (t *sqlTx) inTx(o Order, err error) (Order, error) {
 	if err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrStale) && !isLockTimeout(err) {
