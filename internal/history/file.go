@@ -68,8 +68,8 @@ func (f *File) Close() error {
 	return errors.Join(f.err, f.file.Close())
 }
 
-// mend completes an incomplete last line with a newline. It returns the last incarnation in the
-// file, or 0 if there is none.
+// mend adds a missing newline to the last line of the file. It returns how often the instance had
+// started by the last event, or 0 if the file has no events.
 func mend(f *os.File) (incarnation int, err error) {
 	tail, _, err := readTail(f)
 	if err != nil || len(tail) == 0 {
@@ -83,8 +83,8 @@ func mend(f *os.File) (incarnation int, err error) {
 	return lastIncarnation(tail), nil
 }
 
-// End returns the position after the last complete line. If another process is still writing the
-// file, a reader should stop at this position.
+// End returns the position after the last complete line. A reader should stop there if another
+// process is still writing the file.
 func End(f *os.File) (int64, error) {
 	tail, size, err := readTail(f)
 	return size - int64(len(tail)-bytes.LastIndexByte(tail, '\n')-1), err

@@ -42,8 +42,8 @@ func (c *countingConn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// respCounter counts the commands in a client's RESP stream. The stream may arrive in pieces. The
-// zero value is ready to use.
+// respCounter counts the commands in a client's stream of the Redis protocol (RESP). The stream may
+// arrive in pieces. The zero value is ready to use.
 type respCounter struct {
 	kind byte   // the first byte of the current line; 0 at the start of a line
 	num  uint64 // the number after that byte

@@ -56,7 +56,7 @@ func (t Tap) do(ctx context.Context, op Op, send func(context.Context) error) er
 	return t(ctx, op, send)
 }
 
-// Scope is the grab to which remote calls belong.
+// Scope identifies the grab to which remote calls belong.
 type Scope struct {
 	Order  int64
 	Driver int64
