@@ -47,7 +47,7 @@ type accounting struct {
 	probeWins  int          // number of wins in told that come from probes; a probe is sent after every unit has a winner
 	winnerless []int64      // orders that the service reports as taken although the ledger has no winner
 
-	// These fields are only used if each order has several units to sell.
+	// These fields are used only if orders have several units to sell.
 	refusedLast []int64         // orders for which a driver was refused after the last sale
 	soldOut     int             // orders whose units were all confirmed as sold
 	soldOutBy   time.Time       // when the last of these orders was sold out
@@ -73,7 +73,7 @@ type orderState struct {
 	unsure  int // number of drivers whose answer, or lack of one, may hide a win
 	refused int // answers that certainly mean that the grab failed
 
-	// These fields are only used if the order has several units to sell.
+	// These fields are used only if the order has several units to sell.
 	arrivals            []arrival
 	sales               []time.Time
 	lastSale, lastNever time.Time // when the last buyer was told that it got a unit, and when the last loser was told that it never will
@@ -185,7 +185,8 @@ func latest(a, b time.Time) time.Time {
 	return a
 }
 
-// closeSale adds a finished order that has several units to the totals.
+// closeSale adds an order that has several units, and whose drivers all have answers, to the
+// totals.
 func (a *accounting) closeSale(f *orderState) {
 	if f.lastNever.After(f.lastSale) {
 		a.refusedLast = append(a.refusedLast, f.id)

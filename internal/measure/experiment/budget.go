@@ -13,7 +13,7 @@ import (
 	"grablab/internal/testbed/fault"
 )
 
-// These errors say why a cell ended early.
+// These errors say why a test ended before it was complete.
 var (
 	errBudget      = errors.New("experiment: the cell took longer than -budget allows")
 	errBudgetTotal = errors.New("experiment: the run took longer than -budget-total allows")

@@ -73,7 +73,7 @@ type workload struct {
 	killed bool // whether the instance that served the unanswered grabs was killed
 }
 
-// blank returns a result that has the settings of the cell but no figures yet.
+// blank returns a result with the settings of the test, but without figures.
 func (w *worker) blank(s lock.Strategy, f catalog.Fault, size Load) Cell {
 	c := w.cfg.newCell(s, f)
 	c.Orders = size.Orders
@@ -101,7 +101,7 @@ type measured struct {
 	repeated    string         // why surplus ledger rows may not mean a second winner; empty if they certainly mean one
 }
 
-// measure runs the workload and fills in all figures of the result c.
+// measure runs the workload and stores the measured figures in c.
 func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *workload) (m measured) {
 	if err := w.prepare(ctx, s, c, of.setup); err != nil {
 		m.invalid = fmt.Sprintf("not measured: %v", err)
@@ -245,7 +245,7 @@ func (c *Cell) answers(a *accounting) {
 	}
 }
 
-// count stores how much the instances' own counters grew during the load. The figures stay nil if
+// count stores how much the counters of the instances grew during the load. The figures stay nil if
 // an instance has no counters or was restarted.
 func (c *Cell) count(before, after fleet.Counters, err error) {
 	if err != nil || !(before.Epoch == after.Epoch) || c.Requests == 0 {

@@ -142,10 +142,8 @@ var Scenarios = []Scenario{
 	}},
 }
 
-// units returns how many units each order has.
 func (cfg Config) units() int { return max(cfg.Stock, 1) }
 
-// perDriver returns how many units of an order each driver may get.
 func (cfg Config) perDriver() int { return max(cfg.PerDriver, 1) }
 
 // asRunning replaces the settings with those that the running instances report.

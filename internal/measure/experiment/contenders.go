@@ -225,9 +225,9 @@ func (s *strike) freeContenders(ctx context.Context, claimed func(load.Request) 
 
 const tooLateToBeFirst = "the affected driver did not write before the others"
 
-// mustClaimFirst reports whether a bug can show only if the driver that the fault hits writes first.
-// This driver then has the older fencing token, and has already read that the order is open. A
-// service may check such a token too.
+// mustClaimFirst reports whether the driver that the fault hits must write first for a bug to show.
+// It then has the older fencing token, and has already read that the order is open. A service may
+// check such a token too.
 func (s *strike) mustClaimFirst(c *contest) bool {
 	return c.affectedFirst || s.in.cell.Guard == order.FenceWrite && s.in.fault.Course == fault.AfterHeal && c.point.Role == fault.Alone &&
 		(c.point.Phase == tap.Read && c.point.After || c.point.Phase == tap.Claim && !c.point.After)

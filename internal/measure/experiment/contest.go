@@ -40,7 +40,7 @@ type contest struct {
 	answeredAt     time.Time
 	openUntil      time.Time // when the driver was last known not to have written
 
-	// These fields record what has happened to all drivers except the affected one.
+	// These fields record what has happened to the other drivers.
 	contendedSince     time.Time // when the fault was active and the first of these drivers were about to start
 	othersPassed       bool      // whether enough drivers to sell all units got past the lock before the affected driver wrote
 	contenderHeldSince time.Time // when a contender was first held before its claim
@@ -132,7 +132,7 @@ func (c *contest) hasQueued() bool {
 	return time.Since(c.lastCallAt) > simultaneous
 }
 
-// cancelStrike removes an injection that could not show anything from the counts, and records the
+// cancelStrike no longer counts an injection that could not reveal a failure, and records the
 // reason.
 func (s *strike) cancelStrike(c *contest, why string) {
 	if c.struck {

@@ -36,7 +36,7 @@ func failureOf(id int64, s lock.Strategy, e check.Evidence) failed {
 	return f
 }
 
-// doubleGrabs returns how many grabs an order has beyond its number of units.
+// doubleGrabs returns how often an order was grabbed in excess of its units.
 func doubleGrabs(e check.Evidence, id int64) int { return max(0, grabsOf(e, id)-max(e.Units, 1)) }
 
 // onlyRepeats reports whether each surplus ledger row of an order repeats an earlier row of the

@@ -27,7 +27,8 @@ const (
 	contenderHold = "contender" // stops contenders just before they claim
 )
 
-// hold is a breakpoint. It stops certain calls that one instance makes for the drivers of an order.
+// hold is a breakpoint. It stops certain remote calls that one instance makes for the drivers of an
+// order.
 type hold struct {
 	in   *fleet.Instance
 	kind string
@@ -73,8 +74,8 @@ func (s *strike) holds(c *contest) []hold {
 	return all
 }
 
-// holdsContenders reports whether the other drivers must stop before they write. The affected
-// driver, which may have an older fencing token, can then write first.
+// holdsContenders reports whether the other drivers must stop before they write, so that the
+// affected driver can write first.
 func (s *strike) holdsContenders(c *contest) bool {
 	fenced := s.in.cell.Guard == order.FenceWrite && s.in.fault.Course < fault.Never && c.point.Role == fault.Alone
 	return s.in.fault.HoldContenders || c.affectedFirst || fenced
@@ -118,7 +119,7 @@ func (s *strike) setHolds(ctx context.Context) error {
 	return nil
 }
 
-// removeHolds removes all breakpoints, except those that must hold their calls until the end of the
+// removeHolds removes all breakpoints, except those that must stop their calls until the end of the
 // test.
 func (s *strike) removeHolds(ctx context.Context) error {
 	err := removeAll(ctx, s.in.other)
@@ -161,8 +162,8 @@ func (m heldCalls) isAtPoint(c *contest) bool {
 	return n >= c.calls || n > 0 && time.Since(c.heldSince) > simultaneous
 }
 
-// releaseDriver lets the affected driver continue. If another driver holds the lock for which it
-// waits, that driver continues too.
+// releaseDriver lets the affected driver continue, and also the driver that holds the lock before
+// it.
 func (s *strike) releaseDriver(ctx context.Context, c *contest) error {
 	for _, kind := range []string{pointHold, workHold, retryHold, beforeHold} {
 		if err := s.removeOf(ctx, c, kind); err != nil {

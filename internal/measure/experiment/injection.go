@@ -269,8 +269,8 @@ func (in *injection) clear(ctx context.Context, prepared fault.Prepared) error {
 	return errors.Join(errs...)
 }
 
-// sending returns a function that sends the grabs of all drivers, runs strike meanwhile, and counts
-// every answer.
+// sending returns a function that calls strike while the drivers send their grabs, and counts every
+// answer.
 func (in *injection) sending(strike func(context.Context) error) func(context.Context, int64) (*accounting, error) {
 	return func(ctx context.Context, first int64) (*accounting, error) {
 		in.first = first

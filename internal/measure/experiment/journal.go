@@ -71,7 +71,7 @@ func (j *journal) close() error {
 	return j.file.Close()
 }
 
-// keep appends the events of a cell to events.jsonl.
+// keep appends the recorded events of one test to events.jsonl.
 func (j *journal) keep(strategy string, fault catalog.Fault, events *fleet.Events) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -92,7 +92,7 @@ func (w *worker) suffix() string {
 	return fmt.Sprintf("-%d", w.repetition)
 }
 
-// answers creates the file for the raw answers of one cell.
+// answers creates the file for the raw answers of one test.
 func (j *journal) answers(c *Cell, suffix string) (*answerFile, error) {
 	f, err := os.Create(filepath.Join(j.dir, AnswersFile(c, suffix)))
 	if err != nil {
@@ -102,7 +102,7 @@ func (j *journal) answers(c *Cell, suffix string) (*answerFile, error) {
 	return &answerFile{f, w, vegeta.NewEncoder(w)}, nil
 }
 
-// AnswersFile returns the name of the file with the raw answers of a cell.
+// AnswersFile returns the name of the file with the raw answers of one test.
 func AnswersFile(c *Cell, suffix string) string {
 	return fmt.Sprintf("%s-%s%s.vegeta.bin", url.PathEscape(c.Strategy), c.Fault, suffix)
 }

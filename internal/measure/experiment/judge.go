@@ -103,8 +103,8 @@ func (c Cell) tooFew() string {
 	return "no contender"
 }
 
-// at returns a colon and the names of the points that satisfy a condition. It returns "" if there
-// are none.
+// at returns a text such as ": before acquire; after release" with the points that satisfy a
+// condition. It returns "" if there are none.
 func at(points []Point, holds func(Point) bool) string {
 	var names []string
 	for _, p := range points {

@@ -51,7 +51,7 @@ func (p *progress) expect(faultless, faulty, workers int) {
 	p.pace = [2]pace{{left: faultless, atOnce: 1}, {left: faulty, atOnce: workers}}
 }
 
-// begin records that the worker has started a cell.
+// begin records that the worker has started a test.
 func (t *workerProgress) begin(s *cellSpec) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -74,7 +74,7 @@ func (t *workerProgress) step(format string, args ...any) {
 	}
 }
 
-// end records that the worker has finished its cell.
+// end records that the worker has finished its test.
 func (t *workerProgress) end() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -91,7 +91,7 @@ func (p *progress) say(format string, args ...any) {
 	p.line.Say(format, args...)
 }
 
-// showLocked shows what a worker is doing. On a terminal, it shows the cells of all workers.
+// showLocked shows what a worker is doing. On a terminal, it shows the tests of all workers.
 func (p *progress) showLocked(t *workerProgress, detail string) {
 	line := fmt.Sprintf("[%d/%d] %s", t.number, p.total, t.cell)
 	if p.line.TTY && len(p.running) > 1 {
@@ -107,7 +107,7 @@ func (p *progress) showLocked(t *workerProgress, detail string) {
 	p.line.Show("%s%s", line, detail)
 }
 
-// timeLeftLocked estimates the remaining time. It returns false if no cell is left or no cell has
+// timeLeftLocked estimates the remaining time. It returns false if no test is left or no test has
 // finished yet.
 func (p *progress) timeLeftLocked() (left time.Duration, ok bool) {
 	for _, k := range p.pace {

@@ -100,7 +100,7 @@ type RunConfig struct {
 	Unreachable map[string]string `json:"unreachable,omitempty"`
 }
 
-// Cell is the result of one strategy under one fault. docs/results.md defines every figure.
+// Cell is the result of testing one strategy under one fault. docs/results.md defines every figure.
 type Cell struct {
 	Strategy string           `json:"strategy"`
 	Fault    catalog.Fault    `json:"fault"`
@@ -233,7 +233,7 @@ type Window struct {
 	ToMS   *float64 `json:"to_ms"` // nil if the window was still open when the cell was judged
 }
 
-// Point describes what happened to the orders that the fault hit at one step of a grab.
+// Point describes what happened to the orders for which the fault hit the same step of a grab.
 type Point struct {
 	Point       string          `json:"point"`
 	Strikes     int             `json:"strikes"` // how often the fault should have been injected

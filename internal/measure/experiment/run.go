@@ -81,7 +81,7 @@ func moreThanOne(n int) int {
 	return 0
 }
 
-// open starts the servers and instances for the first cell, and then creates the result folder.
+// open starts the servers and instances for the first test, and then creates the result folder.
 func (r *runner) open(ctx context.Context) error {
 	r.layOut(nil)
 	if err := r.openFirst(ctx); err != nil {

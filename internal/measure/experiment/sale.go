@@ -77,7 +77,7 @@ func soldOverTime(sales []time.Duration) *SoldOverTime {
 	return o
 }
 
-// merge returns the figures of the sale after one more repetition.
+// merge combines the sale figures with those of one more repetition.
 func (s *Sale) merge(next *Sale, repetitions []Repetition) *Sale {
 	if s == nil || next == nil {
 		return s

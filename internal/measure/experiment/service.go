@@ -63,9 +63,9 @@ type serviceTrail struct {
 	// contains no statement that may write.
 	idle  []control.Call
 	needs lock.Backend // the servers that the calls go to
-	// decides is how long a grab may continue to make calls after its answer. It is 0 if the grab
-	// writes the winner before it answers.
-	decides time.Duration
+	// callsAfterAnswer is how long a grab may continue to make calls after its answer. It is 0 if
+	// the grab writes the winner before it answers.
+	callsAfterAnswer time.Duration
 }
 
 // ttlOfDryRuns returns the TTL of the locks in dry runs. If the service does not let the run set
@@ -143,7 +143,7 @@ func (w *worker) listTrail(ctx context.Context, in *fleet.Instance, first int64)
 			all := withoutOthers(slices.Concat(calls, behind), others)
 			if slices.ContainsFunc(deferred, func(o []control.Call) bool { return slices.Equal(sortedCalls(all), sortedCalls(o)) }) {
 				t = trailOf(all)
-				t.service.decides = took
+				t.service.callsAfterAnswer = took
 				return t, nil
 			}
 			deferred = append(deferred, all)
@@ -246,7 +246,7 @@ func (w *worker) holdInWork(ctx context.Context, in *fleet.Instance, order int64
 	if err = errors.Join(err, g.proceed(ctx), g.result()); err != nil {
 		return nil, err
 	}
-	wait.For(ctx, max(quietFor, t.service.decides)) // a release may come after the answer
+	wait.For(ctx, max(quietFor, t.service.callsAfterAnswer)) // a release may come after the answer
 	after, err := w.stack.KeyTTLs(ctx)
 	maps.DeleteFunc(locks, func(key string, _ lockTTL) bool { _, kept := after[key]; return kept })
 	return locks, err
@@ -387,7 +387,7 @@ func (w *worker) checkReadable(t trail) error {
 			"If a worker writes later, set settle to the longest time between the answer and the write. "+ownQueue,
 			callNames(t.calls[fault.Alone]))
 	}
-	if t.service.decides > 0 && w.cfg.Target.Database.Query == "" {
+	if t.service.callsAfterAnswer > 0 && w.cfg.Target.Database.Query == "" {
 		return errors.New("a grab writes after its answer, so only the ledger shows when the grab has ended: add ledger-query, which reads the ledger")
 	}
 	return nil
@@ -514,7 +514,7 @@ func does(c control.Call, verb string) bool {
 	return slices.ContainsFunc(statements(c), func(s string) bool { return s == verb || verb == "BEGIN" && strings.HasPrefix(s, "START TRANSACTION") })
 }
 
-// leasesOf returns the tables to which a grab writes before its claim, because these tables may
+// leasesOf returns the tables to which a grab writes before it writes the winner. These tables may
 // contain locks.
 func leasesOf(calls []control.Call, claim int) (tables []string) {
 	for _, c := range calls[:max(0, claim)] {
@@ -554,8 +554,8 @@ func (t trail) holdsLedger(c control.Call, before bool) bool {
 	return before
 }
 
-// servicePoints returns the points at which a fault can be injected: before and after each remote call
-// that a grab makes, and at each remote call that the service makes in the background.
+// servicePoints returns the points at which a fault can be injected: before and after each remote
+// call of a grab, and at each remote call that the service makes in the background.
 func (t trail) servicePoints() []fault.Point {
 	var all []fault.Point
 	holdsLedger := false

@@ -34,7 +34,8 @@ type subject interface {
 	// excuse explains why a fault cannot hit the instances. It returns "" if the fault can hit
 	// them.
 	excuse(f fault.Fault) string
-	// ttlUnder returns the TTL of locks in a test of fault f, unless the user has chosen one.
+	// ttlUnder returns the TTL of locks during fault f. A TTL that the user has chosen takes
+	// precedence.
 	ttlUnder(f fault.Fault) time.Duration
 	// traits returns what the program knows about the instances while it injects a fault.
 	traits() traits

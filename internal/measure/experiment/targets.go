@@ -132,8 +132,8 @@ type theirOrders struct {
 	db     *ledger.DB
 }
 
-// Create opens orders, or returns the next unused orders. Only a call of the service can open
-// orders with several units.
+// Create opens orders, or reserves the next unused ones, and returns the first id. Only a service
+// that opens orders through its API can give them several units.
 func (o theirOrders) Create(ctx context.Context, count, units int) (int64, error) {
 	first, err := o.Fleet.Create(ctx, count, units)
 	if err != nil && o.Fleet.IsService() { // a fault may have left the service with dead connections

@@ -21,8 +21,8 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// trail lists the remote calls that a grab makes without a fault. It has one list for each role of a
-// driver, such as waiting for the lock.
+// trail lists the remote calls that a grab makes without a fault. It has one list for each role of
+// a driver, such as the role of waiting for the lock.
 type trail struct {
 	calls map[fault.Role][]control.Call
 	// queued is how many calls a driver makes before it waits for a notification that the lock is
@@ -46,12 +46,12 @@ func ourTrail(calls map[fault.Role][]control.Call) trail {
 	return trail{calls: calls, work: fault.AfterRead, claim: &beforeClaim, release: &beforeRelease}
 }
 
-// decides returns how long a grab may continue to make calls after its answer.
-func (t trail) decides() time.Duration {
+// callsAfterAnswer returns how long a grab may continue to make calls after its answer.
+func (t trail) callsAfterAnswer() time.Duration {
 	if t.service == nil {
 		return 0
 	}
-	return t.service.decides
+	return t.service.callsAfterAnswer
 }
 
 // trails caches the recorded calls of each strategy. It is safe for concurrent use.
@@ -256,7 +256,7 @@ func (d *dryRun) alone(ctx context.Context, t *trail) error {
 	return err
 }
 
-// These are the points at which one grab is stopped while another grab is recorded.
+// These are the points at which one grab is stopped while the calls of another grab are recorded.
 var (
 	beforeRead    = control.Point{Phase: tap.Read, N: 1}
 	beforeClaim   = control.Point{Phase: tap.Claim, N: 1}

@@ -111,7 +111,7 @@ func (r *Result) Costs() []Cost {
 	return all
 }
 
-// costName returns the name and the unit of a case's cost.
+// costName returns the name and unit of the figure by which locks are compared in a case.
 func costName(c Case) string {
 	switch {
 	case c.contended():

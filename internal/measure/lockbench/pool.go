@@ -121,7 +121,7 @@ func (t *trace) add(u trace) {
 }
 
 // run lets the workers use the lock for the given duration. If they start in waves, run makes at
-// least one wave. An error is errProcess or comes from the lock.
+// least one wave.
 func (p *pool) run(c Case, subject string, orders []int64, long time.Duration) (trace, error) {
 	t := trace{Case: c}
 	idle := func(int) Job { return Job{Subject: subject} }
@@ -159,8 +159,8 @@ func (p *pool) run(c Case, subject string, orders []int64, long time.Duration) (
 	return t, err
 }
 
-// do runs a job in the first n processes at the same time, and adds up their reports. An error is
-// errProcess or comes from the lock.
+// do runs a job in the first n processes at the same time, and adds up their reports. It returns
+// errProcess if a process fails, and otherwise the errors of the lock.
 func (p *pool) do(n int, jobOf func(i int) Job) (sum Report, err error) {
 	calls := make([]*rpc.Call, n)
 	reports := make([]Report, n)

@@ -170,7 +170,7 @@ func (r *Result) row(subject Subject, c Case, of []Slice) Row {
 	return row
 }
 
-// figure is a function that returns one figure of a measurement, or nil if it is unknown.
+// figure returns one figure of a measurement, or nil if it is unknown.
 type figure = func(Slice) *float64
 
 func opsPerS(s Slice) *float64     { return &s.OpsPerS }
@@ -210,8 +210,8 @@ func cost(c Case) figure {
 	}
 }
 
-// median returns the median of a figure with its interval. It uses all rounds in which the figure is
-// known.
+// median returns the median of a figure with its 95 % interval, over all rounds in which the figure
+// is known.
 func median(of []Slice, f figure) stat.Interval {
 	var values []float64
 	for _, s := range of {

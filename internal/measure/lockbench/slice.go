@@ -94,9 +94,9 @@ func measure(round int, t trace, subject Subject) Slice {
 	return s
 }
 
-// handoffGaps returns the times in µs from a release to the next acquire by a worker that was already
-// waiting. across contains only the gaps between two processes. All holds must be of the same key,
-// sorted by acquire.
+// handoffGaps returns the times in µs from a release to the next acquire by a worker that was
+// already waiting. across contains only the gaps between two processes. holds must be of the same
+// key, sorted by acquire.
 func handoffGaps(holds []Hold, c Case) (gaps, across []float64) {
 	asked := make([]time.Duration, len(holds))
 	for i, h := range holds {
@@ -118,7 +118,7 @@ func handoffGaps(holds []Hold, c Case) (gaps, across []float64) {
 }
 
 // longestTurns returns the largest number of other workers that got the lock while one worker was
-// waiting. All holds must be of the same key, sorted by acquire.
+// waiting. holds must be of the same key, sorted by acquire.
 func longestTurns(holds []Hold) (longest int) {
 	for i, h := range holds {
 		had, _ := slices.BinarySearchFunc(holds, h.Asked, func(h Hold, asked time.Duration) int { return cmp.Compare(h.Acquired, asked) })
@@ -149,9 +149,8 @@ func jain(x []float64) float64 {
 	return sum * sum / (float64(len(x)) * squares)
 }
 
-// violations counts the holders that got the lock while another worker had it. It compares only
-// holders that the lock should exclude from each other. Each violation is certain, because a hold
-// begins after acquire returns and ends before release is called.
+// violations counts how often a worker got the lock while another worker had it. Only workers that
+// the lock should exclude from each other are compared.
 func violations(holds []Hold, c Case, excludes catalog.Exclusion) int {
 	type scope struct{ key, process int }
 	free := map[scope]time.Duration{} // time of the latest release so far

@@ -28,7 +28,7 @@ var floor = Subject{Strategy: lock.Strategy{
 	New: func(env lock.Env) (lock.Locker, error) { return pings{env.Redis}, nil },
 }}
 
-// pings is the Locker and the Lease of the floor.
+// pings implements the pseudo-lock that sends a PING instead of an acquire or a release.
 type pings struct{ client redis.UniversalClient }
 
 func (p pings) ping(ctx context.Context) error                            { return p.client.Ping(ctx).Err() }
@@ -51,7 +51,8 @@ var handover = Subject{Strategy: lock.Strategy{
 	New: func(env lock.Env) (lock.Locker, error) { return elements{pings{env.Redis}, new(sync.Map)}, nil },
 }}
 
-// elements is the Locker of handover. made contains the keys whose list already has its element.
+// elements implements a lock as one list element per key. made contains the keys whose list already
+// has its element.
 type elements struct {
 	pings
 	made *sync.Map
@@ -79,7 +80,6 @@ func (e elements) Acquire(ctx context.Context, key string) (lock.Lease, error) {
 	return element{e.pings, key}, nil
 }
 
-// element is the Lease of handover.
 type element struct {
 	pings
 	key string

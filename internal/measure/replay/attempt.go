@@ -339,7 +339,7 @@ func (t *attempt) held(ctx context.Context, p *actor) ([]control.Held, error) {
 	return slices.DeleteFunc(calls, func(c control.Held) bool { return c.State != control.Waiting && c.State != control.Replied }), err
 }
 
-// deliver lets a stopped reply reach the actor.
+// deliver lets a reply that was held back reach the actor.
 func (t *attempt) deliver(ctx context.Context, p *actor, s schedule.Step) (string, error) {
 	answer, err := p.in.Release(ctx, allCalls, t.call(p, s), control.ReplyDelivered)
 	if answer.Code == control.NotHeld {
@@ -348,8 +348,7 @@ func (t *attempt) deliver(ctx context.Context, p *actor, s schedule.Step) (strin
 	return "its reply arrived", err
 }
 
-// awaitAll waits until every actor has stopped at a call or has ended. It waits no longer than
-// within, because an actor may be waiting for something else.
+// awaitAll waits until every actor has stopped at a call or has ended, but no longer than within.
 func (t *attempt) awaitAll(ctx context.Context, within time.Duration) error {
 	_, err := wait.Until(ctx, pollInterval, within, func() (bool, error) {
 		all := true
@@ -422,7 +421,7 @@ func (t *attempt) cancel(ctx context.Context, p *actor) (string, error) {
 func cancellable(p tap.Phase) bool { return p == tap.Acquire || p == tap.Read }
 
 // kill kills the process of instance n, which ends all of its actors. If only is not nil, kill
-// requires that no other actor is active there.
+// returns an error if another actor is active there.
 func (t *attempt) kill(i, n int, only *actor) (string, error) {
 	here := t.on(n)
 	for _, p := range here {

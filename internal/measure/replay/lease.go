@@ -138,7 +138,8 @@ func (t *attempt) latest(at time.Duration) []grant {
 }
 
 // leaseLeft returns how long an actor's lease lasts after the given time. For Redlock, a majority
-// of the servers decides. If no lease was recorded, leaseLeft counts from the actor's last call.
+// of the servers decides. Without a recorded lease, the lease is assumed to have begun with the
+// actor's last call.
 func (t *attempt) leaseLeft(p *actor, at time.Duration) time.Duration {
 	var left []time.Duration
 	for _, g := range t.latest(at) {
@@ -154,8 +155,7 @@ func (t *attempt) leaseLeft(p *actor, at time.Duration) time.Duration {
 	return left[quorum-1]
 }
 
-// inTime returns ErrTooSlow if a lease has expired before the step in which the schedule lets it
-// expire.
+// inTime returns ErrTooSlow if a lease has expired earlier than the schedule allows.
 func (t *attempt) inTime(i int) error {
 	now := t.clock()
 	for _, g := range t.latest(now) {
@@ -210,8 +210,8 @@ func (t *attempt) awaitEnd(ctx context.Context, g grant) (string, error) {
 // timerLeases limits how long to wait for a timer, in TTLs.
 const timerLeases = 8
 
-// nextTimer waits for a timer of the strategy. It notices a timer only if the timer causes the call
-// of the next step.
+// nextTimer waits until a timer of the strategy makes the call that the next step of the schedule
+// names.
 func (t *attempt) nextTimer(ctx context.Context, i int) (string, error) {
 	if i+1 == len(t.Schedule.Steps) || t.Schedule.Steps[i+1].Kind != schedule.Call {
 		return "", t.cannot(i, "the action of this timer cannot be held")

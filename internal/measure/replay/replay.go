@@ -1,7 +1,8 @@
-// Package replay executes a schedule of the explorer on real instances and servers. It judges whether
-// the property of the schedule was violated.
+// Package replay executes a schedule on real instances and servers. A schedule is a list of steps,
+// found by package explore, that may violate a property of a lock. The replay checks whether the
+// property is violated on real servers too.
 //
-// Every call of an actor stops in its instance until the schedule names the call. Start reading at
+// An instance stops before every remote call until the schedule names the call. Start reading at
 // Run, and continue with attempt.go.
 package replay
 
