@@ -38,7 +38,7 @@ func ClaimsOf(column string) Claims {
 	return claims
 }
 
-// Always returns the same claim for every fault.
+// Always returns claims that expect the same result under every fault.
 func Always(c Claim) Claims {
 	claims := make(Claims, len(RunFaults))
 	for _, f := range RunFaults {

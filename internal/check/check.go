@@ -91,7 +91,6 @@ type Evidence struct {
 	NoProbe error
 }
 
-// units returns the number of units of each order.
 func (e Evidence) units() int { return max(e.Units, 1) }
 
 func pass(why string, args ...any) Verdict {
@@ -104,8 +103,8 @@ func unknown(why string, args ...any) Verdict {
 	return Verdict{Result: Unknown, Why: fmt.Sprintf(why, args...)}
 }
 
-// eventsLost returns the verdict for a property that seems to hold, while events are missing from
-// the record.
+// eventsLost returns the verdict for a property that seems to hold, although some events are
+// missing.
 func eventsLost(r *Record) Verdict {
 	return unknown("%s", Plural(r.MissingEvents, "event was lost", "events were lost"))
 }

@@ -71,8 +71,8 @@ func overlaps(spans []Span, excludes catalog.Exclusion) []Overlap {
 	return found
 }
 
-// compareGroup compares spans by group. Spans are in the same group if the lock must not let them
-// overlap.
+// compareGroup compares spans by order and, for locks within a process, by instance. Only spans for
+// which it returns 0 must not overlap.
 func compareGroup(excludes catalog.Exclusion, a, b Span) int {
 	if order := cmp.Compare(a.Order, b.Order); order != 0 || excludes != catalog.PerProcess {
 		return order

@@ -8,7 +8,7 @@ import (
 	"grablab/internal/history"
 )
 
-// Span is a period within a driver's attempt to grab an order.
+// Span is a period of time in a driver's attempt to grab an order.
 type Span struct {
 	Order, Driver   int64
 	Instance, Token string
@@ -19,7 +19,7 @@ type Span struct {
 // endUnseen is the end of a span if its real end was not recorded.
 const endUnseen = time.Duration(math.MaxInt64)
 
-// spanOf returns a span between two times, for the attempt of event e.
+// spanOf returns the given period for the driver and the order of event e.
 func spanOf(e history.Event, from, to time.Duration) Span {
 	return Span{Order: e.Order, Driver: e.Driver, Instance: e.Instance, Token: e.Token, Fence: e.Fence, From: from, To: to}
 }

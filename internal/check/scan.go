@@ -200,8 +200,8 @@ func (s *Scan) grab(a attempt, e history.Event) {
 	}
 }
 
-// abandon ends the holds of a process that has died. It does not end the process's unfinished
-// writes and grabs, because they may still take effect.
+// abandon ends the holds of a process that has died. Its unfinished writes and grabs stay open,
+// because they may still take effect.
 func (s *Scan) abandon(instance string, at time.Duration) {
 	for _, i := range s.holds.of(instance) {
 		if h := &s.record.Holds[i]; !h.Closed {

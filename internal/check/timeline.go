@@ -28,7 +28,6 @@ type Case struct {
 	Units int // the units of the order; 0 means 1
 }
 
-// units returns the number of units of the order.
 func (c Case) units() int { return max(c.Units, 1) }
 
 // Timeline is the shortest part of the recorded history that explains what went wrong with an

@@ -6,7 +6,7 @@ import (
 )
 
 // condition returns the WHERE condition under which the database writes the winner, with its
-// arguments. The method judge only explains the result.
+// arguments.
 func (c Claim) condition(g Guard) (string, []any) {
 	switch g {
 	case Guarded:
@@ -20,7 +20,7 @@ func (c Claim) condition(g Guard) (string, []any) {
 		if c.Stock > 0 {
 			return " AND fence = ?", []any{c.Fence} // judgeLimit searches the ledger for a row of this claim
 		}
-		// The second half of the condition excludes a row that this claim has already written. A
+		// The second half of the condition excludes a row that this call has already written. A
 		// repeated write then adds nothing to the ledger (failure mode F33).
 		return " AND fence = ? AND NOT (status = 1 AND driver_id = ?)", []any{c.Fence, c.Driver}
 	default:
@@ -63,7 +63,7 @@ func (o *Order) sell(c Claim, g Guard) {
 	o.Status = statusOf(o.Stock)
 }
 
-// judge returns nil if the guard allows the claim. Otherwise, it returns the reason as an error.
+// judge returns nil if the guard lets the driver win. Otherwise, it returns the reason as an error.
 func (c Claim) judge(o Order, g Guard) error {
 	same := o.Status == Grabbed && o.Fence == c.Fence
 	switch {
@@ -89,13 +89,13 @@ func (c Claim) judge(o Order, g Guard) error {
 // writesAnyway reports whether the guard allows writes to an order in any state.
 func (g Guard) writesAnyway() bool { return g == Naive || g == Decrement || g == Unique }
 
-// checksLimit reports whether the transaction of the write checks how many units the driver already
-// has. Other guards check this earlier or not at all.
+// checksLimit reports whether the transaction that writes the winner checks how many units the
+// driver already has. Other guards check this earlier or not at all.
 func (c Claim) checksLimit(g Guard) bool { return c.Stock > 0 && !g.LooksFirst() && g != Decrement }
 
-// judgeLimit returns nil if the driver may have another unit. Otherwise, it returns ErrLimit. If
-// this claim has already written a row, the write was repeated, and judgeLimit returns ErrTaken
-// (failure mode F33).
+// judgeLimit returns ErrLimit if the driver already has the maximum number of units. It returns
+// ErrTaken if this write was already made, so that a repeated write has no effect (failure mode
+// F33).
 func (c Claim) judgeLimit(held []Grab) error {
 	if slices.ContainsFunc(held, func(g Grab) bool { return g.Token == c.Token }) {
 		return ErrTaken
@@ -106,8 +106,7 @@ func (c Claim) judgeLimit(held []Grab) error {
 	return nil
 }
 
-// validate returns an error if the claim lacks something that the guard needs, such as a fencing
-// token.
+// validate returns an error if something is missing that the guard needs, such as a fencing token.
 func (c Claim) validate(g Guard) error {
 	if _, err := ParseGuard(string(g)); err != nil {
 		return notWritten(err)
@@ -128,7 +127,7 @@ func (c Claim) validate(g Guard) error {
 // token, so that a search for the token would find nothing.
 const maxToken = 255
 
-// notWritten wraps err in an error that says that the claim was not written.
+// notWritten wraps err in ErrNotWritten, which says that nothing was written.
 func notWritten(err error) error { return fmt.Errorf("%w: %w", ErrNotWritten, err) }
 
 // MaxCreate is the maximum number of orders that one call of Create can open. Create sends a single

@@ -27,7 +27,7 @@ const (
 var (
 	// ErrNotFound means that the order does not exist.
 	ErrNotFound = errors.New("order: not found")
-	// ErrTaken means that a claim was not written because another driver already has the order.
+	// ErrTaken means that the driver did not win, because another driver already has the order.
 	ErrTaken = errors.New("order: taken")
 	// ErrLimit is an ErrTaken for a driver that already has the maximum number of units.
 	ErrLimit = fmt.Errorf("%w: the driver has as many units as one may have", ErrTaken)
@@ -77,7 +77,7 @@ type Grab struct {
 	At       time.Time `gorm:"column:grabbed_at" json:"at"` // UTC, by the database's clock
 }
 
-// Claim is one attempt to write a driver as the winner of an order.
+// Claim is one attempt to record a driver as the winner of an order.
 type Claim struct {
 	Order    int64
 	Driver   int64
@@ -92,7 +92,6 @@ type Claim struct {
 	PerDriver int
 }
 
-// limit returns how many units of the order the driver may have.
 func (c Claim) limit() int { return max(c.PerDriver, 1) }
 
 // Guard is the condition of the write.
@@ -159,7 +158,7 @@ func (g Guard) LooksFirst() bool { return g == Naive }
 // setsCounter reports whether the guard sets the counter to the value at the read, minus one.
 func (g Guard) setsCounter() bool { return g != Decrement && g != Guarded }
 
-// Shows returns the facts about a failure that follow from the use of this guard.
+// Shows returns what the use of this guard says about the cause of a failure.
 func (g Guard) Shows() catalog.Facts {
 	if g == FenceWrite {
 		return catalog.FenceAtWrite

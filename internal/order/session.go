@@ -208,10 +208,10 @@ func (x *session) grant(tx *gorm.DB, c Claim) error {
 	return nil
 }
 
-// LookAgain is how long the program searches for a claim whose commit was not confirmed.
+// LookAgain is how long the program searches the ledger for a write whose commit was not confirmed.
 const LookAgain = 5 * time.Second
 
-// lookAgain finds out whether a claim was written although its commit was not confirmed (failure
+// lookAgain finds out whether a winner was written although the commit was not confirmed (failure
 // mode F33). It locks the order's row first, because the commit may still be in progress.
 func (s *SQL) lookAgain(ctx context.Context, c Claim, lost error) error {
 	if c.Token == "" {
@@ -230,7 +230,7 @@ func (s *SQL) lookAgain(ctx context.Context, c Claim, lost error) error {
 	return nil
 }
 
-// countWritten counts the ledger rows of a claim. It locks the order's row before it counts.
+// countWritten counts the ledger rows of a claim, after it has locked the order's row.
 func (s *SQL) countWritten(ctx context.Context, c Claim) (int64, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), LookAgain)
 	defer cancel()

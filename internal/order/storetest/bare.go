@@ -1,5 +1,4 @@
-// Package storetest grabs orders without a Store. Benchmarks compare these grabs with those of a
-// Store.
+// Package storetest grabs orders directly with SQL, as a baseline for benchmarks of a Store.
 package storetest
 
 import (
@@ -15,7 +14,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// These are the statements of a naive grab.
+// These are the SQL statements of a grab whose write has no condition.
 const (
 	ReadSQL   = "SELECT id, status, driver_id, fence FROM orders WHERE id = ? LIMIT 1"
 	UpdateSQL = "UPDATE orders SET status = ?, driver_id = ?, grabbed_at = UTC_TIMESTAMP(6) WHERE id = ?"
@@ -41,8 +40,7 @@ func BareDB(b testing.TB, dsn string, size int, interpolate bool) *sql.DB {
 	return db
 }
 
-// BareGrab returns a function that makes a naive grab. The function sends its statements directly
-// through database/sql.
+// BareGrab returns a function that grabs an order with plain SQL statements through database/sql.
 func BareGrab(b testing.TB, dsn string, size int) func(context.Context, int64) error {
 	db := BareDB(b, dsn, size, true)
 	return func(ctx context.Context, id int64) error {
@@ -68,7 +66,7 @@ func BareGrab(b testing.TB, dsn string, size int) func(context.Context, int64) e
 	}
 }
 
-// GrabAll lets workers grab all orders. It returns how long that took.
+// GrabAll lets workers grab all orders, and returns how long that took.
 func GrabAll(b testing.TB, grab func(context.Context, int64) error, first int64, count, workers int) time.Duration {
 	began := time.Now()
 	var all sync.WaitGroup
