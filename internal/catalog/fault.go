@@ -140,5 +140,5 @@ func (f Fault) Entry() FaultEntry {
 // About returns a description of the fault in one line.
 func (f Fault) About() string { return f.Entry().About }
 
-// Shows returns the facts that follow if the fault has hit a grab.
+// Shows returns what the fault says about the cause of a failure.
 func (f Fault) Shows() Facts { return f.Entry().Shows }

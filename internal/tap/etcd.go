@@ -39,8 +39,7 @@ func (e etcdTap) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Cli
 }
 
 // isOfClient reports whether the etcd client itself opened a stream for keep-alive requests. The
-// client marks such a stream by requiring a leader. The server does not answer the requests on such
-// a stream one at a time.
+// client marks such a stream by requiring a leader.
 func isOfClient(ctx context.Context) bool {
 	md, _ := metadata.FromOutgoingContext(ctx)
 	return len(md.Get(rpctypes.MetadataRequireLeaderKey)) > 0

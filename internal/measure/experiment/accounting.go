@@ -185,8 +185,7 @@ func latest(a, b time.Time) time.Time {
 	return a
 }
 
-// closeSale adds an order that has several units, and whose drivers all have answers, to the
-// totals.
+// closeSale adds a finished order that has several units to the totals.
 func (a *accounting) closeSale(f *orderState) {
 	if f.lastNever.After(f.lastSale) {
 		a.refusedLast = append(a.refusedLast, f.id)

@@ -117,10 +117,8 @@ func (s *strike) contendFor() time.Duration {
 }
 
 // awaitContenders waits until the drivers at the unaffected instance have won every unit, have
-// stopped before they write, or have run out of time.
-//
-// A service may refuse drivers at once while the lock is held, so awaitContenders keeps sending new
-// ones. On a busy machine, it waits for up to one more lease.
+// stopped before they write, or have run out of time. If the service refuses drivers at once, it
+// sends new ones.
 func (s *strike) awaitContenders(ctx context.Context) error {
 	began, extra := time.Now(), time.Duration(0)
 	if s.in.traits.unknownLock && s.in.outlasts() {
@@ -308,7 +306,7 @@ func (s *strike) sendSecond(ctx context.Context) error {
 	return nil
 }
 
-// sendThird sends the remaining drivers after the first driver has released its lock. They must
+// sendThird sends the remaining drivers after the first driver has released its lock, so that they
 // finish before the second driver writes.
 func (s *strike) sendThird(ctx context.Context) error {
 	sent := map[*contest]bool{}

@@ -225,12 +225,12 @@ func (in *injection) prepareAgain(ctx context.Context) error {
 	if err := in.prepareFault(ctx); err != nil {
 		return err
 	}
-	in.lead(in.routes()[0], in.routes()[1])
+	in.connectTo(in.routes()[0], in.routes()[1])
 	return nil
 }
 
-// lead connects the two instances of a service to the given server addresses.
-func (in *injection) lead(affected, contender stack.Addresses) {
+// connectTo connects the two instances of a service to the given server addresses.
+func (in *injection) connectTo(affected, contender stack.Addresses) {
 	in.struck.RouteTo(affected)
 	in.other.RouteTo(contender)
 }
@@ -258,7 +258,7 @@ func (in *injection) clear(ctx context.Context, prepared fault.Prepared) error {
 	}
 	if prepared.Close != nil {
 		if in.traits.reconnects {
-			in.lead(in.w.stack.Addresses, in.w.stack.Addresses)
+			in.connectTo(in.w.stack.Addresses, in.w.stack.Addresses)
 		} else {
 			errs = append(errs, in.w.fleet.Stop())
 		}

@@ -142,9 +142,9 @@ type Cell struct {
 	// RepeatedRows counts ledger rows that repeat the order and driver of an earlier row. It is set
 	// only for a user's service that has a ledger.
 	RepeatedRows *int `json:"repeated_rows,omitempty"`
-	// CompensatedOrders counts the orders that had too many winners until the service undid the
-	// extra wins in time. LongestCompensationMS is an upper bound on the time that this took. Both
-	// are nil if undoing wins is not allowed.
+	// CompensatedOrders counts the orders whose extra wins the service undid in time.
+	// LongestCompensationMS is an upper bound on the time that this took. Both are nil if the
+	// service may not undo wins.
 	CompensatedOrders     *int     `json:"compensated_orders,omitempty"`
 	LongestCompensationMS *float64 `json:"longest_compensation_ms,omitempty"`
 	// SettleMS is how long it took until the ledger stopped changing. It is nil if one reading was

@@ -206,9 +206,9 @@ func (g *dryGrab) listedFor(ctx context.Context, long time.Duration) (before, me
 	return before, all[len(before):], nil
 }
 
-// listCalls returns two lists of requests of one grab: those before the answer and those after it.
-// It waits until the grab has written and makes no more requests, or until the time limit. took is
-// the time from the answer to the end of the wait.
+// listCalls returns the requests of one grab before and after its answer. It waits until the grab
+// has written and makes no more requests, or until the time limit. took is how long it waited after
+// the answer.
 func (w *worker) listCalls(ctx context.Context, in *fleet.Instance, order int64) (calls, behind []control.Call, took time.Duration, err error) {
 	defer func() { _ = removeAll(context.WithoutCancel(ctx), in) }()
 	g := serviceGrab(in, order)
@@ -482,9 +482,8 @@ func ledgerOf(calls []control.Call) (table string) {
 	return table
 }
 
-// claimOf returns the index of the first call that writes the winner, or -1. In a transaction, this
-// is the first write. Without one, it is the first of the consecutive writes that end with the
-// write to the ledger.
+// claimOf returns the index of the call that writes the winner, or -1. If several writes belong
+// together, claimOf returns the first of them.
 func claimOf(calls []control.Call, ledger string) int {
 	last := -1
 	for i, c := range calls {

@@ -305,18 +305,20 @@ func (s *strike) awaitReleases(ctx context.Context) error {
 	})
 }
 
-func (s *strike) awaitAnswers(ctx context.Context) error { return s.awaitThose(ctx, (*contest).all) }
-
-func (s *strike) awaitOthers(ctx context.Context) error {
-	return s.awaitThose(ctx, (*contest).others)
+func (s *strike) awaitAnswers(ctx context.Context) error {
+	return s.awaitAnswersOf(ctx, (*contest).all)
 }
 
-// awaitThose waits until the drivers that the function those returns have their answers. It does
-// not wait for drivers that hang permanently.
-func (s *strike) awaitThose(ctx context.Context, those func(*contest) []load.Request) error {
+func (s *strike) awaitOthers(ctx context.Context) error {
+	return s.awaitAnswersOf(ctx, (*contest).others)
+}
+
+// awaitAnswersOf waits until the selected drivers of each order have their answers, except drivers
+// that hang permanently.
+func (s *strike) awaitAnswersOf(ctx context.Context, drivers func(*contest) []load.Request) error {
 	return until(ctx, s.in.w.cfg.Load.Timeout, func() (bool, error) {
 		return s.every(func(c *contest) bool {
-			return !slices.ContainsFunc(those(c), func(r load.Request) bool {
+			return !slices.ContainsFunc(drivers(c), func(r load.Request) bool {
 				return s.isPending(r) && !(c.hangs && r == c.affected)
 			})
 		}), nil

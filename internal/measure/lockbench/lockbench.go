@@ -52,8 +52,7 @@ type Config struct {
 var ErrNothing = errors.New("lockbench: no lock could be measured")
 
 // Run runs a benchmark, and calls save after every round. If ctx ends or a worker process dies, it
-// returns the results so far and the cause. After a lock has failed three times, Run no longer
-// measures it.
+// returns the results so far and the cause. A lock that has failed three times is left out.
 func Run(ctx context.Context, cfg Config, save func(*Result) error) (res *Result, err error) {
 	b := &benchmark{cfg: cfg, progress: status.Line{W: cfg.Log, TTY: cfg.TTY, Every: 10 * time.Second}, random: rand.New(rand.NewPCG(cfg.Seed, 0))}
 	defer func() { err = errors.Join(err, b.close()) }()

@@ -59,9 +59,8 @@ type Row struct {
 	OpsLow  float64 `json:"ops_low"`
 	OpsHigh float64 `json:"ops_high"`
 
-	// Ratio is the cost of the lock divided by that of the floor. The cost is usually P50US. In the
-	// many_keys case, it is the machine time per acquire. If workers share a key, the hand-off gap
-	// of the lock is divided by the floor's P50US.
+	// Ratio is the cost of the lock divided by that of the floor. The function cost says which
+	// figure is the cost of a lock in each case.
 	Ratio     *float64 `json:"ratio_to_floor"`
 	RatioLow  *float64 `json:"ratio_low"`
 	RatioHigh *float64 `json:"ratio_high"`
@@ -196,9 +195,8 @@ func turns(s Slice) *float64 {
 // workers.
 func timePerOp(s Slice) *float64 { return new(1e6 / s.OpsPerS) }
 
-// cost returns the figure by which locks are compared in a case. This is usually the time of an
-// acquire and a release. With many keys, it is the time per acquire. If workers share a key, it is
-// the hand-off gap.
+// cost returns the figure by which locks are compared in a case, such as the hand-off gap if
+// workers share a key.
 func cost(c Case) figure {
 	switch {
 	case c.contended():

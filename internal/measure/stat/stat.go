@@ -31,9 +31,9 @@ func Median(values []float64) Interval {
 	return Interval{median, v[k], v[n-1-k]}
 }
 
-// tail returns how many of n sorted values lie below the confidence interval. The same number lies
-// above it. The result is the largest k for which n coin tosses show at most k heads with a
-// probability of at most 2.5 %.
+// tail returns how many of n sorted values lie below the confidence interval, and how many lie
+// above it. It is the largest k for which n coin tosses show at most k heads with a probability of
+// at most 2.5 %.
 func tail(n int) int {
 	p := math.Pow(0.5, float64(n)) // probability of exactly i heads
 	sum := 0.0
