@@ -101,8 +101,7 @@ func (m *Mem) find(id int64) (*memOrder, error) {
 	return m.orders[id-1], nil
 }
 
-// memTx imitates a database session. For a single statement without a session, only the field m is
-// set.
+// memTx imitates a database session. A single statement without a session needs only the field m.
 type memTx struct {
 	m     *Mem
 	lost  chan struct{} // closed when the session ends

@@ -301,8 +301,8 @@ func (a *accounting) finish() {
 	}
 }
 
-// distrust handles a service that seems to give winners and losers the same answer. It then counts
-// every win as uncertain. It reports whether it did so.
+// distrust checks whether the service seems to give winners and losers the same answer. If so, it
+// counts every win as uncertain and returns true.
 func (a *accounting) distrust(probeLost bool) bool {
 	won := a.outcomes[grab.Grabbed]
 	lost := a.outcomes[grab.Taken] + a.outcomes[grab.Busy]

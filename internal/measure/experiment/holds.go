@@ -162,8 +162,8 @@ func (m heldCalls) isAtPoint(c *contest) bool {
 	return n >= c.calls || n > 0 && time.Since(c.heldSince) > simultaneous
 }
 
-// releaseDriver lets the affected driver continue, and also the driver that holds the lock before
-// it.
+// releaseDriver removes all breakpoints that stop the affected driver, or the driver that holds the
+// lock before it.
 func (s *strike) releaseDriver(ctx context.Context, c *contest) error {
 	for _, kind := range []string{pointHold, workHold, retryHold, beforeHold} {
 		if err := s.removeOf(ctx, c, kind); err != nil {

@@ -17,8 +17,8 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// strike injects a fault once, into the grabs of several orders. Its methods are the steps before
-// and after the injection.
+// strike injects a fault once, into the grabs of several orders. Its methods are the steps of such
+// a test.
 type strike struct {
 	in       *injection
 	contests []*contest
