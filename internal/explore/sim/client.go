@@ -16,8 +16,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// newClient returns a Redis client that connects an instance to one server. All schedules can share
-// this client, because it has no goroutine that waits between two schedules.
+// newClient returns a Redis client for one instance and one server. All schedules share the client.
 func newClient(inst *instance, n *redisServer) (*redis.Client, error) {
 	client := redis.NewClient(&redis.Options{
 		Addr: "127.0.0.1:6379", // a literal address needs no DNS lookup
@@ -41,13 +40,14 @@ func newClient(inst *instance, n *redisServer) (*redis.Client, error) {
 	return client, warm(client)
 }
 
-// The pool has room for all concurrent calls. warm opens the first connections in advance.
+// poolSize is the size of the connection pool. warmed is the number of connections opened in
+// advance.
 const (
 	poolSize = 64
 	warmed   = 8
 )
 
-// warm opens the first connections of the pool, which all schedules share.
+// warm opens the first connections of the pool in advance.
 func warm(client *redis.Client) error {
 	var conns [warmed]*redis.Conn
 	var errs []error
@@ -61,8 +61,7 @@ func warm(client *redis.Client) error {
 	return errors.Join(errs...)
 }
 
-// gateOf returns a hook for a Redis client. The hook blocks each call until the schedule lets the
-// call continue.
+// gateOf returns a client hook that blocks each Redis call until the schedule lets it continue.
 func gateOf(inst *instance, n *redisServer) redis.Hook {
 	return tap.Commands(func(ctx context.Context, cmds []redis.Cmder, send func(context.Context) error) error {
 		w := inst.world
@@ -73,8 +72,8 @@ func gateOf(inst *instance, n *redisServer) redis.Hook {
 	})
 }
 
-// refuses reports whether the server would answer a command with NOSCRIPT. Such a command is not a
-// step of the schedule, because the client sends the full script right after it.
+// refuses reports whether the command is an EVALSHA whose script the server does not know. The
+// client then sends the full script immediately.
 func (n *redisServer) refuses(cmd redis.Cmder) bool {
 	if cmd.Name() != "evalsha" {
 		return false
@@ -111,7 +110,7 @@ func sentBy(cmd redis.Cmder) []any {
 	return args
 }
 
-// textOf formats commands and their replies for a person who reads the schedule.
+// textOf formats commands and their replies as readable text.
 func textOf(cmds []redis.Cmder) string {
 	var b strings.Builder
 	for i, cmd := range cmds {

@@ -20,7 +20,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Setting contains the parameters of a search. All schedules of the search share them.
+// Setting contains the parameters that all schedules of a search share.
 type Setting struct {
 	Strategy lock.Strategy
 	Guard    order.Guard // the condition under which the database accepts a claim
@@ -30,10 +30,10 @@ type Setting struct {
 	Work     time.Duration
 	Wait     time.Duration
 	Nodes    int // the number of Redis nodes of a Redlock
-	Stock    int // the units of the order; 0 means 1
+	Stock    int // the number of units that the order sells; 0 means 1
 }
 
-// Schedule returns a schedule with these parameters and without steps.
+// Schedule returns an empty schedule with these parameters.
 func (set Setting) Schedule() schedule.Schedule {
 	return schedule.Schedule{
 		Strategy: set.Strategy.Name, Guard: string(set.Guard), OnLost: string(set.OnLost), Actors: set.Actors,
@@ -48,8 +48,8 @@ func (set Setting) locks() bool { return set.Strategy.Excludes != catalog.NoExcl
 // units returns how many drivers may win the order.
 func (set Setting) units() int { return max(set.Stock, 1) }
 
-// Bubble runs f in a bubble of testing/synctest. It returns when all goroutines of the bubble have
-// ended.
+// Bubble runs f in a testing/synctest bubble, which simulates time. It returns after all goroutines
+// of the bubble have ended.
 type Bubble func(f func())
 
 // Cluster contains the simulated servers and instances. It runs one schedule at a time.
@@ -60,26 +60,26 @@ type Cluster struct {
 	TokenIsDriver bool
 
 	bubble    Bubble
-	present   atomic.Pointer[execution] // nil between two executions
+	present   atomic.Pointer[execution] // the running execution; nil if there is none
 	nodes     []*node
 	instances []*instance // the instance with number n is at index n-1
-	prober    *instance   // makes the final grabs with fresh drivers, after all other instances have stopped
+	prober    *instance   // an extra instance that tries to grab the order at the end
 
-	// learn sets these fields, because they depend on the strategy.
+	// learn detects these properties of the strategy.
 	renews       bool     // whether the lock renews its lease in the background
 	notifiesLoss bool     // whether a holder is notified when it loses its lease
 	showsToken   bool     // whether the server stores the token of a lease
 	residue      []string // the keys that a released lease leaves behind
 	counters     []counter
 
-	// alsoCommutes is an additional rule by which the reducer leaves out schedules. Only tests set
-	// it. Their rule is wrong on purpose, to show that the tests would notice a wrong rule.
+	// alsoCommutes is an additional rule for skipping schedules. Tests set a wrong rule to show
+	// that they would notice the mistake.
 	alsoCommutes func(last, next *call) bool
 }
 
-// counter is a number that remains on the server after a release, such as the last fencing token.
-// In each schedule, it starts just below a power of ten. That start exposes strategies that compare
-// numbers as text.
+// counter is a number that stays on the server after a release, such as the last fencing token.
+// Each schedule starts it just below a power of ten, to expose strategies that compare numbers as
+// text.
 type counter struct {
 	server *redisServer
 	key    string
@@ -109,7 +109,7 @@ type instance struct {
 	cut       map[string]bool // the networks that it cannot reach: [schedule.DB] or [schedule.Locks]
 }
 
-// Instances is the largest number of instances that the actors can be distributed over.
+// Instances is the number of simulated service processes that drivers can use.
 const Instances = 2
 
 // nodeNames returns one name for each lock server that the strategy needs.
@@ -194,12 +194,12 @@ func (inst *instance) connect(nodes []*node) error {
 	return nil
 }
 
-// withinSecond is a fraction of a second by which an instance's clock is ahead. A strategy that
-// stores whole seconds must therefore round.
+// withinSecond is a fraction of a second that is added to every clock reading. It exposes strategies
+// that round times incorrectly.
 const withinSecond = 500 * time.Millisecond
 
-// env returns the clients, the database and the clock that a strategy uses on one instance. Tokens
-// and random numbers are the same in every run.
+// env returns the clients, the database and the clock that a strategy uses on one instance. Its
+// tokens and random numbers are the same in every run.
 func (w *world) env(inst *instance) lock.Env {
 	return lock.Env{
 		Node: strconv.Itoa(inst.number), Redis: inst.redis, Redlock: inst.redlock, ZooKeeper: inst.zooKeeper, Etcd: inst.etcd,
@@ -222,7 +222,7 @@ func (c *Cluster) Close() {
 	}
 }
 
-// execute resets all servers and instances. Then it runs f in a new bubble.
+// execute resets all servers and instances, and then runs f with simulated time.
 func (c *Cluster) execute(f func(*execution) error) (err error) {
 	c.bubble(func() {
 		x, problem := newExecution(c)
@@ -308,7 +308,7 @@ func (n *redisServer) counters() (all []counter) {
 	return all
 }
 
-// learn uses a token and a driver id that occur nowhere else.
+// learn uses this token and this driver id, because they occur nowhere else.
 const (
 	soleToken  = "sole"
 	soleDriver = 904_190_419

@@ -15,12 +15,12 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 )
 
-// conn is a client's connection to a simulated Redis server. Write runs the commands immediately,
-// so their replies are ready when the client calls Read.
+// conn is a client's connection to a simulated Redis server. Write runs each command immediately,
+// so its reply is ready for the next Read.
 //
-// A SUBSCRIBE runs only after Write has returned, because the command may have to wait. Write
-// itself must not wait, because go-redis holds a mutex during the call. While a goroutine waits for
-// a mutex, a synctest bubble cannot advance its clock.
+// A SUBSCRIBE runs after Write has returned, because it may have to wait for its turn. Write must
+// not wait, because go-redis holds a mutex during the call. A goroutine that waits for a mutex
+// stops the simulated clock.
 type conn struct {
 	node  *redisServer
 	owner *instance
@@ -34,7 +34,7 @@ type conn struct {
 	deadline   time.Time
 	closed     bool
 	subscribed bool
-	queue      [][]string // a SUBSCRIBE that waits for its step, and the commands after it
+	queue      [][]string // a waiting SUBSCRIBE and all commands after it
 }
 
 func dial(n *redisServer, owner *instance) *conn {
@@ -90,8 +90,7 @@ func (c *conn) command(args []string) {
 	c.node.dispatch(c.peer, args, c.multi)
 }
 
-// subscribe runs the queued SUBSCRIBE commands. If the server is down, subscribe closes the
-// connection instead.
+// subscribe runs the queued commands. If the server is down, it closes the connection instead.
 func (c *conn) subscribe() {
 	c.mu.Lock()
 	queue := c.queue

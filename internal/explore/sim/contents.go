@@ -22,8 +22,8 @@ func appendContents(b []byte, m *miniredis.Miniredis, now time.Time) []byte {
 	return b
 }
 
-// appendValue appends the value of a key. If the value is not readable as text, appendValue appends
-// the type of the value or the error.
+// appendValue appends the value of a key. If the value cannot be shown as text, it appends the type
+// of the value or the error.
 func appendValue(b []byte, m *miniredis.Miniredis, key string) []byte {
 	var value string
 	var values []string
@@ -59,8 +59,8 @@ func appendValue(b []byte, m *miniredis.Miniredis, key string) []byte {
 	return b
 }
 
-// leaseOf returns the remaining TTL of the string or hash with this value. A TTL of 0 means that
-// the key never expires.
+// leaseOf returns the remaining TTL of the string or hash that contains value. A TTL of 0 means
+// that the key never expires.
 func (n *redisServer) leaseOf(value string) (ttl time.Duration, ok bool) {
 	if value == "" {
 		return 0, false

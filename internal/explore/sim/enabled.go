@@ -16,13 +16,13 @@ import (
 type enabledSteps struct {
 	x           *execution
 	limits      *Limits
-	left        search.Cost // how much of the search's limits the schedule has left
+	left        search.Cost // the preemptions and faults that the schedule may still use
 	transitions []search.Transition
-	commuted    bool // whether a call was left out because it commutes with the last step
+	commuted    bool // whether a step was left out because another schedule covers it
 }
 
-// transitions returns the steps that could come next. commuted reports whether it left out steps
-// because other schedules reach the same states.
+// transitions returns the steps that could come next. commuted reports whether it left out a step
+// because another schedule covers that step.
 func (x *execution) transitions(l *Limits, used search.Cost) (transitions []search.Transition, commuted bool) {
 	m := &enabledSteps{x: x, limits: l, left: l.Bounds.Minus(used)}
 	x.gate.mu.Lock()
@@ -46,7 +46,7 @@ func (m *enabledSteps) add(c search.Cost, s schedule.Step) {
 	}
 }
 
-// fault adds a step if the search may inject this kind of fault.
+// fault adds a step that injects a fault, if the search allows this kind of fault.
 func (m *enabledSteps) fault(kind catalog.Fault, s schedule.Step) {
 	if slices.Contains(m.limits.Faults, kind) {
 		m.add(search.Faulty, s)
@@ -59,8 +59,8 @@ func (c *call) canGo() bool {
 	return !a.dead && !a.paused() && (!a.hung || c.phase == tap.Renew) && !a.inst.cut[c.network()] && !c.unsent()
 }
 
-// network returns the network that the call uses. One network leads to the database, and another
-// leads to the lock servers.
+// network returns the name of the network that the call uses. The database and the lock servers
+// have separate networks.
 func (c *call) network() string {
 	if c.target == schedule.DB {
 		return schedule.DB
@@ -101,8 +101,8 @@ func (m *enabledSteps) calls() {
 	}
 }
 
-// begins adds a step in which the next actor starts its grab. The search need not try other
-// starting orders, because actors differ only in their names.
+// begins adds the start of the next actor. Actors differ only in their names, so the search need
+// not try other starting orders.
 func (m *enabledSteps) begins() {
 	for _, a := range m.x.world.actors {
 		if !a.begun && !a.paused() {
@@ -210,7 +210,7 @@ func (m *enabledSteps) heals() {
 	}
 }
 
-// failures adds the faults that would change something in the current state.
+// failures adds the faults that would have an effect in the current state.
 func (m *enabledSteps) failures() {
 	if m.left.Faults == 0 {
 		return

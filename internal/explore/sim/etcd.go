@@ -20,8 +20,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// etcdServer simulates a single etcd server. It rejects kinds of requests that no lock sends.
-// Unlike a real server, it ends each lease exactly when its TTL has passed.
+// etcdServer simulates a single etcd server. It supports only the requests that the lock strategies
+// send. Unlike a real server, it ends each lease exactly when its TTL has passed.
 type etcdServer struct {
 	*node
 
@@ -39,8 +39,8 @@ type etcdLease struct {
 	*expiry
 }
 
-// shortestEtcdLease is the shortest TTL, in seconds, that an etcd server with an election timeout
-// of 500 ms grants.
+// shortestEtcdLease is the shortest TTL that an etcd server with an election timeout of 500 ms
+// grants.
 const shortestEtcdLease = 1 // in seconds
 
 func newEtcdServer(name string) *etcdServer {
@@ -367,7 +367,7 @@ func (s *etcdServer) contents() string {
 	return b.String()
 }
 
-// state adds everything to the fingerprint that contents does not show, such as watches and leases
+// state adds the data that contents does not show to the fingerprint, such as watches and leases
 // without keys.
 func (s *etcdServer) state(f search.Fingerprint) search.Fingerprint {
 	s.mu.Lock()
@@ -385,8 +385,8 @@ func (s *etcdServer) state(f search.Fingerprint) search.Fingerprint {
 	return f.Number(int64(watches))
 }
 
-// leaseOf returns the remaining TTL of the lease of the key with this value. ok is true only if
-// that key is first in its queue.
+// leaseOf returns the remaining TTL of the key that stores value. ok is true only if the key is
+// first in its queue, because only that key owns the lock.
 func (s *etcdServer) leaseOf(value string) (ttl time.Duration, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

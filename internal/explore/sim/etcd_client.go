@@ -26,8 +26,8 @@ var errEtcdLost = status.Error(codes.Unavailable, errLost.Error())
 // client returns a real etcd client for one instance. An interceptor answers its calls, so the
 // client needs no connection.
 //
-// The client uses our own watcher. A goroutine of the original watcher would prevent the bubble
-// from becoming idle.
+// It replaces the client's watcher, because the original watcher has a goroutine that would stop
+// the simulated clock.
 func (s *etcdServer) client(inst *instance) (*clientv3.Client, error) {
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints:             []string{"127.0.0.1:2379"},
@@ -118,7 +118,6 @@ type etcdWatcher struct {
 	inst   *instance
 }
 
-// etcdWatch is one watch.
 type etcdWatch struct {
 	op        clientv3.Op
 	next      int64 // the revision of the first event that it has not sent yet
@@ -262,7 +261,7 @@ func etcdWords(request any) []any {
 	}
 }
 
-// textOfEtcd formats a request and its answer for a person who reads the schedule.
+// textOfEtcd formats a request and its answer as readable text.
 func textOfEtcd(words []any, reply any, refused error) string {
 	text := strings.TrimSuffix(fmt.Sprintln(words...), "\n") + ": "
 	if refused != nil {

@@ -24,12 +24,12 @@ type Limits struct {
 	Faults     []catalog.Fault // the kinds of faults that the execution may inject
 	Properties []string        // the properties to check
 	Reduce     bool            // skip steps that only reorder independent calls
-	// Visited reports whether the search already knows a state. If it does, the execution ends. If
+	// Visited reports whether the search already knows a state. If so, the execution ends. If
 	// Visited is nil, all states are new.
 	Visited func(search.Fingerprint, search.Cost, int) bool
 }
 
-// Execute runs the steps of a task. It then chooses further steps until every actor has ended.
+// Execute runs the given steps. It then chooses further steps until every actor has ended.
 func (c *Cluster) Execute(l *Limits, task search.Task) (t *search.Trace, err error) {
 	err = c.execute(func(x *execution) error {
 		t = x.run(l, task)
@@ -47,8 +47,8 @@ func (c *Cluster) Retrace(l *Limits, task search.Task, before func(*search.Trace
 	})
 }
 
-// Begun returns the steps of the running schedule. It returns nil if no schedule is running or the
-// gate is locked. Any goroutine may call it.
+// Begun returns the steps of the running schedule so far. It returns nil if no schedule is running
+// or its state is locked. It is safe for concurrent use.
 func (c *Cluster) Begun() []schedule.Step {
 	x := c.present.Load()
 	if x == nil || !x.gate.mu.TryLock() {
@@ -113,14 +113,14 @@ type actor struct {
 	begin       time.Duration // when it began
 	arrivedLate bool          // whether a server has applied a call for which this actor had stopped waiting
 	asked       time.Duration // when it last asked a server for the lock
-	rest        time.Duration // how long it should have paused at that time to send only one request per askEvery
+	rest        time.Duration // how far its requests are ahead of one per askEvery; see noteAsked
 	fence       uint64
 	token       string
 	value       string // the value that servers store for its lease
 	leases      []serverLease
 
 	// These fields help to explain a violation.
-	grant          int                      // the rank of its acquire among those that succeeded, from 1; 0 if it has not succeeded
+	grant          int                      // 1 if it was the first to get the lock, 2 for the second, and so on; 0 if it has not got the lock
 	got            map[*actor]catalog.Facts // for each other holder: how this actor got the lock before that holder released it
 	freed          catalog.Facts            // how another actor's release freed this actor's lock; 0 if none did
 	timesForgotten int                      // how many times a server has lost its lease together with all other data
@@ -139,7 +139,8 @@ type event struct {
 	actor *actor
 }
 
-// newExecution prepares an execution and starts the instances. It must run in a bubble.
+// newExecution prepares an execution and starts the instances. It must run in a testing/synctest
+// bubble.
 func newExecution(c *Cluster) (*execution, error) {
 	w := &world{cluster: c, db: &order.Mem{}, ended: make(chan struct{})}
 	w.gate = &gate{world: w, arrived: make(chan struct{}, 1), ungated: true} // calls need no steps during the setup
@@ -255,7 +256,7 @@ func (r recorder) Record(e history.Event) {
 	w.leases.noteBelief(a, e.Lease)
 	switch {
 	case a == w.probe:
-	case e.Op == history.Renew, e.Op == history.Acquire && e.Kind == history.Invoke: // no property needs the event itself, and the reducer leaves out fewer steps if events are recorded
+	case e.Op == history.Renew, e.Op == history.Acquire && e.Kind == history.Invoke: // no property needs these events, and recording them would let the search skip fewer steps
 	default:
 		e.T = w.elapsed()
 		w.events = append(w.events, event{e, a})

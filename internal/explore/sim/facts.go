@@ -20,7 +20,7 @@ type causes struct {
 	grants   int           // the number of acquires that have succeeded
 }
 
-// factOf maps a kind of step to the fact that such a step proves, such as a lost reply.
+// factOf maps a kind of step to the fact that it adds to an explanation, such as a lost reply.
 var factOf = map[schedule.Kind]catalog.Facts{
 	schedule.Dies:         catalog.Died,
 	schedule.InstanceDies: catalog.Died,
@@ -93,8 +93,8 @@ func (s *causes) whyBoth(a, b *actor) catalog.Facts {
 	return a.got[b]
 }
 
-// noteForgotten records which actors are about to lose their leases. The caller is about to delete
-// the server's data.
+// noteForgotten records which actors lose their leases because a server loses its data. It must run
+// before the data is deleted.
 func (s *causes) noteForgotten(n *node, to catalog.Facts) {
 	s.dataLost = true
 	if !s.cluster.locks() {

@@ -15,8 +15,8 @@ import (
 	"grablab/internal/tap"
 )
 
-// gate blocks every remote call until a step of the schedule decides its outcome. For example, the
-// call is answered, delayed or lost.
+// gate blocks every remote call until a step of the schedule decides its outcome, such as a normal
+// reply, a late reply or no reply.
 type gate struct {
 	world  *world
 	leases *leaseBook
@@ -107,7 +107,7 @@ func (g *gate) through(ctx context.Context, inst *instance, c *call, send func(c
 		return c.loss()
 	}
 	err := errDown
-	// The etcd and ZooKeeper clients detect a server that is down.
+	// The etcd and ZooKeeper clients notice by themselves that the server is down.
 	if c.node == nil || !c.node.down.Load() || c.lost != nil {
 		if ctx.Err() != nil {
 			ctx = context.WithoutCancel(ctx) // go-redis does not withdraw a request after sending it
@@ -133,7 +133,7 @@ func (g *gate) through(ctx context.Context, inst *instance, c *call, send func(c
 // unsent reports whether the client is still waiting for a connection, because the server is down.
 func (c *call) unsent() bool { return c.awaits && c.node.down.Load() }
 
-// loss returns the caller's error if the schedule loses the reply.
+// loss returns the error that the caller sees if the reply is lost.
 func (c *call) loss() error { return cmp.Or(c.lost, errLost) }
 
 func phaseOf(ctx context.Context) tap.Phase {
@@ -173,8 +173,8 @@ func (g *gate) numberCalls() (fresh []*call) {
 	return fresh
 }
 
-// forgetReleases corrects calls that the gate took for part of a release. If the actor acquired the
-// lock again in the same step, those calls do not belong to the release.
+// forgetReleases corrects new calls that were recorded as part of a release. They do not belong to
+// the release if their actor has acquired the lock again in the same step.
 func (g *gate) forgetReleases(fresh []*call) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

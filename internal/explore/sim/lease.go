@@ -73,15 +73,15 @@ func (l *leaseBook) noteLeasesLocked(c *call) {
 		c.actor.noteAsked(l.world.elapsed())
 	}
 	if _, ok := c.node.lockServer.(*redisServer); !ok && c.phase != tap.Release {
-		// A client that has lost its place in the queue needs a new place, even if its session is
-		// still alive.
+		// Discard the recorded lease, because the client may have lost its place in the queue.
+		// findLeasesLocked records the lease again if it still exists.
 		c.actor.leases = nil
 	}
 	l.findLeasesLocked(c.node)
 }
 
-// On average, a waiter may ask for the lock once per askEvery. A burst of the first few requests is
-// allowed.
+// On average, a waiter may ask for the lock once per askEvery. It may send askAtOnce requests in a
+// burst.
 const (
 	askEvery  = 20 * time.Millisecond
 	askAtOnce = 8
@@ -115,8 +115,8 @@ func (l *leaseBook) noteRenewalLocked(c *call) {
 	}
 }
 
-// noteBelief compares two durations of a new or renewed lease: what its holder believes, and what
-// the servers grant. believed is 0 if the event does not concern a lease.
+// noteBelief records a problem if a holder believes that its lease lasts longer than the servers
+// grant. believed is 0 if the event does not concern a lease.
 func (l *leaseBook) noteBelief(a *actor, believed time.Duration) {
 	if believed == 0 {
 		return
@@ -132,8 +132,8 @@ func (l *leaseBook) noteBelief(a *actor, believed time.Duration) {
 	}
 }
 
-// extendsLease reports whether a call extends a lease. The arguments of such a call include the
-// TTL.
+// extendsLease reports whether a call extends a lease. It recognizes such a call by the TTL among
+// the arguments.
 func (l *leaseBook) extendsLease(c *call) bool {
 	if _, ok := c.request.(*pb.LeaseKeepAliveRequest); ok {
 		return true
@@ -336,7 +336,7 @@ func (l *leaseBook) leasedActors() (set uint8) {
 	return set
 }
 
-// byLeases reports whether the oracle must know the valid leases to judge this event.
+// byLeases reports whether a check of this event depends on which leases are valid.
 func (e event) byLeases() bool {
 	return e.Op == history.Lost || e.Op == history.Acquire && e.Kind == history.OK ||
 		e.Op == history.Claim && e.Kind == history.OK || e.Op == history.Release && e.Kind != history.Invoke

@@ -217,7 +217,7 @@ func (o *oracle) storesNothing(a *actor) bool {
 }
 
 // judgeOrder checks that actors get the lock in the order in which they arrived. It skips the check
-// after a disturbance, and if a paused process may have lost its place.
+// if a fault or a pause may have changed that order.
 func (o *oracle) judgeOrder(a *actor) {
 	if o.world.queues() && o.heldUp {
 		return
@@ -323,7 +323,7 @@ func (o *oracle) judgeClaim(a *actor) {
 	}
 }
 
-// neverSteps is the number of steps before an event that cannot happen.
+// neverSteps is the step count for an event that can never happen.
 const neverSteps = search.MaxSteps + 1
 
 // minSteps returns a lower bound on the number of steps before a property can break. Only the
@@ -407,9 +407,8 @@ func (o *oracle) waitersForFreeLocked() []*actor {
 	return waiters
 }
 
-// keepsReleased reports whether the free lock cannot be acquired on this server. The server may
-// still store a lease that other servers have released. Or the strategy has not used the server so
-// far.
+// keepsReleased reports whether a free lock cannot be acquired on this server. Either the server
+// still stores a released lease, or the strategy has never used the server.
 func (o *oracle) keepsReleased(n *node) bool {
 	return len(o.cluster.nodes) > 1 && (n.eventHash == search.EmptyFingerprint || slices.ContainsFunc(o.world.actors, func(a *actor) bool {
 		_, stored := n.leaseOf(a.value)
@@ -558,8 +557,8 @@ func (o *oracle) judgeEnd() {
 	o.recordViolation(catalog.StuckOrder, 0, "all leases have expired, but a new driver is told neither grabbed nor taken")
 }
 
-// judgeCounters checks that all Redis keys expire. It skips a user's own lock, which may keep its
-// fencing counter on purpose.
+// judgeCounters checks that all Redis keys expire. It skips locks that are not built in, because
+// they may keep a fencing counter on purpose.
 func (o *oracle) judgeCounters() {
 	if _, err := lock.Find(o.cluster.Strategy.Name); err != nil {
 		return

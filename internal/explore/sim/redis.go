@@ -82,8 +82,8 @@ func (n *redisServer) hasScript(sha string) bool {
 	return ok
 }
 
-// noteWatchLocked records that an EXEC may fail, if the command writes to a key that another client
-// watches.
+// noteWatchLocked records that a command may make the EXEC of another client fail, because that
+// client uses WATCH.
 func (n *redisServer) noteWatchLocked(p *server.Peer, command string) {
 	switch command {
 	case "WATCH":
@@ -99,7 +99,7 @@ func (n *redisServer) noteWatchLocked(p *server.Peer, command string) {
 	}
 }
 
-// state adds everything to the fingerprint that contents does not show: WATCH commands, subscribers
+// state adds the data that contents does not show to the fingerprint: WATCH commands, subscribers
 // and late messages.
 func (n *redisServer) state(f search.Fingerprint) search.Fingerprint {
 	watched, touched := n.watches()

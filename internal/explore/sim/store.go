@@ -42,7 +42,7 @@ func (s sessions) Begin(ctx context.Context) (order.Tx, error) {
 	return tx, err
 }
 
-// textOfCall formats a database call and its answer for a person who reads the schedule.
+// textOfCall formats a database call and its answer as readable text.
 func textOfCall(c *order.Call) string {
 	switch c.Kind {
 	case order.ReadCall:

@@ -272,7 +272,7 @@ func (s *zkServer) carryOutLocked(c *zkConn, op int32, path string, r *juteReade
 	}
 }
 
-// textOfZK formats a request and its answer for a person who reads the schedule.
+// textOfZK formats a request and its answer as readable text.
 func textOfZK(verb, path string, code int32, answer string) string {
 	if code != 0 {
 		answer = fmt.Sprintf("error %d", code)
@@ -455,7 +455,7 @@ func (s *zkServer) findLocked(prefix string) (path string, session *zkSession) {
 }
 
 // leaseOf returns the remaining time of the session that owns the node with this value. ok is true
-// only if the node is first in its queue.
+// only if the node is first in its queue, because only that node owns the lock.
 func (s *zkServer) leaseOf(value string) (ttl time.Duration, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

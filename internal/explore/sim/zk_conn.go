@@ -29,7 +29,7 @@ func (s *zkServer) ensemble(inst *instance) *lock.Ensemble {
 	}
 }
 
-// zkPath is the path in a request that creates no node. Its type tells the oracle that the path is
+// zkPath is the path in a request that creates no node. The separate type shows that the path is
 // not the caller's lease.
 type zkPath string
 
