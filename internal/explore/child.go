@@ -19,8 +19,8 @@ import (
 	"grablab/internal/testbed/proc"
 )
 
-// defaultPatience is how much real time one schedule may take. After that, the search considers the
-// schedule hung.
+// defaultPatience is the time limit for one schedule, in real time. After that, the search reports
+// that the schedule hangs.
 const defaultPatience = 5 * time.Second
 
 // grace is how long a hung process may take to exit by itself before it is killed.
@@ -49,18 +49,18 @@ type opening struct {
 	Describe []string         // if not nil, the child only describes these strategies
 }
 
-// A request asks a child for the traces of tasks or for a replay. It also lists the states that the
-// search has visited since the previous request.
+// A request asks a child process to execute tasks or to replay a schedule. It also contains the
+// states that the search has visited since the previous request.
 type request struct {
 	Visited search.Visited
 	Tasks   []search.Task
-	Retrace bool // before each step, send the trace so far, because that step may end the process; the request has a single task
+	Retrace bool // send the trace before each step, because the step may end the process; the request has a single task
 	Replay  bool // replay the steps in Given
 	Given   []schedule.Step
 }
 
-// A reply contains the result of one task or one replay. The first reply only says that the child
-// is ready.
+// A reply contains the result of one task or one replay. The first reply only reports that the
+// child process is ready.
 type reply struct {
 	Err        string
 	Strategies []lock.Strategy  // the requested descriptions, without the functions of the strategies
@@ -81,13 +81,12 @@ func startChild(command []string, o opening, visited search.Visited) (*child, er
 	return c, c.start()
 }
 
-// start launches the child process. It sends the process the Config and all states that the search
-// has visited.
+// start launches the child process and sends it the configuration and all visited states.
 func (c *child) start() error {
 	c.printed = head{}
 	c.cmd = exec.Command(c.command[0], c.command[1:]...)
-	// deepStacks needs adaptivestackstart. GOGC=400 saves time, because each child has
-	// only one processor.
+	// The function deepStacks needs adaptivestackstart. GOGC=400 makes garbage collection less
+	// frequent, because each child has only one processor.
 	c.cmd.Env = append(os.Environ(), "GODEBUG=adaptivestackstart=1", "GOGC=400", "GOMAXPROCS=1")
 	proc.NewProcessGroup(c.cmd)
 	c.cmd.Stdout, c.cmd.Stderr = &c.printed, &c.printed
@@ -104,8 +103,8 @@ func (c *child) start() error {
 	return c.Update(c.visited)
 }
 
-// connect starts the process with two extra pipes for requests and replies. The strategy can
-// therefore use standard input and output.
+// connect starts the process with two extra pipes for requests and replies, so that the strategy
+// can use standard input and output.
 func (c *child) connect() error {
 	requests, toChild, err := os.Pipe()
 	if err != nil {
@@ -265,8 +264,8 @@ func (c *child) close() error {
 	return c.cmd.Wait()
 }
 
-// Describe asks a child process for the descriptions of strategies that only the child knows. If
-// the process ends first, the error is [ErrEnded].
+// Describe asks a child process for descriptions of strategies that are compiled only into the
+// child. The error is [ErrEnded] if the process ends first.
 func Describe(command []string, names []string) ([]lock.Strategy, error) {
 	c, err := startChild(command, opening{Describe: names}, nil)
 	if err != nil {

@@ -16,9 +16,10 @@ import (
 	"grablab/internal/testbed/proc"
 )
 
-// Work runs in a child process and executes requests until the parent sends no more. own contains
-// the strategies that Config.Own names. Work does not use standard input or output, because a
-// strategy may print to them.
+// Work executes the requests of a parent process until there are no more. own contains the
+// strategies for Config.Own.
+//
+// Work does not use standard input or output, because a strategy may print to them.
 func Work(bubble sim.Bubble, own ...lock.Strategy) error {
 	pipes := proc.Passed(2) // child.connect passes these two pipes
 	return work(bubble, pipes[0], pipes[1], own)
@@ -93,8 +94,8 @@ func (s *server) send(r reply) error {
 	return s.out.Encode(r)
 }
 
-// callTimed calls f. If f takes longer than one schedule may take, callTimed reports where f hangs
-// and ends the process.
+// callTimed calls f. If f exceeds the time limit for a schedule, callTimed reports the hang and
+// ends the process.
 func (s *server) callTimed(f func() error) error {
 	defer time.AfterFunc(s.patience, s.hang).Stop()
 	return f()

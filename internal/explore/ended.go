@@ -136,7 +136,7 @@ func endedAlone(r Result, set sim.Setting, end *endedError) Result {
 	return r
 }
 
-// momentsOf returns moments that contain only the steps, because the states after them are unknown.
+// momentsOf converts steps to moments without a state, because the states are unknown.
 func momentsOf(steps []schedule.Step) []Moment {
 	moments := make([]Moment, len(steps))
 	for i, s := range steps {

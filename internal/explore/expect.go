@@ -10,8 +10,8 @@ import (
 	"grablab/internal/order"
 )
 
-// Wider lists faults that can do more harm in a search than in a run on real servers. In a search,
-// a strategy under Fault may also fail in the way that is expected under As.
+// Wider lists faults that can do more harm in a search than in a run on real servers. Under Fault,
+// a search may also find the failures that are expected under As.
 var Wider = []struct {
 	Fault catalog.Fault
 	Of    lock.Backend // the entry applies to strategies that store their locks on this backend
@@ -26,8 +26,8 @@ var Wider = []struct {
 	{catalog.Latency, lock.Redis, catalog.Crash, "a request can also be delayed until its caller has given up, and to the server that caller looks dead; `run` delays only replies"},
 }
 
-// Claimed returns the expected verdict on the order if a search may inject the fault at any step.
-// It never returns [catalog.NA], because a fault without effect counts as safe.
+// Claimed returns the verdict that a search should reach for a strategy under a fault. It never
+// returns [catalog.NA], because a fault without an effect counts as safe.
 func Claimed(s lock.Strategy, f catalog.Fault) catalog.Verdict {
 	worst := worstFailing(s.Expected(catalog.NoFault), s.Expected(f))
 	for _, w := range Wider {
@@ -50,8 +50,8 @@ func Claimed(s lock.Strategy, f catalog.Fault) catalog.Verdict {
 // Expected returns the expected verdict of a strategy under the given faults. It is the worst of
 // the verdicts without a fault and under each single fault.
 //
-// Expected returns "" if nothing is expected, for example because the guard is not the strategy's
-// own.
+// It returns "" if there is no expectation, for example because the guard is not the strategy's
+// default.
 func Expected(s lock.Strategy, guard order.Guard, faults []catalog.Fault) catalog.Verdict {
 	v := expectedOrder(s, guard, faults)
 	breaksLock := func(f catalog.Fault) bool { return losesLease(s, f) || leavesBehind(s, f) }
@@ -74,9 +74,8 @@ func expectedOrder(s lock.Strategy, guard order.Guard, faults []catalog.Fault) c
 	return worst
 }
 
-// claimed returns the verdict that the strategy's registry entry leads to expect from a search. It
-// returns "" if a violation is expected but the search checks only some properties. Such a search
-// might miss the violation.
+// claimed returns the verdict that a search should reach according to the strategy registry. It
+// returns "" if the search checks too few properties to be sure of an expected violation.
 func claimed(cfg Config, set sim.Setting) catalog.Verdict {
 	faults := cfg.Faults
 	if cfg.FaultCount == 0 {

@@ -157,7 +157,7 @@ func (c Config) bounds() search.Cost {
 // from run to run.
 const TimeOver = search.TimeOver
 
-// Level counts the schedules with the same cost that the search executed.
+// Level counts the schedules that have a certain number of preemptions and faults.
 type Level = search.Level
 
 // Moment is one step of a replay, with the state after that step.
@@ -178,8 +178,8 @@ type Result struct {
 	Schedules int
 	States    int
 	Elapsed   time.Duration
-	Part      string    // which search of a portfolio this is; empty for the first search, and outside of portfolios
-	Parts     []Result  // the results of the further searches, after SearchPortfolio
+	Part      string    // the name of this search in a portfolio; empty for the first search
+	Parts     []Result  // the results of the further searches of a portfolio
 	Failures  []Failure // the shortest failure of each property; while the search runs, only failures that can no longer change
 
 	// These fields are set only for a replay.
@@ -199,8 +199,8 @@ type Failure struct {
 	Kind     string // the faults in the schedule, if failures are grouped by faults; otherwise empty
 	Shortest bool   // whether no schedule with the same or a lower cost breaks the property in fewer steps
 
-	// Unclaimed means that the registry does not expect this failure of the strategy. It is always
-	// false in a replay, and if the registry expects nothing.
+	// Unclaimed means that the registry does not expect this failure of the strategy. It is false
+	// in a replay, and also if the registry expects nothing.
 	Unclaimed bool
 }
 
@@ -322,8 +322,8 @@ func closeAll(workers []worker) {
 	}
 }
 
-// startWorkers starts the workers and returns the actors that take part. These are the actors in
-// given. If given is empty, cfg determines the number of actors.
+// startWorkers starts the workers and returns the actors. If given is empty, cfg determines the
+// number of actors.
 func startWorkers(bubble Bubble, cfg Config, set sim.Setting, given []schedule.Actor, visited search.Visited) (workers []worker, actors []schedule.Actor, err error) {
 	if len(cfg.Command) == 0 {
 		l, err := newLocal(bubble, cfg, set, given, visited)

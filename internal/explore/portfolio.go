@@ -134,9 +134,8 @@ func (r Result) isUnclaimed() bool {
 	return slices.ContainsFunc(r.Failures, func(f Failure) bool { return f.Unclaimed })
 }
 
-// newFailures returns the failures that r does not cover yet. A failure is new if r has no failure
-// of the same property. An unexpected failure is also new if r has only expected failures of that
-// property.
+// newFailures returns the failures that r does not contain yet. A failure is also new if it is
+// unexpected and r contains only expected failures of the same property.
 func (r Result) newFailures(failures []Failure) []Failure {
 	return slices.DeleteFunc(slices.Clone(failures), func(f Failure) bool {
 		known := func(of Result) bool {

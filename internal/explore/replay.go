@@ -70,8 +70,8 @@ func (c *confirmer) conclude(r Result, s search.Summary) (_ Result, err error) {
 	return r, err
 }
 
-// kindOf returns the kind of a failure. The kind consists of the faults in the schedule, and
-// whether a lease ends in it.
+// kindOf names the group of a failure. The name lists the faults in the schedule, and says whether
+// a lease ends.
 func kindOf(steps []schedule.Step) string {
 	var kinds []string
 	for _, s := range steps {

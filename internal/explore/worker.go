@@ -31,9 +31,8 @@ type local struct {
 	visited search.Visited
 }
 
-// newLocal creates a worker in this process for one strategy. It uses the actors in given. If given
-// is empty, cfg determines the number of actors. The worker may share the visited states with the
-// search.
+// newLocal creates a worker in this process for one strategy. If given is nil, cfg determines the
+// number of actors. The search and the worker may share visited.
 func newLocal(bubble sim.Bubble, cfg Config, set sim.Setting, given []schedule.Actor, visited search.Visited) (*local, error) {
 	cluster, err := sim.New(bubble, set)
 	if err != nil {

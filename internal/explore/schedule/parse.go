@@ -131,7 +131,7 @@ func ParseStep(line string) (Step, error) {
 	return Step{}, fmt.Errorf("there is no such step: use one of %s", strings.Join(similar, ", "))
 }
 
-// subject takes the first word of a step. It returns the corresponding first word of the examples.
+// subject returns "A" for any actor, "redis" for any Redis server, and otherwise the word itself.
 func subject(word string) string {
 	switch {
 	case len(word) == 1 && 'A' <= word[0] && word[0] <= 'Z':

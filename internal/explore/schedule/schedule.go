@@ -38,7 +38,7 @@ type Schedule struct {
 	TTL      time.Duration
 	Work     time.Duration // how long an actor works between its read and its claim
 	Wait     time.Duration // how long an acquire waits; 0 tries once
-	Stock    int           // the units of the order; 0 means 1
+	Stock    int           // the number of units that the order sells; 0 means 1
 	Property string        // the property that the schedule breaks; otherwise empty
 	Mode     string        // the failure mode that the schedule shows, such as "F11", or empty
 	Steps    []Step
@@ -57,7 +57,7 @@ const (
 	Locks = "locks"
 )
 
-// Kind is the kind of event in a step. For example, a call is made or a server fails.
+// Kind is the kind of event in a step, such as a call or the failure of a server.
 type Kind int
 
 // These are the kinds of steps.

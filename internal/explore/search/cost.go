@@ -23,7 +23,7 @@ func (c Cost) Plus(d Cost) Cost { return Cost{c.Preemptions + d.Preemptions, c.F
 // Minus returns the difference of c and d.
 func (c Cost) Minus(d Cost) Cost { return Cost{c.Preemptions - d.Preemptions, c.Faults - d.Faults} }
 
-// Within reports whether c exceeds limit neither in preemptions nor in faults.
+// Within reports whether both counts of c are at most those of limit.
 func (c Cost) Within(limit Cost) bool {
 	return c.Preemptions <= limit.Preemptions && c.Faults <= limit.Faults
 }

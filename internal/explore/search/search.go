@@ -65,7 +65,7 @@ type level struct {
 	run   int
 }
 
-// Level counts the schedules of one cost.
+// Level counts the schedules that have a certain number of preemptions and faults.
 type Level struct {
 	Preemptions int
 	Faults      int
@@ -82,7 +82,7 @@ type Finding struct {
 	level    int
 }
 
-// Summary describes how far a search has come.
+// Summary describes the progress and the findings of a search.
 type Summary struct {
 	Levels    []Level
 	Schedules int
@@ -96,7 +96,8 @@ type Summary struct {
 // from run to run.
 const TimeOver = "the search ran out of time"
 
-// New creates a search. It uses the map visited, which a worker in the same process may share.
+// New creates a search. It records the visited states in visited, which a worker in the same
+// process may share.
 func New(cfg Config, visited Visited) *Search {
 	s := &Search{cfg: cfg, visited: visited, news: Visited{}, steps: stepTable{ids: map[schedule.Step]stepID{}}, found: map[failure]Finding{}}
 	for total := range cfg.Bounds.Preemptions + cfg.Bounds.Faults + 1 {
@@ -264,7 +265,7 @@ func (s *Search) visit(state Fingerprint, c Cost, steps int) bool {
 func (s *Search) learn(j job, t *Trace) {
 	l := s.levels[s.at]
 	if t.Impossible >= 0 && t.Impossible < j.steps() {
-		// The last step waits for a timer, but no timer was due. The step was therefore impossible.
+		// The last step should have waited for a timer, but no timer was due.
 		return
 	}
 	l.run++
