@@ -22,11 +22,11 @@ type Addresses struct {
 	SentinelMaster string   // the master's name in the Sentinels
 }
 
-// Detour makes a connection go through a proxy. It replaces the address of a server with the
-// address of the proxy.
+// Detour sends a connection through a proxy. It replaces a server's address with the proxy's
+// address.
 type Detour interface{ detour(*Addresses) }
 
-// Via returns a copy of the addresses in which the detours have replaced some addresses.
+// Via returns a copy of the addresses with the detours applied.
 func (a Addresses) Via(detours ...Detour) Addresses {
 	a.Redlock, a.ZooKeeper, a.Etcd = slices.Clone(a.Redlock), slices.Clone(a.ZooKeeper), slices.Clone(a.Etcd)
 	for _, d := range detours {
@@ -50,8 +50,8 @@ func (w Way) detour(a *Addresses) {
 	}
 }
 
-// Of returns the address of a server, or "" if the stack does not have that server. If Sentinels
-// watch the server, the address has the form NAME@ADDR, with the address of a Sentinel.
+// Of returns the address of a server, or "" if the stack does not run that server. If Sentinels
+// watch the server, the result is NAME@ADDR: the master's name and a Sentinel's address.
 func (a Addresses) Of(server string) string {
 	if server == "redis" && len(a.Sentinel) > 0 {
 		return watchedName(a.SentinelMaster, a.Sentinel[0])
@@ -85,15 +85,15 @@ func (a Addresses) Dial(ctx context.Context, server string) (net.Conn, error) {
 	return d.DialContext(ctx, "tcp", addr)
 }
 
-// place is the name of a server, with a pointer to its address so that callers can replace the
-// address.
+// place is a server name with a pointer to the server's address. Callers change the address through
+// the pointer.
 type place struct {
 	server string
 	addr   *string
 }
 
-// places returns the servers that consist of one process. For the database, the pointer refers to
-// the DSN, which contains the address.
+// places returns the servers that consist of one process. The entry of the database points to its
+// DSN.
 func (a *Addresses) places() []place {
 	var all []place
 	if a.Redis != "" {
@@ -137,7 +137,7 @@ func (s *Stack) Servers() []string {
 	return names
 }
 
-// address returns the address of a server, or an error if no fault can hit it.
+// address returns the address of a server, or an error if faults cannot be injected into it.
 func (s *Stack) address(server string) (string, error) {
 	if s.Kind == External {
 		return "", fmt.Errorf("%w: faults are never injected into servers of the external stack: use -stack local", ErrRefused)

@@ -8,8 +8,8 @@ import (
 	"grablab/internal/testbed/proc"
 )
 
-// ContinueAtEnd starts a helper process. When this process ends for any reason, the helper lets the
-// given stopped processes continue. A call of done lets them continue at once.
+// ContinueAtEnd resumes the given stopped processes (SIGCONT) when this process ends, even if it is
+// killed. Calling done resumes them immediately.
 func ContinueAtEnd(pids []int) (done func() error, err error) {
 	cmd := exec.Command("sh", "-c", `trap "" INT TERM HUP; cat >/dev/null; kill -CONT "$@" 2>/dev/null; exit 0`, "sh")
 	for _, pid := range pids {

@@ -19,15 +19,15 @@ import (
 // databaseName is the name of the database and of its user.
 const databaseName = "grablab"
 
-// initSQL contains the first SQL statements that the server runs. Each statement must be on one
-// line, because MySQL requires it.
+// initSQL creates the database and its user. Each statement must be on one line, because MySQL
+// reads init files line by line.
 const initSQL = `CREATE DATABASE IF NOT EXISTS grablab;
 CREATE USER IF NOT EXISTS 'grablab'@'127.0.0.1';
 GRANT ALL ON grablab.* TO 'grablab'@'127.0.0.1';
 `
 
-// serveDatabase starts a new MariaDB or MySQL server. It writes each commit to the disk, which is the
-// default of these servers.
+// serveDatabase starts a new MariaDB or MySQL server. As by default, the server writes every commit
+// to disk.
 func (s *Stack) serveDatabase(ctx context.Context, prog databaseProgram) (dsn, version string, err error) {
 	data := filepath.Join(s.Dir, "db")
 	if err := s.run(ctx, "db-install", prog.install, prog.installArgs(data)); err != nil {
@@ -56,11 +56,11 @@ func (s *Stack) serveDatabase(ctx context.Context, prog databaseProgram) (dsn, v
 
 func dsnAt(addr string) string { return databaseName + "@tcp(" + addr + ")/" + databaseName }
 
-// ErrInUse means that a table could not be locked, because an open transaction uses it.
+// ErrInUse means that an open transaction prevented LockTable from locking the table.
 var ErrInUse = errors.New("the table is in use")
 
-// LockTable blocks all writes to a table until the fault is healed. Reads still work. It waits at
-// most lockTableWait for open transactions.
+// LockTable blocks all writes to a table until the returned Heal is called. Reads still work.
+// LockTable waits at most lockTableWait for open transactions.
 func (s *Stack) LockTable(ctx context.Context, table string) (Heal, error) {
 	if _, err := s.address("db"); err != nil {
 		return nil, err
@@ -110,8 +110,8 @@ func askDatabase(ctx context.Context, dsn string) (info serverInfo, err error) {
 	return info, err
 }
 
-// askOwnDatabase is like askDatabase. It also checks that the server has the process id pid, because
-// another server may have taken the port.
+// askOwnDatabase is like askDatabase, but returns an error if another process has taken the port.
+// It compares the server's process id with pid.
 func askOwnDatabase(ctx context.Context, dsn, pidFile string, pid int) (info serverInfo, err error) {
 	db, err := order.Connect(ctx, dsn, order.Options{MaxConns: 1})
 	if err != nil {
@@ -133,8 +133,8 @@ func askOwnDatabase(ctx context.Context, dsn, pidFile string, pid int) (info ser
 	return info, err
 }
 
-// installArgs returns the arguments for a program that creates the system tables. The tables are not
-// synced to disk.
+// installArgs returns the arguments for the program that creates the system tables. They disable
+// syncing to disk.
 func (p databaseProgram) installArgs(data string) []string {
 	if p.mariadb {
 		return append(p.commonArgs(data), "--skip-test-db", "--skip-name-resolve")
@@ -143,9 +143,9 @@ func (p databaseProgram) installArgs(data string) []string {
 		"--auto-generate-certs=OFF", "--caching-sha2-password-auto-generate-rsa-keys=OFF")
 }
 
-// commonArgs returns the arguments that the server and its installer share. --no-defaults must be the
-// first one. Each server needs its own tmpdir, because MariaDB removes the temporary tables of other
-// servers from a shared one.
+// commonArgs returns the arguments that the server and its installer share. --no-defaults must come
+// first. Each server needs its own tmpdir, because MariaDB deletes the temporary tables of other
+// servers in a shared one.
 func (p databaseProgram) commonArgs(data string) []string {
 	args := []string{"--no-defaults", "--datadir=" + data, "--tmpdir=" + filepath.Dir(data)}
 	if os.Geteuid() == 0 {

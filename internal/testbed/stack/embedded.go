@@ -12,7 +12,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
-// notEmbedded lists the servers that the embedded stack lacks.
+// notEmbedded lists the servers that the embedded stack cannot run.
 var notEmbedded = []struct {
 	backend lock.Backend
 	name    string
@@ -68,8 +68,8 @@ func (s *Stack) mini(server string) *miniredis.Miniredis {
 	return s.minis[server]
 }
 
-// miniVersion returns the version of miniredis from the build information. A test binary has no such
-// information, so miniVersion then returns only the name.
+// miniVersion returns the name and version of miniredis. In a test binary, which has no build
+// information, it returns only the name.
 func miniVersion() string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, m := range info.Deps {

@@ -13,8 +13,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// etcdServer describes an etcd server with one member. It has a short election timeout, which allows
-// leases of 1 s.
+// etcdServer describes an etcd server with one member. Its short election timeout allows leases of
+// 1 s.
 func etcdServer(exe, dir string) server {
 	name := filepath.Base(dir)
 	return server{
@@ -44,8 +44,8 @@ func etcdServer(exe, dir string) server {
 // etcdAnswer is how long askEtcd waits for an answer.
 const etcdAnswer = time.Second
 
-// askEtcd returns the version and the name of an etcd server. It also reads a key, which works only
-// if there is a leader.
+// askEtcd returns the version and the name of an etcd server. It also reads a key to check that the
+// server has a leader.
 func askEtcd(ctx context.Context, addr string) (info serverInfo, err error) {
 	defer func() {
 		if err != nil {

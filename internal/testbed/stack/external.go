@@ -15,7 +15,8 @@ import (
 // pingTimeout is how long startExternal waits until all servers have answered.
 const pingTimeout = 5 * time.Second
 
-// startExternal checks that the user has named every server and that each server answers.
+// startExternal checks that the user has given an address for every server and that each server
+// answers.
 func startExternal(ctx context.Context, s *Stack, cfg Config) error {
 	if flags := cfg.Lacks(cfg.Needs); flags != "" {
 		return fmt.Errorf("%w: a chosen strategy needs a server without an address: add %s", ErrRefused, flags)
@@ -70,7 +71,7 @@ func startExternal(ctx context.Context, s *Stack, cfg Config) error {
 }
 
 // clustered returns the address of a Redis server. If the server belongs to a Cluster, clustered
-// returns the addresses of all masters, even if the user has named only one of them.
+// returns the addresses of all masters.
 func clustered(ctx context.Context, named string, nodes []serverInfo) (string, error) {
 	addrs := strings.Split(named, ",")
 	for i, node := range nodes {
@@ -99,8 +100,8 @@ func clustered(ctx context.Context, named string, nodes []serverInfo) (string, e
 	return strings.Join(slices.Compact(masters), ","), nil
 }
 
-// redisAddrs returns the Redis addresses that the user has given. If there are several Sentinels,
-// each is listed as NAME@ADDR, because all of them must know the master.
+// redisAddrs returns the Redis addresses that the user has given. Each Sentinel is listed as
+// NAME@ADDR.
 func redisAddrs(cfg Config) []string {
 	if len(cfg.Sentinel) == 0 {
 		return strings.Split(cfg.Redis, ",")
@@ -112,7 +113,7 @@ func redisAddrs(cfg Config) []string {
 	return addrs
 }
 
-// externals lists the servers of an external stack, each with the flags for its address.
+// externals lists the servers of an external stack with their address flags.
 var externals = []struct {
 	backend lock.Backend
 	named   func(Addresses) bool
@@ -125,8 +126,8 @@ var externals = []struct {
 	{lock.Etcd, func(a Addresses) bool { return len(a.Etcd) > 0 }, "-etcd ADDR"},
 }
 
-// Lacks returns the flags with which the user can name the first needed server that has no address.
-// It returns "" if none is missing.
+// Lacks returns the flags that set the first missing server address. It returns "" if no address is
+// missing.
 func (a Addresses) Lacks(needs lock.Backend) string {
 	for _, server := range externals {
 		if needs&server.backend != 0 && !server.named(a) {
@@ -136,8 +137,8 @@ func (a Addresses) Lacks(needs lock.Backend) string {
 	return ""
 }
 
-// independent returns an error if the Redlock nodes are not independent. Nodes are not independent
-// if two of them are the same server, or if one belongs to a Cluster.
+// independent returns an error if two Redlock nodes are the same server, or if a node belongs to a
+// Cluster.
 func independent(addrs []string, nodes []serverInfo) error {
 	for i, a := range nodes {
 		if a.cluster {

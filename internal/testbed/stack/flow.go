@@ -21,20 +21,20 @@ const (
 	ToClient           // the direction of replies
 )
 
-// rule says what happens to data in one direction. The zero rule lets data pass.
+// rule says what a proxy does with data in one direction. The zero rule forwards the data.
 type rule struct {
 	drop            bool // whether bytes are lost; the end of a connection still arrives
 	hold            bool // whether bytes and the end of a connection wait until the rule changes
 	latency, jitter time.Duration
 
-	// lose means that the next reply is lost and its connection is reset. after selects the request
-	// whose reply is lost. If after is nil, the reply to the second request is lost.
+	// lose makes the proxy drop one reply and reset its connection. after selects the request whose
+	// reply is dropped. If after is nil, the proxy drops the reply to the second request.
 	lose  bool
 	after func(request []byte) bool
 }
 
-// flow is one direction of a route, with all of its connections. It copies data according to its
-// rule. The zero flow is ready to use.
+// flow forwards data in one direction, for all connections of a route. The zero flow forwards
+// everything.
 type flow struct {
 	mu      sync.Mutex
 	rule    rule
@@ -60,9 +60,8 @@ func (f *flow) get() (now rule, changed <-chan struct{}) {
 	return f.rule, f.changed
 }
 
-// pass waits until the rule lets data pass. came is the time at which the data arrived. pass
-// returns the rule that then applies to the data. If ctx ends first, the data is lost with its
-// connection.
+// pass waits until the rule lets data through, and returns that rule. came is the time at which the
+// data arrived. If ctx ends first, the data is discarded.
 func (f *flow) pass(ctx context.Context, came time.Time) rule {
 	for {
 		now, changed := f.get()
@@ -85,18 +84,18 @@ func (f *flow) pass(ctx context.Context, came time.Time) rule {
 	}
 }
 
-// chunk contains data and the time at which it arrived.
+// chunk is a piece of data with its arrival time.
 type chunk struct {
 	data []byte
 	came time.Time
 }
 
-// backlog is the number of chunks that a connection buffers. If the buffer is full, the route stops
+// backlog is the number of chunks that a connection buffers. If the buffer is full, the proxy stops
 // reading.
 const backlog = 1024
 
-// carry copies data from one connection to another. It calls lost for each chunk. If lost returns
-// true, carry resets both connections instead.
+// carry copies data from one connection to another. If lost returns true for a chunk, carry resets
+// both connections instead.
 func (f *flow) carry(ctx context.Context, from, to net.Conn, lost func(rule, []byte) bool) {
 	chunks := make(chan chunk, backlog)
 	go func() {

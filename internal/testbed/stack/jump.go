@@ -12,8 +12,8 @@ import (
 //go:embed jump.lua
 var jumpLua string
 
-// Jump makes a Redis server behave as if its clock had been set ahead by d. To do this, it changes
-// the expiry of every key. The reply to TIME stays correct.
+// Jump makes the keys of a Redis server expire earlier by d, as if its clock had been set forward.
+// The reply to TIME does not change.
 func (s *Stack) Jump(ctx context.Context, server string, d time.Duration) error {
 	addr, err := s.address(server)
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// KeyTTLs returns the remaining TTL of each key, by server and key, for all Redis servers of the
-// stack. It leaves out keys that never expire.
+// KeyTTLs returns the remaining TTL of every key in all Redis servers of the stack. It omits keys
+// that never expire.
 func (s *Stack) KeyTTLs(ctx context.Context) (map[string]time.Duration, error) {
 	left := map[string]time.Duration{}
 	for _, addr := range append(strings.Split(s.Redis, ","), s.Redlock...) {

@@ -15,17 +15,16 @@ import (
 	"github.com/gofrs/flock"
 )
 
-// These are the names of files in the folder of a run. The reaper, a helper process, locks one of
-// them and lists the processes that it must end. If the reaper was killed, a later run finds the
-// file unlocked and ends the listed processes.
+// These are names in the temporary folder of a run. A helper process locks lockFile and stores the
+// ids of the run's processes. If a later run finds the file unlocked, it ends these processes.
 const (
 	dirPrefix    = "grablab-"
 	lockFile     = "reaper.lock"
 	childrenFile = "children"
 )
 
-// makeDir creates and locks the folder of a run. Its name begins with a dot until it is locked, so
-// that other runs do not remove it.
+// makeDir creates and locks the folder of a run. The folder name starts with a dot until the lock
+// is held, so that other runs do not remove the folder.
 func makeDir(base string) (dir string, lock *flock.Flock, err error) {
 	made, err := os.MkdirTemp(base, "."+dirPrefix)
 	if err != nil {
@@ -52,8 +51,8 @@ func noteChildren(dir string, watched map[int]string) error {
 	return os.WriteFile(filepath.Join(dir, childrenFile), []byte(text.String()), 0o600)
 }
 
-// children reads the list of processes that noteChildren wrote. It returns nil if the system has been
-// restarted since then, because other processes may now have these ids.
+// children reads the list of processes that noteChildren wrote. After a reboot, it returns nil,
+// because other processes may have these ids now.
 func children(dir string) (map[int]string, error) {
 	f, err := os.Open(filepath.Join(dir, childrenFile))
 	if err != nil {
@@ -74,9 +73,8 @@ func children(dir string) (map[int]string, error) {
 	return watched, lines.Err()
 }
 
-// clearLeftovers cleans up after runs that were killed together with their reapers. It ends the
-// processes of these runs and removes their folders. It recognizes such a run by its unlocked lock
-// file. It does not touch files of other users.
+// clearLeftovers ends the processes of runs that were killed, and removes their folders. It
+// recognizes such a run by its unlocked lock file.
 func clearLeftovers(base string) error {
 	dirs, err := fs.Glob(os.DirFS(base), dirPrefix+"*")
 	if err != nil {

@@ -68,7 +68,8 @@ func startLocal(ctx context.Context, s *Stack, cfg Config) error {
 	return nil
 }
 
-// redisServer describes a Redis server without persistence. It loses all locks when it restarts.
+// redisServer describes a Redis server without persistence. The server loses all data when it
+// restarts.
 func redisServer(exe, dir, name string) server {
 	return server{
 		name: name,
@@ -96,7 +97,7 @@ type server struct {
 	ask func(ctx context.Context, addr string, pid int) (serverInfo, error)
 }
 
-// portTries is how often serve tries another port if a different process takes the first one.
+// portTries is how many ports serve tries if other processes keep taking them.
 const portTries = 5
 
 // serve starts a server on a free port and waits until the server is ready.
@@ -150,8 +151,8 @@ const pollInterval = 5 * time.Millisecond
 
 var errEnded = errors.New("ended before it was ready")
 
-// await calls ask repeatedly until it returns nil or errPortTaken. It stops with an error if the
-// process or ctx ends. ended may be nil.
+// await calls ask until it returns nil or errPortTaken. It returns an error if the process or ctx
+// ends first. ended may be nil.
 func await(ctx context.Context, ended <-chan struct{}, ask func() error) error {
 	for {
 		err := ask()

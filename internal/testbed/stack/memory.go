@@ -10,14 +10,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Fill lowers the memory limit of a Redis server, so that the server answers commands that need
-// memory with an OOM error. All keys stay. The returned Heal restores the old limit.
+// Fill lowers the memory limit of a Redis server, so that writes fail with an OOM error. No keys
+// are lost. The returned Heal restores the old limit.
 func (s *Stack) Fill(ctx context.Context, server string) (Heal, error) {
 	return s.exhaust(ctx, server, "noeviction")
 }
 
-// Evict makes a Redis server evict all keys, by lowering its memory limit for a moment. Connections
-// and scripts stay.
+// Evict briefly lowers the memory limit of a Redis server, so that the server evicts all keys.
+// Connections and loaded scripts survive.
 func (s *Stack) Evict(ctx context.Context, server string) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -37,8 +37,8 @@ func (s *Stack) Evict(ctx context.Context, server string) error {
 	return errors.Join(err, heal())
 }
 
-// exhaust sets the memory limit of a Redis server below its current use. A cache that grows in the
-// same server has the same effect.
+// exhaust sets the memory limit of a Redis server below its current use and sets its eviction
+// policy.
 func (s *Stack) exhaust(ctx context.Context, server, policy string) (Heal, error) {
 	var was memory
 	err := s.withRedis(server, func(client *redis.Client) (err error) {
@@ -60,8 +60,8 @@ func (s *Stack) exhaust(ctx context.Context, server, policy string) (Heal, error
 	}), nil
 }
 
-// withRedis calls do with a client of a Redis server. It returns an error if the memory limit of that
-// server cannot be changed.
+// withRedis calls do with a client of a Redis server. It returns an error if the server's memory
+// limit cannot be changed.
 func (s *Stack) withRedis(server string, do func(*redis.Client) error) error {
 	addr, err := s.address(server)
 	switch {
@@ -96,7 +96,8 @@ func memoryOf(ctx context.Context, client *redis.Client) (m memory, err error) {
 	return m, err
 }
 
-// set applies the settings. It sets the policy first, because a new limit takes effect at once.
+// set applies the settings. It sets the policy first, because the server applies a new limit
+// immediately.
 func (m memory) set(ctx context.Context, client *redis.Client) error {
 	if err := client.ConfigSet(ctx, "maxmemory-policy", m.policy).Err(); err != nil {
 		return err

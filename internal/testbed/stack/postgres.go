@@ -25,7 +25,7 @@ func isPostgres(dsn string) bool { return strings.HasPrefix(dsn, postgresScheme)
 // postgresPrograms contains the paths of PostgreSQL's programs.
 type postgresPrograms struct{ server, install string }
 
-// findPostgres finds the programs of PostgreSQL. The path of a missing program is empty.
+// findPostgres finds the programs of PostgreSQL. The path of a missing program is "".
 func findPostgres() postgresPrograms {
 	find := func(name string) string {
 		if path := find(name); path != "" {
@@ -41,8 +41,8 @@ func findPostgres() postgresPrograms {
 	return postgresPrograms{find("postgres"), find("initdb")}
 }
 
-// servePostgres creates and starts a new PostgreSQL server. It syncs commits to the disk, which is
-// the default.
+// servePostgres creates and starts a new PostgreSQL server. As by default, the server syncs every
+// commit to disk.
 func (s *Stack) servePostgres(ctx context.Context, prog postgresPrograms) (dsn, version string, err error) {
 	data := filepath.Join(s.Dir, "db")
 	as, err := s.ownerOfPostgres(data)
@@ -73,14 +73,14 @@ func (s *Stack) servePostgres(ctx context.Context, prog postgresPrograms) (dsn, 
 	return postgresAt(addr), info.version, err
 }
 
-// postgresAt returns the DSN of the PostgreSQL server that the stack has started.
+// postgresAt returns the DSN of a PostgreSQL server that the stack has started at addr.
 func postgresAt(addr string) string {
 	return postgresScheme + databaseName + "@" + addr + "/postgres?sslmode=disable"
 }
 
-// ownerOfPostgres creates the data folder and chooses its owner, because PostgreSQL refuses to run
-// as root. If this process runs as root, the returned words must precede a command, so that it runs
-// as another user.
+// ownerOfPostgres creates the data folder. If this process runs as root, the folder gets another
+// owner, because PostgreSQL refuses to run as root. Prefix commands with the returned words to run
+// them as that owner.
 func (s *Stack) ownerOfPostgres(data string) (as []string, err error) {
 	if err := os.Mkdir(data, 0o700); err != nil || os.Geteuid() != 0 {
 		return nil, err
@@ -95,8 +95,8 @@ func (s *Stack) ownerOfPostgres(data string) (as []string, err error) {
 		errors.Join(os.Chown(data, uid, gid), os.Chmod(s.Dir, 0o711))
 }
 
-// askOwnPostgres returns the version of the PostgreSQL server at addr. It also checks that the server
-// uses the given data folder, because another server may have taken the port.
+// askOwnPostgres returns the version of the PostgreSQL server at addr. It returns an error if the
+// server does not use the given data folder, because another server may have taken the port.
 func askOwnPostgres(ctx context.Context, addr, data string) (info serverInfo, err error) {
 	conn, err := pgx.Connect(ctx, postgresAt(addr))
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"grablab/internal/testbed/proc"
 )
 
-// Process is a child process with its own process group. If this process dies, a helper process (the
+// Process is a child process in its own process group. If this program dies, a helper process (the
 // reaper) ends the child. A Process is safe for concurrent use.
 type Process struct {
 	Name string
@@ -37,8 +37,8 @@ type Process struct {
 // Spawn starts a program with additional environment variables, and writes its output to the file
 // NAME.log. ctx limits only the start.
 //
-// The child waits until the reaper knows its process id, and then becomes exe. Therefore, no child
-// is left behind, no matter when this process dies.
+// The program starts only after the reaper knows its process id. Therefore, no child is left behind
+// if this process dies.
 func (s *Stack) Spawn(ctx context.Context, name, exe string, args, env []string) (*Process, error) {
 	return s.spawn(ctx, false, name, exe, args, env)
 }
@@ -122,8 +122,8 @@ func (p *Process) await(r *reaper) {
 	r.forget(p.Pid())
 }
 
-// Process returns the process that was started last with this name, or nil. It may be a server such
-// as "redis" or "db", or a process that Spawn has started.
+// Process returns the process that was started last with this name, or nil. The name is "redis",
+// "db" or the name of another server, or a name passed to Spawn.
 func (s *Stack) Process(name string) *Process {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,14 +135,14 @@ func (s *Stack) Process(name string) *Process {
 	return nil
 }
 
-// Pid returns the process id, which is also the id of the group.
+// Pid returns the process id, which is also the process group id.
 func (p *Process) Pid() int { return p.cmd.Process.Pid }
 
 // Done returns a channel that closes when the process ends.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Wait waits until the process has ended. Wait returns nil if the exit code is 0. Otherwise, it
-// returns an *exec.ExitError.
+// Wait waits until the process has ended. It returns nil if the exit code is 0, and an
+// *exec.ExitError otherwise.
 func (p *Process) Wait() error {
 	<-p.done
 	return p.err
@@ -158,8 +158,8 @@ func (p *Process) ExitCode() int {
 	}
 }
 
-// Signal sends a signal to the process and its children. It returns os.ErrProcessDone if the process
-// has already ended.
+// Signal sends a signal to the process group. It returns os.ErrProcessDone if the process has
+// already ended.
 func (p *Process) Signal(sig syscall.Signal) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -170,15 +170,15 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	return proc.Signal(p.Pid(), sig)
 }
 
-// wasToEnd records that the process is about to end, so that its end counts as expected.
+// wasToEnd marks the coming end of the process as expected.
 func (p *Process) wasToEnd() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.asked = true
 }
 
-// ByItself says when and how the process exited unexpectedly. It returns "" if the process did not
-// exit unexpectedly.
+// ByItself says when and how the process exited unexpectedly. It returns "" if the process still
+// runs or was ended on purpose.
 func (p *Process) ByItself() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -205,9 +205,9 @@ func (s *Stack) Ended() []string {
 	return ended
 }
 
-// Stop asks the process to end, and returns when it has ended. If the process is paused, Stop lets it
-// continue first. If it still runs after grace, Stop kills it and returns an error. If grace is 0,
-// Stop kills it at once.
+// Stop asks the process to end, and waits until it has ended. It resumes a paused process first. If
+// the process still runs after grace, Stop kills it and returns an error. A grace of 0 kills it
+// immediately.
 func (p *Process) Stop(grace time.Duration) error {
 	ask := syscall.SIGTERM
 	if grace == 0 && p.quit != 0 {
@@ -234,7 +234,7 @@ func (p *Process) Stop(grace time.Duration) error {
 
 const tailBytes = 4 << 10
 
-// LogTail returns the end of the process's output, at most tailBytes long.
+// LogTail returns the last tailBytes bytes of the process's output.
 func (p *Process) LogTail() string {
 	tail, _ := os.ReadFile(p.log) // a missing file means that the process has printed nothing
 	if before := len(tail) - tailBytes; before > 0 {

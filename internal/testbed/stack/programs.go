@@ -9,7 +9,7 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// programDirs lists folders in which servers are often installed although PATH does not contain them.
+// programDirs lists common installation folders of servers that may be missing from PATH.
 var programDirs = []string{
 	"/usr/sbin", "/usr/local/sbin", "/usr/local/bin", "/usr/libexec", "/usr/local/mysql/bin",
 	"/opt/homebrew/bin", "/opt/homebrew/opt/redis/bin", "/opt/homebrew/opt/mariadb/bin", "/opt/homebrew/opt/mysql/bin",
@@ -32,14 +32,14 @@ type databaseProgram struct {
 	mariadb bool
 }
 
-// Installed returns an error that wraps ErrMissing if a program for one of these servers is missing.
+// Installed returns an error that wraps ErrMissing if a program for the needed servers is missing.
 func Installed(needs lock.Backend) error {
 	_, err := findPrograms(needs, false)
 	return err
 }
 
-// findPrograms finds the programs for the given kinds of servers and for a database. If postgres is
-// true, the database is PostgreSQL. If a program is missing, the error says how to install it.
+// findPrograms finds the programs for the needed servers and for a database: PostgreSQL if postgres
+// is true, otherwise MariaDB or MySQL. If a program is missing, the error says how to install it.
 func findPrograms(needs lock.Backend, postgres bool) (programs, error) {
 	var progs programs
 	var missing, debian, mac []string
@@ -75,8 +75,8 @@ func findPrograms(needs lock.Backend, postgres bool) (programs, error) {
 		ErrMissing, strings.Join(missing, " and no "), strings.Join(debian, " "), strings.Join(mac, " "))
 }
 
-// findDatabase finds a database server and the program that creates its data folder. The path of a
-// missing program is empty.
+// findDatabase finds the MariaDB or MySQL server and its installer. The path of a missing program
+// is "".
 func findDatabase() databaseProgram {
 	db := databaseProgram{server: find("mariadbd", "mysqld")}
 	if db.server == "" {
@@ -92,8 +92,8 @@ func findDatabase() databaseProgram {
 	return db
 }
 
-// find looks for a program in PATH and in programDirs, under each of the names. It returns "" if it
-// finds none.
+// find looks for a program in PATH and in programDirs, under each name in turn. It returns "" if
+// there is none.
 func find(names ...string) string {
 	for _, name := range names {
 		if path, err := exec.LookPath(name); err == nil {

@@ -18,7 +18,7 @@ import (
 	"grablab/internal/testbed/proc"
 )
 
-// If one of these hidden words is the first argument, this program runs as a helper.
+// A program that gets one of these words as its first argument runs as a helper process.
 const (
 	reaperCommand  = "stack-reaper"
 	barrierCommand = "stack-barrier"
@@ -31,9 +31,8 @@ var (
 	errNot = errors.New("stack: call stack.BeHelper at the start of main")
 )
 
-// BeHelper checks whether this process was started as a helper. If so, it does the helper's work and
-// exits. Call it first in the main function of every program that uses stacks, and in TestMain of
-// every such test.
+// BeHelper runs a helper process and exits, if this process was started as one. Call it first in
+// main and in TestMain of every program that uses stacks.
 func BeHelper() {
 	exe, err := os.Executable()
 	if err == nil {
@@ -58,9 +57,8 @@ func BeHelper() {
 	os.Exit(0)
 }
 
-// reaper is a helper process. After this process has ended, even by SIGKILL, the reaper ends the
-// children of this process and removes its folder. The reaper notices the end because its standard
-// input closes.
+// reaper is a helper process. It ends our child processes and removes our folder after this process
+// has ended, even by SIGKILL. It notices the end because its standard input closes.
 type reaper struct {
 	dir string // the reaper creates this folder, so that there is always a process that will remove it
 
@@ -101,10 +99,10 @@ func startReaper() (r *reaper, err error) {
 	return r, nil
 }
 
-// watch tells the reaper to end this process group when this process dies.
+// watch tells the reaper to end this process group if our process dies.
 func (r *reaper) watch(pid int) error { return r.request("watch", pid) }
 
-// forget tells the reaper that a process has ended.
+// forget tells the reaper that a process group has already ended.
 func (r *reaper) forget(pid int) { _ = r.request("forget", pid) }
 
 func (r *reaper) request(verb string, pid int) error {
@@ -133,7 +131,7 @@ func (r *reaper) answer() (string, error) {
 	return rest, nil
 }
 
-// close makes the reaper end all processes and remove the folder.
+// close makes the reaper end all watched processes and remove the folder.
 func (r *reaper) close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -144,7 +142,7 @@ func (r *reaper) close() error {
 	return nil
 }
 
-// reap does the work of the reaper. It records which processes to watch, and ends them after its
+// reap runs in the helper process. It records which processes to watch, and ends them after the
 // parent process has ended.
 func reap(requests io.Reader, answers io.Writer) error {
 	// Ignore signals that are sent to all processes with this program's name. Ignore SIGPIPE too,
@@ -188,8 +186,8 @@ func reap(requests io.Reader, answers io.Writer) error {
 	return errors.Join(cleared, endAll(watched), removeDir(dir), lock.Close())
 }
 
-// tempDir returns the folder in which each run creates its folder. If the path of the system's
-// temporary folder is long, it returns /tmp, because the path of a socket can have at most 103 bytes.
+// tempDir returns the folder for the folders of all runs. If the system's temporary folder has a
+// long path, it returns /tmp, because a socket path can have at most 103 bytes.
 func tempDir() string {
 	dir, err := filepath.Abs(os.TempDir())
 	if err != nil || len(dir) > 60 {
@@ -242,7 +240,7 @@ func awaitEnd(watched map[int]string, timeout time.Duration) []int {
 }
 
 // removeDir removes a folder. It tries several times, because a dying process may still create
-// files.
+// files in the folder.
 func removeDir(dir string) error {
 	var err error
 	for range 50 {

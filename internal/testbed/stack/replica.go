@@ -14,8 +14,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Replica is a replica of a Redis server, together with a Sentinel that promotes the replica if the
-// master dies. It is not safe for concurrent use.
+// Replica is a replica of a Redis server, with a Sentinel that promotes it if the master dies. It
+// is not safe for concurrent use.
 type Replica struct {
 	Server   string // the server that the replica follows
 	Addr     string // address of the replica
@@ -29,9 +29,8 @@ type Replica struct {
 	killed bool   // whether the master was killed
 }
 
-// These time limits apply to the Sentinel during a failover: how long its master may be silent, and
-// how long each step may take. At other times, the limits are longer, because servers on a busy
-// machine may be silent for a while.
+// These are time limits of the Sentinel. The short ones apply only during a planned failover,
+// because servers on a busy machine may be silent for a while.
 const (
 	patient   = time.Hour // both limits at other times than a failover
 	downAfter = 300 * time.Millisecond
@@ -39,7 +38,7 @@ const (
 )
 
 // Replicate adds a replica and a Sentinel to a Redis server, and waits until both are ready. Until
-// Close is called, only Failover may kill the server.
+// the Replica is closed, kill the server only with Failover.
 func (s *Stack) Replicate(ctx context.Context, server string) (*Replica, error) {
 	addr, err := s.address(server)
 	switch {
@@ -83,8 +82,7 @@ func (rep *Replica) begin(ctx context.Context) (err error) {
 func (rep *Replica) replicaName() string  { return rep.Server + "-replica" }
 func (rep *Replica) sentinelName() string { return rep.Server + "-sentinel" }
 
-// replica describes the server that becomes the replica. The server counts as ready when it has
-// copied the master's data.
+// replica describes how to start the replica. It is ready once it has copied the master's data.
 func (rep *Replica) replica(exe string) server {
 	srv := redisServer(exe, rep.s.Dir, rep.replicaName())
 	alone, ask := srv.args, srv.ask
@@ -104,8 +102,8 @@ func (rep *Replica) replica(exe string) server {
 
 var errNotInStep = errors.New("the replica is not in sync with its master")
 
-// inStep returns nil if the replica and the master agree that they are connected. A Sentinel finds a
-// replica only after the master reports it as online.
+// inStep returns nil if the replica and the master both report that they are connected. The
+// Sentinel finds a replica only if the master reports it as online.
 func inStep(ctx context.Context, master, addr string) error {
 	theirs, err := replication(ctx, master)
 	if err != nil {
@@ -121,8 +119,7 @@ func inStep(ctx context.Context, master, addr string) error {
 	return nil
 }
 
-// sentinel describes the server that becomes the Sentinel. It is ready when it could promote the
-// replica.
+// sentinel describes how to start the Sentinel. It is ready once it is able to promote the replica.
 func (rep *Replica) sentinel(exe string) server {
 	return sentinelServer(exe, rep.s.Dir, rep.sentinelName(), rep.Master, rep.watch.Addr, 1, func(ctx context.Context, addr string) error {
 		client := newSentinel(addr)
@@ -131,8 +128,8 @@ func (rep *Replica) sentinel(exe string) server {
 	})
 }
 
-// sentinelServer describes a Sentinel that watches a master, at first with long time limits. quorum
-// is how many Sentinels must agree to a failover. The Sentinel is ready when known returns nil.
+// sentinelServer describes how to start a Sentinel that watches a master. quorum is the number of
+// Sentinels that must agree to a failover. The Sentinel is ready once known returns nil.
 func sentinelServer(exe, dir, name, master, addr string, quorum int, known func(ctx context.Context, addr string) error) server {
 	host, port, _ := net.SplitHostPort(addr)
 	return server{
@@ -158,8 +155,7 @@ sentinel failover-timeout %[3]s %[7]d
 	}
 }
 
-// behave sets two limits of a Sentinel: how long the master may be silent, and how long each step of
-// a failover may take.
+// behave sets how long the master may be silent, and how long each step of a failover may take.
 func behave(ctx context.Context, sentinel, master string, downAfter, failover time.Duration) error {
 	client := newSentinel(sentinel)
 	defer client.Close()
@@ -169,8 +165,7 @@ func behave(ctx context.Context, sentinel, master string, downAfter, failover ti
 	)
 }
 
-// knowsReplica returns nil if the Sentinel knows the state of the replica. Without this knowledge,
-// a Sentinel cannot promote the replica.
+// knowsReplica returns nil if the Sentinel knows enough about the replica to promote it.
 func knowsReplica(ctx context.Context, client *redis.SentinelClient, master, replica string) error {
 	replicas, err := client.Replicas(ctx, master).Result()
 	if err != nil {
@@ -196,7 +191,7 @@ func (rep *Replica) detour(a *Addresses) {
 	}
 }
 
-// Hold delays all data that the master sends to the replica, until the fault is healed.
+// Hold delays all data from the master to the replica until the returned Heal is called.
 func (rep *Replica) Hold() (Heal, error) { return rep.way.Stall(ToClient) }
 
 // Failover kills the master and waits until the Sentinel has promoted the replica.
@@ -207,14 +202,14 @@ func (rep *Replica) Failover(ctx context.Context) error {
 	})
 }
 
-// Split cuts the network between the master and the other two servers. The Sentinel then promotes the
-// replica. The old master still serves clients that know its address.
+// Split cuts the network between the master and the other two servers, so that the Sentinel
+// promotes the replica. The old master still serves clients that know its address.
 func (rep *Replica) Split(ctx context.Context) error {
 	return rep.promote(ctx, func() error { rep.watch.Close(); return nil })
 }
 
-// promote makes the Sentinel promote the replica. promote discards delayed data and calls
-// masterGoes, which removes the master. Then it waits until the replica is the master.
+// promote calls masterGoes, which removes the master, and waits until the Sentinel has promoted the
+// replica. Data on its way from the master is lost.
 func (rep *Replica) promote(ctx context.Context, masterGoes func() error) error {
 	// Close the route first, so that the last messages of the master do not arrive.
 	rep.way.Close()
@@ -230,8 +225,8 @@ func (rep *Replica) promote(ctx context.Context, masterGoes func() error) error 
 	return behave(ctx, rep.Sentinel, rep.Master, patient, patient)
 }
 
-// isPromoted returns nil if the Sentinel names addr as the master, and the Redis server at addr says
-// so too.
+// isPromoted returns nil if the Sentinel and the Redis server at addr both report that server as
+// the master.
 func isPromoted(ctx context.Context, sentinel, master, addr string) error {
 	named, err := masterOf(ctx, sentinel, master)
 	if err != nil {

@@ -5,15 +5,14 @@ import (
 	"fmt"
 )
 
-// startedServer returns the description with which a server was started, so that the server can be
-// started again.
+// startedServer returns how the server with this name was started, so that it can be started again.
 func (s *Stack) startedServer(name string) server {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.servers[name]
 }
 
-// Kill ends a server as abruptly as a power failure, and waits until its connections are closed.
+// Kill kills a server, as a power failure would, and waits until its connections are closed.
 func (s *Stack) Kill(server string) error {
 	if _, err := s.address(server); err != nil {
 		return err
@@ -25,8 +24,8 @@ func (s *Stack) Kill(server string) error {
 	return s.Process(server).Stop(0)
 }
 
-// Revive restarts a killed server at its old address, with the data that it has on disk. It waits
-// until the server is ready. A Redis server starts empty.
+// Revive restarts a killed server at its old address and waits until it is ready. A database keeps
+// its data on disk, but a Redis server starts empty.
 func (s *Stack) Revive(ctx context.Context, server string) error {
 	addr, err := s.address(server)
 	if err != nil {

@@ -14,13 +14,13 @@ import (
 	"grablab/internal/testbed/wire"
 )
 
-// Heal is a function that undoes a fault. A second call does nothing and returns the same error.
+// Heal undoes a fault. A second call does nothing and returns the same error.
 type Heal func() error
 
 // Heals collects the Heals of several faults.
 type Heals []Heal
 
-// All ends all faults. If one fault cannot be ended, All still ends the others.
+// All undoes all faults. If one cannot be undone, All still undoes the others.
 func (h Heals) All() error {
 	var errs []error
 	for _, heal := range h {
@@ -29,8 +29,8 @@ func (h Heals) All() error {
 	return errors.Join(errs...)
 }
 
-// Route is a proxy between an instance and a server. It can have one fault at a time. It is safe
-// for concurrent use.
+// Route is a proxy between a client and a server. It can have one fault at a time. It is safe for
+// concurrent use.
 type Route struct {
 	From, Server string // the instance and the server
 	Addr         string // where the route listens
@@ -45,8 +45,8 @@ type Route struct {
 	closed  bool
 }
 
-// Route opens a proxy between an instance and a server. from is the name of the instance, for
-// messages. The proxy closes at the end of the stack.
+// Route opens a proxy to a server. from names the client in messages. The proxy closes when the
+// stack closes.
 func (s *Stack) Route(from, server string) (*Route, error) {
 	upstream, err := s.address(server)
 	if err != nil {
@@ -55,7 +55,8 @@ func (s *Stack) Route(from, server string) (*Route, error) {
 	return s.route(from, server, upstream)
 }
 
-// dialTimeout limits how long a connection may take, because a stopped server may never answer.
+// dialTimeout limits how long the proxy waits for a connection, because a stopped server may never
+// answer.
 const dialTimeout = time.Second
 
 func (s *Stack) route(from, server, upstream string) (_ *Route, err error) {
@@ -82,14 +83,14 @@ func (r *Route) detour(a *Addresses) {
 	}
 }
 
-// Cut drops all data in a direction until the fault is healed. The returned Heal then closes the
-// connections, because they lack the dropped data.
+// Cut drops all data in a direction until the fault is healed. Healing closes the connections,
+// because data is missing from them.
 func (r *Route) Cut(d Direction) (Heal, error) {
 	return r.follow(d, rule{drop: true}, r.endLinks)
 }
 
-// Stall delays all data, and the closing of connections, until the fault is healed. TCP does the same
-// when the network is down.
+// Stall holds back all data and connection closes until the fault is healed, as TCP does when the
+// network is down.
 func (r *Route) Stall(d Direction) (Heal, error) {
 	return r.follow(d, rule{hold: true}, r.passAll)
 }
@@ -100,8 +101,8 @@ func (r *Route) Delay(latency, jitter time.Duration, d Direction) (Heal, error) 
 	return r.follow(d, rule{latency: latency, jitter: jitter}, r.passAll)
 }
 
-// LoseReplies lets requests pass, but resets each connection instead of passing on the next reply. It
-// passes on the first reply of a connection, because clients need it to connect.
+// LoseReplies forwards requests, but resets a connection instead of forwarding its next reply. The
+// first reply of a connection passes, because clients need it to connect.
 func (r *Route) LoseReplies() (Heal, error) {
 	return r.follow(BothWays, rule{lose: true}, r.passAll)
 }
@@ -111,20 +112,19 @@ func (r *Route) LoseCommits() (Heal, error) {
 	return r.follow(BothWays, rule{lose: true, after: isCommit}, r.passAll)
 }
 
-// isCommit reports whether the bytes are one MySQL packet with a COMMIT. A client waits for the reply
-// before it sends more, so a read never returns more than that packet.
+// isCommit reports whether the bytes are one MySQL packet with a COMMIT.
 func isCommit(request []byte) bool {
 	const header, query = 4, 0x03
 	return len(request) > header && request[header] == query &&
 		bytes.EqualFold(bytes.Trim(request[header+1:], " ;"), []byte("COMMIT"))
 }
 
-// follow applies a rule to one direction or to both. undo is called when the fault is healed.
+// follow sets the rule of one direction or of both. Healing the fault calls undo.
 func (r *Route) follow(d Direction, to rule, undo func()) (Heal, error) {
 	return r.inject(func() { r.rule(d, to) }, func() error { undo(); return nil })
 }
 
-// Redirect closes all connections. New connections go to the server at addr until the fault is
+// Redirect closes all connections and sends new ones to the server at addr until the fault is
 // healed.
 func (r *Route) Redirect(addr string) (Heal, error) {
 	leadTo := func(addr string) { r.proxy.HangUpThen(func() { r.target.Store(&addr) }) }
@@ -144,8 +144,8 @@ func (r *Route) rule(d Direction, to rule) {
 // passAll lets all data pass again, including delayed data.
 func (r *Route) passAll() { r.rule(BothWays, rule{}) }
 
-// endLinks closes the connections and discards delayed data. New connections can begin only after
-// that, so that no data of a new connection is discarded.
+// endLinks closes the connections and discards delayed data. It blocks new connections until then,
+// so that they lose no data.
 func (r *Route) endLinks() { r.proxy.HangUpThen(r.passAll) }
 
 // Refuse resets all connections and refuses new ones until the fault is healed.
@@ -161,11 +161,11 @@ func (r *Route) Close() {
 	}
 }
 
-// Routes are several routes that have the same fault at the same time.
+// Routes are several routes that get the same faults at the same time.
 type Routes []*Route
 
-// Each injects a fault into all routes. If this fails for one route, Each ends the fault in the
-// other routes.
+// Each injects a fault into all routes. If it fails for one route, Each undoes the fault in the
+// others.
 func (w Routes) Each(strike func(*Route) (Heal, error)) (Heal, error) {
 	var done Heals
 	for _, r := range w {
@@ -217,7 +217,7 @@ func (r *Route) inject(strike func(), undo func() error) (Heal, error) {
 	}), nil
 }
 
-// pipe copies the data of one connection in both directions.
+// pipe forwards the data of one connection in both directions.
 func (r *Route) pipe(ctx context.Context, client, server net.Conn) {
 	var l link
 	var both sync.WaitGroup
@@ -232,7 +232,7 @@ type link struct {
 	asked    atomic.Bool  // whether a request has passed whose reply is to be lost
 }
 
-// noteRequest records a request. It always returns false, because a route never loses requests.
+// noteRequest records a request. It always returns false, because a proxy never drops requests.
 func (l *link) noteRequest(now rule, request []byte) bool {
 	l.requests.Add(1)
 	if now.after != nil && now.after(request) {
@@ -241,8 +241,8 @@ func (l *link) noteRequest(now rule, request []byte) bool {
 	return false
 }
 
-// losesReply reports whether the route must lose a reply. It never loses a NOSCRIPT reply, because
-// the client reacts to it by sending the whole script.
+// losesReply reports whether the proxy must drop a reply. It keeps a NOSCRIPT reply, because the
+// client answers it by sending the whole script.
 func (l *link) losesReply(now rule, reply []byte) bool {
 	lost := l.requests.Load() > 1
 	if now.after != nil {

@@ -28,7 +28,7 @@ import (
 )
 
 var (
-	// ErrRefused means that this kind of stack does not support the call.
+	// ErrRefused means that this kind of stack does not support the operation.
 	ErrRefused = errors.New("stack: refused")
 	// ErrMissing means that a program is not installed.
 	ErrMissing = errors.New("stack: program missing")
@@ -36,15 +36,15 @@ var (
 	ErrUnreachable = errors.New("stack: no answer")
 )
 
-// Config configures a stack. In an optional field, the zero value means the default.
+// Config configures a stack.
 type Config struct {
 	Kind string // Embedded, Local or External
 	// Needs lists the servers that the strategies need. The stack always has a database too.
 	Needs lock.Backend
 	// Postgres makes a local stack run PostgreSQL instead of MariaDB or MySQL.
 	Postgres bool
-	// Topology says which servers take the place of the single Redis server. If it is empty, there is
-	// only one server.
+	// Topology selects a group of Redis servers, such as a Cluster, in place of the single one. If
+	// it is empty, there is only one server.
 	Topology catalog.Topology
 
 	Addresses // for External, the servers to use; the stack contacts no other servers
@@ -56,7 +56,7 @@ type Config struct {
 	Log *slog.Logger // if nil, nothing is logged
 }
 
-// RunsRedis returns the topology that takes the place of the single Redis server.
+// RunsRedis returns the topology of the Redis servers.
 func (c Config) RunsRedis() catalog.Topology { return cmp.Or(c.Topology, catalog.SingleRedis) }
 
 // These are the kinds of stacks.
@@ -72,14 +72,14 @@ var starts = map[string]func(context.Context, *Stack, Config) error{
 	External: startExternal,
 }
 
-// redlockNodes is the number of Redlock nodes.
+// redlockNodes is the number of independent Redis servers for the Redlock algorithm.
 const redlockNodes = 5
 
-// Kinds returns the kinds of stacks. The one that needs the fewest installed programs comes first.
+// Kinds returns the kinds of stacks. The first one needs the fewest installed programs.
 func Kinds() []string { return []string{Embedded, Local, External} }
 
-// Stack is a group of running servers. Its exported fields do not change. It is safe for concurrent
-// use.
+// Stack is a group of running servers. It is safe for concurrent use. Its exported fields do not
+// change.
 type Stack struct {
 	Kind string
 	Addresses
@@ -90,8 +90,8 @@ type Stack struct {
 	ZooKeeperVersion string // such as "ZooKeeper 3.8.0"
 	EtcdVersion      string // such as "etcd 3.4.23"
 
-	// Topology manages a Cluster, or a master with its replica and Sentinels, in place of the
-	// single Redis server. It is nil if there is a single server.
+	// Topology is the Redis Cluster, or the master with its replica and Sentinels. It is nil if
+	// there is a single Redis server.
 	Topology *Topology
 
 	// Dir is a private folder, which Close removes.
@@ -116,8 +116,8 @@ const (
 	stopTimeout  = 5 * time.Second
 )
 
-// Start starts the servers that cfg asks for, and waits until all of them answer. They run until
-// Close is called, even if ctx ends. If Start fails, it leaves no process and no file behind.
+// Start starts the servers that cfg asks for, and waits until they answer. They run until Close is
+// called, even if ctx ends. If Start fails, it leaves no process and no file behind.
 func Start(ctx context.Context, cfg Config) (*Stack, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -157,7 +157,8 @@ func redisNames(cfg Config) []string {
 	return names
 }
 
-// useRedis records the addresses and versions of the Redis servers, in the order of redisNames.
+// useRedis records the addresses and versions of the Redis servers. Both lists are in the order of
+// redisNames.
 func (s *Stack) useRedis(cfg Config, addrs []string, infos []serverInfo) {
 	if cfg.Needs&lock.Redis != 0 {
 		s.Redis, addrs = addrs[0], addrs[1:]
@@ -203,7 +204,7 @@ func (s *Stack) Close() error {
 	return s.err
 }
 
-// stopLocked stops the servers if servers is true, and otherwise all other processes.
+// stopLocked stops the servers if servers is true, and all other processes otherwise.
 func (s *Stack) stopLocked(servers bool, grace time.Duration) {
 	var wg sync.WaitGroup
 	for _, p := range s.procs {

@@ -6,9 +6,8 @@ import (
 	"runtime"
 )
 
-// thread is an operating-system thread that starts all child processes. The system may end a child
-// when the thread that started it ends (see [proc.EndWithParent]), so this thread must live as long
-// as the children.
+// thread starts all child processes from one operating-system thread. The system may kill a child
+// when the thread that started it ends (see [proc.EndWithParent]), so this thread stays alive.
 type thread struct {
 	work   chan func()
 	closed chan struct{}

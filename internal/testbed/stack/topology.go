@@ -20,9 +20,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Topology consists of several Redis servers. It is a Cluster of three masters with replicas, or a
-// master with a replica and three Sentinels. Faults hit the first master. A Topology is not safe
-// for concurrent use.
+// Topology is a Redis Cluster of three masters with replicas, or a master with a replica and three
+// Sentinels. Faults hit the first master. A Topology is not safe for concurrent use.
 type Topology struct {
 	Kind catalog.Topology
 
@@ -39,8 +38,8 @@ type member struct {
 	info       serverInfo
 }
 
-// These are the names, numbers and time limits of a topology. The time limits apply only while a
-// master is made to fail, because servers on a busy machine may be silent for a while.
+// These are the names, numbers and time limits of a topology. The limits apply only during a
+// planned failover, because servers on a busy machine may be silent for a while.
 const (
 	topologyMaster = "redis"
 	// A Sentinel promotes a replica only if the replica was disconnected for at most about ten
@@ -104,8 +103,7 @@ func (t *Topology) start(ctx context.Context) error {
 	return t.startEach(ctx, t.sentinels, t.sentinel)
 }
 
-// startEach starts servers in parallel, at free addresses or, after a restart, at their previous
-// addresses.
+// startEach starts servers in parallel. After a restart, they keep their addresses.
 func (t *Topology) startEach(ctx context.Context, members []*member, describe func(*member) server) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, m := range members {
@@ -158,7 +156,7 @@ func (t *Topology) sentinel(m *member) server {
 	})
 }
 
-// on calls f with a client of one server. It adds the server's name to an error.
+// on calls f with a client of one server. Its errors name the server.
 func (t *Topology) on(m *member, f func(*redis.Client) error) error {
 	client := newRedis(m.addr)
 	defer client.Close()
@@ -226,8 +224,8 @@ func (t *Topology) formCluster(ctx context.Context) error {
 	})
 }
 
-// awaitCluster waits until the Cluster works, and until accept returns true for each node's reply
-// to CLUSTER NODES.
+// awaitCluster waits until the Cluster works and accept returns true for every node's reply to
+// CLUSTER NODES.
 func (t *Topology) awaitCluster(ctx context.Context, nodes []*member, accept func(string) bool) error {
 	return await(ctx, nil, func() error {
 		return t.onEach(nodes, func(_ int, c *redis.Client) error {
@@ -244,8 +242,8 @@ func (t *Topology) awaitCluster(ctx context.Context, nodes []*member, accept fun
 	})
 }
 
-// Aim moves the slots of the keys to the first master, because faults hit that master. It does
-// nothing if the topology uses Sentinels, because there is only one master.
+// Aim moves the slots of the keys to the first master, which the faults hit. With Sentinels, there
+// is only one master, and Aim does nothing.
 func (t *Topology) Aim(ctx context.Context, keys []string) error {
 	if t.Kind != catalog.RedisCluster {
 		return nil
@@ -341,8 +339,7 @@ func (t *Topology) moveSlot(ctx context.Context, slot int, to *member) error {
 	})
 }
 
-// ownerOf returns the address of the master that owns a slot, according to the node that c is
-// connected to.
+// ownerOf asks a Cluster node which master owns a slot, and returns the address of that master.
 func ownerOf(ctx context.Context, c *redis.Client, slot int) (string, error) {
 	//lint:ignore SA1019 Redis has CLUSTER SHARDS from 7.0 on
 	ranges, err := c.ClusterSlots(ctx).Result()
@@ -357,8 +354,8 @@ func ownerOf(ctx context.Context, c *redis.Client, slot int) (string, error) {
 // replica returns the replica of the first master.
 func (t *Topology) replica() *member { return t.nodes[len(t.nodes)/2] }
 
-// Lag stops the replication from the first master to its replica. To do this, it gives the replica a
-// password that the master rejects.
+// Lag stops the replication from the first master to its replica, by giving the replica a wrong
+// password.
 func (t *Topology) Lag(ctx context.Context) error {
 	return t.on(t.replica(), func(c *redis.Client) error {
 		if err := c.ConfigSet(ctx, "masterauth", "wrong").Err(); err != nil {
@@ -373,8 +370,8 @@ func (t *Topology) Kill(ctx context.Context) error {
 	return t.takeAway(ctx, func(p *Process) error { return p.Stop(0) })
 }
 
-// Freeze stops the process of the first master without closing its connections, and waits until its
-// replica has been promoted. The returned Heal lets the old master continue.
+// Freeze pauses the first master without closing its connections, and waits until its replica has
+// been promoted. The returned Heal resumes the old master.
 func (t *Topology) Freeze(ctx context.Context) (Heal, error) {
 	var frozen *Process
 	err := t.takeAway(ctx, func(p *Process) error {
@@ -402,8 +399,8 @@ func (t *Topology) takeAway(ctx context.Context, strike func(*Process) error) er
 	return t.behave(ctx, t.nodes[1:], patient, patient, clusterPatience)
 }
 
-// behave sets how long a master may be silent. down is the limit for Sentinels, and node is the limit
-// for nodes of a Cluster. step limits each step of a failover.
+// behave sets how long a master may be silent: down for Sentinels, node for the nodes of a Cluster.
+// step limits each step of a failover.
 func (t *Topology) behave(ctx context.Context, nodes []*member, down, step, node time.Duration) error {
 	for _, m := range t.sentinels {
 		if err := behave(ctx, m.addr, topologyMaster, down, step); err != nil {
@@ -418,7 +415,7 @@ func (t *Topology) behave(ctx context.Context, nodes []*member, down, step, node
 	})
 }
 
-// awaitPromotion waits until every other server accepts the replica as a master.
+// awaitPromotion waits until all other servers accept the replica as a master.
 func (t *Topology) awaitPromotion(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("stack: no replica was promoted within %v", startTimeout))
 	defer cancel()
@@ -440,8 +437,8 @@ func (t *Topology) awaitPromotion(ctx context.Context) error {
 	})
 }
 
-// SwitchOver asks a Sentinel to promote the replica after it has received all writes. The old master
-// stays alive.
+// SwitchOver asks a Sentinel to promote the replica once it has received all writes. The old master
+// keeps running.
 func (t *Topology) SwitchOver(ctx context.Context) error {
 	err := t.on(t.nodes[0], func(c *redis.Client) error {
 		if err := c.Set(ctx, "grablab:in-step", "1", time.Minute).Err(); err != nil {
@@ -464,7 +461,7 @@ func (t *Topology) SwitchOver(ctx context.Context) error {
 	return t.awaitPromotion(ctx)
 }
 
-// Rebuild replaces all servers by empty servers at the same addresses.
+// Rebuild replaces all servers with empty ones at the same addresses.
 func (t *Topology) Rebuild(ctx context.Context) error {
 	for _, m := range slices.Concat(t.sentinels, t.nodes) {
 		_ = t.s.Process(m.name).Stop(0)
@@ -475,7 +472,7 @@ func (t *Topology) Rebuild(ctx context.Context) error {
 	return nil
 }
 
-// version returns a text with the version, the kind and the number of the servers.
+// version returns the version, the kind and the number of the servers, as text.
 func (t *Topology) version() string {
 	var infos []serverInfo
 	for _, m := range t.nodes {

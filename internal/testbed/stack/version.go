@@ -21,7 +21,7 @@ type serverInfo struct {
 	cluster bool   // whether the server is a node of a Redis Cluster
 }
 
-// versions returns the different versions of the servers as one text.
+// versions joins the distinct versions of the servers.
 func versions(infos []serverInfo) string {
 	all := make([]string, len(infos))
 	for i, info := range infos {
@@ -31,8 +31,8 @@ func versions(infos []serverInfo) string {
 	return strings.Join(slices.Compact(all), ", ")
 }
 
-// listens returns nil if a server accepts connections at addr. listens is meant for servers whose
-// clients would otherwise wait or print errors.
+// listens returns nil if a server accepts connections at addr. Call it before using a client that
+// would wait, or print errors, if there is no server.
 func listens(ctx context.Context, addr string) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 	if err != nil {
@@ -41,8 +41,8 @@ func listens(ctx context.Context, addr string) error {
 	return conn.Close()
 }
 
-// askRedis asks a Redis server for its version, and for an id that changes at each start. It returns
-// an error at once if the server does not listen yet.
+// askRedis returns the version of a Redis server, and an id that changes at each start. It fails
+// immediately if nothing listens at addr.
 func askRedis(ctx context.Context, addr string) (serverInfo, error) {
 	client := newRedis(addr)
 	defer client.Close()
@@ -57,7 +57,8 @@ func askRedis(ctx context.Context, addr string) (serverInfo, error) {
 	return parseInfo(text), nil
 }
 
-// askOwnRedis is like askRedis. It also checks that the server has the process id pid.
+// askOwnRedis is like askRedis, but returns an error if the server does not have the process id
+// pid.
 func askOwnRedis(ctx context.Context, addr string, pid int) (serverInfo, error) {
 	info, err := askRedis(ctx, addr)
 	if err == nil && info.pid != strconv.Itoa(pid) {
@@ -66,12 +67,12 @@ func askOwnRedis(ctx context.Context, addr string, pid int) (serverInfo, error) 
 	return info, err
 }
 
-// watchedName returns NAME@ADDR. In the -redlock flag, this form names a master that a Sentinel
+// watchedName returns NAME@ADDR, the form in which the -redlock flag names a master that a Sentinel
 // watches.
 func watchedName(master, sentinel string) string { return master + "@" + sentinel }
 
-// askNode asks a Redis server for its version. entry is its address, or NAME@ADDR if a Sentinel
-// watches it.
+// askNode returns the version of a Redis server. entry is its address, or NAME@ADDR if a Sentinel
+// watches the server.
 func askNode(ctx context.Context, entry string) (serverInfo, error) {
 	master, sentinel, ok := strings.Cut(entry, "@")
 	if !ok {
@@ -98,7 +99,7 @@ func masterOf(ctx context.Context, sentinel, master string) (addr string, err er
 	return net.JoinHostPort(at[0], at[1]), nil
 }
 
-// newRedis returns a client without retries.
+// newRedis returns a client that does not repeat failed requests.
 func newRedis(addr string) *redis.Client { return redis.NewClient(onceTo(addr)) }
 
 // newSentinel returns a client of a Sentinel. The client does not repeat failed requests.

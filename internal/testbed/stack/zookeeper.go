@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// zooKeeperProgram contains the paths of Java and ZooKeeper. The stack starts Java itself, because
-// the start scripts differ between distributions.
+// zooKeeperProgram contains the paths of Java and ZooKeeper. The stack starts Java directly,
+// because the start scripts differ between distributions.
 type zooKeeperProgram struct {
 	java      string
 	classPath string
@@ -37,8 +37,8 @@ func findZooKeeper() zooKeeperProgram {
 	return prog
 }
 
-// zooCfg is the configuration of the server. It allows short sessions, which locks need. By
-// default, the minimum is 4 s. With this tickTime, a session ends at most 100 ms late.
+// zooCfg is the configuration of the server. It allows sessions shorter than the default minimum of
+// 4 s. A session ends at most one tickTime late.
 const zooCfg = `tickTime=100
 minSessionTimeout=200
 maxSessionTimeout=600000
@@ -76,8 +76,7 @@ func zooKeeperServer(prog zooKeeperProgram, dir string) server {
 	}
 }
 
-// zooKeeperAnswer is how long the stack waits for an answer, because a server that is starting may
-// never answer.
+// zooKeeperAnswer is how long the stack waits for an answer. A starting server may never answer.
 const zooKeeperAnswer = 500 * time.Millisecond
 
 // zooKeeperCommand sends a four-letter command to a server and returns the answer.

@@ -14,8 +14,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// RequireEnv is the name of an environment variable. If the variable is 1, a test that lacks a
-// program fails instead of being skipped.
+// RequireEnv names an environment variable. If its value is 1, tests with a missing program fail
+// instead of being skipped.
 const RequireEnv = "GRABLAB_REQUIRE_SERVERS"
 
 var (
@@ -23,7 +23,7 @@ var (
 	shared = map[config]result{}
 )
 
-// config says which servers a shared stack has.
+// config selects the servers of a shared stack.
 type config struct {
 	needs    lock.Backend
 	postgres bool
@@ -41,8 +41,8 @@ type Command struct {
 	Run  func(ctx context.Context, args []string, stdout, stderr io.Writer) int
 }
 
-// Main runs the tests of a package that uses stacks, or a command. Call it in TestMain. It does not
-// return.
+// Main runs a package's tests or one of the commands, and exits. Call it in TestMain of a package
+// that uses stacks.
 func Main(m *testing.M, commands ...Command) {
 	stack.BeHelper() // must be first, because a helper has its own arguments
 	for _, c := range commands {
@@ -63,14 +63,14 @@ func Main(m *testing.M, commands ...Command) {
 	os.Exit(code)
 }
 
-// Local returns servers that all tests share: Redis, the Redlock nodes and the database.
+// Local returns a stack with Redis, the Redlock nodes and the database. All tests share it.
 func Local(tb testing.TB) *stack.Stack {
 	tb.Helper()
 	return With(tb, lock.Redis|lock.RedisQuorum|lock.SQL)
 }
 
-// With returns a stack with these servers. Other tests use the same servers, so tests must not
-// disturb each other.
+// With returns a stack with the given servers. All tests share it, so they must not disturb each
+// other.
 func With(tb testing.TB, needs lock.Backend) *stack.Stack {
 	tb.Helper()
 	return with(tb, config{needs: needs})
@@ -95,8 +95,8 @@ func with(tb testing.TB, of config) *stack.Stack {
 	return r.stack
 }
 
-// Check ends the test if err is not nil. If a program is missing, it skips the test instead, unless
-// RequireEnv is set.
+// Check fails the test if err is not nil. If the error is a missing program, Check skips the test
+// instead, unless RequireEnv is set.
 func Check(tb testing.TB, err error) {
 	tb.Helper()
 	switch {
