@@ -1,4 +1,4 @@
-// Package browsertest lets tests open pages in a real Chromium and use them.
+// Package browsertest lets tests open web pages in a real Chromium and interact with them.
 package browsertest
 
 import (
@@ -19,14 +19,14 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// programs lists where Chromium may be installed.
+// programs lists the names and paths under which New looks for Chromium.
 var programs = []string{"chromium", "chromium-browser", "google-chrome", "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome"}
 
 // Browser is a headless Chromium that runs until its test ends.
 type Browser struct{ ctx context.Context }
 
-// New starts a Browser. If there is no Chromium, New skips the test. If GRABLAB_REQUIRE_SERVERS is
-// 1, the test fails instead.
+// New starts a headless Chromium that runs until the test ends. If there is no Chromium, the test
+// is skipped, or fails if GRABLAB_REQUIRE_SERVERS is 1.
 func New(t *testing.T) *Browser {
 	t.Helper()
 	var path string
@@ -62,14 +62,14 @@ func New(t *testing.T) *Browser {
 	return &Browser{ctx}
 }
 
-// Look contains the size of the window and the preferences of the simulated user.
+// Look sets the size of the window and the user's preferences.
 type Look struct {
 	Width, Height int  // the default is 1280 x 900
 	Dark          bool // whether the user prefers dark colours
 	Calm          bool // whether the user prefers reduced motion
 }
 
-// Page is a page that a test has opened in a Browser.
+// Page is a web page that a test has opened.
 type Page struct {
 	ctx context.Context
 	t   *testing.T
@@ -78,8 +78,8 @@ type Page struct {
 	said []string
 }
 
-// Patience limits how long a test waits for a page or for the results of a run. The limit is long,
-// because a slow machine may need minutes for a run that takes seconds elsewhere.
+// Patience is how long a test waits for a page or for results. It is long, because runs that take
+// seconds can take minutes on a slow machine.
 const Patience = 3 * time.Minute
 
 // Open opens a page. The test fails if the page writes to the console, throws an error, or contacts
@@ -156,7 +156,7 @@ func call[P, R any](p *Page, command cdp.Command[P, R], params P) {
 	within(p, func(ctx context.Context) (R, error) { return chromedp.Call(ctx, command, params) })
 }
 
-// within calls do with a deadline. It ends the test if do fails.
+// within calls do with a deadline, and ends the test if do fails.
 func within[T any](p *Page, do func(context.Context) (T, error)) T {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.ctx, Patience)
@@ -168,13 +168,13 @@ func within[T any](p *Page, do func(context.Context) (T, error)) T {
 	return got
 }
 
-// Do performs the actions one after another. It ends the test if one of them fails.
+// Do performs actions in order, and ends the test if one of them fails.
 func (p *Page) Do(actions ...chromedp.Action[chromedp.Void]) {
 	p.t.Helper()
 	within(p, func(ctx context.Context) (none struct{}, err error) { return none, chromedp.Do(ctx, actions...) })
 }
 
-// Focus gives the keyboard focus to the element with this CSS selector.
+// Focus moves the keyboard focus to the element with this CSS selector.
 func (p *Page) Focus(selector string) {
 	p.t.Helper()
 	p.find(func() chromedp.Action[chromedp.Void] { return chromedp.Focus(chromedp.CSS(selector)) })
@@ -186,8 +186,8 @@ func (p *Page) Click(selector string) {
 	p.find(func() chromedp.Action[chromedp.Void] { return chromedp.Click(chromedp.CSS(selector)) })
 }
 
-// find performs an action on an element. If the page replaces the element at the same time, find
-// repeats the action on the new element.
+// find performs an action on an element. If the page replaces the element meanwhile, find tries
+// again with the new one.
 func (p *Page) find(action func() chromedp.Action[chromedp.Void]) {
 	p.t.Helper()
 	within(p, func(ctx context.Context) (none struct{}, err error) {
@@ -205,7 +205,7 @@ func (p *Page) find(action func() chromedp.Action[chromedp.Void]) {
 	})
 }
 
-// isReplacedElement reports whether err means that the element is no longer in the page.
+// isReplacedElement reports whether the error means that an element is no longer on the page.
 func isReplacedElement(err error) bool {
 	for _, text := range []string{"Could not find node with given id", "No node with given id found", "Node is detached from document", "Could not compute box model", "Node does not have a layout object"} {
 		if strings.Contains(err.Error(), text) {
@@ -215,7 +215,7 @@ func isReplacedElement(err error) bool {
 	return false
 }
 
-// Eval evaluates a JavaScript expression in the page.
+// Eval returns the value of a JavaScript expression on the page.
 func Eval[T any](p *Page, expression string) T {
 	p.t.Helper()
 	return within(p, func(ctx context.Context) (T, error) {
@@ -223,15 +223,15 @@ func Eval[T any](p *Page, expression string) T {
 	})
 }
 
-// Await waits until a JavaScript expression is true. If this takes too long, Await ends the test
-// with an error that contains the text what.
+// Await waits until a JavaScript expression is true. After a timeout, it ends the test with an
+// error that contains the text what.
 func (p *Page) Await(what, expression string) {
 	p.t.Helper()
 	AwaitValue(p, what, "Boolean("+expression+")", func(done bool) bool { return done })
 }
 
-// AwaitValue waits until done returns true for the value of a JavaScript expression. If this takes
-// too long, AwaitValue ends the test with an error that contains the text what and the last value.
+// AwaitValue waits until done accepts the value of a JavaScript expression. After a timeout, it
+// ends the test with an error that contains the text what and the last value.
 func AwaitValue[T any](p *Page, what, expression string, done func(T) bool) {
 	p.t.Helper()
 	pause := 10 * time.Millisecond
@@ -247,13 +247,13 @@ func AwaitValue[T any](p *Page, what, expression string, done func(T) bool) {
 	}
 }
 
-// Press presses the given keys. The chromedp package kb has names for special keys.
+// Press presses keys. The chromedp package kb defines special keys.
 func (p *Page) Press(keys string) {
 	p.t.Helper()
 	p.Do(chromedp.KeyEvent(keys))
 }
 
-// Fits fails the test if the page can be scrolled sideways.
+// Fits fails the test if the page is wider than the window.
 func (p *Page) Fits() {
 	p.t.Helper()
 	if wide := Eval[string](p, `(() => { const w = document.documentElement; if (w.scrollWidth <= w.clientWidth) return "";
@@ -263,8 +263,8 @@ func (p *Page) Fits() {
 	}
 }
 
-// Screenshot saves an image of the page in the folder that GRABLAB_SCREENSHOTS names. It does
-// nothing if that variable is not set.
+// Screenshot saves an image of the page to the folder named by GRABLAB_SCREENSHOTS. It does nothing
+// if this variable is not set.
 func (p *Page) Screenshot(name string) {
 	p.t.Helper()
 	dir := os.Getenv("GRABLAB_SCREENSHOTS")

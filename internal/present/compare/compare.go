@@ -1,11 +1,12 @@
-// Package compare compares two results of the same kind: two runs cell by cell, or two benchmarks
-// lock by lock.
+// Package compare finds the differences between an old and a new result. Both results are test
+// runs, or both are benchmarks.
 //
-// It turns an old and a new result into a Comparison. The Comparison lists the verdicts that
-// changed. It also says for each cost, such as a latency, whether the cost has increased. The
-// statistical test is the one in benchstat. Among many costs, one in twenty would seem to increase
-// by chance. Holm's method prevents this, because it limits the probability of any wrong answer. To
-// read the code, start at Runs and Benches, and continue with judge.
+// A Comparison lists the verdicts that changed. It also says for each cost, such as a latency,
+// whether the cost has increased. The statistical test is the one in benchstat. Among many costs,
+// one in twenty would seem to increase by chance. Holm's method corrects for this: it limits the
+// probability that any answer is wrong.
+//
+// To read the code, start at Runs and Benches, and continue with judge.
 package compare
 
 import (
@@ -25,8 +26,8 @@ type Comparison struct {
 	Kind   string `json:"kind"` // "run" or "bench"
 	Old    Side   `json:"old"`
 	New    Side   `json:"new"`
-	// Unlike lists differences between the environments and settings of the results. Such a
-	// difference may explain why figures differ.
+	// Unlike lists differences between the environments and the settings. They may explain why
+	// figures differ.
 	Unlike  []string `json:"unlike"`
 	Cells   int      `json:"cells"`   // for runs: the number of cells that occur in both
 	Changes []Change `json:"changes"` // the verdicts that differ
@@ -39,7 +40,7 @@ type Comparison struct {
 // Schema is the version of the JSON format.
 const Schema = 1
 
-// Side describes one of the two results.
+// Side identifies one of the two compared results.
 type Side struct {
 	Path      string    `json:"path"`
 	StartedAt time.Time `json:"started_at"`
@@ -47,7 +48,7 @@ type Side struct {
 	Complete  bool      `json:"complete"`
 }
 
-// Change describes a cell of the result table whose verdict has changed.
+// Change is a verdict that has changed.
 type Change struct {
 	Cell string `json:"cell"` // the cell, as strategy/fault
 	Old  string `json:"old"`
@@ -62,9 +63,9 @@ type Cost struct {
 	Figure string   `json:"figure"` // name of the figure, with its unit
 	Old    Measured `json:"old"`
 	New    Measured `json:"new"`
-	// OldRatio and the fields after it are the figure divided by that of the floor (two PINGs) in
-	// the same round. They show whether the lock has become slower, even if the machine has become
-	// slower too.
+	// OldRatio and the fields after it compare the figure with a baseline (two PINGs) that was
+	// measured in the same round. They show whether a lock is slower even if the whole machine is
+	// slower.
 	OldRatio *float64 `json:"old_ratio_to_floor"`
 	NewRatio *float64 `json:"new_ratio_to_floor"`
 	Change   *float64 `json:"change"` // the new value divided by the old one; nil if a value is unknown or 0
@@ -76,7 +77,7 @@ type Cost struct {
 	more     bool      // whether a larger value is better
 }
 
-// Measured is the median of a figure with its 95 % confidence interval.
+// Measured is a median with its 95 % confidence interval.
 type Measured struct {
 	N      int      `json:"n"`
 	Median *float64 `json:"median"`
@@ -84,10 +85,10 @@ type Measured struct {
 	High   *float64 `json:"high"`
 }
 
-// Answer says how a cost has changed.
+// Answer says whether and how a cost has changed.
 type Answer string
 
-// These are the possible results of a comparison.
+// Possible answers.
 const (
 	Slower   Answer = "slower"
 	Faster   Answer = "faster"
@@ -101,7 +102,7 @@ const (
 	noticeable = 0.01 // smaller relative changes are ignored
 )
 
-// Worse reports whether any verdict has changed or any cost has become worse.
+// Worse reports whether any verdict has changed or any cost has increased.
 func (c *Comparison) Worse() bool {
 	return len(c.Changes) > 0 || c.count(Slower) > 0
 }
@@ -148,8 +149,8 @@ func (c *Comparison) Summary() string {
 	return strings.Join(parts, "; ")
 }
 
-// judge determines for every cost whether it has changed. It tests the costs in ascending order of
-// their p values. The threshold grows with each test (Holm 1979).
+// judge sets the answer for every cost. It tests the costs in ascending order of their p values,
+// with a threshold that grows from test to test (Holm 1979).
 func (c *Comparison) judge() {
 	c.Alpha = alpha
 	var tested []*Cost
@@ -192,7 +193,7 @@ func (c *Comparison) judge() {
 	}
 }
 
-// leastP returns the smallest p value that samples of these sizes can give.
+// leastP returns the smallest p value that samples of sizes n and m can give.
 func leastP(n, m int) float64 {
 	ways := 1.0 // the number of ways to choose n of n+m values
 	for i := 1; i <= n; i++ {
@@ -201,7 +202,8 @@ func leastP(n, m int) float64 {
 	return 2 / ways
 }
 
-// enough returns how many measurements each side needs so that this many tests can show a difference.
+// enough returns how many measurements each result needs so that this number of tests can find a
+// difference.
 func enough(tests int) int {
 	n := 1
 	for leastP(n, n) > alpha/float64(tests) {
@@ -218,8 +220,7 @@ func medianOf(values []float64) float64 {
 	return benchmath.AssumeNothing.Summary(sample(values), 0.95).Center
 }
 
-// measure returns the median of the values with its confidence interval. The result is empty if there
-// are no values.
+// measure returns the median and its confidence interval. Both are empty if there are no values.
 func measure(values []float64) Measured {
 	if len(values) == 0 {
 		return Measured{}

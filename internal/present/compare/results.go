@@ -15,7 +15,7 @@ const (
 	ofBenches = "bench"
 )
 
-// Runs compares two runs cell by cell. The report uses their paths as names.
+// Runs compares the verdicts and costs of two test runs. The report names the runs by their paths.
 func Runs(oldPath string, old *experiment.Run, newPath string, now *experiment.Run) *Comparison {
 	c := begin(ofRuns)
 	c.Old = Side{oldPath, old.StartedAt, old.Environment.Commit, old.Complete}
@@ -45,7 +45,7 @@ func Runs(oldPath string, old *experiment.Run, newPath string, now *experiment.R
 	return c
 }
 
-// Benches compares two benchmarks, for each lock and case.
+// Benches compares two benchmarks, for each lock and each case.
 func Benches(oldPath string, old *lockbench.Result, newPath string, now *lockbench.Result) *Comparison {
 	c := begin(ofBenches)
 	c.Old = Side{oldPath, old.StartedAt, old.Environment.Commit, old.Complete}
@@ -78,8 +78,8 @@ func begin(kind string) *Comparison {
 	}
 }
 
-// costOf compares the cost of a lock in one benchmark case. For the floor, it compares the times
-// themselves, which show whether the machine has become slower.
+// costOf compares the cost of a lock in a benchmark case. For the floor (two PINGs), it compares
+// absolute times, which show whether the machine has become slower.
 func costOf(a, b lockbench.Cost) Cost {
 	x := Cost{
 		Name: a.Strategy, Where: a.Case, Figure: a.Figure, Old: measure(a.Values), New: measure(b.Values),
@@ -96,8 +96,8 @@ func costOf(a, b lockbench.Cost) Cost {
 	return x
 }
 
-// figure is a cost that is compared for cells without a fault. Its function reads the cost from a
-// cell.
+// figure is a cost that two runs are compared by. The function at its end reads the values from a
+// result.
 type figure struct {
 	name string
 	more bool // whether a larger value is better
@@ -110,7 +110,7 @@ var loadFigures = []figure{
 	{"answers a second", true, repetitions(func(r experiment.Repetition) *float64 { return r.CompletedRPS }, func(c experiment.Cell) *float64 { return c.CompletedRPS })},
 }
 
-// peakFigures contains the only cost of a search for the highest rate.
+// peakFigures lists the costs to compare if the runs searched for the highest request rate.
 var peakFigures = []figure{{"highest rate held, a second", true, func(c experiment.Cell) []float64 {
 	if c.Peak == nil {
 		return nil
@@ -118,7 +118,7 @@ var peakFigures = []figure{{"highest rate held, a second", true, func(c experime
 	return []float64{c.Peak.HeldRPS}
 }}}
 
-// costsOf compares all costs of a cell.
+// costsOf compares all costs of a strategy in two runs.
 func costsOf(a, b experiment.Cell) (costs []Cost) {
 	figures := loadFigures
 	if a.Peak != nil || b.Peak != nil {
@@ -144,8 +144,8 @@ func latency(of func(load.Latency) float64) func(experiment.Cell) []float64 {
 	return repetitions(func(r experiment.Repetition) *float64 { return at(r.Latency) }, func(c experiment.Cell) *float64 { return at(c.Latency) })
 }
 
-// repetitions returns a function that reads a figure from a cell. If the cell ran several times,
-// the function calls of for each repetition. Otherwise, it calls once for the cell.
+// repetitions returns a function that reads the values of a figure. It calls of for each
+// repetition, or once if there are no repetitions.
 func repetitions(of func(experiment.Repetition) *float64, once func(experiment.Cell) *float64) func(experiment.Cell) []float64 {
 	return func(c experiment.Cell) []float64 {
 		if len(c.Repetitions) > 0 {
@@ -175,8 +175,7 @@ func nameOf(c experiment.Cell) string {
 	return experiment.CellName{Strategy: c.Strategy, Fault: c.Fault}.String()
 }
 
-// verdictText returns the two verdicts of a cell as text: the verdict on the orders and the verdict
-// on the lock.
+// verdictText returns the verdict on the orders and the verdict on the lock as text.
 func verdictText(c experiment.Cell) string {
 	if c.Exclusive == nil && c.ExpectedExclusive != nil {
 		return c.Said() + "; it is not known whether the lock kept holders apart"
@@ -184,7 +183,7 @@ func verdictText(c experiment.Cell) string {
 	return c.Said()
 }
 
-// environments lists how two environments differ, apart from the commits.
+// environments lists the differences between two environments, apart from the commits.
 func environments(a, b experiment.Environment) []string {
 	return slices.Concat(
 		differ("stack", a.Stack, b.Stack), differ("Go", a.Go, b.Go), differ("system", a.OS+"/"+a.Arch, b.OS+"/"+b.Arch), differ("CPUs", a.CPUs, b.CPUs),
@@ -200,7 +199,8 @@ func configs(a, b experiment.RunConfig) []string {
 	)
 }
 
-// settings lists how the settings differ in the cells that both runs have.
+// settings lists the differences between the settings of two runs. It looks only at tests that both
+// runs have.
 func settings(old, now *experiment.Run) (unlike []string) {
 	for _, a := range old.Cells {
 		b := find(now, a)
@@ -226,7 +226,7 @@ func number(x *float64) string {
 	return fmt.Sprint(*x)
 }
 
-// differ returns "what: a, now b" if a and b differ. Otherwise, it returns nil.
+// differ returns "what: a, now b" if a and b differ, and nil otherwise.
 func differ[T comparable](what string, a, b T) []string {
 	if a == b {
 		return nil

@@ -10,21 +10,21 @@ import (
 	"strings"
 )
 
-// Cause explains, in words and with arrows, why an order ended as it did.
+// Cause explains in words and with arrows why an order was won once, twice or never.
 type Cause struct {
 	Text map[string]string `json:"text"` // one sentence for each language: en, zh, ja
 	// Arrows lead from causes to effects in the drawing.
 	Arrows [][2]Point `json:"arrows,omitempty"`
 }
 
-// A Point is a position in the drawing: a lane, a row in that lane, and a time.
+// Point is a position in the drawing: a lane, a row of the lane, and a time.
 type Point struct {
 	Lane int     `json:"lane"`
 	Row  int     `json:"row"`
 	At   float64 `json:"at"`
 }
 
-// phrases contains the phrases that make up explanations, by language and name.
+// phrases contains the building blocks of explanations, by language and key.
 var phrases = func() (all map[string]map[string]string) {
 	if err := json.Unmarshal([]byte(causeJSON), &all); err != nil {
 		panic(err) // cannot fail, because the text is embedded
@@ -35,7 +35,7 @@ var phrases = func() (all map[string]map[string]string) {
 //go:embed cause.json
 var causeJSON string
 
-// fact is one part of an explanation. what is the key of the phrase that expresses it.
+// fact is one statement of an explanation. what is the key of its phrase.
 type fact struct {
 	what       string
 	who, other *driverRow // nil if the fact concerns no driver
@@ -43,15 +43,15 @@ type fact struct {
 	fault      string
 }
 
-// driverRow is the row of the diagram that shows one driver at one instance.
+// driverRow is the row of one driver at one instance.
 type driverRow struct {
 	Row
 	Point
 	lane Lane
 }
 
-// findCause finds out why the order ended as it did. If the diagram does not show enough, d.Cause
-// stays nil.
+// findCause sets d.Cause to an explanation of the outcome. If the diagram does not show enough for
+// one, d.Cause stays nil.
 func (d *Diagram) findCause() {
 	var all []*driverRow
 	for i, l := range d.Lanes {
@@ -69,7 +69,7 @@ func (d *Diagram) findCause() {
 	}
 }
 
-// writesOf returns all successful writes, in the order of the ledger.
+// writesOf returns all successful writes in the order of time.
 func writesOf(all []*driverRow) (writes []fact) {
 	for _, w := range all {
 		for _, m := range w.Marks {
@@ -84,7 +84,7 @@ func writesOf(all []*driverRow) (writes []fact) {
 
 func byTime(a, b fact) int { return cmp.Compare(a.at, b.at) }
 
-// tooManyWrites explains why there were more writes than units.
+// tooManyWrites explains why more drivers won than there are units.
 func (d *Diagram) tooManyWrites(all []*driverRow) []fact {
 	writes := writesOf(all)
 	i := slices.IndexFunc(writes, func(f fact) bool { return f.what == string(Second) })
@@ -127,7 +127,8 @@ func (d *Diagram) tooManyWrites(all []*driverRow) []fact {
 	return append(facts, one, two)
 }
 
-// readsBefore returns the reads of two drivers if both of them read before the first of them wrote.
+// readsBefore returns the reads of the two drivers if both drivers had read before the first one
+// wrote.
 func readsBefore(one, two fact) []fact {
 	a, okA := one.who.lastMark(Read, one.at)
 	b, okB := two.who.lastMark(Read, two.at)
@@ -140,8 +141,7 @@ func readsBefore(one, two fact) []fact {
 	return reads
 }
 
-// secondGrant explains how b got the lock after a. It returns nil if the diagram does not show the
-// reason.
+// secondGrant explains how b got the lock after a. It returns nil if the diagram does not show why.
 func (d *Diagram) secondGrant(all []*driverRow, a, b *driverRow, inA, inB Span) (facts []fact) {
 	if released, ok := a.lastMark(Released, inB.From); ok && released.At >= inA.From || inA.To < inB.From && !a.isIn(inB.From, Fault) {
 		return nil // a had already released the lock, so its grant is not the reason
@@ -171,7 +171,7 @@ func (d *Diagram) secondGrant(all []*driverRow, a, b *driverRow, inA, inB Span) 
 	return append(facts, fact{what: "got", who: b, at: inB.From})
 }
 
-// faultOn returns the first fault that explains why a second driver could get the lock.
+// faultOn returns the earliest fault that may explain why a second driver got the lock.
 func (d *Diagram) faultOn(a *driverRow, from, to float64) (found fact, ok bool) {
 	strikes := func(s Span) bool {
 		return s.Kind == Fault && s.From <= to && s.To >= from && (!ok || s.From < found.at)
@@ -189,8 +189,8 @@ func (d *Diagram) faultOn(a *driverRow, from, to float64) (found fact, ok bool) 
 	return found, ok
 }
 
-// faultOf converts the span of a fault into a fact. The text of the span begins with the name of
-// the fault or of the driver.
+// faultOf turns the span of a fault into a fact. The text of the span begins with the name of the
+// fault or of the driver.
 func faultOf(a *driverRow, s Span) fact {
 	name, _, _ := strings.Cut(s.Text, " ")
 	f := fact{what: "struck", who: a, at: s.From, fault: name}
@@ -230,7 +230,7 @@ func (d *Diagram) twoInside(all []*driverRow) []fact {
 	return nil
 }
 
-// refusal explains how the guard refused a driver that had lost its lock.
+// refusal explains why the write of a driver was refused after the driver had lost its lock.
 func (d *Diagram) refusal(all []*driverRow) []fact {
 	writes := writesOf(all)
 	if len(writes) != 1 || d.Lost != nil {
@@ -254,8 +254,7 @@ func (d *Diagram) refusal(all []*driverRow) []fact {
 	return nil
 }
 
-// noWinner explains why no driver can get the order after another driver has died or has begun to
-// hang.
+// noWinner explains why no driver gets the order after another driver has died or hangs.
 func (d *Diagram) noWinner(all []*driverRow) (facts []fact) {
 	if len(writesOf(all)) > 0 {
 		return nil
@@ -284,7 +283,7 @@ func (d *Diagram) noWinner(all []*driverRow) (facts []fact) {
 	return nil
 }
 
-// lastSpan returns the last span of a kind that began no later than by.
+// lastSpan returns the last span of this kind that began at or before the time by.
 func (w *driverRow) lastSpan(by float64, kind SpanKind) (found Span, ok bool) {
 	for _, s := range w.Spans {
 		if s.Kind == kind && s.From <= by && (!ok || s.From >= found.From) {
@@ -294,7 +293,7 @@ func (w *driverRow) lastSpan(by float64, kind SpanKind) (found Span, ok bool) {
 	return found, ok
 }
 
-// isIn reports whether the driver or its process was in the given state at a time.
+// isIn reports whether the driver or its process was in this state at a given time.
 func (w *driverRow) isIn(at float64, kind SpanKind) bool {
 	return covers(w.Spans, at, kind) || covers(w.lane.Spans, at, kind)
 }
@@ -303,8 +302,8 @@ func covers(spans []Span, at float64, kind SpanKind) bool {
 	return slices.ContainsFunc(spans, func(s Span) bool { return s.Kind == kind && s.From <= at && s.To >= at })
 }
 
-// insideSpan returns the period in which the driver acted as the holder of the lock. locked reports
-// whether the driver believed that it had a lock.
+// insideSpan returns the period in which the driver worked on the order. locked reports whether the
+// driver believed that it held a lock.
 func (w *driverRow) insideSpan(by float64) (s Span, locked bool) {
 	if s, locked = w.lastSpan(by, Believes); !locked {
 		s, _ = w.lastSpan(by, Inside)
@@ -312,7 +311,7 @@ func (w *driverRow) insideSpan(by float64) (s Span, locked bool) {
 	return s, locked
 }
 
-// lastMark returns the last mark of a kind that is no later than by.
+// lastMark returns the last mark of this kind at or before the time by.
 func (w *driverRow) lastMark(kind MarkKind, by float64) (found Mark, ok bool) {
 	for _, m := range w.Marks {
 		if m.Kind == kind && m.At <= by && (!ok || m.At >= found.At) {
@@ -322,12 +321,12 @@ func (w *driverRow) lastMark(kind MarkKind, by float64) (found Mark, ok bool) {
 	return found, ok
 }
 
-// causelessFacts lists kinds of facts that are not caused by the fact before them. For example, a driver
-// writes because it has read that the order is open, not because another driver has won.
+// causelessFacts lists facts that the previous fact does not cause. For example, a driver writes
+// because it has read that the order is open, not because another driver has won.
 var causelessFacts = []string{"won", "too", "unaware", "knew", "oversold", "again", "stopped", "readToo"}
 
-// arrows connects each fact with the next fact, if the first one causes the second. Without a lock,
-// it connects only a driver's read with its write.
+// arrows connects each fact with the next one if the first causes the second. Without a lock, it
+// connects only the read and the write of a driver.
 func arrows(facts []fact) (all [][2]Point) {
 	add := func(a, b fact) {
 		if a.who != nil && b.who != nil {
@@ -350,7 +349,7 @@ func arrows(facts []fact) (all [][2]Point) {
 	return all
 }
 
-// token adds the driver's fencing token to a phrase if its lease had one.
+// token fills the driver's fencing token into a phrase. It returns "" if the driver has no token.
 func (f fact) token(phrase string) string {
 	if f.who == nil {
 		return ""
@@ -363,7 +362,7 @@ func (f fact) token(phrase string) string {
 
 func (f fact) point() Point { return Point{f.who.Lane, f.who.Point.Row, f.at} }
 
-// sentences explains the facts in each language.
+// sentences turns the facts into a sentence in each language.
 func (d *Diagram) sentences(facts []fact) map[string]string {
 	texts := map[string]string{}
 	var times []float64
@@ -402,8 +401,8 @@ func (d *Diagram) sentences(facts []fact) map[string]string {
 	return texts
 }
 
-// drawnTwice reports whether the diagram shows the driver at several instances. The driver's name
-// is then ambiguous.
+// drawnTwice reports whether the driver appears at several instances, so that its name is
+// ambiguous.
 func (d *Diagram) drawnTwice(name string) bool {
 	n := 0
 	for _, l := range d.Lanes {

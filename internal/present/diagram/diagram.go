@@ -1,17 +1,16 @@
-// Package diagram draws the space-time diagram of one order. The diagram shows what each driver
-// did, who believed that they held the lock, and who held it. It also shows when a fault was
-// injected and when a property broke.
+// Package diagram draws what happened to one order over time. The space-time diagram shows what
+// each driver (client) did, who believed that they held the lock, and who really held it. It also
+// shows when a fault was injected and when a property was violated.
 //
-// OfRun makes a Diagram from the events of a run, and OfSchedule makes one from the moments of a
-// schedule. A Diagram lists what to show at which position, in ms or in steps. Script draws it in
-// the same way on every page. If the record does not contain the end of a lease or of a fault, the
-// diagram leaves that end open instead of guessing it.
+// OfRun makes a Diagram from the events of a run on real servers. OfSchedule makes one from the
+// steps of a simulated schedule. Script draws the Diagram on a web page. If the record does not
+// contain the end of a lease or of a fault, the diagram leaves that end open instead of guessing.
 package diagram
 
 import _ "embed"
 
-// Script is an ES module that draws a Diagram as SVG. Style is the style sheet for the drawing. It
-// also defines the colours of all pages.
+// Script is an ES module that draws a Diagram as SVG. Style is the style sheet of the drawing,
+// which also defines the colours of all pages.
 var (
 	//go:embed diagram.js
 	Script string
@@ -19,11 +18,11 @@ var (
 	Style string
 )
 
-// Diagram is the content of one space-time drawing. Script reads it as JSON.
+// Diagram is the content of a drawing. Script reads it as JSON.
 type Diagram struct {
 	Title string `json:"title"` // title of the drawing, in one sentence
 	Scale Scale  `json:"scale"`
-	// End is the last position on the time axis. The first position is 0.
+	// End is the last position on the time axis, which begins at 0.
 	End   float64  `json:"end"`
 	Units int      `json:"units,omitempty"` // number of units of the order; 0 means 1
 	Lanes []Lane   `json:"lanes"`
@@ -34,16 +33,16 @@ type Diagram struct {
 	Notes []string `json:"notes,omitempty"` // remarks about omitted and unknown data
 }
 
-// Scale is the unit of positions.
+// Scale is the unit of the time axis.
 type Scale string
 
-// These are the scales of a drawing.
+// Units of the time axis.
 const (
 	Milliseconds Scale = "ms"
 	InSteps      Scale = "steps" // all steps have the same distance
 )
 
-// Lane shows one instance.
+// Lane shows one instance of the service.
 type Lane struct {
 	Name    string `json:"name"`
 	Rows    []Row  `json:"rows"`
@@ -58,8 +57,8 @@ type Row struct {
 	Marks []Mark `json:"marks,omitempty"`
 }
 
-// Span is a state that lasts from one position to another. If Open is true, its real end is unknown,
-// and To is the latest possible end.
+// Span is a state that lasts from one position to another. If Open is true, its real end is
+// unknown, and To is the latest possible end.
 type Span struct {
 	Kind SpanKind `json:"k"`
 	From float64  `json:"f"`
@@ -70,10 +69,10 @@ type Span struct {
 	token uint64 // the fencing token of a believed lease; 0 if it has none
 }
 
-// SpanKind says which state or fault a span shows.
+// SpanKind is the state or fault that a span shows.
 type SpanKind string
 
-// These are the kinds of spans.
+// Kinds of spans.
 const (
 	Waits    SpanKind = "waits"
 	Inside   SpanKind = "inside" // the driver is in the critical section without a lock
@@ -94,10 +93,10 @@ type Mark struct {
 	Text string   `json:"x,omitempty"`
 }
 
-// MarkKind says which kind of event a mark shows.
+// MarkKind is the kind of event that a mark shows.
 type MarkKind string
 
-// These are the kinds of marks.
+// Kinds of marks.
 const (
 	Read     MarkKind = "read"
 	Sent     MarkKind = "sent"   // the driver begins its read or its write
@@ -124,12 +123,12 @@ type Step struct {
 	Text  string  `json:"text"`
 	Lost  bool    `json:"lost,omitempty"` // whether the property breaks at this step
 
-	// Believed is what the driver believes after this step. This field and the next one are set
-	// only in the diagram of a run.
+	// Believed is what the driver believes after this step. Believed and True are set only in the
+	// diagram of a run.
 	Believed string `json:"believed,omitempty"`
 	True     string `json:"true,omitempty"`
-	// These fields are set only in the diagram of a schedule. They list the actors that believe
-	// that they hold the lock, the actors that really hold it, and what the servers store.
+	// These fields are set only in the diagram of a schedule. They list who believes that they hold
+	// the lock, who really holds it, and what the servers store.
 	Believes []string `json:"believes,omitempty"`
 	Holds    []string `json:"holds,omitempty"`
 	Stores   []string `json:"stores,omitempty"`

@@ -14,7 +14,7 @@ import (
 	"grablab/internal/history"
 )
 
-// Run contains everything that was recorded about one order.
+// Run contains the recorded data about one order.
 type Run struct {
 	Title     string
 	Fault     catalog.Fault     // the fault that was injected, if any
@@ -35,14 +35,13 @@ type Run struct {
 	Names map[int64]string // other names for drivers; may be nil
 }
 
-// Death records that a process has died. At is a time at which the process that replaced it was
-// already running.
+// Death records that a process has died. At is a time at which its replacement was already running.
 type Death struct {
 	Instance string
 	At       time.Duration
 }
 
-// Key describes a key on a server that the program has read several times.
+// Key describes a lock's key on a server, as seen in several reads.
 type Key struct {
 	Holders []string      // tokens stored in the key, or the prefix up to a dot that all tokens of the holder share
 	Last    time.Duration // when the key was last seen
@@ -55,11 +54,11 @@ func (k Key) isOf(token string) bool {
 	return token != "" && slices.ContainsFunc(k.Holders, func(h string) bool { return h == token || strings.HasPrefix(token, h+".") })
 }
 
-// wasRemoved reports whether the key was deleted before it would have expired.
+// wasRemoved reports whether the key was deleted before its expiry.
 func (k Key) wasRemoved() bool { return k.Gone > 0 && (k.Until == history.Endless || k.Gone < k.Until) }
 
-// OfTimeline makes a diagram from the timeline of a cell. It returns false for old result files,
-// which have no events.
+// OfTimeline makes a diagram from the timeline in a result. It returns false if the timeline
+// contains no events, as in old result files.
 func OfTimeline(t *check.Timeline, title string, fault catalog.Fault, excludes catalog.Exclusion, outlives bool) (Diagram, bool) {
 	if t == nil || len(t.Events) == 0 {
 		return Diagram{}, false
@@ -70,10 +69,10 @@ func OfTimeline(t *check.Timeline, title string, fault catalog.Fault, excludes c
 	}), true
 }
 
-// maxRows is how many drivers one lane of the diagram can show.
+// maxRows limits the number of drivers in a lane.
 const maxRows = 10
 
-// OfRun makes a diagram of one order from what a run has recorded.
+// OfRun makes a diagram of one order from the records of a run.
 func OfRun(r Run) Diagram {
 	b := &builder{Run: r, incarnation: map[string]int{}}
 	b.Events = slices.Clone(r.Events)
@@ -107,8 +106,7 @@ func OfRun(r Run) Diagram {
 	return b.diagram()
 }
 
-// builder goes through the recorded events and builds the rows of the diagram, one for each driver
-// at each instance.
+// builder builds the rows of a diagram from recorded events.
 type builder struct {
 	Run
 	origin      time.Duration
@@ -124,16 +122,15 @@ type builder struct {
 	openFaults  bool
 }
 
-// track is the current state of a driver at one instance, with its row so far.
+// track is the current state of a driver at an instance, and the row drawn so far.
 type track struct {
 	instance string
 	driver   int64
 	row      Row
-	weight   int // importance of the driver if its lane has too many drivers
+	weight   int // importance of the driver, if there are too many for the lane
 	last     float64
 
-	// These fields say when each state of the driver began. NaN means that the driver is not in that
-	// state.
+	// Start times of the driver's states. NaN means that the driver is not in that state.
 	asks, waits, believes, struck float64
 	fence                         uint64 // the fencing token of the lease that the driver believes it holds
 	struckAt                      string
@@ -141,7 +138,7 @@ type track struct {
 	kept                          *heldLease // the lease that stays on the server after the driver has died
 }
 
-// heldLease is a lease of a driver. Its end is NaN if unknown, and infinite if the lease never
+// heldLease is the lease of a driver. Its end is NaN if unknown, and infinite if the lease never
 // expires.
 type heldLease struct {
 	from, end float64
@@ -171,7 +168,7 @@ func (b *builder) track(e history.Event) *track {
 
 func (b *builder) locks() bool { return b.Excludes != catalog.NoExclusion }
 
-// add applies an event to the driver that it belongs to, and adds spans and marks to the driver's
+// add updates the state of the driver to which an event belongs, and draws spans and marks in its
 // row.
 func (b *builder) add(e history.Event) {
 	now := b.at(e.T)
@@ -251,8 +248,8 @@ func (b *builder) acquire(t *track, e history.Event, now float64) {
 	}
 }
 
-// observedEnd returns when a lease ended, as shown by its key on the server. It returns NaN if the
-// lease may have been renewed or removed after the last reading.
+// observedEnd returns when the key of a lease expired on the server. It returns NaN if the lease
+// may have been renewed or removed after the last read.
 func (b *builder) observedEnd(token string) float64 {
 	k := b.key(token)
 	switch {
@@ -267,8 +264,7 @@ func (b *builder) observedEnd(token string) float64 {
 	}
 }
 
-// key returns the only key whose value is this token. It returns nil if no key or more than one key
-// has this value.
+// key returns the key that contains this token. It returns nil if there is none or more than one.
 func (b *builder) key(token string) (found *Key) {
 	for i, k := range b.Keys {
 		switch {
@@ -282,7 +278,7 @@ func (b *builder) key(token string) (found *Key) {
 	return found
 }
 
-// leaseEnd returns the end of the lease that event e grants. It returns NaN if e grants none.
+// leaseEnd returns when the lease in event e ends, or NaN if the event contains no lease.
 func (b *builder) leaseEnd(e history.Event, now float64) float64 {
 	switch {
 	case e.Lease > 0:
@@ -330,13 +326,13 @@ func (b *builder) claim(t *track, e history.Event, now float64) {
 	}
 }
 
-// readings maps the recorded code of a read to its description.
+// readings describes the possible results of a read.
 var readings = map[history.Code]string{
 	history.Open:  "gets the answer to its read: the order was open",
 	history.Taken: "gets the answer to its read: the order was already taken",
 }
 
-// outcome adds the mark for the result of a read or a write.
+// outcome marks the result of a read or a write.
 func (t *track) outcome(e history.Event, now float64, good MarkKind, did, what string) {
 	switch {
 	case e.Kind == history.OK:
@@ -406,8 +402,8 @@ func (b *builder) died(instance string, now float64) {
 	}
 }
 
-// keep updates the lock of a driver that has died. A key on a server stays until it expires, but a
-// lock inside the process disappears with the process.
+// keep updates the lock of a dead driver. A key on a server stays until it expires, but a lock
+// inside the process disappears with the process.
 func (b *builder) keep(t *track, now float64) {
 	h := t.held
 	switch {
@@ -423,8 +419,7 @@ func (b *builder) keep(t *track, now float64) {
 	}
 }
 
-// endKept ends the span that shows the key of a dead driver, at its expiry or at now, whichever is
-// earlier.
+// endKept ends the span of a dead driver's key at its expiry or at now, whichever is earlier.
 func (b *builder) endKept(t *track, now float64) {
 	h := t.kept
 	if h == nil {
@@ -443,8 +438,7 @@ func (t *track) mark(k MarkKind, at float64, text string) {
 	t.row.Marks = append(t.row.Marks, Mark{Kind: k, At: at, Text: text})
 }
 
-// withToken returns a text that names the fencing token of a lease. The text is empty if there is no
-// token.
+// withToken returns a phrase with the fencing token, or "" if there is none.
 func withToken(token uint64) string {
 	if token == 0 {
 		return ""
@@ -465,8 +459,8 @@ func (t *track) endWait(now float64) {
 	t.waits, t.asks = none, none
 }
 
-// endBelief ends the span in which a driver believes that it holds the lock. If the driver had
-// already lost the lock, it marks the time since then as a gap.
+// endBelief ends the span in which a driver believes that it holds the lock. The time since the
+// real loss of the lock becomes a gap.
 func (b *builder) endBelief(t *track, now float64) {
 	if !is(t.believes) {
 		return
@@ -484,8 +478,8 @@ func (b *builder) endBelief(t *track, now float64) {
 	t.gap(from, now, false)
 }
 
-// gap draws the period in which a driver did not notice that it had lost the lock. from is when the
-// driver got the lock.
+// gap draws the period in which a driver had not noticed yet that its lock was lost. from is when
+// the driver got the lock.
 func (t *track) gap(from, now float64, open bool) {
 	for _, s := range t.row.Spans {
 		if s.Kind == Holds && s.From == from && s.To < now {
@@ -515,7 +509,7 @@ func (b *builder) endHold(t *track, now float64, released bool) {
 	}
 }
 
-// diagram ends all open spans and returns the finished diagram.
+// diagram ends all open spans and returns the diagram.
 func (b *builder) diagram() Diagram {
 	d := Diagram{Title: b.Title, Scale: Milliseconds, Lost: b.lost, Units: b.Units}
 	for _, t := range b.tracks {
@@ -552,8 +546,8 @@ func (b *builder) diagram() Diagram {
 	return d
 }
 
-// silence returns the longest period without an event from the instance during a pause. The process
-// may have been stopped only in that period.
+// silence returns the longest period without an event of the instance during a pause. The process
+// was probably stopped in this period.
 func (b *builder) silence(instance string, pause Span) Span {
 	longest, last := pause, pause.From
 	longest.To = pause.From
@@ -573,7 +567,7 @@ func (b *builder) silence(instance string, pause Span) Span {
 	return longest
 }
 
-// finish extends the spans that are still open to the end of the diagram.
+// finish extends the driver's open spans to the end of the diagram.
 func (b *builder) finish(t *track) {
 	open := func(k SpanKind, from float64, text string) {
 		t.row.Spans = append(t.row.Spans, Span{Kind: k, From: from, To: b.end, Open: true, Text: text})
@@ -625,8 +619,8 @@ func (b *builder) finish(t *track) {
 	}
 }
 
-// hasRow reports whether a driver gets a row of its own. If there are too many drivers, only those
-// with the highest weight get a row.
+// hasRow reports whether the diagram shows this driver. If there are too many drivers, it shows
+// those with the highest weight.
 func (b *builder) hasRow(t *track) bool {
 	before, seen := 0, false
 	for _, o := range b.tracks {
@@ -662,8 +656,8 @@ func (b *builder) steps(d *Diagram) {
 	}
 }
 
-// place returns the position of the event that a step describes. The step is drawn at this
-// position, because the time of the step itself may be rounded differently.
+// place returns the position of the event that a step describes. The step itself may have a
+// slightly different time because of rounding.
 func (b *builder) place(ms float64) float64 {
 	for _, e := range b.Events {
 		if at := b.at(e.T); math.Abs(at-ms) < 0.0025 {
@@ -717,8 +711,7 @@ func nth(n int) string {
 
 func round(ms float64) float64 { return math.Round(ms*1000) / 1000 }
 
-// clock returns a function that formats the given times. It adds decimals until different times
-// have different texts.
+// clock returns a function that formats the given times with enough decimals to tell them apart.
 func clock(times ...float64) func(float64) string {
 	slices.Sort(times)
 	times = slices.Compact(times)
@@ -733,10 +726,10 @@ func clock(times ...float64) func(float64) string {
 	}
 }
 
-// forMS formats milliseconds. Below 10 ms, it shows two decimals.
+// forMS formats milliseconds, with two decimals below 10 ms.
 func forMS(ms float64) string { return inMS(ms, 0) }
 
-// inMS is like forMS, with at least the given number of decimals.
+// inMS is like forMS, with at least this number of decimals.
 func inMS(ms float64, decimals int) string {
 	if ms < 10 {
 		decimals = max(decimals, 2)

@@ -10,7 +10,7 @@ import (
 )
 
 // OfSchedule makes a diagram of a replayed schedule. units is the number of units of the order, and
-// 0 means 1. say returns a description of a moment (the state after one step) in words.
+// 0 means 1. say describes in words what happened in a moment (the state after one step).
 func OfSchedule(title string, actors []schedule.Actor, units int, moments []explore.Moment, say func(explore.Moment) string) Diagram {
 	d := Diagram{Title: title, Scale: InSteps, End: float64(len(moments)), Units: units}
 	for _, a := range actors {
@@ -41,10 +41,9 @@ func OfSchedule(title string, actors []schedule.Actor, units int, moments []expl
 	return d
 }
 
-// at returns the position of moment i.
+// at returns the position of the ith moment.
 func at(i int) float64 { return float64(i) + 0.5 }
 
-// rowOf returns the row of an actor.
 func rowOf(a schedule.Actor, units int, moments []explore.Moment, say func(explore.Moment) string) Row {
 	r := Row{Name: a.Name}
 	if a.As != "" {
@@ -91,8 +90,7 @@ func rowOf(a schedule.Actor, units int, moments []explore.Moment, say func(explo
 	return r
 }
 
-// stretches returns the beginning and the end of each series of consecutive moments that satisfy a
-// condition.
+// stretches returns the start and the end of each sequence of moments that satisfy a condition.
 func stretches(moments []explore.Moment, is func(explore.Moment) bool) (all [][2]float64) {
 	from := -1
 	for i, m := range moments {
@@ -110,8 +108,8 @@ func stretches(moments []explore.Moment, is func(explore.Moment) bool) (all [][2
 	return all
 }
 
-// insideOf returns the span in which an actor works on the order without a lock. It returns false if
-// the strategy has a lock.
+// insideOf returns the span in which an actor works on the order without a lock. It returns false
+// if the strategy uses a lock.
 func insideOf(a schedule.Actor, moments []explore.Moment) (s Span, ok bool) {
 	from, to := -1, -1
 	for i, m := range moments {
@@ -146,7 +144,7 @@ func waitOf(a schedule.Actor, moments []explore.Moment) (s Span, ok bool) {
 	return Span{Kind: Waits, From: at(max(from, 0)), To: at(max(to, 0)), Text: a.Name + " asks for the lock"}, from >= 0 && to > from
 }
 
-// struckOf returns the spans in which the actor is paused, hanging or dead.
+// struckOf returns the spans in which the actor is paused, hangs or is dead.
 func struckOf(a schedule.Actor, moments []explore.Moment) (spans []Span) {
 	end := float64(len(moments))
 	from := -1
@@ -168,7 +166,7 @@ func struckOf(a schedule.Actor, moments []explore.Moment) (spans []Span) {
 	return spans
 }
 
-// markOf returns the mark that a moment adds to an actor's row. It returns false if there is none.
+// markOf returns the mark for a moment, or false if there is none.
 func markOf(a schedule.Actor, units int, m, before explore.Moment) (k MarkKind, ok bool) {
 	dies := m.Step.Kind == schedule.InstanceDies && m.Step.Instance == a.Instance
 	if m.Step.Actor != a.Name && !dies {
@@ -200,10 +198,10 @@ func markOf(a schedule.Actor, units int, m, before explore.Moment) (k MarkKind, 
 	}
 }
 
-// endOf maps each kind of step that begins a fault to the kind that ends it.
+// endOf maps the step that begins a fault to the step that ends it.
 var endOf = map[schedule.Kind]schedule.Kind{schedule.Down: schedule.Up, schedule.CutOff: schedule.Reaches}
 
-// bands returns the spans of the steps that no actor makes, such as the passing of time.
+// bands returns spans for steps that no actor makes, such as the passing of time.
 func bands(moments []explore.Moment, say func(explore.Moment) string) (spans []Span) {
 	for i, m := range moments {
 		switch k := m.Step.Kind; {

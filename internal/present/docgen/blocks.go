@@ -13,7 +13,7 @@ import (
 	"grablab/internal/present/whichlock"
 )
 
-// files returns a generator function for each document that is generated completely.
+// files returns a generator function for each document that is fully generated.
 func (g generator) files() map[string]func() (string, error) {
 	return map[string]func() (string, error){
 		"docs/failure-modes.md": g.template("failure-modes"),
@@ -25,7 +25,7 @@ func (g generator) files() map[string]func() (string, error) {
 	}
 }
 
-// blocks returns a generator function for each generated block in other documents.
+// blocks returns a generator function for each generated section of other documents.
 func (g generator) blocks() map[string]func() (string, error) {
 	return map[string]func() (string, error){
 		"rush":         func() (string, error) { return g.runText("reference-rush-embedded") },
@@ -66,7 +66,7 @@ func (g generator) loadRun(folder string) (*experiment.Run, error) {
 	return report.Load(filepath.Join(g.root, "results", folder))
 }
 
-// runText returns the report of a reference run.
+// runText returns the text report of a reference run.
 func (g generator) runText(folder string) (string, error) {
 	run, err := g.loadRun(folder)
 	if err != nil {
@@ -77,7 +77,7 @@ func (g generator) runText(folder string) (string, error) {
 	return fenced(b.String()), err
 }
 
-// matrix returns the table of verdicts with its legend, as loadgen prints them.
+// matrix returns the table of verdicts and its legend, as loadgen prints them.
 func (g generator) matrix() (string, error) {
 	text, err := g.runText("reference-matrix-local")
 	if err != nil {
@@ -91,7 +91,7 @@ func (g generator) matrix() (string, error) {
 	return fenced(text), nil
 }
 
-// choose returns the table of recommended strategies that the README shows.
+// choose returns the README's table of recommended strategies.
 func (g generator) choose() (string, error) {
 	sources, err := whichlock.Load(g.root)
 	if err != nil {
@@ -120,7 +120,7 @@ func (g generator) whichLock() (string, error) {
 	return b.String(), err
 }
 
-// benchBounds returns the list of limits that the benchmark's report checks.
+// benchBounds returns the list of limits that the benchmark report checks.
 func (g generator) benchBounds() (string, error) {
 	const report = "results/reference-bench-local/report.txt"
 	text, err := g.read(report)
@@ -135,10 +135,10 @@ func (g generator) benchBounds() (string, error) {
 	return fenced("Bounds " + text), nil
 }
 
-// A cost is a figure that make prove measures, together with its limit.
+// cost is a measured figure from results/prove.txt, with its limit.
 type cost struct{ What, pattern, Bound, Measured string }
 
-// costs reads the figures in results/prove.txt. If a pattern matches several times, the last one
+// costs reads the figures in results/prove.txt. If several lines match a pattern, the last one
 // counts.
 func (g generator) costs() ([]cost, error) {
 	costs := []cost{

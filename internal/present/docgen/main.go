@@ -1,8 +1,8 @@
-// Docgen writes the generated documents: whole files such as docs/strategies.md, and blocks between
-// the marks "generated" and "end" in other documents. All text comes from the catalogues, the
-// registry of strategies and the reference runs in results/.
+// Docgen writes the generated documents: whole files such as docs/strategies.md, and sections of
+// other documents between the marks "generated" and "end". The content comes from the catalogs, the
+// list of strategies and the reference runs in results/.
 //
-// Run it with go generate or make generate. Its test fails if a document is stale.
+// Run it with go generate or make generate. Its test fails if a document is out of date.
 package main
 
 //go:generate go run .
@@ -26,7 +26,7 @@ func main() {
 	}
 }
 
-// run writes the documents that have changed, and prints their paths.
+// run updates the documents that are out of date, and prints their paths.
 func run() error {
 	root, err := findRoot()
 	if err != nil {
@@ -49,8 +49,7 @@ func run() error {
 	return nil
 }
 
-// findRoot returns the folder that contains go.mod. This is the working directory or one of its
-// parents.
+// findRoot returns the closest folder that contains go.mod, starting at the working directory.
 func findRoot() (string, error) {
 	dir, err := os.Getwd()
 	for err == nil {
@@ -65,23 +64,22 @@ func findRoot() (string, error) {
 	return "", err
 }
 
-// A generator writes the generated documents of the repository at root.
+// generator writes the generated documents of a repository.
 type generator struct{ root string }
 
-// schemas maps the paths of the published JSON Schemas to their texts.
 var schemas = map[string]string{
 	"docs/target.schema.json":       target.FileSchema,
 	"docs/expectations.schema.json": target.ExpectationsSchema,
 	"docs/run.schema.json":          experiment.RunSchema,
 }
 
-// factsFile is the path of the file with the facts behind docs/which-lock.md. The file is part of the
+// factsFile contains the measurements behind docs/which-lock.md. The file is compiled into the
 // program.
 const factsFile = "internal/present/whichlock/facts.json"
 
 var generatedBlock = regexp.MustCompile(`(?s)<!-- generated: (\S+) -->\n(.*?)<!-- end -->`)
 
-// generate returns the texts of all documents that have generated parts.
+// generate returns the content of all documents with generated parts, by path.
 func (g generator) generate() (map[string]string, error) {
 	texts := map[string]string{}
 	for path, write := range g.files() {
@@ -100,7 +98,7 @@ func (g generator) generate() (map[string]string, error) {
 	return texts, g.fillBlocks(texts)
 }
 
-// fillBlocks adds all documents with generated blocks to texts.
+// fillBlocks adds all documents with generated sections to texts.
 func (g generator) fillBlocks(texts map[string]string) error {
 	paths, err := g.documents()
 	if err != nil {
@@ -139,7 +137,7 @@ func (g generator) fillBlocks(texts map[string]string) error {
 	return errors.Join(failed...)
 }
 
-// documents returns the documents that may contain generated blocks.
+// documents returns the paths of documents that may have generated sections.
 func (g generator) documents() ([]string, error) {
 	docs, err := filepath.Glob(filepath.Join(g.root, "docs", "*.md"))
 	if err != nil {

@@ -21,8 +21,7 @@ import (
 //go:embed templates
 var templateFiles embed.FS
 
-// template returns a generator function that executes a template. The methods below provide the
-// data for the template.
+// template returns a function that executes a template. The methods below provide its data.
 func (g generator) template(name string) func() (string, error) {
 	return func() (string, error) { return g.execute(name, nil) }
 }
@@ -74,12 +73,12 @@ func cell(text string) string { return strings.NewReplacer("|", `\|`, "<", "&lt;
 
 var modeID = regexp.MustCompile(`\bF\d+\b`)
 
-// linkModes turns the failure modes in a text into links.
+// linkModes turns the names of failure modes in a text into links.
 func linkModes(text string) string { return modeID.ReplaceAllStringFunc(text, whichlock.ModeLink) }
 
 func modeLinks(ids []string) string { return linkModes(strings.Join(ids, " ")) }
 
-// numbered turns a text into a numbered list with one sentence per item.
+// numbered turns a text into a numbered list of sentences.
 func numbered(text string) string {
 	var b strings.Builder
 	for i, sentence := range strings.Split(text, ". ") {
@@ -88,7 +87,8 @@ func numbered(text string) string {
 	return b.String()
 }
 
-// shownBy turns the ways to see a failure mode, such as "pause, slow, explorer", into a phrase.
+// shownBy turns a list such as "pause, slow, explorer" into a phrase about how to see a failure
+// mode.
 func shownBy(ways string) string {
 	var faults, others []string
 	for way := range strings.SplitSeq(ways, ", ") {
@@ -118,7 +118,7 @@ func shownBy(ways string) string {
 	return strings.Join(others, "; ")
 }
 
-// version returns the version of a module, according to go.mod.
+// version returns the version of a module in go.mod.
 func (g generator) version(module string) (string, error) {
 	mod, err := g.read("go.mod")
 	if err != nil {
@@ -131,8 +131,8 @@ func (g generator) version(module string) (string, error) {
 	return version, nil
 }
 
-// schedule returns the name of the file with the shortest schedule that shows a failure mode. It
-// returns "" if there is none.
+// schedule returns the name of the file with the shortest schedule that leads to a failure mode, or
+// "" if there is none.
 func (g generator) schedule(mode string) string {
 	file := "internal/explore/testdata/" + mode + ".txt"
 	if _, err := os.Stat(filepath.Join(g.root, file)); err != nil {
@@ -141,7 +141,6 @@ func (g generator) schedule(mode string) string {
 	return file
 }
 
-// brokenBy lists the strategies that have a failure mode.
 func brokenBy(mode string) string {
 	var names []string
 	for _, s := range slices.Concat(lock.Strategies, lock.Peers, lock.KnownBroken) {
@@ -152,7 +151,7 @@ func brokenBy(mode string) string {
 	return strings.Join(names, ", ")
 }
 
-// strikePoints describes at which points of a grab a fault can be injected.
+// strikePoints describes at which steps of a request a fault can be injected.
 func strikePoints(f catalog.FaultEntry) (string, error) {
 	if f.By&catalog.Run == 0 {
 		return "every step", nil
@@ -167,7 +166,7 @@ func strikePoints(f catalog.FaultEntry) (string, error) {
 	return "all", nil
 }
 
-// serversOf names the servers that an entry of explore.Wider uses.
+// serversOf names the servers that take part in a search.
 func serversOf(servers lock.Backend) string {
 	if servers == lock.RedisQuorum {
 		return "Redlock's nodes"
@@ -175,12 +174,11 @@ func serversOf(servers lock.Backend) string {
 	return "one Redis"
 }
 
-// searchRow is a row of a table. It lists faults under which the explorer and a run expect
-// different outcomes for a strategy.
+// searchRow lists the faults under which a search and a real run of a strategy have different
+// expected results.
 type searchRow struct{ Faults, Strategy, Is, Why string }
 
-// searchClaims lists the strategies and faults for which the explorer and a run expect different
-// outcomes, with the reasons.
+// searchClaims lists where a search and a real run have different expected results, and why.
 func searchClaims() (rows []searchRow) {
 	for _, s := range slices.Concat(lock.Strategies, lock.Peers) {
 		for _, c := range s.InSearch {
@@ -198,7 +196,7 @@ func searchClaims() (rows []searchRow) {
 	return rows
 }
 
-// expected lists the faults under which the verdict v is expected of strategy s.
+// expected lists the faults under which verdict v is expected of strategy s.
 func expected(s lock.Strategy, v catalog.Verdict) string {
 	var under []string
 	if s.Expected(catalog.NoFault) == v {

@@ -10,8 +10,8 @@ import (
 	"grablab/internal/present/workshop"
 )
 
-// lesson contains the exercises and sentences of the workshop, for use in templates. The measured
-// figures come from a run on real servers in TestWorkshopOnServers.
+// lesson provides the exercises and texts of the workshop to templates. The measured figures come
+// from TestWorkshopOnServers, which runs the exercises on real servers.
 type lesson struct {
 	Exercises []workshop.Exercise
 
@@ -32,17 +32,17 @@ func (g generator) lesson(lang string) (lesson, error) {
 	return l, err
 }
 
-// Say returns a sentence of an exercise with its values filled in and its failure modes as links.
+// Say returns a text of an exercise, with values filled in and links to failure modes.
 func (l lesson) Say(e workshop.Exercise, key string) string {
 	f := workshop.Facts{"program": "loadgen", "n": strconv.Itoa(e.Number)}
 	maps.Copy(f, l.facts[e.Number])
 	return linkModes(strings.ReplaceAll(l.texts.Say(fmt.Sprintf("%d.%s", e.Number, key), f), "\n", " "))
 }
 
-// OptionsOf returns the letters of the options in an exercise.
+// OptionsOf returns the letters of the options of an exercise.
 func (l lesson) OptionsOf(e workshop.Exercise) []string { return strings.Split(e.Options, "") }
 
-// QuestionsOf returns the keys of an exercise's questions, such as q1 and q2.
+// QuestionsOf returns the keys of the questions of an exercise, such as q1 and q2.
 func (l lesson) QuestionsOf(e workshop.Exercise) (keys []string) {
 	for i := range e.Questions {
 		keys = append(keys, fmt.Sprintf("q%d", i+1))
@@ -50,7 +50,7 @@ func (l lesson) QuestionsOf(e workshop.Exercise) (keys []string) {
 	return keys
 }
 
-// handout returns the sheet for students, with the questions but without the answers.
+// handout returns the worksheet for students, without the answers.
 func (g generator) handout(lang string) (string, error) {
 	l, err := g.lesson(lang)
 	if err != nil {

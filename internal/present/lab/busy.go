@@ -6,19 +6,19 @@ import (
 	"sync"
 )
 
-// errBusy means that the lab is doing other work, which must finish first.
+// errBusy means that the server must finish other work first.
 var errBusy = errors.New("not now")
 
-// occupation describes what the lab is doing. The lab runs only one task at a time, because two
-// tasks would distort each other's results.
+// occupation is the task that the server is working on. Only one task runs at a time, because
+// concurrent tasks would distort each other's measurements.
 type occupation struct {
 	mu     sync.Mutex
 	what   string // empty if nothing runs
-	closed bool   // whether the lab is ending, so that no more work may begin
+	closed bool   // whether the server is shutting down and accepts no more work
 	work   sync.WaitGroup
 }
 
-// occupy reserves the machine for some work. what describes the work. If other work is running, the
+// occupy reserves the machine for the task that what describes. If another task is running, the
 // error wraps errBusy. release may be called more than once.
 func (l *Lab) occupy(what string) (release func(), err error) {
 	l.busy.mu.Lock()
@@ -39,8 +39,8 @@ func (l *Lab) occupy(what string) (release func(), err error) {
 	}), nil
 }
 
-// endWork prevents new work and waits until the current work ends. The context of that work must have
-// ended already.
+// endWork prevents new tasks and waits for the current one. The caller must have cancelled its
+// context.
 func (l *Lab) endWork() {
 	l.busy.mu.Lock()
 	l.busy.closed = true
@@ -53,5 +53,5 @@ func (l *Lab) setBusyLocked(what string) {
 	l.state.locked(func() { l.state.status.Busy, l.state.status.Doing = what, "" })
 }
 
-// showProgress shows a line with the progress of the current work.
+// showProgress shows a progress line for the current task on the page.
 func (l *Lab) showProgress(line string) { l.state.locked(func() { l.state.status.Doing = line }) }

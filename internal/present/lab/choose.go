@@ -10,7 +10,7 @@ import (
 	"grablab/internal/present/whichlock"
 )
 
-// chooseView is the list of locks that fit the user's answers, as the page shows it.
+// chooseView is the list of suitable locks on the page.
 type chooseView struct {
 	Answer  string           `json:"answer"`
 	Options []optionView     `json:"options"`
@@ -31,7 +31,7 @@ type modeName struct {
 	Name string `json:"name"`
 }
 
-// choose returns the locks that fit the answers in the path of the request.
+// choose returns the locks that fit the answers in the request path.
 func choose(r *http.Request) (any, error) {
 	var answers []string
 	for _, q := range whichlock.Questions {
@@ -72,8 +72,7 @@ func choose(r *http.Request) (any, error) {
 	return v, nil
 }
 
-// choosePath returns the route of the choose handler. Its path has one segment for the answer to
-// each question.
+// choosePath returns the route of choose, with one path segment for the answer to each question.
 func choosePath() string {
 	var path strings.Builder
 	path.WriteString("GET /api/choose")

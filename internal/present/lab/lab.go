@@ -1,9 +1,10 @@
-// Package lab serves the live page. It runs a stack and two instances, and lets drivers grab orders
-// at a given rate or by hand. It injects a fault into one instance, and shows what happens.
+// Package lab serves a live web page about locks. It runs servers and two instances of an order
+// service. Drivers (the clients) compete to grab orders, at a given rate or by hand. The page
+// injects faults into the first instance and shows the effects.
 //
 // To read the package, begin at Serve. A Lab holds the running parts. state.go and orders.go record
-// what happens, and sentences.go describes it in words. pages.go and stream.go send these records
-// to the pages as updates (ticks), which tick.go defines. server.go handles the requests of a page.
+// what happens, and sentences.go describes it in words. pages.go and stream.go send updates to the
+// open pages in the format of tick.go. server.go handles requests.
 package lab
 
 import (
@@ -32,36 +33,36 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Config configures a lab.
+// Config contains the settings of Serve.
 type Config struct {
 	Exe   string // path of this program, which also runs as the instances
 	Stack stack.Config
 	Addr  string // loopback address on which the page is served
 
-	// Explore searches for failing schedules of a strategy. If nil, the page has no view for
-	// searches.
+	// Explore searches for schedules in which a strategy fails. If nil, the page does not offer a
+	// search.
 	Explore func(context.Context, Search) (report.Found, error)
 	Own     []string // names of the user's own strategies, which can only be explored
-	// Fill runs the cells of a table on its own servers until ctx is done. If nil, the page has no
-	// view for tables.
+	// Fill tests strategies under faults and reports each result. It uses its own servers and stops
+	// when ctx is done. If nil, the page does not offer a table of verdicts.
 	Fill func(context.Context, Table, Filling) error
 
-	// Workshop opens a workshop session in a language. The commands of the session write to progress.
-	// If nil, the page has no workshop.
+	// Workshop opens a workshop session in a language. The session writes the progress of its
+	// commands to progress. If nil, the page has no workshop.
 	Workshop func(lang string, progress io.Writer) (*workshop.Session, error)
 
 	Ready func(url string)              // called once the page is served
 	Say   func(format string, a ...any) // shows a message to the user
 }
 
-// Search describes a search for failing schedules of a strategy.
+// Search describes a search for schedules in which a strategy fails.
 type Search struct {
 	Strategy string          `json:"strategy"`
 	Actors   int             `json:"actors"`
 	Faults   []catalog.Fault `json:"faults"`
 }
 
-// Settings contains what the user has selected on the page.
+// Settings contains the user's choices on the page.
 type Settings struct {
 	Strategy string        `json:"strategy"`
 	Guard    order.Guard   `json:"guard"` // if empty, the default guard of the strategy
@@ -71,16 +72,15 @@ type Settings struct {
 	Slow     bool          `json:"slow"`            // whether everything runs five times slower
 }
 
-// Faults lists the faults that a lab can inject. None of them needs a proxy.
+// Faults lists the faults that the page offers. None of them needs a network proxy.
 var Faults = catalog.FaultsBy(catalog.Lab)
 
-// units returns how many units each order has.
 func (s Settings) units() int { return max(s.Units, 1) }
 
-// drivers returns how many drivers compete for each order.
+// drivers returns the number of drivers that compete for each order.
 func (s Settings) drivers() int { return s.units() - 1 + driversEach }
 
-// These constants define the size and the durations of a run.
+// Sizes and durations of a run.
 const (
 	ordersAtOnce  = 20
 	driversEach   = 5 // for orders that have one unit
@@ -97,10 +97,10 @@ const (
 
 var first = Settings{Strategy: "setnx", Fault: catalog.Pause, Rate: 100, Units: 1}
 
-// errBad means that a request from the page is invalid.
+// errBad means that a request is invalid.
 var errBad = errors.New("bad request")
 
-// Lab is the program behind the page.
+// Lab is the server of the page, with the instances and databases that it runs.
 type Lab struct {
 	cfg   Config
 	ctx   context.Context // done when the lab ends
@@ -126,15 +126,14 @@ type Lab struct {
 	inHand  sync.WaitGroup
 }
 
-// server is one of the Redis servers.
 type server struct {
 	name   string
 	client *redis.Client
 	seen   []string // names of the locks found when the server was last read
 }
 
-// Serve runs a lab until ctx is done, and then removes all of its processes and files. The page can
-// be opened before the servers are ready.
+// Serve runs the web page until ctx is done. It then stops all processes that it started and
+// removes their files. The page can be opened before the servers are ready.
 func Serve(ctx context.Context, cfg Config) (err error) {
 	listener, err := net.Listen("tcp", cfg.Addr)
 	if err != nil {
@@ -171,7 +170,7 @@ func Serve(ctx context.Context, cfg Config) (err error) {
 	return nil
 }
 
-// open starts the servers and the instances.
+// open starts the Redis servers, the database and the instances.
 func (l *Lab) open(ctx context.Context) error {
 	l.op.Lock()
 	defer l.op.Unlock()
@@ -208,7 +207,7 @@ func (l *Lab) open(ctx context.Context) error {
 	return nil
 }
 
-// close stops the instances first and the servers last, so that the instances can still release their
+// close stops the instances before the servers, so that the instances can still release their
 // locks.
 func (l *Lab) close() error {
 	l.op.Lock()
@@ -229,8 +228,8 @@ func (l *Lab) close() error {
 	return errors.Join(errs...)
 }
 
-// times returns the durations that the instances use, such as that of the work. They are longer if
-// the user has selected a slow run.
+// times returns the timing settings of the instances. All durations are longer if the user has
+// selected a slow run.
 func times(s Settings) fleet.Setup {
 	factor := time.Duration(1)
 	if s.Slow {
@@ -239,7 +238,7 @@ func times(s Settings) fleet.Setup {
 	return fleet.Setup{Work: workFor * factor, TTL: leaseFor * factor, Wait: waitFor * factor, Timeout: grabTimeout, Control: true}
 }
 
-// equip restarts the instances if they cannot run with the new settings.
+// equip prepares the instances for the settings, and restarts them if necessary.
 func (l *Lab) equip(ctx context.Context, s Settings) error {
 	l.look.Lock()
 	defer l.look.Unlock()
@@ -264,8 +263,8 @@ func (l *Lab) equip(ctx context.Context, s Settings) error {
 	return nil
 }
 
-// Choice is a strategy in the list on the page. Refused says why the user cannot select the
-// strategy. It is empty if the user can select it.
+// Choice is a strategy that the page lists. If the user cannot select it, Refused says why.
+// Otherwise, Refused is empty.
 type Choice struct {
 	Name    string      `json:"name"`
 	Title   string      `json:"title"`
@@ -292,7 +291,7 @@ func (l *Lab) strategies() (all []Choice) {
 	return all
 }
 
-// check returns an error that wraps errBad if the settings are invalid.
+// check validates the settings. Its errors wrap errBad.
 func (l *Lab) check(s Settings) error {
 	i := slices.IndexFunc(l.strategies(), func(c Choice) bool { return c.Name == s.Strategy })
 	if i < 0 {
@@ -329,7 +328,7 @@ func (l *Lab) check(s Settings) error {
 	return nil
 }
 
-// Start ends the current run and starts a new one.
+// Start ends the current run and starts a new one with these settings.
 func (l *Lab) Start(ctx context.Context, s Settings) error {
 	if err := l.check(s); err != nil {
 		return err
@@ -357,7 +356,7 @@ func (l *Lab) Start(ctx context.Context, s Settings) error {
 	return nil
 }
 
-// Stop ends the current run. Stop waits until the grabs that are under way have finished.
+// Stop ends the current run and waits for the requests that are in flight.
 func (l *Lab) Stop() {
 	l.op.Lock()
 	defer l.op.Unlock()
@@ -372,7 +371,7 @@ func (l *Lab) endRun() {
 	}
 }
 
-// guardOf returns the guard that the strategy uses with these settings.
+// guardOf returns the database check that protects writes under these settings.
 func guardOf(s Settings) order.Guard {
 	st, err := lock.Find(s.Strategy)
 	if err != nil {

@@ -18,22 +18,22 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// Table lists the strategies and faults of a table. Every strategy runs under every fault.
+// Table selects strategies and faults. Each strategy is tested under each fault.
 type Table struct {
 	Strategies []string        `json:"strategies"`
 	Faults     []catalog.Fault `json:"faults"`
 }
 
-// Filling receives the progress of a table.
+// Filling receives the results of a table and progress messages.
 type Filling struct {
-	Cell     func(folder string, run *experiment.Run) // called after each cell with the run so far and its folder
+	Cell     func(folder string, run *experiment.Run) // called after each result, with the run so far and its folder
 	Progress io.Writer                                // receives progress lines
 }
 
-// maxCells limits the number of cells in a table.
+// maxCells limits the size of a table.
 const maxCells = 200
 
-// matrix is the latest table of verdicts, with its state.
+// matrix holds the latest table of verdicts and its progress.
 type matrix struct {
 	ended sync.WaitGroup
 
@@ -44,13 +44,13 @@ type matrix struct {
 	problem string
 }
 
-// MatrixStatus tells the page whether the table has changed, so that the page loads it again.
+// MatrixStatus tells the page when the table has changed and must be loaded again.
 type MatrixStatus struct {
 	N       int  `json:"n"` // the number of changes so far
 	Running bool `json:"running"`
 }
 
-// matrixView is the table of verdicts as the page shows it.
+// matrixView is the table of verdicts as the page receives it.
 type matrixView struct {
 	Table
 	Answer  string `json:"answer"` // empty if no table was filled yet
@@ -59,8 +59,8 @@ type matrixView struct {
 	Heat    string `json:"heat"` // HTML from report.Heat
 }
 
-// Fill starts running the cells of a table in the background. It returns an error if other work is
-// running.
+// Fill starts to test the strategies of a table in the background. It returns an error if another
+// task is running.
 func (l *Lab) Fill(t Table) error {
 	if l.cfg.Fill == nil {
 		return fmt.Errorf("%w: this lab has no matrix", errBad)
@@ -101,7 +101,7 @@ func (l *Lab) Fill(t Table) error {
 	return nil
 }
 
-// StopFilling stops the cells that are running. The table keeps the results of the finished cells.
+// StopFilling stops the tests. The table keeps the results so far.
 func (l *Lab) StopFilling() {
 	l.matrix.mu.Lock()
 	stop := l.matrix.stop
@@ -113,7 +113,7 @@ func (l *Lab) StopFilling() {
 	l.matrix.ended.Wait()
 }
 
-// changeMatrix calls change, which may change the table, and notifies the pages.
+// changeMatrix calls change and tells the pages that the table may have changed.
 func (l *Lab) changeMatrix(change func()) {
 	l.matrix.mu.Lock()
 	change()
@@ -152,7 +152,7 @@ func (l *Lab) matrixView() (v matrixView, err error) {
 	return v, err
 }
 
-// matrixCell returns the data of the cell with a name such as "setnx/pause".
+// matrixCell returns the result for a strategy and a fault, by a name such as "setnx/pause".
 func (l *Lab) matrixCell(name string) (any, bool) {
 	l.matrix.mu.Lock()
 	heat := l.matrix.heat
@@ -165,7 +165,7 @@ func (l *Lab) matrixCell(name string) (any, bool) {
 	}))
 }
 
-// matrixChoices returns the strategies and faults that the user can select for a table.
+// matrixChoices returns the strategies and faults that the user can select.
 func (l *Lab) matrixChoices() (strategies, faults []choice) {
 	if l.cfg.Fill == nil {
 		return nil, nil
@@ -187,7 +187,7 @@ func (l *Lab) matrixChoices() (strategies, faults []choice) {
 	return strategies, faults
 }
 
-// checkTable returns an error that wraps errBad if the table is invalid.
+// checkTable validates the selection of a table. Its errors wrap errBad.
 func (l *Lab) checkTable(t Table) error {
 	strategies, faults := l.matrixChoices()
 	if len(t.Strategies) == 0 || len(t.Faults) == 0 {
@@ -220,7 +220,7 @@ func among(kind, name string, choices []choice) error {
 	return nil
 }
 
-// lines is an io.Writer that calls a function for each line of text.
+// lines is an io.Writer that passes each line of text to a function.
 type lines func(string)
 
 func (l lines) Write(b []byte) (int, error) {

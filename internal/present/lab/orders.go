@@ -21,7 +21,7 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// These constants limit what orders keeps.
+// Limits of what the server remembers about orders.
 const (
 	maxTiles      = 60
 	latencyFor    = 5 * time.Second
@@ -30,8 +30,8 @@ const (
 	lateFor       = 300 * time.Millisecond // how long to wait for late answers after the end of a second
 )
 
-// orders records what happens to the orders of a lab: events, answers and ledger rows. It is safe for
-// concurrent use.
+// orders records events, answers and ledger rows of all orders on the page. The ledger is the
+// database table of grabbed orders. It is safe for concurrent use.
 type orders struct {
 	clock func() time.Duration
 
@@ -39,7 +39,7 @@ type orders struct {
 	settings Settings
 	tiles    []*tile        // sorted by age, with the oldest first
 	watch    int64          // the order that the page should show; 0 if there is none
-	started  map[string]int // current incarnation of each instance, by its name
+	started  map[string]int // incarnation of the current process of each instance, by instance name
 	deaths   []diagram.Death
 	events   int
 	outcomes map[string]int
@@ -52,20 +52,19 @@ type orders struct {
 	totals totals
 }
 
-// totals counts the orders since the current run began, including those that the page no longer
-// shows.
+// totals counts orders since the run began, even those that the page no longer shows.
 type totals struct {
 	opened  int
 	doubles int // orders with more rows than units
 }
 
-// second collects what happens in one second of a run.
+// second collects measurements of one second of a run.
 type second struct {
 	latencies []time.Duration // latencies measured from the time at which a request was due
 	doubles   int
 }
 
-// tile contains everything that the lab knows about one order.
+// tile contains all recorded data about one order.
 type tile struct {
 	Tile
 	strategy    lock.Strategy
@@ -83,18 +82,18 @@ type tile struct {
 	struck      bool
 	allAnswered bool
 
-	// sold and refused are the times of the last sale of a unit and of the last refusal.
+	// Times of the last sale of a unit and of the last refusal.
 	sold, refused time.Time
 }
 
-// seenKey is a lock that the lab has found on a server.
+// seenKey is a lock that was found on a Redis server.
 type seenKey struct {
 	server, name string
 	diagram.Key
 }
 
-// answerLatency contains two latencies of one answer. scheduled counts from the planned time of
-// sending the request, and sent from the actual time.
+// answerLatency contains the latency of an answer. scheduled counts from the planned send time, and
+// sent from the actual one.
 type answerLatency struct {
 	at              time.Time
 	scheduled, sent time.Duration
@@ -110,7 +109,7 @@ func (o *orders) locked(f func()) {
 	f()
 }
 
-// judge derives the state of the order from the ledger rows and the answers.
+// judge sets the state of the order from its ledger rows and the drivers' answers.
 func (t *tile) judge() {
 	switch {
 	case len(t.rows) > t.Units:
@@ -124,7 +123,6 @@ func (t *tile) judge() {
 	}
 }
 
-// clear removes all orders and the history of the instances.
 func (o *orders) clear() {
 	o.locked(func() {
 		o.tiles, o.watch, o.totals = nil, 0, totals{}
@@ -132,7 +130,7 @@ func (o *orders) clear() {
 	})
 }
 
-// begin starts a new run without the orders of the previous one.
+// begin starts a new run and forgets the orders of the previous one.
 func (o *orders) begin(s Settings) {
 	o.locked(func() {
 		o.settings, o.watch = s, 0
@@ -143,7 +141,7 @@ func (o *orders) begin(s Settings) {
 
 func (o *orders) setSettings(s Settings) { o.locked(func() { o.settings = s }) }
 
-// strike makes the page show which order the fault hits.
+// strike marks the order that the fault hits, so that the page shows it.
 func (o *orders) strike(id int64) {
 	o.locked(func() {
 		if t := o.find(id); t != nil {
@@ -153,7 +151,7 @@ func (o *orders) strike(id int64) {
 	})
 }
 
-// open adds orders for the load generator.
+// open adds new orders for the load generator.
 func (o *orders) open(id int64, count int) {
 	o.locked(func() {
 		for i := range int64(count) {
@@ -162,7 +160,7 @@ func (o *orders) open(id int64, count int) {
 	})
 }
 
-// openByHand adds an order whose drivers the user controls, so that the page shows it.
+// openByHand adds an order for which the user controls the drivers.
 func (o *orders) openByHand(id int64) {
 	o.locked(func() {
 		o.add(id, true)
@@ -170,7 +168,7 @@ func (o *orders) openByHand(id int64) {
 	})
 }
 
-// show makes the page show an order.
+// show selects the order that the page displays in detail.
 func (o *orders) show(id int64) { o.locked(func() { o.watch = id }) }
 
 func (o *orders) add(id int64, byHand bool) {
@@ -189,7 +187,7 @@ func (o *orders) add(id int64, byHand bool) {
 	}
 }
 
-// answer records the answer to a driver's grab. due is when the grab should have been sent.
+// answer records the response to a driver's request. due is the planned send time.
 func (o *orders) answer(r *vegeta.Result, due time.Time) {
 	end := r.Timestamp.Add(r.Latency)
 	o.locked(func() {
@@ -213,18 +211,18 @@ func (o *orders) answer(r *vegeta.Result, due time.Time) {
 	})
 }
 
-// isRefusal reports whether a driver was told that it gets no unit and should not ask again.
+// isRefusal reports whether the answer tells the driver that it cannot get a unit and should not
+// retry.
 func isRefusal(r *vegeta.Result) bool {
 	if r.Code != 0 {
 		return outcomeOf(r) != string(grab.Busy)
 	}
-	// A refused connection means that no request was sent. After an interrupted one, there is no
-	// answer yet.
+	// A refused connection sent no request, and an interrupted request got no answer.
 	kind := load.FailureOf(r.Error)
 	return kind != load.Refused && kind != load.Interrupted
 }
 
-// endLoad records that the load for these orders has ended, so that no more answers will come.
+// endLoad records that the drivers of these orders will get no more answers.
 func (o *orders) endLoad(id int64, count int) {
 	o.locked(func() {
 		for _, t := range o.tiles {
@@ -235,8 +233,8 @@ func (o *orders) endLoad(id int64, count int) {
 	})
 }
 
-// settle judges the orders whose drivers have all got an answer. The caller must have read the
-// ledger after the last answer.
+// settle judges orders for which all drivers have an answer. The caller must have read the ledger
+// after the last answer.
 func (o *orders) settle(ids []int64) {
 	o.locked(func() {
 		for _, id := range ids {
@@ -252,7 +250,7 @@ func (o *orders) settle(ids []int64) {
 	})
 }
 
-// find returns the tile of an order. It returns nil if the page no longer shows that order.
+// find returns an order, or nil if it is no longer on the page.
 func (o *orders) find(id int64) *tile {
 	i := slices.IndexFunc(o.tiles, func(t *tile) bool { return t.ID == id })
 	if i < 0 {
@@ -261,7 +259,7 @@ func (o *orders) find(id int64) *tile {
 	return o.tiles[i]
 }
 
-// record adds an event of an instance. It also detects a restart of the instance.
+// record adds an event of an instance. It also detects that the instance was restarted.
 func (o *orders) record(e history.Event) {
 	o.locked(func() {
 		if last, known := o.started[e.Instance]; known && e.Incarnation > last {
@@ -291,7 +289,7 @@ func (o *orders) record(e history.Event) {
 	})
 }
 
-// key records a lock that was found on a server, with its holders and its expiry.
+// key records the current holders and the expiry of a lock on a server.
 func (o *orders) key(k Key, at time.Duration) {
 	o.locked(func() {
 		id, _ := lock.OrderOf(k.Name) // 0 if the key does not belong to an order
@@ -315,7 +313,7 @@ func (o *orders) key(k Key, at time.Duration) {
 	})
 }
 
-// keyGone records that a lock has disappeared from a server.
+// keyGone records that a lock no longer exists on a server.
 func (o *orders) keyGone(server, name string, at time.Duration) {
 	o.locked(func() {
 		id, _ := lock.OrderOf(name)
@@ -329,8 +327,8 @@ func (o *orders) keyGone(server, name string, at time.Duration) {
 	})
 }
 
-// tokensOf returns the tokens of the holders. It removes the "+" that the handoff strategy adds
-// while other drivers wait.
+// tokensOf returns the tokens in the values of a lock. It removes the suffix "+", with which the
+// handoff strategy marks a lock that other drivers wait for.
 func tokensOf(holders []string) (all []string) {
 	for _, h := range holders {
 		all = append(all, strings.TrimSuffix(h, "+"))
@@ -338,8 +336,8 @@ func tokensOf(holders []string) (all []string) {
 	return all
 }
 
-// ledger records the ledger rows of an order. It ignores a reading that has no more rows than the
-// last one, because such a reading may be out of date.
+// ledger records the ledger rows of an order. It ignores a list that is not longer than the
+// last one, because it may be out of date.
 func (o *orders) ledger(id int64, rows []order.Grab) {
 	o.locked(func() {
 		t := o.find(id)
@@ -367,8 +365,8 @@ func (o *orders) ledger(id int64, rows []order.Grab) {
 	})
 }
 
-// second returns the record of the second to which the time at belongs. It returns nil if no run
-// was active at that time.
+// second returns the record for the second that contains the time at. It returns nil if at is
+// outside the run.
 func (o *orders) second(at time.Time) *second {
 	i := int(at.Sub(o.began) / time.Second)
 	if o.began.IsZero() || at.Before(o.began) || i >= maxSeconds {
@@ -380,7 +378,7 @@ func (o *orders) second(at time.Time) *second {
 	return &o.seconds[i]
 }
 
-// ended summarizes each second that has ended.
+// ended returns a summary of each second that has ended.
 func (o *orders) ended(now time.Time) []Second {
 	for i := len(o.summaries); i < len(o.seconds); i++ {
 		s := &o.seconds[i]
@@ -399,8 +397,8 @@ func (o *orders) ended(now time.Time) []Second {
 	return slices.Clip(o.summaries)
 }
 
-// percentile returns a percentile of sorted latencies in milliseconds. It returns nil if there are
-// too few latencies. For example, the 99th percentile needs 100 of them.
+// percentile returns a percentile of sorted latencies, in milliseconds. It returns nil if there are
+// too few latencies: the 99th percentile needs 100.
 func percentile(sorted []time.Duration, share float64) *float64 {
 	n := float64(len(sorted))
 	if n == 0 || n*(1-share) < 1-1e-9 && share > 0.5 {
@@ -410,8 +408,8 @@ func percentile(sorted []time.Duration, share float64) *float64 {
 	return &ms
 }
 
-// unsettledOrders returns the range of orders whose ledger rows may still change. answered lists the orders
-// in this range whose drivers all have an answer.
+// unsettledOrders returns the range of orders that may still change. answered lists the orders for
+// which all drivers have an answer.
 func (o *orders) unsettledOrders() (id int64, count int, answered []int64) {
 	o.locked(func() {
 		if len(o.tiles) == 0 {
@@ -428,7 +426,8 @@ func (o *orders) unsettledOrders() (id int64, count int, answered []int64) {
 	return id, count, answered
 }
 
-// drawing returns the diagram of an order. While a grab is running, the diagram ends at the present.
+// drawing returns the diagram of an order. For an order with open requests, the diagram ends at the
+// present.
 func (o *orders) drawing(id int64) (d diagram.Diagram, ok bool) {
 	var r diagram.Run
 	o.locked(func() {
@@ -467,7 +466,6 @@ func (o *orders) drawing(id int64) (d diagram.Diagram, ok bool) {
 	return diagram.OfRun(r), true
 }
 
-// driverName returns the name that the page shows for a driver.
 func driverName(id int64) string {
 	if id >= handDriver {
 		return "driver " + string(rune('A'+id-handDriver))
@@ -475,12 +473,12 @@ func driverName(id int64) string {
 	return fmt.Sprintf("driver %d", id)
 }
 
-// snapshot is a copy of all records at one moment.
+// snapshot is a consistent copy of all records.
 type snapshot struct {
 	settings Settings
 	tiles    []Tile
 	totals   totals
-	changed  []Tile // tiles that changed since the last call of published
+	changed  []Tile // tiles that changed since the last call of markPublished
 	watch    int64
 	events   int
 	outcomes map[string]int
@@ -501,8 +499,7 @@ func (o *orders) snapshot(now time.Time) (s snapshot) {
 	return s
 }
 
-// markPublished records that these tiles were sent to the pages. They are sent again only if they
-// change.
+// markPublished records that the pages have these tiles, so that only later changes are sent.
 func (o *orders) markPublished(tiles []Tile) {
 	o.locked(func() {
 		for _, p := range tiles {
@@ -513,7 +510,7 @@ func (o *orders) markPublished(tiles []Tile) {
 	})
 }
 
-// latency returns the percentiles of recent latencies. It returns nil if there were no answers.
+// latency returns percentiles of the recent latencies, or nil if there were no answers.
 func (o *orders) latency(now time.Time) *Latency {
 	since := now.Add(-latencyFor)
 	o.answers = slices.DeleteFunc(o.answers, func(a answerLatency) bool { return a.at.Before(since) })

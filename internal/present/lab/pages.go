@@ -10,7 +10,7 @@ import (
 // tickEvery is the time between two ticks.
 const tickEvery = 100 * time.Millisecond
 
-// pages sends the state of the lab to all open pages. It is safe for concurrent use.
+// pages sends state updates to all open pages. It is safe for concurrent use.
 type pages struct {
 	state *state
 
@@ -23,7 +23,7 @@ type pages struct {
 
 func newPages(s *state) *pages { return &pages{state: s, stream: newStream()} }
 
-// tick sends all changes to all pages.
+// tick sends the latest changes to all open pages.
 func (p *pages) tick() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -51,8 +51,8 @@ func (p *pages) tick() {
 	p.stream.send(text)
 }
 
-// subscribe returns a message with the whole state, and a channel for the messages after it. stop
-// ends the subscription.
+// subscribe returns a message with the whole state, a channel for later messages, and a function
+// that ends the subscription.
 func (p *pages) subscribe() (now []byte, next chan []byte, stop func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -28,8 +28,8 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// run sends drivers to orders in rounds until it is stopped. In each round, run injects the fault
-// while a grab holds the lock.
+// run sends drivers to new orders until the user stops it. In each round, it injects the selected
+// fault into an instance while a driver holds the lock.
 func (l *Lab) run(s Settings) {
 	ctx, cancel := context.WithCancel(l.ctx)
 	ended := make(chan struct{})
@@ -96,12 +96,12 @@ func (l *Lab) run(s Settings) {
 	})
 }
 
-// beforeClaim is the point of a grab just before the write.
+// beforeClaim is the step just before a driver writes to the database.
 var beforeClaim = control.Point{Phase: tap.Claim, N: 1}
 
-// strike waits until a driver of the order is about to write at the first instance, and then
-// injects the fault. It gives other drivers time to get the lock, and heals the fault. It does
-// nothing if no driver gets that far.
+// strike injects the fault when a driver is about to write at the first instance. It waits long
+// enough for another driver to get the lock, and then heals the fault. It does nothing if no driver
+// gets that far.
 func (l *Lab) strike(ctx context.Context, s Settings, id int64, sent <-chan struct{}) (err error) {
 	if s.Fault == catalog.NoFault {
 		return nil
@@ -161,7 +161,7 @@ func (l *Lab) strike(ctx context.Context, s Settings, id int64, sent <-chan stru
 	return err
 }
 
-// outcomeOf returns the outcome under which the lab counts an answer.
+// outcomeOf returns the kind of an answer for the statistics.
 func outcomeOf(r *vegeta.Result) string {
 	if r.Code == 0 {
 		return string(grab.Failed)
@@ -175,13 +175,13 @@ type Hand struct {
 	Who string `json:"who"` // "a" or "b"
 }
 
-// handDrivers maps each driver that the user controls to the number of its instance.
+// handDrivers maps the two drivers that the user controls to their instances.
 var handDrivers = map[string]int{"a": 0, "b": 1}
 
 func handHold(who string) string { return "hand-" + who }
 
-// ByHand performs an action of the user. Each grab by hand stops before its write until the user
-// lets it continue.
+// ByHand performs an action of the user. A grab pauses before its write until the user continues
+// it.
 func (l *Lab) ByHand(ctx context.Context, h Hand) error {
 	n, known := handDrivers[h.Who]
 	l.op.Lock()
@@ -226,8 +226,8 @@ func (l *Lab) ByHand(ctx context.Context, h Hand) error {
 	}
 }
 
-// handAnswers explains in plain words why a grab by hand failed. An answer that is not in the map
-// is a single word, which texts.json translates.
+// handAnswers explains why a grab by hand failed. Answers that are missing here are single words,
+// which texts.json translates.
 var handAnswers = map[string]string{
 	"error stale":      "refused: the database has seen a newer fencing token",
 	"error lease_lost": "gave up: it learned that its lease was lost",
@@ -238,7 +238,7 @@ var handAnswers = map[string]string{
 
 var handClient = &http.Client{Timeout: grabTimeout}
 
-// grabByHand sends a grab and returns the answer as text.
+// grabByHand sends a request to grab an order and returns the answer as text.
 func grabByHand(url string, id, driver int64) string {
 	path, body, header := target.Own.Request(id, driver)
 	answer, err := post(handClient, url+string(path), body, header)
@@ -248,7 +248,6 @@ func grabByHand(url string, id, driver int64) string {
 	return answer
 }
 
-// post sends a request and returns the outcome with the reason.
 func post(client *http.Client, url string, body []byte, header http.Header) (string, error) {
 	req, err := http.NewRequest(http.MethodPost, url, bytes.NewReader(body))
 	if err != nil {
@@ -268,7 +267,7 @@ func post(client *http.Client, url string, body []byte, header http.Header) (str
 	return cmp.Or(handAnswers[answer], answer), nil
 }
 
-// releaseHand lets the drivers that the user controls finish, and removes their order.
+// releaseHand lets the user's drivers finish and removes their order.
 func (l *Lab) releaseHand(ctx context.Context) error {
 	for who, n := range handDrivers {
 		if l.hand == 0 || n >= len(l.fleet.Instances) {

@@ -10,7 +10,7 @@ import (
 	"grablab/internal/catalog"
 )
 
-// sentences contains the phrases for the sentence at the top of the page, by language and key.
+// sentences contains the phrases of the sentence at the top of the page, by language and key.
 var sentences = func() (all map[string]map[string]string) {
 	if err := json.Unmarshal([]byte(sentencesJSON), &all); err != nil {
 		panic(err) // cannot fail, because the text is embedded
@@ -21,8 +21,8 @@ var sentences = func() (all map[string]map[string]string) {
 //go:embed sentences.json
 var sentencesJSON string
 
-// summary describes the state of the orders in each language. alarm reports whether any order has
-// more ledger rows than units.
+// summary describes the state of the orders in each language. alarm is true if an order was grabbed
+// more often than it has units.
 func summary(s Settings, tiles []Tile, sums totals) (texts map[string]string, alarm bool) {
 	won, several := 0, false
 	var double, under *Tile // the last tile with each state
@@ -60,8 +60,8 @@ func summary(s Settings, tiles []Tile, sums totals) (texts map[string]string, al
 	return texts, sums.doubles > 0
 }
 
-// phrase returns a phrase with its slots filled in. slots alternates between the name and the value
-// of a slot.
+// phrase returns a phrase and replaces its placeholders. slots alternates between names of
+// placeholders and values.
 func phrase(lang, key string, slots ...any) string {
 	var pairs []string
 	for i := 0; i < len(slots); i += 2 {
@@ -70,7 +70,7 @@ func phrase(lang, key string, slots ...any) string {
 	return strings.NewReplacer(pairs...).Replace(sentences[lang][key])
 }
 
-// idleSentence describes what will happen when the user starts a run.
+// idleSentence describes what a run with these settings would do.
 func idleSentence(s Settings, say func(string, ...any) string) string {
 	under, units := say("noFault"), ""
 	if s.Fault != catalog.NoFault {
@@ -83,7 +83,7 @@ func idleSentence(s Settings, say func(string, ...any) string) string {
 	return say("idle", "drivers", s.drivers(), "units", units, "rate", rate, "strategy", s.Strategy, "guard", guardOf(s), "under", under)
 }
 
-// strikeSentence says in each language which driver a fault strikes.
+// strikeSentence names the driver that a fault hits, in each language.
 func strikeSentence(fault catalog.Fault, driver, id int64, instance string) map[string]string {
 	texts := map[string]string{}
 	for lang := range sentences {
@@ -92,7 +92,7 @@ func strikeSentence(fault catalog.Fault, driver, id int64, instance string) map[
 	return texts
 }
 
-// oversoldSentence names the winners of an order that has more ledger rows than units.
+// oversoldSentence names the winners of an order that was grabbed more often than it has units.
 func oversoldSentence(t Tile, say func(string, ...any) string) string {
 	ids := make([]string, len(t.Rows))
 	for i, row := range t.Rows {
@@ -107,7 +107,7 @@ func oversoldSentence(t Tile, say func(string, ...any) string) string {
 	return say("double", "id", t.ID, "rows", len(t.Rows), "who", join(ids, say))
 }
 
-// join joins the names with commas, and puts "and" before the last one.
+// join joins names with commas, and with "and" before the last one.
 func join(names []string, say func(string, ...any) string) string {
 	if len(names) < 2 {
 		return strings.Join(names, "")

@@ -36,14 +36,13 @@ var (
 // kinds maps file name extensions to content types.
 var kinds = map[string]string{".css": "text/css", ".js": "text/javascript"}
 
-// policy is the Content-Security-Policy of the page. It allows only files from this server.
+// policy is the page's Content-Security-Policy. It only allows files from this server.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// tokenHeader is the header with the page's token. Without this token, a request cannot start
-// anything.
+// tokenHeader is the HTTP header with the page's secret token. Requests that change something need
+// it.
 const tokenHeader = "X-Lab-Token"
 
-// choices contains the options that the page offers.
 type choices struct {
 	Strategies []Choice             `json:"strategies"`
 	Guards     []string             `json:"guards"`
@@ -67,7 +66,7 @@ type choice struct {
 	Refused string `json:"refused,omitempty"` // why the user cannot choose the option
 }
 
-// handler serves the page, its files and its requests.
+// handler returns the HTTP handler for the page, its files and its API.
 func (l *Lab) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", l.page)
@@ -110,8 +109,8 @@ func (l *Lab) handler() http.Handler {
 	return l.guarded(http.NewCrossOriginProtection().Handler(l.withToken(mux)))
 }
 
-// withToken refuses requests that may change something but lack the page's token. It wraps all
-// routes, so that no route can lack the check.
+// withToken rejects requests that could change something and lack the page's token. It wraps the
+// whole handler, so that no route is forgotten.
 func (l *Lab) withToken(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead && r.Header.Get(tokenHeader) != l.token {
@@ -122,8 +121,7 @@ func (l *Lab) withToken(next http.Handler) http.Handler {
 	})
 }
 
-// guarded refuses requests from other web sites. It recognizes such a request by its Host or Origin
-// header.
+// guarded rejects requests with a foreign Host header, and adds security headers to all responses.
 func (l *Lab) guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host, port, err := net.SplitHostPort(r.Host)
@@ -156,7 +154,7 @@ func (l *Lab) page(w http.ResponseWriter, _ *http.Request) {
 	asset("text/html", b.Bytes())(w, nil)
 }
 
-// refuse writes an error as the response to a request.
+// refuse responds to a request with an error.
 func refuse(w http.ResponseWriter, status int, why string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
@@ -168,10 +166,10 @@ func reply(w http.ResponseWriter, body any) {
 	_ = json.NewEncoder(w).Encode(body)
 }
 
-// errMissing means that the resource in the request does not exist.
+// errMissing means that the requested resource does not exist.
 var errMissing = errors.New("there is none")
 
-// answer writes the response to a request. err determines the HTTP status.
+// answer writes a response. err determines the HTTP status.
 func answer(w http.ResponseWriter, body any, err error) {
 	switch {
 	case errors.Is(err, errBad):
@@ -187,7 +185,7 @@ func answer(w http.ResponseWriter, body any, err error) {
 	}
 }
 
-// readHandler returns a handler for requests that only read something.
+// readHandler returns a handler for requests that only read data.
 func readHandler(do func(*http.Request) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, err := do(r)
@@ -195,11 +193,11 @@ func readHandler(do func(*http.Request) (any, error)) http.HandlerFunc {
 	}
 }
 
-// maxRequest is the largest size of a request body, in bytes.
+// maxRequest limits the size of a request body, in bytes.
 const maxRequest = 64 << 10
 
-// startHandler returns a handler for requests that start something. Such a request must have the page's
-// token and a JSON body of type In.
+// startHandler returns a handler for requests that start something. It requires the page's token
+// and a JSON body of type In.
 func startHandler[In any](do func(*http.Request, In) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var in In
@@ -237,7 +235,7 @@ func (l *Lab) choices(w http.ResponseWriter, _ *http.Request) {
 	reply(w, c)
 }
 
-// events sends a page the whole state, and then all changes as they happen.
+// events streams the whole state to a page, followed by all changes.
 func (l *Lab) events(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	out := http.NewResponseController(w)
@@ -267,8 +265,8 @@ func (l *Lab) events(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// drawing sends the diagram of an order. It sends null if the lab no longer has the order, because a
-// browser would report a 404 as an error.
+// drawing sends the diagram of an order. If the order no longer exists, it sends null instead of a
+// 404, which a browser would log as an error.
 func (l *Lab) drawing(w http.ResponseWriter, r *http.Request) {
 	id, err := strconv.ParseInt(r.PathValue("id"), 10, 64)
 	if err != nil {

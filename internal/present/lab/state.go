@@ -8,8 +8,8 @@ import (
 	"grablab/internal/testbed/fleet"
 )
 
-// state contains the orders of the lab, and what the lab is doing with them. It is safe for
-// concurrent use.
+// state holds everything that the pages show: the orders, the settings and the current phase. It is
+// safe for concurrent use.
 type state struct {
 	orders *orders
 
@@ -23,7 +23,7 @@ func newState() *state {
 	return &state{orders: newOrders(), status: Status{Phase: Starting, Settings: first, Drivers: noAnswers()}}
 }
 
-// tick returns everything that a page shows, and separately the tiles that have changed.
+// tick returns the complete state, and separately the tiles that have changed.
 func (s *state) tick(now time.Time) (all Tick, changed []Tile) {
 	var sums totals
 	s.locked(func() {
@@ -39,19 +39,19 @@ func (s *state) tick(now time.Time) (all Tick, changed []Tile) {
 	return all, changed
 }
 
-// locked calls f while no other goroutine can use the state.
+// locked calls f while it holds the mutex of the state.
 func (s *state) locked(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f()
 }
 
-// say sets the phase of the lab and the sentence at the top of the page.
+// say sets the phase and the sentence at the top of the page.
 func (s *state) say(p Phase, answer string) {
 	s.locked(func() { s.status.Phase, s.status.Answer, s.status.Error = p, answer, "" })
 }
 
-// settle records that no run is active any more. The page shows problem, unless it is empty.
+// settle records that no run is active. The page shows problem unless it is empty.
 func (s *state) settle(next Settings, problem string) {
 	s.locked(func() {
 		s.status.Phase, s.status.Settings, s.status.Error = Idle, next, problem
@@ -59,7 +59,7 @@ func (s *state) settle(next Settings, problem string) {
 	})
 }
 
-// fail shows a problem on the page. It does nothing if the lab is shutting down.
+// fail shows a problem on the page, unless ctx is done.
 func (s *state) fail(ctx interface{ Err() error }, problem string) {
 	if ctx.Err() == nil {
 		s.locked(func() { s.status.Error = problem })
@@ -74,7 +74,7 @@ func (s *state) clear() {
 	})
 }
 
-// begin records that a run has started with the given settings.
+// begin records the start of a run with these settings.
 func (s *state) begin(next Settings) {
 	s.locked(func() {
 		s.status.Phase, s.status.Settings, s.status.Error = Running, next, ""
@@ -83,10 +83,9 @@ func (s *state) begin(next Settings) {
 	})
 }
 
-// end records that the run has ended.
 func (s *state) end() { s.locked(func() { s.status.Phase = Idle }) }
 
-// setInstances records the names of the instances for the page.
+// setInstances updates the instance names on the page.
 func (s *state) setInstances(f *fleet.Fleet) {
 	s.locked(func() {
 		s.status.Instances = nil
@@ -96,7 +95,7 @@ func (s *state) setInstances(f *fleet.Fleet) {
 	})
 }
 
-// setStrike makes the page show which order a fault hits. If texts is nil, it removes this
+// setStrike shows on the page which order a fault hits. If texts is nil, it removes this
 // information.
 func (s *state) setStrike(texts map[string]string, id int64) {
 	s.locked(func() {
@@ -105,7 +104,7 @@ func (s *state) setStrike(texts map[string]string, id int64) {
 	})
 }
 
-// openByHand shows a new order whose drivers the user controls.
+// openByHand shows a new order for which the user controls the drivers.
 func (s *state) openByHand(id int64) {
 	s.locked(func() {
 		s.orders.openByHand(id)
@@ -113,11 +112,11 @@ func (s *state) openByHand(id int64) {
 	})
 }
 
-// waitingForAnswer is the state of a driver that the user controls, while it waits for its answer.
+// waitingForAnswer is the state of a driver whose request has no answer yet.
 const waitingForAnswer = "asks"
 
-// startGrab records that a driver has begun a grab. It returns false if the driver's previous grab is
-// still under way.
+// startGrab records that a driver has sent a request. It returns false if the driver still waits
+// for an earlier answer.
 func (s *state) startGrab(who string) (ok bool) {
 	s.locked(func() {
 		if ok = s.status.Drivers[who] != waitingForAnswer; ok {
@@ -128,11 +127,10 @@ func (s *state) startGrab(who string) (ok bool) {
 	return ok
 }
 
-// noAnswers returns the states of the drivers that the user controls before their first grab.
+// noAnswers returns the initial states of the two drivers that the user controls.
 func noAnswers() map[string]string { return map[string]string{"a": "", "b": ""} }
 
-// setAnswer shows the answer to a driver that the user controls. It does nothing if the page now
-// shows another order.
+// setAnswer shows the answer to a driver, if the page still shows the same order.
 func (s *state) setAnswer(order int64, who, answer string) {
 	s.locked(func() {
 		if s.status.Hand == order {
@@ -141,8 +139,8 @@ func (s *state) setAnswer(order int64, who, answer string) {
 	})
 }
 
-// setDriver sets the state of a driver. It replaces the map with a changed copy, because a tick may
-// still use the old map.
+// setDriver sets the state of a driver. It copies the map, because a concurrent reader may use the
+// old one.
 func (s *state) setDriver(who, state string) {
 	s.status.Drivers = maps.Clone(s.status.Drivers)
 	s.status.Drivers[who] = state

@@ -4,8 +4,7 @@ import (
 	"fmt"
 )
 
-// stream sends numbered messages to its listeners, as server-sent events. It is not safe for
-// concurrent use.
+// stream sends numbered server-sent events to its listeners. It is not safe for concurrent use.
 type stream struct {
 	number    uint64 // number of the last message
 	listeners map[chan []byte]struct{}
@@ -17,8 +16,8 @@ func newStream() *stream { return &stream{listeners: map[chan []byte]struct{}{}}
 // event formats data as a server-sent event.
 func event(data []byte) []byte { return fmt.Appendf(nil, "event: tick\ndata: %s\n\n", data) }
 
-// send sends a message to all listeners. If a listener is too slow, send closes its channel. The
-// page of that listener then connects again.
+// send sends a message to all listeners. If a listener is too slow, send closes its channel, and
+// its page must reconnect.
 func (s *stream) send(data []byte) {
 	s.number++
 	text := event(data)

@@ -1,17 +1,16 @@
 package lab
 
-// Phase is the state of the lab.
+// Phase says whether the servers are starting, idle or running.
 type Phase string
 
-// These are the phases of a lab.
+// Phases of a lab.
 const (
 	Starting Phase = "starting"
 	Idle     Phase = "idle"
 	Running  Phase = "running"
 )
 
-// Tick is an update for a page. It contains either the whole state, or the changes since the previous
-// Tick.
+// Tick is an update for a page. It contains the whole state or the changes since the previous Tick.
 type Tick struct {
 	N      uint64 `json:"n"`
 	Whole  bool   `json:"whole,omitempty"`
@@ -28,7 +27,7 @@ type Tick struct {
 	Seconds []Second `json:"seconds,omitempty"` // seconds of this run that have ended since the last tick
 }
 
-// Second summarizes one second of a run. A percentile is nil if there were too few answers.
+// Second sums up one second of a run. A percentile is nil if there were too few answers.
 type Second struct {
 	T       int      `json:"t"` // number of the second, from 0
 	N       int      `json:"n"` // number of answers
@@ -37,7 +36,7 @@ type Second struct {
 	Doubles int      `json:"doubles"`       // orders that got more ledger rows than they have units
 }
 
-// Status describes what the lab is doing.
+// Status describes what the server of the page is doing.
 type Status struct {
 	Phase     Phase             `json:"phase"`
 	Answer    string            `json:"answer"`            // one sentence about the orders
@@ -56,7 +55,7 @@ type Status struct {
 	Matrix    MatrixStatus      `json:"matrix"`
 }
 
-// Tile is an order as the page shows it.
+// Tile shows one order on the page.
 type Tile struct {
 	ID     int64    `json:"id"`
 	Rows   []string `json:"rows"`  // ledger rows, such as "driver 3 (8004)"
@@ -70,7 +69,7 @@ type Tile struct {
 // State says what has happened to an order so far.
 type State string
 
-// These are the possible states of an order.
+// States of an order.
 const (
 	Open      State = "open"      // units are left
 	Won       State = "won"       // one row for each unit
@@ -78,7 +77,7 @@ const (
 	Undersold State = "undersold" // units are left although drivers were refused after the last sale
 )
 
-// Key is a lock that the lab has found on a Redis server.
+// Key is a lock that was found on a Redis server.
 type Key struct {
 	Server string `json:"server"`
 	Name   string `json:"name"`
@@ -88,8 +87,8 @@ type Key struct {
 	holders []string // tokens in the value, or in the fields of a hash
 }
 
-// Latency contains percentiles in milliseconds. One set is measured from the planned time of
-// sending, and the other from the actual time. A percentile is nil if there were too few answers.
+// Latency contains percentiles in milliseconds, measured from the planned and from the actual send
+// time. A percentile is nil if there were too few answers.
 type Latency struct {
 	N       int      `json:"n"`
 	P50     *float64 `json:"p50"`

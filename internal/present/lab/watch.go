@@ -14,14 +14,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// These constants say how often the lab reads events, rows and keys, and how many keys it shows.
+// Polling intervals, and the number of lock keys that the page shows.
 const (
 	lookEvery = 100 * time.Millisecond // how often to read the events and the ledger
 	keysEvery = 250 * time.Millisecond
 	mostKeys  = 24
 )
 
-// watch reads the events, the ledger and the keys, and updates the pages, until ctx is done.
+// watch polls the events, the ledger and the Redis keys, and updates the pages until ctx is done.
 func (l *Lab) watch(ctx context.Context) {
 	var looking sync.WaitGroup
 	defer looking.Wait()
@@ -55,8 +55,8 @@ func (l *Lab) lookAtEvents(context.Context) {
 	}
 }
 
-// lookAtLedger reads the ledger. It judges an order only if all of its drivers had been answered
-// before the reading began.
+// lookAtLedger reads the ledger. It judges an order only if all of its drivers had an answer before
+// the read.
 func (l *Lab) lookAtLedger(ctx context.Context) {
 	id, count, answered := l.state.orders.unsettledOrders()
 	if count == 0 {
@@ -77,8 +77,7 @@ func (l *Lab) lookAtLedger(ctx context.Context) {
 	l.state.orders.settle(answered)
 }
 
-// lookAtKeys looks for locks on the Redis servers. Once it has found a lock, it reads the lock each
-// time until the lock has disappeared.
+// lookAtKeys finds locks on the Redis servers, and follows each lock until it disappears.
 func (l *Lab) lookAtKeys(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -116,11 +115,10 @@ func (l *Lab) lookAtKeys(ctx context.Context) {
 	l.state.locked(func() { l.state.keys = shown })
 }
 
-// errNoLock means that a key does not exist or is not a lock.
 var errNoLock = errors.New("there is no such lock")
 
-// look reads a key in one transaction. It returns errNoLock if the key does not exist or is not a
-// lock.
+// look reads a Redis key in one transaction. It returns errNoLock if the key does not exist or is
+// not a lock.
 func (s *server) look(ctx context.Context, name string) (k Key, err error) {
 	all := s.client.TxPipeline()
 	ttl, text, fields := all.PTTL(ctx, name), all.Get(ctx, name), all.HKeys(ctx, name) // if the key is a hash, its fields are the tokens of the owners

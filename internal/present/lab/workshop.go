@@ -22,14 +22,14 @@ import (
 	"grablab/internal/testbed/infile"
 )
 
-// lessons runs the exercises of the workshop for the page. It runs one exercise at a time.
+// lessons runs the exercises of the workshop, one at a time.
 type lessons struct {
 	mu     sync.Mutex
 	job    *job // the current or last job; nil if there was none
 	ending sync.WaitGroup
 }
 
-// Job is the state of the commands of an exercise, as the page shows it.
+// Job is the progress of an exercise's commands, as the page shows it.
 type Job struct {
 	Number   int                `json:"number"` // number of the exercise
 	Checks   bool               `json:"checks"` // whether the job checks an answer or tries a figure
@@ -45,7 +45,6 @@ type Job struct {
 	Problems []workshop.Problem `json:"problems"` // errors in the file that the user handed in
 }
 
-// job runs the commands of an exercise.
 type job struct {
 	began time.Time
 	end   context.CancelFunc
@@ -55,7 +54,7 @@ type job struct {
 	drawings []diagram.Diagram
 }
 
-// maxOutput limits how many bytes of output a job keeps.
+// maxOutput limits the output that is kept of a job, in bytes.
 const maxOutput = 256 << 10
 
 func (j *job) locked(f func()) {
@@ -73,7 +72,6 @@ func (j *job) look() (seen Job) {
 	return seen
 }
 
-// writer is an io.Writer that calls a function with each text.
 type writer func(text string)
 
 func (w writer) Write(b []byte) (int, error) {
@@ -89,14 +87,14 @@ func (j *job) print(text string) {
 	})
 }
 
-// progress keeps only the last line of a text, because the page shows only one line.
+// progress keeps only the last line of text, because the page shows a single line.
 func (j *job) progress(text string) {
 	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
 	j.locked(func() { j.seen.Progress = lines[len(lines)-1] })
 }
 
-// session opens a workshop session with the saved progress. Its error wraps errBad if the exercise or
-// the language does not exist.
+// session opens a workshop session with the saved progress. If the exercise or the language does
+// not exist, the error wraps errBad.
 func (l *Lab) session(lang, number string, progress io.Writer) (s *workshop.Session, e workshop.Exercise, err error) {
 	if l.cfg.Workshop == nil {
 		return nil, e, fmt.Errorf("%w: this lab has no workshop", errBad)
@@ -160,7 +158,7 @@ func (l *Lab) lesson(r *http.Request) (any, error) {
 // drawingsFile is the name of the file with the diagrams of an exercise.
 const drawingsFile = "drawings.json"
 
-// drawingsOf returns the diagrams of the user's file, followed by the diagrams of the exercise.
+// drawingsOf returns the diagrams for the user's own file, and then those of the exercise.
 func drawingsOf(s *workshop.Session, e workshop.Exercise) ([]drawing, error) {
 	all := []drawing{}
 	for _, folder := range []string{workshop.Checked, workshop.Shown} {
@@ -189,7 +187,7 @@ func (l *Lab) lastJob() *Job {
 	return &seen
 }
 
-// A Lesson is a request of the page about an exercise.
+// Lesson is a request of the page about an exercise.
 type Lesson struct {
 	Lang    string     `json:"lang"`
 	Letter  string     `json:"letter"`  // letter of the predicted option
@@ -198,7 +196,7 @@ type Lesson struct {
 	Try     string     `json:"try"`     // figure to try
 }
 
-// asPageError converts an error of the workshop for the page. If the user's request was wrong, the
+// asPageError converts an error of the workshop for the page. If the user made a mistake, the
 // result wraps errBad.
 func asPageError(err error) error {
 	for _, e := range []error{workshop.ErrAnswer, workshop.ErrEarly} {
@@ -209,8 +207,8 @@ func asPageError(err error) error {
 	return err
 }
 
-// atOnce calls do, which may change the user's progress. It returns an error if a command is
-// running, because that command also changes the progress.
+// atOnce calls do, which may change the user's progress. It returns an error while a command runs,
+// because the command changes the progress too.
 func (l *Lab) atOnce(r *http.Request, in Lesson, do func(*workshop.Session, workshop.Exercise) error) (any, error) {
 	l.lessons.mu.Lock()
 	defer l.lessons.mu.Unlock()
@@ -239,7 +237,7 @@ func (l *Lab) hint(r *http.Request, in Lesson) (any, error) {
 	return l.atOnce(r, in, func(s *workshop.Session, e workshop.Exercise) error { return s.Hint(e) })
 }
 
-// inTurn starts the commands of an exercise in the background. It returns an error if other work is
+// inTurn runs the commands of an exercise in the background. It returns an error if another task is
 // running.
 func (l *Lab) inTurn(r *http.Request, in Lesson, as Job, may func(*workshop.Session, workshop.Exercise) error, do func(context.Context, *workshop.Session, workshop.Exercise) error) (any, error) {
 	l.lessons.mu.Lock()
@@ -294,13 +292,13 @@ func (l *Lab) inTurn(r *http.Request, in Lesson, as Job, may func(*workshop.Sess
 	return nil, nil
 }
 
-// answersWithFile reports whether the user answers the exercise with a file. The diagrams of such a
-// file do not reveal the answer.
+// answersWithFile reports whether the user answers the exercise with a file. In that case, diagrams
+// do not reveal the answer.
 func answersWithFile(e workshop.Exercise) bool {
 	return slices.ContainsFunc(e.Questions, func(q workshop.Question) bool { return q.File })
 }
 
-// keep writes the diagrams of the job to the folder that contains the output of its commands.
+// keep saves the diagrams of the job next to the output of its commands.
 func (j *job) keep(s *workshop.Session, e workshop.Exercise) error {
 	var b []byte
 	var err error
@@ -320,7 +318,7 @@ func (j *job) keep(s *workshop.Session, e workshop.Exercise) error {
 	return errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, b, 0o644))
 }
 
-// ended records the result of the job, which the page then shows.
+// ended records the result of the job, so that the page shows it.
 func (j *job) ended(ctx context.Context, err error) {
 	j.locked(func() {
 		j.seen.Running, j.seen.Seconds, j.seen.Progress = false, time.Since(j.began).Seconds(), ""
@@ -365,7 +363,7 @@ func (l *Lab) tryExercise(r *http.Request, in Lesson) (any, error) {
 	})
 }
 
-// stopExercise stops the current job and waits until it has ended.
+// stopExercise cancels the current job and waits for its end.
 func (l *Lab) stopExercise(*http.Request, struct{}) (any, error) {
 	l.lessons.mu.Lock()
 	j := l.lessons.job

@@ -8,7 +8,7 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// answer summarizes a run in a few sentences for the top of a report.
+// answer sums up a run in a few sentences, for the top of a report.
 func answer(run *experiment.Run) string {
 	var unsafe, stuck, unknown, safe, let, differ, measured int
 	var worst *experiment.Cell

@@ -12,8 +12,8 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// Baseline maps each cell to its worst verdict in earlier runs. It is nil if the user gave no
-// baseline.
+// Baseline holds the worst verdict that each strategy got under each fault in earlier runs. It is
+// nil if the user gave no baseline.
 type Baseline map[experiment.CellName]catalog.Verdict
 
 // NewBaseline returns a baseline with the verdicts from a file.
@@ -25,7 +25,7 @@ func NewBaseline(verdicts []target.Expectation) Baseline {
 	return b
 }
 
-// BaselineOf returns a baseline that contains the verdicts of one run.
+// BaselineOf returns a baseline with the verdicts of one run.
 func BaselineOf(run *experiment.Run) Baseline {
 	b := Baseline{}
 	for _, r := range recordsOf([]*experiment.Run{run}) {
@@ -34,7 +34,7 @@ func BaselineOf(run *experiment.Run) Baseline {
 	return b
 }
 
-// NotRun lists the cells that are in the baseline but did not run this time.
+// NotRun lists the combinations of strategy and fault that are in the baseline but not in cases.
 func (b Baseline) NotRun(cases []Case) (names []string) {
 	for name := range b {
 		if !slices.ContainsFunc(cases, func(c Case) bool { return c.Name == name.String() && c.Result != NotRun }) {
@@ -45,16 +45,16 @@ func (b Baseline) NotRun(cases []Case) (names []string) {
 	return names
 }
 
-// cellRecord summarizes the verdicts that one cell had in several runs.
+// cellRecord sums up the verdicts of one strategy under one fault over several runs.
 type cellRecord struct {
 	name    experiment.CellName
-	verdict catalog.Verdict // the worst of the verdicts
+	verdict catalog.Verdict // the worst verdict
 	reason  string          // the reason for the worst verdict
 	all     []string        // the distinct verdicts
 }
 
-// recordsOf returns a record for each cell that ran in any of the runs, in the order in which the
-// cells first ran.
+// recordsOf returns a record for each combination of strategy and fault in the runs, ordered by its
+// first run.
 func recordsOf(runs []*experiment.Run) (records []*cellRecord) {
 	for _, run := range runs {
 		for _, c := range Cases(run, nil, nil) {
@@ -78,8 +78,8 @@ func recordsOf(runs []*experiment.Run) (records []*cellRecord) {
 	return records
 }
 
-// WriteBaseline writes the worst verdict of each cell, in the format that the -expectations flag
-// reads. Comments in the file contain the reasons, and list the verdicts that differ between the
+// WriteBaseline writes the worst verdict for each strategy and fault, in the format of the
+// -expectations flag. Comments in the output give the reasons and any verdicts that varied between
 // runs.
 func WriteBaseline(w io.Writer, runs []*experiment.Run) error {
 	var b strings.Builder
@@ -105,7 +105,8 @@ func WriteBaseline(w io.Writer, runs []*experiment.Run) error {
 
 const longestComment = 100
 
-// comment explains the verdict of a cell. It returns "" if the cell was always safe.
+// comment explains the worst verdict and lists the other ones. It returns "" if all verdicts were
+// safe.
 func (r *cellRecord) comment() string {
 	text := r.reason
 	if len(r.all) > 1 {

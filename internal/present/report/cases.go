@@ -11,15 +11,16 @@ import (
 // Result is the outcome of a Case.
 type Result string
 
-// These are the possible results of a case.
+// Results of a case.
 const (
 	Passed  Result = "passed"
 	Failed  Result = "failed"
-	Unknown Result = "unknown" // the cell was run but could not be judged
+	Unknown Result = "unknown" // the test ran, but gave no verdict
 	NotRun  Result = "not run"
 )
 
-// Case is a test case for CI systems. It stands for a cell or for an assertion about a run.
+// Case is a test case for a CI system. It stands for one strategy under one fault, or for an
+// -assert about the whole run.
 type Case struct {
 	Name   string // strategy/fault, or the text of an -assert
 	Result Result
@@ -27,8 +28,8 @@ type Case struct {
 	Cell   *experiment.Cell // nil if the case is an -assert
 }
 
-// Cases returns a test case for each cell and for each assertion. With a baseline, a cell fails only
-// if its verdict is worse than before.
+// Cases returns a test case for each strategy under each fault, and for each assertion. With a
+// baseline, a case fails only if its verdict is worse than the one in the baseline.
 func Cases(run *experiment.Run, baseline Baseline, claims []experiment.Assert) []Case {
 	var cases []Case
 	for i := range run.Cells {
@@ -50,8 +51,8 @@ func Cases(run *experiment.Run, baseline Baseline, claims []experiment.Assert) [
 	return cases
 }
 
-// judgeCase judges a cell without a baseline. The cell passes if its verdict is as expected. If no
-// verdict is expected, it passes if its verdict is safe.
+// judgeCase judges a result without a baseline. The case passes if its verdict is the expected one,
+// or safe if none is expected.
 func judgeCase(c experiment.Cell) (Result, string) {
 	why := string(c.Verdict)
 	if c.Expected != nil {
@@ -74,7 +75,7 @@ func judgeCase(c experiment.Cell) (Result, string) {
 	}
 }
 
-// compareCase compares the verdict of a cell with the verdict in the baseline.
+// compareCase returns whether the verdict is worse than the one in the baseline, and why.
 func compareCase(c experiment.Cell, before catalog.Verdict) (Result, string) {
 	why := fmt.Sprintf("%s, and %s in the baseline: %s", c.Verdict, before, c.Reason)
 	switch {
@@ -87,8 +88,7 @@ func compareCase(c experiment.Cell, before catalog.Verdict) (Result, string) {
 	}
 }
 
-// Details lists the points of a grab at which the fault was injected, and shows the timeline of the
-// cell.
+// Details returns the table of fault injections and the timeline of this case, as text.
 func (c Case) Details() (string, error) {
 	if c.Cell == nil {
 		return "", nil
@@ -103,7 +103,7 @@ func (c Case) Details() (string, error) {
 	return strings.TrimSpace(b.String()), err
 }
 
-// countCases summarizes the results of test cases, such as "4 of 5 passed, 1 failed".
+// countCases sums up the results in a phrase such as "4 of 5 passed, 1 failed".
 func countCases(cases []Case) string {
 	n := map[Result]int{}
 	for _, c := range cases {

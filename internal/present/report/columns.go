@@ -13,24 +13,22 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// column describes one column of a table. Each row of such a table shows one cell of the run.
+// column is a table column. value formats one result (a strategy under a fault) for this column.
 type column struct {
 	heading
 	value func(experiment.Cell) string
 }
 
-// text returns a left-aligned column of words.
 func text(name string, value func(experiment.Cell) string) column {
 	return column{heading{Name: name, Left: true}, value}
 }
 
-// number returns a right-aligned column of figures.
 func number(group, name string, value func(experiment.Cell) string) column {
 	return column{heading{Group: group, Name: name}, value}
 }
 
-// loadColumns are the columns for the results of a load. There are no columns for costs, because a
-// single run cannot measure costs reliably.
+// loadColumns shows the results of a load test. It has no cost columns, because a single run cannot
+// measure costs reliably.
 var loadColumns = []column{
 	text("strategy", func(c experiment.Cell) string { return c.Strategy + heldMark(c) }),
 	text("verdict", verdict),
@@ -45,7 +43,7 @@ var loadColumns = []column{
 	number("answers", "timeout", outcome("timeout")),
 }
 
-// saleColumns are the columns for orders with several units.
+// saleColumns shows the results for orders with several units.
 var saleColumns = []column{
 	loadColumns[0],
 	loadColumns[1],
@@ -65,8 +63,8 @@ var saleColumns = []column{
 	number("answers", "timeout", outcome("timeout")),
 }
 
-// sale returns the value function of a column. The column shows a figure that exists only for
-// orders with several units.
+// sale returns a function that formats a figure for orders with several units. Other results get a
+// placeholder.
 func sale[T any](of func(*experiment.Sale) *T, format func(T) string) func(experiment.Cell) string {
 	return func(c experiment.Cell) string {
 		if c.Sale == nil {
@@ -78,12 +76,12 @@ func sale[T any](of func(*experiment.Sale) *T, format func(T) string) func(exper
 
 func percent(x float64) string { return strconv.FormatFloat(100*x, 'f', 0, 64) + " %" }
 
-// isSale reports whether the orders of a run had several units.
+// isSale reports whether any order of the run has several units.
 func isSale(run *experiment.Run) bool {
 	return slices.ContainsFunc(run.Cells, func(c experiment.Cell) bool { return c.Sale != nil })
 }
 
-// costColumns are the columns for the costs of a load. The costs are measured in several repetitions.
+// costColumns shows the costs of a load test, measured over several repetitions.
 var costColumns = []column{
 	strategyColumn,
 	text("verdict", verdict),
@@ -97,8 +95,8 @@ var costColumns = []column{
 	number("redis", "/req", overRepetitions(func(r experiment.Repetition) *float64 { return r.RedisCommandsPerRequest }, ratio)),
 }
 
-// overRepetitions returns the value function of a column. The column shows the median of a figure
-// over all repetitions, with its confidence interval.
+// overRepetitions returns a function that formats the median of a figure over all repetitions, with
+// its confidence interval.
 func overRepetitions(of func(experiment.Repetition) *float64, format func(float64) string) func(experiment.Cell) string {
 	return func(c experiment.Cell) string {
 		values := experiment.ValuesOf(c.Repetitions, of)
@@ -122,12 +120,11 @@ func latencyOf(of func(experiment.Repetition) *load.Latency, at func(load.Latenc
 	}, millis)
 }
 
-// repeatedCells returns the cells that ran more than once.
 func repeatedCells(cells []experiment.Cell) []experiment.Cell {
 	return slices.DeleteFunc(slices.Clone(cells), func(c experiment.Cell) bool { return len(c.Repetitions) < 2 })
 }
 
-// peakColumns are the columns for the results of a search for the highest rate.
+// peakColumns shows the results of a search for the highest sustainable request rate.
 var peakColumns = []column{
 	strategyColumn,
 	text("verdict", verdict),
@@ -152,7 +149,7 @@ var (
 	faultColumn    = text("fault", func(c experiment.Cell) string { return string(c.Fault) })
 )
 
-// columnsOf returns the columns in which a run of this kind shows its cells without a fault.
+// columnsOf returns the columns that suit this kind of run.
 func columnsOf(run *experiment.Run, cells []experiment.Cell) []column {
 	columns := loadColumns
 	switch {
@@ -164,7 +161,8 @@ func columnsOf(run *experiment.Run, cells []experiment.Cell) []column {
 	return renameForAnswers(cells, columns)
 }
 
-// renameForAnswers renames the columns whose figures were counted in answers, because there is no ledger.
+// renameForAnswers adapts the columns for a service without a ledger. Their figures then come from
+// the answers to the requests.
 func renameForAnswers(cells []experiment.Cell, columns []column) []column {
 	if !answersAlone(cells) {
 		return columns
@@ -182,8 +180,8 @@ func renameForAnswers(cells []experiment.Cell, columns []column) []column {
 
 const fromAnswers = "answers"
 
-// answersAlone reports whether the figures of all cells were counted in the answers, because the
-// service has no ledger.
+// answersAlone reports whether all figures come from the answers to the requests. This is the case
+// if the service has no ledger.
 func answersAlone(cells []experiment.Cell) bool {
 	return slices.ContainsFunc(cells, countedFromAnswers) &&
 		!slices.ContainsFunc(cells, func(c experiment.Cell) bool { return c.CountedFrom != fromAnswers && c.Verdict != catalog.NA })
@@ -193,8 +191,8 @@ func countedFromAnswers(c experiment.Cell) bool {
 	return c.CountedFrom == fromAnswers && c.DoubleGrabs != nil
 }
 
-// doubleGrabText returns the number of double-grabs as text. If there may be more, a mark shows
-// that the number is a lower bound.
+// doubleGrabText formats the number of times that an order was grabbed again. The mark "≥" means
+// that the number is only a lower bound.
 func doubleGrabText(c experiment.Cell) string {
 	if c.LowerBound && c.DoubleGrabs != nil {
 		return atLeast + strconv.Itoa(*c.DoubleGrabs)
@@ -211,19 +209,19 @@ const (
 	notExpected = "✗"
 	notHeld     = "*"
 	notClaimed  = "°"
-	letIn       = "·" // the lock had two holders at once
+	letIn       = "·" // two clients held the lock at once
 	lockUnknown = letIn + "?"
 	atLeast     = "≥"
 )
 
-// verdict returns the verdict on the orders. Marks say whether the lock failed, and whether the
+// verdict returns the verdict on the orders. Marks show whether the lock failed and whether the
 // verdict was expected.
 func verdict(c experiment.Cell) string {
 	return markedVerdict(string(c.Verdict)+lockMark(c), c.Expected != nil, !differs(c))
 }
 
-// markedVerdict returns a verdict with a mark that says whether it was expected. It adds no mark if no
-// verdict was expected.
+// markedVerdict adds ✓ to an expected verdict and ✗ to an unexpected one. It adds nothing if there
+// is no expectation.
 func markedVerdict(verdict string, expected, as bool) string {
 	switch {
 	case !expected:
@@ -235,8 +233,7 @@ func markedVerdict(verdict string, expected, as bool) string {
 	}
 }
 
-// differs reports whether the verdict on the orders or on the lock differs from the expected
-// verdict.
+// differs reports whether any verdict differs from the expected one.
 func differs(c experiment.Cell) bool { return !c.AsExpected() }
 
 func heldMark(c experiment.Cell) string {
@@ -246,7 +243,8 @@ func heldMark(c experiment.Cell) string {
 	return ""
 }
 
-// placeholder returns the text that stands for a figure that the cell does not have.
+// placeholder returns the text for a missing figure: "-" if it does not apply, and "?" if it is
+// unknown.
 func placeholder(c experiment.Cell) string {
 	if c.Verdict == catalog.NA || c.Verdict == "" { // the row of the endpoint that does nothing has no verdict
 		return "-"
@@ -254,7 +252,7 @@ func placeholder(c experiment.Cell) string {
 	return "?"
 }
 
-// figure formats *x. If x is nil, it returns the text that stands for a missing figure.
+// figure formats *x, or returns a placeholder if x is nil.
 func figure[T any](c experiment.Cell, x *T, format func(T) string) string {
 	if x == nil {
 		return placeholder(c)
@@ -273,8 +271,8 @@ func outcome(o grab.Outcome) func(experiment.Cell) string {
 	}
 }
 
-// withBare returns the cells of a run for a table. If the run also measured an endpoint that does
-// nothing, such as GET /healthz, that endpoint comes first.
+// withBare returns the results of a run for a table. If the run also measured an endpoint that does
+// nothing, such as GET /healthz, that result comes first.
 func withBare(run *experiment.Run) []experiment.Cell {
 	if run.Bare == nil {
 		return run.Cells
@@ -308,7 +306,7 @@ func steps(c experiment.Cell) string {
 	return strings.Join(tried, " ")
 }
 
-// millis formats milliseconds. Below 10 ms, it shows two decimals.
+// millis formats milliseconds, with two decimals below 10 ms.
 func millis(ms float64) string {
 	if ms < 10 {
 		return strconv.FormatFloat(ms, 'f', 2, 64)
@@ -316,7 +314,7 @@ func millis(ms float64) string {
 	return rate(ms)
 }
 
-// rate formats a number. Below 100, it shows one decimal.
+// rate formats a number, with one decimal below 100.
 func rate(x float64) string {
 	if x < 100 {
 		return strconv.FormatFloat(x, 'f', 1, 64)

@@ -11,18 +11,17 @@ import (
 	"grablab/internal/present/compare"
 )
 
-// ComparedText renders a comparison for a terminal.
+// ComparedText writes a comparison of two results for a terminal.
 func ComparedText(w io.Writer, c *compare.Comparison) error { return comparedDocument(c).text(w) }
 
-// ComparedMarkdown renders a comparison as a Markdown document.
+// ComparedMarkdown writes a comparison of two results as a Markdown document.
 func ComparedMarkdown(w io.Writer, c *compare.Comparison) error {
 	return comparedDocument(c).markdown(w)
 }
 
-// ComparedJSON writes a comparison as JSON.
+// ComparedJSON writes a comparison of two results as JSON.
 func ComparedJSON(w io.Writer, c *compare.Comparison) error { return encode(w, c) }
 
-// comparedDocument builds the document for a comparison, which begins with the answer.
 func comparedDocument(c *compare.Comparison) document {
 	d := document{Title: "Comparison", Head: []string{"old: " + side(c.Old), "new: " + side(c.New)}}
 	if len(c.Unlike) > 0 {
@@ -47,7 +46,7 @@ func side(s compare.Side) string {
 	return text
 }
 
-// changes lists the verdicts that have changed, and the cells that only one of the runs has.
+// changes lists the verdicts that have changed, and the results that only one of the two runs has.
 func changes(c *compare.Comparison) section {
 	s := section{Title: "Verdicts that changed", Table: table{Headings: []heading{
 		{Name: "cell", Left: true}, {Name: "old", Left: true}, {Name: "new", Left: true}, {Name: "why", Left: true},
@@ -69,7 +68,6 @@ func changes(c *compare.Comparison) section {
 	return s
 }
 
-// costColumn is one column of a table of costs.
 type costColumn struct {
 	heading
 	value func(compare.Cost) string
@@ -97,7 +95,7 @@ var (
 	}, comparedColumns...)
 )
 
-// benchCosts returns a table of costs for each case of the benchmark.
+// benchCosts returns a table of costs for each benchmark case.
 func benchCosts(c *compare.Comparison) []section {
 	var sections []section
 	for left := c.Costs; len(left) > 0; {
@@ -141,8 +139,8 @@ func interval(m compare.Measured) string {
 
 const noChange = "~"
 
-// change returns by how many percent a cost has changed. It returns noChange if the statistical test
-// found no difference.
+// change returns the change of a cost in percent. It returns noChange if the statistical test found
+// no difference.
 func change(x compare.Cost) string {
 	switch {
 	case x.Answer != compare.Slower && x.Answer != compare.Faster:
@@ -171,7 +169,7 @@ func sizes(x compare.Cost) string {
 	return fmt.Sprintf("%d+%d", x.Old.N, x.New.N)
 }
 
-// comparedLegend explains the statistics, and why some costs cannot be compared.
+// comparedLegend explains the statistics, and why some costs could not be compared.
 func comparedLegend(c *compare.Comparison) []string {
 	if len(c.Costs) == 0 {
 		return nil
@@ -198,5 +196,5 @@ func comparedLegend(c *compare.Comparison) []string {
 	return lines
 }
 
-// maxNames is how many names one line may list.
+// maxNames limits how many names one line lists.
 const maxNames = 6

@@ -12,7 +12,7 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// detailColumns shows the results of cells under a fault.
+// detailColumns shows the results of strategies under a fault.
 var detailColumns = []column{
 	faultColumn,
 	strategyColumn,
@@ -31,8 +31,8 @@ var detailColumns = []column{
 	text("explained by", mode),
 }
 
-// exclusive returns the verdict on the lock. If a verdict was expected, a mark says whether the
-// actual verdict matches it.
+// exclusive returns whether the lock excluded other clients, with a mark if this was expected or
+// unexpected.
 func exclusive(c experiment.Cell) string {
 	claims := c.ExpectedExclusive != nil
 	switch {
@@ -45,14 +45,14 @@ func exclusive(c experiment.Cell) string {
 	}
 }
 
-// locks reports whether a strategy uses a lock. It returns true for an unknown strategy.
+// locks reports whether a strategy uses a lock. For an unknown strategy, it returns true.
 func locks(strategy string) bool {
 	s, err := lock.Find(strategy)
 	return err != nil || s.Excludes != catalog.NoExclusion
 }
 
-// struck returns the number of points of a grab at which the fault was injected as often as
-// planned. If the points are unknown, it returns the number of grabs that the fault hit.
+// struck returns how many steps of a request were hit by the fault as often as planned. If the
+// steps are unknown, it returns the number of requests that were hit.
 func struck(c experiment.Cell) string {
 	if len(c.Points) == 0 {
 		return count(c, c.Struck)
@@ -60,7 +60,7 @@ func struck(c experiment.Cell) string {
 	return fmt.Sprintf("%d/%d", pointsWith(c, func(p experiment.Point) bool { return p.Struck >= p.Strikes }), len(c.Points))
 }
 
-// detailLegend explains the columns, and how many orders and grabs there were.
+// detailLegend explains the columns and gives the number of orders and requests.
 func detailLegend(cells []experiment.Cell) []string {
 	if len(cells) == 0 {
 		return nil
@@ -91,7 +91,7 @@ func detailLegend(cells []experiment.Cell) []string {
 	return lines
 }
 
-// optional formats a figure that only some cells have. It returns "-" for cells without the figure.
+// optional formats *x. It returns "-" if x is nil.
 func optional[T any](x *T, format func(T) string) string {
 	if x == nil {
 		return "-"
@@ -108,7 +108,6 @@ func mode(c experiment.Cell) string {
 	return c.Timeline.Mode
 }
 
-// timelineHeadings are the headings of a timeline.
 var timelineHeadings = []heading{
 	{Name: "ms"}, {Name: "instance", Left: true}, {Name: "driver"},
 	{Name: "what happened", Left: true}, {Name: "what the driver believed", Left: true}, {Name: "what was true", Left: true},
@@ -118,7 +117,7 @@ func timelineTitle(c experiment.Cell) string {
 	return fmt.Sprintf("%s is %s: the timeline of order %d", name(c), c.Said(), c.Timeline.Order)
 }
 
-// timeline shows what happened to one order, and which failure mode explains it.
+// timeline shows what happened to one order, and names the failure mode that explains it.
 func timeline(c experiment.Cell) section {
 	s := c.Timeline
 	explained := "no known failure mode explains this failure: look below for the first step at which the belief of a driver is not true"
@@ -139,14 +138,14 @@ func timeline(c experiment.Cell) section {
 	return shown
 }
 
-// decisive lists the properties that decide a verdict. The notes leave them out, because the table
-// already shows them.
+// decisive lists the properties that decide a verdict. The notes omit these properties, because the
+// table already shows them.
 var decisive = []string{catalog.OneWinner, catalog.HoldersExclusive, catalog.StuckOrder, catalog.AnswersAgree}
 
-// doubleGrabs lists the properties that every double-grab violates.
+// doubleGrabs lists the properties that are always violated if an order is grabbed twice.
 var doubleGrabs = []string{catalog.Linearizable, catalog.WritesExclusive}
 
-// otherFailures describes violated properties that do not affect the verdict.
+// otherFailures describes the violated properties that do not affect the verdict.
 func otherFailures(c experiment.Cell) []string {
 	var why []string
 	for _, k := range c.Checks {

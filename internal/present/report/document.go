@@ -9,7 +9,7 @@ import (
 	"grablab/internal/present/diagram"
 )
 
-// document is the content of a report, independent of the format in which it is written.
+// document is the content of a report, independent of the output format.
 type document struct {
 	Title    string
 	Answer   string // the result in one sentence, for the top of a page
@@ -17,18 +17,18 @@ type document struct {
 	Sections []section
 }
 
-// section is a part of a document. It has lines, a table, or both.
+// section is a part of a document. It contains text, a table, or both.
 type section struct {
 	Title string // empty if the section continues the previous one
 	Table table
 	Lines []string
-	// Drawing is a diagram of what the table shows. It may be nil.
+	// Drawing is a diagram that belongs to the table. It may be nil.
 	Drawing *diagram.Diagram
 	drawn   int // the number of the drawing in the page
 	After   []string
 }
 
-// table contains headings and rows. All of them are already formatted as text.
+// table contains headings and rows that are already formatted as text.
 type table struct {
 	Headings []heading
 	Rows     [][]field
@@ -42,7 +42,7 @@ type heading struct {
 	least int  // minimum width of the column on a terminal
 }
 
-// field is an entry of a table. Class is its CSS class on a page.
+// field is a table entry. Class is its CSS class on an HTML page.
 type field struct {
 	Text, Class string
 	runsOn      bool // whether the text may extend into the columns to its right
@@ -54,7 +54,7 @@ type group struct {
 	Span int
 }
 
-// Groups returns the headings of the groups of columns, from left to right.
+// Groups returns the headings above groups of columns, from left to right.
 func (t table) Groups() []group {
 	var groups []group
 	for _, h := range t.Headings {
@@ -67,12 +67,12 @@ func (t table) Groups() []group {
 	return groups
 }
 
-// Grouped reports whether any of the columns belongs to a group.
+// Grouped reports whether any column belongs to a group.
 func (t table) Grouped() bool {
 	return slices.ContainsFunc(t.Headings, func(h heading) bool { return h.Group != "" })
 }
 
-// tableOf returns a table with one row for each cell.
+// tableOf returns a table with one row for each result.
 func tableOf(columns []column, cells []experiment.Cell) table {
 	if len(cells) == 0 {
 		return table{}
@@ -94,8 +94,8 @@ func tableOf(columns []column, cells []experiment.Cell) table {
 	return t
 }
 
-// compose builds the document of a run. If full is false and there are many cells, it shows details
-// only for cells with unexpected results.
+// compose builds the document of a run. If full is false and there are many results, it shows
+// details only for unexpected ones.
 func compose(run *experiment.Run, full bool) document {
 	d := document{Title: run.ID, Head: head(run)}
 	plainCells, faultCells := splitByFault(run)
@@ -127,18 +127,17 @@ func compose(run *experiment.Run, full bool) document {
 	return d
 }
 
-// costSections returns the table of costs with its legend. It includes the cells that ran more than
+// costSections returns the table of costs and its legend, for results that were measured more than
 // once.
 func costSections(cells []experiment.Cell) []section {
 	cells = repeatedCells(cells)
 	return []section{{Title: "Costs", Table: tableOf(costColumns, cells)}, {Lines: costLegend(cells)}}
 }
 
-// fewCells is the largest number of cells for which a short report shows details of every cell.
-// With more cells, a short report shows details only of unexpected verdicts.
+// fewCells is the largest number of results for which a short report shows all details.
 const fewCells = 24
 
-// add appends sections, except empty ones.
+// add appends all sections that are not empty.
 func (d *document) add(sections ...section) {
 	for _, s := range sections {
 		if len(s.Lines) > 0 || len(s.Table.Rows) > 0 {
@@ -147,8 +146,8 @@ func (d *document) add(sections ...section) {
 	}
 }
 
-// splitByFault separates the cells without a fault from the cells with a fault. It sorts the cells
-// with a fault by fault.
+// splitByFault separates results without a fault from results under a fault. It sorts the second
+// group by fault.
 func splitByFault(run *experiment.Run) (plainCells, faultCells []experiment.Cell) {
 	for _, c := range run.Cells {
 		if c.Fault == catalog.NoFault {
@@ -163,7 +162,7 @@ func splitByFault(run *experiment.Run) (plainCells, faultCells []experiment.Cell
 	return plainCells, faultCells
 }
 
-// isUnexpected reports whether the verdict of a cell is unknown or differs from the expected one.
+// isUnexpected reports whether a verdict is unknown or differs from the expected one.
 func isUnexpected(c experiment.Cell) bool {
 	return differs(c) || c.Verdict == catalog.Unknown
 }

@@ -6,8 +6,7 @@ import (
 	"grablab/internal/present/diagram"
 )
 
-// Drawings returns all diagrams of a run or of explorations: one for each timeline, failure or
-// replay.
+// Drawings returns all diagrams in the reports of a run and of searches for failing schedules.
 func Drawings(run *experiment.Run, explored []explore.Result) (all []diagram.Diagram) {
 	add := func(d *diagram.Diagram) {
 		if d != nil {

@@ -13,20 +13,19 @@ import (
 	"grablab/internal/explore"
 )
 
-// Exploration is the result of a search, with the options for its report.
+// Exploration contains the results of a search for failing schedules, and options for their report.
 type Exploration struct {
 	Config  explore.Config
 	Results []explore.Result
-	Parts   []explore.Part // the parts of the search, if it consists of several searches with different limits
-	Timing  bool           // whether to show the elapsed time, which differs between searches
+	Parts   []explore.Part // the parts of the search, if it was split into searches with different limits
+	Timing  bool           // whether the report includes the elapsed time
 
-	// Replay returns a command line that replays a failure.
+	// Replay returns the command line that replays a failure.
 	Replay func(explore.Failure) string
 }
 
-// Explored writes the report of a search. The report has one line for each strategy, says how far
-// each search got, and shows the steps of the most important failure. For a replay, the report
-// shows only the steps.
+// Explored writes the report of a search as text: a table of strategies, how far the search got,
+// and the steps of the most important failure. For a replay, it writes only the steps.
 func Explored(w io.Writer, e Exploration) error {
 	var b strings.Builder
 	if !slices.ContainsFunc(e.Results, replayed) {
@@ -41,15 +40,15 @@ func Explored(w io.Writer, e Exploration) error {
 
 func replayed(r explore.Result) bool { return r.Replay }
 
-// account writes the limits of the search, the table of strategies, and how far each of the searches
-// got.
+// account writes the limits of the search, the table of strategies, and the progress that the
+// search made.
 func (e Exploration) account(b *strings.Builder) {
 	fmt.Fprintf(b, "%s\n%s\n\n", strings.Join(e.bounds(), "\n"), catalog.Footnote)
 	e.table().text(b, 2)
 	fmt.Fprintf(b, "\n%s\n\n", strings.Join(e.searched(), "\n"))
 }
 
-// searched describes how far each search got.
+// searched describes how much of the search was completed.
 func (e Exploration) searched() (lines []string) {
 	for _, r := range e.Results {
 		lines = append(lines, fmt.Sprintf("%s: %s", r.Strategy, searched(r)))
@@ -62,8 +61,8 @@ func (e Exploration) searched() (lines []string) {
 	return lines
 }
 
-// searchedParts describes how far each search of a series got. Searches that got equally far share
-// one line of the report.
+// searchedParts describes how much of each partial search was completed. Parts with equal progress
+// share a line.
 func searchedParts(parts []explore.Result) (lines []string) {
 	var extents []string
 	names := map[string][]string{}
@@ -80,7 +79,7 @@ func searchedParts(parts []explore.Result) (lines []string) {
 	return lines
 }
 
-// bounds describes the limits of the search, and of the further searches in its series.
+// bounds describes the limits of the search and of its parts.
 func (e Exploration) bounds() []string {
 	lines := []string{bounds(e.Config)}
 	if len(e.Parts) > 0 {
@@ -92,7 +91,7 @@ func (e Exploration) bounds() []string {
 	return lines
 }
 
-// bounds describes the limits of one search, such as the number of actors.
+// bounds describes the limits of a search, such as the number of actors.
 func bounds(c explore.Config) string {
 	actors := catalog.Plural(c.Actors, "actor", "actors")
 	if c.Wait > 0 {
@@ -117,8 +116,8 @@ func bounds(c explore.Config) string {
 	return line + fmt.Sprintf("up to %s of %s", catalog.Plural(c.FaultCount, "fault", "faults"), strings.Join(list(c.Faults), ", "))
 }
 
-// table returns a table with a row for each strategy and its most important failure. Additional
-// rows show other violated properties and the findings of further searches.
+// table returns a table of strategies with their failures. The first row of a strategy shows its
+// most important failure.
 func (e Exploration) table() table {
 	t := table{Headings: []heading{
 		{Name: "strategy", Left: true}, {Name: "verdict", Left: true}, {Name: "steps"}, {Name: "mode", Left: true},
@@ -149,8 +148,8 @@ func (e Exploration) table() table {
 	return t
 }
 
-// withParts returns the results of all strategies. After each result, it lists the results of
-// further searches that found a failure.
+// withParts returns the result for each strategy. Results of partial searches follow if they
+// contain a failure.
 func (e Exploration) withParts() (all []explore.Result) {
 	for _, r := range e.Results {
 		all = append(all, r)
@@ -164,7 +163,7 @@ func (e Exploration) withParts() (all []explore.Result) {
 	return all
 }
 
-// propertyOf returns the name of the violated property. A mark says that the failure was not
+// propertyOf returns the name of the violated property, with a mark if the failure was not
 // expected.
 func propertyOf(f explore.Failure) string {
 	if f.Unclaimed {
@@ -173,8 +172,8 @@ func propertyOf(f explore.Failure) string {
 	return f.Property
 }
 
-// against returns a verdict with a mark. If the expected verdict differs, the text also contains
-// the expected verdict.
+// against returns a verdict with a mark. If a different verdict was expected, the text also
+// contains that verdict.
 func against(v, expected catalog.Verdict) string {
 	switch expected {
 	case "":
@@ -204,8 +203,8 @@ func searched(r explore.Result) string {
 	return strings.Join(parts, "; ")
 }
 
-// reachedLevels describes which levels were searched completely, and which only in part. A level is
-// the set of schedules with the same number of preemptions and of faults.
+// reachedLevels describes which levels of the search are complete. A level contains all schedules
+// with the same number of preemptions and faults.
 func reachedLevels(levels []explore.Level) []string {
 	var parts []string
 	most := -1 // the number of preemptions up to which the search with one fault fewer is complete
@@ -238,15 +237,15 @@ func reachedLevels(levels []explore.Level) []string {
 	return parts
 }
 
-// isExhausted reports whether a level was searched completely. All levels of lower cost must be
-// complete too, because a schedule of a lower level may lead to new schedules of this level.
+// isExhausted reports whether every schedule of a level was run. This requires that all lower
+// levels are complete too, because their schedules can lead to new ones on this level.
 func isExhausted(levels []explore.Level, of explore.Level) bool {
 	return !slices.ContainsFunc(levels, func(l explore.Level) bool {
 		return l.Preemptions <= of.Preemptions && l.Faults <= of.Faults && l.Waiting > 0
 	})
 }
 
-// thousands formats a number with commas between groups of three digits.
+// thousands formats a number with commas, such as 12,345.
 func thousands(n int) string {
 	digits := strconv.Itoa(n)
 	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {

@@ -12,7 +12,7 @@ import (
 	"grablab/internal/explore/schedule"
 )
 
-// Widths of the columns in a table of steps. With two actors, the table is 120 characters wide.
+// Column widths of the table of steps. With two actors, the table is 120 characters wide.
 const (
 	actorLeast = 18
 	actorMost  = 28
@@ -23,8 +23,8 @@ const (
 
 const lostMark = "▶"
 
-// failures explains the most important failure of a strategy and lists the others. For a replay
-// without a failure, it shows the steps.
+// failures explains the most important failure of a strategy and lists the others. If a replay has
+// no failure, it shows the steps.
 func (e Exploration) failures(b *strings.Builder, r explore.Result) {
 	if len(r.Failures) == 0 && replayed(r) {
 		fmt.Fprintf(b, "%s breaks no property in this schedule\n\n", r.Strategy)
@@ -46,8 +46,8 @@ func (e Exploration) failures(b *strings.Builder, r explore.Result) {
 	}
 }
 
-// propertyText names the property that a failure violates. If it can be violated in several ways, the text
-// includes the kind and the number of steps.
+// propertyText names the property that a failure violates. If there are several kinds of violation,
+// the text includes the kind and the number of steps.
 func propertyText(f explore.Failure) string {
 	if f.Kind == "" {
 		return f.Property
@@ -55,7 +55,8 @@ func propertyText(f explore.Failure) string {
 	return fmt.Sprintf("%s by %s, in %s", f.Property, f.Kind, catalog.Plural(len(f.Schedule.Steps), "step", "steps"))
 }
 
-// explain shows the steps of a failure, its failure mode and the remedy, and how to replay it.
+// explain writes the steps of a failure, the failure mode, its remedy, and the command that replays
+// it.
 func (e Exploration) explain(b *strings.Builder, f explore.Failure) {
 	if f.Property == catalog.Survives {
 		e.explainEnd(b, f)
@@ -70,7 +71,7 @@ func (e Exploration) explain(b *strings.Builder, f explore.Failure) {
 	fmt.Fprintf(b, "again: %s\n", e.Replay(f))
 }
 
-// explainEnd shows the steps after which a strategy crashed its process, and the stack at that time.
+// explainEnd writes the steps that crashed the process, and the stack trace.
 func (e Exploration) explainEnd(b *strings.Builder, f explore.Failure) {
 	fmt.Fprintf(b, "%s takes its process down: %s\n\n", f.Schedule.Strategy, f.Why)
 	for i, s := range f.Schedule.Steps {
@@ -92,8 +93,7 @@ func (e Exploration) explainEnd(b *strings.Builder, f explore.Failure) {
 	}
 }
 
-// remedy returns lines that describe the failure mode, its remedy, and a strategy that uses this
-// remedy.
+// remedy describes the failure mode, its remedy, and a strategy that uses this remedy.
 func remedy(f explore.Failure) []string {
 	mode, ok := catalog.FindMode(f.Mode)
 	if !ok {
@@ -102,13 +102,13 @@ func remedy(f explore.Failure) []string {
 	return []string{mode.ID + ": " + mode.Name, fmt.Sprintf("cure: %s (%s)", mode.Cure, mode.In)}
 }
 
-// contradiction says what the property promises and what happened instead.
+// contradiction states what the property promises and what happened instead.
 func contradiction(f explore.Failure) string {
 	promise, _, _ := catalog.FindProperty(f.Property)
 	return fmt.Sprintf("Promised: %s. But %s.", promise.Promise(f.Schedule.Stock), f.Why)
 }
 
-// stepTable returns a table of the steps. It has a column for each actor and a row for each step.
+// stepTable returns a table with a column for each actor and a row for each step.
 func stepTable(actors []schedule.Actor, moments []explore.Moment) table {
 	t := table{Headings: []heading{{Left: true}, {Name: "step"}, {Name: "time"}}}
 	for _, a := range actors {
@@ -125,8 +125,8 @@ func stepTable(actors []schedule.Actor, moments []explore.Moment) table {
 	return t
 }
 
-// stepRow returns the row of step n. A step that no actor makes spans all columns. The row shows
-// the data on the servers only if the data has changed.
+// stepRow returns the row of step n. If no actor makes the step, its text spans all columns. The
+// row shows the data on the servers only if the step changed them.
 func stepRow(n int, m, before explore.Moment, actors []schedule.Actor) []field {
 	row := []field{{}, {Text: strconv.Itoa(n)}, {Text: m.At.String()}}
 	if m.Broken && !before.Broken {
@@ -148,7 +148,7 @@ func stepRow(n int, m, before explore.Moment, actors []schedule.Actor) []field {
 		field{Text: namesOrDash(m.Believes)}, field{Text: namesOrDash(m.Holds)})
 }
 
-// describeMoment returns a sentence that says what happened in a step.
+// describeMoment describes in a sentence what happened in a step.
 func describeMoment(m explore.Moment) string {
 	text := m.Did
 	if words, ok := deeds[m.Step.Kind]; ok {
@@ -162,7 +162,7 @@ func describeMoment(m explore.Moment) string {
 	return text
 }
 
-// deeds describes every kind of step except an ordinary call. The words in capitals are placeholders.
+// deeds describes each kind of step except an ordinary call. Words in capitals are placeholders.
 var deeds = map[schedule.Kind]string{
 	schedule.Begins:         "wants the order",
 	schedule.ReplyLost:      "gets no reply:",

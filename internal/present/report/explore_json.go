@@ -15,7 +15,7 @@ import (
 //go:embed explore.schema.json
 var ExploreSchema string
 
-// exploreSchema is the version of the JSON format.
+// exploreSchema is the version number of the JSON format.
 const exploreSchema = 1
 
 type explorationJSON struct {
@@ -32,8 +32,8 @@ type boundsJSON struct {
 	FaultCount  int      `json:"fault_count"`
 }
 
-// exploredJSON is the result of the search for one strategy. The fields Steps, FailureMode, Property
-// and Schedule describe its first failure.
+// exploredJSON is the search result for one strategy. Steps, FailureMode, Property and Schedule
+// describe its first failure.
 type exploredJSON struct {
 	Strategy    string          `json:"strategy"`
 	Guard       order.Guard     `json:"guard"`
@@ -53,8 +53,8 @@ type exploredJSON struct {
 	Parts       []partJSON      `json:"parts,omitempty"`
 }
 
-// partJSON is the result of a further search for the same strategy. It lists only those properties
-// for which no earlier search found a violation.
+// partJSON is the result of a partial search for the same strategy. It lists only properties that
+// no earlier part found violated.
 type partJSON struct {
 	Name      string          `json:"name"`
 	Bounds    string          `json:"bounds"`
@@ -73,14 +73,14 @@ type levelJSON struct {
 	Waiting     int `json:"waiting"`
 }
 
-// failureJSON describes a failure. Shortest means that no shorter schedule fails. Text is the
+// failureJSON describes a failure. Shortest is true if no shorter schedule fails. Text is the
 // schedule in the format that -replay reads.
 type failureJSON struct {
 	Property    string       `json:"property"`
 	FailureMode *string      `json:"failure_mode"`
 	Why         string       `json:"why"`
 	Shortest    bool         `json:"shortest"`
-	Unclaimed   bool         `json:"unclaimed"` // whether the registry does not predict this failure
+	Unclaimed   bool         `json:"unclaimed"` // whether the strategy is not known to fail in this way
 	Stack       string       `json:"stack"`
 	Text        string       `json:"text"`
 	Moments     []momentJSON `json:"moments"`
@@ -97,7 +97,7 @@ type momentJSON struct {
 	Broken   bool     `json:"broken"`
 }
 
-// stock returns the number of units of the order, or 0 if the order has one unit.
+// stock returns the number of units of the order, or 0 if there is only one.
 func stock(c explore.Config) int {
 	if c.Stock > 1 {
 		return c.Stock
@@ -105,7 +105,7 @@ func stock(c explore.Config) int {
 	return 0
 }
 
-// ExploredJSON writes the exploration as JSON.
+// ExploredJSON writes the search results as JSON.
 func ExploredJSON(w io.Writer, e Exploration) error {
 	doc := explorationJSON{
 		Schema:     exploreSchema,
@@ -146,8 +146,8 @@ func failureToJSON(f explore.Failure) failureJSON {
 	})}
 }
 
-// mapped applies f to each element and returns the results. It never returns nil, so that the JSON
-// contains an empty list instead of null.
+// mapped applies f to each element. It never returns nil, so that the JSON contains [] instead of
+// null.
 func mapped[S, T any](list []S, f func(S) T) []T {
 	all := make([]T, len(list))
 	for i, x := range list {
@@ -156,7 +156,6 @@ func mapped[S, T any](list []S, f func(S) T) []T {
 	return all
 }
 
-// list converts names to strings. The names may have any string type.
 func list[S ~string](names []S) []string {
 	return mapped(names, func(s S) string { return string(s) })
 }

@@ -11,9 +11,9 @@ import (
 	"grablab/internal/explore/schedule"
 )
 
-// Mermaid writes a failure as a sequence diagram in the Mermaid language. Actors are on the left,
-// and servers on the right. Notes show which actor holds the lock, and which actors believe that
-// they hold it. The step that violates the property is red.
+// Mermaid writes a failure as a Mermaid sequence diagram, with actors on the left and servers on
+// the right. Notes show who holds the lock and who believes that they hold it. The step that
+// violates the property is red.
 func Mermaid(w io.Writer, f explore.Failure) error {
 	var b strings.Builder
 	s := f.Schedule
@@ -48,10 +48,10 @@ func mermaidTitle(f explore.Failure) string {
 	return fmt.Sprintf("%s, %s", f.Schedule.Strategy, f.Property)
 }
 
-// serversOf returns the servers of a schedule. The database is the last one.
+// serversOf returns the servers of a schedule, with the database last.
 func serversOf(s schedule.Schedule) []string { return append(slices.Clone(s.Nodes), schedule.DB) }
 
-// arrows maps each kind of call to a Mermaid arrow. An arrow with a cross means that the reply was
+// arrows maps each kind of call to a Mermaid arrow. A cross at the end means that the reply was
 // lost.
 var arrows = map[schedule.Kind]string{
 	schedule.Call:         "->>",
@@ -82,8 +82,7 @@ func mermaidStep(s schedule.Schedule, m explore.Moment) string {
 	}
 }
 
-// mermaidActors returns the names of the first and the last actor. A note between these two spans all
-// actors.
+// mermaidActors returns the first and the last actor. A note over these two spans all actors.
 func mermaidActors(s schedule.Schedule) string {
 	first, last := s.Actors[0].Name, s.Actors[len(s.Actors)-1].Name
 	if first == last {
@@ -92,5 +91,5 @@ func mermaidActors(s schedule.Schedule) string {
 	return first + "," + last
 }
 
-// mermaidText escapes characters that could end a line, start a comment or contain HTML.
+// mermaidText escapes characters that have a meaning in Mermaid or HTML.
 var mermaidText = strings.NewReplacer("#", "#35;", ";", "#59;", "%", "#37;", "<", "#lt;", ">", "#gt;", "\n", " ").Replace

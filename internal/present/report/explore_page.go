@@ -8,8 +8,7 @@ import (
 	"grablab/internal/present/diagram"
 )
 
-// document returns the report of the exploration: the steps of each failure, and how far the search
-// got.
+// document returns the report of a search: the steps of each failure, and how much was searched.
 func (e Exploration) document() document {
 	d := document{Title: "Schedules", Answer: e.answer()}
 	for _, r := range e.withParts() {
@@ -29,7 +28,7 @@ func (e Exploration) document() document {
 	return d
 }
 
-// strategyName returns the name of a strategy for use in a sentence.
+// strategyName returns the name of a strategy as part of a sentence.
 func strategyName(name string) string {
 	if name == "none" {
 		return "none (no lock)"
@@ -39,7 +38,7 @@ func strategyName(name string) string {
 
 func (e Exploration) replays() bool { return len(e.Results) > 0 && replayed(e.Results[0]) }
 
-// answer summarizes the exploration in a few sentences.
+// answer sums up the search in a few sentences.
 func (e Exploration) answer() string {
 	var said sayings
 	for _, r := range e.Results {
@@ -60,7 +59,7 @@ func (e Exploration) answer() string {
 	return joined(said.lines(""))
 }
 
-// Breaks returns a phrase that says that a property is violated.
+// Breaks returns a phrase for a violated property, such as "leaves an order stuck".
 func Breaks(property string) string {
 	if property == catalog.StuckOrder {
 		return "leaves an order stuck"
@@ -85,21 +84,21 @@ func (e Exploration) failure(f explore.Failure) section {
 	return s
 }
 
-// Found is the result of an exploration in the form that a page shows.
+// Found contains search results in the form that the web page reads.
 type Found struct {
 	Answer   string      `json:"answer"`
 	Failures []FoundPath `json:"failures"` // the most important failure first
 	Searched []string    `json:"searched"`
 }
 
-// FoundPath describes one failure in a Found.
+// FoundPath is one failure in a Found.
 type FoundPath struct {
 	Title   string           `json:"title"`
 	Lines   []string         `json:"lines"`
 	Drawing *diagram.Diagram `json:"drawing,omitempty"`
 }
 
-// Found converts the exploration for a page.
+// Found converts the search results for the web page.
 func (e Exploration) Found() Found {
 	f := Found{Answer: e.answer(), Failures: []FoundPath{}, Searched: append(e.bounds(), e.searched()...)}
 	for _, r := range e.Results {

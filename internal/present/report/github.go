@@ -10,12 +10,12 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// summaryLimit is the size in bytes from which a summary contains no more details, because GitHub
-// drops summaries above 1 MiB.
+// summaryLimit is the size in bytes above which a summary omits details. GitHub drops summaries
+// larger than 1 MiB.
 const summaryLimit = 900_000
 
-// StepSummary writes the test cases as Markdown, for the page of a GitHub Actions step. The cases
-// that did not pass come first.
+// StepSummary writes the test cases as a Markdown summary of a GitHub Actions step. Cases that did
+// not pass come first.
 func StepSummary(w io.Writer, run *experiment.Run, cases []Case) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "## loadgen: %s\n\n", countCases(cases))
@@ -44,8 +44,8 @@ func StepSummary(w io.Writer, run *experiment.Run, cases []Case) error {
 	return err
 }
 
-// Annotations writes a GitHub Actions command for each test case that did not pass. A failed case
-// becomes an error, and a case that could not be judged becomes a warning.
+// Annotations writes a GitHub Actions command for each test case that did not pass: an error if it
+// failed, and a warning if it gave no verdict.
 func Annotations(w io.Writer, cases []Case) error {
 	for _, c := range worstFirst(cases) {
 		level := map[Result]string{Failed: "error", Unknown: "warning"}[c.Result]
@@ -59,13 +59,13 @@ func Annotations(w io.Writer, cases []Case) error {
 	return nil
 }
 
-// commandText and commandProperty escape the parts of a GitHub Actions command.
+// commandText and commandProperty escape text for a GitHub Actions command.
 var (
 	commandText     = strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A").Replace
 	commandProperty = strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C").Replace
 )
 
-// worstFirst sorts the test cases: failed, unknown, not run, passed.
+// worstFirst sorts test cases in the order failed, unknown, not run, passed.
 func worstFirst(cases []Case) []Case {
 	order := []Result{Failed, Unknown, NotRun, Passed}
 	return slices.SortedStableFunc(slices.Values(cases), func(a, b Case) int {

@@ -28,8 +28,8 @@ var (
 	page = template.Must(template.ParseFS(pageTexts, "page.html", "cells.html"))
 )
 
-// CellsScript is an ES module that makes the page of a Heat interactive. CellsStyle is the style
-// sheet for that page.
+// CellsScript is the ES module that makes the HTML of a Heat interactive. CellsStyle is its style
+// sheet.
 var (
 	//go:embed cells.js
 	CellsScript string
@@ -37,8 +37,8 @@ var (
 	CellsStyle string
 )
 
-// HTML writes the run as a page that needs no other files. It shows the answer, a heat map and the
-// results of each cell.
+// HTML writes the run as a single HTML page with a summary, a heat map and the details of each
+// result.
 func HTML(w io.Writer, run *experiment.Run) error {
 	p, err := runPage(run)
 	if err != nil {
@@ -47,7 +47,8 @@ func HTML(w io.Writer, run *experiment.Run) error {
 	return p.write(w)
 }
 
-// ExploredHTML writes the exploration as a single page that shows every failure step by step.
+// ExploredHTML writes the search results as a single HTML page that shows each failure step by
+// step.
 func ExploredHTML(w io.Writer, e Exploration) error {
 	p := pageOf{document: e.document(), script: exploreScript}
 	drawings := []*diagram.Diagram{}
@@ -71,7 +72,7 @@ type pageOf struct {
 	script string
 }
 
-// encodeData encodes data as JSON for a script element.
+// encodeData encodes data as JSON for an HTML script element.
 func encodeData(data any) (template.JS, error) {
 	text, err := json.Marshal(data) // Marshal escapes <, > and &
 	if err != nil {
@@ -94,14 +95,14 @@ func (p pageOf) write(w io.Writer) error {
 	return nil
 }
 
-// inOne joins ES modules into one script. It removes the imports between them.
+// inOne joins ES modules into one script and removes the imports between them.
 func inOne(modules ...string) string {
 	return imports.ReplaceAllString(strings.Join(modules, "\n"), "")
 }
 
 var imports = regexp.MustCompile(`(?m)^import \{[^}]*\} from "\./\w+\.js";$`)
 
-// policy returns a Content-Security-Policy that allows only this style sheet and script.
+// policy returns a Content-Security-Policy that allows only this style sheet and this script.
 func policy(style, script string) string {
 	hash := func(text string) string {
 		sum := sha256.Sum256([]byte(text))
@@ -110,10 +111,10 @@ func policy(style, script string) string {
 	return "default-src 'none'; img-src data:; base-uri 'none'; form-action 'none'; style-src " + hash(style) + "; script-src " + hash(script)
 }
 
-// Drawn returns the number that the section's drawing has on the page.
+// Drawn returns the number of the section's diagram on the page.
 func (s section) Drawn() int { return s.drawn }
 
-// Class returns the CSS class of the ith field of a row.
+// Class returns the CSS classes of field f in column i.
 func (t table) Class(i int, f field) string {
 	if t.Headings[i].Left {
 		return f.Class

@@ -10,7 +10,7 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// junitSuite and the following types describe the part of JUnit's XML format that CI systems read.
+// junitSuite and the types below describe the parts of the JUnit XML format that CI systems read.
 type junitSuite struct {
 	XMLName   xml.Name    `xml:"testsuite"`
 	Name      string      `xml:"name,attr"`
@@ -33,15 +33,14 @@ type junitCase struct {
 	Skipped *junitCause `xml:"skipped"`
 }
 
-// junitCause says why a test case did not pass.
 type junitCause struct {
 	Message string `xml:"message,attr"`
 	Type    string `xml:"type,attr,omitempty"`
 	Text    string `xml:",chardata"`
 }
 
-// JUnit writes the test cases in JUnit's XML format. A cell that could not be judged becomes an
-// error, and a cell that did not run becomes a skipped test.
+// JUnit writes the test cases in the JUnit XML format. A case without a verdict becomes an error,
+// and a case that did not run becomes a skipped test.
 func JUnit(w io.Writer, run *experiment.Run, cases []Case) error {
 	suite := junitSuite{
 		Name: "loadgen " + run.ID, Tests: len(cases),

@@ -1,10 +1,12 @@
-// Package report renders results. A run becomes text for a terminal, Markdown or an HTML page. A
-// result of the explorer becomes text, JSON, an HTML page or a mermaid diagram.
+// Package report writes results in several formats. The results of a run become text for a
+// terminal, Markdown or an HTML page. The results of a search for failing schedules become text,
+// JSON, an HTML page or a Mermaid diagram.
 //
-// Every report of a run is made from run.json (see Load), so that it can be made again at any time.
-// compose turns a run into a document of sections, lines and tables, which Text and Markdown print.
-// columns.go, details.go and points.go define the columns. To read the code, start at compose for
-// text, at runPage for the page of a run, and at Explored for the explorer.
+// Load reads a run from run.json, so a report can be written again at any time. A run consists of
+// cells. A cell is the result of one strategy under one fault.
+//
+// To read the code, start at compose for text, at runPage for the page of a run, and at Explored
+// for a search. columns.go, details.go and points.go define the table columns.
 package report
 
 import (
@@ -20,13 +22,13 @@ import (
 	"grablab/internal/testbed/infile"
 )
 
-// File is the name of the file with the record of a run.
+// File is the name of the file that stores a run.
 const File = "run.json"
 
 // ErrNoRun means that a folder contains no valid run.
 var ErrNoRun = errors.New("report: no run")
 
-// Load reads a run from a result folder or a run.json file. Its errors wrap ErrNoRun.
+// Load reads a run from a result folder or from a run.json file. Its errors wrap ErrNoRun.
 func Load(dir string) (*experiment.Run, error) {
 	path := filepath.Join(dir, File)
 	if info, err := os.Stat(dir); err == nil && info.Mode().IsRegular() {

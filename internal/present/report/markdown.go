@@ -8,7 +8,7 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// Markdown writes the run as a Markdown document with every detail.
+// Markdown writes all details of a run as a Markdown document.
 func Markdown(w io.Writer, run *experiment.Run) error {
 	return compose(run, true).markdown(w)
 }

@@ -11,16 +11,16 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// isMatrix reports whether any cell of the run has a fault.
+// isMatrix reports whether any strategy of the run was tested under a fault.
 func isMatrix(run *experiment.Run) bool {
 	return slices.ContainsFunc(run.Cells, func(c experiment.Cell) bool { return c.Fault != catalog.NoFault })
 }
 
-// maxFaultColumns is how many faults fit in one table.
+// maxFaultColumns limits the number of columns in a table of verdicts.
 const maxFaultColumns = 9
 
-// matrix returns tables of verdicts, with a row for each strategy and a column for each fault.
-// Strategies that are broken on purpose have tables of their own.
+// matrix returns tables of verdicts, with strategies as rows and faults as columns. Strategies that
+// are broken on purpose have separate tables.
 func matrix(run *experiment.Run) []section {
 	var strategies, broken []experiment.Cell
 	for _, c := range run.Cells {
@@ -35,8 +35,8 @@ func matrix(run *experiment.Run) []section {
 	return append(sections, matrixOf(broken, title, title+": ")...)
 }
 
-// matrixOf returns a table of cells. If the cells have too many faults for one table, matrixOf
-// returns one table for each group of faults. The titles of these tables begin with prefix.
+// matrixOf returns a table of verdicts. If there are too many faults for one table, it returns
+// several, whose titles begin with prefix.
 func matrixOf(cells []experiment.Cell, title, prefix string) []section {
 	faults := faultsOf(cells)
 	if len(faults) <= maxFaultColumns {
@@ -52,15 +52,15 @@ func matrixOf(cells []experiment.Cell, title, prefix string) []section {
 	return sections
 }
 
-// faultsOf returns the faults of the cells in the order of the catalog.
+// faultsOf returns the faults of these results in the order of the catalog.
 func faultsOf(cells []experiment.Cell) []catalog.Fault {
 	return slices.DeleteFunc(slices.Clone(catalog.RunFaults), func(f catalog.Fault) bool {
 		return !slices.ContainsFunc(cells, func(c experiment.Cell) bool { return c.Fault == f })
 	})
 }
 
-// verdicts returns a table of the cells with these faults. A cell that did not run has an empty
-// entry.
+// verdicts returns a table of the verdicts under these faults. The entry is empty if a strategy has
+// not run under a fault.
 func verdicts(cells []experiment.Cell, faults []catalog.Fault) table {
 	t := table{stacked: true, Headings: []heading{{Name: "strategy", Left: true}}}
 	for _, f := range faults {
@@ -82,8 +82,8 @@ func verdicts(cells []experiment.Cell, faults []catalog.Fault) table {
 	return t
 }
 
-// ModesSeen returns the IDs of the failure modes that occurred when the run tested a strategy, in the
-// order of the catalogue.
+// ModesSeen returns the IDs of the failure modes that a strategy showed in the run, in catalog
+// order.
 func ModesSeen(run *experiment.Run, strategy string) []string {
 	var seen []string
 	for _, m := range catalog.Modes {
@@ -97,8 +97,8 @@ func ModesSeen(run *experiment.Run, strategy string) []string {
 	return seen
 }
 
-// modesSeen lists the failure modes of each strategy. Failure modes show how strategies with equal
-// verdicts differ.
+// modesSeen lists the failure modes of each strategy. They show how strategies with equal verdicts
+// differ.
 func modesSeen(run *experiment.Run) section {
 	s := section{Title: "Failure modes seen", Table: table{Headings: []heading{{Name: "strategy", Left: true}, {Name: "failure modes", Left: true}}}}
 	for _, c := range run.Cells {
@@ -110,14 +110,13 @@ func modesSeen(run *experiment.Run) section {
 	return s
 }
 
-// hasNoExpectation reports whether no verdict is expected of a cell. The program expects no
-// verdicts of a user's service.
+// hasNoExpectation reports whether the program expected no verdict from one of its own strategies.
 func hasNoExpectation(c experiment.Cell) bool {
 	return c.Expected == nil && c.Verdict != catalog.NA && c.Strategy != experiment.Foreign
 }
 
-// matrixText returns both verdicts of a cell with their figures. If the expected verdict differs,
-// the text contains it too.
+// matrixText returns the verdicts on the orders and on the lock, with their counts. If other
+// verdicts were expected, the text includes them.
 func matrixText(c experiment.Cell) string {
 	text := string(c.Verdict)
 	if n := pointsWith(c, func(p experiment.Point) bool { return p.Verdict == c.Verdict }); n > 0 && c.Verdict != catalog.Safe {
@@ -135,8 +134,8 @@ func matrixText(c experiment.Cell) string {
 	}
 }
 
-// lockMark returns a mark if the lock had two holders at once. It returns another mark if this is
-// unknown although the lock has an expected verdict.
+// lockMark returns the mark "·" if two clients held the lock at once. It returns "·?" if this is
+// not known, although the program expected an answer.
 func lockMark(c experiment.Cell) string {
 	switch {
 	case c.Exclusive == nil && c.ExpectedExclusive != nil && c.Verdict != catalog.Unknown && c.Verdict != catalog.NA:
@@ -150,7 +149,7 @@ func lockMark(c experiment.Cell) string {
 	return letIn
 }
 
-// expectedText returns the expected verdicts, in the same format as matrixText.
+// expectedText returns the expected verdicts in the format of matrixText.
 func expectedText(c experiment.Cell) string {
 	text := string(*c.Expected)
 	if c.ExpectedExclusive != nil && *c.ExpectedExclusive == experiment.No {
@@ -159,8 +158,7 @@ func expectedText(c experiment.Cell) string {
 	return text
 }
 
-// decidingCount returns the count that led to the verdict of a cell. It returns nil if the verdict
-// does not depend on a count.
+// decidingCount returns the count that led to the verdict, or nil if there is none.
 func decidingCount(c experiment.Cell) *int {
 	switch c.Verdict {
 	case catalog.Unsafe:
@@ -172,7 +170,7 @@ func decidingCount(c experiment.Cell) *int {
 	}
 }
 
-// class returns the CSS classes for the verdicts of a cell.
+// class returns the CSS classes for the verdicts of a result.
 func class(c experiment.Cell) string {
 	class := string(c.Verdict)
 	if c.Verdict == catalog.NA {
@@ -187,7 +185,7 @@ func class(c experiment.Cell) string {
 	return class
 }
 
-// matrixLegend explains the words and marks in the matrix.
+// matrixLegend explains the words and marks in the table of verdicts.
 func matrixLegend(run *experiment.Run) []string {
 	lines := []string{"each cell shows the verdict on the orders. Behind unsafe stands the number of surplus grabs, and behind stuck the number of orders that no driver can grab any more. n/a: the strategy uses nothing that the fault affects"}
 	if slices.ContainsFunc(run.Cells, func(c experiment.Cell) bool { return len(c.Points) > 0 }) {
@@ -218,7 +216,7 @@ func matrixLegend(run *experiment.Run) []string {
 	return lines
 }
 
-// tooOften describes in words what happens to an order in an unsafe cell.
+// tooOften says in words what happens to an order if the verdict is unsafe.
 func tooOften(run *experiment.Run) string {
 	if isSale(run) {
 		return "oversold (more units were sold than it has)"

@@ -11,7 +11,7 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// pointsWith counts the points of a grab that satisfy a condition.
+// pointsWith counts the fault injection points that satisfy a condition.
 func pointsWith(c experiment.Cell, is func(experiment.Point) bool) (n int) {
 	for _, p := range c.Points {
 		if is(p) {
@@ -23,7 +23,8 @@ func pointsWith(c experiment.Cell, is func(experiment.Point) bool) (n int) {
 
 func overlapped(p experiment.Point) bool { return p.Overlaps != nil && *p.Overlaps > 0 }
 
-// pointOutcome describes the effect of a fault at one or several points of a grab.
+// pointOutcome describes the effect of a fault that was injected at one or several steps of a
+// request.
 type pointOutcome struct {
 	experiment.Point
 	names []string
@@ -36,11 +37,10 @@ var pointHeadings = []heading{
 	{Name: "explained by", Left: true}, {Name: "points", Left: true},
 }
 
-// maxPointsWidth is the largest width of a list of points on a terminal.
+// maxPointsWidth is the maximum width of a list of steps on a terminal.
 const maxPointsWidth = 90
 
-// points lists the points of a grab (steps such as "before claim 1") at which a fault had a visible
-// effect.
+// points lists the steps, such as "before claim 1", at which a fault had a visible effect.
 func points(cells []experiment.Cell) section {
 	s := section{Title: "Strike points at which anything happened", Table: table{Headings: pointHeadings}}
 	for _, c := range cells {
@@ -66,8 +66,7 @@ func points(cells []experiment.Cell) section {
 	return s
 }
 
-// pointLegend explains the columns, and the names of points that occur in the table. For a user's
-// service, points have other names: there are no waiting drivers, and no call is named claim.
+// pointLegend explains the columns and the names of the steps in the table.
 func pointLegend(cells []experiment.Cell) []string {
 	occurs := func(text string) bool {
 		return slices.ContainsFunc(cells, func(c experiment.Cell) bool {
@@ -86,8 +85,7 @@ func pointLegend(cells []experiment.Cell) []string {
 	return lines
 }
 
-// momentary reports whether any fault was injected at a chosen time instead of at a known step of a
-// grab.
+// momentary reports whether any fault was injected at a given time instead of at a known step.
 func momentary(cells []experiment.Cell) bool {
 	return slices.ContainsFunc(cells, func(c experiment.Cell) bool { return pointsWith(c, experiment.Point.IsMoment) > 0 })
 }
@@ -95,8 +93,7 @@ func momentary(cells []experiment.Cell) bool {
 const momentLegend = "these points are moments, counted from the time at which a grab was sent, because its steps could not be seen. A step may lie between two moments, " +
 	"and a moment at which no grab was in flight is unknown"
 
-// outcomesAt returns the effect of the fault at each point at which it had one. Points with the
-// same outcome are combined.
+// outcomesAt returns the effects of the fault, and merges steps with equal effects.
 func outcomesAt(c experiment.Cell) []pointOutcome {
 	var outcomes []pointOutcome
 	for _, p := range c.Points {
@@ -113,7 +110,7 @@ func outcomesAt(c experiment.Cell) []pointOutcome {
 	return outcomes
 }
 
-// listed joins names with semicolons. It breaks long lines only between names.
+// listed joins names with semicolons. It breaks lines only between names.
 func listed(names []string) string {
 	var b strings.Builder
 	line := 0
@@ -132,7 +129,7 @@ func listed(names []string) string {
 	return b.String()
 }
 
-// isEventful reports whether the fault had a visible effect at this point, or may have had one.
+// isEventful reports whether a fault at this point had a visible effect, or might have had one.
 func isEventful(p experiment.Point) bool {
 	return p.Verdict != catalog.Safe || overlapped(p) || p.NearMisses != nil && *p.NearMisses > 0
 }

@@ -16,19 +16,18 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// heatMap is a page's table of verdicts. Each of its cells is a link.
+// heatMap is the table of verdicts on an HTML page. Each cell is a link to its details.
 type heatMap struct {
-	Prefix  string // the prefix of the addresses of cells
+	Prefix  string // prefix of the link targets
 	Faults  []catalog.Fault
 	Rows    []heatRow
 	Filters []filter
 	Legend  []mark // the marks that occur in the map
 }
 
-// mark is a symbol in the heat map, with its explanation.
 type mark struct{ Sign, Class, Text string }
 
-// marks lists all symbols, in the order of the legend.
+// marks explains all symbols of the heat map, in the order of the legend.
 var marks = []mark{
 	{"✓", "safe", "each order went to one driver"},
 	{"✗", "unsafe", "an order was grabbed twice; the number counts the points of a grab, or without a fault the grabs that were too many"},
@@ -47,7 +46,8 @@ type heatRow struct {
 	Cells    []*heatCell // one cell for each fault; nil if the cell has not run
 }
 
-// heatCell shows the verdict on the orders, and the verdict on the lock below it.
+// heatCell is a cell of the heat map. It shows the verdict on the orders, and below it the verdict
+// on the lock.
 type heatCell struct {
 	ID          string
 	N           int // the index of the cell in the page's data
@@ -57,13 +57,13 @@ type heatCell struct {
 	Label       string // text for screen readers
 }
 
-// filter is a button that hides all cells except the cells of one class.
+// filter is a button that shows only the cells with a given CSS class.
 type filter struct {
 	Class, Text string
 	N           int
 }
 
-// signs maps each verdict to a symbol. It helps people who cannot distinguish the colours.
+// signs maps verdicts to symbols, for readers who cannot distinguish the colours.
 var signs = map[catalog.Verdict]string{
 	catalog.Safe: "✓", catalog.Unsafe: "✗", catalog.Stuck: "∞", catalog.Unknown: "?", catalog.NA: "–",
 }
@@ -74,8 +74,8 @@ const (
 	unexpected = "≠"
 )
 
-// newHeatMap returns the heat map of a run. It has a row for every strategy and a column for every
-// fault, even if their cells have not run yet.
+// newHeatMap returns the heat map of a run. It also has rows and columns for strategies and faults
+// that have not run yet.
 func newHeatMap(run *experiment.Run, strategies []string, faults []catalog.Fault) heatMap {
 	m := heatMap{Faults: slices.Clone(faults)}
 	for _, f := range faultsOf(run.Cells) {
@@ -124,7 +124,6 @@ func newHeatMap(run *experiment.Run, strategies []string, faults []catalog.Fault
 	return m
 }
 
-// has reports whether any cell contains the sign.
 func (m heatMap) has(sign string) bool {
 	return slices.ContainsFunc(m.Rows, func(r heatRow) bool {
 		return slices.ContainsFunc(r.Cells, func(c *heatCell) bool {
@@ -175,10 +174,10 @@ func newHeatCell(n int, c experiment.Cell) *heatCell {
 	return h
 }
 
-// id returns the id of a cell. It is also a part of the cell's address on the page.
+// id returns the ID of a result on the page, which is also a part of its link target.
 func id(c experiment.Cell) string { return c.Strategy + "/" + string(c.Fault) }
 
-// sentence describes the result of a cell in one sentence for the page.
+// sentence describes a result in one sentence.
 func sentence(c experiment.Cell) string {
 	if c.Verdict == catalog.NA {
 		return "not run: " + cmp.Or(c.Reason, "the fault touches nothing that the strategy uses")
@@ -212,7 +211,8 @@ func sentence(c experiment.Cell) string {
 	}
 }
 
-// cellData is the data of a cell for the page's script. Each word is an index into runData.Words.
+// cellData contains the details of one result for the page's script. Names are stored as indexes
+// into runData.Words.
 type cellData struct {
 	ID       string                   `json:"id"`
 	Verdict  catalog.Verdict          `json:"verdict"`
@@ -232,17 +232,17 @@ type cellData struct {
 	Command  string                   `json:"command"`
 }
 
-// runData is the data of all cells for the page's script.
+// runData contains all results of a run for the page's script.
 type runData struct {
 	Cells   []cellData          `json:"cells"`
 	Figures []string            `json:"figures"`
-	Words   []string            `json:"words"` // the words that cells refer to by index: names of points, and verdicts
+	Words   []string            `json:"words"` // the list into which the cells store indexes: names of steps, and verdicts
 	Modes   map[string][]string `json:"modes"` // for each failure mode: name, steps, cure, strategies with the cure, ways to see the mode, source
 
 	numbers map[string]int // the index of each word in Words
 }
 
-// figureColumns lists all columns with figures that the page shows for a cell.
+// figureColumns lists the columns that the details of a result may show.
 var figureColumns = slices.Concat(
 	slices.DeleteFunc(slices.Clone(detailColumns), isWords),
 	slices.DeleteFunc(slices.Clone(loadColumns), func(c column) bool {
@@ -337,10 +337,10 @@ func (d *runData) cell(run *experiment.Run, c experiment.Cell) cellData {
 	return data
 }
 
-// plain matches words that need no quotes in a shell.
+// plain matches words that need no quotes in a shell command.
 var plain = regexp.MustCompile(`^[A-Za-z0-9@%+=:,./_-]+$`)
 
-// command returns the command line that runs one cell again.
+// command returns the command line that repeats one result.
 func command(run *experiment.Run, c experiment.Cell) string {
 	words := []string{"loadgen", "run"}
 	for _, arg := range run.Config.Args {
@@ -360,7 +360,7 @@ func command(run *experiment.Run, c experiment.Cell) string {
 	return strings.Join(words, " ")
 }
 
-// runPage builds the page of a run.
+// runPage builds the HTML page of a run.
 func runPage(run *experiment.Run) (pageOf, error) {
 	d := document{Title: run.ID, Answer: answer(run), Head: head(run)}
 	p := pageOf{Map: newHeatMap(run, nil, nil), script: runScript}
@@ -381,7 +381,7 @@ func runPage(run *experiment.Run) (pageOf, error) {
 	return p, err
 }
 
-// signLegend explains marks that only some cells have.
+// signLegend explains marks that occur only in some runs.
 func signLegend(run *experiment.Run) (lines []string) {
 	if momentary(run.Cells) {
 		lines = append(lines, momentLegend)

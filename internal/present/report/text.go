@@ -11,8 +11,8 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// Text writes the run for a terminal: the environment, a table, and the reasons for the verdicts.
-// If there are many cells, it shows details only for unexpected results.
+// Text writes a run for a terminal: the environment, a table, and the reasons for the verdicts. If
+// there are many results, it shows details only for unexpected ones.
 func Text(w io.Writer, run *experiment.Run) error {
 	return compose(run, false).text(w)
 }
@@ -36,11 +36,11 @@ func (d document) text(w io.Writer) error {
 	return err
 }
 
-// maxTableWidth is the largest width of a table, in characters.
+// maxTableWidth is the maximum width of a table, in characters.
 const maxTableWidth = 200
 
-// text writes the table with aligned columns. gap is the number of spaces between columns. If the
-// table is too wide, text splits it.
+// text writes the table with aligned columns, separated by gap spaces. It splits a table that is
+// too wide.
 func (t table) text(b *strings.Builder, gap int) {
 	if len(t.Rows) == 0 {
 		return
@@ -53,7 +53,7 @@ func (t table) text(b *strings.Builder, gap int) {
 	}
 }
 
-// parts splits a table into narrower tables. Each of them repeats the first column.
+// parts splits a table into narrower tables that repeat the first column.
 func (t table) parts(gap int) []table {
 	if !t.stacked {
 		return []table{t}
@@ -75,7 +75,6 @@ func (t table) parts(gap int) []table {
 	return parts
 }
 
-// widths returns the width that each column needs.
 func (t table) widths() []int {
 	widths := make([]int, len(t.Headings))
 	for j, h := range t.Headings {
@@ -125,7 +124,7 @@ func (t table) textRow(b *strings.Builder, row []field, widths []int, gap int) {
 	}
 }
 
-// head returns the headings of the columns, aligned at the bottom.
+// head returns the column headings, aligned at the bottom.
 func (t table) head() []field {
 	head := make([]field, len(t.Headings))
 	height := 0
@@ -142,8 +141,8 @@ func (t table) head() []field {
 	return head
 }
 
-// groupLine returns the line with the headings above groups of columns. If such a heading is too
-// wide, it widens the first column of the group.
+// groupLine returns the line of headings above groups of columns. If a heading is too wide, it
+// widens the first column of its group.
 func (t table) groupLine(widths []int, gap int) string {
 	line, from := "", 0
 	for _, g := range t.Groups() {
@@ -167,12 +166,12 @@ func (t table) groupLine(widths []int, gap int) string {
 	return line
 }
 
-// pad adds spaces to the text to make it as wide as required.
+// pad adds spaces until the text has the given width.
 func pad(text string, to int) string {
 	return text + strings.Repeat(" ", max(0, to-width(text)))
 }
 
 func width(s string) int { return utf8.RuneCountInString(s) }
 
-// wrap breaks text into lines of at most the given width.
+// wrap breaks text into lines of at most this width.
 func wrap(text string, most int) string { return strings.Join(catalog.Wrap(text, most), "\n") }

@@ -16,7 +16,7 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// head returns lines that describe the run and its environment.
+// head describes the run and the environment in which it took place.
 func head(run *experiment.Run) []string {
 	e, c := run.Environment, run.Config
 	lines := []string{
@@ -93,12 +93,12 @@ func loadLine(run *experiment.Run) string {
 	return line
 }
 
-// settings returns a text that says how long a driver holds the lock, and how long it waits for it.
+// settings returns a text with the work time, the lock's TTL and the maximum wait.
 func settings(c experiment.Cell) string {
 	return fmt.Sprintf("work %s, TTL %s, wait %s", ofMillis(*c.WorkMS), ofMillis(*c.TTLMS), ofMillis(*c.WaitMS))
 }
 
-// limits explains what limited each strategy in a search for the highest rate.
+// limits explains what kept each strategy from a higher request rate.
 func limits(run *experiment.Run) []string {
 	if !isPeak(run) {
 		return nil
@@ -125,7 +125,7 @@ func costLegend(cells []experiment.Cell) []string {
 	return lines
 }
 
-// legend explains the headings and marks in the table of these cells.
+// legend explains the headings and marks of the table.
 func legend(run *experiment.Run, cells []experiment.Cell) []string {
 	var lines []string
 	switch {
@@ -167,7 +167,7 @@ func legend(run *experiment.Run, cells []experiment.Cell) []string {
 
 func orNone(rule string) string { return cmp.Or(rule, "by none") }
 
-// notes lists the reasons for the verdicts, and facts for which the table has no column.
+// notes lists the reasons for the verdicts, and facts that have no column in the table.
 func notes(cells []experiment.Cell) []string {
 	var said sayings
 	for _, c := range cells {
@@ -199,7 +199,7 @@ func facts(c experiment.Cell) []string {
 	return slices.Concat(facts, otherFailures(c), failures(c.Errors))
 }
 
-// sayings collects remarks about cells. Cells with the same remark share a line of text.
+// sayings collects remarks about results. Results with the same remark share a line.
 type sayings struct {
 	order []string
 	names map[string][]string
@@ -223,7 +223,7 @@ func (s *sayings) lines(between string) []string {
 	return lines
 }
 
-// morals explains in sentences what the figures of the cells mean.
+// morals explains in sentences what the figures mean.
 func morals(run *experiment.Run, cells []experiment.Cell) []string {
 	var said sayings
 	for _, c := range cells {
@@ -234,7 +234,7 @@ func morals(run *experiment.Run, cells []experiment.Cell) []string {
 	return said.lines(": ")
 }
 
-// findings returns sentences about one cell.
+// findings explains the figures of one result in sentences.
 func findings(c experiment.Cell, cfg experiment.RunConfig) (texts []string) {
 	if m := moral(c, cfg); m != "" {
 		texts = append(texts, m)
@@ -248,8 +248,7 @@ func findings(c experiment.Cell, cfg experiment.RunConfig) (texts []string) {
 	return texts
 }
 
-// moral explains in one sentence what the counts of a cell show. It returns "" if there is nothing
-// to explain.
+// moral explains in one sentence what the counts show. It returns "" if they need no explanation.
 func moral(c experiment.Cell, cfg experiment.RunConfig) string {
 	if c.DoubleGrabs == nil || c.OrdersDoubleGrabbed == nil || c.OrdersGrabbed == nil {
 		return ""
@@ -286,7 +285,7 @@ func moral(c experiment.Cell, cfg experiment.RunConfig) string {
 	}
 }
 
-// saleMoral is like moral, for a cell whose orders have several units.
+// saleMoral is like moral, for orders with several units.
 func saleMoral(c experiment.Cell) string {
 	units := c.Orders * c.Sale.Stock
 	lost := ""
@@ -320,7 +319,7 @@ func ofAll(n, orders int) string {
 	return fmt.Sprintf("%d of %s %s", n, catalog.Plural(orders, "order", "orders"), verb)
 }
 
-// name returns the name of a cell: its strategy, and its fault if it has one.
+// name returns the name of a result: the strategy, and the fault if there was one.
 func name(c experiment.Cell) string {
 	if c.Fault == catalog.NoFault {
 		return c.Strategy
@@ -328,7 +327,7 @@ func name(c experiment.Cell) string {
 	return c.Strategy + "/" + string(c.Fault)
 }
 
-// failures says what happened to the grabs that failed, with the most frequent kind of error first.
+// failures describes what happened to failed requests, with the most frequent kind of error first.
 func failures(of map[string]int) (texts []string) {
 	kinds := slices.SortedFunc(maps.Keys(of), func(a, b string) int {
 		return cmp.Or(of[b]-of[a], strings.Compare(a, b))
@@ -340,7 +339,7 @@ func failures(of map[string]int) (texts []string) {
 	return texts
 }
 
-// errorKinds describes what happened to a grab, for each kind of error of our own instances.
+// errorKinds says what happened to a request, for each kind of error that this program reports.
 var errorKinds = map[string]string{
 	"dependency":     "wrote nothing, because a call failed or the test refused the write",
 	grab.LeaseLost:   "wrote nothing, because the lease was lost before the write",
@@ -360,9 +359,8 @@ func ofMillis(ms float64) string {
 	return time.Duration(ms * float64(time.Millisecond)).String()
 }
 
-// causeOf returns the end of a sentence about double-grabs. The text names the failure mode that
-// explains them, or says how two drivers could win. If no cause is known, causeOf returns only a
-// full stop.
+// causeOf explains in the end of a sentence why orders were grabbed twice. It names the failure
+// mode if one is known. Without an explanation, it returns a full stop.
 func causeOf(c experiment.Cell) string {
 	id := mode(c)
 	for _, p := range c.Points {

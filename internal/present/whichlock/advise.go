@@ -15,8 +15,8 @@ import (
 	"grablab/internal/present/report"
 )
 
-// Facts summarizes the reference runs of the recommended locks. It is compiled into the program, so
-// that the program also works without the result files.
+// Facts sums up the test results of the recommended locks. It is compiled into the program, which
+// therefore needs no result files.
 type Facts struct {
 	Run         string   `json:"run"` // the run under all faults
 	RunCommit   string   `json:"run_commit"`
@@ -26,8 +26,7 @@ type Facts struct {
 	Options     []Option `json:"options"`
 }
 
-// Option is a lock that the program can recommend, with its guard and its results in the reference
-// runs.
+// Option is a lock that the program can recommend, with its test results.
 type Option struct {
 	Strategy string      `json:"strategy"`
 	Title    string      `json:"title"`
@@ -53,7 +52,7 @@ func KnownFacts() (f Facts, err error) {
 	return f, err
 }
 
-// FactsOf computes the facts from the reference runs and returns the text of facts.json.
+// FactsOf computes the facts from the test results and encodes them for facts.json.
 func FactsOf(s Sources) ([]byte, error) {
 	p := &page{Sources: s}
 	f := Facts{
@@ -83,7 +82,7 @@ func FactsOf(s Sources) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// Option returns the option for a strategy. It returns an empty Option if there is none.
+// Option returns the option for a strategy, or an empty one if there is none.
 func (f Facts) Option(strategy string) (o Option) {
 	for _, o := range f.Options {
 		if o.Strategy == strategy {
@@ -93,10 +92,10 @@ func (f Facts) Option(strategy string) (o Option) {
 	return o
 }
 
-// list returns a copy of names. The copy is never nil, because nil would become null in the JSON.
+// list returns a copy of names that is never nil, because nil would become null in the JSON.
 func list(names []string) []string { return append([]string{}, names...) }
 
-// Question is a question that helps to choose a lock. It lists the possible answers.
+// Question is a question that helps to choose a lock, with its possible answers.
 type Question struct {
 	Name    string   `json:"name"`
 	Asks    string   `json:"asks"`
@@ -109,7 +108,7 @@ type Answer struct {
 	Text string `json:"text"`
 }
 
-// Questions lists the questions of Advise in order.
+// Questions lists the questions in the order in which Advise expects the answers.
 var Questions = []Question{
 	{"rows", "May two drivers win the same order?", []Answer{
 		{"update", "no, and one conditional UPDATE can write the winner"},
@@ -125,15 +124,15 @@ var Questions = []Question{
 	{"stack", "What is the service written in?", stackAnswers()},
 }
 
-// Stack lists, for one programming language, the library that implements each lock. Locks has no
-// entry for a strategy that no library of the language implements.
+// Stack lists the libraries of a programming language that implement the locks. Locks omits
+// strategies that no library implements.
 type Stack struct {
 	Name  string            `json:"name"`
 	Text  string            `json:"text"`
 	Locks map[string]string `json:"locks"`
 }
 
-// Duty is something that the user of a lock must do. It comes with an example in code.
+// Duty is something that users of a lock must do, with an example in code.
 type Duty struct {
 	Do   string   `json:"do"`
 	For  []string `json:"for,omitempty"` // conditions of Option.Duties, at least one of which must hold; if empty, the duty applies to every lock
@@ -143,7 +142,7 @@ type Duty struct {
 	Java []string `json:"java,omitempty"` // code for users of Java, if they need other code
 }
 
-// Guide contains texts about programming languages and duties.
+// Guide contains the texts about programming languages and duties.
 var Guide = func() (g struct {
 	Stacks []Stack `json:"stacks"`
 	Duties []Duty  `json:"duties"`
@@ -164,8 +163,8 @@ func stackAnswers() (all []Answer) {
 	return all
 }
 
-// FindStack returns the entry for a programming language. If the language is unknown, the entry has
-// no locks.
+// FindStack returns the libraries of a programming language. For an unknown language, the list is
+// empty.
 func FindStack(name string) Stack {
 	for _, s := range Guide.Stacks {
 		if s.Name == name {
@@ -175,20 +174,20 @@ func FindStack(name string) Stack {
 	return Stack{}
 }
 
-// serversOf lists, for each answer to the question about servers, which servers the user has.
+// serversOf maps each answer to the question about servers to the servers that the user has.
 var serversOf = map[string]lock.Backend{
 	"database": lock.SQL | lock.SQLLocks, "redis": lock.SQL | lock.SQLLocks | lock.Redis, "redlock": lock.SQL | lock.SQLLocks | lock.Redis | lock.RedisQuorum,
 	"zookeeper": lock.SQL | lock.SQLLocks | lock.ZooKeeper, "etcd": lock.SQL | lock.SQLLocks | lock.Etcd,
 }
 
-// mostAdvised limits how many locks Advise returns.
+// mostAdvised limits the number of recommended locks.
 const mostAdvised = 3
 
-// ErrAnswer means that an answer is not among the possible answers to its question.
+// ErrAnswer means that an answer is not one of the possible answers.
 var ErrAnswer = errors.New("whichlock: no such answer")
 
-// Advise returns the locks that fit the answers, with the best one first. Cheap locks come before
-// expensive ones. Locks that cannot handle work of the user's length come last.
+// Advise returns the locks that fit the answers. Cheap locks come first, and locks that cannot
+// handle work of the user's length come last.
 func (f Facts) Advise(answers []string) (fit []Option, err error) {
 	if len(answers) != len(Questions) {
 		return nil, fmt.Errorf("%w: %q for %d questions", ErrAnswer, answers, len(Questions))
@@ -218,7 +217,7 @@ func (f Facts) Advise(answers []string) (fit []Option, err error) {
 	return fit[:min(len(fit), mostAdvised)], nil
 }
 
-// fails returns 1 if the lock cannot handle work of this length. Otherwise, it returns 0.
+// fails returns 1 if the lock cannot handle work of this length, and 0 otherwise.
 func (o Option) fails(work string) int {
 	switch {
 	case work == "longer" && (slices.Contains(o.Inside, string(catalog.Slow)) || slices.Contains(o.Twice, string(catalog.Slow))),
@@ -228,8 +227,8 @@ func (o Option) fails(work string) int {
 	return 0
 }
 
-// But returns a sentence about the requirement that the lock does not meet. It returns "" if the
-// lock meets all requirements.
+// But describes the user's requirement that the lock does not meet. It returns "" if the lock meets
+// all requirements.
 func (o Option) But(answers []string) string {
 	work := answers[2]
 	switch {
@@ -244,8 +243,8 @@ func (o Option) But(answers []string) string {
 	}
 }
 
-// Duties returns what the user of this lock must do. The examples are in Go for users of Go and in
-// Java for users of Java. Users of other languages get SQL.
+// Duties returns what users of this lock must do. The examples are in Go or Java for users of these
+// languages, and in SQL for all others.
 func (o Option) Duties(answers []string) (all []Duty) {
 	rows, work, stack := answers[0], answers[2], answers[3]
 	s, err := lock.Find(o.Strategy)
@@ -273,7 +272,7 @@ func (o Option) Duties(answers []string) (all []Duty) {
 	return all
 }
 
-// trips returns the value of Trips, or 0 if there is no lock.
+// trips returns the number of round trips, or 0 if it was not measured.
 func (o Option) trips() float64 {
 	if o.Trips == nil {
 		return 0

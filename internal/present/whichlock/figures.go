@@ -27,18 +27,17 @@ func figureOf(x *float64) string {
 	return figure(*x)
 }
 
-// Statements returns how many SQL statements a request needs without a fault.
+// Statements returns the number of SQL statements for each request without a fault.
 func (p *page) Statements(name string) string {
 	return figureOf(p.PlainLoad(name).DBStatementsPerRequest)
 }
 
-// RedisCommands returns how many Redis commands a request needs without a fault.
+// RedisCommands returns the number of Redis commands for each request without a fault.
 func (p *page) RedisCommands(name string) string {
 	return figureOf(p.PlainLoad(name).RedisCommandsPerRequest)
 }
 
-// row returns the figures of a lock in one case of the benchmark. It returns nil if the lock was
-// not measured in this case.
+// row returns the measurements of a lock in a benchmark case, or nil if there are none.
 func (p *page) row(name, benchCase string) *lockbench.Row {
 	for i, row := range p.Bench.Rows {
 		if row.Strategy == name && row.Case == benchCase {
@@ -48,18 +47,18 @@ func (p *page) row(name, benchCase string) *lockbench.Row {
 	return nil
 }
 
-// Trips returns the cost of a lock in one benchmark case, in network round trips, with its confidence
-// interval.
+// Trips returns the cost of a lock in a benchmark case as a number of network round trips, with its
+// confidence interval.
 func (p *page) Trips(name, benchCase string) string {
 	row := p.row(name, benchCase)
 	if row == nil || row.Ratio == nil || row.RatioLow == nil || row.RatioHigh == nil {
 		return "?"
 	}
-	// Multiply by 2, because the ratio compares the lock with the floor, which makes two round trips.
+	// The ratio compares the lock with the floor, which makes two round trips, so multiply by 2.
 	return fmt.Sprintf("%s [%s, %s]", figure(2**row.Ratio), figure(2**row.RatioLow), figure(2**row.RatioHigh))
 }
 
-// RoundTrip returns how long a round trip to Redis takes in the benchmark.
+// RoundTrip returns the duration of a round trip to Redis in the benchmark.
 func (p *page) RoundTrip() string {
 	row := p.row(lockbench.Floor, "uncontended")
 	if row == nil {
@@ -78,7 +77,7 @@ func (p *page) MeanGap(name string) string {
 	return figure(*row.GapMeanUS / (floor.P50US / 2))
 }
 
-// Commands returns how many commands one acquire needs, first without and then with competition.
+// Commands returns the number of commands for an acquire, without and with competition.
 func (p *page) Commands(name string) string {
 	sent := func(benchCase string) string {
 		if row := p.row(name, benchCase); row != nil {
@@ -89,8 +88,7 @@ func (p *page) Commands(name string) string {
 	return sent("uncontended") + ", " + sent("waves")
 }
 
-// Fairness returns Jain's fairness index over the workers of the benchmark. It returns 0 if
-// fairness was not measured.
+// Fairness returns Jain's fairness index of the lock, or 0 if it was not measured.
 func (p *page) Fairness(name string) float64 {
 	if row := p.row(name, "closed_loop"); row != nil && row.Jain != nil {
 		return *row.Jain
@@ -98,7 +96,7 @@ func (p *page) Fairness(name string) float64 {
 	return 0
 }
 
-// Fair formats Fairness as text.
+// Fair formats the result of Fairness.
 func (p *page) Fair(name string) string {
 	if jain := p.Fairness(name); jain > 0 {
 		return figure(jain)
@@ -109,7 +107,7 @@ func (p *page) Fair(name string) string {
 // Waiter describes what a driver does while it waits for the lock.
 func (p *page) Waiter(name string) string { return p.strategy(name).Waiter }
 
-// Token says whether a strategy has a fencing token, and whether the database checks it.
+// Token says whether a strategy has a fencing token and whether the database checks it.
 func (p *page) Token(name string) string {
 	switch s := p.strategy(name); {
 	case s.Guard == "fenced":
@@ -121,8 +119,8 @@ func (p *page) Token(name string) string {
 	}
 }
 
-// Version returns the version of the library with this strategy. For our own strategies, it returns
-// the commit of this repository.
+// Version returns the version of the library that implements a strategy. For our own strategies, it
+// returns the commit of this repository.
 func (p *page) Version(name string) string {
 	module := p.strategy(name).Module
 	if module == "" {
@@ -135,8 +133,8 @@ func (p *page) Version(name string) string {
 	return v
 }
 
-// Rate returns a text that says how often per second a lock is acquired in one benchmark case, and
-// with how many commands.
+// Rate describes how often per second a lock is acquired in a benchmark case, and with how many
+// commands.
 func (p *page) Rate(name, benchCase string) string {
 	row := p.row(name, benchCase)
 	if row == nil {
@@ -146,21 +144,21 @@ func (p *page) Rate(name, benchCase string) string {
 	return fmt.Sprintf("%.0f times a second (%s commands each)", row.OpsPerS, figureOf(row.SentPerOp))
 }
 
-// IsFaster compares two locks. It reports whether the lock called name is acquired more often per
-// second than the lock called than.
+// IsFaster reports whether the lock called name is acquired more often per second than the one
+// called than.
 func (p *page) IsFaster(name, than, benchCase string) bool {
 	a, b := p.row(name, benchCase), p.row(than, benchCase)
 	return a != nil && b != nil && a.OpsPerS > b.OpsPerS
 }
 
-// BenchFolder returns the name of the folder in results/ that contains the benchmark.
+// BenchFolder returns the folder in results/ that contains the benchmark.
 func (p *page) BenchFolder() string { return benchFolder }
 
-// ClaimsFile returns the name of the file in results/ with the output of .ci/claims.
+// ClaimsFile returns the file in results/ that contains the output of .ci/claims.
 func (p *page) ClaimsFile() string { return claimsFile }
 
-// Measured returns a figure from results/claims.txt. It is the text that the first group of the
-// regular expression pattern matches.
+// Measured returns the text in results/claims.txt that matches the first group of a regular
+// expression.
 func (p *page) Measured(pattern string) string {
 	found := regexp.MustCompile(pattern).FindStringSubmatch(p.Claims)
 	if found == nil {

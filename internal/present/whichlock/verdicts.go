@@ -10,7 +10,7 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// cells returns the cells of a strategy in its reference run.
+// cells returns the test results of a strategy.
 func (p *page) cells(name string) []experiment.Cell {
 	cells := cellsOf(p.runOf(name), name)
 	if len(cells) == 0 {
@@ -19,7 +19,7 @@ func (p *page) cells(name string) []experiment.Cell {
 	return cells
 }
 
-// runOf returns the reference run that tests this strategy under all faults.
+// runOf returns the run that tests this strategy under all faults.
 func (p *page) runOf(name string) *experiment.Run {
 	for _, run := range []*experiment.Run{p.Unique, p.Libraries} {
 		if len(cellsOf(run, name)) > 0 {
@@ -33,7 +33,7 @@ func cellsOf(run *experiment.Run, strategy string) []experiment.Cell {
 	return slices.DeleteFunc(slices.Clone(run.Cells), func(c experiment.Cell) bool { return c.Strategy != strategy })
 }
 
-// underFaults returns the cells that have a fault and satisfy a condition.
+// underFaults returns the results under a fault that satisfy a condition.
 func underFaults(cells []experiment.Cell, matches func(experiment.Cell) bool) []experiment.Cell {
 	return slices.DeleteFunc(slices.Clone(cells), func(c experiment.Cell) bool { return c.Fault == catalog.NoFault || !matches(c) })
 }
@@ -45,7 +45,7 @@ func isStruck(c experiment.Cell) bool  { return c.Verdict != catalog.NA }
 func letsTwoIn(c experiment.Cell) bool { return c.Exclusive != nil && *c.Exclusive == experiment.No }
 func onlyTwoIn(c experiment.Cell) bool { return letsTwoIn(c) && !isTwice(c) }
 
-// faultsOf returns the fault of each cell as text.
+// faultsOf returns the names of the faults of these results.
 func faultsOf(cells []experiment.Cell) []string {
 	var names []string
 	for _, c := range cells {
@@ -57,19 +57,19 @@ func faultsOf(cells []experiment.Cell) []string {
 // Twice returns the faults under which an order was grabbed twice.
 func (p *page) Twice(name string) []string { return faultsOf(underFaults(p.cells(name), isTwice)) }
 
-// TwoInside returns the faults under which the lock had two holders, but no order was grabbed
-// twice.
+// TwoInside returns the faults under which two drivers held the lock at once, although no order was
+// grabbed twice.
 func (p *page) TwoInside(name string) []string {
 	return faultsOf(underFaults(p.cells(name), onlyTwoIn))
 }
 
-// Stuck returns the faults that leave an order which no driver can grab.
+// Stuck returns the faults after which an order can no longer be grabbed.
 func (p *page) Stuck(name string) []string { return faultsOf(underFaults(p.cells(name), isStuck)) }
 
-// Striking returns the faults that can affect a strategy at all.
+// Striking returns the faults that can affect a strategy.
 func (p *page) Striking(name string) []string { return faultsOf(underFaults(p.cells(name), isStruck)) }
 
-// PlainLoad returns the results of a strategy under load without a fault.
+// PlainLoad returns the result of a strategy under load without a fault.
 func (p *page) PlainLoad(name string) experiment.Cell {
 	for _, c := range p.cells(name) {
 		if c.Fault == catalog.NoFault {
@@ -80,7 +80,7 @@ func (p *page) PlainLoad(name string) experiment.Cell {
 	return experiment.Cell{}
 }
 
-// DoubleGrabs returns how often an order was grabbed again under load without a fault.
+// DoubleGrabs returns how often an order was grabbed a second time under load without a fault.
 func (p *page) DoubleGrabs(name string) int {
 	if c := p.PlainLoad(name); isTwice(c) && c.DoubleGrabs != nil {
 		return *c.DoubleGrabs
@@ -93,19 +93,19 @@ func (p *page) AllSafe(name string) bool {
 	return !slices.ContainsFunc(p.cells(name), func(c experiment.Cell) bool { return isTwice(c) || isStuck(c) || isUnknown(c) })
 }
 
-// NeverTwice reports whether no order was grabbed twice under any of these strategies.
+// NeverTwice reports whether no order was grabbed twice with any of these strategies.
 func (p *page) NeverTwice(names []string) bool {
 	return !slices.ContainsFunc(names, func(name string) bool {
 		return slices.ContainsFunc(p.cells(name), func(c experiment.Cell) bool { return isTwice(c) || isUnknown(c) })
 	})
 }
 
-// EachBreaks reports whether each of these strategies let two drivers win under at least one fault.
+// EachBreaks reports whether every one of these strategies let two drivers win under some fault.
 func (p *page) EachBreaks(names []string) bool {
 	return len(names) > 0 && !slices.ContainsFunc(names, func(name string) bool { return len(p.Twice(name)) == 0 })
 }
 
-// LibraryNames returns the names of the libraries that the reference run tested.
+// LibraryNames returns the names of the tested libraries.
 func (p *page) LibraryNames() (names []string) {
 	for _, s := range lock.Peers {
 		if len(cellsOf(p.Libraries, s.Name)) > 0 {
@@ -115,14 +115,14 @@ func (p *page) LibraryNames() (names []string) {
 	return names
 }
 
-// Names returns all strategies in the tables: the recommended ones and the libraries.
+// Names returns the recommended strategies and the libraries.
 func (p *page) Names() []string { return slices.Concat(Choices, p.LibraryNames()) }
 
-// OwnNames returns our recommended strategies.
+// OwnNames returns the recommended strategies, which are all from this repository.
 func (p *page) OwnNames() []string { return Choices }
 
-// NeedDuty returns the recommended strategies that need the duty for short work, if two rows of an
-// order are never allowed. It returns nil if all of them need it.
+// NeedDuty returns the recommended strategies to which a duty applies, if orders must never be
+// grabbed twice and the work is short. It returns nil if the duty applies to all strategies.
 func (p *page) NeedDuty(d Duty) (names []string) {
 	for _, name := range Choices {
 		o := Option{Strategy: name, Guard: p.strategy(name).GuardedBy(""), Stuck: p.Stuck(name)}
@@ -139,9 +139,8 @@ func (p *page) NeedDuty(d Duty) (names []string) {
 // IsLock reports whether a strategy uses a lock.
 func (p *page) IsLock(name string) bool { return p.strategy(name).Excludes != catalog.NoExclusion }
 
-// Remote returns recommended strategies whose lock is outside the database. If fenced is true, it
-// returns only strategies with a fencing token that the database checks. Otherwise, it returns only
-// strategies without such a token.
+// Remote returns the recommended strategies whose lock is outside the database. fenced selects
+// those whose fencing token the database checks, or those without such a check.
 func (p *page) Remote(fenced bool) (names []string) {
 	for _, name := range Choices {
 		s := p.strategy(name)
@@ -152,19 +151,18 @@ func (p *page) Remote(fenced bool) (names []string) {
 	return names
 }
 
-// SurvivedByRedlock returns the faults that break watchdog but not redlock. The watchdog strategy
-// has a single node.
+// SurvivedByRedlock returns the faults that break watchdog, which has a single Redis server, but
+// not redlock.
 func (p *page) SurvivedByRedlock() []string {
 	broken := p.Twice("redlock")
 	return slices.DeleteFunc(p.Twice("watchdog"), func(f string) bool { return slices.Contains(broken, f) })
 }
 
-// hangOutcomes groups the locks by what happens if their holder's work never ends.
+// hangOutcomes groups locks by what happens if the holder never finishes its work.
 type hangOutcomes struct{ Stuck, LetIn, Neither []string }
 
-// HangOutcomes groups the locks by their result under the hang fault, in which the holder never
-// finishes its work. In the first group, no other driver can grab the order. In the second group,
-// another driver can grab it. The third group contains the other locks.
+// HangOutcomes groups the locks by what happens if their holder hangs. Stuck means that no other
+// driver can grab the order. LetIn means that another driver gets the lock.
 func (p *page) HangOutcomes() (o hangOutcomes) {
 	for _, name := range p.Names() {
 		for _, c := range p.cells(name) {
@@ -182,12 +180,12 @@ func (p *page) HangOutcomes() (o hangOutcomes) {
 	return o
 }
 
-// ModeLink returns a Markdown link to a failure mode, for the documents in docs.
+// ModeLink returns a Markdown link to the description of a failure mode, for the documents in docs.
 func ModeLink(id string) string {
 	return fmt.Sprintf("[%s](failure-modes.md#%s)", id, strings.ToLower(id))
 }
 
-// quoteNames formats names as code, with commas.
+// quoteNames formats names as code, separated by commas.
 func quoteNames(names []string) string {
 	if len(names) == 0 {
 		return ""
@@ -195,15 +193,15 @@ func quoteNames(names []string) string {
 	return "`" + strings.Join(names, "`, `") + "`"
 }
 
-// lossTotals counts the points of a grab that are unsafe with and without a check for a lost lock.
-// Helps means that the check makes fewer points unsafe but no strategy safe.
+// lossTotals counts the unsafe fault injection points, without and with a check for a lost lock.
+// Helps means that the check makes fewer points unsafe, but no strategy safe.
 type lossTotals struct {
 	Ignoring, Checking int
 	Helps              bool
 }
 
-// LossTotals compares runs in which holders check whether they have lost the lock with runs in which
-// they do not check.
+// LossTotals compares runs in which drivers check whether they have lost the lock with runs in
+// which they do not.
 func (p *page) LossTotals() (t lossTotals) {
 	t.Helps = true
 	for _, name := range Choices {

@@ -1,11 +1,11 @@
-// Package whichlock writes docs/which-lock.md, the page that helps to choose a lock. The page gives
-// a decision in a dozen lines. It also shows what breaks each lock, what each lock costs, and how
-// claims of others compare with our measurements. The package also advises the users of the lab
-// ([Facts]).
+// Package whichlock writes docs/which-lock.md, the page that helps readers to choose a lock. The
+// page begins with a short decision list. It then shows what breaks each lock, what each lock
+// costs, and how claims of others compare with our measurements. The package also recommends locks
+// to the users of the web page ([Facts]).
 //
 // To read the code, begin with [Write] and which-lock.tmpl, the template of the page. All figures
-// come from the reference runs and the registry of strategies. Each sentence about the runs has a
-// condition. If a new run no longer supports a sentence, Write fails and names the sentence.
+// come from the recorded test runs. Each sentence about the runs has a condition. If a new run no
+// longer supports a sentence, Write fails and quotes the sentence.
 package whichlock
 
 import (
@@ -24,7 +24,7 @@ import (
 	"grablab/internal/present/report"
 )
 
-// Sources contains the reference runs and the files from which the page is written.
+// Sources contains the test results and files that the page is written from.
 type Sources struct {
 	Matrix    *experiment.Run   // results of our strategies under all faults
 	Unique    *experiment.Run   // results of mysql-unique under all faults
@@ -35,7 +35,7 @@ type Sources struct {
 	Versions  map[string]string // versions of the libraries, by module
 }
 
-// Names of the sources in results/.
+// File names in results/.
 const (
 	matrixFolder    = "reference-matrix-local"
 	uniqueFolder    = "reference-unique-local"
@@ -45,7 +45,7 @@ const (
 	claimsFile      = "claims.txt"
 )
 
-// A sourceRun is a run in the results/ folder, with its name and description.
+// sourceRun is a run in the results/ folder, with its name and description.
 type sourceRun struct {
 	What, Folder string
 	Run          *experiment.Run
@@ -90,7 +90,7 @@ func load(root string) (s Sources, err error) {
 	return s, err
 }
 
-// Versions returns the modules in a go.mod with their versions.
+// Versions returns the versions of all modules in a go.mod file.
 func Versions(mod string) map[string]string {
 	found := map[string]string{}
 	for line := range strings.Lines(mod) {
@@ -110,8 +110,8 @@ var Choices = []string{
 //go:embed which-lock.tmpl
 var pageTemplate string
 
-// Write writes the page as Markdown. It returns an error if a sentence on the page is not true for
-// the sources.
+// Write writes the page as Markdown. It returns an error if the sources do not support a sentence
+// on the page.
 func Write(w io.Writer, s Sources) error {
 	p := &page{Sources: s}
 	parsed, err := template.New("which-lock").Funcs(template.FuncMap{
@@ -140,8 +140,8 @@ func Write(w io.Writer, s Sources) error {
 	return err
 }
 
-// A page provides the data for the template. If a source lacks something, its methods record the
-// problem, so that Write can report all problems together.
+// page provides the data for the template. Its methods collect problems, so that Write can report
+// all of them together.
 type page struct {
 	Sources
 	problems []error
@@ -151,7 +151,7 @@ func (p *page) fail(format string, args ...any) {
 	p.problems = append(p.problems, fmt.Errorf("whichlock: "+format, args...))
 }
 
-// claim returns the sentence in bold. It records a problem if the condition is false or empty.
+// claim returns the sentence in bold. If the condition is false or empty, it records a problem.
 func (p *page) claim(condition any, sentence string) string {
 	if holds, _ := template.IsTrue(condition); !holds {
 		p.fail("the runs no longer show: %s", sentence)
@@ -159,8 +159,8 @@ func (p *page) claim(condition any, sentence string) string {
 	return "**" + sentence + "**"
 }
 
-// Short returns the table for the README, which shows what breaks each recommended strategy and
-// what it costs.
+// Short returns the README's table of recommended strategies, which shows what breaks each of them
+// and what it costs.
 func Short(s Sources) string {
 	p := &page{Sources: s}
 	var b strings.Builder
@@ -175,7 +175,7 @@ func Short(s Sources) string {
 	return b.String()
 }
 
-// strategy returns the strategy with this name. It records a problem if there is none.
+// strategy returns the strategy with this name. If there is none, it records a problem.
 func (p *page) strategy(name string) lock.Strategy {
 	s, err := lock.Find(name)
 	if err != nil {

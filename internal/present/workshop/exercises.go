@@ -5,13 +5,12 @@ import (
 	"strconv"
 )
 
-// figure returns a function that chooses a random number from low to high. It stores the number
-// under the given name of a fact.
+// figure returns a function that sets the fact called name to a random number from low to high.
 func figure(name string, low, high int) func(*rand.Rand, Facts) {
 	return func(r *rand.Rand, f Facts) { f[name] = strconv.Itoa(low + r.IntN(high-low+1)) }
 }
 
-// ownBounds contains the flags with which the explorer searches for mistakes in the user's lock.
+// ownBounds contains the flags of the search for mistakes in the user's own lock.
 const ownBounds = "-actors 3 -faults slow,pause,crash,cancel -everything -seconds 40 " +
 	"-property one-winner,lease-exclusive,stale-write,fence,stuck,release-effective"
 
@@ -163,8 +162,8 @@ var Exercises = []Exercise{
 	},
 }
 
-// clocks contains the flags of a load whose result depends only on the clock offset of the second
-// instance.
+// clocks contains the flags of a load test whose result depends only on the clock offset of the
+// second instance.
 const clocks = "-ttl 500ms -work 20ms -orders 10 -drivers 10 -rate 200 -seed {seed}"
 
 const nodes = "-strategies watchdog,redlock,redlock-miswired -seed {seed}"

@@ -12,13 +12,13 @@ import (
 	"grablab/internal/explore/schedule"
 )
 
-// Keys of reasons that several questions share.
+// Reasons that several questions share.
 const (
 	right = "right"
-	other = "other" // the answer is wrong, but does not result from a known misconception
+	other = "other" // the answer is wrong, but not because of a known misconception
 )
 
-// These are tolerances for figures that differ from machine to machine.
+// Tolerances for measurements that vary between machines.
 const (
 	waitTolerance     = 0.15
 	commandsTolerance = 0.20
@@ -28,8 +28,8 @@ const (
 func rightFor(points int) (Mark, error)   { return Mark{points, right}, nil }
 func wrongBy(belief string) (Mark, error) { return Mark{0, belief}, nil }
 
-// bareNumber removes words and units around a number. For example, "step 10" becomes "10", and "3.4x"
-// becomes "3.4".
+// bareNumber removes words and units around a number: "step 10" becomes "10", and "3.4x" becomes
+// "3.4".
 func bareNumber(word string) string {
 	word = strings.TrimPrefix(strings.ToLower(strings.TrimSpace(word)), "step")
 	for _, unit := range []string{"ms", "x", "×"} {
@@ -38,7 +38,7 @@ func bareNumber(word string) string {
 	return strings.TrimSpace(word)
 }
 
-// parseWhole parses an answer that must be a whole number of at least 0.
+// parseWhole parses a whole number of at least 0.
 func parseWhole(word string) (int, error) {
 	n, err := strconv.Atoi(bareNumber(word))
 	if err != nil || n < 0 {
@@ -47,7 +47,7 @@ func parseWhole(word string) (int, error) {
 	return n, nil
 }
 
-// decimal parses an answer that must be a number of at least 0.
+// decimal parses a number of at least 0.
 func decimal(word string) (float64, error) {
 	x, err := strconv.ParseFloat(bareNumber(word), 64)
 	if err != nil || x < 0 || math.IsInf(x, 0) || math.IsNaN(x) {
@@ -56,7 +56,7 @@ func decimal(word string) (float64, error) {
 	return x, nil
 }
 
-// oneOf returns the answer in lower case. It returns an error if the answer is not one of words.
+// oneOf returns the answer in lower case, or an error if words does not contain it.
 func oneOf(word string, words ...string) (string, error) {
 	word = strings.ToLower(strings.TrimSpace(word))
 	if !slices.Contains(words, word) {
@@ -65,7 +65,7 @@ func oneOf(word string, words ...string) (string, error) {
 	return word, nil
 }
 
-// yesOrNo returns "yes" or "no". It understands answers in every language of the workshop.
+// yesOrNo returns "yes" or "no" for an answer in any of the workshop's languages.
 func yesOrNo(word string) (string, error) {
 	switch strings.ToLower(strings.TrimSpace(word)) {
 	case "y", "是", "はい":
@@ -78,17 +78,17 @@ func yesOrNo(word string) (string, error) {
 
 var yesNo = []string{"yes", "no"}
 
-// missingFact returns an error that says that a command did not measure the fact.
+// missingFact returns an error about a fact that no command has measured.
 func missingFact(fact string) (Mark, error) {
 	return Mark{}, fmt.Errorf("%w: %s", errMeasure, fact)
 }
 
-// mistake is a wrong answer, together with the misconception (belief) that leads to it. figure is a
-// number or the name of a fact.
+// mistake is a wrong answer and the belief that leads to it. figure is a number or the name of a
+// fact.
 type mistake struct{ figure, belief string }
 
-// count returns a function that compares an answer with a measured fact. If the answer is wrong,
-// the function looks for a misconception that leads to it.
+// count returns a function that compares an answer with a measured number. For a wrong answer, it
+// looks for the misconception behind it.
 func count(points int, fact string, mistakes ...mistake) func(words []string, f Facts) (Mark, error) {
 	return func(words []string, f Facts) (Mark, error) {
 		n, err := parseWhole(words[0])
@@ -111,7 +111,7 @@ func count(points int, fact string, mistakes ...mistake) func(words []string, f 
 	}
 }
 
-// provesNothing judges the second question of exercise 2, which asks whether the first run is safe.
+// provesNothing judges the second question of exercise 2: is the first run safe?
 func provesNothing(words []string, f Facts) (Mark, error) {
 	word, err := yesOrNo(words[0])
 	switch {
@@ -125,7 +125,7 @@ func provesNothing(words []string, f Facts) (Mark, error) {
 	return wrongBy("passed")
 }
 
-// longestWait judges exercise 3, which asks how long drivers wait for the lock of a dead driver.
+// longestWait judges exercise 3: how long do drivers wait for the lock of a dead driver?
 func longestWait(words []string, f Facts) (Mark, error) {
 	ms, err := decimal(words[0])
 	if err != nil {
@@ -152,7 +152,7 @@ func longestWait(words []string, f Facts) (Mark, error) {
 	return wrongBy(other)
 }
 
-// oneLineMore judges exercise 4, in which the user adds a line to a schedule.
+// oneLineMore judges exercise 4, in which the user adds one step to a schedule.
 func oneLineMore(_ []string, f Facts) (Mark, error) {
 	was, is, err := bothSchedules(f, "expire.schedule")
 	switch {
@@ -174,8 +174,7 @@ func oneLineMore(_ []string, f Facts) (Mark, error) {
 	return rightFor(2)
 }
 
-// pausedAfter judges the first question of exercise 6, which asks after which step driver A is
-// paused.
+// pausedAfter judges the first question of exercise 6: after which step is driver A paused?
 func pausedAfter(words []string, f Facts) (Mark, error) {
 	n, err := parseWhole(words[0])
 	if err != nil {
@@ -199,8 +198,8 @@ func pausedAfter(words []string, f Facts) (Mark, error) {
 	return wrongBy(other)
 }
 
-// smallestOffset judges exercise 7, which asks for the smallest clock offset that breaks the lock.
-// A run just below the answer must be safe, and a run just above it must be unsafe.
+// smallestOffset judges exercise 7: what is the smallest clock offset that breaks the lock? A run
+// just below the answer must be safe, and a run just above it must be unsafe.
 func smallestOffset(words []string, f Facts) (Mark, error) {
 	if _, err := offset(words); err != nil {
 		return Mark{}, err
@@ -225,19 +224,19 @@ func offset(words []string) (int, error) {
 	return n, err
 }
 
-// around stores two clock offsets for two runs of the load: one just below the user's answer, and
-// one just above it.
+// around prepares two runs of the load test: one with a clock offset just below the answer, and one
+// with an offset just above it.
 func around(words []string, f Facts) error {
 	n, err := offset(words)
 	f["below"], f["above"] = strconv.Itoa(max(0, n-offsetTolerance)), strconv.Itoa(n+offsetTolerance)
 	return err
 }
 
-// pointsOfGrab lists the points of a grab from which the user chooses in exercise 8.
+// pointsOfGrab lists the steps that the user can choose in exercise 8.
 var pointsOfGrab = []string{"before read 1", "after read 1", "before renew 1", "before claim 1", "after claim 1"}
 
-// whereStopped judges the first question of exercise 8, which asks at which point the holder was
-// stopped.
+// whereStopped judges the first question of exercise 8: at which step was the holder of the lock
+// stopped?
 func whereStopped(words []string, f Facts) (Mark, error) {
 	point := strings.ToLower(strings.Join(strings.Fields(words[0]), " "))
 	unsafe, ok := f["paused.unsafe"]
@@ -258,7 +257,7 @@ func whereStopped(words []string, f Facts) (Mark, error) {
 	return Mark{}, fmt.Errorf("%w: %q is not a point of a grab: enter one such as %q", ErrAnswer, words[0], "after read 1")
 }
 
-// These are the faults that exercise 9 asks about, and the verdicts that the user can choose from.
+// The faults in the questions of exercise 9, and the verdicts that the user can choose.
 var (
 	nineFaults   = []string{"redis-restart", "amnesia"}
 	nineVerdicts = []string{string(catalog.Safe), string(catalog.Unsafe), string(catalog.NA)}
@@ -274,7 +273,7 @@ func cellsOfNine() (all []string) {
 	return all
 }
 
-// sixCells judges exercise 9, which asks for the verdicts of six cells.
+// sixCells judges exercise 9, in which the user predicts six verdicts.
 func sixCells(words []string, f Facts) (Mark, error) {
 	var cells [2][3]string
 	wrong := ""
@@ -335,8 +334,8 @@ func linesMoved(_ []string, f Facts) (Mark, error) {
 	return rightFor(1)
 }
 
-// overlapsRemain judges the answer to a question of exercise 10: can two drivers still hold the lock
-// at once if there is a fence?
+// overlapsRemain judges a question of exercise 10: can two drivers still hold the lock at once if
+// the database checks fencing tokens?
 func overlapsRemain(words []string, f Facts) (Mark, error) {
 	word, err := yesOrNo(words[0])
 	if err != nil {
@@ -352,8 +351,8 @@ func overlapsRemain(words []string, f Facts) (Mark, error) {
 	return wrongBy("outside")
 }
 
-// commandsOver judges the first question of exercise 11, which asks for the number of redlock's
-// commands divided by that of setnx.
+// commandsOver judges the first question of exercise 11: how many times as many commands does
+// redlock need as setnx?
 func commandsOver(words []string, f Facts) (Mark, error) {
 	x, err := decimal(words[0])
 	if err != nil {
@@ -378,18 +377,18 @@ func commandsOver(words []string, f Facts) (Mark, error) {
 	return wrongBy(other)
 }
 
-// ownScored lists the properties that earn a point in exercise 12 if the user's lock keeps them
-// under faults.
+// ownScored lists properties of the user's lock. Exercise 12 gives one point if the lock keeps all
+// of them under faults.
 var ownScored = []string{catalog.LeaseExclusive, catalog.StuckOrder, catalog.ReleaseEffective}
 
-// notRefused deletes the fact that says that an earlier version of the user's lock was rejected.
+// notRefused clears the error about an earlier version of the user's lock.
 func notRefused(_ []string, f Facts) error {
 	f["own.refused"] = ""
 	return nil
 }
 
-// ownLock judges exercise 12. The user earns one point if nothing fails without faults, one if the
-// lock keeps the properties in ownScored, and one if it keeps one-winner.
+// ownLock judges exercise 12. There is one point if nothing fails without faults. There is one if
+// the lock keeps the properties in ownScored, and another if only one driver wins each order.
 func ownLock(_ []string, f Facts) (Mark, error) {
 	faultless, faulted := strings.Fields(f["own.faultless"]), strings.Fields(f["own.faulted"])
 	broken := slices.Concat(faultless, faulted)
@@ -422,20 +421,19 @@ func ownLock(_ []string, f Facts) (Mark, error) {
 	return Mark{points, "lock"}, nil
 }
 
-// scheduleLines is a schedule that the user handed in or that the search found, with its steps as lines of
-// text.
+// scheduleLines is a schedule with its steps as lines of text.
 type scheduleLines struct {
 	schedule.Schedule
 	lines []string
 }
 
-// Header returns the text above the steps.
+// Header returns the text of the schedule above its steps.
 func (h scheduleLines) Header() string {
 	h.Steps, h.Mode = nil, ""
 	return h.Schedule.String()
 }
 
-// bothSchedules returns the schedule that the search found, and the user's schedule.
+// bothSchedules returns the schedule that the search found, and the user's version of it.
 func bothSchedules(f Facts, fact string) (was, is scheduleLines, err error) {
 	if f[fact] == "" {
 		return was, is, fmt.Errorf("%w: %s", errMeasure, fact)

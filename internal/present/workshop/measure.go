@@ -15,10 +15,10 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// errMeasure means that the output of a command lacks a figure that the exercise needs.
+// errMeasure means that the output of a command lacks a required figure.
 var errMeasure = errors.New("workshop: not measured")
 
-// all combines several functions into one. It calls all of them and joins their errors.
+// all combines functions into one that calls all of them and joins their errors.
 func all(measures ...func(Outcome, Facts) error) func(Outcome, Facts) error {
 	return func(o Outcome, f Facts) error {
 		var err error
@@ -29,8 +29,8 @@ func all(measures ...func(Outcome, Facts) error) func(Outcome, Facts) error {
 	}
 }
 
-// cell returns a function that stores the figures of one cell as facts. The names of the facts begin
-// with prefix.
+// cell returns a function that stores the results of a strategy under a fault as facts. Their names
+// begin with prefix.
 func cell(prefix, strategy, fault string) func(Outcome, Facts) error {
 	return func(o Outcome, f Facts) error {
 		if o.Run == nil {
@@ -75,7 +75,7 @@ func noteFigure(set func(name, value string), name string, n *int) {
 	}
 }
 
-// threeCells returns a function that stores the verdicts of exercise 9 under a fault.
+// threeCells returns a function that stores the verdicts of exercise 9 under one fault.
 func threeCells(fault string) func(Outcome, Facts) error {
 	var each []func(Outcome, Facts) error
 	for _, strategy := range nineStrategies {
@@ -86,8 +86,8 @@ func threeCells(fault string) func(Outcome, Facts) error {
 
 var nineStrategies = []string{"watchdog", "redlock", "redlock-miswired"}
 
-// explored returns the result for a strategy, and its first failure, which may be nil. If strategy
-// is empty, it uses the first result.
+// explored returns the search result for a strategy and its first failure, if any. If strategy is
+// empty, it returns the first result.
 func explored(o Outcome, strategy string) (r explore.Result, first *explore.Failure, err error) {
 	i := slices.IndexFunc(o.Explored, func(r explore.Result) bool { return strategy == "" || r.Strategy == strategy })
 	if i < 0 {
@@ -100,7 +100,7 @@ func explored(o Outcome, strategy string) (r explore.Result, first *explore.Fail
 	return r, first, nil
 }
 
-// search returns a function that stores what the search for one strategy has found.
+// search returns a function that stores the search result for a strategy as facts.
 func search(prefix, strategy string) func(Outcome, Facts) error {
 	return func(o Outcome, f Facts) error {
 		r, first, err := explored(o, strategy)
@@ -130,8 +130,8 @@ func search(prefix, strategy string) func(Outcome, Facts) error {
 	}
 }
 
-// rows returns a function that stores the number of winners in a replay. The function also stores
-// the number of moments at which two drivers believed that they held the lock.
+// rows returns a function that counts the winners of a replayed schedule. It also counts the steps
+// at which two drivers believe that they hold the lock.
 func rows(prefix string) func(Outcome, Facts) error {
 	return func(o Outcome, f Facts) error {
 		r, _, err := explored(o, "")
@@ -157,8 +157,8 @@ func rows(prefix string) func(Outcome, Facts) error {
 	}
 }
 
-// forced returns a function that stores how many grabs the ledger has after a schedule was replayed
-// on real servers.
+// forced returns a function that stores how often the order was grabbed when a schedule was
+// replayed on real servers.
 func forced(prefix string) func(Outcome, Facts) error {
 	return func(o Outcome, f Facts) error {
 		if o.Forced == nil {
@@ -169,8 +169,7 @@ func forced(prefix string) func(Outcome, Facts) error {
 	}
 }
 
-// scripts returns a function that stores what an instance answered after Redis had forgotten its
-// scripts.
+// scripts returns a function that stores how an instance reacted when Redis had lost its scripts.
 func scripts(prefix string) func(Outcome, Facts) error {
 	return func(o Outcome, f Facts) error {
 		if o.Scripts == nil || !o.Scripts.Locked {
@@ -182,7 +181,7 @@ func scripts(prefix string) func(Outcome, Facts) error {
 	}
 }
 
-// replayed stores what happened in a replay of the user's schedule as facts.
+// replayed stores the results of replaying the user's schedule.
 func replayed(o Outcome, f Facts) error {
 	r, first, err := explored(o, "")
 	if err != nil {
@@ -206,7 +205,7 @@ func replayed(o Outcome, f Facts) error {
 	return nil
 }
 
-// judgeOwnLock stores which properties the user's lock breaks with and without faults.
+// judgeOwnLock stores which properties the user's lock violates, with and without faults.
 func judgeOwnLock(o Outcome, f Facts) error {
 	r, first, err := explored(o, "")
 	if err != nil {

@@ -9,16 +9,16 @@ import (
 	"path/filepath"
 )
 
-// OwnLock is the source of the lock with which exercise 12 starts. It is setnx with two flaws: a
-// release with a plain DEL, and a blind write.
+// OwnLock is the source of the lock that the user improves in exercise 12. It has two mistakes: it
+// releases the lock with a plain DEL, and it writes without a check.
 //
 //go:embed own_lock.go.txt
 var OwnLock string
 
-// ownFile is the name of the file with the user's own lock.
+// ownFile is the name of the file with the user's lock.
 const ownFile = "my.go"
 
-// template copies OwnLock to the user's file. It does nothing if the file exists.
+// template copies OwnLock to the user's file, unless the file exists.
 func (s *Session) template(e Exercise, f Facts) error {
 	path := s.Path(e, ownFile)
 	f["template"] = path

@@ -11,10 +11,10 @@ import (
 	"grablab/internal/testbed/infile"
 )
 
-// progressSchema is the version of the progress file's format.
+// progressSchema is the version of the format of the progress file.
 const progressSchema = 1
 
-// Progress records how far the user has come in each exercise. It is stored in one file.
+// Progress records the user's progress in all exercises. It is saved in a file.
 type Progress struct {
 	Schema    int            `json:"schema"`
 	Seed      uint64         `json:"seed"`
@@ -24,7 +24,7 @@ type Progress struct {
 	write func(path string, data []byte) error
 }
 
-// State is the progress of one exercise.
+// State is the user's progress in one exercise.
 type State struct {
 	Predicted string   `json:"predicted"` // the first predicted option, by its letter in the texts; empty before the first prediction
 	Ran       bool     `json:"ran"`
@@ -33,7 +33,7 @@ type State struct {
 	Hints     int      `json:"hints"`   // number of hints shown so far
 }
 
-// Answer is the state of one question.
+// Answer is the user's progress in one question.
 type Answer struct {
 	Right bool     `json:"right"`
 	Best  int      `json:"best"`            // the most points that an answer has earned so far
@@ -42,8 +42,8 @@ type Answer struct {
 	Last  *Mark    `json:"last,omitempty"`  // the mark for the last answer; nil if there was none
 }
 
-// ReadProgress reads a progress file. If there is none, it returns a new Progress with the given
-// seed. write must replace a file atomically.
+// ReadProgress reads a progress file. If the file does not exist, it returns a new Progress with
+// this seed. write must replace a file atomically.
 func ReadProgress(path string, seed uint64, write func(path string, data []byte) error) (*Progress, error) {
 	p := &Progress{Schema: progressSchema, Seed: seed, Exercises: map[int]*State{}, path: path, write: write}
 	b, err := infile.Read(path, infile.Small)
@@ -77,8 +77,8 @@ func (p *Progress) Save() error {
 	return nil
 }
 
-// stateOf returns the state of an exercise. If the user has not begun the exercise, the state
-// contains only its random facts.
+// stateOf returns the user's progress in an exercise. Before the first attempt, it contains only
+// the random facts of the exercise.
 func (p *Progress) stateOf(e Exercise) *State {
 	s := p.Exercises[e.Number]
 	if s == nil {
@@ -92,7 +92,7 @@ func (p *Progress) stateOf(e Exercise) *State {
 	return s
 }
 
-// isDone reports whether the user has made a prediction and has answered every question correctly.
+// isDone reports whether the user has made a prediction and has answered all questions correctly.
 func (s *State) isDone() bool {
 	for _, a := range s.Answers {
 		if !a.Right {
@@ -102,7 +102,7 @@ func (s *State) isDone() bool {
 	return s.Predicted != ""
 }
 
-// word describes the progress as done, begun or todo.
+// word returns "done", "begun" or "todo".
 func (s *State) word() string {
 	switch {
 	case s.isDone():
@@ -113,8 +113,8 @@ func (s *State) word() string {
 	return "todo"
 }
 
-// points returns the points for an exercise so far. A correct first prediction earns a point. Each
-// wrong answer or hint costs a point.
+// points returns the score of an exercise. A correct first prediction earns a point, and each wrong
+// answer or hint costs one.
 func (s *State) points(e Exercise) int {
 	points := 0
 	for i := range e.Questions {
@@ -127,7 +127,7 @@ func (s *State) points(e Exercise) int {
 	return points
 }
 
-// Points returns the points for all exercises so far, and the maximum that is possible.
+// Points returns the total score and the maximum score.
 func (p *Progress) Points() (points, of int) {
 	for _, e := range Exercises {
 		points += p.stateOf(e).points(e)
@@ -136,8 +136,7 @@ func (p *Progress) Points() (points, of int) {
 	return points, of
 }
 
-// Next returns the number of the first exercise that is not finished. It returns 0 if all are
-// finished.
+// Next returns the number of the first unfinished exercise, or 0 if all are finished.
 func (p *Progress) Next() int {
 	for _, e := range Exercises {
 		if !p.stateOf(e).isDone() {
@@ -147,6 +146,6 @@ func (p *Progress) Next() int {
 	return 0
 }
 
-// isSettled reports whether an answer is correct and need not be judged again. A file is judged again
-// each time.
+// isSettled reports whether an answer is correct and final. A file is never final, because it is
+// judged again each time.
 func (s *State) isSettled(i int, q Question) bool { return s.Answers[i].Right && !q.File }

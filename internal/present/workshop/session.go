@@ -17,7 +17,7 @@ import (
 	"grablab/internal/testbed/infile"
 )
 
-// Session guides a user through the exercises, on a terminal or on a page.
+// Session guides a user through the exercises, on a terminal or on a web page.
 type Session struct {
 	Texts    *Texts
 	Dir      string // the results folder; the commands write to a subfolder
@@ -31,10 +31,9 @@ type Session struct {
 	Loud     bool // whether the commands of Run show their progress
 }
 
-// columns is the width of wrapped text.
 const columns = 90
 
-// say prints the sentence for a key, with values from f.
+// say prints a sentence, with the values of facts filled in.
 func (s *Session) say(key string, f Facts) { s.print("", s.Texts.Say(key, f)) }
 
 func (s *Session) print(indent, text string) { s.printTo(cmp.Or(s.Told, s.Out), indent, text) }
@@ -48,11 +47,11 @@ func (s *Session) printTo(w io.Writer, indent, text string) {
 	}
 }
 
-// labelled prints a text after a label.
+// labelled prints a label and a text.
 func (s *Session) labelled(label, text string) { s.print("", join(s.Texts.Say(label, nil), text)) }
 
-// join joins two sentences with a space. After a wide character, such as a Chinese character, it
-// omits the space.
+// join joins two sentences with a space. It omits the space after a wide character, such as a
+// Chinese one.
 func join(first, second string) string {
 	if last := []rune(first); Width(string(last[len(last)-1])) == 1 {
 		first += " "
@@ -62,10 +61,10 @@ func join(first, second string) string {
 
 func (s *Session) blank() { s.print("", "") }
 
-// key returns the key of a text that belongs to an exercise.
+// key returns the full key of a text of an exercise.
 func key(e Exercise, rest string) string { return strconv.Itoa(e.Number) + "." + rest }
 
-// factsWith returns the facts of an exercise together with the facts in more.
+// factsWith returns the facts of an exercise and those in more.
 func (s *Session) factsWith(e Exercise, more Facts) Facts {
 	f := Facts{"n": strconv.Itoa(e.Number), "program": s.Program}
 	for _, facts := range []Facts{s.Progress.stateOf(e).Facts, more} {
@@ -76,7 +75,7 @@ func (s *Session) factsWith(e Exercise, more Facts) Facts {
 	return f
 }
 
-// List prints the exercises, the score, and the number of the next exercise.
+// List prints the exercises, the score, and which exercise is next.
 func (s *Session) List() {
 	titles, widest := make([]string, len(Exercises)), 0
 	for i, e := range Exercises {
@@ -109,7 +108,7 @@ func padLeft(text string, columns int) string {
 	return strings.Repeat(" ", max(0, columns-Width(text))) + text
 }
 
-// Show prints the text of an exercise and its options.
+// Show prints the text and the options of an exercise.
 func (s *Session) Show(e Exercise) {
 	f := s.factsWith(e, Facts{"minutes": strconv.Itoa(e.Minutes), "of": strconv.Itoa(e.Points())})
 	fmt.Fprintf(s.Out, "%d  %s\n", e.Number, s.Texts.Say(key(e, "title"), f))
@@ -132,7 +131,7 @@ func letter(place int) string { return string(rune('a' + place)) }
 // Predicted reports whether the user has made a prediction.
 func (s *Session) Predicted(e Exercise) bool { return s.Progress.stateOf(e).Predicted != "" }
 
-// MayRun returns an error that wraps ErrEarly if there is no prediction yet.
+// MayRun returns an error that wraps ErrEarly if the user has not made a prediction yet.
 func (s *Session) MayRun(e Exercise) error {
 	if s.Predicted(e) {
 		return nil
@@ -148,8 +147,8 @@ func (s *Session) MayAnswer(e Exercise) error {
 	return fmt.Errorf("%w: run the commands of exercise %d before you answer", ErrEarly, e.Number)
 }
 
-// MayTry returns an error that wraps ErrEarly if the exercise has not run yet, or ErrAnswer if it
-// has no figure to try.
+// MayTry reports why Try is not possible. The error wraps ErrEarly if the exercise has not run yet,
+// or ErrAnswer if the exercise offers no Try.
 func (s *Session) MayTry(e Exercise) error {
 	if e.Try == nil {
 		return fmt.Errorf("%w: exercise %d has no figure to try", ErrAnswer, e.Number)
@@ -157,7 +156,7 @@ func (s *Session) MayTry(e Exercise) error {
 	return s.MayAnswer(e)
 }
 
-// Try runs a command of the exercise with a number that the user has chosen. It does not affect the
+// Try runs a command of the exercise with a number that the user chose. It does not change the
 // score.
 func (s *Session) Try(ctx context.Context, e Exercise, word string) error {
 	if err := s.MayTry(e); err != nil {
@@ -188,11 +187,10 @@ func (s *Session) Ran(e Exercise) bool { return s.Progress.stateOf(e).Ran }
 // AskPrediction returns the sentence that asks for a prediction.
 func (s *Session) AskPrediction() string { return s.Texts.Say("ui.predict", nil) }
 
-// HowTo prints the command with which the user can continue the exercise. The caller uses it if it
-// cannot ask the user.
+// HowTo prints the command that continues the exercise. Callers use it if they cannot prompt the
+// user.
 func (s *Session) HowTo(e Exercise, what string) { s.say("ui.how."+what, s.factsWith(e, nil)) }
 
-// predicted returns the letter of the user's first prediction, or "" if there is none.
 func (s *Session) predicted(e Exercise) string {
 	options, _ := e.randomParts(s.Progress.Seed)
 	if i := slices.Index(options, s.Progress.stateOf(e).Predicted); i >= 0 {
@@ -201,7 +199,7 @@ func (s *Session) predicted(e Exercise) string {
 	return ""
 }
 
-// Predict stores the first prediction. shown is the letter that the option has on the screen.
+// Predict stores the user's first prediction. shown is the letter of the option on the screen.
 func (s *Session) Predict(e Exercise, shown string) error {
 	options, _ := e.randomParts(s.Progress.Seed)
 	shown = strings.ToLower(strings.TrimSpace(shown))
@@ -217,24 +215,23 @@ func (s *Session) Predict(e Exercise, shown string) error {
 	return s.Progress.Save()
 }
 
-// Folder is the name of the folder for the exercises. It begins with an underscore, so the go command
-// ignores Go files in it.
+// Folder is the name of the folder for the exercises. It begins with an underscore, so that the go
+// command ignores Go files in it.
 const Folder = "_workshop"
 
-// Path returns the path of an exercise's folder, or of a file in it.
+// Path returns the path of an exercise's folder, or of a file in this folder.
 func (s *Session) Path(e Exercise, names ...string) string {
 	return filepath.Join(append([]string{s.Dir, Folder, strconv.Itoa(e.Number)}, names...)...)
 }
 
-// Subfolders of an exercise's folder.
 const (
 	Shown   = "show"  // results of the commands that the exercise shows
 	Checked = "check" // results of the commands that check an answer
 	tried   = "try"   // results of the last call of Try
 )
 
-// Run runs the commands of an exercise, and prints whether the user's prediction was correct. If
-// there is no prediction yet, its error wraps ErrEarly.
+// Run runs the commands of an exercise and prints whether the prediction was correct. If there is
+// no prediction yet, the error wraps ErrEarly.
 func (s *Session) Run(ctx context.Context, e Exercise) error {
 	state := s.Progress.stateOf(e)
 	if err := s.MayRun(e); err != nil {
@@ -264,8 +261,7 @@ func (s *Session) Run(ctx context.Context, e Exercise) error {
 	return nil
 }
 
-// differs returns a sentence for each measured fact whose value differs from the one that the texts
-// assume.
+// differs returns a warning for each measured fact that differs from what the texts assume.
 func (s *Session) differs(e Exercise) (all []string) {
 	facts := s.Progress.stateOf(e).Facts
 	for _, c := range e.Claims {
@@ -276,7 +272,7 @@ func (s *Session) differs(e Exercise) (all []string) {
 	return all
 }
 
-// show runs the commands of an exercise. It also stores their output in a file, because the output
+// show runs the commands of an exercise. It also writes their output to a file, because the output
 // may be too long for a terminal.
 func (s *Session) show(ctx context.Context, e Exercise, f Facts) (err error) {
 	if len(e.Show) == 0 {
@@ -293,10 +289,10 @@ func (s *Session) show(ctx context.Context, e Exercise, f Facts) (err error) {
 	return s.steps(ctx, e.Show, f, io.MultiWriter(s.Out, printed), !s.Loud)
 }
 
-// printedFile is the name of the file with the output of an exercise's commands.
+// printedFile is the name of the file with the output of an exercise.
 const printedFile = "printed.txt"
 
-// Recall prints whether the prediction was correct, and what the user should look at.
+// Recall prints whether the prediction was correct, and what to look for in the output.
 func (s *Session) Recall(e Exercise) {
 	state := s.Progress.stateOf(e)
 	s.print(sign(state.Predicted == e.Right), s.why(e))
@@ -322,8 +318,8 @@ func (s *Session) why(e Exercise) string {
 
 func (s *Session) look(e Exercise) string { return s.Texts.Say(key(e, "look"), s.factsWith(e, nil)) }
 
-// steps runs the commands of these steps and adds the facts that they measure to f. If the required
-// servers are missing, it runs the steps in Instead.
+// steps runs commands and stores the facts that they measure in f. If required servers are missing,
+// it runs the commands in Instead.
 func (s *Session) steps(ctx context.Context, steps []Step, f Facts, out io.Writer, quiet bool) error {
 	for _, step := range steps {
 		if step.Servers && s.Servers != nil {
@@ -358,16 +354,16 @@ func (s *Session) step(ctx context.Context, step Step, f Facts, out io.Writer, q
 	return step.Measure(o, f)
 }
 
-// Prompt is the text that is printed in front of each command.
+// Prompt is printed in front of each command.
 const Prompt = "$ "
 
-// command returns the command of a step. Unknown values appear as "…".
+// command returns the command line of a step, with "…" for unknown values.
 func (s *Session) command(step Step, f Facts) string {
 	text := strings.Join(append([]string{s.Program}, s.words(step, f)...), " ")
 	return slots.ReplaceAllString(text, "…")
 }
 
-// commands returns the commands of the steps that Run will run.
+// commands returns the command lines that Run will execute.
 func (s *Session) commands(steps []Step, f Facts) (all []string) {
 	for _, step := range steps {
 		if step.Servers && s.Servers != nil {
@@ -388,7 +384,7 @@ func (s *Session) words(step Step, f Facts) []string {
 	return args
 }
 
-// arguments returns the words of a command, including the folder for the output.
+// arguments returns the words of a command, including the output folder.
 func (s *Session) arguments(step Step, f Facts) []string {
 	args := s.words(step, f)
 	switch args[0] {
@@ -414,8 +410,7 @@ func (s *Session) fresh(dir string) string {
 	}
 }
 
-// Questions returns the text of each question. The text of a question is "" if the user has already
-// answered it correctly.
+// Questions returns the questions of an exercise. The text of a correctly answered question is "".
 func (s *Session) Questions(e Exercise) []string {
 	var asked []string
 	for i := range e.Questions {
@@ -435,7 +430,7 @@ func (s *Session) asks(e Exercise, i int) string {
 	return s.Texts.Say(key(e, question(i)+".ask"), s.factsWith(e, nil))
 }
 
-// Print prints a text with wrapped lines.
+// Print prints text with wrapped lines.
 func (s *Session) Print(text string) { s.print("", text) }
 
 func question(i int) string { return "q" + strconv.Itoa(i+1) }
@@ -443,8 +438,8 @@ func question(i int) string { return "q" + strconv.Itoa(i+1) }
 // Leave is the answer that skips a question.
 const Leave = "-"
 
-// Answer judges one answer for each question and prints the reasons. Its error wraps ErrAnswer if an
-// answer is malformed, and ErrEarly if the exercise has not run yet.
+// Answer judges the answers, one for each question, and prints the reasons. The error wraps
+// ErrAnswer if an answer is malformed, and ErrEarly if the exercise has not run yet.
 func (s *Session) Answer(ctx context.Context, e Exercise, answers [][]string) error {
 	state := s.Progress.stateOf(e)
 	if err := s.MayAnswer(e); err != nil {
@@ -458,7 +453,7 @@ func (s *Session) Answer(ctx context.Context, e Exercise, answers [][]string) er
 			return fmt.Errorf("%w: %q: must have %s, separated by commas", ErrAnswer, strings.Join(answers[i], ","), catalog.Plural(q.Words(), "value", "values"))
 		}
 	}
-	// The output reveals the answers, so show it only if all answers are correct.
+	// The output reveals the answers, so it is shown only if all answers are correct.
 	var shown bytes.Buffer
 	if err := s.check(ctx, e, answers, &shown); err != nil {
 		return err
@@ -493,8 +488,8 @@ func (s *Session) Answer(ctx context.Context, e Exercise, answers [][]string) er
 
 func left(words []string) bool { return len(words) == 1 && (words[0] == Leave || words[0] == "") }
 
-// check runs the commands that judge the answers, and writes their output to shown. If the answer
-// is a file, check prints the output immediately.
+// check runs the commands that judge the answers, and writes their output to shown. For answers in
+// a file, it prints the output immediately.
 func (s *Session) check(ctx context.Context, e Exercise, answers [][]string, shown io.Writer) error {
 	f := s.Progress.stateOf(e).Facts
 	f["dir"] = s.Path(e, Checked)
@@ -573,7 +568,7 @@ func (s *Session) mark(e Exercise, i int, given []string, m Mark) {
 	s.blank()
 }
 
-// markText returns a sentence that explains why an answer is correct or wrong.
+// markText explains in a sentence why an answer is correct or wrong.
 func (s *Session) markText(e Exercise, i int, m Mark) string {
 	f := s.factsWith(e, Facts{"points": strconv.Itoa(m.Points), "of": strconv.Itoa(e.Questions[i].Points)})
 	why := key(e, question(i)+"."+m.Why)
@@ -583,8 +578,8 @@ func (s *Session) markText(e Exercise, i int, m Mark) string {
 	return s.Texts.Say(why, f)
 }
 
-// Conclude prints the moral (the lesson to remember) and the score of an exercise. If the exercise
-// is not finished, it prints how to answer again.
+// Conclude prints the score and the lesson of an exercise. If the exercise is not finished, it
+// prints how to answer again.
 func (s *Session) Conclude(e Exercise) {
 	state := s.Progress.stateOf(e)
 	points, of := s.Progress.Points()
@@ -604,7 +599,7 @@ func (s *Session) Conclude(e Exercise) {
 
 func (s *Session) moral(e Exercise) string { return s.Texts.Say(key(e, "moral"), s.factsWith(e, nil)) }
 
-// Hint prints the next hint for an exercise. Each hint costs a point.
+// Hint prints the next hint. Each hint costs a point.
 func (s *Session) Hint(e Exercise) error {
 	state := s.Progress.stateOf(e)
 	switch {
@@ -626,7 +621,7 @@ func (s *Session) Hint(e Exercise) error {
 	return s.Progress.Save()
 }
 
-// hints returns the hints so far.
+// hints returns the hints that the user has seen.
 func (s *Session) hints(e Exercise) (all []string) {
 	for i := range s.Progress.stateOf(e).Hints {
 		all = append(all, s.Texts.Say(key(e, "hint"+strconv.Itoa(i+1)), s.factsWith(e, nil)))

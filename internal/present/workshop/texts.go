@@ -14,11 +14,11 @@ import (
 //go:embed text
 var files embed.FS
 
-// Languages lists the languages of the texts. The first is the default.
+// Languages lists the languages of the workshop. The first one is the default.
 var Languages = []string{"en", "zh", "ja"}
 
-// Texts contains the sentences of one language by key. A sentence may contain the names of facts in
-// braces, such as {double}.
+// Texts contains the sentences of one language by key. Names in braces, such as {double}, are
+// replaced by measured values.
 type Texts struct {
 	Language string
 	byKey    map[string]string
@@ -56,7 +56,7 @@ func (t *Texts) flatten(prefix string, tree map[string]any) error {
 	return nil
 }
 
-// Under returns the sentences whose keys begin with prefix. The keys in the result lack the prefix.
+// Under returns the sentences whose keys begin with prefix. The result omits the prefix.
 func (t *Texts) Under(prefix string) map[string]string {
 	all := map[string]string{}
 	for key, text := range t.byKey {
@@ -70,8 +70,8 @@ func (t *Texts) Under(prefix string) map[string]string {
 // Has reports whether there is a sentence for a key.
 func (t *Texts) Has(key string) bool { return t.byKey[key] != "" }
 
-// Say returns the sentence for key, with each name of a fact replaced by its value in f. Names
-// without a value stay visible.
+// Say returns the sentence for key and replaces names in braces with values from f. Names without a
+// value stay as they are.
 func (t *Texts) Say(key string, f Facts) string {
 	text, ok := t.byKey[key]
 	if !ok {
@@ -80,7 +80,7 @@ func (t *Texts) Say(key string, f Facts) string {
 	return f.fill(text)
 }
 
-// fill replaces the names of facts in a text with their values. Names without a value stay visible.
+// fill replaces names in braces with values. Names without a value stay as they are.
 func (f Facts) fill(text string) string {
 	return slots.ReplaceAllStringFunc(text, func(slot string) string {
 		if value, ok := f[strings.Trim(slot, "{}")]; ok {
@@ -90,7 +90,7 @@ func (f Facts) fill(text string) string {
 	})
 }
 
-// FromLocale returns the language for a locale such as zh_CN.UTF-8, or the default.
+// FromLocale returns the language of a locale such as zh_CN.UTF-8, or the default language.
 func FromLocale(locale string) string {
 	locale, _, _ = strings.Cut(locale, ".")
 	locale, _, _ = strings.Cut(locale, "@")
@@ -109,7 +109,7 @@ func FromLocale(locale string) string {
 	return Languages[i]
 }
 
-// Width returns how many terminal columns a text needs. Wide characters need two.
+// Width returns the width of a text in terminal columns. Wide characters take two columns.
 func Width(text string) int {
 	n := 0
 	for _, r := range text {
@@ -121,13 +121,13 @@ func Width(text string) int {
 	return n
 }
 
-// pad adds spaces to the text to make it as wide as required.
+// pad adds spaces until the text has the given width.
 func pad(text string, columns int) string {
 	return text + strings.Repeat(" ", max(0, columns-Width(text)))
 }
 
-// Wrap breaks a text into lines between words or wide characters. It follows the rule that certain
-// characters must not begin a line.
+// Wrap breaks text into lines between words or wide characters. Certain characters, such as a full
+// stop, never begin a line.
 func Wrap(text string, columns int) []string {
 	var lines []string
 	for paragraph := range strings.SplitSeq(text, "\n") {
@@ -147,7 +147,7 @@ func Wrap(text string, columns int) []string {
 // noStart lists characters that must not begin a line.
 const noStart = "。、，．：；？！）」』】〉》”’…ー々ゃゅょっャュョッァィゥェォ%"
 
-// pieces splits a text at every place where a line may break.
+// pieces splits text at each possible line break.
 func pieces(text string) []string {
 	var all []string
 	var piece strings.Builder

@@ -14,7 +14,7 @@ import (
 	"grablab/internal/testbed/infile"
 )
 
-// Overview lists the exercises and the score.
+// Overview lists the exercises and the score for a web page.
 type Overview struct {
 	Exercises []Line `json:"exercises"`
 	Points    int    `json:"points"`
@@ -22,7 +22,7 @@ type Overview struct {
 	Next      int    `json:"next"` // the first exercise that is not done; 0 if all are done
 }
 
-// Line describes one exercise in an Overview.
+// Line is an exercise in an Overview.
 type Line struct {
 	Number  int    `json:"number"`
 	Title   string `json:"title"`
@@ -66,7 +66,7 @@ type View struct {
 	Moral     string   `json:"moral,omitempty"` // empty until the exercise is done
 }
 
-// Asked is a question, together with the user's last answer to it.
+// Asked is a question with the user's last answer.
 type Asked struct {
 	Ask      string    `json:"ask"`
 	Points   int       `json:"points"`
@@ -148,7 +148,7 @@ func (s *Session) question(e Exercise, i int) (Asked, error) {
 	return asked, nil
 }
 
-// Keep saves a file that the user has edited on a page, and returns its path.
+// Keep saves the user's file and returns its path.
 func (s *Session) Keep(e Exercise, text string) (string, error) {
 	path := s.Path(e, "schedule.txt")
 	if e.Own {
@@ -164,16 +164,16 @@ func (s *Session) Keep(e Exercise, text string) (string, error) {
 	return path, nil
 }
 
-// Problem is an error in one line of a file.
+// Problem is an error in one line of the user's file.
 type Problem struct {
 	Line int    `json:"line"`
 	Text string `json:"text"`
 }
 
-// lineReference matches line numbers in error messages of the Go compiler and the schedule parser.
+// lineReference matches error messages of the Go compiler and the schedule parser that name a line.
 var lineReference = regexp.MustCompile(`(?m)(?:\S*` + regexp.QuoteMeta(ownFile) + `:(\d+)(?::\d+)?|\bline (\d+)): (.*)$`)
 
-// Located finds errors that name a line in a text.
+// Located finds error messages that name a line.
 func Located(text string) (all []Problem) {
 	for _, m := range lineReference.FindAllStringSubmatch(text, -1) {
 		line, err := strconv.Atoi(m[1] + m[2])

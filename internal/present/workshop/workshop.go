@@ -1,11 +1,11 @@
-// Package workshop contains twelve exercises. Each of them defines its questions, the commands that
-// it runs, the facts that it measures, and the rules that judge an answer.
+// Package workshop contains twelve exercises about locks. In each exercise, the user predicts a
+// result, runs commands, looks at their output, answers questions, and learns the moral (the lesson
+// to remember).
 //
-// An exercise has five parts: predict, run, look, answer, moral (the lesson to remember).
-// [Exercises] is the table of exercises. measure.go extracts facts from the results of commands,
-// and judge.go compares answers with the facts. Both have no side effects, so a terminal and a page
-// can share them. The folder text/ has one file of sentences for each language. [Session] guides
-// the user through an exercise, and [Progress] stores the state between two calls.
+// [Exercises] defines the questions, the commands and the rules for all exercises. measure.go
+// extracts facts from the results of commands, and judge.go compares answers with these facts. The
+// folder text/ has one file of sentences for each language. [Session] guides the user through an
+// exercise, and [Progress] is saved between two sessions.
 package workshop
 
 import (
@@ -23,13 +23,13 @@ import (
 )
 
 var (
-	// ErrAnswer means that an answer is malformed, for example because a number was expected.
+	// ErrAnswer means that an answer is malformed, such as a word instead of a number.
 	ErrAnswer = errors.New("workshop: no answer")
 	// ErrEarly means that the user must do another part of the exercise first.
 	ErrEarly = errors.New("workshop: too early")
 )
 
-// Outcome is the result of a command. Only the fields for the kind of that command are set.
+// Outcome is the result of a command. Only the fields for that command are set.
 type Outcome struct {
 	Run      *experiment.Run   // the result of the run command
 	Explored []explore.Result  // the results of the explore command
@@ -38,7 +38,7 @@ type Outcome struct {
 	Scripts  *Scripts          // the result of workshop -script-flush
 }
 
-// Scripts contains the replies of an instance to a lock request and an unlock request. Redis forgot
+// Scripts contains the responses of an instance to a lock request and an unlock request. Redis lost
 // its scripts between the two requests.
 type Scripts struct {
 	Locked   bool
@@ -46,21 +46,21 @@ type Scripts struct {
 	Released int    // the number of locks that the unlock released, according to the instance
 }
 
-// Do runs a command of this program and writes its output to out. args contains the words after the
-// program's name.
+// Do runs a command of this program and writes its output to out. args does not include the name of
+// the program.
 type Do func(ctx context.Context, args []string, out io.Writer) (Outcome, error)
 
-// Facts maps the names of facts to their values, which were measured or chosen at random. Commands
-// and sentences use these names.
+// Facts contains values by name. The values were measured or chosen at random, and fill the
+// placeholders in commands and sentences.
 type Facts map[string]string
 
-// number returns a fact as a number. It returns false if the fact is not a number.
+// number returns a fact as a number, or false if it is not a number.
 func (f Facts) number(name string) (float64, bool) {
 	x, err := strconv.ParseFloat(f[name], 64)
 	return x, err == nil
 }
 
-// Step is one command of an exercise. The command may contain the names of facts.
+// Step is a command of an exercise. Names of facts in braces are replaced by their values.
 type Step struct {
 	Run     string
 	Servers bool // whether the step needs redis-server, and MariaDB or MySQL, for -stack local
@@ -69,29 +69,28 @@ type Step struct {
 	Instead []Step
 }
 
-// Question is a question that is asked after the run. Judge compares the answer with the facts.
+// Question is asked after the run. Judge compares the answer with the facts.
 type Question struct {
 	Points  int
 	Fields  []string // labels for the words of an answer; nil if the answer is one word
 	Choices []string // the allowed words; nil if the answer is a figure or a file
 	File    bool     // whether the answer is a file, which may be handed in any number of times
 	Edits   string   // the fact that contains the schedule to edit; empty if the file is a lock
-	// Aim stores values from the answer as facts, for the commands that check the answer. It may be
-	// nil.
+	// Aim stores parts of the answer as facts, for the commands that check the answer. It may be nil.
 	Aim   func(words []string, f Facts) error
 	Judge func(words []string, f Facts) (Mark, error)
 }
 
-// Words returns how many words an answer consists of.
+// Words returns the number of words in an answer.
 func (q Question) Words() int { return max(len(q.Fields), 1) }
 
-// Mark contains the points for an answer, and the key of the sentence that explains them.
+// Mark contains the points for an answer and the key of the explanation.
 type Mark struct {
 	Points int    `json:"points"`
 	Why    string `json:"why"`
 }
 
-// Claim is a fact, with the value that the sentences of the exercise assume.
+// Claim is a value that the texts of the exercise assume for a fact.
 type Claim struct{ Fact, Value string }
 
 // Exercise is one of the twelve exercises.
@@ -111,8 +110,7 @@ type Exercise struct {
 	Hints     int
 }
 
-// Points returns the highest score of an exercise: one point for the prediction, plus the points of
-// its questions.
+// Points returns the maximum score: one point for the prediction, and the points of all questions.
 func (e Exercise) Points() int {
 	points := 1
 	for _, q := range e.Questions {
@@ -121,7 +119,7 @@ func (e Exercise) Points() int {
 	return points
 }
 
-// Words returns how many words the answers to all questions consist of.
+// Words returns the number of words in the answers to all questions.
 func (e Exercise) Words() int {
 	n := 0
 	for _, q := range e.Questions {
@@ -130,7 +128,7 @@ func (e Exercise) Words() int {
 	return n
 }
 
-// Find returns the exercise with this number. It returns false if there is none.
+// Find returns the exercise with this number, or false if there is none.
 func Find(number int) (Exercise, bool) {
 	if number < 1 || number > len(Exercises) {
 		return Exercise{}, false
@@ -138,7 +136,7 @@ func Find(number int) (Exercise, bool) {
 	return Exercises[number-1], true
 }
 
-// randomParts returns the random parts of an exercise: the order of its options and some facts. They depend
+// randomParts returns the order of the options and the random facts of an exercise. They depend
 // only on the seed.
 func (e Exercise) randomParts(seed uint64) (options []string, f Facts) {
 	r := rand.New(rand.NewPCG(seed, uint64(e.Number)))
@@ -151,8 +149,8 @@ func (e Exercise) randomParts(seed uint64) (options []string, f Facts) {
 	return options, f
 }
 
-// arguments splits a command into words, and replaces the names of facts with their values. A value
-// with spaces stays one word.
+// arguments splits a command into words and replaces names in braces with values. A value with
+// spaces stays one word.
 func arguments(command string, f Facts) []string {
 	words := strings.Fields(command)
 	for i, word := range words {
