@@ -27,10 +27,10 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// ErrRefused means that the user's instances do not support something that the flags require.
+// ErrRefused means that the flags require something that the user's instances do not support.
 var ErrRefused = errors.New("the targets cannot be used like this")
 
-// Strategy is a strategy of the user's instances, as GET /strategies lists it.
+// Strategy is a locking strategy of the user's instances, as listed by GET /strategies.
 type Strategy struct {
 	Name      string
 	Available bool
@@ -54,7 +54,8 @@ func (s *Strategy) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// Attach returns a fleet of instances that are already running. It finds out what their API supports.
+// Attach returns a fleet of instances that are already running. It asks them what their API
+// supports.
 func Attach(ctx context.Context, t target.Target) (*Fleet, error) {
 	f := newFleet(t.Token)
 	urls := t.URLs
@@ -79,8 +80,8 @@ func Attach(ctx context.Context, t target.Target) (*Fleet, error) {
 // findTimeout limits how long an instance from a registry may take to answer.
 const findTimeout = 5 * time.Second
 
-// find returns the base URLs of the registered instances that answer. It records the other
-// instances in f.Unreachable.
+// find returns the base URLs of the registered instances that answer. It records the others in
+// f.Unreachable.
 func (f *Fleet) find(ctx context.Context, text string) (urls []string, err error) {
 	source, err := registry.Parse(text)
 	if err != nil {
@@ -112,11 +113,11 @@ func (f *Fleet) find(ctx context.Context, text string) (urls []string, err error
 	return urls, nil
 }
 
-// ForeignStrategy stands for the only strategy of a service that cannot switch.
+// ForeignStrategy is the name for the only strategy of a service that cannot switch strategies.
 const ForeignStrategy = "foreign"
 
-// identify finds the processes with these ids. If a fault stops such a process, identify makes sure
-// that the process continues when this program ends.
+// identify finds the processes with these ids. If a fault has paused one of them when this program
+// ends, the process is resumed.
 func (f *Fleet) identify(pids []int) (err error) {
 	for i, pid := range pids {
 		if f.Instances[i].theirs, err = proc.Find(pid); err != nil {
@@ -129,8 +130,8 @@ func (f *Fleet) identify(pids []int) (err error) {
 	return err
 }
 
-// Identify finds out what the API of the user's instances supports. It returns ErrRefused if the
-// flags require something that the API does not support.
+// Identify asks the user's instances what their API supports. It returns ErrRefused if the flags
+// require something else.
 func (f *Fleet) Identify(ctx context.Context, t target.Target) error {
 	f.token, f.nextOrder, f.open = t.Token, t.FirstOrder, t.Open
 	f.probes = cmp.Or(t.ProbeDrivers, f.probes)
@@ -191,8 +192,8 @@ func byName(strategies []Strategy) []Strategy {
 	return slices.SortedFunc(slices.Values(strategies), func(a, b Strategy) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// strategiesOf returns the strategies of an instance. If the instance does not list its strategies,
-// strategiesOf returns only the current strategy.
+// strategiesOf returns the strategies of an instance. If the instance has no list, listed is false
+// and the result contains only the current strategy.
 func (f *Fleet) strategiesOf(ctx context.Context, base string) (strategies []Strategy, listed bool) {
 	if f.call(ctx, http.MethodGet, base+"/strategies", nil, &strategies) == nil && len(strategies) > 0 {
 		return strategies, true
@@ -204,10 +205,10 @@ func (f *Fleet) strategiesOf(ctx context.Context, base string) (strategies []Str
 	return nil, false
 }
 
-// Known reports whether the instances run grabsvc, so that they report their settings.
+// Known reports whether the instances run grabsvc and report their settings.
 func (f *Fleet) Known() bool { return !f.Ours && !f.Foreign && f.Settings.OnLost != "" }
 
-// checkStrategies returns an error if an instance does not have all of these strategies.
+// checkStrategies returns an error if the instances lack one of these strategies.
 func (f *Fleet) checkStrategies(names []string) error {
 	if len(names) == 0 || f.unlisted && !f.Foreign {
 		return nil
@@ -227,7 +228,7 @@ func (f *Fleet) checkStrategies(names []string) error {
 	return nil
 }
 
-// Names returns the names of the targets' strategies.
+// Names returns the names of the strategies that the instances have.
 func (f *Fleet) Names() []string {
 	names := make([]string, len(f.Strategies))
 	for i, s := range f.Strategies {
@@ -236,8 +237,7 @@ func (f *Fleet) Names() []string {
 	return names
 }
 
-// openByCall opens orders with the call that the -open-orders flag describes, and returns the first
-// id.
+// openByCall opens orders with the call from the -open-orders flag, and returns the first id.
 func (f *Fleet) openByCall(ctx context.Context, count int) (int64, error) {
 	if f.Shape.NamesOrders() {
 		return f.openNamed(ctx, count)
@@ -253,7 +253,7 @@ func (f *Fleet) openByCall(ctx context.Context, count int) (int64, error) {
 	return id, nil
 }
 
-// openNamed opens orders whose ids the service chooses. It makes as few calls as possible.
+// openNamed opens orders whose ids the service chooses, in as few calls as possible.
 func (f *Fleet) openNamed(ctx context.Context, count int) (int64, error) {
 	calls, each := 1, count
 	if !f.open.OpensMany() {
@@ -282,7 +282,8 @@ func (f *Fleet) openNamed(ctx context.Context, count int) (int64, error) {
 	return first, err
 }
 
-// callToOpen makes the call that opens orders. It returns the ids, and the answer as a single line.
+// callToOpen makes one call that opens orders. It returns the new ids, and the answer shortened to
+// one line.
 func (f *Fleet) callToOpen(ctx context.Context, count int) (ids []string, says string, err error) {
 	path, body := f.open.Call(count)
 	header := f.Shape.Fixed()
@@ -299,8 +300,8 @@ func (f *Fleet) callToOpen(ctx context.Context, count int) (ids []string, says s
 	return f.open.ID.In(a.Header, a.Body), OneLine(string(a.Body)), nil
 }
 
-// KeepsLedger reports whether the instances can list the winners of an order. id must be the id of an
-// existing order.
+// KeepsLedger reports whether the instances can list the winners of the existing order with this
+// id.
 func (f *Fleet) KeepsLedger(ctx context.Context, id int64) bool {
 	if f.Foreign {
 		return false

@@ -23,15 +23,15 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// StatusError means that a response has a status other than 2xx, or does not contain the result of
-// a grab.
+// StatusError means that a response has an unexpected status, or does not contain the result of a
+// grab request.
 type StatusError struct {
 	Code int
 	Says string // the text of the response, shortened to one line
 }
 
-// Error returns the status and the text of the reply. If the service has not decided yet, Error
-// adds advice for the user.
+// Error returns the status and the text of the reply. If the service has accepted the request but
+// not decided it, Error adds a hint.
 func (e *StatusError) Error() string {
 	text := fmt.Sprintf("HTTP %d: %s", e.Code, e.Says)
 	if e.Code == http.StatusAccepted {
@@ -80,7 +80,7 @@ func statusError(code int, body []byte) *StatusError {
 	return &StatusError{code, OneLine(cmp.Or(why.Error, string(body)))}
 }
 
-// maxAnswer is the largest size of a reply, in bytes.
+// maxAnswer is the maximum size of a reply, in bytes.
 const maxAnswer = 8 << 20
 
 // Answer is the reply to a request.
@@ -131,16 +131,17 @@ func OneLine(text string) string {
 	}, strings.ToValidUTF8(text, "")) + ellipsis
 }
 
-// Counters contains the sums of the counters of all instances since their start. A sum is NaN if an
-// instance does not have the counter.
+// Counters contains the sum of each counter over all instances. A sum is NaN if an instance does
+// not report the counter.
 type Counters struct {
 	RedisCommands, DBStatements float64
 	InFlight                    float64
-	// Epoch is the sum of the start times of all instances. It changes if an instance restarts.
+	// Epoch is the sum of the start times of all instances. If it changes, an instance has
+	// restarted.
 	Epoch float64
 }
 
-// ErrNoMetrics means that the instances do not report how many grabs are under way.
+// ErrNoMetrics means that the instances do not report how many grab requests are running.
 var ErrNoMetrics = errors.New("fleet: the targets do not report how many grabs are running")
 
 // Counters adds up the metrics of all running instances.
@@ -168,8 +169,8 @@ func (f *Fleet) Counters(ctx context.Context) (Counters, error) {
 	return sum, nil
 }
 
-// Drain waits until at most hung grabs are under way, but no longer than within. hung is the number
-// of grabs that will never end.
+// Drain waits until at most hung grab requests are running. It returns an error after the time
+// within. hung is the number of requests that will never end.
 func (f *Fleet) Drain(ctx context.Context, hung int, within time.Duration) (Counters, error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -196,7 +197,7 @@ func (f *Fleet) scrape(ctx context.Context, in *Instance) (map[string]*dto.Metri
 	return parser.TextToMetricFamilies(bytes.NewReader(text))
 }
 
-// total returns the sum of a metric over all of its labels. It returns NaN if the metric is missing.
+// total returns the sum of a metric over all of its labels, or NaN if the metric is missing.
 func total(f *dto.MetricFamily) float64 {
 	if f == nil {
 		return math.NaN()

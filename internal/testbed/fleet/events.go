@@ -11,18 +11,19 @@ import (
 	"grablab/internal/history"
 )
 
-// Events reads the event files of instances, and remembers how far it has read in each. The zero
-// value is ready to use.
+// Events reads the event files of instances. It remembers how far it has read in each file. The
+// zero value is ready to use.
 type Events struct {
 	read map[string]int64  // number of bytes read, by file
 	kept map[string]int64  // number of bytes copied by Keep, by file
 	seen map[string]uint64 // last sequence number read, by instance
 }
 
-// Seen returns the sequence number of the last event that was read from each instance.
+// Seen returns the sequence number of the last event read from each instance.
 func (e *Events) Seen() map[string]uint64 { return maps.Clone(e.seen) }
 
-// ReadEvents reads the new events of every instance. Only instances of this program record events.
+// ReadEvents calls each for every new event of all instances. Only instances that run this program
+// record events.
 func (f *Fleet) ReadEvents(each func(history.Event)) error {
 	var lost error
 	if !f.Ours {
@@ -34,8 +35,7 @@ func (f *Fleet) ReadEvents(each func(history.Event)) error {
 	return lost
 }
 
-// Read calls the function each for every new event in the file. It returns an error if events are
-// missing.
+// Read calls each for every new event in the file. It returns an error if events are missing.
 func (e *Events) Read(path string, each func(history.Event)) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -63,7 +63,7 @@ func (e *Events) Read(path string, each func(history.Event)) error {
 	return lost
 }
 
-// Again calls each again for every event that was read since the last Keep.
+// Again calls each for every event that was read since the last Keep.
 func (e *Events) Again(each func(history.Event)) error {
 	return e.sections(func(_ string, s *io.SectionReader) error {
 		for x, err := range history.Decode(s) {
@@ -84,7 +84,7 @@ func (e *Events) Keep(w io.Writer) error {
 	})
 }
 
-// sections calls each with the part of each file that was read since the last Keep.
+// sections calls each with the part of every file that was read since the last Keep.
 func (e *Events) sections(each func(path string, s *io.SectionReader) error) error {
 	var errs []error
 	for _, path := range slices.Sorted(maps.Keys(e.read)) {

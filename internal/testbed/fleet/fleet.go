@@ -1,9 +1,10 @@
-// Package fleet starts and controls the instances under test. They are processes of this program,
-// processes of another service, or targets that were started elsewhere.
+// Package fleet starts and controls the service instances under test. An instance receives grab
+// requests, in which a driver tries to win an order.
 //
-// The fleet can do most with instances of this program. It starts them with given settings (Equip),
-// kills and restarts them, holds their calls, sets their clocks, and reads their event files. To
-// read this package, start at Fleet.
+// The instances are processes of this program, processes of another service, or targets that were
+// started elsewhere. The fleet can do most with instances of this program: it restarts them with
+// given settings, pauses their calls, sets their clocks, and reads their event files. To read this
+// package, start at Fleet.
 package fleet
 
 import (
@@ -24,7 +25,7 @@ import (
 )
 
 // FirstPort is the port of the first instance, as in the source article. Further instances use the
-// ports after it.
+// following ports.
 const FirstPort = 8004
 
 // Fleet holds the instances under test.
@@ -71,7 +72,7 @@ type Config struct {
 	Say         func(string, ...any) // prints messages for the user
 }
 
-// Setup contains the settings of the instances that may change from one cell to the next.
+// Setup contains the settings of the instances that may change during a run.
 type Setup struct {
 	Work, TTL, Wait time.Duration
 	Timeout         time.Duration           // limit for one grab
@@ -104,8 +105,8 @@ func New(cfg Config, st *stack.Stack, port int) *Fleet {
 	return f
 }
 
-// Equip makes all instances run with these settings. It restarts every instance that has different
-// settings.
+// Equip makes all instances run with these settings. It restarts every instance whose settings
+// differ.
 func (f *Fleet) Equip(ctx context.Context, u Setup) error {
 	if !f.Started() {
 		return nil
@@ -168,8 +169,8 @@ func (f *Fleet) IDs() map[string]string {
 	return ids
 }
 
-// Use switches every instance to a strategy. It returns the longest lease that an instance reports,
-// in milliseconds. If no instance reports its lease, it returns 0.
+// Use switches every instance to a strategy. It returns the longest lease time that an instance
+// reports, in milliseconds, or 0 if none reports one.
 func (f *Fleet) Use(ctx context.Context, strategy string) (leaseMS float64, err error) {
 	if f.Foreign {
 		return 0, nil
@@ -184,9 +185,9 @@ func (f *Fleet) Use(ctx context.Context, strategy string) (leaseMS float64, err 
 	return leaseMS, nil
 }
 
-// Create opens orders and returns the first id. If no call can open orders, it takes
-// the next unused ids, beginning with the value of -first-order. Only POST /orders can open orders with
-// several units.
+// Create opens orders and returns the first id. If the service has no call that opens orders,
+// Create returns the next unused ids, beginning with -first-order. A count of units above 1
+// requires POST /orders.
 func (f *Fleet) Create(ctx context.Context, count, units int) (first int64, err error) {
 	switch {
 	case f.open != nil && f.open.ByCall():
@@ -210,7 +211,7 @@ func (f *Fleet) Create(ctx context.Context, count, units int) (first int64, err 
 	return made.FirstID, err
 }
 
-// Ledger returns the ledger rows of these orders, as the first instance reports them.
+// Ledger returns the recorded wins of these orders, as the first instance reports them.
 func (f *Fleet) Ledger(ctx context.Context, first int64, count int) ([]order.Grab, error) {
 	var rows []order.Grab
 	for id := first; id < first+int64(count); id++ {

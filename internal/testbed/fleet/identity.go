@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// traceAddress returns a context for a call, and records the network address that the call reaches.
+// traceAddress returns a context that records the network address that a call reaches.
 func (in *Instance) traceAddress(ctx context.Context) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) {
 		if addr, err := netip.ParseAddrPort(c.Conn.RemoteAddr().String()); err == nil {
@@ -20,8 +20,8 @@ func (in *Instance) traceAddress(ctx context.Context) context.Context {
 	}})
 }
 
-// addresses returns the network address that was reached, and all other addresses of the host in the
-// URL.
+// addresses returns the network address that was reached, and all other addresses of the URL's
+// host.
 func (in *Instance) addresses(ctx context.Context) []netip.Addr {
 	all := []netip.Addr{in.reached.Addr()}
 	if u, err := url.Parse(in.URL); err == nil {
@@ -34,7 +34,7 @@ func (in *Instance) addresses(ctx context.Context) []netip.Addr {
 }
 
 // distinguish groups URLs that may lead to the same instance. It compares network addresses,
-// because the name that an instance reports proves nothing.
+// because instances may report equal or wrong names.
 func (f *Fleet) distinguish(ctx context.Context) {
 	for i, b := range f.Instances {
 		b.group = i
@@ -56,8 +56,8 @@ func (f *Fleet) distinguish(ctx context.Context) {
 	}
 }
 
-// mayBeOne explains why two URLs may lead to the same instance. It returns "" if they certainly
-// lead to different instances.
+// mayBeOne explains why two URLs may lead to the same instance. It returns "" if they lead to
+// different instances.
 func mayBeOne(ctx context.Context, a, b *Instance) string {
 	names := fmt.Sprintf("%s and %s", hostOf(a.URL), hostOf(b.URL))
 	if a.reached == b.reached {
@@ -89,8 +89,8 @@ func isHere(addr netip.Addr) bool {
 	})
 }
 
-// OneInstance explains why all URLs may lead to a single instance. It returns "" if nothing
-// suggests this.
+// OneInstance explains why all URLs may lead to a single instance. It returns "" if there is no
+// sign of that.
 func (f *Fleet) OneInstance(ids map[string]bool) string {
 	var among []*Instance
 	var why []string

@@ -26,8 +26,8 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// Instance is one instance of a fleet. If the user started it, often only ID and URL are known. A
-// fault can hit the instance only if the fleet has started its process or knows its process id.
+// Instance is one service instance of a fleet. Faults can hit its process only if the fleet has
+// started the process or knows its id.
 type Instance struct {
 	ID             string // name of the instance in reports: its port, or the target's host
 	URL            string
@@ -58,7 +58,8 @@ func (f *Fleet) newInstance(index int) *Instance {
 	return in
 }
 
-// Name returns a name such as "instance 1". The name is known earlier than the port.
+// Name returns a name such as "instance 1". Unlike the id, the name is known before the instance
+// has a port.
 func (in *Instance) Name() string { return fmt.Sprintf("instance %d", in.index+1) }
 
 // Process returns the process of the instance, or nil before its first start.
@@ -97,7 +98,8 @@ func (in *Instance) equip(ctx context.Context, u Setup) error {
 	}
 }
 
-// connect opens the proxies between an instance of a service and the servers in u.
+// connect opens the proxies between the instance and its servers. Only instances of a user's
+// service have proxies.
 func (in *Instance) connect(u Setup) (err error) {
 	if in.fleet.service == nil {
 		return nil
@@ -137,12 +139,12 @@ func (in *Instance) command(u Setup) (exe string, args, env []string, err error)
 	return in.fleet.cfg.Exe, in.arguments(u), nil, nil
 }
 
-// portTries is how often to try another port if a different process takes the first one.
+// portTries is how many ports are tried if other processes keep taking them.
 const portTries = 5
 
 var errPortTaken = errors.New("its port is taken")
 
-// chooseAddr sets the address of the instance, and everything that depends on the port.
+// chooseAddr sets the address of the instance, and the fields that depend on the port.
 func (in *Instance) chooseAddr() error {
 	addr, err := in.pickAddr()
 	if err != nil {
@@ -157,7 +159,7 @@ func (in *Instance) chooseAddr() error {
 	return nil
 }
 
-// pickAddr returns the wanted address if it is free. Otherwise, it returns any free address.
+// pickAddr returns the wanted address if it is free, and any free address otherwise.
 func (in *Instance) pickAddr() (string, error) {
 	if addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(in.port)); in.port != 0 && !isTaken(addr) && in.reserve() {
 		return addr, nil
@@ -165,8 +167,8 @@ func (in *Instance) pickAddr() (string, error) {
 	return proc.FreeAddr()
 }
 
-// reserve keeps other runs from using the port while the instance is down. Otherwise, instances of
-// other runs could answer requests of this run. reserve returns false if another run has the port.
+// reserve keeps other runs of this program off the port while the instance is down, so that their
+// instances do not answer our requests. It returns false if another run has reserved the port.
 func (in *Instance) reserve() bool {
 	if in.reserved != nil || runtime.GOOS != "linux" { // only Linux has socket names that disappear together with their process
 		return true
@@ -179,7 +181,7 @@ func (in *Instance) reserve() bool {
 	return true
 }
 
-// unreserve lets other runs use the port again.
+// unreserve lets other runs use the port.
 func (in *Instance) unreserve() {
 	if in.reserved != nil {
 		_ = in.reserved.Close() // nothing was sent through the socket
@@ -196,8 +198,8 @@ func isTaken(addr string) bool {
 	return false
 }
 
-// saysTaken reports whether the log of a service says that its port is in use. It is not enough to
-// check the port, because an outgoing connection may have used the port for a moment.
+// saysTaken reports whether the log of a service says that its port is in use. Testing the port is
+// not enough, because an outgoing connection may have used it briefly.
 func saysTaken(log string) bool {
 	log = strings.ToLower(log)
 	return strings.Contains(log, "address already in use") || strings.Contains(log, "eaddrinuse")
@@ -261,8 +263,8 @@ func (in *Instance) start(ctx context.Context) error {
 	return nil
 }
 
-// alive reports whether the instance is running. An instance of the user counts as running until
-// Signal has killed it.
+// alive reports whether the instance is running. A user's instance counts as running until Signal
+// has killed it.
 func (in *Instance) alive() bool {
 	if in.proc == nil {
 		return !in.killed
@@ -280,7 +282,7 @@ const (
 	readyTimeout = 30 * time.Second
 )
 
-// awaitReady waits until the instance is ready. It ignores replies of other programs on the same
+// awaitReady waits until the instance is ready. It ignores replies from other programs on the same
 // port.
 func (in *Instance) awaitReady(ctx context.Context) error {
 	within := readyTimeout
@@ -328,8 +330,8 @@ func (in *Instance) askReady(ctx context.Context) error {
 	return in.Call(ctx, http.MethodGet, "/readyz", nil, nil)
 }
 
-// use switches the instance to a strategy. It returns the strategy's lease time in milliseconds, or 0
-// if the instance does not report it.
+// use switches the instance to a strategy. It returns the lease time in milliseconds, or 0 if the
+// instance does not report it.
 func (in *Instance) use(ctx context.Context, strategy string) (leaseMS float64, err error) {
 	in.strategy = strategy
 	var told json.RawMessage
@@ -350,7 +352,8 @@ func (in *Instance) Signal(sig syscall.Signal) error {
 }
 
 // Restart waits until the process of the instance has died, and starts it again. It tries three
-// times, because the port may still be in use. It cannot restart an instance that the user started.
+// times, because the port may still be in use. It returns an error for an instance that the user
+// started.
 func (in *Instance) Restart(ctx context.Context) error {
 	if in.theirs != nil {
 		return nil
@@ -394,8 +397,8 @@ func (in *Instance) startAgain(ctx context.Context) error {
 	return err
 }
 
-// withStrategy adds a strategy to args, so that a restarted instance uses that strategy from its
-// first grab on.
+// withStrategy sets the -strategy flag in args, so that a restarted instance uses that strategy
+// from its first request on.
 func withStrategy(args []string, strategy string) []string {
 	i := slices.Index(args, "-strategy")
 	if i < 0 || strategy == "" {
@@ -406,8 +409,8 @@ func withStrategy(args []string, strategy string) []string {
 	return args
 }
 
-// Call makes a call to the instance. It sends body as JSON and decodes the reply into answer. Both
-// may be nil.
+// Call makes an API call to the instance. It sends body as JSON and decodes the reply into answer.
+// Both may be nil.
 func (in *Instance) Call(ctx context.Context, method, path string, body, answer any) error {
 	if err := in.fleet.call(ctx, method, in.URL+path, body, answer); err != nil {
 		return fmt.Errorf("%s: %w", in.Name(), err)

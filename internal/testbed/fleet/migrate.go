@@ -18,7 +18,7 @@ type Migration struct {
 	command   Service // a command; without words if the step is an SQL statement
 }
 
-// byService is the step in which the first instance prepares the database.
+// byService is the step in which the first instance prepares the database itself.
 const byService = "service"
 
 // ParseMigration parses a step, which is "service", "sql: STATEMENT" or a command.
@@ -41,7 +41,7 @@ func ParseMigration(text string) (m Migration, err error) {
 	return m, err
 }
 
-// noShell returns a hint if the command contains words that only a shell would understand.
+// noShell returns a hint if the command contains shell syntax, because no shell runs it.
 func (s Service) noShell() string {
 	for _, w := range s.words {
 		if strings.HasPrefix(w, "<") || strings.HasPrefix(w, ">") || slices.Contains([]string{"|", "&&", ";"}, w) {

@@ -8,30 +8,30 @@ import (
 	"grablab/internal/testbed/wire"
 )
 
-// Noise is a request that cannot affect the result of a grab, such as a ping. The program injects
-// no faults into such a request.
+// Noise is a request that cannot affect the result of a grab, such as a ping. No faults are
+// injected into noise.
 
-// redisNoise lists Redis commands that do not use the data of a grab.
+// redisNoise lists Redis commands that do not use business data.
 var redisNoise = []string{
 	"ACL", "ASKING", "AUTH", "CLIENT", "CLUSTER", "COMMAND", "CONFIG", "DBSIZE", "ECHO", "FUNCTION", "HELLO", "INFO", "LASTSAVE", "LATENCY",
 	"MEMORY", "MODULE", "PING", "PUBSUB", "QUIT", "READONLY", "READWRITE", "RESET", "ROLE", "SCRIPT", "SELECT", "SLOWLOG",
 	"SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "UNSUBSCRIBE", "PUNSUBSCRIBE", "SUNSUBSCRIBE",
 }
 
-// sqlNoise lists statements and protocol commands that never read or write the tables of a grab.
+// sqlNoise lists statements and protocol commands that do not use business tables.
 var sqlNoise = []string{
 	"CHANGE", "DEALLOCATE", "DEBUG", "DESC", "DESCRIBE", "DISCARD", wire.EmptyStatement, "EXPLAIN", "FIELDS", "HELP", "PING", "PREPARE", "PROCESSES", "RESET", "SET", "SHOW",
 	"STATISTICS", "SYNC", "USE",
 }
 
-// selectNoise lists things that a SELECT can read without using the data of a grab, such as system
-// tables.
+// selectNoise lists tables and functions that a SELECT can use without reading business data.
 var selectNoise = []string{
 	"", "DUAL", "information_schema", "performance_schema", "mysql", "sys", "pg_catalog", "CONNECTION_ID", "CURRENT_SCHEMA", "CURRENT_SETTING", "CURRENT_TIMESTAMP", "CURRENT_USER", "DATABASE", "FOUND_ROWS",
 	"LAST_INSERT_ID", "NOW", "PG_BACKEND_PID", "PG_IS_IN_RECOVERY", "SET_CONFIG", "ROW_COUNT", "SCHEMA", "SYSDATE", "UNIX_TIMESTAMP", "USER", "UUID", "VERSION",
 }
 
-// These words distinguish the names of statistics from the names of business data.
+// The names of keys and tables are split into words. These words tell statistics from business
+// data.
 var (
 	statistics = []string{"metric", "metrics", "monitoring", "prometheus", "stat", "stats", "statistic", "statistics", "statsd", "telemetry"}
 	// Keys whose names contain these words are statistics, unless a name also contains one of
@@ -53,11 +53,11 @@ var statisticsVerbs = []string{
 	"TS.ADD", "TS.INCRBY", "UPDATE", "XADD", "ZADD", "ZINCRBY",
 }
 
-// isCatalog matches the system tables of PostgreSQL. A client may name them without their schema.
+// isCatalog matches system tables of PostgreSQL, which clients may name without their schema.
 var isCatalog = regexp.MustCompile(`^pg_(attribute|class|constraint|database|enum|index|namespace|proc|range|roles|settings|type)$`)
 
 // isNoise reports whether a request to the database or to Redis cannot change the result of a grab.
-// In text, a star stands for the id of the order.
+// In text, * stands for the id of the order.
 func isNoise(isSQL bool, text string) bool {
 	verb, name, _ := strings.Cut(text, " ")
 	switch {

@@ -24,20 +24,19 @@ const (
 	probeWaits   = 10 * time.Second // a probe waits for an answer for this long, in addition to a lease
 )
 
-// errSilent means that no instance answered a probe of an order.
+// errSilent means that no instance answered a test grab.
 var errSilent = errors.New("no instance answered in time. Perhaps grabs wait for each other: look for a pool of connections or threads that is too small")
 
-// IsProbe reports whether the driver makes probes, which are the test grabs after the load.
+// IsProbe reports whether the driver is used only for test grabs after the load.
 func (f *Fleet) IsProbe(driver int64) bool { return driver >= f.probes }
 
-// StuckOrders returns the orders that no new driver can grab within two leases. For each order, it
-// calls probed with the last driver and the outcome. These calls may be concurrent. If reserved
-// returns true for an order, an answer of taken is final only after two leases, because a
-// reservation may expire. reserved may be nil.
+// StuckOrders returns the orders for which no new driver gets a final answer within two leases. It
+// sends test grabs, and calls probed with the last driver and outcome of each order. These calls
+// may be concurrent. An order whose test grabs get no answer is stuck, unless no order gets
+// answers.
 //
-// If probes of an order get no answer although probes of other orders do, the order is stuck. Its
-// drivers then wait for a lock that is never released. StuckOrders returns an error if all probes
-// of an order failed.
+// If reserved returns true for an order, StuckOrders accepts the outcome "taken" only after two
+// leases, because the reservation may expire. reserved may be nil.
 func (f *Fleet) StuckOrders(ctx context.Context, first int64, count int, lease time.Duration, reserved func(id int64) bool, probed func(id, driver int64, outcome grab.Outcome)) ([]int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*lease+readyTimeout)
 	defer cancel()
@@ -71,10 +70,9 @@ func (f *Fleet) StuckOrders(ctx context.Context, first int64, count int, lease t
 	return append(stuck, silent...), err
 }
 
-// askUntilTold lets new drivers try to grab the order until one gets a final answer. This is
-// grabbed or, if the order is not reserved, taken. askUntilTold gives up after two leases, and told
-// is empty if the lock is still held. It returns errSilent if every instance has failed to answer a
-// driver. step is the difference between the ids of consecutive drivers.
+// askUntilTold sends test grabs from new drivers until one gets a final outcome. If there is none
+// after two leases, told is empty. It returns errSilent if no instance answers. step is the
+// difference between the ids of consecutive drivers.
 func (f *Fleet) askUntilTold(ctx context.Context, id, driver, step int64, lease time.Duration, reserved bool) (last int64, told grab.Outcome, err error) {
 	every := max(lease/20, 10*time.Millisecond)
 	deadline := time.Now().Add(2 * lease)
@@ -114,8 +112,8 @@ func (f *Fleet) askUntilTold(ctx context.Context, id, driver, step int64, lease 
 	}
 }
 
-// probeError describes a test grab without a clear answer. Perhaps no rule matches the answers of
-// the user's service, or the service refuses drivers that it does not know.
+// probeError describes a test grab without a clear answer. It adds a hint if the flags may describe
+// the user's service wrongly.
 func (f *Fleet) probeError(id, driver int64, err error) error {
 	hint := ""
 	var answer *StatusError
@@ -126,14 +124,14 @@ func (f *Fleet) probeError(id, driver int64, err error) error {
 	return fmt.Errorf("fleet: probe of order %d by driver %d: %w%s", id, driver, err, hint)
 }
 
-// Wins reports whether the driver has won the order, as the first instance reports it.
+// Wins reports whether the driver has won the order, according to the first instance.
 func (f *Fleet) Wins(ctx context.Context, id, driver int64) bool {
 	outcome, err := f.probe(ctx, f.Instances[0], id, driver)
 	return err == nil && outcome == grab.Grabbed
 }
 
-// probe sends a grab that does not wait for the lock. It returns an error if the answer is anything
-// but grabbed, taken or busy.
+// probe sends a grab request that does not wait for the lock. It returns an error if the outcome is
+// not grabbed, taken or busy.
 func (f *Fleet) probe(ctx context.Context, in *Instance, id, driver int64) (grab.Outcome, error) {
 	a, m, err := in.Ask(ctx, id, driver)
 	if err == nil && (m.Outcome == grab.Failed || m.Outcome == grab.Timeout) {
@@ -146,10 +144,10 @@ func (f *Fleet) probe(ctx context.Context, in *Instance, id, driver int64) (grab
 	return m.Outcome, err
 }
 
-// ProbeDriver returns the id of a driver for test grabs. The load does not use these drivers.
+// ProbeDriver returns the id of a driver for test grabs. The load never uses this driver.
 func (f *Fleet) ProbeDriver(index int64) int64 { return f.probes + index }
 
-// Ask sends a grab that does not wait for the lock. It returns the answer and its meaning.
+// Ask sends a grab request that does not wait for the lock. It returns the answer and its meaning.
 func (in *Instance) Ask(ctx context.Context, id, driver int64) (Answer, target.Meaning, error) {
 	f := in.fleet
 	path, body, header := f.Shape.Request(id, driver)

@@ -23,18 +23,17 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Service is the command that starts a user's service, which may be written in any language. Each
-// instance reaches its servers through proxies of its own.
+// Service is the command that starts an instance of a user's service in any language.
 type Service struct {
 	env, words []string // environment variables and words of the command, with placeholders
-	// Ready is a path that returns 2xx when an instance is ready. If it is empty, the instance is
-	// ready as soon as it accepts connections.
+	// Ready is a path that returns 2xx when an instance is ready. If it is empty, an instance is
+	// ready once it accepts connections.
 	Ready string
 	// Migrations prepare the database before the first start.
 	Migrations []Migration
 }
 
-// placeholders lists the names in braces that the command of a service may contain, such as {port}.
+// placeholders lists the names that the command of a service may contain in braces, such as {port}.
 var placeholders = []string{
 	"port", "instance", "redis", "redis_host", "redis_port", "sentinel", "sentinel_host", "sentinel_port", "redlock",
 	"redlock_1", "redlock_2", "redlock_3", "redlock_4", "redlock_5",
@@ -42,14 +41,15 @@ var placeholders = []string{
 	postgres, "postgres_host", "postgres_port", "postgres_user", "postgres_password", "postgres_name", "ttl_ms", "work_ms",
 }
 
-// postgres is the placeholder for the URL of the database. If it is used, the database is PostgreSQL.
+// postgres is the placeholder for the URL of the database. A command with it gets a PostgreSQL
+// database.
 const postgres = "postgres"
 
-// Placeholders lists all placeholders for use in a message.
+// Placeholders returns all placeholders, formatted for a message.
 func Placeholders() string { return "{" + strings.Join(placeholders, "} {") + "}" }
 
-// ParseService parses the command of a service in shell syntax. It may begin with environment
-// variables, such as PORT={port}.
+// ParseService parses the command of a service in shell syntax. Environment variables such as
+// PORT={port} may precede the command.
 func ParseService(text string) (s Service, err error) {
 	s, err = parseCommand(text, placeholders)
 	switch {
@@ -63,8 +63,8 @@ func ParseService(text string) (s Service, err error) {
 	return s, nil
 }
 
-// parseCommand parses a command that may contain these placeholders. If the command is empty, the
-// result contains no words.
+// parseCommand parses a command that may contain these placeholders. For an empty command, the
+// result has no words.
 func parseCommand(text string, names []string) (s Service, err error) {
 	words, err := splitWords(text)
 	if err != nil {
@@ -86,7 +86,7 @@ func isName(text string) bool {
 	return text != "" && strings.Trim(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_") == ""
 }
 
-// splitWords splits a command into words as a shell does, but does not support variables or patterns.
+// splitWords splits a command into words as a shell does, without variables and patterns.
 func splitWords(text string) (words []string, err error) {
 	var word strings.Builder
 	var quote rune
@@ -124,8 +124,8 @@ func splitWords(text string) (words []string, err error) {
 	return words, nil
 }
 
-// Uses reports whether the command contains this placeholder, or one whose name begins with it. For
-// example, redis_host uses redis.
+// Uses reports whether the command contains this placeholder, or a longer one such as redis_host
+// for redis.
 func (s Service) Uses(name string) bool {
 	return slices.ContainsFunc(slices.Concat(s.env, s.words), func(w string) bool {
 		return strings.Contains(w, "{"+name+"}") || strings.Contains(w, "{"+name+"_")
@@ -178,7 +178,7 @@ func (s Service) fill(port string, at stack.Addresses, u Setup) (exe string, arg
 // database holds the parts of a DSN.
 type database struct{ host, port, user, password, name string }
 
-// databaseAt splits the DSN of a stack into its parts.
+// databaseAt splits a DSN into its parts.
 func databaseAt(dsn string) (d database, err error) {
 	if strings.HasPrefix(dsn, postgres+"://") {
 		u, err := url.Parse(dsn)
@@ -196,21 +196,21 @@ func databaseAt(dsn string) (d database, err error) {
 	return database{host, port, cfg.User, cfg.Passwd, cfg.DBName}, err
 }
 
-// NewService is like New, but for instances of a service.
+// NewService is like New, but its instances run a user's service.
 func NewService(cfg Config, s Service, st *stack.Stack, port int) *Fleet {
 	f := New(cfg, st, port)
 	f.Ours, f.service = false, &s
 	return f
 }
 
-// Started reports whether the fleet starts its instances.
+// Started reports whether the fleet starts its instances itself.
 func (f *Fleet) Started() bool { return f.stack != nil }
 
-// serviceTimeout limits how long a service may take to start. A JVM starts slowly.
+// serviceTimeout limits how long a service may take to start. A Java service starts slowly.
 const serviceTimeout = 2 * time.Minute
 
 // answers returns nil if an instance of a service is ready, or errPortTaken if another program has
-// its port.
+// the port.
 func (in *Instance) answers(ctx context.Context) error {
 	if err := in.asked(ctx); err != nil {
 		return err
@@ -236,7 +236,7 @@ func (in *Instance) asked(ctx context.Context) error {
 	return conn.Close()
 }
 
-// IsService reports whether the instances belong to a service that the fleet starts.
+// IsService reports whether the fleet starts the instances of a user's service.
 func (f *Fleet) IsService() bool { return f.service != nil }
 
 // Grab sends a test grab for a driver that is not part of the load.
@@ -244,10 +244,9 @@ func (in *Instance) Grab(ctx context.Context, order, index int64) (grab.Outcome,
 	return in.fleet.probe(ctx, in, order, in.fleet.ProbeDriver(index))
 }
 
-// AwaitGrab waits until the instance answers many simultaneous grabs, twice in a row. Its
-// connection pools then no longer contain broken connections. If this takes longer than within,
-// AwaitGrab returns an error. It also cancels each grab after this time, because the grab may wait
-// for a lock forever.
+// AwaitGrab waits until the instance answers two rounds of simultaneous grab requests without an
+// error. After an outage, this shows that its connection pools work again. AwaitGrab returns an
+// error, and cancels the requests, if this takes longer than within.
 func (in *Instance) AwaitGrab(ctx context.Context, order int64, within time.Duration) error {
 	const atOnce, rounds = 12, 2
 	var failed error

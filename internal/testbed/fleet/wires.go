@@ -22,8 +22,8 @@ import (
 	"grablab/internal/testbed/wire"
 )
 
-// wires contains the proxies between an instance of a user's service and its servers. They stay open
-// when the instance restarts.
+// wires contains the proxies between an instance of a user's service and its servers. They stay
+// open while the instance restarts.
 type wires struct {
 	proxies   []*wire.Proxy
 	sentinels *wire.Sentinels // Sentinels that return the proxy to Redis as the master; nil if the service uses no Sentinel
@@ -38,8 +38,8 @@ type wires struct {
 	to            stack.Addresses // servers behind the proxies
 	order, driver int64           // the grab to which the requests belong; 0 if none
 	id            string          // id of the order in requests
-	// names maps numbers in requests to the texts that replace them. The numbers are the id of a
-	// test driver and the port.
+	// names maps numbers in requests, such as the port and a test driver's id, to placeholder
+	// texts.
 	names        map[string]string
 	driverTexts  map[string]bool // requests of dry runs that name the driver
 	idle         map[string]bool // requests that the instance also makes while it has no grab to serve
@@ -49,7 +49,7 @@ type wires struct {
 }
 
 // newWires opens the proxies. If the service uses Sentinel, newWires also starts Sentinels that
-// return the address of the proxy.
+// name the proxy as the master.
 func newWires(st *stack.Stack, name string, sentinels bool, say func(string, ...any)) (*wires, error) {
 	tell := func(text string) { say("%s: %s", name, text) }
 	w := &wires{to: st.Addresses, database: "mysql", holds: control.NewServer(name, 0, history.Discard), driverTexts: map[string]bool{}}
@@ -117,31 +117,29 @@ func (w *wires) close() {
 	}
 }
 
-// watch assigns all later requests to the grab of this driver and order. Driver 0 stands for any
-// driver. Order 0 means that there is no grab. names maps other numbers to the texts that replace
-// them.
+// watch attributes all later requests to the grab of this driver and order. Driver 0 means any
+// driver, and order 0 means no grab. names maps other numbers in requests to placeholder texts.
 func (w *wires) watch(order, driver int64, id string, names map[string]string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.order, w.driver, w.id, w.names, w.lastCall = order, driver, id, names, time.Now()
 }
 
-// When a client asks for the result of a grab, the service may send requests to its servers. These
-// requests do not belong to the grab.
+// When a client asks for the result of a grab, the service may query its servers. These queries are
+// not part of the grab.
 const (
-	// quietForAsking is how long a watched grab must have sent no request before the program asks
-	// for its result. Otherwise, the requests of the grab and those for the result would mix.
+	// quietForAsking is how long the grab must send nothing before the program asks for its result.
+	// Otherwise, the two kinds of requests would mix.
 	quietForAsking = 300 * time.Millisecond
-	// maxQuiet limits the wait for this silence, because a service may poll its servers
-	// continuously.
+	// maxQuiet limits the wait for this silence, because some services poll their servers all the
+	// time.
 	maxQuiet = time.Second
-	// askFor is the longest time for which an instance sends requests to find the result.
+	// askFor is the maximum time in which an instance looks up a result.
 	askFor = 250 * time.Millisecond
 )
 
-// ask is called before the instance is asked for the result of a grab. Until the returned function
-// is called, but at most for askFor, requests do not count as part of the watched grab. If only one
-// driver is watched, ask first waits until the grab is quiet.
+// ask waits until the watched grab is quiet. After that, requests do not count as part of the grab,
+// until answered is called or askFor has passed.
 func (w *wires) ask(ctx context.Context, order int64) (answered func()) {
 	_, _ = wait.Until(ctx, quietForAsking/20, maxQuiet, func() (bool, error) { // an error only means that the grab has ended
 		w.mu.Lock()
@@ -159,8 +157,8 @@ func (w *wires) ask(ctx context.Context, order int64) (answered func()) {
 	}
 }
 
-// Asking tells the instance that got the request that its result is about to be read. The caller calls
-// the returned function when it has the result. It implements load.Asking.
+// Asking announces that the result of a request will be read now. Call answered once the result has
+// arrived. Asking implements load.Asking.
 func (f *Fleet) Asking(ctx context.Context, of load.Request) (answered func()) {
 	for _, in := range f.Instances {
 		if in.URL == of.Target && in.wires != nil {
@@ -170,8 +168,8 @@ func (f *Fleet) Asking(ctx context.Context, of load.Request) (answered func()) {
 	return func() {}
 }
 
-// tap handles a request of an instance. If the request belongs to the watched grab, a breakpoint in
-// w.holds can stop it.
+// tap forwards a request of an instance. If the request belongs to the watched grab, a breakpoint
+// in w.holds can pause it.
 func (w *wires) tap(ctx context.Context, e wire.Event, send func(context.Context) error) error {
 	if e.Server == tap.DB && !w.isIdle(e) {
 		send = w.counted(send)
@@ -183,7 +181,7 @@ func (w *wires) tap(ctx context.Context, e wire.Event, send func(context.Context
 	return w.holds.Do(ctx, op, send)
 }
 
-// counted returns a function that calls send. While send runs, w.statements is higher by one.
+// counted returns a function that calls send and counts it in w.statements while it runs.
 func (w *wires) counted(send func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		w.statements.Add(1)
@@ -203,12 +201,9 @@ var (
 	hexDigits = regexp.MustCompile(`[0-9a-fA-F]+`)
 )
 
-// withoutIDs returns a text with a star in place of the order's id, and with # in place of random
-// parts. withoutIDs replaces the id wherever no digit precedes or follows it, as in order_61, x61a
-// or {00061}. It does not replace the id within a random part or within a hexadecimal number of at
-// least 7 digits with letters between them.
-//
-// An id that is not a number is replaced everywhere. names maps other numbers to the texts that
+// withoutIDs replaces the order's id with *, and random parts with #. A numeric id is replaced only
+// if no digit precedes or follows it, as in order_61, x61a or {00061}. Longer hexadecimal numbers
+// such as 61a7bc5f stay unchanged. names maps other numbers to their placeholder texts.
 // replace them.
 func withoutIDs(text, order string, names map[string]string) string {
 	if strings.Trim(order, "0123456789") != "" {
@@ -234,9 +229,9 @@ const (
 	ownPort   = "{port}"
 )
 
-// nameIDs returns the text of a request of the watched grab without ids. A dry run shows which
-// requests name the driver, because drivers of dry runs have large ids. In other grabs, a small
-// number counts as the driver only if the result equals such a request.
+// nameIDs returns a request's text without ids. In dry runs, drivers have large ids, which shows
+// the requests that name the driver. In other grabs, nameIDs replaces a driver's id only if the
+// result equals such a request.
 func (w *wires) nameIDs(text string) string {
 	named := withoutIDs(text, w.id, w.names)
 	if strings.Contains(named, ownDriver) {
@@ -252,8 +247,8 @@ func (w *wires) nameIDs(text string) string {
 	return named
 }
 
-// call converts a request into a call of the watched grab. The phase of the call is the text of the
-// request without ids. ok is false if the request cannot affect the grab.
+// call converts a request into an operation of the watched grab, named after the request's text
+// without ids. ok is false if the request cannot affect the grab.
 func (w *wires) call(e wire.Event) (op tap.Op, ok bool) {
 	name := e.Server
 	if name == tap.DB {
@@ -273,7 +268,7 @@ func (w *wires) call(e wire.Event) (op tap.Op, ok bool) {
 	return tap.Op{Order: w.order, Driver: w.driver, Phase: tap.Phase(name + " " + text), Target: e.Server}, true
 }
 
-// isIdle reports whether the instance makes such a request even while it has no grab to serve.
+// isIdle reports whether the instance also makes this request while it serves no grab.
 func (w *wires) isIdle(e wire.Event) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -284,8 +279,7 @@ func (w *wires) isIdle(e wire.Event) bool {
 	return ok && w.idle[text]
 }
 
-// normalize returns the text of a request without ids and without noise. ok is false if only noise
-// is left.
+// normalize returns the text of a request without ids and noise. ok is false if nothing is left.
 func (w *wires) normalize(e wire.Event) (text string, ok bool) {
 	text = e.Text
 	if script, ok := strings.CutPrefix(text, "EVAL "); ok { // a client uses EVAL to send a script again that the server does not know
@@ -299,8 +293,8 @@ func (w *wires) normalize(e wire.Event) (text string, ok bool) {
 	return strings.Join(parts, wire.Joint), len(parts) > 0
 }
 
-// Recognize tells the proxies which calls a grab makes. idle lists the calls that the instances
-// also make while they have no grab to serve. Recognize does nothing for instances without proxies.
+// Recognize tells the proxies which calls a grab makes. idle lists calls that the instances also
+// make while they serve no grab.
 func (f *Fleet) Recognize(grab, idle []control.Call) {
 	for _, in := range f.Instances {
 		if in.wires == nil {
@@ -325,8 +319,8 @@ func (w *wires) recognize(grab, idle []control.Call) {
 	}
 }
 
-// EndedByItself says which instance of a user's service has exited unexpectedly. It returns "" if no
-// such instance exists.
+// EndedByItself describes an instance of a user's service that has exited unexpectedly. It returns
+// "" if there is none.
 func (f *Fleet) EndedByItself() string {
 	for _, in := range f.Instances {
 		if in.wires != nil && in.proc != nil && in.proc.ByItself() != "" {
@@ -336,8 +330,8 @@ func (f *Fleet) EndedByItself() string {
 	return ""
 }
 
-// Unreadable explains why a proxy could not read a connection. It returns "" if the proxies could
-// read all connections.
+// Unreadable explains why a proxy could not read a connection. It returns "" if there was no such
+// problem.
 func (f *Fleet) Unreadable() string {
 	for _, in := range f.Instances {
 		if in.wires == nil {
@@ -352,9 +346,8 @@ func (f *Fleet) Unreadable() string {
 	return ""
 }
 
-// Watch assigns all later requests of the instance to the grab of this driver and order. Driver 0
-// means any driver, and order 0 means that there is no grab. It does nothing for instances without
-// proxies.
+// Watch attributes all later requests of the instance to the grab of this driver and order. Driver
+// 0 means any driver, and order 0 means no grab. Without proxies, Watch does nothing.
 func (in *Instance) Watch(order, driver int64) {
 	if in.wires == nil {
 		return
@@ -368,9 +361,8 @@ func (in *Instance) Watch(order, driver int64) {
 // RouteTo connects the proxies of an instance to other servers.
 func (in *Instance) RouteTo(to stack.Addresses) { in.wires.lead(to) }
 
-// AwaitQuiet waits until the instances have executed no statement of a grab for a while. After
-// that, no more writes are expected. It returns false if this takes longer than within, or if the
-// instances have no proxies.
+// AwaitQuiet waits until the instances have sent no database statement for the time long. It
+// returns false if this takes longer than within, or if the instances have no proxies.
 func (f *Fleet) AwaitQuiet(ctx context.Context, long, within time.Duration) bool {
 	if !f.IsService() {
 		return false

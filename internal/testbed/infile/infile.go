@@ -1,4 +1,4 @@
-// Package infile reads files that users provide. It limits their size.
+// Package infile reads files from users and limits their size.
 package infile
 
 import (
@@ -9,7 +9,7 @@ import (
 	"os"
 )
 
-// These are limits for Read, in bytes.
+// These are size limits for Read, in bytes.
 const (
 	Small  int64 = 16 << 20 // limit for files that people write
 	Record int64 = 1 << 30  // limit for run.json and other files that a run records
@@ -18,8 +18,8 @@ const (
 // ErrTooLarge means that a file exceeds its size limit.
 var ErrTooLarge = errors.New("the file is too large")
 
-// Read returns the content of a file. It returns an error if the file is larger than limit. From a
-// device, which may have no end, it reads at most Small bytes.
+// Read returns the content of a file. It returns ErrTooLarge if the file is larger than limit. For
+// a device, the limit is at most Small.
 func Read(path string, limit int64) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {

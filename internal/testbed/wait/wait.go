@@ -1,4 +1,4 @@
-// Package wait provides functions that sleep, or poll until a condition is true.
+// Package wait provides functions that sleep, or that poll until a condition is true.
 package wait
 
 import (
@@ -18,7 +18,8 @@ func For(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// IsOver reports whether a channel is closed. No values may be sent on the channel.
+// IsOver reports whether the channel is closed. It is meant for channels on which no values are
+// sent.
 func IsOver(c <-chan struct{}) bool {
 	select {
 	case <-c:
@@ -28,8 +29,8 @@ func IsOver(c <-chan struct{}) bool {
 	}
 }
 
-// Until calls condition at intervals until it returns true or an error, or until the time within is
-// over. It returns the last result. The error comes from condition, or is the cause of ctx.
+// Until calls condition at intervals until it returns true or an error, or until the time within
+// has passed. It returns the last result. The error comes from condition, or is the cause of ctx.
 func Until(ctx context.Context, interval, within time.Duration, condition func() (bool, error)) (bool, error) {
 	for end := time.Now().Add(within); ; {
 		ok, err := condition()
