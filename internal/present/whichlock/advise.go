@@ -254,6 +254,7 @@ func (o Option) Duties(answers []string) (all []Duty) {
 		string(o.Guard): true,
 		"hang":          hangs,
 		"lease":         onServer && !hangs && work != "longer",
+		"resent":        onServer && !hangs,
 		"once":          rows != "may",
 		"counter":       o.Guard == order.Fenced && err == nil && s.Needs&lock.Redis != 0,
 	}

@@ -61,10 +61,10 @@ func TestDuties(t *testing.T) {
 		{"mysql-cas", "update database shorter go", "RowsAffected|UNIQUE", "lease|fence"},
 		{"mysql-unique", "never database shorter python", "INSERT INTO grants|UNIQUE", "lease|fence|status = 0|Duplicate"},
 		{"mysql-unique", "never database shorter java", "DuplicateKeyException|UNIQUE", "lease|fence|status = 0"},
-		{"etcd-fenced", "never etcd shorter java", "fence = :token", "redis"},
+		{"etcd-fenced", "never etcd shorter java", "fence = :token", "redis|SET NX"},
 		{"mysql-getlock", "never database longer python", "SELECT status|hangs", "before the lease|fence|status = 0|context"},
 		{"setnx-fenced", "never redis shorter java", "fence = :token|before the lease|result.get(left|redis.call", "hangs|RowsAffected|context"},
-		{"setnx-fenced", "never redis longer other", "fence = :token", "before the lease"},
+		{"setnx-fenced", "never redis longer other", "fence = :token|the first SET succeeded", "before the lease"},
 		{"watchdog-fenced", "never redis longer java", "fence = :token|hangs", "before the lease|context"},
 		{"watchdog", "may redis longer go", "hangs|context.WithTimeout", "UNIQUE|fence"},
 	} {
