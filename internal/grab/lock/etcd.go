@@ -20,22 +20,20 @@ import (
 	grpcbackoff "google.golang.org/grpc/backoff"
 )
 
-// etcd follows the recipe of etcd's own concurrency package. Every client that wants the lock puts
-// a key under the lock's prefix. The key with the lowest create revision holds the lock. Each of
-// the other clients watches the key just before its own. The key is bound to a lease. Its
-// create revision grows with each acquisition and serves as the fencing token.
+// etcd follows the recipe of etcd's own concurrency package. Each client puts a key under the
+// lock's prefix, and the client with the oldest key holds the lock. Every other client watches the
+// key just before its own. The key disappears when its etcd lease ends. Its create revision serves
+// as the fencing token.
 //
-// Every acquisition has its own lease. If several acquisitions shared one session, two goroutines
-// would use the same key and both would hold the lock (F28). A put that arrived after its clean-up
-// would also be kept alive by the other acquisitions (F14). If each acquisition has its own lease,
-// a late put fails because that lease is revoked.
+// Every acquisition has its own lease. With a shared session, two goroutines would use the same key
+// and both would hold the lock (failure mode F28). A delayed put could also create a key that never
+// expires (F14).
 //
-// Our renewer keeps the lease alive instead of concurrency.Session. That session counts the TTL
-// from the arrival of the reply, and checks it only once a second.
+// The renewals do not use concurrency.Session. That session counts the TTL from the arrival of the
+// reply, and checks it only once a second.
 //
-// F29 breaks the lock (internal/explore/testdata/F29.txt). A's lease expires while A is cut off or
-// paused. Then B locks and writes. A checked its lease just before it expired, so A writes too. A
-// lease is renewed as long as its process lives, even if the work hangs (F15).
+// The lock can fail if A's lease expires just after A has checked it. B then locks and writes, and
+// A writes too (F29). If the work hangs, the lease is renewed as long as the process lives (F15).
 var etcd = Strategy{
 	Name:     "etcd",
 	Title:    "the key with the lowest create revision has the lock; a lease keeps the key",
@@ -48,7 +46,7 @@ var etcd = Strategy{
 	Excludes: catalog.Global,
 	Waiter:   "watches the key just before its own",
 	Breaks:   []string{"F15", "F29", "F41"},
-	Promises: Promises{InOrder: catalog.PerProcess}, // the clients of one process queue inside the process first
+	Promises: Promises{InOrder: catalog.PerProcess}, // within one process, clients wait in a local queue first
 	New: func(env Env) (Locker, error) {
 		if env.Etcd == nil {
 			return nil, errors.New("lock: this strategy needs an etcd")
@@ -60,8 +58,8 @@ var etcd = Strategy{
 	},
 }
 
-// DialEtcd returns an etcd client that connects later. If the client loses its server, it tries to
-// reconnect at least once a second.
+// DialEtcd returns an etcd client. It connects in the background, and retries at least once a
+// second.
 func DialEtcd(endpoints []string, opts ...grpc.DialOption) (*clientv3.Client, error) {
 	again := grpcbackoff.DefaultConfig
 	again.BaseDelay, again.MaxDelay = 50*time.Millisecond, time.Second
@@ -70,7 +68,7 @@ func DialEtcd(endpoints []string, opts ...grpc.DialOption) (*clientv3.Client, er
 		DialKeepAliveTime:    10 * time.Second,
 		DialKeepAliveTimeout: serverTimeout,
 		DialOptions:          append(opts, grpc.WithConnectParams(grpc.ConnectParams{Backoff: again, MinConnectTimeout: serverTimeout})),
-		Logger:               zap.NewNop(), // no log is needed, because every error is returned
+		Logger:               zap.NewNop(), // callers get every error, so a log is not needed
 	})
 	if err != nil {
 		return nil, fmt.Errorf("lock: etcd: %w", err)
@@ -86,8 +84,8 @@ type etcdLocker struct {
 	renewers renewers
 }
 
-// newEtcdLocker finds out which TTL the server grants, because etcd rounds it to seconds and has a
-// minimum. To find out, newEtcdLocker creates a lease and revokes it.
+// newEtcdLocker creates a lease and revokes it, to learn which TTL the server grants. etcd rounds
+// TTLs to seconds and has a minimum.
 func newEtcdLocker(env Env) (*etcdLocker, error) {
 	l := &etcdLocker{env: env, leases: clientv3.RetryLeaseClient(env.Etcd)}
 	ctx, cancel := context.WithTimeout(context.Background(), serverTimeout)
@@ -114,7 +112,7 @@ func (l *etcdLocker) Close() error {
 func (l *etcdLocker) Acquire(ctx context.Context, key string) (_ Lease, err error) {
 	wait := l.env.wait(ctx)
 	giveUp := time.Now().Add(wait)
-	// Only one client of this process may be in the server's queue at a time.
+	// Let only one client of this process at a time enter the server's queue.
 	unlock, err := l.queue.lock(ctx, key, wait)
 	if err != nil {
 		return nil, err
@@ -145,7 +143,8 @@ func (l *etcdLocker) Acquire(ctx context.Context, key string) (_ Lease, err erro
 	}
 }
 
-// An etcdLease is our key in the queue of a lock. The client whose key is first holds the lock.
+// An etcdLease is this client's key in the lock's queue. The client with the first key holds the
+// lock.
 type etcdLease struct {
 	*renewer
 	l           *etcdLocker
@@ -156,8 +155,8 @@ type etcdLease struct {
 	released    atomic.Bool
 }
 
-// grant creates a lease and starts to renew it. If the reply is lost, the server has a lease
-// without keys, which expires by itself.
+// grant creates an etcd lease and starts to renew it. If the reply is lost, the unused lease
+// expires by itself.
 func (l *etcdLocker) grant(ctx context.Context) (*etcdLease, error) {
 	end := time.Now().Add(l.lease)
 	granted, err := withinLease(ctx, l, func(ctx context.Context) (*clientv3.LeaseGrantResponse, error) {
@@ -171,8 +170,8 @@ func (l *etcdLocker) grant(ctx context.Context) (*etcdLease, error) {
 	return lease, nil
 }
 
-// renew sends one keep-alive request. The client's KeepAlive method would retry without pausing
-// while no server is reachable.
+// renew sends one keep-alive request. It does not use the client's KeepAlive method, because that
+// method retries without a pause if no server is reachable.
 func (e *etcdLease) renew(ctx context.Context) (time.Time, error) {
 	end := time.Now().Add(e.l.lease)
 	ctx, cancel := context.WithCancel(ctx)
@@ -191,8 +190,8 @@ func (e *etcdLease) renew(ctx context.Context) (time.Time, error) {
 	return end, err
 }
 
-// enqueue writes our key and returns the key directly ahead of ours. If enqueue fails, our key
-// disappears with its lease.
+// enqueue writes the client's key and returns the key directly ahead of it. If enqueue fails, the
+// key disappears with its lease.
 func (e *etcdLease) enqueue(ctx context.Context, key string) (ahead string, err error) {
 	e.prefix = key + "/"
 	e.key = fmt.Sprintf("%s%x", e.prefix, e.id)
@@ -208,7 +207,8 @@ func (e *etcdLease) enqueue(ctx context.Context, key string) (ahead string, err 
 	return e.ahead(done.Responses[1].GetResponseRange().Kvs)
 }
 
-// withinLease limits a call to the duration of a lease, because a later reply would be useless.
+// withinLease calls call and gives up after the duration of a lease, because a later reply would be
+// useless.
 func withinLease[T any](ctx context.Context, l *etcdLocker, call func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, l.lease, errLate)
 	defer cancel()
@@ -219,16 +219,16 @@ func withinLease[T any](ctx context.Context, l *etcdLocker, call func(context.Co
 	return value, err
 }
 
-// lastTwo returns options that select our key and the key ahead of it. If the revision of our key
-// is not known yet, the options select the two newest keys.
+// lastTwo returns options that select the client's key and the key ahead of it. Before the client
+// knows the revision of its key, they select the two newest keys.
 func (e *etcdLease) lastTwo() []clientv3.OpOption {
 	return append(clientv3.WithLastCreate(), clientv3.WithMaxCreateRev(e.revision), clientv3.WithLimit(2), clientv3.WithKeysOnly())
 }
 
 var errRanOut = errors.New("lock: the etcd lease ran out while waiting")
 
-// ahead returns the key ahead of ours, or "" if our key is the first. found contains the keys that
-// lastTwo selected.
+// ahead returns the key directly ahead of the client's key, or "" if the client is first. found
+// contains the keys that lastTwo selected.
 func (e *etcdLease) ahead(found []*mvccpb.KeyValue) (string, error) {
 	switch {
 	case len(found) == 0 || found[0].CreateRevision != e.revision:
@@ -240,7 +240,7 @@ func (e *etcdLease) ahead(found []*mvccpb.KeyValue) (string, error) {
 	}
 }
 
-// await waits until no key is ahead of ours.
+// await waits until the client's key is first.
 func (e *etcdLease) await(ctx context.Context, ahead string, giveUp time.Time) (err error) {
 	waiting, cancel := context.WithDeadline(clientv3.WithRequireLeader(ctx), giveUp)
 	defer cancel()
@@ -250,15 +250,11 @@ func (e *etcdLease) await(ctx context.Context, ahead string, giveUp time.Time) (
 	return err
 }
 
-// awaitEnd watches the key ahead of ours. When that key has changed or the watch has ended,
-// awaitEnd returns the key that is now ahead of ours.
+// awaitEnd waits until the key ahead changes, and returns the key that is now ahead. It returns
+// ErrBusy at the time giveUp.
 //
-// It reads the queue again on three occasions. The first is when the watch is established, because
-// the key may have disappeared before. The second is when the key is deleted, and the third is when
-// the waiting time is over.
-//
-// A watch from a given revision would need no second read. However, etcd serves a watch on an older
-// revision only ten times a second.
+// It reads the queue again when the watch starts, because the key may already be gone. A watch from
+// an earlier revision would avoid this read, but etcd serves such watches only ten times a second.
 func (e *etcdLease) awaitEnd(ctx, waiting context.Context, key string, giveUp time.Time) (ahead string, err error) {
 	waiting, cancel := context.WithCancel(waiting)
 	defer cancel()

@@ -5,17 +5,14 @@ import (
 	"grablab/internal/order"
 )
 
-// etcdFenced is etcd with a fencing token that the database checks. The token is the key's create
-// revision. Each read of the order stores the token in the database.
+// etcdFenced is the etcd lock with a fencing token that the database checks. The token is the
+// create revision of the client's key. Each read of an order stores the token in the order's row.
 //
-// Suppose that A's lease expires, and B locks and reads. A checked its lease just before, but the
-// database refuses A's write (cures F29). The lease is still renewed forever if the work hangs
-// (F15).
+// If A's lease expires just after A has checked it, B locks and reads with a higher token. The
+// database then refuses A's write. If the work hangs, the lease is still renewed forever.
 //
-// The strategy never has to raise a counter. A revision belongs to the whole store. A majority of
-// the servers has the revision on disk, and a compaction keeps it. The revision decreases only if
-// the cluster loses all its data. The row then refuses the lower token, so no order is granted
-// twice.
+// The tokens decrease only if the etcd cluster loses all its data. The database then refuses the
+// lower tokens, so no order is granted twice.
 var etcdFenced = variant(etcd, Strategy{
 	Name:   "etcd-fenced",
 	Title:  "etcd with the create revision as fencing token, raised before the read",

@@ -8,21 +8,16 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// fenceKeep is how long a fencing counter is kept after the last acquisition.
+// fenceKeep is how long Redis keeps the counter of fencing tokens after the last acquisition of a
+// lock. The counter must outlive the lock, because tokens must not start again while the lock is in
+// use.
 //
-// A lock with fencing takes its token from a counter, in the same atomic step that takes the lock.
-// If a holder read the counter later, it might read its successor's token (F26). The counter
-// outlives the lock. If the counter started again, it would produce tokens that the database has
-// already seen (F27).
-//
-// The counter is not kept forever, so that memory holds only the counters of one day's orders.
-// Correctness does not depend on this duration. If a counter has started again, the database
-// refuses its tokens. The counter is then raised to the value in the row. The same happens after
-// Redis has lost all its data.
+// Redis does not keep the counter forever, to limit memory. If a counter starts again, the database
+// refuses its tokens. The service then raises the counter to the value in the order's row.
 const fenceKeep = 24 * time.Hour
 
-// fenceKeys returns the Redis keys of the lock and of its counter. If the lock's key has a hash
-// tag, a Redis Cluster stores both keys on the same master.
+// fenceKeys returns the Redis keys of the lock and of its fencing counter. If the lock's key has a
+// hash tag, a Redis Cluster stores both keys on the same node.
 func fenceKeys(key string) []string { return []string{key, key + ":fence"} }
 
 //go:embed fence_raise.lua
@@ -30,7 +25,7 @@ var fenceRaiseLua string
 
 var fenceRaise = redis.NewScript(fenceRaiseLua)
 
-// A fencedLocker can raise its fencing counters.
+// A fencedLocker is a Locker in Redis whose fencing counters can be raised or deleted.
 type fencedLocker struct {
 	Locker
 	redis redis.UniversalClient

@@ -9,14 +9,12 @@ import (
 	"grablab/internal/order"
 )
 
-// handoffStrategy is the recommended lock. It uses one Redis server and serves the clients of a
-// process in the order of their arrival. A release hands the lease over to the next waiter and
-// wakes it. The algorithm is in package handoff at the top of the module. PROTOCOL.md in that
-// package explains why the algorithm is correct.
+// handoffStrategy is the recommended lock. It uses one Redis server. Within a process, clients get
+// the lock in the order of their arrival. A release gives the lock to the next waiter and wakes it.
+// See package handoff for the algorithm.
 //
-// The lock does not detect work that hangs while the process lives (F15). A single Redis server may
-// forget a lease, and a failover may lose one (F17). In both cases, the fencing token stops the
-// second writer.
+// The lock does not detect work that hangs. A single Redis server may forget a lease, for example
+// in a failover. In both cases, the fencing token stops the write of the earlier holder.
 var handoffStrategy = Strategy{
 	Name:     "handoff",
 	Title:    "first come, first served: a release passes the lock to the next waiter",
@@ -44,7 +42,6 @@ type handoffLocker struct {
 	env Env
 }
 
-// Raise calls RaiseFence.
 func (l handoffLocker) Raise(ctx context.Context, key string, fence uint64) error {
 	return l.RaiseFence(ctx, key, fence)
 }

@@ -9,18 +9,18 @@ import (
 // A keyedMutex has one mutex for each key in use. The zero value is ready to use.
 type keyedMutex struct {
 	mu    sync.Mutex
-	byKey map[string]*slot // contains only keys with a holder or a waiter
+	byKey map[string]*slot // only keys that are locked or awaited
 }
 
-// A slot is a mutex that serves waiters in the order of their arrival, and allows a waiter to give
-// up. It is a channel of capacity 1 that is full while the mutex is locked.
+// A slot is a mutex that serves waiters in order and lets them give up. It is a channel of capacity
+// 1 that is full while the mutex is locked.
 type slot struct {
 	full  chan struct{}
 	users int // the number of holders and waiters; guarded by keyedMutex.mu
 }
 
-// lock acquires the mutex of a key. It returns ErrBusy if that takes longer than wait. The caller must
-// call the returned unlock once.
+// lock locks the mutex of a key. It returns ErrBusy if the mutex is not free within wait. The
+// caller must call unlock once.
 func (m *keyedMutex) lock(ctx context.Context, key string, wait time.Duration) (unlock func(), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -36,8 +36,8 @@ func (m *keyedMutex) lock(ctx context.Context, key string, wait time.Duration) (
 	}, nil
 }
 
-// lockToWait locks the mutex of a key. Only one client of this process at a time can therefore ask
-// the servers for the lock. left is the remaining waiting time.
+// lockToWait locks the mutex of a key unless wait is 0. Only one client of this process then waits
+// for the lock on the servers. left is the remaining waiting time.
 func (m *keyedMutex) lockToWait(ctx context.Context, key string, wait time.Duration) (left time.Duration, unlock func(), err error) {
 	if wait <= 0 {
 		return 0, func() {}, nil

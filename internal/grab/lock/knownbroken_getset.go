@@ -12,7 +12,7 @@ import (
 
 // getsetBlindTakeover takes over an expired lock with DEL and SETNX instead of GETSET. Suppose that
 // clients B and C both see the expired lock. B deletes it and takes the lock. Then C deletes B's
-// lock and takes the lock too (F7, internal/explore/testdata/F7.txt).
+// lock and takes the lock too.
 var getsetBlindTakeover = variant(setnxGetSet, Strategy{
 	Name:  "getset-blind-takeover",
 	Title: "setnx-getset, which takes over with DEL and SETNX",
@@ -31,8 +31,7 @@ func deleteAndSet(ctx context.Context, l *redisKeyLease) (bool, error) {
 }
 
 // getsetNilBusy treats a nil reply to GETSET as a failure, although the client has just taken the
-// lock. No client then holds the lock until its timestamp expires (F8,
-// internal/explore/testdata/F8.txt).
+// lock. No one then uses the lock until its timestamp expires.
 var getsetNilBusy = variant(setnxGetSet, Strategy{
 	Name:   "getset-nil-busy",
 	Title:  "setnx-getset, which treats a nil reply of GETSET as busy",
@@ -48,9 +47,8 @@ func takeOverUnlessNil(ctx context.Context, l *redisKeyLease) (bool, error) {
 	return err == nil && l.isPast(held), err
 }
 
-// setnxGetSetSeconds uses timestamps in whole seconds. Rounding down shortens a lease by up to a
-// second. Another client may therefore take over a lock that was taken a moment ago (failure mode
-// F9).
+// setnxGetSetSeconds stores the end of a lease in whole seconds. Rounding down shortens a lease by
+// up to a second, so another client may take over a lock that is still in use.
 var setnxGetSetSeconds = variant(setnxGetSet, Strategy{
 	Name:   "setnx-getset-seconds",
 	Title:  "setnx-getset, with stamps in whole seconds",

@@ -9,16 +9,12 @@ import (
 	"grablab/internal/catalog"
 )
 
-// mysqlGetLockPooled is mysql-getlock with a common mistake. Every statement uses any free
-// connection of the pool.
+// mysqlGetLockPooled calls GET_LOCK over any free connection of a pool, which is a common mistake.
+// The lock belongs to a connection, not to a client.
 //
-// A locks over connection 1 and returns the connection to the pool. B gets connection 1, whose
-// session has the lock, so B holds the lock too (F31). Or A's release uses connection 2, which has
-// no lock to release. The lock then stays as long as connection 1 lives (F31).
-//
-// Or the server drops connection 1, and B locks and writes. A's claim uses connection 2, so A
-// writes too (F32). Two drivers of one process are enough for F31. With few orders, it depends on
-// chance which of these failures happens.
+// B may get the connection that A has locked with, so B holds the lock too. A's release may use
+// another connection, so the lock remains. If the server drops the connection with the lock, A can
+// still write over another one.
 var mysqlGetLockPooled = variant(mysqlGetLock, Strategy{
 	Name:   "mysql-getlock-pooled",
 	Title:  "GET_LOCK over any connection of the pool",
@@ -53,8 +49,7 @@ func (l *pooledLocker) Acquire(ctx context.Context, key string) (Lease, error) {
 
 func (l *pooledLocker) Close() error { return nil }
 
-// isOne runs an SQL query with a single result, and reports whether the result is 1. Other possible
-// results are 0 and NULL.
+// isOne runs an SQL query and reports whether its result is 1. Both 0 and NULL mean no.
 func (l *pooledLocker) isOne(ctx context.Context, question, key string) (bool, error) {
 	var answer sql.NullInt64
 	if err := l.pool.QueryRowContext(ctx, question, key).Scan(&answer); err != nil {
@@ -73,10 +68,9 @@ func (l *pooledLease) Release(ctx context.Context) error {
 	return orLost(l.locker.isOne(ctx, "SELECT RELEASE_LOCK(?)", l.key))
 }
 
-// mysqlGetLockSplit calls GET_LOCK in one database session, but writes the order in another
-// session. If the server ends the first session, the holder writes although its lock is gone
-// (failure mode F32). Many lock libraries have this problem, because they do not share the
-// application's connection.
+// mysqlGetLockSplit calls GET_LOCK in one database session, but writes the order in another. If the
+// server ends the first session, the holder still writes although its lock is gone. Many lock
+// libraries have this problem, because they use their own connection.
 var mysqlGetLockSplit = variant(mysqlGetLock, Strategy{
 	Name:   "mysql-getlock-split",
 	Title:  "GET_LOCK in its own session; other connections read and write",
@@ -98,5 +92,6 @@ func (l splitLocker) Acquire(ctx context.Context, key string) (Lease, error) {
 	return splitLease{lease}, nil
 }
 
-// A splitLease hides the database session of its lock, so that the holder uses other connections.
+// A splitLease hides the database session of its lock. The holder therefore writes over other
+// connections.
 type splitLease struct{ Lease }

@@ -9,8 +9,8 @@ import (
 )
 
 // redlockSetOnExtend recreates missing keys when it extends its lease. Suppose that A's keys
-// expire, and B locks, works and unlocks. Then A takes the lock again without noticing that it had
-// lost the lock (F24, internal/explore/testdata/F24.txt).
+// expire, and B locks, works and unlocks. A then takes the lock again without noticing that it had
+// lost it.
 var redlockSetOnExtend = variant(redlock, Strategy{
 	Name:   "redlock-set-on-extend",
 	Title:  "redlock, which sets a missing key again at each extension",
@@ -20,17 +20,16 @@ var redlockSetOnExtend = variant(redlock, Strategy{
 	},
 })
 
-// redlockLongTTL uses leases of a whole day. If a holder dies, the order stays locked for the rest
-// of the day. The same happens if the holder's release reaches no majority of the nodes (failure
-// mode F3).
+// redlockLongTTL uses leases of a whole day. If a holder dies, the order stays locked for that day.
+// The same happens if a release does not reach a majority of the nodes.
 var redlockLongTTL = variant(redlock, Strategy{
 	Name:   "redlock-long-ttl",
 	Title:  "redlock, with a TTL of one day",
 	Breaks: []string{"F3", "F15", "F18", "F21", "F39"},
-	// A lock also remains if its request arrives after the clean-up, or if no time is left for the
-	// release. With slow servers, it depends on chance whether that happens.
+	// With slow servers, a lock may also remain because a request arrives after its cleanup, or
+	// because the release times out. This depends on chance.
 	Claims: catalog.ClaimsOf("redlock").
-		But(catalog.GetsStuck, catalog.Crash, catalog.RedisDownMost, catalog.Partition). // under these faults, the release fails
+		But(catalog.GetsStuck, catalog.Crash, catalog.RedisDownMost, catalog.Partition). // these faults prevent the release
 		But(catalog.Claim{Order: catalog.Unknown, Exclusive: true}, catalog.Slow, catalog.Pause, catalog.Failover, catalog.Latency, catalog.DBRestart, catalog.LateRelease),
 	New: func(env Env) (Locker, error) {
 		env.TTL = 24 * time.Hour

@@ -6,9 +6,8 @@ import (
 	"grablab/internal/catalog"
 )
 
-// setnxCancelledCleanup uses the context of the acquire for its clean-up. If the client has
-// disconnected, this context is cancelled and no DEL is sent. The key then stays for the full TTL
-// (F22, internal/explore/testdata/F22.txt).
+// setnxCancelledCleanup cleans up with the context of the acquire. If the client has disconnected,
+// this context is cancelled, so no DEL is sent. The key then stays for a full TTL.
 var setnxCancelledCleanup = variant(setnx, Strategy{
 	Name:   "setnx-cancelled-cleanup",
 	Title:  "setnx, which cleans up with the cancelled context",
@@ -17,7 +16,7 @@ var setnxCancelledCleanup = variant(setnx, Strategy{
 })
 
 // setnxBlindRetry repeats a SET that got no reply. If the first SET succeeded, the second one finds
-// the client's own key and reports that the lock is busy (F25, internal/explore/testdata/F25.txt).
+// the client's own key. The client then wrongly reports that another client has the lock.
 var setnxBlindRetry = variant(setnx, Strategy{
 	Name:   "setnx-blind-retry",
 	Title:  "setnx, which sends its SET again after a lost reply",
@@ -32,8 +31,8 @@ func setTwice(ctx context.Context, l *redisKeyLease) (bool, error) {
 	return setPX(ctx, l)
 }
 
-// setnxNoTTLNoCleanup does not clean up after an error. After a lost reply (failure mode F25) or a
-// disconnect (F22), its key stays forever although no client holds the lock.
+// setnxNoTTLNoCleanup does not clean up after an error. If a reply is lost or the client
+// disconnects, its key stays forever although no client holds the lock.
 var setnxNoTTLNoCleanup = variant(setnxNoTTL, Strategy{
 	Name:   "setnx-nottl-no-cleanup",
 	Title:  "setnx-nottl, which leaves its key behind after a lost reply",
@@ -42,16 +41,15 @@ var setnxNoTTLNoCleanup = variant(setnxNoTTL, Strategy{
 	New:    redisKeyLock{set: setForever, unset: del, believesLate: true, endless: true, cleanup: cancelledContext}.New,
 })
 
-// cancelledContext returns a cancelled context. A clean-up with this context sends nothing.
 func cancelledContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	cancel()
 	return ctx, cancel
 }
 
-// setnxLateFence takes the lock first and then reads the fencing token in a second step. If its
-// lease expires between the two steps, it gets the next holder's token. The database then refuses
-// that holder's write (F26, internal/explore/testdata/F26.txt).
+// setnxLateFence takes the lock first, and reads the fencing token in a second step. If its lease
+// expires between the two steps, it gets the token of the next holder. The database then refuses
+// that holder's write.
 var setnxLateFence = variant(setnxFenced, Strategy{
 	Name:   "setnx-late-fence",
 	Title:  "setnx-fenced, which reads the token after it has the lock",

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// watchdogStrayRenewal starts renewals before it knows that it has the lock. Suppose that the
-// acquire is cancelled and its request arrives late. The lock is then renewed forever, although no
-// client holds it (F14, internal/explore/testdata/F14.txt).
+// watchdogStrayRenewal starts to renew a lock before the server has granted it. If the client
+// cancels the acquire and its request arrives late, the lock is renewed forever. No client holds
+// it.
 var watchdogStrayRenewal = variant(watchdog, Strategy{
 	Name:   "watchdog-stray-renewal",
 	Title:  "watchdog, which renews a lock whose acquire was cancelled",
@@ -38,7 +38,7 @@ func (l strayRenewalLocker) try(ctx context.Context, key string) (*watchdogLease
 	left, _, err := lease.enter(ctx)
 	switch {
 	case err != nil:
-		cleanUp(ctx, lease.leave) // the renewals continue, which is the mistake
+		cleanUp(ctx, lease.leave) // the deliberate mistake: the renewals continue
 	case left > 0:
 		lease.stop()
 	}
@@ -46,8 +46,7 @@ func (l strayRenewalLocker) try(ctx context.Context, key string) (*watchdogLease
 }
 
 // watchdogLateSubscribe does not check the lock again after it has subscribed to release messages.
-// If it misses such a message, it waits as long as a whole lease (F16,
-// internal/explore/testdata/F16.txt).
+// If it misses a message, it waits for the rest of the lease although the lock is free.
 var watchdogLateSubscribe = variant(watchdog, Strategy{
 	Name:   "watchdog-late-subscribe",
 	Title:  "watchdog, which does not ask again after it has subscribed",
@@ -81,8 +80,8 @@ func (l lateSubscribeLocker) Acquire(ctx context.Context, key string) (Lease, er
 	}
 }
 
-// listen waits for a message for at most the given time. It ignores errors, because the next check
-// of the lock reports them.
+// listen waits for a release message, at most for the time most. It ignores Redis errors, because
+// the next attempt to lock reports them.
 func (l lateSubscribeLocker) listen(ctx context.Context, channel string, most time.Duration) error {
 	listening, cancel := context.WithTimeout(ctx, most)
 	defer cancel()

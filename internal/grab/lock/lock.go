@@ -4,14 +4,14 @@
 // A strategy combines a lock with a guard. A claim is the database write that records the winner of
 // an order. The guard is the condition of that write.
 //
-// Strategies is the table of all strategies, with the results that we expect under each fault. Find
-// looks up a strategy. Strategy.New creates a Locker from an Env, which contains the server clients
-// and everything else that a strategy may use. Locker.Acquire returns a Lease, and Lease.Release ends
-// it. The same code runs in an instance, in the benchmark and in the explorer.
+// Strategies lists all strategies, and Find looks one up by name. Strategy.New creates a Locker
+// from an Env, which contains the server clients. Locker.Acquire returns a Lease, and Lease.Release
+// ends it. The service, the benchmark and the explorer all run the same code.
 //
 // Each strategy has one file with its name. The comment at the beginning describes the algorithm
-// and the schedule that breaks it. In these comments, A, B and C are clients, and F11 or F25 are
-// ids of failure modes (see docs/failure-modes.md).
+// and how the lock can fail. In these comments, A, B and C are clients. The field Breaks lists the
+// ids of failure modes, such as F11 (see docs/failure-modes.md). For most ids, a file in
+// internal/explore/testdata shows the failure step by step.
 //
 // Start with setnx.go. Code shared by several strategies is in rediskey.go (a lock that is one key
 // in Redis), renewer.go, notifier.go, poll.go, keyedmutex.go and mysql_session.go. Package
@@ -45,12 +45,12 @@ var (
 
 // A Locker acquires locks by key. It is safe for concurrent use.
 type Locker interface {
-	// Acquire waits up to Env.Wait for the lock of key, and then returns ErrBusy. If Wait is 0, or
-	// under TryOnce, it tries once. If ctx ends, Acquire returns the error of ctx. After any other
-	// error, it is unknown whether the lock was taken.
+	// Acquire waits up to Env.Wait for the lock of key, and then returns ErrBusy. It tries only
+	// once if Wait is 0, or if ctx comes from TryOnce. If ctx ends, Acquire returns the error of
+	// ctx. After any other error, it is unknown whether the client got the lock.
 	//
-	// Before Acquire returns an error, it tries to undo what it may have done. This clean-up has
-	// its own deadline. A client that disconnects therefore leaves no lock behind.
+	// Before Acquire returns an error, it tries to release what it may have acquired. This cleanup
+	// has its own deadline, so a client that disconnects leaves no lock behind.
 	Acquire(ctx context.Context, key string) (Lease, error)
 
 	// Close stops all background work, including renewals. It does not release any lease.
@@ -75,48 +75,48 @@ type Lease interface {
 
 // Bounded is a Lease with a known end.
 type Bounded interface {
-	// Until returns when the lease ends unless it is renewed again. The time is counted from the
-	// moment at which the client sent its last request. The zero Time means that the lease never
+	// Until returns when the lease ends unless it is renewed. The TTL counts from the moment at
+	// which the client sent its last successful request. The zero Time means that the lease never
 	// ends.
 	Until() time.Time
 }
 
-// Checker is a Lease that can ask its servers whether the client still holds it.
+// Checker is a Lease that can ask the lock server whether the client still holds it.
 type Checker interface {
-	// Check asks the servers whether the client still holds the lease. It returns ErrLost if the
-	// client does not. It returns another error if no reply arrived. Even after a successful check,
-	// the lease may end at any moment.
+	// Check returns nil if the server still stores the lease. It returns ErrLost if the lease is
+	// lost, and another error if the server does not reply. Even after a successful check, the
+	// lease may end at any moment.
 	Check(ctx context.Context) error
 }
 
 // TxLease is a lease that belongs to one database session.
 type TxLease interface {
 	Lease
-	// Rows reads orders and writes their winners in the session of the lease. The holder must not
-	// use any other connection. Otherwise, it could still write after it has lost the lock.
+	// Rows gives access to the orders through the database session of the lease. The holder must
+	// not use any other connection. Otherwise, it could still write after it has lost the lock.
 	Rows() order.Rows
 }
 
-// Reservation is a lease on one unit of an order. Unlike a lock, it allows other drivers to reserve
-// other units at the same time.
+// Reservation is a lease on one unit of an order that has several units. Unlike a lock, it allows
+// other drivers to reserve other units at the same time.
 type Reservation interface {
-	// Sold tells the lease that the holder's claim was written. Without a call to Sold, Release
-	// assumes that the claim failed or that its result is unknown.
+	// Sold tells the lease that the database has recorded the sale of the unit. Without this call,
+	// Release assumes that the sale failed.
 	Sold()
 }
 
 // FenceRaiser is a Locker whose counter of fencing tokens may decrease, for example because the
 // server loses data.
 type FenceRaiser interface {
-	// Raise increases the counter of key to at least fence. The next fencing token is then higher
+	// Raise increases the counter of key to at least fence. All later fencing tokens are higher
 	// than fence.
 	Raise(ctx context.Context, key string, fence uint64) error
 }
 
 // Forgetter is a Locker that keeps data about a key even while no client has a lease on it.
 type Forgetter interface {
-	// Forget removes the data about a key that is no longer needed. If a client locks the key
-	// again, the fencing tokens start again at the beginning.
+	// Forget deletes the stored data of a key that is no longer needed. If a client locks the key
+	// again, its fencing tokens may start from the beginning.
 	Forget(ctx context.Context, key string) error
 }
 
@@ -126,8 +126,8 @@ type Leaser interface {
 	Lease() time.Duration
 }
 
-// LeaseOf returns how long a lease of l lasts without renewal. This is ttl, unless the servers
-// round the TTL.
+// LeaseOf returns how long a lease of l lasts without renewal. The result differs from ttl if the
+// servers round it.
 func LeaseOf(l Locker, ttl time.Duration) time.Duration {
 	if leaser, ok := l.(Leaser); ok {
 		return leaser.Lease()
@@ -135,7 +135,7 @@ func LeaseOf(l Locker, ttl time.Duration) time.Duration {
 	return ttl
 }
 
-// Env contains everything that a strategy may use. Clients for servers that the strategy does not
+// Env contains everything that a strategy may use. Clients of servers that the strategy does not
 // need may be nil. All functions must be safe for concurrent use.
 type Env struct {
 	Node    string                  // the name of the instance
@@ -145,8 +145,8 @@ type Env struct {
 
 	ZooKeeper *Ensemble
 	Etcd      *clientv3.Client // made by DialEtcd
-	// AroundRedis is called around each command to the single Redis server that bypasses the Redis
-	// client above. If AroundRedis is nil, such commands run directly.
+	// AroundRedis wraps each command that reaches the single Redis server without the client above.
+	// If it is nil, such commands run directly.
 	AroundRedis func(ctx context.Context, key string, call func() error) error
 
 	PerDriver int // how many units of one order a driver may have; 0 means 1
@@ -162,16 +162,17 @@ type Env struct {
 
 type waitKey struct{}
 
-// WaitAtMost returns a context for acquires that wait at most d, even if Env.Wait is longer.
+// WaitAtMost returns a context that limits the waiting time of acquires to d, even if Env.Wait is
+// longer.
 func WaitAtMost(ctx context.Context, d time.Duration) context.Context {
 	return context.WithValue(ctx, waitKey{}, d)
 }
 
-// TryOnce returns a context for acquires that try only once.
+// TryOnce returns a context in which acquires try only once.
 func TryOnce(ctx context.Context) context.Context { return WaitAtMost(ctx, 0) }
 
-// WaitIn returns how long an acquire may wait. This is d, or the limit from WaitAtMost if that
-// limit is shorter.
+// WaitIn returns how long an acquire may wait: the smaller of d and the limit that WaitAtMost has
+// set.
 func WaitIn(ctx context.Context, d time.Duration) time.Duration {
 	if most, ok := ctx.Value(waitKey{}).(time.Duration); ok {
 		return min(most, d)
@@ -181,16 +182,16 @@ func WaitIn(ctx context.Context, d time.Duration) time.Duration {
 
 type renewalKey struct{}
 
-// OnRenewal returns a context for an acquire. After each background renewal, the lease calls
-// renewed with its new end. renewed must not block.
+// OnRenewal returns a context for an acquire. The lease calls renewed with its new end after each
+// background renewal. renewed must not block.
 func OnRenewal(ctx context.Context, renewed func(until time.Time)) context.Context {
 	return context.WithValue(ctx, renewalKey{}, renewed)
 }
 
 func (e *Env) wait(ctx context.Context) time.Duration { return WaitIn(ctx, e.Wait) }
 
-// Backend is a set of server kinds that a strategy needs. Faults on other servers cannot affect the
-// strategy.
+// Backend is a set of the kinds of servers that a strategy needs. Faults on other servers cannot
+// affect the strategy.
 type Backend uint
 
 // These are the backends. A strategy may need several of them.
@@ -204,7 +205,8 @@ const (
 	RedisTracking // client tracking: the single Redis server notifies its clients when keys change
 )
 
-// A Strategy describes a lock and the guard of the database write, and the verdicts that we expect.
+// A Strategy describes a lock, the condition under which the database accepts a write (the guard),
+// and the results that tests expect.
 type Strategy struct {
 	Name   string
 	Title  string // one line for tables
@@ -213,41 +215,40 @@ type Strategy struct {
 
 	Needs Backend     // the servers that the lock needs; 0 means none
 	Guard order.Guard // the default guard
-	// FixedGuard means that the -guard flag has no effect, because the strategy consists only of
-	// its guard (none, mysql-cas).
+	// FixedGuard means that the -guard flag has no effect, because the strategy takes no lock and
+	// consists only of its guard.
 	FixedGuard bool
 	Fences     bool // whether its leases have fencing tokens
 
-	// Claims states the expected outcome under each fault, for the default guard and with -on-lost
-	// abort.
+	// Claims states the expected outcome under each fault, with the default guard and the flag
+	// -on-lost abort.
 	Claims catalog.Claims
-	// InSearch lists faults that affect this lock differently in the explorer than in a run on real
-	// servers.
+	// InSearch lists the faults that have another outcome in the explorer than on real servers.
 	InSearch []SearchClaim
-	// Excludes says which clients the lock excludes from holding it at the same time. These are the
-	// clients of all processes, the clients of the same process, or none.
+	// Excludes says which clients cannot hold the lock at the same time: clients of all processes,
+	// only those of the same process, or none.
 	Excludes catalog.Exclusion
-	// UntilClaim means that writing the claim also releases the lock. The next holder may then
-	// start before the winner's grab has ended.
+	// UntilClaim means that the lock ends when the holder writes the winner, before the grab has
+	// ended. The next client may then start.
 	UntilClaim bool
-	// RefusesItself means that a repeated acquire fails because it finds the client's own lock.
-	// That lock stays until it expires.
+	// RefusesItself means that a client cannot repeat an acquire whose reply was lost. It would
+	// find its own lock and wait until that lock expires.
 	RefusesItself bool
-	// Waiter describes in a few words how a client waits for the lock. It is empty if the strategy
-	// has no lock.
+	// Waiter describes in a few words how a client waits for the lock. It is empty if there is no
+	// lock.
 	Waiter   string
 	Breaks   []string // the ids of its known failure modes, such as F1
 	Promises Promises
 
-	// These fields, except New, are used only for the locks of third-party libraries (see Peers).
+	// These fields, except New, are used only for third-party libraries (see Peers).
 	Module string // the Go module of the library
 	Lease  string // what Env.TTL means for this lock, as a sentence
 	// Fails maps each conformance test that the lock fails to the reason.
 	Fails map[string]string
-	// Flaky maps each conformance test that the lock fails only sometimes to the reason.
+	// Flaky maps each conformance test that fails only sometimes to the reason.
 	Flaky map[string]string
 	// Unexplorable explains why the lock cannot run in the explorer's virtual time. It is empty if
-	// the lock can run there.
+	// it can.
 	Unexplorable string
 
 	// New creates a Locker. It returns an error if env lacks something that the lock needs.
@@ -256,39 +257,39 @@ type Strategy struct {
 
 // Promises lists what a lock promises beyond mutual exclusion. The explorer checks these promises.
 type Promises struct {
-	// WakeUp limits how long a waiter needs to get a released lock, even if a message is lost. The
-	// limit is a fraction of the TTL, and 0 means 0.5.
+	// WakeUp limits how long a waiter needs to get a released lock, even if a message is lost. It
+	// is a fraction of the TTL, and 0 means 0.5.
 	WakeUp float64
-	// Heard is like WakeUp, but applies when no message is lost or late. 0 means 0.1, or the
-	// longest pause between two polls if that is longer.
+	// Heard is like WakeUp, but applies if no message is lost or late. 0 means 0.1, or the longest
+	// pause between two polls if that is longer.
 	Heard float64
-	// InOrder says which clients get the lock in the order in which they arrived, as long as none
-	// of their calls fails.
+	// InOrder says which clients get the lock in the order of their arrival, provided that none of
+	// their calls fails.
 	InOrder catalog.Exclusion
 	// Drift is how much faster than real time a server's clock may run, as a fraction such as 0.01.
-	// Clients shorten their leases by this fraction.
+	// Clients shorten their leases accordingly.
 	Drift float64
 	// Patience is the minimum time that an acquire waits for a reply, as a fraction of the TTL. 0
-	// means that the lock does not promise a minimum.
+	// means no minimum.
 	Patience float64
 	// Grace is how long a call waits for the remaining servers after a quorum has replied. 0 means
-	// that the lock promises no limit.
+	// no limit.
 	Grace time.Duration
 	// ReleaseRetried means that the lock retries a failed release until the lease ends.
 	ReleaseRetried bool
-	// LateUndone means that a late request cannot block the lock for others. Its client removes the
-	// lock as soon as another client waits.
+	// LateUndone means that a lock request that arrives after its client has given up does not
+	// block other clients for long. The client releases the lock as soon as another client waits.
 	LateUndone bool
-	// TriesOnce means that an acquire tries once, without waiting for the lock.
+	// TriesOnce means that an acquire never waits for the lock.
 	TriesOnce bool
 }
 
-// OutlivesHolder reports whether the lock is a key in Redis. Such a key remains after its holder
-// has died.
+// OutlivesHolder reports whether the lock remains after its holder has died. This is true for all
+// locks that are keys in Redis.
 func (s Strategy) OutlivesHolder() bool { return s.Needs&(Redis|RedisQuorum) != 0 }
 
-// GuardedBy returns the guard that the strategy uses if the user chooses asked. An empty asked
-// means the default guard. A fixed guard never changes.
+// GuardedBy returns asked, or the default guard if asked is empty. If the strategy has a fixed
+// guard, it always returns that guard.
 func (s Strategy) GuardedBy(asked order.Guard) order.Guard {
 	if asked == "" || s.FixedGuard {
 		return s.Guard
@@ -296,15 +297,15 @@ func (s Strategy) GuardedBy(asked order.Guard) order.Guard {
 	return asked
 }
 
-// Expected returns the expected verdict on the order under a fault.
+// Expected returns whether an order should stay safe under the fault.
 func (s Strategy) Expected(f catalog.Fault) catalog.Verdict { return s.Claims.Order(f) }
 
-// ExclusiveUnder reports whether at most one client at a time is expected to hold the lock under a
-// fault.
+// ExclusiveUnder reports whether the lock should have at most one holder at a time under the fault.
 func (s Strategy) ExclusiveUnder(f catalog.Fault) bool { return s.Claims[f].Exclusive }
 
-// A SearchClaim says that the explorer expects a different outcome for Faults. The strategy's claims
-// for As then apply too. If As is NoFault, they replace the claims for Faults.
+// A SearchClaim says that the explorer expects another outcome for Faults than a run on real
+// servers. The claims for the fault As then apply too. If As is NoFault, they replace the claims
+// for Faults.
 type SearchClaim struct {
 	Faults []catalog.Fault
 	As     catalog.Fault

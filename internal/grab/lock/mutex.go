@@ -8,16 +8,15 @@ import (
 	"grablab/internal/order"
 )
 
-// mutex locks each order within one process, like Java's synchronized (orderId.intern()). Two
-// instances have separate mutexes. Therefore, two clients can both read an open order and both
-// write (F2, internal/explore/testdata/F2.txt).
+// mutex locks each order within one process, like Java's synchronized (orderId.intern()). It fails
+// if the service has several instances, because each instance has its own mutexes.
 var mutex = Strategy{
 	Name:     "mutex",
 	Title:    "a mutex for each order, in one process",
 	Family:   "process",
 	Source:   "Java: synchronized (orderId.intern())",
 	Guard:    order.Naive,
-	Claims:   catalog.Always(catalog.Claim{Order: catalog.Unsafe, Exclusive: true}), // it excludes only clients of the same process
+	Claims:   catalog.Always(catalog.Claim{Order: catalog.Unsafe, Exclusive: true}),
 	Excludes: catalog.PerProcess,
 	Waiter:   "waits in its process",
 	Breaks:   []string{"F2"},
@@ -27,7 +26,7 @@ var mutex = Strategy{
 	},
 }
 
-// A mutexLocker has its own set of mutexes. Two mutexLockers therefore behave like two processes.
+// A mutexLocker has its own set of mutexes, so two mutexLockers behave like two processes.
 type mutexLocker struct {
 	env     Env
 	mutexes keyedMutex
@@ -49,8 +48,8 @@ type mutexLease struct {
 	released atomic.Bool
 }
 
-// Release unlocks the mutex at most once, because a second unlock could release the next holder's
-// lock.
+// Release unlocks the mutex once. Further calls return ErrLost, because the mutex may already
+// belong to the next holder.
 func (l *mutexLease) Release(context.Context) error {
 	if l.released.Swap(true) {
 		return ErrLost

@@ -9,15 +9,13 @@ import (
 )
 
 // mysqlGetLock uses GET_LOCK, a named lock that belongs to a database session. The lock has no
-// expiry. When a process dies, its sessions end. A process whose work hangs keeps the lock forever
-// (F15).
+// expiry. It ends with its session, for example when the process dies. If the work hangs, the lock
+// remains.
 //
-// The server may drop the session together with the lock, without the holder noticing. For example,
-// A locks, the server restarts, and B locks and writes (F32). A then writes nothing, because it
-// reads and claims in the session that was dropped. However, both are in the critical section at
-// the same time.
+// The server may end the session, and B may then lock and write while A still works. A writes
+// nothing, because it reads and writes only in its lost session.
 //
-// Lock names are shared by the whole server, not by one database.
+// All databases of a server share the same lock names.
 var mysqlGetLock = Strategy{
 	Name:     "mysql-getlock",
 	Title:    "GET_LOCK; the same session reads and writes",

@@ -12,22 +12,21 @@ import (
 	"grablab/internal/order"
 )
 
-// serverWait limits how long one statement waits for a lock in the database. The database waits
-// that long even if the client has disconnected.
+// serverWait limits how long one SQL statement waits for a lock. The database waits that long even
+// if the client has disconnected.
 const serverWait = time.Second
 
-// A sessionLocker contains what the database locks have in common. A lease is a database session
-// that is reserved while the lease is held. If the session ends, its locks are gone, and a read or
-// claim in that session fails. The holder of a lost lock therefore writes nothing, but learns of
-// the loss only when it reads or claims.
+// A sessionLocker is a Locker whose leases are database sessions. When a session ends, its locks
+// end too, and reads and writes in it fail. A holder that has lost its lock therefore writes
+// nothing.
 //
-// Sessions are scarce. For each key, only one client of this process has a session at a time. The
-// other clients wait for a mutex in the process, without using the database.
+// Sessions are scarce. For each key, only one client of this process uses a session at a time. The
+// other clients wait in the process.
 type sessionLocker struct {
 	env   Env
 	queue keyedMutex
-	// take tries to take the lock of a key in a database session. It waits for a whole number of
-	// seconds, and returns false if the lock is still taken after that time.
+	// take tries to lock a key in a database session. It waits for whole seconds, and returns false
+	// if the lock is still held after that time.
 	take func(ctx context.Context, tx order.Tx, key string, wait time.Duration) (bool, error)
 }
 
@@ -41,7 +40,7 @@ func (l *sessionLocker) Acquire(ctx context.Context, key string) (_ Lease, err e
 	lease := &sessionLease{plainLease: plainLease{l.env.Token()}, unlock: unlock}
 	defer func() {
 		if err != nil {
-			cleanUp(ctx, lease.Release) // ends the session and all its locks
+			cleanUp(ctx, lease.Release)
 		}
 	}()
 	if lease.tx, err = l.begin(ctx, giveUp); err != nil {
@@ -49,7 +48,7 @@ func (l *sessionLocker) Acquire(ctx context.Context, key string) (_ Lease, err e
 	}
 	err = l.await(ctx, lease.tx, key, giveUp)
 	if ctx.Err() != nil {
-		err = ctx.Err() // the client disconnected, perhaps after it had got the lock
+		err = ctx.Err() // the client has disconnected, and may have the lock
 	}
 	if err != nil {
 		return nil, err
@@ -59,12 +58,10 @@ func (l *sessionLocker) Acquire(ctx context.Context, key string) (_ Lease, err e
 
 func (l *sessionLocker) Close() error { return nil }
 
-// beginTimeout is the minimum time that a client waits for a database session, because all sessions
-// may be in use for a moment.
+// beginTimeout is the minimum time that a client waits for a free database session.
 const beginTimeout = 500 * time.Millisecond
 
-// begin reserves a database session. The time for this counts as part of the client's wait for the
-// lock.
+// begin reserves a database session. This time counts as part of the wait for the lock.
 func (l *sessionLocker) begin(ctx context.Context, giveUp time.Time) (order.Tx, error) {
 	if soonest := time.Now().Add(beginTimeout); giveUp.Before(soonest) {
 		giveUp = soonest
@@ -79,13 +76,13 @@ func (l *sessionLocker) begin(ctx context.Context, giveUp time.Time) (order.Tx, 
 		return nil, ctx.Err()
 	case errors.Is(err, order.ErrExhausted):
 		return nil, fmt.Errorf("%w: %v", ErrBusy, err)
-	default: // keep only the text, because the deadline in err is not the caller's
+	default: // do not wrap err, because its deadline is not the caller's
 		return nil, fmt.Errorf("lock: no session: %v", err)
 	}
 }
 
-// await first tries to take the lock without waiting. Then it waits in the database for whole
-// seconds, and polls for the rest of the waiting time.
+// await tries to get the lock until giveUp. It waits in the database for whole seconds, and polls
+// for the rest of the time.
 func (l *sessionLocker) await(ctx context.Context, tx order.Tx, key string, giveUp time.Time) error {
 	wait := time.Duration(0)
 	for {
@@ -107,7 +104,7 @@ type sessionLease struct {
 	released atomic.Bool
 }
 
-// Rows returns the session of the lock. The holder must use it for all reads and claims.
+// Rows implements TxLease.
 func (l *sessionLease) Rows() order.Rows { return l.tx }
 
 func (l *sessionLease) Release(ctx context.Context) error {
@@ -124,8 +121,8 @@ func (l *sessionLease) Release(ctx context.Context) error {
 	return nil
 }
 
-// newSessionLocker creates a Locker that takes its locks with take. It returns an error if the
-// database does not respond or does not support sessions.
+// newSessionLocker returns a Locker that locks keys with take. It returns an error if the database
+// does not respond or does not support sessions.
 func newSessionLocker(env Env, take func(context.Context, order.Tx, string, time.Duration) (bool, error)) (Locker, error) {
 	if err := needSessions(env); err != nil {
 		return nil, err

@@ -14,7 +14,7 @@ var (
 // serverTimeout limits how long a strategy's New function waits for a server.
 const serverTimeout = 5 * time.Second
 
-// needRedis returns an error if env lacks something that every lock in a single Redis server needs.
+// needRedis returns an error if env has no Redis client or its TTL is too short.
 func needRedis(env Env) error {
 	if env.Redis == nil {
 		return errNoRedis

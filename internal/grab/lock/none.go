@@ -8,8 +8,8 @@ import (
 	"grablab/internal/order"
 )
 
-// none takes no lock. Therefore, two clients can both read an open order and both write (failure
-// mode F1). Every check should find it unsafe.
+// none takes no lock, so two clients can both read an open order and both write. It is a control
+// experiment: every check must find it unsafe.
 var none = Strategy{
 	Name:       "none",
 	Title:      "no lock: check, then act",
@@ -23,11 +23,10 @@ var none = Strategy{
 	New:        func(env Env) (Locker, error) { return noLocker{env.Token}, nil },
 }
 
-// mysqlCAS takes no lock either. It is the second control experiment, and must be safe. It runs
-// UPDATE … WHERE id = ? AND status = 0, and the number of changed rows shows who has won.
+// mysqlCAS takes no lock. It runs UPDATE … WHERE id = ? AND status = 0, and the number of changed
+// rows shows who has won. It is a control experiment: every check must find it safe.
 //
-// Suppose that the reply to the commit is lost. A winner that only read the order again would find
-// it taken. The store therefore looks up the claim by its token instead (F33).
+// If the reply to the commit is lost, the winner finds its write by the token in the row.
 var mysqlCAS = Strategy{
 	Name:       "mysql-cas",
 	Title:      "no lock: one guarded UPDATE decides",
@@ -46,9 +45,8 @@ var mysqlCAS = Strategy{
 	},
 }
 
-// mysqlUnique takes no lock. Instead, it inserts the winner into a table that has a unique key on
-// the order, so a second insert fails. If a reply is lost, the token in the row shows who has won
-// (failure mode F33).
+// mysqlUnique takes no lock. It inserts the winner into a table with a unique key on the order, so
+// a second insert fails. If a reply is lost, the token in the row shows who has won.
 var mysqlUnique = variant(mysqlCAS, Strategy{
 	Name:   "mysql-unique",
 	Title:  "no lock: an INSERT into a table with UNIQUE(order_id) decides",
@@ -57,7 +55,7 @@ var mysqlUnique = variant(mysqlCAS, Strategy{
 	Breaks: []string{"F33"},
 })
 
-// A noLocker gives each client a lease immediately, without locking anything.
+// A noLocker returns a lease immediately, without locking anything.
 type noLocker struct{ token func() string }
 
 func (l noLocker) Acquire(ctx context.Context, _ string) (Lease, error) {
@@ -73,7 +71,7 @@ type noLease struct{ plainLease }
 
 func (noLease) Release(context.Context) error { return nil }
 
-// A plainLease consists only of its token. Its holder cannot detect a loss.
+// A plainLease has only a token. It has no end, and its holder cannot detect a loss.
 type plainLease struct{ token string }
 
 func (l plainLease) Token() string       { return l.token }

@@ -12,36 +12,34 @@ import (
 )
 
 const (
-	// unsubscribedWait is the longest pause between two checks of the lock before the subscription
-	// is confirmed.
+	// unsubscribedWait is the longest pause between two checks of the lock while the subscription
+	// is not confirmed.
 	unsubscribedWait = time.Second
 	// reconnectPause is the pause between two attempts to reconnect.
 	reconnectPause = 100 * time.Millisecond
 )
 
-// A notifier tells the waiters of a process that a message has announced a free lock. All waiters
-// of a locker share one connection, and all waiters of a lock share one channel.
+// A notifier wakes waiters when Redis publishes that a lock is free. All locks share one
+// connection, and each lock has one channel.
 //
-// A message wakes one waiter, because only one can take the lock. The next release sends another
-// message. If a woken waiter leaves without checking the lock, it wakes the next waiter.
-//
-// Each confirmation of a subscription wakes all waiters. They may have missed a message that was
-// published before the confirmation (F16).
+// A message wakes one waiter, because only one client can take the lock. If that waiter leaves
+// without checking the lock, it wakes the next one. A confirmed subscription wakes all waiters,
+// because they may have missed an earlier message.
 type notifier struct {
 	redis  redis.UniversalClient
 	ctx    context.Context
 	cancel context.CancelFunc
 
 	running sync.WaitGroup
-	changed chan struct{} // has room for one signal that pending contains channels
+	changed chan struct{} // signals that pending is not empty
 
 	mu       sync.Mutex // never held while waiting
 	started  bool
 	channels map[string]*channel // the channels with waiters
-	pending  map[string]struct{} // the channels that just got their first waiter or lost their last one
+	pending  map[string]struct{} // channels that may need to be subscribed or unsubscribed
 }
 
-// A channel is a Redis channel on which at least one client waits for a message.
+// A channel is a Redis channel with at least one waiter in this process.
 type channel struct {
 	subscribed bool // whether Redis has acknowledged the subscription
 	waiters    []*waiter
@@ -58,8 +56,8 @@ func newNotifier(client redis.UniversalClient) *notifier {
 	return n
 }
 
-// join adds a waiter to the channel. The waiter's first wait ends when the subscription is
-// confirmed, because the waiter misses messages about earlier releases.
+// join adds a waiter to a channel. Its first wait ends when the subscription is confirmed, because
+// it misses all earlier messages.
 func (n *notifier) join(name string) *waiter {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -89,8 +87,7 @@ func (n *notifier) changeLocked(name string) {
 	}
 }
 
-// changes compares the channels with those at the previous call. It returns the channels that got
-// their first waiter, and the channels that lost their last one.
+// changes returns the channels that need a subscription, and the channels that no longer need one.
 func (n *notifier) changes() (come, gone []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -105,9 +102,8 @@ func (n *notifier) changes() (come, gone []string) {
 	return come, gone
 }
 
-// subscribe updates the subscriptions to match the waiters. It runs in the background, because it
-// may have to open a connection. It ignores errors, because listen subscribes again after
-// reconnecting.
+// subscribe subscribes to the channels that have waiters, and unsubscribes from the others. It
+// ignores errors, because the Redis client subscribes again after it has reconnected.
 func (n *notifier) subscribe() {
 	pubsub := n.redis.Subscribe(n.ctx)
 	listening := false
@@ -151,8 +147,8 @@ func (n *notifier) listen(pubsub *redis.PubSub) {
 	}
 }
 
-// deliver wakes one waiter if msg is a published message. If msg confirms a subscription, deliver
-// wakes all waiters of that channel, because they may have missed earlier messages.
+// deliver wakes one waiter for a published message, and all waiters of a channel for a confirmed
+// subscription.
 func (n *notifier) deliver(msg any) {
 	switch msg := msg.(type) {
 	case *redis.Message:
@@ -192,7 +188,7 @@ func (c *channel) wakeOneLocked() {
 	}
 }
 
-// close closes the connection. There must be no waiters when it is called.
+// close closes the connection. No client may be waiting when it is called.
 func (n *notifier) close() {
 	n.cancel()
 	n.running.Wait()
@@ -204,10 +200,10 @@ type waiter struct {
 	name    string
 	channel *channel
 	signal  chan struct{} // has room for one signal
-	woken   bool          // whether the waiter was woken and has not checked the lock since; only the waiter itself uses this field
+	woken   bool          // whether the waiter must still check the lock after it was woken; not locked
 }
 
-// wake unblocks the waiter. It returns false if the waiter was already awake.
+// wake wakes the waiter. It returns false if the waiter was already awake.
 func (w *waiter) wake() bool {
 	select {
 	case w.signal <- struct{}{}:
@@ -217,8 +213,8 @@ func (w *waiter) wake() bool {
 	}
 }
 
-// wait returns nil when the lock may be free, or when most has passed. If ctx ends first, wait
-// returns the error of ctx.
+// wait returns nil when the lock may be free, or after the time most. If ctx ends first, it returns
+// the error of ctx.
 func (w *waiter) wait(ctx context.Context, most time.Duration) error {
 	if !w.subscribed() {
 		most = min(most, unsubscribedWait)
@@ -242,10 +238,10 @@ func (w *waiter) subscribed() bool {
 	return w.channel.subscribed
 }
 
-// noteChecked records that the waiter has checked the lock after it was woken.
+// noteChecked records that the waiter has checked the lock.
 func (w *waiter) noteChecked() { w.woken = false }
 
-// leave removes the waiter from its channel. If the waiter was woken but has not checked the lock,
+// leave removes the waiter from its channel. If the waiter was woken but did not check the lock,
 // leave wakes another waiter.
 func (w *waiter) leave() {
 	w.mu.Lock()

@@ -8,8 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Raw provides the lock and unlock scripts of the source article. They do not wait, renew or clean
-// up.
+// Raw provides the lock and unlock scripts of an article that the docs discuss. It does not wait,
+// renew or clean up.
 type Raw struct{ Redis redis.UniversalClient }
 
 //go:embed raw_lock.lua
@@ -17,7 +17,7 @@ var rawLockLua string
 
 var rawLock = redis.NewScript(rawLockLua)
 
-// Lock sets the key to the token, with an expiry of ttl, if the key does not exist.
+// Lock sets the key to the token with an expiry of ttl. It returns false if the key exists.
 func (r Raw) Lock(ctx context.Context, key, token string, ttl time.Duration) (locked bool, err error) {
 	return r.run(ctx, rawLock, key, token, ttl.Milliseconds())
 }
@@ -27,7 +27,7 @@ func (r Raw) Unlock(ctx context.Context, key, token string) (released bool, err 
 	return r.run(ctx, setnxRelease, key, token)
 }
 
-// run calls a script by its hash. If Redis does not know the script, run loads it first.
+// run calls a script by its hash, and loads it first if Redis does not know it.
 func (r Raw) run(ctx context.Context, script *redis.Script, key string, args ...any) (bool, error) {
 	done, err := script.EvalSha(ctx, r.Redis, []string{key}, args...).Bool()
 	if !redis.HasErrorPrefix(err, "NOSCRIPT") {

@@ -12,16 +12,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// redisStock is not a lock. Redis stores how many units of an order are left and which drivers have
-// one. A single script decides both. The database is written afterwards, without a check of its own
-// counter. The strategy is fast because drivers without a unit never reach the database.
+// redisStock takes no lock. Redis stores how many units of an order are left, and a script reserves
+// one of them for a driver. The database is written afterwards. Drivers without a unit never reach
+// the database, so the strategy is fast.
 //
-// A unit can get lost between Redis and the database. If A's script takes the last unit and A dies,
-// every other driver is told that the order is taken (F42).
+// A unit can get lost between Redis and the database. If A reserves the last unit and dies, every
+// other driver is told that the order is taken.
 //
-// If Redis loses its data, it reads the count from the database, which may lack recent
-// reservations. Suppose that A's script takes the last unit and Redis restarts. B's script then
-// still finds a unit, and both write (F43).
+// If Redis loses its data, it copies the number of units from the database, which may lack recent
+// reservations. A driver may then get a unit that another driver has already reserved.
 var redisStock = Strategy{
 	Name:   "redis-stock",
 	Title:  "no lock: a script in Redis decides, and the database is written afterwards",
@@ -39,8 +38,7 @@ var redisStock = Strategy{
 	New:      func(env Env) (Locker, error) { return newStockLocker(env, false) },
 }
 
-// stockKeep is how long Redis keeps an order's number of units after the last request for that
-// order.
+// stockKeep is how long Redis stores an order's number of units after the last request.
 const stockKeep = 24 * time.Hour
 
 //go:embed redis_stock.lua
@@ -64,7 +62,7 @@ func newStockLocker(env Env, returns bool) (Locker, error) {
 	return stockLocker{env, returns}, nil
 }
 
-// Acquire reserves a unit of the order. It fails immediately if no unit is left.
+// Acquire reserves a unit of the order. It returns order.ErrTaken if no unit is left.
 func (l stockLocker) Acquire(ctx context.Context, key string) (Lease, error) {
 	lease := &stockLease{plainLease{l.env.Token()}, l, key, false}
 	if err := lease.take(ctx); err != nil {
@@ -91,8 +89,8 @@ type stockLease struct {
 	sold bool
 }
 
-// take asks Redis for a unit. If Redis has no data about the order, take first copies the number of
-// units from the database to Redis.
+// take reserves a unit in Redis. If Redis has no data about the order, take copies the number of
+// units from the database first.
 func (l *stockLease) take(ctx context.Context) error {
 	reply, err := l.ask(ctx, "")
 	if err == nil && reply < 0 {
@@ -116,7 +114,7 @@ func (l *stockLease) take(ctx context.Context) error {
 }
 
 func (l *stockLease) ask(ctx context.Context, left any) (int, error) {
-	driver := any(l.token) // without a driver id, each acquire counts as a different driver
+	driver := any(l.token) // without a driver id, each acquire counts as a new driver
 	if id, ok := ctx.Value(driverKey{}).(int64); ok {
 		driver = id
 	}
@@ -138,7 +136,7 @@ func (l *stockLease) leftInDatabase(ctx context.Context) (int64, error) {
 // Sold implements Reservation.
 func (l *stockLease) Sold() { l.sold = true }
 
-// Release gives back an unsold unit, if the strategy does that.
+// Release gives an unsold unit back if the strategy is configured to do so.
 func (l *stockLease) Release(ctx context.Context) error {
 	if l.sold || !l.returns {
 		return nil

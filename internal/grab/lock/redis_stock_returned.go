@@ -8,13 +8,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// redisStockReturned is redis-stock with a compensation: a client that has not sold its reserved
-// unit gives the unit back. The token of the attempt ensures that each unit is given back only
-// once. A client that has died gives nothing back (F42).
+// redisStockReturned is redis-stock, except that a client gives its reserved unit back if it has
+// not sold the unit. A client that has died gives nothing back.
 //
-// If a write gets no reply, the client assumes that nothing was written. A gives the unit back, and
-// B reserves it and reads that the order is open. A's delayed write then arrives, and B writes too
-// (F44).
+// The strategy fails if a write is delayed. A gets no reply to its write and gives the unit back. B
+// reserves the unit and reads that the order is open. A's write then arrives, and B writes too.
 var redisStockReturned = variant(redisStock, Strategy{
 	Name:     "redis-stock-returned",
 	Title:    "redis-stock, which gives unsold units back",

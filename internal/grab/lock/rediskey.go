@@ -5,23 +5,23 @@ import (
 	"time"
 )
 
-// A redisKeyLock is a lock that consists of one Redis key, such as setnx. Strategies of this kind
-// differ only in how they use the key.
+// A redisKeyLock is a lock that consists of one Redis key. Its functions say how to set and delete
+// that key.
 type redisKeyLock struct {
-	set   redisKeyCall // returns true if the key now belongs to this client
-	unset redisKeyCall // returns true if the key belonged to this client, as far as the function can tell
-	// believesLate means that a client believes that it has the lock even if the reply took longer
-	// than the TTL (failure mode F12).
+	set   redisKeyCall // reports whether the client has the lock
+	unset redisKeyCall // reports whether the client had the lock, if the function can tell
+	// believesLate means that a client uses the lock even if the reply took longer than the TTL.
+	// This is a mistake in some strategies.
 	believesLate bool
 	// endless means that the key never expires.
 	endless bool
-	// cleanup returns the context for cleaning up. If cleanup is nil, cleanupContext is used.
+	// cleanup returns the context for cleaning up. If it is nil, cleanupContext is used.
 	cleanup func(context.Context) (context.Context, context.CancelFunc)
 }
 
 type redisKeyCall func(context.Context, *redisKeyLease) (bool, error)
 
-// New has the signature of Strategy.New.
+// New implements Strategy.New.
 func (k redisKeyLock) New(env Env) (Locker, error) { return k.locker(env) }
 
 func (k redisKeyLock) locker(env Env) (*redisKeyLocker, error) {
@@ -47,7 +47,7 @@ func (l *redisKeyLocker) Acquire(ctx context.Context, key string) (Lease, error)
 	return lease, nil
 }
 
-// acquire requests the lock repeatedly, because no message announces that the lock is free.
+// acquire polls the lock, because no message tells the client that the lock is free.
 func (l *redisKeyLocker) acquire(ctx context.Context, key string) (*redisKeyLease, error) {
 	lease := l.lease(key)
 	return lease, poll(ctx, l.env.wait(ctx), pollBackoff, l.env.Rand, func() (bool, error) { return lease.try(ctx) })
@@ -65,7 +65,7 @@ type redisKeyLease struct {
 	plainLease
 	*redisKeyLocker
 	key   string
-	value string // the value of the key while it belongs to this client; this is the token, unless set changes it
+	value string // what the client stores in the key; normally the token
 	fence uint64 // 0, unless set changes it
 	until time.Time
 }
@@ -78,12 +78,10 @@ func (l *redisKeyLease) rename() {
 	l.value = l.token
 }
 
-// try reports whether it has taken the lock.
+// try makes one attempt to take the lock and reports whether it succeeded.
 //
-// It also removes a key that may exist without a holder. Such a key may exist if the reply was
-// lost, or if the client has disconnected. It may also exist if the reply took longer than the TTL
-// (F12), unless the variant accepts late replies. If the SET arrives after the clean-up, the key
-// stays for one TTL.
+// It deletes the key if the attempt may have set it in vain: after an error, after ctx has ended,
+// or if the reply took longer than the TTL.
 func (l *redisKeyLease) try(ctx context.Context) (bool, error) {
 	sent := time.Now()
 	ok, err := l.set(ctx, l)
@@ -103,8 +101,8 @@ func (l *redisKeyLease) try(ctx context.Context) (bool, error) {
 	return false, err
 }
 
-// undo deletes the key if it still contains our token. The next attempt uses a new token, because
-// this deletion may arrive late.
+// undo deletes the key if it still contains the client's token. The next attempt uses a new token,
+// so a delayed deletion cannot affect it.
 func (l *redisKeyLease) undo(ctx context.Context) {
 	ctx, cancel := l.cleanup(ctx)
 	defer cancel()
@@ -116,7 +114,8 @@ func (l *redisKeyLease) Fence() uint64 { return l.fence }
 
 func (l *redisKeyLease) Release(ctx context.Context) error { return orLost(l.unset(ctx, l)) }
 
-// orLost returns err. If err is nil and the key was not ours, it returns ErrLost.
+// orLost returns ErrLost if the call succeeded but the client did not have the lock. Otherwise, it
+// returns err.
 func orLost(ours bool, err error) error {
 	if err == nil && !ours {
 		return ErrLost

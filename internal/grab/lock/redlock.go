@@ -15,20 +15,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// redlock sets the same key on several independent nodes. The client that has set it on a majority
-// holds the lock, so the lock survives the loss of a minority. The client extends its lease like
-// watchdog does.
+// redlock sets the same key on several independent nodes. A client that has set it on a majority
+// holds the lock, so the lock survives the loss of a minority. The client extends its lease as long
+// as it holds the lock.
 //
-// Suppose that A has a bare majority, which is nodes 1, 2 and 3. Node 3 restarts without data, or
-// its clock jumps, and B takes 3, 4 and 5 (F18, internal/explore/testdata/F18.txt; F19, F19.txt).
-// The same happens if node 3 has a replica that is promoted on B's side of a partition (F39).
+// The lock can fail if A has a bare majority of nodes 1, 2 and 3. If node 3 loses its data or its
+// clock jumps, B takes nodes 3, 4 and 5. Both then hold the lock.
 //
-// An extension does not recreate the key on a node that has lost it. Therefore, two such losses end
-// a lease even if they occur at different times (F21, F21.txt).
-//
-// redlock has no fencing token, because its nodes share no counter. The random value of a key
-// identifies a holder, but it does not show who came first. Nothing therefore stops the write of a
-// holder that pauses after its last check (F11).
+// redlock has no fencing token, because its nodes share no counter. If a holder pauses after its
+// last check, nothing prevents its late write.
 var redlock = Strategy{
 	Name:          "redlock",
 	Title:         "a majority of independent nodes; the lease is extended; no fencing token",
@@ -48,14 +43,12 @@ var redlock = Strategy{
 const (
 	// redlockDrift is the assumed clock drift as a fraction of the TTL, as in redsync.
 	redlockDrift = 0.01
-	// redlockMin is the smallest number of nodes with which a Redlock survives the failure of one
-	// node.
+	// redlockMin is the smallest number of nodes that survives the failure of one node.
 	redlockMin = 3
 )
 
 // redlockBackoff has longer pauses than pollBackoff, because each attempt sends a command to every
-// node. The pauses are random. Otherwise, two clients that each have some of the nodes might keep
-// retrying simultaneously.
+// node. Random pauses keep two clients from blocking each other repeatedly.
 var redlockBackoff = backoff{first: 25 * time.Millisecond, most: 200 * time.Millisecond}
 
 var errNoQuorum = errors.New("lock: fewer than a quorum of the nodes answered")
@@ -63,17 +56,18 @@ var errNoQuorum = errors.New("lock: fewer than a quorum of the nodes answered")
 type redlockLocker struct {
 	env     Env
 	nodes   []redis.UniversalClient
-	options []redsync.Option // options for redsync, in addition to those that mutex sets
+	options []redsync.Option // additional options for redsync
 	quorum  int
 	timeout time.Duration
 
 	queue    keyedMutex
-	silence  atomic.Pointer[error] // why the last attempt for any key reached no quorum; nil if it reached one
+	silence  atomic.Pointer[error] // the error of the last attempt if too few nodes responded; otherwise nil
 	renewers renewers
 	asking   sync.WaitGroup
 }
 
-// newRedlock returns a Locker that uses these nodes.
+// newRedlock returns a Locker for the given nodes. It returns an error if there are fewer than
+// redlockMin.
 func newRedlock(env Env, nodes []redis.UniversalClient, options ...redsync.Option) (Locker, error) {
 	if err := needTTL(env); err != nil {
 		return nil, err
@@ -91,8 +85,8 @@ func newRedlock(env Env, nodes []redis.UniversalClient, options ...redsync.Optio
 }
 
 func (l *redlockLocker) Acquire(ctx context.Context, key string) (Lease, error) {
-	// Without this queue, two waiters of the same process could prevent each other from getting a
-	// majority of the nodes.
+	// Let only one client of this process try at a time. Otherwise, two of them could keep each
+	// other from a majority.
 	wait, unlock, err := l.queue.lockToWait(ctx, key, l.env.wait(ctx))
 	if err == nil {
 		defer unlock()
@@ -104,8 +98,8 @@ func (l *redlockLocker) Acquire(ctx context.Context, key string) (Lease, error) 
 	return nil, err
 }
 
-// await tries to get the lock until the waiting time is over. It returns ErrBusy if another client
-// had the lock. Otherwise, it returns the cause of the last failed attempt.
+// await tries to get the lock for the time wait. It returns ErrBusy if another client had the lock,
+// and otherwise the error of the last attempt.
 func (l *redlockLocker) await(ctx context.Context, key string, wait time.Duration) (lease Lease, err error) {
 	var last error
 	taken := false
@@ -131,9 +125,8 @@ func (l *redlockLocker) Close() error {
 	return nil
 }
 
-// try requests the lock from all nodes once. It uses a new token, so that a late clean-up cannot
-// affect a later attempt. The caller cannot cancel it, because redsync needs the context for its
-// clean-up.
+// try requests the lock from all nodes once. It uses a new token, so that a delayed cleanup cannot
+// affect a later attempt. It ignores the cancellation of ctx until it has finished.
 func (l *redlockLocker) try(ctx context.Context, key string) (Lease, error) {
 	lease := &redlockLease{locker: l, key: key, token: l.env.Token()}
 	mutex := l.mutex(lease, false)
@@ -185,8 +178,8 @@ func (l *redlockLease) unlock(ctx context.Context) error {
 	return l.locker.outcome(l.locker.mutex(l, true).UnlockContext(ctx))
 }
 
-// outcome converts the result of an extension or a release. It returns ErrLost if too many nodes
-// lack our key, so that the rest is not a majority.
+// outcome returns the error for an extension or a release. It returns ErrLost if so many nodes lack
+// the client's key that the others are no majority.
 func (l *redlockLocker) outcome(ok bool, err error) error {
 	if ok {
 		return nil
@@ -197,8 +190,8 @@ func (l *redlockLocker) outcome(ok bool, err error) error {
 	return l.explain(err)
 }
 
-// explain adds errNoQuorum to err if too many nodes did not respond. It keeps only the text of
-// other causes, so that a node's timeout does not look like the caller's deadline.
+// explain adds errNoQuorum to err if too few nodes responded. It does not wrap err, so that a
+// node's timeout does not look like the caller's deadline.
 func (l *redlockLocker) explain(err error) error {
 	if err == nil {
 		return nil
@@ -209,8 +202,8 @@ func (l *redlockLocker) explain(err error) error {
 	return fmt.Errorf("lock: %v", err)
 }
 
-// answers counts nodes in an error of redsync. foreign is the number of nodes without our key, and
-// silent is the number of nodes that did not respond.
+// answers counts the failed nodes in an error of redsync. foreign counts nodes that do not have the
+// client's key, and silent counts nodes that did not respond.
 func answers(err error) (foreign, silent int) {
 	switch err := err.(type) {
 	case *redsync.ErrTaken:

@@ -12,14 +12,13 @@ import (
 	"grablab/internal/catalog"
 )
 
-// redlockMiswired is a Redlock of three locks, two of which are on the same node by mistake.
-// That node is a majority by itself. If it loses its data, two clients can hold the lock (F20,
-// internal/explore/testdata/F20.txt).
+// redlockMiswired is a Redlock of three locks, but two of them are on the same node by mistake. If
+// that node loses its data, a majority is gone, and two clients can hold the lock.
 var redlockMiswired = variant(redlock, Strategy{
 	Name:   "redlock-miswired",
 	Title:  "three re-entrant locks, two of them on one node",
 	Source: "the source articles: their Redisson listing",
-	// The fault hits the node that stores two of the three locks.
+	// The fault affects the node with two of the three locks.
 	Claims: catalog.ClaimsOf("miswired"),
 	Breaks: []string{"F11", "F13", "F15", "F20", "F41"},
 	New: func(env Env) (Locker, error) {
@@ -91,7 +90,7 @@ func (l *miswiredLocker) try(ctx context.Context, key string) (Lease, error) {
 	switch {
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
-	case err == nil: // the grant came too late
+	case err == nil: // all locks were granted, but too late
 		return nil, ErrBusy
 	default:
 		return nil, err
@@ -114,9 +113,8 @@ func (l *miswiredLease) Release(ctx context.Context) error {
 	return l.ask(ctx, ErrLost, entry.leave)
 }
 
-// ask returns nil if a quorum of the locks agrees. It returns the error no if a quorum can no
-// longer agree. It keeps only the text of other causes, so that a node's timeout does not look like
-// the caller's deadline.
+// ask sends a request to all three locks. It returns nil if a majority succeeds, the error no if a
+// majority can no longer succeed, and errNoQuorum otherwise.
 func (l *miswiredLease) ask(ctx context.Context, no error, do func(entry, context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, min(redlockTimeout, l.entries[0].ttl/redlockShare))
 	defer cancel()

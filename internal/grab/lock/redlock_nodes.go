@@ -13,26 +13,25 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// redsync uses one timeout for all nodes. With a short timeout, a busy moment looks like the loss
-// of all nodes. With a long timeout, a dead node delays every grab. Therefore, these nodes first
-// wait for a quorum, and then only RedlockGrace for the remaining nodes.
+// redsync uses one timeout for all nodes. A short timeout fails on a busy machine, and a long one
+// lets a dead node delay every grab. Therefore, a call first waits for a quorum, and then only
+// RedlockGrace for the remaining nodes.
 const (
 	// RedlockGrace is how long a call waits for the remaining nodes after a quorum has responded.
 	RedlockGrace = 50 * time.Millisecond
-	// redlockTimeout limits how long a call waits for a quorum. The Redis clients must respect the
-	// deadline of a context. They must also dial only once and never retry.
+	// redlockTimeout limits how long a call waits for a quorum. The Redis clients must respect
+	// context deadlines, dial only once and never retry.
 	redlockTimeout = 1500 * time.Millisecond
 	redlockShare   = 5
 )
 
 var errSilent = errors.New("no answer when a quorum had given theirs")
 
-// A question is a command that is sent to all nodes. Each node answers yes or no. The question ends
-// when a quorum of nodes has answered. If decide is true, it ends when a quorum has answered yes,
-// or when that is no longer possible.
+// A question is a command that is sent to all nodes. It ends when a quorum has answered. If decide
+// is true, it ends when a quorum has answered yes or can no longer do so.
 type question struct {
 	decide  bool
-	yes, no atomic.Int32 // how many more answers of this kind end the question
+	yes, no atomic.Int32 // how many more of these answers end the question
 	enough  chan struct{}
 }
 
@@ -53,8 +52,8 @@ func (q *question) answered(yes bool) {
 	}
 }
 
-// put sends a question to one node by calling call. If the node answers after the question has
-// ended, put calls late.
+// put calls call, which asks one node. It returns errSilent if the node answers too long after the
+// quorum. If such an answer arrives later, put calls late.
 func put[T comparable](q *question, yes T, running *sync.WaitGroup, call func() (T, error), late func()) (T, error) {
 	type reply struct {
 		value T
@@ -87,19 +86,19 @@ func put[T comparable](q *question, yes T, running *sync.WaitGroup, call func() 
 	}
 }
 
-// A redlockNode is one Redis node from redsync's point of view, during one redsync.Mutex.
+// A redlockNode gives redsync access to one Redis node, for the duration of one operation.
 type redlockNode struct {
 	client      redis.UniversalClient
 	running     *sync.WaitGroup
 	timeout     time.Duration
-	wanted      *atomic.Bool // whether the lock is held, so that a late grant may remain
+	wanted      *atomic.Bool // whether the client holds the lock; if not, late grants are undone
 	grant, eval *question
-	refused     bool // whether another client holds this node, so that there is nothing to clean up
+	refused     bool // whether another client has the lock on this node
 }
 
-// mutex returns a new redsync mutex for one operation. Each acquire, renewal and release needs its
-// own mutex (failure mode F23). Only an acquire may end before a quorum has answered, because only
-// an acquire is retried.
+// mutex returns a new redsync mutex for one acquire, renewal or release. A shared mutex would let
+// one operation overwrite the state of another. If decide is true, extensions and releases wait
+// until a quorum has agreed or can no longer agree.
 func (l *redlockLocker) mutex(lease *redlockLease, decide bool) *redsync.Mutex {
 	grant, eval := l.question(false), l.question(decide)
 	pools := make([]redsyncredis.Pool, len(l.nodes))
@@ -130,8 +129,8 @@ type redlockConn struct {
 	node *redlockNode
 }
 
-// SetNX takes the lock on one node. If the reply arrives too late and the client did not get the
-// lock, SetNX deletes the key again.
+// SetNX takes the lock on one node. If the node grants the lock too late, SetNX deletes the key
+// again, unless the client holds the lock anyway.
 func (c redlockConn) SetNX(key, token string, ttl time.Duration) (bool, error) {
 	granted, err := put(c.node.grant, true, c.node.running,
 		func() (bool, error) { return c.Conn.SetNX(key, token, ttl) },
@@ -146,8 +145,8 @@ func (c redlockConn) SetNX(key, token string, ttl time.Duration) (bool, error) {
 	return granted, err
 }
 
-// Eval extends or releases the lock on one node. It continues even if redsync cancels it, because
-// an unreleased key stays for a whole TTL.
+// Eval runs a script that extends or releases the lock on one node. It continues after redsync has
+// cancelled it, because an unreleased key stays for a whole TTL.
 func (c redlockConn) Eval(script *redsyncredis.Script, keysAndArgs ...any) (any, error) {
 	if c.node.refused {
 		c.node.eval.answered(false)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// untilRenewal returns the time until the next renewal. This is a third of the TTL after a
-// confirmed renewal, and a tenth after an unconfirmed one.
+// untilRenewal returns the time until the next renewal. Renewals are due every third of the TTL,
+// and a failed one is retried after a tenth of the TTL.
 func untilRenewal(now, end time.Time, ttl time.Duration, confirmed bool) time.Duration {
 	if !confirmed {
 		return ttl / 10
@@ -16,15 +16,14 @@ func untilRenewal(now, end time.Time, ttl time.Duration, confirmed bool) time.Du
 	return max(end.Add(-ttl*2/3).Sub(now), 0)
 }
 
-// A renewal is a function that renews a lease once. It returns the new end of the lease, counted
-// from the time of the request, or ErrLost. After any other error, it is unknown whether the lease
-// was renewed.
+// A renewal is a function that renews a lease once. It returns the new end of the lease, or ErrLost
+// if the server no longer stores the lease. After any other error, the result is unknown.
 type renewal func(context.Context) (end time.Time, err error)
 
-// A renewer renews a lease until the renewer is stopped or the lease is lost. A lease is lost if
-// the server no longer has it, or if no renewal succeeds in time.
+// A renewer renews a lease until the lease is released or lost. A lease is lost if the server no
+// longer stores it, or if no renewal succeeds in time.
 type renewer struct {
-	ctx    context.Context // the context of the acquire, without its cancellation
+	ctx    context.Context // has the values of the acquire's context, but is not cancelled with it
 	cancel context.CancelFunc
 	lost   chan struct{}
 
@@ -34,8 +33,8 @@ type renewer struct {
 	over   bool        // whether the renewer was stopped or has lost the lease
 }
 
-// Lost returns a channel that is closed when the client knows that the lease is lost. Lost also
-// checks the clock, because timers may fire late after the process was paused.
+// Lost implements Lease. It also checks the clock, because the timer may fire late after the
+// process was paused.
 func (r *renewer) Lost() <-chan struct{} {
 	r.expire()
 	return r.lost
@@ -62,7 +61,7 @@ func (r *renewer) loseLocked() {
 	}
 }
 
-// stopLocked ends the renewals. It returns false if they had already ended.
+// stopLocked ends the renewals. It returns false if they have already ended.
 func (r *renewer) stopLocked() bool {
 	if r.over {
 		return false
@@ -73,14 +72,14 @@ func (r *renewer) stopLocked() bool {
 	return true
 }
 
-// stop ends the renewals. After that, the channel from Lost is never closed.
+// stop ends the renewals. The channel from Lost then stays open.
 func (r *renewer) stop() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stopLocked()
 }
 
-// isLost reports whether the client already knows that the lease is lost.
+// isLost reports whether the channel from Lost is closed.
 func (r *renewer) isLost() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -119,8 +118,8 @@ func (r *renewer) run(ttl time.Duration, renew renewal) {
 	}
 }
 
-// extend records the result of a renewal. A renewal counts only if its confirmation arrives before
-// the lease ends. extend returns false if the renewer has stopped.
+// extend records the result of a renewal. A confirmation that arrives after the end of the lease is
+// too late. extend returns false if the renewals have ended.
 func (r *renewer) extend(end time.Time, gone bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -135,19 +134,19 @@ func (r *renewer) extend(end time.Time, gone bool) bool {
 	return true
 }
 
-// renewers contains the renewers of one locker.
+// renewers contains all renewers of one Locker.
 type renewers struct {
 	running sync.WaitGroup
 	mu      sync.Mutex
 	live    map[*renewer]struct{}
 }
 
-// start begins to renew a lease that would otherwise end at the time end. The renewals continue
-// even if ctx is cancelled.
+// start starts to renew a lease. Without a renewal, the lease ends at the time end. The renewals
+// continue even if ctx is cancelled.
 func (rs *renewers) start(ctx context.Context, end time.Time, ttl time.Duration, renew renewal) *renewer {
 	r := &renewer{end: end, lost: make(chan struct{})}
 	r.ctx, r.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	r.mu.Lock() // r.expiry must be set before expire runs
+	r.mu.Lock() // set r.expiry before expire can run
 	r.expiry = time.AfterFunc(time.Until(end), r.expire)
 	r.mu.Unlock()
 
@@ -166,7 +165,7 @@ func (rs *renewers) start(ctx context.Context, end time.Time, ttl time.Duration,
 	return r
 }
 
-// each calls f for every active renewer, with the renewer's mutex locked.
+// each calls f for every active renewer while it holds the renewer's mutex.
 func (rs *renewers) each(f func(*renewer)) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -177,16 +176,16 @@ func (rs *renewers) each(f func(*renewer)) {
 	}
 }
 
-// lose marks every lease as lost, for example because their common session has ended.
+// lose marks all leases as lost, for example because their session has ended.
 func (rs *renewers) lose() { rs.each((*renewer).loseLocked) }
 
-// any reports whether at least one lease is still being renewed.
+// any reports whether any lease is still being renewed.
 func (rs *renewers) any() (some bool) {
 	rs.each(func(r *renewer) { some = some || !r.over })
 	return some
 }
 
-// close stops all renewers and waits until pending renewals have finished.
+// close stops all renewers and waits for pending renewals.
 func (rs *renewers) close() {
 	rs.each(func(r *renewer) { r.stopLocked() })
 	rs.running.Wait()

@@ -11,13 +11,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// setnx is one key with an expiry. It acquires the lock with SET key token NX PX ttl, and its
-// release compares the token. A grant that takes longer than the TTL does not count. setnx is the
-// best possible lock in one Redis server without renewal.
+// setnx is a lock that consists of one Redis key with an expiry. An acquire sends SET key token NX
+// PX ttl, and a release deletes the key if it still contains the token. A grant that takes longer
+// than the TTL does not count.
 //
-// Suppose that A locks and pauses for longer than the TTL. B locks and writes, and then A resumes
-// and writes too (F11, internal/explore/testdata/F11.txt). If Redis loses its data, the lock is
-// lost (F17).
+// The lock can fail if A pauses for longer than the TTL. B then locks and writes, and A resumes and
+// writes too. The lock is also lost if Redis loses its data.
 var setnx = Strategy{
 	Name:          "setnx",
 	Title:         "SET NX PX, released by compare-and-delete",
@@ -34,8 +33,7 @@ var setnx = Strategy{
 }
 
 // setPX sets the key with an expiry if the key does not exist. A Cluster client may send the
-// command twice. With such a client, setPX also succeeds if the key already contains the client's
-// own value.
+// command twice. In that case, setPX also succeeds if the key already contains the client's value.
 func setPX(ctx context.Context, l *redisKeyLease) (bool, error) {
 	ok, err := l.env.Redis.SetNX(ctx, l.key, l.value, l.env.TTL).Result()
 	if _, repeats := l.env.Redis.(*redis.ClusterClient); ok || err != nil || !repeats {
@@ -53,7 +51,7 @@ var setnxReleaseLua string
 
 var setnxRelease = redis.NewScript(setnxReleaseLua)
 
-// compareAndDelete atomically deletes the key if it contains our value.
+// compareAndDelete atomically deletes the key if it contains the client's value.
 func compareAndDelete(ctx context.Context, l *redisKeyLease) (bool, error) {
 	return setnxRelease.Run(ctx, l.env.Redis, []string{l.key}, l.value).Bool()
 }

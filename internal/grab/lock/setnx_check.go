@@ -6,19 +6,18 @@ import (
 	"grablab/internal/catalog"
 )
 
-// setnxCheck asks Redis immediately before the write whether the client still holds the lock.
-// Suppose that Redis says yes, and then the lease expires. B locks, reads and writes, and then A
-// writes too (F37, internal/explore/testdata/F37.txt). The window is narrower than that of F11, but
-// a pause or a late reply can be longer than any window.
+// setnxCheck asks Redis just before the write whether the client still holds the lock. The lock can
+// still fail: the lease may expire between the check and the write. B then locks and writes, and A
+// writes too.
 //
-// The article relies only on that check and accepts late grants. Two clients can then be in the
-// critical section at once (F12), and the check stops one of them from writing.
+// setnxCheck also uses a lock that was granted too late, as the article does. Two clients may then
+// work at once, but the check keeps one of them from writing.
 var setnxCheck = variant(setnx, Strategy{
 	Name:   "setnx-check",
 	Title:  "setnx, which checks the lock again before the write",
 	Source: "the source articles: CHECK",
-	// The check before the write detects every loss of the lock up to that moment. A process that
-	// is paused right after the check still writes too late.
+	// The check detects every loss of the lock up to that moment. A process that pauses after the
+	// check still writes too late.
 	Claims: catalog.ClaimsOf("check"),
 	Breaks: []string{"F12", "F37"},
 	New: func(env Env) (Locker, error) {

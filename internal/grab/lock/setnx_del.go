@@ -6,10 +6,9 @@ import (
 	"grablab/internal/catalog"
 )
 
-// setnxDel deletes the key without comparing its value. Suppose that A's lease has expired and B
-// has the lock. Then A deletes B's lock, and C gets the lock too (F5,
-// internal/explore/testdata/F5.txt). A client also accepts a reply that took longer than the TTL
-// (F12, F12.txt).
+// setnxDel deletes the key without comparing its value. If A's lease has expired and B has the
+// lock, A's release deletes B's lock, and C gets the lock too. A client also uses a lock that was
+// granted too late.
 var setnxDel = variant(setnx, Strategy{
 	Name:   "setnx-del",
 	Title:  "SET NX PX, released by DEL",

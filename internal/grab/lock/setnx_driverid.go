@@ -7,9 +7,9 @@ import (
 	"grablab/internal/catalog"
 )
 
-// setnxDriverID stores the driver's id instead of a token. If a driver tries twice, the first
-// attempt may delete the lock of the second (F36, internal/explore/testdata/F36.txt). A client also
-// accepts a reply to SETNX that arrives too late (F12).
+// setnxDriverID stores the driver's id instead of a unique token. If a driver tries twice, the
+// first attempt may delete the lock of the second. A client also uses a lock that was granted too
+// late.
 var setnxDriverID = variant(setnx, Strategy{
 	Name:   "setnx-driverid",
 	Title:  "setnx, with the driver's id as its token",
@@ -21,8 +21,8 @@ var setnxDriverID = variant(setnx, Strategy{
 
 type driverKey struct{}
 
-// WithDriver returns a context that carries the driver's id for acquires. Without an id, each
-// acquire counts as a different driver.
+// WithDriver returns a context with the driver's id for acquires. Without an id, each acquire
+// counts as a new driver.
 func WithDriver(ctx context.Context, driver int64) context.Context {
 	return context.WithValue(ctx, driverKey{}, driver)
 }

@@ -6,9 +6,8 @@ import (
 	"grablab/internal/catalog"
 )
 
-// setnxExpire sends SETNX and then EXPIRE. If a client dies between the two, the key never expires
-// (F4, internal/explore/testdata/F4.txt). If the reply to EXPIRE is late, the lease may have ended
-// before the client uses it (F12).
+// setnxExpire sends SETNX and then EXPIRE. If a client dies between the two commands, the key never
+// expires. If the reply to EXPIRE is late, the lease may already have ended.
 var setnxExpire = variant(setnx, Strategy{
 	Name:     "setnx-expire",
 	Title:    "SETNX, then EXPIRE, released by DEL",
@@ -19,7 +18,8 @@ var setnxExpire = variant(setnx, Strategy{
 	New:      redisKeyLock{set: setThenExpire, unset: del, believesLate: true}.New,
 })
 
-// setThenExpire sends SETNX and EXPIRE. It returns false if the key disappears between the two.
+// setThenExpire sends SETNX and EXPIRE. It returns false if another client has the lock, or if the
+// key disappears before EXPIRE.
 func setThenExpire(ctx context.Context, l *redisKeyLease) (bool, error) {
 	if ok, err := setForever(ctx, l); !ok {
 		return false, err

@@ -10,13 +10,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// setnxFenced is setnx with fencing tokens. For each order, the database stores the highest token
-// with which the order was read.
+// setnxFenced is setnx with fencing tokens. Each read of an order stores the token in the order's
+// row. The database refuses writes with a lower token.
 //
-// Suppose that A locks, reads and pauses. B locks with a higher token and reads, which raises the
-// token in the row. A resumes, and the database refuses its write (cures F11 and F17). A lost lock
-// then costs time, but the order stays safe. If Redis loses the counter, the tokens start again at
-// the beginning and the counter must be raised (F27).
+// If A reads and pauses, B locks and reads with a higher token. The database then refuses A's
+// write. If Redis loses its counter, the tokens start again, and the service raises the counter.
 var setnxFenced = variant(setnx, Strategy{
 	Name:   "setnx-fenced",
 	Title:  "setnx with a fencing token, raised before the read",

@@ -9,9 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// setnxGetDel compares the value of the key and then deletes the key, with two separate commands.
-// If A's lease expires between the two, A deletes B's lock, and C gets the lock too (F6,
-// internal/explore/testdata/F6.txt).
+// setnxGetDel releases the lock with two separate commands: it compares the value and then deletes
+// the key. If A's lease expires between the two, A deletes B's lock, and C gets the lock too.
 var setnxGetDel = variant(setnx, Strategy{
 	Name:   "setnx-getdel",
 	Title:  "SET NX PX, released by GET, a comparison and DEL",
@@ -29,7 +28,7 @@ func getThenDel(ctx context.Context, l *redisKeyLease) (bool, error) {
 	return del(ctx, l)
 }
 
-// holds reports whether the key still contains the value that this client has set.
+// holds reports whether the key contains the client's value.
 func holds(ctx context.Context, r redis.Cmdable, l *redisKeyLease) (bool, error) {
 	value, err := get(ctx, r, l.key)
 	return err == nil && value == l.value, err

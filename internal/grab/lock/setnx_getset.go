@@ -11,23 +11,19 @@ import (
 	"grablab/internal/catalog"
 )
 
-// setnxGetSet stores a timestamp in the key and sets no expiry in Redis. The timestamp is the end
-// of the lease, in ms on the clients' clocks. A client that finds a timestamp in the past takes
-// over with GETSET. It has the lock if the value that GETSET returns is also in the past.
+// setnxGetSet stores the end of the lease as a timestamp, and sets no expiry in Redis. A client
+// that finds a timestamp in the past takes over with GETSET. It has the lock if GETSET returns a
+// timestamp in the past too.
 //
-// The strategy breaks in several ways. If B's clock is ahead by more than the rest of A's lease, B
-// takes A's valid lock (F9, internal/explore/testdata/F9.txt). A client that loses the race to take
-// over has already changed the winner's timestamp (F10, F10.txt).
+// The lock fails in several ways:
 //
-// The release deletes any timestamp in the future. Suppose that A's timestamp passes and B takes
-// over. A's release then deletes B's timestamp and C locks, so B and C both hold the lock (F35,
-// F35.txt).
+// If B's clock is ahead, B takes over A's valid lock. If B loses a race to take over, it has
+// already changed the winner's timestamp.
 //
-// A timestamp does not identify its client. After a lost reply, no client can tell to whom the
-// timestamp belongs, so it stays until it has passed (F25).
+// A timestamp does not identify its client. A's late release can therefore delete B's timestamp.
+// After a lost reply, the timestamp stays until it has passed.
 //
-// The article compares every timestamp with the clock, except for the client's own. If SETNX
-// returns 1 after the client's own timestamp has passed, the grant still counts (F12).
+// A client uses the lock even if its own timestamp has already passed.
 var setnxGetSet = variant(setnx, Strategy{
 	Name:   "setnx-getset",
 	Title:  "SETNX of a time stamp; an expired lock is taken over with GETSET",
@@ -37,9 +33,8 @@ var setnxGetSet = variant(setnx, Strategy{
 	New:    redisKeyLock{set: setStamp(takeOver, time.Millisecond), unset: watchAndDelete(isAlive), believesLate: true}.New,
 })
 
-// setStamp returns a function that sets the key to a timestamp if the key does not exist. If the
-// key contains a timestamp in the past, that function calls over instead. It rounds timestamps down
-// to a multiple of unit.
+// setStamp returns a function that sets the key to a timestamp, in milliseconds rounded down to a
+// multiple of unit. If the key contains a timestamp in the past, the function calls over.
 func setStamp(over redisKeyCall, unit time.Duration) redisKeyCall {
 	return func(ctx context.Context, l *redisKeyLease) (bool, error) {
 		l.value = strconv.FormatInt(l.env.Now().Add(l.env.TTL).Truncate(unit).UnixMilli(), 10)
@@ -70,8 +65,8 @@ func (l *redisKeyLease) stamp(ctx context.Context, over redisKeyCall) (bool, err
 	}
 }
 
-// takeOver takes over an expired lock with GETSET. Only the first client that tries succeeds. A nil
-// reply means that the lock was free.
+// takeOver takes over an expired lock with GETSET. It returns true if the key was missing or
+// contained a timestamp in the past.
 func takeOver(ctx context.Context, l *redisKeyLease) (bool, error) {
 	held, err := l.env.Redis.GetSet(ctx, l.key, l.value).Result()
 	if errors.Is(err, redis.Nil) {
@@ -86,7 +81,7 @@ func isAlive(ctx context.Context, r redis.Cmdable, l *redisKeyLease) (bool, erro
 	return held != "" && !l.isPast(held), err
 }
 
-// isPast reports whether a timestamp is in the past, by this client's clock.
+// isPast reports whether a timestamp is in the past according to the client's clock.
 func (l *redisKeyLease) isPast(stamp string) bool {
 	end, err := strconv.ParseInt(stamp, 10, 64)
 	return err == nil && end <= l.env.Now().UnixMilli()

@@ -7,9 +7,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// setnxWatch is like setnx, but uses a transaction instead of a Lua script. WATCH makes the EXEC
-// fail if the key has changed. This needs three more round trips and has the same weaknesses as
-// setnx (failure modes F11 and F17).
+// setnxWatch is like setnx, but releases the lock with a transaction instead of a Lua script. WATCH
+// makes EXEC fail if another client has changed the key. The release needs three more round trips.
 var setnxWatch = variant(setnx, Strategy{
 	Name:   "setnx-watch",
 	Title:  "setnx, released by WATCH, GET, compare, MULTI, DEL, EXEC",
@@ -18,8 +17,8 @@ var setnxWatch = variant(setnx, Strategy{
 	New:    redisKeyLock{set: setPX, unset: watchAndDelete(holds)}.New,
 })
 
-// watchAndDelete returns a function that deletes the key if may returns true. The function deletes
-// nothing if another client changes the key at the same time.
+// watchAndDelete returns a function that deletes the key if may returns true. It deletes nothing if
+// another client changes the key in the meantime.
 func watchAndDelete(may func(context.Context, redis.Cmdable, *redisKeyLease) (bool, error)) redisKeyCall {
 	return func(ctx context.Context, l *redisKeyLease) (deleted bool, err error) {
 		err = l.env.Redis.Watch(ctx, func(tx *redis.Tx) error {

@@ -4,9 +4,8 @@ import (
 	"cmp"
 )
 
-// Strategies lists all strategies in a good order for teaching. Basic strategies and mistakes with
-// setnx come first. They are followed by fencing, databases, consensus systems, handoff, and
-// reservations in Redis.
+// Strategies lists all strategies in the order in which they are taught: basic locks, mistakes with
+// SETNX, fencing, databases, consensus systems, handoff, and reservations in Redis.
 var Strategies = []Strategy{
 	none,
 	mutex,
@@ -42,8 +41,8 @@ var Strategies = []Strategy{
 // peers.
 var Peers []Strategy
 
-// KnownBroken lists variants with deliberate mistakes. Tests and the explorer must find each of
-// them unsafe. Only Find returns these variants.
+// KnownBroken lists locks with deliberate mistakes. Tests and the explorer must find each of them
+// unsafe. Names does not return them.
 var KnownBroken = []Strategy{
 	getsetBlindTakeover,
 	getsetNilBusy,
@@ -60,7 +59,7 @@ var KnownBroken = []Strategy{
 	mysqlGetLockSplit,
 }
 
-// variant returns a copy of base in which the fields that own sets replace those of base.
+// variant returns a copy of base with the fields that own sets.
 func variant(base, own Strategy) Strategy {
 	v := base
 	v.Name, v.Title, v.Breaks = own.Name, own.Title, own.Breaks

@@ -8,14 +8,12 @@ import (
 	"grablab/internal/order"
 )
 
-// watchdog follows Redisson's RLock. It renews the lease every third of its TTL while the lock is
-// held. It notifies waiters, so that they need not poll.
+// watchdog follows Redisson's RLock. The holder renews its lease every third of the TTL, and a
+// release notifies the waiters. Long work therefore does not lose the lock.
 //
-// The lock tolerates work that takes too long, but not a paused process. Suppose that A locks and
-// pauses between its last check of the lease and its write. B locks and writes, and then A writes
-// too (F13; internal/explore/testdata/F11.txt shows the same without renewal). If the work hangs
-// while the process lives, the lease is renewed forever (F15). If Redis loses its data, the lock is
-// lost, and A learns of the loss only at the next renewal (F17).
+// The lock can fail if A pauses between its last check of the lease and its write. B then locks and
+// writes, and A writes too. If the work hangs, the lease is renewed forever. If Redis loses its
+// data, A learns of the loss only at its next renewal.
 var watchdog = Strategy{
 	Name:     "watchdog",
 	Title:    "a lease that is renewed; waiters are notified of a release",
@@ -27,7 +25,7 @@ var watchdog = Strategy{
 	Excludes: catalog.Global,
 	Waiter:   "is told, and looks at the end of the lease",
 	Breaks:   []string{"F11", "F13", "F15", "F17", "F38", "F39", "F41"},
-	Promises: Promises{WakeUp: 1}, // a waiter that missed a message tries again when the lease would have ended
+	Promises: Promises{WakeUp: 1}, // a waiter that missed a message waits for the end of the lease
 	New:      func(env Env) (Locker, error) { return newWatchdog(env, oneKey) },
 }
 
@@ -69,13 +67,13 @@ func (l *watchdogLocker) Close() error {
 	return nil
 }
 
-// lease returns a lease with a new token. The client does not hold this lease yet.
+// lease returns a lease with a new token that the client has yet to acquire.
 func (l *watchdogLocker) lease(key string) *watchdogLease {
 	token := l.env.Token()
 	return &watchdogLease{locker: l, entry: entry{l.env.Redis, l.env.TTL, l.keys(key), token, token}}
 }
 
-// A watchdogLease is a lease that its client renews while it holds the lease.
+// A watchdogLease is a lease that is renewed in the background while the client holds it.
 type watchdogLease struct {
 	*renewer
 	entry
@@ -83,8 +81,8 @@ type watchdogLease struct {
 	fence  uint64
 }
 
-// await tries to take the lock whenever the lock may be free, until the waiting time is over. left
-// is how long the current holder's lease will last without renewal.
+// await tries to take the lock whenever it may be free, until giveUp. left is how long the current
+// holder's lease will last without renewal.
 func (l *watchdogLease) await(ctx context.Context, left time.Duration, giveUp time.Time) error {
 	if !time.Now().Before(giveUp) {
 		return ErrBusy
@@ -110,12 +108,12 @@ func (l *watchdogLease) await(ctx context.Context, left time.Duration, giveUp ti
 	}
 }
 
-// try takes the lock. If another client has it, try returns how long that client's lease will last.
+// try makes one attempt to take the lock. If another client has the lock, it returns how long that
+// client's lease will last.
 //
-// try removes an entry that may exist without a holder. Such an entry may exist if the reply was
-// lost, if the client has disconnected, or if the reply took longer than the TTL (F12). Renewals
-// start only after a confirmed grant (F14). If the request arrives after its
-// clean-up, the lock stays for one TTL.
+// It releases the lock if the attempt may have taken it in vain: after an error, after ctx has
+// ended, or if the reply took longer than the TTL. If the request arrives after that clean-up, the
+// lock stays for one TTL.
 func (l *watchdogLease) try(ctx context.Context) (left time.Duration, err error) {
 	end := time.Now().Add(l.ttl)
 	left, l.fence, err = l.enter(ctx)
@@ -133,8 +131,8 @@ func (l *watchdogLease) try(ctx context.Context) (left time.Duration, err error)
 	return time.Millisecond, err
 }
 
-// undo removes our entry from the lock. The next attempt uses a new token, because this removal may
-// arrive late.
+// undo removes the client's entry from the lock. The next attempt uses a new token, so a delayed
+// removal cannot affect it.
 func (l *watchdogLease) undo(ctx context.Context) {
 	cleanUp(ctx, l.leave)
 	l.entry = l.locker.lease(l.keys[0]).entry

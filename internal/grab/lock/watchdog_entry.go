@@ -21,7 +21,8 @@ var (
 	watchdogRelease = redis.NewScript(watchdogReleaseLua)
 )
 
-// An entry is a field in the hash of a reentrant lock. A lock without entries is free.
+// An entry is a holder of a reentrant lock. Redis stores it as a field of a hash. A lock without
+// entries is free.
 type entry struct {
 	redis        redis.UniversalClient
 	ttl          time.Duration
@@ -29,15 +30,15 @@ type entry struct {
 	owner, token string
 }
 
-// channel returns the name of the channel to which a release publishes a message.
+// channel returns the Redis channel on which a release is announced.
 func (e entry) channel() string { return e.keys[0] + ":free" }
 
-// enter adds the entry to the lock. If another owner has the lock, enter returns how long that
-// owner's lease will last.
+// enter adds the entry to the lock. If another owner has the lock, it returns how long that owner's
+// lease will last.
 func (e entry) enter(ctx context.Context) (left time.Duration, fence uint64, err error) {
 	n, err := watchdogAcquire.Run(ctx, e.redis, e.keys, e.owner, e.token, e.ttl.Milliseconds(), fenceKeep.Milliseconds()).Int64()
 	if n > 0 {
-		// Redis deletes an expired key one millisecond after the end of its TTL.
+		// Redis deletes a key one millisecond after its expiry.
 		return time.Duration(n+1) * time.Millisecond, 0, err
 	}
 	return 0, uint64(-n), err

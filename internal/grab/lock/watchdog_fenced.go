@@ -5,9 +5,9 @@ import (
 	"grablab/internal/order"
 )
 
-// watchdogFenced is like watchdog, but has a fencing token that the database records at each read.
-// If a lease is lost, the database refuses the write of its old holder. If the work hangs, the
-// lease is renewed forever (failure mode F15).
+// watchdogFenced is watchdog with a fencing token that the database stores at each read. If a lease
+// is lost, the database refuses the write of its old holder. If the work hangs, the lease is
+// renewed forever.
 var watchdogFenced = variant(watchdog, Strategy{
 	Name:   "watchdog-fenced",
 	Title:  "watchdog with a fencing token, raised before the read",

@@ -17,15 +17,13 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// zooKeeper follows Curator's InterProcessMutex. Every client that wants the lock creates an
-// ephemeral sequential node. The client whose node is first in the sequence holds the lock. Each of
-// the other clients watches the node before its own, so that a release wakes only one client. An
-// ephemeral node disappears with its session, and the session ends with its process. The node's
-// czxid grows with each acquisition and serves as the fencing token.
+// zooKeeper follows Curator's InterProcessMutex. Each client creates an ephemeral sequential node,
+// and the client with the first node holds the lock. Every other client watches the node before its
+// own. A node disappears when its session or its process ends. Its czxid serves as the fencing
+// token.
 //
-// F29 breaks the lock. A's session expires while A is cut off or paused, and then B locks and
-// writes. A checked its lease just before it expired, so A writes too. The session lives as long as
-// the process, even if the work hangs (F15).
+// The lock can fail if A's session expires just after A has checked it. B then locks and writes,
+// and A writes too. If the work hangs, the session lasts as long as the process lives.
 var zooKeeper = Strategy{
 	Name:   "zookeeper",
 	Title:  "ephemeral sequential nodes; each waiter watches the node before its own",
@@ -55,7 +53,7 @@ var zooKeeper = Strategy{
 }
 
 // ZooKeeperRoot is the parent node of all locks. Each lock is a container node, which the server
-// removes after it has been empty for a while.
+// removes some time after its last child is gone.
 const ZooKeeperRoot = "/grablab"
 
 // errExpired means that the session expired before the client got the lock.
@@ -84,13 +82,13 @@ func newZKLocker(env Env) (*zkLocker, error) {
 	return l, nil
 }
 
-// expired records that the session has expired, and that all of its leases are lost.
+// expired records that the session and all its leases are lost.
 func (l *zkLocker) expired() {
 	l.expiries.Add(1)
 	l.renewers.lose()
 }
 
-// Lease returns the timeout of the session, which the server may adjust.
+// Lease returns the session timeout that the server has granted.
 func (l *zkLocker) Lease() time.Duration { return l.session.Lease() }
 
 func (l *zkLocker) Close() error {
@@ -121,26 +119,27 @@ func (l *zkLocker) Acquire(ctx context.Context, key string) (_ Lease, err error)
 		return nil, err
 	}
 	if err := ctx.Err(); err != nil {
-		return nil, err // the client disconnected before the grant
+		return nil, err // the client has disconnected
 	}
 	return n, nil
 }
 
-// A zkNode is our node in the queue of a lock. The client whose node is first holds the lock.
+// A zkNode is this client's node in the queue of a lock. The client with the first node holds the
+// lock.
 type zkNode struct {
 	*renewer
 	l       *zkLocker
 	dir     string
 	token   string
 	path    string               // empty until the node is known to exist
-	made    <-chan reply[string] // delivers the reply to a create that has not finished
-	expiry  int64                // the value of zkLocker.expiries at the beginning of the acquire
+	made    <-chan reply[string] // the reply to a pending request to create the node
+	expiry  int64                // zkLocker.expiries when the acquire began
 	czxid   int64
 	deleted atomic.Bool
 }
 
-// prefix returns the beginning of the node's name, which is unique. It allows the client to find
-// its node even if the reply to the create was lost (failure mode F30).
+// prefix returns the unique beginning of the node's name. The client uses it to find its node if
+// the reply to the create was lost.
 func (n *zkNode) prefix() string { return url.PathEscape(n.token) + "-" }
 
 func (n *zkNode) create(ctx context.Context) error {
@@ -169,8 +168,8 @@ func (n *zkNode) makeDir(ctx context.Context) error {
 	return ignoreErrors(err, zk.ErrNodeExists)
 }
 
-// await waits until the client holds the lock. A broken connection only causes a delay, because the
-// node exists as long as the session.
+// await waits until the client holds the lock. It survives a broken connection, because the node
+// exists as long as the session.
 func (n *zkNode) await(ctx context.Context, giveUp time.Time) error {
 	for {
 		held, err := n.advance(ctx, giveUp)
@@ -186,8 +185,8 @@ func (n *zkNode) await(ctx context.Context, giveUp time.Time) error {
 	}
 }
 
-// advance takes the lock if our node is first. Otherwise, it waits until giveUp, or until the node
-// ahead of ours may have been deleted.
+// advance takes the lock if the client's node is first. Otherwise, it waits until giveUp, or until
+// the node ahead may have been deleted.
 func (n *zkNode) advance(ctx context.Context, giveUp time.Time) (held bool, err error) {
 	ahead, err := n.ahead(ctx)
 	if err != nil {
@@ -215,7 +214,8 @@ func (n *zkNode) advance(ctx context.Context, giveUp time.Time) (held bool, err 
 	return false, nil
 }
 
-// ahead returns the path of the node ahead of ours, or "" if ours is the first.
+// ahead returns the path of the node directly ahead of the client's node, or "" if the client is
+// first.
 func (n *zkNode) ahead(ctx context.Context) (string, error) {
 	names, err := n.l.session.children(ctx, n.dir)
 	if err != nil {
@@ -235,7 +235,7 @@ func (n *zkNode) ahead(ctx context.Context) (string, error) {
 // sequence returns the number at the end of a node's name.
 func sequence(name string) string { return name[strings.LastIndexByte(name, '-')+1:] }
 
-// take checks that the node still exists, and then starts to renew the lease.
+// take checks that the node still exists, and starts to renew the lease.
 func (n *zkNode) take(ctx context.Context) error {
 	stat, end, err := n.look(ctx)
 	if errors.Is(err, ErrLost) {
@@ -249,15 +249,15 @@ func (n *zkNode) take(ctx context.Context) error {
 		_, end, err := n.look(ctx)
 		return end, err
 	})
-	if n.l.expiries.Load() != n.expiry { // the session may have expired before the renewer existed, so that no one told the renewer
+	if n.l.expiries.Load() != n.expiry { // the session expired before the renewer could be told
 		return errExpired
 	}
 	n.l.sweeping.Go(n.yield)
 	return nil
 }
 
-// yield deletes the node after its lease was lost. If the session has survived an outage, the node
-// would otherwise keep all other clients waiting.
+// yield deletes the node after its lease was lost. If the session has survived, the node would
+// otherwise block all other clients.
 func (n *zkNode) yield() {
 	<-n.renewer.ctx.Done()
 	if n.isLost() {
@@ -266,11 +266,11 @@ func (n *zkNode) yield() {
 }
 
 // look checks that the node exists, and returns ErrLost if it does not. The request also renews the
-// session, so the returned end is one timeout after the request was sent. The client's own pings
-// keep the session alive too. However, the client does not report when a ping was answered.
+// session. The session then lasts at least until the returned end, one timeout after the request
+// was sent.
 //
-// In an ensemble, a follower that is cut off from its leader answers from stale data for a while.
-// During that time, only a fencing token can stop a write.
+// A server that is cut off from its leader may answer from stale data for a while. During that
+// time, only a fencing token can stop a write.
 func (n *zkNode) look(ctx context.Context) (*zk.Stat, time.Time, error) {
 	end := time.Now().Add(n.l.Lease())
 	stat, err := n.l.session.stat(ctx, n.path)
@@ -280,9 +280,8 @@ func (n *zkNode) look(ctx context.Context) (*zk.Stat, time.Time, error) {
 	return stat, end, err
 }
 
-// abandon deletes the node after an error, or after its client has disconnected. Otherwise, all
-// nodes behind it would have to wait (failure mode F30). If necessary, abandon continues in the
-// background.
+// abandon deletes the node after an error or a disconnect. Otherwise, all clients behind it would
+// have to wait. If that takes too long, abandon continues in the background.
 func (n *zkNode) abandon(ctx context.Context) {
 	if n.renewer != nil {
 		n.renewer.stop()
@@ -295,8 +294,8 @@ func (n *zkNode) abandon(ctx context.Context) {
 	<-expired.Done()
 }
 
-// sweep deletes the node once the request to create it has finished. The first attempt uses ctx.
-// Later attempts use the context of the locker.
+// sweep deletes the node once the request to create it has finished. It tries first with ctx, and
+// then with the context of the Locker.
 func (n *zkNode) sweep(ctx context.Context) {
 	if n.made != nil {
 		select {
@@ -311,8 +310,8 @@ func (n *zkNode) sweep(ctx context.Context) {
 	}
 }
 
-// remove deletes the node. If the node's name is unknown, remove finds it first. It returns nil if
-// the node does not exist.
+// remove deletes the node, and looks for it first if its name is unknown. It returns nil if the
+// node does not exist.
 func (n *zkNode) remove(ctx context.Context) error {
 	if n.path != "" {
 		return ignoreErrors(n.l.session.delete(ctx, n.path), zk.ErrNoNode)
@@ -327,12 +326,12 @@ func (n *zkNode) remove(ctx context.Context) error {
 			return n.remove(ctx)
 		}
 	}
-	// Delete an unused container ourselves, because the server removes only containers that once
-	// had a child.
+	// Delete an unused container here, because the server removes only containers that have had a
+	// child.
 	return ignoreErrors(n.l.session.delete(ctx, n.dir), zk.ErrNotEmpty, zk.ErrNoNode)
 }
 
-// ignoreErrors returns nil if err is one of the expected errors. Otherwise, it returns err.
+// ignoreErrors returns nil if err is one of the expected errors, and err otherwise.
 func ignoreErrors(err error, expected ...error) error {
 	if slices.ContainsFunc(expected, func(e error) bool { return errors.Is(err, e) }) {
 		return nil

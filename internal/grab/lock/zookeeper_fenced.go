@@ -5,16 +5,15 @@ import (
 	"grablab/internal/order"
 )
 
-// zooKeeperFenced is zookeeper with a fencing token that the database checks. The token is the
-// node's czxid. Each read of the order stores the token in the database.
+// zooKeeperFenced is the ZooKeeper lock with a fencing token that the database checks. The token is
+// the node's czxid, the number of the transaction that created it. Each read of an order stores the
+// token in the order's row.
 //
-// Suppose that A's session expires, and B locks and reads. A checked its lease just before, but the
-// database refuses A's write (cures F29). Work that hangs still keeps the session alive (F15).
+// If A's session expires just after A has checked it, B locks and reads with a higher token. The
+// database then refuses A's write. If the work hangs, the session stays alive.
 //
-// The strategy never has to raise a counter. A czxid is the number of a transaction in the log of
-// the whole ensemble, and a majority of the servers has that log on disk. The czxid decreases only
-// if the ensemble loses all its data. The row then refuses the lower token, so no order is granted
-// twice.
+// The tokens decrease only if the ZooKeeper servers lose all their data. The database then refuses
+// the lower tokens, so no order is granted twice.
 var zooKeeperFenced = variant(zooKeeper, Strategy{
 	Name:     "zookeeper-fenced",
 	Title:    "zookeeper with the czxid as fencing token, raised before the read",

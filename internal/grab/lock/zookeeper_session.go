@@ -20,15 +20,16 @@ import (
 // An Ensemble describes how to reach a group of ZooKeeper servers.
 type Ensemble struct {
 	Servers []string // addresses of the form host:port
-	// Around wraps every call. If nil, calls run directly.
+	// Around wraps every call to ZooKeeper. If it is nil, calls run directly.
 	Around func(ctx context.Context, path string, call func() error) error
-	// Dial opens a connection. If nil, [net.DialTimeout] is used.
+	// Dial opens a connection. If it is nil, [net.DialTimeout] is used.
 	Dial func(network, addr string, timeout time.Duration) (net.Conn, error)
-	// Buffer limits the size of requests and replies in bytes. 0 means the client's defaults.
+	// Buffer limits the size of requests and replies, in bytes. 0 means the defaults of the
+	// ZooKeeper client.
 	Buffer int
 }
 
-// Ping returns nil if at least one server of the group works.
+// Ping returns nil if at least one of the servers works.
 func (e *Ensemble) Ping(ctx context.Context) error {
 	var errs []error
 	for _, addr := range e.Servers {
@@ -41,8 +42,8 @@ func (e *Ensemble) Ping(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// serves returns an error if the server at addr does not belong to a quorum. The status of such a
-// server does not mention a mode.
+// serves returns an error if the server at addr is not part of a quorum. The status of such a
+// server has no line "Mode:".
 func serves(ctx context.Context, addr string) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 	if err != nil {
@@ -60,20 +61,20 @@ func serves(ctx context.Context, addr string) error {
 	return err
 }
 
-// A zkSession is a ZooKeeper session that the client keeps alive. If it expires anyway, the client
-// begins a new session, but the nodes of the old session are gone.
+// A zkSession is a ZooKeeper session that the client keeps alive. If the session expires anyway,
+// the client starts a new one, but the nodes of the old session are gone.
 type zkSession struct {
 	conn    *zk.Conn
 	connect func(network, addr string, timeout time.Duration) (net.Conn, error)
 	around  func(context.Context, string, func() error) error
 	lease   atomic.Int64    // the timeout that the server granted
-	silent  atomic.Bool     // whether to stop sending
-	ended   <-chan zk.Event // closed after the client's last goroutine has ended
+	silent  atomic.Bool     // makes the connection drop all writes
+	ended   <-chan zk.Event // closed when the client has stopped
 	calls   sync.WaitGroup
 }
 
-// open starts a session and waits until the server accepts it. If the session expires later,
-// expired is called in the background. expired must not block.
+// open starts a session and waits until a server accepts it. If the session expires later, a
+// background goroutine calls expired, which must not block.
 func (e *Ensemble) open(ctx context.Context, timeout time.Duration, expired func(), log *slog.Logger) (*zkSession, error) {
 	s := &zkSession{around: e.Around, connect: e.Dial}
 	if s.connect == nil {
@@ -111,9 +112,9 @@ func (e *Ensemble) open(ctx context.Context, timeout time.Duration, expired func
 	}
 }
 
-// Connect starts a session and waits until the server accepts it. If the session expires later,
-// expired is called. expired must not block. lease is the timeout of the session, and close ends
-// the session.
+// Connect starts a session and waits until a server accepts it. It calls expired if the session
+// expires later. expired must not block. lease returns the session timeout, and close ends the
+// session.
 func (e *Ensemble) Connect(ctx context.Context, timeout time.Duration, expired func(), log *slog.Logger) (conn *zk.Conn, lease func() time.Duration, close func(), err error) {
 	s, err := e.open(ctx, timeout, expired, log)
 	if err != nil {
@@ -122,11 +123,12 @@ func (e *Ensemble) Connect(ctx context.Context, timeout time.Duration, expired f
 	return s.conn, s.Lease, func() { s.close(true) }, nil
 }
 
-// list returns its arguments as a slice. Callers need it because the element type is unexported.
+// list returns its arguments as a slice. It helps if the element type is unexported.
 func list[T any](elements ...T) []T { return elements }
 
-// close ends the session. If nodes is true, its nodes disappear immediately. Otherwise, they stay
-// until the session times out, because they may be locks that must not end early.
+// close ends the session. If nodes is true, the nodes of the session disappear immediately.
+// Otherwise, they stay until the session times out, because they may be locks that must not end
+// early.
 func (s *zkSession) close(nodes bool) {
 	s.silent.Store(!nodes)
 	s.conn.Close()
@@ -142,8 +144,8 @@ func (s *zkSession) dial(network, addr string, timeout time.Duration) (net.Conn,
 	return &zkWire{Conn: conn, session: s}, nil
 }
 
-// A zkWire is a network connection that reads the session's timeout from the first reply. The
-// ZooKeeper client does not expose that timeout.
+// A zkWire is a network connection that reads the session timeout from the server's first reply,
+// because the ZooKeeper client does not report it.
 type zkWire struct {
 	net.Conn
 	session *zkSession
@@ -163,8 +165,8 @@ func (c *zkWire) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write closes the connection if it fails, and returns no error. If it returned the error, the
-// client would complete the request twice, and the second completion could block forever.
+// Write closes the connection if it fails, but returns no error. After an error, the ZooKeeper
+// client would complete the request twice and could block forever.
 func (c *zkWire) Write(p []byte) (int, error) {
 	if !c.session.silent.Load() {
 		if _, err := c.Conn.Write(p); err == nil {
@@ -174,8 +176,8 @@ func (c *zkWire) Write(p []byte) (int, error) {
 	return len(p), c.Close()
 }
 
-// A zkLog writes the ZooKeeper client's log at debug level, because returned errors already report
-// the same events.
+// A zkLog writes the ZooKeeper client's log at debug level, because callers get the same
+// information as errors.
 type zkLog struct{ *slog.Logger }
 
 func (l zkLog) Printf(format string, args ...any) {
@@ -184,11 +186,10 @@ func (l zkLog) Printf(format string, args ...any) {
 	}
 }
 
-// Lease returns how long the session lasts if the server hears nothing from the client.
+// Lease returns how long the session lasts without a message from the client.
 func (s *zkSession) Lease() time.Duration { return time.Duration(s.lease.Load()) }
 
-// errLate means that the reply took longer than a lease lasts, so the lock may be lost (failure
-// mode F12).
+// errLate means that the reply took longer than a lease lasts, so the lock may already be lost.
 var errLate = errors.New("lock: no answer for as long as a lease lives")
 
 // A reply is the result of a call to ZooKeeper.
@@ -197,8 +198,8 @@ type reply[T any] struct {
 	err   error
 }
 
-// send runs a call in the background, because the ZooKeeper client cannot cancel it. It returns a
-// channel for the reply.
+// send runs a call in the background, because the ZooKeeper client cannot cancel calls. It returns
+// a channel for the reply.
 func send[T any](ctx context.Context, s *zkSession, path string, call func() (T, error)) <-chan reply[T] {
 	replies := make(chan reply[T], 1)
 	s.calls.Go(func() {
@@ -207,7 +208,7 @@ func send[T any](ctx context.Context, s *zkSession, path string, call func() (T,
 			r.value, err = call()
 			return err
 		})
-		if r.err != nil { // discard the value too, because an injected error must not return it
+		if r.err != nil { // an injected error must not return a value
 			r.value = *new(T)
 		}
 		replies <- r
@@ -216,8 +217,7 @@ func send[T any](ctx context.Context, s *zkSession, path string, call func() (T,
 	return replies
 }
 
-// receive waits for the reply. It waits at most as long as a lease lasts, because a later reply
-// would be useless.
+// receive waits for the reply, but no longer than a lease lasts.
 func receive[T any](ctx context.Context, s *zkSession, replies <-chan reply[T]) (none T, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.Lease(), errLate)
 	defer cancel()
@@ -256,7 +256,7 @@ func (s *zkSession) children(ctx context.Context, path string) ([]string, error)
 	})
 }
 
-// stat returns the status of a node. It returns nil if the node does not exist.
+// stat returns the status of a node, or nil if the node does not exist.
 func (s *zkSession) stat(ctx context.Context, path string) (*zk.Stat, error) {
 	return ask(ctx, s, path, func() (*zk.Stat, error) {
 		ok, stat, err := s.conn.Exists(path)
@@ -267,8 +267,8 @@ func (s *zkSession) stat(ctx context.Context, path string) (*zk.Stat, error) {
 	})
 }
 
-// watch returns a channel that receives an event when the node may have been deleted. It returns
-// zk.ErrNoNode if the node does not exist.
+// watch returns a channel that receives an event when the node has changed or was deleted. It
+// returns zk.ErrNoNode if the node does not exist.
 func (s *zkSession) watch(ctx context.Context, path string) (<-chan zk.Event, error) {
 	return ask(ctx, s, path, func() (<-chan zk.Event, error) {
 		_, _, gone, err := s.conn.GetW(path)
