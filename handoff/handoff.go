@@ -69,56 +69,54 @@ var (
 	errReleased = errors.New("handoff: released")
 )
 
-// maxCheck is the longest time between two checks of the queue in Redis by a waiter.
+// maxCheck is the longest time for which a waiter does not check its place in the Redis queue.
 const maxCheck = time.Second
 
-// maxIdle is how many unused queues stay in memory. A queue is unused if its key has neither a
-// holder nor a waiter.
+// maxIdle is how many unused queues stay in memory. A queue is unused if its key has no holder and
+// no waiter.
 const maxIdle = 256
 
 // DefaultTTL is the default of Options.TTL.
 const DefaultTTL = 30 * time.Second
 
-// Options configures a Locker. For each field, the zero value means the default.
+// Options configures a Locker. The zero value of each field means its default.
 type Options struct {
 	// TTL is how long a lease lasts without renewal. If a process dies, other clients wait for that
-	// time. The default is DefaultTTL, and the minimum is 10 ms. TTL must be a whole number of
-	// milliseconds.
+	// long. It must be a whole number of milliseconds, at least 10 ms. The default is DefaultTTL.
 	TTL time.Duration
-	// ID identifies this process in Redis. It must be unique among all Lockers. If ID is empty, New
-	// chooses a random one.
+	// ID identifies this process in Redis. It must be unique among all Lockers. The default is a
+	// random ID.
 	ID string
-	// Logger receives warnings about lost leases and failed renewals, and debug messages about
-	// subscriptions. If Logger is nil, nothing is logged.
+	// Logger receives warnings about lost leases and failed renewals, and debug messages about the
+	// Redis subscription. If it is nil, nothing is logged.
 	Logger *slog.Logger
-	// Hooks contains functions that the Locker calls on certain events, for example to count them.
+	// Hooks lists functions that the Locker calls on certain events, for example to count them.
 	Hooks Hooks
 }
 
-// Hooks are functions that the Locker calls on certain events. They must not block. The Locker
-// skips nil functions.
+// Hooks are functions that the Locker calls on certain events. They must not block. Each of them
+// may be nil.
 type Hooks struct {
-	// Acquired is called when a caller gets the lock of key. waited is how long the caller waited.
-	// local means that another caller of this Locker handed over the lock.
+	// Acquired is called when a caller gets the lock of key after waiting for waited. local means
+	// that the previous holder used the same Locker.
 	Acquired func(key string, waited time.Duration, local bool)
-	// Released is called when a caller has released the lock of key. held is how long the caller
-	// held the lock.
+	// Released is called when a caller that has held the lock of key for held releases it.
 	Released func(key string, held time.Duration)
 	// Lost is called in its own goroutine when a lease is lost.
 	Lost func(key string)
 }
 
-// Locker acquires locks for one process. Create one with New for each Redis server or Cluster. It
-// is safe for concurrent use.
+// Locker acquires locks for one process. Create one Locker for each Redis server or Cluster. A
+// Locker is safe for concurrent use.
 //
-// Callers of the same Locker can hand over a lock without a request to Redis. When a caller first
-// has to wait, the Locker opens an additional connection.
+// Callers of the same Locker can hand over a lock without a request to Redis. The Locker opens an
+// additional connection when a caller first has to wait.
 type Locker struct {
 	client  redis.UniversalClient
-	single  *redis.Client // the same client, if it is not a Cluster client; otherwise nil
+	single  *redis.Client // client, or nil if it is a Cluster client
 	scripts scripts
 	opt     Options
-	ttl     any // in ms, as an argument for the scripts
+	ttl     any // in ms, as a script argument
 	check   time.Duration
 	channel string
 
@@ -128,15 +126,14 @@ type Locker struct {
 
 	mu                 sync.Mutex // never held while waiting
 	closed             bool
-	opened, subscribed bool // whether the subscription was started, and whether it is ready
+	opened, subscribed bool // whether the subscription was started, and whether Redis has confirmed it
 	turns              uint64
 	queues             map[string]*queue // the queues that are in use
-	idle               map[string]*queue // the unused queues that are kept for the next lock of their key
+	idle               map[string]*queue // unused queues, kept for reuse
 }
 
 // New returns a Locker for a single Redis server, Sentinels or a Cluster. It does not connect yet.
-// The client's timeouts limit each request. The caller must close the client after it has closed
-// the Locker.
+// The client's timeouts limit each request. Close the client only after the Locker.
 func New(client redis.UniversalClient, opt Options) (*Locker, error) {
 	opt.TTL, opt.ID = cmp.Or(opt.TTL, DefaultTTL), cmp.Or(opt.ID, rand.Text())
 	opt.Logger = cmp.Or(opt.Logger, slog.New(slog.DiscardHandler))
@@ -164,8 +161,8 @@ func New(client redis.UniversalClient, opt Options) (*Locker, error) {
 // Acquire waits for the lock of key until ctx is done. Processes take turns, and callers in the
 // same process are served in the order of their calls.
 //
-// If a request fails, Acquire tries for up to a second to undo its effect. Only the client's
-// timeouts interrupt a running request.
+// After a failed request, Acquire tries for up to a second to undo its effect. Only the client's
+// timeouts can interrupt a running request.
 func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
 	return l.AcquireWithin(ctx, key, math.MaxInt64)
 }
@@ -175,8 +172,8 @@ func (l *Locker) TryAcquire(ctx context.Context, key string) (*Lease, error) {
 	return l.AcquireWithin(ctx, key, 0)
 }
 
-// AcquireWithin is like Acquire, but returns ErrBusy after wait. It is cheaper than a context with
-// a timeout.
+// AcquireWithin is like Acquire, but returns ErrBusy if the lock is not free within wait. It is
+// cheaper than a context with a timeout.
 func (l *Locker) AcquireWithin(ctx context.Context, key string, wait time.Duration) (*Lease, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -202,7 +199,7 @@ func (l *Locker) AcquireWithin(ctx context.Context, key string, wait time.Durati
 		q.ask()
 		l.mu.Lock()
 	} else {
-		l.openLocked() // the subscription is needed, because a message says whether other processes wait too
+		l.openLocked() // a message will say whether other processes wait
 	}
 	if le.decided {
 		l.mu.Unlock()
@@ -235,8 +232,8 @@ func (l *Locker) AcquireWithin(ctx context.Context, key string, wait time.Durati
 }
 
 // RaiseFence raises the counter of fencing tokens for key above fence. Call it after Redis was
-// restored from an old copy. Pass the highest token that the protected resource has seen.
-// RaiseFence returns ErrOptions if fence is above 1<<52.
+// restored from an old copy, with the highest token that the protected resource has seen. It
+// returns ErrOptions if fence is above 1<<52.
 func (l *Locker) RaiseFence(ctx context.Context, key string, fence uint64) error {
 	if fence > maxFence {
 		return fmt.Errorf("%w: fence %d: use at most %d", ErrOptions, fence, uint64(maxFence))
@@ -245,15 +242,15 @@ func (l *Locker) RaiseFence(ctx context.Context, key string, fence uint64) error
 	return err
 }
 
-// Forget removes the counter of fencing tokens for a key that is no longer needed. Without Forget,
-// the counter expires after a day. If the key is used again, the tokens still increase, because the
-// new counter starts from the server's clock.
+// Forget removes the counter of fencing tokens for a key that is no longer needed. Otherwise, the
+// counter expires after a day. If the key is used again, its tokens still increase, because a new
+// counter starts from the server's clock.
 func (l *Locker) Forget(ctx context.Context, key string) error {
 	return l.client.Del(ctx, keysOf(key)[2].(string)).Err()
 }
 
 // Close stops the background work of the Locker. It neither renews nor releases leases. Waiting
-// callers get ErrClosed. If a lease expires before its release, it counts as lost.
+// callers get ErrClosed. A lease that is not released expires after its TTL.
 func (l *Locker) Close() error {
 	l.mu.Lock()
 	l.closed = true
@@ -263,7 +260,7 @@ func (l *Locker) Close() error {
 	return nil
 }
 
-// queueLocked returns the queue of a key. It creates the queue if necessary.
+// queueLocked returns the queue of a key, and creates it if necessary.
 func (l *Locker) queueLocked(key string) *queue {
 	if q, ok := l.queues[key]; ok {
 		return q
@@ -279,7 +276,8 @@ func (l *Locker) queueLocked(key string) *queue {
 	return q
 }
 
-// retireLocked keeps an unused queue for later, unless maxIdle queues are already kept.
+// retireLocked moves an unused queue to the idle queues. If there are too many idle queues, it
+// drops them first.
 func (l *Locker) retireLocked(q *queue) {
 	if len(l.idle) == maxIdle {
 		for _, old := range l.idle {
@@ -298,21 +296,21 @@ func (l *Locker) background(f func()) {
 	}
 }
 
-// Lease is a lock that a caller holds. The Locker renews it until it is released or lost. It is safe
-// for concurrent use.
+// Lease is a lock that a caller holds. The Locker renews it until it is released or lost. A Lease
+// is safe for concurrent use.
 type Lease struct {
 	queue *queue
-	ctx   context.Context // the acquire's context, without its cancellation
+	ctx   context.Context // has the values of the acquire's context, but is not cancelled with it
 	try   bool            // whether the caller tries only once
 
-	// These fields are guarded by the Locker's mu until decided is true.
+	// The Locker's mu guards these fields until decided is true.
 	decided bool
-	done    chan struct{} // closed when decided becomes true; may be nil
+	done    chan struct{} // closed when decided becomes true; nil if no one waits
 	err     error         // why the caller did not get the lock
 	turn    string        // the name of the turn in Redis
-	nth     int64         // the number of the acquisition within the turn, from 0
+	nth     int64         // the number of the lease within the turn, from 0
 	fence   int64
-	since   time.Time // when the wait began; after the wait, when the hold began
+	since   time.Time // the beginning of the wait, and later of the lease
 	waited  time.Duration
 	local   bool
 
@@ -323,8 +321,8 @@ type Lease struct {
 	cancel context.CancelCauseFunc
 }
 
-// decideLocked ends the caller's wait. If err is nil, the caller gets the lock. Otherwise, the
-// caller's acquire returns err.
+// decideLocked ends the caller's wait. The caller gets the lock if err is nil. Otherwise, its
+// acquire returns err.
 func (le *Lease) decideLocked(err error) {
 	le.decided, le.err = true, err
 	if le.done != nil {
@@ -338,12 +336,12 @@ func (le *Lease) Key() string { return le.queue.key }
 // Token returns a unique name for this lease, for use in logs.
 func (le *Lease) Token() string { return fmt.Sprintf("%s.%d", le.turn, le.nth) }
 
-// Fence returns the fencing token, which increases with every acquisition of the key. If a resource
-// refuses lower tokens than the highest one it has seen, it stays safe even if the lock fails.
+// Fence returns the fencing token, which increases with every acquisition of the key. A resource
+// that refuses lower tokens than the highest one it has seen stays safe even if the lock fails.
 func (le *Lease) Fence() uint64 { return uint64(le.fence) }
 
-// Lost returns a channel that is closed when the Locker knows that the lease is lost, or shortly
-// before the lease ends. The channel stays open after a release.
+// Lost returns a channel that is closed when the lease is lost or about to expire. The channel
+// stays open after a release.
 func (le *Lease) Lost() <-chan struct{} {
 	q := le.queue
 	q.mu.Lock()
@@ -355,8 +353,8 @@ func (le *Lease) Lost() <-chan struct{} {
 }
 
 // Context returns a context for the work under the lock. It ends when the lease is released or
-// lost. If the lease is lost, the cause is ErrLost. The context has the values of the context that
-// was passed to Acquire, but does not end with it.
+// lost, with the cause ErrLost after a loss. It has the values of the context passed to Acquire,
+// but does not end with it.
 func (le *Lease) Context() context.Context {
 	q := le.queue
 	q.mu.Lock()
@@ -370,7 +368,7 @@ func (le *Lease) Context() context.Context {
 	return le.own
 }
 
-// endLocked ends the lease. It must be called exactly once.
+// endLocked ends the lease. Call it exactly once.
 func (le *Lease) endLocked(why error) {
 	le.ended = why
 	if le.cancel != nil {
@@ -394,7 +392,7 @@ func (le *Lease) Release(ctx context.Context) error {
 	if was := le.ended; was != nil {
 		q.mu.Unlock()
 		if was == ErrLost {
-			q.undo(ctx, le.turn) // the server may still store the lease
+			q.undo(ctx, le.turn) // Redis may still store the lease
 		}
 		return ErrLost
 	}

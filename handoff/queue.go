@@ -11,9 +11,9 @@ import (
 // cleanupTimeout limits how long the Locker tries to undo a failed request.
 const cleanupTimeout = time.Second
 
-// queue is the state of one key in this process. A turn is the period in which the process asks for
-// the lock, waits in Redis, and serves its callers. In Redis, one entry stands for the turn and all
-// waiting callers of the process.
+// queue is the state of one key in this process. In Redis, one entry stands for all waiting callers
+// of the process. A turn is the time for which that entry exists: the process waits in Redis, gets
+// the lease, and serves its callers.
 type queue struct {
 	*Locker
 	key  string
@@ -22,13 +22,13 @@ type queue struct {
 	// The Locker's mu guards these fields.
 	waiters []*Lease
 	state   state
-	turn    string          // the name of the turn in Redis; every turn has a new name
+	turn    string          // the unique name of the turn in Redis
 	past    string          // the name of the last turn whose lease was released or lost
-	ctx     context.Context // the context of the caller for which requests are sent
-	since   time.Time       // a time before the beginning of any lease that a message grants
+	ctx     context.Context // the context for requests, taken from one of the callers
+	since   time.Time       // a lease that a message grants began after this time
 	others  bool            // whether other processes wait for the lease
-	doubt   bool            // whether a request of the turn got no reply, so that it may still take effect
-	grant   *message        // a grant that arrived before it was known that the turn was queued, or a grant of unknown age
+	doubt   bool            // whether a request without a reply may still take effect
+	grant   *message        // a grant that cannot be accepted yet
 	looking bool            // whether the process is checking the turn in Redis
 	due     time.Time       // the time of the next check, request or renewal
 	alarm   time.Time       // when the timer fires; zero if it is stopped
@@ -36,23 +36,23 @@ type queue struct {
 
 	// These fields describe the current lease, if there is one.
 	holder     *Lease
-	end        time.Time // when the lease is considered lost
+	end        time.Time // when the lease counts as lost
 	next, last int64     // the range of unused tokens
-	budget     int       // how many more callers may hold the lock in this turn if others wait
+	budget     int       // how many more callers may get the lock in this turn if other processes wait
 	renewing   bool
 
-	// These fields are for the fast path. The fast path works if the lock is free and its counter
+	// These fields are for the fast path, which works only while the lock is free and its counter
 	// exists in Redis.
-	leftFree bool      // whether this process released the lock while no one waited
-	counted  time.Time // when a script last extended the counter's expiry
+	leftFree bool      // whether this process was the last holder and no one waited
+	counted  time.Time // when a script last extended the lifetime of the counter
 }
 
 type state int
 
 const (
-	idle   state = iota // no caller waits, and Redis stores nothing for this process
-	asking              // a request is in progress, and its reply determines the next state
-	apart               // another client has the lease and no message can arrive, so the process asks again later
+	idle   state = iota // no caller waits
+	asking              // a request is running, and its reply determines the next state
+	apart               // the lease is taken, and the process asks again later because messages cannot arrive yet
 	queued              // the turn waits in the queue in Redis
 	held                // the turn has the lease
 )
@@ -64,8 +64,7 @@ func (q *queue) startLocked() {
 	q.ctx, q.others, q.doubt, q.grant, q.looking = q.waiters[0].ctx, false, false, nil, false
 }
 
-// proceedLocked starts a new turn if any caller waits. It must be called only when Redis no longer
-// has the previous turn.
+// proceedLocked starts a new turn if any caller waits. The previous turn must be gone from Redis.
 func (q *queue) proceedLocked() {
 	if len(q.waiters) == 0 {
 		q.state, q.turn, q.ctx = idle, "", nil
@@ -91,8 +90,7 @@ func (q *queue) abandon(ctx context.Context, turn string) {
 	q.proceedLocked()
 }
 
-// undo removes a turn from Redis, both from the queue and from the lease. If this fails, the lease
-// expires after its TTL.
+// undo removes a turn and its lease from Redis. If this fails, the lease expires after its TTL.
 func (q *queue) undo(ctx context.Context, turn string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
@@ -104,14 +102,15 @@ func (q *queue) undo(ctx context.Context, turn string) {
 	}
 }
 
-// ask requests the lease from Redis. If another turn has the lease, Redis puts this turn into the queue.
+// ask requests the lease from Redis. If the lease is taken, Redis adds the turn to its queue.
 func (q *queue) ask() {
 	q.mu.Lock()
 	ctx, turn, mode, fast := q.ctx, q.turn, "join", ""
 	if q.leftFree && time.Since(q.counted) < fastFor {
 		fast = "fast"
 	}
-	// If several requests are running, prefer a script, because it can share their round trip.
+	// While several requests are running, scripts are better than plain commands, because they can
+	// share a round trip.
 	plain := fast != "" && q.single != nil && len(q.queues) <= direct
 	q.leftFree = false
 	if !q.subscribed || len(q.waiters) > 0 && q.waiters[0].try {
@@ -151,8 +150,7 @@ func (q *queue) ask() {
 	}
 }
 
-// failLocked ends the wait of callers with an error. If tries is true, it affects only callers that
-// try once.
+// failLocked makes waiting callers return err. If tries is true, only callers that try once return.
 func (q *queue) failLocked(err error, tries bool) {
 	q.waiters = slices.DeleteFunc(q.waiters, func(le *Lease) bool {
 		if tries && !le.try {
@@ -163,7 +161,7 @@ func (q *queue) failLocked(err error, tries bool) {
 	})
 }
 
-// leave ends the wait of one caller. If no other caller waits, it also removes the turn from Redis.
+// leave ends the wait of one caller. After the last caller, it also removes the turn from Redis.
 func (q *queue) leave(le *Lease, err error) {
 	q.mu.Lock()
 	i := slices.Index(q.waiters, le)
@@ -172,7 +170,7 @@ func (q *queue) leave(le *Lease, err error) {
 		q.waiters = slices.Delete(q.waiters, i, i+1)
 	}
 	if i < 0 || len(q.waiters) > 0 || q.state != queued && q.state != apart {
-		q.mu.Unlock() // the running request handles it
+		q.mu.Unlock() // another caller or a running request needs the turn
 		return
 	}
 	turn := q.turn
@@ -185,8 +183,8 @@ func (q *queue) script(ctx context.Context, turn, mode, fast string) (int64, err
 	return q.run(ctx, q.scripts.acquire, q.keys, &argument{text: turn}, q.ttl, mode, fast)
 }
 
-// request asks Redis for the lease, and retries a failed request. Asking twice in the same turn is
-// harmless.
+// request asks Redis for the lease, and retries a failed request once. Two requests of the same
+// turn do no harm.
 func (q *queue) request(ctx context.Context, turn, mode, fast string, plain bool) (n int64, err error) {
 	if plain {
 		n, err = q.take(ctx, turn)
@@ -196,7 +194,7 @@ func (q *queue) request(ctx context.Context, turn, mode, fast string, plain bool
 	}
 	if err != nil {
 		q.mu.Lock()
-		q.doubt = true // the first request may still take effect after the turn has ended; a message would reveal that
+		q.doubt = true // the first request may still take effect later; a message would tell
 		q.openLocked()
 		q.mu.Unlock()
 		n, err = q.script(ctx, turn, mode, "")
@@ -204,8 +202,8 @@ func (q *queue) request(ctx context.Context, turn, mode, fast string, plain bool
 	return n, err
 }
 
-// take tries to get the lease with two plain commands, which are cheaper than a script. If the
-// lease expires between the two commands, the second reply is too late and does not count.
+// take tries to get the lease with two plain commands, which are cheaper than a script. A reply
+// that arrives after the end of the lease does not count.
 func (q *queue) take(ctx context.Context, turn string) (int64, error) {
 	pipe := q.single.Pipeline()
 	set, draw := pipe.SetNX(ctx, q.key, turn, q.opt.TTL), pipe.IncrBy(ctx, q.keys[2].(string), blockSize)
@@ -215,12 +213,11 @@ func (q *queue) take(ctx context.Context, turn string) (int64, error) {
 	return draw.Val(), nil
 }
 
-// endOf returns when the Locker gives up a lease that began at since. It subtracts a hundredth of
-// the TTL, because clocks run at slightly different rates.
+// endOf returns when the Locker gives up a lease that began at since. This is a hundredth of the
+// TTL early, because clocks run at slightly different rates.
 func (l *Locker) endOf(since time.Time) time.Time { return since.Add(l.opt.TTL - l.opt.TTL/100) }
 
-// queuedLocked records that the turn is in the queue in Redis, and that the turn had no lease
-// before since.
+// queuedLocked records that the turn is in the Redis queue. The turn had no lease before since.
 func (q *queue) queuedLocked(since time.Time) {
 	if len(q.waiters) == 0 {
 		q.dropLocked()
@@ -234,8 +231,8 @@ func (q *queue) queuedLocked(since time.Time) {
 	}
 }
 
-// acceptLocked accepts a lease that a message has granted. If the last request is too old, the
-// lease may have expired already, so acceptLocked asks Redis first.
+// acceptLocked accepts a lease that a message has granted. If the lease may be old, it asks Redis
+// first.
 func (q *queue) acceptLocked(m message) {
 	if time.Since(q.since) <= q.opt.TTL/2 {
 		q.holdLocked(q.since, m.n)
@@ -245,8 +242,8 @@ func (q *queue) acceptLocked(m message) {
 	q.lookLocked()
 }
 
-// lookLocked asks Redis whether this turn has the lease. A message about the lease may have been
-// lost, or the holder may have died.
+// lookLocked asks Redis whether this turn has the lease, because a message may have been lost or
+// the holder may have died.
 func (q *queue) lookLocked() {
 	if q.looking {
 		return
@@ -278,8 +275,9 @@ func (q *queue) lookLocked() {
 	})
 }
 
-// holdLocked records a lease that began at since or later. n is the last fencing token that this
-// lease may use. If the lease may have expired already, holdLocked makes the callers ask again.
+// holdLocked records a lease that began at since or later, and serves the first caller. n is the
+// last fencing token of the lease, and it is negative if other processes wait. If the lease may
+// have expired already, the callers ask again.
 func (q *queue) holdLocked(since time.Time, n int64) {
 	now := time.Now()
 	if len(q.waiters) == 0 || !now.Before(q.endOf(since)) {
@@ -307,8 +305,8 @@ func (q *queue) serveLocked(now time.Time, local bool) {
 	le.decideLocked(nil)
 }
 
-// release ends the holder's lease before it expires. The caller must hold mu, and release unlocks
-// it.
+// release gives the lock to the next caller, or returns the lease to Redis. The caller must hold
+// mu, and release unlocks it.
 func (q *queue) release(ctx context.Context, now time.Time) error {
 	q.holder = nil
 	if len(q.waiters) > 0 && q.next <= q.last && (!q.others || q.budget > 0) {
@@ -321,7 +319,7 @@ func (q *queue) release(ctx context.Context, now time.Time) error {
 	if q.past = turn.text; q.doubt {
 		q.past = ""
 	}
-	if len(q.waiters) > 0 && (q.subscribed || !q.others) { // otherwise, Redis would skip the new turn
+	if len(q.waiters) > 0 && (q.subscribed || !q.others) { // otherwise, Redis would not queue the new turn
 		q.startLocked()
 		next = q.turn
 	}
@@ -352,8 +350,8 @@ func (q *queue) release(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// pass asks Redis to hand the lease over to the next client. It retries a failed request until the
-// lease has expired. free means that no other client seems to wait.
+// pass releases the lease in Redis, which gives it to the next process. It retries a failed request
+// until the lease has expired. free means that no other process seems to wait.
 func (q *queue) pass(ctx context.Context, end time.Time, turn *argument, next string, free bool) (n int64, err error) {
 	request := context.WithoutCancel(ctx)
 	for pause := time.Millisecond; ; pause *= 2 {
@@ -386,7 +384,7 @@ func (q *queue) loseLocked(why string) {
 	if f := q.opt.Hooks.Lost; f != nil {
 		go f(q.key)
 	}
-	q.holder, q.past = nil, q.turn // the lease stays in Redis until it expires, so the holder has time to notice the loss
+	q.holder, q.past = nil, q.turn // leave the lease in Redis until it expires, so that the holder has time to notice the loss
 	q.proceedLocked()
 }
 
@@ -427,22 +425,22 @@ func (q *queue) renewLocked() {
 	})
 }
 
-// othersLocked records that other processes wait for the lock. From now on, this turn serves only
-// callers that are already waiting.
+// othersLocked records that other processes wait. From now on, this turn serves only callers that
+// are already waiting.
 func (q *queue) othersLocked() {
 	if !q.others {
 		q.others, q.budget = true, len(q.waiters)
 	}
 }
 
-// deliver passes a message to its queue.
+// deliver handles a message from Redis.
 func (l *Locker) deliver(m message) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	q := l.queueLocked(m.key)
 	switch {
 	case m.name != q.turn:
-		if m.name != q.past { // the turn was given up, so no caller uses the lease or the place in the queue that it has in Redis
+		if m.name != q.past { // this process has given the turn up, so Redis must forget it
 			q.background(func() { q.undo(context.Background(), m.name) })
 		}
 	case q.state == held && m.n <= 0:
@@ -460,8 +458,8 @@ func (l *Locker) deliver(m message) {
 	}
 }
 
-// wakeByLocked makes the timer fire at t or earlier. If the timer would already fire earlier,
-// wakeByLocked does not change it, because an extra wake-up costs less than a reset.
+// wakeByLocked makes the timer fire at t or earlier. It never delays the timer, because an extra
+// wake-up costs less than a reset.
 func (q *queue) wakeByLocked(t time.Time) {
 	if !q.alarm.IsZero() && !t.Before(q.alarm) {
 		return
@@ -474,11 +472,11 @@ func (q *queue) fire() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.alarm = time.Time{}
-	q.attendLocked(time.Now()) // if the Locker is closed, this only reports a lost lease
+	q.attendLocked(time.Now()) // after Close, this only reports a lost lease
 }
 
-// attendLocked does everything that is due now. For example, it renews the lease, checks the queue
-// in Redis, or starts a new turn.
+// attendLocked does what is due now, for example renews the lease, checks the Redis queue, or
+// starts a new turn.
 func (q *queue) attendLocked(now time.Time) {
 	q.expireLocked(now)
 	due := !now.Before(q.due)

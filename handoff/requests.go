@@ -19,37 +19,36 @@ import (
 
 // These constants are part of the protocol. Clients in other languages must use the same values.
 const (
-	// blockSize is the number of fencing tokens that a lease gets. It limits how many callers one
-	// turn serves. If Redis loses the counter, the tokens continue from its clock in µs. Therefore,
-	// tokens must not be used up faster than that clock advances.
+	// blockSize is the number of fencing tokens that a lease gets, so it limits how many callers
+	// one turn serves. If Redis loses a counter, the new one starts from the server's clock in µs.
+	// Tokens must therefore not increase faster than that clock.
 	blockSize = 32
 	// firstToken is the smallest fencing token. Smaller replies have other meanings.
 	firstToken = 1_000_000
-	// maxFence is the highest value to which a counter can be raised. Lua calculates with doubles,
-	// which are exact up to 1<<53.
+	// maxFence is the highest value to which a counter can be raised. Numbers in Lua are exact only
+	// up to 1<<53.
 	maxFence = 1 << 52
-	// queueTTL is how long Redis keeps a queue after a client last joined or checked it.
+	// queueTTL is how long Redis keeps a queue after the last client joined or checked it.
 	queueTTL = time.Minute
 	// counterTTL is how long Redis keeps a counter after the last script that used it. The fast
-	// path does not extend the counter's expiry. However, it is used only if at least a day
-	// remains.
+	// path does not extend this time.
 	counterTTL = 25 * time.Hour
 	fastFor    = time.Hour
-	// prefix is the beginning of every key. An incompatible version of the protocol needs a
-	// different prefix.
+	// prefix is the beginning of the names of all channels and turns. An incompatible version of
+	// the protocol needs another prefix.
 	prefix = "handoff:"
 )
 
-// These replies of scripts are not fencing tokens.
+// These are the replies of scripts that are not fencing tokens.
 const (
-	replyQueued = 0 // as a reply to a release: another client has the lease
-	replyBusy   = 1 // as a reply to a release: no one has the lease; as a reply to a renewal: done
+	replyQueued = 0 // after a release: another client has the lease
+	replyBusy   = 1 // after a release: no one has the lease; after a renewal: done
 	replyGone   = 2
-	replyAlien  = 3 // the key contains something other than a lease of this version
+	replyAlien  = 3 // the key contains no lease of this protocol version
 )
 
-// granted reports whether a reply grants the lease. Such a reply is a fencing token, and it is
-// negative if other clients wait.
+// granted reports whether a reply is a fencing token, which means that the client has the lease. A
+// negative token means that other clients wait.
 func granted(n int64) bool { return n >= firstToken || n <= -firstToken }
 
 var (
@@ -76,8 +75,8 @@ type (
 	scripts struct{ acquire, free, release, renew, raise *script }
 )
 
-// newScripts returns the scripts for a server. counts means that PUBLISH returns the number of all
-// subscribers. In a Cluster, it does not.
+// newScripts returns the scripts for a single server or a Cluster. counts means that PUBLISH
+// returns the number of all subscribers, which a Cluster does not support.
 func newScripts(counts bool) scripts {
 	constants := fmt.Sprintf("local block, first, queueTTL, counterTTL, prefix, counts = %d, %d, %d, %d, %q, %t",
 		blockSize, firstToken, queueTTL.Milliseconds(), counterTTL.Milliseconds(), prefix, counts)
@@ -85,14 +84,14 @@ func newScripts(counts bool) scripts {
 		text := constants + "\n" + strings.Join(parts, "\n")
 		return &script{redis.NewScript(text).Hash(), text}
 	}
-	return scripts{ // define the functions last, because that takes longest and an acquire of a free lock does not need them
+	return scripts{ // define the functions last, because an acquire of a free lock does not need them
 		acquire: of(acquireLua, functionsLua, queueLua), free: of(freeLua), release: of(functionsLua, releaseLua),
 		renew: of(renewLua), raise: of(functionsLua, raiseLua),
 	}
 }
 
-// run calls a script by its hash. If the server does not know the script, or if an earlier attempt
-// got no reply, run sends the script's text.
+// run calls a script by its hash. It sends the text of the script if the server does not know the
+// hash, or if an earlier attempt got no reply.
 func (l *Locker) run(ctx context.Context, s *script, keys []any, name *argument, more ...any) (int64, error) {
 	all := slices.Concat([]any{"evalsha", s.hash, len(keys)}, keys, []any{name}, more)
 	if name.sent.Load() == 0 {
@@ -108,15 +107,15 @@ func (l *Locker) run(ctx context.Context, s *script, keys []any, name *argument,
 	return cmd.Int64()
 }
 
-// argument is the first argument of a script. It counts how often the client sends the argument,
+// argument is the first argument of a script. It counts how often the Redis client sends it,
 // because the client may retry commands.
 type argument struct {
 	text string
 	sent atomic.Int32
 }
 
-// MarshalBinary returns the bytes that the client sends for the argument. The client calls
-// MarshalBinary each time it sends the command.
+// MarshalBinary implements encoding.BinaryMarshaler. The Redis client calls it each time it sends
+// the command.
 func (a *argument) MarshalBinary() ([]byte, error) {
 	a.sent.Add(1)
 	return []byte(a.text), nil
@@ -124,8 +123,8 @@ func (a *argument) MarshalBinary() ([]byte, error) {
 
 func (a *argument) String() string { return a.text }
 
-// keysOf returns the keys of a lock in the order that the scripts expect. In a Cluster, all of them
-// are on the same master, unless key contains an unpaired closing brace.
+// keysOf returns the keys of a lock in the order that the scripts expect. A Cluster stores all of
+// them on the same node, unless key contains an unpaired closing brace.
 func keysOf(key string) []any {
 	stem := key
 	if open := strings.IndexByte(key, '{'); open < 0 || strings.IndexByte(key[open+1:], '}') <= 0 {
@@ -134,10 +133,10 @@ func keysOf(key string) []any {
 	return []any{key, stem + ":queue", stem + ":fence"}
 }
 
-// A message is published by functions.lua in the form "name n key".
+// A message is what functions.lua publishes, in the form "name n key".
 type message struct {
 	name string
-	n    int64 // the last token of a granted block, negative if others wait; 0 tells the holder that others wait
+	n    int64 // the last granted token, negative if others wait; 0 only tells the holder that others wait
 	key  string
 }
 
@@ -148,31 +147,29 @@ func parseMessage(text string) (message, error) {
 	return message{name, n, key}, err
 }
 
-// direct is how many requests may be sent separately at the same time. Further requests share a
-// round trip to save time.
+// direct is how many requests may run at the same time before further requests share a round trip.
 const direct = 4
 
-// Combine lets requests of all Lockers on client share round trips if many requests run at once.
-// This increases the throughput over many keys.
+// Combine lets concurrent requests of all Lockers on client share round trips. This increases the
+// throughput over many keys.
 //
-// A request may have to wait for an earlier round trip. If the network latency to Redis is high,
-// use Combine only for more concurrent keys than the client has connections. Call Combine once,
-// after adding all other hooks. It does not affect other commands.
+// A request may have to wait for an earlier round trip. If Redis is far away, use Combine only for
+// more concurrent keys than the client has connections. Call it once, after adding all other hooks.
+// It does not affect other commands.
 func Combine(client redis.UniversalClient) {
-	if single, ok := client.(*redis.Client); ok { // a Cluster client is not combined, because its requests go to several servers
+	if single, ok := client.(*redis.Client); ok { // requests of a Cluster client go to several servers
 		single.AddHook(new(combiner))
 	}
 }
 
-// combiner is the client hook that Combine adds. It ignores commands that do not come from this
-// package.
+// combiner is the client hook that Combine adds. It ignores the commands of other packages.
 type combiner struct {
-	pipeline redis.ProcessPipelineHook // bypasses all other hooks
+	pipeline redis.ProcessPipelineHook // sends a batch and bypasses all other hooks
 
 	mu      sync.Mutex
 	single  int    // the number of separate requests in progress
 	sending bool   // whether a batch is in progress
-	next    *batch // the batch of waiting requests; may be nil
+	next    *batch // the waiting requests; may be nil
 }
 
 // batch is a group of requests that share one round trip.
@@ -207,7 +204,7 @@ func (c *combiner) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		if c.next == nil {
 			c.next = &batch{done: make(chan struct{})}
 		}
-		b, sent := c.next, redis.NewCmd(ctx, script.Args()...) // copy c.next, because the caller may have returned before the reply arrives
+		b, sent := c.next, redis.NewCmd(ctx, script.Args()...) // copy the command, because its caller may return before the reply arrives
 		b.cmds = append(b.cmds, sent)
 		c.mu.Unlock()
 		select {
@@ -221,12 +218,12 @@ func (c *combiner) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// complete ends a round trip and sends the waiting batch.
+// complete records that a request or a batch has finished, and sends the next batch.
 func (c *combiner) complete(single int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.single -= single
-	c.sending = c.sending && single > 0 // if single is 0, the batch itself has ended
+	c.sending = c.sending && single > 0 // 0 means that a batch has finished
 	if c.next != nil && !c.sending {
 		c.sending = true
 		go c.send(c.next)
@@ -234,8 +231,7 @@ func (c *combiner) complete(single int) {
 	}
 }
 
-// send executes a batch of requests in one round trip. It respects the client's timeouts, but not
-// the context of any caller.
+// send sends a batch in one round trip. It respects the client's timeouts, but no caller's context.
 func (c *combiner) send(b *batch) {
 	_ = c.pipeline(context.Background(), b.cmds) // each command stores its own error
 	close(b.done)
@@ -243,10 +239,10 @@ func (c *combiner) send(b *batch) {
 }
 
 const (
-	// silence is how long a subscription may receive nothing before it sends a ping. Without the
-	// ping, a dead connection might never report an error.
+	// silence is how long a subscription may receive nothing before it sends a ping. Without a
+	// ping, a dead connection might never fail.
 	silence = 3 * time.Second
-	// reopenPause is how long the Locker waits before it opens a broken subscription again.
+	// reopenPause is the pause before the Locker opens a broken subscription again.
 	reopenPause = 100 * time.Millisecond
 )
 
@@ -260,7 +256,7 @@ func (l *Locker) openLocked() {
 
 func (l *Locker) listen() {
 	for l.closing.Err() == nil {
-		pubsub := l.client.Subscribe(l.closing, l.channel) // if this fails, Receive returns the error
+		pubsub := l.client.Subscribe(l.closing, l.channel) // the receive call returns an error if this fails
 		unsubscribe := context.AfterFunc(l.closing, func() { _ = pubsub.Close() })
 		err := l.receive(pubsub)
 		unsubscribe()
@@ -296,7 +292,8 @@ func (l *Locker) receive(pubsub *redis.PubSub) error {
 	}
 }
 
-// confirmed checks all queues once the subscription is ready, because earlier messages were lost.
+// confirmed marks the subscription as ready and checks all queues, because they may have missed
+// messages.
 func (l *Locker) confirmed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

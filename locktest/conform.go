@@ -10,16 +10,16 @@ import (
 
 // Claims describes the servers that a lock uses, and what the lock promises.
 type Claims struct {
-	// Redis lists the addresses of Redis servers that no other test or program uses. For a lock on
-	// independent servers, list all of them. Every key that contains the lock's name belongs to the
-	// lock, except for counters whose names end with ":fence".
+	// Redis lists the addresses of Redis servers that nothing else uses. List all servers of a lock
+	// on independent servers. The tests treat every key that contains the lock's name as part of
+	// the lock, except for counters whose names end with ":fence".
 	Redis []string
 	// Renews means that the lock renews its lease and reports the loss of a lease.
 	Renews bool
 }
 
-// RedisServer starts a redis-server for this test and returns its address. If redis-server is not
-// installed, it skips the test. In a child process, it starts no server.
+// RedisServer starts a Redis server for this test and returns its address. It skips the test if
+// redis-server is not installed.
 func RedisServer(tb testing.TB) (addr string) {
 	tb.Helper()
 	if child, _ := role(""); child {
@@ -28,7 +28,7 @@ func RedisServer(tb testing.TB) (addr string) {
 	return conformtest.RedisServer(tb)
 }
 
-// Conform checks that the lock fulfils the contract of its interface. Each check is a subtest.
+// Conform checks that the lock fulfils the contract of Locker. Each check is a subtest.
 func Conform(t *testing.T, claims Claims, newLock New) {
 	t.Helper()
 	id := callID(t)

@@ -17,39 +17,38 @@ import (
 	"grablab/internal/present/report"
 )
 
-// Bounds limits the search of Explore. For each field, the zero value means the default.
+// Bounds limits the search of Explore. The zero value of each field means its default.
 type Bounds struct {
-	Actors      int      // how many actors compete for the lock, each for one driver; default 2, at most 4
-	Instances   int      // how many instances of the service the actors run on; default 2, at most 2
-	Preemptions int      // how often a schedule may switch away from an actor that could continue; default 0
+	Actors      int      // how many clients compete for the lock; default 2, at most 4
+	Instances   int      // how many processes the clients run in; default 2, at most 2
+	Preemptions int      // how often the scheduler may interrupt a client that could continue; default 0
 	Faults      []string // the faults that may be injected, by their names in docs/faults.md; default none
 	FaultCount  int      // how many faults one schedule may contain; default 1 if Faults is not empty
 
-	// Properties lists the properties that must hold, by their names in docs/explore.md. For
-	// example, "one-winner" means that an order has at most one winner. The default is all
-	// properties.
+	// Properties lists the properties to check, by their names in docs/explore.md. For example,
+	// "one-winner" means that an order has at most one winner. The default is all properties.
 	Properties []string
 
 	TTL  time.Duration // default 3 s
-	Wait time.Duration // how long an actor waits for the lock; by default, it tries once
-	Work time.Duration // the time between reading the order and writing the winner; default 0
+	Wait time.Duration // how long a client waits for the lock; by default, it tries once
+	Work time.Duration // how long a client works while it holds the lock; default 0
 
 	// Nodes is the number of independent servers, from 3 to 7. 0 means a single server.
 	Nodes int
-	// Fenced makes the database check the fencing token at each write. Without this check, no lock
-	// survives the "pause" fault.
+	// Fenced makes the simulated database check the fencing token at each write. Without this
+	// check, no lock survives the "pause" fault.
 	Fenced bool
 
-	// Time limits the search. 0 means no limit. If the search is incomplete when the time is over,
-	// the test fails.
+	// Time limits the search. 0 means no limit. The test fails if the search is incomplete after
+	// this time.
 	Time time.Duration
-	// Dir is the directory for failing schedules. The default is testdata/explore.
+	// Dir is the directory for schedules that break the lock. The default is testdata/explore.
 	Dir string
 }
 
-// Explore searches for the shortest schedule that violates a property of the lock. If it finds one,
-// it fails the test with the steps and writes the schedule to bounds.Dir. The test also fails if
-// the time runs out. The search is deterministic.
+// Explore searches for the shortest schedule that breaks the lock. If it finds one, it fails the
+// test, prints the steps and writes the schedule to bounds.Dir. The test also fails if the time
+// runs out. Repeated searches give the same result.
 func Explore(t *testing.T, bounds Bounds, newLock New) {
 	t.Helper()
 	id := callID(t)
@@ -89,7 +88,7 @@ func (b Bounds) config(own lock.Strategy) explore.Config {
 		cfg.FaultCount = 1
 	}
 	if cfg.Actors == 0 {
-		cfg.Actors = explore.DefaultActors // the report shows this number
+		cfg.Actors = explore.DefaultActors // show the number in the report
 	}
 	return cfg
 }
@@ -106,7 +105,7 @@ func work(t *testing.T, own lock.Strategy) {
 	os.Exit(0)
 }
 
-// save writes the schedule of each failure to a file. It returns the names of the files.
+// save writes the schedule of each failure to a file and returns the file names.
 func (b Bounds) save(failures []explore.Failure) (files []string, err error) {
 	dir := b.Dir
 	if dir == "" {

@@ -37,11 +37,11 @@ import (
 )
 
 var (
-	// ErrBusy means that other clients held the lock during the whole waiting time. Acquire must
-	// return ErrBusy or an error that wraps it.
+	// ErrBusy means that other clients held the lock for the whole waiting time. Your Acquire must
+	// return this error or wrap it.
 	ErrBusy = lock.ErrBusy
-	// ErrLost means that the client lost the lease before it released it. Release must return ErrLost
-	// or an error that wraps it.
+	// ErrLost means that the client lost the lease before it released it. Your Release must return
+	// this error or wrap it.
 	ErrLost = lock.ErrLost
 )
 
@@ -49,7 +49,7 @@ var (
 type Locker interface {
 	// Acquire takes the lock of key. It returns ErrBusy after wait, and tries only once if wait is
 	// 0. If ctx ends first, it returns the error of ctx. Before Acquire returns an error, it tries
-	// to release any lock that it may have taken.
+	// to release what it may have locked.
 	Acquire(ctx context.Context, key string, wait time.Duration) (Lease, error)
 	// Close stops background work without releasing any lease.
 	Close() error
@@ -71,13 +71,13 @@ type Lease interface {
 	Release(ctx context.Context) error
 }
 
-// Env contains what a lock may use. Explore simulates all of it, and the functions of package time
-// too. In Explore, a lock that waits for anything else, such as a file, hangs.
+// Env contains what a lock may use. Explore simulates all of it, and package time too. In Explore,
+// a lock that waits for anything else, such as a file, hangs.
 type Env struct {
-	// Redis is the client of the single server, or of the first of the independent servers.
+	// Redis is the client of the single server, or of the first independent server.
 	Redis redis.UniversalClient
-	// Nodes contains a client for each independent server. It is for locks that need a majority of
-	// the servers.
+	// Nodes contains a client for each independent server, for locks that need a majority of
+	// servers.
 	Nodes []redis.UniversalClient
 
 	TTL   time.Duration    // how long a lease lasts without renewal
@@ -89,7 +89,7 @@ type Env struct {
 // New creates the lock of one process.
 type New func(Env) (Locker, error)
 
-// locker makes the user's lock usable as a lock of this program.
+// locker adapts the user's lock to the interface of package lock.
 type locker struct {
 	under Locker
 	wait  time.Duration
@@ -133,8 +133,8 @@ func (n New) strategy(t *testing.T, nodes int) lock.Strategy {
 	}
 }
 
-// childArgument is the first argument of a child process. The second argument is the id of the call
-// that started the process.
+// childArgument is the first argument of a child process. The second one is the id of the call that
+// started it.
 const childArgument = "locktest-child"
 
 var calls = struct {
@@ -142,8 +142,7 @@ var calls = struct {
 	of map[string]int // the number of calls so far, by name of the test
 }{of: map[string]int{}}
 
-// callID returns an id for a call to this package. It consists of the name of the test and a
-// counter.
+// callID returns an id for a call to this package, from the name of the test and a counter.
 func callID(t *testing.T) string {
 	calls.Lock()
 	defer calls.Unlock()
@@ -151,7 +150,8 @@ func callID(t *testing.T) string {
 	return fmt.Sprintf("%s %d", t.Name(), calls.of[t.Name()])
 }
 
-// role reports whether this process is a child process, and whether this call started it.
+// role reports whether this process is a child process, and whether the call with this id started
+// it.
 func role(id string) (child, mine bool) {
 	args := flag.Args()
 	if len(args) != 2 || args[0] != childArgument {
@@ -160,7 +160,7 @@ func role(id string) (child, mine bool) {
 	return true, args[1] == id
 }
 
-// childCommand returns the command line that starts the test binary as a child process for one
+// childCommand returns the command that starts the test binary again as the child process of one
 // call.
 func childCommand(t *testing.T, id string) []string {
 	levels := strings.Split(t.Name(), "/")
@@ -170,7 +170,7 @@ func childCommand(t *testing.T, id string) []string {
 	return []string{os.Args[0], "-test.run=" + strings.Join(levels, "/"), childArgument, id}
 }
 
-// fileName joins parts to a valid file name.
+// fileName joins parts and replaces characters that file names must not contain.
 func fileName(parts ...string) string {
 	return strings.Map(func(r rune) rune {
 		if strings.ContainsRune(`/\:*?"<>| `, r) {

@@ -30,44 +30,44 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// Target describes a running service. If a field is empty, the default of the loadgen flag with the
-// same name applies.
+// Target describes a running service. The default of an empty field is the default of the loadgen
+// flag with the same name.
 type Target struct {
-	// URLs are the base URLs of the instances. With fewer than two instances, the verdict is never
-	// safe.
+	// URLs are the base URLs of the instances. With fewer than two instances, the test never
+	// passes.
 	URLs []string
-	// Method, Path and Body describe the HTTP request of a grab, with {order} and {driver}. The
-	// default is POST /orders/{order}/grab with the body {"driver_id":{driver}}.
+	// Method, Path and Body describe the HTTP request of a grab. They may contain {order} and
+	// {driver}. The default is POST /orders/{order}/grab with the body {"driver_id":{driver}}.
 	Method, Path, Body string
-	// Grabbed, Taken and Busy are rules that say what a response means. Their defaults are the
-	// statuses 200, 409 and 423.
+	// Grabbed, Taken and Busy are rules that recognise a response. The defaults are the status
+	// codes 200, 409 and 423.
 	Grabbed, Taken, Busy string
-	// FirstOrder is the id of the first order that is open. Alternatively, OpenOrders opens new
-	// orders with an HTTP request or with SQL.
+	// FirstOrder is the id of the first open order. Alternatively, OpenOrders describes an HTTP
+	// request or SQL that opens new orders.
 	FirstOrder int64
 	OpenOrders []string
-	// DB and LedgerQuery say where to read the recorded grabs. If they are empty, the verdict
-	// depends only on the responses.
+	// DB and LedgerQuery say where to read the recorded grabs. If they are empty, the test judges
+	// only the responses.
 	DB, LedgerQuery string
-	// Lease is how long the service's lock lasts without renewal. An order counts as stuck only if
-	// no driver can grab it for longer than this time.
+	// Lease is how long the service's lock lasts without renewal. An order counts as stuck if no
+	// driver can grab it for longer than this.
 	Lease time.Duration
 
-	// Faults lists the faults to inject. Only "pause" and "crash" are possible. They hit the
-	// processes in PIDs, which has one process id for each URL.
+	// Faults lists the faults to inject: "pause" or "crash". They affect the processes in PIDs,
+	// which contains one process id for each URL.
 	Faults []string
 	PIDs   []int
 
-	// Orders is the number of orders, and Drivers is how many drivers try to grab each of them. Rate
-	// is the number of grabs per second. The defaults are 50, 10 and 500. A driver gives up after
-	// Timeout, which is 30 s by default.
+	// Orders is the number of orders (default 50), and Drivers is how many drivers try to grab each
+	// of them (default 10). Rate is the number of grabs per second (default 500). A driver gives up
+	// after Timeout (default 30 s).
 	Orders, Drivers int
 	Rate            float64
 	Timeout         time.Duration
 }
 
-// Run tests the service. The load and each fault are subtests. Run skips faults that cannot be
-// injected.
+// Run tests the service. The load and each fault are subtests. Run skips faults that it cannot
+// inject.
 func Run(t *testing.T, service Target) {
 	t.Helper()
 	cases, err := service.run(t.Context(), t.TempDir())
@@ -89,7 +89,7 @@ func Run(t *testing.T, service Target) {
 	}
 }
 
-// run sends the load, injects the faults, and writes its records to dir.
+// run sends the load, injects the faults, and writes the results to dir.
 func (service Target) run(ctx context.Context, dir string) ([]report.Case, error) {
 	cfg, err := service.config()
 	if err != nil {

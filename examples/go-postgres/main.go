@@ -31,8 +31,8 @@ type service struct {
 	strategy atomic.Pointer[string]
 }
 
-// strategies maps the name of each strategy to its function. The function lets a driver grab an order
-// and reports whether the driver has won.
+// strategies maps names to functions that let a driver grab an order. They report whether the
+// driver has won.
 var strategies = map[string]func(s *service, ctx context.Context, order, driver int64) (bool, error){
 	"none":            (*service).checkThenAct,
 	"cas":             (*service).compareAndSet,
@@ -53,7 +53,7 @@ func (s *service) read(ctx context.Context, db interface {
 	return status == 0, err
 }
 
-// write records the winner if the order meets the condition in guard.
+// write records the winner if the order meets the SQL condition guard.
 func write(ctx context.Context, tx pgx.Tx, order, driver int64, guard string) (won bool, err error) {
 	changed, err := tx.Exec(ctx, "UPDATE orders SET status = 1 WHERE id = $1"+guard, order)
 	if err != nil || changed.RowsAffected() == 0 {
@@ -72,7 +72,7 @@ func (s *service) inTx(ctx context.Context, do func(pgx.Tx) (bool, error)) (won 
 	return won && err == nil, err
 }
 
-// checkThenAct protects nothing: two drivers may both read that the order is free, and both write.
+// checkThenAct uses no lock: two drivers may both read that the order is free, and both write.
 func (s *service) checkThenAct(ctx context.Context, order, driver int64) (bool, error) {
 	free, err := s.read(ctx, s.pool, order, "")
 	if err != nil || !free {
@@ -81,7 +81,7 @@ func (s *service) checkThenAct(ctx context.Context, order, driver int64) (bool, 
 	return s.inTx(ctx, func(tx pgx.Tx) (bool, error) { return write(ctx, tx, order, driver, "") })
 }
 
-// compareAndSet updates the order only if its status is still the expected one.
+// compareAndSet updates the order only if it is still free.
 func (s *service) compareAndSet(ctx context.Context, order, driver int64) (bool, error) {
 	free, err := s.read(ctx, s.pool, order, "")
 	if err != nil || !free {
@@ -101,7 +101,7 @@ func (s *service) forUpdate(ctx context.Context, order, driver int64) (bool, err
 	})
 }
 
-// advisory takes a lock that PostgreSQL releases when the transaction ends.
+// advisory takes an advisory lock that PostgreSQL releases at the end of the transaction.
 func (s *service) advisory(ctx context.Context, order, driver int64) (bool, error) {
 	return s.inTx(ctx, func(tx pgx.Tx) (bool, error) {
 		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", order); err != nil {
@@ -115,9 +115,9 @@ func (s *service) advisory(ctx context.Context, order, driver int64) (bool, erro
 	})
 }
 
-// advisoryPooled takes a lock that belongs to a database session, but returns the session to the pool
-// at once. The next driver may get the same session, which already has the lock. The unlock may also
-// go to another session.
+// advisoryPooled has a deliberate mistake: its lock belongs to a database session, but each
+// statement may use another session of the pool. The next driver may get the session that has the
+// lock, and an unlock may have no effect.
 func (s *service) advisoryPooled(ctx context.Context, order, driver int64) (won bool, err error) {
 	if _, err := s.pool.Exec(ctx, "SELECT pg_advisory_lock($1)", order); err != nil {
 		return false, err

@@ -13,8 +13,8 @@ import (
 	goose "github.com/pressly/goose/v3/lock"
 )
 
-// Gocron works with gocron.WithDistributedLocker. One scheduler runs each job, and the others skip
-// it.
+// Gocron is a lock for gocron.WithDistributedLocker. One scheduler runs each job, and the others
+// skip it.
 type Gocron struct{ Locks *handoff.Locker }
 
 var _ gocron.Locker = Gocron{}
@@ -23,25 +23,25 @@ var _ gocron.Locker = Gocron{}
 func (g Gocron) Lock(ctx context.Context, key string) (gocron.Lock, error) {
 	lease, err := g.Locks.TryAcquire(ctx, "gocron:"+key)
 	if err != nil {
-		return nil, err // a nil *handoff.Lease in the interface would not be nil
+		return nil, err // do not return a nil *handoff.Lease as a non-nil interface
 	}
 	return gocronLock{lease}, nil
 }
 
-// gocronLock is the lock of one run.
+// gocronLock is the lock of one run of a job.
 type gocronLock struct{ lease *handoff.Lease }
 
 // Unlock ends the run.
 func (l gocronLock) Unlock(ctx context.Context) error { return l.lease.Release(ctx) }
 
-// Goose works with goose.WithLocker. One instance runs the migrations, and the others wait. A
-// running statement continues even if the lease is lost, so use goose's own locks for migrations
-// that must not run twice.
+// Goose is a lock for goose.WithLocker. One instance runs the migrations, and the others wait. A
+// running statement continues even if the lock is lost. Use goose's own locks for migrations that
+// must not run twice.
 type Goose struct{ names *adapter.Names }
 
 var _ goose.Locker = Goose{}
 
-// NewGoose returns a Goose with a lock of this Locker.
+// NewGoose returns a Goose that takes its lock from locks.
 func NewGoose(locks *handoff.Locker) Goose { return Goose{adapter.NewNames(locks)} }
 
 // migrations is the key of the lock.
@@ -50,5 +50,5 @@ const migrations = "goose:migrations"
 // Lock waits until no other instance runs migrations. It does not use the database.
 func (g Goose) Lock(ctx context.Context, _ *sql.DB) error { return g.names.Lock(ctx, migrations) }
 
-// Unlock lets the next instance run.
+// Unlock lets another instance run migrations.
 func (g Goose) Unlock(ctx context.Context, _ *sql.DB) error { return g.names.Unlock(ctx, migrations) }

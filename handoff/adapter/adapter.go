@@ -1,5 +1,5 @@
-// Package adapter offers handoff with the methods of other lock libraries, so that existing code
-// needs few changes. New code should use package handoff.
+// Package adapter gives handoff the methods of other lock libraries, so that existing code needs
+// few changes. New code should use package handoff.
 package adapter
 
 import (
@@ -16,8 +16,8 @@ import (
 // ErrNotHeld means that the caller tried to unlock a lock that it did not hold.
 var ErrNotHeld = errors.New("adapter: the lock is not held")
 
-// Locker is a sync.Locker for one key. It cannot return errors, so use it only if a second holder
-// does little harm. It is safe for concurrent use.
+// Locker is a sync.Locker for one key. It cannot report a lost lock, so use it only if a second
+// holder does little harm. A Locker is safe for concurrent use.
 type Locker struct {
 	Locks *handoff.Locker
 	Key   string
@@ -35,7 +35,7 @@ func (l *Locker) Lock() {
 }
 
 // Unlock releases the lock. If that fails, the lock expires after its TTL. Unlock panics with
-// ErrNotHeld if Lock was not called before.
+// ErrNotHeld if the lock is not held.
 func (l *Locker) Unlock() {
 	lease := l.held.take(l.Key)
 	if lease == nil {
@@ -44,9 +44,8 @@ func (l *Locker) Unlock() {
 	_ = lease.Release(context.Background())
 }
 
-// leases stores the leases of each key until they are unlocked. A key can have several leases,
-// because another caller may get the lock after a lease was lost. An unlock removes the oldest
-// lease, so that the current holder keeps its lock.
+// leases stores the leases of each key until they are unlocked. After a lost lease, a key can have
+// several. An unlock removes the oldest one, so that the current holder keeps its lock.
 type leases struct {
 	mu    sync.Mutex
 	byKey map[string][]*handoff.Lease
@@ -61,7 +60,7 @@ func (l *leases) add(lease *handoff.Lease) {
 	l.byKey[lease.Key()] = append(l.byKey[lease.Key()], lease)
 }
 
-// take removes the oldest lease of a key and returns it. It returns nil if the key has no lease.
+// take removes and returns the oldest lease of a key. It returns nil if there is none.
 func (l *leases) take(key string) (lease *handoff.Lease) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -100,7 +99,7 @@ func (m *Mutex) Value() string {
 // Lock calls LockContext with context.Background().
 func (m *Mutex) Lock() error { return m.LockContext(context.Background()) }
 
-// LockContext waits for the lock. If the wait exceeds Wait, it returns handoff.ErrBusy.
+// LockContext waits for the lock until ctx is done. It returns handoff.ErrBusy after Wait.
 func (m *Mutex) LockContext(ctx context.Context) error {
 	wait := m.Wait
 	if wait == 0 {
@@ -126,8 +125,8 @@ func (m *Mutex) acquire(ctx context.Context, wait time.Duration) error {
 // Unlock calls UnlockContext with context.Background().
 func (m *Mutex) Unlock() (bool, error) { return m.UnlockContext(context.Background()) }
 
-// UnlockContext releases the lock. It returns false and handoff.ErrLost if another client may have
-// had the lock in the meantime.
+// UnlockContext releases the lock. It returns false and handoff.ErrLost if the lock was lost
+// before.
 func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 	if m.lease == nil {
 		return false, ErrNotHeld
@@ -140,8 +139,8 @@ func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
 // Extend calls ExtendContext with context.Background().
 func (m *Mutex) Extend() (bool, error) { return m.ExtendContext(context.Background()) }
 
-// ExtendContext reports whether the lock is still held. It does not have to extend the lock,
-// because handoff renews it automatically.
+// ExtendContext reports whether the lock is still held. It extends nothing, because handoff renews
+// the lock automatically.
 func (m *Mutex) ExtendContext(context.Context) (bool, error) {
 	if m.lease == nil {
 		return false, ErrNotHeld
@@ -174,7 +173,7 @@ func (n *Names) Lock(ctx context.Context, name string) error {
 }
 
 // Unlock releases the lock of name. It returns ErrNotHeld if this process does not hold the lock,
-// and handoff.ErrLost if the lock was lost.
+// and handoff.ErrLost if the lock was lost before.
 func (n *Names) Unlock(ctx context.Context, name string) error {
 	lease := n.held.take(name)
 	if lease == nil {

@@ -1,5 +1,5 @@
-// Package outside simulates a user's module. It contains a correct lock and three incorrect
-// variants.
+// Package outside is a user's module for the tests of locktest. It contains a correct lock and
+// three incorrect ones.
 package outside
 
 import (
@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// locker is a lock that consists of a Redis key and a counter of fencing tokens. Each of its flags
-// adds one mistake.
+// locker is a lock that consists of a Redis key and a counter of fencing tokens. Each flag adds one
+// mistake.
 type locker struct {
 	env     locktest.Env
 	forever bool // the key never expires
